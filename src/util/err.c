@@ -1,0 +1,81 @@
+#include "util/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Messages may quote bytes that came from a guest or an image: keep them on one line and keep
+ * control characters away from the user's terminal. */
+static void defuse(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            *s = '?';
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    if (e) {
+        va_list ap;
+        va_start(ap, fmt);
+        e->code = code;
+        e->hints = 0;
+        (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+        va_end(ap);
+        defuse(e->msg);
+    }
+    return -code;
+}
+
+int err_sys(struct err *e, int code, const char *fmt, ...)
+{
+    if (e) {
+        va_list ap;
+        va_start(ap, fmt);
+        e->code = code;
+        e->hints = 0;
+        (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+        va_end(ap);
+        size_t n = strlen(e->msg);
+        (void)snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", strerror(code));
+        defuse(e->msg);
+    }
+    return -code;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return -1;
+    char old[ERR_MSG_MAX];
+    memcpy(old, e->msg, sizeof(old));
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+    va_end(ap);
+    size_t n = strlen(e->msg);
+    (void)snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", old);
+    defuse(e->msg);
+    return -e->code;
+}
+
+void err_hint(struct err *e, const char *fmt, ...)
+{
+    if (!e || e->hints >= ERR_HINTS_MAX)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(e->hint[e->hints], sizeof(e->hint[0]), fmt, ap);
+    va_end(ap);
+    defuse(e->hint[e->hints]);
+    e->hints++;
+}
+
+void err_clear(struct err *e)
+{
+    if (e) {
+        e->code = 0;
+        e->msg[0] = '\0';
+        e->hints = 0;
+    }
+}

@@ -1,0 +1,32 @@
+/* Errors with context.
+ *
+ * Inside a module functions return 0 or -errno. At module boundaries they take a `struct err *`
+ * (may be NULL) and fill it in with a sentence for the user: what failed, on which thing, and,
+ * where we know it, a hint for what to do next. The struct is plain storage: no allocation, so an
+ * error can be reported when memory is what ran out.
+ */
+#ifndef MSB_UTIL_ERR_H
+#define MSB_UTIL_ERR_H
+
+#include <stdbool.h>
+
+enum { ERR_MSG_MAX = 1024, ERR_HINTS_MAX = 3 };
+
+struct err {
+    int code;              /* positive errno value; 0 = no error */
+    char msg[ERR_MSG_MAX]; /* one line, no trailing newline or full stop */
+    char hint[ERR_HINTS_MAX][ERR_MSG_MAX / 2];
+    int hints;
+};
+
+/* Each sets *e and returns -code, so `return err_set(e, EINVAL, "...")` works. */
+int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* As err_set, with ": strerror(code)" appended. */
+int err_sys(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Puts "context: " before the message that is there. Returns -e->code. */
+int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a hint line (at most ERR_HINTS_MAX; further ones are dropped). */
+void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void err_clear(struct err *e);
+
+#endif
