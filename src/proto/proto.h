@@ -1,0 +1,213 @@
+/* The host-agent protocol: what client, monitor and agent say to each other.
+ *
+ * Transport   A byte stream: a unix socket between client and monitor (agent.sock), a vsock
+ *             stream between monitor and agent. One exec is one stream on each side; the monitor
+ *             relays frames between the two, so back-pressure is the streams' own.
+ *
+ * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
+ *             The payload of STDIN/STDOUT/STDERR is raw bytes, at most PROTO_DATA_MAX. Every
+ *             other payload is a list of fields (tag, length, bytes; see proto_field_*), at most
+ *             PROTO_MSG_MAX for EXEC and CONFIG and PROTO_DATA_MAX for the rest.
+ *
+ * Versions    Whoever opens a stream sends HELLO first. Another *major* version is refused. New
+ *             message types and new field tags may appear at any time within one: a receiver
+ *             ignores what it does not know.
+ *
+ * Trust       The agent lives in the guest: the host side treats every byte it sends as hostile.
+ *             The agent in turn trusts the host.
+ *
+ * Streams
+ *   control   agent -> monitor, vsock port PROTO_PORT_CONTROL, for the life of the guest
+ *                 agent: HELLO          monitor: CONFIG       agent: READY | FAIL
+ *                 monitor: PING         agent: PONG
+ *                 monitor: SHUTDOWN     (the guest powers off)
+ *                 agent: LOG            (a line for the system log)
+ *   session   client -> monitor (agent.sock), and monitor -> agent, vsock port PROTO_PORT_SESSION
+ *                 client: HELLO EXEC    agent: STARTED | FAIL
+ *                 client: STDIN* STDIN_EOF SIGNAL* RESIZE* [DETACH]
+ *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT
+ *             A client sends at most PROTO_STDIN_WINDOW bytes of STDIN beyond what STDIN_ACK has
+ *             acknowledged, so that a SIGNAL never waits behind input nobody reads. A session
+ *             stream that ends without DETACH kills the process group with SIGKILL.
+ *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP or INFO, one answer
+ *                 monitor: PONG | OK | FAIL
+ */
+#ifndef MSB_PROTO_H
+#define MSB_PROTO_H
+
+#include "util/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    PROTO_VERSION_MAJOR = 1,
+    PROTO_VERSION_MINOR = 0,
+    PROTO_HDR_LEN = 8,
+    PROTO_DATA_MAX = 64 * 1024,
+    PROTO_MSG_MAX = 4 * 1024 * 1024,
+    PROTO_STDIN_WINDOW = 256 * 1024,
+    PROTO_PORT_CONTROL = 1,    /* on the host (CID 2) */
+    PROTO_PORT_SESSION = 1024, /* in the guest */
+    PROTO_GUEST_CID = 3,
+};
+
+enum proto_type {
+    PROTO_HELLO = 1, /* F_VERSION */
+    /* control */
+    PROTO_CONFIG = 2,   /* see enum proto_tag, "CONFIG" */
+    PROTO_READY = 3,    /* no fields */
+    PROTO_FAIL = 4,     /* F_KIND, F_ERRNO, F_TEXT */
+    PROTO_SHUTDOWN = 5, /* F_GRACE_MS */
+    PROTO_PING = 6,     /* F_COOKIE */
+    PROTO_PONG = 7,     /* F_COOKIE */
+    PROTO_LOG = 8,      /* F_TEXT */
+    /* session */
+    PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
+    PROTO_STARTED = 17,   /* F_PID */
+    PROTO_STDIN = 18,     /* raw */
+    PROTO_STDIN_EOF = 19, /* no fields */
+    PROTO_STDIN_ACK = 20, /* F_BYTES: how many more STDIN bytes were passed on */
+    PROTO_STDOUT = 21,    /* raw; the only output stream of a pty */
+    PROTO_STDERR = 22,    /* raw */
+    PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group */
+    PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
+    PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it */
+    PROTO_DETACH = 26,    /* client to monitor: I leave, the process stays */
+    /* request */
+    PROTO_TOUCH = 32, /* restart the idle timer */
+    PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when it has begun */
+    PROTO_OK = 34,
+    PROTO_INFO = 35, /* answered by OK with monitor counters (F_TEXT: JSON) */
+};
+
+enum proto_tag {
+    F_VERSION = 1,    /* u32: major << 16 | minor */
+    F_TEXT = 2,       /* string */
+    F_KIND = 3,       /* u32: enum proto_fail */
+    F_ERRNO = 4,      /* u32: Linux errno */
+    F_COOKIE = 5,     /* u64 */
+    F_GRACE_MS = 6,   /* u64 */
+    F_PID = 7,        /* u32 */
+    F_BYTES = 8,      /* u64 */
+    F_SIGNAL = 9,     /* u32 */
+    F_CODE = 10,      /* u32, 0..255 */
+    F_TIMED_OUT = 11, /* u32, 1 */
+    F_ROWS = 12,      /* u32 */
+    F_COLS = 13,      /* u32 */
+
+    /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
+    F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */
+    F_ENV = 33,        /* string "K=V", repeated; later wins */
+    F_CWD = 34,        /* string, absolute */
+    F_USER = 35,       /* string: name|uid[:group|gid], resolved in the guest */
+    F_RLIMIT = 36,     /* nested: F_RESOURCE, F_SOFT, F_HARD; repeated */
+    F_RESOURCE = 37,   /* u32: Linux RLIMIT_* number */
+    F_SOFT = 38,       /* u64 */
+    F_HARD = 39,       /* u64 */
+    F_TTY = 40,        /* u32, 1: give it a pty (F_ROWS, F_COLS) */
+    F_NO_STDIN = 41,   /* u32, 1: stdin is /dev/null */
+    F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after that long */
+
+    /* CONFIG */
+    F_HOSTNAME = 64,   /* string, already a valid host name */
+    F_LOWER_DEV = 65,  /* string: block device of the image, "/dev/vdb" */
+    F_UPPER_DEV = 66,  /* string: block device of the writable layer; absent = tmpfs */
+    F_UPPER_SIZE = 67, /* u64: size of the tmpfs in its place; 0 = the kernel's default */
+    F_TMPFS = 68,      /* nested: F_PATH, F_SIZE, F_OPTIONS; repeated, parents first */
+    F_PATH = 69,       /* string, absolute */
+    F_SIZE = 70,       /* u64; 0 = default */
+    F_OPTIONS = 71,    /* u32: enum proto_mount_option bits */
+    F_SCRIPT = 72,     /* nested: F_NAME, F_BODY; goes to /.msb/scripts/NAME, mode 0755 */
+    F_NAME = 73,       /* string */
+    F_BODY = 74,       /* bytes */
+};
+
+enum proto_mount_option {
+    PROTO_MOUNT_RO = 1,
+    PROTO_MOUNT_NOEXEC = 2,
+    PROTO_MOUNT_NOSUID = 4,
+    PROTO_MOUNT_NODEV = 8,
+};
+
+/* Why an EXEC could not start, or a request was refused. */
+enum proto_fail {
+    PROTO_FAIL_OTHER = 0,
+    PROTO_FAIL_NOT_FOUND = 1,      /* exit code 127 */
+    PROTO_FAIL_NOT_EXECUTABLE = 2, /* exit code 126 */
+    PROTO_FAIL_CWD = 3,
+    PROTO_FAIL_USER = 4,
+    PROTO_FAIL_RLIMIT = 5,
+    PROTO_FAIL_LIMIT = 6,   /* too many sessions */
+    PROTO_FAIL_VERSION = 7, /* HELLO of another major version */
+    PROTO_FAIL_STATE = 8,   /* not ready yet, or shutting down */
+    PROTO_FAIL_BOOT = 9,    /* control stream: the guest could not set itself up */
+};
+
+struct proto_hdr {
+    uint32_t len;
+    uint16_t type;
+    uint16_t reserved; /* sent as 0, ignored */
+} __attribute__((packed));
+
+struct proto_frame {
+    uint16_t type;
+    const uint8_t *data; /* points into the input buffer */
+    size_t len;
+};
+
+/* --- frames --- */
+
+/* Looks at the front of `in`. 1: *f is a whole frame (drop it with proto_consume); 0: more bytes
+ * are needed; -EPROTO: the length is over the type's limit and the stream is beyond repair. */
+int proto_peek(const struct buf *in, struct proto_frame *f);
+void proto_consume(struct buf *in, const struct proto_frame *f);
+/* The most payload a frame of this type may have. */
+size_t proto_limit(uint16_t type);
+
+/* Appends a frame with raw payload. -ENOSPC when `out` is at its limit. */
+int proto_put(struct buf *out, uint16_t type, const void *p, size_t n);
+
+/* Appends a frame field by field: begin, put fields, end. The handle is the frame's offset; an
+ * error on the way (out of room) is reported by proto_end, which then removes the frame. */
+struct proto_writer {
+    struct buf *out;
+    size_t start; /* offset of the header from buf_head */
+    int err;
+};
+void proto_begin(struct proto_writer *w, struct buf *out, uint16_t type);
+void proto_bytes(struct proto_writer *w, uint16_t tag, const void *p, size_t n);
+void proto_str(struct proto_writer *w, uint16_t tag, const char *s);
+void proto_u32(struct proto_writer *w, uint16_t tag, uint32_t v);
+void proto_u64(struct proto_writer *w, uint16_t tag, uint64_t v);
+/* A nested list of fields; returns a mark for proto_nest_end. */
+size_t proto_nest(struct proto_writer *w, uint16_t tag);
+void proto_nest_end(struct proto_writer *w, size_t mark);
+int proto_end(struct proto_writer *w);
+
+/* --- fields --- */
+
+struct proto_reader {
+    const uint8_t *p, *end;
+};
+struct proto_field {
+    uint16_t tag;
+    const uint8_t *data;
+    size_t len;
+};
+void proto_reader_init(struct proto_reader *r, const void *p, size_t n);
+/* 1: *f is the next field; 0: the end; -EPROTO: lengths do not add up. */
+int proto_next(struct proto_reader *r, struct proto_field *f);
+/* Typed access: false when the field has another size (or, for a string, a NUL inside). */
+bool proto_get_u32(const struct proto_field *f, uint32_t *v);
+bool proto_get_u64(const struct proto_field *f, uint64_t *v);
+/* A malloc'd, NUL-terminated copy; NULL when it holds a NUL or memory is short. */
+char *proto_get_str(const struct proto_field *f);
+
+/* Most messages carry one or two numbers: the first field with this tag, or `otherwise`. */
+uint64_t proto_find_num(const struct proto_frame *f, uint16_t tag, uint64_t otherwise);
+/* Copies the text field, cut to size, control characters replaced; "" when absent. */
+void proto_find_text(const struct proto_frame *f, uint16_t tag, char *to, size_t size);
+
+#endif
