@@ -1,0 +1,64 @@
+/* What a sandbox boots from: an image, found by the argument that the user typed.
+ *
+ * An image is one EROFS file, opened read-only, plus the defaults for the commands that run in it.
+ * Whatever the argument names (a directory, a tar, the built-in image), the result looks the same,
+ * so nothing past this point knows where an image came from.
+ *
+ *     /dir ./dir ../dir ~/dir     a directory holding a root file system
+ *     any of those, a tar file    told by its content: plain, gzip or zstd
+ *     name.tar, name.tar.gz ...   a tar file in the current directory needs no prefix
+ *     msb/base                    the built-in image, from the assets directory
+ */
+#ifndef MSB_IMAGE_IMAGE_H
+#define MSB_IMAGE_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/err.h"
+
+/* The built-in image's name, and its file in the assets directory. */
+#define IMAGE_BASE_REF "msb/base"
+#define IMAGE_BASE_FILE "base.erofs"
+
+/* How much an archive may expand to when the caller names no limit. */
+#define IMAGE_EXPANDED_MAX_DEFAULT (64ULL << 30)
+
+struct image_ctx {
+    const char *cache_dir;  /* "$MSB_HOME/cache": made when missing */
+    const char *assets_dir; /* holds base.erofs; NULL: no built-in image */
+    uint64_t max_expanded;  /* 0: IMAGE_EXPANDED_MAX_DEFAULT */
+};
+
+/* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
+ * where the image says nothing. Directories and tars carry no configuration: all is empty. */
+struct image_config {
+    char **env; /* "KEY=VALUE" */
+    char **entrypoint;
+    char **cmd;
+    char **labels; /* "KEY=VALUE" */
+    char *workdir;
+    char *user;
+};
+
+struct image {
+    int fd;        /* O_RDONLY, O_CLOEXEC; owned */
+    char *path;    /* of the EROFS file, absolute or below cache_dir as that was given */
+    char *digest;  /* "sha256:<64 hex digits>"; names the content the image was made from */
+    uint64_t size; /* of the EROFS file */
+    struct image_config config;
+};
+
+#define IMAGE_INIT \
+    (struct image) \
+    {              \
+        .fd = -1   \
+    }
+
+/* Finds the image that image_arg names, converting it into the cache first when it is not there.
+ * *ret is untouched on failure; image_free() releases it. */
+int image_resolve(const char *image_arg, const struct image_ctx *ctx, struct image *ret,
+                  struct err *e);
+void image_free(struct image *img);
+
+#endif
