@@ -1,0 +1,50 @@
+/* Verbs on a sandbox as a whole. Each takes the name's lock for as long as it works on it, so
+ * that create, start, stop and remove of one name are serial however many clients there are.
+ *
+ * Messages are the documented ones; `struct err` is what the CLI prints after "error: ".
+ */
+#ifndef MSB_CORE_LIFECYCLE_H
+#define MSB_CORE_LIFECYCLE_H
+
+#include "core/spec.h"
+#include "core/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STOP_GRACE_DEFAULT_MS = 10000 };
+
+struct create_options {
+    bool replace;              /* stop and remove a sandbox of that name first */
+    uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
+    bool keep_stopped;         /* (not used by create/run) */
+};
+
+/* Takes a validated spec whose image is resolved (image_disk set). Returns when the first exec
+ * would succeed. On failure nothing is left behind. `warn`, if set, is called with one-line
+ * warnings for the user (e.g. that this engine runs one CPU). */
+typedef void (*warn_fn)(const char *text);
+int sandbox_create(const struct store *s, struct sandbox_spec *spec,
+                   const struct create_options *opt, warn_fn warn, struct err *e);
+
+/* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
+int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
+
+/* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */
+int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
+                 struct err *e);
+
+/* Waits for a stop under way; refuses a running sandbox unless force. */
+int sandbox_remove(const struct store *s, const char *name, bool force, struct err *e);
+
+/* Ping: round trip through monitor and agent, in ns. "sandbox 'N' is not running (status: S);
+ * cannot ping" when it is not. Does not count as activity; touch does. */
+int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, struct err *e);
+int sandbox_touch(const struct store *s, const char *name, struct err *e);
+
+/* For exec: connects to the sandbox, starting it when it is stopped or crashed. *started says
+ * that this call started it, and so must stop it again. */
+int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
+                   bool *started, struct err *e);
+
+#endif

@@ -1,0 +1,122 @@
+/* What a sandbox is asked to be.
+ *
+ * The spec is made once by `create`/`run`, checked once (spec_validate), and kept as spec.json in
+ * the sandbox's directory; everything that later starts, shows or modifies the sandbox reads it
+ * from there. It says nothing about what the sandbox is doing now: that is struct
+ * sandbox_state (core/store.h).
+ */
+#ifndef MSB_CORE_SPEC_H
+#define MSB_CORE_SPEC_H
+
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SPEC_NAME_MAX = 128,
+    SPEC_HOSTNAME_MAX = 64,
+    SPEC_CPUS_MAX = 255,
+    SPEC_MEMORY_MIN_MIB = 32,
+    SPEC_MEMORY_MAX_MIB = 1024 * 1024,
+    SPEC_TMPFS_MAX = 64,
+    SPEC_SCRIPTS_MAX = 64,
+    SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
+    SPEC_RLIMITS_MAX = 16,
+    SPEC_LABELS_MAX = 256,
+};
+
+enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
+enum image_kind { IMAGE_BUILTIN, IMAGE_DIRECTORY, IMAGE_TAR, IMAGE_OCI };
+enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
+enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
+
+struct spec_tmpfs {
+    char *path;
+    uint64_t size;    /* bytes; 0 = kernel default */
+    uint32_t options; /* enum proto_mount_option */
+};
+
+struct spec_script {
+    char *name;
+    char *body; /* with its #! line */
+};
+
+struct spec_rlimit {
+    uint32_t resource; /* RLIMIT_* */
+    uint64_t soft, hard;
+};
+
+struct sandbox_spec {
+    char *name;
+
+    char *image; /* as the user wrote it */
+    enum image_kind image_kind;
+    char *image_digest; /* "sha256:..." of what was resolved */
+    char *image_disk;   /* path of the EROFS file */
+
+    double cpus;
+    uint64_t memory_mib;
+    enum engine_kind engine;
+    enum cpu_placement placement;
+    enum root_disk_kind root_disk;
+    uint64_t root_disk_bytes; /* 0 = default */
+
+    struct strlist env;        /* K=V: the image's, then the user's */
+    struct strlist entrypoint; /* image's, or --entrypoint */
+    struct strlist cmd;        /* image's, or what came after -- on `run` */
+    struct strlist labels;     /* K=V, V may be empty */
+    char *workdir;             /* NULL = "/" */
+    char *user;                /* NULL = root */
+    char *shell;               /* NULL = /bin/sh */
+    char *hostname;            /* never NULL after spec_validate */
+    char *log_level;           /* NULL = default */
+
+    struct spec_tmpfs *tmpfs;
+    size_t n_tmpfs;
+    struct spec_script *scripts;
+    size_t n_scripts;
+    struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
+    size_t n_rlimits;
+
+    bool ephemeral;           /* the directory goes when the sandbox stops */
+    uint64_t idle_timeout_ms; /* 0 = none */
+    uint64_t max_duration_ms; /* 0 = none */
+    uint64_t created_ns;      /* CLOCK_REALTIME */
+};
+
+void spec_init(struct sandbox_spec *s); /* defaults: 1 CPU, 512 MiB, 4 GiB disk */
+void spec_free(struct sandbox_spec *s);
+
+/* The documented naming rule, with the documented messages. */
+int spec_check_name(const char *name, struct err *e);
+/* Checks everything that can be checked without the host, fills in derived fields (hostname). */
+int spec_validate(struct sandbox_spec *s, struct err *e);
+
+/* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalised; a second mount on the
+ * same target is refused. */
+int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
+                   struct err *e);
+int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
+int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* nofile=1024:2048 */
+int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* K or K=V */
+/* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
+int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
+const char *spec_rlimit_name(uint32_t resource);
+
+/* The JSON form is what `inspect --format json` shows under "config". */
+json_t *spec_to_json(const struct sandbox_spec *s);
+int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
+
+/* All labels of `want` (K or K=V) are present. */
+bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *want);
+
+const char *engine_kind_name(enum engine_kind k);
+enum engine_kind engine_kind_parse(const char *s); /* ENGINE_INVALID */
+/* Host name from any sandbox name: at most 63 characters of [A-Za-z0-9-], never empty; long names
+ * are cut and get a hash so that they stay distinct. */
+void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX]);
+
+#endif

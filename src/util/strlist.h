@@ -1,0 +1,23 @@
+/* A growable list of owned strings. */
+#ifndef MSB_UTIL_STRLIST_H
+#define MSB_UTIL_STRLIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct strlist {
+    char **v; /* NULL-terminated, so it can serve as argv */
+    size_t n;
+};
+
+int strlist_add(struct strlist *l, const char *s); /* copies; -ENOMEM */
+int strlist_take(struct strlist *l, char *s);      /* takes ownership, frees on failure */
+bool strlist_has(const struct strlist *l, const char *s);
+int strlist_copy(struct strlist *to, const struct strlist *from);
+void strlist_free(struct strlist *l);
+/* Sets "K=V" in a list of such: replaces the entry of the same K, or appends. */
+int strlist_set_env(struct strlist *l, const char *kv);
+/* The V of "K=V" for this K; NULL when absent. */
+const char *strlist_get_env(const struct strlist *l, const char *key);
+
+#endif
