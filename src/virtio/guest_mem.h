@@ -1,0 +1,45 @@
+/* Guest memory, and the only way to touch it.
+ *
+ * A guest names memory by (address, length). Both are translated together, overflow-checked, and
+ * must lie inside ONE region; what comes back is a host pointer that is good for exactly that many
+ * bytes. Nothing else in the project turns a guest's number into a pointer.
+ *
+ * The bytes behind such a pointer can change at any time (another virtual CPU, or the whole guest
+ * kernel, is hostile). So whatever is to be *checked* is first copied with guest_copy() or
+ * guest_mem_read(); only bulk payload, which nobody interprets here, is used in place.
+ */
+#ifndef MSB_VIRTIO_GUEST_MEM_H
+#define MSB_VIRTIO_GUEST_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GUEST_REGIONS_MAX = 8 };
+
+struct guest_region {
+    uint64_t gpa;
+    uint64_t size;
+    uint8_t *host; /* not owned */
+};
+
+struct guest_mem {
+    struct guest_region region[GUEST_REGIONS_MAX];
+    unsigned n;
+};
+
+void guest_mem_clear(struct guest_mem *m);
+/* -EINVAL for an empty, wrapping or overlapping region, -ENOSPC past GUEST_REGIONS_MAX. */
+int guest_mem_add(struct guest_mem *m, uint64_t gpa, uint64_t size, void *host);
+
+/* Where [gpa, gpa+len) lives, or NULL unless all of it is inside one region. len 0 is refused. */
+void *guest_mem_ptr(const struct guest_mem *m, uint64_t gpa, uint64_t len);
+
+/* Copy in or out; 0 or -EFAULT, and on failure nothing was copied. */
+int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *dst, size_t len);
+int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, size_t len);
+
+/* memcpy from memory that may change meanwhile: the compiler may not read the source again later,
+ * so checks on the copy hold for the copy. */
+void guest_copy(void *dst, const void *src, size_t len);
+
+#endif

@@ -1,0 +1,17 @@
+/* virtio-rng: the host's random numbers, at a rate that cannot be used to burn the host's CPU. */
+#ifndef MSB_VIRTIO_RNG_H
+#define MSB_VIRTIO_RNG_H
+
+#include "virtio/device.h"
+
+enum {
+    RNG_REQUEST_MAX = 4096,   /* bytes given for one buffer; the driver asks again */
+    RNG_BURST = 64 * 1024,    /* bytes that may be had at once */
+    RNG_PER_SECOND = 1 << 20, /* bytes per second in the long run */
+};
+
+int virtio_rng_new(struct virtio_dev **ret);
+
+extern const struct virtio_dev_ops virtio_rng_ops;
+
+#endif
