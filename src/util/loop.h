@@ -58,6 +58,8 @@ static inline void loop_stop(struct loop *l)
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 
-#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - __builtin_offsetof(type, member)))
+/* By way of void *: the member is inside the type, so alignment is given. */
+#define CONTAINER_OF(ptr, type, member) \
+    ((type *)(void *)((char *)(ptr) - __builtin_offsetof(type, member)))
 
 #endif
