@@ -1,12 +1,12 @@
 /* Where sandboxes live: $MSB_HOME (default ~/.microsandbox).
  *
  *     sandboxes/NAME/spec.json    the spec, written once
- *                    state.json   what it is doing; written by whoever owns the transition
- *                    lock         record lock held by the monitor for its whole life
- *                    agent.sock   where clients connect
- *                    logs/        exec.log system.log (+ .1 .2)
  *                    upper.ext4   the writable layer
- *                    jail/        mount point for the monitor's and the kernel's empty roots
+ *                    lock         record lock held by the monitor for its whole life
+ *                    run/         all that the monitor sees of this: its jail's only directory
+ *                        state.json   what the sandbox is doing
+ *                        agent.sock   where clients connect
+ *                        logs/        exec.log system.log (+ .1 .2)
  *     locks/NAME                  flock held by a CLI that creates, starts, stops or removes NAME
  *     cache/                      images and disk templates
  *
@@ -16,10 +16,13 @@
  *      kernel drops that lock however the monitor dies, and tells us the holder's pid, so no pid
  *      is ever guessed.
  *   3. spec.json and state.json are replaced by rename: a reader sees the old or the new one.
- *   4. A directory without spec.json, or whose state is `creating` and whose lock and flock are
- *      both free, is the rest of a creation that died: readers may delete it.
+ *   4. A directory whose state is not there, or is `creating`, and whose flock is free, is the
+ *      rest of a creation that died: readers delete it.
  *   5. A state that says running without a live monitor means the monitor was killed: readers
  *      see `crashed` (or nothing, for an ephemeral sandbox, which they delete).
+ *   6. The monitor may be taken over by its guest, and run/ is writable to it: what is in there is
+ *      read as hostile input, and nothing outside run/ is. When root starts a sandbox the monitor
+ *      runs as another user, who owns run/ and nothing else.
  */
 #ifndef MSB_CORE_STORE_H
 #define MSB_CORE_STORE_H
@@ -62,6 +65,7 @@ struct sandbox_state {
 /* One sandbox, opened: directory, spec and (repaired) state. */
 struct sandbox {
     int dirfd;
+    int run_fd;
     struct sandbox_spec spec;
     struct sandbox_state state;
 };
@@ -77,8 +81,8 @@ void sandbox_close(struct sandbox *sb);
 int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
 void sandbox_list_free(struct sandbox *list, size_t n);
 
-/* The name's flock. Waits while another CLI holds it (a stop under way, say); 0 < wait_ms limits
- * that. Unlocking with `forget` also removes the lock file (the name is gone). */
+/* The name's flock. Waits while another CLI holds it (a stop under way, say). Unlocking with
+ * `forget` also removes the lock file (the name is gone). */
 struct name_lock {
     int fd;
     char name[SPEC_NAME_MAX + 1];
@@ -91,16 +95,19 @@ int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, st
 int sandbox_dir_remove(const struct store *s, const char *name, struct err *e);
 
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
-int state_save(int dirfd, const struct sandbox_state *st, struct err *e);
-int state_load(int dirfd, struct sandbox_state *st, struct err *e);
+/* run_fd: the sandbox's run/. */
+int state_save(int run_fd, const struct sandbox_state *st);
+int state_load(int run_fd, struct sandbox_state *st);
 
-/* The monitor's lock. take: in the monitor, keeps the descriptor open for ever. holder: pid of
- * the live monitor, 0 = none. */
-int monitor_lock_take(int dirfd, struct err *e);
+/* The monitor's lock. take: in the monitor, on the descriptor of `lock`, which it never closes.
+ * holder: pid of the live monitor as seen from here, 0 = none. */
+int monitor_lock_take(int lock_fd);
 pid_t monitor_lock_holder(int dirfd);
 
 /* A connection to a live sandbox's agent.sock; -ECONNREFUSED or -ENOENT when there is none. */
 int sandbox_connect(int dirfd);
+/* The directory with the log files, O_DIRECTORY|O_CLOEXEC, or -errno. */
+int sandbox_logs_open(int dirfd);
 
 /* Directory with kernel, tools disk and base image: $MSB_ASSETS, or beside the executable
  * (build tree), or <prefix>/lib/msb. */

@@ -1,0 +1,143 @@
+#include "util/fs.h"
+
+#include "util/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* #syscalls:monitor openat write fsync fdatasync renameat rename unlinkat getpid close fchmod */
+
+int write_all(int fd, const void *p, size_t n)
+{
+    const char *at = p;
+    while (n) {
+        ssize_t k = write(fd, at, n);
+        if (k < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        at += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
+{
+    /* O_NONBLOCK: a fifo in its place must not make us wait. */
+    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    if ((uintmax_t)st.st_size > max)
+        return -EFBIG;
+    size_t cap = (size_t)st.st_size + 1;
+    AUTO_FREE char *p = malloc(cap);
+    if (!p)
+        return -ENOMEM;
+    size_t len = 0;
+    while (len + 1 < cap) {
+        ssize_t k = read(fd, p + len, cap - 1 - len);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        if (k == 0)
+            break;
+        len += (size_t)k;
+    }
+    p[len] = '\0';
+    *ret = steal_ptr(&p);
+    if (ret_len)
+        *ret_len = len;
+    return 0;
+}
+
+int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t mode, bool sync)
+{
+    char tmp[NAME_MAX + 1];
+    int k = snprintf(tmp, sizeof(tmp), ".%s.tmp-%d", name, (int)getpid());
+    if (k < 0 || (size_t)k >= sizeof(tmp))
+        return -ENAMETOOLONG;
+    AUTO_CLOSE int fd =
+        openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0)
+        return -errno;
+    int r = write_all(fd, p, n);
+    if (r == 0 && sync && fsync(fd) < 0)
+        r = -errno;
+    if (r == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlinkat(dirfd, tmp, 0);
+    if (r == 0 && sync)
+        (void)fsync(dirfd); /* not every file system can; the rename itself is done */
+    return r;
+}
+
+static int remove_children(int fd)
+{
+    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    if (!d) {
+        int r = -errno;
+        (void)close(fd);
+        return r;
+    }
+    int first = 0;
+    for (;;) {
+        errno = 0;
+        const struct dirent *de = readdir(d);
+        if (!de)
+            return first ? first : -errno;
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+            continue;
+        int r = remove_tree_at(dirfd(d), de->d_name);
+        if (r < 0 && !first)
+            first = r;
+    }
+}
+
+int remove_tree_at(int dirfd, const char *name)
+{
+    if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -errno;
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    int r = remove_children(fd); /* owns fd */
+    if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        return r < 0 ? r : -errno;
+    return 0;
+}
+
+int mkdir_parents(const char *path, mode_t mode)
+{
+    AUTO_FREE char *p = strdup(path);
+    if (!p)
+        return -ENOMEM;
+    for (char *at = p + 1;; at++) {
+        if (*at != '/' && *at != '\0')
+            continue;
+        char c = *at;
+        *at = '\0';
+        if (mkdir(p, mode) < 0 && errno != EEXIST)
+            return -errno;
+        *at = c;
+        if (c == '\0')
+            return 0;
+    }
+}
