@@ -1,0 +1,73 @@
+/* Writes an EROFS image in one pass over its source.
+ *
+ *     block 0          superblock
+ *     data             full blocks of regular files, as they stream in
+ *     late             directory blocks and long symlinks
+ *     meta             inodes with their xattrs and inline tails; the root comes first
+ *
+ * File data goes out while the source is read; the tree of inodes is laid out when it is complete.
+ * Memory is the tree plus fixed buffers: bytes behind a file's last full block, which belong behind
+ * its inode, wait in an unlinked spool file. The root inode is first in the metadata because its
+ * number must fit 16 bits. The same source gives the same bytes.
+ *
+ * A file's block addresses are relative to a blob. An image written here whole is its own blob 0 at
+ * base 0. With erofs_set_blobs() only metadata is written, and the data stays in other images,
+ * which follow on one stitched disk in the order of their blob numbers.
+ */
+#ifndef MSB_IMAGE_EROFS_H
+#define MSB_IMAGE_EROFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/erofs_format.h"
+#include "image/erofs_out.h"
+#include "image/tree.h"
+#include "util/err.h"
+
+/* Block addresses are 32 bits wide. */
+#define EROFS_BLOCKS_MAX 0xfffffffeULL
+
+struct erofs_writer {
+    int fd;       /* not owned */
+    int spool_fd; /* owned; unlinked */
+    struct erofs_out out;
+    struct erofs_out spool;
+    uint64_t spool_len;
+    uint64_t next_block; /* first unused one */
+    /* The file being written: */
+    struct tree_inode *file;
+    uint64_t file_pos;
+    uint8_t tail[EROFS_BLOCK_SIZE];
+    /* A stitched disk: blocks of each blob; not owned. */
+    const uint32_t *blob_blocks;
+    uint32_t nblobs;
+};
+
+/* out_fd: an empty regular file. spool_dirfd: a directory for the spool file, or -1 to keep tails
+ * in memory. */
+int erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd, struct err *e);
+void erofs_abort(struct erofs_writer *w); /* also after erofs_finish; harmless twice */
+
+/* The data of one regular file: its size is ino->size and its xattrs are set already. Writes come
+ * in ascending order; what is left out reads as zeros. Bytes past the size are an error. */
+int erofs_file_begin(struct erofs_writer *w, struct tree_inode *ino, struct err *e);
+int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, size_t n,
+                     struct err *e);
+int erofs_file_end(struct erofs_writer *w, struct err *e);
+
+/* Says that this image holds no data of its own and that blobs of so many blocks follow it on the
+ * disk. Comes before erofs_finish; the array must live until then. */
+void erofs_set_blobs(struct erofs_writer *w, const uint32_t *blocks, uint32_t n);
+
+/* Lays out the tree and writes everything that is left. The file's length becomes final; nothing is
+ * synced. */
+int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e);
+
+/* Bytes that an inode's extended attributes take behind it. */
+size_t erofs_xattr_size(const struct tree_inode *ino);
+/* The kernel's crc32c (no final inversion). */
+uint32_t erofs_crc32c(uint32_t crc, const void *p, size_t n);
+
+#endif

@@ -1,0 +1,22 @@
+/* Output for images: buffered writes at any ascending offset, with long runs of zeros left out so
+ * that they become holes of the host's file. The file must be fresh: a hole is what was never
+ * written. */
+#ifndef MSB_IMAGE_EROFS_OUT_H
+#define MSB_IMAGE_EROFS_OUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct erofs_out {
+    int fd; /* not owned */
+    uint64_t pos;
+    size_t len;
+    uint8_t *buf;
+};
+
+int erofs_out_init(struct erofs_out *o, int fd);
+void erofs_out_free(struct erofs_out *o);
+int erofs_out_write(struct erofs_out *o, uint64_t offset, const void *p, size_t n);
+int erofs_out_flush(struct erofs_out *o);
+
+#endif
