@@ -1,0 +1,21 @@
+/* UTF-8, as strict as JSON and terminals need it: no overlong forms, no surrogates, nothing past
+ * U+10FFFF. The bytes may come from a guest; nothing here allocates or fails. */
+#ifndef MSB_UTIL_UTF8_H
+#define MSB_UTIL_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The character at p (n >= 1 bytes to look at): its length, 1..4, with *cp set. 0: the bytes so
+ * far are the beginning of a character that goes on after p + n. -1: not UTF-8. */
+int utf8_char(const uint8_t *p, size_t n, uint32_t *cp);
+
+/* How many bytes at the very end, 0..3, are the beginning of a character whose rest is to come. */
+size_t utf8_unfinished(const uint8_t *p, size_t n);
+
+/* Makes text from a stranger safe to show on one line of a terminal, in place: control
+ * characters (C0, DEL, C1, and the marks that reorder text) and whatever is not UTF-8 become
+ * '?'. The text never grows. */
+void utf8_defuse(char *s);
+
+#endif
