@@ -1,0 +1,20 @@
+/* Whether, and how, to colour what goes to a terminal. */
+#ifndef MSB_UTIL_TERM_H
+#define MSB_UTIL_TERM_H
+
+#include <stdbool.h>
+
+#define SGR_BOLD "\x1b[1m"
+#define SGR_DIM "\x1b[2m"
+#define SGR_RED "\x1b[31m"
+#define SGR_GREEN "\x1b[32m"
+#define SGR_YELLOW "\x1b[33m"
+#define SGR_CYAN "\x1b[36m"
+#define SGR_RESET "\x1b[0m"
+
+/* fd is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb". */
+bool term_colors(int fd);
+/* Columns of the terminal behind fd; `otherwise` when it is none. */
+unsigned term_columns(int fd, unsigned otherwise);
+
+#endif

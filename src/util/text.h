@@ -1,0 +1,45 @@
+/* Text for people: similar words, tables, quoting, time stamps. */
+#ifndef MSB_UTIL_TEXT_H
+#define MSB_UTIL_TEXT_H
+
+#include "util/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Edits (insert, delete, replace, swap of neighbours) from a to b; words longer than
+ * TEXT_WORD_MAX are infinitely far apart. */
+enum { TEXT_WORD_MAX = 63, TEXT_FAR = 1000 };
+unsigned edit_distance(const char *a, const char *b);
+/* How unlike two words are for "did you mean": the edit distance, or 1 where the typed word is the
+ * beginning of the other; TEXT_FAR when no one would call them similar. */
+unsigned word_unlikeness(const char *typed, const char *word);
+
+bool utf8_valid(const char *s);
+/* Columns a UTF-8 string takes, one a character. */
+size_t utf8_width(const char *s);
+
+/* A table of strings, printed with aligned columns four spaces apart. */
+enum { TABLE_COLUMNS_MAX = 10 };
+struct table {
+    size_t columns;
+    size_t n; /* cells, headers included */
+    char **cell;
+    size_t max[TABLE_COLUMNS_MAX]; /* a longer cell is cut to that many characters and "..." */
+    bool failed;                   /* out of memory: table_print says so */
+};
+void table_init(struct table *t, size_t columns, const char *const *headers);
+void table_free(struct table *t);
+/* Control characters become '?': names and images must not drive the user's terminal. */
+void table_add(struct table *t, const char *cell);
+/* `style`, if set, names the escape sequence to put around a cell ("" or NULL = none). */
+typedef const char *(*table_style)(size_t row, size_t column, const char *cell);
+int table_print(const struct table *t, struct buf *out, table_style style);
+
+/* "2026-01-02T03:04:05.678901234Z" and, in local time, "2026-01-02 03:04:05". */
+enum { TIME_TEXT_MAX = 48 };
+void time_rfc3339(uint64_t realtime_ns, char out[TIME_TEXT_MAX]);
+void time_local(uint64_t realtime_ns, char out[TIME_TEXT_MAX]);
+
+#endif
