@@ -1,0 +1,576 @@
+/* The spec as JSON: spec.json on disk, "config" in `inspect --format json`.
+ *
+ * The layout is the documented one, and the keys of features that this version does not have are
+ * there with the values that describe it, so that a reader written for the full set finds them.
+ * Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact value
+ * and is the one that is read back.
+ *
+ * Reading is strict about the type and range of what it knows, and ignores what it does not know.
+ */
+#include "core/spec.h"
+
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static json_t *text_or_null(const char *s)
+{
+    return s ? json_string(s) : json_null();
+}
+
+static json_t *number(double v)
+{
+    return v == floor(v) ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static json_t *number_or_null(uint64_t v)
+{
+    return v ? json_integer((json_int_t)v) : json_null();
+}
+
+/* Both fail when a part of them does, so that nothing is left out in silence. */
+static json_t *list_or_null(const struct strlist *l)
+{
+    if (l->n == 0)
+        return json_null();
+    json_t *a = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        if (json_array_append_new(a, json_string(l->v[i])) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+static json_t *env_json(const struct strlist *env)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < env->n; i++) {
+        const char *kv = env->v[i];
+        size_t n = strcspn(kv, "=");
+        json_t *entry = json_pack("{s:s%, s:s}", "key", kv, n, "value", kv[n] ? kv + n + 1 : "");
+        if (json_array_append_new(a, entry) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
+static json_t *labels_json(const struct strlist *labels)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < labels->n; i++) {
+        size_t n = strcspn(labels->v[i], "=");
+        AUTO_FREE char *key = strndup(labels->v[i], n);
+        if (!key || json_object_set_new(o, key, json_string(labels->v[i] + n + 1)) < 0) {
+            json_decref(o);
+            return NULL;
+        }
+    }
+    return o;
+}
+
+static json_t *scripts_json(const struct sandbox_spec *s)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < s->n_scripts; i++)
+        if (json_object_set_new(o, s->scripts[i].name, json_string(s->scripts[i].body)) < 0) {
+            json_decref(o);
+            return NULL;
+        }
+    return o;
+}
+
+static json_t *mounts_json(const struct sandbox_spec *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n_tmpfs; i++) {
+        const struct spec_tmpfs *t = &s->tmpfs[i];
+        json_t *m = json_pack(
+            "{s:s, s:s, s:o, s:o, s:{s:b, s:b, s:b, s:b}}", "type", "Tmpfs", "guest", t->path,
+            "size_mib", number_or_null((t->size + MIB - 1) / MIB), "size_bytes",
+            number_or_null(t->size), "options", "readonly", !!(t->options & PROTO_MOUNT_RO),
+            "noexec", !!(t->options & PROTO_MOUNT_NOEXEC), "nosuid",
+            !!(t->options & PROTO_MOUNT_NOSUID), "nodev", !!(t->options & PROTO_MOUNT_NODEV));
+        if (json_array_append_new(a, m) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
+static json_t *limit_json(uint64_t v)
+{
+    return v == RLIM_INFINITY ? json_string("unlimited") : json_integer((json_int_t)v);
+}
+
+static json_t *rlimits_json(const struct sandbox_spec *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n_rlimits; i++) {
+        const struct spec_rlimit *l = &s->rlimits[i];
+        json_t *o = json_pack("{s:s, s:o, s:o}", "resource", spec_rlimit_name(l->resource), "soft",
+                              limit_json(l->soft), "hard", limit_json(l->hard));
+        if (json_array_append_new(a, o) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
+static const char *const image_kinds[] = {
+    [IMAGE_BUILTIN] = "builtin",
+    [IMAGE_DIRECTORY] = "directory",
+    [IMAGE_TAR] = "tar",
+    [IMAGE_OCI] = "oci",
+};
+
+static json_t *image_json(const struct sandbox_spec *s)
+{
+    if (!s->image)
+        return json_null();
+    if (s->image_kind == IMAGE_DIRECTORY)
+        return json_pack("{s:{s:s, s:b}}", "Bind", "path", s->image, "follow_root_symlinks", 0);
+    if (s->image_kind == IMAGE_TAR)
+        return json_pack("{s:{s:s}}", "Tar", "path", s->image);
+    return json_pack("{s:{s:s}}", "Oci", "reference", s->image);
+}
+
+/* Sandboxes of this version have no network device. */
+static json_t *network_json(void)
+{
+    json_t *tls =
+        json_pack("{s:b, s:[], s:{s:i, s:i}, s:b, s:{s:n, s:n}, s:[i], s:[], s:[], s:[], s:b}",
+                  "block_quic_on_intercept", 1, "bypass", "cache", "capacity", 1000,
+                  "validity_hours", 24, "enabled", 0, "intercept_ca", "cert_path", "key_path",
+                  "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
+                  "upstream_ca_cert", "verify_upstream", 1);
+    return json_pack("{s:{s:[], s:i, s:b}, s:b, s:{}, s:n, s:{s:s, s:s, s:[]}, s:[], s:{s:s, s:[]},"
+                     " s:b, s:o, s:b}",
+                     "dns", "nameservers", "query_timeout_ms", 5000, "rebind_protection", 1,
+                     "enabled", 0, "interface", "max_connections", "policy", "default_egress",
+                     "deny", "default_ingress", "deny", "rules", "ports", "secrets", "on_violation",
+                     "block-and-log", "secrets", "strict", 0, "tls", tls, "trust_host_cas", 0);
+}
+
+static json_t *resources_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o}}", "cpus", number(s->cpus),
+                     "max_cpus", number(s->cpus), "memory_mib", (json_int_t)s->memory_mib,
+                     "max_memory_mib", (json_int_t)s->memory_mib, "cpu_placement",
+                     s->placement == PLACEMENT_SPREAD ? "spread" : "inherit", "thp", "madvise",
+                     "engine", engine_kind_name(s->engine), "root_disk", "type",
+                     s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
+                     number_or_null(s->root_disk_bytes));
+}
+
+static json_t *lifecycle_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:b, s:o, s:o, s:o, s:o}", "ephemeral", s->ephemeral, "idle_timeout_secs",
+                     number_or_null((s->idle_timeout_ms + 999) / 1000), "idle_timeout_ms",
+                     number_or_null(s->idle_timeout_ms), "max_duration_secs",
+                     number_or_null((s->max_duration_ms + 999) / 1000), "max_duration_ms",
+                     number_or_null(s->max_duration_ms));
+}
+
+static json_t *runtime_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:i, s:o, s:s, s:o, s:o}", "cmd",
+                     list_or_null(&s->cmd), "disable_metrics_sample", 0, "entrypoint",
+                     list_or_null(&s->entrypoint), "hostname", text_or_null(s->hostname),
+                     "log_level", text_or_null(s->log_level), "metrics_sample_interval_ms", 1000,
+                     "scripts", scripts_json(s), "shell", s->shell ? s->shell : "/bin/sh", "user",
+                     text_or_null(s->user), "workdir", text_or_null(s->workdir));
+}
+
+json_t *spec_to_json(const struct sandbox_spec *s)
+{
+    return json_pack(
+        "{s:s, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:s, s:o, "
+        "s:o, s:o, s:s, s:I}",
+        "deployment_profile", "single_tenant", "env", env_json(&s->env), "image", image_json(s),
+        "image_kind", image_kinds[s->image_kind], "image_disk", text_or_null(s->image_disk), "init",
+        "labels", labels_json(&s->labels), "lifecycle", lifecycle_json(s), "manifest_digest",
+        text_or_null(s->image_digest), "mounts", mounts_json(s), "name", text_or_null(s->name),
+        "network", network_json(), "patches", "pull_policy", "IfMissing", "resources",
+        resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
+        "security_profile", "default", "created_ns", (json_int_t)s->created_ns);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+/* A missing key and null are the same: the default stays. */
+static const json_t *member(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static int bad(struct err *e, const char *key)
+{
+    return err_set(e, EINVAL, "spec: '%s' has the wrong type or is out of range", key);
+}
+
+static const char *plain_text(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s && strlen(s) == json_string_length(v) ? s : NULL;
+}
+
+static int read_text(const json_t *o, const char *key, char **ret, struct err *e)
+{
+    const json_t *v = member(o, key);
+    if (!v)
+        return 0;
+    const char *s = plain_text(v);
+    if (!s)
+        return bad(e, key);
+    char *copy = strdup(s);
+    if (!copy)
+        return err_set(e, ENOMEM, "out of memory");
+    free(*ret);
+    *ret = copy;
+    return 0;
+}
+
+static int read_u64(const json_t *o, const char *key, uint64_t *ret, struct err *e)
+{
+    const json_t *v = member(o, key);
+    if (!v)
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return bad(e, key);
+    *ret = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+static int read_bool(const json_t *o, const char *key, bool *ret, struct err *e)
+{
+    const json_t *v = member(o, key);
+    if (v && !json_is_boolean(v))
+        return bad(e, key);
+    if (v)
+        *ret = json_is_true(v);
+    return 0;
+}
+
+/* One of `names` (n of them, gaps allowed); absent leaves *ret alone. */
+static int read_choice(const json_t *o, const char *key, const char *const *names, size_t n,
+                       size_t *ret, struct err *e)
+{
+    const json_t *v = member(o, key);
+    if (!v)
+        return 0;
+    const char *s = plain_text(v);
+    for (size_t i = 0; s && i < n; i++)
+        if (names[i] && strcmp(s, names[i]) == 0) {
+            *ret = i;
+            return 0;
+        }
+    return bad(e, key);
+}
+
+/* A member that must be an object when it is there; an empty one when it is not. */
+static int read_object(const json_t *o, const char *key, const json_t **ret, struct err *e)
+{
+    *ret = member(o, key);
+    return *ret && !json_is_object(*ret) ? bad(e, key) : 0;
+}
+
+static int read_array(const json_t *o, const char *key, const json_t **ret, struct err *e)
+{
+    *ret = member(o, key);
+    return *ret && !json_is_array(*ret) ? bad(e, key) : 0;
+}
+
+static int read_list(const json_t *o, const char *key, struct strlist *ret, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(o, key, &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
+        const char *s = plain_text(json_array_get(a, i));
+        if (!s)
+            return bad(e, key);
+        if (strlist_add(ret, s) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+    }
+    return r;
+}
+
+static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "env", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
+        const json_t *entry = json_array_get(a, i);
+        const char *key = plain_text(json_object_get(entry, "key"));
+        const char *value = plain_text(json_object_get(entry, "value"));
+        if (!key || !value || !*key || strchr(key, '='))
+            return bad(e, "env");
+        char *kv;
+        if (asprintf(&kv, "%s=%s", key, value) < 0 || strlist_take(&s->env, kv) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+    }
+    return r;
+}
+
+static int read_labels(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "labels", &o, e);
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        const char *value = plain_text(v);
+        if (!value || strchr(key, '='))
+            return bad(e, "labels");
+        AUTO_FREE char *kv = NULL;
+        if (asprintf(&kv, "%s=%s", key, value) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+        r = spec_add_label(s, kv, e);
+        if (r < 0)
+            return r;
+    }
+    return r;
+}
+
+static int read_scripts(struct sandbox_spec *s, const json_t *runtime, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(runtime, "scripts", &o, e);
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)o, name, v)
+    {
+        const char *body = plain_text(v);
+        if (!body)
+            return bad(e, "scripts");
+        r = spec_add_script(s, name, body, e);
+        if (r < 0)
+            return r;
+    }
+    return r;
+}
+
+static int read_mount(struct sandbox_spec *s, const json_t *m, struct err *e)
+{
+    static const struct {
+        const char *key;
+        uint32_t bit;
+    } flags[] = {{"readonly", PROTO_MOUNT_RO},
+                 {"noexec", PROTO_MOUNT_NOEXEC},
+                 {"nosuid", PROTO_MOUNT_NOSUID},
+                 {"nodev", PROTO_MOUNT_NODEV}};
+    const char *type = plain_text(json_object_get(m, "type"));
+    const char *guest = plain_text(json_object_get(m, "guest"));
+    if (!type || !guest || strcmp(type, "Tmpfs") != 0)
+        return bad(e, "mounts");
+    uint64_t mib = 0, size = 0;
+    int r = read_u64(m, "size_mib", &mib, e);
+    if (r == 0 && mib > INT64_MAX / MIB)
+        return bad(e, "size_mib");
+    size = mib * MIB;
+    if (r == 0)
+        r = read_u64(m, "size_bytes", &size, e);
+    const json_t *options = NULL;
+    if (r == 0)
+        r = read_object(m, "options", &options, e);
+    uint32_t bits = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(flags); i++) {
+        bool on = false;
+        r = read_bool(options, flags[i].key, &on, e);
+        if (on)
+            bits |= flags[i].bit;
+    }
+    return r < 0 ? r : spec_add_tmpfs(s, guest, size, bits, e);
+}
+
+static int read_mounts(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "mounts", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++)
+        r = read_mount(s, json_array_get(a, i), e);
+    return r;
+}
+
+static const char *limit_text(const json_t *v, char *out, size_t size)
+{
+    if (json_is_string(v))
+        return plain_text(v);
+    if (!json_is_integer(v))
+        return NULL;
+    (void)snprintf(out, size, "%lld", (long long)json_integer_value(v));
+    return out;
+}
+
+static int read_rlimits(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "rlimits", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
+        const json_t *o = json_array_get(a, i);
+        char nums[2][32];
+        const char *resource = plain_text(json_object_get(o, "resource"));
+        const char *soft = limit_text(json_object_get(o, "soft"), nums[0], sizeof(nums[0]));
+        const char *hard = limit_text(json_object_get(o, "hard"), nums[1], sizeof(nums[1]));
+        if (!resource || !soft || !hard)
+            return bad(e, "rlimits");
+        AUTO_FREE char *arg = NULL;
+        if (asprintf(&arg, "%s=%s:%s", resource, soft, hard) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+        r = spec_add_rlimit(s, arg, e);
+    }
+    return r;
+}
+
+static int read_image(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    static const struct {
+        const char *variant, *key;
+        enum image_kind kind;
+    } variants[] = {{"Oci", "reference", IMAGE_OCI},
+                    {"Bind", "path", IMAGE_DIRECTORY},
+                    {"Tar", "path", IMAGE_TAR}};
+    const json_t *image;
+    int r = read_object(j, "image", &image, e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(variants); i++) {
+        const json_t *v;
+        r = read_object(image, variants[i].variant, &v, e);
+        if (r == 0 && v) {
+            s->image_kind = variants[i].kind;
+            r = read_text(v, variants[i].key, &s->image, e);
+        }
+    }
+    size_t kind = s->image_kind;
+    if (r == 0)
+        r = read_choice(j, "image_kind", image_kinds, ARRAY_LEN(image_kinds), &kind, e);
+    s->image_kind = (enum image_kind)kind;
+    if (r == 0)
+        r = read_text(j, "image_disk", &s->image_disk, e);
+    return r < 0 ? r : read_text(j, "manifest_digest", &s->image_digest, e);
+}
+
+static int read_engine(struct sandbox_spec *s, const json_t *resources, struct err *e)
+{
+    const json_t *v = member(resources, "engine");
+    if (!v)
+        return 0;
+    const char *name = plain_text(v);
+    s->engine = name ? engine_kind_parse(name) : ENGINE_INVALID;
+    return s->engine == ENGINE_INVALID ? bad(e, "engine") : 0;
+}
+
+static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    static const char *const placements[] = {
+        [PLACEMENT_SPREAD] = "spread",
+        [PLACEMENT_INHERIT] = "inherit",
+    };
+    static const char *const disks[] = {
+        [ROOT_DISK_MANAGED] = "managed",
+        [ROOT_DISK_TMPFS] = "tmpfs",
+    };
+    const json_t *o, *disk;
+    int r = read_object(j, "resources", &o, e);
+    if (r < 0)
+        return r;
+    const json_t *cpus = member(o, "cpus");
+    if (cpus && !json_is_number(cpus))
+        return bad(e, "cpus");
+    if (cpus)
+        s->cpus = json_number_value(cpus);
+    r = read_u64(o, "memory_mib", &s->memory_mib, e);
+    if (r == 0)
+        r = read_engine(s, o, e);
+    size_t placement = s->placement, kind = s->root_disk;
+    if (r == 0)
+        r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);
+    s->placement = (enum cpu_placement)placement;
+    if (r == 0)
+        r = read_object(o, "root_disk", &disk, e);
+    if (r < 0 || !disk)
+        return r;
+    s->root_disk_bytes = 0;
+    r = read_choice(disk, "type", disks, ARRAY_LEN(disks), &kind, e);
+    s->root_disk = (enum root_disk_kind)kind;
+    return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);
+}
+
+static int read_time(const json_t *o, const char *secs, const char *ms, uint64_t *ret,
+                     struct err *e)
+{
+    uint64_t v = 0;
+    int r = read_u64(o, secs, &v, e);
+    if (r == 0 && v > INT64_MAX / 1000)
+        return bad(e, secs);
+    v *= 1000;
+    if (r == 0)
+        r = read_u64(o, ms, &v, e);
+    if (r == 0)
+        *ret = v;
+    return r;
+}
+
+static int read_lifecycle(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "lifecycle", &o, e);
+    if (r == 0)
+        r = read_bool(o, "ephemeral", &s->ephemeral, e);
+    if (r == 0)
+        r = read_time(o, "idle_timeout_secs", "idle_timeout_ms", &s->idle_timeout_ms, e);
+    if (r == 0)
+        r = read_time(o, "max_duration_secs", "max_duration_ms", &s->max_duration_ms, e);
+    return r;
+}
+
+static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "runtime", &o, e);
+    const struct {
+        const char *key;
+        char **to;
+    } texts[] = {{"hostname", &s->hostname},
+                 {"log_level", &s->log_level},
+                 {"shell", &s->shell},
+                 {"user", &s->user},
+                 {"workdir", &s->workdir}};
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
+        r = read_text(o, texts[i].key, texts[i].to, e);
+    if (r == 0)
+        r = read_list(o, "cmd", &s->cmd, e);
+    if (r == 0)
+        r = read_list(o, "entrypoint", &s->entrypoint, e);
+    return r < 0 ? r : read_scripts(s, o, e);
+}
+
+int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    spec_free(s);
+    if (!json_is_object(j))
+        return err_set(e, EINVAL, "spec: not a JSON object");
+    static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
+        read_image,     read_env,     read_labels, read_resources,
+        read_lifecycle, read_runtime, read_mounts, read_rlimits,
+    };
+    int r = read_text(j, "name", &s->name, e);
+    if (r == 0)
+        r = read_u64(j, "created_ns", &s->created_ns, e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
+        r = parts[i](s, j, e);
+    return r < 0 ? r : spec_validate(s, e);
+}
