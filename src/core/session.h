@@ -36,9 +36,16 @@ struct session_result {
     bool failed_to_start; /* e says why; exit_code is 126, 127 or 1 */
 };
 
-/* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile. Returns 0
- * with *res filled in, or -errno when the connection broke ("sandbox ended while the command
- * ran"). A command that did not start, or timed out, is 0 with e set: print it. */
+/* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and their
+ * modes are as before when it returns. The connection is of no use afterwards (it is shut down),
+ * closing it is the caller's. Returns
+ *   0, e->code 0    *res says how it went. An output whose reader is gone is exit_code 141
+ *                   (128 + SIGPIPE): end silently, as a filter does
+ *   0, e->code set  the command did not start, or timed out: print e, exit with exit_code
+ *   -errno          the connection broke ("sandbox ended while the command ran", ECONNRESET),
+ *                   the peer does not keep to the protocol (EPROTO), or our own output cannot be
+ *                   written: print e, exit 1
+ */
 int session_run(int sock, const struct session_request *req, struct session_result *res,
                 struct err *e);
 

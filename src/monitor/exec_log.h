@@ -1,26 +1,32 @@
-/* The sandbox's log files: what commands wrote, and what happened to the sandbox.
+/* Writes the sandbox's log files (the format: core/log_format.h).
  *
- * One JSON object a line, as documented for `msb logs --json`:
- *     {"t":"2026-01-02T03:04:05.678901234Z","s":"stdout","d":"text","id":7}
- * with "e":"b64" when d holds base64 because the bytes were not UTF-8. A file is rotated at
- * LOG_FILE_MAX, LOG_FILES of them are kept. Lines are buffered for at most LOG_FLUSH_MS, and a
- * crash of the monitor loses no more than that.
+ * Lines are buffered for at most LOG_FLUSH_MS (the owner's timer calls exec_log_flush), and a
+ * crash of the monitor loses no more than that. Logging is on the path of all output, so a line
+ * is escaped in one pass straight into the write buffer.
+ *
+ * A UTF-8 character that two reads split is put together again: its beginning, at most three
+ * bytes, is held back per exec and stream until the next write or flush. A character that takes
+ * longer than that to arrive is logged as base64, so no byte is ever lost.
+ *
+ * Errors never stop the sandbox: after the first failed write the log is `broken` and silent.
  */
 #ifndef MSB_MONITOR_EXEC_LOG_H
 #define MSB_MONITOR_EXEC_LOG_H
 
+#include "core/log_format.h"
 #include "util/buf.h"
 
 #include <stdint.h>
+#include <time.h>
 
-enum {
-    LOG_FILE_MAX = 10 * 1024 * 1024,
-    LOG_FILES = 3, /* exec.log exec.log.1 exec.log.2 */
-    LOG_FLUSH_MS = 50,
-    LOG_CHUNK_MAX = 64 * 1024, /* bytes of output in one line at most */
+enum { LOG_FLUSH_MS = 50, LOG_CARRIES = 16 };
+
+struct log_carry {
+    enum log_source s;
+    uint32_t id;
+    uint8_t b[3];
+    uint8_t n; /* 0 = the slot is free */
 };
-
-enum log_source { LOG_STDOUT, LOG_STDERR, LOG_OUTPUT /* a tty's */, LOG_SYSTEM };
 
 struct exec_log {
     int dirfd;        /* the logs directory; not owned */
@@ -29,8 +35,13 @@ struct exec_log {
     uint64_t size;
     struct buf pending;
     int broken; /* -errno of the first write that failed: logging stops, the sandbox does not */
+    struct log_carry carry[LOG_CARRIES];
+    unsigned next_carry; /* the slot to take when none is free */
+    time_t stamp_sec;    /* of which stamp[] is the text */
+    char stamp[sizeof("2026-01-02T03:04:05.")];
 };
 
+/* Appends to the newest file; a line that a crash cut short is ended first. */
 int exec_log_open(struct exec_log *l, int logs_dirfd, const char *name);
 void exec_log_close(struct exec_log *l); /* flushes */
 /* id 0 = none. Splits at LOG_CHUNK_MAX, never inside a UTF-8 character where that can be helped. */
