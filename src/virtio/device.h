@@ -100,6 +100,8 @@ static inline bool virtio_dev_has(const struct virtio_dev *d, unsigned bit)
 {
     return d->acked >> bit & 1;
 }
+/* virtq_pop(), and a broken queue breaks the device. */
+int virtio_dev_pop(struct virtio_dev *d, unsigned queue, struct virtq_chain *c);
 /* Interrupts the driver if it wants that for what was pushed. */
 void virtio_dev_interrupt(struct virtio_dev *d, unsigned queue);
 /* The first reason counts, later ones are dropped. reason is a string literal. */
