@@ -98,7 +98,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
     }
     if (n)
         memcpy(w->tail + (offset - full), p, n);
-    return r < 0 ? err_sys(e, -r, "cannot write the image") : 0;
+    return r < 0 ? erofs_write_failed(-r, e) : 0;
 }
 
 int erofs_file_end(struct erofs_writer *w, struct err *e)
@@ -118,7 +118,15 @@ int erofs_file_end(struct erofs_writer *w, struct err *e)
         r = erofs_out_write(&w->out, (ino->data.block << EROFS_BLOCK_BITS) + full, w->tail,
                             EROFS_BLOCK_SIZE);
     }
-    return r < 0 ? err_sys(e, -r, "cannot write the image") : 0;
+    return r < 0 ? erofs_write_failed(-r, e) : 0;
+}
+
+int erofs_write_failed(int code, struct err *e)
+{
+    int r = err_sys(e, code, "cannot write the image");
+    if (code == ENOSPC)
+        err_hint(e, "free some space, or let MSB_HOME point to a larger disk");
+    return r;
 }
 
 uint32_t erofs_crc32c(uint32_t crc, const void *p, size_t n)

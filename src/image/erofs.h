@@ -65,6 +65,8 @@ void erofs_set_blobs(struct erofs_writer *w, const uint32_t *blocks, uint32_t n)
  * synced. */
 int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e);
 
+/* For the writer's own files: */
+int erofs_write_failed(int code, struct err *e);
 /* Bytes that an inode's extended attributes take behind it. */
 size_t erofs_xattr_size(const struct tree_inode *ino);
 /* The kernel's crc32c (no final inversion). */

@@ -637,5 +637,5 @@ int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e)
     erofs_abort(w);
     if (r == -EFBIG)
         return err_set(e, EFBIG, "the image is over 16 TiB");
-    return r < 0 ? err_sys(e, -r, "cannot write the image") : 0;
+    return r < 0 ? erofs_write_failed(-r, e) : 0;
 }

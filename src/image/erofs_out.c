@@ -4,14 +4,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/statvfs.h>
 
+#include "image/io.h"
 #include "util/cleanup.h"
 
 enum {
     OUT_BUF = 1 << 20,
-    OUT_UNIT = 4096,     /* zeros are looked for in units of this */
-    OUT_HOLE = 16 * 4096 /* shorter runs are not worth an extent */
+    OUT_UNIT = 4096,       /* zeros are looked for in units of this */
+    OUT_HOLE = 16 * 4096,  /* shorter runs are not worth an extent */
+    OUT_CHECK = 32 << 20,  /* free space is looked at this often */
+    OUT_RESERVE = 64 << 20 /* and this much of it is left */
 };
 
 int erofs_out_init(struct erofs_out *o, int fd)
@@ -26,24 +29,22 @@ void erofs_out_free(struct erofs_out *o)
     *o = (struct erofs_out){.fd = -1};
 }
 
-static int pwrite_all(int fd, const uint8_t *p, size_t n, uint64_t offset)
-{
-    while (n) {
-        ssize_t w = pwrite(fd, p, n, (off_t)offset);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w < 0)
-            return -errno;
-        p += w;
-        n -= (size_t)w;
-        offset += (uint64_t)w;
-    }
-    return 0;
-}
-
 static bool all_zero(const uint8_t *p, size_t n)
 {
     return p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
+}
+
+static int write_run(struct erofs_out *o, size_t from, size_t to)
+{
+    o->unchecked += to - from;
+    if (o->unchecked >= OUT_CHECK) {
+        struct statvfs v;
+        o->unchecked = 0;
+        if (fstatvfs(o->fd, &v) == 0 && v.f_blocks &&
+            (uint64_t)v.f_bavail * v.f_frsize < OUT_RESERVE)
+            return -ENOSPC;
+    }
+    return pwrite_all(o->fd, o->buf + from, to - from, o->pos + from);
 }
 
 int erofs_out_flush(struct erofs_out *o)
@@ -56,15 +57,15 @@ int erofs_out_flush(struct erofs_out *o)
         if (all_zero(o->buf + i, n))
             continue;
         if (i - zeros >= OUT_HOLE) {
-            r = pwrite_all(o->fd, o->buf + start, zeros - start, o->pos + start);
+            r = write_run(o, start, zeros);
             start = i;
         }
         zeros = i + n;
     }
     if (r == 0 && o->len - zeros >= OUT_HOLE)
-        r = pwrite_all(o->fd, o->buf + start, zeros - start, o->pos + start);
+        r = write_run(o, start, zeros);
     else if (r == 0)
-        r = pwrite_all(o->fd, o->buf + start, o->len - start, o->pos + start);
+        r = write_run(o, start, o->len);
     o->pos += o->len;
     o->len = 0;
     return r;

@@ -1,6 +1,7 @@
 /* Output for images: buffered writes at any ascending offset, with long runs of zeros left out so
  * that they become holes of the host's file. The file must be fresh: a hole is what was never
- * written. */
+ * written. Stops with -ENOSPC before the host's disk is full to the last byte, since the source may
+ * be an archive built to do just that. */
 #ifndef MSB_IMAGE_EROFS_OUT_H
 #define MSB_IMAGE_EROFS_OUT_H
 
@@ -12,6 +13,7 @@ struct erofs_out {
     uint64_t pos;
     size_t len;
     uint8_t *buf;
+    uint64_t unchecked; /* written since the last look at the free space */
 };
 
 int erofs_out_init(struct erofs_out *o, int fd);

@@ -1,0 +1,325 @@
+/* libarchive parses; only its tar reader and the gzip and zstd filters are linked. Whatever it
+ * hands over is hostile: names, sizes and offsets are checked by the tree and by the writer. */
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <limits.h>
+#include <locale.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "image/source.h"
+#include "util/cleanup.h"
+
+enum { TAR_READ = 256 << 10 };
+
+struct tar {
+    struct source_tar *s;
+    struct tree *t;
+    struct erofs_writer *w;
+    struct archive *a;
+    struct archive_entry *ent;
+    EVP_MD_CTX *hash;
+    int io_error; /* of the file itself */
+    uint64_t entries;
+    uint8_t buf[TAR_READ];
+};
+
+/* ---- input ---- */
+
+static la_ssize_t tar_read(struct archive *a, void *data, const void **ret)
+{
+    struct tar *tar = data;
+    ssize_t n;
+    do {
+        n = read(tar->s->fd, tar->buf, sizeof(tar->buf));
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        tar->io_error = errno;
+        archive_set_error(a, errno, "read error");
+        return -1;
+    }
+    EVP_DigestUpdate(tar->hash, tar->buf, (size_t)n);
+    *ret = tar->buf;
+    return n;
+}
+
+static int tar_fail(struct tar *tar, struct err *e)
+{
+    const char *name = tar->s->name, *why = archive_error_string(tar->a);
+    if (tar->io_error)
+        return err_sys(e, tar->io_error, "cannot read '%s'", name);
+    /* The library names no entry when it never got to one. */
+    if (!tar->entries && archive_format(tar->a) == 0) {
+        int r = err_set(e, EINVAL, "'%s' is not a tar archive", name);
+        err_hint(e, "an image file is a tar, plain or compressed with gzip or zstd");
+        return r;
+    }
+    return err_set(e, EINVAL, "the archive '%s' is damaged: %s", name, why ? why : "unknown error");
+}
+
+/* ---- attributes ---- */
+
+/* The kernel's format of an ACL in an extended attribute. */
+struct acl_entry {
+    uint16_t tag, perm;
+    uint32_t id;
+};
+enum { ACL_VERSION = 2, ACL_ENTRIES_MAX = 1024 };
+
+static uint16_t acl_tag(int tag)
+{
+    switch (tag) {
+    case ARCHIVE_ENTRY_ACL_USER_OBJ:
+        return 0x01;
+    case ARCHIVE_ENTRY_ACL_USER:
+        return 0x02;
+    case ARCHIVE_ENTRY_ACL_GROUP_OBJ:
+        return 0x04;
+    case ARCHIVE_ENTRY_ACL_GROUP:
+        return 0x08;
+    case ARCHIVE_ENTRY_ACL_MASK:
+        return 0x10;
+    case ARCHIVE_ENTRY_ACL_OTHER:
+        return 0x20;
+    default:
+        return 0;
+    }
+}
+
+static int acl_cmp(const void *a, const void *b)
+{
+    const struct acl_entry *x = a, *y = b;
+    if (x->tag != y->tag)
+        return x->tag - y->tag;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int add_acl(struct tar *tar, struct tree_inode *ino, int kind, const char *xattr,
+                   struct err *e)
+{
+    struct {
+        uint32_t version;
+        struct acl_entry e[ACL_ENTRIES_MAX];
+    } acl = {.version = ACL_VERSION};
+    size_t n = 0;
+    if (archive_entry_acl_reset(tar->ent, kind) == 0)
+        return 0;
+    int type, perm, tag, id;
+    const char *who;
+    while (archive_entry_acl_next(tar->ent, kind, &type, &perm, &tag, &id, &who) == ARCHIVE_OK) {
+        uint16_t t = acl_tag(tag);
+        bool named = t == 0x02 || t == 0x08;
+        if (!t || (named && id < 0)) /* a name that only its own system knows */
+            continue;
+        if (n == ACL_ENTRIES_MAX)
+            return err_set(e, E2BIG, "an access list has more than %d entries", ACL_ENTRIES_MAX);
+        acl.e[n++] = (struct acl_entry){t, (uint16_t)(perm & 7), named ? (uint32_t)id : UINT32_MAX};
+    }
+    if (n < 3)
+        return 0;
+    qsort(acl.e, n, sizeof(acl.e[0]), acl_cmp);
+    return tree_set_xattr(tar->t, ino, xattr, &acl, sizeof(acl.version) + n * sizeof(acl.e[0]), e);
+}
+
+static int add_xattrs(struct tar *tar, struct tree_inode *ino, struct err *e)
+{
+    const char *name;
+    const void *value;
+    size_t len;
+    int r = 0;
+    (void)archive_entry_xattr_reset(tar->ent);
+    while (r == 0 && archive_entry_xattr_next(tar->ent, &name, &value, &len) == ARCHIVE_OK)
+        if (name && source_wants_xattr(name))
+            r = tree_set_xattr(tar->t, ino, name, value, len, e);
+    if (r == 0)
+        r = add_acl(tar, ino, ARCHIVE_ENTRY_ACL_TYPE_ACCESS, "system.posix_acl_access", e);
+    if (r == 0 && S_ISDIR(ino->mode))
+        r = add_acl(tar, ino, ARCHIVE_ENTRY_ACL_TYPE_DEFAULT, "system.posix_acl_default", e);
+    return r;
+}
+
+static int get_attr(struct tar *tar, const char *path, struct tree_attr *ret, struct err *e)
+{
+    struct archive_entry *ent = tar->ent;
+    int64_t uid = archive_entry_uid(ent), gid = archive_entry_gid(ent);
+    int64_t size = archive_entry_size(ent);
+    if (uid < 0 || gid < 0 || uid >= UINT32_MAX || gid >= UINT32_MAX)
+        return err_set(e, EINVAL, "entry '%.512s' has a bad owner", path);
+    if (size < 0)
+        return err_set(e, EINVAL, "entry '%.512s' has a bad size", path);
+    long nsec = archive_entry_mtime_nsec(ent);
+    *ret = (struct tree_attr){
+        .mode = (uint16_t)(archive_entry_filetype(ent) | (archive_entry_perm(ent) & 07777)),
+        .uid = (uint32_t)uid,
+        .gid = (uint32_t)gid,
+        .mtime = archive_entry_mtime(ent),
+        .mtime_nsec = nsec >= 0 && nsec < 1000000000 ? (uint32_t)nsec : 0,
+        .size = (uint64_t)size,
+        .target = archive_entry_symlink(ent),
+    };
+    if (S_ISCHR(ret->mode) || S_ISBLK(ret->mode)) {
+        uint64_t major = archive_entry_rdevmajor(ent), minor = archive_entry_rdevminor(ent);
+        ret->major = (uint32_t)MIN(major, (uint64_t)UINT32_MAX);
+        ret->minor = (uint32_t)MIN(minor, (uint64_t)UINT32_MAX);
+    }
+    return 0;
+}
+
+/* ---- entries ---- */
+
+static int add_data(struct tar *tar, struct tree_inode *ino, struct err *e)
+{
+    int r = erofs_file_begin(tar->w, ino, e);
+    while (r == 0) {
+        const void *p;
+        size_t n;
+        la_int64_t offset;
+        int got = archive_read_data_block(tar->a, &p, &n, &offset);
+        if (got == ARCHIVE_EOF)
+            return erofs_file_end(tar->w, e);
+        if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
+            return tar_fail(tar, e);
+        if (offset < 0)
+            return err_set(e, EINVAL, "file data is not where its size says");
+        if (n)
+            r = erofs_file_write(tar->w, (uint64_t)offset, p, n, e);
+    }
+    return r;
+}
+
+/* A layer's marks: DIR/.wh.NAME deletes DIR/NAME, DIR/.wh..wh..opq hides all of DIR. Returns 1 when
+ * the entry was one. */
+static int add_mark(struct tar *tar, const char *path, struct err *e)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    size_t dir = (size_t)(base - path);
+    if (!tar->s->layer || strncmp(base, ".wh.", 4) != 0)
+        return 0;
+    const char *name = base + 4;
+    char target[TREE_PATH_MAX];
+    if (strlen(path) >= sizeof(target))
+        return err_set(e, ENAMETOOLONG, "entry '%.64s...' has a path over %d bytes", path,
+                       TREE_PATH_MAX - 1);
+    memcpy(target, path, dir);
+    target[dir] = '\0';
+    int r;
+    if (strcmp(name, ".wh..opq") == 0) {
+        r = tree_opaque(tar->t, target, e);
+    } else if (strncmp(name, ".wh.", 4) == 0) {
+        r = 0; /* other marks of that kind are some union file system's own */
+    } else if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        r = err_set(e, EINVAL, "entry '%.512s' deletes nothing that could exist", path);
+    } else {
+        memcpy(target + dir, name, strlen(name) + 1);
+        r = tree_whiteout(tar->t, target, e);
+    }
+    return r < 0 ? r : 1;
+}
+
+static int add_entry(struct tar *tar, struct err *e)
+{
+    const char *path = archive_entry_pathname(tar->ent);
+    if (!path || !*path)
+        return err_set(e, EINVAL, "entry %llu has no name", (unsigned long long)tar->entries);
+    int r = add_mark(tar, path, e);
+    if (r)
+        return r < 0 ? r : 0;
+    const char *hardlink = archive_entry_hardlink(tar->ent);
+    if (hardlink)
+        return tree_link(tar->t, path, hardlink, e);
+    struct tree_attr attr;
+    struct tree_inode *ino;
+    r = get_attr(tar, path, &attr, e);
+    if (r == 0)
+        r = tree_add(tar->t, path, &attr, &ino, e);
+    if (r < 0)
+        return r;
+    r = add_xattrs(tar, ino, e);
+    if (r == 0 && S_ISREG(attr.mode) && attr.size)
+        r = add_data(tar, ino, e);
+    /* Errors of the archive and the disk are not the entry's. */
+    if (r == -E2BIG)
+        (void)err_wrap(e, "entry '%.256s'", path);
+    return r;
+}
+
+static int read_entries(struct tar *tar, struct err *e)
+{
+    for (;;) {
+        int got = archive_read_next_header(tar->a, &tar->ent);
+        if (got == ARCHIVE_EOF)
+            break;
+        /* A warning comes with a usable entry: often a name that is not ASCII, kept as it is. */
+        if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
+            return tar_fail(tar, e);
+        tar->entries++;
+        int r = add_entry(tar, e);
+        if (r < 0)
+            return r;
+    }
+    if (!tar->entries)
+        return err_set(e, EINVAL, "the archive '%s' is empty", tar->s->name);
+    return 0;
+}
+
+/* What follows the archive's end is part of the file's hash. */
+static int read_rest(struct tar *tar, struct err *e)
+{
+    const void *p;
+    la_ssize_t n;
+    while ((n = tar_read(tar->a, tar, &p)) > 0)
+        continue;
+    if (n < 0)
+        return err_sys(e, tar->io_error, "cannot read '%s'", tar->s->name);
+    if (!EVP_DigestFinal_ex(tar->hash, tar->s->key, NULL))
+        return err_set(e, EIO, "cannot hash '%s'", tar->s->name);
+    return 0;
+}
+
+static int tar_open(struct tar *tar)
+{
+    tar->a = archive_read_new();
+    tar->hash = EVP_MD_CTX_new();
+    if (!tar->a || !tar->hash || !EVP_DigestInit_ex(tar->hash, EVP_sha256(), NULL))
+        return -ENOMEM;
+    if (archive_read_support_format_tar(tar->a) != ARCHIVE_OK ||
+        archive_read_support_filter_gzip(tar->a) != ARCHIVE_OK ||
+        archive_read_support_filter_zstd(tar->a) != ARCHIVE_OK)
+        return -ENOSYS;
+    return 0;
+}
+
+int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w, struct err *e)
+{
+    AUTO_FREE struct tar *tar = calloc(1, sizeof(*tar));
+    /* The library converts names to the locale's character set. In the C locale it cannot, and
+     * hands over the bytes as they are, which is what a file name is. */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old;
+    if (!tar || !c) {
+        if (c)
+            freelocale(c);
+        return err_sys(e, ENOMEM, "cannot read '%s'", s->name);
+    }
+    old = uselocale(c);
+    tar->s = s;
+    tar->t = t;
+    tar->w = w;
+    int r = tar_open(tar);
+    if (r < 0)
+        r = err_sys(e, -r, "cannot read '%s'", s->name);
+    else if (archive_read_open(tar->a, tar, NULL, tar_read, NULL) != ARCHIVE_OK)
+        r = tar_fail(tar, e);
+    if (r == 0)
+        r = read_entries(tar, e);
+    if (r == 0)
+        r = read_rest(tar, e);
+    archive_read_free(tar->a);
+    EVP_MD_CTX_free(tar->hash);
+    (void)uselocale(old);
+    freelocale(c);
+    return r;
+}
