@@ -1,0 +1,147 @@
+#include "agent/control.h"
+
+#include "agent/vsock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    RX_STEP = 16 * 1024,
+    TX_MAX = 64 * 1024, /* a monitor that does not read loses log lines, nothing else */
+    FAIL_WAIT_MS = 200,
+};
+
+static void flush(struct control *c)
+{
+    while (buf_len(&c->tx)) {
+        ssize_t n = send(c->src.fd, buf_head(&c->tx), buf_len(&c->tx), MSG_NOSIGNAL);
+        if (n < 0)
+            break; /* later, or never: a dead stream is noticed when it is read */
+        buf_consume(&c->tx, (size_t)n);
+    }
+    if (c->loop)
+        (void)loop_mod(c->loop, &c->src, buf_len(&c->tx) ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static void put_simple(struct control *c, uint16_t type, uint16_t tag, const char *text)
+{
+    struct proto_writer w;
+    proto_begin(&w, &c->tx, type);
+    if (text)
+        proto_str(&w, tag, text);
+    (void)proto_end(&w);
+    flush(c);
+}
+
+static ssize_t receive(struct control *c)
+{
+    uint8_t *to = buf_reserve(&c->rx, RX_STEP);
+    if (!to)
+        return -ENOMEM;
+    ssize_t n = recv(c->src.fd, to, RX_STEP, 0);
+    if (n < 0)
+        return -errno;
+    buf_commit(&c->rx, (size_t)n);
+    return n;
+}
+
+static int await_config(struct control *c, struct config *cfg, struct err *err)
+{
+    struct proto_frame f;
+    for (;;) {
+        int got;
+        while ((got = proto_peek(&c->rx, &f)) == 1) {
+            int r = f.type == PROTO_CONFIG ? config_parse(cfg, &f) : 1;
+            proto_consume(&c->rx, &f);
+            if (r < 0)
+                return err_sys(err, -r, "the configuration cannot be read");
+            if (r == 0)
+                return 0;
+        }
+        ssize_t n = got < 0 ? got : receive(c);
+        if (n <= 0 && n != -EINTR)
+            return err_set(err, EPROTO, "no configuration came from the monitor");
+    }
+}
+
+int control_open(struct control *c, struct config *cfg, struct err *err)
+{
+    *c = (struct control){.src.fd = vsock_connect(PROTO_PORT_CONTROL)};
+    buf_init(&c->rx, PROTO_HDR_LEN + PROTO_MSG_MAX + RX_STEP);
+    buf_init(&c->tx, TX_MAX);
+    if (c->src.fd < 0)
+        return err_sys(err, -c->src.fd, "connecting to the monitor failed");
+    struct proto_writer w;
+    proto_begin(&w, &c->tx, PROTO_HELLO);
+    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
+    (void)proto_end(&w);
+    flush(c);
+    int r = await_config(c, cfg, err);
+    buf_shrink(&c->rx);
+    return r;
+}
+
+void control_ready(struct control *c)
+{
+    put_simple(c, PROTO_READY, 0, NULL);
+}
+
+void control_log(struct control *c, const char *text)
+{
+    put_simple(c, PROTO_LOG, F_TEXT, text);
+}
+
+void control_fail(struct control *c, const struct err *err)
+{
+    struct proto_writer w;
+    if (c->src.fd < 0)
+        return;
+    proto_begin(&w, &c->tx, PROTO_FAIL);
+    proto_u32(&w, F_KIND, PROTO_FAIL_BOOT);
+    proto_u32(&w, F_ERRNO, (uint32_t)err->code);
+    proto_str(&w, F_TEXT, err->msg);
+    (void)proto_end(&w);
+    flush(c);
+    struct pollfd p = {.fd = c->src.fd, .events = POLLIN | POLLRDHUP};
+    (void)poll(&p, 1, FAIL_WAIT_MS);
+}
+
+/* --- in the loop --- */
+
+static void pong(struct control *c, const struct proto_frame *f)
+{
+    struct proto_writer w;
+    proto_begin(&w, &c->tx, PROTO_PONG);
+    proto_u64(&w, F_COOKIE, proto_find_num(f, F_COOKIE, 0));
+    (void)proto_end(&w);
+}
+
+static void on_control(struct loop_src *src, uint32_t events)
+{
+    struct control *c = (struct control *)src; /* its first member */
+    struct proto_frame f;
+    int got = 0;
+    ssize_t n = events & ~(uint32_t)EPOLLOUT ? receive(c) : -EAGAIN;
+    while ((got = proto_peek(&c->rx, &f)) == 1) {
+        if (f.type == PROTO_PING)
+            pong(c, &f);
+        else if (f.type == PROTO_SHUTDOWN)
+            c->on_shutdown(c, proto_find_num(&f, F_GRACE_MS, 0));
+        proto_consume(&c->rx, &f);
+    }
+    flush(c);
+    if (got < 0 || (n <= 0 && n != -EAGAIN && n != -EINTR))
+        c->on_lost(c);
+}
+
+int control_watch(struct control *c, struct loop *l)
+{
+    if (fcntl(c->src.fd, F_SETFL, O_NONBLOCK) < 0)
+        return -errno;
+    c->loop = l;
+    c->src.fn = on_control;
+    return loop_add(l, &c->src, EPOLLIN);
+}

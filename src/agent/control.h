@@ -1,0 +1,28 @@
+/* The control stream to the monitor: HELLO and CONFIG at the start, PING and SHUTDOWN later. */
+#ifndef MSB_AGENT_CONTROL_H
+#define MSB_AGENT_CONTROL_H
+
+#include "agent/request.h"
+#include "proto/proto.h"
+#include "util/buf.h"
+#include "util/err.h"
+#include "util/loop.h"
+
+struct control {
+    struct loop_src src;
+    struct loop *loop;
+    struct buf rx, tx;
+    void (*on_shutdown)(struct control *c, uint64_t grace_ms);
+    void (*on_lost)(struct control *c);
+};
+
+/* Connects, says HELLO and waits for CONFIG. */
+int control_open(struct control *c, struct config *cfg, struct err *err);
+void control_ready(struct control *c);
+/* Says why the guest cannot start, and gives the monitor a moment to read it. */
+void control_fail(struct control *c, const struct err *err);
+void control_log(struct control *c, const char *text);
+/* From here on events are handled by the loop. */
+int control_watch(struct control *c, struct loop *l);
+
+#endif

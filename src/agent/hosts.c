@@ -1,0 +1,108 @@
+#include "agent/hosts.h"
+
+#include "agent/files.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ETC_FILE_MAX = 256 * 1024 };
+
+static bool line_has(const char *p, const char *end, const char *name)
+{
+    size_t n = strlen(name);
+    const char *hash = memchr(p, '#', (size_t)(end - p));
+    if (hash)
+        end = hash;
+    for (int word = 0; p < end; word++) {
+        while (p < end && (*p == ' ' || *p == '\t' || *p == '\r'))
+            p++;
+        const char *start = p;
+        while (p < end && *p != ' ' && *p != '\t' && *p != '\r')
+            p++;
+        /* The first word is the address. */
+        if (word > 0 && (size_t)(p - start) == n && memcmp(start, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool hosts_has(const char *text, const char *name)
+{
+    while (*text) {
+        const char *end = strchrnul(text, '\n');
+        if (line_has(text, end, name))
+            return true;
+        text = *end ? end + 1 : end;
+    }
+    return false;
+}
+
+int hosts_complete(const char *text, const char *name, struct buf *out)
+{
+    bool local = hosts_has(text, "localhost");
+    bool own = !name || !*name || hosts_has(text, name);
+    if (local && own)
+        return 0;
+    size_t n = strlen(text);
+    int r = buf_append(out, text, n);
+    if (r == 0 && n && text[n - 1] != '\n')
+        r = buf_append(out, "\n", 1);
+    if (r == 0 && !local)
+        r = buf_printf(out, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    if (r == 0 && !own)
+        r = buf_printf(out, "127.0.0.1\t%s\n", name);
+    return r;
+}
+
+static void write_hosts(const char *name)
+{
+    errno = 0;
+    AUTO_FREE char *text = file_read_text("/etc/hosts", ETC_FILE_MAX, NULL);
+    if (!text && errno != ENOENT)
+        return; /* something else than a file: the image's own affair */
+    struct buf b;
+    buf_init(&b, ETC_FILE_MAX + 1024);
+    if (hosts_complete(text ? text : "", name, &b) == 0 && buf_len(&b))
+        (void)file_write("/etc/hosts", buf_head(&b), buf_len(&b), 0644);
+    buf_free(&b);
+}
+
+static void write_hostname(const char *name)
+{
+    size_t n = strlen(name);
+    AUTO_FREE char *old = file_read_text("/etc/hostname", ETC_FILE_MAX, NULL);
+    if (old && strncmp(old, name, n) == 0 && strcmp(old + n, "\n") == 0)
+        return; /* a restart: nothing to write */
+    struct buf b;
+    buf_init(&b, 512);
+    if (buf_printf(&b, "%s\n", name) == 0)
+        (void)file_write("/etc/hostname", buf_head(&b), buf_len(&b), 0644);
+    buf_free(&b);
+}
+
+/* Bringing it up gives it 127.0.0.1 and ::1; the kernel does that by itself. */
+static void loopback_up(void)
+{
+    AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq r = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING};
+    if (fd >= 0)
+        (void)ioctl(fd, SIOCSIFFLAGS, &r);
+}
+
+void hosts_setup(const char *name)
+{
+    if (name && *name)
+        (void)!sethostname(name, strlen(name));
+    loopback_up();
+    (void)mkdir("/etc", 0755);
+    write_hosts(name);
+    if (name && *name)
+        write_hostname(name);
+}

@@ -1,0 +1,114 @@
+/* The guest's PID 1: set the guest up, then serve commands until told to stop. */
+#include "agent/control.h"
+#include "agent/engine.h"
+#include "agent/hosts.h"
+#include "agent/mounts.h"
+#include "agent/power.h"
+#include "agent/vsock.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The soft limit is what commands get too: enough for the agent's own 512 sessions, and small
+ * enough for programs that close every possible descriptor. */
+enum { NOFILE_SOFT = 4096, NOFILE_HARD = 1024 * 1024 };
+
+static struct control control;
+static struct engine engine;
+static struct power power;
+static struct config config;
+
+static void on_shutdown(struct control *c, uint64_t grace_ms)
+{
+    (void)c;
+    power_stop(&power, grace_ms);
+}
+
+/* Without a monitor there is no one to serve and no one to ask. */
+static void on_lost(struct control *c)
+{
+    loop_del(c->loop, &c->src);
+    power_stop(&power, 0);
+}
+
+/* spawn.c relies on 0, 1 and 2 being taken. */
+static void ensure_stdio(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd < 3)
+        ;
+    if (fd >= 3)
+        close(fd);
+}
+
+static void raise_limits(void)
+{
+    struct rlimit files = {.rlim_cur = NOFILE_SOFT, .rlim_max = NOFILE_HARD};
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static void die(const struct err *err)
+{
+    dprintf(2, "msb agent: %s\n", err->msg);
+    control_fail(&control, err);
+    power_off(-1);
+}
+
+static int serve(int listener, struct err *err)
+{
+    int r = engine_init(&engine, &config);
+    if (r == 0)
+        r = control_watch(&control, &engine.loop);
+    if (r == 0)
+        r = engine_listen(&engine, listener);
+    if (r < 0)
+        return err_sys(err, -r, "starting the agent's event loop failed");
+    control.on_shutdown = on_shutdown;
+    control.on_lost = on_lost;
+    return 0;
+}
+
+static void log_times(uint64_t start, uint64_t ready)
+{
+    char line[128];
+    (void)snprintf(line, sizeof(line),
+                   "agent started %llu us after the kernel, ready in %llu us, "
+                   "complete in %llu us",
+                   (unsigned long long)start / 1000, (unsigned long long)(ready - start) / 1000,
+                   (unsigned long long)(now_ns() - start) / 1000);
+    control_log(&control, line);
+}
+
+int main(void)
+{
+    struct err err = {0};
+    uint64_t start = now_ns();
+    int upper_fd = -1;
+    ensure_stdio();
+    raise_limits();
+    if (control_open(&control, &config, &err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
+        die(&err);
+    int listener = vsock_listen(PROTO_PORT_SESSION);
+    if (listener < 0) {
+        (void)err_sys(&err, -listener, "listening for commands failed");
+        die(&err);
+    }
+    control_ready(&control);
+    uint64_t ready = now_ns();
+    /* The host is on its way with the first command; it waits in the listener's queue. */
+    mounts_complete(&config);
+    hosts_setup(config.hostname);
+    if (serve(listener, &err) < 0)
+        die(&err);
+    power_init(&power, &engine, upper_fd);
+    log_times(start, ready);
+    for (;;) {
+        (void)engine_turn(&engine, -1);
+        power_check(&power);
+    }
+}

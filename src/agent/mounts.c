@@ -1,0 +1,210 @@
+#include "agent/mounts.h"
+
+#include "agent/env.h"
+#include "agent/files.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define TOOLS "/.msb"
+
+/* --- the root --- */
+
+static int mount_lower(const char *dev, struct err *err)
+{
+    if (!dev)
+        return err_set(err, EPROTO, "no image device was configured");
+    if (mount(dev, "/mnt/lower", "erofs", MS_RDONLY, NULL) == 0)
+        return 0;
+    if (errno == ENOENT) { /* a kernel that does not mount devtmpfs by itself */
+        (void)mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID, NULL);
+        if (mount(dev, "/mnt/lower", "erofs", MS_RDONLY, NULL) == 0)
+            return 0;
+    }
+    return err_sys(err, errno, "mounting the image %s failed", dev);
+}
+
+static int mount_upper(const struct config *cfg, int *fd, struct err *err)
+{
+    char opts[64] = "mode=0755";
+    if (cfg->upper) {
+        /* Inode tables that a template left unwritten stay so: the layer is a sparse file. */
+        if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, "noinit_itable") < 0)
+            return err_sys(err, errno, "mounting the writable layer %s failed", cfg->upper);
+        *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } else {
+        if (cfg->upper_size)
+            (void)snprintf(opts, sizeof(opts), "mode=0755,size=%llu",
+                           (unsigned long long)cfg->upper_size);
+        if (mount("tmpfs", "/mnt/upper", "tmpfs", MS_NOATIME, opts) < 0)
+            return err_sys(err, errno, "mounting a tmpfs as the writable layer failed");
+    }
+    if ((mkdir("/mnt/upper/upper", 0755) < 0 && errno != EEXIST) ||
+        (mkdir("/mnt/upper/work", 0755) < 0 && errno != EEXIST))
+        return err_sys(err, errno, "preparing the writable layer failed");
+    return 0;
+}
+
+/* redirect_dir: renaming a directory of the image works instead of failing with EXDEV.
+ * xino: one device number and stable inode numbers for all files, as on a single file system.
+ * metacopy is off so that a chmod copies the file: the layer alone tells what changed.
+ * No `volatile`: a graceful stop promises that what was written is kept. */
+static int mount_root(struct err *err)
+{
+    const char *opts = "lowerdir=/mnt/lower,upperdir=/mnt/upper/upper,workdir=/mnt/upper/work,"
+                       "redirect_dir=on,metacopy=off,xino=on";
+    if (mount("overlay", "/newroot", "overlay", 0, opts) < 0)
+        return err_sys(err, errno, "joining the image and its writable layer failed");
+    return 0;
+}
+
+/* The tools move along: with scripts a small tmpfs holds both, else the directory itself is
+ * bound. Both are done before the change of root, while the tools disk can be named. */
+static int mount_tools(bool scripts, struct err *err)
+{
+    if (dir_ensure("/newroot" TOOLS, 0755) < 0)
+        return err_sys(err, errno, "creating " TOOLS " failed");
+    if (!scripts) {
+        if (mount(TOOLS, "/newroot" TOOLS, NULL, MS_BIND, NULL) < 0)
+            return err_sys(err, errno, "mounting the tools failed");
+        return 0;
+    }
+    if (mount("tmpfs", "/newroot" TOOLS, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0 ||
+        mkdir("/newroot" ENV_TOOLS_DIR, 0755) < 0 || mkdir("/newroot" ENV_SCRIPTS_DIR, 0755) < 0 ||
+        mount(ENV_TOOLS_DIR, "/newroot" ENV_TOOLS_DIR, NULL, MS_BIND, NULL) < 0)
+        return err_sys(err, errno, "mounting the tools failed");
+    return 0;
+}
+
+static int write_scripts(const struct config *cfg, struct err *err)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < cfg->nscripts; i++) {
+        const struct req_script *s = &cfg->scripts[i];
+        if (snprintf(path, sizeof(path), ENV_SCRIPTS_DIR "/%s", s->name) >= (int)sizeof(path))
+            return err_set(err, ENAMETOOLONG, "the name of a script is too long");
+        int r = file_write(path, s->body, s->len, 0755);
+        if (r < 0)
+            return err_sys(err, -r, "writing the script %s failed", s->name);
+    }
+    return 0;
+}
+
+static int change_root(struct err *err)
+{
+    if (chdir("/newroot") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
+        chdir("/") < 0)
+        return err_sys(err, errno, "changing to the image's root failed");
+    return 0;
+}
+
+/* --- what goes on top --- */
+
+static int mount_kernel_fs(const char *type, const char *path, unsigned long flags,
+                           const char *opts, struct err *err)
+{
+    int r = dir_ensure(path, 0755);
+    if (r < 0)
+        return err_sys(err, -r, "creating %s failed", path);
+    if (mount(type, path, type, flags, opts) < 0)
+        return err_sys(err, errno, "mounting %s failed", path);
+    return 0;
+}
+
+static int mount_dev(struct err *err)
+{
+    int r = mount_kernel_fs("devtmpfs", "/dev", MS_NOSUID, NULL, err);
+    if (r < 0)
+        return r;
+    const char *opts = "gid=5,mode=620,ptmxmode=666";
+    r = mount_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, err);
+    if (r < 0)
+        return r;
+    (void)!symlink("/proc/self/fd", "/dev/fd");
+    (void)!symlink("/proc/self/fd/0", "/dev/stdin");
+    (void)!symlink("/proc/self/fd/1", "/dev/stdout");
+    (void)!symlink("/proc/self/fd/2", "/dev/stderr");
+    return 0;
+}
+
+static int mount_tmpfs(const struct req_tmpfs *t, struct err *err)
+{
+    unsigned long flags = 0;
+    char opts[64] = "mode=1777";
+    flags |= t->options & PROTO_MOUNT_RO ? MS_RDONLY : 0;
+    flags |= t->options & PROTO_MOUNT_NOEXEC ? MS_NOEXEC : 0;
+    flags |= t->options & PROTO_MOUNT_NOSUID ? MS_NOSUID : 0;
+    flags |= t->options & PROTO_MOUNT_NODEV ? MS_NODEV : 0;
+    if (t->size)
+        (void)snprintf(opts, sizeof(opts), "mode=1777,size=%llu", (unsigned long long)t->size);
+    int r = mkdir_parents(t->path, 0755);
+    if (r < 0)
+        return err_sys(err, -r, "creating %s for a tmpfs failed", t->path);
+    if (mount("tmpfs", t->path, "tmpfs", flags, opts) < 0)
+        return err_sys(err, errno, "mounting a tmpfs on %s failed", t->path);
+    return 0;
+}
+
+int mounts_build(const struct config *cfg, int *upper_fd, struct err *err)
+{
+    *upper_fd = -1;
+    int r = mount_lower(cfg->lower, err);
+    if (r == 0)
+        r = mount_upper(cfg, upper_fd, err);
+    if (r == 0)
+        r = mount_root(err);
+    if (r == 0)
+        r = mount_tools(cfg->nscripts > 0, err);
+    if (r == 0)
+        r = change_root(err);
+    if (r == 0)
+        r = mount_kernel_fs("proc", "/proc", SAFE, NULL, err);
+    if (r == 0)
+        r = mount_dev(err);
+    if (r == 0)
+        r = write_scripts(cfg, err);
+    for (size_t i = 0; r == 0 && i < cfg->ntmpfs; i++)
+        r = mount_tmpfs(&cfg->tmpfs[i], err);
+    return r;
+}
+
+static bool wants_tmpfs(const struct config *cfg, const char *path)
+{
+    for (size_t i = 0; i < cfg->ntmpfs; i++)
+        if (strcmp(cfg->tmpfs[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Programs take a world-writable, sticky /tmp for granted; minimal images often have none. A
+ * symlink is the image's own choice. */
+static void ensure_tmp(void)
+{
+    struct stat st;
+    if (lstat("/tmp", &st) < 0 ? mkdir("/tmp", 01777) == 0
+                               : S_ISDIR(st.st_mode) && (st.st_mode & 07777) != 01777)
+        (void)chmod("/tmp", 01777);
+}
+
+void mounts_complete(const struct config *cfg)
+{
+    (void)mount_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
+    (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
+    if (!wants_tmpfs(cfg, "/dev/shm")) {
+        (void)mkdir("/dev/shm", 01777);
+        (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+    }
+    (void)mkdir("/dev/mqueue", 01777);
+    (void)mount("mqueue", "/dev/mqueue", "mqueue", SAFE, NULL);
+    if (!wants_tmpfs(cfg, "/tmp"))
+        ensure_tmp();
+    (void)mkdir("/run", 0755);
+}

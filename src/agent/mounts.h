@@ -1,0 +1,27 @@
+/* The guest's file systems.
+ *
+ * The kernel has mounted the tools disk as root, with /dev on it. What a command sees is built
+ * here: the image (read-only EROFS) under a writable layer (ext4 or tmpfs), joined by overlayfs.
+ *
+ *   /mnt/lower   the image          /mnt/upper   the writable layer, with upper/ and work/ in it
+ *   /newroot     the two joined; becomes /
+ *
+ * An image is not to be trusted with its own top-level directories: /proc, /sys, /dev and /.msb
+ * are made real directories before anything is mounted on them. All other paths are resolved after
+ * the change of root, so a symlink in the image leads nowhere but into the image.
+ */
+#ifndef MSB_AGENT_MOUNTS_H
+#define MSB_AGENT_MOUNTS_H
+
+#include "agent/request.h"
+#include "util/err.h"
+
+/* Everything that can make the start fail: layers, change of root, /proc, /dev, tools and scripts,
+ * requested tmpfs mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
+int mounts_build(const struct config *cfg, int *upper_fd, struct err *err);
+
+/* What can be had after READY while the host takes its next step: /sys, /dev/shm and the like.
+ * Images and kernels without them still work, so failures are ignored. */
+void mounts_complete(const struct config *cfg);
+
+#endif

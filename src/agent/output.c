@@ -1,0 +1,199 @@
+/* From the command's pipes (or terminal) to the stream.
+ *
+ * Bulk output is not copied: several frames' worth is read behind room left for the headers, the
+ * headers are filled in, and the whole is sent. Only what the stream does not take at once is
+ * kept, and then nothing more is read. Small output is gathered with the frames around it instead,
+ * so that a short command costs one send.
+ */
+#include "agent/session.h"
+
+#include "util/cleanup.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { FRAME = PROTO_HDR_LEN + PROTO_DATA_MAX };
+
+/* --- the stream --- */
+
+/* Sends what is waiting, then p; keeps the rest. */
+static void send_after_waiting(struct session *s, const uint8_t *p, size_t n)
+{
+    size_t waiting = buf_len(&s->tx);
+    struct iovec iov[2] = {{buf_head(&s->tx), waiting}, {(void *)(uintptr_t)p, n}};
+    struct msghdr m = {.msg_iov = waiting ? iov : iov + 1, .msg_iovlen = waiting && n ? 2 : 1};
+    if (waiting && !n)
+        m.msg_iov = iov;
+    ssize_t r = sendmsg(s->sock.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (r < 0 && errno != EAGAIN && errno != EINTR) {
+        s->lost = true;
+        return;
+    }
+    size_t sent = r > 0 ? (size_t)r : 0;
+    size_t old = MIN(sent, waiting);
+    buf_consume(&s->tx, old);
+    sent -= old;
+    if (sent == n)
+        return;
+    /* TX_LIMIT leaves room for the whole scratch beside the small frames; only memory can lack. */
+    if (buf_append(&s->tx, p + sent, n - sent) < 0)
+        s->lost = true;
+}
+
+void session_flush(struct session *s)
+{
+    if (buf_len(&s->tx))
+        send_after_waiting(s, NULL, 0);
+}
+
+/* --- the pipes --- */
+
+static void on_output(struct loop_src *src, uint32_t events)
+{
+    struct outlet *o = CONTAINER_OF(src, struct outlet, src);
+    o->readable = true;
+    if (events & EPOLLHUP)
+        o->hup = true;
+    engine_wake(o->s->e, o->s);
+}
+
+void session_outlet_init(struct session *s, int i, int fd, uint16_t type)
+{
+    struct outlet *o = &s->out[i];
+    *o = (struct outlet){.src = {.fd = fd, .fn = on_output}, .s = s, .type = type};
+    if (loop_add(&s->e->loop, &o->src, EPOLLIN | EPOLLET) < 0)
+        s->lost = true;
+}
+
+static void outlet_end(struct outlet *o)
+{
+    int fd = o->src.fd;
+    loop_del(&o->s->e->loop, &o->src);
+    if (fd >= 0)
+        close(fd);
+    o->readable = false;
+}
+
+/* Turns n bytes, read behind the room for each header, into frames. Returns their total length. */
+static size_t frame_up(uint8_t *p, size_t n, uint16_t type)
+{
+    size_t total = 0;
+    while (n) {
+        size_t len = MIN(n, (size_t)PROTO_DATA_MAX);
+        struct proto_hdr h = {.len = htole32((uint32_t)len), .type = htole16(type)};
+        memcpy(p + total, &h, sizeof(h));
+        total += PROTO_HDR_LEN + len;
+        n -= len;
+    }
+    return total;
+}
+
+static ssize_t read_frames(struct outlet *o, size_t *asked)
+{
+    struct iovec iov[ENGINE_FRAMES];
+    int frames = o->bulk ? ENGINE_FRAMES : 1;
+    for (int i = 0; i < frames; i++)
+        iov[i] = (struct iovec){o->s->e->scratch + i * FRAME + PROTO_HDR_LEN, PROTO_DATA_MAX};
+    *asked = (size_t)frames * PROTO_DATA_MAX;
+    ssize_t n = readv(o->src.fd, iov, frames);
+    return n < 0 ? -errno : n;
+}
+
+/* Nothing more for now. A terminal without a process at its other end says EIO, but someone may
+ * open it again while the main process lives. */
+static void outlet_empty(struct outlet *o, int error)
+{
+    if (error == EAGAIN || error == EINTR || (error == EIO && o->s->state == SESS_RUNNING))
+        o->readable = error == EINTR;
+    else
+        outlet_end(o);
+}
+
+static void outlet_pull(struct outlet *o)
+{
+    struct session *s = o->s;
+    size_t asked;
+    ssize_t n = read_frames(o, &asked);
+    if (n <= 0) {
+        outlet_empty(o, (int)-n);
+        return;
+    }
+    size_t got = (size_t)n;
+    o->owed -= MIN(o->owed, got);
+    if (got >= PROTO_DATA_MAX && !o->bulk) {
+        o->bulk = true;
+        if (!s->tty) /* fewer, longer turns for writer and reader */
+            (void)fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK);
+    } else if (got < asked && !s->tty) {
+        /* A short read has emptied the pipe: the next byte makes a new event. If nobody is left
+         * to write one, this was the end. */
+        o->readable = false;
+        if (o->hup)
+            outlet_end(o);
+    }
+    size_t total = frame_up(s->e->scratch, got, o->type);
+    if (total + buf_len(&s->tx) <= TX_SMALL && buf_append(&s->tx, s->e->scratch, total) == 0)
+        return;
+    send_after_waiting(s, s->e->scratch, total);
+}
+
+void session_pull_output(struct session *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->out); i++)
+        if (s->out[i].readable && !s->lost && buf_len(&s->tx) < TX_SMALL)
+            outlet_pull(&s->out[i]);
+}
+
+bool session_output_waits(const struct session *s)
+{
+    return (s->out[0].readable || s->out[1].readable) && buf_len(&s->tx) < TX_SMALL;
+}
+
+/* A pipe that others still hold open has no end in sight: only what is in it now is due. A
+ * terminal that was empty before is looked at again, as the exit may have closed it. */
+void session_note_owed(struct session *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->out); i++) {
+        struct outlet *o = &s->out[i];
+        int n = 0;
+        if (o->src.fd >= 0 && s->tty)
+            o->readable = true;
+        if (o->src.fd >= 0 && !o->hup && ioctl(o->src.fd, FIONREAD, &n) == 0 && n > 0)
+            o->owed = (size_t)n;
+    }
+}
+
+static bool outlet_done(const struct outlet *o, bool linger_over)
+{
+    if (o->src.fd < 0)
+        return true;
+    /* The rest of a closed pipe is finite and all of it is due. */
+    return !o->hup && linger_over && o->owed == 0;
+}
+
+bool session_output_done(const struct session *s)
+{
+    return outlet_done(&s->out[0], s->linger_over) && outlet_done(&s->out[1], s->linger_over);
+}
+
+void session_close_output(struct session *s, bool keep)
+{
+    for (size_t i = 0; i < ARRAY_LEN(s->out); i++) {
+        struct outlet *o = &s->out[i];
+        int fd = o->src.fd;
+        if (fd < 0)
+            continue;
+        if (!keep || s->tty || o->hup) {
+            outlet_end(o);
+        } else {
+            loop_del(&s->e->loop, &o->src);
+            engine_drain(s->e, fd);
+        }
+    }
+}

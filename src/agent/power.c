@@ -1,0 +1,103 @@
+#include "agent/power.h"
+
+#include "agent/session.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/reboot.h>
+#include <unistd.h>
+
+enum {
+    KILL_WAIT_MS = 1000,  /* for processes stuck in the kernel */
+    CLIENT_WAIT_MS = 100, /* for clients that do not take their last output */
+};
+
+/* FIFREEZE, whose header clashes with the C library's. */
+#define FS_FREEZE _IOWR('X', 119, int)
+
+static struct power *the_power; /* the callback below has no other way to it */
+
+/* Freezing writes everything out and leaves the journal empty, as unmounting would, but does not
+ * care who still has files open. */
+void power_off(int upper_fd)
+{
+    if (upper_fd < 0 || ioctl(upper_fd, FS_FREEZE, 0) < 0)
+        sync();
+    for (;;) {
+        (void)reboot(RB_POWER_OFF);
+        (void)reboot(RB_AUTOBOOT); /* a machine that cannot switch itself off */
+        pause();
+    }
+}
+
+static void kill_everyone(struct power *p)
+{
+    p->killing = true;
+    (void)kill(-1, SIGKILL);
+    loop_timer_set(&p->engine->loop, &p->timer, (uint64_t)KILL_WAIT_MS * 1000000);
+}
+
+static void on_power_timer(struct loop_timer *t)
+{
+    struct power *p = CONTAINER_OF(t, struct power, timer);
+    if (p->killing || p->childless)
+        power_off(p->upper_fd);
+    kill_everyone(p);
+}
+
+/* The last process is gone; its exit code may still be on its way to the client. */
+static void on_childless(struct engine *e)
+{
+    struct power *p = the_power;
+    if (p->childless)
+        return;
+    p->childless = true;
+    loop_timer_set(&e->loop, &p->timer, (uint64_t)CLIENT_WAIT_MS * 1000000);
+}
+
+void power_check(const struct power *p)
+{
+    if (p->childless && p->engine->nsessions == 0)
+        power_off(p->upper_fd);
+}
+
+void power_init(struct power *p, struct engine *e, int upper_fd)
+{
+    *p = (struct power){.engine = e, .upper_fd = upper_fd, .timer.fn = on_power_timer};
+    the_power = p;
+}
+
+/* Everyone gets SIGTERM, and SIGCONT so that stopped processes see it. Interactive shells ignore
+ * SIGTERM: those that were started on a terminal get SIGHUP too. Others do not, since a program
+ * that ends in good order on SIGTERM may well have no handler for SIGHUP. */
+static void ask_everyone(struct power *p)
+{
+    (void)kill(-1, SIGTERM);
+    (void)kill(-1, SIGCONT);
+    for (struct session *s = p->engine->sessions; s; s = s->next)
+        if (s->tty && s->pid > 0)
+            (void)kill(s->pid, SIGHUP);
+}
+
+void power_stop(struct power *p, uint64_t grace_ms)
+{
+    struct engine *e = p->engine;
+    if (p->killing || p->childless)
+        return;
+    if (!e->stopping) {
+        engine_stop(e);
+        e->on_childless = on_childless;
+        if (grace_ms)
+            ask_everyone(p);
+    }
+    if (grace_ms == 0) {
+        kill_everyone(p);
+    } else {
+        if (grace_ms > 3600 * 1000)
+            grace_ms = 3600 * 1000;
+        if (!p->timer.at_ns || p->timer.at_ns > now_ns() + grace_ms * 1000000)
+            loop_timer_set(&e->loop, &p->timer, grace_ms * 1000000);
+    }
+    engine_reap(e); /* an idle guest has no child to wait for */
+}

@@ -1,0 +1,274 @@
+#include "agent/request.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct arena {
+    char *p, *end;
+};
+
+/* Walks every field once and counts the repeated ones, so that the arena can be sized exactly. */
+struct tally {
+    size_t args, envs, tmpfs, scripts;
+};
+
+static int count_fields(const struct proto_frame *f, struct tally *t)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    int got;
+    *t = (struct tally){0};
+    proto_reader_init(&r, f->data, f->len);
+    while ((got = proto_next(&r, &x)) == 1) {
+        t->args += x.tag == F_ARG;
+        t->envs += x.tag == F_ENV;
+        t->tmpfs += x.tag == F_TMPFS;
+        t->scripts += x.tag == F_SCRIPT;
+    }
+    return got;
+}
+
+/* Pointer arrays come first, then the bytes. Each string takes its length plus a NUL, which is
+ * less than the field header it had in the frame, so the frame's length is room enough. */
+static void *arena_new(struct arena *a, size_t table_bytes, const struct proto_frame *f)
+{
+    char *mem = calloc(1, table_bytes + f->len + 1);
+    if (mem)
+        *a = (struct arena){.p = mem + table_bytes, .end = mem + table_bytes + f->len + 1};
+    return mem;
+}
+
+static char *arena_str(struct arena *a, const struct proto_field *x)
+{
+    if ((size_t)(a->end - a->p) < x->len + 1 || (x->len && memchr(x->data, 0, x->len)))
+        return NULL;
+    char *s = a->p;
+    if (x->len)
+        memcpy(s, x->data, x->len);
+    s[x->len] = '\0';
+    a->p += x->len + 1;
+    return s;
+}
+
+static int get_str(struct arena *a, const struct proto_field *x, char **to)
+{
+    char *s = arena_str(a, x);
+    if (!s)
+        return -EPROTO;
+    *to = s;
+    return 0;
+}
+
+static int get_u32(const struct proto_field *x, uint32_t *to)
+{
+    return proto_get_u32(x, to) ? 0 : -EPROTO;
+}
+
+static int get_u64(const struct proto_field *x, uint64_t *to)
+{
+    return proto_get_u64(x, to) ? 0 : -EPROTO;
+}
+
+static int get_flag(const struct proto_field *x, bool *to)
+{
+    uint32_t v;
+    if (!proto_get_u32(x, &v))
+        return -EPROTO;
+    *to = v != 0;
+    return 0;
+}
+
+static int get_rlimit(struct req_common *c, const struct proto_field *nest)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    struct req_rlimit lim = {.resource = UINT32_MAX};
+    int got, err = 0;
+    proto_reader_init(&r, nest->data, nest->len);
+    while ((got = proto_next(&r, &x)) == 1 && !err) {
+        if (x.tag == F_RESOURCE)
+            err = get_u32(&x, &lim.resource);
+        else if (x.tag == F_SOFT)
+            err = get_u64(&x, &lim.soft);
+        else if (x.tag == F_HARD)
+            err = get_u64(&x, &lim.hard);
+    }
+    if (got < 0 || err || lim.resource == UINT32_MAX || c->nrlimits == REQ_RLIMITS_MAX)
+        return -EPROTO;
+    c->rlimits[c->nrlimits++] = lim;
+    return 0;
+}
+
+/* 1: not one of the common fields. */
+static int get_common(struct req_common *c, struct arena *a, const struct proto_field *x)
+{
+    switch (x->tag) {
+    case F_ENV:
+        return get_str(a, x, &c->env[c->nenv++]);
+    case F_CWD:
+        return get_str(a, x, &c->cwd);
+    case F_USER:
+        return get_str(a, x, &c->user);
+    case F_RLIMIT:
+        return get_rlimit(c, x);
+    default:
+        return 1;
+    }
+}
+
+static int get_exec_field(struct exec_req *q, struct arena *a, const struct proto_field *x)
+{
+    int err = get_common(&q->c, a, x);
+    if (err <= 0)
+        return err;
+    switch (x->tag) {
+    case F_ARG:
+        return get_str(a, x, &q->argv[q->argc++]);
+    case F_TTY:
+        return get_flag(x, &q->tty);
+    case F_NO_STDIN:
+        return get_flag(x, &q->no_stdin);
+    case F_ROWS:
+        return get_u32(x, &q->rows);
+    case F_COLS:
+        return get_u32(x, &q->cols);
+    case F_TIMEOUT_MS:
+        return get_u64(x, &q->timeout_ms);
+    default:
+        return 0; /* of a later minor version */
+    }
+}
+
+int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
+{
+    struct tally t;
+    struct arena a;
+    *q = (struct exec_req){0};
+    if (count_fields(f, &t) < 0 || t.args == 0)
+        return -EPROTO;
+    size_t slots = REQ_ARGV_SPARE + t.args + 1 + t.envs + 1;
+    q->arena = arena_new(&a, slots * sizeof(char *), f);
+    if (!q->arena)
+        return -ENOMEM;
+    q->argv = (char **)q->arena + REQ_ARGV_SPARE;
+    q->c.env = q->argv + t.args + 1;
+
+    struct proto_reader r;
+    struct proto_field x;
+    int err = 0;
+    proto_reader_init(&r, f->data, f->len);
+    while (!err && proto_next(&r, &x) == 1)
+        err = get_exec_field(q, &a, &x);
+    if (err)
+        exec_req_free(q);
+    return err;
+}
+
+void exec_req_free(struct exec_req *q)
+{
+    free(q->arena);
+    *q = (struct exec_req){0};
+}
+
+static int get_tmpfs(struct config *c, struct arena *a, const struct proto_field *nest)
+{
+    struct req_tmpfs *t = &c->tmpfs[c->ntmpfs++];
+    struct proto_reader r;
+    struct proto_field x;
+    int got, err = 0;
+    proto_reader_init(&r, nest->data, nest->len);
+    while ((got = proto_next(&r, &x)) == 1 && !err) {
+        if (x.tag == F_PATH)
+            err = get_str(a, &x, &t->path);
+        else if (x.tag == F_SIZE)
+            err = get_u64(&x, &t->size);
+        else if (x.tag == F_OPTIONS)
+            err = get_u32(&x, &t->options);
+    }
+    return got < 0 || err || !t->path || t->path[0] != '/' ? -EPROTO : 0;
+}
+
+static int get_script(struct config *c, struct arena *a, const struct proto_field *nest)
+{
+    struct req_script *s = &c->scripts[c->nscripts++];
+    struct proto_reader r;
+    struct proto_field x;
+    int got, err = 0;
+    proto_reader_init(&r, nest->data, nest->len);
+    while ((got = proto_next(&r, &x)) == 1 && !err) {
+        if (x.tag == F_NAME) {
+            err = get_str(a, &x, &s->name);
+        } else if (x.tag == F_BODY) {
+            if ((size_t)(a->end - a->p) < x.len)
+                return -EPROTO;
+            s->body = x.len ? memcpy(a->p, x.data, x.len) : a->p;
+            s->len = x.len;
+            a->p += x.len;
+        }
+    }
+    /* The name is one path component below /.msb/scripts. */
+    if (got < 0 || err || !s->name || !*s->name || strchr(s->name, '/') ||
+        strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
+        return -EPROTO;
+    return 0;
+}
+
+static int get_config_field(struct config *c, struct arena *a, const struct proto_field *x)
+{
+    int err = get_common(&c->c, a, x);
+    if (err <= 0)
+        return err;
+    switch (x->tag) {
+    case F_HOSTNAME:
+        return get_str(a, x, &c->hostname);
+    case F_LOWER_DEV:
+        return get_str(a, x, &c->lower);
+    case F_UPPER_DEV:
+        return get_str(a, x, &c->upper);
+    case F_UPPER_SIZE:
+        return get_u64(x, &c->upper_size);
+    case F_TMPFS:
+        return get_tmpfs(c, a, x);
+    case F_SCRIPT:
+        return get_script(c, a, x);
+    default:
+        return 0;
+    }
+}
+
+int config_parse(struct config *c, const struct proto_frame *f)
+{
+    struct tally t;
+    struct arena a;
+    *c = (struct config){0};
+    if (count_fields(f, &t) < 0)
+        return -EPROTO;
+    size_t tmpfs = t.tmpfs * sizeof(struct req_tmpfs);
+    size_t scripts = t.scripts * sizeof(struct req_script);
+    c->arena = arena_new(&a, tmpfs + scripts + (t.envs + 1) * sizeof(char *), f);
+    if (!c->arena)
+        return -ENOMEM;
+    c->tmpfs = c->arena;
+    c->scripts = (struct req_script *)(c->tmpfs + t.tmpfs);
+    c->c.env = (char **)(c->scripts + t.scripts);
+
+    struct proto_reader r;
+    struct proto_field x;
+    int err = 0;
+    proto_reader_init(&r, f->data, f->len);
+    while (!err && proto_next(&r, &x) == 1)
+        err = get_config_field(c, &a, &x);
+    if (err)
+        config_free(c);
+    return err;
+}
+
+void config_free(struct config *c)
+{
+    free(c->arena);
+    *c = (struct config){0};
+}

@@ -1,0 +1,76 @@
+/* CONFIG and EXEC as the agent uses them: parsed, checked, in one allocation each.
+ *
+ * The strings live in one arena that belongs to the struct, so a request is freed with one call
+ * and parsing a two-megabyte argument list costs two allocations, not thousands.
+ */
+#ifndef MSB_AGENT_REQUEST_H
+#define MSB_AGENT_REQUEST_H
+
+#include "proto/proto.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    REQ_RLIMITS_MAX = 16, /* Linux has 16 resources */
+    REQ_ARGV_SPARE = 1,   /* free slots before argv[0], for running a script by /bin/sh */
+};
+
+struct req_rlimit {
+    uint32_t resource;
+    uint64_t soft, hard;
+};
+
+/* What both messages may carry; EXEC's wins over CONFIG's. */
+struct req_common {
+    char **env; /* "K=V", in order */
+    size_t nenv;
+    char *cwd;  /* NULL when absent */
+    char *user; /* NULL when absent */
+    struct req_rlimit rlimits[REQ_RLIMITS_MAX];
+    size_t nrlimits;
+};
+
+struct exec_req {
+    struct req_common c;
+    char **argv; /* NULL-terminated; argv[-REQ_ARGV_SPARE..-1] are free to write */
+    size_t argc;
+    bool tty, no_stdin;
+    uint32_t rows, cols;
+    uint64_t timeout_ms; /* 0 = none */
+    void *arena;
+};
+
+struct req_tmpfs {
+    char *path;
+    uint64_t size;
+    uint32_t options; /* enum proto_mount_option */
+};
+
+struct req_script {
+    char *name;
+    const uint8_t *body;
+    size_t len;
+};
+
+struct config {
+    struct req_common c;
+    char *hostname; /* NULL when absent, like the next two */
+    char *lower, *upper;
+    uint64_t upper_size;
+    struct req_tmpfs *tmpfs;
+    size_t ntmpfs;
+    struct req_script *scripts;
+    size_t nscripts;
+    void *arena;
+};
+
+/* Both return 0, -EPROTO (lengths or values do not make sense) or -ENOMEM; on failure the struct
+ * is empty. */
+int exec_req_parse(struct exec_req *q, const struct proto_frame *f);
+void exec_req_free(struct exec_req *q);
+int config_parse(struct config *c, const struct proto_frame *f);
+void config_free(struct config *c);
+
+#endif

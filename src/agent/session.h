@@ -1,0 +1,113 @@
+/* One session: one stream, one command.
+ *
+ *   HELLO ── EXEC ── RUNNING ── EXITED ── CLOSING ── gone
+ *     └───────┴─ refused ─────────────────┘
+ *                       └─ stream lost: DYING ────── gone
+ *
+ * Invariants
+ *  1. pid > 0 exactly while the main process is not reaped (RUNNING, DYING). Its number is ours
+ *     until then, so signals go to it, its group and its session in these states only.
+ *  2. Event handlers note readiness and queue the session. Only session_run acts, and only its
+ *     last step frees.
+ *  3. Output is read only while less than TX_SMALL waits to be sent: what the client does not take
+ *     stays in the pipe, and then blocks the command, not the agent.
+ *  4. At most PROTO_STDIN_WINDOW bytes of input are held; a client that sends more than it may is
+ *     not read from until they are passed on.
+ *  5. EXIT or FAIL is the last frame. EXIT follows all output that was in the pipes when the main
+ *     process exited, and whatever else comes within LINGER_MS while others hold the pipes open.
+ *  6. The process group is killed when the stream ends before EXIT, and at the time limit; never
+ *     after the main process has exited: what it left running lives on.
+ */
+#ifndef MSB_AGENT_SESSION_H
+#define MSB_AGENT_SESSION_H
+
+#include "agent/engine.h"
+#include "util/buf.h"
+#include "util/loop.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum {
+    TX_SMALL = 4 * 1024, /* frames up to this are gathered into one send */
+    TX_LIMIT = ENGINE_SCRATCH + 2 * TX_SMALL,
+    RX_CHUNK = 64 * 1024,
+    ACK_BATCH = 64 * 1024,
+    PIPE_BULK = 1024 * 1024,
+    LINGER_MS = 100,
+};
+
+enum session_state { SESS_HELLO, SESS_EXEC, SESS_RUNNING, SESS_EXITED, SESS_CLOSING, SESS_DYING };
+
+/* Where output of the command comes from. */
+struct outlet {
+    struct loop_src src; /* fd -1: at its end */
+    struct session *s;
+    uint16_t type; /* PROTO_STDOUT or PROTO_STDERR */
+    bool readable; /* may have bytes */
+    bool hup;      /* nobody holds the other end any more */
+    bool bulk;     /* has filled a whole frame: read more at once */
+    size_t owed;   /* bytes that were there when the main process exited */
+};
+
+/* Where input of the command goes to. */
+struct inlet {
+    struct loop_src src; /* fd -1: closed; what comes is dropped */
+    struct session *s;
+    struct buf buf;
+    bool writable, armed;
+    bool eof; /* close once the buffer is empty */
+    bool mid_line;
+    uint64_t passed_on; /* not acknowledged yet */
+};
+
+struct session {
+    struct engine *e;
+    struct session *next, *prev, *ready_next;
+    bool queued;
+    enum session_state state;
+    struct loop_src sock;
+    bool readable; /* the stream may have bytes for us */
+    bool hup;      /* and its other end is closed */
+    bool stalled;  /* but a frame has to wait for room first */
+    bool lost, tty;
+    struct buf rx; /* the start of a frame of which the rest is to come */
+    struct buf tx; /* what the stream has not taken yet */
+    struct inlet in;
+    struct outlet out[2];
+    pid_t pid;
+    int status; /* as from waitpid */
+    bool timed_out, linger_over;
+    struct loop_timer timer; /* the time limit; after the exit, the end of lingering */
+};
+
+/* Takes over fd, except on failure. */
+int session_new(struct engine *e, int fd);
+void session_run(struct session *s);
+void session_child_exited(struct session *s, int status);
+/* Appends a FAIL frame. */
+void session_put_fail(struct buf *out, uint32_t kind, int error, const char *text);
+/* Refuses the command: FAIL, then the stream ends. */
+void session_fail(struct session *s, uint32_t kind, int error, const char *text);
+
+/* start.c: an EXEC frame becomes a process, or a FAIL. */
+void session_start(struct session *s, const struct proto_frame *f);
+
+/* input.c */
+void session_receive(struct session *s);
+void session_push_stdin(struct session *s);
+void session_close_stdin(struct session *s);
+void session_inlet_init(struct session *s, int fd);
+
+/* output.c */
+void session_outlet_init(struct session *s, int i, int fd, uint16_t type);
+void session_pull_output(struct session *s);
+void session_note_owed(struct session *s);
+bool session_output_done(const struct session *s);
+/* true: there is output to be read and room for it. */
+bool session_output_waits(const struct session *s);
+void session_flush(struct session *s);
+/* Closes the outlets; those that others still write to are drained if `keep`. */
+void session_close_output(struct session *s, bool keep);
+
+#endif

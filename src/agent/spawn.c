@@ -1,0 +1,232 @@
+#include "agent/spawn.h"
+
+#include "agent/env.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILD_STACK = 32 * 1024, SNIFF = 128 };
+
+enum step { STEP_NONE, STEP_TTY, STEP_RLIMIT, STEP_USER, STEP_CWD, STEP_EXEC };
+
+/* What the child tells the parent. The parent sleeps until the child has executed or exited, so
+ * plain memory is enough. */
+struct report {
+    const struct spawn_req *q;
+    enum step step; /* the step that failed; NONE = running */
+    int error;
+    uint32_t resource;
+};
+
+/* One child at a time exists between clone and execve, so one stack is enough. */
+static _Alignas(16) char child_stack[CHILD_STACK];
+static char candidate[PATH_MAX];
+
+static int set_limits(struct report *r)
+{
+    for (size_t k = 0; k < ARRAY_LEN(r->q->limits); k++) {
+        const struct req_common *c = r->q->limits[k];
+        for (size_t i = 0; c && i < c->nrlimits; i++) {
+            const struct req_rlimit *l = &c->rlimits[i];
+            uint64_t lim[2] = {l->soft, l->hard}; /* struct rlimit64 */
+            r->resource = l->resource;
+            if (syscall(SYS_prlimit64, 0, l->resource, lim, NULL) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* The raw system calls: the C library's versions synchronise threads that do not exist here. The
+ * agent runs as root without supplementary groups, so root's usual identity needs no call. */
+static int set_identity(const struct identity *id)
+{
+    bool root = geteuid() == 0;
+    if (root && id->ngroups && syscall(SYS_setgroups, id->ngroups, id->groups) < 0)
+        return -1;
+    if ((id->gid || !root) && syscall(SYS_setresgid, id->gid, id->gid, id->gid) < 0)
+        return -1;
+    if ((id->uid || !root) && syscall(SYS_setresuid, id->uid, id->uid, id->uid) < 0)
+        return -1;
+    return 0;
+}
+
+/* A file the kernel has no loader for is a script when it is text. */
+static bool is_text(const char *path)
+{
+    char head[SNIFF];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, head, sizeof(head));
+    close(fd);
+    return n >= 0 && !memchr(head, 0, (size_t)n);
+}
+
+static void exec_script(const struct spawn_req *q)
+{
+    char **argv = q->argv - 1;
+    char *arg0 = q->argv[0];
+    argv[0] = (char *)(uintptr_t) "/bin/sh";
+    q->argv[0] = candidate;
+    execve(argv[0], argv, q->envp);
+    q->argv[0] = arg0;
+    errno = ENOEXEC;
+}
+
+/* As execvp: goes on to the next directory where the file is not there or not ours to run. */
+static int exec_on_path(const struct spawn_req *q)
+{
+    struct path_walk w;
+    int error = ENOENT;
+    path_walk_init(&w, q->path, q->argv[0]);
+    while (path_walk_next(&w, candidate, sizeof(candidate))) {
+        execve(candidate, q->argv, q->envp);
+        if (errno == ENOEXEC && is_text(candidate))
+            exec_script(q);
+        if (errno == EACCES)
+            error = EACCES;
+        else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != ENAMETOOLONG)
+            return errno;
+    }
+    return error;
+}
+
+static int fail(struct report *r, enum step step, int error)
+{
+    r->error = error;
+    r->step = step;
+    _exit(127);
+}
+
+__attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
+{
+    struct report *r = arg;
+    const struct spawn_req *q = r->q;
+    (void)setsid();
+    for (int i = 0; i < 3; i++)
+        if (dup2(q->fd[i], i) < 0)
+            return fail(r, STEP_TTY, errno);
+    if (q->tty && ioctl(0, TIOCSCTTY, 0) < 0)
+        return fail(r, STEP_TTY, errno);
+    if (set_limits(r) < 0)
+        return fail(r, STEP_RLIMIT, errno);
+    if (set_identity(q->id) < 0)
+        return fail(r, STEP_USER, errno);
+    if (chdir(q->cwd) < 0)
+        return fail(r, STEP_CWD, errno);
+    uint64_t none = 0;
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+    return fail(r, STEP_EXEC, exec_on_path(q));
+}
+
+/* --- telling why it did not start --- */
+
+static bool find_existing(const struct spawn_req *q, char *to, size_t size, struct stat *st)
+{
+    struct path_walk w;
+    char at[PATH_MAX];
+    path_walk_init(&w, q->path, q->argv[0]);
+    while (path_walk_next(&w, at, sizeof(at))) {
+        const char *dir = at[0] == '/' ? "" : q->cwd;
+        if (snprintf(to, size, "%s%s%s", dir, *dir ? "/" : "", at) < (int)size && stat(to, st) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The file is there and yet the kernel said ENOENT: what it names as its interpreter is not. */
+static int explain_interpreter(const char *file, struct err *err)
+{
+    char head[SNIFF + 1] = "";
+    AUTO_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, SNIFF);
+    head[n > 0 ? n : 0] = '\0';
+    if (strncmp(head, "#!", 2) != 0)
+        return err_set(err, ENOENT, "%s: the program loader it needs is not in the image", file);
+    char *interp = head + 2 + strspn(head + 2, " \t");
+    interp[strcspn(interp, " \t\r\n")] = '\0';
+    return err_set(err, ENOENT, "%s: its interpreter %s is not in the image", file, interp);
+}
+
+static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *kind,
+                        struct err *err)
+{
+    char file[PATH_MAX];
+    struct stat st;
+    const char *name = q->argv[0];
+    bool exists = find_existing(q, file, sizeof(file), &st);
+
+    *kind = PROTO_FAIL_NOT_EXECUTABLE;
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        *kind = PROTO_FAIL_NOT_FOUND;
+        if (exists && S_ISREG(st.st_mode))
+            return explain_interpreter(file, err);
+        if (strchr(name, '/'))
+            return err_sys(err, error, "%s", name);
+        return err_set(err, ENOENT, "%s: not found on PATH", *name ? name : "\"\"");
+    case EACCES:
+        if (exists && S_ISDIR(st.st_mode))
+            return err_set(err, EACCES, "%s: is a directory", file);
+        return err_sys(err, EACCES, "%s", exists ? file : name);
+    case ENOEXEC:
+        return err_set(err, ENOEXEC, "%s: not a program for this machine", exists ? file : name);
+    case ENOMEM:
+    case EAGAIN:
+        *kind = PROTO_FAIL_OTHER;
+        break;
+    default:
+        break;
+    }
+    return err_sys(err, error, "%s", exists ? file : name);
+}
+
+static int explain(const struct report *r, enum proto_fail *kind, struct err *err)
+{
+    *kind = PROTO_FAIL_OTHER;
+    switch (r->step) {
+    case STEP_RLIMIT:
+        *kind = PROTO_FAIL_RLIMIT;
+        return err_sys(err, r->error, "setting resource limit %u failed", r->resource);
+    case STEP_USER:
+        *kind = PROTO_FAIL_USER;
+        return err_sys(err, r->error, "changing to uid %u, gid %u failed", r->q->id->uid,
+                       r->q->id->gid);
+    case STEP_CWD:
+        *kind = PROTO_FAIL_CWD;
+        return err_sys(err, r->error, "working directory %s", r->q->cwd);
+    case STEP_EXEC:
+        return explain_exec(r->q, r->error, kind, err);
+    default:
+        return err_sys(err, r->error, "setting up the command's terminal failed");
+    }
+}
+
+pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *err)
+{
+    struct report r = {.q = q};
+    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    pid_t pid = clone(child, child_stack + sizeof(child_stack), flags, &r);
+    if (pid < 0) {
+        *kind = PROTO_FAIL_OTHER;
+        return err_sys(err, errno, "starting a process failed");
+    }
+    if (r.step == STEP_NONE)
+        return pid;
+    (void)waitpid(pid, NULL, 0);
+    return explain(&r, kind, err);
+}

@@ -1,0 +1,197 @@
+/* An EXEC frame becomes a process.
+ *
+ * Everything the command needs (user, environment, pipes or a terminal) is made here, in the order
+ * in which a failure has the least to undo; spawn.c then only starts it.
+ */
+#include "agent/session.h"
+
+#include "agent/env.h"
+#include "agent/files.h"
+#include "agent/spawn.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS_MAX (1ULL << 40) /* 34 years, and the product fits */
+
+/* Both ends of the command's standard streams. */
+struct stdio {
+    int child[3]; /* theirs */
+    int ours[3];  /* ours; -1 where there is none */
+};
+
+static void stdio_init(struct stdio *io)
+{
+    for (int i = 0; i < 3; i++)
+        io->child[i] = io->ours[i] = -1;
+}
+
+static void close_child_ends(struct stdio *io, int dev_null)
+{
+    for (int i = 0; i < 3; i++) {
+        bool shared = io->child[i] == dev_null || (i > 0 && io->child[i] == io->child[0]);
+        if (!shared && io->child[i] >= 0)
+            close(io->child[i]);
+    }
+}
+
+static void close_our_ends(struct stdio *io)
+{
+    for (int i = 0; i < 3; i++)
+        close_fd(&io->ours[i]);
+}
+
+/* Our ends do not block. The command's do: programs do not expect anything else. */
+static int make_pipe(int *ours, int *theirs, bool we_write)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -errno;
+    *ours = p[we_write];
+    *theirs = p[!we_write];
+    return fcntl(*ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int open_pipes(struct stdio *io, const struct exec_req *q, int dev_null)
+{
+    int r = 0;
+    if (q->no_stdin)
+        io->child[0] = dev_null;
+    else
+        r = make_pipe(&io->ours[0], &io->child[0], true);
+    if (r == 0)
+        r = make_pipe(&io->ours[1], &io->child[1], false);
+    if (r == 0)
+        r = make_pipe(&io->ours[2], &io->child[2], false);
+    return r;
+}
+
+static int open_terminal(struct stdio *io, const struct exec_req *q, const struct identity *id)
+{
+    struct winsize ws = {.ws_row = (unsigned short)(q->rows ? q->rows : 24),
+                         .ws_col = (unsigned short)(q->cols ? q->cols : 80)};
+    int zero = 0, n = 0;
+    char name[32];
+    io->ours[1] = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (io->ours[1] < 0)
+        return -errno;
+    if (ioctl(io->ours[1], TIOCSPTLCK, &zero) < 0 || ioctl(io->ours[1], TIOCGPTN, &n) < 0 ||
+        ioctl(io->ours[1], TIOCSWINSZ, &ws) < 0)
+        return -errno;
+    (void)snprintf(name, sizeof(name), "/dev/pts/%d", n);
+    int fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    io->child[0] = io->child[1] = io->child[2] = fd;
+    if (id->uid) /* as login does: the user may open his own terminal */
+        (void)!fchown(fd, id->uid, (gid_t)-1);
+    /* Input and output are watched separately, and a descriptor can be watched once. */
+    io->ours[0] = fcntl(io->ours[1], F_DUPFD_CLOEXEC, 3);
+    return io->ours[0] < 0 ? -errno : 0;
+}
+
+/* The image's working directory need not exist; a directory that the command asks for must. */
+static const char *working_dir(const struct config *cfg, const struct exec_req *q)
+{
+    if (q->c.cwd)
+        return q->c.cwd;
+    if (!cfg->c.cwd || cfg->c.cwd[0] != '/')
+        return "/";
+    struct stat st;
+    if (stat(cfg->c.cwd, &st) < 0 && errno == ENOENT)
+        (void)mkdir_parents(cfg->c.cwd, 0755);
+    return cfg->c.cwd;
+}
+
+static void put_started(struct session *s)
+{
+    struct proto_writer w;
+    proto_begin(&w, &s->tx, PROTO_STARTED);
+    proto_u32(&w, F_PID, (uint32_t)s->pid);
+    (void)proto_end(&w);
+}
+
+static void running(struct session *s, const struct exec_req *q, pid_t pid, struct stdio *io)
+{
+    s->state = SESS_RUNNING;
+    s->pid = pid;
+    s->tty = q->tty;
+    session_inlet_init(s, steal_fd(&io->ours[0]));
+    session_outlet_init(s, 0, steal_fd(&io->ours[1]), PROTO_STDOUT);
+    if (!q->tty)
+        session_outlet_init(s, 1, steal_fd(&io->ours[2]), PROTO_STDERR);
+    if (q->timeout_ms)
+        loop_timer_set(&s->e->loop, &s->timer, MIN(q->timeout_ms, TIMEOUT_MS_MAX) * 1000000);
+    put_started(s);
+}
+
+static void start(struct session *s, struct exec_req *q)
+{
+    const struct config *cfg = s->e->cfg;
+    struct err err = {0};
+    enum proto_fail kind = PROTO_FAIL_OTHER;
+    const char *user = q->c.user ? q->c.user : cfg->c.user;
+    const struct identity *id = user_lookup(&s->e->users, user && *user ? user : "0", &err);
+    if (!id) {
+        session_fail(s, PROTO_FAIL_USER, err.code, err.msg);
+        return;
+    }
+    struct env env;
+    struct env_in in = {.home = id->home,
+                        .hostname = cfg->hostname,
+                        .tty = q->tty,
+                        .scripts = cfg->nscripts > 0,
+                        .base = &cfg->c,
+                        .extra = &q->c};
+    if (env_build(&env, &in) < 0) {
+        session_fail(s, PROTO_FAIL_OTHER, ENOMEM, "out of memory");
+        return;
+    }
+    struct stdio io;
+    stdio_init(&io);
+    int r = q->tty ? open_terminal(&io, q, id) : open_pipes(&io, q, s->e->dev_null);
+    pid_t pid = r;
+    if (r < 0) {
+        (void)err_sys(&err, -r, q->tty ? "opening a terminal failed" : "opening a pipe failed");
+    } else {
+        struct spawn_req sp = {.argv = q->argv,
+                               .envp = env.vars,
+                               .path = env.path,
+                               .cwd = working_dir(cfg, q),
+                               .id = id,
+                               .limits = {&cfg->c, &q->c},
+                               .fd = {io.child[0], io.child[1], io.child[2]},
+                               .tty = q->tty};
+        pid = spawn(&sp, &kind, &err);
+    }
+    close_child_ends(&io, s->e->dev_null);
+    env_free(&env);
+    if (pid > 0)
+        running(s, q, pid, &io);
+    else
+        session_fail(s, kind, err.code, err.msg);
+    close_our_ends(&io);
+}
+
+void session_start(struct session *s, const struct proto_frame *f)
+{
+    struct exec_req q;
+    if (s->e->stopping) {
+        session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
+        return;
+    }
+    int r = exec_req_parse(&q, f);
+    if (r < 0) {
+        session_fail(s, PROTO_FAIL_OTHER, -r, r == -ENOMEM ? "out of memory" : "malformed EXEC");
+        return;
+    }
+    start(s, &q);
+    exec_req_free(&q);
+}

@@ -1,0 +1,27 @@
+/* The little of AF_VSOCK that we use, so that the build needs no kernel headers. */
+#ifndef MSB_AGENT_VSOCK_H
+#define MSB_AGENT_VSOCK_H
+
+#include <stdint.h>
+
+enum {
+    VSOCK_FAMILY = 40, /* AF_VSOCK */
+    VSOCK_CID_HOST = 2,
+};
+#define VSOCK_CID_ANY UINT32_MAX
+
+struct vsock_addr { /* struct sockaddr_vm */
+    uint16_t family;
+    uint16_t reserved;
+    uint32_t port;
+    uint32_t cid;
+    uint8_t flags;
+    uint8_t zero[3];
+};
+_Static_assert(sizeof(struct vsock_addr) == 16, "as the kernel's");
+
+/* Connected to the host, or listening in the guest; blocking. A descriptor or -errno. */
+int vsock_connect(uint32_t port);
+int vsock_listen(uint32_t port);
+
+#endif
