@@ -17,7 +17,6 @@ enum { STOP_GRACE_DEFAULT_MS = 10000 };
 struct create_options {
     bool replace;              /* stop and remove a sandbox of that name first */
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
-    bool keep_stopped;         /* (not used by create/run) */
 };
 
 /* Takes a validated spec whose image is resolved (image_disk set). Returns when the first exec
@@ -43,8 +42,12 @@ int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, stru
 int sandbox_touch(const struct store *s, const char *name, struct err *e);
 
 /* For exec: connects to the sandbox, starting it when it is stopped or crashed. *started says
- * that this call started it, and so must stop it again. */
+ * that this call started it: such a sandbox stops by itself when its last command has ended, and
+ * sandbox_release() waits for that. */
 int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
                    bool *started, struct err *e);
+/* After a session in a sandbox that sandbox_attach() started: returns when it has stopped, or at
+ * once when others still run commands in it. */
+int sandbox_release(const struct store *s, const char *name, struct err *e);
 
 #endif

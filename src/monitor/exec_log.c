@@ -3,11 +3,11 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,6 +25,119 @@ enum {
 
 static const char *const source_names[] = {"stdout", "stderr", "output", "system"};
 
+/* --- JSON strings --- */
+
+/* How an ASCII character is written inside a JSON string. NUL has no entry: see escape(). */
+struct json_char {
+    uint8_t len;
+    uint8_t text[7];
+};
+static struct json_char json_chars[128];
+
+static void fill_json_chars(void)
+{
+    static const char hex[] = "0123456789abcdef";
+    static const char short_form[0x20] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    for (unsigned c = 1; c < 128; c++) {
+        struct json_char j = {.len = 1, .text = {(uint8_t)c}};
+        if (c == '"' || c == '\\' || (c < 0x20 && short_form[c]))
+            j = (struct json_char){2, {'\\', (uint8_t)(c < 0x20 ? short_form[c] : (char)c)}};
+        else if (c < 0x20)
+            j = (struct json_char){
+                6, {'\\', 'u', '0', '0', (uint8_t)hex[c >> 4], (uint8_t)hex[c & 0xf]}};
+        json_chars[c] = j;
+    }
+}
+
+#define ONES 0x0101010101010101ULL
+#define HIGHS 0x8080808080808080ULL
+
+/* A high bit set in every byte of w that is not plain inside a JSON string: below 0x20, '"',
+ * '\\', or not ASCII. Bytes above the first such one may be set wrongly (a borrow), the first
+ * never is. */
+static inline uint64_t not_plain(uint64_t w)
+{
+    uint64_t quote = w ^ (ONES * '"');
+    uint64_t slash = w ^ (ONES * '\\');
+    return (w | (w - ONES * 0x20) | ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash)) & HIGHS;
+}
+
+static inline bool has_nul(uint64_t w)
+{
+    return ((w - ONES) & ~w & HIGHS) != 0;
+}
+
+/* utf8_char for what most text is made of, in line: two bytes, and three from U+1000 to U+CFFF. */
+static inline int utf8_len(const uint8_t *p, size_t n)
+{
+    if (n >= 2 && *p >= 0xc2 && *p <= 0xdf && (p[1] & 0xc0) == 0x80)
+        return 2;
+    if (n >= 3 && *p >= 0xe1 && *p <= 0xec && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80)
+        return 3;
+    uint32_t cp;
+    return utf8_char(p, n, &cp);
+}
+
+/* Writes ASCII characters and copies UTF-8 ones until p is at `end` or, once past `stop`, wherever
+ * it then is. NULL for a NUL or when it is not UTF-8. */
+static uint8_t *escape_some(uint8_t *to, const uint8_t **pp, const uint8_t *stop,
+                            const uint8_t *end)
+{
+    const uint8_t *p = *pp;
+    while (p < stop) {
+        if (*p < 0x80) {
+            const struct json_char *j = &json_chars[*p++];
+            if (j->len == 0)
+                return NULL;
+            memcpy(to, j->text, sizeof(j->text));
+            to += j->len;
+            continue;
+        }
+        int len = utf8_len(p, (size_t)(end - p));
+        if (len <= 0)
+            return NULL;
+        for (int i = 0; i < len; i++)
+            *to++ = *p++;
+    }
+    *pp = p;
+    return to;
+}
+
+/* Writes n bytes as the inside of a JSON string; `to` has room for 6 n + 8. Returns the end, or
+ * NULL when the bytes are not text: not UTF-8, or with a NUL among them (which would take six
+ * times its size, and which not every JSON reader accepts).
+ *
+ * Eight bytes at a time: most are plain and are copied as they are; eight ASCII bytes with
+ * something to escape among them go through the table without a branch. */
+static uint8_t *escape(uint8_t *to, const uint8_t *p, size_t n)
+{
+    const uint8_t *end = p + n;
+    while (end - p >= 8) {
+        uint64_t w;
+        memcpy(&w, p, sizeof(w));
+        if (!not_plain(w)) {
+            memcpy(to, &w, sizeof(w));
+            to += sizeof(w);
+            p += sizeof(w);
+        } else if (w & HIGHS) {
+            to = escape_some(to, &p, p + 8, end);
+            if (!to)
+                return NULL;
+        } else {
+            if (has_nul(w))
+                return NULL;
+            for (int i = 0; i < 8; i++) {
+                const struct json_char *j = &json_chars[p[i]];
+                memcpy(to, j->text, sizeof(j->text));
+                to += j->len;
+            }
+            p += 8;
+        }
+    }
+    return escape_some(to, &p, end, end);
+}
+
 /* --- files --- */
 
 static int open_file(const struct exec_log *l)
@@ -38,6 +151,7 @@ int exec_log_open(struct exec_log *l, int logs_dirfd, const char *name)
 {
     *l = (struct exec_log){.dirfd = logs_dirfd, .name = name, .fd = -1, .stamp_sec = -1};
     buf_init(&l->pending, PENDING_MAX);
+    fill_json_chars();
     int fd = open_file(l);
     if (fd < 0)
         return l->broken = fd;
@@ -109,74 +223,6 @@ static void write_out(struct exec_log *l)
 }
 
 /* --- lines --- */
-
-#define ONES 0x0101010101010101ULL
-#define HIGHS 0x8080808080808080ULL
-
-/* A high bit set in every byte of w that is not plain inside a JSON string: below 0x20, '"',
- * '\\', or not ASCII. Bytes above the first such one may be set wrongly (a borrow), the first
- * never is. w is little endian: the lowest byte comes first. */
-static inline uint64_t not_plain(uint64_t w)
-{
-    uint64_t quote = w ^ (ONES * '"');
-    uint64_t slash = w ^ (ONES * '\\');
-    return (w | (w - ONES * 0x20) | ((quote - ONES) & ~quote) | ((slash - ONES) & ~slash)) & HIGHS;
-}
-
-static uint8_t *put_special(uint8_t *to, uint8_t c)
-{
-    static const char hex[] = "0123456789abcdef";
-    static const char short_form[0x20] = {
-        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
-    *to++ = '\\';
-    if (c >= 0x20) { /* '"' and '\\' stand for themselves */
-        *to++ = c;
-    } else if (short_form[c]) {
-        *to++ = (uint8_t)short_form[c];
-    } else {
-        memcpy(to, "u00", 3);
-        to[3] = (uint8_t)hex[c >> 4];
-        to[4] = (uint8_t)hex[c & 0xf];
-        to += 5;
-    }
-    return to;
-}
-
-/* Writes n bytes as the inside of a JSON string; `to` has room for 6 n + 8. Returns the end, or
- * NULL when the bytes are not UTF-8. */
-static uint8_t *escape(uint8_t *to, const uint8_t *p, size_t n)
-{
-    const uint8_t *end = p + n;
-    while (p < end) {
-        uint64_t w = 0, hit;
-        size_t left = (size_t)(end - p);
-        if (left >= sizeof(w)) {
-            memcpy(&w, p, sizeof(w));
-            memcpy(to, &w, sizeof(w)); /* what is too much is overwritten */
-            hit = not_plain(le64toh(w));
-            if (!hit) {
-                to += sizeof(w);
-                p += sizeof(w);
-                continue;
-            }
-            size_t plain = (size_t)__builtin_ctzll(hit) / 8;
-            to += plain;
-            p += plain;
-            left -= plain;
-        }
-        uint32_t cp;
-        int len = *p < 0x80 ? 1 : utf8_char(p, left, &cp);
-        if (len <= 0)
-            return NULL;
-        if (*p < 0x20 || *p == '"' || *p == '\\')
-            to = put_special(to, *p);
-        else
-            for (int i = 0; i < len; i++)
-                *to++ = p[i];
-        p += len;
-    }
-    return to;
-}
 
 static uint8_t *put_text(uint8_t *to, const char *s)
 {

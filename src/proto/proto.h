@@ -79,7 +79,7 @@ enum proto_type {
     PROTO_TOUCH = 32, /* restart the idle timer */
     PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when it has begun */
     PROTO_OK = 34,
-    PROTO_INFO = 35, /* answered by OK with monitor counters (F_TEXT: JSON) */
+    PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
 };
 
 enum proto_tag {
@@ -96,6 +96,7 @@ enum proto_tag {
     F_TIMED_OUT = 11, /* u32, 1 */
     F_ROWS = 12,      /* u32 */
     F_COLS = 13,      /* u32 */
+    F_SESSIONS = 14,  /* u32: commands running */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */

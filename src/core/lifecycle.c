@@ -1,0 +1,408 @@
+#include "core/lifecycle.h"
+
+#include "core/request.h"
+#include "engine/engine.h"
+#include "image/upper.h"
+#include "monitor/launch.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    KILL_WAIT_MS = 5000,  /* how long a killed monitor may take to be gone */
+    STOP_SLACK_MS = 5000, /* beyond the grace period, before we kill */
+    CONNECT_TRIES = 200,  /* a monitor that is just starting or ending, 5 ms apart */
+};
+
+static uint64_t realtime_ns(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+/* --- the monitor's process ------------------------------------------------------------------ */
+
+/* A descriptor for the live monitor, or -ESRCH. The lock is asked again once we hold it, so that
+ * it cannot be a stranger with a recycled pid. */
+static int monitor_pidfd(int dirfd)
+{
+    pid_t pid = monitor_lock_holder(dirfd);
+    if (pid <= 0)
+        return -ESRCH;
+    AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0)
+        return -errno;
+    return monitor_lock_holder(dirfd) == pid ? steal_fd(&fd) : -ESRCH;
+}
+
+/* True when the process has ended within that time; -1 = wait for ever. */
+static bool wait_gone(int pidfd, int64_t timeout_ms)
+{
+    uint64_t deadline = now_ns() + (uint64_t)MAX(timeout_ms, 0) * 1000000ULL;
+    for (;;) {
+        uint64_t now = now_ns();
+        int left = timeout_ms < 0    ? -1
+                   : now >= deadline ? 0
+                                     : (int)((deadline - now) / 1000000 + 1);
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+        int r = poll(&p, 1, left);
+        if (r > 0)
+            return true;
+        if (r == 0 || errno != EINTR)
+            return false;
+    }
+}
+
+static int kill_monitor(struct sandbox *sb, int pidfd, struct err *e)
+{
+    if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+        return err_sys(e, errno, "cannot kill the monitor of sandbox '%s'", sb->spec.name);
+    if (!wait_gone(pidfd, KILL_WAIT_MS)) {
+        err_set(e, ETIMEDOUT, "the monitor of sandbox '%s' does not die", sb->spec.name);
+        err_hint(e, "look at process %d: it may hang in a file system", (int)sb->state.pid);
+        return -ETIMEDOUT;
+    }
+    /* Killed on purpose: not a crash. */
+    struct sandbox_state st = sb->state;
+    st.status = STATUS_STOPPED;
+    st.updated_ns = realtime_ns();
+    (void)snprintf(st.reason, sizeof(st.reason), "killed on request");
+    (void)state_save(sb->run_fd, &st);
+    return 0;
+}
+
+/* Ends the monitor, if one lives: in order within grace_ms, by force after that. */
+static int end_monitor(struct sandbox *sb, uint64_t grace_ms, bool force, struct err *e)
+{
+    AUTO_CLOSE int pidfd = monitor_pidfd(sb->dirfd);
+    if (pidfd == -ESRCH)
+        return 0;
+    if (pidfd < 0)
+        return err_sys(e, -pidfd, "cannot watch the monitor of sandbox '%s'", sb->spec.name);
+    if (force || grace_ms == 0)
+        return kill_monitor(sb, pidfd, e);
+    /* A monitor that cannot be asked is ending, or hangs: both end below. */
+    (void)request_stop(sb->dirfd, grace_ms);
+    if (wait_gone(pidfd, (int64_t)grace_ms + STOP_SLACK_MS))
+        return 0;
+    return kill_monitor(sb, pidfd, e);
+}
+
+/* --- create, start -------------------------------------------------------------------------- */
+
+static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
+                            warn_fn warn)
+{
+    if (!warn || spec->cpus <= engine->max_cpus)
+        return;
+    char text[128];
+    (void)snprintf(text, sizeof(text),
+                   "the %s engine runs one CPU; --cpus %g has no further effect", engine->name,
+                   spec->cpus);
+    warn(text);
+}
+
+/* The rest of a creation that died may have a monitor that is still on its way out. */
+static void end_leftover(const struct store *s, const char *name)
+{
+    AUTO_CLOSE int dirfd =
+        openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int pidfd = dirfd < 0 ? -1 : monitor_pidfd(dirfd);
+    if (pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        (void)wait_gone(pidfd, KILL_WAIT_MS);
+    }
+}
+
+/* Under the name's lock: whatever stands in the way of a new sandbox of that name. */
+static int make_way(const struct store *s, const char *name, const struct create_options *opt,
+                    struct err *e)
+{
+    struct sandbox old;
+    int r = sandbox_open(s, name, &old, e);
+    if (r == 0) {
+        if (!opt->replace) {
+            sandbox_close(&old);
+            return err_set(e, EEXIST,
+                           "sandbox already exists: sandbox '%s' already exists; remove it, start "
+                           "the stopped sandbox, or recreate with .replace()",
+                           name);
+        }
+        r = end_monitor(&old, opt->replace_grace_ms, false, e);
+        sandbox_close(&old);
+    } else if (r == -ENOENT) {
+        end_leftover(s, name);
+        err_clear(e);
+        r = 0;
+    }
+    return r < 0 ? r : sandbox_dir_remove(s, name, e);
+}
+
+static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec *spec,
+                     struct err *e)
+{
+    if (spec->root_disk != ROOT_DISK_MANAGED)
+        return 0;
+    if (mkdirat(s->home_fd, "cache", 0700) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot create %s/cache", s->home);
+    AUTO_CLOSE int cache = openat(s->home_fd, "cache", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (cache < 0)
+        return err_sys(e, errno, "cannot open %s/cache", s->home);
+    return upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
+}
+
+/* Writes the spec while the guest boots: reaching the disk takes as long as a good part of that. */
+static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spec,
+                const struct launch_options *opt, struct err *e)
+{
+    struct launch l;
+    int r = launch_begin(&l, s, dirfd, spec, opt, e);
+    if (r < 0)
+        return r;
+    int saved = opt->creating ? spec_save(dirfd, spec, true, e) : 0;
+    if (saved < 0) {
+        close_fd(&l.report_fd); /* unacknowledged: the monitor undoes it */
+        return saved;
+    }
+    return launch_finish(&l, e);
+}
+
+/* Everything of a creation that failed goes; its monitor first. */
+static void undo(const struct store *s, const char *name)
+{
+    end_leftover(s, name);
+    (void)sandbox_dir_remove(s, name, NULL);
+}
+
+int sandbox_create(const struct store *s, struct sandbox_spec *spec,
+                   const struct create_options *opt, warn_fn warn, struct err *e)
+{
+    const struct engine_ops *engine = engine_choose(spec->engine, NULL, e);
+    if (!engine)
+        return -ENOTSUP;
+    struct name_lock lock;
+    int r = name_lock_take(s, spec->name, &lock, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int dirfd = -1;
+    spec->created_ns = realtime_ns();
+    r = make_way(s, spec->name, opt, e);
+    bool mine = r == 0; /* from here on the directory is ours to undo */
+    if (r == 0)
+        r = sandbox_dir_make(s, spec->name, &dirfd, e);
+    if (r == 0)
+        r = make_disk(s, dirfd, spec, e);
+    if (r == 0)
+        r = boot(s, dirfd, spec, &(struct launch_options){.creating = true}, e);
+    if (r < 0 && mine && dirfd >= 0)
+        undo(s, spec->name);
+    name_lock_drop(s, &lock, r < 0 && mine);
+    if (r == 0)
+        warn_about_cpus(spec, engine, warn);
+    return r;
+}
+
+static int start_locked(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
+                        struct err *e)
+{
+    struct sandbox sb;
+    int r = sandbox_open(s, name, &sb, e);
+    if (r < 0)
+        return r;
+    if (sb.state.pid && sb.state.status == STATUS_DRAINING) { /* it is going: let it, and go on */
+        AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
+        if (pidfd >= 0)
+            (void)wait_gone(pidfd, STOP_GRACE_DEFAULT_MS + STOP_SLACK_MS);
+        sb.state.pid = monitor_lock_holder(sb.dirfd);
+    }
+    if (sb.state.pid)
+        r = err_set(e, EBUSY, "sandbox still running: cannot start sandbox '%s': already running",
+                    name);
+    const struct engine_ops *engine = r == 0 ? engine_choose(sb.spec.engine, NULL, e) : NULL;
+    if (r == 0 && !engine)
+        r = -ENOTSUP;
+    if (r == 0)
+        r = boot(s, sb.dirfd, &sb.spec, &(struct launch_options){.stop_when_idle = stop_when_idle},
+                 e);
+    if (r == 0)
+        warn_about_cpus(&sb.spec, engine, warn);
+    sandbox_close(&sb);
+    return r;
+}
+
+static int start(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
+                 struct err *e)
+{
+    struct name_lock lock;
+    int r = name_lock_take(s, name, &lock, e);
+    if (r < 0)
+        return r;
+    r = start_locked(s, name, stop_when_idle, warn, e);
+    name_lock_drop(s, &lock, r == -ENOENT);
+    return r;
+}
+
+int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e)
+{
+    return start(s, name, false, warn, e);
+}
+
+/* --- stop, remove --------------------------------------------------------------------------- */
+
+int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
+                 struct err *e)
+{
+    struct name_lock lock;
+    struct sandbox sb;
+    int r = name_lock_take(s, name, &lock, e);
+    if (r < 0)
+        return r;
+    r = sandbox_open(s, name, &sb, e);
+    bool gone = r == -ENOENT;
+    if (r == 0) {
+        r = end_monitor(&sb, grace_ms, force, e);
+        bool ephemeral = sb.spec.ephemeral;
+        sandbox_close(&sb);
+        if (r == 0 && ephemeral) {
+            r = sandbox_dir_remove(s, name, e);
+            gone = r == 0;
+        }
+    }
+    name_lock_drop(s, &lock, gone);
+    return r;
+}
+
+static int remove_locked(const struct store *s, const char *name, bool force, struct err *e)
+{
+    struct sandbox sb;
+    int r = sandbox_open(s, name, &sb, e);
+    if (r < 0)
+        return r;
+    if (sb.state.pid && sb.state.status == STATUS_DRAINING && !force) {
+        AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
+        if (pidfd >= 0)
+            (void)wait_gone(pidfd, STOP_GRACE_DEFAULT_MS + STOP_SLACK_MS);
+        sb.state.pid = monitor_lock_holder(sb.dirfd);
+    }
+    if (sb.state.pid && !force) {
+        r = err_set(e, EBUSY, "sandbox still running: cannot remove sandbox \"%s\": status is %s",
+                    name, status_name(sb.state.status));
+        err_hint(e, "stop it first with `msb stop %s`, or use `msb rm -f %s`", name, name);
+    } else if (sb.state.pid) {
+        r = end_monitor(&sb, 0, true, e);
+    }
+    sandbox_close(&sb);
+    return r < 0 ? r : sandbox_dir_remove(s, name, e);
+}
+
+int sandbox_remove(const struct store *s, const char *name, bool force, struct err *e)
+{
+    struct name_lock lock;
+    int r = name_lock_take(s, name, &lock, e);
+    if (r < 0)
+        return r;
+    r = remove_locked(s, name, force, e);
+    name_lock_drop(s, &lock, r == 0 || r == -ENOENT);
+    return r;
+}
+
+/* --- requests to a running one -------------------------------------------------------------- */
+
+static int open_running(const struct store *s, const char *name, const char *verb,
+                        struct sandbox *sb, struct err *e)
+{
+    int r = sandbox_open(s, name, sb, e);
+    if (r < 0)
+        return r;
+    if (sb->state.pid && sb->state.status == STATUS_RUNNING)
+        return 0;
+    r = err_set(e, ENOTCONN, "sandbox '%s' is not running (status: %s); cannot %s", name,
+                status_name(sb->state.status), verb);
+    sandbox_close(sb);
+    return r;
+}
+
+int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, struct err *e)
+{
+    struct sandbox sb;
+    int r = open_running(s, name, "ping", &sb, e);
+    if (r < 0)
+        return r;
+    uint64_t start_ns = now_ns();
+    r = request_ping(sb.dirfd);
+    *rtt_ns = now_ns() - start_ns;
+    sandbox_close(&sb);
+    return r < 0 ? err_sys(e, -r, "sandbox '%s' does not answer", name) : 0;
+}
+
+int sandbox_touch(const struct store *s, const char *name, struct err *e)
+{
+    struct sandbox sb;
+    int r = open_running(s, name, "touch", &sb, e);
+    if (r < 0)
+        return r;
+    r = request_touch(sb.dirfd);
+    sandbox_close(&sb);
+    return r < 0 ? err_sys(e, -r, "sandbox '%s' does not answer", name) : 0;
+}
+
+int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
+                   bool *started, struct err *e)
+{
+    *started = false;
+    for (int i = 0; i < CONNECT_TRIES; i++) {
+        struct sandbox sb;
+        int r = sandbox_open(s, name, &sb, e);
+        if (r < 0)
+            return r;
+        bool running = sb.state.pid && sb.state.status == STATUS_RUNNING;
+        int fd = running ? sandbox_connect(sb.dirfd) : -EAGAIN;
+        bool alive = sb.state.pid != 0;
+        sandbox_close(&sb);
+        if (fd >= 0) {
+            *ret_fd = fd;
+            return 0;
+        }
+        if (*started && !alive)
+            return err_set(e, ECHILD, "sandbox '%s' ended as soon as it had started", name);
+        if (!running) { /* waits for a stop or start under way */
+            r = start(s, name, true, warn, e);
+            if (r < 0 && r != -EBUSY)
+                return r;
+            *started = *started || r == 0;
+        }
+        struct timespec pause = {.tv_nsec = 5000000};
+        if (r < 0 || running)
+            (void)nanosleep(&pause, NULL);
+    }
+    return err_set(e, ETIMEDOUT, "cannot connect to sandbox '%s'", name);
+}
+
+int sandbox_release(const struct store *s, const char *name, struct err *e)
+{
+    for (;;) {
+        struct sandbox sb;
+        int r = sandbox_open(s, name, &sb, e);
+        if (r < 0)
+            return r == -ENOENT ? 0 : r;
+        AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
+        unsigned sessions = 0;
+        bool others = pidfd >= 0 && request_sessions(sb.dirfd, &sessions) == 0 && sessions > 0;
+        bool gone = pidfd < 0 || (!others && wait_gone(pidfd, STOP_GRACE_DEFAULT_MS));
+        sandbox_close(&sb);
+        if (gone || others)
+            return 0;
+    }
+}

@@ -1,0 +1,96 @@
+#include "core/request.h"
+
+#include "core/store.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { ANSWER_MAX = PROTO_HDR_LEN + PROTO_DATA_MAX };
+
+static void cleanup_buf(struct buf *b)
+{
+    buf_free(b);
+}
+
+/* Sends HELLO and the request, reads one frame into *answer (which owns its bytes). */
+static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
+               struct proto_frame *f)
+{
+    AUTO_CLOSE int fd = sandbox_connect(dirfd);
+    if (fd < 0)
+        return fd;
+    struct timeval tv = {.tv_sec = REQUEST_TIMEOUT_MS / 1000};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    CLEANUP(cleanup_buf) struct buf out;
+    struct proto_writer w;
+    buf_init(&out, 256);
+    proto_begin(&w, &out, PROTO_HELLO);
+    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
+    int r = proto_end(&w);
+    proto_begin(&w, &out, type);
+    proto_u64(&w, F_GRACE_MS, grace_ms);
+    if (r < 0 || (r = proto_end(&w)) < 0)
+        return r;
+    ssize_t sent = send(fd, buf_head(&out), buf_len(&out), MSG_NOSIGNAL);
+    if (sent != (ssize_t)buf_len(&out))
+        return sent < 0 ? -errno : -EPIPE;
+    while ((r = proto_peek(answer, f)) == 0) {
+        uint8_t *to = buf_reserve(answer, 4096);
+        if (!to)
+            return -EPROTO;
+        ssize_t k = recv(fd, to, 4096, 0);
+        if (k == 0)
+            return -ECONNRESET;
+        if (k < 0 && errno != EINTR)
+            return errno == EAGAIN ? -ETIMEDOUT : -errno;
+        if (k > 0)
+            buf_commit(answer, (size_t)k);
+    }
+    return r < 0 ? r : 0;
+}
+
+static int ask_simple(int dirfd, uint16_t type, uint64_t grace_ms, uint16_t expect)
+{
+    CLEANUP(cleanup_buf) struct buf answer;
+    struct proto_frame f;
+    buf_init(&answer, ANSWER_MAX);
+    int r = ask(dirfd, type, grace_ms, &answer, &f);
+    if (r < 0)
+        return r;
+    return f.type == expect ? 0 : -EPROTO;
+}
+
+int request_stop(int dirfd, uint64_t grace_ms)
+{
+    return ask_simple(dirfd, PROTO_STOP, grace_ms, PROTO_OK);
+}
+
+int request_ping(int dirfd)
+{
+    return ask_simple(dirfd, PROTO_PING, 0, PROTO_PONG);
+}
+
+int request_touch(int dirfd)
+{
+    return ask_simple(dirfd, PROTO_TOUCH, 0, PROTO_OK);
+}
+
+int request_sessions(int dirfd, unsigned *ret)
+{
+    CLEANUP(cleanup_buf) struct buf answer;
+    struct proto_frame f;
+    buf_init(&answer, ANSWER_MAX);
+    int r = ask(dirfd, PROTO_INFO, 0, &answer, &f);
+    if (r < 0)
+        return r;
+    if (f.type != PROTO_OK)
+        return -EPROTO;
+    *ret = (unsigned)proto_find_num(&f, F_SESSIONS, 0);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* One question to a running monitor, one answer: the small messages of agent.sock.
+ *
+ * dirfd is the sandbox's directory. Each opens a connection, and gives up after REQUEST_TIMEOUT_MS
+ * with -ETIMEDOUT; -ECONNREFUSED or -ENOENT when there is no monitor.
+ */
+#ifndef MSB_CORE_REQUEST_H
+#define MSB_CORE_REQUEST_H
+
+#include <stdint.h>
+
+enum { REQUEST_TIMEOUT_MS = 5000 };
+
+int request_stop(int dirfd, uint64_t grace_ms);
+int request_ping(int dirfd); /* goes through to the agent in the guest */
+int request_touch(int dirfd);
+int request_sessions(int dirfd, unsigned *ret); /* commands running now */
+
+#endif

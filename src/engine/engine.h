@@ -1,0 +1,77 @@
+/* What runs a guest: the one interface that every engine implements.
+ *
+ * An engine is given guest memory size, a kernel and a list of virtio devices, and runs the kernel
+ * with those devices until it ends. It knows nothing of images, sandboxes or agents; the devices
+ * know nothing of engines.
+ *
+ *     kvm   vCPU threads in this process, devices behind virtio-mmio      (not in this version)
+ *     uml   a jailed child tree running a user-mode kernel, devices behind vhost-user
+ *
+ * start() is called once, in the monitor, inside its namespaces but before its capabilities are
+ * dropped and its seccomp filter is closed: all processes, sockets and mounts that the engine
+ * will ever need are made there. Afterwards only the event loop runs.
+ */
+#ifndef MSB_ENGINE_ENGINE_H
+#define MSB_ENGINE_ENGINE_H
+
+#include "core/spec.h"
+#include "util/err.h"
+#include "util/loop.h"
+#include "virtio/device.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ENGINE_DEVICES_MAX = 16 };
+
+struct engine_device {
+    struct virtio_dev *dev;
+    struct loop *loop; /* whose thread serves it */
+};
+
+struct engine_params {
+    uint64_t memory_bytes;
+    int kernel_fd;        /* the kernel's ELF file, O_RDONLY; not owned */
+    int null_fd;          /* /dev/null, opened while it could be; not owned */
+    const char *cpuinfo;  /* host's /proc/cpuinfo, cut to its first CPU; may be "" */
+    const char *init;     /* program the kernel starts, on the first disk */
+    int cpu;              /* pin the guest to this CPU; -1 = leave it alone */
+    bool verbose;         /* kernel messages of all levels */
+    const char *jail_dir; /* an empty directory that an engine may mount over */
+    struct engine_device devices[ENGINE_DEVICES_MAX]; /* probed in this order */
+    size_t n_devices;
+};
+
+/* Called on the main loop. */
+struct engine_events {
+    /* The guest is gone; nothing of it is left. clean: it powered itself off. `how` says how it
+     * ended, for the user. */
+    void (*ended)(void *ctx, bool clean, const char *how);
+    /* Kernel console output: untrusted bytes. */
+    void (*console)(void *ctx, const char *p, size_t n);
+    /* A device was broken by its driver and is dead. `what` is a string literal. May be called
+     * from the device's thread. */
+    void (*device_broken)(void *ctx, const char *what);
+};
+
+struct engine;
+
+struct engine_ops {
+    const char *name;
+    const char *kernel_file; /* in the assets directory */
+    int max_cpus;            /* CPUs a guest can use */
+    int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,
+                 const struct engine_events *ev, void *ctx, struct err *e);
+    void (*kill)(struct engine *en); /* ended() follows */
+    void (*free)(struct engine *en);
+};
+
+extern const struct engine_ops engine_uml;        /* stub processes under seccomp: the fast mode */
+extern const struct engine_ops engine_uml_ptrace; /* ... under ptrace: for hosts without it */
+
+/* Resolves `auto` and says why (a phrase for `doctor`). NULL with e set when that engine cannot
+ * run here. */
+const struct engine_ops *engine_choose(enum engine_kind kind, const char **why, struct err *e);
+
+#endif

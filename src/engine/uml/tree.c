@@ -1,0 +1,268 @@
+#include "engine/uml/tree.h"
+
+#include "jail/jail.h"
+#include "jail/seccomp.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    /* Beside the guest's memory the tmpfs holds a pid file and sockets. */
+    TMPFS_SLACK = 1024 * 1024,
+    /* A guest process costs the kernel two descriptors and the host a process. */
+    NOFILE_MAX = 65536,
+    NPROC_MAX = 16384,
+};
+
+/* What the reaper tells the monitor once its jail stands: an error, or the listening sockets. */
+struct report {
+    int code;
+    char text[256];
+};
+
+void uml_device_path(size_t i, char out[16])
+{
+    (void)snprintf(out, 16, "/dev%zu", i);
+}
+
+/* --- in the child --------------------------------------------------------------------------- */
+
+static int listen_at(const char *path)
+{
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 1) < 0)
+        return -errno;
+    return steal_fd(&fd);
+}
+
+/* The kernel looks up the host CPU's features in /proc/cpuinfo; it gets a copy, not procfs. */
+static int fill_root(const struct engine_params *p, struct err *e)
+{
+    if (mkdir("tmp", 0700) < 0 || mkdir("proc", 0700) < 0)
+        return err_sys(e, errno, "cannot fill the kernel's root");
+    AUTO_CLOSE int proc = open("proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r = file_replace_at(proc, "cpuinfo", p->cpuinfo, strlen(p->cpuinfo), 0400, false);
+    return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
+}
+
+static int set_limits(const struct engine_params *p, struct err *e)
+{
+    static const struct {
+        int what;
+        rlim_t most;
+    } limits[] = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, NOFILE_MAX}, {RLIMIT_NPROC, NPROC_MAX}};
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        struct rlimit rl;
+        if (getrlimit(limits[i].what, &rl) < 0)
+            return err_sys(e, errno, "cannot read limits");
+        rl.rlim_cur = rl.rlim_max = MIN(rl.rlim_max, limits[i].most);
+        if (setrlimit(limits[i].what, &rl) < 0)
+            return err_sys(e, errno, "cannot set limits");
+    }
+    if (p->cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)p->cpu, &set);
+        /* A CPU that went away meanwhile costs speed, not the sandbox. */
+        (void)sched_setaffinity(0, sizeof(set), &set);
+    }
+    return 0;
+}
+
+static int enter_jail(const struct engine_params *p, int *listen_fd, struct err *e)
+{
+    char options[96];
+    (void)snprintf(options, sizeof(options), "size=%" PRIu64 ",nr_inodes=128,mode=0700",
+                   p->memory_bytes + TMPFS_SLACK);
+    int r = jail_mount_tmpfs(p->jail_dir, options, e);
+    if (r == 0)
+        r = fill_root(p, e);
+    if (r == 0)
+        r = jail_pivot(e);
+    for (size_t i = 0; r == 0 && i < p->n_devices; i++) {
+        char path[16];
+        uml_device_path(i, path);
+        listen_fd[i] = listen_at(path);
+        if (listen_fd[i] < 0)
+            r = err_sys(e, -listen_fd[i], "cannot make the sockets of the kernel's devices");
+    }
+    if (r == 0)
+        r = set_limits(p, e);
+    return r == 0 ? jail_drop_caps(e) : r;
+}
+
+static void send_report(int sock, const struct report *rep, const int *fds, size_t n)
+{
+    union {
+        char buf[CMSG_SPACE(sizeof(int) * ENGINE_DEVICES_MAX)];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)rep, .iov_len = sizeof(*rep)};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (n) {
+        m.msg_control = control.buf;
+        m.msg_controllen = CMSG_SPACE(sizeof(int) * n);
+        struct cmsghdr *c = &control.align;
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int) * n);
+        memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
+    }
+    (void)sendmsg(sock, &m, MSG_NOSIGNAL);
+}
+
+/* Becomes the kernel. Only stdio and the kernel's own file are open then. */
+static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv[])
+{
+    /* Never an empty environment: the kernel would map its stub over its own stack. */
+    static const char *const env[] = {"TMPDIR=/tmp", NULL};
+    if (seccomp_enter(SECCOMP_UML) == 0)
+        (void)syscall(SYS_execveat, kernel_fd, "", argv, env, AT_EMPTY_PATH);
+    _exit(126);
+}
+
+/* Waits for the kernel, reaping its stubs, and ends as it ended. */
+static void __attribute__((noreturn)) reap(pid_t kernel)
+{
+    if (seccomp_enter(SECCOMP_REAPER) < 0)
+        _exit(126);
+    for (;;) {
+        int st;
+        pid_t pid = waitpid(-1, &st, 0);
+        if (pid == kernel)
+            _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
+        if (pid < 0 && errno != EINTR)
+            _exit(126);
+    }
+}
+
+/* Keeps 0, 1, 2 and the kernel's file (moved to 3); nothing else crosses. */
+static int settle_descriptors(const struct engine_params *p, int console)
+{
+    if (dup2(p->null_fd, 0) < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)
+        return -errno;
+    if (p->kernel_fd != 3 && dup3(p->kernel_fd, 3, O_CLOEXEC) < 0)
+        return -errno;
+    return syscall(SYS_close_range, 4U, ~0U, 0) < 0 ? -errno : 0;
+}
+
+static void __attribute__((noreturn))
+child_main(const struct engine_params *p, char *const argv[], int sock, int console)
+{
+    struct err e = {0};
+    int fds[ENGINE_DEVICES_MAX];
+    struct report rep = {0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    int r = enter_jail(p, fds, &e);
+    if (r < 0) {
+        rep.code = -r;
+        (void)snprintf(rep.text, sizeof(rep.text), "%.255s", e.msg);
+        send_report(sock, &rep, NULL, 0);
+        _exit(126);
+    }
+    send_report(sock, &rep, fds, p->n_devices);
+    if (settle_descriptors(p, console) < 0)
+        _exit(126);
+    pid_t kernel = fork();
+    if (kernel == 0)
+        run_kernel(3, argv);
+    if (kernel < 0)
+        _exit(126);
+    (void)syscall(SYS_close_range, 0U, ~0U, 0);
+    reap(kernel);
+}
+
+/* --- in the monitor ------------------------------------------------------------------------- */
+
+static int receive_report(int sock, int *fds, size_t n, struct err *e)
+{
+    struct report rep = {0};
+    union {
+        char buf[CMSG_SPACE(sizeof(int) * ENGINE_DEVICES_MAX)];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = &rep, .iov_len = sizeof(rep)};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.buf,
+                       .msg_controllen = sizeof(control.buf)};
+    ssize_t k = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    if (k != (ssize_t)sizeof(rep))
+        return err_set(e, ECHILD, "the kernel's jail could not be set up: its process died");
+    if (rep.code)
+        return err_set(e, rep.code, "%.255s", rep.text);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int) * n))
+        return err_set(e, EPROTO, "the kernel's jail could not be set up: sockets are missing");
+    memcpy(fds, CMSG_DATA(c), sizeof(int) * n);
+    return 0;
+}
+
+int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
+                   struct err *e)
+{
+    int sock[2], console[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
+        return err_sys(e, errno, "cannot make a socket pair");
+    AUTO_CLOSE int sock_here = sock[0], sock_there = sock[1];
+    if (pipe2(console, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot make a pipe");
+    AUTO_CLOSE int console_here = console[0], console_there = console[1];
+    if (fcntl(console_here, F_SETFL, O_NONBLOCK) < 0)
+        return err_sys(e, errno, "cannot set up the console");
+
+    /* Raw clone: fork() knows no namespaces. The process has one thread here, so the child may
+     * do what it likes. */
+    long flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+    if (pid < 0)
+        return err_sys(e, errno, "cannot start the kernel's process tree");
+    if (pid == 0)
+        child_main(p, argv, sock_there, console_there);
+    close_fd(&sock_there);
+    int r = receive_report(sock_here, t->listen_fd, p->n_devices, e);
+    if (r < 0) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        return r;
+    }
+    t->reaper = pid;
+    t->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (t->pidfd < 0)
+        return err_sys(e, errno, "cannot watch the kernel");
+    t->console_fd = steal_fd(&console_here);
+    return 0;
+}
+
+/* What a user-mode kernel and its stubs ask of the host, seen with strace over boots, workloads
+ * and power-offs in both modes.
+ *
+ * #syscalls:uml read write open openat close lseek mmap munmap mprotect mremap brk
+ * ioctl pread64 pwrite64 readv writev access dup dup2 dup3 pipe pipe2 fcntl ftruncate fallocate
+ * fstat newfstatat stat lstat fsync fdatasync unlink mkdir rmdir rename getcwd madvise
+ * rt_sigaction rt_sigprocmask rt_sigreturn rt_sigtimedwait rt_sigsuspend sigaltstack
+ * getpid gettid getppid kill tgkill tkill wait4 waitid clone execveat exit exit_group prctl
+ * arch_prctl set_tid_address set_robust_list rseq prlimit64 getrlimit setrlimit
+ * socket connect socketpair sendmsg recvmsg sendto recvfrom shutdown getsockopt setsockopt
+ * epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 poll ppoll
+ * timer_create timer_settime timer_gettime timer_delete clock_gettime clock_nanosleep nanosleep
+ * futex getrandom uname sched_yield setpgid setsid memfd_create seccomp ptrace process_vm_readv
+ * process_vm_writev restart_syscall getuid geteuid getgid getegid sched_getaffinity
+ * sched_setaffinity */

@@ -1,0 +1,32 @@
+/* The process tree of a user-mode kernel, and the jail around it.
+ *
+ *     monitor ── reaper: pid 1 of a pid namespace ── kernel ── one stub process per guest process
+ *
+ * For this engine the jail is the host boundary: guest user space can reach all of the guest's
+ * memory, so the kernel must be taken to be the attacker. The tree has an empty root (a tmpfs
+ * that holds the guest's memory and so caps it), no network, no capability, a strict seccomp
+ * filter, and no descriptor but those named here.
+ */
+#ifndef MSB_ENGINE_UML_TREE_H
+#define MSB_ENGINE_UML_TREE_H
+
+#include "engine/engine.h"
+
+#include <sys/types.h>
+
+enum { UML_CMDLINE_MAX = 48 };
+
+struct uml_tree {
+    pid_t reaper;
+    int pidfd;
+    int console_fd;                    /* read end, non-blocking */
+    int listen_fd[ENGINE_DEVICES_MAX]; /* where the kernel will connect, in device order */
+};
+
+/* Starts the tree. argv is the kernel's, NULL-terminated; device i is at the path that
+ * uml_device_path() gives. */
+int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
+                   struct err *e);
+void uml_device_path(size_t i, char out[16]);
+
+#endif

@@ -1,0 +1,47 @@
+/* Falling privileges, in named steps, for the monitor and what it starts.
+ *
+ *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own (in a helper process
+ *                         that then forks the monitor, which so becomes pid 1: when it dies, the
+ *                         kernel kills all that it started)
+ *   2. jail_become        the one user that is mapped; for root an otherwise unused one
+ *   3. jail_enter_root    an empty root, with the sandbox's run/ directory at /run
+ *   4. (the engine starts, which makes its own, tighter jail)
+ *   5. jail_drop_caps     no capability, not even inside the namespace; no_new_privs
+ *   6. seccomp_enter      only the calls that the code makes (jail/seccomp.h)
+ */
+#ifndef MSB_JAIL_JAIL_H
+#define MSB_JAIL_JAIL_H
+
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Who a monitor runs as on the host: the caller, or, for root, an id from a range that nobody
+ * uses, picked by the sandbox's name so that two sandboxes rarely share one. */
+struct jail_identity {
+    uid_t uid;
+    gid_t gid;
+    bool dropped; /* root's: uid and gid are not our own */
+};
+void jail_identity(const char *name, struct jail_identity *ret);
+
+/* Step 1, in the child. Its maps are then written from outside by jail_map. */
+int jail_unshare(struct err *e);
+/* In the parent: the child sees `id` as the same numbers inside, or as 0 where `id->dropped`. */
+int jail_map(pid_t child, const struct jail_identity *id, struct err *e);
+/* Step 2, in the child. */
+int jail_become(const struct jail_identity *id, struct err *e);
+
+/* Step 3: the current directory becomes /run in a new, otherwise empty and read-only root, which
+ * also has the empty directory /jail. Needs no path of the old root. */
+int jail_enter_root(struct err *e);
+/* A further root for a child in a mount namespace of its own: a tmpfs mounted on `dir`, entered.
+ * The caller fills it, then calls jail_pivot. */
+int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
+int jail_pivot(struct err *e); /* the current directory becomes /, the old root goes away */
+
+/* Step 5. */
+int jail_drop_caps(struct err *e);
+
+#endif

@@ -1,0 +1,126 @@
+#include "jail/seccomp.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "seccomp_lists.h"
+
+/* #syscalls:monitor exit exit_group rt_sigreturn restart_syscall futex
+ * mmap munmap brk madvise mremap
+ * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
+
+/* #syscalls:reaper wait4 waitid exit_group exit rt_sigreturn restart_syscall kill */
+
+#if defined(__x86_64__)
+#define HOST_AUDIT_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define HOST_AUDIT_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "no seccomp architecture for this machine"
+#endif
+
+enum { FILTER_MAX = 512 };
+
+/* A call that is allowed only when an argument, masked, has a given value. */
+struct arg_rule {
+    int nr;
+    unsigned arg;
+    uint32_t mask, value;
+};
+
+static const struct arg_rule uml_rules[] = {
+    /* The kernel connects to its devices and talks to its stubs; no other family exists for it. */
+    {__NR_socket, 0, UINT32_MAX, AF_UNIX},
+    {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
+    /* Processes and threads, but no new namespaces. */
+    {__NR_clone, 0,
+     CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+         CLONE_NEWCGROUP,
+     0},
+};
+
+struct program {
+    struct sock_filter insn[FILTER_MAX];
+    unsigned short n;
+};
+
+static void emit(struct program *p, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
+{
+    if (p->n < FILTER_MAX)
+        p->insn[p->n] = (struct sock_filter){code, jt, jf, k};
+    p->n++;
+}
+
+static void emit_load(struct program *p, size_t offset)
+{
+    emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
+}
+
+static void emit_rule(struct program *p, const struct arg_rule *r, uint32_t deny)
+{
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, (uint32_t)r->nr);
+    emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg);
+    emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask);
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, r->value);
+    emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
+    emit(p, BPF_RET | BPF_K, 0, 0, deny);
+}
+
+static int build(struct program *p, const int *list, size_t n, const struct arg_rule *rules,
+                 size_t n_rules, uint32_t deny)
+{
+    emit_load(p, offsetof(struct seccomp_data, arch));
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
+    emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    /* x32 calls have numbers above the list's, so they are denied like any other stranger. */
+    emit_load(p, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < n_rules; i++)
+        emit_rule(p, &rules[i], deny);
+    for (size_t i = 0; i < n; i++) {
+        emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
+        emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
+    }
+    emit(p, BPF_RET | BPF_K, 0, 0, deny);
+    return p->n <= FILTER_MAX ? 0 : -E2BIG;
+}
+
+int seccomp_enter(enum seccomp_profile profile)
+{
+    static const struct {
+        const int *list;
+        size_t n;
+        const struct arg_rule *rules;
+        size_t n_rules;
+        uint32_t deny;
+    } profiles[] = {
+        [SECCOMP_MONITOR] = {syscalls_monitor, ARRAY_LEN(syscalls_monitor), NULL, 0,
+                             SECCOMP_RET_TRAP},
+        [SECCOMP_REAPER] = {syscalls_reaper, ARRAY_LEN(syscalls_reaper), NULL, 0,
+                            SECCOMP_RET_KILL_PROCESS},
+        /* ERRNO: a user-mode kernel tries calls and falls back, and killing it for one would let
+         * a guest crash at will where it now gets an error. */
+        [SECCOMP_UML] = {syscalls_uml, ARRAY_LEN(syscalls_uml), uml_rules, ARRAY_LEN(uml_rules),
+                         SECCOMP_RET_ERRNO | ENOSYS},
+    };
+    struct program p = {0};
+    int r = build(&p, profiles[profile].list, profiles[profile].n, profiles[profile].rules,
+                  profiles[profile].n_rules, profiles[profile].deny);
+    if (r < 0)
+        return r;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    struct sock_fprog prog = {.len = p.n, .filter = p.insn};
+    long k = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog);
+    return k == 0 ? 0 : k > 0 ? -ESRCH : -errno;
+}

@@ -1,0 +1,19 @@
+/* Seccomp filters from allow-lists.
+ *
+ * The lists are generated from `#syscalls:PROFILE` comments beside the code that makes the calls
+ * (tools/gen-seccomp). Calls whose arguments matter are narrowed by rules that seccomp.c holds
+ * per profile.
+ */
+#ifndef MSB_JAIL_SECCOMP_H
+#define MSB_JAIL_SECCOMP_H
+
+enum seccomp_profile {
+    SECCOMP_MONITOR, /* the monitor, all threads; a stray call ends it and is logged */
+    SECCOMP_REAPER,  /* pid 1 of a guest's process tree */
+    SECCOMP_UML,     /* a user-mode kernel and its stub processes; a stray call fails */
+};
+
+/* Closes the filter on the calling process (all of its threads). no_new_privs is set. */
+int seccomp_enter(enum seccomp_profile p);
+
+#endif

@@ -1,0 +1,202 @@
+#include "monitor/control.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONTROL_IN_MAX = 2 * (PROTO_HDR_LEN + PROTO_DATA_MAX), CONTROL_TEXT_MAX = 512 };
+
+static void flush(struct control *c)
+{
+    if (c->stream && buf_len(&c->out))
+        buf_consume(&c->out, vsock_send_buf(c->stream, buf_head(&c->out), buf_len(&c->out)));
+}
+
+static void put_tmpfs(struct proto_writer *w, const struct spec_tmpfs *t)
+{
+    size_t mark = proto_nest(w, F_TMPFS);
+    proto_str(w, F_PATH, t->path);
+    proto_u64(w, F_SIZE, t->size);
+    proto_u32(w, F_OPTIONS, t->options);
+    proto_nest_end(w, mark);
+}
+
+static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
+{
+    size_t mark = proto_nest(w, F_RLIMIT);
+    proto_u32(w, F_RESOURCE, l->resource);
+    proto_u64(w, F_SOFT, l->soft);
+    proto_u64(w, F_HARD, l->hard);
+    proto_nest_end(w, mark);
+}
+
+static int put_config(struct control *c)
+{
+    const struct sandbox_spec *s = c->spec;
+    struct proto_writer w;
+    proto_begin(&w, &c->out, PROTO_CONFIG);
+    proto_str(&w, F_HOSTNAME, s->hostname);
+    proto_str(&w, F_LOWER_DEV, "/dev/vdb");
+    if (c->upper_dev)
+        proto_str(&w, F_UPPER_DEV, c->upper_dev);
+    else
+        proto_u64(&w, F_UPPER_SIZE, s->root_disk_bytes);
+    for (size_t i = 0; i < s->env.n; i++)
+        proto_str(&w, F_ENV, s->env.v[i]);
+    if (s->workdir)
+        proto_str(&w, F_CWD, s->workdir);
+    if (s->user)
+        proto_str(&w, F_USER, s->user);
+    for (size_t i = 0; i < s->n_rlimits; i++)
+        put_rlimit(&w, &s->rlimits[i]);
+    for (size_t i = 0; i < s->n_tmpfs; i++)
+        put_tmpfs(&w, &s->tmpfs[i]);
+    for (size_t i = 0; i < s->n_scripts; i++) {
+        size_t mark = proto_nest(&w, F_SCRIPT);
+        proto_str(&w, F_NAME, s->scripts[i].name);
+        proto_str(&w, F_BODY, s->scripts[i].body);
+        proto_nest_end(&w, mark);
+    }
+    return proto_end(&w);
+}
+
+static void greet(struct control *c, const struct proto_frame *f)
+{
+    if (f->type != PROTO_HELLO || proto_find_num(f, F_VERSION, 0) >> 16 != PROTO_VERSION_MAJOR) {
+        c->ev->failed(c->ctx, "the agent speaks another version of the protocol");
+        return;
+    }
+    c->greeted = true;
+    if (put_config(c) < 0) {
+        c->ev->failed(c->ctx, "the sandbox's settings are too large to send");
+        return;
+    }
+    flush(c);
+}
+
+static void handle(struct control *c, const struct proto_frame *f)
+{
+    char text[CONTROL_TEXT_MAX];
+    if (!c->greeted) {
+        greet(c, f);
+        return;
+    }
+    switch (f->type) {
+    case PROTO_READY:
+        if (!c->ready) {
+            c->ready = true;
+            c->ev->ready(c->ctx);
+        }
+        break;
+    case PROTO_FAIL:
+        if (!c->ready) {
+            proto_find_text(f, F_TEXT, text, sizeof(text));
+            c->ev->failed(c->ctx, text);
+        }
+        break;
+    case PROTO_PONG:
+        c->ev->pong(c->ctx, proto_find_num(f, F_COOKIE, 0));
+        break;
+    case PROTO_LOG:
+        proto_find_text(f, F_TEXT, text, sizeof(text));
+        c->ev->log(c->ctx, text);
+        break;
+    default: /* something newer than us */
+        break;
+    }
+}
+
+static void hang_up(struct control *c)
+{
+    if (c->stream) {
+        struct vsock_stream *s = c->stream;
+        c->stream = NULL;
+        vsock_abort(s);
+    }
+    c->ev->lost(c->ctx);
+}
+
+static size_t on_data(struct vsock_stream *s, void *ctx, const void *p, size_t n)
+{
+    struct control *c = ctx;
+    n = MIN(n, CONTROL_IN_MAX - buf_len(&c->in));
+    if (buf_append(&c->in, p, n) < 0)
+        return 0;
+    struct proto_frame f;
+    int r;
+    while ((r = proto_peek(&c->in, &f)) == 1) {
+        handle(c, &f);
+        proto_consume(&c->in, &f);
+    }
+    if (r < 0)
+        hang_up(c);
+    return n;
+}
+
+static void on_writable(struct vsock_stream *s, void *ctx)
+{
+    flush(ctx);
+}
+
+static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
+{
+    struct control *c = ctx;
+    c->stream = NULL;
+    c->ev->lost(c->ctx);
+}
+
+static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
+{
+    hang_up(ctx);
+}
+
+static const struct vsock_stream_ops control_ops = {
+    .data = on_data,
+    .writable = on_writable,
+    .peer_shutdown = on_peer_shutdown,
+    .closed = on_closed,
+};
+
+static int on_call(struct vsock_stream *s, void *ctx)
+{
+    struct control *c = ctx;
+    if (c->called) /* the agent calls once; a second caller is somebody else */
+        return -EBUSY;
+    c->called = true;
+    c->stream = s;
+    vsock_set_ops(s, &control_ops, c);
+    return 0;
+}
+
+int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
+                 const char *upper_dev, const struct control_events *ev, void *ctx)
+{
+    *c = (struct control){.spec = spec, .upper_dev = upper_dev, .ev = ev, .ctx = ctx};
+    buf_init(&c->in, CONTROL_IN_MAX);
+    buf_init(&c->out, 2 * (size_t)PROTO_MSG_MAX);
+    return vsock_listen(vsock, PROTO_PORT_CONTROL, on_call, c);
+}
+
+static bool send_number(struct control *c, uint16_t type, uint16_t tag, uint64_t v)
+{
+    struct proto_writer w;
+    if (!c->stream || !c->ready || buf_len(&c->out) > PROTO_DATA_MAX)
+        return false; /* not there, or not reading */
+    proto_begin(&w, &c->out, type);
+    proto_u64(&w, tag, v);
+    bool ok = proto_end(&w) == 0;
+    flush(c);
+    return ok;
+}
+
+bool control_ping(struct control *c, uint64_t cookie)
+{
+    return send_number(c, PROTO_PING, F_COOKIE, cookie);
+}
+
+bool control_shutdown(struct control *c, uint64_t grace_ms)
+{
+    return send_number(c, PROTO_SHUTDOWN, F_GRACE_MS, grace_ms);
+}

@@ -1,0 +1,38 @@
+/* The agent's control stream: it calls, is told what to set up, says that it is ready, and is told
+ * when to power off. Everything it says is checked; it may be an impostor. */
+#ifndef MSB_MONITOR_CONTROL_H
+#define MSB_MONITOR_CONTROL_H
+
+#include "core/spec.h"
+#include "proto/proto.h"
+#include "virtio/vsock.h"
+
+#include <stdbool.h>
+
+struct control_events {
+    void (*ready)(void *ctx);
+    void (*failed)(void *ctx, const char *why); /* why is printable */
+    void (*pong)(void *ctx, uint64_t cookie);
+    void (*log)(void *ctx, const char *line); /* printable */
+    void (*lost)(void *ctx);                  /* the stream ended */
+};
+
+struct control {
+    const struct sandbox_spec *spec;
+    const char *upper_dev; /* NULL: tmpfs */
+    const struct control_events *ev;
+    void *ctx;
+    struct vsock_stream *stream;
+    bool called;  /* the one call there is has come */
+    bool greeted; /* HELLO seen, CONFIG sent */
+    bool ready;
+    struct buf in, out;
+};
+
+int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
+                 const char *upper_dev, const struct control_events *ev, void *ctx);
+/* False when the agent is not there to hear it. */
+bool control_ping(struct control *c, uint64_t cookie);
+bool control_shutdown(struct control *c, uint64_t grace_ms);
+
+#endif

@@ -1,0 +1,319 @@
+#include "monitor/launch.h"
+
+#include "jail/jail.h"
+#include "monitor/monitor.h"
+#include "monitor/placement.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256, KEEP_MAX = 16 };
+
+/* Everything that crosses into the new processes. */
+struct cargo {
+    const struct store *store;
+    struct monitor_params p;
+    struct jail_identity id;
+    int run_fd;
+    int sync_fd; /* stage to launcher: pid when unshared; launcher to stage: go */
+    char cpuinfo[CPUINFO_MAX];
+};
+
+/* --- gathering ------------------------------------------------------------------------------ */
+
+static int open_asset(const char *dir, const char *file, struct err *e)
+{
+    char path[4096 + 64];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        int code = errno;
+        err_sys(e, code, "cannot open %s", path);
+        err_hint(e, "build it with: make kernel, or see `msb doctor`");
+        return -code;
+    }
+    return fd;
+}
+
+static int open_disks(struct cargo *c, int dirfd, struct err *e)
+{
+    char assets[4096];
+    const struct sandbox_spec *s = c->p.spec;
+    int r = assets_dir(assets, sizeof(assets), e);
+    if (r < 0)
+        return r;
+    if ((c->p.kernel_fd = open_asset(assets, c->p.engine->kernel_file, e)) < 0)
+        return c->p.kernel_fd;
+    if ((c->p.tools_fd = open_asset(assets, "tools.erofs", e)) < 0)
+        return c->p.tools_fd;
+    c->p.image_fd = open(s->image_disk, O_RDONLY | O_CLOEXEC);
+    if (c->p.image_fd < 0) {
+        int code = errno;
+        err_sys(e, code, "cannot open the image of sandbox '%s' (%s)", s->name, s->image_disk);
+        err_hint(e, "recreate it with: msb create --replace -n %s %s", s->name, s->image);
+        return -code;
+    }
+    if (s->root_disk == ROOT_DISK_MANAGED) {
+        c->p.upper_fd = openat(dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (c->p.upper_fd < 0)
+            return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
+    }
+    return 0;
+}
+
+static int listen_at(int run_fd, struct err *e)
+{
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/agent.sock", run_fd);
+    (void)unlinkat(run_fd, "agent.sock", 0);
+    mode_t old = umask(0077);
+    int r =
+        fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, LISTEN_BACKLOG) < 0;
+    (void)umask(old);
+    if (r)
+        return err_sys(e, errno, "cannot make agent.sock");
+    return steal_fd(&fd);
+}
+
+/* The first CPU's entry is all that a guest kernel asks for. */
+static void read_cpuinfo(char *to, size_t size)
+{
+    AUTO_CLOSE int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, to, size - 1);
+    to[n > 0 ? n : 0] = '\0';
+    char *end = strstr(to, "\n\n");
+    if (end)
+        end[2] = '\0';
+}
+
+/* As root, the monitor is another user, who must own its directory. */
+static int give_away(int run_fd, const struct jail_identity *id, struct err *e)
+{
+    if (id->dropped && (fchown(run_fd, id->uid, id->gid) < 0 ||
+                        fchownat(run_fd, "logs", id->uid, id->gid, AT_SYMLINK_NOFOLLOW) < 0))
+        return err_sys(e, errno, "cannot give the sandbox's directory to its user");
+    return 0;
+}
+
+static int gather(struct cargo *c, int dirfd, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    c->p.engine = engine_choose(s->engine, NULL, e);
+    if (!c->p.engine)
+        return -ENOTSUP;
+    int r = open_disks(c, dirfd, e);
+    if (r < 0)
+        return r;
+    c->run_fd = openat(dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    c->p.lock_fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    c->p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (c->run_fd < 0 || c->p.lock_fd < 0 || c->p.null_fd < 0)
+        return err_sys(e, errno, "cannot open the files of sandbox '%s'", s->name);
+    if ((c->p.listen_fd = listen_at(c->run_fd, e)) < 0)
+        return c->p.listen_fd;
+    read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
+    c->p.cpuinfo = c->cpuinfo;
+    c->p.cpu = s->placement == PLACEMENT_INHERIT ? -1 : placement_next(c->store->locks_fd);
+    jail_identity(s->name, &c->id);
+    return give_away(c->run_fd, &c->id, e);
+}
+
+static void cargo_close(struct cargo *c)
+{
+    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,  &c->p.image_fd,  &c->p.upper_fd, &c->p.null_fd,
+                  &c->p.lock_fd,   &c->p.listen_fd, &c->p.report_fd, &c->run_fd,     &c->sync_fd};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close_fd(fds[i]);
+}
+
+/* --- in the new processes ------------------------------------------------------------------- */
+
+/* Closes every descriptor that is not in the list; stdio becomes /dev/null. */
+static void keep_only(const int *keep, size_t n, int null_fd)
+{
+    for (int fd = 0; fd < 3; fd++)
+        (void)dup2(null_fd, fd);
+    unsigned from = 3;
+    for (;;) {
+        unsigned next = ~0U; /* the smallest one to keep at or above `from` */
+        for (size_t i = 0; i < n; i++)
+            if (keep[i] >= (int)from && (unsigned)keep[i] < next)
+                next = (unsigned)keep[i];
+        if (next > from)
+            (void)syscall(SYS_close_range, from, next == ~0U ? ~0U : next - 1, 0);
+        if (next == ~0U)
+            return;
+        from = next + 1;
+    }
+}
+
+static void default_signals(void)
+{
+    for (int sig = 1; sig < NSIG; sig++)
+        (void)signal(sig, SIG_DFL);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const struct err *e)
+{
+    struct monitor_report rep = {.code = e->code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
+    (void)snprintf(rep.hint, sizeof(rep.hint), "%.511s", e->hints ? e->hint[0] : "");
+    (void)send(c->p.report_fd, &rep, sizeof(rep), MSG_NOSIGNAL);
+    _exit(1);
+}
+
+static void __attribute__((noreturn)) stage_main(const struct cargo *c)
+{
+    struct err e = {0};
+    pid_t pid = getpid();
+    char go;
+    (void)setsid();
+    default_signals();
+    (void)umask(0077);
+    const int keep[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.image_fd,  c->p.upper_fd, c->p.null_fd,
+                        c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,     c->sync_fd};
+    keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
+    if (fchdir(c->run_fd) < 0) {
+        err_sys(&e, errno, "cannot enter the sandbox's directory");
+        stage_fail(c, &e);
+    }
+    if (jail_unshare(&e) < 0)
+        stage_fail(c, &e);
+    if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
+        recv(c->sync_fd, &go, 1, 0) != 1)
+        _exit(1); /* the launcher is gone, or has an error of its own to report */
+    if (jail_become(&c->id, &e) < 0)
+        stage_fail(c, &e);
+    (void)close(c->sync_fd);
+    (void)close(c->run_fd);
+    pid_t monitor = fork();
+    if (monitor < 0) {
+        err_sys(&e, errno, "cannot start the monitor");
+        stage_fail(c, &e);
+    }
+    if (monitor == 0)
+        monitor_main(&c->p);
+    _exit(0);
+}
+
+/* Waits for all that came of the stage, then removes the ephemeral sandbox, if nobody else has. */
+static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
+{
+    (void)setsid();
+    default_signals();
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    pid_t stage = fork();
+    if (stage == 0)
+        stage_main(c);
+    const int keep[] = {c->store->sandboxes_fd, c->store->locks_fd};
+    keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
+    struct sandbox sb;
+    if (sandbox_open(c->store, c->p.spec->name, &sb, NULL) == 0) /* sweeps what is left */
+        sandbox_close(&sb);
+    _exit(0);
+}
+
+/* --- in the launcher ------------------------------------------------------------------------ */
+
+static int spawn(struct cargo *c, int sync_here, struct err *e)
+{
+    /* A child that we need not wait for long: the stage ends at once, the janitor is adopted when
+     * we end. */
+    pid_t child = fork();
+    if (child < 0)
+        return err_sys(e, errno, "cannot start a process");
+    if (child == 0) {
+        if (c->p.spec->ephemeral)
+            janitor_main(c);
+        stage_main(c);
+    }
+    close_fd(&c->sync_fd);
+    close_fd(&c->p.report_fd);
+    pid_t stage;
+    int r = 0;
+    if (recv(sync_here, &stage, sizeof(stage), 0) == (ssize_t)sizeof(stage)) {
+        r = jail_map(stage, &c->id, e);
+        if (r == 0)
+            (void)send(sync_here, "", 1, MSG_NOSIGNAL);
+    } /* else the stage failed, and has reported it */
+    close_fd(&sync_here);
+    if (!c->p.spec->ephemeral)
+        (void)waitpid(child, NULL, 0);
+    return r;
+}
+
+int launch_begin(struct launch *l, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
+{
+    struct cargo c = {.store = s, .run_fd = -1, .sync_fd = -1};
+    c.p = (struct monitor_params){.spec = spec,
+                                  .creating = opt->creating,
+                                  .stop_when_idle = opt->stop_when_idle,
+                                  .kernel_fd = -1,
+                                  .tools_fd = -1,
+                                  .image_fd = -1,
+                                  .upper_fd = -1,
+                                  .null_fd = -1,
+                                  .lock_fd = -1,
+                                  .listen_fd = -1,
+                                  .report_fd = -1};
+    int report[2], sync[2];
+    int r = gather(&c, dirfd, e);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
+        r = err_sys(e, errno, "cannot make a socket pair");
+    if (r == 0) {
+        c.p.report_fd = report[1];
+        l->report_fd = report[0];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sync) < 0) {
+            r = err_sys(e, errno, "cannot make a socket pair");
+        } else {
+            c.sync_fd = sync[1];
+            r = spawn(&c, sync[0], e);
+        }
+        if (r < 0)
+            close_fd(&l->report_fd);
+    }
+    cargo_close(&c);
+    return r;
+}
+
+int launch_finish(struct launch *l, struct err *e)
+{
+    struct monitor_report rep = {0};
+    ssize_t k;
+    do
+        k = recv(l->report_fd, &rep, sizeof(rep), 0);
+    while (k < 0 && errno == EINTR);
+    int r = 0;
+    if (k != (ssize_t)sizeof(rep)) {
+        r = err_set(e, ECHILD, "the sandbox's monitor died while it started");
+    } else if (rep.code) {
+        rep.text[sizeof(rep.text) - 1] = rep.hint[sizeof(rep.hint) - 1] = '\0';
+        r = err_set(e, rep.code, "%s", rep.text);
+        if (rep.hint[0])
+            err_hint(e, "%s", rep.hint);
+    } else if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1) {
+        r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
+    }
+    close_fd(&l->report_fd);
+    return r;
+}

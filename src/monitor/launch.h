@@ -1,0 +1,32 @@
+/* Starting a monitor: from a CLI process with all its privileges to a jailed process of its own.
+ *
+ *     msb ──fork──▶ (janitor) ──fork──▶ stage ──unshare, fork──▶ monitor
+ *
+ * The stage exists to make the namespaces, whose maps msb writes, and to be gone: the monitor is
+ * nobody's child, in a session of its own, with none of its caller's descriptors. The janitor
+ * exists for ephemeral sandboxes only: outside the jail, it deletes the directory when the monitor
+ * has ended, however that came.
+ */
+#ifndef MSB_MONITOR_LAUNCH_H
+#define MSB_MONITOR_LAUNCH_H
+
+#include "core/spec.h"
+#include "core/store.h"
+#include "util/err.h"
+
+struct launch {
+    int report_fd;
+};
+
+struct launch_options {
+    bool creating;       /* see struct monitor_params */
+    bool stop_when_idle; /* started for one command: goes with the last one */
+};
+
+/* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */
+int launch_begin(struct launch *l, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e);
+/* Waits until the sandbox runs, or says why it does not. */
+int launch_finish(struct launch *l, struct err *e);
+
+#endif

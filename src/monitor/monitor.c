@@ -1,0 +1,540 @@
+#include "monitor/monitor.h"
+
+#include "core/store.h"
+#include "jail/jail.h"
+#include "jail/seccomp.h"
+#include "monitor/control.h"
+#include "monitor/exec_log.h"
+#include "monitor/relay.h"
+#include "util/cleanup.h"
+#include "virtio/blk.h"
+#include "virtio/rng.h"
+#include "virtio/vsock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* #syscalls:monitor read write close sendto recvfrom exit_group signalfd4 eventfd2 fsync */
+
+#define MS(n) ((uint64_t)(n)*1000000ULL)
+
+enum phase { BOOTING, RUNNING, DRAINING, ENDED };
+
+/* How the last words of the kernel are kept for an error message. */
+enum { LAST_LINE_MAX = 256 };
+
+struct monitor {
+    const struct monitor_params *p;
+    const struct sandbox_spec *spec;
+    enum phase phase;
+    struct sandbox_state state;
+    int run_fd, logs_fd;
+
+    struct loop loop;    /* vsock, rng, clients, timers */
+    struct loop io_loop; /* blk: its I/O may block */
+    pthread_t io_thread;
+    struct virtio_dev *vsock;
+    struct engine *engine;
+    struct control control;
+    struct relay relay;
+    struct exec_log log, system_log;
+
+    struct loop_src signals;
+    struct loop_src report; /* until the launcher has acknowledged */
+    bool acknowledged;
+    struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer;
+    bool had_session;
+
+    char why[192]; /* why it is ending; the first reason stays */
+    bool crashed;
+    char last_line[LAST_LINE_MAX];
+    size_t last_len;
+    _Atomic(const char *) broken_device;
+};
+
+/* One monitor per process: signal handlers need to find it. */
+static struct monitor mon;
+
+static uint64_t realtime_ns(void)
+{
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+static void save_state(struct monitor *m, enum status st)
+{
+    m->state.status = st;
+    m->state.updated_ns = realtime_ns();
+    int r = state_save(m->run_fd, &m->state);
+    if (r < 0)
+        exec_log_printf(&m->system_log, "cannot save state: %s", strerror(-r));
+}
+
+/* --- ending --------------------------------------------------------------------------------- */
+
+static void note_reason(struct monitor *m, bool crashed, const char *why)
+{
+    if (m->why[0])
+        return;
+    (void)snprintf(m->why, sizeof(m->why), "%s", why);
+    m->crashed = crashed;
+}
+
+static void send_report(struct monitor *m, int code, const char *text, const char *hint)
+{
+    if (m->report.fd < 0)
+        return;
+    struct monitor_report rep = {.code = code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%s", text);
+    (void)snprintf(rep.hint, sizeof(rep.hint), "%s", hint);
+    (void)send(m->report.fd, &rep, sizeof(rep), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* The end of the process. The state is on record before the lock goes with us. */
+static void __attribute__((noreturn)) end(struct monitor *m)
+{
+    if (m->phase == BOOTING) {
+        char hint[LAST_LINE_MAX + 32] = "";
+        if (m->last_len)
+            (void)snprintf(hint, sizeof(hint), "the kernel's last words: %s", m->last_line);
+        send_report(m, ECHILD, m->why, hint);
+    }
+    exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
+    (void)snprintf(m->state.reason, sizeof(m->state.reason), "%s", m->why);
+    if (m->p->creating && !m->acknowledged)
+        save_state(m, STATUS_CREATING); /* nobody was told that it exists: it never did */
+    else
+        save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
+    exec_log_close(&m->log);
+    exec_log_close(&m->system_log);
+    _exit(0);
+}
+
+static void kill_guest(struct monitor *m, bool crashed, const char *why)
+{
+    note_reason(m, crashed, why);
+    if (m->engine)
+        m->p->engine->kill(m->engine); /* on_engine_ended follows */
+}
+
+static void request_stop(struct monitor *m, uint64_t grace_ms, const char *why)
+{
+    if (m->phase == DRAINING) {
+        if (grace_ms == 0)
+            kill_guest(m, false, why);
+        return;
+    }
+    note_reason(m, false, why);
+    relay_refuse(&m->relay);
+    if (m->phase == RUNNING)
+        save_state(m, STATUS_DRAINING);
+    bool asked = grace_ms > 0 && m->phase == RUNNING && control_shutdown(&m->control, grace_ms);
+    if (m->phase == RUNNING)
+        m->phase = DRAINING;
+    if (asked)
+        loop_timer_set(&m->loop, &m->kill_timer, MS(grace_ms + POWEROFF_SLACK_MS));
+    else
+        kill_guest(m, false, why);
+}
+
+static void on_kill_timer(struct loop_timer *t)
+{
+    struct monitor *m = CONTAINER_OF(t, struct monitor, kill_timer);
+    exec_log_printf(&m->system_log, "the guest did not power off in time; killing it");
+    kill_guest(m, false, "killed after the grace period");
+}
+
+/* --- engine events -------------------------------------------------------------------------- */
+
+static void on_engine_ended(void *ctx, bool clean, const char *how)
+{
+    struct monitor *m = ctx;
+    if (m->phase == RUNNING && clean)
+        note_reason(m, false, "the guest powered itself off");
+    else if (m->phase != DRAINING || !m->why[0])
+        note_reason(m, true, how);
+    end(m);
+}
+
+/* Kernel messages go to the system log line by line; the last one is kept for error messages. */
+static void on_console(void *ctx, const char *p, size_t n)
+{
+    struct monitor *m = ctx;
+    exec_log_write(&m->system_log, LOG_SYSTEM, 0, p, n);
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] == '\n' || p[i] == '\r') {
+            if (i + 1 < n && p[i + 1] != '\n' && p[i + 1] != '\r')
+                m->last_len = 0;
+        } else if (m->last_len + 1 < LAST_LINE_MAX) {
+            m->last_line[m->last_len++] = p[i] >= 0x20 && p[i] < 0x7f ? p[i] : '?';
+        }
+        m->last_line[m->last_len] = '\0';
+    }
+}
+
+/* On any thread. The main loop sees it when it wakes up for the agent that no longer answers; a
+ * broken vsock device is on that loop itself. */
+static void on_device_broken(void *ctx, const char *what)
+{
+    struct monitor *m = ctx;
+    atomic_store(&m->broken_device, what);
+}
+
+static const struct engine_events engine_events = {
+    .ended = on_engine_ended,
+    .console = on_console,
+    .device_broken = on_device_broken,
+};
+
+/* --- agent events --------------------------------------------------------------------------- */
+
+static void arm_idle(struct monitor *m)
+{
+    if (m->spec->idle_timeout_ms && m->phase == RUNNING && m->relay.n_sessions == 0)
+        loop_timer_set(&m->loop, &m->idle_timer, MS(m->spec->idle_timeout_ms));
+    else
+        loop_timer_off(&m->loop, &m->idle_timer);
+}
+
+static void on_agent_ready(void *ctx)
+{
+    struct monitor *m = ctx;
+    loop_timer_off(&m->loop, &m->boot_timer);
+    m->phase = RUNNING;
+    m->state.started_ns = realtime_ns();
+    save_state(m, STATUS_RUNNING);
+    exec_log_printf(&m->system_log, "running (engine %s, %" PRIu64 " MiB)", m->p->engine->name,
+                    m->spec->memory_mib);
+    relay_open(&m->relay);
+    if (m->spec->max_duration_ms)
+        loop_timer_set(&m->loop, &m->max_timer, MS(m->spec->max_duration_ms));
+    arm_idle(m);
+    send_report(m, 0, "", "");
+}
+
+static void on_agent_failed(void *ctx, const char *why)
+{
+    kill_guest(ctx, true, why);
+}
+
+static void on_agent_pong(void *ctx, uint64_t cookie)
+{
+    struct monitor *m = ctx;
+    relay_pong(&m->relay, cookie);
+}
+
+static void on_agent_log(void *ctx, const char *line)
+{
+    struct monitor *m = ctx;
+    exec_log_printf(&m->system_log, "agent: %s", line);
+}
+
+/* A guest whose pid 1 is gone is about to panic or to power off: give it a moment to say how. */
+static void on_agent_lost(void *ctx)
+{
+    struct monitor *m = ctx;
+    if (m->phase == DRAINING || m->phase == ENDED)
+        return;
+    relay_refuse(&m->relay);
+    loop_timer_set(&m->loop, &m->boot_timer, MS(POWEROFF_SLACK_MS));
+}
+
+static const struct control_events control_events = {
+    .ready = on_agent_ready,
+    .failed = on_agent_failed,
+    .pong = on_agent_pong,
+    .log = on_agent_log,
+    .lost = on_agent_lost,
+};
+
+static void on_boot_timer(struct loop_timer *t)
+{
+    struct monitor *m = CONTAINER_OF(t, struct monitor, boot_timer);
+    const char *broken = atomic_load(&m->broken_device);
+    char why[160];
+    (void)snprintf(why, sizeof(why), "%s%s%s",
+                   m->phase == BOOTING ? "the guest did not come up in time" : "the agent died",
+                   broken ? "; a device was broken by its driver: " : "", broken ? broken : "");
+    kill_guest(m, true, why);
+}
+
+/* --- relay events --------------------------------------------------------------------------- */
+
+static void on_touched(void *ctx)
+{
+    arm_idle(ctx);
+}
+
+static void on_sessions_changed(void *ctx, unsigned n)
+{
+    struct monitor *m = ctx;
+    if (n)
+        m->had_session = true;
+    arm_idle(m);
+    if (n || !m->had_session || m->phase != RUNNING)
+        return;
+    if (m->spec->ephemeral) /* it is its command, and its disk goes too: no need for manners */
+        request_stop(m, 0, "its command ended");
+    else if (m->p->stop_when_idle)
+        request_stop(m, STOP_GRACE_MS, "started for one command, which ended");
+}
+
+static void on_stop_request(void *ctx, uint64_t grace_ms)
+{
+    request_stop(ctx, grace_ms, "stopped on request");
+}
+
+static bool on_ping_request(void *ctx, uint64_t cookie)
+{
+    struct monitor *m = ctx;
+    return control_ping(&m->control, cookie);
+}
+
+static void on_info_request(void *ctx, char *json, size_t size)
+{
+    struct monitor *m = ctx;
+    struct vsock_stats vs;
+    vsock_stats(m->vsock, &vs);
+    (void)snprintf(json, size,
+                   "{\"sessions\":%u,\"clients\":%u,\"vsock\":{\"rx_bytes\":%" PRIu64
+                   ",\"tx_bytes\":%" PRIu64 ",\"streams\":%u}}",
+                   m->relay.n_sessions, m->relay.n_clients, vs.rx_bytes, vs.tx_bytes, vs.streams);
+}
+
+static const struct relay_events relay_events = {
+    .touched = on_touched,
+    .sessions_changed = on_sessions_changed,
+    .stop = on_stop_request,
+    .ping = on_ping_request,
+    .info = on_info_request,
+};
+
+/* --- timers, signals, launcher -------------------------------------------------------------- */
+
+static void on_idle_timer(struct loop_timer *t)
+{
+    request_stop(CONTAINER_OF(t, struct monitor, idle_timer), STOP_GRACE_MS, "idle timeout");
+}
+
+static void on_max_timer(struct loop_timer *t)
+{
+    request_stop(CONTAINER_OF(t, struct monitor, max_timer), STOP_GRACE_MS, "maximum duration");
+}
+
+static void on_flush_timer(struct loop_timer *t)
+{
+    struct monitor *m = CONTAINER_OF(t, struct monitor, flush_timer);
+    exec_log_flush(&m->log);
+    exec_log_flush(&m->system_log);
+}
+
+static void on_signal(struct loop_src *src, uint32_t events)
+{
+    struct monitor *m = CONTAINER_OF(src, struct monitor, signals);
+    struct signalfd_siginfo si;
+    if (read(src->fd, &si, sizeof(si)) == (ssize_t)sizeof(si) && si.ssi_signo == SIGTERM)
+        request_stop(m, STOP_GRACE_MS, "the monitor was asked to end (SIGTERM)");
+}
+
+/* The launcher's one byte, or its end. */
+static void on_report(struct loop_src *src, uint32_t events)
+{
+    struct monitor *m = CONTAINER_OF(src, struct monitor, report);
+    char ack;
+    ssize_t k = recv(src->fd, &ack, 1, MSG_DONTWAIT);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    int fd = src->fd;
+    m->acknowledged = k == 1;
+    loop_del(&m->loop, src);
+    close_fd(&fd);
+    if (!m->acknowledged)
+        kill_guest(m, false, "its creator was killed before it was done");
+}
+
+/* A stray system call, or guest memory that the kernel took away, is the end of this monitor and
+ * so of its guest; readers of the state see that it was killed, the log says why. */
+static void on_fatal_signal(int sig, siginfo_t *si, void *uc)
+{
+    char line[96];
+    if (sig == SIGSYS)
+        (void)snprintf(line, sizeof(line), "monitor: system call %d is not allowed\n",
+                       si->si_syscall);
+    else
+        (void)snprintf(line, sizeof(line), "monitor: guest memory went away (signal %d)\n", sig);
+    exec_log_printf(&mon.system_log, "%s", line);
+    exec_log_flush(&mon.system_log);
+    _exit(1);
+}
+
+/* --- set-up --------------------------------------------------------------------------------- */
+
+static void *io_main(void *arg)
+{
+    struct loop *l = arg;
+    (void)loop_run(l);
+    return NULL;
+}
+
+static int add_disk(struct engine_params *ep, struct monitor *m, int fd, bool read_only,
+                    const char *serial, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "cannot look at disk %s", serial);
+    struct blk_segment seg = {.fd = fd, .length = (uint64_t)st.st_size};
+    struct engine_device *d = &ep->devices[ep->n_devices];
+    int r = virtio_blk_new(&d->dev, &seg, 1, read_only, serial);
+    if (r < 0)
+        return err_sys(e, -r, "cannot serve disk %s", serial);
+    d->loop = &m->io_loop;
+    ep->n_devices++;
+    return 0;
+}
+
+static int add_devices(struct engine_params *ep, struct monitor *m, struct err *e)
+{
+    int r = add_disk(ep, m, m->p->tools_fd, true, "msb-tools", e);
+    if (r == 0)
+        r = add_disk(ep, m, m->p->image_fd, true, "msb-image", e);
+    if (r == 0 && m->p->upper_fd >= 0)
+        r = add_disk(ep, m, m->p->upper_fd, false, "msb-upper", e);
+    if (r < 0)
+        return r;
+    struct virtio_dev *rng = NULL;
+    r = virtio_vsock_new(&m->vsock, PROTO_GUEST_CID);
+    if (r == 0)
+        r = virtio_rng_new(&rng);
+    if (r < 0)
+        return err_sys(e, -r, "cannot make devices");
+    ep->devices[ep->n_devices++] = (struct engine_device){m->vsock, &m->loop};
+    ep->devices[ep->n_devices++] = (struct engine_device){rng, &m->loop};
+    return 0;
+}
+
+static int open_run_directory(struct monitor *m, struct err *e)
+{
+    m->run_fd = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    m->logs_fd = m->run_fd < 0 ? -1 : openat(m->run_fd, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (m->logs_fd < 0)
+        return err_sys(e, errno, "cannot open the sandbox's directory");
+    (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
+    save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
+    int r = exec_log_open(&m->log, m->logs_fd, "exec.log");
+    if (r == 0)
+        r = exec_log_open(&m->system_log, m->logs_fd, "system.log");
+    return r < 0 ? err_sys(e, -r, "cannot open the sandbox's logs") : 0;
+}
+
+static int watch_signals(struct monitor *m, struct err *e)
+{
+    struct sigaction fatal = {.sa_sigaction = on_fatal_signal, .sa_flags = SA_SIGINFO};
+    (void)sigaction(SIGSYS, &fatal, NULL);
+    (void)sigaction(SIGBUS, &fatal, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    m->signals =
+        (struct loop_src){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .fn = on_signal};
+    int r = m->signals.fd < 0 ? -errno : loop_add(&m->loop, &m->signals, EPOLLIN);
+    return r < 0 ? err_sys(e, -r, "cannot watch signals") : 0;
+}
+
+static int start_engine(struct monitor *m, struct err *e)
+{
+    struct engine_params ep = {
+        .memory_bytes = m->spec->memory_mib << 20,
+        .kernel_fd = m->p->kernel_fd,
+        .null_fd = m->p->null_fd,
+        .cpuinfo = m->p->cpuinfo,
+        .init = "/init",
+        .cpu = m->p->cpu,
+        .verbose = m->spec->log_level && (strcmp(m->spec->log_level, "debug") == 0 ||
+                                          strcmp(m->spec->log_level, "trace") == 0),
+        .jail_dir = "/jail",
+    };
+    int r = add_devices(&ep, m, e);
+    if (r < 0)
+        return r;
+    r = control_init(&m->control, m->vsock, m->spec, m->p->upper_fd >= 0 ? "/dev/vdc" : NULL,
+                     &control_events, m);
+    if (r < 0)
+        return err_sys(e, -r, "cannot listen for the agent");
+    return m->p->engine->start(&m->engine, &ep, &m->loop, &engine_events, m, e);
+}
+
+static int close_jail(struct monitor *m, struct err *e)
+{
+    int r = jail_drop_caps(e);
+    if (r < 0)
+        return r;
+    r = pthread_create(&m->io_thread, NULL, io_main, &m->io_loop);
+    if (r != 0)
+        return err_sys(e, r, "cannot start the I/O thread");
+    r = seccomp_enter(SECCOMP_MONITOR);
+    return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
+}
+
+static int set_up(struct monitor *m, struct err *e)
+{
+    int r = monitor_lock_take(m->p->lock_fd);
+    if (r < 0)
+        return err_sys(e, -r, "another monitor runs this sandbox");
+    r = jail_enter_root(e);
+    if (r < 0 || (r = open_run_directory(m, e)) < 0)
+        return r;
+    if ((r = loop_init(&m->loop)) < 0 || (r = loop_init(&m->io_loop)) < 0)
+        return err_sys(e, -r, "cannot make an event loop");
+    if ((r = watch_signals(m, e)) < 0 || (r = start_engine(m, e)) < 0)
+        return r;
+    (void)relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, &relay_events, m);
+    if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
+        return err_sys(e, -r, "cannot watch the launcher");
+    m->boot_timer.fn = on_boot_timer;
+    m->idle_timer.fn = on_idle_timer;
+    m->max_timer.fn = on_max_timer;
+    m->kill_timer.fn = on_kill_timer;
+    m->flush_timer.fn = on_flush_timer;
+    loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
+    return close_jail(m, e);
+}
+
+void monitor_main(const struct monitor_params *p)
+{
+    struct err e = {0};
+    struct monitor *m = &mon;
+    m->p = p;
+    m->spec = p->spec;
+    m->report = (struct loop_src){.fd = p->report_fd, .fn = on_report};
+    m->run_fd = m->logs_fd = -1;
+    if (set_up(m, &e) < 0) {
+        send_report(m, e.code, e.msg, e.hints ? e.hint[0] : "");
+        if (m->run_fd >= 0 && !p->creating) {
+            (void)snprintf(m->state.reason, sizeof(m->state.reason), "%.255s", e.msg);
+            save_state(m, STATUS_CRASHED);
+        }
+        _exit(1); /* pid 1 of the namespace: whatever was started goes too */
+    }
+    while (!m->loop.stop && loop_turn(&m->loop, -1) == 0)
+        if ((buf_len(&m->log.pending) || buf_len(&m->system_log.pending)) &&
+            m->flush_timer.at_ns == 0)
+            loop_timer_set(&m->loop, &m->flush_timer, MS(LOG_FLUSH_MS));
+    note_reason(m, true, "the monitor's event loop failed");
+    end(m);
+}

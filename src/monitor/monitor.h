@@ -1,0 +1,46 @@
+/* The monitor: one process per sandbox, which is alive exactly as long as the sandbox runs.
+ *
+ * It boots the guest, serves its devices, relays clients to the agent, keeps logs and timers, and
+ * ends when the guest does, leaving the reason in state.json. It is started by monitor_launch()
+ * with everything it will ever need already open; after its jail is closed it can open nothing
+ * outside the sandbox's own run/ directory.
+ *
+ *     booting ──READY──▶ running ──stop/idle/max duration──▶ draining ──▶ ended (stopped)
+ *        └────────────────┴── panic, agent or device lost ──────────────▶ ended (crashed)
+ */
+#ifndef MSB_MONITOR_MONITOR_H
+#define MSB_MONITOR_MONITOR_H
+
+#include "core/spec.h"
+#include "engine/engine.h"
+
+enum { BOOT_TIMEOUT_MS = 60000, POWEROFF_SLACK_MS = 1000, STOP_GRACE_MS = 10000 };
+
+struct monitor_params {
+    const struct sandbox_spec *spec;
+    const struct engine_ops *engine;
+    bool creating; /* the sandbox is new: if its creator goes before it is acknowledged, it goes */
+    bool stop_when_idle; /* it was started for one command, and goes with the last one */
+    int cpu;             /* for the guest; -1 = any */
+    const char *cpuinfo;
+    int kernel_fd, tools_fd, image_fd;
+    int upper_fd; /* -1: the writable layer is a tmpfs in the guest */
+    int null_fd;
+    int lock_fd;   /* of the sandbox's lock file */
+    int listen_fd; /* agent.sock, listening */
+    int report_fd; /* to the launcher: SOCK_SEQPACKET */
+};
+
+/* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the
+ * sandbox acknowledged. */
+struct monitor_report {
+    int code;       /* 0 = ready */
+    char text[512]; /* what went wrong */
+    char hint[512]; /* last words of the kernel, perhaps */
+};
+
+/* Runs the sandbox to its end. Called in a fresh process: pid 1 of its namespaces, the current
+ * directory being the sandbox's run/. */
+void monitor_main(const struct monitor_params *p) __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,493 @@
+#include "monitor/relay.h"
+
+#include "util/cleanup.h"
+#include "virtio/vsock.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* #syscalls:monitor accept4 recvfrom sendto close epoll_ctl */
+
+enum {
+    READ_CHUNK = 64 * 1024,
+    IN_MAX = 128 * 1024,
+    OUT_MAX = 256 * 1024,
+};
+
+enum client_state {
+    CLIENT_HELLO,   /* nothing said yet */
+    CLIENT_REQUEST, /* greeted; the next frame says what it wants */
+    CLIENT_SESSION, /* tied to a command */
+    CLIENT_ANSWER,  /* waits for an answer that takes time */
+    CLIENT_DONE,    /* gone once `out` is flushed */
+};
+
+/* Follows frame boundaries in a stream of which only a part is at hand. */
+struct scanner {
+    uint8_t hdr[PROTO_HDR_LEN];
+    unsigned have;
+    uint16_t type;
+    uint32_t left; /* payload bytes to come */
+};
+
+struct relay_client {
+    struct relay *relay;
+    struct relay_client *next, *prev;
+    struct loop_src src; /* fd -1: the client is gone, its command is not */
+    enum client_state state;
+    struct buf in, out;
+    uint32_t forward; /* bytes at the front of `in` that belong to a frame under way */
+    struct vsock_stream *stream;
+    bool connected, detached, exited, in_session;
+    uint32_t id;
+    enum log_source stdout_as;
+    struct scanner scan;
+    uint64_t cookie;
+};
+
+static void pump_to_guest(struct relay_client *c);
+static void flush_to_client(struct relay_client *c);
+
+/* --- ends ----------------------------------------------------------------------------------- */
+
+static void end_session(struct relay_client *c)
+{
+    if (!c->in_session)
+        return;
+    c->in_session = false;
+    c->relay->n_sessions--;
+    c->relay->ev->sessions_changed(c->relay->ctx, c->relay->n_sessions);
+}
+
+static void drop_socket(struct relay_client *c)
+{
+    int fd = c->src.fd;
+    loop_del(c->relay->loop, &c->src);
+    close_fd(&fd);
+}
+
+static void client_free(struct relay_client *c)
+{
+    struct relay *r = c->relay;
+    drop_socket(c);
+    if (c->stream) {
+        struct vsock_stream *s = c->stream;
+        c->stream = NULL;
+        if (c->exited)
+            vsock_close(s);
+        else
+            vsock_abort(s); /* invariant 1 */
+    }
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        r->clients = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    r->n_clients--;
+    end_session(c);
+    buf_free(&c->in);
+    buf_free(&c->out);
+    free(c);
+}
+
+/* The client gets what is left for it, then end of file. */
+static void finish(struct relay_client *c)
+{
+    c->state = CLIENT_DONE;
+    flush_to_client(c);
+}
+
+static void refuse(struct relay_client *c, enum proto_fail kind, const char *text)
+{
+    struct proto_writer w;
+    proto_begin(&w, &c->out, PROTO_FAIL);
+    proto_u32(&w, F_KIND, kind);
+    proto_str(&w, F_TEXT, text);
+    (void)proto_end(&w);
+    finish(c);
+}
+
+/* --- guest to client ------------------------------------------------------------------------ */
+
+/* Looks at n bytes that the agent sent. False: they cannot be frames. */
+static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
+{
+    struct scanner *s = &c->scan;
+    while (n) {
+        if (s->have < PROTO_HDR_LEN) {
+            size_t k = MIN(n, PROTO_HDR_LEN - s->have);
+            memcpy(s->hdr + s->have, p, k);
+            s->have += (unsigned)k;
+            p += k;
+            n -= k;
+            if (s->have < PROTO_HDR_LEN)
+                return true;
+            struct proto_hdr h;
+            memcpy(&h, s->hdr, sizeof(h));
+            s->type = le16toh(h.type);
+            s->left = le32toh(h.len);
+            if (s->left > proto_limit(s->type))
+                return false;
+            if (s->type == PROTO_EXIT || s->type == PROTO_FAIL)
+                c->exited = true;
+        }
+        size_t k = MIN(n, s->left);
+        if (k && s->type == PROTO_STDOUT)
+            exec_log_write(c->relay->log, c->stdout_as, c->id, p, k);
+        else if (k && s->type == PROTO_STDERR)
+            exec_log_write(c->relay->log, LOG_STDERR, c->id, p, k);
+        p += k;
+        n -= k;
+        s->left -= (uint32_t)k;
+        if (s->left == 0)
+            s->have = 0;
+    }
+    return true;
+}
+
+static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *p, size_t n)
+{
+    struct relay_client *c = ctx;
+    size_t room = OUT_MAX - buf_len(&c->out);
+    if (n > room)
+        n = room;
+    uint8_t *to = n ? buf_reserve(&c->out, n) : NULL;
+    if (!to)
+        return 0;
+    memcpy(to, p, n); /* invariant 2 */
+    if (!scan(c, to, n)) {
+        client_free(c);
+        return n;
+    }
+    buf_commit(&c->out, n);
+    if (c->detached)
+        buf_reset(&c->out); /* logged; nobody else wants it */
+    else
+        flush_to_client(c);
+    return n;
+}
+
+static void flush_to_client(struct relay_client *c)
+{
+    bool was_full = buf_len(&c->out) > OUT_MAX / 2;
+    while (buf_len(&c->out) && c->src.fd >= 0) {
+        ssize_t k =
+            send(c->src.fd, buf_head(&c->out), buf_len(&c->out), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k > 0) {
+            buf_consume(&c->out, (size_t)k);
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno == EAGAIN)
+            break;
+        client_free(c);
+        return;
+    }
+    if (buf_len(&c->out) == 0 && c->state == CLIENT_DONE) {
+        client_free(c);
+        return;
+    }
+    uint32_t want = (c->src.events & ~(uint32_t)EPOLLOUT) | (buf_len(&c->out) ? EPOLLOUT : 0);
+    (void)loop_mod(c->relay->loop, &c->src, want);
+    if (was_full && buf_len(&c->out) <= OUT_MAX / 2 && c->stream && vsock_held(c->stream))
+        vsock_resume(c->stream);
+}
+
+/* --- client to guest ------------------------------------------------------------------------ */
+
+static void detach(struct relay_client *c)
+{
+    c->detached = true;
+    drop_socket(c);
+    buf_reset(&c->in);
+    buf_reset(&c->out);
+    if (c->stream && vsock_held(c->stream))
+        vsock_resume(c->stream);
+}
+
+/* Passes on what is in `in`, frame by frame. Returns false when c is gone. */
+static bool forward_frames(struct relay_client *c)
+{
+    while (c->stream && buf_len(&c->in)) {
+        if (c->forward == 0) {
+            if (buf_len(&c->in) < PROTO_HDR_LEN)
+                return true;
+            struct proto_hdr h;
+            memcpy(&h, buf_head(&c->in), sizeof(h));
+            if (le32toh(h.len) > proto_limit(le16toh(h.type))) {
+                client_free(c);
+                return false;
+            }
+            if (le16toh(h.type) == PROTO_DETACH) {
+                detach(c);
+                return true;
+            }
+            c->forward = PROTO_HDR_LEN + le32toh(h.len);
+        }
+        size_t n = MIN(buf_len(&c->in), c->forward);
+        size_t took = vsock_send_buf(c->stream, buf_head(&c->in), n);
+        buf_consume(&c->in, took);
+        c->forward -= (uint32_t)took;
+        if (took < n)
+            return true; /* writable() comes */
+    }
+    return true;
+}
+
+static void pump_to_guest(struct relay_client *c)
+{
+    if (!c->connected || !forward_frames(c) || c->src.fd < 0)
+        return;
+    uint32_t in = buf_len(&c->in) < IN_MAX ? EPOLLIN : 0;
+    (void)loop_mod(c->relay->loop, &c->src, (c->src.events & ~(uint32_t)EPOLLIN) | in);
+}
+
+static void on_connected(struct vsock_stream *s, void *ctx)
+{
+    struct relay_client *c = ctx;
+    struct buf hello;
+    struct proto_writer w;
+    buf_init(&hello, 256);
+    proto_begin(&w, &hello, PROTO_HELLO);
+    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
+    bool sent = proto_end(&w) == 0 &&
+                vsock_send_buf(s, buf_head(&hello), buf_len(&hello)) == buf_len(&hello);
+    buf_free(&hello);
+    if (!sent) { /* a fresh stream with no room for 18 bytes */
+        client_free(c);
+        return;
+    }
+    c->connected = true;
+    pump_to_guest(c);
+}
+
+static void on_writable(struct vsock_stream *s, void *ctx)
+{
+    pump_to_guest(ctx);
+}
+
+static void stream_over(struct relay_client *c)
+{
+    end_session(c);
+    if (c->detached)
+        client_free(c);
+    else
+        finish(c);
+}
+
+static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
+{
+    struct relay_client *c = ctx;
+    c->stream = NULL;
+    vsock_close(s);
+    stream_over(c);
+}
+
+static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
+{
+    struct relay_client *c = ctx;
+    c->stream = NULL;
+    stream_over(c);
+}
+
+static const struct vsock_stream_ops session_ops = {
+    .connected = on_connected,
+    .data = on_guest_data,
+    .writable = on_writable,
+    .peer_shutdown = on_peer_shutdown,
+    .closed = on_closed,
+};
+
+/* --- requests ------------------------------------------------------------------------------- */
+
+static void begin_session(struct relay_client *c, const struct proto_frame *f)
+{
+    struct relay *r = c->relay;
+    if (!r->open) {
+        refuse(c, PROTO_FAIL_STATE, "the sandbox is shutting down");
+        return;
+    }
+    c->stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
+    c->stream = vsock_connect(r->vsock, PROTO_PORT_SESSION, &session_ops, c);
+    if (!c->stream) {
+        refuse(c, PROTO_FAIL_LIMIT, "too many commands at once in this sandbox");
+        return;
+    }
+    c->state = CLIENT_SESSION;
+    c->id = ++r->last_id;
+    c->in_session = true;
+    r->n_sessions++;
+    r->ev->sessions_changed(r->ctx, r->n_sessions);
+    pump_to_guest(c);
+}
+
+static void answer_info(struct relay_client *c)
+{
+    char json[2048];
+    struct proto_writer w;
+    c->relay->ev->info(c->relay->ctx, json, sizeof(json));
+    proto_begin(&w, &c->out, PROTO_OK);
+    proto_u32(&w, F_SESSIONS, c->relay->n_sessions);
+    proto_str(&w, F_TEXT, json);
+    (void)proto_end(&w);
+    finish(c);
+}
+
+static void handle_request(struct relay_client *c, const struct proto_frame *f)
+{
+    struct relay *r = c->relay;
+    switch (f->type) {
+    case PROTO_EXEC:
+        begin_session(c, f); /* the frame stays in `in`, to be passed on */
+        return;
+    case PROTO_TOUCH:
+        r->ev->touched(r->ctx);
+        (void)proto_put(&c->out, PROTO_OK, NULL, 0);
+        finish(c);
+        return;
+    case PROTO_STOP: {
+        uint64_t grace = proto_find_num(f, F_GRACE_MS, 0);
+        (void)proto_put(&c->out, PROTO_OK, NULL, 0);
+        finish(c);
+        r->ev->stop(r->ctx, grace);
+        return;
+    }
+    case PROTO_PING:
+        c->cookie = ++r->last_cookie;
+        c->state = CLIENT_ANSWER;
+        proto_consume(&c->in, f);
+        if (!r->ev->ping(r->ctx, c->cookie))
+            refuse(c, PROTO_FAIL_STATE, "the agent cannot be reached");
+        return;
+    case PROTO_INFO:
+        answer_info(c);
+        return;
+    default:
+        refuse(c, PROTO_FAIL_OTHER, "the monitor does not know this request");
+    }
+}
+
+void relay_pong(struct relay *r, uint64_t cookie)
+{
+    for (struct relay_client *c = r->clients; c; c = c->next)
+        if (c->state == CLIENT_ANSWER && c->cookie == cookie) {
+            (void)proto_put(&c->out, PROTO_PONG, NULL, 0);
+            finish(c);
+            return;
+        }
+}
+
+/* False when the client was refused, and may be gone. */
+static bool greeted(struct relay_client *c, const struct proto_frame *f)
+{
+    uint64_t version = f->type == PROTO_HELLO ? proto_find_num(f, F_VERSION, 0) : 0;
+    if (version >> 16 != PROTO_VERSION_MAJOR) {
+        refuse(c, PROTO_FAIL_VERSION, "this sandbox was started by another version of msb");
+        return false;
+    }
+    c->state = CLIENT_REQUEST;
+    proto_consume(&c->in, f);
+    return true;
+}
+
+static void on_input(struct relay_client *c)
+{
+    while (c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST) {
+        struct proto_frame f;
+        int r = proto_peek(&c->in, &f);
+        if (r == 0)
+            return;
+        if (r < 0) {
+            client_free(c);
+            return;
+        }
+        if (c->state == CLIENT_REQUEST) {
+            handle_request(c, &f); /* may free c */
+            return;
+        }
+        if (!greeted(c, &f))
+            return;
+    }
+    if (c->state == CLIENT_SESSION)
+        pump_to_guest(c);
+    else
+        buf_reset(&c->in); /* an answer is on its way: nothing more is listened to */
+}
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+static void on_client(struct loop_src *src, uint32_t events)
+{
+    struct relay_client *c = CONTAINER_OF(src, struct relay_client, src);
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+        uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
+        ssize_t k = to ? recv(src->fd, to, READ_CHUNK, MSG_DONTWAIT) : -1;
+        if (to && (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))) {
+            client_free(c); /* gone without a word */
+            return;
+        }
+        if (!to && events & (EPOLLHUP | EPOLLERR)) {
+            client_free(c);
+            return;
+        }
+        if (k > 0) {
+            buf_commit(&c->in, (size_t)k);
+            on_input(c);
+            return; /* c may be gone; EPOLLOUT is level-triggered and comes again */
+        }
+    }
+    if (events & EPOLLOUT)
+        flush_to_client(c);
+}
+
+static void on_listener(struct loop_src *src, uint32_t events)
+{
+    struct relay *r = CONTAINER_OF(src, struct relay, listener);
+    AUTO_CLOSE int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 || r->n_clients >= RELAY_CLIENTS_MAX)
+        return;
+    struct relay_client *c = calloc(1, sizeof(*c));
+    if (!c)
+        return;
+    c->relay = r;
+    c->src = (struct loop_src){.fd = fd, .fn = on_client};
+    /* One EXEC may be as large as the protocol allows; a running session is paused far below. */
+    buf_init(&c->in, PROTO_HDR_LEN + PROTO_MSG_MAX + READ_CHUNK);
+    buf_init(&c->out, OUT_MAX + PROTO_DATA_MAX);
+    if (loop_add(r->loop, &c->src, EPOLLIN) < 0) {
+        free(c);
+        return;
+    }
+    (void)steal_fd(&fd);
+    c->next = r->clients;
+    if (c->next)
+        c->next->prev = c;
+    r->clients = c;
+    r->n_clients++;
+}
+
+int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
+               int listen_fd, const struct relay_events *ev, void *ctx)
+{
+    *r = (struct relay){.loop = l, .vsock = vsock, .log = log, .ev = ev, .ctx = ctx};
+    r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
+    return 0;
+}
+
+void relay_open(struct relay *r)
+{
+    r->open = true;
+    (void)loop_add(r->loop, &r->listener, EPOLLIN);
+}
+
+void relay_refuse(struct relay *r)
+{
+    r->open = false;
+}

@@ -1,0 +1,62 @@
+/* Between clients and the agent: accepts on agent.sock, answers requests, relays sessions.
+ *
+ * A session is one client connection tied to one vsock stream. Frames go through byte for byte;
+ * the relay reads only what it must: where frames begin, what output to log, when the command
+ * exits, when the client detaches. Buffers are bounded, and a full one stops its source and
+ * nothing else.
+ *
+ * Invariants
+ *   1. A session's stream lives as long as its command: a client that goes without DETACH resets
+ *      the stream, on which the agent kills the command.
+ *   2. Bytes from the guest are copied out of its memory once, and looked at in the copy.
+ *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
+ */
+#ifndef MSB_MONITOR_RELAY_H
+#define MSB_MONITOR_RELAY_H
+
+#include "monitor/exec_log.h"
+#include "proto/proto.h"
+#include "util/loop.h"
+#include "virtio/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RELAY_CLIENTS_MAX = 1024 };
+
+struct relay_client;
+
+/* What the relay asks of its owner. */
+struct relay_events {
+    void (*touched)(void *ctx);                       /* TOUCH */
+    void (*sessions_changed)(void *ctx, unsigned n);  /* a session began or ended */
+    void (*stop)(void *ctx, uint64_t grace_ms);       /* STOP */
+    bool (*ping)(void *ctx, uint64_t cookie);         /* ask the agent; false: it cannot be asked */
+    void (*info)(void *ctx, char *json, size_t size); /* INFO */
+};
+
+struct relay {
+    struct loop *loop;
+    struct virtio_dev *vsock;
+    struct exec_log *log;
+    const struct relay_events *ev;
+    void *ctx;
+    struct loop_src listener;
+    struct relay_client *clients; /* doubly linked */
+    unsigned n_clients;
+    unsigned n_sessions;
+    uint32_t last_id;
+    uint64_t last_cookie;
+    bool open; /* sessions are taken */
+};
+
+/* listen_fd is non-blocking and stays the caller's. Clients wait until relay_open(). */
+int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
+               int listen_fd, const struct relay_events *ev, void *ctx);
+void relay_open(struct relay *r);
+/* No new sessions: the sandbox is going down. */
+void relay_refuse(struct relay *r);
+/* The agent answered a ping. */
+void relay_pong(struct relay *r, uint64_t cookie);
+
+#endif
