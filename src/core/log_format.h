@@ -6,9 +6,9 @@
  *     {"t":"2026-01-02T03:04:05.678901234Z","s":"stdout","d":"text","id":7}
  * t   UTC, nanoseconds
  * s   stdout, stderr, output (what a tty session wrote), system
- * d   the bytes. As text when they are UTF-8; as base64, with "e":"b64" after it, when not. A
- *     line of output may be spread over several entries, and an entry may hold many lines. A
- *     system entry is one line and has no newline at its end
+ * d   the bytes. As text when they are UTF-8 without a NUL; as base64, with "e":"b64" in the
+ *     object, when not. A line of output may be spread over several entries, and an entry may hold
+ *     many lines. A system entry is one line and has no newline at its end
  * id  the exec; absent when there is none
  *
  * A file is rotated (NAME -> NAME.1 -> NAME.2) before it would exceed LOG_FILE_MAX. Files are
