@@ -52,8 +52,9 @@ static int tar_fail(struct tar *tar, struct err *e)
     const char *name = tar->s->name, *why = archive_error_string(tar->a);
     if (tar->io_error)
         return err_sys(e, tar->io_error, "cannot read '%s'", name);
-    /* The library names no entry when it never got to one. */
-    if (!tar->entries && archive_format(tar->a) == 0) {
+    /* Nothing recognised, and not for want of bytes inside the compression. */
+    if (!tar->entries && archive_format(tar->a) == 0 &&
+        (!why || strstr(why, "Unrecognized archive format"))) {
         int r = err_set(e, EINVAL, "'%s' is not a tar archive", name);
         err_hint(e, "an image file is a tar, plain or compressed with gzip or zstd");
         return r;
