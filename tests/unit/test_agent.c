@@ -1,0 +1,343 @@
+/* The agent's pure parts: requests, environment, PATH, users, hosts. */
+#include "agent/env.h"
+#include "agent/files.h"
+#include "agent/hosts.h"
+#include "agent/request.h"
+#include "agent/users.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- requests --- */
+
+static void test_exec_request(void **state)
+{
+    struct buf b;
+    struct proto_writer w;
+    struct proto_frame f;
+    struct exec_req q;
+    (void)state;
+    buf_init(&b, 4096);
+    proto_begin(&w, &b, PROTO_EXEC);
+    proto_str(&w, F_ENV, "A=1");
+    proto_str(&w, F_ARG, "ls");
+    proto_str(&w, F_ARG, "");
+    proto_str(&w, F_ENV, "B=2");
+    proto_str(&w, F_CWD, "/x");
+    proto_str(&w, F_USER, "bob");
+    proto_u32(&w, F_TTY, 1);
+    proto_u32(&w, F_ROWS, 10);
+    proto_u64(&w, F_TIMEOUT_MS, 1500);
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(proto_peek(&b, &f), 1);
+    assert_int_equal(exec_req_parse(&q, &f), 0);
+    buf_free(&b); /* nothing points into the frame */
+    assert_int_equal(q.argc, 2);
+    assert_string_equal(q.argv[0], "ls");
+    assert_string_equal(q.argv[1], "");
+    assert_null(q.argv[2]);
+    q.argv[-1] = NULL; /* ours to use */
+    assert_int_equal(q.c.nenv, 2);
+    assert_string_equal(q.c.env[1], "B=2");
+    assert_string_equal(q.c.cwd, "/x");
+    assert_string_equal(q.c.user, "bob");
+    assert_true(q.tty && !q.no_stdin && q.rows == 10 && q.cols == 0 && q.timeout_ms == 1500);
+    exec_req_free(&q);
+}
+
+static int parse_script(const char *name)
+{
+    struct buf b;
+    struct proto_writer w;
+    struct proto_frame f;
+    struct config c;
+    buf_init(&b, 4096);
+    proto_begin(&w, &b, PROTO_CONFIG);
+    size_t mark = proto_nest(&w, F_SCRIPT);
+    proto_str(&w, F_NAME, name);
+    proto_bytes(&w, F_BODY, "a\0b", 3);
+    proto_nest_end(&w, mark);
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(proto_peek(&b, &f), 1);
+    int r = config_parse(&c, &f);
+    if (r == 0)
+        assert_true(c.nscripts == 1 && c.scripts[0].len == 3 &&
+                    memcmp(c.scripts[0].body, "a\0b", 3) == 0);
+    config_free(&c);
+    buf_free(&b);
+    return r;
+}
+
+static void test_script_names(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_script("run-it"), 0);
+    assert_int_equal(parse_script("..."), 0);
+    assert_int_equal(parse_script(""), -EPROTO);
+    assert_int_equal(parse_script("."), -EPROTO);
+    assert_int_equal(parse_script(".."), -EPROTO);
+    assert_int_equal(parse_script("../x"), -EPROTO);
+    assert_int_equal(parse_script("a/b"), -EPROTO);
+}
+
+static void test_config(void **state)
+{
+    struct buf b;
+    struct proto_writer w;
+    struct proto_frame f;
+    struct config c;
+    (void)state;
+    buf_init(&b, 4096);
+    proto_begin(&w, &b, PROTO_CONFIG);
+    proto_str(&w, F_HOSTNAME, "box");
+    proto_str(&w, F_LOWER_DEV, "/dev/vdb");
+    for (int i = 0; i < 2; i++) {
+        size_t mark = proto_nest(&w, F_TMPFS);
+        proto_str(&w, F_PATH, i ? "/b" : "/a");
+        proto_u64(&w, F_SIZE, 1 << 20);
+        proto_u32(&w, F_OPTIONS, PROTO_MOUNT_RO);
+        proto_nest_end(&w, mark);
+    }
+    proto_str(&w, F_ENV, "A=1");
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(proto_peek(&b, &f), 1);
+    assert_int_equal(config_parse(&c, &f), 0);
+    assert_string_equal(c.hostname, "box");
+    assert_string_equal(c.lower, "/dev/vdb");
+    assert_null(c.upper);
+    assert_int_equal(c.ntmpfs, 2);
+    assert_string_equal(c.tmpfs[1].path, "/b");
+    assert_int_equal(c.tmpfs[1].options, PROTO_MOUNT_RO);
+    assert_int_equal(c.c.nenv, 1);
+    config_free(&c);
+    buf_free(&b);
+}
+
+/* --- environment --- */
+
+static const char *get(const struct env *e, const char *name)
+{
+    size_t n = strlen(name);
+    for (char **v = e->vars; *v; v++)
+        if (strncmp(*v, name, n) == 0 && (*v)[n] == '=')
+            return *v + n + 1;
+    return NULL;
+}
+
+static void check_path(char *var, bool scripts, const char *want)
+{
+    struct req_common extra = {.env = &var, .nenv = var ? 1 : 0};
+    struct env_in in = {.home = "/", .scripts = scripts, .extra = &extra};
+    struct env e;
+    assert_int_equal(env_build(&e, &in), 0);
+    assert_string_equal(get(&e, "PATH"), want);
+    assert_string_equal(e.path, want);
+    env_free(&e);
+}
+
+static void test_env_path(void **state)
+{
+    char p1[] = "PATH=/a", p2[] = "PATH=", p3[] = "PATH=/.msb/scripts:/a:/.msb/bin";
+    char p4[] = "PATH=/.msb/binx:/a:";
+    (void)state;
+    check_path(NULL, false, ENV_DEFAULT_PATH ":/.msb/bin");
+    check_path(NULL, true, "/.msb/scripts:" ENV_DEFAULT_PATH ":/.msb/bin");
+    check_path(p1, false, "/a:/.msb/bin");
+    check_path(p1, true, "/.msb/scripts:/a:/.msb/bin");
+    check_path(p2, false, "/.msb/bin");
+    check_path(p2, true, "/.msb/scripts:/.msb/bin");
+    check_path(p3, true, "/.msb/scripts:/a:/.msb/bin");
+    check_path(p4, false, "/.msb/binx:/a::/.msb/bin");
+}
+
+static void test_env_order(void **state)
+{
+    char a1[] = "A=1", a2[] = "A=2", home[] = "HOME=/x", junk[] = "junk", noname[] = "=x";
+    char *base_vars[] = {a1, home, junk}, *extra_vars[] = {noname, a2};
+    struct req_common base = {.env = base_vars, .nenv = 3};
+    struct req_common extra = {.env = extra_vars, .nenv = 2};
+    struct env_in in = {
+        .home = "/root", .hostname = "box", .tty = true, .base = &base, .extra = &extra};
+    struct env e;
+    (void)state;
+    assert_int_equal(env_build(&e, &in), 0);
+    assert_string_equal(get(&e, "A"), "2");
+    assert_string_equal(get(&e, "HOME"), "/x");
+    assert_string_equal(get(&e, "HOSTNAME"), "box");
+    assert_string_equal(get(&e, "TERM"), "xterm");
+    size_t n = 0;
+    while (e.vars[n])
+        n++;
+    assert_int_equal(n, 5);
+    env_free(&e);
+}
+
+static void test_path_walk(void **state)
+{
+    struct path_walk w;
+    char at[32];
+    (void)state;
+    path_walk_init(&w, "/a::/b/:/a-directory-name-that-does-not-fit", "prog");
+    assert_true(path_walk_next(&w, at, sizeof(at)));
+    assert_string_equal(at, "/a/prog");
+    assert_true(path_walk_next(&w, at, sizeof(at)));
+    assert_string_equal(at, "prog");
+    assert_true(path_walk_next(&w, at, sizeof(at)));
+    assert_string_equal(at, "/b//prog");
+    assert_false(path_walk_next(&w, at, sizeof(at)));
+    path_walk_init(&w, "/a:/b", "./prog");
+    assert_true(path_walk_next(&w, at, sizeof(at)));
+    assert_string_equal(at, "./prog");
+    assert_false(path_walk_next(&w, at, sizeof(at)));
+    path_walk_init(&w, "/a:/b", "");
+    assert_false(path_walk_next(&w, at, sizeof(at)));
+}
+
+/* --- users --- */
+
+static const char passwd[] = "root:x:0:0:root:/root:/bin/sh\n"
+                             "# comment:x:5:5\n"
+                             "short:x\n"
+                             "bob:x:1000:1001:Bob,,,:/home/bob:/bin/sh\n"
+                             "nohome:x:7:8::\n"
+                             "badid:x:99999999999:1::/:\n"
+                             "2000:x:3000:3000::/num:/bin/sh\n"
+                             "last:x:9:9::/last:/bin/sh";
+static const char group[] =
+    "root:x:0:\nwheel:x:10:root,bob\nbobs:x:1001:\nmore:x:11:alice,bob,carol\n"
+    "again:x:10:bob\nnot:x:12:bobby,bo\nend:x:13:bob";
+
+static void check_user(const char *spec, uid_t uid, gid_t gid, size_t ngroups, const char *home)
+{
+    struct identity id;
+    struct err err;
+    assert_int_equal(user_resolve(&id, spec, passwd, group, &err), 0);
+    assert_int_equal(id.uid, uid);
+    assert_int_equal(id.gid, gid);
+    assert_int_equal(id.ngroups, ngroups);
+    assert_string_equal(id.home, home);
+}
+
+static void test_users(void **state)
+{
+    struct identity id;
+    struct err err;
+    (void)state;
+    check_user("root", 0, 0, 1, "/root");
+    check_user("0", 0, 0, 1, "/root");
+    check_user("bob", 1000, 1001, 3, "/home/bob");
+    check_user("1000", 1000, 1001, 3, "/home/bob");
+    check_user("bob:wheel", 1000, 10, 0, "/home/bob");
+    check_user("bob:4", 1000, 4, 0, "/home/bob");
+    check_user("4242", 4242, 0, 0, "/");
+    check_user("4242:wheel", 4242, 10, 0, "/");
+    check_user("nohome", 7, 8, 0, "/");
+    check_user("2000", 3000, 3000, 0, "/num"); /* a name that looks like a number */
+    check_user("last", 9, 9, 0, "/last");
+    check_user(":wheel", 0, 10, 0, "/root");
+    const char *bad[] = {"alice",      "short",       "badid", "-1",   "4294967295",
+                         "2147483648", "bob:nogroup", "bob:",  "bo b", "#"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(user_resolve(&id, bad[i], passwd, group, &err), -ENOENT);
+    assert_int_equal(user_resolve(&id, "0", "", "", &err), 0);
+    assert_string_equal(id.home, "/");
+}
+
+static void test_user_cache(void **state)
+{
+    char dir[] = "/tmp/test_agent.XXXXXX", p[64], g[64];
+    struct user_cache c;
+    struct err err;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(p, sizeof(p), "%s/passwd", dir);
+    (void)snprintf(g, sizeof(g), "%s/group", dir);
+    user_cache_init(&c, p, g);
+    const struct identity *id = user_lookup(&c, "0", &err);
+    assert_string_equal(id->home, "/"); /* no files at all */
+    assert_int_equal(file_write(p, "root:x:0:0::/first:\n", 20, 0644), 0);
+    assert_string_equal(user_lookup(&c, "0", &err)->home, "/first");
+    assert_int_equal(file_write(p, "root:x:0:0::/second:\n", 21, 0644), 0);
+    assert_string_equal(user_lookup(&c, "0", &err)->home, "/second");
+    assert_null(user_lookup(&c, "bob", &err));
+    assert_string_equal(user_lookup(&c, "0", &err)->home, "/second");
+    assert_int_equal(unlink(p), 0);
+    assert_int_equal(mkfifo(p, 0600), 0); /* reading it must not block */
+    assert_string_equal(user_lookup(&c, "0", &err)->home, "/");
+    unlink(p);
+    rmdir(dir);
+}
+
+/* --- files and hosts --- */
+
+static void test_files(void **state)
+{
+    char dir[] = "/tmp/test_agent.XXXXXX", p[64], q[64];
+    struct stat st;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(p, sizeof(p), "%s/a/b/c", dir);
+    assert_int_equal(mkdir_parents(p, 0700), 0);
+    assert_int_equal(mkdir_parents(p, 0700), 0);
+    assert_true(stat(p, &st) == 0 && S_ISDIR(st.st_mode));
+    (void)snprintf(q, sizeof(q), "%s/link", dir);
+    assert_int_equal(symlink("nowhere", q), 0);
+    assert_int_equal(file_write(q, "x", 1, 0600), -ELOOP);
+    assert_int_equal(dir_ensure(q, 0755), 0); /* a symlink makes room */
+    assert_true(lstat(q, &st) == 0 && S_ISDIR(st.st_mode));
+    assert_null(file_read_text(q, 100, NULL));
+    rmdir(q);
+    rmdir(p);
+    (void)snprintf(p, sizeof(p), "%s/a/b", dir);
+    rmdir(p);
+    (void)snprintf(p, sizeof(p), "%s/a", dir);
+    rmdir(p);
+    rmdir(dir);
+}
+
+static void check_hosts(const char *text, const char *name, const char *want)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    assert_int_equal(hosts_complete(text, name, &b), 0);
+    assert_int_equal(buf_append(&b, "", 1), 0);
+    assert_string_equal((char *)buf_head(&b), want);
+    buf_free(&b);
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    assert_true(hosts_has("127.0.0.1 localhost\n", "localhost"));
+    assert_true(hosts_has("#x\n\n 10.0.0.1\ta b\tbox # c", "box"));
+    assert_false(hosts_has("127.0.0.1 boxes # box\n#1.1.1.1 box\nbox\n", "box"));
+    check_hosts("", "box",
+                "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+                "127.0.0.1\tbox\n");
+    check_hosts("127.0.0.1 localhost", "box", "127.0.0.1 localhost\n127.0.0.1\tbox\n");
+    check_hosts("127.0.0.1 localhost box\n", "box", "");
+    check_hosts("127.0.0.1 localhost\n", NULL, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exec_request), cmocka_unit_test(test_script_names),
+        cmocka_unit_test(test_config),       cmocka_unit_test(test_env_path),
+        cmocka_unit_test(test_env_order),    cmocka_unit_test(test_path_walk),
+        cmocka_unit_test(test_users),        cmocka_unit_test(test_user_cache),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_hosts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
