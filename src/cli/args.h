@@ -1,0 +1,50 @@
+/* The command line, parsed against the table.
+ *
+ * Options may stand before, between and after the names. --opt value, --opt=value, -o value,
+ * -ovalue and clusters of flags (-fq) all work; "--" ends the options, and what follows is the
+ * command of a verb that takes one, names for any other.
+ */
+#ifndef MSB_CLI_ARGS_H
+#define MSB_CLI_ARGS_H
+
+#include "cli/cmd.h"
+
+struct arg_opt {
+    const struct opt *opt;
+    const char *value; /* NULL for a flag */
+};
+
+struct args {
+    const struct cmd *cmd;
+    struct arg_opt *opts; /* in the order given */
+    size_t n_opts;
+    const char **pos;
+    size_t n_pos;
+    char **command; /* NULL-terminated, after "--"; NULL when there was none */
+    size_t n_command;
+    bool help, tree; /* asked for: nothing else was checked */
+    int rest;        /* root only: index of the verb in argv */
+};
+
+/* Parses argv[first...]. Failures are EINVAL (usage) or ENOSYS (an option for later); strings
+ * point into argv. */
+int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a,
+               struct err *e);
+/* The same for the options before the verb: stops at the first word that is none. */
+int args_parse_root(int argc, char **argv, struct args *a, struct err *e);
+void args_free(struct args *a);
+
+/* Was the option given? It must be one of the verb's (checked by assert). */
+bool args_has(const struct args *a, const char *name);
+/* Its value; NULL when it was not given. */
+const char *args_get(const struct args *a, const char *name);
+/* All values of a repeatable option. */
+int args_list(const struct args *a, const char *name, struct strlist *ret);
+
+/* "--name <NAME>", as messages and help spell it. */
+void opt_spelling(const struct opt *o, char *out, size_t size);
+/* "invalid value 'x' for '--memory <SIZE>': why" */
+int args_bad_value(const struct args *a, const char *name, const char *value, const char *why,
+                   struct err *e);
+
+#endif

@@ -1,0 +1,86 @@
+/* The command table: what every verb is called, takes and says about itself.
+ *
+ * One description drives the parser, --help, --tree, the completions and the man pages. A verb is
+ * one file that fills in a `const struct cmd` (with its option table and its function), a line in
+ * verbs.h, and a line in table.c.
+ */
+#ifndef MSB_CLI_CMD_H
+#define MSB_CLI_CMD_H
+
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum opt_flag {
+    OPT_REPEAT = 1, /* may be given again; otherwise a second one is a usage error */
+    OPT_LATER = 2,  /* documented, not built yet: refused, never ignored */
+    OPT_HIDDEN = 4, /* works, but help does not mention it */
+};
+
+struct opt {
+    const char *name;      /* long name without "--"; NULL ends a table */
+    char letter;           /* short name; 0 = none */
+    const char *value;     /* what help calls its value; NULL = it takes none */
+    const char *help;      /* one line, no full stop */
+    unsigned flags;        /* enum opt_flag */
+    const char *choices;   /* "a|b|c": the values there are; NULL = any */
+    const char *alias;     /* another spelling that is accepted */
+    const char *conflicts; /* an option of this verb that cannot be given as well */
+};
+
+struct pos {
+    const char *name; /* "NAME"; NULL = no such argument */
+    const char *help;
+    bool required;
+    bool many; /* takes all that are left */
+};
+
+enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
+
+enum cmd_flag {
+    CMD_LATER = 1,  /* refused with "not available yet" */
+    CMD_HIDDEN = 2, /* not in help, --tree or completion */
+};
+
+struct cli;
+struct args;
+
+enum { CMD_TABLES_MAX = 3 };
+struct cmd {
+    const char *name;
+    const char *alias; /* one other name, shown in help */
+    enum cmd_group group;
+    unsigned flags;                         /* enum cmd_flag */
+    const char *summary;                    /* one line, no full stop */
+    const struct opt *opts[CMD_TABLES_MAX]; /* tables; the global options are added to all */
+    struct pos pos;
+    const char *command_help;         /* set: everything after "--" is a command line */
+    const char *details;              /* paragraphs after the options, or NULL */
+    const char *examples;             /* lines, or NULL */
+    int (*run)(const struct args *a); /* returns the exit code */
+};
+
+/* Every verb there is, in the order of help; the table ends with NULL. */
+extern const struct cmd *const cmd_table[];
+/* Options that every verb takes. */
+extern const struct opt global_opts[];
+/* `msb` itself, for the options before the verb. */
+extern const struct cmd root_cmd;
+
+const struct cmd *cmd_find(const char *name); /* by name or alias; NULL */
+/* The verb most like `typed`; NULL when none is. */
+const struct cmd *cmd_similar(const char *typed);
+
+/* Calls fn for each option of the verb, the global ones included; stops at the first that returns
+ * true and returns it. */
+typedef bool (*opt_fn)(const struct opt *o, void *arg);
+const struct opt *cmd_each_opt(const struct cmd *c, opt_fn fn, void *arg);
+
+/* "msb stop [OPTIONS] [NAMES]..." */
+void cmd_usage(const struct cmd *c, char *out, size_t size);
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#endif

@@ -1,0 +1,300 @@
+/* Completion scripts, written from the command table: they cannot disagree with the parser. */
+#include "cli/args.h"
+#include "cli/help.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool offered(const struct cmd *c)
+{
+    return !(c->flags & (CMD_HIDDEN | CMD_LATER));
+}
+
+static bool takes_sandbox(const struct cmd *c)
+{
+    return c->pos.name && (strcmp(c->pos.name, "NAME") == 0 || strcmp(c->pos.name, "NAMES") == 0);
+}
+
+/* --- bash ----------------------------------------------------------------------------------- */
+
+static bool bash_word(const struct opt *o, void *arg)
+{
+    struct buf *out = arg;
+    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+        return false;
+    (void)buf_printf(out, " --%s", o->name);
+    if (o->letter)
+        (void)buf_printf(out, " -%c", o->letter);
+    return false;
+}
+
+/* A case branch per option with a value: its choices, or file names. */
+static bool bash_value(const struct opt *o, void *arg)
+{
+    struct buf *out = arg;
+    if (!o->value || (o->flags & (OPT_LATER | OPT_HIDDEN)))
+        return false;
+    (void)buf_printf(out, "            --%s", o->name);
+    if (o->letter)
+        (void)buf_printf(out, "|-%c", o->letter);
+    if (o->choices) {
+        (void)buf_printf(out, ") COMPREPLY=($(compgen -W \"");
+        for (const char *p = o->choices; *p; p++)
+            (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
+        (void)buf_printf(out, "\" -- \"$cur\")); return ;;\n");
+    } else {
+        (void)buf_printf(out, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
+    }
+    return false;
+}
+
+static void bash_cmd(const struct cmd *c, struct buf *out)
+{
+    (void)buf_printf(out, "    %s%s%s)\n        case \"$prev\" in\n", c->name, c->alias ? "|" : "",
+                     c->alias ? c->alias : "");
+    (void)cmd_each_opt(c, bash_value, out);
+    (void)buf_printf(out, "        esac\n        words=\"");
+    (void)cmd_each_opt(c, bash_word, out);
+    (void)buf_printf(out, "\"\n");
+    if (takes_sandbox(c))
+        (void)buf_printf(out, "        names=\"$(msb ls -q 2>/dev/null)\"\n");
+    else if (c->pos.name && strcmp(c->pos.name, "SHELL") == 0)
+        (void)buf_printf(out, "        names=\"bash zsh fish\"\n");
+    else if (c->pos.name && strcmp(c->pos.name, "IMAGE") == 0)
+        (void)buf_printf(out, "        files=1 names=\"msb/base\"\n");
+    (void)buf_printf(out, "        ;;\n");
+}
+
+static void bash_script(struct buf *out)
+{
+    (void)buf_printf(out, "# bash completion for msb\n"
+                          "_msb() {\n"
+                          "    local cur prev verb words names files i\n"
+                          "    COMPREPLY=()\n"
+                          "    cur=\"${COMP_WORDS[COMP_CWORD]}\"\n"
+                          "    prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+                          "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                          "        [[ ${COMP_WORDS[i]} == -- ]] && return\n"
+                          "        [[ -z $verb && ${COMP_WORDS[i]} != -* ]] && "
+                          "verb=\"${COMP_WORDS[i]}\"\n"
+                          "    done\n"
+                          "    case \"$verb\" in\n"
+                          "    '')\n        words=\"");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (offered(*c))
+            (void)buf_printf(out, " %s%s%s", (*c)->name, (*c)->alias ? " " : "",
+                             (*c)->alias ? (*c)->alias : "");
+    (void)cmd_each_opt(&root_cmd, bash_word, out);
+    (void)buf_printf(out, "\"\n        ;;\n");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (offered(*c))
+            bash_cmd(*c, out);
+    (void)buf_printf(out, "    esac\n"
+                          "    [[ $cur == -* || -z $verb ]] || words=\"\"\n"
+                          "    COMPREPLY=($(compgen -W \"$words $names\" -- \"$cur\"))\n"
+                          "    [[ -n $files ]] && COMPREPLY+=($(compgen -f -- \"$cur\"))\n"
+                          "}\n"
+                          "complete -o bashdefault -F _msb msb\n");
+}
+
+/* --- zsh ------------------------------------------------------------------------------------ */
+
+/* Text inside single quotes inside an _arguments specification. */
+static void zsh_text(struct buf *out, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '\'')
+            (void)buf_printf(out, "'\\''");
+        else if (strchr("[]:\\", *s))
+            (void)buf_printf(out, "\\%c", *s);
+        else
+            (void)buf_printf(out, "%c", *s);
+    }
+}
+
+static bool zsh_option(const struct opt *o, void *arg)
+{
+    struct buf *out = arg;
+    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+        return false;
+    const char *many = o->flags & OPT_REPEAT ? "*" : "";
+    char letter[3] = {'-', o->letter, '\0'};
+    for (int pass = o->letter ? 0 : 1; pass < 2; pass++) {
+        (void)buf_printf(out, "            '%s%s%s%s[", many, pass ? "--" : letter,
+                         pass ? o->name : "", o->value ? pass ? "=" : "+" : "");
+        zsh_text(out, o->help);
+        (void)buf_printf(out, "]");
+        if (o->value) {
+            (void)buf_printf(out, ":");
+            zsh_text(out, o->value);
+            (void)buf_printf(out, ":");
+            if (!o->choices)
+                (void)buf_printf(out, "_files");
+            for (const char *p = o->choices; p && *p; p++)
+                (void)buf_printf(out, p == o->choices ? "(%c" : "%c", *p == '|' ? ' ' : *p);
+            (void)buf_printf(out, "%s", o->choices ? ")" : "");
+        }
+        (void)buf_printf(out, "' \\\n");
+    }
+    return false;
+}
+
+static void zsh_cmd(const struct cmd *c, struct buf *out)
+{
+    (void)buf_printf(out, "        %s%s%s) _arguments -S \\\n", c->name, c->alias ? "|" : "",
+                     c->alias ? c->alias : "");
+    (void)cmd_each_opt(c, zsh_option, out);
+    const char *what = takes_sandbox(c)                                   ? "_msb_sandboxes"
+                       : c->pos.name && strcmp(c->pos.name, "SHELL") == 0 ? "(bash zsh fish)"
+                                                                          : "_files";
+    if (c->pos.name)
+        (void)buf_printf(out, "            '%s:%s:%s' ;;\n", c->pos.many ? "*" : "1", c->pos.name,
+                         what);
+    else
+        (void)buf_printf(out, "            && return ;;\n");
+}
+
+static void zsh_script(struct buf *out)
+{
+    (void)buf_printf(out, "#compdef msb\n"
+                          "_msb_sandboxes() {\n"
+                          "    local -a names\n"
+                          "    names=(${(f)\"$(msb ls -q 2>/dev/null)\"})\n"
+                          "    compadd -a names\n"
+                          "}\n"
+                          "_msb() {\n"
+                          "    local line state\n"
+                          "    _arguments -C '1:command:->verb' '*::argument:->rest'\n"
+                          "    case $state in\n"
+                          "    verb)\n"
+                          "        local -a verbs=(\n");
+    for (const struct cmd *const *c = cmd_table; *c; c++) {
+        if (!offered(*c))
+            continue;
+        (void)buf_printf(out, "            '%s:", (*c)->name);
+        zsh_text(out, (*c)->summary);
+        (void)buf_printf(out, "'\n");
+    }
+    (void)buf_printf(out, "        )\n"
+                          "        _describe command verbs ;;\n"
+                          "    rest)\n"
+                          "        case $line[1] in\n");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (offered(*c))
+            zsh_cmd(*c, out);
+    (void)buf_printf(out,
+                     "        esac ;;\n"
+                     "    esac\n"
+                     "}\n"
+                     "if [ \"$funcstack[1]\" = _msb ]; then _msb \"$@\"; else compdef _msb msb; "
+                     "fi\n");
+}
+
+/* --- fish ----------------------------------------------------------------------------------- */
+
+struct fish {
+    struct buf *out;
+    const struct cmd *cmd;
+};
+
+static void fish_text(struct buf *out, const char *s)
+{
+    for (; *s; s++)
+        (void)buf_printf(out, *s == '\'' || *s == '\\' ? "\\%c" : "%c", *s);
+}
+
+static void fish_condition(struct buf *out, const struct cmd *c)
+{
+    (void)buf_printf(out, "complete -c msb -n '__fish_seen_subcommand_from %s%s%s'", c->name,
+                     c->alias ? " " : "", c->alias ? c->alias : "");
+}
+
+static bool fish_option(const struct opt *o, void *arg)
+{
+    const struct fish *f = arg;
+    struct buf *out = f->out;
+    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+        return false;
+    fish_condition(out, f->cmd);
+    (void)buf_printf(out, " -l %s", o->name);
+    if (o->letter)
+        (void)buf_printf(out, " -s %c", o->letter);
+    if (o->choices) {
+        (void)buf_printf(out, " -x -a '");
+        for (const char *p = o->choices; *p; p++)
+            (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
+        (void)buf_printf(out, "'");
+    } else if (o->value) {
+        (void)buf_printf(out, " -r");
+    }
+    (void)buf_printf(out, " -d '");
+    fish_text(out, o->help);
+    (void)buf_printf(out, "'\n");
+    return false;
+}
+
+static void fish_cmd(const struct cmd *c, struct buf *out)
+{
+    (void)buf_printf(out, "complete -c msb -n __fish_use_subcommand -f -a %s -d '", c->name);
+    fish_text(out, c->summary);
+    (void)buf_printf(out, "'\n");
+    struct fish f = {out, c};
+    (void)cmd_each_opt(c, fish_option, &f);
+    if (takes_sandbox(c)) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -f -a '(msb ls -q 2>/dev/null)'\n");
+    } else if (c->pos.name && strcmp(c->pos.name, "SHELL") == 0) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -f -a 'bash zsh fish'\n");
+    }
+}
+
+static void fish_script(struct buf *out)
+{
+    (void)buf_printf(out, "# fish completion for msb\n");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (offered(*c))
+            fish_cmd(*c, out);
+}
+
+/* --- the verb ------------------------------------------------------------------------------- */
+
+void completion_script(const char *shell, struct buf *out)
+{
+    if (strcmp(shell, "bash") == 0)
+        bash_script(out);
+    else if (strcmp(shell, "zsh") == 0)
+        zsh_script(out);
+    else
+        fish_script(out);
+}
+
+static int completion_run(const struct args *a)
+{
+    const char *shell = a->pos[0];
+    if (strcmp(shell, "bash") != 0 && strcmp(shell, "zsh") != 0 && strcmp(shell, "fish") != 0) {
+        struct err e = {0};
+        err_set(&e, 22, "invalid value '%s' for '<SHELL>'", shell);
+        err_hint(&e, "possible values: bash, zsh, fish");
+        return ui_usage(&e);
+    }
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    completion_script(shell, &out);
+    int code = ui_print(&out);
+    buf_free(&out);
+    return code;
+}
+
+const struct cmd cmd_completion = {
+    .name = "completion",
+    .group = GROUP_INSTALL,
+    .summary = "Print a completion script for a shell",
+    .pos = {.name = "SHELL", .help = "bash, zsh or fish", .required = true},
+    .examples = "  msb completion bash > ~/.local/share/bash-completion/completions/msb\n"
+                "  msb completion zsh > \"${fpath[1]}/_msb\"\n"
+                "  msb completion fish > ~/.config/fish/completions/msb.fish",
+    .run = completion_run,
+};

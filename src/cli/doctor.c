@@ -1,0 +1,394 @@
+/* doctor: can this machine run sandboxes, and if not, what to do about it. */
+#include "cli/args.h"
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/store.h"
+#include "engine/engine.h"
+#include "image/image.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+#include "util/term.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum mark { MARK_OK, MARK_WARN, MARK_FAIL };
+enum { CHECKS_MAX = 24, LOW_DISK_MIB = 1024, LOW_MEMORY_MIB = 256 };
+
+struct check {
+    const char *name;
+    enum mark mark;
+    char detail[512];
+    char remedy[512]; /* "" = none needed */
+};
+
+struct doctor {
+    struct check checks[CHECKS_MAX];
+    size_t n;
+    struct store store;
+    bool have_store;
+    char assets[4096];
+    bool have_assets;
+};
+
+static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
+{
+    struct check *c = &d->checks[d->n < CHECKS_MAX ? d->n++ : CHECKS_MAX - 1];
+    *c = (struct check){.name = name, .mark = mark};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(c->detail, sizeof(c->detail), fmt, ap);
+    va_end(ap);
+    return c;
+}
+
+static void remedy(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void remedy(struct check *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(c->remedy, sizeof(c->remedy), fmt, ap);
+    va_end(ap);
+}
+
+/* --- what msb brings ------------------------------------------------------------------------ */
+
+static void check_engine(struct doctor *d)
+{
+    const char *why = NULL;
+    struct err e = {0};
+    const struct engine_ops *en = engine_choose(ENGINE_AUTO, &why, &e);
+    if (!en) {
+        struct check *c = add(d, "Engine", MARK_FAIL, "none: %s", e.msg);
+        remedy(c, "%s", e.hints ? e.hint[0] : "run on Linux with user namespaces and seccomp");
+        return;
+    }
+    add(d, "Engine", MARK_OK, "%s%s%s%s", en->name, why && *why ? " (" : "", why ? why : "",
+        why && *why ? ")" : "");
+    const char *env = getenv("MSB_ENGINE");
+    if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
+        remedy(add(d, "MSB_ENGINE", MARK_FAIL, "'%s' is no engine", env),
+               "unset it, or set it to auto, kvm, uml or uml-ptrace");
+}
+
+static void check_asset(struct doctor *d, const char *name, const char *file)
+{
+    char path[sizeof(d->assets) + 64];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/%s", d->assets, file);
+    if (!d->have_assets)
+        return;
+    if (access(path, R_OK) == 0 && stat(path, &st) == 0 && st.st_size > 0)
+        add(d, name, MARK_OK, "%s", path);
+    else
+        remedy(add(d, name, MARK_FAIL, "%s is missing or cannot be read", path),
+               "build and install it with: make install, or set MSB_ASSETS to its directory");
+}
+
+static void check_assets(struct doctor *d)
+{
+    struct err e = {0};
+    d->have_assets = assets_dir(d->assets, sizeof(d->assets), &e) == 0;
+    if (!d->have_assets)
+        remedy(add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
+    check_asset(d, "Kernel", "linux-uml");
+    check_asset(d, "Tools disk", "tools.erofs");
+    check_asset(d, "Base image", IMAGE_BASE_FILE);
+}
+
+/* --- what the host lets us do --------------------------------------------------------------- */
+
+/* Runs fn in a child, which may change itself beyond repair. Returns its exit status: 0 = good,
+ * an errno value otherwise. */
+static int in_child(int (*fn)(void))
+{
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0)
+        return errno;
+    if (pid == 0)
+        _exit(fn());
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return errno;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+static int try_namespaces(void)
+{
+    return unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+                   CLONE_NEWUTS) < 0
+               ? errno
+               : 0;
+}
+
+static int write_text(const char *path, const char *text)
+{
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd < 0 || write(fd, text, strlen(text)) < 0 ? errno : 0;
+}
+
+/* Guest memory is mapped executable from a tmpfs that we mount ourselves. */
+static int try_tmpfs(void)
+{
+    char map[64];
+    uid_t uid = geteuid();
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+        return errno;
+    (void)snprintf(map, sizeof(map), "0 %u 1", uid);
+    (void)write_text("/proc/self/setgroups", "deny");
+    (void)write_text("/proc/self/uid_map", map);
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") < 0)
+        return errno;
+    AUTO_CLOSE int fd = open("/tmp/probe", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) < 0)
+        return errno;
+    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, fd, 0);
+    return p == MAP_FAILED ? errno : 0;
+}
+
+static int try_seccomp(void)
+{
+    static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog prog = {.len = 1, .filter = allow};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return errno;
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0 ? errno : 0;
+}
+
+static void check_namespaces(struct doctor *d)
+{
+    int code = in_child(try_namespaces);
+    if (code == 0) {
+        add(d, "Namespaces", MARK_OK, "user, mount, pid, net, ipc and uts can be made");
+        return;
+    }
+    struct check *c = add(d, "Namespaces", MARK_FAIL, "cannot make them: %s", strerror(code));
+    if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
+        remedy(c, "as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0");
+    else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
+        remedy(c, "as root: sysctl kernel.unprivileged_userns_clone=1");
+    else
+        remedy(c, "as root: sysctl user.max_user_namespaces=15000; in a container, allow unshare "
+                  "in its seccomp profile");
+}
+
+static void check_tmpfs(struct doctor *d)
+{
+    int code = in_child(try_tmpfs);
+    if (code == 0)
+        add(d, "tmpfs", MARK_OK, "can be mounted and executed from");
+    else
+        remedy(add(d, "tmpfs", MARK_FAIL, "no tmpfs that allows execution: %s", strerror(code)),
+               "allow mounts in user namespaces (in a container: an unconfined AppArmor profile)");
+}
+
+static void check_seccomp(struct doctor *d)
+{
+    int code = in_child(try_seccomp);
+    if (code == 0)
+        add(d, "seccomp", MARK_OK, "filters can be installed");
+    else
+        remedy(add(d, "seccomp", MARK_FAIL, "no filters: %s", strerror(code)),
+               "use a kernel with CONFIG_SECCOMP_FILTER");
+}
+
+/* Optional: without it limits come from the guest's own size. */
+static void check_cgroup(struct doctor *d)
+{
+    char line[512] = "";
+    AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
+    bool unified = f && fgets(line, sizeof(line), f) && strncmp(line, "0::", 3) == 0;
+    if (!unified) {
+        remedy(add(d, "cgroup", MARK_WARN, "no unified hierarchy: CPU quotas are not enforced"),
+               "boot the host with cgroup v2 to have them");
+        return;
+    }
+    line[strcspn(line, "\n")] = '\0';
+    char path[600];
+    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s", line + 3);
+    if (access(path, W_OK) == 0)
+        add(d, "cgroup", MARK_OK, "delegated: %s", path);
+    else
+        remedy(add(d, "cgroup", MARK_WARN, "not delegated: CPU quotas are not enforced"),
+               "run msb from a session whose cgroup is yours, such as: systemd-run --user --scope");
+}
+
+/* --- where sandboxes live ------------------------------------------------------------------- */
+
+static void check_home(struct doctor *d)
+{
+    struct err e = {0};
+    d->have_store = store_open(&d->store, &e) == 0;
+    if (!d->have_store) {
+        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s", e.msg), "%s",
+               e.hints ? e.hint[0] : "set MSB_HOME to a directory you can write to");
+        return;
+    }
+    int fd = openat(d->store.home_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    bool writable =
+        fd >= 0 || (errno == EOPNOTSUPP && faccessat(d->store.home_fd, ".", W_OK, 0) == 0);
+    if (fd >= 0)
+        (void)close(fd);
+    if (writable)
+        add(d, "MSB_HOME", MARK_OK, "%s", d->store.home);
+    else
+        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s cannot be written to", d->store.home),
+               "set MSB_HOME to a directory you can write to");
+    struct statvfs v;
+    if (fstatvfs(d->store.home_fd, &v) < 0)
+        return;
+    char free_text[32];
+    uint64_t mib = (uint64_t)v.f_bavail * v.f_frsize / MIB;
+    format_mib(mib, free_text, sizeof(free_text));
+    if (mib >= LOW_DISK_MIB)
+        add(d, "Disk", MARK_OK, "%s free", free_text);
+    else
+        remedy(add(d, "Disk", MARK_WARN, "only %s free", free_text),
+               "free some space, or move MSB_HOME to a larger file system");
+}
+
+static void check_mke2fs(struct doctor *d)
+{
+    static const char *const places[] = {"/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs",
+                                         "/usr/local/sbin/mke2fs"};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+        if (access(places[i], X_OK) == 0) {
+            add(d, "mke2fs", MARK_OK, "%s", places[i]);
+            return;
+        }
+    const char *path = getenv("PATH");
+    AUTO_FREE char *copy = path ? strdup(path) : NULL;
+    char *rest = copy, *dir;
+    while ((dir = strsep(&rest, ":"))) {
+        char file[4096];
+        (void)snprintf(file, sizeof(file), "%s/mke2fs", dir);
+        if (access(file, X_OK) == 0) {
+            add(d, "mke2fs", MARK_OK, "%s", file);
+            return;
+        }
+    }
+    remedy(add(d, "mke2fs", MARK_FAIL, "not found: no writable disks can be made"),
+           "install e2fsprogs, or use --root-disk tmpfs");
+}
+
+static void check_memory(struct doctor *d)
+{
+    struct sysinfo si;
+    if (sysinfo(&si) < 0)
+        return;
+    uint64_t available = 0;
+    AUTO_FCLOSE FILE *f = fopen("/proc/meminfo", "re");
+    char line[256], text[32];
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            available = strtoull(line + 13, NULL, 10) / 1024;
+    if (!available)
+        available = (uint64_t)si.freeram * si.mem_unit / MIB;
+    format_mib(available, text, sizeof(text));
+    if (available >= LOW_MEMORY_MIB)
+        add(d, "Memory", MARK_OK, "%s available", text);
+    else
+        remedy(add(d, "Memory", MARK_WARN, "only %s available", text),
+               "stop something, or give sandboxes less with --memory");
+}
+
+/* --- report --------------------------------------------------------------------------------- */
+
+static void print_check(const struct check *c)
+{
+    static const char *const marks[] = {"✓", "!", "✗"};
+    static const char *const colors[] = {SGR_GREEN, SGR_YELLOW, SGR_RED};
+    bool on = term_colors(STDERR_FILENO);
+    (void)fprintf(stderr, "   %s%s%s %-12s %s\n", on ? colors[c->mark] : "", marks[c->mark],
+                  on ? SGR_RESET : "", c->name, c->detail);
+    if (c->mark != MARK_OK && c->remedy[0])
+        (void)fprintf(stderr, "  → %s\n", c->remedy);
+}
+
+static int print_json(const struct doctor *d, bool usable)
+{
+    static const char *const words[] = {"ok", "warn", "fail"};
+    json_t *checks = json_array();
+    for (size_t i = 0; i < d->n; i++) {
+        const struct check *c = &d->checks[i];
+        (void)json_array_append_new(checks,
+                                    json_pack("{s:s, s:s, s:s, s:o}", "name", c->name, "status",
+                                              words[c->mark], "detail", c->detail, "remedy",
+                                              c->remedy[0] ? json_string(c->remedy) : json_null()));
+    }
+    return ui_print_json(
+        json_pack("{s:s, s:b, s:o}", "version", MSB_VERSION, "usable", usable, "checks", checks));
+}
+
+static int doctor_run(const struct args *a)
+{
+    static void (*const all[])(struct doctor *) = {
+        check_engine, check_assets, check_namespaces, check_tmpfs,  check_seccomp,
+        check_cgroup, check_home,   check_mke2fs,     check_memory,
+    };
+    struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
+    struct utsname un;
+    if (uname(&un) == 0)
+        add(&d, "Host", MARK_OK, "%s %s %s, msb %s", un.sysname, un.release, un.machine,
+            MSB_VERSION);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        all[i](&d);
+    size_t failed = 0;
+    for (size_t i = 0; i < d.n; i++)
+        failed += d.checks[i].mark == MARK_FAIL;
+    if (d.have_store)
+        store_close(&d.store);
+    if (wants_json(a)) {
+        int code = print_json(&d, failed == 0);
+        return code ? code : failed ? EXIT_FAILED : EXIT_OK;
+    }
+    for (size_t i = 0; i < d.n; i++)
+        print_check(&d.checks[i]);
+    if (failed == 0)
+        return EXIT_OK;
+    struct err e = {0};
+    err_set(&e, ENOTSUP, "this machine cannot run sandboxes yet: %zu check%s failed", failed,
+            failed == 1 ? "" : "s");
+    return ui_fail(&e);
+}
+
+static const struct opt doctor_opts[] = {
+    FORMAT_OPTION,
+    {.name = "fix", .help = "Set the host up", .flags = OPT_LATER},
+    {.name = "yes", .letter = 'y', .help = "Do not ask", .flags = OPT_LATER},
+    {0},
+};
+
+const struct cmd cmd_doctor = {
+    .name = "doctor",
+    .group = GROUP_INSTALL,
+    .summary = "Check whether this machine can run sandboxes",
+    .opts = {doctor_opts},
+    .details = "The report goes to standard error; msb exits with 1 when something is missing.",
+    .examples = "  msb doctor\n"
+                "  msb doctor --format json",
+    .run = doctor_run,
+};

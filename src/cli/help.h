@@ -1,0 +1,17 @@
+/* Everything that is printed from the command table: help, the tree, completion scripts. */
+#ifndef MSB_CLI_HELP_H
+#define MSB_CLI_HELP_H
+
+#include "cli/cmd.h"
+#include "util/buf.h"
+
+/* `columns` is where lines are wrapped. */
+void help_root(struct buf *out, unsigned columns);
+void help_cmd(const struct cmd *c, struct buf *out, unsigned columns);
+/* c = NULL: the whole tree. */
+void help_tree(const struct cmd *c, struct buf *out);
+
+/* shell: "bash", "zsh" or "fish". */
+void completion_script(const char *shell, struct buf *out);
+
+#endif

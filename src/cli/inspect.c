@@ -1,0 +1,208 @@
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+#include "util/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool active(const struct sandbox *sb)
+{
+    return sb->state.pid != 0;
+}
+
+static int print_json(const struct sandbox *sb)
+{
+    uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
+    return ui_print_json(
+        json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:[], s:s, s:o}", "active_config",
+                  active(sb) ? spec_to_json(&sb->spec) : json_null(), "config",
+                  spec_to_json(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
+                  sb->state.engine, "name", sb->spec.name, "reason", sb->state.reason, "started_at",
+                  json_time(sb->state.started_ns), "pending_changes", "status",
+                  status_name(sb->state.status), "updated_at", json_time(updated)));
+}
+
+/* A line "Label:   value"; what a guest or an image may have chosen is made safe to show. */
+static void line(struct buf *b, const char *label, const char *value)
+{
+    AUTO_FREE char *safe = value ? strdup(value) : NULL;
+    if (!safe || !*safe)
+        return;
+    utf8_defuse(safe);
+    (void)buf_printf(b, "%-16s%s\n", label, safe);
+}
+
+static void number_line(struct buf *b, const char *label, double value)
+{
+    (void)buf_printf(b, "%-16s%g\n", label, value);
+}
+
+static void list_section(struct buf *b, const char *title, const struct strlist *l)
+{
+    if (l->n == 0)
+        return;
+    (void)buf_printf(b, "\n%s\n", title);
+    for (size_t i = 0; i < l->n; i++) {
+        AUTO_FREE char *safe = strdup(l->v[i]);
+        if (safe)
+            utf8_defuse(safe);
+        (void)buf_printf(b, "  %s\n", safe ? safe : "");
+    }
+}
+
+static void words_line(struct buf *b, const char *label, const struct strlist *l)
+{
+    struct buf words;
+    buf_init(&words, 1 << 20);
+    for (size_t i = 0; i < l->n; i++)
+        (void)buf_printf(&words, "%s%s", i ? " " : "", l->v[i]);
+    if (buf_append(&words, "", 1) == 0)
+        line(b, label, (char *)buf_head(&words));
+    buf_free(&words);
+}
+
+static void resources(struct buf *b, const struct sandbox_spec *s)
+{
+    char text[64], size[32];
+    (void)buf_printf(b, "\nResources\n");
+    number_line(b, "  CPUs:", s->cpus);
+    number_line(b, "  Max CPUs:", s->cpus);
+    line(b, "  Placement:", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit");
+    (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)s->memory_mib);
+    line(b, "  Memory:", text);
+    line(b, "  Max Memory:", text);
+    line(b, "  THP:", "madvise");
+    line(b, "  Engine:", engine_kind_name(s->engine));
+    format_mib(s->root_disk_bytes / MIB, size, sizeof(size));
+    (void)snprintf(text, sizeof(text), "%s%s%s",
+                   s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed",
+                   s->root_disk_bytes ? ", " : "", s->root_disk_bytes ? size : "");
+    line(b, "  Root disk:", text);
+}
+
+static void runtime(struct buf *b, const struct sandbox_spec *s)
+{
+    char text[64];
+    line(b, "Security:", "default");
+    line(b, "Workdir:", s->workdir);
+    line(b, "User:", s->user);
+    line(b, "Shell:", s->shell);
+    line(b, "Hostname:", s->hostname);
+    words_line(b, "Entrypoint:", &s->entrypoint);
+    words_line(b, "Command:", &s->cmd);
+    line(b, "Ephemeral:", s->ephemeral ? "yes" : NULL);
+    if (s->idle_timeout_ms) {
+        format_duration(s->idle_timeout_ms, text, sizeof(text));
+        line(b, "Idle timeout:", text);
+    }
+    if (s->max_duration_ms) {
+        format_duration(s->max_duration_ms, text, sizeof(text));
+        line(b, "Max duration:", text);
+    }
+}
+
+static void mounts(struct buf *b, const struct sandbox_spec *s)
+{
+    if (s->n_tmpfs)
+        (void)buf_printf(b, "\nMounts\n");
+    for (size_t i = 0; i < s->n_tmpfs; i++) {
+        const struct spec_tmpfs *t = &s->tmpfs[i];
+        static const char *const names[] = {"ro", "noexec", "nosuid", "nodev"};
+        static const uint32_t bits[] = {PROTO_MOUNT_RO, PROTO_MOUNT_NOEXEC, PROTO_MOUNT_NOSUID,
+                                        PROTO_MOUNT_NODEV};
+        char size[32] = "", options[64] = "";
+        if (t->size)
+            format_mib((t->size + MIB - 1) / MIB, size, sizeof(size));
+        for (size_t j = 0; j < ARRAY_LEN(bits); j++)
+            if (t->options & bits[j]) {
+                size_t n = strlen(options);
+                (void)snprintf(options + n, sizeof(options) - n, "%s%s", n ? "," : "", names[j]);
+            }
+        (void)buf_printf(b, "  %-16s→ tmpfs%s%s%s%s%s%s\n", t->path, *size ? " (" : "", size,
+                         *size ? ")" : "", *options ? " (" : "", options, *options ? ")" : "");
+    }
+}
+
+static void scripts_and_limits(struct buf *b, const struct sandbox_spec *s)
+{
+    if (s->n_scripts)
+        (void)buf_printf(b, "\nScripts\n");
+    for (size_t i = 0; i < s->n_scripts; i++)
+        (void)buf_printf(b, "  /.msb/scripts/%s\n", s->scripts[i].name);
+    if (s->n_rlimits)
+        (void)buf_printf(b, "\nResource limits\n");
+    for (size_t i = 0; i < s->n_rlimits; i++) {
+        const struct spec_rlimit *l = &s->rlimits[i];
+        char v[2][32];
+        const uint64_t limits[] = {l->soft, l->hard};
+        for (size_t j = 0; j < 2; j++)
+            (void)snprintf(v[j], sizeof(v[j]), limits[j] == UINT64_MAX ? "unlimited" : "%llu",
+                           (unsigned long long)limits[j]);
+        (void)buf_printf(b, "  %s=%s:%s\n", spec_rlimit_name(l->resource), v[0], v[1]);
+    }
+}
+
+static int print_text(const struct sandbox *sb)
+{
+    const struct sandbox_spec *s = &sb->spec;
+    struct buf b;
+    char when[TIME_TEXT_MAX], pid[16];
+    buf_init(&b, SIZE_MAX / 2);
+    line(&b, "Name:", s->name);
+    line(&b, "Status:", status_lower(sb->state.status));
+    line(&b, "Reason:", sb->state.reason);
+    time_local(s->created_ns, when);
+    line(&b, "Created:", when);
+    time_local(sb->state.updated_ns ? sb->state.updated_ns : s->created_ns, when);
+    line(&b, "Updated:", when);
+    line(&b, "Image:", s->image);
+    line(&b, "Digest:", s->image_digest);
+    if (active(sb)) {
+        (void)snprintf(pid, sizeof(pid), "%d", (int)sb->state.pid);
+        line(&b, "Monitor:", pid);
+        line(&b, "Engine:", sb->state.engine);
+    }
+    resources(&b, s);
+    runtime(&b, s);
+    list_section(&b, "Environment", &s->env);
+    list_section(&b, "Labels", &s->labels);
+    mounts(&b, s);
+    scripts_and_limits(&b, s);
+    int code = ui_print(&b);
+    buf_free(&b);
+    return code;
+}
+
+static int inspect_run(const struct args *a)
+{
+    struct store s;
+    struct sandbox sb;
+    struct err e = {0};
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = sandbox_open(&s, a->pos[0], &sb, &e);
+    store_close(&s);
+    if (r < 0)
+        return ui_fail(&e);
+    int code = wants_json(a) ? print_json(&sb) : print_text(&sb);
+    sandbox_close(&sb);
+    return code;
+}
+
+static const struct opt inspect_opts[] = {FORMAT_OPTION, {0}};
+
+const struct cmd cmd_inspect = {
+    .name = "inspect",
+    .group = GROUP_SANDBOX,
+    .summary = "Show everything about one sandbox",
+    .opts = {inspect_opts},
+    .pos = {.name = "NAME", .help = "Sandbox to show", .required = true},
+    .examples = "  msb inspect web\n"
+                "  msb inspect web --format json",
+    .run = inspect_run,
+};

@@ -1,0 +1,227 @@
+/* run: create (or reuse) a sandbox, run a command in it, stop it again. */
+#include "cli/sandbox_opts.h"
+#include "cli/session_opts.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/lifecycle.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+struct run {
+    const struct args *args;
+    struct store store;
+    struct sandbox_request sandbox;
+    struct session_request session;
+    bool created; /* this call made the sandbox, and so takes it down */
+};
+
+/* A Ctrl-C between the creation and the command must not leave the sandbox behind. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+    interrupted = sig;
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        struct sigaction old, sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &sa, NULL);
+    }
+}
+
+/* --- the sandbox ---------------------------------------------------------------------------- */
+
+/* 1 = there is one of that name, which is to be used; its spec says what to run. */
+static int find_existing(struct run *r, struct err *e)
+{
+    struct sandbox sb;
+    struct err none = {0};
+    if (!r->sandbox.named || r->sandbox.create.replace)
+        return 0;
+    int x = sandbox_open(&r->store, r->sandbox.spec.name, &sb, &none);
+    if (x == -ENOENT)
+        return 0;
+    if (x < 0) {
+        *e = none;
+        return x;
+    }
+    char text[256];
+    (void)snprintf(text, sizeof(text),
+                   "sandbox '%s' already exists; creation flags ignored (use --replace to "
+                   "recreate)",
+                   sb.spec.name);
+    ui_warn(text);
+    spec_free(&r->sandbox.spec);
+    r->sandbox.spec = sb.spec;
+    spec_init(&sb.spec);
+    sandbox_close(&sb);
+    return 1;
+}
+
+/* What to run: the entrypoint with the command after "--" in place of the image's own. 1 = there
+ * is something. */
+static int choose_command(struct run *r, struct err *e)
+{
+    if (r->args->command) {
+        struct strlist argv = {0};
+        if (strlist_copy(&argv, &r->sandbox.spec.entrypoint) < 0 ||
+            strlist_copy(&argv, &r->session.argv) < 0) {
+            strlist_free(&argv);
+            return err_set(e, ENOMEM, "out of memory");
+        }
+        strlist_free(&r->session.argv);
+        r->session.argv = argv;
+        return 1;
+    }
+    if (r->session.detach && r->sandbox.spec.entrypoint.n == 0 && r->sandbox.spec.cmd.n == 0) {
+        err_set(e, EINVAL,
+                "nothing to run in the background: no command given, and the image has "
+                "none");
+        err_hint(e, "'msb create' boots a sandbox that waits for commands");
+        return -EINVAL;
+    }
+    return session_default_command(&r->session, &r->sandbox.spec, e);
+}
+
+static int create_sandbox(struct run *r, struct err *e)
+{
+    struct sandbox_spec *spec = &r->sandbox.spec;
+    struct spinner spin;
+    uint64_t t0 = now_ns();
+    spec->ephemeral = !r->sandbox.named;
+    catch_signals();
+    spinner_start(&spin, "Creating", spec->name);
+    int x = sandbox_create(&r->store, spec, &r->sandbox.create, ui_warn, e);
+    spinner_stop(&spin);
+    r->created = x == 0;
+    ui_debug("sandbox_create took %.1f ms", (double)(now_ns() - t0) / 1e6);
+    return x;
+}
+
+/* Nothing of an ephemeral sandbox is kept, so it need not be asked to finish its writing. */
+static void take_down(struct run *r)
+{
+    const struct sandbox_spec *spec = &r->sandbox.spec;
+    struct err e = {0};
+    int x;
+    if (spec->ephemeral) {
+        x = sandbox_remove(&r->store, spec->name, true, &e);
+        if (x == -ENOENT) /* it had ended by itself */
+            x = 0;
+    } else {
+        x = sandbox_stop(&r->store, spec->name, STOP_GRACE_DEFAULT_MS, false, &e);
+    }
+    if (x < 0)
+        ui_error(&e);
+}
+
+/* --- the command ---------------------------------------------------------------------------- */
+
+static int run_command(struct run *r)
+{
+    struct err e = {0};
+    int sock = -1;
+    bool started = false, detached = false;
+    const char *name = r->sandbox.spec.name;
+    int x = interrupted ? -EINTR : sandbox_attach(&r->store, name, ui_warn, &sock, &started, &e);
+    if (interrupted && x == 0)
+        (void)close(sock);
+    int code;
+    if (interrupted)
+        code = 128 + (int)interrupted;
+    else if (x < 0)
+        code = ui_fail(&e);
+    else
+        code = session_execute(sock, &r->session, &detached);
+    bool leave = (r->session.detach || detached) && code == EXIT_OK;
+    if (r->created && !leave)
+        take_down(r);
+    else if (started && !leave && sandbox_release(&r->store, name, &e) < 0)
+        ui_error(&e);
+    if (r->session.detach && code == EXIT_OK && (puts(name) < 0 || fflush(stdout) != 0))
+        code = EXIT_FAILED;
+    return code;
+}
+
+static int run_all(struct run *r)
+{
+    struct err e = {0};
+    int x = find_existing(r, &e);
+    bool exists = x == 1;
+    if (x == 0)
+        x = sandbox_request_resolve(&r->sandbox, r->args, &r->store, &e);
+    if (x < 0)
+        return ui_fail(&e);
+    x = choose_command(r, &e);
+    if (x == 0)
+        return EXIT_OK;
+    if (x > 0 && !exists)
+        x = create_sandbox(r, &e);
+    return x < 0 ? ui_fail(&e) : run_command(r);
+}
+
+static int run_run(const struct args *a)
+{
+    struct run r = {.args = a, .store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
+    struct err e = {0};
+    ui_set_quiet(args_has(a, "quiet"));
+    int x = session_request_parse(a, &r.session, &e);
+    const char *keys = args_get(a, "detach-keys");
+    if (x == 0 && keys)
+        x = parse_detach_keys(keys, r.session.detach_keys, &r.session.n_detach_keys, &e);
+    if (x == 0)
+        x = sandbox_request_parse(a, &r.sandbox, &e);
+    if (x == 0)
+        x = store_open(&r.store, &e);
+    int code;
+    if (x < 0)
+        code = r.sandbox.usage ? ui_usage(&e) : ui_fail(&e);
+    else
+        code = run_all(&r);
+    session_request_free(&r.session);
+    sandbox_request_free(&r.sandbox);
+    store_close(&r.store);
+    return code;
+}
+
+static const struct opt run_opts[] = {
+    {.name = "detach",
+     .letter = 'd',
+     .help = "Leave the command running in the background and print the sandbox's name"},
+    {.name = "detach-keys",
+     .value = "KEYS",
+     .help = "Keys that leave an interactive command running (default: ctrl-])"},
+    {.name = "from-snapshot",
+     .value = "SNAPSHOT",
+     .help = "Start from a snapshot",
+     .flags = OPT_LATER | OPT_REPEAT,
+     .alias = "from-snap"},
+    {0},
+};
+
+const struct cmd cmd_run = {
+    .name = "run",
+    .group = GROUP_SANDBOX,
+    .summary = "Create a sandbox and run a command in it",
+    .opts = {run_opts, session_opts, sandbox_opts},
+    .pos = {.name = "IMAGE",
+            .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
+    .command_help = "Command for the image's entrypoint (default: the image's own, else a shell)",
+    .details =
+        "Without --name the sandbox is removed when the command ends. With --name it is kept,\n"
+        "stopped, and used again by the next run of that name.\n"
+        "msb exits with the command's exit code, as 'msb exec' does.",
+    .examples = "  msb run -- uname -a\n"
+                "  msb run                             (a shell)\n"
+                "  msb run --name dev --memory 2G ./rootfs -- make\n"
+                "  msb run -d --name web -- python3 -m http.server",
+    .run = run_run,
+};

@@ -1,0 +1,498 @@
+/* From the command line of `create` and `run` to a spec. */
+#include "cli/sandbox_opts.h"
+
+#include "cli/ui.h"
+#include "image/image.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* --- single values -------------------------------------------------------------------------- */
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "out of memory");
+}
+
+int env_option(struct strlist *env, const char *arg, struct err *e)
+{
+    if (arg[0] == '=' || arg[0] == '\0')
+        return err_set(e, EINVAL, "environment variable must be KEY=VALUE or KEY: got '%s'", arg);
+    if (strchr(arg, '='))
+        return strlist_set_env(env, arg) < 0 ? no_memory(e) : 0;
+    const char *value = getenv(arg);
+    if (!value)
+        return err_set(e, ENOENT, "environment variable '%s' not set", arg);
+    AUTO_FREE char *kv = NULL;
+    if (asprintf(&kv, "%s=%s", arg, value) < 0)
+        return no_memory(e);
+    return strlist_set_env(env, kv) < 0 ? no_memory(e) : 0;
+}
+
+static int text_option(const struct args *a, const char *name, char **to, struct err *e)
+{
+    const char *v = args_get(a, name);
+    if (!v)
+        return 0;
+    if (!*v)
+        return args_bad_value(a, name, v, "it must not be empty", e);
+    *to = strdup(v);
+    return *to ? 0 : no_memory(e);
+}
+
+static int time_option(const struct args *a, const char *name, uint64_t *ms, struct err *e)
+{
+    const char *v = args_get(a, name);
+    if (!v)
+        return 0;
+    int r = parse_duration_ms(v, ms);
+    return r < 0
+               ? args_bad_value(a, name, v, r == -ERANGE ? "too long" : PARSE_DURATION_EXAMPLES, e)
+               : 0;
+}
+
+static int cpus_option(const struct args *a, struct sandbox_request *q, struct err *e)
+{
+    const char *v = args_get(a, "cpus");
+    uint64_t milli;
+    if (!v)
+        return 0;
+    if (parse_milli(v, &milli) < 0 || milli > SPEC_CPUS_MAX * 1000ULL) {
+        q->usage = true;
+        return args_bad_value(a, "cpus", v, "expected a number up to 255, such as 1, 2 or 0.5", e);
+    }
+    q->spec.cpus = (double)milli / 1000;
+    return 0;
+}
+
+static int memory_option(const struct args *a, struct sandbox_spec *s, struct err *e)
+{
+    const char *v = args_get(a, "memory");
+    uint64_t bytes;
+    if (!v)
+        return 0;
+    int r = parse_size(v, MIB, &bytes);
+    if (r < 0)
+        return args_bad_value(a, "memory", v, r == -ERANGE ? "too large" : PARSE_SIZE_EXAMPLES, e);
+    s->memory_mib = bytes / MIB + (bytes % MIB != 0);
+    return 0;
+}
+
+static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct err *e)
+{
+    const char *v = args_get(a, "root-disk");
+    if (!v)
+        return 0;
+    const char *size = v;
+    if (strncmp(v, "tmpfs", 5) == 0 && (v[5] == '\0' || v[5] == ':')) {
+        s->root_disk = ROOT_DISK_TMPFS;
+        s->root_disk_bytes = 0;
+        if (v[5] == '\0')
+            return 0;
+        size = v + 6;
+    } else if (strncmp(v, "flat", 4) == 0 || strchr(v, '/')) {
+        err_set(e, ENOSYS, "--root-disk %s is not available yet", v);
+        err_hint(e, "this version knows a size, such as 8G, and tmpfs[:SIZE]");
+        return -ENOSYS;
+    }
+    int r = parse_size(size, MIB, &s->root_disk_bytes);
+    if (r == 0 && s->root_disk_bytes == 0)
+        r = -EINVAL;
+    return r < 0
+               ? args_bad_value(
+                     a, "root-disk", v,
+                     r == -ERANGE ? "too large" : "expected a size such as 8G, or tmpfs[:SIZE]", e)
+               : 0;
+}
+
+static int engine_option(const struct args *a, struct sandbox_spec *s, struct err *e)
+{
+    const char *v = args_get(a, "engine");
+    const char *env = getenv("MSB_ENGINE");
+    if (!v && (!env || !*env))
+        return 0;
+    s->engine = engine_kind_parse(v ? v : env);
+    if (s->engine == ENGINE_INVALID) /* the option's value is one of its choices */
+        return err_set(e, EINVAL, "MSB_ENGINE is '%s': expected auto, kvm, uml or uml-ptrace", env);
+    return 0;
+}
+
+/* --- tmpfs ---------------------------------------------------------------------------------- */
+
+/* One of ro, rw, noexec ... or size=N. `seen` keeps contradictions and repetitions out. */
+static int mount_flag(const char *word, uint32_t *bits, uint32_t *seen, uint64_t *size,
+                      struct err *e)
+{
+    static const struct {
+        const char *off, *on;
+        uint32_t bit;
+    } flags[] = {{"rw", "ro", PROTO_MOUNT_RO},
+                 {"exec", "noexec", PROTO_MOUNT_NOEXEC},
+                 {"suid", "nosuid", PROTO_MOUNT_NOSUID},
+                 {"dev", "nodev", PROTO_MOUNT_NODEV}};
+    if (strncmp(word, "size=", 5) == 0) {
+        if (parse_size(word + 5, MIB, size) < 0)
+            return err_set(e, EINVAL, "mount option '%s': %s", word, PARSE_SIZE_EXAMPLES);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        bool on = strcmp(word, flags[i].on) == 0;
+        if (!on && strcmp(word, flags[i].off) != 0)
+            continue;
+        if (*seen & flags[i].bit)
+            return err_set(e, EINVAL, "mount option '%s' repeats or contradicts another", word);
+        *seen |= flags[i].bit;
+        *bits |= on ? flags[i].bit : 0;
+        return 0;
+    }
+    return err_set(e, EINVAL, "unsupported mount option '%s' (there are ro, noexec, nosuid, nodev)",
+                   word);
+}
+
+static int tmpfs_parts(char *rest, uint64_t *size, uint32_t *bits, struct err *e)
+{
+    uint32_t seen = 0;
+    char *part;
+    bool sized = false;
+    while ((part = strsep(&rest, ":"))) {
+        if (!sized && *part >= '0' && *part <= '9') {
+            if (parse_size(part, MIB, size) < 0)
+                return err_set(e, EINVAL, "invalid size '%s': %s", part, PARSE_SIZE_EXAMPLES);
+            sized = true;
+            continue;
+        }
+        char *word;
+        while ((word = strsep(&part, ","))) {
+            int r = mount_flag(word, bits, &seen, size, e);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+static int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e)
+{
+    AUTO_FREE char *copy = strdup(arg);
+    if (!copy)
+        return no_memory(e);
+    uint64_t size = 0;
+    uint32_t bits = 0;
+    char *rest = copy;
+    const char *path = strsep(&rest, ":");
+    int r = rest ? tmpfs_parts(rest, &size, &bits, e) : 0;
+    if (r < 0)
+        return err_wrap(e, "--tmpfs '%s'", arg);
+    return spec_add_tmpfs(s, path, size, bits, e);
+}
+
+/* --- scripts -------------------------------------------------------------------------------- */
+
+/* Decodes in place; an escape that we do not know stays as it is. */
+static void unescape(char *s)
+{
+    char *to = s;
+    for (; *s; s++) {
+        static const char from[] = "ntr\\\"'", into[] = "\n\t\r\\\"'";
+        const char *at = s[0] == '\\' && s[1] ? strchr(from, s[1]) : NULL;
+        if (at) {
+            *to++ = into[at - from];
+            s++;
+        } else {
+            *to++ = *s;
+        }
+    }
+    *to = '\0';
+}
+
+/* The snippet with a #! line for the sandbox's shell and a newline at the end. */
+static char *shell_script(const char *body, const char *shell)
+{
+    AUTO_FREE char *text = strdup(body);
+    if (!text)
+        return NULL;
+    unescape(text);
+    size_t n = strlen(text);
+    const char *newline = n && text[n - 1] == '\n' ? "" : "\n";
+    char *out;
+    int r;
+    if (strncmp(text, "#!", 2) == 0)
+        r = asprintf(&out, "%s%s", text, newline);
+    else
+        r = asprintf(&out, "#!%s%s\n%s%s", shell[0] == '/' ? "" : "/usr/bin/env ", shell, text,
+                     newline);
+    return r < 0 ? NULL : out;
+}
+
+static int script_file(const char *path, char **ret, struct err *e)
+{
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot read script file '%s'", path);
+    AUTO_FREE char *text = malloc(SPEC_SCRIPT_BODY_MAX + 2);
+    if (!text)
+        return no_memory(e);
+    size_t n = 0;
+    ssize_t got;
+    while ((got = read(fd, text + n, SPEC_SCRIPT_BODY_MAX + 1 - n)) != 0) {
+        if (got < 0 && errno != EINTR)
+            return err_sys(e, errno, "cannot read script file '%s'", path);
+        n += got > 0 ? (size_t)got : 0;
+    }
+    text[n] = '\0';
+    if (n > SPEC_SCRIPT_BODY_MAX)
+        return err_set(e, EFBIG, "script file '%s' is too large: at most %d MiB", path,
+                       SPEC_SCRIPT_BODY_MAX >> 20);
+    if (strlen(text) != n)
+        return err_set(e, EINVAL, "script file '%s' is not text", path);
+    *ret = steal_ptr(&text);
+    return 0;
+}
+
+static int script_option(struct sandbox_spec *s, const char *opt, const char *arg, struct err *e)
+{
+    bool file = strcmp(opt, "script-path") == 0;
+    const char *sep = strchr(arg, file ? ':' : '=');
+    if (!sep)
+        return err_set(e, EINVAL, "script must be in format %s: got --%s '%.60s'",
+                       file ? "NAME:PATH" : "NAME=BODY", opt, arg);
+    AUTO_FREE char *name = strndup(arg, (size_t)(sep - arg));
+    AUTO_FREE char *body = NULL;
+    if (file) {
+        int r = script_file(sep + 1, &body, e);
+        if (r < 0)
+            return r;
+    } else if (strcmp(opt, "script") == 0) {
+        body = shell_script(sep + 1, s->shell ? s->shell : "/bin/sh");
+    } else {
+        body = strdup(sep + 1);
+    }
+    return name && body ? spec_add_script(s, name, body, e) : no_memory(e);
+}
+
+/* --- the request ---------------------------------------------------------------------------- */
+
+/* Options that may be repeated, in the order they were given. The shell is known by now. */
+static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, struct err *e)
+{
+    struct sandbox_spec *s = &q->spec;
+    const char *name = o->opt->name;
+    if (strcmp(name, "env") == 0)
+        return env_option(&s->env, o->value, e);
+    if (strcmp(name, "label") == 0)
+        return spec_add_label(s, o->value, e);
+    if (strcmp(name, "tmpfs") == 0)
+        return tmpfs_option(s, o->value, e);
+    if (strcmp(name, "rlimit") == 0)
+        return spec_add_rlimit(s, o->value, e);
+    if (strncmp(name, "script", 6) == 0)
+        return script_option(s, name, o->value, e);
+    return 0;
+}
+
+static int replace_options(const struct args *a, struct sandbox_request *q, struct err *e)
+{
+    q->create.replace = args_has(a, "replace") || args_has(a, "replace-with-timeout");
+    q->create.replace_grace_ms = STOP_GRACE_DEFAULT_MS;
+    return time_option(a, "replace-with-timeout", &q->create.replace_grace_ms, e);
+}
+
+static int name_option(const struct args *a, struct sandbox_request *q, struct err *e)
+{
+    const char *name = args_get(a, "name");
+    q->named = name != NULL;
+    if (name) {
+        q->spec.name = strdup(name);
+        return q->spec.name ? spec_check_name(name, e) : no_memory(e);
+    }
+    uint32_t id;
+    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+        return err_sys(e, errno, "cannot make up a name");
+    return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? no_memory(e) : 0;
+}
+
+static int single_options(const struct args *a, struct sandbox_request *q, struct err *e)
+{
+    struct sandbox_spec *s = &q->spec;
+    int r = name_option(a, q, e);
+    const struct {
+        const char *name;
+        char **to;
+    } texts[] = {{"workdir", &s->workdir},
+                 {"user", &s->user},
+                 {"shell", &s->shell},
+                 {"hostname", &s->hostname},
+                 {"log-level", &s->log_level}};
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
+        r = text_option(a, texts[i].name, texts[i].to, e);
+    if (r == 0)
+        r = cpus_option(a, q, e);
+    if (r == 0)
+        r = memory_option(a, s, e);
+    if (r == 0)
+        r = root_disk_option(a, s, e);
+    if (r == 0)
+        r = engine_option(a, s, e);
+    if (r == 0)
+        r = time_option(a, "max-duration", &s->max_duration_ms, e);
+    if (r == 0)
+        r = time_option(a, "idle-timeout", &s->idle_timeout_ms, e);
+    if (r == 0)
+        r = replace_options(a, q, e);
+    const char *placement = args_get(a, "cpu-placement");
+    if (placement)
+        s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD : PLACEMENT_INHERIT;
+    return r;
+}
+
+int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struct err *e)
+{
+    *q = (struct sandbox_request){0};
+    spec_init(&q->spec);
+    int r = single_options(a, q, e);
+    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
+        r = repeated_option(q, &a->opts[i], e);
+    if (r < 0)
+        return r;
+    const char *image = a->n_pos ? a->pos[0] : IMAGE_BASE_REF;
+    q->spec.image = strdup(image);
+    return q->spec.image ? spec_validate(&q->spec, e) : no_memory(e);
+}
+
+void sandbox_request_free(struct sandbox_request *q)
+{
+    spec_free(&q->spec);
+}
+
+/* --- the image ------------------------------------------------------------------------------ */
+
+/* The image's variables, overridden by the user's. What an image says is not trusted to be well
+ * formed: entries that are not are left out. */
+static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err *e)
+{
+    struct strlist merged = {0};
+    int r = 0;
+    for (char *const *v = image_env; r == 0 && *v; v++)
+        if (**v != '=' && strchr(*v, '='))
+            r = strlist_set_env(&merged, *v);
+    for (size_t i = 0; r == 0 && i < s->env.n; i++)
+        r = strlist_set_env(&merged, s->env.v[i]);
+    if (r < 0) {
+        strlist_free(&merged);
+        return no_memory(e);
+    }
+    strlist_free(&s->env);
+    s->env = merged;
+    return 0;
+}
+
+/* The user's labels win, and labels that an image may not have are left out. */
+static int merge_labels(struct sandbox_spec *s, char *const *image_labels, struct err *e)
+{
+    struct strlist own = s->labels;
+    s->labels = (struct strlist){0};
+    int r = 0;
+    for (char *const *v = image_labels; *v; v++)
+        (void)spec_add_label(s, *v, NULL);
+    for (size_t i = 0; r == 0 && i < own.n; i++)
+        r = spec_add_label(s, own.v[i], e);
+    strlist_free(&own);
+    return r;
+}
+
+static int add_all(struct strlist *to, char *const *from, struct err *e)
+{
+    for (; *from; from++)
+        if (strlist_add(to, *from) < 0)
+            return no_memory(e);
+    return 0;
+}
+
+/* The command: --entrypoint replaces the image's, and with it the image's CMD, which was written
+ * for that; a command after "--" replaces the CMD. */
+static int merge_command(struct sandbox_spec *s, const struct image_config *c, const struct args *a,
+                         struct err *e)
+{
+    const char *entrypoint = args_get(a, "entrypoint");
+    int r = 0;
+    if (!entrypoint)
+        r = add_all(&s->entrypoint, c->entrypoint, e);
+    else if (*entrypoint && strlist_add(&s->entrypoint, entrypoint) < 0)
+        r = no_memory(e);
+    if (r < 0)
+        return r;
+    if (a->command)
+        return add_all(&s->cmd, a->command, e);
+    return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
+}
+
+static enum image_kind kind_of(const char *image)
+{
+    if (strcmp(image, IMAGE_BASE_REF) == 0)
+        return IMAGE_BUILTIN;
+    struct stat st;
+    if (image[0] == '~' || stat(image, &st) < 0)
+        return image[0] == '~' ? IMAGE_DIRECTORY : IMAGE_OCI;
+    return S_ISDIR(st.st_mode) ? IMAGE_DIRECTORY : IMAGE_TAR;
+}
+
+static int adopt_image(struct sandbox_request *q, const struct args *a, const struct image *img,
+                       struct err *e)
+{
+    struct sandbox_spec *s = &q->spec;
+    const struct image_config *c = &img->config;
+    s->image_kind = kind_of(s->image);
+    s->image_disk = strdup(img->path);
+    s->image_digest = strdup(img->digest);
+    if (!s->image_disk || !s->image_digest)
+        return no_memory(e);
+    if (!s->workdir && c->workdir && c->workdir[0] == '/' && !(s->workdir = strdup(c->workdir)))
+        return no_memory(e);
+    if (!s->user && c->user && *c->user && !(s->user = strdup(c->user)))
+        return no_memory(e);
+    int r = merge_env(s, c->env, e);
+    if (r == 0)
+        r = merge_labels(s, c->labels, e);
+    return r < 0 ? r : merge_command(s, c, a, e);
+}
+
+int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
+                            struct err *e)
+{
+    uint64_t t0 = now_ns();
+    AUTO_FREE char *cache = NULL;
+    if (asprintf(&cache, "%s/cache", s->home) < 0)
+        return no_memory(e);
+    char assets[4096];
+    struct err assets_err = {0};
+    bool have_assets = assets_dir(assets, sizeof(assets), &assets_err) == 0;
+    if (!have_assets && strcmp(q->spec.image, IMAGE_BASE_REF) == 0) {
+        *e = assets_err;
+        return -e->code;
+    }
+    struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
+    struct image img = IMAGE_INIT;
+    struct spinner spin;
+    spinner_start(&spin, "Preparing", q->spec.image);
+    int r = image_resolve(q->spec.image, &ctx, &img, e);
+    spinner_stop(&spin);
+    if (r < 0)
+        return r;
+    ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.path, (double)(now_ns() - t0) / 1e6);
+    r = adopt_image(q, a, &img, e);
+    image_free(&img);
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    q->spec.created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return r < 0 ? r : spec_validate(&q->spec, e);
+}

@@ -1,0 +1,30 @@
+/* Which sandboxes a verb is for: names, labels, or both. */
+#ifndef MSB_CLI_SELECT_H
+#define MSB_CLI_SELECT_H
+
+#include "cli/args.h"
+#include "core/store.h"
+
+/* For the option table of a verb that selects. */
+#define LABEL_SELECTOR(does)                                                              \
+    {                                                                                     \
+        .name = "label", .value = "KEY[=VALUE]",                                          \
+        .help = does " every sandbox with this label; several must all match; names add", \
+        .flags = OPT_REPEAT                                                               \
+    }
+#define NAMES_POSITION(does)                                                         \
+    {                                                                                \
+        .name = "NAMES", .help = does "; may be left out with --label", .many = true \
+    }
+
+/* The names given and those of the sandboxes that carry all labels given, each once. */
+int select_names(const struct store *s, const struct args *a, struct strlist *ret, struct err *e);
+
+/* Opens the store, selects, calls fn for each name and reports its failures. Returns the exit
+ * code: 0, 1 if any failed, 2 if nothing was selected. fn's err with code ECANCELED and no message
+ * is a failure that was not to be printed. */
+typedef int (*each_fn)(const struct store *s, const struct args *a, const char *name,
+                       struct err *e);
+int for_each_selected(const struct args *a, each_fn fn);
+
+#endif

@@ -1,0 +1,150 @@
+#include "cli/session_opts.h"
+
+#include "cli/ui.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+const struct opt session_opts[] = {
+    {.name = "tty",
+     .letter = 't',
+     .help = "Give the command a terminal of its own (the default when stdin is one)",
+     .conflicts = "no-tty"},
+    {.name = "no-tty", .help = "Run without a terminal; a terminal's stdin is not read"},
+    {.name = "timeout",
+     .value = "TIME",
+     .help = "Kill the command after this long: 30s, 500ms, 1h30m; msb exits with 124"},
+    {0},
+};
+
+/* --- detach keys ---------------------------------------------------------------------------- */
+
+/* One key: a character, or ctrl- and a letter or one of @[\]^_. */
+static bool parse_key(const char *s, size_t n, uint8_t *ret)
+{
+    if (n == 1 && s[0] > 0x20 && s[0] < 0x7f) {
+        *ret = (uint8_t)s[0];
+        return true;
+    }
+    if (n != 6 || strncasecmp(s, "ctrl-", 5) != 0)
+        return false;
+    char c = s[5];
+    if (c >= 'a' && c <= 'z')
+        c = (char)(c - 'a' + 'A');
+    if (c < '@' || c > '_')
+        return false;
+    *ret = (uint8_t)(c & 0x1f);
+    return true;
+}
+
+int parse_detach_keys(const char *text, uint8_t keys[8], size_t *n, struct err *e)
+{
+    *n = 0;
+    for (const char *p = text;;) {
+        size_t len = strcspn(p, ",");
+        uint8_t key;
+        if (*n == 8 || !parse_key(p, len, &key))
+            return err_set(e, EINVAL,
+                           "invalid value '%s' for '--detach-keys <KEYS>': expected up to 8 keys "
+                           "such as ctrl-p,ctrl-q",
+                           text);
+        keys[(*n)++] = key;
+        p += len;
+        if (!*p)
+            return 0;
+        p++;
+    }
+}
+
+/* --- the request ---------------------------------------------------------------------------- */
+
+static int add_rlimits(const struct args *a, struct session_request *q, struct err *e)
+{
+    for (size_t i = 0; i < a->n_opts; i++) {
+        if (strcmp(a->opts[i].opt->name, "rlimit") != 0)
+            continue;
+        struct spec_rlimit l;
+        int r = spec_parse_rlimit(a->opts[i].value, &l, e);
+        if (r < 0)
+            return r;
+        size_t at = 0;
+        while (at < q->n_rlimits && q->rlimits[at].resource != l.resource)
+            at++;
+        q->rlimits[at] = l; /* there are no more resources than places */
+        q->n_rlimits = MAX(q->n_rlimits, at + 1);
+    }
+    return 0;
+}
+
+static bool given(const struct args *a, const char *name)
+{
+    for (size_t i = 0; i < a->n_opts; i++)
+        if (strcmp(a->opts[i].opt->name, name) == 0)
+            return true;
+    return false;
+}
+
+int session_request_parse(const struct args *a, struct session_request *q, struct err *e)
+{
+    *q = (struct session_request){0};
+    const char *timeout = args_get(a, "timeout");
+    if (timeout) {
+        int r = parse_duration_ms(timeout, &q->timeout_ms);
+        if (r < 0)
+            return args_bad_value(a, "timeout", timeout,
+                                  r == -ERANGE ? "too long" : PARSE_DURATION_EXAMPLES, e);
+    }
+    int r = add_rlimits(a, q, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < a->n_command; i++)
+        if (strlist_add(&q->argv, a->command[i]) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+    bool terminal = isatty(STDIN_FILENO);
+    bool stream = given(a, "stream");
+    q->detach = given(a, "detach");
+    q->interactive = terminal && !args_has(a, "no-tty") && !stream && !q->detach;
+    q->tty = q->interactive || args_has(a, "tty");
+    q->no_stdin = q->detach || (terminal && !q->interactive && !stream);
+    return 0;
+}
+
+void session_request_free(struct session_request *q)
+{
+    strlist_free(&q->argv);
+    strlist_free(&q->env);
+}
+
+int session_default_command(struct session_request *q, const struct sandbox_spec *spec,
+                            struct err *e)
+{
+    if (strlist_copy(&q->argv, &spec->entrypoint) < 0 || strlist_copy(&q->argv, &spec->cmd) < 0)
+        return err_set(e, ENOMEM, "out of memory");
+    if (q->argv.n > 0)
+        return 1;
+    if (q->interactive)
+        return strlist_add(&q->argv, spec->shell ? spec->shell : "/bin/sh") < 0
+                   ? err_set(e, ENOMEM, "out of memory")
+                   : 1;
+    ui_warn("no command provided and stdin is not a terminal");
+    return 0;
+}
+
+int session_execute(int sock, const struct session_request *q, bool *detached)
+{
+    struct session_result res = {0};
+    struct err e = {0};
+    int r = session_run(sock, q, &res, &e);
+    (void)close(sock);
+    if (detached)
+        *detached = r == 0 && res.detached;
+    if (r < 0)
+        return ui_fail(&e);
+    if (e.code)
+        ui_error(&e);
+    return res.exit_code;
+}

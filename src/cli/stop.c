@@ -1,0 +1,66 @@
+#include "cli/select.h"
+#include "cli/stop_opts.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/lifecycle.h"
+#include "util/parse.h"
+
+#include <errno.h>
+
+int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct err *e)
+{
+    *force = args_has(a, "force");
+    *grace_ms = STOP_GRACE_DEFAULT_MS;
+    const char *v = args_get(a, "timeout");
+    int r = v ? parse_duration_ms(v, grace_ms) : 0;
+    if (r < 0)
+        return args_bad_value(a, "timeout", v, r == -ERANGE ? "too long" : PARSE_DURATION_EXAMPLES,
+                              e);
+    return 0;
+}
+
+static int stop_one(const struct store *s, const struct args *a, const char *name, struct err *e)
+{
+    uint64_t grace;
+    bool force;
+    int r = stop_options(a, &grace, &force, e);
+    if (r < 0)
+        return r;
+    struct spinner spin;
+    spinner_start(&spin, "Stopping", name);
+    r = sandbox_stop(s, name, grace, force, e);
+    spinner_stop(&spin);
+    if (r == 0)
+        ui_success("Stopped", name);
+    return r;
+}
+
+static int stop_run(const struct args *a)
+{
+    struct err e = {0};
+    uint64_t grace;
+    bool force;
+    if (stop_options(a, &grace, &force, &e) < 0)
+        return ui_usage(&e);
+    return for_each_selected(a, stop_one);
+}
+
+static const struct opt stop_opts[] = {
+    STOP_OPTS,
+    LABEL_SELECTOR("Stop"),
+    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {0},
+};
+
+const struct cmd cmd_stop = {
+    .name = "stop",
+    .group = GROUP_SANDBOX,
+    .summary = "Stop running sandboxes",
+    .opts = {stop_opts},
+    .pos = NAMES_POSITION("Sandboxes to stop"),
+    .details = "Stopping a sandbox that is stopped already succeeds.",
+    .examples = "  msb stop web\n"
+                "  msb stop -t 30s db cache\n"
+                "  msb stop --force --label team=search",
+    .run = stop_run,
+};

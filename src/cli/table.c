@@ -1,0 +1,86 @@
+#include "cli/verbs.h"
+
+/* Verbs of later versions: their names are taken, and using one says so. */
+#define LATER(id, verb, other, in_group, text) \
+    static const struct cmd id = {             \
+        .name = verb,                          \
+        .alias = other,                        \
+        .group = in_group,                     \
+        .flags = CMD_LATER,                    \
+        .summary = text,                       \
+    }
+/* Second spellings of those, which help does not list. */
+#define LATER_HIDDEN(id, verb, other)    \
+    static const struct cmd id = {       \
+        .name = verb,                    \
+        .alias = other,                  \
+        .group = GROUP_OTHER,            \
+        .flags = CMD_LATER | CMD_HIDDEN, \
+        .summary = "Not available yet",  \
+    }
+LATER(later_modify, "modify", "mod", GROUP_SANDBOX, "Change the settings of a sandbox");
+LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
+LATER(later_copy, "copy", "cp", GROUP_SANDBOX, "Copy files into and out of sandboxes");
+LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
+LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
+LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
+LATER(later_secret, "secret", NULL, GROUP_SANDBOX, "Manage secrets");
+LATER(later_image, "image", NULL, GROUP_IMAGE, "Manage images");
+LATER(later_pull, "pull", NULL, GROUP_IMAGE, "Download an image");
+LATER(later_load, "load", NULL, GROUP_IMAGE, "Load an image archive");
+LATER(later_save, "save", NULL, GROUP_IMAGE, "Save images to an archive");
+LATER(later_registry, "registry", NULL, GROUP_IMAGE, "Manage registry credentials");
+LATER(later_volume, "volume", "vol", GROUP_STORAGE, "Manage named volumes");
+LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
+LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
+LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
+LATER(later_uninstall, "uninstall", NULL, GROUP_INSTALL, "Remove an installed command");
+LATER(later_update, "update", "upgrade", GROUP_INSTALL, "Update msb");
+LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older msb");
+LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
+LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
+LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
+const struct cmd cmd_logs = {
+    .name = "logs",
+    .group = GROUP_SANDBOX,
+    .flags = CMD_LATER,
+    .summary = "Show what commands of a sandbox printed",
+};
+LATER_HIDDEN(later_images, "images", "rmi");
+LATER_HIDDEN(later_registries, "registries", "regs");
+LATER_HIDDEN(later_volumes, "volumes", "vols");
+LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
+
+const struct cmd *const cmd_table[] = {
+    &cmd_run,         &cmd_create,      &cmd_start,     &cmd_stop,        &cmd_restart,
+    &cmd_exec,        &cmd_logs,        &cmd_list,      &cmd_status,      &cmd_inspect,
+    &cmd_remove,      &cmd_ping,        &cmd_touch,     &cmd_doctor,      &cmd_completion,
+    &cmd_help,        &later_modify,    &later_metrics, &later_copy,      &later_ssh,
+    &later_port,      &later_net,       &later_secret,  &later_image,     &later_images,
+    &later_pull,      &later_load,      &later_save,    &later_registry,  &later_volume,
+    &later_snapshot,  &later_workspace, &later_install, &later_uninstall, &later_update,
+    &later_downgrade, &later_self,      &later_context, &later_mcp,       &later_registries,
+    &later_volumes,   &later_snapshots, NULL,
+};
+
+const struct opt global_opts[] = {
+    {.name = "tree", .help = "Print commands and options as a tree"},
+    {.name = "error", .help = "Say only what went wrong"},
+    {.name = "warn", .help = "Say what went wrong and what looks wrong"},
+    {.name = "info", .help = "Say what is being done"},
+    {.name = "debug", .help = "Say what is being done, in detail"},
+    {.name = "trace", .help = "Say everything"},
+    {.name = "help", .letter = 'h', .help = "Print help"},
+    {0},
+};
+
+static const struct opt root_opts[] = {
+    {.name = "version", .letter = 'V', .help = "Print the version"},
+    {0},
+};
+
+const struct cmd root_cmd = {
+    .name = "",
+    .summary = "Sandboxes with a Linux kernel of their own",
+    .opts = {root_opts},
+};

@@ -1,0 +1,199 @@
+#include "cli/ui.h"
+
+#include "cli/cmd.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/term.h"
+#include "util/text.h"
+#include "util/utf8.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPINNER_DELAY_MS = 150, SPINNER_STEP_MS = 80, NAME_COLUMN = 12 };
+
+static struct {
+    bool quiet;
+    enum verbosity verbosity;
+} ui;
+
+void ui_set_quiet(bool quiet)
+{
+    ui.quiet = quiet;
+}
+
+bool ui_quiet(void)
+{
+    return ui.quiet;
+}
+
+void ui_set_verbosity(enum verbosity v)
+{
+    ui.verbosity = MAX(ui.verbosity, v);
+}
+
+enum verbosity ui_verbosity(void)
+{
+    return ui.verbosity;
+}
+
+/* One write per line, so that lines of parallel msb processes do not mix. */
+static void say(const char *color, const char *label, const char *text)
+{
+    bool on = term_colors(STDERR_FILENO);
+    (void)fprintf(stderr, "%s%s%s %s\n", on ? color : "", label, on ? SGR_RESET : "", text);
+}
+
+void ui_error(const struct err *e)
+{
+    (void)fflush(stdout);
+    say(SGR_BOLD SGR_RED, "error:", e->msg[0] ? e->msg : strerror(e->code));
+    for (int i = 0; i < e->hints; i++)
+        (void)fprintf(stderr, "  → %s\n", e->hint[i]);
+}
+
+int ui_fail(const struct err *e)
+{
+    ui_error(e);
+    return EXIT_FAILED;
+}
+
+int ui_usage(const struct err *e)
+{
+    ui_error(e);
+    return EXIT_USAGE;
+}
+
+void ui_warn(const char *text)
+{
+    if (!ui.quiet)
+        say(SGR_BOLD SGR_YELLOW, "warn:", text);
+}
+
+void ui_note(const char *text)
+{
+    if (!ui.quiet)
+        (void)fprintf(stderr, "%s\n", text);
+}
+
+void ui_success(const char *did, const char *what)
+{
+    if (ui.quiet)
+        return;
+    bool on = term_colors(STDERR_FILENO);
+    (void)fprintf(stderr, "   %s✓%s %-*s %s\n", on ? SGR_GREEN : "", on ? SGR_RESET : "",
+                  NAME_COLUMN, did, what);
+}
+
+static void __attribute__((format(printf, 3, 0)))
+say_at(enum verbosity v, const char *label, const char *fmt, va_list ap)
+{
+    char text[1024];
+    if (ui.verbosity < v)
+        return;
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    utf8_defuse(text);
+    say(SGR_DIM, label, text);
+}
+
+void ui_info(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say_at(UI_INFO, "info:", fmt, ap);
+    va_end(ap);
+}
+
+void ui_debug(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say_at(UI_DEBUG, "debug:", fmt, ap);
+    va_end(ap);
+}
+
+/* --- spinner -------------------------------------------------------------------------------- */
+
+static void pause_ms(long ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
+static void __attribute__((noreturn)) spin(const char *doing, const char *what)
+{
+    static const char *const frames[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
+    bool on = term_colors(STDERR_FILENO);
+    pause_ms(SPINNER_DELAY_MS);
+    for (size_t i = 0;; i++) {
+        (void)dprintf(STDERR_FILENO, "\r   %s%s%s %-*s %s\x1b[K", on ? SGR_CYAN : "",
+                      frames[i % ARRAY_LEN(frames)], on ? SGR_RESET : "", NAME_COLUMN, doing, what);
+        pause_ms(SPINNER_STEP_MS);
+    }
+}
+
+void spinner_start(struct spinner *s, const char *doing, const char *what)
+{
+    s->pid = 0;
+    if (ui.quiet || !isatty(STDERR_FILENO))
+        return;
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid != 0) {
+        s->pid = pid > 0 ? pid : 0;
+        return;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    spin(doing, what);
+}
+
+void spinner_stop(struct spinner *s)
+{
+    if (s->pid <= 0)
+        return;
+    (void)kill(s->pid, SIGKILL);
+    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    s->pid = 0;
+    (void)dprintf(STDERR_FILENO, "\r\x1b[K");
+}
+
+/* --- data ----------------------------------------------------------------------------------- */
+
+int ui_print(const struct buf *b)
+{
+    (void)fflush(stdout);
+    int r = write_all(STDOUT_FILENO, buf_head(b), buf_len(b));
+    if (r == 0)
+        return EXIT_OK;
+    struct err e = {0};
+    err_sys(&e, -r, "cannot write to standard output");
+    return ui_fail(&e);
+}
+
+int ui_print_json(json_t *j)
+{
+    AUTO_FREE char *text =
+        j ? json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(j);
+    if (!text) {
+        struct err e = {0};
+        err_set(&e, ENOMEM, "out of memory");
+        return ui_fail(&e);
+    }
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    int r = buf_printf(&b, "%s\n", text);
+    int code = r < 0 ? EXIT_FAILED : ui_print(&b);
+    buf_free(&b);
+    return code;
+}

@@ -1,0 +1,27 @@
+/* The verbs, one file each, and the way to them. */
+#ifndef MSB_CLI_VERBS_H
+#define MSB_CLI_VERBS_H
+
+#include "cli/cmd.h"
+
+/* All of msb; returns the exit code. */
+int cli_main(int argc, char **argv);
+
+extern const struct cmd cmd_run;
+extern const struct cmd cmd_create;
+extern const struct cmd cmd_start;
+extern const struct cmd cmd_stop;
+extern const struct cmd cmd_restart;
+extern const struct cmd cmd_ping;
+extern const struct cmd cmd_touch;
+extern const struct cmd cmd_list;
+extern const struct cmd cmd_status;
+extern const struct cmd cmd_remove;
+extern const struct cmd cmd_exec;
+extern const struct cmd cmd_logs;
+extern const struct cmd cmd_inspect;
+extern const struct cmd cmd_doctor;
+extern const struct cmd cmd_completion;
+extern const struct cmd cmd_help;
+
+#endif
