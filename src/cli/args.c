@@ -147,7 +147,13 @@ static int bad_choice(const struct opt *o, const char *value, struct err *e)
     char spelling[128];
     opt_spelling(o, spelling, sizeof(spelling));
     err_set(e, EINVAL, "invalid value '%s' for '%s'", value, spelling);
-    err_hint(e, "possible values: %s", o->choices);
+    char list[256] = "";
+    for (const char *p = o->choices; *p;) {
+        size_t n = strcspn(p, "|"), at = strlen(list);
+        (void)snprintf(list + at, sizeof(list) - at, "%s%.*s", at ? ", " : "", (int)n, p);
+        p += n + (p[n] != '\0');
+    }
+    err_hint(e, "possible values: %s", list);
     return -EINVAL;
 }
 

@@ -3,8 +3,6 @@
 #include "cli/verbs.h"
 #include "util/loop.h"
 
-#include <stdio.h>
-
 static int create(const struct args *a, struct sandbox_request *q, struct err *e)
 {
     struct store s;
@@ -36,8 +34,7 @@ static int create_run(const struct args *a)
         code = q.usage ? ui_usage(&e) : ui_fail(&e);
     } else {
         ui_success("Created", q.spec.name);
-        if (!q.named && (puts(q.spec.name) < 0 || fflush(stdout) != 0))
-            code = EXIT_FAILED;
+        code = q.named ? EXIT_OK : ui_print_line(q.spec.name);
     }
     sandbox_request_free(&q);
     return code;

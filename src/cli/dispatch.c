@@ -7,7 +7,6 @@
 #include "util/term.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,12 +58,11 @@ static int unknown_verb(const char *word)
     return ui_usage(&e);
 }
 
-static int not_yet(const struct cmd *c, const char *typed)
+static int not_yet(const char *typed)
 {
     struct err e = {0};
     err_set(&e, ENOSYS, "'msb %s' is not available yet", typed);
     err_hint(&e, "'msb --help' lists what this version can do");
-    (void)c;
     return ui_fail(&e);
 }
 
@@ -94,7 +92,7 @@ static int help_run(const struct args *a)
     const struct cmd *c = cmd_find(a->pos[0]);
     if (!c)
         return unknown_verb(a->pos[0]);
-    return c->flags & CMD_LATER ? not_yet(c, a->pos[0]) : print_help(c);
+    return c->flags & CMD_LATER ? not_yet(a->pos[0]) : print_help(c);
 }
 
 const struct cmd cmd_help = {
@@ -119,7 +117,7 @@ int cli_main(int argc, char **argv)
     if (r < 0)
         return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
     if (version)
-        return puts("msb " MSB_VERSION) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_OK;
+        return ui_print_line("msb " MSB_VERSION);
     if (tree)
         return print_tree(NULL);
     if (help || at >= argc)
@@ -128,6 +126,6 @@ int cli_main(int argc, char **argv)
     if (!c)
         return unknown_verb(argv[at]);
     if (c->flags & CMD_LATER)
-        return not_yet(c, argv[at]);
+        return not_yet(argv[at]);
     return run_verb(c, at + 1, argc, argv);
 }

@@ -153,12 +153,15 @@ static int write_text(const char *path, const char *text)
 static int try_tmpfs(void)
 {
     char map[64];
-    uid_t uid = geteuid();
+    uid_t uid = geteuid(); /* asked before the new namespace makes them nobody's */
+    gid_t gid = getegid();
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
         return errno;
     (void)snprintf(map, sizeof(map), "0 %u 1", uid);
     (void)write_text("/proc/self/setgroups", "deny");
     (void)write_text("/proc/self/uid_map", map);
+    (void)snprintf(map, sizeof(map), "0 %u 1", gid);
+    (void)write_text("/proc/self/gid_map", map);
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") < 0)
         return errno;
@@ -222,8 +225,9 @@ static void check_cgroup(struct doctor *d)
     AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
     bool unified = f && fgets(line, sizeof(line), f) && strncmp(line, "0::", 3) == 0;
     if (!unified) {
-        remedy(add(d, "cgroup", MARK_WARN, "no unified hierarchy: CPU quotas are not enforced"),
-               "boot the host with cgroup v2 to have them");
+        remedy(add(d, "cgroup", MARK_WARN,
+                   "no unified hierarchy: a sandbox is limited by its own size alone"),
+               "boot the host with cgroup v2 to have the host enforce limits as well");
         return;
     }
     line[strcspn(line, "\n")] = '\0';
@@ -232,7 +236,8 @@ static void check_cgroup(struct doctor *d)
     if (access(path, W_OK) == 0)
         add(d, "cgroup", MARK_OK, "delegated: %s", path);
     else
-        remedy(add(d, "cgroup", MARK_WARN, "not delegated: CPU quotas are not enforced"),
+        remedy(add(d, "cgroup", MARK_WARN,
+                   "not delegated: a sandbox is limited by its own size alone"),
                "run msb from a session whose cgroup is yours, such as: systemd-run --user --scope");
 }
 

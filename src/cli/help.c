@@ -107,10 +107,9 @@ static bool print_option(const struct opt *o, void *arg)
         return false;
     char left[SPELLING_MAX], text[1024];
     option_left(o, true, left, sizeof(left));
-    (void)snprintf(text, sizeof(text), "%s%s%s%s%s%s%s%s", o->help,
+    (void)snprintf(text, sizeof(text), "%s%s%s%s%s", o->help,
                    o->flags & OPT_REPEAT ? " (repeatable)" : "", o->choices ? " [" : "",
-                   o->choices ? o->choices : "", o->choices ? "]" : "", o->alias ? " [also --" : "",
-                   o->alias ? o->alias : "", o->alias ? "]" : "");
+                   o->choices ? o->choices : "", o->choices ? "]" : "");
     entry(l->out, left, l->width, text, l->columns);
     l->n++;
     return false;

@@ -146,9 +146,7 @@ static int run_command(struct run *r)
         take_down(r);
     else if (started && !leave && sandbox_release(&r->store, name, &e) < 0)
         ui_error(&e);
-    if (r->session.detach && code == EXIT_OK && (puts(name) < 0 || fflush(stdout) != 0))
-        code = EXIT_FAILED;
-    return code;
+    return r->session.detach && code == EXIT_OK ? ui_print_line(name) : code;
 }
 
 static int run_all(struct run *r)

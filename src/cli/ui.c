@@ -127,16 +127,29 @@ static void pause_ms(long ms)
     (void)nanosleep(&t, NULL);
 }
 
+static volatile sig_atomic_t spinner_done;
+
+static void on_done(int sig)
+{
+    (void)sig;
+    spinner_done = 1;
+}
+
+/* Draws until SIGTERM, then wipes what it drew. */
 static void __attribute__((noreturn)) spin(const char *doing, const char *what)
 {
     static const char *const frames[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
     bool on = term_colors(STDERR_FILENO);
     pause_ms(SPINNER_DELAY_MS);
-    for (size_t i = 0;; i++) {
+    size_t i = 0;
+    for (; !spinner_done; i++) {
         (void)dprintf(STDERR_FILENO, "\r   %s%s%s %-*s %s\x1b[K", on ? SGR_CYAN : "",
                       frames[i % ARRAY_LEN(frames)], on ? SGR_RESET : "", NAME_COLUMN, doing, what);
         pause_ms(SPINNER_STEP_MS);
     }
+    if (i > 0)
+        (void)dprintf(STDERR_FILENO, "\r\x1b[K");
+    _exit(0);
 }
 
 void spinner_start(struct spinner *s, const char *doing, const char *what)
@@ -145,11 +158,20 @@ void spinner_start(struct spinner *s, const char *doing, const char *what)
     if (ui.quiet || !isatty(STDERR_FILENO))
         return;
     pid_t parent = getpid();
+    sigset_t term, old;
+    (void)sigemptyset(&term);
+    (void)sigaddset(&term, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &term, &old);
     pid_t pid = fork();
     if (pid != 0) {
+        (void)sigprocmask(SIG_SETMASK, &old, NULL);
         s->pid = pid > 0 ? pid : 0;
         return;
     }
+    /* Blocked until the handler is there: a short piece of work may be over before we are. */
+    struct sigaction sa = {.sa_handler = on_done};
+    (void)sigaction(SIGTERM, &sa, NULL);
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
@@ -160,11 +182,10 @@ void spinner_stop(struct spinner *s)
 {
     if (s->pid <= 0)
         return;
-    (void)kill(s->pid, SIGKILL);
+    (void)kill(s->pid, SIGTERM);
     while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     s->pid = 0;
-    (void)dprintf(STDERR_FILENO, "\r\x1b[K");
 }
 
 /* --- data ----------------------------------------------------------------------------------- */
@@ -180,6 +201,15 @@ int ui_print(const struct buf *b)
     return ui_fail(&e);
 }
 
+int ui_print_line(const char *text)
+{
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    int code = buf_printf(&b, "%s\n", text) < 0 ? EXIT_FAILED : ui_print(&b);
+    buf_free(&b);
+    return code;
+}
+
 int ui_print_json(json_t *j)
 {
     AUTO_FREE char *text =
@@ -190,10 +220,5 @@ int ui_print_json(json_t *j)
         err_set(&e, ENOMEM, "out of memory");
         return ui_fail(&e);
     }
-    struct buf b;
-    buf_init(&b, SIZE_MAX / 2);
-    int r = buf_printf(&b, "%s\n", text);
-    int code = r < 0 ? EXIT_FAILED : ui_print(&b);
-    buf_free(&b);
-    return code;
+    return ui_print_line(text);
 }

@@ -41,6 +41,7 @@ void spinner_stop(struct spinner *s);
 
 /* Data on stdout: text, or JSON with sorted keys. Returns the exit code. */
 int ui_print(const struct buf *b);
+int ui_print_line(const char *text);
 int ui_print_json(json_t *j); /* takes the reference; NULL = out of memory */
 
 #endif
