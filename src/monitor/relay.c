@@ -51,7 +51,7 @@ struct relay_client {
 };
 
 static void pump_to_guest(struct relay_client *c);
-static void flush_to_client(struct relay_client *c);
+static bool flush_to_client(struct relay_client *c);
 
 /* --- ends ----------------------------------------------------------------------------------- */
 
@@ -100,7 +100,7 @@ static void client_free(struct relay_client *c)
 static void finish(struct relay_client *c)
 {
     c->state = CLIENT_DONE;
-    flush_to_client(c);
+    (void)flush_to_client(c);
 }
 
 static void refuse(struct relay_client *c, enum proto_fail kind, const char *text)
@@ -151,31 +151,35 @@ static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
     return true;
 }
 
+/* Takes what fits. All that fits: whatever is left over is offered again only after `out` has
+ * drained, so leaving bytes behind with an empty `out` would be for ever. */
 static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *p, size_t n)
 {
     struct relay_client *c = ctx;
-    size_t room = OUT_MAX - buf_len(&c->out);
-    if (n > room)
-        n = room;
-    uint8_t *to = n ? buf_reserve(&c->out, n) : NULL;
-    if (!to)
-        return 0;
-    memcpy(to, p, n); /* invariant 2 */
-    if (!scan(c, to, n)) {
-        client_free(c);
-        return n;
+    size_t taken = 0;
+    while (taken < n) {
+        size_t k = MIN(n - taken, OUT_MAX - buf_len(&c->out));
+        uint8_t *to = k ? buf_reserve(&c->out, k) : NULL;
+        if (!to)
+            break;
+        memcpy(to, (const uint8_t *)p + taken, k); /* invariant 2 */
+        taken += k;
+        if (!scan(c, to, k)) {
+            client_free(c);
+            return n;
+        }
+        buf_commit(&c->out, k);
+        if (c->detached)
+            buf_reset(&c->out); /* logged; nobody else wants it */
+        else if (!flush_to_client(c))
+            return n;
     }
-    buf_commit(&c->out, n);
-    if (c->detached)
-        buf_reset(&c->out); /* logged; nobody else wants it */
-    else
-        flush_to_client(c);
-    return n;
+    return taken;
 }
 
-static void flush_to_client(struct relay_client *c)
+/* False when c is gone. */
+static bool flush_to_client(struct relay_client *c)
 {
-    bool was_full = buf_len(&c->out) > OUT_MAX / 2;
     while (buf_len(&c->out) && c->src.fd >= 0) {
         ssize_t k =
             send(c->src.fd, buf_head(&c->out), buf_len(&c->out), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -188,15 +192,21 @@ static void flush_to_client(struct relay_client *c)
         if (errno == EAGAIN)
             break;
         client_free(c);
-        return;
+        return false;
     }
     if (buf_len(&c->out) == 0 && c->state == CLIENT_DONE) {
         client_free(c);
-        return;
+        return false;
     }
     uint32_t want = (c->src.events & ~(uint32_t)EPOLLOUT) | (buf_len(&c->out) ? EPOLLOUT : 0);
     (void)loop_mod(c->relay->loop, &c->src, want);
-    if (was_full && buf_len(&c->out) <= OUT_MAX / 2 && c->stream && vsock_held(c->stream))
+    return true;
+}
+
+/* The socket takes more: send it, then ask for what the stream still holds. */
+static void on_client_writable(struct relay_client *c)
+{
+    if (flush_to_client(c) && buf_len(&c->out) <= OUT_MAX / 2 && c->stream && vsock_held(c->stream))
         vsock_resume(c->stream);
 }
 
@@ -444,7 +454,7 @@ static void on_client(struct loop_src *src, uint32_t events)
         }
     }
     if (events & EPOLLOUT)
-        flush_to_client(c);
+        on_client_writable(c);
 }
 
 static void on_listener(struct loop_src *src, uint32_t events)
