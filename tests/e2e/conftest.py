@@ -1,0 +1,182 @@
+"""Fixtures of the end-to-end tests: the real binary, a home of its own for every test.
+
+Every test gets a fresh MSB_HOME and must leave nothing behind: at its end all sandboxes are
+removed with the product's own verbs, and then no process that was started under that home may be
+alive, and no file but the caches may exist.
+"""
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb"))
+
+
+class Msb:
+    """Drives the command line the way a client does: subprocess, pipes, exit codes."""
+
+    def __init__(self, home, extra_env=None):
+        self.home = pathlib.Path(home)
+        self.exe = str(MSB)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("MSB_")}
+        for key in ("MSB_ASSETS", "MSB_ENGINE"):
+            if key in os.environ:
+                self.env[key] = os.environ[key]
+        self.env["MSB_HOME"] = str(home)
+        self.env["NO_COLOR"] = "1"
+        self.env.update(extra_env or {})
+
+    def __call__(self, *args, timeout=60, check=None, **kw):
+        """Runs `msb args...`; bytes in and out. check: the exit code that is expected."""
+        kw.setdefault("stdin", None if "input" in kw else subprocess.DEVNULL)
+        if kw["stdin"] is None:
+            del kw["stdin"]
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        kw.setdefault("env", self.env)
+        p = subprocess.run([self.exe, *map(str, args)], timeout=timeout, **kw)
+        if check is not None:
+            assert p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
+        return p
+
+    def ok(self, *args, **kw):
+        """As a call that must succeed; returns its stdout as text."""
+        p = self(*args, check=0, **kw)
+        return p.stdout.decode(errors="replace") if p.stdout is not None else ""
+
+    def popen(self, *args, **kw):
+        kw.setdefault("env", self.env)
+        return subprocess.Popen([self.exe, *map(str, args)], **kw)
+
+    def create(self, name="box", *args, **kw):
+        self.ok("create", "-n", name, "-q", *args, **kw)
+        return name
+
+    def sh(self, name, script, **kw):
+        """Runs a shell script in a sandbox; returns the CompletedProcess."""
+        return self("exec", "-q", name, "--", "sh", "-c", script, **kw)
+
+    # --- looking behind the curtain ---
+
+    def processes(self):
+        """Pids of all processes that were started under this home."""
+        mark = b"MSB_HOME=" + str(self.home).encode()
+        pids = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                env = pathlib.Path("/proc", entry, "environ").read_bytes()
+                exe = os.readlink(f"/proc/{entry}/exe")
+            except OSError:
+                continue
+            if mark in env.split(b"\0") and os.path.basename(exe).startswith("msb"):
+                pids.append(int(entry))
+        return pids
+
+    def monitor_pid(self, name):
+        """The live monitor of a sandbox, as the lock on its file says."""
+        inode = os.stat(self.home / "sandboxes" / name / "lock").st_ino
+        for line in pathlib.Path("/proc/locks").read_text().splitlines():
+            f = line.split()
+            if f[1] == "POSIX" and f[5].split(":")[-1] == str(inode):
+                return int(f[4])
+        return None
+
+    def tree(self, pid):
+        """A process and all its descendants."""
+        children = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    stat = pathlib.Path("/proc", entry, "stat").read_text()
+                except OSError:
+                    continue
+                ppid = int(stat.rsplit(")", 1)[1].split()[1])
+                children.setdefault(ppid, []).append(int(entry))
+        todo, found = [pid], []
+        while todo:
+            p = todo.pop()
+            found.append(p)
+            todo += children.get(p, [])
+        return found
+
+    def status(self, name):
+        import json
+
+        return json.loads(self.ok("inspect", name, "--format", "json"))["status"]
+
+    def leftovers(self):
+        """Files and directories that only a sandbox could have left."""
+        found = []
+        for sub in ("sandboxes", "locks"):
+            d = self.home / sub
+            if d.is_dir():
+                found += [str(p) for p in d.iterdir() if p.name != ".placement"]
+        return found
+
+
+def wait_for(condition, timeout=10.0, interval=0.01):
+    """Polls until condition() is true; returns its value. Fails loudly when it never is."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, "condition did not become true"
+        time.sleep(interval)
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory):
+    """Disk templates and converted images are the same for all tests: keep them."""
+    d = tmp_path_factory.mktemp("cache")
+    d.chmod(0o700)
+    return d
+
+
+def make_home(directory, cache=None):
+    home = pathlib.Path(directory) / "home"
+    home.mkdir(mode=0o700)
+    if cache is not None:
+        (home / "cache").symlink_to(cache)
+    return home
+
+
+def tear_down(m):
+    """Removes all sandboxes, then insists that nothing is left."""
+    names = m("ls", "-q", timeout=120).stdout.decode().split()
+    if names:
+        m("rm", "-f", "-q", *names, timeout=120)
+    wait_for(lambda: not m.processes(), timeout=20)
+    assert m.leftovers() == []
+
+
+@pytest.fixture
+def msb(tmp_path, shared_cache):
+    m = Msb(make_home(tmp_path, shared_cache))
+    yield m
+    tear_down(m)
+
+
+@pytest.fixture(scope="module")
+def module_msb(tmp_path_factory, shared_cache):
+    """One home for a whole module of tests that only look."""
+    m = Msb(make_home(tmp_path_factory.mktemp("mod"), shared_cache))
+    yield m
+    tear_down(m)
+
+
+@pytest.fixture(scope="module")
+def box(module_msb):
+    """A running sandbox shared by the tests of a module; (msb, name)."""
+    module_msb.create("box")
+    return module_msb, "box"
+
+
+def pytest_configure(config):
+    if not MSB.exists():
+        raise pytest.UsageError(f"{MSB} does not exist: run `make` first")

@@ -1,0 +1,17 @@
+"""A sandbox lives: create, exec, stop, remove."""
+
+
+def test_create_exec_remove(msb):
+    msb.create("a")
+    assert msb.ok("exec", "-q", "a", "--", "echo", "hello") == "hello\n"
+    assert msb.sh("a", "exit 42").returncode == 42
+    msb.ok("stop", "a", "-q")
+    assert msb.status("a") == "Stopped"
+    msb.ok("remove", "a", "-q")
+    assert msb.ok("ls", "-q") == ""
+
+
+def test_run_is_ephemeral(msb):
+    p = msb("run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (p.returncode, p.stdout, p.stderr) == (3, b"out\n", b"err\n")
+    assert msb.ok("ls", "-q") == ""
