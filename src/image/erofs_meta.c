@@ -358,6 +358,9 @@ static int place(struct meta *m)
         m->inodes[i]->nid = place_bytes(m, meta_bytes(&s)) >> EROFS_SLOT_BITS;
         m->late_blocks += s.late;
     }
+    /* erofs-utils before 1.6 looks for an xattr header behind every inode, there or not. */
+    if (m->used[m->newest % OPEN_BLOCKS] + sizeof(struct erofs_xattr_header) > EROFS_BLOCK_SIZE)
+        m->newest++;
     m->late_base = m->w->next_block;
     m->meta_base = m->late_base + m->late_blocks;
     if (m->meta_base + m->newest + 1 > EROFS_BLOCKS_MAX)

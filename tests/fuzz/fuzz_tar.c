@@ -1,0 +1,99 @@
+/* Archives from strangers: parsed, turned into a tree, written as an image. The first byte of the
+ * input chooses how: as it is, or with the checksums of all headers made right, so that mutations
+ * get past them; as a layer or not. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image/source.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { BLOCK = 512, INPUT_MAX = 1 << 20, ENTRIES_MAX = 1000, BYTES_MAX = 8 << 20 };
+
+static void fix_checksum(uint8_t *h)
+{
+    unsigned sum = 0;
+    char text[16];
+    memset(h + 148, ' ', 8);
+    for (int i = 0; i < BLOCK; i++)
+        sum += h[i];
+    (void)snprintf(text, sizeof(text), "%06o", sum & 0777777);
+    memcpy(h + 148, text, 7);
+}
+
+static size_t field(const uint8_t *p, size_t n)
+{
+    size_t v = 0;
+    for (size_t i = 0; i < n && p[i] >= '0' && p[i] <= '7'; i++)
+        v = v * 8 + (size_t)(p[i] - '0');
+    return v;
+}
+
+/* Walks the archive as a reader would, header by header. */
+static void fix_headers(uint8_t *p, size_t n)
+{
+    for (size_t at = 0; at + BLOCK <= n;) {
+        size_t body = field(p + at + 124, 12);
+        fix_checksum(p + at);
+        if (body > n)
+            break;
+        at += BLOCK + (body + BLOCK - 1) / BLOCK * BLOCK;
+    }
+}
+
+static int memfile(void)
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    if (fd < 0)
+        abort();
+    return fd;
+}
+
+static void convert(const uint8_t *p, size_t n, bool layer)
+{
+    struct tree t;
+    struct erofs_writer w;
+    struct err e = {0};
+    struct stat st;
+    int in = memfile(), out = memfile();
+    if (write(in, p, n) != (ssize_t)n || lseek(in, 0, SEEK_SET) != 0 ||
+        tree_init(&t, ENTRIES_MAX, BYTES_MAX) < 0 || erofs_begin(&w, out, -1, &e) < 0)
+        abort();
+    struct source_tar s = {.fd = in, .name = "fuzz.tar", .layer = layer};
+    int r = source_tar_load(&s, &t, &w, &e);
+    if (r == 0)
+        r = erofs_finish(&w, &t, &e);
+    erofs_abort(&w);
+    if ((r < 0) != (e.code != 0)) /* an error has a message, and nothing else has */
+        abort();
+    if (r == 0 && (fstat(out, &st) < 0 || st.st_size % EROFS_BLOCK_SIZE || st.st_size == 0))
+        abort();
+    tree_free(&t);
+    close(in);
+    close(out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2 || size > INPUT_MAX)
+        return 0;
+    uint8_t mode = data[0];
+    if (mode & 1) {
+        convert(data + 1, size - 1, mode & 2);
+        return 0;
+    }
+    size_t n = (size - 1 + BLOCK - 1) / BLOCK * BLOCK;
+    uint8_t *copy = calloc(1, n + 2 * BLOCK);
+    if (!copy)
+        abort();
+    memcpy(copy, data + 1, size - 1);
+    fix_headers(copy, n);
+    convert(copy, n + 2 * BLOCK, mode & 2);
+    free(copy);
+    return 0;
+}
