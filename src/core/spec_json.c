@@ -255,6 +255,20 @@ static int read_u64(const json_t *o, const char *key, uint64_t *ret, struct err 
     return 0;
 }
 
+/* A number that has an exact key and a documented, coarser one; the exact one counts. */
+static int read_scaled(const json_t *o, const char *exact, const char *coarse, uint64_t unit,
+                       uint64_t *ret, struct err *e)
+{
+    if (member(o, exact))
+        return read_u64(o, exact, ret, e);
+    uint64_t v = *ret / unit;
+    int r = read_u64(o, coarse, &v, e);
+    if (r == 0 && v > INT64_MAX / unit)
+        return bad(e, coarse);
+    *ret = v * unit;
+    return r;
+}
+
 static int read_bool(const json_t *o, const char *key, bool *ret, struct err *e)
 {
     const json_t *v = member(o, key);
@@ -377,13 +391,8 @@ static int read_mount(struct sandbox_spec *s, const json_t *m, struct err *e)
     const char *guest = plain_text(json_object_get(m, "guest"));
     if (!type || !guest || strcmp(type, "Tmpfs") != 0)
         return bad(e, "mounts");
-    uint64_t mib = 0, size = 0;
-    int r = read_u64(m, "size_mib", &mib, e);
-    if (r == 0 && mib > INT64_MAX / MIB)
-        return bad(e, "size_mib");
-    size = mib * MIB;
-    if (r == 0)
-        r = read_u64(m, "size_bytes", &size, e);
+    uint64_t size = 0;
+    int r = read_scaled(m, "size_bytes", "size_mib", MIB, &size, e);
     const json_t *options = NULL;
     if (r == 0)
         r = read_object(m, "options", &options, e);
@@ -509,21 +518,6 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);
 }
 
-static int read_time(const json_t *o, const char *secs, const char *ms, uint64_t *ret,
-                     struct err *e)
-{
-    uint64_t v = 0;
-    int r = read_u64(o, secs, &v, e);
-    if (r == 0 && v > INT64_MAX / 1000)
-        return bad(e, secs);
-    v *= 1000;
-    if (r == 0)
-        r = read_u64(o, ms, &v, e);
-    if (r == 0)
-        *ret = v;
-    return r;
-}
-
 static int read_lifecycle(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     const json_t *o;
@@ -531,9 +525,9 @@ static int read_lifecycle(struct sandbox_spec *s, const json_t *j, struct err *e
     if (r == 0)
         r = read_bool(o, "ephemeral", &s->ephemeral, e);
     if (r == 0)
-        r = read_time(o, "idle_timeout_secs", "idle_timeout_ms", &s->idle_timeout_ms, e);
+        r = read_scaled(o, "idle_timeout_ms", "idle_timeout_secs", 1000, &s->idle_timeout_ms, e);
     if (r == 0)
-        r = read_time(o, "max_duration_secs", "max_duration_ms", &s->max_duration_ms, e);
+        r = read_scaled(o, "max_duration_ms", "max_duration_secs", 1000, &s->max_duration_ms, e);
     return r;
 }
 

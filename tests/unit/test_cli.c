@@ -1,0 +1,517 @@
+/* The command line: the parser, and that the command table is one that help, completion and users
+ * can rely on. */
+#include "cli/args.h"
+#include "cli/help.h"
+#include "cli/sandbox_opts.h"
+#include "cli/session_opts.h"
+#include "cli/verbs.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORDS_MAX = 64 };
+
+/* Splits `line` at spaces, so that tests read like a shell's input; "''" is an empty word. */
+struct line {
+    char text[1024];
+    char *argv[WORDS_MAX + 1];
+    int argc;
+    struct args a;
+    struct err e;
+    int ret;
+};
+
+static void parse(struct line *l, const struct cmd *c, const char *text)
+{
+    memset(l, 0, sizeof(*l));
+    (void)snprintf(l->text, sizeof(l->text), "%s", text);
+    char *rest = l->text, *word;
+    while ((word = strsep(&rest, " ")) && l->argc < WORDS_MAX)
+        if (*word)
+            l->argv[l->argc++] = strcmp(word, "''") == 0 ? word + 2 : word;
+    l->ret = args_parse(c, 0, l->argc, l->argv, &l->a, &l->e);
+}
+
+static void refused(const struct cmd *c, const char *text, int code, const char *msg)
+{
+    struct line l;
+    parse(&l, c, text);
+    if (l.ret != -code || strcmp(l.e.msg, msg) != 0)
+        fail_msg("'%s': got %d '%s'", text, l.ret, l.e.msg);
+    args_free(&l.a);
+}
+
+static void hinted(const struct cmd *c, const char *text, const char *hint)
+{
+    struct line l;
+    bool found = false;
+    parse(&l, c, text);
+    assert_true(l.ret < 0);
+    for (int i = 0; i < l.e.hints; i++)
+        found = found || strcmp(l.e.hint[i], hint) == 0;
+    if (!found)
+        fail_msg("'%s': no hint '%s'", text, hint);
+    args_free(&l.a);
+}
+
+/* --- the parser ----------------------------------------------------------------------------- */
+
+static void options_stand_anywhere(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"--quiet a b", "a --quiet b", "a b --quiet",
+                                        "-q a b",      "a b -q",      "a -q -- b"};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        struct line l;
+        parse(&l, &cmd_stop, lines[i]);
+        assert_int_equal(l.ret, 0);
+        assert_true(args_has(&l.a, "quiet"));
+        assert_false(args_has(&l.a, "force"));
+        assert_int_equal(l.a.n_pos, 2);
+        assert_string_equal(l.a.pos[0], "a");
+        assert_string_equal(l.a.pos[1], "b");
+        args_free(&l.a);
+    }
+}
+
+static void values_in_every_spelling(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"--timeout 5s a", "--timeout=5s a", "-t 5s a", "-t5s a",
+                                        "-t=5s a",        "-fqt 5s a",      "-fqt5s a"};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        struct line l;
+        parse(&l, &cmd_stop, lines[i]);
+        assert_int_equal(l.ret, 0);
+        assert_string_equal(args_get(&l.a, "timeout"), "5s");
+        assert_int_equal(args_has(&l.a, "force"), i >= 5);
+        args_free(&l.a);
+    }
+    struct line l;
+    parse(&l, &cmd_create, "--name= --env A=b --env=C --env ''");
+    assert_int_equal(l.ret, 0);
+    assert_string_equal(args_get(&l.a, "name"), "");
+    struct strlist env = {0};
+    assert_int_equal(args_list(&l.a, "env", &env), 0);
+    assert_int_equal(env.n, 3);
+    assert_string_equal(env.v[0], "A=b");
+    assert_string_equal(env.v[1], "C");
+    assert_string_equal(env.v[2], "");
+    strlist_free(&env);
+    args_free(&l.a);
+}
+
+static void the_command_comes_after_two_dashes(void **state)
+{
+    (void)state;
+    struct line l;
+    parse(&l, &cmd_exec, "-q name -- sh -c --quiet -- x");
+    assert_int_equal(l.ret, 0);
+    assert_int_equal(l.a.n_command, 5);
+    assert_string_equal(l.a.command[2], "--quiet");
+    assert_string_equal(l.a.command[3], "--");
+    assert_null(l.a.command[5]);
+    args_free(&l.a);
+    parse(&l, &cmd_exec, "name --");
+    assert_int_equal(l.ret, 0);
+    assert_null(l.a.command);
+    args_free(&l.a);
+    parse(&l, &cmd_exec, "name -- --help");
+    assert_int_equal(l.ret, 0);
+    assert_false(l.a.help);
+    args_free(&l.a);
+    refused(&cmd_exec, "name ls", EINVAL, "unexpected argument 'ls' found");
+    refused(&cmd_exec, "-- ls", EINVAL,
+            "the following required arguments were not provided: <NAME>");
+}
+
+static void usage_errors(void **state)
+{
+    (void)state;
+    refused(&cmd_stop, "--quiett a", EINVAL, "unexpected argument '--quiett' found");
+    refused(&cmd_stop, "-z a", EINVAL, "unexpected argument '-z' found");
+    refused(&cmd_stop, "-qz a", EINVAL, "unexpected argument '-z' found");
+    refused(&cmd_list, "name", EINVAL, "unexpected argument 'name' found");
+    refused(&cmd_create, "a b", EINVAL, "unexpected argument 'b' found");
+    refused(&cmd_list, "--quiet=3", EINVAL,
+            "unexpected value '3' for '--quiet' found; no more were expected");
+    refused(&cmd_create, "--name", EINVAL,
+            "a value is required for '--name <NAME>' but none was supplied");
+    refused(&cmd_create, "--name --quiet", EINVAL,
+            "a value is required for '--name <NAME>' but none was supplied");
+    refused(&cmd_create, "--name a --name b", EINVAL,
+            "the argument '--name <NAME>' cannot be used multiple times");
+    refused(&cmd_stop, "-q --quiet a", EINVAL,
+            "the argument '--quiet' cannot be used multiple times");
+    refused(&cmd_list, "--format yaml", EINVAL, "invalid value 'yaml' for '--format <FORMAT>'");
+    refused(&cmd_list, "--format ''", EINVAL, "invalid value '' for '--format <FORMAT>'");
+    refused(&cmd_exec, "--tty --no-tty a", EINVAL,
+            "the argument '--no-tty' cannot be used with '--tty'");
+    refused(&cmd_exec, "--no-tty --tty a", EINVAL,
+            "the argument '--tty' cannot be used with '--no-tty'");
+    refused(&cmd_list, "-V", EINVAL, "unexpected argument '-V' found");
+    refused(&cmd_inspect, "", EINVAL, "the following required arguments were not provided: <NAME>");
+}
+
+static void suggestions(void **state)
+{
+    (void)state;
+    hinted(&cmd_stop, "--quiett", "a similar argument exists: '--quiet'");
+    hinted(&cmd_create, "--no-nett", "a similar argument exists: '--no-net'");
+    hinted(&cmd_create, "--no-netwrk", "a similar argument exists: '--no-net'");
+    hinted(&cmd_create, "--volum=x", "a similar argument exists: '--volume'");
+    hinted(&cmd_create, "--cpus -1", "a value that begins with '-' is given as --cpus=-1");
+    hinted(&cmd_exec, "a ls", "a command goes after '--': msb exec ... -- ls");
+    assert_ptr_equal(cmd_similar("lst"), &cmd_list);
+    assert_ptr_equal(cmd_similar("sotp"), &cmd_stop);
+    assert_ptr_equal(cmd_similar("creat"), &cmd_create);
+    assert_null(cmd_similar("frobnicate"));
+}
+
+static void later_options_are_refused_not_ignored(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"--volume /a:/b", "--volume=/a:/b", "-v /a:/b", "-v/a:/b",
+                                        "--volume"};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        refused(&cmd_create, lines[i], ENOSYS, "--volume is not available yet");
+    refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
+    refused(&cmd_create, "--tls-intercept", ENOSYS, "--tls-intercept is not available yet");
+}
+
+static void other_spellings(void **state)
+{
+    (void)state;
+    struct line l;
+    parse(&l, &cmd_create, "--no-network");
+    assert_int_equal(l.ret, 0);
+    assert_true(args_has(&l.a, "no-net"));
+    args_free(&l.a);
+    assert_ptr_equal(cmd_find("ls"), &cmd_list);
+    assert_ptr_equal(cmd_find("list"), &cmd_list);
+    assert_ptr_equal(cmd_find("ps"), &cmd_status);
+    assert_ptr_equal(cmd_find("rm"), &cmd_remove);
+    assert_null(cmd_find(""));
+    assert_null(cmd_find("lst"));
+}
+
+static void tree_and_help_need_no_arguments(void **state)
+{
+    (void)state;
+    for (const struct cmd *const *c = cmd_table; *c; c++) {
+        struct line l;
+        parse(&l, *c, "--tree");
+        assert_int_equal(l.ret, 0);
+        assert_true(l.a.tree);
+        args_free(&l.a);
+        parse(&l, *c, "-h");
+        assert_int_equal(l.ret, 0);
+        assert_true(l.a.help);
+        args_free(&l.a);
+    }
+}
+
+static void options_before_the_verb(void **state)
+{
+    (void)state;
+    char *argv[] = {(char *)"msb", (char *)"--debug", (char *)"ls", (char *)"-q", NULL};
+    struct args a;
+    struct err e = {0};
+    assert_int_equal(args_parse_root(4, argv, &a, &e), 0);
+    assert_int_equal(a.rest, 2);
+    assert_true(args_has(&a, "debug"));
+    args_free(&a);
+    argv[1] = (char *)"--bogus";
+    assert_int_equal(args_parse_root(4, argv, &a, &e), -EINVAL);
+    args_free(&a);
+    assert_int_equal(args_parse_root(1, argv, &a, &e), 0);
+    assert_int_equal(a.rest, 1);
+    args_free(&a);
+}
+
+/* --- the table ------------------------------------------------------------------------------ */
+
+struct seen {
+    const struct cmd *cmd;
+    char *names[256];
+    size_t n;
+    char letters[128];
+};
+
+static void once(struct seen *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->names[i], name) == 0)
+            fail_msg("msb %s has two options --%s", s->cmd->name, name);
+    s->names[s->n++] = (char *)name;
+}
+
+static bool check_option(const struct opt *o, void *arg)
+{
+    struct seen *s = arg;
+    once(s, o->name);
+    if (o->alias)
+        once(s, o->alias);
+    unsigned char letter = (unsigned char)o->letter;
+    if (letter && s->letters[letter]++)
+        fail_msg("msb %s has two options -%c", s->cmd->name, letter);
+    if (!o->help || !*o->help || o->help[strlen(o->help) - 1] == '.' ||
+        !isupper((unsigned char)o->help[0]))
+        fail_msg("msb %s: --%s needs a help line", s->cmd->name, o->name);
+    if (o->choices && !o->value)
+        fail_msg("msb %s: --%s has choices but no value", s->cmd->name, o->name);
+    return false;
+}
+
+static void every_option_is_described_and_unique(void **state)
+{
+    (void)state;
+    for (const struct cmd *const *c = cmd_table; *c; c++) {
+        struct seen s = {.cmd = *c};
+        (void)cmd_each_opt(*c, check_option, &s);
+    }
+}
+
+static void every_verb_is_described_and_unique(void **state)
+{
+    (void)state;
+    for (const struct cmd *const *c = cmd_table; *c; c++) {
+        assert_true((*c)->summary && *(*c)->summary);
+        assert_true((*c)->summary[strlen((*c)->summary) - 1] != '.');
+        assert_ptr_equal(cmd_find((*c)->name), *c);
+        if ((*c)->alias)
+            assert_ptr_equal(cmd_find((*c)->alias), *c);
+        if ((*c)->flags & CMD_LATER)
+            continue;
+        assert_non_null((*c)->run);
+        assert_non_null((*c)->examples);
+    }
+}
+
+/* The whole text; also that no line is wider than it was asked to be. */
+static char *text_of(struct buf *b, size_t columns)
+{
+    assert_int_equal(buf_append(b, "", 1), 0);
+    for (const char *p = (char *)buf_head(b); columns && *p;) {
+        size_t n = strcspn(p, "\n");
+        if (n > columns)
+            fail_msg("too wide: %.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    return (char *)buf_head(b);
+}
+
+static bool in_help(const struct opt *o, void *arg)
+{
+    char want[64];
+    (void)snprintf(want, sizeof(want), "--%s", o->name);
+    if (!(o->flags & OPT_HIDDEN) && !strstr(arg, want))
+        fail_msg("help does not mention %s", want);
+    return false;
+}
+
+static void help_mentions_everything(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    help_root(&b, 100);
+    char *text = text_of(&b, 100);
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (!((*c)->flags & CMD_HIDDEN))
+            assert_non_null(strstr(text, (*c)->name));
+    for (const struct cmd *const *c = cmd_table; *c; c++) {
+        if ((*c)->flags & CMD_LATER)
+            continue;
+        buf_reset(&b);
+        help_cmd(*c, &b, 100);
+        text = text_of(&b, 100);
+        (void)cmd_each_opt(*c, in_help, text);
+        assert_non_null(strstr(text, "Usage: msb "));
+        assert_non_null(strstr(text, "Examples:"));
+        buf_reset(&b);
+        help_tree(*c, &b);
+        text = text_of(&b, 0);
+        assert_non_null(strstr(text, (*c)->name));
+        assert_null(strstr(text, "--help"));
+    }
+    buf_reset(&b);
+    help_tree(NULL, &b);
+    text = text_of(&b, 0);
+    assert_non_null(strstr(text, "├── stop"));
+    assert_non_null(strstr(text, "│   ├── -f, --force"));
+    assert_null(strstr(text, "--volume"));
+    buf_free(&b);
+}
+
+static void completions_offer_every_verb(void **state)
+{
+    (void)state;
+    static const char *const shells[] = {"bash", "zsh", "fish"};
+    for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+        struct buf b;
+        buf_init(&b, 1 << 20);
+        completion_script(shells[i], &b);
+        const char *text = text_of(&b, 0);
+        for (const struct cmd *const *c = cmd_table; *c; c++)
+            if (!((*c)->flags & (CMD_LATER | CMD_HIDDEN)))
+                assert_non_null(strstr(text, (*c)->name));
+        assert_non_null(strstr(text, "root-disk"));
+        assert_null(strstr(text, "tls-intercept"));
+        buf_free(&b);
+    }
+}
+
+/* --- from options to a spec ----------------------------------------------------------------- */
+
+static int request(const char *text, struct sandbox_request *q, struct err *e)
+{
+    struct line l;
+    parse(&l, &cmd_create, text);
+    assert_int_equal(l.ret, 0);
+    int r = sandbox_request_parse(&l.a, q, e);
+    args_free(&l.a);
+    return r;
+}
+
+static void specs_from_options(void **state)
+{
+    (void)state;
+    struct sandbox_request q;
+    struct err e = {0};
+    (void)setenv("MSB_TEST_IMPORT", "value", 1);
+    (void)unsetenv("MSB_ENGINE");
+    assert_int_equal(
+        request("-n web -c 0.5 -m 1.5G -e A=b -e MSB_TEST_IMPORT -e A=c --tmpfs "
+                "/t:64M:ro,nosuid --tmpfs /u:rw,exec,size=1g --root-disk tmpfs:1G --label team=x "
+                "--rlimit nofile=1:2 --max-duration 1h30m --idle-timeout 500ms --engine uml "
+                "--replace-with-timeout 0 --script hi=echo\\n\\\"x\\\"\\q -w /w -u u:g image",
+                &q, &e),
+        0);
+    const struct sandbox_spec *s = &q.spec;
+    assert_true(q.named && q.create.replace && q.create.replace_grace_ms == 0);
+    assert_string_equal(s->name, "web");
+    assert_string_equal(s->image, "image");
+    assert_true(s->cpus == 0.5);
+    assert_int_equal(s->memory_mib, 1536);
+    assert_int_equal(s->env.n, 2);
+    assert_string_equal(s->env.v[0], "A=c");
+    assert_string_equal(s->env.v[1], "MSB_TEST_IMPORT=value");
+    assert_int_equal(s->tmpfs[0].size, 64 * MIB);
+    assert_int_equal(s->tmpfs[0].options, PROTO_MOUNT_RO | PROTO_MOUNT_NOSUID);
+    assert_int_equal(s->tmpfs[1].size, GIB);
+    assert_int_equal(s->tmpfs[1].options, 0);
+    assert_int_equal(s->root_disk, ROOT_DISK_TMPFS);
+    assert_int_equal(s->root_disk_bytes, GIB);
+    assert_int_equal(s->max_duration_ms, 5400000);
+    assert_int_equal(s->idle_timeout_ms, 500);
+    assert_int_equal(s->engine, ENGINE_UML);
+    assert_string_equal(s->scripts[0].body, "#!/bin/sh\necho\n\"x\"\\q\n");
+    sandbox_request_free(&q);
+
+    assert_int_equal(request("", &q, &e), 0);
+    assert_false(q.named || q.create.replace);
+    assert_int_equal(strlen(q.spec.name), 12);
+    assert_memory_equal(q.spec.name, "msb-", 4);
+    assert_string_equal(q.spec.image, "msb/base");
+    sandbox_request_free(&q);
+}
+
+static void bad_options_name_themselves(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *msg;
+        bool usage;
+    } cases[] = {
+        {"-m 5x", "invalid value '5x' for '--memory <SIZE>': " PARSE_SIZE_EXAMPLES, false},
+        {"-m ''", "invalid value '' for '--memory <SIZE>': " PARSE_SIZE_EXAMPLES, false},
+        {"-m 99999999999T", "invalid value '99999999999T' for '--memory <SIZE>': too large", false},
+        {"-m 0", "invalid config: memory must be greater than 0", false},
+        {"-c 0", "invalid config: cpus must be greater than 0", false},
+        {"-c two",
+         "invalid value 'two' for '--cpus <N>': expected a number up to 255, such as 1, 2 or 0.5",
+         true},
+        {"-c 256",
+         "invalid value '256' for '--cpus <N>': expected a number up to 255, such as 1, 2 or 0.5",
+         true},
+        {"-e MSB_TEST_NOT_SET", "environment variable 'MSB_TEST_NOT_SET' not set", false},
+        {"--max-duration 5x",
+         "invalid value '5x' for '--max-duration <TIME>': " PARSE_DURATION_EXAMPLES, false},
+        {"--tmpfs rel", "invalid config: guest mount path must be absolute: rel", false},
+        {"--tmpfs /x:ro,rw", "--tmpfs '/x:ro,rw': mount option 'rw' repeats or contradicts another",
+         false},
+        {"--script x", "script must be in format NAME=BODY: got --script 'x'", false},
+        {"--script =x", "script name must not be empty (NAME=BODY)", false},
+        {"--label =x", "invalid config: label key must not be empty", false},
+        {"--root-disk flat", "--root-disk flat is not available yet", false},
+        {"--hostname -x-", NULL, false},
+        {"--rlimit nofile=2:1", "soft limit cannot exceed hard limit: rlimit 'nofile=2:1'", false},
+    };
+    (void)unsetenv("MSB_TEST_NOT_SET");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct sandbox_request q;
+        struct err e = {0};
+        if (!cases[i].msg)
+            continue;
+        assert_true(request(cases[i].text, &q, &e) < 0);
+        assert_string_equal(e.msg, cases[i].msg);
+        assert_int_equal(q.usage, cases[i].usage);
+        sandbox_request_free(&q);
+    }
+}
+
+static void detach_keys(void **state)
+{
+    (void)state;
+    uint8_t keys[8];
+    size_t n;
+    struct err e = {0};
+    assert_int_equal(parse_detach_keys("ctrl-p,ctrl-q", keys, &n, &e), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(keys[0], 0x10);
+    assert_int_equal(keys[1], 0x11);
+    assert_int_equal(parse_detach_keys("ctrl-]", keys, &n, &e), 0);
+    assert_int_equal(keys[0], 0x1d);
+    assert_int_equal(parse_detach_keys("CTRL-A,x", keys, &n, &e), 0);
+    assert_int_equal(keys[0], 1);
+    assert_int_equal(keys[1], 'x');
+    static const char *const bad[] = {
+        "", ",", "ctrl-", "ctrl-1", "alt-x", "a,", "a,b,c,d,e,f,g,h,i"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(parse_detach_keys(bad[i], keys, &n, &e), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_stand_anywhere),
+        cmocka_unit_test(values_in_every_spelling),
+        cmocka_unit_test(the_command_comes_after_two_dashes),
+        cmocka_unit_test(usage_errors),
+        cmocka_unit_test(suggestions),
+        cmocka_unit_test(later_options_are_refused_not_ignored),
+        cmocka_unit_test(other_spellings),
+        cmocka_unit_test(tree_and_help_need_no_arguments),
+        cmocka_unit_test(options_before_the_verb),
+        cmocka_unit_test(every_option_is_described_and_unique),
+        cmocka_unit_test(every_verb_is_described_and_unique),
+        cmocka_unit_test(help_mentions_everything),
+        cmocka_unit_test(completions_offer_every_verb),
+        cmocka_unit_test(specs_from_options),
+        cmocka_unit_test(bad_options_name_themselves),
+        cmocka_unit_test(detach_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,485 @@
+/* The spec: its rules, its messages, and that JSON brings back exactly what was written. */
+#include "core/spec.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+static void minimal(struct sandbox_spec *s)
+{
+    spec_init(s);
+    s->name = strdup("web");
+    s->image = strdup("msb/base");
+}
+
+static void names(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(spec_check_name("a", &e), 0);
+    assert_int_equal(spec_check_name("Az0._-", &e), 0);
+    char longest[SPEC_NAME_MAX + 2];
+    memset(longest, 'x', sizeof(longest));
+    longest[SPEC_NAME_MAX] = '\0';
+    assert_int_equal(spec_check_name(longest, &e), 0);
+    longest[SPEC_NAME_MAX] = 'x';
+    longest[SPEC_NAME_MAX + 1] = '\0';
+    assert_int_equal(spec_check_name(longest, &e), -EINVAL);
+    assert_string_equal(e.msg,
+                        "invalid config: sandbox name must be at most 128 characters: got 129");
+    assert_int_equal(spec_check_name("", &e), -EINVAL);
+    assert_string_equal(e.msg, "invalid config: sandbox name is required");
+    static const char *const bad[] = {".", "..", "-a", "_a", ".a", "a/b", "a b", "ä", "a\n", "a:b"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_check_name(bad[i], &e), -EINVAL);
+    assert_int_equal(spec_check_name("a/b", &e), -EINVAL);
+    assert_string_equal(e.msg, "invalid config: sandbox name must start with an alphanumeric and "
+                               "contain only alphanumeric, dots, hyphens, and underscores: a/b");
+}
+
+static void hostnames(void **state)
+{
+    (void)state;
+    char a[SPEC_HOSTNAME_MAX], b[SPEC_HOSTNAME_MAX];
+    spec_hostname_from("web", a);
+    assert_string_equal(a, "web");
+    spec_hostname_from("hermes-task_1.x-", a);
+    assert_string_equal(a, "hermes-task-1-x");
+    spec_hostname_from("___", a);
+    assert_string_equal(a, "sandbox");
+    spec_hostname_from("", a);
+    assert_string_equal(a, "sandbox");
+    char name[SPEC_NAME_MAX + 1];
+    memset(name, 'n', SPEC_NAME_MAX);
+    name[SPEC_NAME_MAX] = '\0';
+    spec_hostname_from(name, a);
+    assert_int_equal(strlen(a), SPEC_HOSTNAME_MAX - 1);
+    name[SPEC_NAME_MAX - 1] = 'm'; /* differs only where it is cut off */
+    spec_hostname_from(name, b);
+    assert_int_equal(strlen(b), SPEC_HOSTNAME_MAX - 1);
+    assert_string_not_equal(a, b);
+    name[63] = '\0';
+    spec_hostname_from(name, a);
+    assert_string_equal(a, name);
+}
+
+static void rlimits(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct spec_rlimit l;
+    assert_int_equal(spec_parse_rlimit("nofile=1024", &l, &e), 0);
+    assert_int_equal(l.resource, RLIMIT_NOFILE);
+    assert_int_equal(l.soft, 1024);
+    assert_int_equal(l.hard, 1024);
+    assert_int_equal(spec_parse_rlimit("as=1:unlimited", &l, &e), 0);
+    assert_true(l.hard == RLIM_INFINITY);
+    static const char *const bad[] = {"",
+                                      "nofile",
+                                      "=3",
+                                      "nofile=",
+                                      "nofile=x",
+                                      "nofile=-1",
+                                      "nofile=1:",
+                                      "nofile=5:3",
+                                      "nofile=1:x",
+                                      "nope=1",
+                                      "nofile=18446744073709551615"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_parse_rlimit(bad[i], &l, &e), -EINVAL);
+    for (uint32_t i = 0; i < RLIM_NLIMITS; i++)
+        assert_non_null(spec_rlimit_name(i));
+    struct sandbox_spec s;
+    minimal(&s);
+    assert_int_equal(spec_add_rlimit(&s, "nofile=1", &e), 0);
+    assert_int_equal(spec_add_rlimit(&s, "nofile=2", &e), 0);
+    assert_int_equal(s.n_rlimits, 1);
+    assert_int_equal(s.rlimits[0].soft, 2);
+    spec_free(&s);
+}
+
+static void labels(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    assert_int_equal(spec_add_label(&s, "team=search", &e), 0);
+    assert_int_equal(spec_add_label(&s, "bare", &e), 0);
+    assert_int_equal(spec_add_label(&s, "team=other", &e), 0);
+    assert_int_equal(spec_add_label(&s, "a=b=c", &e), 0);
+    assert_int_equal(s.labels.n, 3);
+    assert_int_equal(spec_add_label(&s, "=x", &e), -EINVAL);
+    assert_int_equal(spec_add_label(&s, "sandbox.x=1", &e), -EINVAL);
+    assert_string_equal(e.msg,
+                        "invalid config: label key 'sandbox.x' uses reserved prefix 'sandbox.'");
+    char *want1[] = {(char *)"team=other", (char *)"bare", NULL};
+    char *want2[] = {(char *)"team", NULL};
+    char *want3[] = {(char *)"team=search", NULL};
+    char *want4[] = {(char *)"tea", NULL};
+    assert_true(spec_matches_labels(&s, &(struct strlist){want1, 2}));
+    assert_true(spec_matches_labels(&s, &(struct strlist){want2, 1}));
+    assert_false(spec_matches_labels(&s, &(struct strlist){want3, 1}));
+    assert_false(spec_matches_labels(&s, &(struct strlist){want4, 1}));
+    assert_true(spec_matches_labels(&s, &(struct strlist){NULL, 0}));
+    for (int i = 0; i < SPEC_LABELS_MAX - 3; i++) {
+        char label[32];
+        (void)snprintf(label, sizeof(label), "l%d=v", i);
+        assert_int_equal(spec_add_label(&s, label, &e), 0);
+    }
+    assert_int_equal(spec_add_label(&s, "one-more", &e), -E2BIG);
+    spec_free(&s);
+}
+
+static void mounts(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    assert_int_equal(spec_add_tmpfs(&s, "//srv/./data/", MIB, PROTO_MOUNT_RO, &e), 0);
+    assert_string_equal(s.tmpfs[0].path, "/srv/data");
+    assert_int_equal(spec_add_tmpfs(&s, "/srv/data", 0, 0, &e), -EINVAL);
+    static const char *const bad[] = {"srv",   "",       "/",    "/a/../b",
+                                      "/proc", "/sys/x", "/dev", "/.msb"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_add_tmpfs(&s, bad[i], 0, 0, &e), -EINVAL);
+    assert_int_equal(spec_add_tmpfs(&s, "/dev/shm", 0, 0, &e), 0);
+    assert_int_equal(spec_add_tmpfs(&s, "/process", 0, 0, &e), 0);
+    assert_int_equal(spec_add_tmpfs(&s, "/x", 0, 1u << 31, &e), -EINVAL);
+    for (size_t i = s.n_tmpfs; i < SPEC_TMPFS_MAX; i++) {
+        char path[32];
+        (void)snprintf(path, sizeof(path), "/m%zu", i);
+        assert_int_equal(spec_add_tmpfs(&s, path, 0, 0, &e), 0);
+    }
+    assert_int_equal(spec_add_tmpfs(&s, "/full", 0, 0, &e), -E2BIG);
+    spec_free(&s);
+}
+
+static void scripts(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    assert_int_equal(spec_add_script(&s, "b", "#!/bin/sh\n", &e), 0);
+    assert_int_equal(spec_add_script(&s, "a", "1", &e), 0);
+    assert_int_equal(spec_add_script(&s, "b", "2", &e), 0);
+    assert_int_equal(s.n_scripts, 2);
+    assert_string_equal(s.scripts[0].name, "a");
+    assert_string_equal(s.scripts[1].body, "2");
+    static const char *const bad[] = {"", ".", "..", "a/b", "a b", "a\n", "\xff"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_add_script(&s, bad[i], "x", &e), -EINVAL);
+    assert_int_equal(spec_add_script(&s, "c", "\xff", &e), -EINVAL);
+    spec_free(&s);
+}
+
+static void validation(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    assert_int_equal(spec_validate(&s, &e), 0);
+    assert_string_equal(s.hostname, "web");
+    s.cpus = 0;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    assert_string_equal(e.msg, "invalid config: cpus must be greater than 0");
+    s.cpus = 255.5;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    s.cpus = 0.25;
+    s.memory_mib = 0;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    assert_string_equal(e.msg, "invalid config: memory must be greater than 0");
+    s.memory_mib = SPEC_MEMORY_MAX_MIB + 1;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    s.memory_mib = 5120;
+    assert_int_equal(strlist_add(&s.env, "NOVALUE"), 0);
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    strlist_free(&s.env);
+    s.workdir = strdup("relative");
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    free(s.workdir);
+    s.workdir = NULL;
+    s.log_level = strdup("loud");
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    assert_string_equal(e.msg,
+                        "invalid log level: loud (expected: error, warn, info, debug, trace)");
+    free(s.log_level);
+    s.log_level = NULL;
+    assert_int_equal(spec_validate(&s, &e), 0);
+    spec_free(&s);
+}
+
+/* --- JSON ----------------------------------------------------------------------------------- */
+
+static void full(struct sandbox_spec *s)
+{
+    struct err e = {0};
+    spec_init(s);
+    s->name = strdup("full");
+    s->image = strdup("./rootfs");
+    s->image_kind = IMAGE_DIRECTORY;
+    s->image_digest = strdup("sha256:0123");
+    s->image_disk = strdup("/cache/x.erofs");
+    s->cpus = 0.1;
+    s->memory_mib = 1536;
+    s->engine = ENGINE_UML_PTRACE;
+    s->placement = PLACEMENT_INHERIT;
+    s->root_disk = ROOT_DISK_TMPFS;
+    s->root_disk_bytes = 123456789;
+    assert_int_equal(strlist_add(&s->env, "A=b=c"), 0);
+    assert_int_equal(strlist_add(&s->env, "EMPTY="), 0);
+    assert_int_equal(strlist_add(&s->env, "UTF=grüße\n\"quoted\""), 0);
+    assert_int_equal(strlist_add(&s->entrypoint, "/bin/tini"), 0);
+    assert_int_equal(strlist_add(&s->cmd, "sh"), 0);
+    assert_int_equal(strlist_add(&s->cmd, ""), 0);
+    assert_int_equal(spec_add_label(s, "team=search", &e), 0);
+    assert_int_equal(spec_add_label(s, "a-b=1", &e), 0);
+    assert_int_equal(spec_add_label(s, "a", &e), 0);
+    s->workdir = strdup("/work");
+    s->user = strdup("nobody:100");
+    s->shell = strdup("/bin/bash");
+    s->hostname = strdup("host");
+    s->log_level = strdup("debug");
+    assert_int_equal(spec_add_tmpfs(s, "/scratch", 1000001, PROTO_MOUNT_RO | PROTO_MOUNT_NODEV, &e),
+                     0);
+    assert_int_equal(spec_add_tmpfs(s, "/t", 0, PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID, &e), 0);
+    assert_int_equal(spec_add_script(s, "z", "#!/bin/sh\necho \"$1\"\n", &e), 0);
+    assert_int_equal(spec_add_script(s, "a", "", &e), 0);
+    assert_int_equal(spec_add_rlimit(s, "nofile=1:unlimited", &e), 0);
+    assert_int_equal(spec_add_rlimit(s, "cpu=9223372036854775807", &e), 0);
+    s->ephemeral = true;
+    s->idle_timeout_ms = 1500;
+    s->max_duration_ms = 3600001;
+    s->created_ns = 1767323045678901234ULL;
+    assert_int_equal(spec_validate(s, &e), 0);
+}
+
+static void same_list(const struct strlist *a, const struct strlist *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        assert_string_equal(a->v[i], b->v[i]);
+}
+
+static void same_text(const char *a, const char *b)
+{
+    assert_int_equal(a == NULL, b == NULL);
+    if (a && b)
+        assert_string_equal(a, b);
+}
+
+static void same_parts(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+    assert_int_equal(a->n_tmpfs, b->n_tmpfs);
+    for (size_t i = 0; i < a->n_tmpfs; i++) {
+        assert_string_equal(a->tmpfs[i].path, b->tmpfs[i].path);
+        assert_int_equal(a->tmpfs[i].size, b->tmpfs[i].size);
+        assert_int_equal(a->tmpfs[i].options, b->tmpfs[i].options);
+    }
+    assert_int_equal(a->n_scripts, b->n_scripts);
+    for (size_t i = 0; i < a->n_scripts; i++) {
+        assert_string_equal(a->scripts[i].name, b->scripts[i].name);
+        assert_string_equal(a->scripts[i].body, b->scripts[i].body);
+    }
+    assert_int_equal(a->n_rlimits, b->n_rlimits);
+    assert_memory_equal(a->rlimits, b->rlimits, sizeof(a->rlimits));
+}
+
+static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+    same_text(a->name, b->name);
+    same_text(a->image, b->image);
+    same_text(a->image_digest, b->image_digest);
+    same_text(a->image_disk, b->image_disk);
+    assert_int_equal(a->image_kind, b->image_kind);
+    assert_memory_equal(&a->cpus, &b->cpus, sizeof(a->cpus));
+    assert_int_equal(a->memory_mib, b->memory_mib);
+    assert_int_equal(a->engine, b->engine);
+    assert_int_equal(a->placement, b->placement);
+    assert_int_equal(a->root_disk, b->root_disk);
+    assert_int_equal(a->root_disk_bytes, b->root_disk_bytes);
+    same_list(&a->env, &b->env);
+    same_list(&a->entrypoint, &b->entrypoint);
+    same_list(&a->cmd, &b->cmd);
+    same_list(&a->labels, &b->labels);
+    same_text(a->workdir, b->workdir);
+    same_text(a->user, b->user);
+    same_text(a->shell, b->shell);
+    same_text(a->hostname, b->hostname);
+    same_text(a->log_level, b->log_level);
+    same_parts(a, b);
+    assert_int_equal(a->ephemeral, b->ephemeral);
+    assert_int_equal(a->idle_timeout_ms, b->idle_timeout_ms);
+    assert_int_equal(a->max_duration_ms, b->max_duration_ms);
+    assert_int_equal(a->created_ns, b->created_ns);
+}
+
+/* Through text, as the store does it. */
+static void check_round_trip(const struct sandbox_spec *s)
+{
+    struct err e = {0};
+    struct sandbox_spec back;
+    json_t *j = spec_to_json(s);
+    assert_non_null(j);
+    AUTO_FREE char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(j);
+    assert_non_null(text);
+    j = json_loads(text, 0, NULL);
+    spec_init(&back);
+    assert_int_equal(spec_from_json(&back, j, &e), 0);
+    same_spec(s, &back);
+    json_decref(j);
+    spec_free(&back);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    full(&s);
+    check_round_trip(&s);
+    for (int k = IMAGE_BUILTIN; k <= IMAGE_OCI; k++) {
+        s.image_kind = (enum image_kind)k;
+        check_round_trip(&s);
+    }
+    spec_free(&s);
+    minimal(&s);
+    assert_int_equal(spec_validate(&s, &e), 0);
+    check_round_trip(&s);
+    spec_free(&s);
+}
+
+static void documented_keys(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"deployment_profile",
+                                       "env",
+                                       "image",
+                                       "init",
+                                       "labels",
+                                       "lifecycle",
+                                       "manifest_digest",
+                                       "mounts",
+                                       "name",
+                                       "network",
+                                       "patches",
+                                       "pull_policy",
+                                       "resources",
+                                       "rlimits",
+                                       "runtime",
+                                       "security_profile"};
+    static const char *const network[] = {"dns",    "enabled",       "interface", "max_connections",
+                                          "policy", "ports",         "secrets",   "strict",
+                                          "tls",    "trust_host_cas"};
+    static const char *const runtime[] = {"cmd",     "entrypoint", "hostname", "log_level",
+                                          "scripts", "shell",      "user",     "workdir"};
+    struct sandbox_spec s;
+    full(&s);
+    json_t *j = spec_to_json(&s);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        assert_non_null(json_object_get(j, keys[i]));
+    for (size_t i = 0; i < ARRAY_LEN(network); i++)
+        assert_non_null(json_object_get(json_object_get(j, "network"), network[i]));
+    for (size_t i = 0; i < ARRAY_LEN(runtime); i++)
+        assert_non_null(json_object_get(json_object_get(j, "runtime"), runtime[i]));
+    json_decref(j);
+    spec_free(&s);
+}
+
+static int read_back(const char *text)
+{
+    struct err e = {0};
+    struct sandbox_spec s;
+    json_t *j = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    assert_non_null(j);
+    spec_init(&s);
+    int r = spec_from_json(&s, j, &e);
+    assert_true(r == 0 || e.msg[0] != '\0');
+    spec_free(&s);
+    json_decref(j);
+    return r;
+}
+
+#define NAMED "\"name\":\"a\",\"image\":{\"Oci\":{\"reference\":\"x\"}}"
+
+static void reading_is_forgiving_about_what_it_does_not_know(void **state)
+{
+    (void)state;
+    assert_int_equal(read_back("{" NAMED "}"), 0);
+    assert_int_equal(read_back("{" NAMED ",\"future\":{\"x\":[1]},\"runtime\":{\"new\":1}}"), 0);
+    assert_int_equal(read_back("{" NAMED ",\"runtime\":null,\"env\":null}"), 0);
+}
+
+static void reading_is_strict_about_what_it_knows(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "null",
+        "[]",
+        "\"x\"",
+        "{}",
+        "{\"name\":\"../a\",\"image\":{\"Oci\":{\"reference\":\"x\"}}}",
+        "{\"name\":7}",
+        "{\"name\":\"a\\u0000b\"}",
+        "{" NAMED ",\"env\":{}}",
+        "{" NAMED ",\"env\":[1]}",
+        "{" NAMED ",\"env\":[{\"key\":\"\",\"value\":\"\"}]}",
+        "{" NAMED ",\"env\":[{\"key\":\"a=b\",\"value\":\"\"}]}",
+        "{" NAMED ",\"labels\":[]}",
+        "{" NAMED ",\"labels\":{\"a\":1}}",
+        "{" NAMED ",\"labels\":{\"\":\"\"}}",
+        "{" NAMED ",\"resources\":{\"cpus\":\"1\"}}",
+        "{" NAMED ",\"resources\":{\"cpus\":-1}}",
+        "{" NAMED ",\"resources\":{\"cpus\":1e300}}",
+        "{" NAMED ",\"resources\":{\"memory_mib\":-5}}",
+        "{" NAMED ",\"resources\":{\"memory_mib\":1.5}}",
+        "{" NAMED ",\"resources\":{\"memory_mib\":9223372036854775807}}",
+        "{" NAMED ",\"resources\":{\"engine\":\"magic\"}}",
+        "{" NAMED ",\"resources\":{\"root_disk\":{\"type\":\"flat\"}}}",
+        "{" NAMED ",\"lifecycle\":{\"idle_timeout_secs\":9223372036854775807}}",
+        "{" NAMED ",\"lifecycle\":{\"ephemeral\":1}}",
+        "{" NAMED ",\"mounts\":[{\"type\":\"Bind\",\"guest\":\"/x\"}]}",
+        "{" NAMED ",\"mounts\":[{\"type\":\"Tmpfs\",\"guest\":\"/x\",\"size_mib\":"
+        "9223372036854775807}]}",
+        "{" NAMED ",\"mounts\":[{\"type\":\"Tmpfs\",\"guest\":\"/proc\"}]}",
+        "{" NAMED ",\"rlimits\":[{\"resource\":\"x\",\"soft\":1,\"hard\":1}]}",
+        "{" NAMED ",\"rlimits\":[{\"resource\":\"cpu\",\"soft\":2,\"hard\":1}]}",
+        "{" NAMED ",\"runtime\":{\"cmd\":[1]}}",
+        "{" NAMED ",\"runtime\":{\"hostname\":\"\"}}",
+        "{" NAMED ",\"runtime\":{\"scripts\":{\"a/b\":\"x\"}}}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        if (read_back(bad[i]) >= 0)
+            fail_msg("accepted: %s", bad[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test(hostnames),
+        cmocka_unit_test(rlimits),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(mounts),
+        cmocka_unit_test(scripts),
+        cmocka_unit_test(validation),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(documented_keys),
+        cmocka_unit_test(reading_is_forgiving_about_what_it_does_not_know),
+        cmocka_unit_test(reading_is_strict_about_what_it_knows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
