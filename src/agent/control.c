@@ -48,7 +48,7 @@ static ssize_t receive(struct control *c)
     return n;
 }
 
-static int await_config(struct control *c, struct config *cfg, struct err *err)
+int control_configure(struct control *c, struct config *cfg, struct err *err)
 {
     struct proto_frame f;
     for (;;) {
@@ -67,7 +67,7 @@ static int await_config(struct control *c, struct config *cfg, struct err *err)
     }
 }
 
-int control_open(struct control *c, struct config *cfg, struct err *err)
+int control_open(struct control *c, struct err *err)
 {
     *c = (struct control){.src.fd = vsock_connect(PROTO_PORT_CONTROL)};
     buf_init(&c->rx, PROTO_HDR_LEN + PROTO_MSG_MAX + RX_STEP);
@@ -79,9 +79,7 @@ int control_open(struct control *c, struct config *cfg, struct err *err)
     proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
     (void)proto_end(&w);
     flush(c);
-    int r = await_config(c, cfg, err);
-    buf_shrink(&c->rx);
-    return r;
+    return 0;
 }
 
 void control_ready(struct control *c)

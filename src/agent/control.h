@@ -16,8 +16,10 @@ struct control {
     void (*on_lost)(struct control *c);
 };
 
-/* Connects, says HELLO and waits for CONFIG. */
-int control_open(struct control *c, struct config *cfg, struct err *err);
+/* Connects and says HELLO. */
+int control_open(struct control *c, struct err *err);
+/* Waits for CONFIG. */
+int control_configure(struct control *c, struct config *cfg, struct err *err);
 void control_ready(struct control *c);
 /* Says why the guest cannot start, and gives the monitor a moment to read it. */
 void control_fail(struct control *c, const struct err *err);

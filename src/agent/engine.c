@@ -129,6 +129,7 @@ void engine_wake(struct engine *e, struct session *s)
 int engine_turn(struct engine *e, int timeout_ms)
 {
     int r = loop_turn(&e->loop, e->ready ? 0 : timeout_ms);
+    e->yielded = false;
     /* A session that queues itself again waits for the next turn. */
     struct session *s = e->ready;
     e->ready = NULL;

@@ -37,6 +37,7 @@ struct engine {
     size_t nsessions;
     struct session *ready, **ready_tail; /* those with something to do */
     size_t ndrains;
+    bool yielded;                           /* in this turn */
     bool stopping;                          /* no new commands */
     void (*on_childless)(struct engine *e); /* called when the last child is gone; may be NULL */
     uint8_t *scratch;                       /* ENGINE_SCRATCH bytes, used within one call only */

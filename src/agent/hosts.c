@@ -88,7 +88,7 @@ static void write_hostname(const char *name)
 }
 
 /* Bringing it up gives it 127.0.0.1 and ::1; the kernel does that by itself. */
-static void loopback_up(void)
+void loopback_up(void)
 {
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq r = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING};
@@ -100,7 +100,6 @@ void hosts_setup(const char *name)
 {
     if (name && *name)
         (void)!sethostname(name, strlen(name));
-    loopback_up();
     (void)mkdir("/etc", 0755);
     write_hosts(name);
     if (name && *name)

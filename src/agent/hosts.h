@@ -12,7 +12,8 @@ bool hosts_has(const char *text, const char *name);
  * `text` with that behind it, or empty when nothing is missing. */
 int hosts_complete(const char *text, const char *name, struct buf *out);
 
-/* Sets all of it up; what fails is left as it is. */
+/* What fails in these is left as it is. */
 void hosts_setup(const char *name);
+void loopback_up(void);
 
 #endif

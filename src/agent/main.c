@@ -59,18 +59,29 @@ static void die(const struct err *err)
     power_off(-1);
 }
 
-static int serve(int listener, struct err *err)
+/* What needs no configuration is done while that is on its way. */
+static int prepare(struct err *err)
 {
+    ensure_stdio();
+    raise_limits();
+    if (control_open(&control, err) < 0)
+        return -err->code;
     int r = engine_init(&engine, &config);
-    if (r == 0)
-        r = control_watch(&control, &engine.loop);
-    if (r == 0)
+    int listener = vsock_listen(PROTO_PORT_SESSION);
+    if (r == 0 && listener >= 0)
         r = engine_listen(&engine, listener);
-    if (r < 0)
-        return err_sys(err, -r, "starting the agent's event loop failed");
+    if (r < 0 || listener < 0)
+        return err_sys(err, r < 0 ? -r : -listener, "listening for commands failed");
+    loopback_up();
+    return control_configure(&control, &config, err);
+}
+
+static int watch(struct err *err)
+{
     control.on_shutdown = on_shutdown;
     control.on_lost = on_lost;
-    return 0;
+    int r = control_watch(&control, &engine.loop);
+    return r < 0 ? err_sys(err, -r, "watching the control stream failed") : 0;
 }
 
 static void log_times(uint64_t start, uint64_t ready)
@@ -89,23 +100,16 @@ int main(void)
     struct err err = {0};
     uint64_t start = now_ns();
     int upper_fd = -1;
-    ensure_stdio();
-    raise_limits();
-    if (control_open(&control, &config, &err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
+    if (prepare(&err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
         die(&err);
-    int listener = vsock_listen(PROTO_PORT_SESSION);
-    if (listener < 0) {
-        (void)err_sys(&err, -listener, "listening for commands failed");
-        die(&err);
-    }
     control_ready(&control);
     uint64_t ready = now_ns();
     /* The host is on its way with the first command; it waits in the listener's queue. */
     mounts_complete(&config);
     hosts_setup(config.hostname);
-    if (serve(listener, &err) < 0)
-        die(&err);
     power_init(&power, &engine, upper_fd);
+    if (watch(&err) < 0)
+        die(&err);
     log_times(start, ready);
     for (;;) {
         (void)engine_turn(&engine, -1);

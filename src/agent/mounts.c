@@ -37,7 +37,8 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *err)
     char opts[64] = "mode=0755";
     if (cfg->upper) {
         /* Inode tables that a template left unwritten stay so: the layer is a sparse file. */
-        if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, "noinit_itable") < 0)
+        const char *ext4 = "noinit_itable,no_prefetch_block_bitmaps";
+        if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
             return err_sys(err, errno, "mounting the writable layer %s failed", cfg->upper);
         *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     } else {
@@ -55,12 +56,13 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *err)
 
 /* redirect_dir: renaming a directory of the image works instead of failing with EXDEV.
  * xino: one device number and stable inode numbers for all files, as on a single file system.
+ * uuid=null: the layer's own identity does, and none has to be written.
  * metacopy is off so that a chmod copies the file: the layer alone tells what changed.
  * No `volatile`: a graceful stop promises that what was written is kept. */
 static int mount_root(struct err *err)
 {
     const char *opts = "lowerdir=/mnt/lower,upperdir=/mnt/upper/upper,workdir=/mnt/upper/work,"
-                       "redirect_dir=on,metacopy=off,xino=on";
+                       "redirect_dir=on,metacopy=off,xino=on,uuid=null";
     if (mount("overlay", "/newroot", "overlay", 0, opts) < 0)
         return err_sys(err, errno, "joining the image and its writable layer failed");
     return 0;

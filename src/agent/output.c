@@ -12,6 +12,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -115,10 +116,33 @@ static void outlet_empty(struct outlet *o, int error)
         outlet_end(o);
 }
 
+/* Each small write would wake us and cost two changes of process. Standing back once lets the
+ * writer go on until its time slice or the pipe's room is used up. */
+static void let_pile_up(struct outlet *o)
+{
+    struct engine *e = o->s->e;
+    if (o->trickles && !e->yielded) {
+        e->yielded = true;
+        (void)sched_yield();
+    }
+}
+
+static void note_amount(struct outlet *o, size_t got, size_t asked)
+{
+    o->total += got;
+    o->trickles = o->bulk && got < asked;
+    if (o->bulk || (got < PROTO_DATA_MAX && o->total < BULK_AFTER))
+        return;
+    o->bulk = true;
+    if (!o->s->tty) /* fewer, longer turns for writer and reader */
+        (void)fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK);
+}
+
 static void outlet_pull(struct outlet *o)
 {
     struct session *s = o->s;
     size_t asked;
+    let_pile_up(o);
     ssize_t n = read_frames(o, &asked);
     if (n <= 0) {
         outlet_empty(o, (int)-n);
@@ -126,11 +150,8 @@ static void outlet_pull(struct outlet *o)
     }
     size_t got = (size_t)n;
     o->owed -= MIN(o->owed, got);
-    if (got >= PROTO_DATA_MAX && !o->bulk) {
-        o->bulk = true;
-        if (!s->tty) /* fewer, longer turns for writer and reader */
-            (void)fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK);
-    } else if (got < asked && !s->tty) {
+    note_amount(o, got, asked);
+    if (got < asked && !s->tty) {
         /* A short read has emptied the pipe: the next byte makes a new event. If nobody is left
          * to write one, this was the end. */
         o->readable = false;

@@ -34,6 +34,7 @@ enum {
     RX_CHUNK = 64 * 1024,
     ACK_BATCH = 64 * 1024,
     PIPE_BULK = 1024 * 1024,
+    BULK_AFTER = 256 * 1024,
     LINGER_MS = 100,
 };
 
@@ -46,7 +47,9 @@ struct outlet {
     uint16_t type; /* PROTO_STDOUT or PROTO_STDERR */
     bool readable; /* may have bytes */
     bool hup;      /* nobody holds the other end any more */
-    bool bulk;     /* has filled a whole frame: read more at once */
+    bool bulk;     /* has produced much: read more at once, and less often */
+    bool trickles; /* bulk, but in small writes */
+    size_t total;  /* bytes so far */
     size_t owed;   /* bytes that were there when the main process exited */
 };
 

@@ -100,7 +100,7 @@ static int open_terminal(struct stdio *io, const struct exec_req *q, const struc
 /* The image's working directory need not exist; a directory that the command asks for must. */
 static const char *working_dir(const struct config *cfg, const struct exec_req *q)
 {
-    if (q->c.cwd)
+    if (q->c.cwd && *q->c.cwd)
         return q->c.cwd;
     if (!cfg->c.cwd || cfg->c.cwd[0] != '/')
         return "/";
