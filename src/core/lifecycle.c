@@ -205,7 +205,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = make_disk(s, dirfd, spec, e);
     if (r == 0)
-        r = boot(s, dirfd, spec, &(struct launch_options){.creating = true}, e);
+        r = boot(s, dirfd, spec, &(struct launch_options){.creating = true, .warn = warn}, e);
     if (r < 0 && mine && dirfd >= 0)
         undo(s, spec->name);
     name_lock_drop(s, &lock, r < 0 && mine);
@@ -234,8 +234,8 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
     if (r == 0 && !engine)
         r = -ENOTSUP;
     if (r == 0)
-        r = boot(s, sb.dirfd, &sb.spec, &(struct launch_options){.stop_when_idle = stop_when_idle},
-                 e);
+        r = boot(s, sb.dirfd, &sb.spec,
+                 &(struct launch_options){.stop_when_idle = stop_when_idle, .warn = warn}, e);
     if (r == 0)
         warn_about_cpus(&sb.spec, engine, warn);
     sandbox_close(&sb);

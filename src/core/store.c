@@ -1,5 +1,6 @@
 #include "core/store.h"
 
+#include "monitor/cgroup.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -278,6 +279,10 @@ int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, st
 
 int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
 {
+    AUTO_CLOSE int dirfd =
+        openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dirfd >= 0)
+        cgroup_forget(dirfd); /* the one thing of a sandbox that is not in its directory */
     int r = remove_tree_at(s->sandboxes_fd, name);
     return r < 0 ? err_sys(e, -r, "cannot remove the directory of sandbox '%s'", name) : 0;
 }

@@ -1,6 +1,7 @@
 #include "monitor/launch.h"
 
 #include "jail/jail.h"
+#include "monitor/cgroup.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
 #include "util/cleanup.h"
@@ -24,6 +25,8 @@ enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256, KEEP_MAX = 16 };
 /* Everything that crosses into the new processes. */
 struct cargo {
     const struct store *store;
+    int dirfd; /* the sandbox's directory; not ours to close */
+    void (*warn)(const char *text);
     struct monitor_params p;
     struct jail_identity id;
     int run_fd;
@@ -234,6 +237,23 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
 
 /* --- in the launcher ------------------------------------------------------------------------ */
 
+static void limit_cpu(const struct cargo *c, pid_t stage)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    cgroup_forget(c->dirfd); /* of an earlier run */
+    if (s->cpus >= 1)
+        return;
+    int r = cgroup_limit_cpu(c->dirfd, s->name, stage, s->cpus);
+    if (r < 0 && c->warn) {
+        char text[160];
+        (void)snprintf(text, sizeof(text),
+                       "--cpus %g: this host does not let us limit CPU time (%s); the sandbox may "
+                       "use a whole CPU",
+                       s->cpus, strerror(-r));
+        c->warn(text);
+    }
+}
+
 static int spawn(struct cargo *c, int sync_here, struct err *e)
 {
     /* A child that we need not wait for long: the stage ends at once, the janitor is adopted when
@@ -251,6 +271,7 @@ static int spawn(struct cargo *c, int sync_here, struct err *e)
     pid_t stage;
     int r = 0;
     if (recv(sync_here, &stage, sizeof(stage), 0) == (ssize_t)sizeof(stage)) {
+        limit_cpu(c, stage);
         r = jail_map(stage, &c->id, e);
         if (r == 0)
             (void)send(sync_here, "", 1, MSG_NOSIGNAL);
@@ -264,7 +285,7 @@ static int spawn(struct cargo *c, int sync_here, struct err *e)
 int launch_begin(struct launch *l, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
 {
-    struct cargo c = {.store = s, .run_fd = -1, .sync_fd = -1};
+    struct cargo c = {.store = s, .dirfd = dirfd, .warn = opt->warn, .run_fd = -1, .sync_fd = -1};
     c.p = (struct monitor_params){.spec = spec,
                                   .creating = opt->creating,
                                   .stop_when_idle = opt->stop_when_idle,

@@ -19,8 +19,9 @@ struct launch {
 };
 
 struct launch_options {
-    bool creating;       /* see struct monitor_params */
-    bool stop_when_idle; /* started for one command: goes with the last one */
+    bool creating;                  /* see struct monitor_params */
+    bool stop_when_idle;            /* started for one command: goes with the last one */
+    void (*warn)(const char *text); /* may be NULL */
 };
 
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */
