@@ -332,12 +332,10 @@ static size_t finish_carry(struct exec_log *l, struct log_carry *c, const uint8_
         c->n = (uint8_t)(c->n + took);
         return took;
     }
-    if (r < 0) { /* the new byte does not belong to it */
-        drop_carry(l, c);
-        return took - 1;
-    }
+    if (r < 0) /* the last byte does not belong to it */
+        took--;
+    put_line(l, c->s, c->id, whole, c->n + took);
     c->n = 0;
-    put_line(l, c->s, c->id, whole, (size_t)r);
     return took;
 }
 
