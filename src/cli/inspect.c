@@ -20,8 +20,8 @@ static int print_json(const struct sandbox *sb)
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
     return ui_print_json(
         json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:[], s:s, s:o}", "active_config",
-                  active(sb) ? spec_to_json(&sb->spec) : json_null(), "config",
-                  spec_to_json(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
+                  active(sb) ? spec_to_config(&sb->spec) : json_null(), "config",
+                  spec_to_config(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
                   sb->state.engine, "name", sb->spec.name, "reason", sb->state.reason, "started_at",
                   json_time(sb->state.started_ns), "pending_changes", "status",
                   status_name(sb->state.status), "updated_at", json_time(updated)));

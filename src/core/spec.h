@@ -106,8 +106,11 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* 
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
 const char *spec_rlimit_name(uint32_t resource);
 
-/* The JSON form is what `inspect --format json` shows under "config". */
+/* spec.json, and what `inspect --format json` shows under "config": the same layout, with all
+ * documented keys. spec_from_json reads both; *s is an initialised spec, and on failure one to
+ * free. */
 json_t *spec_to_json(const struct sandbox_spec *s);
+json_t *spec_to_config(const struct sandbox_spec *s);
 int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
 
 /* All labels of `want` (K or K=V) are present. */

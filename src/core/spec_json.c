@@ -1,9 +1,10 @@
-/* The spec as JSON: spec.json on disk, "config" in `inspect --format json`.
+/* The spec as JSON: "config" in `inspect --format json`, and spec.json on disk.
  *
- * The layout is the documented one, and the keys of features that this version does not have are
- * there with the values that describe it, so that a reader written for the full set finds them.
- * Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact value
- * and is the one that is read back.
+ * The layout is the documented one. In "config" the keys of features that this version does not
+ * have are there with the values that describe it, so that a reader written for the full set finds
+ * them. Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact
+ * value and is the one that is read back. spec.json leaves out whatever reading it back does not
+ * need: `ls` parses one of them for each sandbox there is.
  *
  * Reading is strict about the type and range of what it knows, and ignores what it does not know.
  */
@@ -194,7 +195,7 @@ static json_t *runtime_json(const struct sandbox_spec *s)
                      text_or_null(s->user), "workdir", text_or_null(s->workdir));
 }
 
-json_t *spec_to_json(const struct sandbox_spec *s)
+json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:s, s:o, "
@@ -206,6 +207,48 @@ json_t *spec_to_json(const struct sandbox_spec *s)
         "network", network_json(), "patches", "pull_policy", "IfMissing", "resources",
         resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
         "security_profile", "default", "created_ns", (json_int_t)s->created_ns);
+}
+
+/* Takes out what says nothing: null, empty, and what is derived from other keys or the same in
+ * every spec. */
+static void prune(json_t *o)
+{
+    static const char *const redundant[] = {
+        "deployment_profile",
+        "disable_metrics_sample",
+        "idle_timeout_secs",
+        "max_cpus",
+        "max_duration_secs",
+        "max_memory_mib",
+        "network",
+        "pull_policy",
+        "security_profile",
+        "metrics_sample_interval_ms",
+        "thp",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(redundant); i++)
+        (void)json_object_del(o, redundant[i]);
+    const char *key;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(o, next, key, v)
+    {
+        bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+                     (json_is_object(v) && json_object_size(v) == 0);
+        if (empty)
+            (void)json_object_del(o, key);
+    }
+}
+
+json_t *spec_to_json(const struct sandbox_spec *s)
+{
+    static const char *const parts[] = {"lifecycle", "resources", "runtime"};
+    json_t *j = spec_to_config(s);
+    for (size_t i = 0; j && i < ARRAY_LEN(parts); i++)
+        prune(json_object_get(j, parts[i]));
+    if (j)
+        prune(j);
+    return j;
 }
 
 /* --- reading -------------------------------------------------------------------------------- */

@@ -89,7 +89,7 @@ static json_t *well_formed(void)
     (void)spec_add_tmpfs(&s, "/scratch", 1 << 20, PROTO_MOUNT_RO, NULL);
     (void)spec_add_script(&s, "hi", "#!/bin/sh\n", NULL);
     (void)spec_add_rlimit(&s, "nofile=1:2", NULL);
-    json_t *j = spec_validate(&s, NULL) == 0 ? spec_to_json(&s) : NULL;
+    json_t *j = spec_validate(&s, NULL) == 0 ? spec_to_config(&s) : NULL;
     spec_free(&s);
     return j;
 }
