@@ -58,7 +58,7 @@ static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
 static int ask_simple(int dirfd, uint16_t type, uint64_t grace_ms, uint16_t expect)
 {
     CLEANUP(cleanup_buf) struct buf answer;
-    struct proto_frame f;
+    struct proto_frame f = {0};
     buf_init(&answer, ANSWER_MAX);
     int r = ask(dirfd, type, grace_ms, &answer, &f);
     if (r < 0)
@@ -84,7 +84,7 @@ int request_touch(int dirfd)
 int request_sessions(int dirfd, unsigned *ret)
 {
     CLEANUP(cleanup_buf) struct buf answer;
-    struct proto_frame f;
+    struct proto_frame f = {0};
     buf_init(&answer, ANSWER_MAX);
     int r = ask(dirfd, PROTO_INFO, 0, &answer, &f);
     if (r < 0)

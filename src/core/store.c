@@ -70,7 +70,7 @@ int store_open(struct store *s, struct err *e)
 {
     *s = (struct store){.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1};
     int r = find_home(&s->home, e);
-    if (r < 0)
+    if (r < 0 || !s->home)
         return r;
     s->home_fd = open(s->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->home_fd < 0 && errno == ENOENT) {

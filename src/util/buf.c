@@ -28,9 +28,9 @@ uint8_t *buf_reserve(struct buf *b, size_t n)
     size_t len = buf_len(b);
     if (n > b->limit || len > b->limit - n)
         return NULL;
-    if (b->cap - b->tail >= n && b->data)
+    if (b->data && b->cap - b->tail >= n)
         return b->data + b->tail;
-    if (b->cap - len >= n && b->head >= len) { /* cheap to slide: regions do not overlap */
+    if (b->data && b->cap - len >= n && b->head >= len) { /* cheap to slide: no overlap */
         memcpy(b->data, b->data + b->head, len);
     } else {
         size_t cap = b->cap ? b->cap : 256;
@@ -39,7 +39,7 @@ uint8_t *buf_reserve(struct buf *b, size_t n)
         uint8_t *data = malloc(cap);
         if (!data)
             return NULL;
-        if (len)
+        if (b->data)
             memcpy(data, b->data + b->head, len);
         free(b->data);
         b->data = data;

@@ -1,0 +1,75 @@
+# The front door. Everything real happens in meson, kernel/build and scripts/.
+#
+# `make run` and `make test` need nothing before them: they install what is missing.
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+PYTHON  ?= /usr/bin/python3
+
+.DEFAULT_GOAL := all
+.PHONY: all build kernel kernel-uml kernel-kvm assets run test test-e2e unit lint fuzz bench \
+        install uninstall clean distclean help bootstrap
+
+all: build assets kernel ## build everything: msb, the guest's disks, the guest's kernel
+
+bootstrap: ## install the Debian packages that the build needs, if any are missing
+	@scripts/bootstrap build
+
+$(BUILD)/build.ninja: | bootstrap
+	@meson setup $(BUILD) >/dev/null
+
+build: bootstrap $(BUILD)/build.ninja ## build msb, the agent and the guest's disks
+	@echo "==> building msb"
+	@ninja -C $(BUILD)
+
+assets: build
+
+kernel: kernel-uml ## build (or find in the cache) the guest kernel for this machine's engine
+
+kernel-uml: | bootstrap
+	@mkdir -p $(BUILD)/assets
+	@path=$$(kernel/build uml) && ln -sfn "$$path" $(BUILD)/assets/linux-uml
+
+kernel-kvm:
+	@kernel/build kvm
+
+run: all ## show a sandbox at work
+	@scripts/demo $(BUILD)/src/cli/msb
+
+test: ## everything: lint, unit tests, sanitizers, fuzzing, end-to-end tests
+	@scripts/bootstrap build test
+	@$(MAKE) --no-print-directory all
+	@$(PYTHON) tests/run --build $(BUILD)
+
+unit: all ## unit tests alone
+	@scripts/bootstrap test
+	@$(PYTHON) tests/run --build $(BUILD) unit
+
+test-e2e: all ## end-to-end tests alone
+	@scripts/bootstrap test
+	@$(PYTHON) tests/run --build $(BUILD) e2e
+
+lint: build ## clang-format, clang-tidy, cppcheck, shellcheck
+	@scripts/bootstrap test
+	@$(PYTHON) tests/run --build $(BUILD) lint
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
+	@scripts/bootstrap build test
+	@$(PYTHON) tests/run --build $(BUILD) fuzz
+
+bench: all ## measure msb beside podman in one run; writes $(BUILD)/bench.json
+	@scripts/bootstrap bench
+	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
+
+install: all ## install below $(DESTDIR)$(PREFIX)
+	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## remove what install put there
+	@scripts/install --remove "$(DESTDIR)$(PREFIX)"
+
+clean: ## remove build directories; the kernel cache stays
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
+
+help: ## this text
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
