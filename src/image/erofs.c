@@ -27,18 +27,26 @@ static int open_spool(int dirfd)
     return fd < 0 ? -errno : fd;
 }
 
-int erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd, struct err *e)
+void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd)
 {
-    *w = (struct erofs_writer){.fd = out_fd, .spool_fd = -1, .next_block = 1};
-    int fd = open_spool(spool_dirfd);
-    if (fd < 0)
-        return err_sys(e, -fd, "cannot make a temporary file for the image");
-    w->spool_fd = fd;
-    if (erofs_out_init(&w->out, out_fd) < 0 || erofs_out_init(&w->spool, fd) < 0) {
-        erofs_abort(w);
-        return err_sys(e, ENOMEM, "cannot write the image");
+    *w = (struct erofs_writer){
+        .fd = out_fd, .spool_dirfd = spool_dirfd, .spool_fd = -1, .next_block = 1};
+    erofs_out_init(&w->out, out_fd);
+}
+
+/* Keeps a tail for the time when its inode is written. */
+static int spool_tail(struct erofs_writer *w, struct tree_inode *ino, size_t n)
+{
+    if (w->spool_fd < 0) {
+        int fd = open_spool(w->spool_dirfd);
+        if (fd < 0)
+            return fd;
+        w->spool_fd = fd;
+        erofs_out_init(&w->spool, fd);
     }
-    return 0;
+    ino->data.tail = w->spool_len;
+    w->spool_len += n;
+    return erofs_out_write(&w->spool, ino->data.tail, w->tail, n);
 }
 
 void erofs_abort(struct erofs_writer *w)
@@ -111,9 +119,7 @@ int erofs_file_end(struct erofs_writer *w, struct err *e)
         return 0;
     int r;
     if (ino->flags & TREE_INLINE_TAIL) {
-        ino->data.tail = w->spool_len;
-        r = erofs_out_write(&w->spool, w->spool_len, w->tail, tail);
-        w->spool_len += tail;
+        r = spool_tail(w, ino, tail);
     } else {
         r = erofs_out_write(&w->out, (ino->data.block << EROFS_BLOCK_BITS) + full, w->tail,
                             EROFS_BLOCK_SIZE);

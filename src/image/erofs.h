@@ -30,8 +30,9 @@
 #define EROFS_BLOCKS_MAX 0xfffffffeULL
 
 struct erofs_writer {
-    int fd;       /* not owned */
-    int spool_fd; /* owned; unlinked */
+    int fd;          /* not owned */
+    int spool_dirfd; /* not owned */
+    int spool_fd;    /* owned; unlinked; -1 until there is a tail */
     struct erofs_out out;
     struct erofs_out spool;
     uint64_t spool_len;
@@ -46,8 +47,8 @@ struct erofs_writer {
 };
 
 /* out_fd: an empty regular file. spool_dirfd: a directory for the spool file, or -1 to keep tails
- * in memory. */
-int erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd, struct err *e);
+ * in memory. Both stay the caller's. */
+void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd);
 void erofs_abort(struct erofs_writer *w); /* also after erofs_finish; harmless twice */
 
 /* The data of one regular file: its size is ino->size and its xattrs are set already. Writes come

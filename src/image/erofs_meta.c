@@ -595,7 +595,7 @@ static int put_super(struct meta *m)
 static int write_meta(struct meta *m)
 {
     struct erofs_writer *w = m->w;
-    int r = erofs_out_flush(&w->spool);
+    int r = w->spool_len ? erofs_out_flush(&w->spool) : 0;
     if (r < 0)
         return r;
     if (w->spool_len) {
@@ -612,8 +612,8 @@ static int write_meta(struct meta *m)
     }
     m->window = calloc(WINDOW_BLOCKS, EROFS_BLOCK_SIZE);
     m->hash = EVP_MD_CTX_new();
-    r = erofs_out_init(&m->out, w->fd);
-    if (!m->window || !m->hash || r < 0)
+    erofs_out_init(&m->out, w->fd);
+    if (!m->window || !m->hash)
         return -ENOMEM;
     if (!EVP_DigestInit_ex(m->hash, EVP_sha256(), NULL))
         return -EIO;

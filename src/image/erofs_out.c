@@ -17,10 +17,9 @@ enum {
     OUT_RESERVE = 64 << 20 /* and this much of it is left */
 };
 
-int erofs_out_init(struct erofs_out *o, int fd)
+void erofs_out_init(struct erofs_out *o, int fd)
 {
-    *o = (struct erofs_out){.fd = fd, .buf = malloc(OUT_BUF)};
-    return o->buf ? 0 : -ENOMEM;
+    *o = (struct erofs_out){.fd = fd};
 }
 
 void erofs_out_free(struct erofs_out *o)
@@ -79,6 +78,8 @@ int erofs_out_write(struct erofs_out *o, uint64_t offset, const void *p, size_t 
             return r;
         o->pos = offset;
     }
+    if (!o->buf && !(o->buf = malloc(OUT_BUF)))
+        return -ENOMEM;
     for (const uint8_t *b = p; n;) {
         size_t k = MIN(n, OUT_BUF - o->len);
         memcpy(o->buf + o->len, b, k);

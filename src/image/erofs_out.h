@@ -12,11 +12,11 @@ struct erofs_out {
     int fd; /* not owned */
     uint64_t pos;
     size_t len;
-    uint8_t *buf;
+    uint8_t *buf;       /* from the first write on */
     uint64_t unchecked; /* written since the last look at the free space */
 };
 
-int erofs_out_init(struct erofs_out *o, int fd);
+void erofs_out_init(struct erofs_out *o, int fd);
 void erofs_out_free(struct erofs_out *o);
 int erofs_out_write(struct erofs_out *o, uint64_t offset, const void *p, size_t n);
 int erofs_out_flush(struct erofs_out *o);

@@ -127,10 +127,9 @@ static int build_dir_once(struct source_dir *s, const struct image_ctx *ctx, str
     struct erofs_writer w;
     cache_settle(s->newest_ctime_ns);
     int r = cache_build_begin(b, e);
-    if (r == 0)
-        r = erofs_begin(&w, b->fd, b->c->tmp_fd, e);
     if (r < 0)
         return r;
+    erofs_begin(&w, b->fd, b->c->tmp_fd);
     r = source_dir_load(s, t, &w, e);
     if (r == 0)
         r = erofs_finish(&w, t, e);
@@ -204,13 +203,11 @@ static int build_tar(int fd, const char *name, const struct image_ctx *ctx, stru
         return r;
     if (tree_init(&t, 0, max_expanded(ctx)) < 0)
         return err_sys(e, ENOMEM, "cannot read '%s'", name);
-    r = erofs_begin(&w, b->fd, b->c->tmp_fd, e);
-    if (r == 0) {
-        r = source_tar_load(&s, &t, &w, e);
-        if (r == 0)
-            r = erofs_finish(&w, &t, e);
-        erofs_abort(&w);
-    }
+    erofs_begin(&w, b->fd, b->c->tmp_fd);
+    r = source_tar_load(&s, &t, &w, e);
+    if (r == 0)
+        r = erofs_finish(&w, &t, e);
+    erofs_abort(&w);
     tree_free(&t);
     if (r < 0)
         return r;

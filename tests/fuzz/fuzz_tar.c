@@ -60,10 +60,16 @@ static void convert(const uint8_t *p, size_t n, bool layer)
     struct erofs_writer w;
     struct err e = {0};
     struct stat st;
-    int in = memfile(), out = memfile();
-    if (write(in, p, n) != (ssize_t)n || lseek(in, 0, SEEK_SET) != 0 ||
-        tree_init(&t, ENTRIES_MAX, BYTES_MAX) < 0 || erofs_begin(&w, out, -1, &e) < 0)
+    static int in = -1, out = -1;
+    if (in < 0) {
+        in = memfile();
+        out = memfile();
+    }
+    if (pwrite(in, p, n, 0) != (ssize_t)n || lseek(in, 0, SEEK_SET) != 0 ||
+        ftruncate(in, (off_t)n) < 0 || ftruncate(out, 0) < 0 ||
+        tree_init(&t, ENTRIES_MAX, BYTES_MAX) < 0)
         abort();
+    erofs_begin(&w, out, -1);
     struct source_tar s = {.fd = in, .name = "fuzz.tar", .layer = layer};
     int r = source_tar_load(&s, &t, &w, &e);
     if (r == 0)
@@ -74,8 +80,6 @@ static void convert(const uint8_t *p, size_t n, bool layer)
     if (r == 0 && (fstat(out, &st) < 0 || st.st_size % EROFS_BLOCK_SIZE || st.st_size == 0))
         abort();
     tree_free(&t);
-    close(in);
-    close(out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

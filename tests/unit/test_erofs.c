@@ -72,7 +72,7 @@ static void expect_bytes(const struct er *r, const char *path, uint64_t size, ui
 static void begin(struct tree *t, struct erofs_writer *w, int fd)
 {
     assert_int_equal(tree_init(t, 0, 0), 0);
-    assert_int_equal(erofs_begin(w, fd, -1, NULL), 0);
+    erofs_begin(w, fd, -1);
     (void)add(t, "/", attr(S_IFDIR | 0755));
 }
 
@@ -541,7 +541,7 @@ static void test_stitched_layers(void **state)
     struct stat st[2];
     assert_int_equal(fstat(fd[0], &st[0]) | fstat(fd[1], &st[1]), 0);
     uint32_t blocks[2] = {(uint32_t)(st[0].st_size / 4096), (uint32_t)(st[1].st_size / 4096)};
-    assert_int_equal(erofs_begin(&w, disk, -1, NULL), 0);
+    erofs_begin(&w, disk, -1);
     erofs_set_blobs(&w, blocks, 2);
     finish(&t[0], &w);
     (void)append(disk, fd[0]);
