@@ -173,9 +173,9 @@ static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *k
     switch (error) {
     case ENOENT:
     case ENOTDIR:
-        *kind = PROTO_FAIL_NOT_FOUND;
         if (exists && S_ISREG(st.st_mode))
             return explain_interpreter(file, err);
+        *kind = PROTO_FAIL_NOT_FOUND;
         if (strchr(name, '/'))
             return err_sys(err, error, "%s", name);
         return err_set(err, ENOENT, "%s: not found on PATH", *name ? name : "\"\"");

@@ -72,8 +72,8 @@ def exec_payload(argv, env=(), cwd=None, user=None, tty=None, no_stdin=False, ti
 
 class Result:
     def __init__(self):
-        self.out = b""
-        self.err = b""
+        self.out = bytearray()
+        self.err = bytearray()
         self.code = self.signal = self.fail = self.pid = None
         self.text = ""
         self.timed_out = False
@@ -272,7 +272,7 @@ def test_missing_interpreter_is_named(server, tmp_path):
     script.write_text("#!/opt/no-such-shell -x\n")
     script.chmod(0o755)
     r = server.run([str(script)])
-    assert r.fail == NOT_FOUND and "/opt/no-such-shell is not" in r.text
+    assert r.fail == NOT_EXECUTABLE and "/opt/no-such-shell is not" in r.text
 
 
 def test_script_without_interpreter_line(server, tmp_path):
