@@ -1,15 +1,20 @@
 #include "agent/power.h"
 
 #include "agent/session.h"
+#include "util/cleanup.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/reboot.h>
 #include <unistd.h>
 
 enum {
     KILL_WAIT_MS = 1000,  /* for processes stuck in the kernel */
+    DISK_WAIT_MS = 500,   /* for reads under way */
     CLIENT_WAIT_MS = 100, /* for clients that do not take their last output */
 };
 
@@ -18,12 +23,43 @@ enum {
 
 static struct power *the_power; /* the callback below has no other way to it */
 
+/* Requests in progress on all disks together: the twelfth field of each line. */
+static unsigned long disk_requests(void)
+{
+    char text[4096];
+    unsigned long sum = 0;
+    int field = 1;
+    AUTO_CLOSE int fd = open("/proc/diskstats", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    text[len > 0 ? len : 0] = '\0';
+    for (const char *p = text; *p; field++) {
+        p += strspn(p, " ");
+        if (field == 12)
+            sum += strtoul(p, NULL, 10);
+        p += strcspn(p, " \n");
+        if (*p == '\n') {
+            field = 0;
+            p++;
+        }
+    }
+    return sum;
+}
+
+/* A read that a killed process was waiting for may still be under way, and a kernel that takes its
+ * disks down with a request in progress can wait for it for ever. */
+static void let_disks_settle(void)
+{
+    for (int i = 0; i < DISK_WAIT_MS && disk_requests(); i++)
+        (void)usleep(1000);
+}
+
 /* Freezing writes everything out and leaves the journal empty, as unmounting would, but does not
  * care who still has files open. */
 void power_off(int upper_fd)
 {
     if (upper_fd < 0 || ioctl(upper_fd, FS_FREEZE, 0) < 0)
         sync();
+    let_disks_settle();
     for (;;) {
         (void)reboot(RB_POWER_OFF);
         (void)reboot(RB_AUTOBOOT); /* a machine that cannot switch itself off */
