@@ -6,7 +6,9 @@
 #include "core/store.h"
 #include "engine/engine.h"
 #include "image/image.h"
+#include "monitor/cgroup.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/parse.h"
 #include "util/term.h"
 
@@ -15,6 +17,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,29 +221,6 @@ static void check_seccomp(struct doctor *d)
                "use a kernel with CONFIG_SECCOMP_FILTER");
 }
 
-/* Optional: without it limits come from the guest's own size. */
-static void check_cgroup(struct doctor *d)
-{
-    char line[512] = "";
-    AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
-    bool unified = f && fgets(line, sizeof(line), f) && strncmp(line, "0::", 3) == 0;
-    if (!unified) {
-        remedy(add(d, "cgroup", MARK_WARN,
-                   "no unified hierarchy: a sandbox is limited by its own size alone"),
-               "boot the host with cgroup v2 to have the host enforce limits as well");
-        return;
-    }
-    line[strcspn(line, "\n")] = '\0';
-    char path[600];
-    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s", line + 3);
-    if (access(path, W_OK) == 0)
-        add(d, "cgroup", MARK_OK, "delegated: %s", path);
-    else
-        remedy(add(d, "cgroup", MARK_WARN,
-                   "not delegated: a sandbox is limited by its own size alone"),
-               "run msb from a session whose cgroup is yours, such as: systemd-run --user --scope");
-}
-
 /* --- where sandboxes live ------------------------------------------------------------------- */
 
 static void check_home(struct doctor *d)
@@ -273,6 +253,45 @@ static void check_home(struct doctor *d)
     else
         remedy(add(d, "Disk", MARK_WARN, "only %s free", free_text),
                "free some space, or move MSB_HOME to a larger file system");
+}
+
+/* Puts a child into a group with half a CPU, as a sandbox would be. */
+static int try_cgroup(int dirfd)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            (void)pause();
+    }
+    if (pid < 0)
+        return -errno;
+    int r = cgroup_limit_cpu(dirfd, "doctor", pid, 0.5);
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (r == 0)
+        cgroup_forget(dirfd);
+    return r;
+}
+
+/* Optional: fractions of --cpus need it, nothing else does. */
+static void check_cgroup(struct doctor *d)
+{
+    char dir[64];
+    (void)snprintf(dir, sizeof(dir), "doctor.%d", (int)getpid());
+    if (!d->have_store || mkdirat(d->store.home_fd, dir, 0700) < 0)
+        return;
+    AUTO_CLOSE int fd = openat(d->store.home_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = fd < 0 ? -errno : try_cgroup(fd);
+    (void)remove_tree_at(d->store.home_fd, dir);
+    if (r == 0)
+        add(d, "cgroup", MARK_OK, "CPU shares below one are enforced");
+    else
+        remedy(
+            add(d, "cgroup", MARK_WARN, "CPU shares below one are not enforced: %s", strerror(-r)),
+            "run msb where the cpu controller is delegated, such as: systemd-run --user --scope "
+            "-p Delegate=yes");
 }
 
 static void check_mke2fs(struct doctor *d)
@@ -352,7 +371,7 @@ static int doctor_run(const struct args *a)
 {
     static void (*const all[])(struct doctor *) = {
         check_engine, check_assets, check_namespaces, check_tmpfs,  check_seccomp,
-        check_cgroup, check_home,   check_mke2fs,     check_memory,
+        check_home,   check_cgroup, check_mke2fs,     check_memory,
     };
     struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
     struct utsname un;

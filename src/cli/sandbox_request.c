@@ -436,13 +436,18 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
     return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
 }
 
+/* What the user's word turned out to be, now that it has been found. */
 static enum image_kind kind_of(const char *image)
 {
+    char path[4096];
+    const char *home = getenv("HOME");
+    struct stat st;
     if (strcmp(image, IMAGE_BASE_REF) == 0)
         return IMAGE_BUILTIN;
-    struct stat st;
-    if (image[0] == '~' || stat(image, &st) < 0)
-        return image[0] == '~' ? IMAGE_DIRECTORY : IMAGE_OCI;
+    (void)snprintf(path, sizeof(path), "%s%s", image[0] == '~' && home ? home : "",
+                   image[0] == '~' && home ? image + 1 : image);
+    if (stat(path, &st) < 0)
+        return IMAGE_OCI;
     return S_ISDIR(st.st_mode) ? IMAGE_DIRECTORY : IMAGE_TAR;
 }
 

@@ -21,8 +21,8 @@
 int select_names(const struct store *s, const struct args *a, struct strlist *ret, struct err *e);
 
 /* Opens the store, selects, calls fn for each name and reports its failures. Returns the exit
- * code: 0, 1 if any failed, 2 if nothing was selected. fn's err with code ECANCELED and no message
- * is a failure that was not to be printed. */
+ * code: 0, 1 if any failed, 2 if nothing was selected. A failure of fn with an empty message is not
+ * printed. */
 typedef int (*each_fn)(const struct store *s, const struct args *a, const char *name,
                        struct err *e);
 int for_each_selected(const struct args *a, each_fn fn);

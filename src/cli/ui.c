@@ -22,6 +22,7 @@ enum { SPINNER_DELAY_MS = 150, SPINNER_STEP_MS = 80, NAME_COLUMN = 12 };
 static struct {
     bool quiet;
     enum verbosity verbosity;
+    bool spinning; /* a spinner may have drawn on the line we are about to write */
 } ui;
 
 void ui_set_quiet(bool quiet)
@@ -48,7 +49,8 @@ enum verbosity ui_verbosity(void)
 static void say(const char *color, const char *label, const char *text)
 {
     bool on = term_colors(STDERR_FILENO);
-    (void)fprintf(stderr, "%s%s%s %s\n", on ? color : "", label, on ? SGR_RESET : "", text);
+    (void)fprintf(stderr, "%s%s%s%s %s\n", ui.spinning ? "\r\x1b[K" : "", on ? color : "", label,
+                  on ? SGR_RESET : "", text);
 }
 
 void ui_error(const struct err *e)
@@ -166,6 +168,7 @@ void spinner_start(struct spinner *s, const char *doing, const char *what)
     if (pid != 0) {
         (void)sigprocmask(SIG_SETMASK, &old, NULL);
         s->pid = pid > 0 ? pid : 0;
+        ui.spinning = pid > 0;
         return;
     }
     /* Blocked until the handler is there: a short piece of work may be over before we are. */
@@ -186,6 +189,7 @@ void spinner_stop(struct spinner *s)
     while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     s->pid = 0;
+    ui.spinning = false;
 }
 
 /* --- data ----------------------------------------------------------------------------------- */
