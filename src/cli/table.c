@@ -40,12 +40,6 @@ LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older ms
 LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
-const struct cmd cmd_logs = {
-    .name = "logs",
-    .group = GROUP_SANDBOX,
-    .flags = CMD_LATER,
-    .summary = "Show what commands of a sandbox printed",
-};
 LATER_HIDDEN(later_images, "images", "rmi");
 LATER_HIDDEN(later_registries, "registries", "regs");
 LATER_HIDDEN(later_volumes, "volumes", "vols");

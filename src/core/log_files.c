@@ -156,10 +156,10 @@ int log_stream_refresh(struct log_stream *s)
 /* 1: a line was taken from buf and parsed; 0: no whole line there. */
 static int take_line(struct log_stream *s)
 {
-    for (;;) {
+    size_t len;
+    while ((len = buf_len(&s->buf))) {
         const char *start = (const char *)buf_head(&s->buf);
-        size_t len = buf_len(&s->buf);
-        const char *nl = len ? memchr(start, '\n', len) : NULL;
+        const char *nl = memchr(start, '\n', len);
         if (!nl) {
             if (len > LOG_LINE_MAX) {
                 s->too_long = true;
@@ -175,6 +175,7 @@ static int take_line(struct log_stream *s)
         if (ok)
             return 1;
     }
+    return 0;
 }
 
 int log_stream_next(struct log_stream *s)

@@ -186,6 +186,7 @@ static int decode(struct log_entry *e)
     e->decoded = to;
     e->data = to;
     e->len = (size_t)got - padding;
+    to[e->len] = '\0';
     return 0;
 }
 

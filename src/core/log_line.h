@@ -15,7 +15,7 @@ struct log_entry {
     uint64_t t_ns;
     enum log_source s;
     uint32_t id;         /* 0 = none */
-    const uint8_t *data; /* the bytes as the command wrote them */
+    const uint8_t *data; /* the bytes as the command wrote them, and a NUL */
     size_t len;
     char t[LOG_TIME_LEN]; /* the time as it stands in the file */
 

@@ -12,7 +12,7 @@ void lines_init(struct lines *l, struct sink *out, struct sink *err)
 {
     *l = (struct lines){.out = out, .err = err};
     for (size_t i = 0; i < LINES_OPEN_MAX; i++)
-        buf_init(&l->open[i].text, LOG_CHUNK_MAX);
+        buf_init(&l->open[i].text, LOG_CHUNK_MAX + 1);
 }
 
 void lines_free(struct lines *l)
@@ -93,6 +93,8 @@ static int keep(struct lines *l, const struct line *line)
     return 0;
 }
 
+/* REG_STARTEND lets a NUL be among the bytes; that one also comes after them is for checkers
+ * that know nothing of it. */
 static bool matches(const struct lines *l, const struct line *line)
 {
     if (!l->grep)
@@ -115,6 +117,10 @@ static int line_done(struct lines *l, const struct line *line)
 
 static int close_line(struct lines *l, struct open_line *o)
 {
+    uint8_t *end = buf_reserve(&o->text, 1);
+    if (!end)
+        return -ENOMEM;
+    *end = '\0'; /* as the bytes of an entry: see matches() */
     struct line line = {
         .s = o->s, .id = o->id, .t = o->t, .text = buf_head(&o->text), .n = buf_len(&o->text)};
     int r = line_done(l, &line);
