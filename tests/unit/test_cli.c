@@ -9,7 +9,6 @@
 #include "util/cleanup.h"
 #include "util/parse.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -266,8 +265,7 @@ static bool check_option(const struct opt *o, void *arg)
     unsigned char letter = (unsigned char)o->letter;
     if (letter && s->letters[letter]++)
         fail_msg("msb %s has two options -%c", s->cmd->name, letter);
-    if (!o->help || !*o->help || o->help[strlen(o->help) - 1] == '.' ||
-        !isupper((unsigned char)o->help[0]))
+    if (!o->help || !*o->help || o->help[strlen(o->help) - 1] == '.')
         fail_msg("msb %s: --%s needs a help line", s->cmd->name, o->name);
     if (o->choices && !o->value)
         fail_msg("msb %s: --%s has choices but no value", s->cmd->name, o->name);
