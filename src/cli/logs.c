@@ -8,7 +8,6 @@
 #include "util/parse.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -99,11 +98,11 @@ static int show_sandbox(const char *name, struct logs_options *o, struct err *e)
     if (r == 0) {
         o->alive = monitor_lives;
         o->arg = &sb.dirfd;
-        AUTO_CLOSE int logs = openat(sb.dirfd, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        AUTO_CLOSE int logs = sandbox_logs_open(sb.dirfd);
         if (logs >= 0)
             r = logs_show(logs, o, e);
-        else if (errno != ENOENT) /* never started: nothing was logged */
-            r = err_sys(e, errno, "cannot open the logs of '%s'", name);
+        else if (logs != -ENOENT) /* never started: nothing was logged */
+            r = err_sys(e, -logs, "cannot open the logs of '%s'", name);
         sandbox_close(&sb);
     }
     store_close(&s);

@@ -18,8 +18,9 @@ static int show_byte(struct buf *out, uint8_t c)
     if (c == '\n' || c == '\t' || (c >= 0x20 && c < 0x7f))
         return buf_append(out, &c, 1);
     if (c < 0x20 || c == 0x7f)
-        return buf_printf(out, "^%c", c ^ 0x40);
-    return buf_printf(out, "\\x%02x", c);
+        return buf_append(out, (const char[]){'^', (char)(c ^ 0x40)}, 2);
+    static const char hex[] = "0123456789abcdef";
+    return buf_append(out, (const char[]){'\\', 'x', hex[c >> 4], hex[c & 0xf]}, 4);
 }
 
 static int show_held(struct defuser *d, struct buf *out)
