@@ -123,9 +123,14 @@ __attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
         return fail(r, STEP_TTY, errno);
     if (set_limits(r) < 0)
         return fail(r, STEP_RLIMIT, errno);
+    /* As in Docker, a directory that is closed to the user can be his working directory; one that
+     * is closed to root (on a network file system) is tried as the user. */
+    bool there = chdir(q->cwd) == 0;
+    if (!there && errno != EACCES)
+        return fail(r, STEP_CWD, errno);
     if (set_identity(q->id) < 0)
         return fail(r, STEP_USER, errno);
-    if (chdir(q->cwd) < 0)
+    if (!there && chdir(q->cwd) < 0)
         return fail(r, STEP_CWD, errno);
     uint64_t none = 0;
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));

@@ -73,7 +73,7 @@ static int open_pipes(struct stdio *io, const struct exec_req *q, int dev_null)
     return r;
 }
 
-static int open_terminal(struct stdio *io, const struct exec_req *q, const struct identity *id)
+static int open_terminal(struct stdio *io, const struct exec_req *q)
 {
     struct winsize ws = {.ws_row = (unsigned short)(q->rows ? q->rows : 24),
                          .ws_col = (unsigned short)(q->cols ? q->cols : 80)};
@@ -90,11 +90,17 @@ static int open_terminal(struct stdio *io, const struct exec_req *q, const struc
     if (fd < 0)
         return -errno;
     io->child[0] = io->child[1] = io->child[2] = fd;
-    if (id->uid) /* as login does: the user may open his own terminal */
-        (void)!fchown(fd, id->uid, (gid_t)-1);
     /* Input and output are watched separately, and a descriptor can be watched once. */
     io->ours[0] = fcntl(io->ours[1], F_DUPFD_CLOEXEC, 3);
     return io->ours[0] < 0 ? -errno : 0;
+}
+
+/* Programs open /dev/stdout or /dev/tty by name, so the streams must belong to the user. */
+static void give_away(const struct stdio *io, const struct identity *id, int dev_null)
+{
+    for (int i = 0; id->uid && i < 3; i++)
+        if (io->child[i] != dev_null)
+            (void)!fchown(io->child[i], id->uid, (gid_t)-1);
 }
 
 /* The image's working directory need not exist; a directory that the command asks for must. */
@@ -156,11 +162,12 @@ static void start(struct session *s, struct exec_req *q)
     }
     struct stdio io;
     stdio_init(&io);
-    int r = q->tty ? open_terminal(&io, q, id) : open_pipes(&io, q, s->e->dev_null);
+    int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->e->dev_null);
     pid_t pid = r;
     if (r < 0) {
         (void)err_sys(&err, -r, q->tty ? "opening a terminal failed" : "opening a pipe failed");
     } else {
+        give_away(&io, id, s->e->dev_null);
         struct spawn_req sp = {.argv = q->argv,
                                .envp = env.vars,
                                .path = env.path,

@@ -20,14 +20,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+static struct engine engine;
 static bool stop;
 
 static void on_stdin(struct loop_src *src, uint32_t events)
 {
-    char c;
     (void)events;
-    if (read(src->fd, &c, 1) <= 0)
-        stop = true;
+    loop_del(&engine.loop, src);
+    stop = true;
 }
 
 static int listen_on(const char *path)
@@ -44,7 +44,6 @@ static int listen_on(const char *path)
 
 int main(int argc, char **argv)
 {
-    static struct engine e;
     struct config cfg = {0};
     size_t len = 0;
     AUTO_FREE char *text = argc > 2 ? file_read_text(argv[2], 1 << 20, &len) : NULL;
@@ -56,15 +55,18 @@ int main(int argc, char **argv)
         (void)signal(sig, SIG_DFL);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct loop_src in = {.fd = fcntl(0, F_DUPFD_CLOEXEC, 3), .fn = on_stdin};
-    if (engine_init(&e, &cfg) < 0 || engine_listen(&e, fd) < 0 ||
-        loop_add(&e.loop, &in, EPOLLIN) < 0)
+    if (engine_init(&engine, &cfg) < 0 || engine_listen(&engine, fd) < 0 ||
+        loop_add(&engine.loop, &in, EPOLLIN) < 0)
         return 1;
     puts("listening");
     (void)fflush(stdout);
     while (!stop)
-        if (engine_turn(&e, -1) < 0)
+        if (engine_turn(&engine, -1) < 0)
             return 1;
-    printf("sessions %zu drains %zu\n", e.nsessions, e.ndrains);
+    /* What the tests have ended themselves may take a moment. */
+    for (int i = 0; i < 100 && (engine.nsessions || engine.ndrains); i++)
+        (void)engine_turn(&engine, 10);
+    printf("sessions %zu drains %zu\n", engine.nsessions, engine.ndrains);
     config_free(&cfg);
     return 0;
 }

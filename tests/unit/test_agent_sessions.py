@@ -351,6 +351,24 @@ def test_users(server):
         assert server.run(["id"], user=bad).fail == USER
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_user_can_reopen_his_streams(server, tmp_path):
+    script = "echo out > /dev/stdout; echo err > /dev/stderr; cat < /dev/stdin"
+    r = server.run(["sh", "-c", script], user="nobody", stdin=b"in")
+    assert (r.out, r.err, r.code) == (b"out\nin", b"err\n", 0)
+    r = server.run(["sh", "-c", "echo on > /dev/tty; cat < /dev/null"], user="nobody", tty=(24, 80))
+    assert (r.out, r.code) == (b"on\r\n", 0)
+    assert server.run(["stat", "-c", "%u", "/dev/null"]).out == b"0\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_working_directory_closed_to_the_user(server, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    r = server.run(["/bin/sh", "-c", "exit 3"], user="nobody", cwd=str(closed))
+    assert r.code == 3
+
+
 def test_rlimits(server):
     r = server.run(["sh", "-c", "ulimit -Sn; ulimit -Hn"], rlimits=[(7, 100, 200)])
     assert r.out == b"100\n200\n"
