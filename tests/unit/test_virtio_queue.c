@@ -27,6 +27,7 @@ static int setup(void **state)
     struct fix *x = calloc(1, sizeof(*x));
     fake_init(&x->f);
     fake_ring(&x->f, 0, SIZE);
+    x->f.q[0].cfg.desc = fake_alloc(&x->f, 16 * (SIZE + 1), 16); /* one more than it has */
     x->buf = fake_alloc(&x->f, 4096, 16);
     *state = x;
     return virtq_start(&x->q, &x->f.mem, &x->f.q[0].cfg, NULL);
@@ -40,12 +41,24 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Publishes `head`; the queue must break. Then starts afresh. */
-static void breaks_with_head(struct fix *x, uint16_t head)
+static const char out_of_range[] = "queue: descriptor index out of range";
+static const char loops[] = "queue: chain loops or is longer than its table";
+static const char too_long[] = "queue: chain is too long";
+static const char not_negotiated[] = "queue: indirect descriptor was not negotiated";
+static const char nested[] = "queue: indirect table inside an indirect table";
+static const char successor[] = "queue: indirect descriptor with a successor";
+static const char bad_table[] = "queue: bad length of an indirect table";
+static const char table_outside[] = "queue: indirect table outside guest memory";
+static const char empty[] = "queue: empty descriptor";
+static const char buf_outside[] = "queue: buffer outside guest memory";
+static const char mixed[] = "queue: readable descriptor after a writable one";
+
+/* Publishes `head`; the queue must break, for that reason and no other. Then starts afresh. */
+static void breaks(struct fix *x, uint16_t head, const char *why)
 {
     fake_publish(&x->f, 0, head);
     assert_int_equal(virtq_pop(&x->q, &x->c), -EPROTO);
-    assert_non_null(x->q.broken);
+    assert_string_equal(x->q.broken, why);
     /* Broken for good: nothing moves, whatever is added. */
     uint16_t used = fake_used_idx(&x->f, 0);
     assert_int_equal(virtq_pop(&x->q, &x->c), -EPROTO);
@@ -165,24 +178,33 @@ static void test_flags_without_event_idx(void **state)
     assert_false(virtq_should_interrupt(&x->q));
 }
 
+/* Behind the table is a descriptor that looks fine: only the index tells. */
+static void plant_behind(struct fix *x, uint64_t table, uint16_t n)
+{
+    fake_table(&x->f, table, n, x->buf, 8, 0, 0);
+}
+
 static void test_h01_head_out_of_range(void **state)
 {
     struct fix *x = *state;
-    breaks_with_head(x, SIZE);
-    breaks_with_head(x, 0xffff);
+    plant_behind(x, x->f.q[0].cfg.desc, SIZE);
+    breaks(x, SIZE, out_of_range);
+    breaks(x, 0xffff, out_of_range);
 }
 
 static void test_h02_next_out_of_range(void **state)
 {
     struct fix *x = *state;
+    plant_behind(x, x->f.q[0].cfg.desc, SIZE);
     fake_desc(&x->f, 0, 0, x->buf, 8, D_NEXT, SIZE);
-    breaks_with_head(x, 0);
+    breaks(x, 0, out_of_range);
     fake_desc(&x->f, 0, 0, x->buf, 8, D_NEXT, 0xffff);
-    breaks_with_head(x, 0);
-    uint64_t table = fake_alloc(&x->f, 32, 16);
+    breaks(x, 0, out_of_range);
+    uint64_t table = fake_alloc(&x->f, 48, 16);
+    plant_behind(x, table, 2);
     fake_table(&x->f, table, 0, x->buf, 8, D_NEXT, 2); /* inside an indirect table */
     fake_desc(&x->f, 0, 0, table, 32, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, out_of_range);
 }
 
 static void test_h03_descriptor_loops(void **state)
@@ -190,13 +212,13 @@ static void test_h03_descriptor_loops(void **state)
     struct fix *x = *state;
     struct fake *f = &x->f;
     fake_desc(f, 0, 0, x->buf, 8, D_NEXT, 0); /* itself */
-    breaks_with_head(x, 0);
+    breaks(x, 0, loops);
     fake_desc(f, 0, 0, x->buf, 8, D_NEXT, 1); /* two of them */
     fake_desc(f, 0, 1, x->buf, 8, D_NEXT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, loops);
     for (uint16_t i = 0; i < SIZE; i++) /* longer than the queue, by closing the ring */
         fake_desc(f, 0, i, x->buf, 8, D_NEXT, (uint16_t)((i + 1) % SIZE));
-    breaks_with_head(x, 0);
+    breaks(x, 0, loops);
     fake_desc(f, 0, SIZE - 1, x->buf, 8, 0, 0); /* exactly as long as the queue is fine */
     fake_publish(f, 0, 0);
     assert_int_equal(virtq_pop(&x->q, &x->c), 1);
@@ -210,7 +232,7 @@ static void test_h03_loop_in_indirect_table(void **state)
     for (uint16_t i = 0; i < 4; i++)
         fake_table(&x->f, table, i, x->buf, 8, D_NEXT | D_WRITE, (uint16_t)((i + 1) % 4));
     fake_desc(&x->f, 0, 0, table, 64, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, loops);
 }
 
 static void test_h04_indirect_abuse(void **state)
@@ -222,22 +244,22 @@ static void test_h04_indirect_abuse(void **state)
     fake_table(f, table, 0, x->buf, 8, 0, 0);
     for (unsigned i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
         fake_desc(f, 0, 0, table, lens[i], D_INDIRECT, 0);
-        breaks_with_head(x, 0);
+        breaks(x, 0, bad_table);
     }
     fake_table(f, table, 0, table, 16, D_INDIRECT, 0); /* indirect in indirect, and in itself */
     fake_desc(f, 0, 0, table, 16, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, nested);
     fake_table(f, table, 0, x->buf, 8, 0, 0);
     fake_desc(f, 0, 0, table, 16, D_INDIRECT | D_NEXT, 1);
-    breaks_with_head(x, 0);
+    breaks(x, 0, successor);
     fake_desc(f, 0, 0, FAKE_GPA + FAKE_RAM - 16, 32, D_INDIRECT, 0); /* over the end of RAM */
-    breaks_with_head(x, 0);
+    breaks(x, 0, table_outside);
     fake_desc(f, 0, 0, UINT64_MAX - 7, 16, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, table_outside);
     f->q[0].cfg.indirect = false; /* not negotiated */
     assert_int_equal(virtq_start(&x->q, &f->mem, &f->q[0].cfg, NULL), 0);
     fake_desc(f, 0, 0, table, 16, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, not_negotiated);
 }
 
 static void test_h04_direct_and_indirect_together_stay_bounded(void **state)
@@ -249,7 +271,7 @@ static void test_h04_direct_and_indirect_together_stay_bounded(void **state)
                    (uint16_t)(i + 1));
     fake_desc(&x->f, 0, 0, x->buf, 1, D_NEXT, 1);
     fake_desc(&x->f, 0, 1, table, 16 * VIRTQ_CHAIN_MAX, D_INDIRECT, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, too_long);
 }
 
 static void test_h05_addresses(void **state)
@@ -269,9 +291,9 @@ static void test_h05_addresses(void **state)
     };
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         fake_desc(&x->f, 0, 0, bad[i].addr, bad[i].len, 0, 0);
-        breaks_with_head(x, 0);
+        breaks(x, 0, bad[i].len == 0 ? empty : buf_outside);
         fake_desc(&x->f, 0, 0, bad[i].addr, bad[i].len, D_WRITE, 0);
-        breaks_with_head(x, 0);
+        breaks(x, 0, bad[i].len == 0 ? empty : buf_outside);
     }
     fake_desc(&x->f, 0, 0, FAKE_GPA + FAKE_RAM - 8, 8, 0, 0); /* up to the last byte is fine */
     fake_publish(&x->f, 0, 0);
@@ -367,68 +389,78 @@ static void test_h11_readable_after_writable(void **state)
     struct fix *x = *state;
     fake_desc(&x->f, 0, 0, x->buf, 8, D_NEXT | D_WRITE, 1);
     fake_desc(&x->f, 0, 1, x->buf, 8, 0, 0);
-    breaks_with_head(x, 0);
+    breaks(x, 0, mixed);
 }
 
 /* --- a second virtual CPU that rewrites descriptors while they are walked -------------------- */
 
 struct flipper {
-    struct fake *f;
-    uint64_t table, buf;
+    uint64_t *word;
+    uint64_t good, bad;
     bool stop;
 };
 
 static void *flip(void *arg)
 {
     struct flipper *p = arg;
-    /* Field by field, as a hostile guest would: good and bad addresses, lengths, flags, links. */
-    uint64_t *addr[2];
-    uint32_t *len[2];
-    uint32_t *link[2];
-    for (int i = 0; i < 2; i++) {
-        uint8_t *d = (uint8_t *)fake_ptr(p->f, i ? p->table : p->f->q[0].cfg.desc);
-        addr[i] = (uint64_t *)(void *)d;
-        len[i] = (uint32_t *)(void *)(d + 8);
-        link[i] = (uint32_t *)(void *)(d + 12);
-    }
-    const uint64_t addrs[] = {p->buf, UINT64_MAX - 3, FAKE_GPA + FAKE_RAM - 2, p->table};
-    const uint32_t lens[] = {16, 0xffffffff, 0, 32};
-    const uint32_t links[] = {D_INDIRECT, D_NEXT | 0xffffU << 16, D_WRITE, 0};
-    for (unsigned i = 0; !__atomic_load_n(&p->stop, __ATOMIC_RELAXED); i++) {
-        __atomic_store_n(addr[i & 1], addrs[i >> 1 & 3], __ATOMIC_RELAXED);
-        __atomic_store_n(len[i & 1], lens[i >> 3 & 3], __ATOMIC_RELAXED);
-        __atomic_store_n(link[i & 1], links[i >> 2 & 3], __ATOMIC_RELAXED);
+    while (!__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) {
+        __atomic_store_n(p->word, p->good, __ATOMIC_RELAXED);
+        __atomic_store_n(p->word, p->bad, __ATOMIC_RELAXED);
     }
     return NULL;
+}
+
+/* One half of the descriptor at `at` flips between two values while chains are popped. */
+static void pop_while_flipping(struct fix *x, uint64_t at, uint64_t good, uint64_t bad)
+{
+    struct flipper p = {.word = fake_ptr(&x->f, at), .good = good, .bad = bad};
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, flip, &p), 0);
+    for (unsigned i = 0; i < 60000; i++) {
+        fake_set_avail_idx(&x->f, 0, (uint16_t)(x->q.next_avail + 1));
+        if (virtq_pop(&x->q, &x->c) <= 0) {
+            fake_set_avail_idx(&x->f, 0, 0);
+            assert_int_equal(virtq_start(&x->q, &x->f.mem, &x->f.q[0].cfg, NULL), 0);
+            continue;
+        }
+        /* Whatever was accepted lies inside RAM. */
+        for (unsigned k = 0; k < x->c.n_out + x->c.n_in; k++) {
+            size_t off = (size_t)((uint8_t *)x->c.iov[k].iov_base - x->f.ram);
+            assert_true(off < FAKE_RAM && x->c.iov[k].iov_len > 0 &&
+                        x->c.iov[k].iov_len <= FAKE_RAM - off);
+        }
+    }
+    __atomic_store_n(&p.stop, true, __ATOMIC_RELAXED);
+    (void)pthread_join(t, NULL);
+    __atomic_store_n(p.word, good, __ATOMIC_RELAXED);
+}
+
+/* The second half of a descriptor as one word. */
+static uint64_t tail_of(uint32_t len, uint16_t flags, uint16_t next)
+{
+    return len | (uint64_t)flags << 32 | (uint64_t)next << 48;
 }
 
 static void test_h10_descriptors_flip_while_walked(void **state)
 {
     struct fix *x = *state;
-    struct flipper p = {.f = &x->f, .table = fake_alloc(&x->f, 64, 16), .buf = x->buf};
-    pthread_t t;
-    assert_int_equal(pthread_create(&t, NULL, flip, &p), 0);
-    unsigned ok = 0, bad = 0;
-    for (unsigned i = 0; i < 200000; i++) {
-        fake_set_avail_idx(&x->f, 0, (uint16_t)(x->q.next_avail + 1));
-        int r = virtq_pop(&x->q, &x->c);
-        if (r > 0) {
-            ok++;
-            /* Whatever was accepted must be inside RAM now, and stay as it was checked. */
-            for (unsigned k = 0; k < x->c.n_out + x->c.n_in; k++) {
-                const uint8_t *b = x->c.iov[k].iov_base;
-                assert_true(b >= x->f.ram && x->c.iov[k].iov_len > 0);
-                assert_true((size_t)(b - x->f.ram) + x->c.iov[k].iov_len <= FAKE_RAM);
-            }
-        } else {
-            bad++;
-            fake_set_avail_idx(&x->f, 0, 0);
-            assert_int_equal(virtq_start(&x->q, &x->f.mem, &x->f.q[0].cfg, NULL), 0);
-        }
+    uint64_t table = fake_alloc(&x->f, 64, 16);
+    const uint64_t at[] = {x->f.q[0].cfg.desc, table}; /* in the ring, in an indirect table */
+    for (unsigned i = 0; i < 2; i++) {
+        fake_table(&x->f, at[i], 0, x->buf, 16, 0, 0);
+        if (i == 1)
+            fake_desc(&x->f, 0, 0, table, 16, D_INDIRECT, 0);
+        uint64_t good = tail_of(16, 0, 0);
+        pop_while_flipping(x, at[i], x->buf, FAKE_GPA + FAKE_RAM - 8);
+        pop_while_flipping(x, at[i] + 8, good, tail_of(0xfffffff0, 0, 0));
+        pop_while_flipping(x, at[i] + 8, good, tail_of(0, 0, 0));
+        pop_while_flipping(x, at[i] + 8, good, tail_of(16, D_NEXT, 0xffff));
+        pop_while_flipping(x, at[i] + 8, good, tail_of(16, D_INDIRECT, 0));
     }
-    __atomic_store_n(&p.stop, true, __ATOMIC_RELAXED);
-    (void)pthread_join(t, NULL);
-    assert_int_equal(ok + bad, 200000);
+    /* The length of the indirect table itself. */
+    pop_while_flipping(x, at[0] + 8, tail_of(16, D_INDIRECT, 0),
+                       tail_of(0xfffffff0, D_INDIRECT, 0));
+    pop_while_flipping(x, at[0], table, FAKE_GPA + FAKE_RAM - 8);
 }
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)

@@ -660,6 +660,17 @@ static void test_h18_more_than_its_credit(void **state)
     assert_int_equal(o->closed, 0);
     send_data(x, 5000, PORT, chunk, 1);
     expect_violation(x, o);
+    /* In a single packet, to an owner that would take it all: the same memory over and over. */
+    o = guest_stream(x, 1);
+    struct virtio_vsock_hdr h = header(x, OP_RW, 5001, PORT, VSOCK_CREDIT + 1);
+    memcpy(fake_ptr(&x->f, x->tx_area), &h, sizeof(h));
+    struct fake_buf b[QSIZE - 1] = {{x->tx_area, 44, false}};
+    for (unsigned i = 1; i < QSIZE - 1; i++)
+        b[i] = (struct fake_buf){x->tx_area, TX_BUF, false};
+    fake_add(&x->f, TX, b, QSIZE - 1);
+    fake_kick(&x->f, TX);
+    assert_int_equal(o->got, 0);
+    expect_violation(x, o);
 }
 
 static void test_h18_credit_lies(void **state)
