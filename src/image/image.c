@@ -136,7 +136,7 @@ static int build_dir_once(struct source_dir *s, const struct image_ctx *ctx, str
     erofs_abort(&w);
     if (r < 0)
         return r;
-    struct source_dir again = {.fd = s->fd, .name = s->name};
+    struct source_dir again = *s;
     struct tree t2;
     r = scan_dir(&again, ctx, &t2, e);
     if (r < 0)
@@ -169,7 +169,12 @@ static int resolve_dir(int fd, const char *name, const struct image_ctx *ctx, co
 {
     struct source_dir s = {.fd = fd, .name = name};
     struct tree t;
+    struct stat st;
     char hex[CACHE_HEX_SIZE];
+    if (stat(ctx->cache_dir, &st) == 0) {
+        s.skip_dev = st.st_dev;
+        s.skip_ino = st.st_ino;
+    }
     int r = scan_dir(&s, ctx, &t, e);
     if (r < 0)
         return r;

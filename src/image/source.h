@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "image/erofs.h"
 #include "image/tree.h"
@@ -27,6 +28,9 @@ enum { SOURCE_KEY_SIZE = 32 }; /* SHA-256 */
 struct source_dir {
     int fd;           /* not owned */
     const char *name; /* for messages */
+    /* A directory to take as empty: the cache, when it lies inside what is being cached. */
+    dev_t skip_dev;
+    ino_t skip_ino;
     uint8_t key[SOURCE_KEY_SIZE];
     int64_t newest_ctime_ns; /* of anything in it */
 };

@@ -211,11 +211,15 @@ static int scan_entry(struct walk_state *ws, int dirfd, const struct pending *p,
     if (h && h->inode)
         return tree_link_at(ws->t, p->dir, name, h->inode, e);
     r = tree_add_at(ws->t, p->dir, name, &a, &ino, e);
-    if (r < 0)
-        return err_wrap(e, "%.300s/%.300s", ws->s->name, p->path);
+    if (r < 0) {
+        (void)err_wrap(e, "%.300s/%.300s", ws->s->name, p->path);
+        return r;
+    }
     if (h)
         h->inode = ino;
-    if (S_ISDIR(st.st_mode) && st.st_dev == ws->dev && push(ws, ino, p->path, name) < 0)
+    bool skip =
+        st.st_dev != ws->dev || (st.st_ino == ws->s->skip_ino && st.st_dev == ws->s->skip_dev);
+    if (S_ISDIR(st.st_mode) && !skip && push(ws, ino, p->path, name) < 0)
         return fail(ws, ENOMEM, p->path, name, e);
     return 0;
 }
@@ -384,7 +388,8 @@ static int load_entry(struct walk_state *ws, int dirfd, const struct pending *p,
         return fail(ws, -r, p->path, d->name, e);
     if (e)
         *e = inner;
-    return err_wrap(e, "'%.300s/%.300s/%.256s'", ws->s->name, p->path, d->name);
+    (void)err_wrap(e, "'%.300s/%.300s/%.256s'", ws->s->name, p->path, d->name);
+    return r;
 }
 
 int source_dir_load(struct source_dir *s, struct tree *t, struct erofs_writer *w, struct err *e)

@@ -171,6 +171,25 @@ static void test_directory(void **state)
     free((void *)(uintptr_t)dir);
 }
 
+/* The cache inside the directory neither ends up in the image nor makes it look changed. */
+static void test_cache_inside(void **state)
+{
+    struct image a, b;
+    struct er r;
+    struct er_inode i;
+    put_text(tmp_path("file"), "x");
+    resolve(tmp_path(""), &a);
+    er_open(&r, a.fd);
+    assert_true(er_lookup(&r, "file", &i));
+    assert_true(er_lookup(&r, "home/cache", &i) && S_ISDIR(i.mode));
+    assert_false(er_lookup(&r, "home/cache/images", &i));
+    er_close(&r);
+    resolve(tmp_path(""), &b);
+    assert_int_equal(inode_of(&a), inode_of(&b));
+    image_free(&a);
+    image_free(&b);
+}
+
 static void make_tar(const char *path, const char *text)
 {
     struct tb b = {0};
@@ -360,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cache_inside, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tar, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stale_files, setup, teardown),
