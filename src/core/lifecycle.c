@@ -142,7 +142,7 @@ static int make_way(const struct store *s, const char *name, const struct create
         }
         r = end_monitor(&old, opt->replace_grace_ms, false, e);
         sandbox_close(&old);
-    } else if (r == -ENOENT) {
+    } else if (r == -ENOENT || opt->replace) { /* nothing, or damaged beyond use */
         end_leftover(s, name);
         err_clear(e);
         r = 0;
@@ -288,6 +288,15 @@ static int remove_locked(const struct store *s, const char *name, bool force, st
 {
     struct sandbox sb;
     int r = sandbox_open(s, name, &sb, e);
+    if (r < 0 && r != -ENOENT) { /* damaged: it can only go */
+        if (!force) {
+            err_hint(e, "remove it with `msb rm -f %s`", name);
+            return r;
+        }
+        end_leftover(s, name);
+        err_clear(e);
+        return sandbox_dir_remove(s, name, e);
+    }
     if (r < 0)
         return r;
     if (sb.state.pid && sb.state.status == STATUS_DRAINING && !force) {
@@ -334,6 +343,19 @@ static int open_running(const struct store *s, const char *name, const char *ver
     return r;
 }
 
+/* A request failed: because the sandbox ended just then, or because it hangs. */
+static int no_answer(const struct store *s, const char *name, const char *verb, int code,
+                     struct err *e)
+{
+    struct sandbox sb;
+    int r = code == ETIMEDOUT ? 0 : open_running(s, name, verb, &sb, e);
+    if (r < 0)
+        return r;
+    if (code != ETIMEDOUT)
+        sandbox_close(&sb);
+    return err_sys(e, code, "sandbox '%s' does not answer", name);
+}
+
 int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, struct err *e)
 {
     struct sandbox sb;
@@ -344,7 +366,7 @@ int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, stru
     r = request_ping(sb.dirfd);
     *rtt_ns = now_ns() - start_ns;
     sandbox_close(&sb);
-    return r < 0 ? err_sys(e, -r, "sandbox '%s' does not answer", name) : 0;
+    return r < 0 ? no_answer(s, name, "ping", -r, e) : 0;
 }
 
 int sandbox_touch(const struct store *s, const char *name, struct err *e)
@@ -355,7 +377,7 @@ int sandbox_touch(const struct store *s, const char *name, struct err *e)
         return r;
     r = request_touch(sb.dirfd);
     sandbox_close(&sb);
-    return r < 0 ? err_sys(e, -r, "sandbox '%s' does not answer", name) : 0;
+    return r < 0 ? no_answer(s, name, "touch", -r, e) : 0;
 }
 
 int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,

@@ -14,11 +14,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     SPEC_FILE_MAX = 96 * 1024 * 1024, /* 64 scripts of 1 MiB, escaped */
     STATE_FILE_MAX = 4096,
+    REMOVE_TRIES = 1000, /* 1 ms apart */
 };
 
 /* --- the home directory --------------------------------------------------------------------- */
@@ -284,6 +286,11 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
     if (dirfd >= 0)
         cgroup_forget(dirfd); /* the one thing of a sandbox that is not in its directory */
     int r = remove_tree_at(s->sandboxes_fd, name);
+    /* A monitor whose creator was killed may still be writing its last state. */
+    for (int i = 0; r == -ENOTEMPTY && i < REMOVE_TRIES; i++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        r = remove_tree_at(s->sandboxes_fd, name);
+    }
     return r < 0 ? err_sys(e, -r, "cannot remove the directory of sandbox '%s'", name) : 0;
 }
 
@@ -312,11 +319,19 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     pid_t pid = sb->state.pid;
     int r = sb->run_fd < 0 ? -ENOENT : state_load(sb->run_fd, &sb->state);
     sb->state.pid = pid;
-    if (r < 0 || sb->state.status == STATUS_CREATING) {
+    if (r == -ENOENT || (r == 0 && sb->state.status == STATUS_CREATING)) {
         *leftover = true;
         return err_set(e, ENOENT, "sandbox not found: %s", name);
     }
+    if (r < 0) { /* no reason to lose what is on its disk */
+        sb->state.status = pid ? STATUS_RUNNING : STATUS_CRASHED;
+        (void)snprintf(sb->state.reason, sizeof(sb->state.reason), "its state.json is damaged");
+    }
     r = spec_load(sb->dirfd, &sb->spec, e);
+    if (r == -ENOENT) { /* being removed, or the rest of a removal that died */
+        *leftover = true;
+        return err_set(e, ENOENT, "sandbox not found: %s", name);
+    }
     if (r < 0)
         return err_wrap(e, "sandbox '%s'", name);
     enum status st = sb->state.status;
@@ -364,6 +379,18 @@ int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, s
     return r;
 }
 
+/* Lock files of creations that were killed before they had made anything else. */
+static void sweep_locks(const struct store *s)
+{
+    int fd = openat(s->locks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *de;
+    while (d && (de = readdir(d)))
+        if (spec_check_name(de->d_name, NULL) == 0 &&
+            faccessat(s->sandboxes_fd, de->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+            sweep(s, de->d_name);
+}
+
 int store_list(const struct store *s, struct sandbox **ret, size_t *ret_n, struct err *e)
 {
     int fd = openat(s->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -394,6 +421,7 @@ int store_list(const struct store *s, struct sandbox **ret, size_t *ret_n, struc
         else if (why.code != ENOENT)
             (void)fprintf(stderr, "warn: %s\n", why.msg);
     }
+    sweep_locks(s);
     *ret = list;
     *ret_n = n;
     return 0;
@@ -418,13 +446,19 @@ int sandbox_connect(int dirfd)
     AUTO_CLOSE int run = openat(dirfd, "run", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (run < 0)
         return -errno;
+    /* By descriptor: a socket address holds 107 bytes, a home directory and a name may be longer.
+     * And by that of the socket itself: a symlink in its place could lead to anybody's. */
+    AUTO_CLOSE int there = openat(run, "agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (there < 0 || fstat(there, &st) < 0)
+        return -errno;
+    if (!S_ISSOCK(st.st_mode))
+        return -ECONNREFUSED;
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    /* By descriptor: a socket address holds 107 bytes, a home directory and a name may be longer.
-     */
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/agent.sock", run);
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", there);
     while (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
         if (errno != EINTR)
             return -errno;

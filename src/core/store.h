@@ -16,8 +16,9 @@
  *      kernel drops that lock however the monitor dies, and tells us the holder's pid, so no pid
  *      is ever guessed.
  *   3. spec.json and state.json are replaced by rename: a reader sees the old or the new one.
- *   4. A directory whose state is not there, or is `creating`, and whose flock is free, is the
- *      rest of a creation that died: readers delete it.
+ *   4. A directory whose spec or state is not there, or whose state is `creating`, and whose flock
+ *      is free, is the rest of a creation or removal that died: readers delete it. A state that is
+ *      there but cannot be read is no such thing: that sandbox has crashed.
  *   5. A state that says running without a live monitor means the monitor was killed: readers
  *      see `crashed` (or nothing, for an ephemeral sandbox, which they delete).
  *   6. The monitor may be taken over by its guest, and run/ is writable to it: what is in there is

@@ -72,8 +72,10 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
     int k = snprintf(tmp, sizeof(tmp), ".%s.tmp-%d", name, (int)getpid());
     if (k < 0 || (size_t)k >= sizeof(tmp))
         return -ENAMETOOLONG;
+    /* What has this name was left by a process of that pid, or put there to make us wait. */
+    (void)unlinkat(dirfd, tmp, 0);
     AUTO_CLOSE int fd =
-        openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+        openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
         return -errno;
     int r = write_all(fd, p, n);
