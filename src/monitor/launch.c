@@ -317,13 +317,20 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     return r;
 }
 
+static ssize_t receive(int fd, void *to, size_t n)
+{
+    ssize_t k;
+    do
+        k = recv(fd, to, n, 0);
+    while (k < 0 && errno == EINTR);
+    return k;
+}
+
 int launch_finish(struct launch *l, struct err *e)
 {
     struct monitor_report rep = {0};
-    ssize_t k;
-    do
-        k = recv(l->report_fd, &rep, sizeof(rep), 0);
-    while (k < 0 && errno == EINTR);
+    char done;
+    ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
     int r = 0;
     if (k != (ssize_t)sizeof(rep)) {
         r = err_set(e, ECHILD, "the sandbox's monitor died while it started");
@@ -332,7 +339,8 @@ int launch_finish(struct launch *l, struct err *e)
         r = err_set(e, rep.code, "%s", rep.text);
         if (rep.hint[0])
             err_hint(e, "%s", rep.hint);
-    } else if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1) {
+    } else if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1 ||
+               receive(l->report_fd, &done, 1) != 1) {
         r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
     }
     close_fd(&l->report_fd);

@@ -60,6 +60,8 @@ struct monitor {
     bool crashed;
     char last_line[LAST_LINE_MAX];
     size_t last_len;
+    bool line_over;
+    char panic[192]; /* what the kernel said, if it panicked */
     _Atomic(const char *) broken_device;
 };
 
@@ -164,22 +166,36 @@ static void on_engine_ended(void *ctx, bool clean, const char *how)
     if (m->phase == RUNNING && clean)
         note_reason(m, false, "the guest powered itself off");
     else if (m->phase != DRAINING || !m->why[0])
-        note_reason(m, true, how);
+        note_reason(m, true, m->panic[0] ? m->panic : how);
     end(m);
 }
 
-/* Kernel messages go to the system log line by line; the last one is kept for error messages. */
+/* A panic's own words say more than the signal that the kernel ends with. */
+static void note_panic(struct monitor *m)
+{
+    static const char mark[] = "Kernel panic - not syncing: ";
+    const char *at = m->panic[0] ? NULL : strstr(m->last_line, mark);
+    if (at)
+        (void)snprintf(m->panic, sizeof(m->panic), "the guest kernel panicked: %s",
+                       at + sizeof(mark) - 1);
+}
+
+/* Kernel messages go to the system log; their last line is kept for error messages. */
 static void on_console(void *ctx, const char *p, size_t n)
 {
     struct monitor *m = ctx;
     exec_log_write(&m->system_log, LOG_SYSTEM, 0, p, n);
     for (size_t i = 0; i < n; i++) {
         if (p[i] == '\n' || p[i] == '\r') {
-            if (i + 1 < n && p[i + 1] != '\n' && p[i + 1] != '\r')
-                m->last_len = 0;
-        } else if (m->last_len + 1 < LAST_LINE_MAX) {
-            m->last_line[m->last_len++] = p[i] >= 0x20 && p[i] < 0x7f ? p[i] : '?';
+            note_panic(m);
+            m->line_over = true;
+            continue;
         }
+        if (m->line_over)
+            m->last_len = 0;
+        m->line_over = false;
+        if (m->last_len + 1 < LAST_LINE_MAX)
+            m->last_line[m->last_len++] = p[i] >= 0x20 && p[i] < 0x7f ? p[i] : '?';
         m->last_line[m->last_len] = '\0';
     }
 }
@@ -214,7 +230,6 @@ static void on_agent_ready(void *ctx)
     loop_timer_off(&m->loop, &m->boot_timer);
     m->phase = RUNNING;
     m->state.started_ns = realtime_ns();
-    save_state(m, STATUS_RUNNING);
     exec_log_printf(&m->system_log, "running (engine %s, %" PRIu64 " MiB)", m->p->engine->name,
                     m->spec->memory_mib);
     relay_open(&m->relay);
@@ -348,7 +363,8 @@ static void on_signal(struct loop_src *src, uint32_t events)
         request_stop(m, STOP_GRACE_MS, "the monitor was asked to end (SIGTERM)");
 }
 
-/* The launcher's one byte, or its end. */
+/* The launcher's one byte, or its end. Before it nobody is told that the sandbox runs: it may still
+ * have to be undone. */
 static void on_report(struct loop_src *src, uint32_t events)
 {
     struct monitor *m = CONTAINER_OF(src, struct monitor, report);
@@ -359,6 +375,11 @@ static void on_report(struct loop_src *src, uint32_t events)
     int fd = src->fd;
     m->acknowledged = k == 1;
     loop_del(&m->loop, src);
+    if (m->acknowledged) {
+        if (m->phase == RUNNING)
+            save_state(m, STATUS_RUNNING);
+        (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     close_fd(&fd);
     if (!m->acknowledged)
         kill_guest(m, false, "its creator was killed before it was done");

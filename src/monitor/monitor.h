@@ -32,7 +32,7 @@ struct monitor_params {
 };
 
 /* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the
- * sandbox acknowledged. */
+ * sandbox acknowledged; the monitor records that it runs, and says so with a byte of its own. */
 struct monitor_report {
     int code;       /* 0 = ready */
     char text[512]; /* what went wrong */

@@ -81,7 +81,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
 
 /* --- events --------------------------------------------------------------------------------- */
 
-static void drain_console(struct engine *en)
+/* Takes one chunk; false when there is no more for now, or ever. */
+static bool drain_console(struct engine *en)
 {
     char chunk[CONSOLE_CHUNK];
     ssize_t k = read(en->console_src.fd, chunk, sizeof(chunk));
@@ -92,11 +93,12 @@ static void drain_console(struct engine *en)
         loop_del(en->loop, &en->console_src);
         (void)close(fd);
     }
+    return k > 0;
 }
 
 static void on_console(struct loop_src *src, uint32_t events)
 {
-    drain_console(CONTAINER_OF(src, struct engine, console_src));
+    (void)drain_console(CONTAINER_OF(src, struct engine, console_src));
 }
 
 static void on_exit_event(struct loop_src *src, uint32_t events)
@@ -107,8 +109,8 @@ static void on_exit_event(struct loop_src *src, uint32_t events)
         return;
     loop_del(en->loop, src);
     close_fd(&en->tree.pidfd);
-    if (en->console_src.fd >= 0)
-        drain_console(en); /* the last words are the ones that matter */
+    while (en->console_src.fd >= 0 && drain_console(en))
+        ; /* the last words are the ones that matter */
     char how[96];
     bool clean = WIFEXITED(st) && WEXITSTATUS(st) == 0;
     if (clean)
