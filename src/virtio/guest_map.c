@@ -15,6 +15,7 @@ enum { MAPS_MAX = 64 };
 
 struct guest_map {
     unsigned refs; /* 0: free */
+    bool lost;
     dev_t dev;
     ino_t ino;
     uint64_t offset, size;
@@ -22,7 +23,6 @@ struct guest_map {
     /* What the handler looks at: whole pages; base is set last and cleared first. */
     uintptr_t base;
     size_t len;
-    bool lost;
 };
 
 static struct guest_map maps[MAPS_MAX];

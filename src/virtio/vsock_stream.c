@@ -574,8 +574,10 @@ void vsock_shutdown(struct vsock_stream *s, unsigned flags)
 void vsock_close(struct vsock_stream *s)
 {
     struct vsock *v = s->v;
-    if (s->state != STREAM_OPEN || s->peer_reset) {
-        vsock_abort(s);
+    bool peer_closed = s->shut_peer == (VSOCK_SHUT_RECV | VSOCK_SHUT_SEND);
+    if (s->state != STREAM_OPEN || peer_closed) {
+        vsock_abort(
+            s); /* a guest that has closed waits for just that, and a request is taken back */
         return;
     }
     vsock_enter(v);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -961,10 +962,40 @@ static void test_h12_config_out_of_bounds(void **state)
     expect_gone(x);
 }
 
+/* cmocka takes SIGBUS for itself, so this one runs before it, in a process of its own. */
+static int cut_off_memory(void)
+{
+    void *state;
+    (void)setup(&state);
+    struct fix *x = state;
+    start(x);
+    add_buffer(x, 0); /* its 8 bytes are on a page that goes away */
+    if (ftruncate(x->mem_fd, RAM_OFFSET + BUF) < 0)
+        return 2;
+    kick(x);
+    turn(x);
+    if (x->gone != 1 || virtio_dev_running(&x->toy->dev))
+        return 3;
+    return strcmp(x->reason, "vhost-user: the guest cut off its own memory") == 0 ? 0 : 4;
+}
+
+static int cut_off_status;
+
+static void test_a_guest_that_cuts_off_its_memory(void **state)
+{
+    (void)state;
+    assert_true(WIFEXITED(cut_off_status));
+    assert_int_equal(WEXITSTATUS(cut_off_status), 0);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
 {
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(cut_off_memory());
+    (void)waitpid(pid, &cut_off_status, 0);
     const struct CMUnitTest tests[] = {
         T(test_start_serve_stop),
         T(test_config),
@@ -1006,6 +1037,7 @@ int main(void)
         T(test_kick_by_polling),
         T(test_call_is_no_socket),
         T(test_a_call_socket_that_is_full),
+        cmocka_unit_test(test_a_guest_that_cuts_off_its_memory),
         T(test_region_empty),
         T(test_region_beyond_the_file),
         T(test_region_wraps_in_the_file),

@@ -38,7 +38,7 @@ struct owner {
     uint8_t *sink; /* optional */
     unsigned connected, writable, shutdown, closed;
     bool reset;
-    bool abort_in_data, close_in_data, resume_in_data;
+    bool abort_in_data, close_in_data, resume_in_data, close_in_shutdown;
     const uint8_t *to_send;
     size_t left;
 };
@@ -97,8 +97,12 @@ static void on_writable(struct vsock_stream *s, void *ctx)
 
 static void on_shutdown(struct vsock_stream *s, void *ctx)
 {
-    (void)s;
-    ((struct owner *)ctx)->shutdown++;
+    struct owner *o = ctx;
+    o->shutdown++;
+    if (o->close_in_shutdown) {
+        o->s = NULL;
+        vsock_close(s);
+    }
 }
 
 static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
@@ -539,6 +543,27 @@ static void test_owner_ends_the_stream_inside_callbacks(void **state)
     send_data(x, 5002, PORT, "abcdef", 6);
     assert_int_equal(o->got, 6);
     assert_int_equal(vsock_held(o->s), 0);
+}
+
+static void test_closing_after_the_guest_has_closed_is_a_reset(void **state)
+{
+    struct fix *x = *state;
+    give_rx(x, 16);
+    struct owner *o = guest_stream(x, 0);
+    o->close_in_shutdown = true;
+    send_shutdown(x, 5000, PORT, 3);
+    expect(x, OP_RST); /* what the guest's close() waits for, seconds long */
+    expect_none(x);
+    assert_int_equal(o->shutdown, 1);
+    assert_int_equal(o->closed, 0);
+    assert_int_equal(n_streams(x), 0);
+    o = guest_stream(x, 1);
+    o->close_in_shutdown = true;
+    send_shutdown(x, 5001, PORT, VSOCK_SHUT_SEND); /* it still reads: in order, then */
+    assert_int_equal(expect(x, OP_SHUTDOWN).flags, 3);
+    send_shutdown(x, 5001, PORT, 3);
+    expect(x, OP_RST);
+    assert_int_equal(n_streams(x), 0);
 }
 
 static void test_reset_of_the_device_ends_all_streams(void **state)
@@ -986,6 +1011,7 @@ int main(void)
         T(test_back_pressure_from_the_guest),
         T(test_control_goes_before_data),
         T(test_owner_ends_the_stream_inside_callbacks),
+        T(test_closing_after_the_guest_has_closed_is_a_reset),
         T(test_reset_of_the_device_ends_all_streams),
         T(test_bytes_arrive_in_order_both_ways),
         T(test_h13_a_turn_is_bounded),
