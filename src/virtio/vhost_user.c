@@ -2,8 +2,8 @@
  * offered is CONFIG.
  *
  * How it stays responsive and safe:
- *  1. A message is read piece by piece, never past its end, without blocking; descriptors that came
- *     with it are held in `fds` until the handler takes them, and closed after it.
+ *  1. A message is read piece by piece, never past its end, without blocking (vhost_msg.c);
+ *     descriptors that came with it are held until the handler takes them, and closed after it.
  *  2. Requests are described in one table (size, number of descriptors); a handler sees only
  *     messages that fit.
  *  3. Kick descriptors must be eventfds. They are watched edge-triggered and never read, so there
@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/vhost_types.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,79 +26,14 @@
 
 #include "util/cleanup.h"
 #include "virtio/guest_map.h"
+#include "virtio/vhost_msg.h"
 
-/* #syscalls:monitor accept4 recvmsg sendto fstat newfstatat getsockopt fcntl write close */
+/* #syscalls:monitor accept4 sendto fstat newfstatat getsockopt fcntl write close */
 
-enum {
-    FDS_MAX = GUEST_REGIONS_MAX,
-    CONFIG_MAX = 256,
-    PAYLOAD_MAX = 12 + CONFIG_MAX, /* the longest is a GET_CONFIG; a full memory table is 264 */
-    MESSAGES_PER_TURN = 16,
-};
-
-/* Header flags. */
-enum { F_VERSION_MASK = 3, F_VERSION = 1, F_REPLY = 4, F_NEED_REPLY = 8 };
+enum { MESSAGES_PER_TURN = 16 };
 
 #define F_PROTOCOL_FEATURES (1ULL << 30)
 #define PROTOCOL_F_CONFIG (1ULL << 9)
-
-enum request {
-    GET_FEATURES = 1,
-    SET_FEATURES = 2,
-    SET_OWNER = 3,
-    RESET_OWNER = 4,
-    SET_MEM_TABLE = 5,
-    SET_VRING_NUM = 8,
-    SET_VRING_ADDR = 9,
-    SET_VRING_BASE = 10,
-    GET_VRING_BASE = 11,
-    SET_VRING_KICK = 12,
-    SET_VRING_CALL = 13,
-    SET_VRING_ERR = 14,
-    GET_PROTOCOL_FEATURES = 15,
-    SET_PROTOCOL_FEATURES = 16,
-    GET_QUEUE_NUM = 17,
-    SET_VRING_ENABLE = 18,
-    GET_CONFIG = 24,
-    SET_CONFIG = 25,
-    RESET_DEVICE = 34,
-};
-
-struct header {
-    uint32_t request, flags, size;
-};
-
-struct mem_region {
-    uint64_t gpa, size, user_addr, mmap_offset;
-};
-
-struct mem_table {
-    uint32_t n, padding;
-    struct mem_region region[GUEST_REGIONS_MAX];
-};
-
-struct config_msg {
-    uint32_t offset, size, flags;
-    uint8_t data[CONFIG_MAX];
-};
-
-struct vring_addr {
-    uint32_t index, flags;
-    uint64_t desc, used, avail, log;
-};
-
-struct message {
-    struct header h;
-    union {
-        uint8_t bytes[PAYLOAD_MAX];
-        uint64_t u64;
-        struct vhost_vring_state state;
-        struct vring_addr addr;
-        struct mem_table mem;
-        struct config_msg config;
-    } p;
-};
-_Static_assert(offsetof(struct message, p) == 16, "payload is aligned, so not next to the header");
 
 struct ring {
     struct vhost_user *v;
@@ -122,13 +56,8 @@ struct vhost_user {
     const struct vhost_user_events *ev;
     void *ctx;
     struct virtio_transport transport;
-    int fd; /* the listener, then the connection; -1 when gone */
+    struct vhost_conn conn; /* its fd: the listener, then the connection; -1 when gone */
     struct loop_src src;
-
-    struct message msg;
-    size_t have; /* bytes of the message (header and payload) read so far */
-    int fds[FDS_MAX];
-    unsigned n_fds;
 
     uint64_t acked; /* features, the transport's own included */
     struct guest_mem mem;
@@ -206,17 +135,10 @@ static void unmap_all(struct vhost_user *v)
     v->n_mappings = 0;
 }
 
-static void close_fds(struct vhost_user *v)
-{
-    for (unsigned i = 0; i < v->n_fds; i++)
-        close_fd(&v->fds[i]);
-    v->n_fds = 0;
-}
-
 /* Ends the connection; the owner hears of it in the next turn. */
 static void hang_up(struct vhost_user *v, const char *reason)
 {
-    if (v->fd < 0)
+    if (v->conn.fd < 0)
         return;
     stop_all(v);
     for (unsigned i = 0; i < VIRTIO_QUEUES_MAX; i++) {
@@ -224,9 +146,9 @@ static void hang_up(struct vhost_user *v, const char *reason)
         close_fd(&v->ring[i].call_fd);
     }
     unmap_all(v);
-    close_fds(v);
+    vhost_conn_drop_fds(&v->conn);
     loop_del(v->loop, &v->src);
-    close_fd(&v->fd);
+    close_fd(&v->conn.fd);
     v->gone = reason;
     loop_timer_set(v->loop, &v->tell, 0);
 }
@@ -302,24 +224,10 @@ static void on_tell(struct loop_timer *t)
 
 /* Handlers return NULL, or why the front end has to go. */
 
-/* Sends the message back with `size` bytes of payload. */
-static const char *reply(struct vhost_user *v, uint32_t size)
-{
-    uint8_t out[sizeof(struct header) + PAYLOAD_MAX];
-    v->msg.h.flags = F_VERSION | F_REPLY;
-    v->msg.h.size = size;
-    memcpy(out, &v->msg.h, sizeof(v->msg.h));
-    memcpy(out + sizeof(v->msg.h), v->msg.p.bytes, size);
-    size_t len = sizeof(v->msg.h) + size;
-    if (send(v->fd, out, len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)len)
-        return "vhost-user: the front end does not take its replies";
-    return NULL;
-}
-
 static const char *reply_u64(struct vhost_user *v, uint64_t value)
 {
-    v->msg.p.u64 = value;
-    return reply(v, sizeof(value));
+    v->conn.msg.p.u64 = value;
+    return vhost_conn_reply(&v->conn, sizeof(value));
 }
 
 static struct ring *ring_of(struct vhost_user *v, uint64_t index)
@@ -345,7 +253,7 @@ static const char *get_features(struct vhost_user *v)
 
 static const char *set_features(struct vhost_user *v)
 {
-    uint64_t acked = v->msg.p.u64;
+    uint64_t acked = v->conn.msg.p.u64;
     int r = virtio_dev_set_features(v->dev, acked & ~F_PROTOCOL_FEATURES);
     if (r == -EINVAL)
         return "vhost-user: features that were not offered";
@@ -361,7 +269,7 @@ static const char *get_protocol_features(struct vhost_user *v)
 
 static const char *set_protocol_features(struct vhost_user *v)
 {
-    if (v->msg.p.u64 & ~PROTOCOL_F_CONFIG)
+    if (v->conn.msg.p.u64 & ~PROTOCOL_F_CONFIG)
         return "vhost-user: protocol features that were not offered";
     return NULL;
 }
@@ -408,14 +316,14 @@ static const char *map_region(struct vhost_user *v, const struct mem_region *r, 
 
 static const char *set_mem_table(struct vhost_user *v)
 {
-    const struct mem_table *t = &v->msg.p.mem;
-    if (v->msg.h.size < 8 || t->n > GUEST_REGIONS_MAX || t->n != v->n_fds ||
-        v->msg.h.size != 8 + t->n * sizeof(t->region[0]))
+    const struct mem_table *t = &v->conn.msg.p.mem;
+    if (v->conn.msg.h.size < 8 || t->n > GUEST_REGIONS_MAX || t->n != v->conn.n_fds ||
+        v->conn.msg.h.size != 8 + t->n * sizeof(t->region[0]))
         return "vhost-user: malformed memory table";
     stop_all(v);
     unmap_all(v);
     for (unsigned i = 0; i < t->n; i++) {
-        const char *why = map_region(v, &t->region[i], v->fds[i]);
+        const char *why = map_region(v, &t->region[i], v->conn.fds[i]);
         if (why)
             return why;
     }
@@ -426,8 +334,8 @@ static const char *set_mem_table(struct vhost_user *v)
 
 static const char *set_vring_num(struct vhost_user *v)
 {
-    struct ring *r = ring_of(v, v->msg.p.state.index);
-    uint32_t num = v->msg.p.state.num;
+    struct ring *r = ring_of(v, v->conn.msg.p.state.index);
+    uint32_t num = v->conn.msg.p.state.num;
     if (!r)
         return bad_index;
     if (num == 0 || num > VIRTQ_SIZE_MAX || (num & (num - 1)) != 0)
@@ -439,7 +347,7 @@ static const char *set_vring_num(struct vhost_user *v)
 
 static const char *set_vring_addr(struct vhost_user *v)
 {
-    const struct vring_addr *a = &v->msg.p.addr;
+    const struct vring_addr *a = &v->conn.msg.p.addr;
     struct ring *r = ring_of(v, a->index);
     if (!r)
         return bad_index;
@@ -455,36 +363,36 @@ static const char *set_vring_addr(struct vhost_user *v)
 
 static const char *set_vring_base(struct vhost_user *v)
 {
-    struct ring *r = ring_of(v, v->msg.p.state.index);
-    if (!r || v->msg.p.state.num > UINT16_MAX)
+    struct ring *r = ring_of(v, v->conn.msg.p.state.index);
+    if (!r || v->conn.msg.p.state.num > UINT16_MAX)
         return bad_index;
     if (!latched(r))
-        r->cfg.next_avail = (uint16_t)v->msg.p.state.num;
+        r->cfg.next_avail = (uint16_t)v->conn.msg.p.state.num;
     return NULL;
 }
 
 static const char *get_vring_base(struct vhost_user *v)
 {
-    struct ring *r = ring_of(v, v->msg.p.state.index);
+    struct ring *r = ring_of(v, v->conn.msg.p.state.index);
     if (!r)
         return bad_index;
     ring_stop(r);
     ring_set_kick(r, -1);
-    v->msg.p.state.num = r->cfg.next_avail;
-    return reply(v, sizeof(v->msg.p.state));
+    v->conn.msg.p.state.num = r->cfg.next_avail;
+    return vhost_conn_reply(&v->conn, sizeof(v->conn.msg.p.state));
 }
 
 /* The descriptor of a SET_VRING_{KICK,CALL,ERR}; -1 if it says that there is none. */
 static const char *take_ring_fd(struct vhost_user *v, struct ring **ret, int *ret_fd)
 {
-    uint64_t value = v->msg.p.u64;
+    uint64_t value = v->conn.msg.p.u64;
     bool none = value & 0x100;
     *ret = ring_of(v, value & 0xff);
     if (!*ret)
         return bad_index;
-    if (none != (v->n_fds == 0))
+    if (none != (v->conn.n_fds == 0))
         return "vhost-user: descriptor missing, or one too many";
-    *ret_fd = none ? -1 : steal_fd(&v->fds[0]);
+    *ret_fd = none ? -1 : steal_fd(&v->conn.fds[0]);
     return NULL;
 }
 
@@ -540,10 +448,10 @@ static const char *set_vring_call(struct vhost_user *v)
 
 static const char *set_vring_enable(struct vhost_user *v)
 {
-    struct ring *r = ring_of(v, v->msg.p.state.index);
+    struct ring *r = ring_of(v, v->conn.msg.p.state.index);
     if (!r)
         return bad_index;
-    r->enabled = v->msg.p.state.num != 0;
+    r->enabled = v->conn.msg.p.state.num != 0;
     if (r->enabled)
         ring_update(r);
     else
@@ -553,18 +461,18 @@ static const char *set_vring_enable(struct vhost_user *v)
 
 static const char *get_config(struct vhost_user *v)
 {
-    struct config_msg *c = &v->msg.p.config;
+    struct config_msg *c = &v->conn.msg.p.config;
     /* An answer without payload is the protocol's error. */
-    if (v->msg.h.size < 12 || c->size != v->msg.h.size - 12 || c->size > CONFIG_MAX)
-        return reply(v, 0);
+    if (v->conn.msg.h.size < 12 || c->size != v->conn.msg.h.size - 12 || c->size > CONFIG_MAX)
+        return vhost_conn_reply(&v->conn, 0);
     virtio_dev_config_read(v->dev, c->offset, c->data, c->size);
-    return reply(v, v->msg.h.size);
+    return vhost_conn_reply(&v->conn, v->conn.msg.h.size);
 }
 
 static const char *set_config(struct vhost_user *v)
 {
-    const struct config_msg *c = &v->msg.p.config;
-    if (v->msg.h.size < 12 || c->size != v->msg.h.size - 12 || c->size > CONFIG_MAX)
+    const struct config_msg *c = &v->conn.msg.p.config;
+    if (v->conn.msg.h.size < 12 || c->size != v->conn.msg.h.size - 12 || c->size > CONFIG_MAX)
         return "vhost-user: malformed configuration write";
     (void)virtio_dev_config_write(v->dev, c->offset, c->data, c->size);
     return NULL;
@@ -603,14 +511,14 @@ static const struct {
 
 static const char *dispatch(struct vhost_user *v)
 {
-    uint32_t request = v->msg.h.request;
-    bool need_reply = v->msg.h.flags & F_NEED_REPLY;
+    uint32_t request = v->conn.msg.h.request;
+    bool need_reply = v->conn.msg.h.flags & F_NEED_REPLY;
 
     if (request >= ARRAY_LEN(requests) || !requests[request].fn)
         return need_reply ? reply_u64(v, EOPNOTSUPP) : NULL; /* not known here: ignored */
-    if (requests[request].size != ANY_SIZE && requests[request].size != v->msg.h.size)
+    if (requests[request].size != ANY_SIZE && requests[request].size != v->conn.msg.h.size)
         return "vhost-user: message of the wrong size";
-    if (v->n_fds > requests[request].fds)
+    if (v->conn.n_fds > requests[request].fds)
         return "vhost-user: message with too many descriptors";
     const char *why = requests[request].fn(v);
     if (!why && need_reply && !requests[request].has_reply)
@@ -618,86 +526,18 @@ static const char *dispatch(struct vhost_user *v)
     return why;
 }
 
-static const char *check_header(const struct header *h)
-{
-    if ((h->flags & F_VERSION_MASK) != F_VERSION || (h->flags & F_REPLY))
-        return "vhost-user: bad header flags";
-    if (h->size > PAYLOAD_MAX)
-        return "vhost-user: message is too long";
-    return NULL;
-}
-
-/* Keeps the descriptors that came with a piece of a message; false if there are too many. */
-static bool keep_fds(struct vhost_user *v, struct msghdr *m)
-{
-    bool ok = !(m->msg_flags & MSG_CTRUNC);
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
-            if (v->n_fds < FDS_MAX) {
-                v->fds[v->n_fds++] = fd;
-            } else {
-                (void)close(fd);
-                ok = false;
-            }
-        }
-    }
-    return ok;
-}
-
-/* Reads on in the current message. 1: it is complete; 0: nothing more there now; -1: hung up. */
-static int read_more(struct vhost_user *v)
-{
-    const size_t header = sizeof(v->msg.h);
-    for (;;) {
-        bool in_header = v->have < header;
-        size_t want = in_header ? header - v->have : header + v->msg.h.size - v->have;
-        if (want == 0)
-            return 1;
-        uint8_t *to =
-            in_header ? (uint8_t *)&v->msg.h + v->have : v->msg.p.bytes + (v->have - header);
-        union {
-            struct cmsghdr align;
-            uint8_t space[CMSG_SPACE(FDS_MAX * sizeof(int))];
-        } control;
-        struct iovec iov = {.iov_base = to, .iov_len = want};
-        struct msghdr m = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = &control,
-                           .msg_controllen = sizeof(control)};
-        ssize_t n = recvmsg(v->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return 0;
-        const char *why = NULL;
-        if (n > 0 && !keep_fds(v, &m))
-            why = "vhost-user: message with too many descriptors";
-        else if (n <= 0)
-            why = v->have == 0 ? "vhost-user: the front end has gone"
-                               : "vhost-user: the front end has gone within a message";
-        v->have += n > 0 ? (size_t)n : 0;
-        if (!why && in_header && v->have == header)
-            why = check_header(&v->msg.h);
-        if (why) {
-            hang_up(v, why);
-            return -1;
-        }
-    }
-}
-
 static void on_readable(struct loop_src *src, uint32_t events)
 {
     struct vhost_user *v = CONTAINER_OF(src, struct vhost_user, src);
     (void)events;
-    for (unsigned i = 0; i < MESSAGES_PER_TURN && v->fd >= 0; i++) {
-        if (read_more(v) <= 0)
+    for (unsigned i = 0; i < MESSAGES_PER_TURN && v->conn.fd >= 0; i++) {
+        const char *why = NULL;
+        int r = vhost_conn_read(&v->conn, &why);
+        if (r == 0)
             return;
-        const char *why = dispatch(v);
-        close_fds(v);
-        v->have = 0;
+        if (r > 0)
+            why = dispatch(v);
+        vhost_conn_next(&v->conn);
         if (why)
             hang_up(v, why);
     }
@@ -722,12 +562,12 @@ static void on_accept(struct loop_src *src, uint32_t events)
 {
     struct vhost_user *v = CONTAINER_OF(src, struct vhost_user, src);
     (void)events;
-    int fd = accept4(v->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(v->conn.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
     loop_del(v->loop, &v->src);
-    close_fd(&v->fd);
-    v->fd = fd;
+    close_fd(&v->conn.fd);
+    v->conn.fd = fd;
     if (watch(v, fd, on_readable) < 0)
         hang_up(v, "vhost-user: the connection cannot be watched");
     else if (v->ev && v->ev->connected)
@@ -759,7 +599,7 @@ static int new_with(struct vhost_user **ret, struct loop *l, struct virtio_dev *
     int r = watch(v, fd, fn);
     if (r < 0)
         return r;
-    v->fd = fd;
+    v->conn.fd = fd;
     virtio_dev_attach(dev, &v->transport);
     *ret = steal_ptr(&v);
     return 0;
