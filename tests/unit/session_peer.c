@@ -66,6 +66,8 @@ static void client(struct outcome *o, int sock, const struct session_request *re
         setup->before(o);
     o->ret = session_run(sock, req, &o->res, &o->e);
     o->returned = true;
+    pause_ms(setup->linger_ms);
+    o->gone = true;
 }
 
 void peer_start(struct peer *p, const struct session_request *req, const struct client_setup *setup)

@@ -21,6 +21,7 @@ struct outcome {
     struct session_result res;
     struct err e;
     volatile bool returned;
+    volatile bool gone; /* the process is about to end, and with it all it has open */
     /* with a shell between (see test_session_tty.c) */
     volatile pid_t client;
     volatile bool stopped, resume;
@@ -37,6 +38,7 @@ struct peer {
 struct client_setup {
     int fd[3];
     void (*before)(struct outcome *o); /* in the client, before session_run */
+    unsigned linger_ms;                /* how long the process lives on after session_run */
 };
 
 void request_init(struct session_request *req, const char *arg0);

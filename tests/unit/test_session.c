@@ -292,6 +292,20 @@ static bool next_of_type(struct peer *p, uint16_t type, struct proto_frame *f)
     return false;
 }
 
+/* CPU time of a process, in clock ticks. */
+static unsigned long ticks(pid_t pid)
+{
+    char path[64];
+    unsigned long user = 0, system = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    AUTO_FCLOSE FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_int_equal(
+        fscanf(f, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+        2);
+    return user + system;
+}
+
 /* Nobody reads our stdout: the connection fills up, but signals and stdin still pass. */
 static void test_slow_reader(void **state)
 {
@@ -338,6 +352,9 @@ static void test_slow_reader(void **state)
     assert_true(next_of_type(&p, PROTO_STDIN, &f));
     assert_int_equal(f.len, 5);
     assert_false(p.o->returned);
+    unsigned long used = ticks(p.pid);
+    pause_ms(300);
+    assert_in_range(ticks(p.pid) - used, 0, 5); /* it waits, it does not spin */
 
     assert_int_equal(fcntl(p.sock, F_SETFL, 0), 0);
     pid_t sender = fork();
@@ -368,13 +385,14 @@ static void check_reader_gone(int which)
     struct proto_frame f;
     int out[2];
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    struct client_setup setup = {.fd = {NO_FD, NO_FD, NO_FD}};
+    struct client_setup setup = {.fd = {NO_FD, NO_FD, NO_FD}, .linger_ms = 500};
     setup.fd[which] = out[1];
     run_simple(&p, &setup, 0);
     (void)close(out[0]);
     peer_begin(&p);
     peer_send(&p, which == 1 ? PROTO_STDOUT : PROTO_STDERR, "x", 1);
-    assert_false(peer_next(&p, &f)); /* it hangs up, so that the command is killed */
+    assert_false(peer_next(&p, &f)); /* it hangs up, so that the command is killed, */
+    assert_false(p.o->gone);         /* and that at once */
     peer_end(&p);
     assert_int_equal(p.o->ret, 0);
     assert_int_equal(p.o->res.exit_code, 141);
