@@ -48,6 +48,8 @@ static int write_run(struct erofs_out *o, size_t from, size_t to)
 
 int erofs_out_flush(struct erofs_out *o)
 {
+    if (o->len == 0)
+        return 0;
     size_t start = 0; /* of what is not written yet */
     size_t zeros = 0; /* start of the run of zeros that ends at i */
     int r = 0;
