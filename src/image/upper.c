@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ enum {
     NAME_BYTES = 128,
 };
 #define JOURNAL_FROM (1ULL << 30)
+#define ROOM_MIN (4ULL << 20) /* less than this is why mke2fs failed */
 #define PACK_MAX (256ULL << 20) /* sanity: 8 TiB need some 4 MiB */
 
 /* Part of the template's name: change it when the options of mke2fs change. */
@@ -116,6 +118,9 @@ static int run_mke2fs(int fd, uint64_t size, struct err *e)
             return err_sys(e, errno, "cannot wait for mke2fs");
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
+    struct statvfs fs; /* mke2fs writes little, and cannot tell us why it could not */
+    if (fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN)
+        return err_sys(e, ENOSPC, "cannot make a file system of %" PRIu64 " MiB", size >> 20);
     return err_set(e, EIO, "mke2fs failed to make a file system of %" PRIu64 " MiB", size >> 20);
 }
 
