@@ -77,45 +77,63 @@ static void emit_rule(struct program *p, const struct arg_rule *r, uint32_t deny
     emit(p, BPF_RET | BPF_K, 0, 0, deny);
 }
 
-static int build(struct program *p, const int *list, size_t n, const struct arg_rule *rules,
-                 size_t n_rules, uint32_t deny)
+struct profile {
+    const int *list, *more; /* two allow-lists; `more` may be NULL */
+    size_t n, n_more;
+    const struct arg_rule *rules;
+    size_t n_rules;
+    uint32_t deny;
+};
+
+static void emit_list(struct program *p, const int *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
+        emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
+    }
+}
+
+static int build(struct program *p, const struct profile *pr)
 {
     emit_load(p, offsetof(struct seccomp_data, arch));
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
     emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
     /* x32 calls have numbers above the list's, so they are denied like any other stranger. */
     emit_load(p, offsetof(struct seccomp_data, nr));
-    for (size_t i = 0; i < n_rules; i++)
-        emit_rule(p, &rules[i], deny);
-    for (size_t i = 0; i < n; i++) {
-        emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
-        emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
-    }
-    emit(p, BPF_RET | BPF_K, 0, 0, deny);
+    for (size_t i = 0; i < pr->n_rules; i++)
+        emit_rule(p, &pr->rules[i], pr->deny);
+    emit_list(p, pr->list, pr->n);
+    emit_list(p, pr->more, pr->n_more);
+    emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);
     return p->n <= FILTER_MAX ? 0 : -E2BIG;
 }
 
 int seccomp_enter(enum seccomp_profile profile)
 {
-    static const struct {
-        const int *list;
-        size_t n;
-        const struct arg_rule *rules;
-        size_t n_rules;
-        uint32_t deny;
-    } profiles[] = {
-        [SECCOMP_MONITOR] = {syscalls_monitor, ARRAY_LEN(syscalls_monitor), NULL, 0,
-                             SECCOMP_RET_TRAP},
-        [SECCOMP_REAPER] = {syscalls_reaper, ARRAY_LEN(syscalls_reaper), NULL, 0,
-                            SECCOMP_RET_KILL_PROCESS},
-        /* ERRNO: a user-mode kernel tries calls and falls back, and killing it for one would let
-         * a guest crash at will where it now gets an error. */
-        [SECCOMP_UML] = {syscalls_uml, ARRAY_LEN(syscalls_uml), uml_rules, ARRAY_LEN(uml_rules),
-                         SECCOMP_RET_ERRNO | ENOSYS},
+    static const struct profile profiles[] = {
+        [SECCOMP_MONITOR] = {.list = syscalls_monitor,
+                             .n = ARRAY_LEN(syscalls_monitor),
+                             .deny = SECCOMP_RET_TRAP},
+        [SECCOMP_REAPER] = {.list = syscalls_reaper,
+                            .n = ARRAY_LEN(syscalls_reaper),
+                            .deny = SECCOMP_RET_KILL_PROCESS},
+        /* ERRNO: guest processes' calls meet this filter too before their stub's own, and only a
+         * weaker verdict lets that one trap them. */
+        [SECCOMP_UML] = {.list = syscalls_uml,
+                         .n = ARRAY_LEN(syscalls_uml),
+                         .rules = uml_rules,
+                         .n_rules = ARRAY_LEN(uml_rules),
+                         .deny = SECCOMP_RET_ERRNO | ENOSYS},
+        [SECCOMP_UML_PTRACE] = {.list = syscalls_uml,
+                                .n = ARRAY_LEN(syscalls_uml),
+                                .more = syscalls_uml_ptrace,
+                                .n_more = ARRAY_LEN(syscalls_uml_ptrace),
+                                .rules = uml_rules,
+                                .n_rules = ARRAY_LEN(uml_rules),
+                                .deny = SECCOMP_RET_ERRNO | ENOSYS},
     };
     struct program p = {0};
-    int r = build(&p, profiles[profile].list, profiles[profile].n, profiles[profile].rules,
-                  profiles[profile].n_rules, profiles[profile].deny);
+    int r = build(&p, &profiles[profile]);
     if (r < 0)
         return r;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

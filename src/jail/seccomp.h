@@ -8,9 +8,10 @@
 #define MSB_JAIL_SECCOMP_H
 
 enum seccomp_profile {
-    SECCOMP_MONITOR, /* the monitor, all threads; a stray call ends it and is logged */
-    SECCOMP_REAPER,  /* pid 1 of a guest's process tree */
-    SECCOMP_UML,     /* a user-mode kernel and its stub processes; a stray call fails */
+    SECCOMP_MONITOR,    /* the monitor, all threads; a stray call ends it and is logged */
+    SECCOMP_REAPER,     /* pid 1 of a guest's process tree */
+    SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */
+    SECCOMP_UML_PTRACE, /* ... which traces its stubs */
 };
 
 /* Closes the filter on the calling process (all of its threads). no_new_privs is set. */

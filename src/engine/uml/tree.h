@@ -24,9 +24,9 @@ struct uml_tree {
 };
 
 /* Starts the tree. argv is the kernel's, NULL-terminated; device i is at the path that
- * uml_device_path() gives. */
+ * uml_device_path() gives. traced: the kernel will use ptrace, which its filter must allow. */
 int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
-                   struct err *e);
+                   bool traced, struct err *e);
 void uml_device_path(size_t i, char out[16]);
 
 #endif
