@@ -216,10 +216,14 @@ static const struct engine_events engine_events = {
 
 /* --- agent events --------------------------------------------------------------------------- */
 
+/* An ephemeral sandbox whose command never came has lost its client: it does not wait for ever. */
 static void arm_idle(struct monitor *m)
 {
-    if (m->spec->idle_timeout_ms && m->phase == RUNNING && m->relay.n_sessions == 0)
-        loop_timer_set(&m->loop, &m->idle_timer, MS(m->spec->idle_timeout_ms));
+    uint64_t limit_ms = m->spec->idle_timeout_ms;
+    if (m->spec->ephemeral && !m->had_session)
+        limit_ms = EPHEMERAL_WAIT_MS;
+    if (limit_ms && m->phase == RUNNING && m->relay.n_sessions == 0)
+        loop_timer_set(&m->loop, &m->idle_timer, MS(limit_ms));
     else
         loop_timer_off(&m->loop, &m->idle_timer);
 }
@@ -391,10 +395,12 @@ static void on_fatal_signal(int sig, siginfo_t *si, void *uc)
 {
     char line[96];
     if (sig == SIGSYS)
-        (void)snprintf(line, sizeof(line), "monitor: system call %d is not allowed\n",
+        (void)snprintf(line, sizeof(line), "monitor: system call %d is not allowed",
                        si->si_syscall);
     else
-        (void)snprintf(line, sizeof(line), "monitor: guest memory went away (signal %d)\n", sig);
+        (void)snprintf(line, sizeof(line), "monitor: guest memory went away (signal %d)", sig);
+    if (mon.phase == BOOTING)
+        send_report(&mon, EPERM, line, "");
     exec_log_printf(&mon.system_log, "%s", line);
     exec_log_flush(&mon.system_log);
     _exit(1);

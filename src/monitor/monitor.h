@@ -14,7 +14,12 @@
 #include "core/spec.h"
 #include "engine/engine.h"
 
-enum { BOOT_TIMEOUT_MS = 60000, POWEROFF_SLACK_MS = 1000, STOP_GRACE_MS = 10000 };
+enum {
+    BOOT_TIMEOUT_MS = 60000,
+    POWEROFF_SLACK_MS = 1000,
+    STOP_GRACE_MS = 10000,
+    EPHEMERAL_WAIT_MS = 30000
+};
 
 struct monitor_params {
     const struct sandbox_spec *spec;
