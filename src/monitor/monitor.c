@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -550,6 +551,7 @@ void monitor_main(const struct monitor_params *p)
     m->spec = p->spec;
     m->report = (struct loop_src){.fd = p->report_fd, .fn = on_report};
     m->run_fd = m->logs_fd = -1;
+    (void)mallopt(M_ARENA_MAX, 1); /* a thread's own arena grows by mprotect, which is not allowed */
     if (set_up(m, &e) < 0) {
         send_report(m, e.code, e.msg, e.hints ? e.hint[0] : "");
         if (m->run_fd >= 0 && !p->creating) {
