@@ -224,6 +224,9 @@ static void test_split_per_stream(void **state)
         assert_memory_equal(buf_head(&got), cases[i].want, strlen(cases[i].want));
         buf_free(&got);
     }
+    size_t n;
+    AUTO_FREE char *text = read_file("exec.log", &n);
+    assert_non_null(strstr(text, "\"d\":\"x\"")); /* text stays text beside what is none */
 }
 
 static void test_rotation(void **state)

@@ -181,6 +181,15 @@ static void test_merge_and_split(void **state)
     expect(&(struct logs_options){.sources = 1U << LOG_STDERR}, "", "d\n");
 }
 
+/* As a rotation between two opens would show it. */
+static void test_file_seen_twice(void **state)
+{
+    put("exec.log.1", 1, "stdout", "a\\n", 1);
+    put("exec.log", 2, "stdout", "b\\n", 1);
+    assert_int_equal(linkat(logs_fd, "exec.log.1", logs_fd, "exec.log.2", 0), 0);
+    expect(&all, "a\nb\n", "");
+}
+
 static void test_nothing_there(void **state)
 {
     expect(&all, "", "");
@@ -522,6 +531,28 @@ static void test_follow_starts_before_the_log(void **state)
     shown_free(&s);
 }
 
+/* --tail 0 -f while a line is being written: it is the first of those to come. */
+static void test_follow_from_half_a_line(void **state)
+{
+    AUTO_CLOSE int out = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    struct shown s;
+    struct logs_options o = all;
+    o.follow = o.has_tail = true;
+    o.alive = is_alive;
+    expect(&defaults, "", "");
+    put("exec.log", 1, "stderr", "old\\n", 1);
+    o.sources = 1U << LOG_STDOUT;
+    append("exec.log", "{\"t\":\"2026-01-02T03:04:05Z\",");
+    shared->alive = true;
+    pid_t pid = start(&o, out, out);
+    pause_ms(150);
+    append("exec.log", "\"s\":\"stdout\",\"d\":\"new\\n\"}\n");
+    shared->alive = false;
+    finish(pid, out, out, &s);
+    assert_string_equal((char *)buf_head(&s.out), "new\n");
+    shown_free(&s);
+}
+
 /* --- small parts --- */
 
 static void test_sources(void **state)
@@ -584,6 +615,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_merge_and_split),
+        TEST(test_file_seen_twice),
         TEST(test_nothing_there),
         TEST(test_tail),
         TEST(test_tail_reads_little),
@@ -597,6 +629,7 @@ int main(void)
         TEST(test_terminal_is_safe),
         TEST(test_follow),
         TEST(test_follow_starts_before_the_log),
+        TEST(test_follow_from_half_a_line),
         TEST(test_sources),
         TEST(test_when),
     };

@@ -6,6 +6,7 @@
  */
 #include "session_peer.h"
 
+#include "core/terminal.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
@@ -205,6 +206,29 @@ static void test_restored_after_crash(void **state)
     check_restored_after_crash(SIGBUS);
 }
 
+static void exit_while_raw(struct outcome *o)
+{
+    become_job(o);
+    if (terminal_raw(0) == 0 && terminal_is_raw())
+        o->res.exit_code = 55;
+    exit(0);
+}
+
+static void test_restored_by_exit(void **state)
+{
+    struct tty_test t;
+    struct session_request req;
+    int slave;
+    request_init(&req, "sh");
+    assert_int_equal(openpty(&t.master, &slave, NULL, NULL, NULL), 0);
+    assert_false(is_raw(&t));
+    peer_start(&t.p, &req,
+               &(struct client_setup){.fd = {slave, slave, slave}, .before = exit_while_raw});
+    request_free(&req);
+    end(&t);
+    assert_int_equal(t.p.o->res.exit_code, 55);
+}
+
 static void test_resize(void **state)
 {
     struct tty_test t;
@@ -338,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_restored_after_violation),
         cmocka_unit_test(test_restored_after_lost_connection),
         cmocka_unit_test(test_restored_after_crash),
+        cmocka_unit_test(test_restored_by_exit),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_detach_key),
         cmocka_unit_test(test_detach_sequence),
