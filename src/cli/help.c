@@ -13,6 +13,11 @@ static const char *const group_names[GROUP_MAX] = {
     [GROUP_INSTALL] = "Installation", [GROUP_OTHER] = "Other",
 };
 
+const char *cmd_group_name(enum cmd_group g)
+{
+    return group_names[g];
+}
+
 static bool is_global_table(const struct opt *o)
 {
     for (const struct opt *g = global_opts; g->name; g++)
@@ -186,7 +191,7 @@ void help_root(struct buf *out, unsigned columns)
             if ((int)(*c)->group != g || !shown(*c))
                 continue;
             if (first)
-                (void)buf_printf(out, "\n%s:\n", group_names[g]);
+                (void)buf_printf(out, "\n%s:\n", cmd_group_name((*c)->group));
             first = false;
             char text[512];
             (void)snprintf(text, sizeof(text), "%s%s%s%s", (*c)->summary,

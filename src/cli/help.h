@@ -11,6 +11,9 @@ void help_cmd(const struct cmd *c, struct buf *out, unsigned columns);
 /* c = NULL: the whole tree. */
 void help_tree(const struct cmd *c, struct buf *out);
 
+/* The heading of a group of verbs. */
+const char *cmd_group_name(enum cmd_group g);
+
 /* shell: "bash", "zsh" or "fish". */
 void completion_script(const char *shell, struct buf *out);
 

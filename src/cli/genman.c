@@ -1,0 +1,348 @@
+/* Prints the source of a man page: genman lists the pages, genman PAGE DIR prints one of them.
+ *
+ * What the command table knows (names, arguments, options, examples) comes from there, so that
+ * help and manual cannot drift apart. The rest is prose: DIR holds PAGE.scd with sections of that
+ * page, and common.scd with those that all pages share. The output is for scdoc(1).
+ *
+ * A section that would come out empty is an error: the build fails rather than the reader.
+ */
+#include "cli/args.h"
+#include "cli/help.h"
+#include "util/buf.h"
+#include "util/cleanup.h"
+#include "util/err.h"
+#include "util/fs.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NOTES_MAX = 1 << 20, PAGE_MAX = 1 << 20 };
+
+struct page {
+    const struct cmd *cmd; /* NULL: msb itself */
+    const char *notes;     /* the page's own prose; "" = none */
+    const char *common;    /* everybody's */
+    struct buf *out;
+};
+
+/* --- text ----------------------------------------------------------------------------------- */
+
+/* scdoc gives a meaning to these; a backslash takes it away. */
+static void put_text(struct buf *out, const char *s)
+{
+    for (; *s; s++)
+        (void)buf_printf(out, strchr("\\*_~^", *s) ? "\\%c" : "%c", *s);
+}
+
+/* Lines of the table, as one paragraph. */
+static void put_paragraph(struct buf *out, const char *s)
+{
+    put_text(out, s);
+    (void)buf_printf(out, "\n\n");
+}
+
+/* The prose under "# TITLE": from the line after it to the next title. */
+static const char *find_notes(const char *text, const char *title, size_t *len)
+{
+    size_t n = strlen(title);
+    for (const char *at = text; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, "# ", 2) != 0 || strncmp(at + 2, title, n) != 0 || at[2 + n] != '\n')
+            continue;
+        const char *body = at + 3 + n;
+        const char *end = strstr(body, "\n# ");
+        if (!end)
+            end = body + strlen(body);
+        while (body < end && *body == '\n')
+            body++;
+        while (end > body && isspace((unsigned char)end[-1]))
+            end--;
+        *len = (size_t)(end - body);
+        return *len ? body : NULL;
+    }
+    return NULL;
+}
+
+/* A section: what was generated, then the page's own prose, or else the common one. */
+static int put_section(const struct page *p, const char *title, const struct buf *generated,
+                       bool required, struct err *e)
+{
+    size_t len = 0;
+    const char *prose = find_notes(p->notes, title, &len);
+    if (!prose)
+        prose = find_notes(p->common, title, &len);
+    size_t made = generated ? buf_len(generated) : 0;
+    if (!prose && !made)
+        return required ? err_set(e, ENOENT, "nothing to say under %s", title) : 0;
+    (void)buf_printf(p->out, "# %s\n\n", title);
+    if (made)
+        (void)buf_append(p->out, buf_head(generated), made);
+    if (prose)
+        (void)buf_printf(p->out, "%.*s\n\n", (int)len, prose);
+    return 0;
+}
+
+/* --- from the table ------------------------------------------------------------------------- */
+
+static bool has_page(const struct cmd *c)
+{
+    return !(c->flags & (CMD_HIDDEN | CMD_LATER));
+}
+
+static void name(const struct page *p, struct buf *out)
+{
+    const struct cmd *c = p->cmd ? p->cmd : &root_cmd;
+    (void)buf_printf(out, "msb%s%s - %c", p->cmd ? "-" : "", c->name,
+                     tolower((unsigned char)c->summary[0]));
+    put_paragraph(out, c->summary + 1);
+}
+
+static void synopsis(const struct page *p, struct buf *out)
+{
+    const struct cmd *c = p->cmd;
+    if (!c) {
+        (void)buf_printf(out, "*msb* [_OPTIONS_] _COMMAND_ [_ARGUMENTS_]\n\n");
+        return;
+    }
+    (void)buf_printf(out, "*msb %s* [_OPTIONS_]", c->name);
+    if (c->pos.name)
+        (void)buf_printf(out, c->pos.required ? " _%s_%s" : " [_%s_]%s", c->pos.name,
+                         c->pos.many ? "..." : "");
+    (void)buf_printf(out, "%s\n\n", c->command_help ? " [\\-- _COMMAND_...]" : "");
+}
+
+static void description(const struct page *p, struct buf *out)
+{
+    const struct cmd *c = p->cmd;
+    if (!c)
+        return;
+    if (c->details)
+        put_paragraph(out, c->details);
+    else {
+        put_text(out, c->summary);
+        (void)buf_printf(out, ".\n\n");
+    }
+    if (c->alias)
+        (void)buf_printf(out, "*msb %s* is another name for this command.\n\n", c->alias);
+    if (c->pos.name) {
+        (void)buf_printf(out, "_%s_%s\n\t", c->pos.name, c->pos.many ? "..." : "");
+        put_paragraph(out, c->pos.help);
+    }
+    if (c->command_help) {
+        (void)buf_printf(out, "\\-- _COMMAND_...\n\t");
+        put_paragraph(out, c->command_help);
+    }
+}
+
+static void commands(const struct page *p, struct buf *out)
+{
+    for (int g = 0; !p->cmd && g < GROUP_MAX; g++) {
+        bool first = true;
+        for (const struct cmd *const *c = cmd_table; *c; c++) {
+            if ((int)(*c)->group != g || !has_page(*c))
+                continue;
+            if (first)
+                (void)buf_printf(out, "## %s\n\n", cmd_group_name((*c)->group));
+            first = false;
+            (void)buf_printf(out, "*%s*", (*c)->name);
+            if ((*c)->alias)
+                (void)buf_printf(out, ", *%s*", (*c)->alias);
+            (void)buf_printf(out, "\n\t");
+            put_text(out, (*c)->summary);
+            (void)buf_printf(out, ": *msb-%s*(1)\n\n", (*c)->name);
+        }
+    }
+}
+
+static bool is_global(const struct opt *o)
+{
+    for (const struct opt *g = global_opts; g->name; g++)
+        if (g == o)
+            return true;
+    return false;
+}
+
+static void put_option(const struct opt *o, struct buf *out)
+{
+    if (o->letter)
+        (void)buf_printf(out, "*-%c*, ", o->letter);
+    (void)buf_printf(out, "*--%s*", o->name);
+    if (o->value)
+        (void)buf_printf(out, " _%s_", o->value);
+    (void)buf_printf(out, "\n\t");
+    put_text(out, o->help);
+    if (o->choices) {
+        (void)buf_printf(out, "; one of ");
+        for (const char *at = o->choices; *at; at++)
+            (void)buf_append(out, *at == '|' ? ", " : at, *at == '|' ? 2 : 1);
+    }
+    if (o->flags & OPT_REPEAT)
+        (void)buf_printf(out, "; may be given more than once");
+    (void)buf_printf(out, ".\n\n");
+}
+
+static bool own_option(const struct opt *o, void *arg)
+{
+    if (!(o->flags & (OPT_HIDDEN | OPT_LATER)) && !is_global(o))
+        put_option(o, arg);
+    return false;
+}
+
+static bool later_option(const struct opt *o, void *arg)
+{
+    struct buf *out = arg;
+    if (o->flags & OPT_LATER)
+        (void)buf_printf(out, "%s*--%s*", buf_len(out) ? ", " : "", o->name);
+    return false;
+}
+
+static void options(const struct page *p, struct buf *out)
+{
+    (void)cmd_each_opt(p->cmd ? p->cmd : &root_cmd, own_option, out);
+    if (!p->cmd) {
+        for (const struct opt *g = global_opts; g->name; g++)
+            put_option(g, out);
+        return;
+    }
+    (void)buf_printf(out, "Every command also takes ");
+    for (const struct opt *g = global_opts; g->name; g++)
+        (void)buf_printf(out, "%s*--%s*",
+                         g == global_opts ? ""
+                         : g[1].name      ? ", "
+                                          : " and ",
+                         g->name);
+    (void)buf_printf(out, "; see *msb*(1).\n\n");
+}
+
+/* What is refused, with a list of it: options of a verb, verbs of msb. */
+static void not_yet(const struct page *p, struct buf *out)
+{
+    struct buf list;
+    buf_init(&list, PAGE_MAX);
+    if (p->cmd)
+        (void)cmd_each_opt(p->cmd, later_option, &list);
+    for (const struct cmd *const *c = cmd_table; !p->cmd && *c; c++)
+        if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
+            (void)buf_printf(&list, "%s*%s*", buf_len(&list) ? ", " : "", (*c)->name);
+    if (buf_len(&list))
+        (void)buf_printf(out, "These are not available yet, and are refused: %.*s.\n\n",
+                         (int)buf_len(&list), (char *)buf_head(&list));
+    buf_free(&list);
+}
+
+static void examples(const struct page *p, struct buf *out)
+{
+    if (p->cmd && p->cmd->examples)
+        (void)buf_printf(out, "```\n%s\n```\n\n", p->cmd->examples);
+}
+
+static void see_also(const struct page *p, struct buf *out)
+{
+    if (p->cmd)
+        (void)buf_printf(out, "*msb*(1)");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (*c != p->cmd && has_page(*c) && (!p->cmd || (*c)->group == p->cmd->group))
+            (void)buf_printf(out, "%s*msb-%s*(1)", buf_len(out) ? ", " : "", (*c)->name);
+    (void)buf_printf(out, "\n\n");
+}
+
+/* --- the page ------------------------------------------------------------------------------- */
+
+static int put_page(const struct page *p, struct err *e)
+{
+    static const struct {
+        const char *title;
+        void (*fn)(const struct page *p, struct buf *out); /* NULL: prose alone */
+        bool required;
+    } sections[] = {
+        {"NAME", name, true},
+        {"SYNOPSIS", synopsis, true},
+        {"DESCRIPTION", description, true},
+        {"COMMANDS", commands, false},
+        {"OPTIONS", options, true},
+        {"EXIT STATUS", NULL, true},
+        {"EXAMPLES", examples, true},
+        {"ENVIRONMENT", NULL, true},
+        {"FILES", NULL, true},
+        {"NOTES", not_yet, false},
+        {"SEE ALSO", see_also, true},
+    };
+    (void)buf_printf(p->out, "msb%s%s(1) \"msb %s\" \"msb manual\"\n\n", p->cmd ? "-" : "",
+                     p->cmd ? p->cmd->name : "", MSB_VERSION);
+    struct buf generated;
+    buf_init(&generated, PAGE_MAX);
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(sections); i++) {
+        buf_reset(&generated);
+        if (sections[i].fn)
+            sections[i].fn(p, &generated);
+        r = put_section(p, sections[i].title, &generated, sections[i].required, e);
+    }
+    buf_free(&generated);
+    return r;
+}
+
+static int read_notes(int dirfd, const char *file, bool required, char **ret, struct err *e)
+{
+    int r = file_read_at(dirfd, file, NOTES_MAX, ret, NULL);
+    if (r == -ENOENT && !required) {
+        *ret = strdup("");
+        r = *ret ? 0 : -ENOMEM;
+    }
+    return r < 0 ? err_sys(e, -r, "cannot read %s", file) : 0;
+}
+
+static int print_page(const char *title, const char *dir, struct err *e)
+{
+    struct page p = {0};
+    bool root = strcmp(title, "msb") == 0;
+    if (!root && strncmp(title, "msb-", 4) == 0)
+        p.cmd = cmd_find(title + 4);
+    if (!root && (!p.cmd || !has_page(p.cmd)))
+        return err_set(e, EINVAL, "there is no such page");
+    AUTO_CLOSE int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dirfd < 0)
+        return err_sys(e, errno, "cannot open %s", dir);
+    char file[128];
+    (void)snprintf(file, sizeof(file), "%s.scd", title);
+    AUTO_FREE char *notes = NULL;
+    AUTO_FREE char *common = NULL;
+    int r = read_notes(dirfd, file, root, &notes, e);
+    if (r == 0)
+        r = read_notes(dirfd, "common.scd", true, &common, e);
+    if (r < 0)
+        return r;
+    struct buf out;
+    buf_init(&out, PAGE_MAX);
+    p.notes = notes;
+    p.common = common;
+    p.out = &out;
+    r = put_page(&p, e);
+    if (r == 0 && fwrite(buf_head(&out), 1, buf_len(&out), stdout) != buf_len(&out))
+        r = err_sys(e, errno, "cannot write");
+    buf_free(&out);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    if (argc == 1) { /* a page, and the names that lead to it as well */
+        (void)printf("msb\n");
+        for (const struct cmd *const *c = cmd_table; *c; c++)
+            if (has_page(*c))
+                (void)printf("msb-%s%s%s\n", (*c)->name, (*c)->alias ? " msb-" : "",
+                             (*c)->alias ? (*c)->alias : "");
+        return fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+    }
+    if (argc != 3) {
+        (void)fprintf(stderr, "usage: genman [PAGE DIRECTORY]\n");
+        return EXIT_USAGE;
+    }
+    if (print_page(argv[1], argv[2], &e) == 0)
+        return fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
+    (void)fprintf(stderr, "genman: %s: %s\n", argv[1], e.msg);
+    return EXIT_FAILED;
+}
