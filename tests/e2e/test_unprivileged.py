@@ -1,0 +1,163 @@
+"""msb needs no root: an ordinary user, fresh and in no group, does everything."""
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import MSB, Msb, tear_down, wait_for
+
+USER = "msb-e2e-user"
+
+
+def need(condition, reason):
+    if not condition:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def account():
+    need(os.geteuid() == 0, "not root: all tests run as an ordinary user anyway")
+    for tool in ("useradd", "userdel", "setpriv"):
+        need(shutil.which(tool), f"{tool} is not installed")
+    subprocess.run(["userdel", USER], stderr=subprocess.DEVNULL)
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", USER], check=True)
+    try:
+        yield pwd.getpwnam(USER)
+    finally:
+        subprocess.run(["userdel", USER], check=True)
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A directory that everybody may enter: the usual temporary ones are root's alone."""
+    d = pathlib.Path(tempfile.mkdtemp(prefix="msb-e2e-"))
+    d.chmod(0o755)
+    yield d
+    shutil.rmtree(d)
+
+
+class UserMsb(Msb):
+    """msb as another user."""
+
+    def __init__(self, home, account, exe, assets):
+        super().__init__(home, {"HOME": str(home.parent), "MSB_ASSETS": str(assets)})
+        self.real = exe
+        self.account = account
+        self.exe = "setpriv"
+
+    def as_user(self, *args):
+        return [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}",
+                "--clear-groups", "--inh-caps=-all", str(self.real), *args]  # fmt: skip
+
+    def __call__(self, *args, **kw):
+        return super().__call__(*self.as_user(*args), **kw)
+
+    def popen(self, *args, **kw):
+        return super().popen(*self.as_user(*args), **kw)
+
+
+@pytest.fixture(scope="module")
+def user(account, place):
+    exe = place / "bin" / "msb"
+    exe.parent.mkdir()
+    shutil.copy(MSB, exe)
+    exe.chmod(0o755)
+    assets = place / "lib" / "msb"
+    real = os.environ.get("MSB_ASSETS") or MSB.parent / "../../assets"
+    shutil.copytree(real, assets)
+    subprocess.run(["chmod", "-R", "a+rX", place], check=True)
+    base = place / "user"
+    base.mkdir()
+    os.chown(base, account.pw_uid, account.pw_gid)
+    m = UserMsb(base / "home", account, exe, assets)
+    m.ok("ls")
+    yield m
+    tear_down(m)
+
+
+def test_whole_life(user, account):
+    user.ok("create", "-n", "mine", "-q", "-m", "128M")
+    assert user.ok("exec", "-q", "mine", "--", "id", "-u") == "0\n"  # in the guest it is root
+    assert "mine" in user.ok("ls")
+    assert user.sh("mine", "echo kept > /root/kept").returncode == 0
+    user.ok("stop", "mine", "-q")
+    user.ok("start", "mine", "-q")
+    assert user.sh("mine", "cat /root/kept").stdout == b"kept\n"
+    user.ok("ping", "mine", "-q")
+    monitor = user.monitor_pid("mine")
+    for pid in user.tree(monitor):
+        assert os.stat(f"/proc/{pid}").st_uid in (account.pw_uid, 0)  # 0: not dumpable
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        assert f"Uid:\t{account.pw_uid}\t{account.pw_uid}" in status
+        assert "CapEff:\t0000000000000000" in status and "CapBnd:\t0000000000000000" in status
+        assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
+    user.ok("rm", "-f", "mine", "-q")
+    assert user.leftovers() == []
+
+
+def test_run(user):
+    p = user("run", "-q", "--", "sh", "-c", "echo out; exit 5")
+    assert (p.returncode, p.stdout) == (5, b"out\n")
+    assert user.ok("ls", "-q") == ""
+
+
+def test_files_belong_to_the_user(user, account):
+    user.ok("create", "-n", "own", "-q", "-m", "64M")
+    for top, dirs, files in os.walk(user.home):
+        for f in dirs + files:
+            assert os.lstat(os.path.join(top, f)).st_uid == account.pw_uid, f
+    user.ok("rm", "-f", "own", "-q")
+
+
+def test_crash_is_repaired(user):
+    user.ok("create", "-n", "c", "-q", "-m", "64M")
+    tree = user.tree(user.monitor_pid("c"))
+    os.kill(tree[0], 9)
+    wait_for(lambda: not any(os.path.exists(f"/proc/{p}/fd/0") for p in tree[1:]), timeout=20)
+    info = json.loads(user.ok("inspect", "c", "--format", "json"))
+    assert info["status"] == "Crashed"
+    assert user.sh("c", "echo again").stdout == b"again\n"
+    user.ok("rm", "-f", "c", "-q")
+
+
+def test_ptrace_engine(user):
+    user.ok("create", "-n", "pt", "-q", "--engine", "uml-ptrace", "-m", "64M")
+    assert user.sh("pt", "echo traced").stdout == b"traced\n"
+    user.ok("rm", "-f", "pt", "-q")
+
+
+def test_images_keep_foreign_owners(user, place):
+    """Owners in a tar exist in the guest, though its user may not make such files on the host."""
+    import io
+    import tarfile
+
+    with tarfile.open(place / "owners.tar", "w") as tar:
+        shell = tarfile.TarInfo("bin/busybox")
+        shell.size, shell.mode = os.path.getsize("/bin/busybox"), 0o4755
+        with open("/bin/busybox", "rb") as f:
+            tar.addfile(shell, f)
+        link = tarfile.TarInfo("bin/sh")
+        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+        tar.addfile(link)
+        odd = tarfile.TarInfo("odd")
+        odd.uid, odd.gid, odd.mode = 4711, 815, 0o640
+        tar.addfile(odd, io.BytesIO())
+    (place / "owners.tar").chmod(0o644)
+    out = user.ok("run", "-q", str(place / "owners.tar"), "--", "/bin/busybox", "stat", "-c", "%u %g %a", "/odd", "/bin/busybox")
+    assert out == "4711 815 640\n0 0 4755\n"
+
+
+def test_home_of_root_is_out_of_reach(user, tmp_path):
+    """Another user's home is refused with a reason, not with a trace of it."""
+    p = user("ls", env={**user.env, "MSB_HOME": str(tmp_path)})
+    assert p.returncode == 1 and p.stderr.startswith(b"error: ")
+
+
+def test_doctor(user):
+    p = user("doctor")
+    assert p.returncode == 0, p.stderr
