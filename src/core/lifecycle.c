@@ -126,6 +126,14 @@ static void end_leftover(const struct store *s, const char *name)
     }
 }
 
+/* Under the name's lock, which keeps everybody else from sweeping: sandbox_open() found nothing of
+ * worth, and what is left goes. */
+static void clear_leftover(const struct store *s, const char *name)
+{
+    end_leftover(s, name);
+    (void)sandbox_dir_remove(s, name, NULL);
+}
+
 /* Under the name's lock: whatever stands in the way of a new sandbox of that name. */
 static int make_way(const struct store *s, const char *name, const struct create_options *opt,
                     struct err *e)
@@ -271,6 +279,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         return r;
     r = sandbox_open(s, name, &sb, e);
     bool gone = r == -ENOENT;
+    if (gone)
+        clear_leftover(s, name);
     if (r == 0) {
         r = end_monitor(&sb, grace_ms, force, e);
         bool ephemeral = sb.spec.ephemeral;
@@ -297,8 +307,10 @@ static int remove_locked(const struct store *s, const char *name, bool force, st
         err_clear(e);
         return sandbox_dir_remove(s, name, e);
     }
-    if (r < 0)
+    if (r < 0) {
+        clear_leftover(s, name);
         return r;
+    }
     if (sb.state.pid && sb.state.status == STATUS_DRAINING && !force) {
         AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
         if (pidfd >= 0)

@@ -346,10 +346,10 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     return 0;
 }
 
-/* Deletes a leftover, unless somebody is at work on that name (then it is none). */
-static void sweep(const struct store *s, const char *name)
+/* Deletes a leftover, once the lock is ours in the way that op says. */
+static void sweep_locked(const struct store *s, const char *name, int op)
 {
-    int fd = flock_named(s, name, LOCK_EX | LOCK_NB);
+    int fd = flock_named(s, name, op);
     if (fd < 0)
         return;
     struct name_lock l = {.fd = fd};
@@ -362,6 +362,17 @@ static void sweep(const struct store *s, const char *name)
     if (dead)
         (void)sandbox_dir_remove(s, name, NULL);
     name_lock_drop(s, &l, dead || (r == -ENOENT && !leftover));
+}
+
+/* Unless somebody is at work on that name: then it is no leftover. */
+static void sweep(const struct store *s, const char *name)
+{
+    sweep_locked(s, name, LOCK_EX | LOCK_NB);
+}
+
+void sandbox_sweep(const struct store *s, const char *name)
+{
+    sweep_locked(s, name, LOCK_EX);
 }
 
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e)

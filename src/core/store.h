@@ -77,6 +77,8 @@ void store_close(struct store *s);
 /* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
 void sandbox_close(struct sandbox *sb);
+/* Removes the sandbox if it is a leftover, after whoever is at work on that name. */
+void sandbox_sweep(const struct store *s, const char *name);
 /* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on
  * stderr as warnings and skipped. */
 int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);

@@ -229,9 +229,7 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
     keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
-    struct sandbox sb;
-    if (sandbox_open(c->store, c->p.spec->name, &sb, NULL) == 0) /* sweeps what is left */
-        sandbox_close(&sb);
+    sandbox_sweep(c->store, c->p.spec->name);
     _exit(0);
 }
 
