@@ -1,0 +1,416 @@
+"""The command line's shape: what goes where, with which exit code, for people and for programs."""
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import time
+
+import pytest
+
+VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
+         "remove", "ping", "touch", "doctor", "completion", "help"]  # fmt: skip
+LATER = ["modify", "metrics", "copy", "ssh", "port", "image", "pull", "load", "save", "registry",
+         "volume", "snapshot", "install", "uninstall", "self", "context", "cp", "mod", "ctx", "vol",
+         "snap", "images", "rmi"]  # fmt: skip
+COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+def stderr(p):
+    return p.stderr.decode()
+
+
+def refused(p, code):
+    """One line of error, then hints; nothing on stdout."""
+    assert p.returncode == code, p
+    assert p.stdout == b""
+    lines = stderr(p).splitlines()
+    assert lines[0].startswith("error: ") and len(lines[0]) > len("error: ")
+    for line in lines[1:]:
+        assert line.startswith("  → "), line
+    return lines
+
+
+def on_terminal(msb, *args, env=None, stdin=None, timeout=20):
+    """Runs msb with stdout and stderr on a terminal; returns (exit code, what it showed)."""
+    master, slave = pty.openpty()
+    env = dict(env or msb.env)
+    env.setdefault("TERM", "xterm")
+    p = subprocess.Popen([msb.exe, *args], stdin=stdin or subprocess.DEVNULL, stdout=slave, stderr=slave, env=env)
+    os.close(slave)
+    out, end = b"", time.monotonic() + timeout
+    while time.monotonic() < end:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            out += chunk
+    os.close(master)
+    return p.wait(timeout=5), out
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+def test_version(msb):
+    p = msb("--version")
+    assert (p.returncode, p.stderr) == (0, b"")
+    assert re.fullmatch(rb"msb \d+\.\d+\.\d+\n", p.stdout)
+    assert msb("-V").stdout == p.stdout
+
+
+def test_root_help(msb):
+    """--help, -h, help and nothing at all: the same text, on stdout, exit 0."""
+    texts = [msb(*args) for args in (["--help"], ["-h"], ["help"], [])]
+    for p in texts:
+        assert (p.returncode, p.stderr) == (0, b"")
+        assert p.stdout == texts[0].stdout
+    out = texts[0].stdout.decode()
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} ", out, re.M), verb
+    assert "[alias: ls]" in out and "[alias: ps]" in out and "[alias: rm]" in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_help(msb, verb):
+    """Each verb explains itself and shows an example that begins with msb."""
+    p = msb(verb, "--help")
+    assert (p.returncode, p.stderr) == (0, b"")
+    out = p.stdout.decode()
+    assert f"Usage: msb {verb}" in out
+    examples = out.split("\nExamples:\n", 1)[1].splitlines()
+    assert any(re.match(rf"  msb ({verb}|ls|ps|rm)\b", line) for line in examples), examples
+    assert msb(verb, "-h").stdout == p.stdout
+    assert msb("help", verb).stdout == p.stdout
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_help_wins_over_missing_arguments(msb):
+    for verb in ("exec", "inspect", "stop", "completion"):
+        assert msb(verb, "--help").returncode == 0
+        assert msb(verb, "--tree").returncode == 0
+
+
+def test_help_works_without_a_home(msb, tmp_path):
+    env = {**msb.env, "MSB_HOME": "/proc/nowhere"}
+    for args in (["--help"], ["--version"], ["--tree"], ["run", "--help"], ["completion", "bash"]):
+        assert msb(*args, env=env).returncode == 0
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS])
+def test_tree(msb, verb):
+    p = msb(*([verb] if verb else []), "--tree")
+    assert (p.returncode, p.stderr) == (0, b"")
+    lines = p.stdout.decode().splitlines()
+    assert lines[0] == ("msb " + verb if verb else "msb")
+    assert all(re.match(r"(│   |    )*(├──|└──) ", line) for line in lines[1:])
+    if not verb:
+        for v in VERBS:
+            assert any(re.match(rf"[├└]── {v}( |$)", line) for line in lines), v
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+def test_unknown_verb(msb):
+    lines = refused(msb("cretae"), 2)
+    assert lines[0] == "error: unrecognized subcommand 'cretae'"
+    assert "  → a similar subcommand exists: 'create'" in lines
+    assert "similar" not in stderr(msb("xyzzy"))
+
+
+def test_unknown_option(msb):
+    lines = refused(msb("create", "--memroy", "1G"), 2)
+    assert lines[0] == "error: unexpected argument '--memroy' found"
+    assert "  → a similar argument exists: '--memory'" in lines
+    refused(msb("create", "-Z"), 2)
+    refused(msb("--frob"), 2)
+
+
+def test_arguments(msb):
+    refused(msb("exec"), 2)
+    refused(msb("exec", "box", "ls"), 2)  # a command goes after --
+    refused(msb("inspect", "a", "b"), 2)
+    refused(msb("create", "--name"), 2)
+    refused(msb("create", "--name", "a", "--name", "b"), 2)
+    refused(msb("ls", "--format", "xml"), 2)
+    refused(msb("ls", "--quiet=yes"), 2)
+    refused(msb("stop", "x", "-t", "soon"), 2)
+    refused(msb("create", "--cpus", "256"), 2)
+    refused(msb("create", "--cpus", "0"), 1)
+
+
+def test_spellings(msb):
+    """Options before and after names, with = or a space, short ones joined, aliases of verbs."""
+    msb.ok("create", "--name=s", "--memory=128M", "-q", "--label=a=b=c")
+    assert json.loads(msb.ok("inspect", "s", "--format=json"))["config"]["labels"] == {"a": "b=c"}
+    assert msb.ok("ls", "-q") == msb.ok("list", "--quiet") == "s\n"
+    assert msb.ok("ps", "-aq") == msb.ok("status", "-a", "-q") == "s\n"
+    p = msb("stop", "s", "--quiet", "-t0")
+    assert (p.returncode, p.stderr) == (0, b"")
+    p = msb("start", "--quiet", "s")
+    assert (p.returncode, p.stderr) == (0, b"")
+    p = msb("rm", "s", "-fq")
+    assert (p.returncode, p.stderr) == (0, b"")
+    refused(msb("remove", "--", "-s"), 1)
+
+
+def test_everything_after_the_dashes_is_the_command(msb):
+    msb.create("s")
+    assert msb.ok("exec", "-q", "s", "--", "echo", "--help", "-q", "--", "--tree") == "--help -q -- --tree\n"
+
+
+# --- not there yet -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", LATER)
+def test_verbs_to_come_are_refused(msb, verb):
+    lines = refused(msb(verb, "x"), 1)
+    assert lines[0] == f"error: 'msb {verb}' is not available yet"
+
+
+OPTIONS_LATER = [
+    ["-v", "/tmp:/data"], ["--volume", "data:/data"], ["-p", "8080:80"], ["--mount-dir", "/tmp:/t"],
+    ["--mount-file", "/etc/hosts:/h"], ["--mount-disk", "/d:/d"], ["--mount-named", "n:/n"],
+    ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
+    ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
+    ["--init", "auto"], ["--pull", "always"], ["--net", "public"], ["--net-rule", "deny@any"],
+    ["--net-default", "deny"], ["--net-strict"], ["--dns-nameserver", "1.1.1.1"],
+    ["--tls-intercept"], ["--secret", "KEY@host"], ["--trust-host-cas"], ["--vsock", "/s:1"],
+    ["--proxy", "socks5://1.2.3.4:1"], ["--max-connections", "5"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS_LATER, ids=lambda o: o[0])
+def test_options_to_come_are_refused_not_ignored(msb, option):
+    for verb in ("create", "run"):
+        lines = refused(msb(verb, "-n", "x", *option), 1)
+        assert "is not available yet" in lines[0]
+        assert lines[0].startswith("error: --")
+    assert msb.leftovers() == []
+
+
+def test_help_lists_what_is_not_there_yet(msb):
+    out = msb.ok("create", "--help")
+    shown, coming = out.split("\nNot available yet:\n")
+    for option in OPTIONS_LATER:
+        if option[0].startswith("--"):
+            assert re.search(rf"{option[0]}\b", coming), option
+            assert not re.search(rf"^ +(-\w, )?{option[0]}\b", shown, re.M), option
+
+
+# --- lists ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def boxes(module_msb):
+    """Two running, one stopped; made in the order zebra, ant, bee."""
+    module_msb.create("zebra", "--label", "kind=big", "-m", "1G", "-e", "A=1", "-e", "B=x=y")
+    module_msb.create("ant", "--label", "kind=small", "--cpus", "2", "-m", "128M")
+    module_msb.create("bee", "--label", "kind=small", "-m", "64M")
+    module_msb.ok("stop", "-t", "0", "bee", "-q")
+    return module_msb
+
+
+def test_ls_table(boxes):
+    """Newest first; local time."""
+    lines = boxes.ok("ls").splitlines()
+    assert lines[0].split() == ["NAME", "IMAGE", "STATUS", "CREATED"]
+    assert [line.split()[0] for line in lines[1:]] == ["bee", "ant", "zebra"]
+    assert lines[1].split()[1:3] == ["msb/base", "stopped"]
+    assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", lines[1])
+    columns = [lines[0].index(h) for h in ("IMAGE", "STATUS", "CREATED")]
+    for line in lines[1:]:
+        assert all(line[c - 1] == " " and line[c] != " " for c in columns), "columns line up"
+    utc = boxes.ok("ls", env={**boxes.env, "TZ": "UTC"})
+    assert boxes.ok("ls", env={**boxes.env, "TZ": "XYZ-5:30"}) != utc
+
+
+def test_ls_filters(boxes):
+    assert boxes.ok("ls", "-q", "--running").split() == ["ant", "zebra"]
+    assert boxes.ok("ls", "-q", "--stopped").split() == ["bee"]
+    assert boxes.ok("ls", "-q", "--label", "kind=small").split() == ["bee", "ant"]
+    assert boxes.ok("ls", "-q", "--label", "kind", "--running").split() == ["ant", "zebra"]
+    assert boxes.ok("ls", "-q", "--label", "none") == ""
+
+
+def is_sorted(value):
+    """Keys in order, at every depth."""
+    if isinstance(value, dict):
+        return list(value) == sorted(value) and all(map(is_sorted, value.values()))
+    return all(map(is_sorted, value)) if isinstance(value, list) else True
+
+
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
+
+
+def test_ls_json(boxes):
+    text = boxes.ok("ls", "--format", "json")
+    data = json.loads(text)
+    assert text == json.dumps(data, indent=2, ensure_ascii=False) + "\n", "pretty-printed"
+    assert [set(d) for d in data] == [{"created_at", "image", "name", "status"}] * 3
+    assert is_sorted(data) and all(RFC3339.fullmatch(d["created_at"]) for d in data)
+    assert [(d["name"], d["status"]) for d in data] == [("bee", "Stopped"), ("ant", "Running"), ("zebra", "Running")]
+
+
+def test_ps(boxes):
+    lines = boxes.ok("ps").splitlines()
+    assert lines[0].split() == ["NAME", "IMAGE", "COMMAND", "CPUS", "MEM", "STATUS", "PORTS"]
+    assert [line.split()[0] for line in lines[1:]] == ["ant", "zebra"], "by name, running ones"
+    assert "2 / 2" in lines[1] and "1 GiB / 1 GiB" in lines[2]
+    assert [line.split()[0] for line in boxes.ok("ps", "-a").splitlines()[1:]] == ["ant", "bee", "zebra"]
+    assert "stopped" in boxes.ok("ps", "bee")
+
+
+def test_ps_json(boxes):
+    keys = {"command", "cpus", "image", "max_cpus", "max_memory_mib", "memory_mib", "name", "ports", "status", "thp"}
+    many = json.loads(boxes.ok("ps", "--format", "json"))
+    assert [d["name"] for d in many] == ["ant", "zebra"] and all(set(d) == keys for d in many)
+    one = json.loads(boxes.ok("ps", "zebra", "--format", "json"))
+    assert set(one) == keys and one["memory_mib"] == 1024 and one["ports"] == [] and is_sorted(one)
+
+
+def test_inspect_json(boxes):
+    text = boxes.ok("inspect", "zebra", "--format", "json")
+    info = json.loads(text)
+    assert {"active_config", "config", "created_at", "name", "pending_changes", "status", "updated_at"} <= set(info)
+    assert is_sorted(info) and info["pending_changes"] == []
+    config = info["config"]
+    assert {"deployment_profile", "env", "image", "init", "labels", "lifecycle", "manifest_digest", "mounts", "name",
+            "network", "patches", "pull_policy", "resources", "rlimits", "runtime", "security_profile"} <= set(config)  # fmt: skip
+    assert config["env"] == [{"key": "A", "value": "1"}, {"key": "B", "value": "x=y"}]
+    assert config["labels"] == {"kind": "big"}
+    assert {"ephemeral", "idle_timeout_secs", "max_duration_secs"} <= set(config["lifecycle"])
+    assert info["active_config"] == config
+    assert json.loads(boxes.ok("inspect", "bee", "--format", "json"))["active_config"] is None
+    assert RFC3339.fullmatch(info["created_at"]) and RFC3339.fullmatch(info["updated_at"])
+
+
+def test_inspect_text(boxes):
+    out = boxes.ok("inspect", "zebra")
+    for line in (r"Name: +zebra", r"Status: +running", r"Created: +\d{4}-", r"Image: +msb/base", r"  Memory: +1024 MiB"):
+        assert re.search(f"^{line}", out, re.M), line
+    assert "\nEnvironment\n  A=1\n  B=x=y\n" in out and "\nLabels\n  kind=big\n" in out
+
+
+def test_empty_lists(msb):
+    """Notices go to stderr; programs get empty data."""
+    for args, note in ((["ls"], "No sandboxes found.\n"), (["ps"], "No running sandboxes.\n")):
+        p = msb(*args)
+        assert (p.returncode, p.stdout, stderr(p)) == (0, b"", note)
+        p = msb(*args, "--format", "json")
+        assert (p.returncode, p.stdout, p.stderr) == (0, b"[]\n", b"")
+        p = msb(*args, "-q")
+        assert (p.returncode, p.stdout, p.stderr) == (0, b"", b"")
+
+
+def test_data_on_stdout_progress_on_stderr(msb):
+    p = msb("create", "-n", "x", "-m", "64M")
+    assert p.stdout == b"" and stderr(p) == "   ✓ Created      x\n"
+    p = msb("stop", "-t", "0", "x")
+    assert p.stdout == b"" and stderr(p) == "   ✓ Stopped      x\n"
+
+
+def test_closed_stdout(msb):
+    """A reader that went away, or a full disk: no trace, no success."""
+    msb.create("x", "-m", "64M")
+    with open("/dev/full", "wb") as full:
+        p = msb("ls", stdout=full)
+    assert p.returncode == 1 and "cannot write to standard output: No space left on device" in stderr(p)
+
+
+# --- terminals -----------------------------------------------------------------------------------
+
+
+def test_colours(boxes):
+    """On a terminal, unless NO_COLOR is set; never in a pipe."""
+    env = {k: v for k, v in boxes.env.items() if k != "NO_COLOR"}
+    assert not COLOUR.search(boxes("ls", env=env).stdout)
+    code, out = on_terminal(boxes, "ls", env=env)
+    assert code == 0 and COLOUR.search(out)
+    plain = COLOUR.sub(b"", out).replace(b"\r\n", b"\n")
+    assert plain == boxes("ls").stdout
+    code, out = on_terminal(boxes, "ls", env={**env, "NO_COLOR": "1"})
+    assert code == 0 and not COLOUR.search(out)
+    code, out = on_terminal(boxes, "stop", "ghost", env=env)
+    assert code == 1 and COLOUR.search(out) and b"sandbox not found: ghost" in out
+    code, out = on_terminal(boxes, "ls", env={**env, "TERM": "dumb"})
+    assert code == 0 and not COLOUR.search(out)
+
+
+def test_spinner_leaves_no_trace(msb):
+    """Progress on a terminal is wiped; what stays is the line that says what was done."""
+    code, out = on_terminal(msb, "create", "-n", "x", "-m", "64M")
+    assert code == 0
+    last = out.decode().replace("\r\n", "\n").split("\x1b[K")[-1].lstrip("\r")
+    assert last.strip() == "✓ Created      x"
+    assert not msb.tree(os.getpid())[1:], "no process is left"
+    code, out = on_terminal(msb, "rm", "-f", "-q", "x")
+    assert (code, out) == (0, b"")
+
+
+# --- engines, doctor, completion -----------------------------------------------------------------
+
+
+def test_engines(msb):
+    p = msb("create", "-n", "e", "--engine", "kvm")
+    lines = refused(p, 1)
+    assert lines[0] == "error: the kvm engine is not available yet" and len(lines) == 2
+    refused(msb("create", "-n", "e", "--engine", "qemu"), 2)
+    for engine in ("auto", "uml", "uml-ptrace"):
+        msb.create("e", "--engine", engine, "-m", "64M", "--replace")
+        assert msb.ok("exec", "-q", "e", "--", "echo", "up") == "up\n"
+        info = json.loads(msb.ok("inspect", "e", "--format", "json"))
+        assert info["engine"] == ("uml" if engine == "auto" else engine)
+
+
+def test_engine_from_the_environment(msb):
+    env = {**msb.env, "MSB_ENGINE": "uml-ptrace"}
+    msb.ok("create", "-n", "e", "-q", "-m", "64M", env=env)
+    assert json.loads(msb.ok("inspect", "e", "--format", "json"))["engine"] == "uml-ptrace"
+    msb.ok("create", "-n", "f", "-q", "-m", "64M", "--engine", "uml", env=env)
+    assert json.loads(msb.ok("inspect", "f", "--format", "json"))["engine"] == "uml", "the option wins"
+    lines = refused(msb("create", "-n", "g", env={**msb.env, "MSB_ENGINE": "fast"}), 1)
+    assert "MSB_ENGINE is 'fast'" in lines[0]
+
+
+def test_doctor(msb, tmp_path):
+    """Only stderr; 0 when sandboxes can run, 1 and a remedy when they cannot."""
+    p = msb("doctor")
+    assert (p.returncode, p.stdout) == (0, b"")
+    for what in ("Host", "Engine", "Kernel", "Namespaces", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
+        assert re.search(rf"✓ {what} ", stderr(p)), what
+    p = msb("doctor", env={**msb.env, "MSB_ASSETS": str(tmp_path)})
+    assert p.returncode == 1 and "✗" in stderr(p) and "  → " in stderr(p)
+    assert p.stdout == b""
+
+
+def test_completion(msb):
+    out = msb.ok("completion", "bash")
+    subprocess.run(["bash", "-n"], input=out, text=True, check=True)
+    for verb in VERBS:
+        assert verb in out
+    # It completes: verbs, options, and names of sandboxes are its business.
+    script = out + '\nCOMP_WORDS=(msb cre); COMP_CWORD=1; COMP_LINE="msb cre"; COMP_POINT=7\n' \
+        '$(complete -p msb | sed "s/.*-F \\([^ ]*\\) .*/\\1/")\necho "${COMPREPLY[@]}"\n'  # fmt: skip
+    p = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True)
+    assert p.stdout.split() == ["create"], p
+    for shell in ("zsh", "fish"):
+        text = msb.ok("completion", shell)
+        assert "create" in text
+        if shutil.which(shell):
+            subprocess.run([shell, "-n", "/dev/stdin"], input=text, text=True, check=True)
+    refused(msb("completion", "tcsh"), 2)
+    refused(msb("completion"), 2)
+
+
+def test_verbosity(msb):
+    p = msb("create", "-n", "x", "-m", "64M", "--debug")
+    assert p.returncode == 0 and "debug: " in stderr(p)
+    p = msb("--debug", "stop", "-t", "0", "x")
+    assert p.returncode == 0
