@@ -140,11 +140,13 @@ def test_sigkill_of_the_client_at_any_moment(msb, delay):
 
 
 def test_parallel_runs(msb):
-    clients = [msb.popen("run", "-q", "--", "sh", "-c", f"echo {n}; exit {n}", **pipes())
-               for n in range(8)]
-    for n, p in enumerate(clients):
-        assert finish(p, timeout=120) == (n, b"%d\n" % n, b"")
-    assert msb.leftovers() == []
+    """None gets in another's way, and when the last has returned nothing is left."""
+    for _ in range(3):
+        clients = [msb.popen("run", "-q", "--", "sh", "-c", f"echo {n}; exit {n}", **pipes())
+                   for n in range(12)]
+        for n, p in enumerate(clients):
+            assert finish(p, timeout=120) == (n, b"%d\n" % n, b"")
+        assert msb.leftovers() == []
 
 
 @pytest.mark.parametrize("image", ["/no/such/dir", "./nothing.tar"])
