@@ -134,8 +134,10 @@ static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
             s->left = le32toh(h.len);
             if (s->left > proto_limit(s->type))
                 return false;
-            if (s->type == PROTO_EXIT || s->type == PROTO_FAIL)
+            if (s->type == PROTO_EXIT || s->type == PROTO_FAIL) {
                 c->exited = true;
+                exec_log_flush(c->relay->log); /* who sees the exit finds the output in the log */
+            }
         }
         size_t k = MIN(n, s->left);
         if (k && s->type == PROTO_STDOUT)
