@@ -177,6 +177,17 @@ def test_many_arguments(box):
     assert out == b"20000 0 19999\n"
 
 
+def test_more_arguments_than_the_guest_takes(box):
+    """What the guest's kernel refuses is an error like any other."""
+    m, name = box
+    line = ("ulimit -s unlimited; a=$(head -c 130000 /dev/zero | tr '\\0' a); "
+            f'exec "$MSB" exec {name} -- true $(for i in $(seq 30); do echo $a; done)')
+    p = subprocess.run(["bash", "-c", line], env=dict(m.env, MSB=m.exe), stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert p.returncode == 126
+    assert b"Argument list too long" in p.stderr
+
+
 def test_options_after_the_dashes_are_the_commands(box):
     m, name = box
     assert m.ok("exec", "-q", name, "--", "echo", "--timeout", "-q", "--help") == \
@@ -295,6 +306,17 @@ def test_another_user_has_no_power(box):
     assert p.stdout in (b"1000\n",)
     caps = m.ok("exec", "-u", "user", name, "--", "grep", "CapEff", "/proc/self/status")
     assert int(caps.split()[1], 16) == 0
+
+
+def test_another_user_may_reopen_the_streams(box):
+    """/dev/stdout and its like work for whoever the command runs as."""
+    m, name = box
+    script = "echo o >/dev/stdout; echo e >/dev/stderr; cat /dev/stdin"
+    p = m("exec", "-u", "user", name, "--", "sh", "-c", script, input=b"in\n")
+    assert (p.returncode, p.stdout, p.stderr) == (0, b"o\nin\n", b"e\n")
+    p = m("exec", "-t", "-u", "user", name, "--", "sh", "-c",
+          "echo o >/dev/stdout; echo t >/dev/tty; echo $(stat -c %U $(tty))")
+    assert (p.returncode, p.stdout) == (0, b"o\r\nt\r\nuser\r\n")
 
 
 def test_rlimits(box):
@@ -474,6 +496,13 @@ def test_fifty_parallel_execs(box):
         p.stdin = None
     for i, p in enumerate(clients):
         assert finish(p, timeout=120) == (i, b"client %d" % i, b"")
+
+
+def test_init_cannot_be_signalled_from_inside(box):
+    """The guest's first process shrugs off whatever root in the guest sends it."""
+    m, name = box
+    sh(m, name, "for s in $(seq 64); do kill -$s 1 2>/dev/null; done; true")
+    assert m.ok("exec", name, "--", "echo", "alive") == "alive\n"
 
 
 def test_hundreds_of_execs_leave_nothing_behind(box):

@@ -235,6 +235,39 @@ def test_a_reader_that_stops_stops_the_writer_and_nothing_else(box):
     wait_dead(m, name, read(m, name, "/tmp/bp.pid"))
 
 
+def test_many_stuck_readers(box):
+    """Thirty clients that do not read: others are served, and memory stays bounded."""
+    m, name = box
+    monitor = m.monitor_pid(name)
+    with MemoryWatch(monitor) as watch:
+        stuck = [m.popen("exec", "-q", name, "--", "sh", "-c", f"echo $$ >/tmp/stuck.{i}; exec yes",
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for i in range(30)]
+        pids = [wait_file(m, name, f"/tmp/stuck.{i}") for i in range(30)]
+        assert m("exec", "-q", name, "--", "head", "-c", str(MIB), "/dev/zero").stdout == bytes(MIB)
+    assert watch.growth()[monitor] < 30 * 1024
+    for p in stuck:
+        p.kill()
+        p.stdout.close()
+        p.wait()
+    wait_dead(m, name, *pids)
+
+
+def test_clients_killed_in_the_middle_of_a_flood(box):
+    """Nothing of them stays: no process in the guest, no descriptor in the monitor."""
+    m, name = box
+    monitor = m.monitor_pid(name)
+    descriptors = len(os.listdir(f"/proc/{monitor}/fd"))
+    for _ in range(30):
+        p = m.popen("exec", "-q", name, "--", "sh", "-c", "exec yes flood", stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE)
+        assert len(p.stdout.read(100_000)) == 100_000
+        p.kill()
+        p.stdout.close()
+        p.wait()
+    wait_for(lambda: sh(m, name, "pidof yes || true") == "", timeout=PATIENCE)
+    wait_for(lambda: len(os.listdir(f"/proc/{monitor}/fd")) <= descriptors, timeout=PATIENCE)
+
+
 def test_a_blocked_stderr_does_not_lose_stdout(box):
     """Nobody reads stderr for a while: all of both streams arrives in the end."""
     m, name = box

@@ -252,6 +252,17 @@ def test_sigkill_of_a_terminal_client_kills_the_shells_jobs(box):
         wait_dead(m, name, job)
 
 
+def test_returns_although_a_child_holds_the_terminal(box):
+    """As with pipes: the shell's end is the end, and a child that ignores the hang-up lives on."""
+    m, name = box
+    with in_guest(box, f"trap '' HUP; sleep {FOREVER} & echo $! >/tmp/keeper; exit 5") as t:
+        assert t.wait() == 5
+        assert t.is_restored()
+    pid = read(m, name, "/tmp/keeper")
+    assert alive(m, name, pid)
+    sh(m, name, f"kill {pid}")
+
+
 # --- detaching ----------------------------------------------------------------------------------
 
 
