@@ -8,10 +8,10 @@ DESTDIR ?=
 PYTHON  ?= /usr/bin/python3
 
 .DEFAULT_GOAL := all
-.PHONY: all build kernel kernel-uml kernel-kvm assets run test test-e2e unit lint fuzz bench \
-        install uninstall clean distclean help bootstrap
+.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e unit lint fuzz bench \
+        install uninstall clean help bootstrap
 
-all: build assets kernel ## build everything: msb, the guest's disks, the guest's kernel
+all: build kernel ## build everything: msb, the guest's disks, the guest's kernel
 
 bootstrap: ## install the Debian packages that the build needs, if any are missing
 	@scripts/bootstrap build
@@ -23,8 +23,6 @@ build: bootstrap $(BUILD)/build.ninja ## build msb, the agent and the guest's di
 	@echo "==> building msb"
 	@ninja -C $(BUILD)
 
-assets: build
-
 kernel: kernel-uml ## build (or find in the cache) the guest kernel for this machine's engine
 
 kernel-uml: | bootstrap
@@ -34,7 +32,7 @@ kernel-uml: | bootstrap
 kernel-kvm:
 	@kernel/build kvm
 
-run: all ## show a sandbox at work
+run: all ## show sandboxes at work
 	@scripts/demo $(BUILD)/src/cli/msb
 
 test: ## everything: lint, unit tests, sanitizers, fuzzing, end-to-end tests
@@ -58,11 +56,11 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
 	@scripts/bootstrap build test
 	@$(PYTHON) tests/run --build $(BUILD) fuzz
 
-bench: all ## measure msb beside podman in one run; writes $(BUILD)/bench.json
+bench: all ## measure msb beside podman in one run; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
-install: all ## install below $(DESTDIR)$(PREFIX)
+install: all ## install below /usr/local (PREFIX=, DESTDIR=)
 	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## remove what install put there

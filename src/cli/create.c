@@ -47,8 +47,9 @@ const struct cmd cmd_create = {
     .opts = {sandbox_opts},
     .pos = {.name = "IMAGE",
             .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
-    .details = "The sandbox runs in the background until it is stopped. When msb makes the name\n"
-               "up, it is printed on standard output.",
+    .details =
+        "The sandbox runs in the background until it is stopped. Without --name a name is made\n"
+        "up, and printed on standard output.",
     .examples = "  msb create --name web\n"
                 "  msb create --name build --cpus 2 --memory 4G ./rootfs\n"
                 "  msb create --replace --name web --tmpfs /scratch:1G --label team=search",

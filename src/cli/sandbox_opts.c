@@ -83,7 +83,9 @@ const struct opt sandbox_opts[] = {
      .choices = "auto|kvm|uml|uml-ptrace"},
     {.name = "cpu-placement",
      .value = "POLICY",
-     .help = "Which host CPUs it runs on: one of its own, or those msb was started on",
+     .help =
+         "Host CPUs it runs on: spread gives each sandbox one in turn, inherit all that msb may "
+         "use (default: spread)",
      .choices = "spread|inherit"},
     {.name = "log-level",
      .value = "LEVEL",

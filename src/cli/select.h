@@ -6,11 +6,11 @@
 #include "core/store.h"
 
 /* For the option table of a verb that selects. */
-#define LABEL_SELECTOR(does)                                                              \
-    {                                                                                     \
-        .name = "label", .value = "KEY[=VALUE]",                                          \
-        .help = does " every sandbox with this label; several must all match; names add", \
-        .flags = OPT_REPEAT                                                               \
+#define LABEL_SELECTOR(does)                                                                       \
+    {                                                                                              \
+        .name = "label", .value = "KEY[=VALUE]",                                                   \
+        .help = does " every sandbox with this label, beside those named; several must all match", \
+        .flags = OPT_REPEAT                                                                        \
     }
 #define NAMES_POSITION(does)                                                         \
     {                                                                                \

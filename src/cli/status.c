@@ -134,7 +134,7 @@ static int status_run(const struct args *a)
 }
 
 static const struct opt status_opts[] = {
-    {.name = "all", .letter = 'a', .help = "Those that do not run as well"},
+    {.name = "all", .letter = 'a', .help = "Show those that do not run as well"},
     {.name = "label",
      .value = "KEY[=VALUE]",
      .help = "Only those with this label; several must all match",
