@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -109,6 +110,19 @@ int jail_enter_root(struct err *e)
     if (mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
               "size=64k,nr_inodes=16,mode=0755") < 0)
         return err_sys(e, errno, "cannot close the sandbox's root");
+    return 0;
+}
+
+int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct rlimit rl;
+        if (getrlimit(limits[i].what, &rl) < 0)
+            return err_sys(e, errno, "cannot read limits");
+        rl.rlim_cur = rl.rlim_max = MIN(rl.rlim_max, limits[i].most);
+        if (setrlimit(limits[i].what, &rl) < 0)
+            return err_sys(e, errno, "cannot set limits");
+    }
     return 0;
 }
 

@@ -15,6 +15,8 @@
 #include "util/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Who a monitor runs as on the host: the caller, or, for root, an id from a range that nobody
@@ -40,6 +42,13 @@ int jail_enter_root(struct err *e);
  * The caller fills it, then calls jail_pivot. */
 int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
 int jail_pivot(struct err *e); /* the current directory becomes /, the old root goes away */
+
+/* Lowers soft and hard limits to `most`, where they are not lower already. */
+struct jail_limit {
+    int what; /* RLIMIT_* */
+    uint64_t most;
+};
+int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 
 /* Step 5. */
 int jail_drop_caps(struct err *e);

@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,6 +35,9 @@ enum phase { BOOTING, RUNNING, DRAINING, ENDED };
 
 /* How the last words of the kernel are kept for an error message. */
 enum { LAST_LINE_MAX = 256 };
+
+/* Limits of the monitor itself: its heap, and its files beside clients' connections. */
+enum { DATA_MAX = 512 * 1024 * 1024, FILES_MAX = 128 };
 
 struct monitor {
     const struct monitor_params *p;
@@ -509,8 +513,16 @@ static int start_engine(struct monitor *m, struct err *e)
 
 static int close_jail(struct monitor *m, struct err *e)
 {
-    int r = jail_drop_caps(e);
-    if (r < 0)
+    /* What a monitor that was taken over could still use up. Guest memory is mapped shared and is
+     * no data. */
+    static const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_MEMLOCK, 0},
+        {RLIMIT_DATA, DATA_MAX},
+        {RLIMIT_NOFILE, RELAY_CLIENTS_MAX + FILES_MAX},
+    };
+    int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    if (r < 0 || (r = jail_drop_caps(e)) < 0)
         return r;
     r = pthread_create(&m->io_thread, NULL, io_main, &m->io_loop);
     if (r != 0)
@@ -551,7 +563,8 @@ void monitor_main(const struct monitor_params *p)
     m->spec = p->spec;
     m->report = (struct loop_src){.fd = p->report_fd, .fn = on_report};
     m->run_fd = m->logs_fd = -1;
-    (void)mallopt(M_ARENA_MAX, 1); /* a thread's own arena grows by mprotect, which is not allowed */
+    (void)mallopt(M_ARENA_MAX,
+                  1); /* a thread's own arena grows by mprotect, which is not allowed */
     if (set_up(m, &e) < 0) {
         send_report(m, e.code, e.msg, e.hints ? e.hint[0] : "");
         if (m->run_fd >= 0 && !p->creating) {

@@ -26,7 +26,10 @@ enum {
     /* Beside the guest's memory the tmpfs holds a pid file and sockets, each of which may take a
      * huge page. */
     TMPFS_SLACK = 16 * 1024 * 1024,
-    /* A guest process costs the kernel two descriptors and the host a process. */
+    /* The kernel's own heap: 64 MiB was seen to be plenty. */
+    DATA_MAX = 256 * 1024 * 1024,
+    /* A guest process costs the kernel a descriptor and the host a process; without either, fork()
+     * fails in the guest, which lives on. */
     NOFILE_MAX = 65536,
     NPROC_MAX = 16384,
 };
@@ -66,21 +69,17 @@ static int fill_root(const struct engine_params *p, struct err *e)
 
 static int set_limits(const struct engine_params *p, struct err *e)
 {
-    static const struct {
-        int what;
-        rlim_t most;
-    } limits[] = {{RLIMIT_CORE, 0},
-                  {RLIMIT_MEMLOCK, 0},
-                  {RLIMIT_NOFILE, NOFILE_MAX},
-                  {RLIMIT_NPROC, NPROC_MAX}};
-    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
-        struct rlimit rl;
-        if (getrlimit(limits[i].what, &rl) < 0)
-            return err_sys(e, errno, "cannot read limits");
-        rl.rlim_cur = rl.rlim_max = MIN(rl.rlim_max, limits[i].most);
-        if (setrlimit(limits[i].what, &rl) < 0)
-            return err_sys(e, errno, "cannot set limits");
-    }
+    const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_MEMLOCK, 0},
+        {RLIMIT_DATA, DATA_MAX},
+        {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK}, /* memfds, too */
+        {RLIMIT_NOFILE, NOFILE_MAX},
+        {RLIMIT_NPROC, NPROC_MAX},
+    };
+    int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    if (r < 0)
+        return r;
     if (p->cpu >= 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
