@@ -10,12 +10,14 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/reboot.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 enum {
     KILL_WAIT_MS = 1000,  /* for processes stuck in the kernel */
     DISK_WAIT_MS = 500,   /* for reads under way */
     CLIENT_WAIT_MS = 100, /* for clients that do not take their last output */
+    OWN_GRACE_MS = 10000, /* when the guest itself asked */
 };
 
 /* FIFREEZE, whose header clashes with the C library's. */
@@ -98,10 +100,29 @@ void power_check(const struct power *p)
         power_off(p->upper_fd);
 }
 
+static void on_signal(struct loop_src *src, uint32_t events)
+{
+    struct signalfd_siginfo si;
+    (void)events;
+    if (read(src->fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
+        power_stop(CONTAINER_OF(src, struct power, signals), OWN_GRACE_MS);
+}
+
 void power_init(struct power *p, struct engine *e, int upper_fd)
 {
     *p = (struct power){.engine = e, .upper_fd = upper_fd, .timer.fn = on_power_timer};
     the_power = p;
+    /* halt, poweroff, reboot (as busybox has them): there is nothing to reboot into, so all mean
+     * the same. The engine blocks them; without a descriptor they would be lost, no more. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    sigaddset(&set, SIGTERM);
+    p->signals =
+        (struct loop_src){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .fn = on_signal};
+    if (p->signals.fd >= 0)
+        (void)loop_add(&e->loop, &p->signals, EPOLLIN);
 }
 
 /* Everyone gets SIGTERM, and SIGCONT so that stopped processes see it. Interactive shells ignore

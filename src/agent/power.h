@@ -11,10 +11,12 @@ struct power {
     struct engine *engine;
     int upper_fd; /* a directory on the ext4 layer; -1 = nothing to save */
     struct loop_timer timer;
+    struct loop_src signals; /* what halt, poweroff and reboot send to PID 1 */
     bool killing;
     bool childless; /* nothing left to wait for but clients */
 };
 
+/* From here on the usual signals to PID 1 begin an orderly stop as well. */
 void power_init(struct power *p, struct engine *e, int upper_fd);
 /* Begins an orderly stop; a second call can only shorten the grace. */
 void power_stop(struct power *p, uint64_t grace_ms);

@@ -562,6 +562,18 @@ def test_guest_powers_off(msb):
     assert msb.sh("p", "cat /root/kept").stdout == b"kept\n"
 
 
+@pytest.mark.parametrize("command", ["poweroff", "reboot", "halt"])
+def test_guest_asks_its_init(msb, command):
+    """Without -f these ask PID 1, which ends everything in order."""
+    msb.create("p")
+    p = trapping(msb, "p", delay=0.2)
+    msb.sh("p", f"{command}; sleep 100")
+    p.wait(timeout=20)
+    wait_status(msb, "p", "Stopped")
+    assert inspect(msb, "p")["reason"] == "the guest powered itself off"
+    assert last_words(msb, "p") == b"bye\n"
+
+
 def test_guest_reboots(msb):
     """There is nothing to reboot into: the sandbox is over, in order."""
     msb.create("p")
@@ -586,7 +598,7 @@ def test_guest_kernel_panics(msb):
 
 def test_agent_cannot_be_killed_from_inside(msb):
     msb.create("p")
-    for sig in (9, 15, 19, 11, 6):
+    for sig in (9, 19, 11, 6, 2, 1):
         msb.sh("p", f"kill -{sig} 1")
     assert msb.sh("p", "echo alive").stdout == b"alive\n"
     msb.ok("ping", "p", "-q")
