@@ -87,7 +87,7 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
     return r == 0 ? parse_sources(a, o, e) : r;
 }
 
-static int show_sandbox(const char *name, struct logs_options *o, struct err *e)
+static int show_sandbox(const char *name, const struct logs_options *o, struct err *e)
 {
     struct store s;
     struct sandbox sb;
@@ -96,11 +96,12 @@ static int show_sandbox(const char *name, struct logs_options *o, struct err *e)
         return r;
     r = sandbox_open(&s, name, &sb, e);
     if (r == 0) {
-        o->alive = monitor_lives;
-        o->arg = &sb.dirfd;
+        struct logs_options follow = *o;
+        follow.alive = monitor_lives;
+        follow.arg = &sb.dirfd;
         AUTO_CLOSE int logs = sandbox_logs_open(sb.dirfd);
         if (logs >= 0)
-            r = logs_show(logs, o, e);
+            r = logs_show(logs, &follow, e);
         else if (logs != -ENOENT) /* never started: nothing was logged */
             r = err_sys(e, -logs, "cannot open the logs of '%s'", name);
         sandbox_close(&sb);

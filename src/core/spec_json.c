@@ -535,7 +535,7 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
         [ROOT_DISK_MANAGED] = "managed",
         [ROOT_DISK_TMPFS] = "tmpfs",
     };
-    const json_t *o, *disk;
+    const json_t *o, *disk = NULL;
     int r = read_object(j, "resources", &o, e);
     if (r < 0)
         return r;

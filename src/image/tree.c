@@ -1,5 +1,6 @@
 #include "image/tree.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -541,7 +542,7 @@ int tree_whiteout(struct tree *t, const char *path, struct err *e)
 int tree_opaque(struct tree *t, const char *path, struct err *e)
 {
     struct walk w = {.path = path, .create = true};
-    const char *name;
+    const char *name = "";
     int r = walk_parent(t, &w, &name, e);
     if (r < 0)
         return r;
@@ -598,6 +599,7 @@ static int merge_push(struct tree *base, struct merge_item **work, struct tree_i
 
 static void merge_dir_attr(struct tree_inode *to, const struct tree_inode *from)
 {
+    assert(to && from);
     if (from->flags & TREE_OPAQUE)
         to->dir.children = NULL;
     if (from->flags & TREE_IMPLICIT)

@@ -29,7 +29,7 @@ enum {
     NAME_BYTES = 128,
 };
 #define JOURNAL_FROM (1ULL << 30)
-#define ROOM_MIN (4ULL << 20) /* less than this is why mke2fs failed */
+#define ROOM_MIN (4ULL << 20)   /* less than this is why mke2fs failed */
 #define PACK_MAX (256ULL << 20) /* sanity: 8 TiB need some 4 MiB */
 
 /* Part of the template's name: change it when the options of mke2fs change. */
@@ -64,32 +64,19 @@ static const char *find_mke2fs(void)
  * written; all metadata at the front: so there is little to copy, in few places. */
 static int run_mke2fs(int fd, uint64_t size, struct err *e)
 {
+    static const char features[] =
+        "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super2,large_file,"
+        "huge_file,dir_nlink,extra_isize,metadata_csum";
+    static const char extended[] =
+        "lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,packed_meta_blocks=1,"
+        "num_backup_sb=0,root_owner=0:0";
     char path[64], journal[32];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     (void)snprintf(journal, sizeof(journal), "size=%d",
                    size >= JOURNAL_FROM ? JOURNAL_MIB : JOURNAL_SMALL_MIB);
-    const char *argv[] = {
-        "mke2fs",
-        "-q",
-        "-F",
-        "-b",
-        "4096",
-        "-I",
-        "256",
-        "-i",
-        "16384",
-        "-m",
-        "0",
-        "-J",
-        journal,
-        "-O",
-        "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super2,large_file,"
-        "huge_file,dir_nlink,extra_isize,metadata_csum",
-        "-E",
-        "lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,packed_meta_blocks=1,"
-        "num_backup_sb=0,root_owner=0:0",
-        path,
-        NULL};
+    const char *argv[] = {"mke2fs", "-q",    "-F",     "-b", "4096", "-I",    "256",
+                          "-i",     "16384", "-m",     "0",  "-J",   journal, "-O",
+                          features, "-E",    extended, path, NULL};
     const char *path_env = getenv("PATH");
     char path_var[4096];
     (void)snprintf(path_var, sizeof(path_var), "PATH=%s", path_env ? path_env : "/usr/bin:/bin");
@@ -272,6 +259,8 @@ static int read_template(int dirfd, const char *name, uint64_t size, uint8_t **r
 
 static int unpack(const uint8_t *p, int fd)
 {
+    if (!p)
+        return -ENOENT;
     struct pack_header h;
     memcpy(&h, p, sizeof(h));
     const uint8_t *data = p + sizeof(h) + h.nsegs * sizeof(struct pack_seg);

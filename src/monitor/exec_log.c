@@ -226,9 +226,7 @@ static void write_out(struct exec_log *l)
 
 static uint8_t *put_text(uint8_t *to, const char *s)
 {
-    size_t n = strlen(s);
-    memcpy(to, s, n);
-    return to + n;
+    return mempcpy(to, s, strlen(s));
 }
 
 static uint8_t *put_decimal(uint8_t *to, uint32_t v, int width)

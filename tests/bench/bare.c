@@ -69,23 +69,23 @@ int main(int argc, char **argv)
     pid_t pid = fork();
     if (pid == 0) {
         const char *const args[] = {"linux",
-                              "mem=256M",
-                              "seccomp=on",
-                              uml_dir,
-                              "quiet",
-                              "con=null",
-                              "con0=null,fd:1",
-                              "lpj=18853888",
-                              device,
-                              "root=/dev/vda",
-                              "rootfstype=erofs",
-                              "ro",
-                              "panic=-1",
-                              "init=/.msb/bin/busybox",
-                              "--",
-                              "echo",
-                              "INIT-UP",
-                              NULL};
+                                    "mem=256M",
+                                    "seccomp=on",
+                                    uml_dir,
+                                    "quiet",
+                                    "con=null",
+                                    "con0=null,fd:1",
+                                    "lpj=18853888",
+                                    device,
+                                    "root=/dev/vda",
+                                    "rootfstype=erofs",
+                                    "ro",
+                                    "panic=-1",
+                                    "init=/.msb/bin/busybox",
+                                    "--",
+                                    "echo",
+                                    "INIT-UP",
+                                    NULL};
         const char *const env[] = {tmpdir, NULL};
         (void)setpgid(0, 0);
         (void)dup2(open("/dev/null", O_RDWR), 0);
