@@ -11,7 +11,7 @@
 enum {
     RX_STEP = 16 * 1024,
     TX_MAX = 64 * 1024, /* a monitor that does not read loses log lines, nothing else */
-    FAIL_WAIT_MS = 200,
+    END_WAIT_MS = 200,  /* for the monitor to end a guest that has nothing more to do */
 };
 
 static void flush(struct control *c)
@@ -92,6 +92,20 @@ void control_log(struct control *c, const char *text)
     put_simple(c, PROTO_LOG, F_TEXT, text);
 }
 
+static void wait_for_end(const struct control *c)
+{
+    struct pollfd p = {.fd = c->src.fd, .events = POLLRDHUP};
+    (void)poll(&p, 1, END_WAIT_MS);
+}
+
+void control_down(struct control *c)
+{
+    if (c->src.fd < 0)
+        return;
+    put_simple(c, PROTO_DOWN, 0, NULL);
+    wait_for_end(c);
+}
+
 void control_fail(struct control *c, const struct err *err)
 {
     struct proto_writer w;
@@ -103,8 +117,7 @@ void control_fail(struct control *c, const struct err *err)
     proto_str(&w, F_TEXT, err->msg);
     (void)proto_end(&w);
     flush(c);
-    struct pollfd p = {.fd = c->src.fd, .events = POLLIN | POLLRDHUP};
-    (void)poll(&p, 1, FAIL_WAIT_MS);
+    wait_for_end(c);
 }
 
 /* --- in the loop --- */

@@ -23,6 +23,8 @@ int control_configure(struct control *c, struct config *cfg, struct err *err);
 void control_ready(struct control *c);
 /* Says why the guest cannot start, and gives the monitor a moment to read it. */
 void control_fail(struct control *c, const struct err *err);
+/* All is on disk. Waits a moment for the monitor to cut the power. */
+void control_down(struct control *c);
 void control_log(struct control *c, const char *text);
 /* From here on events are handled by the loop. */
 int control_watch(struct control *c, struct loop *l);

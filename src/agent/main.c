@@ -36,6 +36,11 @@ static void on_lost(struct control *c)
     power_stop(&power, 0);
 }
 
+static void on_saved(void)
+{
+    control_down(&control);
+}
+
 /* spawn.c relies on 0, 1 and 2 being taken. */
 static void ensure_stdio(void)
 {
@@ -108,6 +113,7 @@ int main(void)
     mounts_complete(&config);
     hosts_setup(config.hostname);
     power_init(&power, &engine, upper_fd);
+    power.saved = on_saved;
     if (watch(&err) < 0)
         die(&err);
     log_times(start, ready);

@@ -57,16 +57,34 @@ static void let_disks_settle(void)
 
 /* Freezing writes everything out and leaves the journal empty, as unmounting would, but does not
  * care who still has files open. */
-void power_off(int upper_fd)
+static void save(int upper_fd)
 {
     if (upper_fd < 0 || ioctl(upper_fd, FS_FREEZE, 0) < 0)
         sync();
+}
+
+static void __attribute__((noreturn)) switch_off(void)
+{
     let_disks_settle();
     for (;;) {
         (void)reboot(RB_POWER_OFF);
         (void)reboot(RB_AUTOBOOT); /* a machine that cannot switch itself off */
         pause();
     }
+}
+
+void power_off(int upper_fd)
+{
+    save(upper_fd);
+    switch_off();
+}
+
+static void __attribute__((noreturn)) finish(const struct power *p)
+{
+    save(p->upper_fd);
+    if (p->saved)
+        p->saved();
+    switch_off();
 }
 
 static void kill_everyone(struct power *p)
@@ -80,7 +98,7 @@ static void on_power_timer(struct loop_timer *t)
 {
     struct power *p = CONTAINER_OF(t, struct power, timer);
     if (p->killing || p->childless)
-        power_off(p->upper_fd);
+        finish(p);
     kill_everyone(p);
 }
 
@@ -97,7 +115,7 @@ static void on_childless(struct engine *e)
 void power_check(const struct power *p)
 {
     if (p->childless && p->engine->nsessions == 0)
-        power_off(p->upper_fd);
+        finish(p);
 }
 
 static void on_signal(struct loop_src *src, uint32_t events)

@@ -9,7 +9,8 @@
 
 struct power {
     struct engine *engine;
-    int upper_fd; /* a directory on the ext4 layer; -1 = nothing to save */
+    int upper_fd;        /* a directory on the ext4 layer; -1 = nothing to save */
+    void (*saved)(void); /* told when all is on disk, before the power goes; may be NULL */
     struct loop_timer timer;
     struct loop_src signals; /* what halt, poweroff and reboot send to PID 1 */
     bool killing;

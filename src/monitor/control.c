@@ -99,6 +99,9 @@ static void handle(struct control *c, const struct proto_frame *f)
     case PROTO_PONG:
         c->ev->pong(c->ctx, proto_find_num(f, F_COOKIE, 0));
         break;
+    case PROTO_DOWN:
+        c->ev->down(c->ctx);
+        break;
     case PROTO_LOG:
         proto_find_text(f, F_TEXT, text, sizeof(text));
         c->ev->log(c->ctx, text);

@@ -13,6 +13,7 @@ struct control_events {
     void (*ready)(void *ctx);
     void (*failed)(void *ctx, const char *why); /* why is printable */
     void (*pong)(void *ctx, uint64_t cookie);
+    void (*down)(void *ctx);                  /* all is on disk: the guest may be cut off */
     void (*log)(void *ctx, const char *line); /* printable */
     void (*lost)(void *ctx);                  /* the stream ended */
 };

@@ -80,13 +80,14 @@ static uint64_t realtime_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
 }
 
-static void save_state(struct monitor *m, enum status st)
+static bool save_state(struct monitor *m, enum status st)
 {
     m->state.status = st;
     m->state.updated_ns = realtime_ns();
     int r = state_save(m->run_fd, &m->state);
     if (r < 0)
         exec_log_printf(&m->system_log, "cannot save state: %s", strerror(-r));
+    return r == 0;
 }
 
 /* --- ending --------------------------------------------------------------------------------- */
@@ -121,9 +122,9 @@ static void __attribute__((noreturn)) end(struct monitor *m)
     exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
     (void)snprintf(m->state.reason, sizeof(m->state.reason), "%s", m->why);
     if (m->p->creating && !m->acknowledged)
-        save_state(m, STATUS_CREATING); /* nobody was told that it exists: it never did */
+        (void)save_state(m, STATUS_CREATING); /* nobody was told that it exists: it never did */
     else
-        save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
+        (void)save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
     exec_log_close(&m->log);
     exec_log_close(&m->system_log);
     _exit(0);
@@ -146,7 +147,7 @@ static void request_stop(struct monitor *m, uint64_t grace_ms, const char *why)
     note_reason(m, false, why);
     relay_refuse(&m->relay);
     if (m->phase == RUNNING)
-        save_state(m, STATUS_DRAINING);
+        (void)save_state(m, STATUS_DRAINING);
     bool asked = grace_ms > 0 && m->phase == RUNNING && control_shutdown(&m->control, grace_ms);
     if (m->phase == RUNNING)
         m->phase = DRAINING;
@@ -259,6 +260,12 @@ static void on_agent_pong(void *ctx, uint64_t cookie)
     relay_pong(&m->relay, cookie);
 }
 
+/* A user-mode kernel takes up to 20 ms to switch itself off; it has nothing left to do in them. */
+static void on_agent_down(void *ctx)
+{
+    kill_guest(ctx, false, "the guest powered itself off");
+}
+
 static void on_agent_log(void *ctx, const char *line)
 {
     struct monitor *m = ctx;
@@ -279,6 +286,7 @@ static const struct control_events control_events = {
     .ready = on_agent_ready,
     .failed = on_agent_failed,
     .pong = on_agent_pong,
+    .down = on_agent_down,
     .log = on_agent_log,
     .lost = on_agent_lost,
 };
@@ -382,15 +390,15 @@ static void on_report(struct loop_src *src, uint32_t events)
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int fd = src->fd;
-    m->acknowledged = k == 1;
+    bool recorded = m->phase != RUNNING || k != 1 || save_state(m, STATUS_RUNNING);
+    m->acknowledged = k == 1 && recorded;
     loop_del(&m->loop, src);
-    if (m->acknowledged) {
-        if (m->phase == RUNNING)
-            save_state(m, STATUS_RUNNING);
+    if (m->acknowledged)
         (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
     close_fd(&fd);
-    if (!m->acknowledged)
+    if (!recorded)
+        kill_guest(m, true, "its state could not be saved");
+    else if (!m->acknowledged)
         kill_guest(m, false, "its creator was killed before it was done");
 }
 
@@ -463,7 +471,7 @@ static int open_run_directory(struct monitor *m, struct err *e)
     if (m->logs_fd < 0)
         return err_sys(e, errno, "cannot open the sandbox's directory");
     (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
-    save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
+    (void)save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
     int r = exec_log_open(&m->log, m->logs_fd, "exec.log");
     if (r == 0)
         r = exec_log_open(&m->system_log, m->logs_fd, "system.log");
@@ -476,6 +484,7 @@ static int watch_signals(struct monitor *m, struct err *e)
     (void)sigaction(SIGSYS, &fatal, NULL);
     (void)sigaction(SIGBUS, &fatal, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a disk that may not grow is an error for the guest */
     sigset_t set;
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
@@ -569,7 +578,7 @@ void monitor_main(const struct monitor_params *p)
         send_report(m, e.code, e.msg, e.hints ? e.hint[0] : "");
         if (m->run_fd >= 0 && !p->creating) {
             (void)snprintf(m->state.reason, sizeof(m->state.reason), "%.255s", e.msg);
-            save_state(m, STATUS_CRASHED);
+            (void)save_state(m, STATUS_CRASHED);
         }
         _exit(1); /* pid 1 of the namespace: whatever was started goes too */
     }

@@ -20,7 +20,7 @@
  *   control   agent -> monitor, vsock port PROTO_PORT_CONTROL, for the life of the guest
  *                 agent: HELLO          monitor: CONFIG       agent: READY | FAIL
  *                 monitor: PING         agent: PONG
- *                 monitor: SHUTDOWN     (the guest powers off)
+ *                 monitor: SHUTDOWN     agent: DOWN (or the guest just powers off)
  *                 agent: LOG            (a line for the system log)
  *   session   client -> monitor (agent.sock), and monitor -> agent, vsock port PROTO_PORT_SESSION
  *                 client: HELLO EXEC    agent: STARTED | FAIL
@@ -63,6 +63,7 @@ enum proto_type {
     PROTO_PING = 6,     /* F_COOKIE */
     PROTO_PONG = 7,     /* F_COOKIE */
     PROTO_LOG = 8,      /* F_TEXT */
+    PROTO_DOWN = 9,     /* no fields: all is on disk, the power may be cut */
     /* session */
     PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
     PROTO_STARTED = 17,   /* F_PID */
