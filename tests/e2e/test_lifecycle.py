@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import wait_for
+from conftest import Msb, tear_down, wait_for
 
 NAME_RULE = (
     "invalid config: sandbox name must start with an alphanumeric and contain only "
@@ -239,6 +240,53 @@ def test_replace_with_timeout_zero_kills(msb):
 def test_replace_of_nothing_is_create(msb):
     msb.create("fresh", "--replace")
     assert msb.status("fresh") == "Running"
+
+
+# --- what a caller may leave msb in --------------------------------------------------------------
+
+
+def close_stdio():
+    for fd in (0, 1, 2):
+        os.close(fd)
+
+
+INHERITED = {
+    "SIGCHLD ignored": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    "all signals blocked": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()),
+    "umask 0": lambda: os.umask(0),
+    "umask 0777": lambda: os.umask(0o777),
+    "closed stdio": close_stdio,
+}
+
+
+@pytest.mark.parametrize("what", INHERITED)
+def test_inherited_state_does_not_matter(tmp_path, what):
+    """Signals, umask and descriptors of the caller change nothing, from the first use of a home."""
+    m = Msb(tmp_path / "home")
+    for args in (["create", "-n", "x", "-m", "64M"], ["stop", "x"], ["start", "x"]):
+        m(*args, preexec_fn=INHERITED[what], check=0)
+    assert m.status("x") == "Running"
+    assert m.sh("x", "echo fine").stdout == b"fine\n"
+    for top, dirs, files in os.walk(m.home):
+        for f in dirs + files:
+            st = os.lstat(os.path.join(top, f))
+            assert st.st_mode & 0o600 == 0o600 and st.st_mode & 0o077 == 0, os.path.join(top, f)
+    tear_down(m)
+
+
+@pytest.mark.parametrize("files", [4, 8, 12, 16, 20, 24])
+def test_few_descriptors(msb, files):
+    """Said so, and nothing is left."""
+    p = msb("create", "-n", "x", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+    assert p.returncode == 1 and "Too many open files" in stderr(p)
+    wait_for(lambda: not msb.processes())
+    assert msb.leftovers() == []
+
+
+def test_file_size_limit(msb):
+    p = msb("create", "-n", "x", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+    assert p.returncode == 1 and "File too large" in stderr(p)
+    assert msb.leftovers() == []
 
 
 # --- names ---------------------------------------------------------------------------------------
