@@ -201,13 +201,17 @@ def counting_writer(tag):
 
 
 def wait_standstill(m, name, path):
-    """Waits until the number in a file has not changed for a second; returns it."""
-    last, since = None, time.monotonic()
+    """Waits until the number in a file has not changed for a second; returns it.
+
+    Every look is a command of its own in the guest, so that the writer had its turns meanwhile.
+    """
+    last, since, looks = None, time.monotonic(), 0
     deadline = since + PATIENCE
-    while time.monotonic() - since < 1 or not last:
+    while time.monotonic() - since < 1 or looks < 20 or not last:
         now = read(m, name, path)
+        looks += 1
         if now != last:
-            last, since = now, time.monotonic()
+            last, since, looks = now, time.monotonic(), 0
         assert time.monotonic() < deadline, "the writer goes on although nobody reads"
     return int(last)
 
