@@ -125,6 +125,7 @@ static void __attribute__((noreturn)) end(struct monitor *m)
         (void)save_state(m, STATUS_CREATING); /* nobody was told that it exists: it never did */
     else
         (void)save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
+    relay_end(&m->relay);
     exec_log_close(&m->log);
     exec_log_close(&m->system_log);
     _exit(0);
@@ -237,6 +238,8 @@ static void arm_idle(struct monitor *m)
 static void on_agent_ready(void *ctx)
 {
     struct monitor *m = ctx;
+    if (m->why[0]) /* it is being killed */
+        return;
     loop_timer_off(&m->loop, &m->boot_timer);
     m->phase = RUNNING;
     m->state.started_ns = realtime_ns();

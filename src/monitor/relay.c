@@ -11,13 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* #syscalls:monitor accept4 recvfrom sendto close epoll_ctl */
+/* #syscalls:monitor accept4 recvfrom sendto close epoll_ctl shutdown */
 
 enum {
     READ_CHUNK = 64 * 1024,
     IN_MAX = 128 * 1024,
     OUT_MAX = 256 * 1024,
+    WATCHES = 8, /* how often a client is looked at that has not said what it wants */
 };
+
+static const char going_down[] = "the sandbox is shutting down";
 
 enum client_state {
     CLIENT_HELLO,   /* nothing said yet */
@@ -48,6 +51,7 @@ struct relay_client {
     enum log_source stdout_as;
     struct scanner scan;
     uint64_t cookie;
+    uint64_t since_ns; /* when it connected */
 };
 
 static void pump_to_guest(struct relay_client *c);
@@ -71,6 +75,13 @@ static void drop_socket(struct relay_client *c)
     close_fd(&fd);
 }
 
+/* The listener rests while there is no room for another client. */
+static void resume_listening(struct relay *r)
+{
+    if (r->listening && r->n_clients < RELAY_CLIENTS_MAX)
+        (void)loop_mod(r->loop, &r->listener, EPOLLIN);
+}
+
 static void client_free(struct relay_client *c)
 {
     struct relay *r = c->relay;
@@ -90,6 +101,7 @@ static void client_free(struct relay_client *c)
     if (c->next)
         c->next->prev = c->prev;
     r->n_clients--;
+    resume_listening(r);
     end_session(c);
     buf_free(&c->in);
     buf_free(&c->out);
@@ -134,7 +146,7 @@ static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
             s->left = le32toh(h.len);
             if (s->left > proto_limit(s->type))
                 return false;
-            if (s->type == PROTO_EXIT || s->type == PROTO_FAIL) {
+            if (!c->exited && (s->type == PROTO_EXIT || s->type == PROTO_FAIL)) {
                 c->exited = true;
                 exec_log_flush(c->relay->log); /* who sees the exit finds the output in the log */
             }
@@ -162,6 +174,10 @@ static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *
     while (taken < n) {
         size_t k = MIN(n - taken, OUT_MAX - buf_len(&c->out));
         uint8_t *to = k ? buf_reserve(&c->out, k) : NULL;
+        if (!to && buf_len(&c->out) == 0) { /* no memory, and nothing to wait for */
+            client_free(c);
+            return n;
+        }
         if (!to)
             break;
         memcpy(to, (const uint8_t *)p + taken, k); /* invariant 2 */
@@ -214,6 +230,8 @@ static void on_client_writable(struct relay_client *c)
 
 /* --- client to guest ------------------------------------------------------------------------ */
 
+/* What the stream holds for it is thrown away, which may show that its command has ended: c may be
+ * gone afterwards. */
 static void detach(struct relay_client *c)
 {
     c->detached = true;
@@ -224,7 +242,7 @@ static void detach(struct relay_client *c)
         vsock_resume(c->stream);
 }
 
-/* Passes on what is in `in`, frame by frame. Returns false when c is gone. */
+/* Passes on what is in `in`, frame by frame. Returns false when c may be gone. */
 static bool forward_frames(struct relay_client *c)
 {
     while (c->stream && buf_len(&c->in)) {
@@ -239,7 +257,7 @@ static bool forward_frames(struct relay_client *c)
             }
             if (le16toh(h.type) == PROTO_DETACH) {
                 detach(c);
-                return true;
+                return false;
             }
             c->forward = PROTO_HDR_LEN + le32toh(h.len);
         }
@@ -255,7 +273,7 @@ static bool forward_frames(struct relay_client *c)
 
 static void pump_to_guest(struct relay_client *c)
 {
-    if (!c->connected || !forward_frames(c) || c->src.fd < 0)
+    if (c->connected && !forward_frames(c))
         return;
     uint32_t in = buf_len(&c->in) < IN_MAX ? EPOLLIN : 0;
     (void)loop_mod(c->relay->loop, &c->src, (c->src.events & ~(uint32_t)EPOLLIN) | in);
@@ -285,13 +303,16 @@ static void on_writable(struct vsock_stream *s, void *ctx)
     pump_to_guest(ctx);
 }
 
+/* The session lasts until its client has all of its output: a sandbox that goes with its last
+ * command must not take that along. */
 static void stream_over(struct relay_client *c)
 {
-    end_session(c);
     if (c->detached)
         client_free(c);
-    else
+    else if (c->connected)
         finish(c);
+    else /* its request never left, so it may be made again */
+        refuse(c, PROTO_FAIL_STATE, going_down);
 }
 
 static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
@@ -323,7 +344,7 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
     if (!r->open) {
-        refuse(c, PROTO_FAIL_STATE, "the sandbox is shutting down");
+        refuse(c, PROTO_FAIL_STATE, going_down);
         return;
     }
     c->stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
@@ -459,30 +480,77 @@ static void on_client(struct loop_src *src, uint32_t events)
         on_client_writable(c);
 }
 
-static void on_listener(struct loop_src *src, uint32_t events)
+/* --- comings and goings --------------------------------------------------------------------- */
+
+static bool undecided(const struct relay_client *c)
 {
-    struct relay *r = CONTAINER_OF(src, struct relay, listener);
-    AUTO_CLOSE int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 || r->n_clients >= RELAY_CLIENTS_MAX)
-        return;
+    return c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST;
+}
+
+static void watch(struct relay *r)
+{
+    if (r->watch.at_ns == 0)
+        loop_timer_set(r->loop, &r->watch, r->hello_ns / WATCHES);
+}
+
+/* Drops clients that take too long to say what they want, and tries to listen again. */
+static void on_watch(struct loop_timer *t)
+{
+    struct relay *r = CONTAINER_OF(t, struct relay, watch);
+    uint64_t now = now_ns();
+    bool more = false;
+    for (struct relay_client *c = r->clients, *next; c; c = next) {
+        next = c->next;
+        if (!undecided(c))
+            continue;
+        if (now - c->since_ns >= r->hello_ns)
+            client_free(c);
+        else
+            more = true;
+    }
+    resume_listening(r);
+    if (more)
+        watch(r);
+}
+
+/* Takes fd, in any case. */
+static struct relay_client *client_new(struct relay *r, int fd)
+{
     struct relay_client *c = calloc(1, sizeof(*c));
-    if (!c)
-        return;
+    if (!c) {
+        (void)close(fd);
+        return NULL;
+    }
     c->relay = r;
+    c->since_ns = now_ns();
     c->src = (struct loop_src){.fd = fd, .fn = on_client};
     /* One EXEC may be as large as the protocol allows; a running session is paused far below. */
     buf_init(&c->in, PROTO_HDR_LEN + PROTO_MSG_MAX + READ_CHUNK);
     buf_init(&c->out, OUT_MAX + PROTO_DATA_MAX);
     if (loop_add(r->loop, &c->src, EPOLLIN) < 0) {
+        (void)close(fd);
         free(c);
-        return;
+        return NULL;
     }
-    (void)steal_fd(&fd);
     c->next = r->clients;
     if (c->next)
         c->next->prev = c;
     r->clients = c;
     r->n_clients++;
+    return c;
+}
+
+static void on_listener(struct loop_src *src, uint32_t events)
+{
+    struct relay *r = CONTAINER_OF(src, struct relay, listener);
+    int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+        return;
+    if (fd >= 0)
+        (void)client_new(r, fd);
+    if (fd < 0 || r->n_clients >= RELAY_CLIENTS_MAX) /* who comes now waits */
+        (void)loop_mod(r->loop, &r->listener, 0);
+    watch(r);
 }
 
 int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
@@ -490,16 +558,38 @@ int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct
 {
     *r = (struct relay){.loop = l, .vsock = vsock, .log = log, .ev = ev, .ctx = ctx};
     r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
+    r->watch.fn = on_watch;
+    r->hello_ns = RELAY_HELLO_MS * 1000000ULL;
     return 0;
 }
 
 void relay_open(struct relay *r)
 {
     r->open = true;
-    (void)loop_add(r->loop, &r->listener, EPOLLIN);
+    r->listening = loop_add(r->loop, &r->listener, EPOLLIN) == 0;
 }
 
 void relay_refuse(struct relay *r)
 {
     r->open = false;
+}
+
+void relay_end(struct relay *r)
+{
+    int listen_fd = r->listener.fd;
+    if (!r->listening)
+        return;
+    r->open = r->listening = false;
+    loop_del(r->loop, &r->listener);
+    loop_timer_off(r->loop, &r->watch);
+    /* From here on nobody can connect, and who has connected before is told. */
+    (void)shutdown(listen_fd, SHUT_RDWR);
+    int fd;
+    while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+        (void)client_new(r, fd);
+    for (struct relay_client *c = r->clients, *next; c; c = next) {
+        next = c->next;
+        if (undecided(c) || (c->state == CLIENT_SESSION && !c->connected))
+            refuse(c, PROTO_FAIL_STATE, going_down);
+    }
 }

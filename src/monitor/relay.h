@@ -10,6 +10,8 @@
  *      the stream, on which the agent kills the command.
  *   2. Bytes from the guest are copied out of its memory once, and looked at in the copy.
  *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
+ *   4. A session counts until its client has all of its output, or has gone.
+ *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be made again.
  */
 #ifndef MSB_MONITOR_RELAY_H
 #define MSB_MONITOR_RELAY_H
@@ -22,7 +24,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RELAY_CLIENTS_MAX = 1024 };
+enum {
+    RELAY_CLIENTS_MAX = 1024,
+    RELAY_HELLO_MS = 10000, /* for a client to say what it wants */
+};
 
 struct relay_client;
 
@@ -47,7 +52,10 @@ struct relay {
     unsigned n_sessions;
     uint32_t last_id;
     uint64_t last_cookie;
-    bool open; /* sessions are taken */
+    uint64_t hello_ns; /* RELAY_HELLO_MS */
+    struct loop_timer watch;
+    bool listening; /* clients are taken */
+    bool open;      /* sessions are taken */
 };
 
 /* listen_fd is non-blocking and stays the caller's. Clients wait until relay_open(). */
@@ -56,6 +64,9 @@ int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct
 void relay_open(struct relay *r);
 /* No new sessions: the sandbox is going down. */
 void relay_refuse(struct relay *r);
+/* The last call: who has connected, or asked for a session that has not reached the agent, is told
+ * to ask again elsewhere. */
+void relay_end(struct relay *r);
 /* The agent answered a ping. */
 void relay_pong(struct relay *r, uint64_t cookie);
 

@@ -1,0 +1,500 @@
+/* The relay between clients (real sockets) and the agent (the guest's end of a fake vsock). */
+#include "fake_vsock.h"
+#include "monitor/relay.h"
+#include "util/cleanup.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define KIB ((size_t)1024)
+
+struct relay_fix {
+    struct fix *x;
+    char dir[32];
+    struct sockaddr_un addr;
+    int listen_fd, logs_fd;
+    struct loop loop;
+    struct exec_log log;
+    struct relay relay;
+    unsigned changes, sessions, stops;
+};
+
+static void on_touched(void *ctx)
+{
+}
+
+static void on_sessions(void *ctx, unsigned n)
+{
+    struct relay_fix *t = ctx;
+    t->changes++;
+    t->sessions = n;
+}
+
+static void on_stop(void *ctx, uint64_t grace_ms)
+{
+    struct relay_fix *t = ctx;
+    t->stops++;
+}
+
+static bool on_ping(void *ctx, uint64_t cookie)
+{
+    return true;
+}
+
+static void on_info(void *ctx, char *json, size_t size)
+{
+    (void)snprintf(json, size, "{}");
+}
+
+static const struct relay_events events = {on_touched, on_sessions, on_stop, on_ping, on_info};
+
+static int relay_setup(void **state)
+{
+    struct relay_fix *t = calloc(1, sizeof(*t));
+    void *x;
+    (void)setup(&x);
+    t->x = x;
+    (void)snprintf(t->dir, sizeof(t->dir), "/tmp/relay-XXXXXX");
+    assert_non_null(mkdtemp(t->dir));
+    t->logs_fd = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    t->addr.sun_family = AF_UNIX;
+    (void)snprintf(t->addr.sun_path, sizeof(t->addr.sun_path), "%s/agent.sock", t->dir);
+    t->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(t->listen_fd, (struct sockaddr *)&t->addr, sizeof(t->addr)), 0);
+    assert_int_equal(listen(t->listen_fd, 256), 0);
+    assert_int_equal(loop_init(&t->loop), 0);
+    assert_int_equal(exec_log_open(&t->log, t->logs_fd, "exec.log"), 0);
+    assert_int_equal(relay_init(&t->relay, &t->loop, t->x->dev, &t->log, t->listen_fd, &events, t),
+                     0);
+    relay_open(&t->relay);
+    give_rx(t->x, QSIZE / 2);
+    *state = t;
+    return 0;
+}
+
+static void turn(struct relay_fix *t)
+{
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(loop_turn(&t->loop, 0), 0);
+    (void)fake_run(&t->x->f, 1000);
+}
+
+static int relay_teardown(void **state)
+{
+    struct relay_fix *t = *state;
+    void *x = t->x;
+    relay_end(&t->relay);
+    (void)teardown(&x); /* ends all streams: their clients go */
+    assert_int_equal(loop_turn(&t->loop, 0), 0);
+    exec_log_close(&t->log);
+    loop_fini(&t->loop);
+    (void)close(t->listen_fd);
+    (void)unlinkat(t->logs_fd, "agent.sock", 0);
+    (void)unlinkat(t->logs_fd, "exec.log", 0);
+    (void)close(t->logs_fd);
+    (void)rmdir(t->dir);
+    free(t);
+    return 0;
+}
+
+/* --- the client's side ----------------------------------------------------------------------- */
+
+static int dial(struct relay_fix *t)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&t->addr, sizeof(t->addr)), 0);
+    return fd;
+}
+
+static void say(int fd, uint16_t type, const void *p, size_t n)
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    assert_int_equal(proto_put(&b, type, p, n), 0);
+    assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
+    buf_free(&b);
+}
+
+static void hello(int fd, uint32_t version)
+{
+    struct buf b;
+    struct proto_writer w;
+    buf_init(&b, 256);
+    proto_begin(&w, &b, PROTO_HELLO);
+    proto_u32(&w, F_VERSION, version);
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
+    buf_free(&b);
+}
+
+/* The next frame's type; its first number of tag `tag` in *num. -1: end of file, -2: nothing. */
+static int hear(int fd, uint16_t tag, uint64_t *num)
+{
+    uint8_t raw[4096];
+    struct proto_hdr h;
+    ssize_t k = recv(fd, &h, sizeof(h), MSG_DONTWAIT);
+    if (k <= 0)
+        return k == 0 || errno == ECONNRESET ? -1 : -2;
+    assert_int_equal(k, sizeof(h));
+    assert_true(le32toh(h.len) <= sizeof(raw));
+    if (h.len)
+        assert_int_equal(recv(fd, raw, le32toh(h.len), MSG_DONTWAIT), le32toh(h.len));
+    struct proto_frame f = {.type = le16toh(h.type), .data = raw, .len = le32toh(h.len)};
+    if (num)
+        *num = proto_find_num(&f, tag, UINT64_MAX);
+    return f.type;
+}
+
+static void expect_refusal(int fd)
+{
+    uint64_t kind = 0;
+    assert_int_equal(hear(fd, F_KIND, &kind), PROTO_FAIL);
+    assert_int_equal(kind, PROTO_FAIL_STATE);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+}
+
+#define VERSION (PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR)
+
+/* A client with a session up to the agent's side; *port is the relay's. */
+static int begin_session(struct relay_fix *t, uint32_t *port)
+{
+    int fd = dial(t);
+    hello(fd, VERSION);
+    say(fd, PROTO_EXEC, NULL, 0);
+    turn(t);
+    struct virtio_vsock_hdr h = expect(t->x, OP_REQUEST);
+    assert_int_equal(h.dst_port, PROTO_PORT_SESSION);
+    *port = h.src_port;
+    return fd;
+}
+
+static void agent_accepts(struct relay_fix *t, uint32_t port)
+{
+    send_op(t->x, OP_RESPONSE, PROTO_PORT_SESSION, port);
+    turn(t);
+    (void)expect(t->x, OP_RW); /* HELLO */
+    (void)expect(t->x, OP_RW); /* EXEC */
+}
+
+static void agent_says(struct relay_fix *t, uint32_t port, uint16_t type, size_t n)
+{
+    uint8_t frame[PROTO_HDR_LEN + 4000] = {0};
+    struct proto_hdr h = {.len = htole32((uint32_t)n), .type = htole16(type)};
+    memcpy(frame, &h, sizeof(h));
+    send_data(t->x, PROTO_PORT_SESSION, port, frame, (uint32_t)(PROTO_HDR_LEN + n));
+}
+
+static void agent_ends(struct relay_fix *t, uint32_t port)
+{
+    send_shutdown(t->x, PROTO_PORT_SESSION, port, VSOCK_SHUT_RECV | VSOCK_SHUT_SEND);
+}
+
+/* Makes receive buffers that were used available again, and reads past what the relay sent. */
+static void agent_reads(struct relay_fix *t)
+{
+    struct virtio_vsock_hdr h;
+    while (take(t->x, &h, NULL))
+        give_rx(t->x, 1);
+}
+
+/* As much output as fills the client's socket and the relay's buffer; returns the frames. */
+static unsigned flood(struct relay_fix *t, uint32_t port, size_t bytes)
+{
+    unsigned n = 0;
+    for (size_t sent = 0; sent < bytes; sent += 4000, n++) {
+        agent_says(t, port, PROTO_STDOUT, 4000);
+        agent_reads(t);
+    }
+    return n;
+}
+
+/* --- tests ----------------------------------------------------------------------------------- */
+
+static void test_version_is_checked(void **state)
+{
+    struct relay_fix *t = *state;
+    uint64_t kind = 0;
+    AUTO_CLOSE int fd = dial(t);
+    hello(fd, (PROTO_VERSION_MAJOR + 1) << 16);
+    turn(t);
+    assert_int_equal(hear(fd, F_KIND, &kind), PROTO_FAIL);
+    assert_int_equal(kind, PROTO_FAIL_VERSION);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_requests_are_answered(void **state)
+{
+    struct relay_fix *t = *state;
+    static const uint16_t ask[] = {PROTO_TOUCH, PROTO_INFO, PROTO_STOP};
+    for (size_t i = 0; i < ARRAY_LEN(ask); i++) {
+        AUTO_CLOSE int fd = dial(t);
+        hello(fd, VERSION);
+        say(fd, ask[i], NULL, 0);
+        turn(t);
+        assert_int_equal(hear(fd, 0, NULL), PROTO_OK);
+        assert_int_equal(hear(fd, 0, NULL), -1);
+    }
+    assert_int_equal(t->stops, 1);
+    AUTO_CLOSE int fd = dial(t);
+    hello(fd, VERSION);
+    say(fd, PROTO_PING, NULL, 0);
+    turn(t);
+    assert_int_equal(hear(fd, 0, NULL), -2);
+    relay_pong(&t->relay, t->relay.last_cookie + 1); /* of nobody */
+    relay_pong(&t->relay, t->relay.last_cookie);
+    assert_int_equal(hear(fd, 0, NULL), PROTO_PONG);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_frame_that_is_too_long(void **state)
+{
+    struct relay_fix *t = *state;
+    AUTO_CLOSE int fd = dial(t);
+    struct proto_hdr h = {.len = htole32(PROTO_DATA_MAX + 1), .type = htole16(PROTO_HELLO)};
+    assert_int_equal(send(fd, &h, sizeof(h), MSG_NOSIGNAL), sizeof(h));
+    turn(t);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+}
+
+static void test_client_that_goes_kills_its_command(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    assert_int_equal(t->sessions, 1);
+    (void)close(fd);
+    turn(t);
+    (void)expect(t->x, OP_RST);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_agent_that_sends_no_frames(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    struct proto_hdr h = {.len = UINT32_MAX, .type = htole16(PROTO_STDOUT)};
+    send_data(t->x, PROTO_PORT_SESSION, port, &h, sizeof(h));
+    turn(t);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+    assert_int_equal(t->sessions, 0);
+}
+
+/* Output that a slow client has not taken yet is part of the session: whoever stops the sandbox
+ * after its last command would else throw it away. */
+static void test_session_lasts_until_its_output_is_taken(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    unsigned frames = flood(t, port, 400 * KIB);
+    agent_says(t, port, PROTO_EXIT, 0);
+    agent_ends(t, port);
+    turn(t);
+    assert_int_equal(t->sessions, 1);
+    size_t got = 0;
+    for (;;) {
+        uint8_t raw[4096];
+        ssize_t k = recv(fd, raw, sizeof(raw), MSG_DONTWAIT);
+        if (k == 0)
+            break;
+        if (k > 0) {
+            got += (size_t)k;
+            continue;
+        }
+        assert_int_equal(t->sessions, 1);
+        turn(t);
+    }
+    assert_int_equal(got, frames * (PROTO_HDR_LEN + 4000UL) + PROTO_HDR_LEN);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_client_that_never_reads_and_goes(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    (void)flood(t, port, 400 * KIB);
+    agent_says(t, port, PROTO_EXIT, 0);
+    agent_ends(t, port);
+    turn(t);
+    (void)close(fd);
+    turn(t);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+/* DETACH throws away what is held, which uncovers the end of the stream, which ends the client:
+ * nobody may look at it after that. */
+static void test_detach_when_the_command_has_ended(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    (void)flood(t, port, 640 * KIB); /* socket and relay are full, the stream holds the rest */
+    agent_says(t, port, PROTO_EXIT, 0);
+    agent_ends(t, port);
+    turn(t);
+    assert_int_equal(t->sessions, 1);
+    say(fd, PROTO_DETACH, NULL, 0);
+    turn(t);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_detached_command_lives_on(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    say(fd, PROTO_DETACH, NULL, 0);
+    turn(t);
+    assert_int_equal(t->sessions, 1);
+    (void)flood(t, port, 1024 * KIB); /* drained, and nobody waits */
+    agent_says(t, port, PROTO_EXIT, 0);
+    agent_ends(t, port);
+    turn(t);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
+static void test_silent_clients_are_dropped(void **state)
+{
+    struct relay_fix *t = *state;
+    t->relay.hello_ns = 20 * 1000000ULL;
+    uint32_t port;
+    AUTO_CLOSE int quiet = dial(t);
+    AUTO_CLOSE int half = dial(t);
+    AUTO_CLOSE int busy = begin_session(t, &port);
+    hello(half, VERSION);
+    turn(t);
+    assert_int_equal(t->relay.n_clients, 3);
+    for (int i = 0; i < 100 && t->relay.n_clients > 1; i++)
+        assert_int_equal(loop_turn(&t->loop, 10), 0);
+    assert_int_equal(t->relay.n_clients, 1);
+    assert_int_equal(hear(quiet, 0, NULL), -1);
+    assert_int_equal(hear(half, 0, NULL), -1);
+    assert_int_equal(hear(busy, 0, NULL), -2);
+}
+
+/* Whoever asks too late is told so, in a way that says that nothing was done. */
+static void test_the_end_refuses_cleanly(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int silent = dial(t);
+    AUTO_CLOSE int unconnected = begin_session(t, &port);
+    AUTO_CLOSE int waiting = dial(t); /* not even accepted */
+    hello(waiting, VERSION);
+    say(waiting, PROTO_EXEC, NULL, 0);
+    relay_end(&t->relay);
+    expect_refusal(silent);
+    expect_refusal(unconnected);
+    expect_refusal(waiting);
+    int late = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(late, (struct sockaddr *)&t->addr, sizeof(t->addr)), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    (void)close(late);
+    assert_int_equal(t->sessions, 0);
+}
+
+static void test_draining_refuses_sessions(void **state)
+{
+    struct relay_fix *t = *state;
+    relay_refuse(&t->relay);
+    AUTO_CLOSE int fd = dial(t);
+    hello(fd, VERSION);
+    say(fd, PROTO_EXEC, NULL, 0);
+    turn(t);
+    expect_refusal(fd);
+}
+
+static void test_agent_that_does_not_listen(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    send_op(t->x, OP_RST, PROTO_PORT_SESSION, port);
+    turn(t);
+    expect_refusal(fd);
+    assert_int_equal(t->sessions, 0);
+}
+
+/* No descriptor is left: the relay rests instead of spinning, and goes on when there is one. */
+static void test_out_of_descriptors(void **state)
+{
+    struct relay_fix *t = *state;
+    AUTO_CLOSE int first = dial(t);
+    turn(t);
+    AUTO_CLOSE int second = dial(t);
+    struct rlimit was, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = was;
+    none.rlim_cur = (rlim_t)second + 1; /* all numbers below are taken */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    turn(t);
+    assert_int_equal(t->relay.n_clients, 1);
+    assert_int_equal(t->relay.listener.events, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    (void)close(first);
+    first = -1;
+    turn(t);
+    assert_int_equal(t->relay.n_clients, 1); /* the second */
+    assert_int_equal(t->relay.listener.events, EPOLLIN);
+}
+
+/* A session whose agent does not answer takes a bounded amount of input, and no time. */
+static void test_input_before_the_agent_answers(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    static const uint8_t chunk[PROTO_DATA_MAX];
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    size_t sent = 0;
+    for (int idle = 0; idle < 3;) {
+        ssize_t k = send(fd, chunk, sizeof(chunk), MSG_NOSIGNAL);
+        sent += k > 0 ? (size_t)k : 0;
+        idle = k > 0 ? 0 : idle + 1;
+        turn(t);
+        assert_true(sent < 2 << 20);
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, relay_setup, relay_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_version_is_checked),
+        TEST(test_requests_are_answered),
+        TEST(test_frame_that_is_too_long),
+        TEST(test_client_that_goes_kills_its_command),
+        TEST(test_agent_that_sends_no_frames),
+        TEST(test_session_lasts_until_its_output_is_taken),
+        TEST(test_client_that_never_reads_and_goes),
+        TEST(test_detach_when_the_command_has_ended),
+        TEST(test_detached_command_lives_on),
+        TEST(test_silent_clients_are_dropped),
+        TEST(test_the_end_refuses_cleanly),
+        TEST(test_draining_refuses_sessions),
+        TEST(test_agent_that_does_not_listen),
+        TEST(test_out_of_descriptors),
+        TEST(test_input_before_the_agent_answers),
+    };
+    return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
+}
