@@ -22,7 +22,7 @@ import uuid
 import pytest
 
 from conftest import ROOT, wait_for
-from guest import FOREVER, PATIENCE, alive, finish, read, sh, wait_dead, wait_file
+from guest import FOREVER, PATIENCE, alive, finish, read, wait_dead, wait_file
 
 IMAGE = "msb/base"
 SEED = ROOT.parent / "shared" / "seeds" / "microsandbox.py"

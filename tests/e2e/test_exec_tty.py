@@ -1,7 +1,6 @@
 """`msb exec` and `msb run` in a terminal: a real pty in the guest, raw mode here and its end."""
 import os
 import signal
-import subprocess
 
 import pytest
 
