@@ -110,15 +110,17 @@ def test_killed_while_it_boots(msb):
     msb.ok("stop", "-f", "k", "-q")
     rng = random.Random(5)
     hit = 0
-    for _ in range(15):
+    for i in range(16):
         p = msb.popen("start", "k", "-q", stderr=subprocess.PIPE)
         pid = wait_for(lambda: msb.monitor_pid("k") or p.poll() is not None, interval=0)
-        time.sleep(rng.uniform(0, 0.05))
-        pid = msb.monitor_pid("k")
-        if pid:
-            tree = msb.tree(pid)
+        tree = []
+        if i % 2:  # somewhere later; otherwise as soon as it is there
+            time.sleep(rng.uniform(0, 0.03))
+            pid = msb.monitor_pid("k") or True
+            tree = msb.tree(pid) if pid is not True else []
+        if pid is not True:
             os.kill(pid, signal.SIGKILL)
-            wait_for(lambda: not alive(tree), timeout=20)
+        wait_for(lambda: not alive([*tree, *([pid] if pid is not True else [])]), timeout=20)
         err = p.communicate(timeout=30)[1].decode()
         hit += p.returncode == 1
         assert p.returncode == 0 or err.startswith("error: ")
@@ -132,13 +134,14 @@ def test_killed_while_creating(msb):
     """The creator reports it and leaves nothing."""
     rng = random.Random(11)
     hit = 0
-    for _ in range(15):
+    lock = msb.home / "sandboxes" / "k" / "lock"
+    for i in range(16):
         p = msb.popen("create", "-n", "k", "-q", "-m", "64M", stderr=subprocess.PIPE)
-        lock = msb.home / "sandboxes" / "k" / "lock"
-        wait_for(lambda: (lock.exists() and msb.monitor_pid("k")) or p.poll() is not None, interval=0)
-        time.sleep(rng.uniform(0, 0.04))
-        pid = msb.monitor_pid("k") if lock.exists() else None
-        if pid:
+        pid = wait_for(lambda: (lock.exists() and msb.monitor_pid("k")) or p.poll() is not None, interval=0)
+        if i % 2:
+            time.sleep(rng.uniform(0, 0.03))
+            pid = (lock.exists() and msb.monitor_pid("k")) or True
+        if pid is not True:
             os.kill(pid, signal.SIGKILL)
         err = p.communicate(timeout=30)[1].decode()
         if p.returncode:
