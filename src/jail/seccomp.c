@@ -32,7 +32,8 @@
 
 enum { FILTER_MAX = 512 };
 
-/* A call that is allowed only when an argument, masked, has a given value. */
+/* A call that is allowed when an argument, masked, has a given value. Such calls are not in the
+ * generated list, so what no rule allows is denied like any stranger. */
 struct arg_rule {
     int nr;
     unsigned arg;
@@ -48,6 +49,9 @@ static const struct arg_rule uml_rules[] = {
      CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
          CLONE_NEWCGROUP,
      0},
+    /* Stubs die with their kernel, and close their own filter. */
+    {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
+    {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
 };
 
 struct program {
@@ -67,14 +71,14 @@ static void emit_load(struct program *p, size_t offset)
     emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
 }
 
-static void emit_rule(struct program *p, const struct arg_rule *r, uint32_t deny)
+static void emit_rule(struct program *p, const struct arg_rule *r)
 {
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, (uint32_t)r->nr);
     emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg);
     emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask);
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, r->value);
     emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
-    emit(p, BPF_RET | BPF_K, 0, 0, deny);
+    emit_load(p, offsetof(struct seccomp_data, nr)); /* for the next rule */
 }
 
 struct profile {
@@ -101,7 +105,7 @@ static int build(struct program *p, const struct profile *pr)
     /* x32 calls have numbers above the list's, so they are denied like any other stranger. */
     emit_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < pr->n_rules; i++)
-        emit_rule(p, &pr->rules[i], pr->deny);
+        emit_rule(p, &pr->rules[i]);
     emit_list(p, pr->list, pr->n);
     emit_list(p, pr->more, pr->n_more);
     emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);

@@ -15,3 +15,11 @@ def test_run_is_ephemeral(msb):
     p = msb("run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (p.returncode, p.stdout, p.stderr) == (3, b"out\n", b"err\n")
     assert msb.ok("ls", "-q") == ""
+
+
+def test_guest_knows_its_machine(msb):
+    """What installers look at: the architecture, a kernel version, CPU flags."""
+    msb.create("a")
+    assert msb.ok("exec", "-q", "a", "--", "uname", "-sm") == "Linux x86_64\n"
+    assert msb.ok("exec", "-q", "a", "--", "uname", "-r")[0].isdigit()
+    assert " sse2 " in msb.sh("a", "grep ^flags /proc/cpuinfo").stdout.decode()

@@ -266,14 +266,14 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 /* What a user-mode kernel and its stubs ask of the host: found with strace over boots, workloads
  * and power-offs, then confirmed one by one under this very filter (kernel/README.md).
  *
- * #syscalls:uml read write openat close lseek mmap munmap mprotect brk ftruncate
- * fcntl dup2 poll futex ioctl newfstatat statfs mkdir unlink rmdir getdents64 access readlink
+ * #syscalls:uml read write openat close lseek mmap munmap mprotect brk fcntl dup2 poll futex
+ * newfstatat statfs mkdir unlink rmdir getdents64 uname
  * rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack signalfd4 restart_syscall
- * getpid gettid kill wait4 clone execveat exit exit_group prctl personality setsid uname
- * arch_prctl set_tid_address set_robust_list rseq prlimit64 seccomp close_range
- * socket connect socketpair sendmsg recvmsg epoll_create epoll_ctl epoll_wait eventfd2
+ * getpid gettid kill wait4 execveat exit exit_group arch_prctl set_tid_address prlimit64
+ * seccomp close_range connect sendmsg recvmsg epoll_create epoll_ctl epoll_wait eventfd2
  * timer_create timer_settime clock_gettime memfd_create getrandom
  *
+ * clone, prctl, socket and socketpair are allowed with certain arguments (jail/seccomp.c).
  * Only where guest processes are traced instead of filtered:
  *
  * #syscalls:uml_ptrace ptrace getppid
