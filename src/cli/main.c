@@ -11,7 +11,7 @@ static void settle(void)
     (void)umask(0077);
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, children could not be waited for */
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error, not the end */
-    /* Closed ones would be taken by the first files that we open. Read-only: writing still fails. */
+    /* Closed ones would be taken by the next files we open. Read-only: writing still fails. */
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)open("/dev/null", O_RDONLY);
