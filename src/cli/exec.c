@@ -42,16 +42,8 @@ static int complete_request(const struct store *s, const char *name, struct sess
 static int exec_in(const struct store *s, const char *name, const struct session_request *q)
 {
     struct err e = {0};
-    int sock = -1;
-    bool started = false;
-    struct spinner spin = {0};
-    if (q->interactive)
-        spinner_start(&spin, "Connecting", name);
-    int r = sandbox_attach(s, name, ui_warn, &sock, &started, &e);
-    spinner_stop(&spin);
-    if (r < 0)
-        return ui_fail(&e);
-    int code = session_execute(sock, q, NULL);
+    bool started = false, detached;
+    int code = session_execute(s, name, q, &started, &detached);
     if (started && sandbox_release(s, name, &e) < 0) {
         ui_error(&e);
         code = code ? code : EXIT_FAILED;

@@ -128,19 +128,10 @@ static void take_down(struct run *r)
 static int run_command(struct run *r)
 {
     struct err e = {0};
-    int sock = -1;
     bool started = false, detached = false;
     const char *name = r->sandbox.spec.name;
-    int x = interrupted ? -EINTR : sandbox_attach(&r->store, name, ui_warn, &sock, &started, &e);
-    if (interrupted && x == 0)
-        (void)close(sock);
-    int code;
-    if (interrupted)
-        code = 128 + (int)interrupted;
-    else if (x < 0)
-        code = ui_fail(&e);
-    else
-        code = session_execute(sock, &r->session, &detached);
+    int code = interrupted ? 128 + (int)interrupted
+                           : session_execute(&r->store, name, &r->session, &started, &detached);
     bool leave = (r->session.detach || detached) && code == EXIT_OK;
     if (r->created && !leave)
         take_down(r);

@@ -1,13 +1,21 @@
 #include "cli/session_opts.h"
 
 #include "cli/ui.h"
+#include "core/lifecycle.h"
 #include "util/cleanup.h"
+#include "util/loop.h"
 #include "util/parse.h"
 
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
+
+enum {
+    RETRY_MS = 20000, /* beyond the time that a stop takes */
+    RETRY_PAUSE_MS = 5,
+};
 
 const struct opt session_opts[] = {
     {.name = "tty",
@@ -134,14 +142,47 @@ int session_default_command(struct session_request *q, const struct sandbox_spec
     return 0;
 }
 
-int session_execute(int sock, const struct session_request *q, bool *detached)
+struct attachment {
+    const struct store *store;
+    const char *name;
+    bool *started;
+    uint64_t until_ns; /* when to give up on a sandbox that keeps refusing */
+};
+
+/* The sandbox refused because it was about to end. Its state may say so a moment later. */
+static int attach_again(void *ctx, struct err *e)
+{
+    const struct attachment *a = ctx;
+    bool started = false;
+    int fd;
+    if (now_ns() >= a->until_ns)
+        return err_set(e, ETIMEDOUT, "sandbox '%s' is shutting down", a->name);
+    (void)nanosleep(&(struct timespec){.tv_nsec = RETRY_PAUSE_MS * 1000000L}, NULL);
+    int r = sandbox_attach(a->store, a->name, ui_warn, &fd, &started, e);
+    *a->started = *a->started || started;
+    return r < 0 ? r : fd;
+}
+
+int session_execute(const struct store *s, const char *name, const struct session_request *q,
+                    bool *started, bool *detached)
 {
     struct session_result res = {0};
     struct err e = {0};
-    int r = session_run(sock, q, &res, &e);
+    struct spinner spin = {0};
+    int sock = -1;
+    if (q->interactive)
+        spinner_start(&spin, "Connecting", name);
+    int r = sandbox_attach(s, name, ui_warn, &sock, started, &e);
+    spinner_stop(&spin);
+    if (r < 0)
+        return ui_fail(&e);
+    struct attachment again = {s, name, started, now_ns() + RETRY_MS * 1000000ULL};
+    struct session_request req = *q;
+    req.reconnect = attach_again;
+    req.reconnect_ctx = &again;
+    r = session_run(sock, &req, &res, &e);
     (void)close(sock);
-    if (detached)
-        *detached = r == 0 && res.detached;
+    *detached = r == 0 && res.detached;
     if (r < 0)
         return ui_fail(&e);
     if (e.code)

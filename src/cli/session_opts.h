@@ -5,6 +5,7 @@
 #include "cli/args.h"
 #include "core/session.h"
 #include "core/spec.h"
+#include "core/store.h"
 
 extern const struct opt session_opts[];
 
@@ -18,9 +19,10 @@ void session_request_free(struct session_request *q);
 int session_default_command(struct session_request *q, const struct sandbox_spec *spec,
                             struct err *e);
 
-/* Runs it over the connection and closes that; prints what there is to say. Returns msb's exit
- * code. */
-int session_execute(int sock, const struct session_request *q, bool *detached);
+/* Connects to the sandbox, runs the command, prints what there is to say; returns msb's exit code.
+ * *started: the sandbox was started for it (sandbox_attach). *detached: the user left. */
+int session_execute(const struct store *s, const char *name, const struct session_request *q,
+                    bool *started, bool *detached);
 
 /* "ctrl-p,ctrl-q" or "ctrl-]" or "x": the bytes to wait for. */
 int parse_detach_keys(const char *text, uint8_t keys[8], size_t *n, struct err *e);

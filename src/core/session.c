@@ -12,7 +12,9 @@
  *   3. Frames are handled in order, so everything sent before EXIT is written before we return.
  *   4. At most PROTO_STDIN_WINDOW bytes of stdin are unacknowledged, and `tx` holds at most one
  *      chunk of it: a SIGNAL is never far from the front.
- *   5. Every byte received is hostile. A frame is used only after its length was checked, numbers
+ *   5. What was sent is kept until the command has started: a sandbox that was just going down has
+ *      it sent again (session.h, reconnect).
+ *   6. Every byte received is hostile. A frame is used only after its length was checked, numbers
  *      are checked against their range, text is defused before it is shown. What breaks the
  *      protocol ends the session.
  */
@@ -28,6 +30,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -39,7 +42,7 @@
 enum {
     RX_READ = 256 * 1024,
     RX_MAX = RX_READ + PROTO_HDR_LEN + PROTO_DATA_MAX,
-    TX_MAX = PROTO_MSG_MAX + 4 * PROTO_DATA_MAX,
+    TX_MAX = PROTO_MSG_MAX + 2 * PROTO_STDIN_WINDOW,
     IOV_MAX_RUN = 64,
     KEYS_MAX = 8,
     BACKSTOP_MS = 5000,          /* what the agent gets beyond the time limit */
@@ -61,6 +64,8 @@ struct session {
 
     struct stdio in, out, err;
     struct buf rx, tx;
+    size_t sent;  /* of tx; 0 once the command has started */
+    bool again;   /* there is a new connection: what is in rx came from the old one */
     bool tx_dead; /* the peer no longer reads; what it sent before may still be there */
 
     /* receiving */
@@ -106,18 +111,32 @@ static void violation(struct session *s, const char *what)
 
 /* --- sending --- */
 
+/* Bytes that wait to be sent. */
+static size_t tx_waiting(const struct session *s)
+{
+    return s->tx_dead ? 0 : buf_len(&s->tx) - s->sent;
+}
+
+/* What was sent need not be sent again. */
+static void forget_sent(struct session *s)
+{
+    buf_consume(&s->tx, s->sent);
+    s->sent = 0;
+}
+
 static void flush_tx(struct session *s)
 {
-    while (buf_len(&s->tx) && !s->tx_dead) {
-        ssize_t n = send(s->sock, buf_head(&s->tx), buf_len(&s->tx), MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (tx_waiting(s)) {
+        ssize_t n =
+            send(s->sock, buf_head(&s->tx) + s->sent, tx_waiting(s), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0) {
-            buf_consume(&s->tx, (size_t)n);
+            s->sent += (size_t)n;
+            if (s->started)
+                forget_sent(s);
         } else if (errno == EAGAIN || errno == EINTR) {
             return;
         } else { /* its last words are still to be read */
             s->tx_dead = true;
-            s->stdin_open = false;
-            buf_reset(&s->tx);
         }
     }
 }
@@ -213,7 +232,8 @@ static size_t stdin_credit(const struct session *s)
 
 static bool wants_stdin(const struct session *s)
 {
-    return s->stdin_open && buf_len(&s->tx) < PROTO_DATA_MAX && stdin_credit(s) > 0;
+    return s->stdin_open && !s->tx_dead && tx_waiting(s) < PROTO_DATA_MAX && stdin_credit(s) > 0 &&
+           buf_len(&s->tx) < TX_MAX - PROTO_HDR_LEN - PROTO_DATA_MAX;
 }
 
 /* One byte of input against the detach sequence: true when it is complete. What turns out not to
@@ -298,7 +318,7 @@ static void leave(struct session *s)
     uint64_t until = now_ns() + LEAVE_MS * 1000000ULL;
     while (now_ns() < until && !s->tx_dead) {
         flush_tx(s);
-        if (buf_len(&s->tx) == 0 && !s->tx_dead && !sent) {
+        if (tx_waiting(s) == 0 && !s->tx_dead && !sent) {
             (void)shutdown(s->sock, SHUT_WR);
             sent = true;
         }
@@ -335,6 +355,36 @@ static void on_exit_frame(struct session *s, const struct proto_frame *f)
     }
 }
 
+static void set_deadline(struct session *s)
+{
+    uint64_t ms = s->req->timeout_ms;
+    if (ms && ms < UINT64_MAX / 2000000)
+        s->deadline_ns = now_ns() + (ms + BACKSTOP_MS) * 1000000ULL;
+}
+
+/* The sandbox was going down and has done nothing for us: all is sent again to the next one. */
+static void try_again(struct session *s)
+{
+    /* Connecting may take its time. Without a raw terminal to restore, signals act as they did
+     * before we were connected. */
+    sigset_t watched;
+    if (!s->n_keys)
+        (void)sigprocmask(SIG_SETMASK, &s->old_mask, &watched);
+    AUTO_CLOSE int fd = s->req->reconnect(s->req->reconnect_ctx, s->e);
+    if (!s->n_keys)
+        (void)sigprocmask(SIG_SETMASK, &watched, NULL);
+    if (fd < 0) {
+        finish(s, fd);
+    } else if (dup3(fd, s->sock, O_CLOEXEC) < 0) {
+        finish(s, err_sys(s->e, errno, "cannot connect again"));
+    } else {
+        s->sent = 0;
+        s->tx_dead = false;
+        s->again = true;
+        set_deadline(s);
+    }
+}
+
 static void on_fail_frame(struct session *s, const struct proto_frame *f)
 {
     char text[ERR_MSG_MAX / 2];
@@ -348,6 +398,10 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
         return;
     }
     uint64_t kind = proto_find_num(f, F_KIND, PROTO_FAIL_OTHER);
+    if (kind == PROTO_FAIL_STATE && s->req->reconnect) {
+        try_again(s);
+        return;
+    }
     int code = kind == PROTO_FAIL_NOT_FOUND        ? EXIT_NOT_FOUND
                : kind == PROTO_FAIL_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE
                                                    : 1;
@@ -359,13 +413,6 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
     finish_exit(s, code);
 }
 
-static void set_deadline(struct session *s)
-{
-    uint64_t ms = s->req->timeout_ms;
-    if (ms && ms < UINT64_MAX / 2000000)
-        s->deadline_ns = now_ns() + (ms + BACKSTOP_MS) * 1000000ULL;
-}
-
 static void on_started(struct session *s)
 {
     if (s->started) {
@@ -373,6 +420,7 @@ static void on_started(struct session *s)
         return;
     }
     s->started = true;
+    forget_sent(s);
     set_deadline(s);
     if (s->req->detach)
         leave(s);
@@ -510,6 +558,11 @@ static void drain(struct session *s)
             if (buf_len(&s->rx) - PROTO_HDR_LEN < f.len)
                 return;
             on_control(s, &f);
+            if (s->again) {
+                s->again = false;
+                buf_reset(&s->rx);
+                return;
+            }
             if (!s->done) /* leave() reuses the buffer */
                 proto_consume(&s->rx, &f);
         }
@@ -626,7 +679,7 @@ static void turn(struct session *s)
     bool wants_in = wants_stdin(s);
     bool in_background = wants_in && stdin_in_background(s);
 
-    p[SOCK].events = (short)((s->blocked ? 0 : POLLIN) | (buf_len(&s->tx) ? POLLOUT : 0));
+    p[SOCK].events = (short)((s->blocked ? 0 : POLLIN) | (tx_waiting(s) ? POLLOUT : 0));
     if (p[SOCK].events) /* else a hang-up we do not want to know of yet would wake us for ever */
         p[SOCK].fd = s->sock;
     if (wants_in && !in_background)

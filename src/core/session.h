@@ -27,6 +27,11 @@ struct session_request {
     uint64_t timeout_ms; /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */
+    /* May be NULL. Asked for another connection when the sandbox refuses because it was just going
+     * down (FAIL_STATE), so that nothing was done and everything can be sent again. Returns the
+     * connection, or -errno with *e set. */
+    int (*reconnect)(void *ctx, struct err *e);
+    void *reconnect_ctx;
 };
 
 struct session_result {
