@@ -161,7 +161,8 @@ class Bench:
                 "--storage-driver", "vfs", "--root", str(self.home / "podman-store"),
                 "--runroot", str(self.home / "podman-run")]
         # podman asks for more than a container or a VM may grant; the caller's own limits will do.
-        opts = ["--network", "none", "--ulimit", "host", "--rootfs", str(root)]
+        opts = ["--network", "none", "--ulimit", "nofile=1024:1024",
+                "--ulimit", "nproc=1024:1024", "--rootfs", str(root)]
 
         def call(*args):
             subprocess.run([*base, *args], check=True, stdin=subprocess.DEVNULL,
