@@ -99,6 +99,14 @@ def test_namespaces(jail):
     assert len({ns(pid, "net") for pid in kernel}) == 1
 
 
+def test_kernel_cannot_signal_the_monitor(jail):
+    """kill(0, ...) reaches a process group across pid namespaces: theirs are apart."""
+    _, _, monitor, kernel = jail
+    for pid in kernel[1:]:
+        assert os.getpgid(pid) not in (os.getpgid(monitor), os.getpgid(kernel[0]))
+        assert os.getsid(pid) != os.getsid(monitor)
+
+
 def test_kernel_tree_has_no_network(jail):
     for pid in jail[3]:
         dev = pathlib.Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]

@@ -145,6 +145,10 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv
     /* The kernel lays guest memory out at a fixed address, which a random heap could lie in. Left
      * to itself it would see to that by executing itself anew. */
     (void)personality(ADDR_NO_RANDOMIZE);
+    /* A process group of its own: a kernel that panics sends SIGTERM to its group, and whatever it
+     * sends there must not reach the monitor, which no pid namespace keeps out of it. */
+    if (setsid() < 0)
+        _exit(126);
     if (seccomp_enter(traced ? SECCOMP_UML_PTRACE : SECCOMP_UML) == 0)
         (void)syscall(SYS_execveat, kernel_fd, "", argv, env, AT_EMPTY_PATH);
     _exit(126);
