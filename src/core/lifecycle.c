@@ -25,13 +25,6 @@ enum {
     CONNECT_TRIES = 200,  /* a monitor that is just starting or ending, 5 ms apart */
 };
 
-static uint64_t realtime_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
-
 /* --- the monitor's process ------------------------------------------------------------------ */
 
 /* A descriptor for the live monitor, or -ESRCH. The lock is asked again once we hold it, so that
@@ -40,7 +33,7 @@ static int monitor_pidfd(int dirfd)
 {
     pid_t pid = monitor_lock_holder(dirfd);
     if (pid <= 0)
-        return -ESRCH;
+        return pid < 0 ? pid : -ESRCH;
     AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
         return -errno;
@@ -79,7 +72,9 @@ static int kill_monitor(struct sandbox *sb, int pidfd, struct err *e)
     st.status = STATUS_STOPPED;
     st.updated_ns = realtime_ns();
     (void)snprintf(st.reason, sizeof(st.reason), "killed on request");
-    (void)state_save(sb->run_fd, &st);
+    AUTO_CLOSE int run = openat(sb->dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (run >= 0)
+        (void)state_save(run, &st);
     return 0;
 }
 
@@ -127,7 +122,7 @@ static void end_leftover(const struct store *s, const char *name)
 }
 
 /* Under the name's lock, which keeps everybody else from sweeping: sandbox_open() found nothing of
- * worth, and what is left goes. */
+ * worth, or a creation failed. What is left goes, a monitor first. */
 static void clear_leftover(const struct store *s, const char *name)
 {
     end_leftover(s, name);
@@ -187,13 +182,6 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     return launch_finish(&l, e);
 }
 
-/* Everything of a creation that failed goes; its monitor first. */
-static void undo(const struct store *s, const char *name)
-{
-    end_leftover(s, name);
-    (void)sandbox_dir_remove(s, name, NULL);
-}
-
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
@@ -215,11 +203,23 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = boot(s, dirfd, spec, &(struct launch_options){.creating = true, .warn = warn}, e);
     if (r < 0 && mine && dirfd >= 0)
-        undo(s, spec->name);
+        clear_leftover(s, spec->name);
     name_lock_drop(s, &lock, r < 0 && mine);
     if (r == 0)
         warn_about_cpus(spec, engine, warn);
     return r;
+}
+
+/* One that is ending has ended afterwards, unless that takes too long. */
+static void wait_ending(struct sandbox *sb)
+{
+    enum status st = sb->state.status;
+    if (!sb->state.pid || (st != STATUS_DRAINING && st != STATUS_STOPPED && st != STATUS_CRASHED))
+        return;
+    AUTO_CLOSE int pidfd = monitor_pidfd(sb->dirfd);
+    if (pidfd >= 0)
+        (void)wait_gone(pidfd, STOP_GRACE_DEFAULT_MS + STOP_SLACK_MS);
+    sb->state.pid = monitor_lock_holder(sb->dirfd);
 }
 
 static int start_locked(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
@@ -229,12 +229,7 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
     int r = sandbox_open(s, name, &sb, e);
     if (r < 0)
         return r;
-    if (sb.state.pid && sb.state.status == STATUS_DRAINING) { /* it is going: let it, and go on */
-        AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
-        if (pidfd >= 0)
-            (void)wait_gone(pidfd, STOP_GRACE_DEFAULT_MS + STOP_SLACK_MS);
-        sb.state.pid = monitor_lock_holder(sb.dirfd);
-    }
+    wait_ending(&sb);
     if (sb.state.pid)
         r = err_set(e, EBUSY, "sandbox still running: cannot start sandbox '%s': already running",
                     name);
@@ -311,12 +306,8 @@ static int remove_locked(const struct store *s, const char *name, bool force, st
         clear_leftover(s, name);
         return r;
     }
-    if (sb.state.pid && sb.state.status == STATUS_DRAINING && !force) {
-        AUTO_CLOSE int pidfd = monitor_pidfd(sb.dirfd);
-        if (pidfd >= 0)
-            (void)wait_gone(pidfd, STOP_GRACE_DEFAULT_MS + STOP_SLACK_MS);
-        sb.state.pid = monitor_lock_holder(sb.dirfd);
-    }
+    if (!force)
+        wait_ending(&sb);
     if (sb.state.pid && !force) {
         r = err_set(e, EBUSY, "sandbox still running: cannot remove sandbox \"%s\": status is %s",
                     name, status_name(sb.state.status));

@@ -160,13 +160,22 @@ int monitor_lock_take(int lock_fd)
     return fcntl(lock_fd, F_SETLK, &fl) < 0 ? -errno : 0;
 }
 
+static pid_t lock_holder_at(int at, const char *path)
+{
+    AUTO_CLOSE int fd = openat(at, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    struct flock fl = whole_file(F_WRLCK);
+    if (fcntl(fd, F_GETLK, &fl) < 0)
+        return -errno;
+    if (fl.l_type == F_UNLCK)
+        return 0;
+    return fl.l_pid > 0 ? fl.l_pid : -EPROTO; /* a kind of lock that no monitor takes */
+}
+
 pid_t monitor_lock_holder(int dirfd)
 {
-    AUTO_CLOSE int fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    struct flock fl = whole_file(F_WRLCK);
-    if (fd < 0 || fcntl(fd, F_GETLK, &fl) < 0 || fl.l_type == F_UNLCK)
-        return 0;
-    return fl.l_pid;
+    return lock_holder_at(dirfd, "lock");
 }
 
 /* --- state ---------------------------------------------------------------------------------- */
@@ -211,11 +220,11 @@ int state_save(int run_fd, const struct sandbox_state *st)
     return file_replace_at(run_fd, "state.json", text, strlen(text), 0600, false);
 }
 
-int state_load(int run_fd, struct sandbox_state *st)
+static int state_load_at(int at, const char *path, struct sandbox_state *st)
 {
     *st = (struct sandbox_state){.status = STATUS_CREATING};
     AUTO_FREE char *text = NULL;
-    int r = file_read_at(run_fd, "state.json", STATE_FILE_MAX, &text, NULL);
+    int r = file_read_at(at, path, STATE_FILE_MAX, &text, NULL);
     if (r < 0)
         return r;
     json_t *j = json_loads(text, 0, NULL);
@@ -247,11 +256,16 @@ int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err 
     return r < 0 ? err_sys(e, -r, "cannot write the spec of sandbox '%s'", spec->name) : 0;
 }
 
-static int spec_load(int dirfd, struct sandbox_spec *spec, struct err *e)
+int state_load(int run_fd, struct sandbox_state *st)
+{
+    return state_load_at(run_fd, "state.json", st);
+}
+
+static int spec_load_at(int at, const char *path, struct sandbox_spec *spec, struct err *e)
 {
     AUTO_FREE char *text = NULL;
     size_t len = 0;
-    int r = file_read_at(dirfd, "spec.json", SPEC_FILE_MAX, &text, &len);
+    int r = file_read_at(at, path, SPEC_FILE_MAX, &text, &len);
     if (r < 0)
         return err_sys(e, -r, "cannot read spec.json");
     json_t *j = json_loadb(text, len, 0, NULL);
@@ -283,8 +297,11 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
 {
     AUTO_CLOSE int dirfd =
         openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (dirfd >= 0)
+    if (dirfd >= 0) {
         cgroup_forget(dirfd); /* the one thing of a sandbox that is not in its directory */
+        /* First, so that whatever is left when we are killed is a leftover (invariant 4). */
+        (void)unlinkat(dirfd, "spec.json", 0);
+    }
     int r = remove_tree_at(s->sandboxes_fd, name);
     /* A monitor whose creator was killed may still be writing its last state. */
     for (int i = 0; r == -ENOTEMPTY && i < REMOVE_TRIES; i++) {
@@ -297,43 +314,57 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
 void sandbox_close(struct sandbox *sb)
 {
     close_fd(&sb->dirfd);
-    close_fd(&sb->run_fd);
     spec_free(&sb->spec);
 }
 
-/* Opens what is there and says what it is worth: *leftover when it is the rest of a creation, or
- * of an ephemeral sandbox, whose makers are gone. */
-static int open_checked(const struct store *s, const char *name, struct sandbox *sb, bool *leftover,
-                        struct err *e)
+static int not_found(const char *name, struct err *e)
 {
-    *leftover = false;
-    *sb = (struct sandbox){.run_fd = -1};
-    spec_init(&sb->spec);
-    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
-    sb->dirfd = openat(s->sandboxes_fd, name, flags);
-    if (sb->dirfd < 0)
-        return err_set(e, ENOENT, "sandbox not found: %s", name);
-    sb->run_fd = openat(sb->dirfd, "run", flags);
+    return err_set(e, ENOENT, "sandbox not found: %s", name);
+}
+
+/* Nothing that is wrong with a file, but with us: it says nothing about the sandbox. */
+static bool is_passing(int r)
+{
+    return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR;
+}
+
+/* Reads the sandbox whose files are at `at` under `prefix` ("" or "NAME/") and says what it is
+ * worth: *leftover when it is the rest of a creation or a removal, or of an ephemeral sandbox,
+ * whose makers are gone. Only a file that is certainly not there makes it one. */
+static int load(int at, const char *prefix, const char *name, struct sandbox *sb, bool *leftover,
+                struct err *e)
+{
+    char path[SPEC_NAME_MAX + 32];
     /* The lock before the state: a monitor writes its last state, then dies. */
-    sb->state.pid = monitor_lock_holder(sb->dirfd);
-    pid_t pid = sb->state.pid;
-    int r = sb->run_fd < 0 ? -ENOENT : state_load(sb->run_fd, &sb->state);
+    (void)snprintf(path, sizeof(path), "%slock", prefix);
+    pid_t pid = lock_holder_at(at, path);
+    if (pid < 0) {
+        sb->state.pid = pid;
+        return err_sys(e, -pid, "cannot tell whether sandbox '%s' runs", name);
+    }
+    (void)snprintf(path, sizeof(path), "%srun/state.json", prefix);
+    int r = state_load_at(at, path, &sb->state);
     sb->state.pid = pid;
     if (r == -ENOENT || (r == 0 && sb->state.status == STATUS_CREATING)) {
         *leftover = true;
-        return err_set(e, ENOENT, "sandbox not found: %s", name);
+        return not_found(name, e);
     }
+    if (is_passing(r))
+        return err_sys(e, -r, "cannot read the state of sandbox '%s'", name);
     if (r < 0) { /* no reason to lose what is on its disk */
         sb->state.status = pid ? STATUS_RUNNING : STATUS_CRASHED;
         (void)snprintf(sb->state.reason, sizeof(sb->state.reason), "its state.json is damaged");
     }
-    r = spec_load(sb->dirfd, &sb->spec, e);
+    (void)snprintf(path, sizeof(path), "%sspec.json", prefix);
+    r = spec_load_at(at, path, &sb->spec, e);
     if (r == -ENOENT) { /* being removed, or the rest of a removal that died */
         *leftover = true;
-        return err_set(e, ENOENT, "sandbox not found: %s", name);
+        return not_found(name, e);
     }
-    if (r < 0)
-        return err_wrap(e, "sandbox '%s'", name);
+    if (r < 0) {
+        (void)err_wrap(e, "sandbox '%s'", name);
+        return r;
+    }
     enum status st = sb->state.status;
     if (pid == 0 && st != STATUS_STOPPED && st != STATUS_CRASHED) {
         sb->state.status = STATUS_CRASHED;
@@ -341,9 +372,23 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     }
     if (pid == 0 && sb->spec.ephemeral) {
         *leftover = true;
-        return err_set(e, ENOENT, "sandbox not found: %s", name);
+        return not_found(name, e);
     }
     return 0;
+}
+
+static int open_checked(const struct store *s, const char *name, struct sandbox *sb, bool *leftover,
+                        struct err *e)
+{
+    *leftover = false;
+    *sb = (struct sandbox){0};
+    spec_init(&sb->spec);
+    sb->dirfd = openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (sb->dirfd >= 0)
+        return load(sb->dirfd, "", name, sb, leftover, e);
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+        return not_found(name, e);
+    return err_sys(e, errno, "cannot open the directory of sandbox '%s'", name);
 }
 
 /* Deletes a leftover, once the lock is ours in the way that op says. */
@@ -390,49 +435,87 @@ int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, s
     return r;
 }
 
-/* Lock files of creations that were killed before they had made anything else. */
-static void sweep_locks(const struct store *s)
+static DIR *open_dir(int dirfd)
 {
-    int fd = openat(s->locks_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        close_fd(&fd);
+    return d;
+}
+
+/* The next entry that could be a sandbox's. */
+static const struct dirent *next_name(DIR *d)
+{
     const struct dirent *de;
-    while (d && (de = readdir(d)))
-        if (spec_check_name(de->d_name, NULL) == 0 &&
-            faccessat(s->sandboxes_fd, de->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+    while ((de = readdir(d)))
+        if (spec_check_name(de->d_name, NULL) == 0)
+            break;
+    return de;
+}
+
+/* Lock files of creations that were killed before they had made anything else. A sandbox has one
+ * lock file, so there are some only if there are more of these. */
+static void sweep_locks(const struct store *s, size_t n_dirs)
+{
+    AUTO_CLOSEDIR DIR *d = open_dir(s->locks_fd);
+    size_t n = 0;
+    while (d && next_name(d))
+        n++;
+    if (!d || n <= n_dirs)
+        return;
+    rewinddir(d);
+    const struct dirent *de;
+    while ((de = next_name(d)))
+        if (faccessat(s->sandboxes_fd, de->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
             sweep(s, de->d_name);
+}
+
+/* As sandbox_open(), of a directory entry, without opening the directory: a list may be longer
+ * than the number of descriptors that we may have. */
+static bool list_one(const struct store *s, const char *name, struct sandbox *sb)
+{
+    char prefix[SPEC_NAME_MAX + 2];
+    bool leftover = false;
+    struct err why = {0};
+    *sb = (struct sandbox){.dirfd = -1};
+    spec_init(&sb->spec);
+    (void)snprintf(prefix, sizeof(prefix), "%s/", name);
+    int r = load(s->sandboxes_fd, prefix, name, sb, &leftover, &why);
+    if (r == 0)
+        return true;
+    sandbox_close(sb);
+    if (leftover)
+        sweep(s, name);
+    else if (r != -ENOENT && r != -ENOTDIR)
+        (void)fprintf(stderr, "warn: %s\n", why.msg);
+    return false;
 }
 
 int store_list(const struct store *s, struct sandbox **ret, size_t *ret_n, struct err *e)
 {
-    int fd = openat(s->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = open_dir(s->sandboxes_fd);
     if (!d)
         return err_sys(e, errno, "cannot list %s/sandboxes", s->home);
     struct sandbox *list = NULL;
-    size_t n = 0;
+    size_t n = 0, cap = 0, n_dirs = 0;
     const struct dirent *de;
-    while ((de = readdir(d))) {
-        if (spec_check_name(de->d_name, NULL) < 0)
-            continue;
-        struct sandbox *more = reallocarray(list, n + 1, sizeof(*list));
-        if (!more) {
-            sandbox_list_free(list, n);
-            return err_set(e, ENOMEM, "out of memory");
+    while ((de = next_name(d))) {
+        if (n == cap) {
+            cap = cap ? 2 * cap : 16;
+            struct sandbox *more = reallocarray(list, cap, sizeof(*list));
+            if (!more) {
+                sandbox_list_free(list, n);
+                return err_set(e, ENOMEM, "out of memory");
+            }
+            list = more;
         }
-        list = more;
-        bool leftover;
-        struct err why = {0};
-        if (open_checked(s, de->d_name, &list[n], &leftover, &why) == 0) {
-            n++;
+        if (de->d_type != DT_DIR && de->d_type != DT_UNKNOWN)
             continue;
-        }
-        sandbox_close(&list[n]);
-        if (leftover)
-            sweep(s, de->d_name);
-        else if (why.code != ENOENT)
-            (void)fprintf(stderr, "warn: %s\n", why.msg);
+        n_dirs++;
+        n += list_one(s, de->d_name, &list[n]);
     }
-    sweep_locks(s);
+    sweep_locks(s, n_dirs);
     *ret = list;
     *ret_n = n;
     return 0;

@@ -65,8 +65,7 @@ struct sandbox_state {
 
 /* One sandbox, opened: directory, spec and (repaired) state. */
 struct sandbox {
-    int dirfd;
-    int run_fd;
+    int dirfd; /* -1 in a list */
     struct sandbox_spec spec;
     struct sandbox_state state;
 };
@@ -103,7 +102,7 @@ int state_save(int run_fd, const struct sandbox_state *st);
 int state_load(int run_fd, struct sandbox_state *st);
 
 /* The monitor's lock. take: in the monitor, on the descriptor of `lock`, which it never closes.
- * holder: pid of the live monitor as seen from here, 0 = none. */
+ * holder: pid of the live monitor as seen from here, 0 = none, -errno when that cannot be told. */
 int monitor_lock_take(int lock_fd);
 pid_t monitor_lock_holder(int dirfd);
 

@@ -73,13 +73,6 @@ struct monitor {
 /* One monitor per process: signal handlers need to find it. */
 static struct monitor mon;
 
-static uint64_t realtime_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
-
 static bool save_state(struct monitor *m, enum status st)
 {
     m->state.status = st;

@@ -8,11 +8,21 @@
 
 /* #syscalls:monitor epoll_create1 epoll_ctl epoll_wait epoll_pwait clock_gettime close */
 
-uint64_t now_ns(void)
+static uint64_t read_clock(clockid_t id)
 {
     struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    (void)clock_gettime(id, &ts);
     return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t realtime_ns(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }
 
 int loop_init(struct loop *l)

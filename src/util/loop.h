@@ -56,7 +56,8 @@ static inline void loop_stop(struct loop *l)
     l->stop = true;
 }
 
-uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
+uint64_t realtime_ns(void); /* CLOCK_REALTIME: for records, never for waiting */
 
 /* By way of void *: the member is inside the type, so alignment is given. */
 #define CONTAINER_OF(ptr, type, member) \
