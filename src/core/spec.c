@@ -188,8 +188,8 @@ int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e)
     struct spec_rlimit l = {0};
     if (!rlimit_by_name(arg, (size_t)(eq - arg), &l.resource)) {
         err_set(e, EINVAL, "unknown rlimit resource: %.*s", (int)(eq - arg), arg);
-        err_hint(e, "one of as core cpu data fsize locks memlock msgqueue nice nofile nproc rss "
-                    "rtprio rttime sigpending stack");
+        err_hint(e, "one of: as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, "
+                    "nproc, rss, rtprio, rttime, sigpending, stack");
         return -EINVAL;
     }
     AUTO_FREE char *soft = strdup(eq + 1);

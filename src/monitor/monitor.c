@@ -27,17 +27,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* #syscalls:monitor read write close sendto recvfrom exit_group signalfd4 eventfd2 fsync */
+/* #syscalls:monitor read write close sendto recvfrom exit_group signalfd4 eventfd2 fsync openat */
 
 #define MS(n) ((uint64_t)(n)*1000000ULL)
 
-enum phase { BOOTING, RUNNING, DRAINING, ENDED };
+enum phase { BOOTING, RUNNING, DRAINING };
 
 /* How the last words of the kernel are kept for an error message. */
 enum { LAST_LINE_MAX = 256 };
 
 /* Limits of the monitor itself: its heap, and its files beside clients' connections. */
 enum { DATA_MAX = 512 * 1024 * 1024, FILES_MAX = 128 };
+
+enum { SYNC_DELAY_MS = 500 };
 
 struct monitor {
     const struct monitor_params *p;
@@ -58,7 +60,7 @@ struct monitor {
     struct loop_src signals;
     struct loop_src report; /* until the launcher has acknowledged */
     bool acknowledged;
-    struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer;
+    struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer, sync_timer;
     bool had_session;
 
     char why[192]; /* why it is ending; the first reason stays */
@@ -272,7 +274,7 @@ static void on_agent_log(void *ctx, const char *line)
 static void on_agent_lost(void *ctx)
 {
     struct monitor *m = ctx;
-    if (m->phase == DRAINING || m->phase == ENDED)
+    if (m->phase == DRAINING)
         return;
     relay_refuse(&m->relay);
     loop_timer_set(&m->loop, &m->boot_timer, MS(POWEROFF_SLACK_MS));
@@ -368,6 +370,17 @@ static void on_flush_timer(struct loop_timer *t)
     exec_log_flush(&m->system_log);
 }
 
+/* A sandbox that was acknowledged outlasts a power cut, too; but `create` does not wait for the
+ * disk, and neither does the first command. */
+static void on_sync_timer(struct loop_timer *t)
+{
+    struct monitor *m = CONTAINER_OF(t, struct monitor, sync_timer);
+    AUTO_CLOSE int fd = openat(m->run_fd, "state.json", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0)
+        (void)fsync(fd);
+    (void)fsync(m->run_fd);
+}
+
 static void on_signal(struct loop_src *src, uint32_t events)
 {
     struct monitor *m = CONTAINER_OF(src, struct monitor, signals);
@@ -391,6 +404,8 @@ static void on_report(struct loop_src *src, uint32_t events)
     loop_del(&m->loop, src);
     if (m->acknowledged)
         (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (m->acknowledged && m->p->creating)
+        loop_timer_set(&m->loop, &m->sync_timer, MS(SYNC_DELAY_MS));
     close_fd(&fd);
     if (!recorded)
         kill_guest(m, true, "its state could not be saved");
@@ -556,6 +571,7 @@ static int set_up(struct monitor *m, struct err *e)
     m->max_timer.fn = on_max_timer;
     m->kill_timer.fn = on_kill_timer;
     m->flush_timer.fn = on_flush_timer;
+    m->sync_timer.fn = on_sync_timer;
     loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
     return close_jail(m, e);
 }
