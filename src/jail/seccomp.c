@@ -20,7 +20,7 @@
  * mmap munmap brk madvise mremap
  * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
 
-/* #syscalls:reaper wait4 waitid exit_group exit rt_sigreturn restart_syscall kill */
+/* #syscalls:reaper wait4 exit_group exit rt_sigreturn restart_syscall */
 
 #if defined(__x86_64__)
 #define HOST_AUDIT_ARCH AUDIT_ARCH_X86_64

@@ -388,6 +388,16 @@ void exec_log_flush(struct exec_log *l)
     buf_shrink(&l->pending);
 }
 
+void exec_log_last_line(const struct exec_log *l, const char *text)
+{
+    char line[256];
+    int n =
+        snprintf(line, sizeof(line), "{\"t\":\"%s000000000Z\",\"s\":\"system\",\"d\":\"%.160s\"}\n",
+                 l->stamp[0] ? l->stamp : "1970-01-01T00:00:00.", text);
+    if (n > 0 && l->fd >= 0)
+        (void)!write(l->fd, line, MIN((size_t)n, sizeof(line) - 1));
+}
+
 void exec_log_close(struct exec_log *l)
 {
     exec_log_flush(l);

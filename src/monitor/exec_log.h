@@ -49,5 +49,8 @@ void exec_log_write(struct exec_log *l, enum log_source s, uint32_t id, const vo
 void exec_log_printf(struct exec_log *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* LOG_SYSTEM */
 void exec_log_flush(struct exec_log *l);
+/* For signal handlers, before the end: one line of plain ASCII, written at once, past what is
+ * pending; its time is that of the line before it, to the second. */
+void exec_log_last_line(const struct exec_log *l, const char *text);
 
 #endif

@@ -203,6 +203,13 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
         _exit(1); /* the launcher is gone, or has an error of its own to report */
     if (jail_become(&c->id, &e) < 0)
         stage_fail(c, &e);
+    /* Its memory is that of the caller, environment included; what it starts may be hostile, and
+     * trace what has the same user. (Not before: the maps are files that only an owner may write.)
+     */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
+        err_sys(&e, errno, "cannot hide the monitor's memory");
+        stage_fail(c, &e);
+    }
     (void)close(c->sync_fd);
     (void)close(c->run_fd);
     pid_t monitor = fork();
@@ -227,6 +234,7 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
         stage_main(c);
     const int keep[] = {c->store->sandboxes_fd, c->store->locks_fd};
     keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
+    (void)!chdir("/"); /* the caller's directory is not ours to keep busy */
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
     sandbox_sweep(c->store, c->p.spec->name);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* #syscalls:monitor openat write fsync fdatasync renameat rename unlinkat getpid close fchmod */
+/* #syscalls:monitor openat write fsync renameat unlinkat getpid close */
 
 int write_all(int fd, const void *p, size_t n)
 {

@@ -74,6 +74,14 @@ def test_runs_as_nobody(jail):
             assert uids == {str(os.geteuid())}
 
 
+def test_memory_of_the_caller_is_hidden(jail):
+    """Monitor and reaper are copies of their caller, environment and all: nobody of the same user
+    can trace them, which shows in who owns their files in /proc."""
+    _, _, monitor, kernel = jail
+    for pid in (monitor, kernel[0]):
+        assert os.stat(f"/proc/{pid}/mem").st_uid == 0
+
+
 def test_two_sandboxes_run_as_different_users(module_msb):
     if not ROOT:
         pytest.skip("only root's sandboxes have users of their own")

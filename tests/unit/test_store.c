@@ -337,7 +337,7 @@ static void test_no_descriptors_no_judgement(void **state)
     (void)close(next);
     for (int spare = 0; spare < 8; spare++) {
         few = was;
-        few.rlim_cur = (rlim_t)(next + spare);
+        few.rlim_cur = (rlim_t)next + (rlim_t)spare;
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
         int a_says = look(x, "a", NULL), b_says = look(x, "b", NULL);
         struct sandbox *list = NULL;

@@ -1,0 +1,365 @@
+/* Each filter from the inside: a child closes it on itself, and tries what it must not be able to
+ * do. What is allowed must work, what is not must meet the profile's verdict. */
+#include "jail/seccomp.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct call {
+    const char *name;
+    long nr;
+    long a, b, c, d, e;
+};
+
+#define CALL(n, ...)              \
+    {                             \
+#n, __NR_##n, __VA_ARGS__ \
+    }
+
+/* What nobody in a sandbox may do, whatever its arguments. */
+static const struct call never[] = {
+    CALL(execve, 0),
+    CALL(ptrace, 0),
+    CALL(mount, 0),
+    CALL(umount2, 0),
+    CALL(pivot_root, 0),
+    CALL(chroot, 0),
+    CALL(unshare, CLONE_NEWUSER),
+    CALL(setns, -1),
+    CALL(clone3, 0),
+    CALL(bpf, 0),
+    CALL(perf_event_open, 0),
+    CALL(userfaultfd, 0),
+    CALL(io_uring_setup, 0),
+    CALL(io_uring_enter, 0),
+    CALL(io_uring_register, 0),
+    CALL(keyctl, 0),
+    CALL(add_key, 0),
+    CALL(request_key, 0),
+    CALL(init_module, 0),
+    CALL(finit_module, 0),
+    CALL(delete_module, 0),
+    CALL(kexec_load, 0),
+    CALL(reboot, 0),
+    CALL(swapon, 0),
+    CALL(setuid, 0),
+    CALL(setgid, 0),
+    CALL(setresuid, 0),
+    CALL(setresgid, 0),
+    CALL(setgroups, 0),
+    CALL(capset, 0),
+    CALL(bind, -1),
+    CALL(listen, -1),
+    CALL(open_by_handle_at, -1),
+    CALL(name_to_handle_at, -1),
+    CALL(open_tree, -1),
+    CALL(move_mount, -1),
+    CALL(fsopen, 0),
+    CALL(fsconfig, -1),
+    CALL(fsmount, -1),
+    CALL(mount_setattr, -1),
+    CALL(openat2, -1),
+    CALL(process_vm_readv, 0),
+    CALL(process_vm_writev, 0),
+    CALL(process_madvise, -1),
+    CALL(pidfd_getfd, -1),
+    CALL(pidfd_open, 0),
+    CALL(kcmp, 0),
+    CALL(symlinkat, 0),
+    CALL(linkat, 0),
+    CALL(mknodat, 0),
+    CALL(fchownat, -1),
+    CALL(tkill, 0),
+    CALL(tgkill, 0),
+    CALL(rt_sigqueueinfo, 0),
+    CALL(fanotify_init, 0),
+    CALL(inotify_init1, 0),
+    CALL(quotactl, 0),
+    CALL(acct, 0),
+    CALL(syslog, 0),
+    CALL(sethostname, 0),
+    CALL(settimeofday, 0),
+    CALL(clock_settime, 0),
+    CALL(adjtimex, 0),
+    CALL(setpgid, 0),
+    CALL(setsid, 0),
+    CALL(landlock_create_ruleset, 0),
+    CALL(memfd_secret, 0),
+    CALL(shmget, 0),
+    CALL(msgget, 0),
+    CALL(semget, 0),
+    CALL(mq_open, 0),
+    CALL(vmsplice, -1),
+    CALL(splice, -1),
+    CALL(tee, -1),
+    CALL(sendfile, -1),
+    CALL(copy_file_range, -1),
+    CALL(setpriority, 0),
+    CALL(ioprio_set, 0),
+    CALL(migrate_pages, 0),
+    CALL(move_pages, 0),
+#if defined(__x86_64__)
+    CALL(open, 0),
+    CALL(creat, 0),
+    CALL(symlink, 0),
+    CALL(link, 0),
+    CALL(mknod, 0),
+    CALL(getdents, -1),
+    CALL(modify_ldt, 0),
+    CALL(iopl, 3),
+    CALL(ioperm, 0),
+    {"x32 read", 0x40000000, 0},
+#endif
+};
+
+/* Runs fn in a child under the filter; its wait status. */
+static int under(enum seccomp_profile p, void (*fn)(const void *), const void *arg)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)signal(SIGSYS, SIG_DFL); /* the test library catches it */
+        if (seccomp_enter(p) < 0)
+            _exit(99);
+        fn(arg);
+        _exit(98);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static long make(const struct call *c)
+{
+    return syscall(c->nr, c->a, c->b, c->c, c->d, c->e);
+}
+
+/* --- profiles whose verdict is an error ------------------------------------------------------ */
+
+/* Exits with the number of the first call in the list that was not refused with ENOSYS. */
+static void try_never(const void *arg)
+{
+    const struct call *skip = arg;
+    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+        if (skip && never[i].nr == skip->nr)
+            continue;
+        errno = 0;
+        if (make(&never[i]) != -1 || errno != ENOSYS)
+            _exit((int)i);
+    }
+    _exit(97);
+}
+
+static void expect_all_refused(enum seccomp_profile p, const struct call *skip)
+{
+    int status = under(p, try_never, skip);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) < (int)ARRAY_LEN(never))
+        fail_msg("%s was not refused", never[WEXITSTATUS(status)].name);
+    assert_int_equal(WEXITSTATUS(status), 97);
+}
+
+static void test_uml_refuses(void **state)
+{
+    expect_all_refused(SECCOMP_UML, NULL);
+}
+
+static void test_uml_ptrace_refuses(void **state)
+{
+    static const struct call traces = CALL(ptrace, 0);
+    expect_all_refused(SECCOMP_UML_PTRACE, &traces);
+}
+
+/* Calls that are narrowed: {call, allowed}. */
+static const struct {
+    struct call call;
+    bool allowed;
+} narrowed[] = {
+    {CALL(socket, AF_UNIX, SOCK_STREAM, 0), true},
+    {CALL(socket, AF_INET, SOCK_STREAM, 0), false},
+    {CALL(socket, AF_INET6, SOCK_DGRAM, 0), false},
+    {CALL(socket, AF_NETLINK, SOCK_RAW, 0), false},
+    {CALL(socket, AF_PACKET, SOCK_RAW, 0), false},
+    {CALL(socket, AF_VSOCK, SOCK_STREAM, 0), false},
+    {CALL(socket, AF_ALG, SOCK_SEQPACKET, 0), false},
+    {CALL(socketpair, AF_INET, SOCK_STREAM, 0, 0), false},
+    {CALL(clone, CLONE_NEWUSER | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWNS | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWPID | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWNET | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWIPC | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWUTS | SIGCHLD), false},
+    {CALL(clone, CLONE_NEWCGROUP | SIGCHLD), false},
+    {CALL(prctl, PR_GET_NAME, 0), false},
+    {CALL(prctl, PR_SET_DUMPABLE, 1), false},
+    {CALL(prctl, PR_SET_PTRACER, 1), false},
+    {CALL(prctl, PR_SET_MM, 1), false},
+    {CALL(prctl, PR_CAPBSET_READ, 1), false},
+    {CALL(prctl, PR_SET_CHILD_SUBREAPER, 1), false},
+    {CALL(prctl, PR_SET_PDEATHSIG, 0), true},
+};
+
+static void try_narrowed(const void *arg)
+{
+    for (size_t i = 0; i < ARRAY_LEN(narrowed); i++) {
+        errno = 0;
+        long r = make(&narrowed[i].call);
+        bool refused = r == -1 && errno == ENOSYS;
+        if (refused == narrowed[i].allowed)
+            _exit((int)i);
+    }
+    _exit(97);
+}
+
+static void test_uml_is_narrowed(void **state)
+{
+    static const enum seccomp_profile both[] = {SECCOMP_UML, SECCOMP_UML_PTRACE};
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        int status = under(both[i], try_narrowed, NULL);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) < (int)ARRAY_LEN(narrowed))
+            fail_msg("%s, entry %d", narrowed[WEXITSTATUS(status)].call.name, WEXITSTATUS(status));
+        assert_int_equal(WEXITSTATUS(status), 97);
+    }
+}
+
+static void fork_and_exit(const void *arg)
+{
+    long pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0)
+        _exit(5);
+    int status = 0;
+    if (syscall(SYS_wait4, pid, &status, 0, NULL) != pid || WEXITSTATUS(status) != 5)
+        _exit(1);
+    _exit(0);
+}
+
+static void test_uml_can_fork(void **state)
+{
+    assert_int_equal(under(SECCOMP_UML, fork_and_exit, NULL), 0);
+}
+
+/* --- profiles whose verdict is the end ------------------------------------------------------- */
+
+static void make_one(const void *arg)
+{
+    const struct call *c = arg;
+    (void)make(c);
+    _exit(0);
+}
+
+static void expect_each_ends(enum seccomp_profile p)
+{
+    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+        int status = under(p, make_one, &never[i]);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
+            fail_msg("%s did not end it", never[i].name);
+    }
+}
+
+static void test_monitor_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(connect, -1),
+        CALL(clone, SIGCHLD),
+        CALL(kill, 1, 0),
+        CALL(mkdirat, -1),
+        CALL(prctl, PR_GET_NAME, 0),
+        CALL(ioctl, -1),
+        CALL(execveat, -1),
+        CALL(memfd_create, 0),
+        CALL(mprotect, 0),
+        CALL(sendmsg, -1),
+        CALL(ftruncate, -1),
+        CALL(getdents64, -1),
+    };
+    expect_each_ends(SECCOMP_MONITOR);
+    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+        int status = under(SECCOMP_MONITOR, make_one, &more[i]);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
+            fail_msg("%s did not end it", more[i].name);
+    }
+}
+
+static void test_reaper_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(openat, AT_FDCWD), CALL(read, 0),
+        CALL(write, 1),         CALL(mmap, 0),
+        CALL(clone, SIGCHLD),   CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(kill, 1, 0),       CALL(prctl, PR_GET_NAME, 0),
+    };
+    expect_each_ends(SECCOMP_REAPER);
+    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+        int status = under(SECCOMP_REAPER, make_one, &more[i]);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
+            fail_msg("%s did not end it", more[i].name);
+    }
+}
+
+static void leave(const void *arg)
+{
+    _exit(7);
+}
+
+static void test_all_can_end(void **state)
+{
+    for (int p = SECCOMP_MONITOR; p <= SECCOMP_UML_PTRACE; p++) {
+        int status = under((enum seccomp_profile)p, leave, NULL);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 7);
+    }
+}
+
+#if defined(__x86_64__)
+/* The 32-bit entry has other numbers: it is closed in every profile. */
+static void call_32_bit(const void *arg)
+{
+    long r;
+    __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");
+    _exit(0);
+}
+
+static void test_no_other_architecture(void **state)
+{
+    for (int p = SECCOMP_MONITOR; p <= SECCOMP_UML_PTRACE; p++) {
+        int status = under((enum seccomp_profile)p, call_32_bit, NULL);
+        assert_true(WIFSIGNALED(status));
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uml_refuses),
+        cmocka_unit_test(test_uml_ptrace_refuses),
+        cmocka_unit_test(test_uml_is_narrowed),
+        cmocka_unit_test(test_uml_can_fork),
+        cmocka_unit_test(test_monitor_ends),
+        cmocka_unit_test(test_reaper_ends),
+        cmocka_unit_test(test_all_can_end),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_no_other_architecture),
+#endif
+    };
+    return cmocka_run_group_tests_name("seccomp", tests, NULL, NULL);
+}
