@@ -13,6 +13,7 @@
 
 #include "image/cache.h"
 #include "image/erofs.h"
+#include "image/io.h"
 #include "image/source.h"
 #include "image/tree.h"
 #include "util/cleanup.h"
@@ -228,22 +229,28 @@ static int build_tar(int fd, const char *name, const struct image_ctx *ctx, stru
 }
 
 /* A descriptor of the image made from exactly this file, or -ENOENT. */
-static int find_tar(const struct cache *c, const struct stat *st, char hex[CACHE_HEX_SIZE])
+static int find_file(const struct cache *c, const struct stat *st, char hex[CACHE_HEX_SIZE])
 {
     return cache_get_digest(c, st, hex) < 0 ? -ENOENT : cache_open_image(c, hex);
 }
 
-static int resolve_tar(int fd, const char *name, const struct stat *st, const struct image_ctx *ctx,
-                       const struct cache *c, struct image *ret, struct err *e)
+/* Makes an image out of a file, in a build that is locked, and says what its digest is. */
+typedef int (*build_fn)(int fd, const char *name, const struct image_ctx *ctx,
+                        struct cache_build *b, const struct stat *st, char hex[CACHE_HEX_SIZE],
+                        struct err *e);
+
+static int resolve_file(int fd, const char *name, const struct stat *st,
+                        const struct image_ctx *ctx, const struct cache *c, build_fn build,
+                        struct image *ret, struct err *e)
 {
     char hex[CACHE_HEX_SIZE], identity[CACHE_HEX_SIZE];
-    int r = 0, img = find_tar(c, st, hex);
+    int r = 0, img = find_file(c, st, hex);
     if (img < 0) {
         struct cache_build b;
         cache_identity(st, identity);
         r = cache_build_lock(&b, c, identity, e);
-        if (r == 0 && (img = find_tar(c, st, hex)) < 0) {
-            r = build_tar(fd, name, ctx, &b, st, hex, e);
+        if (r == 0 && (img = find_file(c, st, hex)) < 0) {
+            r = build(fd, name, ctx, &b, st, hex, e);
             if (r == 0 && (img = cache_open_image(c, hex)) < 0)
                 r = err_sys(e, -img, "cannot open the image of '%s'", name);
         }
@@ -288,26 +295,29 @@ static int resolve_path(const char *path, const struct image_ctx *ctx, struct im
     if (S_ISDIR(st.st_mode))
         r = resolve_dir(fd, path, ctx, &c, ret, e);
     else
-        r = resolve_tar(fd, path, &st, ctx, &c, ret, e);
+        r = resolve_file(fd, path, &st, ctx, &c, build_tar, ret, e);
     cache_close(&c);
     return r;
 }
 
-static int hash_file(int fd, char hex[CACHE_HEX_SIZE])
+/* Copies `from`, and says what its digest is. */
+static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
 {
     uint8_t key[EVP_MAX_MD_SIZE];
     AUTO_FREE uint8_t *buf = malloc(HASH_READ);
     EVP_MD_CTX *h = EVP_MD_CTX_new();
     int r = buf && h && EVP_DigestInit_ex(h, EVP_sha256(), NULL) ? 0 : -ENOMEM;
     for (off_t at = 0; r == 0;) {
-        ssize_t n = pread(fd, buf, HASH_READ, at);
+        ssize_t n = pread(from, buf, HASH_READ, at);
         if (n < 0 && errno != EINTR)
             r = -errno;
         if (n == 0)
             break;
-        if (n > 0)
+        if (n > 0) {
             EVP_DigestUpdate(h, buf, (size_t)n);
-        at += MAX(n, 0);
+            r = pwrite_all(to, buf, (size_t)n, (uint64_t)at);
+            at += n;
+        }
     }
     if (r == 0 && !EVP_DigestFinal_ex(h, key, NULL))
         r = -EIO;
@@ -317,10 +327,33 @@ static int hash_file(int fd, char hex[CACHE_HEX_SIZE])
     return r;
 }
 
-/* The built-in image lies in the assets directory as it is; only its digest is remembered. */
+static int build_copy(int fd, const char *name, const struct image_ctx *ctx, struct cache_build *b,
+                      const struct stat *st, char hex[CACHE_HEX_SIZE], struct err *e)
+{
+    uint64_t size;
+    int r = cache_check_image(fd, &size);
+    if (r < 0) {
+        (void)err_sys(e, -r, "the built-in image '%s' is damaged", name);
+        err_hint(e, "install msb again");
+        return r;
+    }
+    cache_settle(ctime_ns(st));
+    if ((r = cache_build_begin(b, e)) < 0)
+        return r;
+    r = copy_and_hash(fd, b->fd, hex);
+    if (r < 0)
+        return err_sys(e, -r, "cannot copy the built-in image '%s'", name);
+    r = cache_build_publish(b, hex, e);
+    if (r == 0)
+        (void)cache_put_digest(b->c, st, hex);
+    return r;
+}
+
+/* The built-in image goes through the cache as well: sandboxes keep the one they were made from
+ * when a newer msb brings another. */
 static int resolve_base(const struct image_ctx *ctx, struct image *ret, struct err *e)
 {
-    char path[PATH_MAX], hex[CACHE_HEX_SIZE];
+    char path[PATH_MAX];
     if (!ctx->assets_dir || (size_t)snprintf(path, sizeof(path), "%s/%s", ctx->assets_dir,
                                              IMAGE_BASE_FILE) >= sizeof(path))
         return err_set(e, ENOENT, "image not found: %s (no assets directory)", IMAGE_BASE_REF);
@@ -332,16 +365,9 @@ static int resolve_base(const struct image_ctx *ctx, struct image *ret, struct e
     int r = cache_open(&c, ctx->cache_dir, e);
     if (r < 0)
         return r;
-    if (cache_get_digest(&c, &st, hex) < 0) {
-        cache_settle(ctime_ns(&st));
-        r = hash_file(fd, hex);
-        if (r < 0)
-            r = err_sys(e, -r, "cannot read the built-in image '%s'", path);
-        else
-            (void)cache_put_digest(&c, &st, hex);
-    }
+    r = resolve_file(fd, path, &st, ctx, &c, build_copy, ret, e);
     cache_close(&c);
-    return r < 0 ? r : fill_image(ret, steal_fd(&fd), ctx->assets_dir, IMAGE_BASE_FILE, hex, e);
+    return r;
 }
 
 static bool has_prefix(const char *s, const char *prefix)

@@ -7,7 +7,7 @@
  *     /dir ./dir ../dir ~/dir     a directory holding a root file system
  *     any of those, a tar file    told by its content: plain, gzip or zstd
  *     name.tar, name.tar.gz ...   a tar file in the current directory needs no prefix
- *     msb/base                    the built-in image, from the assets directory
+ *     msb/base                    the built-in image, copied from the assets directory
  */
 #ifndef MSB_IMAGE_IMAGE_H
 #define MSB_IMAGE_IMAGE_H
