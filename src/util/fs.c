@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { SMALL_FILE = 4096 };
+
 /* #syscalls:monitor openat write fsync renameat unlinkat getpid close */
 
 int write_all(int fd, const void *p, size_t n)
@@ -31,26 +33,12 @@ int write_all(int fd, const void *p, size_t n)
     return 0;
 }
 
-int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
+/* read() until the buffer is full or the file ends; how many bytes, or -errno. */
+static ssize_t read_up_to(int fd, char *p, size_t n)
 {
-    /* O_NONBLOCK: a fifo in its place must not make us wait. */
-    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EINVAL;
-    if ((uintmax_t)st.st_size > max)
-        return -EFBIG;
-    size_t cap = (size_t)st.st_size + 1;
-    AUTO_FREE char *p = malloc(cap);
-    if (!p)
-        return -ENOMEM;
     size_t len = 0;
-    while (len + 1 < cap) {
-        ssize_t k = read(fd, p + len, cap - 1 - len);
+    while (len < n) {
+        ssize_t k = read(fd, p + len, n - len);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
@@ -59,6 +47,41 @@ int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *re
             break;
         len += (size_t)k;
     }
+    return (ssize_t)len;
+}
+
+int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
+{
+    /* O_NONBLOCK: a fifo in its place must not make us wait. */
+    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    /* Most files are small, and `ls` reads two for each sandbox: no fstat() for those. */
+    char first[SMALL_FILE];
+    ssize_t n = read(fd, first, sizeof(first));
+    if (n < 0)
+        return errno == EAGAIN || errno == EISDIR ? -EINVAL : -errno;
+    size_t len = (size_t)n, cap = len + 1;
+    if (len == sizeof(first)) {
+        struct stat st;
+        if (fstat(fd, &st) < 0)
+            return -errno;
+        if (!S_ISREG(st.st_mode))
+            return -EINVAL;
+        if ((uintmax_t)st.st_size > max)
+            return -EFBIG;
+        cap = MAX((size_t)st.st_size, len) + 1;
+    }
+    if (len > max)
+        return -EFBIG;
+    AUTO_FREE char *p = malloc(cap);
+    if (!p)
+        return -ENOMEM;
+    memcpy(p, first, len);
+    ssize_t more = len + 1 < cap ? read_up_to(fd, p + len, cap - 1 - len) : 0;
+    if (more < 0)
+        return (int)more;
+    len += (size_t)more;
     p[len] = '\0';
     *ret = steal_ptr(&p);
     if (ret_len)
