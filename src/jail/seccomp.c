@@ -3,12 +3,15 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -32,12 +35,20 @@
 
 enum { FILTER_MAX = 512 };
 
-/* A call that is allowed when an argument, masked, has a given value. Such calls are not in the
- * generated list, so what no rule allows is denied like any stranger. */
+/* A call that is allowed when an argument, masked, has a given value. What no rule for that call
+ * allows is denied, whether the generated list has it or not. */
 struct arg_rule {
     int nr;
     unsigned arg;
     uint32_t mask, value;
+};
+
+static const struct arg_rule monitor_rules[] = {
+    /* Memory, but no code: nothing is loaded any more. */
+    {__NR_mmap, 2, PROT_EXEC, 0},
+    /* Not its lock, which says that it lives, nor copies of descriptors. */
+    {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
 };
 
 static const struct arg_rule uml_rules[] = {
@@ -89,9 +100,19 @@ struct profile {
     uint32_t deny;
 };
 
-static void emit_list(struct program *p, const int *list, size_t n)
+static bool has_rule(const struct profile *pr, int nr)
+{
+    for (size_t i = 0; i < pr->n_rules; i++)
+        if (pr->rules[i].nr == nr)
+            return true;
+    return false;
+}
+
+static void emit_list(struct program *p, const struct profile *pr, const int *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
+        if (has_rule(pr, list[i]))
+            continue;
         emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
         emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
     }
@@ -106,8 +127,8 @@ static int build(struct program *p, const struct profile *pr)
     emit_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < pr->n_rules; i++)
         emit_rule(p, &pr->rules[i]);
-    emit_list(p, pr->list, pr->n);
-    emit_list(p, pr->more, pr->n_more);
+    emit_list(p, pr, pr->list, pr->n);
+    emit_list(p, pr, pr->more, pr->n_more);
     emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);
     return p->n <= FILTER_MAX ? 0 : -E2BIG;
 }
@@ -117,6 +138,8 @@ int seccomp_enter(enum seccomp_profile profile)
     static const struct profile profiles[] = {
         [SECCOMP_MONITOR] = {.list = syscalls_monitor,
                              .n = ARRAY_LEN(syscalls_monitor),
+                             .rules = monitor_rules,
+                             .n_rules = ARRAY_LEN(monitor_rules),
                              .deny = SECCOMP_RET_TRAP},
         [SECCOMP_REAPER] = {.list = syscalls_reaper,
                             .n = ARRAY_LEN(syscalls_reaper),

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -265,12 +266,12 @@ static void make_one(const void *arg)
     _exit(0);
 }
 
-static void expect_each_ends(enum seccomp_profile p)
+static void expect_ends(enum seccomp_profile p, const struct call *list, size_t n)
 {
-    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
-        int status = under(p, make_one, &never[i]);
+    for (size_t i = 0; i < n; i++) {
+        int status = under(p, make_one, &list[i]);
         if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
-            fail_msg("%s did not end it", never[i].name);
+            fail_msg("%s (%zu) did not end it", list[i].name, i);
     }
 }
 
@@ -290,13 +291,31 @@ static void test_monitor_ends(void **state)
         CALL(sendmsg, -1),
         CALL(ftruncate, -1),
         CALL(getdents64, -1),
+        CALL(fchmod, -1),
+        CALL(dup, 0),
+        CALL(dup3, 0, 9, 0),
+        CALL(epoll_create1, 0),
+        CALL(signalfd4, -1),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(fcntl, 0, F_DUPFD, 0),
+        CALL(fcntl, 0, F_SETLK, 0),
+        CALL(fcntl, 0, F_OFD_SETLK, 0),
+        CALL(fcntl, 0, F_SETOWN, 1),
     };
-    expect_each_ends(SECCOMP_MONITOR);
-    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
-        int status = under(SECCOMP_MONITOR, make_one, &more[i]);
-        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
-            fail_msg("%s did not end it", more[i].name);
-    }
+    expect_ends(SECCOMP_MONITOR, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
+}
+
+static void use_memory_and_flags(const void *arg)
+{
+    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    _exit(p == MAP_FAILED || fcntl(0, F_GETFL) < 0 ? 1 : 0);
+}
+
+static void test_monitor_has_what_it_needs(void **state)
+{
+    assert_int_equal(under(SECCOMP_MONITOR, use_memory_and_flags, NULL), 0);
 }
 
 static void test_reaper_ends(void **state)
@@ -307,12 +326,8 @@ static void test_reaper_ends(void **state)
         CALL(clone, SIGCHLD),   CALL(socket, AF_UNIX, SOCK_STREAM, 0),
         CALL(kill, 1, 0),       CALL(prctl, PR_GET_NAME, 0),
     };
-    expect_each_ends(SECCOMP_REAPER);
-    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
-        int status = under(SECCOMP_REAPER, make_one, &more[i]);
-        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
-            fail_msg("%s did not end it", more[i].name);
-    }
+    expect_ends(SECCOMP_REAPER, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_REAPER, more, ARRAY_LEN(more));
 }
 
 static void leave(const void *arg)
@@ -355,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_uml_is_narrowed),
         cmocka_unit_test(test_uml_can_fork),
         cmocka_unit_test(test_monitor_ends),
+        cmocka_unit_test(test_monitor_has_what_it_needs),
         cmocka_unit_test(test_reaper_ends),
         cmocka_unit_test(test_all_can_end),
 #if defined(__x86_64__)
