@@ -13,16 +13,21 @@ static void defuse(char *s)
             *s = '?';
 }
 
+static void vset(struct err *e, int code, const char *fmt, va_list ap)
+{
+    e->code = code;
+    e->hints = 0;
+    (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+    defuse(e->msg);
+}
+
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
     if (e) {
         va_list ap;
         va_start(ap, fmt);
-        e->code = code;
-        e->hints = 0;
-        (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+        vset(e, code, fmt, ap);
         va_end(ap);
-        defuse(e->msg);
     }
     return -code;
 }
@@ -32,13 +37,10 @@ int err_sys(struct err *e, int code, const char *fmt, ...)
     if (e) {
         va_list ap;
         va_start(ap, fmt);
-        e->code = code;
-        e->hints = 0;
-        (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
+        vset(e, code, fmt, ap);
         va_end(ap);
         size_t n = strlen(e->msg);
         (void)snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", strerror(code));
-        defuse(e->msg);
     }
     return -code;
 }
