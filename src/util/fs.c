@@ -62,7 +62,7 @@ int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *re
     if (n < 0)
         return errno == EAGAIN || errno == EISDIR ? -EINVAL : -errno;
     size_t len = (size_t)n, cap = len + 1;
-    if (len == sizeof(first)) {
+    if (len == 0 || len == sizeof(first)) { /* a fifo seems empty */
         struct stat st;
         if (fstat(fd, &st) < 0)
             return -errno;

@@ -1,0 +1,252 @@
+/* Buffers with a limit, lists of strings, and files in directories that others may write to. */
+#include "util/buf.h"
+#include "util/cleanup.h"
+#include "util/err.h"
+#include "util/fs.h"
+#include "util/strlist.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- buffers --------------------------------------------------------------------------------- */
+
+static void test_buf_keeps_its_limit(void **state)
+{
+    struct buf b;
+    buf_init(&b, 10);
+    assert_int_equal(buf_append(&b, "12345678", 8), 0);
+    assert_int_equal(buf_append(&b, "abc", 3), -ENOSPC);
+    assert_int_equal(buf_len(&b), 8);
+    assert_memory_equal(buf_head(&b), "12345678", 8);
+    assert_null(buf_reserve(&b, SIZE_MAX));
+    assert_null(buf_reserve(&b, SIZE_MAX - 4)); /* would wrap with what is in it */
+    buf_consume(&b, 3);
+    assert_int_equal(buf_append(&b, "abc", 3), 0);
+    assert_memory_equal(buf_head(&b), "45678abc", 8);
+    buf_free(&b);
+    assert_int_equal(buf_append(&b, "12345678901", 11), -ENOSPC);
+    buf_free(&b);
+}
+
+/* Appends and consumes odd amounts, against a plain array. */
+static void test_buf_is_a_queue(void **state)
+{
+    struct buf b;
+    uint8_t next_in = 0, next_out = 0;
+    buf_init(&b, 5000);
+    for (unsigned i = 0; i < 5000; i++) {
+        uint8_t chunk[97];
+        size_t n = (size_t)i * 31 % sizeof(chunk);
+        for (size_t k = 0; k < n; k++)
+            chunk[k] = (uint8_t)(next_in + k);
+        if (buf_append(&b, chunk, n) == 0)
+            next_in = (uint8_t)(next_in + n);
+        size_t take = MIN(buf_len(&b), (size_t)(i * 17 % 90));
+        for (size_t k = 0; k < take; k++)
+            assert_int_equal(buf_head(&b)[k], (uint8_t)(next_out + k));
+        next_out = (uint8_t)(next_out + take);
+        buf_consume(&b, take);
+    }
+    assert_true(b.cap <= 8192);
+    buf_consume(&b, buf_len(&b));
+    buf_shrink(&b);
+    assert_null(b.data);
+}
+
+static void test_buf_printf(void **state)
+{
+    struct buf b;
+    buf_init(&b, 16);
+    assert_int_equal(buf_printf(&b, "%d-%s", 7, "x"), 0);
+    assert_memory_equal(buf_head(&b), "7-x", 3);
+    assert_int_equal(buf_printf(&b, "%s", "far too long for this one"), -ENOSPC);
+    assert_int_equal(buf_len(&b), 3);
+    buf_free(&b);
+}
+
+/* --- lists ----------------------------------------------------------------------------------- */
+
+static void test_strlist_env(void **state)
+{
+    struct strlist l = {0}, copy = {0};
+    assert_int_equal(strlist_set_env(&l, "A=1"), 0);
+    assert_int_equal(strlist_set_env(&l, "AB=2"), 0);
+    assert_int_equal(strlist_set_env(&l, "A=3"), 0);
+    assert_int_equal(l.n, 2);
+    assert_string_equal(strlist_get_env(&l, "A"), "3");
+    assert_string_equal(strlist_get_env(&l, "AB"), "2");
+    assert_null(strlist_get_env(&l, "B"));
+    assert_int_equal(strlist_copy(&copy, &l), 0);
+    assert_true(strlist_has(&copy, "AB=2"));
+    assert_null(copy.v[copy.n]);
+    strlist_free(&l);
+    strlist_free(&copy);
+}
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+static void test_errors_are_defused_and_cut(void **state)
+{
+    struct err e = {0};
+    char big[ERR_MSG_MAX * 2];
+    assert_int_equal(err_set(&e, EINVAL, "bad\x1b[31m\n\x7f"), -EINVAL);
+    assert_string_equal(e.msg, "bad?[31m??");
+    memset(big, 'x', sizeof(big));
+    big[sizeof(big) - 1] = '\0';
+    assert_int_equal(err_sys(&e, ENOENT, "%s", big), -ENOENT);
+    assert_int_equal(strlen(e.msg), ERR_MSG_MAX - 1);
+    assert_int_equal(err_wrap(&e, "%s", big), -ENOENT);
+    assert_int_equal(strlen(e.msg), ERR_MSG_MAX - 1);
+    for (int i = 0; i < ERR_HINTS_MAX + 2; i++)
+        err_hint(&e, "%s", big);
+    assert_int_equal(e.hints, ERR_HINTS_MAX);
+    assert_int_equal(err_set(NULL, EIO, "nobody listens"), -EIO);
+    err_clear(&e);
+    assert_int_equal(e.code, 0);
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+struct dir {
+    char path[32];
+    int fd;
+};
+
+static int dir_setup(void **state)
+{
+    struct dir *d = calloc(1, sizeof(*d));
+    (void)snprintf(d->path, sizeof(d->path), "/tmp/fs-XXXXXX");
+    assert_non_null(mkdtemp(d->path));
+    d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *state = d;
+    return 0;
+}
+
+static int dir_teardown(void **state)
+{
+    struct dir *d = *state;
+    (void)close(d->fd);
+    assert_int_equal(remove_tree_at(AT_FDCWD, d->path), 0);
+    assert_int_equal(access(d->path, F_OK), -1);
+    free(d);
+    return 0;
+}
+
+static void expect_content(const struct dir *d, const char *name, const char *want)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    assert_int_equal(file_read_at(d->fd, name, 100, &text, &n), 0);
+    assert_string_equal(text, want);
+    assert_int_equal(n, strlen(want));
+}
+
+static void test_files_are_replaced_whole(void **state)
+{
+    struct dir *d = *state;
+    struct stat st;
+    assert_int_equal(file_replace_at(d->fd, "f", "one", 3, 0600, true), 0);
+    expect_content(d, "f", "one");
+    AUTO_CLOSE int old = openat(d->fd, "f", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(file_replace_at(d->fd, "f", "two!", 4, 0640, false), 0);
+    expect_content(d, "f", "two!");
+    char was[4] = "";
+    assert_int_equal(read(old, was, 3), 3);
+    assert_string_equal(was, "one");
+    assert_int_equal(fstatat(d->fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0640 & ~0022);
+}
+
+/* Whoever owns the directory may have put something in the way of the temporary file. */
+static void test_replacing_does_not_follow(void **state)
+{
+    struct dir *d = *state;
+    char tmp[64];
+    (void)snprintf(tmp, sizeof(tmp), ".f.tmp-%d", (int)getpid());
+    assert_int_equal(file_replace_at(d->fd, "victim", "safe", 4, 0600, false), 0);
+    assert_int_equal(symlinkat("victim", d->fd, tmp), 0);
+    assert_int_equal(symlinkat("victim", d->fd, "f"), 0);
+    assert_int_equal(file_replace_at(d->fd, "f", "new", 3, 0600, false), 0);
+    expect_content(d, "f", "new");
+    expect_content(d, "victim", "safe");
+}
+
+static void test_reading_refuses_what_is_no_file(void **state)
+{
+    struct dir *d = *state;
+    char *text = NULL;
+    assert_int_equal(file_read_at(d->fd, "none", 100, &text, NULL), -ENOENT);
+    assert_int_equal(symlinkat("/etc/passwd", d->fd, "link"), 0);
+    assert_int_equal(file_read_at(d->fd, "link", 100000, &text, NULL), -ELOOP);
+    assert_int_equal(mkfifoat(d->fd, "fifo", 0600), 0);
+    assert_int_equal(file_read_at(d->fd, "fifo", 100, &text, NULL), -EINVAL);
+    assert_int_equal(mkdirat(d->fd, "dir", 0700), 0);
+    assert_int_equal(file_read_at(d->fd, "dir", 100, &text, NULL), -EINVAL);
+    assert_int_equal(file_replace_at(d->fd, "big", "123456", 6, 0600, false), 0);
+    assert_int_equal(file_read_at(d->fd, "big", 5, &text, NULL), -EFBIG);
+    assert_null(text);
+}
+
+static void test_removal_stays_inside(void **state)
+{
+    struct dir *d = *state;
+    assert_int_equal(mkdirat(d->fd, "keep", 0700), 0);
+    assert_int_equal(mkdirat(d->fd, "go", 0700), 0);
+    assert_int_equal(mkdirat(d->fd, "go/deep", 0700), 0);
+    assert_int_equal(file_replace_at(d->fd, "keep-too", "x", 1, 0600, false), 0);
+    assert_int_equal(symlinkat("../keep", d->fd, "go/link"), 0);
+    assert_int_equal(symlinkat("../../keep-too", d->fd, "go/deep/link"), 0);
+    assert_int_equal(mkfifoat(d->fd, "go/fifo", 0600), 0);
+    assert_int_equal(remove_tree_at(d->fd, "go"), 0);
+    assert_int_equal(faccessat(d->fd, "go", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+    assert_int_equal(faccessat(d->fd, "keep", F_OK, 0), 0);
+    expect_content(d, "keep-too", "x");
+    assert_int_equal(symlinkat("keep", d->fd, "link"), 0);
+    assert_int_equal(remove_tree_at(d->fd, "link"), 0); /* the link, not what it leads to */
+    assert_int_equal(faccessat(d->fd, "keep", F_OK, 0), 0);
+    assert_int_equal(remove_tree_at(d->fd, "missing"), 0);
+}
+
+static void test_mkdir_parents(void **state)
+{
+    struct dir *d = *state;
+    char path[64];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/a/b/c", d->path);
+    assert_int_equal(mkdir_parents(path, 0700), 0);
+    assert_int_equal(mkdir_parents(path, 0700), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(file_replace_at(d->fd, "file", "", 0, 0600, false), 0);
+    (void)snprintf(path, sizeof(path), "%s/file/c", d->path);
+    assert_true(mkdir_parents(path, 0700) < 0);
+}
+
+int main(void)
+{
+#define WITH_DIR(f) cmocka_unit_test_setup_teardown(f, dir_setup, dir_teardown)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buf_keeps_its_limit),
+        cmocka_unit_test(test_buf_is_a_queue),
+        cmocka_unit_test(test_buf_printf),
+        cmocka_unit_test(test_strlist_env),
+        cmocka_unit_test(test_errors_are_defused_and_cut),
+        WITH_DIR(test_files_are_replaced_whole),
+        WITH_DIR(test_replacing_does_not_follow),
+        WITH_DIR(test_reading_refuses_what_is_no_file),
+        WITH_DIR(test_removal_stays_inside),
+        WITH_DIR(test_mkdir_parents),
+    };
+    return cmocka_run_group_tests_name("buf_fs", tests, NULL, NULL);
+}
