@@ -124,17 +124,22 @@ static void hang_up(struct control *c)
 static size_t on_data(struct vsock_stream *s, void *ctx, const void *p, size_t n)
 {
     struct control *c = ctx;
-    n = MIN(n, CONTROL_IN_MAX - buf_len(&c->in));
-    if (buf_append(&c->in, p, n) < 0)
-        return 0;
-    struct proto_frame f;
-    int r;
-    while ((r = proto_peek(&c->in, &f)) == 1) {
-        handle(c, &f);
-        proto_consume(&c->in, &f);
+    size_t taken = 0;
+    while (taken < n) {
+        struct proto_frame f;
+        int r;
+        size_t k = MIN(n - taken, CONTROL_IN_MAX - buf_len(&c->in));
+        bool full = k == 0 || buf_append(&c->in, (const uint8_t *)p + taken, k) < 0;
+        taken += k;
+        while ((r = proto_peek(&c->in, &f)) == 1) {
+            handle(c, &f);
+            proto_consume(&c->in, &f);
+        }
+        if (r < 0 || full) { /* no agent of ours sends a frame that does not fit */
+            hang_up(c);
+            break;
+        }
     }
-    if (r < 0)
-        hang_up(c);
     return n;
 }
 
