@@ -5,12 +5,12 @@
 #include "core/log_line.h"
 #include "core/store.h"
 #include "util/cleanup.h"
+#include "util/loop.h"
 #include "util/parse.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
 
@@ -24,10 +24,7 @@ static int parse_when(const struct args *a, const char *name, uint64_t *ret, str
     const char *v = args_get(a, name);
     if (!v)
         return 0;
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now = (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-    if (time_parse_when(v, now, ret) < 0)
+    if (time_parse_when(v, realtime_ns(), ret) < 0)
         return args_bad_value(a, name, v,
                               "expected a time such as 2026-01-02T03:04:05Z or '2026-01-02 "
                               "03:04:05', or how long ago, such as 10m",

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 
 /* --- single values -------------------------------------------------------------------------- */
 
@@ -496,8 +495,5 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.path, (double)(now_ns() - t0) / 1e6);
     r = adopt_image(q, a, &img, e);
     image_free(&img);
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    q->spec.created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     return r < 0 ? r : spec_validate(&q->spec, e);
 }

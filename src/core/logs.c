@@ -3,6 +3,7 @@
 #include "core/log_files.h"
 #include "core/log_lines.h"
 #include "util/cleanup.h"
+#include "util/loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -244,10 +245,7 @@ static void sleep_ms(long ms)
 
 static bool is_past_until(const struct logs *l)
 {
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    uint64_t now = (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-    return l->o->until_ns && now > l->o->until_ns;
+    return l->o->until_ns && realtime_ns() > l->o->until_ns;
 }
 
 static int flush(struct logs *l)

@@ -6,6 +6,7 @@
 #include "monitor/placement.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,11 +17,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256, KEEP_MAX = 16 };
+enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256 };
 
 /* Everything that crosses into the new processes. */
 struct cargo {
@@ -76,19 +76,14 @@ static int open_disks(struct cargo *c, int dirfd, struct err *e)
     return 0;
 }
 
-static int listen_at(int run_fd, struct err *e)
+/* By descriptor: a socket address holds 107 bytes, a home directory and a name may be longer. */
+static int listen_for_clients(int run_fd, struct err *e)
 {
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/agent.sock", run_fd);
-    (void)unlinkat(run_fd, "agent.sock", 0);
-    mode_t old = umask(0077);
-    int r =
-        fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, LISTEN_BACKLOG) < 0;
-    (void)umask(old);
-    if (r)
-        return err_sys(e, errno, "cannot make agent.sock");
-    return steal_fd(&fd);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/agent.sock", run_fd);
+    (void)remove_tree_at(run_fd, "agent.sock"); /* whatever an earlier monitor made of it */
+    int fd = listen_at(path, LISTEN_BACKLOG);
+    return fd < 0 ? err_sys(e, -fd, "cannot make agent.sock") : fd;
 }
 
 /* The first CPU's entry is all that a guest kernel asks for. */
@@ -125,7 +120,7 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
     c->p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (c->run_fd < 0 || c->p.lock_fd < 0 || c->p.null_fd < 0)
         return err_sys(e, errno, "cannot open the files of sandbox '%s'", s->name);
-    if ((c->p.listen_fd = listen_at(c->run_fd, e)) < 0)
+    if ((c->p.listen_fd = listen_for_clients(c->run_fd, e)) < 0)
         return c->p.listen_fd;
     read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
     c->p.cpuinfo = c->cpuinfo;

@@ -4,6 +4,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,16 +46,6 @@ void uml_device_path(size_t i, char out[16])
 }
 
 /* --- in the child --------------------------------------------------------------------------- */
-
-static int listen_at(const char *path)
-{
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 1) < 0)
-        return -errno;
-    return steal_fd(&fd);
-}
 
 /* The kernel looks up the host CPU's features in /proc/cpuinfo; it gets a copy, not procfs. */
 static int fill_root(const struct engine_params *p, struct err *e)
@@ -108,7 +98,7 @@ static int enter_jail(const struct engine_params *p, int *listen_fd, struct err 
     for (size_t i = 0; r == 0 && i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
-        listen_fd[i] = listen_at(path);
+        listen_fd[i] = listen_at(path, 1);
         if (listen_fd[i] < 0)
             r = err_sys(e, -listen_fd[i], "cannot make the sockets of the kernel's devices");
     }
