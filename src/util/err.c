@@ -13,7 +13,8 @@ static void defuse(char *s)
             *s = '?';
 }
 
-static void vset(struct err *e, int code, const char *fmt, va_list ap)
+static void __attribute__((format(printf, 3, 0)))
+vset(struct err *e, int code, const char *fmt, va_list ap)
 {
     e->code = code;
     e->hints = 0;
