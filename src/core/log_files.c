@@ -53,11 +53,11 @@ static bool written_before(const struct stat *st, uint64_t ns)
 /* Newest first (invariant 1), then turned round. */
 static int open_set(const struct log_stream *s, struct log_file *files, uint64_t since_ns)
 {
-    struct log_file found[LOG_FILES];
+    struct log_file found[LOG_FILES] = {0};
     int n = 0;
     for (int number = 0; number < LOG_FILES; number++) {
-        struct log_file f;
-        struct stat st;
+        struct log_file f = {0};
+        struct stat st = {0};
         int r = open_one(s, number, &f, &st);
         if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EACCES) {
             while (n)
@@ -78,7 +78,7 @@ static int open_set(const struct log_stream *s, struct log_file *files, uint64_t
 
 static off_t size_of(const struct log_stream *s, int file)
 {
-    struct stat st;
+    struct stat st = {0};
     return fstat(s->files[file].fd, &st) < 0 ? 0 : st.st_size;
 }
 

@@ -81,6 +81,7 @@ static int keep(struct lines *l, const struct line *line)
     }
     if (l->n_kept == l->cap_kept) {
         size_t cap = MIN(l->tail, l->cap_kept ? 2 * l->cap_kept : 64);
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers */
         struct kept_line **kept = reallocarray(l->kept, cap, sizeof(*kept));
         if (!kept) {
             free(k);

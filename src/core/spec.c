@@ -226,7 +226,7 @@ static int put_rlimit(struct sandbox_spec *s, const struct spec_rlimit *l, struc
 
 int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e)
 {
-    struct spec_rlimit l;
+    struct spec_rlimit l = {0};
     int r = spec_parse_rlimit(arg, &l, e);
     return r < 0 ? r : put_rlimit(s, &l, e);
 }
@@ -308,7 +308,7 @@ static char *normalise_path(const char *path)
 {
     if (path[0] != '/' || strlen(path) > PATH_TEXT_MAX || !utf8_valid(path))
         return NULL;
-    char *out = malloc(strlen(path) + 2);
+    char *out = calloc(1, strlen(path) + 2);
     if (!out)
         return NULL;
     size_t n = 0;

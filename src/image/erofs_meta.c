@@ -206,7 +206,8 @@ static int push_inode(struct meta *m, struct tree_inode *ino)
 {
     if (m->n == m->cap) {
         size_t cap = m->cap ? m->cap * 2 : 256;
-        void *p = realloc(m->inodes, cap * sizeof(m->inodes[0]));
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers */
+        void *p = reallocarray(m->inodes, cap, sizeof(m->inodes[0]));
         if (!p)
             return -ENOMEM;
         m->inodes = p;

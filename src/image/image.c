@@ -284,7 +284,7 @@ static int open_path(const char *path, struct stat *st, struct err *e)
 static int resolve_path(const char *path, const struct image_ctx *ctx, struct image *ret,
                         struct err *e)
 {
-    struct stat st;
+    struct stat st = {0};
     AUTO_CLOSE int fd = open_path(path, &st, e);
     if (fd < 0)
         return fd;

@@ -138,7 +138,7 @@ static int add_xattrs(struct tar *tar, struct tree_inode *ino, struct err *e)
             r = tree_set_xattr(tar->t, ino, name, value, len, e);
     if (r == 0)
         r = add_acl(tar, ino, ARCHIVE_ENTRY_ACL_TYPE_ACCESS, "system.posix_acl_access", e);
-    if (r == 0 && S_ISDIR(ino->mode))
+    if (r == 0 && ino && S_ISDIR(ino->mode))
         r = add_acl(tar, ino, ARCHIVE_ENTRY_ACL_TYPE_DEFAULT, "system.posix_acl_default", e);
     return r;
 }
@@ -232,8 +232,8 @@ static int add_entry(struct tar *tar, struct err *e)
     const char *hardlink = archive_entry_hardlink(tar->ent);
     if (hardlink)
         return tree_link(tar->t, path, hardlink, e);
-    struct tree_attr attr;
-    struct tree_inode *ino;
+    struct tree_attr attr = {0};
+    struct tree_inode *ino = NULL;
     r = get_attr(tar, path, &attr, e);
     if (r == 0)
         r = tree_add(tar->t, path, &attr, &ino, e);

@@ -4,6 +4,7 @@ Usage: pytest test_agent_sessions.py with AGENT_SERVE naming the server binary.
 """
 import concurrent.futures
 import os
+import re
 import select
 import signal
 import socket
@@ -384,7 +385,9 @@ def test_child_has_three_descriptors_and_clean_signals(server):
     assert len(lines) == 3, lines
     status = server.run(["cat", "/proc/self/status"]).out.decode()
     for name in ("SigBlk", "SigIgn", "SigCgt"):
-        assert f"{name}:\t0000000000000000" in status, status
+        value = int(re.search(rf"^{name}:\s*(\w+)", status, re.M).group(1), 16)
+        # 32 and 33 belong to the C library, which lets nobody reset them.
+        assert value & ~(0b11 << 31) == 0, status
     for s in others:
         s.sock.close()
 

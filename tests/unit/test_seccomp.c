@@ -313,8 +313,21 @@ static void use_memory_and_flags(const void *arg)
     _exit(p == MAP_FAILED || fcntl(0, F_GETFL) < 0 ? 1 : 0);
 }
 
+/* A sanitizer's run-time library makes calls of its own, which no filter of ours has room for. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SKIP_UNDER_SANITIZER() skip()
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SKIP_UNDER_SANITIZER() skip()
+#endif
+#endif
+#ifndef SKIP_UNDER_SANITIZER
+#define SKIP_UNDER_SANITIZER() (void)0
+#endif
+
 static void test_monitor_has_what_it_needs(void **state)
 {
+    SKIP_UNDER_SANITIZER();
     assert_int_equal(under(SECCOMP_MONITOR, use_memory_and_flags, NULL), 0);
 }
 
@@ -337,6 +350,7 @@ static void leave(const void *arg)
 
 static void test_all_can_end(void **state)
 {
+    SKIP_UNDER_SANITIZER();
     for (int p = SECCOMP_MONITOR; p <= SECCOMP_UML_PTRACE; p++) {
         int status = under((enum seccomp_profile)p, leave, NULL);
         assert_true(WIFEXITED(status));
