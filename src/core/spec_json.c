@@ -209,8 +209,21 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         "security_profile", "default", "created_ns", (json_int_t)s->created_ns);
 }
 
-/* Takes out what says nothing: null, empty, and what is derived from other keys or the same in
- * every spec. */
+/* What a spec that does not say otherwise means, now and in every later version: sizes are not
+ * among these, since their defaults may change. */
+static bool is_usual(const char *key, const json_t *v)
+{
+    static const struct {
+        const char *key, *value;
+    } usual[] = {{"cpu_placement", "spread"}, {"engine", "auto"}, {"shell", "/bin/sh"}};
+    for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
+        if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
+            return true;
+    return false;
+}
+
+/* Takes out what says nothing: null, false, empty, usual, and what is derived from other keys or
+ * the same in every spec. `ls` reads every spec there is, and reading JSON is most of its work. */
 static void prune(json_t *o)
 {
     static const char *const redundant[] = {
@@ -233,9 +246,10 @@ static void prune(json_t *o)
     void *next;
     json_object_foreach_safe(o, next, key, v)
     {
-        bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+        bool empty = json_is_null(v) || json_is_false(v) ||
+                     (json_is_array(v) && json_array_size(v) == 0) ||
                      (json_is_object(v) && json_object_size(v) == 0);
-        if (empty)
+        if (empty || is_usual(key, v))
             (void)json_object_del(o, key);
     }
 }
@@ -244,10 +258,15 @@ json_t *spec_to_json(const struct sandbox_spec *s)
 {
     static const char *const parts[] = {"lifecycle", "resources", "runtime"};
     json_t *j = spec_to_config(s);
-    for (size_t i = 0; j && i < ARRAY_LEN(parts); i++)
+    if (!j)
+        return NULL;
+    char hostname[SPEC_HOSTNAME_MAX];
+    spec_hostname_from(s->name ? s->name : "", hostname);
+    if (s->hostname && strcmp(s->hostname, hostname) == 0)
+        (void)json_object_del(json_object_get(j, "runtime"), "hostname");
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         prune(json_object_get(j, parts[i]));
-    if (j)
-        prune(j);
+    prune(j);
     return j;
 }
 

@@ -328,22 +328,31 @@ static bool is_passing(int r)
     return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR;
 }
 
+static bool is_over(enum status st)
+{
+    return st == STATUS_STOPPED || st == STATUS_CRASHED;
+}
+
 /* Reads the sandbox whose files are at `at` under `prefix` ("" or "NAME/") and says what it is
  * worth: *leftover when it is the rest of a creation or a removal, or of an ephemeral sandbox,
- * whose makers are gone. Only a file that is certainly not there makes it one. */
-static int load(int at, const char *prefix, const char *name, struct sandbox *sb, bool *leftover,
-                struct err *e)
+ * whose makers are gone. Only a file that is certainly not there makes it one. A glance is enough
+ * for a list: nothing is decided by it. */
+static int load(int at, const char *prefix, const char *name, bool glance, struct sandbox *sb,
+                bool *leftover, struct err *e)
 {
-    char path[SPEC_NAME_MAX + 32];
-    /* The lock before the state: a monitor writes its last state, then dies. */
+    char path[SPEC_NAME_MAX + 32], state[SPEC_NAME_MAX + 32];
     (void)snprintf(path, sizeof(path), "%slock", prefix);
-    pid_t pid = lock_holder_at(at, path);
+    (void)snprintf(state, sizeof(state), "%srun/state.json", prefix);
+    /* The lock before the state: a monitor writes its last state, then dies. Only a glance takes
+     * the word of a state that says it is over. */
+    int r = glance ? state_load_at(at, state, &sb->state) : -EAGAIN;
+    pid_t pid = r == 0 && is_over(sb->state.status) ? 0 : lock_holder_at(at, path);
     if (pid < 0) {
         sb->state.pid = pid;
         return err_sys(e, -pid, "cannot tell whether sandbox '%s' runs", name);
     }
-    (void)snprintf(path, sizeof(path), "%srun/state.json", prefix);
-    int r = state_load_at(at, path, &sb->state);
+    if (r < 0 || (pid == 0 && !is_over(sb->state.status)))
+        r = state_load_at(at, state, &sb->state);
     sb->state.pid = pid;
     if (r == -ENOENT || (r == 0 && sb->state.status == STATUS_CREATING)) {
         *leftover = true;
@@ -365,8 +374,7 @@ static int load(int at, const char *prefix, const char *name, struct sandbox *sb
         (void)err_wrap(e, "sandbox '%s'", name);
         return r;
     }
-    enum status st = sb->state.status;
-    if (pid == 0 && st != STATUS_STOPPED && st != STATUS_CRASHED) {
+    if (pid == 0 && !is_over(sb->state.status)) {
         sb->state.status = STATUS_CRASHED;
         (void)snprintf(sb->state.reason, sizeof(sb->state.reason), "the monitor was killed");
     }
@@ -385,7 +393,7 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     spec_init(&sb->spec);
     sb->dirfd = openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (sb->dirfd >= 0)
-        return load(sb->dirfd, "", name, sb, leftover, e);
+        return load(sb->dirfd, "", name, false, sb, leftover, e);
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
         return not_found(name, e);
     return err_sys(e, errno, "cannot open the directory of sandbox '%s'", name);
@@ -481,7 +489,7 @@ static bool list_one(const struct store *s, const char *name, struct sandbox *sb
     *sb = (struct sandbox){.dirfd = -1};
     spec_init(&sb->spec);
     (void)snprintf(prefix, sizeof(prefix), "%s/", name);
-    int r = load(s->sandboxes_fd, prefix, name, sb, &leftover, &why);
+    int r = load(s->sandboxes_fd, prefix, name, true, sb, &leftover, &why);
     if (r == 0)
         return true;
     sandbox_close(sb);
