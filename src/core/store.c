@@ -1,6 +1,6 @@
 #include "core/store.h"
 
-#include "monitor/cgroup.h"
+#include "core/cgroup.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

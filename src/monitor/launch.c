@@ -1,7 +1,7 @@
 #include "monitor/launch.h"
 
+#include "core/cgroup.h"
 #include "jail/jail.h"
-#include "monitor/cgroup.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
 #include "util/cleanup.h"

@@ -1,4 +1,4 @@
-#include "monitor/cgroup.h"
+#include "core/cgroup.h"
 
 #include "util/cleanup.h"
 #include "util/fs.h"

@@ -4,8 +4,8 @@
  * a session manager delegated the cpu controller. Where it cannot be had the caller warns; nothing
  * else depends on it.
  */
-#ifndef MSB_MONITOR_CGROUP_H
-#define MSB_MONITOR_CGROUP_H
+#ifndef MSB_CORE_CGROUP_H
+#define MSB_CORE_CGROUP_H
 
 #include <sys/types.h>
 
