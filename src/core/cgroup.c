@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOTE_FILE "cgroup"
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-enum { PERIOD_US = 100000 };
+enum { PERIOD_US = 100000, REAP_TRIES = 250, REAP_PAUSE_NS = 2000000 };
 
 static int write_file(const char *dir, const char *file, const char *text)
 {
@@ -106,12 +107,21 @@ int cgroup_limit_cpu(int dirfd, const char *name, pid_t pid, double cpus)
     return r;
 }
 
+/* A process is in its group until its parent has waited for it, and a monitor's parent is the
+ * system's init: give that a moment. */
+static void remove_group(const char *group)
+{
+    struct timespec pause = {.tv_nsec = REAP_PAUSE_NS};
+    for (int i = 0; i < REAP_TRIES && rmdir(group) < 0 && errno == EBUSY; i++)
+        (void)nanosleep(&pause, NULL);
+}
+
 void cgroup_forget(int dirfd)
 {
     AUTO_FREE char *group = NULL;
     if (file_read_at(dirfd, NOTE_FILE, PATH_MAX - 1, &group, NULL) < 0)
         return;
     if (strncmp(group, CGROUP_ROOT "/", strlen(CGROUP_ROOT) + 1) == 0)
-        (void)rmdir(group);
+        remove_group(group);
     (void)unlinkat(dirfd, NOTE_FILE, 0);
 }

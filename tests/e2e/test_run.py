@@ -566,3 +566,16 @@ def test_half_a_cpu(msb):
     eater.kill()
     finish(eater)
     assert warned or 0.05 < share < 0.7, (share, p.stderr)
+
+
+def test_a_cpu_share_leaves_no_group(msb):
+    """Whatever way a sandbox ends, its cgroup is gone with it."""
+    def groups():
+        return {str(p) for p in pathlib.Path("/sys/fs/cgroup").glob("**/msb-*-share*")}
+
+    msb.ok("run", "-q", "-n", "share1", "--cpus", "0.5", "--", "true")
+    msb.ok("rm", "-q", "share1")
+    for i in range(10):
+        msb.create("share2", "--cpus", "0.5")
+        msb.ok("rm", "-f", "-q", "share2")
+    assert groups() == set()
