@@ -646,6 +646,18 @@ def test_guest_kernel_panics(msb):
     assert msb.sh("p", "echo back").stdout == b"back\n"
 
 
+def test_agent_dies(msb):
+    """Guest root can still break PID 1 by writing over its memory: crashed, with the reason."""
+    msb.create("g", "-m", "64M")
+    msb.sh("g", "page=$((0x$(sed -n 's/-.*stack.*//p' /proc/1/maps) / 4096));"
+           " dd if=/dev/urandom of=/proc/1/mem bs=4096 seek=$page count=40 conv=notrunc; sleep 60")
+    wait_status(msb, "g", "Crashed")
+    assert "Attempted to kill init" in msb.ok("inspect", "g")
+    assert "Attempted to kill init" in msb.ok("logs", "--source", "system", "g")
+    msb.ok("start", "-q", "g")
+    assert msb.sh("g", "echo again").stdout == b"again\n"
+
+
 def test_agent_cannot_be_killed_from_inside(msb):
     msb.create("p")
     for sig in (9, 19, 11, 6, 2, 1):
