@@ -180,16 +180,11 @@ static int print_text(const struct sandbox *sb)
 
 static int inspect_run(const struct args *a)
 {
-    struct store s;
     struct sandbox sb;
-    struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = sandbox_open(&s, a->pos[0], &sb, &e);
-    store_close(&s);
-    if (r < 0)
-        return ui_fail(&e);
-    int code = wants_json(a) ? print_json(&sb) : print_text(&sb);
+    int code = show_one(a->pos[0], &sb);
+    if (code)
+        return code;
+    code = wants_json(a) ? print_json(&sb) : print_text(&sb);
     sandbox_close(&sb);
     return code;
 }

@@ -73,11 +73,7 @@ static int list_run(const struct args *a)
 static const struct opt list_opts[] = {
     {.name = "running", .help = "Only those that run"},
     {.name = "stopped", .help = "Only those that do not"},
-    {.name = "label",
-     .value = "KEY[=VALUE]",
-     .help = "Only those with this label; several must all match",
-     .flags = OPT_REPEAT},
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
+    LIST_OPTIONS,
     FORMAT_OPTION,
     {0},
 };

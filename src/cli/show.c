@@ -15,6 +15,17 @@ bool wants_json(const struct args *a)
     return args_has(a, "format"); /* json is the only one */
 }
 
+int show_one(const char *name, struct sandbox *ret)
+{
+    struct store s;
+    struct err e = {0};
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = sandbox_open(&s, name, ret, &e);
+    store_close(&s);
+    return r < 0 ? ui_fail(&e) : 0;
+}
+
 int show_list(const struct args *a, keep_fn keep, order_fn order, struct sandbox **ret, size_t *n)
 {
     struct store s;

@@ -11,7 +11,20 @@
         .name = "format", .value = "FORMAT", .help = "Print it as JSON", .choices = "json" \
     }
 
+/* For verbs that use show_list() and show_names(). */
+#define LIST_OPTIONS                                                           \
+    {.name = "label",                                                          \
+     .value = "KEY[=VALUE]",                                                   \
+     .help = "Only those with this label; several must all match",             \
+     .flags = OPT_REPEAT},                                                     \
+    {                                                                          \
+        .name = "quiet", .letter = 'q', .help = "Print names and nothing else" \
+    }
+
 bool wants_json(const struct args *a);
+
+/* Opens one sandbox by name. Returns 0 or, the user having been told, an exit code. */
+int show_one(const char *name, struct sandbox *ret);
 
 /* Opens the store and lists the sandboxes that `keep` accepts and that carry all --label options,
  * sorted by `order`. Returns 0 or, the user having been told, an exit code. */

@@ -92,16 +92,10 @@ static int print_table(const struct sandbox *list, size_t n)
 /* One, by name, whatever its status. */
 static int status_one(const struct args *a)
 {
-    struct store s;
     struct sandbox sb;
-    struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = sandbox_open(&s, a->pos[0], &sb, &e);
-    store_close(&s);
-    if (r < 0)
-        return ui_fail(&e);
-    int code;
+    int code = show_one(a->pos[0], &sb);
+    if (code)
+        return code;
     if (args_has(a, "quiet"))
         code = show_names(&sb, 1);
     else if (wants_json(a))
@@ -135,11 +129,7 @@ static int status_run(const struct args *a)
 
 static const struct opt status_opts[] = {
     {.name = "all", .letter = 'a', .help = "Show those that do not run as well"},
-    {.name = "label",
-     .value = "KEY[=VALUE]",
-     .help = "Only those with this label; several must all match",
-     .flags = OPT_REPEAT},
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
+    LIST_OPTIONS,
     FORMAT_OPTION,
     {0},
 };
