@@ -100,7 +100,8 @@ static ssize_t read_frames(struct outlet *o, size_t *asked)
     struct iovec iov[ENGINE_FRAMES];
     int frames = o->bulk ? ENGINE_FRAMES : 1;
     for (int i = 0; i < frames; i++)
-        iov[i] = (struct iovec){o->s->e->scratch + i * FRAME + PROTO_HDR_LEN, PROTO_DATA_MAX};
+        iov[i] =
+            (struct iovec){o->s->e->scratch + (size_t)i * FRAME + PROTO_HDR_LEN, PROTO_DATA_MAX};
     *asked = (size_t)frames * PROTO_DATA_MAX;
     ssize_t n = readv(o->src.fd, iov, frames);
     return n < 0 ? -errno : n;

@@ -18,6 +18,7 @@ enum {
     DISK_WAIT_MS = 500,   /* for reads under way */
     CLIENT_WAIT_MS = 100, /* for clients that do not take their last output */
     OWN_GRACE_MS = 10000, /* when the guest itself asked */
+    GRACE_MAX_MS = 3600 * 1000,
 };
 
 /* FIFREEZE, whose header clashes with the C library's. */
@@ -169,8 +170,8 @@ void power_stop(struct power *p, uint64_t grace_ms)
     if (grace_ms == 0) {
         kill_everyone(p);
     } else {
-        if (grace_ms > 3600 * 1000)
-            grace_ms = 3600 * 1000;
+        if (grace_ms > GRACE_MAX_MS)
+            grace_ms = GRACE_MAX_MS;
         if (!p->timer.at_ns || p->timer.at_ns > now_ns() + grace_ms * 1000000)
             loop_timer_set(&e->loop, &p->timer, grace_ms * 1000000);
     }

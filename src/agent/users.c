@@ -172,8 +172,9 @@ const struct identity *user_lookup(struct user_cache *c, const char *spec, struc
     AUTO_FREE char *gtext = file_read_text(c->group_path, DB_FILE_MAX, NULL);
     if (user_resolve(&c->id, spec, ptext ? ptext : "", gtext ? gtext : "", err) < 0)
         return NULL;
-    if (strlen(spec) < sizeof(c->spec)) {
-        strcpy(c->spec, spec);
+    size_t len = strlen(spec);
+    if (len < sizeof(c->spec)) {
+        memcpy(c->spec, spec, len + 1);
         c->passwd = passwd;
         c->group = group;
         c->valid = 1;

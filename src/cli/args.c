@@ -204,10 +204,12 @@ static int take(struct parser *p, const struct opt *o, const char *value)
     opt_spelling(o, spelling, sizeof(spelling));
     if (o->flags & OPT_LATER)
         return later(a->cmd, o, p->e);
-    if (o->choices && !is_choice(o->choices, value))
+    if (o->choices && (!value || !is_choice(o->choices, value)))
         return bad_choice(o, value, p->e);
     for (size_t i = 0; i < a->n_opts; i++) {
         const struct opt *other = a->opts[i].opt;
+        if (!other)
+            continue;
         if (other == o && !(o->flags & OPT_REPEAT)) {
             err_set(p->e, EINVAL, "the argument '%s' cannot be used multiple times", spelling);
             return usage_hint(a->cmd, p->e);

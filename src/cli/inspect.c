@@ -180,7 +180,7 @@ static int print_text(const struct sandbox *sb)
 
 static int inspect_run(const struct args *a)
 {
-    struct sandbox sb;
+    struct sandbox sb = {0};
     int code = show_one(a->pos[0], &sb);
     if (code)
         return code;

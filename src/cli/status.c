@@ -92,7 +92,7 @@ static int print_table(const struct sandbox *list, size_t n)
 /* One, by name, whatever its status. */
 static int status_one(const struct args *a)
 {
-    struct sandbox sb;
+    struct sandbox sb = {0};
     int code = show_one(a->pos[0], &sb);
     if (code)
         return code;
