@@ -74,10 +74,7 @@ int control_open(struct control *c, struct err *err)
     buf_init(&c->tx, TX_MAX);
     if (c->src.fd < 0)
         return err_sys(err, -c->src.fd, "connecting to the monitor failed");
-    struct proto_writer w;
-    proto_begin(&w, &c->tx, PROTO_HELLO);
-    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
-    (void)proto_end(&w);
+    (void)proto_put_hello(&c->tx);
     flush(c);
     return 0;
 }

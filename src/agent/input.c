@@ -145,8 +145,7 @@ static bool take_stdin(struct session *s, const struct proto_frame *f)
 
 static void check_hello(struct session *s, const struct proto_frame *f)
 {
-    uint64_t version = proto_find_num(f, F_VERSION, 0);
-    if (f->type == PROTO_HELLO && version >> 16 == PROTO_VERSION_MAJOR)
+    if (proto_is_hello(f))
         s->state = SESS_EXEC;
     else
         session_fail(s, PROTO_FAIL_VERSION, EPROTO,

@@ -30,9 +30,7 @@ static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
     CLEANUP(cleanup_buf) struct buf out;
     struct proto_writer w;
     buf_init(&out, 256);
-    proto_begin(&w, &out, PROTO_HELLO);
-    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
-    int r = proto_end(&w);
+    int r = proto_put_hello(&out);
     proto_begin(&w, &out, type);
     proto_u64(&w, F_GRACE_MS, grace_ms);
     if (r < 0 || (r = proto_end(&w)) < 0)

@@ -165,9 +165,7 @@ static int put_exec(struct session *s)
 {
     const struct session_request *req = s->req;
     struct proto_writer w;
-    proto_begin(&w, &s->tx, PROTO_HELLO);
-    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
-    int r = proto_end(&w);
+    int r = proto_put_hello(&s->tx);
     if (r < 0)
         return err_sys(s->e, -r, "cannot start the session");
 

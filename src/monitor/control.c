@@ -64,7 +64,7 @@ static int put_config(struct control *c)
 
 static void greet(struct control *c, const struct proto_frame *f)
 {
-    if (f->type != PROTO_HELLO || proto_find_num(f, F_VERSION, 0) >> 16 != PROTO_VERSION_MAJOR) {
+    if (!proto_is_hello(f)) {
         c->ev->failed(c->ctx, "the agent speaks another version of the protocol");
         return;
     }

@@ -283,11 +283,8 @@ static void on_connected(struct vsock_stream *s, void *ctx)
 {
     struct relay_client *c = ctx;
     struct buf hello;
-    struct proto_writer w;
     buf_init(&hello, 256);
-    proto_begin(&w, &hello, PROTO_HELLO);
-    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
-    bool sent = proto_end(&w) == 0 &&
+    bool sent = proto_put_hello(&hello) == 0 &&
                 vsock_send_buf(s, buf_head(&hello), buf_len(&hello)) == buf_len(&hello);
     buf_free(&hello);
     if (!sent) { /* a fresh stream with no room for 18 bytes */
@@ -420,8 +417,7 @@ void relay_pong(struct relay *r, uint64_t cookie)
 /* False when the client was refused, and may be gone. */
 static bool greeted(struct relay_client *c, const struct proto_frame *f)
 {
-    uint64_t version = f->type == PROTO_HELLO ? proto_find_num(f, F_VERSION, 0) : 0;
-    if (version >> 16 != PROTO_VERSION_MAJOR) {
+    if (!proto_is_hello(f)) {
         refuse(c, PROTO_FAIL_VERSION, "this sandbox was started by another version of msb");
         return false;
     }

@@ -215,3 +215,16 @@ void proto_find_text(const struct proto_frame *frame, uint16_t tag, char *to, si
             to[n] = f.data[n] < 0x20 || f.data[n] == 0x7f ? '?' : (char)f.data[n];
     to[n] = '\0';
 }
+
+int proto_put_hello(struct buf *out)
+{
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_HELLO);
+    proto_u32(&w, F_VERSION, PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR);
+    return proto_end(&w);
+}
+
+bool proto_is_hello(const struct proto_frame *f)
+{
+    return f->type == PROTO_HELLO && proto_find_num(f, F_VERSION, 0) >> 16 == PROTO_VERSION_MAJOR;
+}

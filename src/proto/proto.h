@@ -188,6 +188,10 @@ size_t proto_nest(struct proto_writer *w, uint16_t tag);
 void proto_nest_end(struct proto_writer *w, size_t mark);
 int proto_end(struct proto_writer *w);
 
+/* The frame that opens every stream, and whether a frame is one of our own major version. */
+int proto_put_hello(struct buf *out);
+bool proto_is_hello(const struct proto_frame *f);
+
 /* --- fields --- */
 
 struct proto_reader {
