@@ -1,0 +1,45 @@
+/* Pulling: from a reference to an image in the store.
+ *
+ * The manifest and the configuration come first, and with them the layers' diff_ids: layers that
+ * are in the store already are not downloaded. The rest are downloaded and converted in parallel.
+ * What a killed pull has got of a blob is kept in the store and taken up again by the next.
+ */
+#ifndef MSB_REGISTRY_PULL_H
+#define MSB_REGISTRY_PULL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "image/oci.h"
+#include "image/reference.h"
+#include "image/store.h"
+#include "registry/registry.h"
+#include "util/err.h"
+
+enum pull_state { PULL_WAITING, PULL_DOWNLOADING, PULL_DONE, PULL_EXISTS };
+
+struct pull_layer {
+    struct digest blob;
+    uint64_t size;
+    _Atomic int state; /* enum pull_state */
+    struct layer_progress progress;
+};
+
+/* Called in the caller's thread; layers live until pull_image returns. */
+struct pull_events {
+    void (*layers)(void *ctx, const struct pull_layer *v, size_t n); /* once, when they are known */
+    void (*tick)(void *ctx); /* every 100 ms, and after each change of a layer's state */
+    void *ctx;
+};
+
+struct pull_options {
+    struct registry_options registry;
+    const struct oci_platform *platform; /* NULL: this machine's */
+    uint64_t max_expanded;               /* 0: the default */
+};
+
+/* On success *ret is the image's digest, and the reference means it. */
+int pull_image(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
+               const struct pull_events *ev, struct digest *ret, struct err *e);
+
+#endif

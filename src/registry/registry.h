@@ -1,0 +1,44 @@
+/* One registry, as far as one image needs it: its manifests and its blobs.
+ *
+ * Endpoints (mirrors first, then the registry itself), credentials and tokens are this module's
+ * business; callers ask for a document or for bytes. Whatever a registry sends is untrusted: bodies
+ * are bounded, manifests asked for by digest are checked against it, and blobs are checked by
+ * whoever reads the stream to its end.
+ */
+#ifndef MSB_REGISTRY_REGISTRY_H
+#define MSB_REGISTRY_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "image/digest.h"
+#include "image/reference.h"
+#include "util/buf.h"
+#include "util/err.h"
+#include "util/stream.h"
+
+struct registry_options {
+    bool insecure;                               /* plain HTTP, or certificates nobody signed */
+    const char *ca_certs;                        /* PEM file; NULL: the system's */
+    void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL */
+    void *ctx;
+};
+
+struct registry;
+
+int registry_open(struct registry **ret, const struct reference *ref,
+                  const struct registry_options *opt, struct err *e);
+void registry_free(struct registry *r);
+
+/* `which`: a tag, or a digest as text, which the body must then have. *digest is always that of the
+ * body. At most OCI_DOCUMENT_MAX bytes. */
+int registry_manifest(struct registry *r, const char *which, struct buf *body,
+                      struct digest *digest, struct err *e);
+
+/* The bytes of a blob from `offset` on. A connection that breaks is made again where it broke, with
+ * pauses that grow, before the stream fails. Safe to call from several threads; each stream belongs
+ * to one. */
+int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, uint64_t offset,
+                  struct stream **ret, struct err *e);
+
+#endif

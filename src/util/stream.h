@@ -1,0 +1,38 @@
+/* Bytes that come from somewhere, front to end: a file, a pipe, a download.
+ *
+ * The reader pulls; a stream that has nothing yet blocks. Owners embed `struct stream` first in a
+ * struct of their own.
+ */
+#ifndef MSB_UTIL_STREAM_H
+#define MSB_UTIL_STREAM_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "util/err.h"
+
+struct stream;
+
+struct stream_ops {
+    /* 1..n bytes, 0 at the end (and ever after), or -errno with e set. */
+    ssize_t (*read)(struct stream *s, void *p, size_t n, struct err *e);
+    void (*close)(struct stream *s);
+};
+
+struct stream {
+    const struct stream_ops *ops;
+};
+
+static inline ssize_t stream_read(struct stream *s, void *p, size_t n, struct err *e)
+{
+    return s->ops->read(s, p, n, e);
+}
+
+/* NULL is fine. */
+static inline void stream_close(struct stream *s)
+{
+    if (s)
+        s->ops->close(s);
+}
+
+#endif
