@@ -69,19 +69,19 @@ static bool nearer(const struct opt *o, void *arg)
     return false;
 }
 
-const struct cmd *cmd_find(const char *name)
+const struct cmd *cmd_find(const struct cmd *in, const char *name)
 {
-    for (const struct cmd *const *c = cmd_table; *c; c++)
+    for (const struct cmd *const *c = in->subs; *c; c++)
         if (strcmp((*c)->name, name) == 0 || ((*c)->alias && strcmp((*c)->alias, name) == 0))
-            return *c;
+            return (*c)->same ? (*c)->same : *c;
     return NULL;
 }
 
-const struct cmd *cmd_similar(const char *typed)
+const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
 {
     const struct cmd *best = NULL;
     unsigned unlike = TEXT_FAR;
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
+    for (const struct cmd *const *c = in->subs; *c; c++) {
         unsigned d = word_unlikeness(typed, (*c)->name);
         if ((*c)->alias)
             d = MIN(d, word_unlikeness(typed, (*c)->alias));
@@ -93,10 +93,27 @@ const struct cmd *cmd_similar(const char *typed)
     return best;
 }
 
+void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX])
+{
+    out[0] = '\0';
+    if (c->parent)
+        cmd_path(c->parent, sep, out);
+    size_t n = strlen(out);
+    if (n && n + 1 < CMD_PATH_MAX)
+        out[n++] = sep;
+    (void)snprintf(out + n, CMD_PATH_MAX - n, "%s", c->name);
+}
+
 void cmd_usage(const struct cmd *c, char *out, size_t size)
 {
     const struct pos *p = &c->pos;
-    (void)snprintf(out, size, "msb %s%s[OPTIONS]%s%s%s%s%s", c->name, *c->name ? " " : "",
+    char path[CMD_PATH_MAX];
+    cmd_path(c, ' ', path);
+    if (c->subs) {
+        (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
+        return;
+    }
+    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",
                    c->command_help ? " [-- <COMMAND>...]" : "");
@@ -112,10 +129,11 @@ void opt_spelling(const struct opt *o, char *out, size_t size)
 
 static int usage_hint(const struct cmd *c, struct err *e)
 {
-    char usage[256];
+    char usage[256], path[CMD_PATH_MAX];
     cmd_usage(c, usage, sizeof(usage));
+    cmd_path(c, ' ', path);
     err_hint(e, "usage: %s", usage);
-    err_hint(e, "see 'msb%s%s --help'", *c->name ? " " : "", c->name);
+    err_hint(e, "see 'msb%s%s --help'", *path ? " " : "", path);
     return -EINVAL;
 }
 
@@ -137,8 +155,10 @@ static int unexpected(const struct cmd *c, const char *word, struct err *e)
 
 static int later(const struct cmd *c, const struct opt *o, struct err *e)
 {
+    char path[CMD_PATH_MAX];
+    cmd_path(c, ' ', path);
     err_set(e, ENOSYS, "--%s is not available yet", o->name);
-    err_hint(e, "'msb %s --help' lists what this version can do", c->name);
+    err_hint(e, "'msb %s --help' lists what this version can do", path);
     return -ENOSYS;
 }
 
@@ -325,13 +345,13 @@ static int missing(const struct cmd *c, struct err *e)
     return usage_hint(c, e);
 }
 
-static int parse(struct parser *p, bool root)
+static int parse(struct parser *p)
 {
     struct args *a = p->a;
     while (p->at < p->argc) {
         char *word = p->argv[p->at];
         bool option = word[0] == '-' && word[1] != '\0';
-        if (!option && root)
+        if (!option && a->cmd->subs)
             return 0;
         p->at++;
         int r;
@@ -347,8 +367,8 @@ static int parse(struct parser *p, bool root)
     return 0;
 }
 
-static int run_parser(const struct cmd *c, bool root, int first, int argc, char **argv,
-                      struct args *a, struct err *e)
+static int run_parser(const struct cmd *c, int first, int argc, char **argv, struct args *a,
+                      struct err *e)
 {
     *a = (struct args){.cmd = c};
     /* No cluster has more flags than its word has bytes. */
@@ -360,22 +380,17 @@ static int run_parser(const struct cmd *c, bool root, int first, int argc, char 
     if (!a->opts || !a->pos)
         return err_set(e, ENOMEM, "out of memory");
     struct parser p = {.at = first, .argc = argc, .argv = argv, .a = a, .e = e};
-    int r = parse(&p, root);
+    int r = parse(&p);
     a->rest = p.at;
     return r;
 }
 
 int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a, struct err *e)
 {
-    int r = run_parser(c, false, first, argc, argv, a, e);
+    int r = run_parser(c, first, argc, argv, a, e);
     if (r < 0 || a->help || a->tree)
         return r;
     return c->pos.required && a->n_pos == 0 ? missing(c, e) : 0;
-}
-
-int args_parse_root(int argc, char **argv, struct args *a, struct err *e)
-{
-    return run_parser(&root_cmd, true, 1, argc, argv, a, e);
 }
 
 void args_free(struct args *a)

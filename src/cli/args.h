@@ -23,15 +23,13 @@ struct args {
     char **command; /* NULL-terminated, after "--"; NULL when there was none */
     size_t n_command;
     bool help, tree; /* asked for: nothing else was checked */
-    int rest;        /* root only: index of the verb in argv */
+    int rest;        /* of a group: index of the verb in argv */
 };
 
-/* Parses argv[first...]. Failures are EINVAL (usage) or ENOSYS (an option for later); strings
- * point into argv. */
+/* Parses argv[first...]; of a group's, msb itself included, only the options before the verb.
+ * Failures are EINVAL (usage) or ENOSYS (an option for later); strings point into argv. */
 int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a,
                struct err *e);
-/* The same for the options before the verb: stops at the first word that is none. */
-int args_parse_root(int argc, char **argv, struct args *a, struct err *e);
 void args_free(struct args *a);
 
 /* Was the option given? It must be one of the verb's (checked by assert). */

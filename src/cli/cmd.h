@@ -2,7 +2,8 @@
  *
  * One description drives the parser, --help, --tree, the completions and the man pages. A verb is
  * one file that fills in a `const struct cmd` (with its option table and its function), a line in
- * verbs.h, and a line in table.c.
+ * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it does nothing but
+ * lead to the verbs in it, which name it as their parent.
  */
 #ifndef MSB_CLI_CMD_H
 #define MSB_CLI_CMD_H
@@ -54,6 +55,10 @@ struct cmd {
     enum cmd_group group;
     unsigned flags;                         /* enum cmd_flag */
     const char *summary;                    /* one line, no full stop */
+    const struct cmd *parent;               /* the group it belongs to; NULL = msb itself */
+    const struct cmd *const *subs;          /* a group's verbs, ends with NULL. One whose parent is
+                                             * another is the same verb, found here as well */
+    const struct cmd *same;                 /* this is but a second spelling of that verb */
     const struct opt *opts[CMD_TABLES_MAX]; /* tables; the global options are added to all */
     struct pos pos;
     const char *command_help;         /* set: everything after "--" is a command line */
@@ -69,9 +74,14 @@ extern const struct opt global_opts[];
 /* `msb` itself, for the options before the verb. */
 extern const struct cmd root_cmd;
 
-const struct cmd *cmd_find(const char *name); /* by name or alias; NULL */
+/* A verb of a group, by name or alias; NULL. */
+const struct cmd *cmd_find(const struct cmd *in, const char *name);
 /* The verb most like `typed`; NULL when none is. */
-const struct cmd *cmd_similar(const char *typed);
+const struct cmd *cmd_similar(const struct cmd *in, const char *typed);
+
+/* Its name with those of the groups it is in, and `sep` between: "image list". msb itself: "". */
+enum { CMD_PATH_MAX = 64 };
+void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX]);
 
 /* Calls fn for each option of the verb, the global ones included; stops at the first that returns
  * true and returns it. */

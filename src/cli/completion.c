@@ -12,9 +12,34 @@ static bool offered(const struct cmd *c)
     return !(c->flags & (CMD_HIDDEN | CMD_LATER));
 }
 
+/* What an argument is, by the name that help gives it. */
+static bool takes(const struct cmd *c, const char *one, const char *many)
+{
+    return c->pos.name && (strcmp(c->pos.name, one) == 0 || strcmp(c->pos.name, many) == 0);
+}
+
 static bool takes_sandbox(const struct cmd *c)
 {
-    return c->pos.name && (strcmp(c->pos.name, "NAME") == 0 || strcmp(c->pos.name, "NAMES") == 0);
+    return takes(c, "NAME", "NAMES");
+}
+
+static bool takes_reference(const struct cmd *c)
+{
+    return takes(c, "REFERENCE", "REFERENCES");
+}
+
+static bool takes_shell(const struct cmd *c)
+{
+    return takes(c, "SHELL", "SHELL");
+}
+
+/* Names of a group's verbs, each with a space before it. */
+static void verb_names(const struct cmd *in, struct buf *out)
+{
+    for (const struct cmd *const *c = in->subs; *c; c++)
+        if (offered(*c))
+            (void)buf_printf(out, " %s%s%s", (*c)->name, (*c)->alias ? " " : "",
+                             (*c)->alias ? (*c)->alias : "");
 }
 
 /* --- bash ----------------------------------------------------------------------------------- */
@@ -50,21 +75,38 @@ static bool bash_value(const struct opt *o, void *arg)
     return false;
 }
 
-static void bash_cmd(const struct cmd *c, struct buf *out)
+/* "image list"|"image ls": a verb as it is typed in a group, and then what can follow it. */
+static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
 {
-    (void)buf_printf(out, "    %s%s%s)\n        case \"$prev\" in\n", c->name, c->alias ? "|" : "",
-                     c->alias ? c->alias : "");
+    char group[CMD_PATH_MAX];
+    cmd_path(in, ' ', group);
+    const char *space = *group ? " " : "";
+    (void)buf_printf(out, "    \"%s%s%s\"", group, space, c->name);
+    if (c->alias)
+        (void)buf_printf(out, "|\"%s%s%s\"", group, space, c->alias);
+    (void)buf_printf(out, ")\n        case \"$prev\" in\n");
     (void)cmd_each_opt(c, bash_value, out);
     (void)buf_printf(out, "        esac\n        words=\"");
     (void)cmd_each_opt(c, bash_word, out);
     (void)buf_printf(out, "\"\n");
-    if (takes_sandbox(c))
+    if (c->subs) {
+        (void)buf_printf(out, "        names=\"");
+        verb_names(c, out);
+        (void)buf_printf(out, "\"\n");
+    } else if (takes_sandbox(c)) {
         (void)buf_printf(out, "        names=\"$(msb ls -q 2>/dev/null)\"\n");
-    else if (c->pos.name && strcmp(c->pos.name, "SHELL") == 0)
+    } else if (takes_reference(c)) {
+        (void)buf_printf(out, "        names=\"$(msb image ls -q 2>/dev/null)\"\n");
+    } else if (takes_shell(c)) {
         (void)buf_printf(out, "        names=\"bash zsh fish\"\n");
-    else if (c->pos.name && strcmp(c->pos.name, "IMAGE") == 0)
-        (void)buf_printf(out, "        files=1 names=\"msb/base\"\n");
+    } else if (takes(c, "IMAGE", "IMAGE")) {
+        (void)buf_printf(out,
+                         "        files=1 names=\"msb/base $(msb image ls -q 2>/dev/null)\"\n");
+    }
     (void)buf_printf(out, "        ;;\n");
+    for (const struct cmd *const *s = c->subs; s && *s; s++)
+        if (offered(*s))
+            bash_cmd(*s, c, out);
 }
 
 static void bash_script(struct buf *out)
@@ -77,20 +119,23 @@ static void bash_script(struct buf *out)
                           "    prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
                           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
                           "        [[ ${COMP_WORDS[i]} == -- ]] && return\n"
-                          "        [[ -z $verb && ${COMP_WORDS[i]} != -* ]] && "
-                          "verb=\"${COMP_WORDS[i]}\"\n"
+                          "        [[ ${COMP_WORDS[i]} == -* ]] && continue\n"
+                          "        case \"$verb\" in\n"
+                          "        '') verb=\"${COMP_WORDS[i]}\" ;;\n");
+    for (const struct cmd *const *c = cmd_table; *c; c++)
+        if (offered(*c) && (*c)->subs)
+            (void)buf_printf(out, "        %s) verb=\"%s ${COMP_WORDS[i]}\" ;;\n", (*c)->name,
+                             (*c)->name);
+    (void)buf_printf(out, "        esac\n"
                           "    done\n"
                           "    case \"$verb\" in\n"
                           "    '')\n        words=\"");
-    for (const struct cmd *const *c = cmd_table; *c; c++)
-        if (offered(*c))
-            (void)buf_printf(out, " %s%s%s", (*c)->name, (*c)->alias ? " " : "",
-                             (*c)->alias ? (*c)->alias : "");
+    verb_names(&root_cmd, out);
     (void)cmd_each_opt(&root_cmd, bash_word, out);
     (void)buf_printf(out, "\"\n        ;;\n");
     for (const struct cmd *const *c = cmd_table; *c; c++)
         if (offered(*c))
-            bash_cmd(*c, out);
+            bash_cmd(*c, &root_cmd, out);
     (void)buf_printf(out, "    esac\n"
                           "    [[ $cur == -* || -z $verb ]] || words=\"\"\n"
                           "    COMPREPLY=($(compgen -W \"$words $names\" -- \"$cur\"))\n"
@@ -143,12 +188,18 @@ static bool zsh_option(const struct opt *o, void *arg)
 
 static void zsh_cmd(const struct cmd *c, struct buf *out)
 {
-    (void)buf_printf(out, "        %s%s%s) _arguments -S \\\n", c->name, c->alias ? "|" : "",
+    (void)buf_printf(out, "        %s%s%s) ", c->name, c->alias ? "|" : "",
                      c->alias ? c->alias : "");
+    if (c->subs) {
+        (void)buf_printf(out, "_msb_%s ;;\n", c->name);
+        return;
+    }
+    (void)buf_printf(out, "_arguments -S \\\n");
     (void)cmd_each_opt(c, zsh_option, out);
-    const char *what = takes_sandbox(c)                                   ? "_msb_sandboxes"
-                       : c->pos.name && strcmp(c->pos.name, "SHELL") == 0 ? "(bash zsh fish)"
-                                                                          : "_files";
+    const char *what = takes_sandbox(c)     ? "_msb_sandboxes"
+                       : takes_reference(c) ? "_msb_images"
+                       : takes_shell(c)     ? "(bash zsh fish)"
+                                            : "_files";
     if (c->pos.name)
         (void)buf_printf(out, "            '%s:%s:%s' ;;\n", c->pos.many ? "*" : "1", c->pos.name,
                          what);
@@ -156,22 +207,22 @@ static void zsh_cmd(const struct cmd *c, struct buf *out)
         (void)buf_printf(out, "            && return ;;\n");
 }
 
-static void zsh_script(struct buf *out)
+/* A function that completes a group: its verbs, and what follows each. */
+static void zsh_group(const struct cmd *in, struct buf *out)
 {
-    (void)buf_printf(out, "#compdef msb\n"
-                          "_msb_sandboxes() {\n"
-                          "    local -a names\n"
-                          "    names=(${(f)\"$(msb ls -q 2>/dev/null)\"})\n"
-                          "    compadd -a names\n"
-                          "}\n"
-                          "_msb() {\n"
-                          "    local context state state_descr line\n"
-                          "    typeset -A opt_args\n"
-                          "    _arguments -C '1:command:->verb' '*::argument:->rest'\n"
-                          "    case $state in\n"
-                          "    verb)\n"
-                          "        local -a verbs=(\n");
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
+    for (const struct cmd *const *c = in->subs; *c; c++)
+        if (offered(*c) && (*c)->subs)
+            zsh_group(*c, out);
+    (void)buf_printf(out,
+                     "_msb%s%s() {\n"
+                     "    local context state state_descr line\n"
+                     "    typeset -A opt_args\n"
+                     "    _arguments -C '1:command:->verb' '*::argument:->rest'\n"
+                     "    case $state in\n"
+                     "    verb)\n"
+                     "        local -a verbs=(\n",
+                     *in->name ? "_" : "", in->name);
+    for (const struct cmd *const *c = in->subs; *c; c++) {
         if (!offered(*c))
             continue;
         (void)buf_printf(out, "            '%s:", (*c)->name);
@@ -182,13 +233,29 @@ static void zsh_script(struct buf *out)
                           "        _describe command verbs ;;\n"
                           "    rest)\n"
                           "        case $line[1] in\n");
-    for (const struct cmd *const *c = cmd_table; *c; c++)
+    for (const struct cmd *const *c = in->subs; *c; c++)
         if (offered(*c))
             zsh_cmd(*c, out);
+    (void)buf_printf(out, "        esac ;;\n"
+                          "    esac\n"
+                          "}\n");
+}
+
+static void zsh_script(struct buf *out)
+{
+    (void)buf_printf(out, "#compdef msb\n"
+                          "_msb_sandboxes() {\n"
+                          "    local -a names\n"
+                          "    names=(${(f)\"$(msb ls -q 2>/dev/null)\"})\n"
+                          "    compadd -a names\n"
+                          "}\n"
+                          "_msb_images() {\n"
+                          "    local -a names\n"
+                          "    names=(${(f)\"$(msb image ls -q 2>/dev/null)\"})\n"
+                          "    compadd -a names\n"
+                          "}\n");
+    zsh_group(&root_cmd, out);
     (void)buf_printf(out,
-                     "        esac ;;\n"
-                     "    esac\n"
-                     "}\n"
                      "if [ \"$funcstack[1]\" = _msb ]; then _msb \"$@\"; else compdef _msb msb; "
                      "fi\n");
 }
@@ -206,10 +273,27 @@ static void fish_text(struct buf *out, const char *s)
         (void)buf_printf(out, *s == '\'' || *s == '\\' ? "\\%c" : "%c", *s);
 }
 
+static void fish_names(struct buf *out, const struct cmd *c)
+{
+    (void)buf_printf(out, "__fish_seen_subcommand_from %s%s%s", c->name, c->alias ? " " : "",
+                     c->alias ? c->alias : "");
+}
+
+/* True after the verb. One of msb's own must not be taken for a group's of the same name. */
 static void fish_condition(struct buf *out, const struct cmd *c)
 {
-    (void)buf_printf(out, "complete -c msb -n '__fish_seen_subcommand_from %s%s%s'", c->name,
-                     c->alias ? " " : "", c->alias ? c->alias : "");
+    (void)buf_printf(out, "complete -c msb -n '");
+    if (c->parent) {
+        fish_names(out, c->parent);
+        (void)buf_printf(out, "; and ");
+    }
+    fish_names(out, c);
+    for (const struct cmd *const *g = c->parent ? NULL : cmd_table; g && *g; g++) {
+        const struct cmd *other = (*g)->subs && offered(*g) ? cmd_find(*g, c->name) : NULL;
+        if (other && other != c)
+            (void)buf_printf(out, "; and not __fish_seen_subcommand_from %s", (*g)->name);
+    }
+    (void)buf_printf(out, "'");
 }
 
 static bool fish_option(const struct opt *o, void *arg)
@@ -236,20 +320,43 @@ static bool fish_option(const struct opt *o, void *arg)
     return false;
 }
 
-static void fish_cmd(const struct cmd *c, struct buf *out)
+/* Offers a verb where a verb of that group is due. */
+static void fish_offer(const struct cmd *c, const struct cmd *in, struct buf *out)
 {
-    (void)buf_printf(out, "complete -c msb -n __fish_use_subcommand -f -a %s -d '", c->name);
+    if (in == &root_cmd) {
+        (void)buf_printf(out, "complete -c msb -n __fish_use_subcommand");
+    } else {
+        (void)buf_printf(out, "complete -c msb -n '");
+        fish_names(out, in);
+        (void)buf_printf(out, "; and not __fish_seen_subcommand_from");
+        verb_names(in, out);
+        (void)buf_printf(out, "'");
+    }
+    (void)buf_printf(out, " -f -a %s -d '", c->name);
     fish_text(out, c->summary);
     (void)buf_printf(out, "'\n");
+}
+
+static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
+{
+    fish_offer(c, in, out);
+    if (c->parent != in && in != &root_cmd)
+        return;
     struct fish f = {out, c};
     (void)cmd_each_opt(c, fish_option, &f);
     if (takes_sandbox(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a '(msb ls -q 2>/dev/null)'\n");
-    } else if (c->pos.name && strcmp(c->pos.name, "SHELL") == 0) {
+    } else if (takes_reference(c)) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");
+    } else if (takes_shell(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a 'bash zsh fish'\n");
     }
+    for (const struct cmd *const *s = c->subs; s && *s; s++)
+        if (offered(*s))
+            fish_cmd(*s, c, out);
 }
 
 static void fish_script(struct buf *out)
@@ -257,7 +364,7 @@ static void fish_script(struct buf *out)
     (void)buf_printf(out, "# fish completion for msb\n");
     for (const struct cmd *const *c = cmd_table; *c; c++)
         if (offered(*c))
-            fish_cmd(*c, out);
+            fish_cmd(*c, &root_cmd, out);
 }
 
 /* --- the verb ------------------------------------------------------------------------------- */

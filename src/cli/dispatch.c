@@ -7,11 +7,13 @@
 #include "util/term.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { HELP_COLUMNS = 100 };
 
+/* NULL: msb itself. */
 static int print_help(const struct cmd *c)
 {
     struct buf out;
@@ -47,22 +49,42 @@ static void set_verbosity(const struct args *a)
                 ui_set_verbosity((enum verbosity)(UI_ERROR + v));
 }
 
-static int unknown_verb(const char *word)
+static int unknown_verb(const struct cmd *in, const char *word)
 {
     struct err e = {0};
+    char path[CMD_PATH_MAX];
+    cmd_path(in, ' ', path);
     err_set(&e, EINVAL, "unrecognized subcommand '%s'", word);
-    const struct cmd *similar = cmd_similar(word);
+    const struct cmd *similar = cmd_similar(in, word);
     if (similar)
         err_hint(&e, "a similar subcommand exists: '%s'", similar->name);
-    err_hint(&e, "'msb --help' lists them");
+    err_hint(&e, "'msb%s%s --help' lists them", *path ? " " : "", path);
     return ui_usage(&e);
 }
 
-static int not_yet(const char *typed)
+static int no_verb(const struct cmd *in)
 {
     struct err e = {0};
-    err_set(&e, ENOSYS, "'msb %s' is not available yet", typed);
-    err_hint(&e, "'msb --help' lists what this version can do");
+    char path[CMD_PATH_MAX], list[256] = "";
+    cmd_path(in, ' ', path);
+    err_set(&e, EINVAL, "'msb %s' requires a subcommand but one was not provided", path);
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        size_t n = strlen(list);
+        if (!((*c)->flags & (CMD_HIDDEN | CMD_LATER)))
+            (void)snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", (*c)->name);
+    }
+    err_hint(&e, "subcommands: %s", list);
+    err_hint(&e, "see 'msb %s --help'", path);
+    return ui_usage(&e);
+}
+
+static int not_yet(const struct cmd *in, const char *typed)
+{
+    struct err e = {0};
+    char path[CMD_PATH_MAX];
+    cmd_path(in, ' ', path);
+    err_set(&e, ENOSYS, "'msb %s%s%s' is not available yet", path, *path ? " " : "", typed);
+    err_hint(&e, "'msb%s%s --help' lists what this version can do", *path ? " " : "", path);
     return ui_fail(&e);
 }
 
@@ -85,47 +107,63 @@ static int run_verb(const struct cmd *c, int first, int argc, char **argv)
     return code;
 }
 
+/* Options of msb or of a group, then the verb. */
+static int run_group(const struct cmd *c, int first, int argc, char **argv)
+{
+    struct args a;
+    struct err e = {0};
+    bool root = c == &root_cmd;
+    int r = args_parse(c, first, argc, argv, &a, &e);
+    bool version = r == 0 && root && !a.help && !a.tree && args_has(&a, "version");
+    bool help = a.help, tree = a.tree;
+    int at = a.rest;
+    set_verbosity(&a);
+    args_free(&a);
+    if (r < 0)
+        return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
+    if (version)
+        return ui_print_line("msb " MSB_VERSION);
+    if (tree)
+        return print_tree(root ? NULL : c);
+    if (help || (root && at >= argc))
+        return print_help(root ? NULL : c);
+    if (at >= argc)
+        return no_verb(c);
+    const struct cmd *verb = cmd_find(c, argv[at]);
+    if (!verb)
+        return unknown_verb(c, argv[at]);
+    if (verb->flags & CMD_LATER)
+        return not_yet(c, argv[at]);
+    return verb->subs ? run_group(verb, at + 1, argc, argv) : run_verb(verb, at + 1, argc, argv);
+}
+
 static int help_run(const struct args *a)
 {
-    if (a->n_pos == 0)
-        return print_help(NULL);
-    const struct cmd *c = cmd_find(a->pos[0]);
-    if (!c)
-        return unknown_verb(a->pos[0]);
-    return c->flags & CMD_LATER ? not_yet(a->pos[0]) : print_help(c);
+    const struct cmd *c = &root_cmd;
+    for (size_t i = 0; i < a->n_pos; i++) {
+        const struct cmd *verb = c->subs ? cmd_find(c, a->pos[i]) : NULL;
+        if (!verb && !c->subs)
+            break;
+        if (!verb)
+            return unknown_verb(c, a->pos[i]);
+        if (verb->flags & CMD_LATER)
+            return not_yet(c, a->pos[i]);
+        c = verb;
+    }
+    return print_help(c == &root_cmd ? NULL : c);
 }
 
 const struct cmd cmd_help = {
     .name = "help",
     .group = GROUP_OTHER,
     .summary = "Print help for msb or for one of its commands",
-    .pos = {.name = "COMMAND", .help = "Command to explain"},
-    .examples = "  msb help run",
+    .pos = {.name = "COMMAND", .help = "Command to explain", .many = true},
+    .examples = "  msb help run\n"
+                "  msb help image list",
     .run = help_run,
 };
 
 int cli_main(int argc, char **argv)
 {
-    struct args root;
-    struct err e = {0};
-    int r = args_parse_root(argc, argv, &root, &e);
-    bool version = r == 0 && !root.help && !root.tree && args_has(&root, "version");
-    bool help = root.help, tree = root.tree;
-    int at = root.rest;
-    set_verbosity(&root);
-    args_free(&root);
-    if (r < 0)
-        return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
-    if (version)
-        return ui_print_line("msb " MSB_VERSION);
-    if (tree)
-        return print_tree(NULL);
-    if (help || at >= argc)
-        return print_help(NULL);
-    const struct cmd *c = cmd_find(argv[at]);
-    if (!c)
-        return unknown_verb(argv[at]);
-    if (c->flags & CMD_LATER)
-        return not_yet(argv[at]);
-    return run_verb(c, at + 1, argc, argv);
+    return run_group(&root_cmd, 1, argc, argv);
 }

@@ -91,11 +91,21 @@ static bool has_page(const struct cmd *c)
     return !(c->flags & (CMD_HIDDEN | CMD_LATER));
 }
 
+/* "msb", "msb-run", "msb-image-list". */
+enum { TITLE_MAX = CMD_PATH_MAX + 8 };
+static const char *page_title(const struct cmd *c, char out[TITLE_MAX])
+{
+    char path[CMD_PATH_MAX];
+    cmd_path(c, '-', path);
+    (void)snprintf(out, TITLE_MAX, "msb%s%s", *path ? "-" : "", path);
+    return out;
+}
+
 static void name(const struct page *p, struct buf *out)
 {
     const struct cmd *c = p->cmd ? p->cmd : &root_cmd;
-    (void)buf_printf(out, "msb%s%s - %c", p->cmd ? "-" : "", c->name,
-                     tolower((unsigned char)c->summary[0]));
+    char title[TITLE_MAX];
+    (void)buf_printf(out, "%s - %c", page_title(c, title), tolower((unsigned char)c->summary[0]));
     put_paragraph(out, c->summary + 1);
 }
 
@@ -106,7 +116,13 @@ static void synopsis(const struct page *p, struct buf *out)
         (void)buf_printf(out, "*msb* [_OPTIONS_] _COMMAND_ [_ARGUMENTS_]\n\n");
         return;
     }
-    (void)buf_printf(out, "*msb %s* [_OPTIONS_]", c->name);
+    char path[CMD_PATH_MAX];
+    cmd_path(c, ' ', path);
+    if (c->subs) {
+        (void)buf_printf(out, "*msb %s* [_OPTIONS_] _COMMAND_ [_ARGUMENTS_]\n\n", path);
+        return;
+    }
+    (void)buf_printf(out, "*msb %s* [_OPTIONS_]", path);
     if (c->pos.name)
         (void)buf_printf(out, c->pos.required ? " _%s_%s" : " [_%s_]%s", c->pos.name,
                          c->pos.many ? "..." : "");
@@ -124,8 +140,12 @@ static void description(const struct page *p, struct buf *out)
         put_text(out, c->summary);
         (void)buf_printf(out, ".\n\n");
     }
+    char group[CMD_PATH_MAX] = "";
+    if (c->parent)
+        cmd_path(c->parent, ' ', group);
     if (c->alias)
-        (void)buf_printf(out, "*msb %s* is another name for this command.\n\n", c->alias);
+        (void)buf_printf(out, "*msb %s%s%s* is another name for this command.\n\n", group,
+                         *group ? " " : "", c->alias);
     if (c->pos.name) {
         (void)buf_printf(out, "_%s_%s\n\t", c->pos.name, c->pos.many ? "..." : "");
         put_paragraph(out, c->pos.help);
@@ -136,8 +156,22 @@ static void description(const struct page *p, struct buf *out)
     }
 }
 
+static void put_command(const struct cmd *c, struct buf *out)
+{
+    char title[TITLE_MAX];
+    (void)buf_printf(out, "*%s*", c->name);
+    if (c->alias)
+        (void)buf_printf(out, ", *%s*", c->alias);
+    (void)buf_printf(out, "\n\t");
+    put_text(out, c->summary);
+    (void)buf_printf(out, ": *%s*(1)\n\n", page_title(c, title));
+}
+
 static void commands(const struct page *p, struct buf *out)
 {
+    for (const struct cmd *const *c = p->cmd ? p->cmd->subs : NULL; c && *c; c++)
+        if (has_page(*c))
+            put_command(*c, out);
     for (int g = 0; !p->cmd && g < GROUP_MAX; g++) {
         bool first = true;
         for (const struct cmd *const *c = cmd_table; *c; c++) {
@@ -146,12 +180,7 @@ static void commands(const struct page *p, struct buf *out)
             if (first)
                 (void)buf_printf(out, "## %s\n\n", cmd_group_name((*c)->group));
             first = false;
-            (void)buf_printf(out, "*%s*", (*c)->name);
-            if ((*c)->alias)
-                (void)buf_printf(out, ", *%s*", (*c)->alias);
-            (void)buf_printf(out, "\n\t");
-            put_text(out, (*c)->summary);
-            (void)buf_printf(out, ": *msb-%s*(1)\n\n", (*c)->name);
+            put_command(*c, out);
         }
     }
 }
@@ -223,7 +252,7 @@ static void not_yet(const struct page *p, struct buf *out)
     buf_init(&list, PAGE_MAX);
     if (p->cmd)
         (void)cmd_each_opt(p->cmd, later_option, &list);
-    for (const struct cmd *const *c = cmd_table; !p->cmd && *c; c++)
+    for (const struct cmd *const *c = p->cmd ? p->cmd->subs : cmd_table; c && *c; c++)
         if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
             (void)buf_printf(&list, "%s*%s*", buf_len(&list) ? ", " : "", (*c)->name);
     if (buf_len(&list))
@@ -240,11 +269,15 @@ static void examples(const struct page *p, struct buf *out)
 
 static void see_also(const struct page *p, struct buf *out)
 {
+    const struct cmd *group = p->cmd ? p->cmd->parent : NULL;
+    char title[TITLE_MAX];
     if (p->cmd)
         (void)buf_printf(out, "*msb*(1)");
-    for (const struct cmd *const *c = cmd_table; *c; c++)
-        if (*c != p->cmd && has_page(*c) && (!p->cmd || (*c)->group == p->cmd->group))
-            (void)buf_printf(out, "%s*msb-%s*(1)", buf_len(out) ? ", " : "", (*c)->name);
+    if (group)
+        (void)buf_printf(out, ", *%s*(1)", page_title(group, title));
+    for (const struct cmd *const *c = group ? group->subs : cmd_table; *c; c++)
+        if (*c != p->cmd && has_page(*c) && (!p->cmd || group || (*c)->group == p->cmd->group))
+            (void)buf_printf(out, "%s*%s*(1)", buf_len(out) ? ", " : "", page_title(*c, title));
     (void)buf_printf(out, "\n\n");
 }
 
@@ -269,8 +302,9 @@ static int put_page(const struct page *p, struct err *e)
         {"NOTES", not_yet, false},
         {"SEE ALSO", see_also, true},
     };
-    (void)buf_printf(p->out, "msb%s%s(1) \"msb %s\" \"msb manual\"\n\n", p->cmd ? "-" : "",
-                     p->cmd ? p->cmd->name : "", MSB_VERSION);
+    char title[TITLE_MAX];
+    (void)buf_printf(p->out, "%s(1) \"msb %s\" \"msb manual\"\n\n",
+                     page_title(p->cmd ? p->cmd : &root_cmd, title), MSB_VERSION);
     struct buf generated;
     buf_init(&generated, PAGE_MAX);
     int r = 0;
@@ -294,13 +328,45 @@ static int read_notes(int dirfd, const char *file, bool required, char **ret, st
     return r < 0 ? err_sys(e, -r, "cannot read %s", file) : 0;
 }
 
+/* The verb that a page is about; NULL when there is none. */
+static const struct cmd *find_page(const struct cmd *in, const char *title)
+{
+    char other[TITLE_MAX];
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        const struct cmd *found = NULL;
+        if (has_page(*c) && strcmp(page_title(*c, other), title) == 0)
+            found = *c;
+        else if ((*c)->subs)
+            found = find_page(*c, title);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+/* A page a line, and the names that lead to it as well. */
+static void list_pages(const struct cmd *in)
+{
+    char title[TITLE_MAX];
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        if (!has_page(*c) || (in != &root_cmd && (*c)->parent != in))
+            continue;
+        (void)printf("%s", page_title(*c, title));
+        if ((*c)->alias)
+            (void)printf(" %.*s%s", (int)(strlen(title) - strlen((*c)->name)), title, (*c)->alias);
+        (void)printf("\n");
+        if ((*c)->subs)
+            list_pages(*c);
+    }
+}
+
 static int print_page(const char *title, const char *dir, struct err *e)
 {
     struct page p = {0};
     bool root = strcmp(title, "msb") == 0;
-    if (!root && strncmp(title, "msb-", 4) == 0)
-        p.cmd = cmd_find(title + 4);
-    if (!root && (!p.cmd || !has_page(p.cmd)))
+    if (!root)
+        p.cmd = find_page(&root_cmd, title);
+    if (!root && !p.cmd)
         return err_set(e, EINVAL, "there is no such page");
     AUTO_CLOSE int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dirfd < 0)
@@ -329,12 +395,9 @@ static int print_page(const char *title, const char *dir, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    if (argc == 1) { /* a page, and the names that lead to it as well */
+    if (argc == 1) {
         (void)printf("msb\n");
-        for (const struct cmd *const *c = cmd_table; *c; c++)
-            if (has_page(*c))
-                (void)printf("msb-%s%s%s\n", (*c)->name, (*c)->alias ? " msb-" : "",
-                             (*c)->alias ? (*c)->alias : "");
+        list_pages(&root_cmd);
         return fflush(stdout) == 0 ? EXIT_OK : EXIT_FAILED;
     }
     if (argc != 3) {

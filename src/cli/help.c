@@ -152,13 +152,53 @@ static void print_options(const struct cmd *c, struct buf *out, unsigned columns
     buf_free(&own);
 }
 
+static bool shown(const struct cmd *c)
+{
+    return !(c->flags & (CMD_HIDDEN | CMD_LATER));
+}
+
+static void verb_entry(struct buf *out, const struct cmd *c, unsigned columns)
+{
+    char text[512];
+    (void)snprintf(text, sizeof(text), "%s%s%s%s", c->summary, c->alias ? " [alias: " : "",
+                   c->alias ? c->alias : "", c->alias ? "]" : "");
+    entry(out, c->name, 10, text, columns);
+}
+
+/* The names of a group's verbs that are not there yet. */
+static void print_coming(struct buf *out, const struct cmd *in, unsigned columns)
+{
+    struct buf coming;
+    buf_init(&coming, 1 << 16);
+    for (const struct cmd *const *c = in->subs; *c; c++)
+        if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
+            (void)buf_printf(&coming, "%s%s", buf_len(&coming) ? " " : "", (*c)->name);
+    if (buf_append(&coming, "", 1) == 0 && buf_len(&coming) > 1) {
+        (void)buf_printf(out, "\nNot available yet:\n  ");
+        wrap(out, (char *)buf_head(&coming), 2, columns);
+    }
+    buf_free(&coming);
+}
+
+static void help_group(const struct cmd *c, struct buf *out, unsigned columns)
+{
+    (void)buf_printf(out, "\nCommands:\n");
+    for (const struct cmd *const *s = c->subs; *s; s++)
+        if (shown(*s))
+            verb_entry(out, *s, columns);
+}
+
 void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
 {
-    char usage[256], left[SPELLING_MAX];
+    char usage[256], left[SPELLING_MAX], path[CMD_PATH_MAX] = "";
     cmd_usage(c, usage, sizeof(usage));
     (void)buf_printf(out, "%s\n\nUsage: %s\n", c->summary, usage);
+    if (c->parent)
+        cmd_path(c->parent, ' ', path);
     if (c->alias)
-        (void)buf_printf(out, "Alias: msb %s\n", c->alias);
+        (void)buf_printf(out, "Alias: msb %s%s%s\n", path, *path ? " " : "", c->alias);
+    if (c->subs)
+        help_group(c, out, columns);
     if (c->pos.name || c->command_help)
         (void)buf_printf(out, "\nArguments:\n");
     if (c->pos.name) {
@@ -168,15 +208,12 @@ void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
     if (c->command_help)
         entry(out, "[-- COMMAND...]", 16, c->command_help, columns);
     print_options(c, out, columns);
+    if (c->subs)
+        print_coming(out, c, columns);
     if (c->details)
         (void)buf_printf(out, "\n%s\n", c->details);
     if (c->examples)
         (void)buf_printf(out, "\nExamples:\n%s\n", c->examples);
-}
-
-static bool shown(const struct cmd *c)
-{
-    return !(c->flags & (CMD_HIDDEN | CMD_LATER));
 }
 
 void help_root(struct buf *out, unsigned columns)
@@ -193,11 +230,7 @@ void help_root(struct buf *out, unsigned columns)
             if (first)
                 (void)buf_printf(out, "\n%s:\n", cmd_group_name((*c)->group));
             first = false;
-            char text[512];
-            (void)snprintf(text, sizeof(text), "%s%s%s%s", (*c)->summary,
-                           (*c)->alias ? " [alias: " : "", (*c)->alias ? (*c)->alias : "",
-                           (*c)->alias ? "]" : "");
-            entry(out, (*c)->name, 10, text, columns);
+            verb_entry(out, *c, columns);
         }
     }
     (void)buf_printf(out, "\nOptions:\n");
@@ -206,16 +239,7 @@ void help_root(struct buf *out, unsigned columns)
     (void)cmd_each_opt(&root_cmd, print_option, &l);
     l.global = true;
     (void)cmd_each_opt(&root_cmd, print_option, &l);
-    struct buf coming;
-    buf_init(&coming, 1 << 16);
-    for (const struct cmd *const *c = cmd_table; *c; c++)
-        if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
-            (void)buf_printf(&coming, "%s%s", buf_len(&coming) ? " " : "", (*c)->name);
-    if (buf_append(&coming, "", 1) == 0 && buf_len(&coming) > 1) {
-        (void)buf_printf(out, "\nNot available yet:\n  ");
-        wrap(out, (char *)buf_head(&coming), 2, columns);
-    }
-    buf_free(&coming);
+    print_coming(out, &root_cmd, columns);
     (void)buf_printf(out, "\n'msb COMMAND --help' says more about a command; 'msb doctor' checks "
                           "this machine.\n");
 }
@@ -225,7 +249,7 @@ void help_root(struct buf *out, unsigned columns)
 /* Lines are collected first, because the left column is as wide as the widest of them. */
 struct tree {
     struct buf *out;
-    const char *indent;
+    char indent[64];
     size_t left;  /* lines still to come in this branch */
     size_t width; /* 0 = only measuring */
     size_t widest;
@@ -264,10 +288,20 @@ static bool option_branch(const struct opt *o, void *arg)
     return false;
 }
 
+static void verb_branches(const struct cmd *in, struct tree *t);
+
+static size_t count_verbs(const struct cmd *in)
+{
+    size_t n = 0;
+    for (const struct cmd *const *c = in->subs; c && *c; c++)
+        n += shown(*c);
+    return n;
+}
+
 static void cmd_branches(const struct cmd *c, struct tree *t)
 {
     char left[SPELLING_MAX];
-    t->left = (c->pos.name != NULL) + (c->command_help != NULL);
+    t->left = (c->pos.name != NULL) + (c->command_help != NULL) + count_verbs(c);
     (void)cmd_each_opt(c, count_option, &t->left);
     if (c->pos.name) {
         pos_left(&c->pos, left, sizeof(left));
@@ -276,39 +310,48 @@ static void cmd_branches(const struct cmd *c, struct tree *t)
     if (c->command_help)
         branch(t, "[-- COMMAND...]", c->command_help);
     (void)cmd_each_opt(c, option_branch, t);
+    if (c->subs)
+        verb_branches(c, t);
 }
 
-static void root_branches(struct tree *t)
+/* A group's verbs, each with what is below it, which closes the branch that t is in. */
+static void verb_branches(const struct cmd *in, struct tree *t)
 {
-    size_t verbs = 0, n = 0;
-    for (const struct opt *o = global_opts; o->name; o++)
-        n++;
-    for (const struct cmd *const *c = cmd_table; *c; c++)
-        verbs += shown(*c);
-    char left[SPELLING_MAX];
-    t->indent = "";
-    t->left = n + verbs;
-    for (const struct opt *o = global_opts; o->name; o++) {
-        option_left(o, false, left, sizeof(left));
-        branch(t, left, o->help);
-    }
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
+    size_t verbs = count_verbs(in), n = strlen(t->indent);
+    for (const struct cmd *const *c = in->subs; *c; c++) {
         if (!shown(*c))
             continue;
-        t->indent = "";
+        char left[SPELLING_MAX];
         t->left = verbs--;
         (void)snprintf(left, sizeof(left), "%s%s%s%s", (*c)->name, (*c)->alias ? " (alias: " : "",
                        (*c)->alias ? (*c)->alias : "", (*c)->alias ? ")" : "");
         branch(t, left, (*c)->summary);
-        t->indent = verbs ? "│   " : "    ";
-        cmd_branches(*c, t);
+        (void)snprintf(t->indent + n, sizeof(t->indent) - n, "%s", verbs ? "│   " : "    ");
+        if (in == &root_cmd || (*c)->parent == in) /* what is another's is shown there */
+            cmd_branches(*c, t);
+        t->indent[n] = '\0';
     }
+}
+
+static void root_branches(struct tree *t)
+{
+    char left[SPELLING_MAX];
+    t->left = count_verbs(&root_cmd);
+    for (const struct opt *o = global_opts; o->name; o++)
+        t->left++;
+    for (const struct opt *o = global_opts; o->name; o++) {
+        option_left(o, false, left, sizeof(left));
+        branch(t, left, o->help);
+    }
+    verb_branches(&root_cmd, t);
 }
 
 void help_tree(const struct cmd *c, struct buf *out)
 {
-    (void)buf_printf(out, "msb%s%s\n", c ? " " : "", c ? c->name : "");
-    struct tree t = {.out = out, .indent = ""};
+    char path[CMD_PATH_MAX];
+    cmd_path(c ? c : &root_cmd, ' ', path);
+    (void)buf_printf(out, "msb%s%s\n", c ? " " : "", path);
+    struct tree t = {.out = out};
     for (int pass = 0; pass < 2; pass++) {
         if (c)
             cmd_branches(c, &t);

@@ -77,4 +77,5 @@ const struct cmd root_cmd = {
     .name = "",
     .summary = "Sandboxes with a Linux kernel of their own",
     .opts = {root_opts},
+    .subs = cmd_table,
 };

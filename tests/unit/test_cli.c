@@ -172,10 +172,10 @@ static void suggestions(void **state)
     hinted(&cmd_create, "--volum=x", "a similar argument exists: '--volume'");
     hinted(&cmd_create, "--cpus -1", "a value that begins with '-' is given as --cpus=-1");
     hinted(&cmd_exec, "a ls", "a command goes after '--': msb exec ... -- ls");
-    assert_ptr_equal(cmd_similar("lst"), &cmd_list);
-    assert_ptr_equal(cmd_similar("sotp"), &cmd_stop);
-    assert_ptr_equal(cmd_similar("creat"), &cmd_create);
-    assert_null(cmd_similar("frobnicate"));
+    assert_ptr_equal(cmd_similar(&root_cmd, "lst"), &cmd_list);
+    assert_ptr_equal(cmd_similar(&root_cmd, "sotp"), &cmd_stop);
+    assert_ptr_equal(cmd_similar(&root_cmd, "creat"), &cmd_create);
+    assert_null(cmd_similar(&root_cmd, "frobnicate"));
 }
 
 static void later_options_are_refused_not_ignored(void **state)
@@ -197,12 +197,12 @@ static void other_spellings(void **state)
     assert_int_equal(l.ret, 0);
     assert_true(args_has(&l.a, "no-net"));
     args_free(&l.a);
-    assert_ptr_equal(cmd_find("ls"), &cmd_list);
-    assert_ptr_equal(cmd_find("list"), &cmd_list);
-    assert_ptr_equal(cmd_find("ps"), &cmd_status);
-    assert_ptr_equal(cmd_find("rm"), &cmd_remove);
-    assert_null(cmd_find(""));
-    assert_null(cmd_find("lst"));
+    assert_ptr_equal(cmd_find(&root_cmd, "ls"), &cmd_list);
+    assert_ptr_equal(cmd_find(&root_cmd, "list"), &cmd_list);
+    assert_ptr_equal(cmd_find(&root_cmd, "ps"), &cmd_status);
+    assert_ptr_equal(cmd_find(&root_cmd, "rm"), &cmd_remove);
+    assert_null(cmd_find(&root_cmd, ""));
+    assert_null(cmd_find(&root_cmd, "lst"));
 }
 
 static void tree_and_help_need_no_arguments(void **state)
@@ -227,14 +227,14 @@ static void options_before_the_verb(void **state)
     char *argv[] = {(char *)"msb", (char *)"--debug", (char *)"ls", (char *)"-q", NULL};
     struct args a;
     struct err e = {0};
-    assert_int_equal(args_parse_root(4, argv, &a, &e), 0);
+    assert_int_equal(args_parse(&root_cmd, 1, 4, argv, &a, &e), 0);
     assert_int_equal(a.rest, 2);
     assert_true(args_has(&a, "debug"));
     args_free(&a);
     argv[1] = (char *)"--bogus";
-    assert_int_equal(args_parse_root(4, argv, &a, &e), -EINVAL);
+    assert_int_equal(args_parse(&root_cmd, 1, 4, argv, &a, &e), -EINVAL);
     args_free(&a);
-    assert_int_equal(args_parse_root(1, argv, &a, &e), 0);
+    assert_int_equal(args_parse(&root_cmd, 1, 1, argv, &a, &e), 0);
     assert_int_equal(a.rest, 1);
     args_free(&a);
 }
@@ -272,29 +272,111 @@ static bool check_option(const struct opt *o, void *arg)
     return false;
 }
 
+static void check_options(const struct cmd *in)
+{
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        struct seen s = {.cmd = *c};
+        (void)cmd_each_opt(*c, check_option, &s);
+        if ((*c)->subs)
+            check_options(*c);
+    }
+}
+
 static void every_option_is_described_and_unique(void **state)
 {
     (void)state;
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
-        struct seen s = {.cmd = *c};
-        (void)cmd_each_opt(*c, check_option, &s);
+    check_options(&root_cmd);
+}
+
+static void check_verbs(const struct cmd *in)
+{
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        const struct cmd *verb = (*c)->same ? (*c)->same : *c;
+        assert_ptr_equal(cmd_find(in, (*c)->name), verb);
+        if ((*c)->alias)
+            assert_ptr_equal(cmd_find(in, (*c)->alias), verb);
+        assert_true(!(*c)->same || ((*c)->flags & CMD_HIDDEN));
+        assert_true(verb->summary && *verb->summary);
+        assert_true(verb->summary[strlen(verb->summary) - 1] != '.');
+        if (verb->flags & CMD_LATER)
+            continue;
+        assert_true((verb->run != NULL) != (verb->subs != NULL));
+        assert_non_null(verb->examples);
+        if (verb->subs)
+            check_verbs(verb);
     }
 }
 
 static void every_verb_is_described_and_unique(void **state)
 {
     (void)state;
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
-        assert_true((*c)->summary && *(*c)->summary);
-        assert_true((*c)->summary[strlen((*c)->summary) - 1] != '.');
-        assert_ptr_equal(cmd_find((*c)->name), *c);
-        if ((*c)->alias)
-            assert_ptr_equal(cmd_find((*c)->alias), *c);
-        if ((*c)->flags & CMD_LATER)
-            continue;
-        assert_non_null((*c)->run);
-        assert_non_null((*c)->examples);
-    }
+    check_verbs(&root_cmd);
+}
+
+/* A group of verbs as the table could have one. */
+static const struct cmd group, group_list;
+static const struct cmd *const group_subs[] = {&group_list, &cmd_stop, NULL};
+static const struct cmd group = {.name = "thing", .summary = "Manage things", .subs = group_subs};
+static const struct cmd group_list = {
+    .name = "list",
+    .alias = "ls",
+    .parent = &group,
+    .summary = "List things",
+    .pos = {.name = "NAME", .help = "A thing"},
+};
+
+static void verbs_of_a_group(void **state)
+{
+    (void)state;
+    struct line l;
+    char text[256];
+    assert_ptr_equal(cmd_find(&group, "ls"), &group_list);
+    assert_ptr_equal(cmd_find(&group, "stop"), &cmd_stop);
+    assert_null(cmd_find(&group, "run"));
+    assert_ptr_equal(cmd_similar(&group, "lst"), &group_list);
+    cmd_usage(&group, text, sizeof(text));
+    assert_string_equal(text, "msb thing [OPTIONS] <COMMAND>");
+    cmd_usage(&group_list, text, sizeof(text));
+    assert_string_equal(text, "msb thing list [OPTIONS] [NAME]");
+    cmd_path(&group_list, '-', text);
+    assert_string_equal(text, "thing-list");
+    cmd_path(&root_cmd, '-', text);
+    assert_string_equal(text, "");
+    parse(&l, &group, "--debug list --bogus");
+    assert_int_equal(l.ret, 0);
+    assert_int_equal(l.a.rest, 1);
+    args_free(&l.a);
+    refused(&group, "--bogus list", EINVAL, "unexpected argument '--bogus' found");
+    hinted(&group_list, "a b", "usage: msb thing list [OPTIONS] [NAME]");
+    hinted(&group_list, "a b", "see 'msb thing list --help'");
+}
+
+static void help_and_tree_of_a_group(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    help_cmd(&group, &b, 80);
+    assert_int_equal(buf_append(&b, "", 1), 0);
+    const char *text = (char *)buf_head(&b);
+    assert_non_null(strstr(text, "\nUsage: msb thing [OPTIONS] <COMMAND>\n"));
+    assert_non_null(strstr(text, "\n  list        List things [alias: ls]\n"));
+    assert_non_null(strstr(text, "\n  stop        "));
+    buf_reset(&b);
+    help_cmd(&group_list, &b, 80);
+    assert_int_equal(buf_append(&b, "", 1), 0);
+    text = (char *)buf_head(&b);
+    assert_non_null(strstr(text, "\nUsage: msb thing list [OPTIONS] [NAME]\n"
+                                 "Alias: msb thing ls\n"));
+    buf_reset(&b);
+    help_tree(&group, &b);
+    assert_int_equal(buf_append(&b, "", 1), 0);
+    text = (char *)buf_head(&b);
+    assert_non_null(strstr(text, "msb thing\n├── list (alias: ls)  List things\n"
+                                 "│   └── [NAME]        A thing\n"
+                                 "└── stop              "));
+    assert_null(strstr(text, "--force")); /* stop is shown where it belongs */
+    buf_free(&b);
 }
 
 /* The whole text; also that no line is wider than it was asked to be. */
@@ -505,6 +587,8 @@ int main(void)
         cmocka_unit_test(options_before_the_verb),
         cmocka_unit_test(every_option_is_described_and_unique),
         cmocka_unit_test(every_verb_is_described_and_unique),
+        cmocka_unit_test(verbs_of_a_group),
+        cmocka_unit_test(help_and_tree_of_a_group),
         cmocka_unit_test(help_mentions_everything),
         cmocka_unit_test(completions_offer_every_verb),
         cmocka_unit_test(specs_from_options),
