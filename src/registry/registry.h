@@ -8,6 +8,7 @@
 #ifndef MSB_REGISTRY_REGISTRY_H
 #define MSB_REGISTRY_REGISTRY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,7 +21,10 @@
 struct registry_options {
     bool insecure;                               /* plain HTTP, or certificates nobody signed */
     const char *ca_certs;                        /* PEM file; NULL: the system's */
-    void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL */
+    const char *home;                            /* $MSB_HOME: credentials and settings; or NULL */
+    const atomic_bool *cancel;                   /* true: give up with -EINTR; may be NULL */
+    void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL, called in
+                                                    whatever thread it happens */
     void *ctx;
 };
 

@@ -1,0 +1,19 @@
+/* A pull that the user watches: one line per layer on a terminal, plain lines elsewhere, nothing
+ * with --quiet. `msb pull`, and `create` and `run` where they have to pull, all come through here.
+ */
+#ifndef MSB_CLI_PULL_PROGRESS_H
+#define MSB_CLI_PULL_PROGRESS_H
+
+#include "image/digest.h"
+#include "image/reference.h"
+#include "image/store.h"
+#include "registry/pull.h"
+#include "util/err.h"
+
+/* As pull_image, with progress on stderr. Whatever opt->registry leaves NULL (home, notice, cancel)
+ * is set here. While it runs, SIGINT and SIGTERM end the pull with -EINTR (e set): what was
+ * downloaded stays for the next one, and the caller should exit with 130. */
+int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
+             struct digest *ret, struct err *e);
+
+#endif
