@@ -29,8 +29,9 @@ kernel-uml: | bootstrap
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build uml) && ln -sfn "$$path" $(BUILD)/assets/linux-uml
 
-kernel-kvm:
-	@kernel/build kvm
+kernel-kvm: | bootstrap
+	@mkdir -p $(BUILD)/assets
+	@path=$$(kernel/build kvm) && ln -sfn "$$path" $(BUILD)/assets/linux-kvm
 
 run: all ## show sandboxes at work
 	@scripts/demo $(BUILD)/src/cli/msb
