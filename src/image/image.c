@@ -30,17 +30,39 @@ static void free_list(char **list)
     free(list);
 }
 
+int image_config_init(struct image_config *c)
+{
+    *c = (struct image_config){0};
+    char ***lists[] = {&c->env,    &c->entrypoint,    &c->cmd,
+                       &c->labels, &c->exposed_ports, &c->volumes};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (!(*lists[i] = calloc(1, sizeof(char *)))) {
+            image_config_free(c);
+            return -ENOMEM;
+        }
+    return 0;
+}
+
+void image_config_free(struct image_config *c)
+{
+    free_list(c->env);
+    free_list(c->entrypoint);
+    free_list(c->cmd);
+    free_list(c->labels);
+    free_list(c->exposed_ports);
+    free_list(c->volumes);
+    free(c->workdir);
+    free(c->user);
+    free(c->stop_signal);
+    *c = (struct image_config){0};
+}
+
 void image_free(struct image *img)
 {
     close_fd(&img->fd);
     free(img->path);
     free(img->digest);
-    free_list(img->config.env);
-    free_list(img->config.entrypoint);
-    free_list(img->config.cmd);
-    free_list(img->config.labels);
-    free(img->config.workdir);
-    free(img->config.user);
+    image_config_free(&img->config);
     *img = IMAGE_INIT;
 }
 
@@ -58,12 +80,7 @@ static int fill_image(struct image *ret, int fd, const char *dir, const char *na
         img.path = NULL;
     if (asprintf(&img.digest, "sha256:%s", hex) < 0)
         img.digest = NULL;
-    char ***lists[] = {&img.config.env, &img.config.entrypoint, &img.config.cmd,
-                       &img.config.labels};
-    bool ok = img.path && img.digest;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        ok = (*lists[i] = calloc(1, sizeof(char *))) && ok;
-    if (!ok) {
+    if (!img.path || !img.digest || image_config_init(&img.config) < 0) {
         image_free(&img);
         return err_sys(e, ENOMEM, "cannot open the image");
     }

@@ -36,10 +36,16 @@ struct image_config {
     char **env; /* "KEY=VALUE" */
     char **entrypoint;
     char **cmd;
-    char **labels; /* "KEY=VALUE" */
+    char **labels;        /* "KEY=VALUE" */
+    char **exposed_ports; /* "80/tcp" */
+    char **volumes;       /* paths */
     char *workdir;
     char *user;
+    char *stop_signal; /* "SIGTERM", "15" */
 };
+/* All lists empty; -ENOMEM. */
+int image_config_init(struct image_config *c);
+void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
 
 struct image {
     int fd;        /* O_RDONLY, O_CLOEXEC; owned */

@@ -1,0 +1,35 @@
+/* JSON from strangers: loading it within bounds, and taking it apart without trust. */
+#ifndef MSB_IMAGE_OCI_JSON_H
+#define MSB_IMAGE_OCI_JSON_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "util/err.h"
+
+enum {
+    OCI_JSON_DEPTH = 64,
+    /* Each value takes up to some 250 bytes in memory, and three bytes in a document. */
+    OCI_JSON_VALUES = 100000,
+};
+
+/* One JSON object of at most `max` bytes, no more than OCI_JSON_DEPTH deep, without duplicate keys,
+ * NULs in strings, or numbers that do not fit. `what` names it in the message. */
+json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e);
+
+/* A missing key and null are the same: NULL. */
+const json_t *oci_json_member(const json_t *o, const char *key);
+
+/* *ret stays NULL when the key is missing; a string of more than `max` bytes is an error. */
+int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret, struct err *e);
+
+/* "'size' has the wrong type or is out of range" */
+int oci_json_bad(const char *key, struct err *e);
+
+static inline void oci_json_unref(json_t **j)
+{
+    json_decref(*j);
+}
+#define AUTO_JSON __attribute__((cleanup(oci_json_unref)))
+
+#endif
