@@ -14,7 +14,7 @@
 #include "image/lock.h"
 #include "util/cleanup.h"
 
-static int open_subdir(int dirfd, const char *name)
+int cache_subdir(int dirfd, const char *name)
 {
     int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(dirfd, name, flags);
@@ -26,8 +26,7 @@ static int open_subdir(int dirfd, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-/* Opens a directory, making it and its parents when missing. */
-static int open_parents(const char *path)
+int cache_top(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 || errno != ENOENT)
@@ -53,19 +52,22 @@ static int open_parents(const char *path)
 int cache_open(struct cache *c, const char *path, struct err *e)
 {
     *c = (struct cache)CACHE_INIT;
-    AUTO_CLOSE int top = open_parents(path);
-    int r = top;
+    AUTO_CLOSE int top = cache_top(path);
+    int r = top < 0 ? top : cache_open_at(c, top);
+    return r < 0 ? err_sys(e, -r, "cannot open the image cache '%s'", path) : 0;
+}
+
+int cache_open_at(struct cache *c, int top)
+{
+    *c = (struct cache)CACHE_INIT;
+    int r = c->images_fd = cache_subdir(top, "images");
     if (r >= 0)
-        r = c->images_fd = open_subdir(top, "images");
+        r = c->index_fd = cache_subdir(top, "index");
     if (r >= 0)
-        r = c->index_fd = open_subdir(top, "index");
-    if (r >= 0)
-        r = c->tmp_fd = open_subdir(top, "tmp");
-    if (r < 0) {
+        r = c->tmp_fd = cache_subdir(top, "tmp");
+    if (r < 0)
         cache_close(c);
-        return err_sys(e, -r, "cannot open the image cache '%s'", path);
-    }
-    return 0;
+    return r < 0 ? r : 0;
 }
 
 void cache_close(struct cache *c)
@@ -246,12 +248,18 @@ int cache_build_begin(struct cache_build *b, struct err *e)
 
 int cache_build_publish(struct cache_build *b, const char *hex, struct err *e)
 {
-    char temp[CACHE_NAME_SIZE], name[CACHE_NAME_SIZE];
-    temp_name(b->key, temp);
+    char name[CACHE_NAME_SIZE];
     cache_image_name(hex, name);
+    return cache_build_publish_as(b, b->c->images_fd, name, e);
+}
+
+int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, struct err *e)
+{
+    char temp[CACHE_NAME_SIZE];
+    temp_name(b->key, temp);
     int r = 0;
     if (fchmod(b->fd, 0400) < 0 || fsync(b->fd) < 0 ||
-        renameat(b->c->tmp_fd, temp, b->c->images_fd, name) < 0 || fsync(b->c->images_fd) < 0)
+        renameat(b->c->tmp_fd, temp, dirfd, name) < 0 || fsync(dirfd) < 0)
         r = err_sys(e, errno, "cannot put the image into the cache");
     else
         close_fd(&b->fd);

@@ -34,7 +34,13 @@ struct cache {
     }
 
 int cache_open(struct cache *c, const char *path, struct err *e);
+/* The same below an open directory; -errno. */
+int cache_open_at(struct cache *c, int top);
 void cache_close(struct cache *c);
+
+/* A descriptor of the cache's own directory, or of one below it: made when missing. -errno. */
+int cache_top(const char *path);
+int cache_subdir(int top, const char *name);
 
 void cache_hex(const uint8_t key[CACHE_KEY_SIZE], char hex[CACHE_HEX_SIZE]);
 /* The file name of an image, below "images/". */
@@ -66,8 +72,9 @@ struct cache_build {
 int cache_build_lock(struct cache_build *b, const struct cache *c, const char *key, struct err *e);
 /* Makes an empty image file (again, when called twice), after clearing what dead builders left. */
 int cache_build_begin(struct cache_build *b, struct err *e);
-/* Publishes the image as images/<hex>. */
+/* Publishes the image as images/<hex>, or under any name on the same file system. */
 int cache_build_publish(struct cache_build *b, const char *hex, struct err *e);
+int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, struct err *e);
 /* Lets go of the lock, and of the file when it was not published. */
 void cache_build_end(struct cache_build *b);
 

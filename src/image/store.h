@@ -2,16 +2,26 @@
  *
  *     layers/<diff_id>.<version>.erofs    one file per layer, shared by all images that have it
  *     disks/<chain>.<version>.erofs       merged metadata, one per combination of layers (disk.h)
- *     images/<manifest digest>.json       an image: its documents and its layers
+ *     docs/<digest>                       manifests and configurations, as they came
+ *     images/<manifest digest>.json       an image: which layers, disk and documents it has
  *     refs/<hash of the reference>.json   which image a reference means
  *     partial/<blob digest>               what an interrupted download has got so far
  *     gc.lock                             held shared by whoever adds or uses, exclusively by
  *                                         whoever removes
  *
  * It lives in the same directory as the cache of directories and tars (cache.h) and follows its
- * rules: a name appears by rename when its content is on disk, and never changes. Whatever no
- * reference and no sandbox leads to is garbage, and any later removal takes it away, so a crash at
- * any moment leaves at most garbage.
+ * rules.
+ *
+ * Invariants:
+ * 1. A name appears by rename when its content is on disk. What a name of content stands for never
+ *    changes; only refs/ are replaced.
+ * 2. A reference is written after its image, an image after all it consists of; removal goes the
+ *    other way. So a crash at any moment leaves at most garbage, and whatever no reference and no
+ *    sandbox leads to is garbage, which any later removal takes away.
+ * 3. Nothing is removed but under the exclusive lock. Whoever is going to use what is there (a pull
+ *    that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
+ * 4. A record, a document or a file that is damaged is the same as none: it is not found, and the
+ *    next pull makes it anew.
  */
 #ifndef MSB_IMAGE_STORE_H
 #define MSB_IMAGE_STORE_H
@@ -30,12 +40,19 @@
 
 struct image_store {
     struct cache cache;
-    int layers_fd, disks_fd, refs_fd, partial_fd;
+    int layers_fd, disks_fd, docs_fd, refs_fd, partial_fd;
     int gc_fd; /* holds gc.lock, shared, while the store is open */
 };
 
+#define IMAGE_STORE_INIT                                                                    \
+    {                                                                                       \
+        .cache = CACHE_INIT, .layers_fd = -1, .disks_fd = -1, .docs_fd = -1, .refs_fd = -1, \
+        .partial_fd = -1, .gc_fd = -1                                                       \
+    }
+
+/* Makes what is missing, and waits while somebody removes. */
 int image_store_open(struct image_store *s, const char *cache_dir, struct err *e);
-void image_store_close(struct image_store *s);
+void image_store_close(struct image_store *s); /* harmless twice */
 
 struct image_layer {
     struct digest diff_id, blob;
@@ -50,19 +67,22 @@ bool image_store_has_layer(const struct image_store *s, const struct digest *dif
 
 /* Makes a layer, unless it is there by the time its lock is ours: two pulls of one layer share the
  * work. open() is called only when the bytes are needed; the stream is closed here. want->diff_id
- * must be set. Safe to call from several threads. */
+ * must be set. *ret has what is known of the blob: all of it, or, where the layer was there, what
+ * `want` says. Safe to call from several threads. */
 typedef int (*layer_open_fn)(void *ctx, struct stream **ret, struct err *e);
 int image_store_add_layer(struct image_store *s, const struct layer_want *want, layer_open_fn open,
                           void *ctx, struct layer_progress *progress, struct image_layer *ret,
                           struct err *e);
 
 /* Records an image whose layers are all there, and makes its disk. `manifest` and `config` are the
- * documents as they came. Idempotent. */
+ * documents as they came; of `layers` (lowest first) the diff_ids count, the rest is what the
+ * manifest says. Idempotent. */
 int image_store_add_image(struct image_store *s, const void *manifest, size_t manifest_len,
                           const void *config, size_t config_len, const struct image_layer *layers,
                           size_t n_layers, struct digest *ret, struct err *e);
 
-/* From now on the reference (its tag, or its digest where it has no tag) means that image. */
+/* From now on the reference means that image. One with a digest is known by that alone, whatever
+ * its tag. */
 int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
                     struct err *e);
 
@@ -74,15 +94,20 @@ struct image_record {
     char *manifest, *config; /* the documents, NUL-terminated */
     size_t manifest_len, config_len;
     struct oci_config parsed;
-    struct image_layer *layers;
+    struct image_layer *layers; /* lowest first */
     size_t n_layers;
+    uint64_t disk_size; /* of the merged metadata */
     uint64_t stored_ns; /* CLOCK_REALTIME, when it was pulled or loaded */
 };
 void image_record_free(struct image_record *r);
 
-/* -ENOENT (e set) when the reference means nothing here. With a digest, only that image will do. */
+/* -ENOENT (e set) when the reference means nothing here. With a digest, only that image will do
+ * (or the one that a pull by that digest, an index's perhaps, came to). */
 int image_store_find(struct image_store *s, const struct reference *ref, struct image_record *ret,
                      struct err *e);
+/* The same for an image's own digest, whether a reference leads to it or not. */
+int image_store_get(struct image_store *s, const struct digest *image, struct image_record *ret,
+                    struct err *e);
 
 /* Every reference, sorted by name. */
 struct image_list {
@@ -94,14 +119,25 @@ void image_list_free(struct image_list *l);
 
 /* --- removing ------------------------------------------------------------------------------- */
 
-/* Forgets the reference; the image stays until it is collected. */
+/* Forgets the reference; the image stays until it is collected. -ENOENT (e set). */
 int image_store_untag(struct image_store *s, const struct reference *ref, struct err *e);
 
-/* Removes whatever neither a reference nor `used` (digests "sha256:...", of all sandboxes) leads
- * to, of directories' and tars' images too. Does nothing while others add or use images, unless
- * `wait`. The store must have been opened here and not be in use by other threads. */
-int image_store_collect(struct image_store *s, const struct strlist *used, bool wait,
-                        uint64_t *ret_freed, struct err *e);
+/* What to keep is asked under the exclusive lock: which digests ("sha256:...") sandboxes have. */
+struct image_collect {
+    int (*used)(void *ctx, struct strlist *ret, struct err *e);
+    void *ctx;
+    bool unused; /* forget the references to images that no sandbox has, too, and the images of
+                  * directories and tars that none has, and what interrupted downloads left */
+    bool wait;   /* for others to finish; a while */
+};
+struct image_collected {
+    uint64_t bytes;      /* freed on disk */
+    size_t images, refs; /* removed */
+};
+/* Removes garbage. -EBUSY (e set), nothing done, while others add or use images. The store must
+ * not be in use by other threads. */
+int image_store_collect(struct image_store *s, const struct image_collect *opt,
+                        struct image_collected *ret, struct err *e);
 
 /* --- using ---------------------------------------------------------------------------------- */
 
@@ -111,8 +147,9 @@ struct image_disk {
     uint64_t length[OCI_LAYERS_MAX + 1];
     size_t n;
 };
+/* digest: "sha256:...". -ENOENT (e set) when it, or a part of it, is not there. */
 int image_disk_open(const char *cache_dir, const char *digest, struct image_disk *ret,
                     struct err *e);
-void image_disk_close(struct image_disk *d);
+void image_disk_close(struct image_disk *d); /* harmless twice */
 
 #endif
