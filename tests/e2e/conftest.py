@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+import imagekit
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb"))
 
@@ -179,6 +181,13 @@ def box(module_msb):
     """A running sandbox shared by the tests of a module; (msb, name)."""
     module_msb.create("box")
     return module_msb, "box"
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    """A registry that speaks plain HTTP and wants no password."""
+    with imagekit.Registry(tmp_path_factory.mktemp("registry")) as r:
+        yield r
 
 
 def pytest_configure(config):
