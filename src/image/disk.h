@@ -14,12 +14,14 @@
 #include "image/tree.h"
 #include "util/err.h"
 
-/* An EROFS file of ours, or one of any length of lies: everything read is checked against the
- * file. Fills the tree; data addresses are blocks of this file, with blob number `blob`. Whiteouts
- * and opaque directories become the tree's marks. Inline tails go to memory owned by the tree. */
+/* Reads an EROFS file of ours, or one full of lies: everything is checked against the file. Fills
+ * the tree, which is fresh; data addresses are blocks of this file, with blob number `blob`, and
+ * those of inline tails are bytes. Whiteouts, opaque directories and ones that nobody listed become
+ * the tree's marks. On failure the tree holds a part. */
 int erofs_load_tree(int fd, uint32_t blob, struct tree *t, struct err *e);
 
-/* Writes the metadata of a disk made of these layers (lowest first) to out_fd, an empty file. */
+/* Writes the metadata of a disk made of these layers (lowest first) to out_fd, an empty file. Marks
+ * do their work and are gone. max_bytes: what the layers' files may come to in sum; 0: no limit. */
 int disk_write_metadata(const int *layer_fds, size_t n, int out_fd, int spool_dirfd,
                         uint64_t max_bytes, struct err *e);
 

@@ -16,8 +16,9 @@ static int open_spool(int dirfd)
     if (dirfd >= 0)
         fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 && dirfd >= 0) { /* no O_TMPFILE there */
+        static _Atomic unsigned counter;
         char name[64];
-        (void)snprintf(name, sizeof(name), "spool.%d", (int)getpid());
+        (void)snprintf(name, sizeof(name), "spool.%d.%u", (int)getpid(), counter++);
         fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd >= 0)
             (void)unlinkat(dirfd, name, 0);
@@ -29,21 +30,39 @@ static int open_spool(int dirfd)
 
 void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd)
 {
-    *w = (struct erofs_writer){
-        .fd = out_fd, .spool_dirfd = spool_dirfd, .spool_fd = -1, .next_block = 1};
+    *w = (struct erofs_writer){.fd = out_fd,
+                               .spool_dirfd = spool_dirfd,
+                               .spool_fd = -1,
+                               .next_block = 1,
+                               .inline_max = EROFS_BLOCK_SIZE};
     erofs_out_init(&w->out, out_fd);
+    (void)hasher_init(&w->hash); /* erofs_finish looks */
+}
+
+void erofs_set_layer(struct erofs_writer *w, uint32_t inline_max)
+{
+    w->inline_max = inline_max;
+    w->marks = true;
+}
+
+int erofs_open_spool(struct erofs_writer *w)
+{
+    if (w->spool_fd >= 0)
+        return 0;
+    int fd = open_spool(w->spool_dirfd);
+    if (fd < 0)
+        return fd;
+    w->spool_fd = fd;
+    erofs_out_init(&w->spool, fd);
+    return 0;
 }
 
 /* Keeps a tail for the time when its inode is written. */
 static int spool_tail(struct erofs_writer *w, struct tree_inode *ino, size_t n)
 {
-    if (w->spool_fd < 0) {
-        int fd = open_spool(w->spool_dirfd);
-        if (fd < 0)
-            return fd;
-        w->spool_fd = fd;
-        erofs_out_init(&w->spool, fd);
-    }
+    int r = erofs_open_spool(w);
+    if (r < 0)
+        return r;
     ino->data.tail = w->spool_len;
     w->spool_len += n;
     return erofs_out_write(&w->spool, ino->data.tail, w->tail, n);
@@ -53,13 +72,14 @@ void erofs_abort(struct erofs_writer *w)
 {
     erofs_out_free(&w->out);
     erofs_out_free(&w->spool);
+    hasher_free(&w->hash);
     close_fd(&w->spool_fd);
     w->file = NULL;
 }
 
-void erofs_set_blobs(struct erofs_writer *w, const uint32_t *blocks, uint32_t n)
+void erofs_set_blobs(struct erofs_writer *w, const struct erofs_blob *blobs, uint32_t n)
 {
-    w->blob_blocks = blocks;
+    w->blobs = blobs;
     w->nblobs = n;
 }
 
@@ -73,8 +93,9 @@ int erofs_file_begin(struct erofs_writer *w, struct tree_inode *ino, struct err 
     uint64_t tail = ino->size - full_bytes(ino);
     uint64_t blocks = ino->size >> EROFS_BLOCK_BITS;
     /* The inode must be able to take its tail even at its largest. */
-    bool inl = tail && sizeof(struct erofs_inode_extended) + erofs_xattr_size(ino) + tail <=
-                           EROFS_BLOCK_SIZE;
+    bool inl =
+        tail && tail <= w->inline_max &&
+        sizeof(struct erofs_inode_extended) + erofs_xattr_size(w, ino) + tail <= EROFS_BLOCK_SIZE;
     if (tail && !inl)
         blocks++;
     if (blocks > EROFS_BLOCKS_MAX - w->next_block)

@@ -12,13 +12,13 @@
  * only a window of blocks in memory.
  */
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "image/erofs.h"
+#include "image/io.h"
 #include "util/cleanup.h"
 
 enum {
@@ -48,7 +48,6 @@ struct meta {
     uint8_t *window;
     struct erofs_out out;
     const uint8_t *tails;
-    EVP_MD_CTX *hash;
 };
 
 /* How an inode will look; computed the same way when placing and when writing. */
@@ -62,8 +61,6 @@ struct shape {
 };
 
 /* ---- extended attributes ---- */
-
-static const char opaque_name[] = "trusted.overlay.opaque";
 
 /* The index for a name's prefix, and what is left of the name; 0 for names EROFS cannot hold. */
 static int xattr_index(const char *name, const char **rest)
@@ -97,11 +94,22 @@ static size_t xattr_entry_size(const char *name, size_t value_len)
     return (sizeof(struct erofs_xattr_entry) + strlen(rest) + value_len + 3) & ~(size_t)3;
 }
 
-size_t erofs_xattr_size(const struct tree_inode *ino)
+/* The marks of a layer that are written as attributes. */
+static const struct {
+    uint8_t flag;
+    const char *name;
+} marks[] = {{TREE_OPAQUE, EROFS_OPAQUE_XATTR}, {TREE_IMPLICIT, EROFS_IMPLICIT_XATTR}};
+
+static bool has_mark(const struct erofs_writer *w, const struct tree_inode *ino, size_t i)
+{
+    return w->marks && (ino->flags & marks[i].flag);
+}
+
+size_t erofs_xattr_size(const struct erofs_writer *w, const struct tree_inode *ino)
 {
     size_t n = 0;
-    if (ino->flags & TREE_OPAQUE)
-        n += xattr_entry_size(opaque_name, 1);
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+        n += has_mark(w, ino, i) ? xattr_entry_size(marks[i].name, 1) : 0;
     for (const struct tree_xattr *x = ino->xattrs; x; x = x->next)
         n += xattr_entry_size(x->bytes, x->value_len);
     return n ? n + sizeof(struct erofs_xattr_header) : 0;
@@ -153,7 +161,7 @@ static void dir_advance(struct dir_cursor *c, const struct dir_entry *from)
         c->dots++;
 }
 
-static uint8_t file_type(uint16_t mode)
+uint8_t erofs_file_type(uint16_t mode)
 {
     switch (mode & S_IFMT) {
     case S_IFDIR:
@@ -192,7 +200,7 @@ static size_t dir_block(struct dir_cursor *c, uint8_t *buf)
     for (size_t i = 0; i < n; i++) {
         struct erofs_dirent de = {.nid = ent[i].inode->nid,
                                   .nameoff = (uint16_t)nameoff,
-                                  .type = file_type(ent[i].inode->mode)};
+                                  .type = erofs_file_type(ent[i].inode->mode)};
         memcpy(buf + i * sizeof(de), &de, sizeof(de));
         memcpy(buf + nameoff, ent[i].name, ent[i].len);
         nameoff += ent[i].len;
@@ -285,7 +293,7 @@ static void choose_epoch(struct meta *m)
 
 static struct shape shape_of(const struct meta *m, const struct tree_inode *ino)
 {
-    struct shape s = {.size = ino->size, .xattr = erofs_xattr_size(ino)};
+    struct shape s = {.size = ino->size, .xattr = erofs_xattr_size(m->w, ino)};
     size_t last = 0; /* bytes of the last, partial block */
     if (S_ISDIR(ino->mode)) {
         struct dir_cursor c;
@@ -374,8 +382,7 @@ static int place(struct meta *m)
 static int window_write_first(struct meta *m)
 {
     uint8_t *b = m->window + (m->window_base % WINDOW_BLOCKS) * EROFS_BLOCK_SIZE;
-    if (!EVP_DigestUpdate(m->hash, b, EROFS_BLOCK_SIZE))
-        return -EIO;
+    hasher_update(&m->w->hash, b, EROFS_BLOCK_SIZE);
     int r = erofs_out_write(&m->out, (m->meta_base + m->window_base) << EROFS_BLOCK_BITS, b,
                             EROFS_BLOCK_SIZE);
     memset(b, 0, EROFS_BLOCK_SIZE);
@@ -406,8 +413,7 @@ static int meta_put(struct meta *m, uint64_t at, const void *p, size_t n)
 
 static int late_put(struct meta *m, const uint8_t *block)
 {
-    if (!EVP_DigestUpdate(m->hash, block, EROFS_BLOCK_SIZE))
-        return -EIO;
+    hasher_update(&m->w->hash, block, EROFS_BLOCK_SIZE);
     return erofs_out_write(&m->w->out, (m->late_base + m->late_next++) << EROFS_BLOCK_BITS, block,
                            EROFS_BLOCK_SIZE);
 }
@@ -434,8 +440,9 @@ static int put_xattrs(struct meta *m, const struct tree_inode *ino, uint64_t at)
 {
     at += sizeof(struct erofs_xattr_header); /* all zero: no filter, none shared */
     int r = 0;
-    if (ino->flags & TREE_OPAQUE)
-        r = put_xattr(m, &at, opaque_name, "y", 1);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(marks); i++)
+        if (has_mark(m->w, ino, i))
+            r = put_xattr(m, &at, marks[i].name, "y", 1);
     for (const struct tree_xattr *x = ino->xattrs; r == 0 && x; x = x->next)
         r = put_xattr(m, &at, x->bytes, x->bytes + x->name_len + 1, x->value_len);
     return r;
@@ -447,7 +454,7 @@ static uint64_t blob_base(const struct meta *m, uint32_t blob)
         return 0;
     uint64_t base = m->meta_base + m->newest + 1;
     for (uint32_t i = 0; i < blob && i < m->w->nblobs; i++)
-        base += m->w->blob_blocks[i];
+        base += m->w->blobs[i].blocks;
     return base;
 }
 
@@ -529,7 +536,13 @@ static int put_content(struct meta *m, const struct tree_inode *ino, const struc
         memcpy(block, ino->target, (size_t)ino->size);
         r = late_put(m, block);
     } else if (s->inl) {
-        r = meta_put(m, at, m->tails + ino->data.tail, s->tail);
+        const uint8_t *tail = block;
+        if (m->w->nblobs)
+            r = pread_all(m->w->blobs[ino->data.blob].fd, block, s->tail, ino->data.tail);
+        else
+            tail = m->tails + ino->data.tail;
+        if (r == 0)
+            r = meta_put(m, at, tail, s->tail);
     }
     return r;
 }
@@ -558,14 +571,15 @@ static int emit(struct meta *m)
 static int put_super(struct meta *m)
 {
     uint8_t block[EROFS_BLOCK_SIZE] = {0};
-    uint8_t digest[EVP_MAX_MD_SIZE];
+    struct digest digest;
     uint64_t blocks = m->meta_base + m->newest + 1;
     for (uint32_t i = 0; i < m->w->nblobs; i++)
-        blocks += m->w->blob_blocks[i];
+        blocks += m->w->blobs[i].blocks;
     if (blocks > EROFS_BLOCKS_MAX)
         return -EFBIG;
-    if (!EVP_DigestFinal_ex(m->hash, digest, NULL))
-        return -EIO;
+    int r = hasher_finish(&m->w->hash, &digest);
+    if (r < 0)
+        return r;
     struct erofs_super sb = {
         .magic = EROFS_MAGIC,
         .feature_compat = EROFS_COMPAT_SB_CHECKSUM | EROFS_COMPAT_MTIME,
@@ -578,17 +592,18 @@ static int put_super(struct meta *m)
         .meta_block = (uint32_t)m->meta_base,
     };
     /* A name-based UUID of the metadata, which holds all names, sizes, times and small files. */
-    memcpy(sb.uuid, digest, sizeof(sb.uuid));
+    memcpy(sb.uuid, digest.b, sizeof(sb.uuid));
     sb.uuid[6] = (uint8_t)((sb.uuid[6] & 0x0f) | 0x80);
     sb.uuid[8] = (uint8_t)((sb.uuid[8] & 0x3f) | 0x80);
     memcpy(block + EROFS_SUPER_OFFSET, &sb, sizeof(sb));
     sb.checksum =
         erofs_crc32c(~0U, block + EROFS_SUPER_OFFSET, EROFS_BLOCK_SIZE - EROFS_SUPER_OFFSET);
     memcpy(block + EROFS_SUPER_OFFSET, &sb, sizeof(sb));
-    int r = erofs_out_write(&m->w->out, 0, block, sizeof(block));
+    r = erofs_out_write(&m->w->out, 0, block, sizeof(block));
     if (r == 0)
         r = erofs_out_flush(&m->w->out);
-    if (r == 0 && ftruncate(m->w->fd, (off_t)((m->meta_base + m->newest + 1) << EROFS_BLOCK_BITS)))
+    m->w->size = (m->meta_base + m->newest + 1) << EROFS_BLOCK_BITS;
+    if (r == 0 && ftruncate(m->w->fd, (off_t)m->w->size) < 0)
         r = -errno;
     return r;
 }
@@ -612,12 +627,9 @@ static int write_meta(struct meta *m)
         m->tails = p;
     }
     m->window = calloc(WINDOW_BLOCKS, EROFS_BLOCK_SIZE);
-    m->hash = EVP_MD_CTX_new();
     erofs_out_init(&m->out, w->fd);
-    if (!m->window || !m->hash)
+    if (!m->window || !w->hash.ctx)
         return -ENOMEM;
-    if (!EVP_DigestInit_ex(m->hash, EVP_sha256(), NULL))
-        return -EIO;
     r = collect(m);
     if (r < 0)
         return r;
@@ -637,7 +649,6 @@ int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e)
     erofs_out_free(&m.out);
     free(m.window);
     free(m.inodes);
-    EVP_MD_CTX_free(m.hash);
     erofs_abort(w);
     if (r == -EFBIG)
         return err_set(e, EFBIG, "the image is over 16 TiB");

@@ -14,6 +14,7 @@
 #include "image/cache.h"
 #include "image/erofs.h"
 #include "image/io.h"
+#include "image/layer.h"
 #include "image/source.h"
 #include "image/tree.h"
 #include "util/cleanup.h"
@@ -217,27 +218,23 @@ static int resolve_dir(int fd, const char *name, const struct image_ctx *ctx, co
 static int build_tar(int fd, const char *name, const struct image_ctx *ctx, struct cache_build *b,
                      const struct stat *st, char hex[CACHE_HEX_SIZE], struct err *e)
 {
-    struct source_tar s = {.fd = fd, .name = name};
-    struct erofs_writer w;
-    struct tree t;
+    char quoted[PATH_MAX + 2];
+    struct fd_stream in;
+    struct layer_made made;
+    (void)snprintf(quoted, sizeof(quoted), "'%s'", name);
+    const struct layer_want want = {.name = quoted, .max_bytes = max_expanded(ctx)};
     cache_settle(ctime_ns(st));
     int r = cache_build_begin(b, e);
     if (r < 0)
         return r;
-    if (tree_init(&t, 0, max_expanded(ctx)) < 0)
-        return err_sys(e, ENOMEM, "cannot read '%s'", name);
-    erofs_begin(&w, b->fd, b->c->tmp_fd);
-    r = source_tar_load(&s, &t, &w, e);
-    if (r == 0)
-        r = erofs_finish(&w, &t, e);
-    erofs_abort(&w);
-    tree_free(&t);
+    fd_stream_init(&in, fd, name);
+    r = layer_convert(&in.s, &want, b->fd, b->c->tmp_fd, NULL, &made, e);
     if (r < 0)
         return r;
     struct stat now;
     if (fstat(fd, &now) < 0 || now.st_size != st->st_size || ctime_ns(&now) != ctime_ns(st))
         return err_set(e, EAGAIN, "'%s' changed while it was read", name);
-    cache_hex(s.key, hex);
+    digest_hex(&made.blob, hex);
     r = cache_build_publish(b, hex, e);
     /* Without the note the file is read again next time: slower, not wrong. */
     if (r == 0)

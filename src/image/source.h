@@ -3,11 +3,12 @@
  * Both become a tree and its data. A directory is walked twice: a scan of names and attributes,
  * cheap enough for every `create`, gives the tree and a key that changes with anything in the
  * directory; only when no image exists for the key are contents read. An archive is read once, from
- * front to end, and its bytes are hashed on the way.
+ * front to end.
  */
 #ifndef MSB_IMAGE_SOURCE_H
 #define MSB_IMAGE_SOURCE_H
 
+#include <locale.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -41,18 +42,25 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e);
  * cut: the caller scans again to see whether that happened. */
 int source_dir_load(struct source_dir *s, struct tree *t, struct erofs_writer *w, struct err *e);
 
-/* Archives: tar in its v7, ustar, PAX and GNU forms, plain or compressed with gzip or zstd. */
+/* Archives: tar in its v7, ustar, PAX and GNU forms, not compressed (decode.h does that). Run it
+ * in a jail: see convert.h. */
 struct source_tar {
-    int fd;                       /* not owned; read from where it stands */
-    const char *name;             /* for messages */
-    bool layer;                   /* names starting with .wh. are whiteouts, as in image layers */
-    uint8_t key[SOURCE_KEY_SIZE]; /* of all bytes read, to the end of the file */
+    /* The next bytes: how many, 0 at the end, or -errno with e set. They stay until the next call.
+     * Whole multiples of 512 save copies. */
+    ssize_t (*next)(void *ctx, const void **ret, struct err *e);
+    void *ctx;
+    bool layer;      /* names starting with .wh. are whiteouts, as in image layers */
+    locale_t locale; /* "C": see source_tar.c */
 };
 
+/* Loads what the C library loads when it is first needed. Call it before a process gives up its
+ * rights to open files. Safe from several threads. */
+void source_tar_prepare(void);
+/* Takes all bytes, those behind the end of the archive too. */
 int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w, struct err *e);
 
 /* Whether an extended attribute of the host or an archive goes into an image. Host labels
- * (SELinux, IMA) and overlayfs's own marks do not. */
+ * (SELinux, IMA), overlayfs's own marks and ours do not. */
 bool source_wants_xattr(const char *name);
 
 #endif

@@ -284,8 +284,8 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
 
 bool source_wants_xattr(const char *name)
 {
-    static const char *const drop[] = {"trusted.overlay.", "security.selinux", "security.ima",
-                                       "security.evm", "security.apparmor"};
+    static const char *const drop[] = {"trusted.overlay.", "trusted.msb.", "security.selinux",
+                                       "security.ima",     "security.evm", "security.apparmor"};
     for (size_t i = 0; i < ARRAY_LEN(drop); i++)
         if (strncmp(name, drop[i], strlen(drop[i])) == 0)
             return false;

@@ -1,20 +1,21 @@
-/* libarchive parses; only its tar reader and the gzip and zstd filters are linked. Whatever it
- * hands over is hostile: names, sizes and offsets are checked by the tree and by the writer. */
+/* libarchive parses; only its tar reader is linked. Whatever it hands over is hostile: names, sizes
+ * and offsets are checked by the tree and by the writer.
+ *
+ * The library converts names to the locale's character set. In the C locale it cannot, and hands
+ * over the bytes as they are, which is what a file name is. The caller makes that locale, since
+ * here it may be too late to take the C library's locks (convert.h). */
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <iconv.h>
 #include <limits.h>
-#include <locale.h>
-#include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "image/source.h"
 #include "util/cleanup.h"
-
-enum { TAR_READ = 256 << 10 };
 
 struct tar {
     struct source_tar *s;
@@ -22,10 +23,8 @@ struct tar {
     struct erofs_writer *w;
     struct archive *a;
     struct archive_entry *ent;
-    EVP_MD_CTX *hash;
-    int io_error; /* of the file itself */
-    uint64_t entries;
-    uint8_t buf[TAR_READ];
+    struct err io; /* of the bytes themselves */
+    uint64_t entries, bytes;
 };
 
 /* ---- input ---- */
@@ -33,33 +32,33 @@ struct tar {
 static la_ssize_t tar_read(struct archive *a, void *data, const void **ret)
 {
     struct tar *tar = data;
-    ssize_t n;
-    do {
-        n = read(tar->s->fd, tar->buf, sizeof(tar->buf));
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = tar->s->next(tar->s->ctx, ret, &tar->io);
     if (n < 0) {
-        tar->io_error = errno;
-        archive_set_error(a, errno, "read error");
+        archive_set_error(a, tar->io.code, "read error");
         return -1;
     }
-    EVP_DigestUpdate(tar->hash, tar->buf, (size_t)n);
-    *ret = tar->buf;
+    tar->bytes += (uint64_t)n;
     return n;
 }
 
 static int tar_fail(struct tar *tar, struct err *e)
 {
-    const char *name = tar->s->name, *why = archive_error_string(tar->a);
-    if (tar->io_error)
-        return err_sys(e, tar->io_error, "cannot read '%s'", name);
-    /* Nothing recognised, and not for want of bytes inside the compression. */
+    const char *why = archive_error_string(tar->a);
+    if (tar->io.code) {
+        if (e)
+            *e = tar->io;
+        return -tar->io.code;
+    }
+    if (archive_errno(tar->a) == ENOMEM)
+        return err_sys(e, ENOMEM, "cannot read the archive");
+    /* Nothing recognised, and not for want of bytes. */
     if (!tar->entries && archive_format(tar->a) == 0 &&
         (!why || strstr(why, "Unrecognized archive format"))) {
-        int r = err_set(e, EINVAL, "'%s' is not a tar archive", name);
-        err_hint(e, "an image file is a tar, plain or compressed with gzip or zstd");
+        int r = err_set(e, EINVAL, "this is not a tar archive");
+        err_hint(e, "a layer or image file is a tar, plain or compressed with gzip or zstd");
         return r;
     }
-    return err_set(e, EINVAL, "the archive '%s' is damaged: %s", name, why ? why : "unknown error");
+    return err_set(e, EINVAL, "the archive is damaged: %s", why ? why : "unknown error");
 }
 
 /* ---- attributes ---- */
@@ -102,13 +101,13 @@ static int acl_cmp(const void *a, const void *b)
 static int add_acl(struct tar *tar, struct tree_inode *ino, int kind, const char *xattr,
                    struct err *e)
 {
+    if (archive_entry_acl_reset(tar->ent, kind) == 0)
+        return 0;
     struct {
         uint32_t version;
         struct acl_entry e[ACL_ENTRIES_MAX];
     } acl = {.version = ACL_VERSION};
     size_t n = 0;
-    if (archive_entry_acl_reset(tar->ent, kind) == 0)
-        return 0;
     int type, perm, tag, id;
     const char *who;
     while (archive_entry_acl_next(tar->ent, kind, &type, &perm, &tag, &id, &who) == ARCHIVE_OK) {
@@ -122,6 +121,7 @@ static int add_acl(struct tar *tar, struct tree_inode *ino, int kind, const char
     }
     if (n < 3)
         return 0;
+    /* #syscalls:converter sysinfo (qsort asks how much memory there is) */
     qsort(acl.e, n, sizeof(acl.e[0]), acl_cmp);
     return tree_set_xattr(tar->t, ino, xattr, &acl, sizeof(acl.version) + n * sizeof(acl.e[0]), e);
 }
@@ -248,12 +248,20 @@ static int add_entry(struct tar *tar, struct err *e)
     return r;
 }
 
+/* A layer may be empty; the root of a sandbox may not. */
+static int check_empty(const struct tar *tar, struct err *e)
+{
+    if (tar->entries || tar->s->layer)
+        return 0;
+    return err_set(e, EINVAL, "the archive is empty");
+}
+
 static int read_entries(struct tar *tar, struct err *e)
 {
     for (;;) {
         int got = archive_read_next_header(tar->a, &tar->ent);
-        if (got == ARCHIVE_EOF)
-            break;
+        if (got == ARCHIVE_EOF || (got == ARCHIVE_FATAL && !tar->bytes && !tar->io.code))
+            return check_empty(tar, e);
         /* A warning comes with a usable entry: often a name that is not ASCII, kept as it is. */
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
             return tar_fail(tar, e);
@@ -262,65 +270,50 @@ static int read_entries(struct tar *tar, struct err *e)
         if (r < 0)
             return r;
     }
-    if (!tar->entries)
-        return err_set(e, EINVAL, "the archive '%s' is empty", tar->s->name);
-    return 0;
 }
 
-/* What follows the archive's end is part of the file's hash. */
+/* What follows the archive's end counts for its digest. */
 static int read_rest(struct tar *tar, struct err *e)
 {
     const void *p;
     la_ssize_t n;
     while ((n = tar_read(tar->a, tar, &p)) > 0)
         continue;
-    if (n < 0)
-        return err_sys(e, tar->io_error, "cannot read '%s'", tar->s->name);
-    if (!EVP_DigestFinal_ex(tar->hash, tar->s->key, NULL))
-        return err_set(e, EIO, "cannot hash '%s'", tar->s->name);
-    return 0;
+    return n < 0 ? tar_fail(tar, e) : 0;
 }
 
-static int tar_open(struct tar *tar)
+static int load(struct tar *tar, struct err *e)
 {
-    tar->a = archive_read_new();
-    tar->hash = EVP_MD_CTX_new();
-    if (!tar->a || !tar->hash || !EVP_DigestInit_ex(tar->hash, EVP_sha256(), NULL))
-        return -ENOMEM;
-    if (archive_read_support_format_tar(tar->a) != ARCHIVE_OK ||
-        archive_read_support_filter_gzip(tar->a) != ARCHIVE_OK ||
-        archive_read_support_filter_zstd(tar->a) != ARCHIVE_OK)
-        return -ENOSYS;
-    return 0;
+    if (!tar->a || archive_read_support_format_tar(tar->a) != ARCHIVE_OK)
+        return err_sys(e, ENOMEM, "cannot read the archive");
+    int r = 0;
+    if (archive_read_open(tar->a, tar, NULL, tar_read, NULL) != ARCHIVE_OK && tar->bytes)
+        r = tar_fail(tar, e);
+    if (r == 0)
+        r = read_entries(tar, e);
+    return r < 0 ? r : read_rest(tar, e);
+}
+
+/* The first conversion of a name from UTF-8 makes the C library look up its converters in files. */
+static void load_converters(void)
+{
+    iconv_t cd = iconv_open("ANSI_X3.4-1968", "UTF-8");
+    if (cd != (iconv_t)-1)
+        (void)iconv_close(cd);
+}
+
+void source_tar_prepare(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, load_converters);
 }
 
 int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w, struct err *e)
 {
-    AUTO_FREE struct tar *tar = calloc(1, sizeof(*tar));
-    /* The library converts names to the locale's character set. In the C locale it cannot, and
-     * hands over the bytes as they are, which is what a file name is. */
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old;
-    if (!tar || !c) {
-        if (c)
-            freelocale(c);
-        return err_sys(e, ENOMEM, "cannot read '%s'", s->name);
-    }
-    old = uselocale(c);
-    tar->s = s;
-    tar->t = t;
-    tar->w = w;
-    int r = tar_open(tar);
-    if (r < 0)
-        r = err_sys(e, -r, "cannot read '%s'", s->name);
-    else if (archive_read_open(tar->a, tar, NULL, tar_read, NULL) != ARCHIVE_OK)
-        r = tar_fail(tar, e);
-    if (r == 0)
-        r = read_entries(tar, e);
-    if (r == 0)
-        r = read_rest(tar, e);
-    archive_read_free(tar->a);
-    EVP_MD_CTX_free(tar->hash);
+    struct tar tar = {.s = s, .t = t, .w = w, .a = archive_read_new()};
+    locale_t old = uselocale(s->locale);
+    int r = load(&tar, e);
+    archive_read_free(tar.a);
     (void)uselocale(old);
-    freelocale(c);
     return r;
 }

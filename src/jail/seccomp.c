@@ -65,6 +65,11 @@ static const struct arg_rule uml_rules[] = {
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
 };
 
+static const struct arg_rule converter_rules[] = {
+    {__NR_mmap, 2, PROT_EXEC, 0},
+    {__NR_mprotect, 2, PROT_EXEC, 0},
+};
+
 struct program {
     struct sock_filter insn[FILTER_MAX];
     unsigned short n;
@@ -158,6 +163,11 @@ int seccomp_enter(enum seccomp_profile profile)
                                 .rules = uml_rules,
                                 .n_rules = ARRAY_LEN(uml_rules),
                                 .deny = SECCOMP_RET_ERRNO | ENOSYS},
+        [SECCOMP_CONVERTER] = {.list = syscalls_converter,
+                               .n = ARRAY_LEN(syscalls_converter),
+                               .rules = converter_rules,
+                               .n_rules = ARRAY_LEN(converter_rules),
+                               .deny = SECCOMP_RET_KILL_PROCESS},
     };
     struct program p = {0};
     int r = build(&p, &profiles[profile]);

@@ -35,4 +35,12 @@ static inline void stream_close(struct stream *s)
         s->ops->close(s);
 }
 
+/* Over a descriptor, read from where it stands. Closing it frees nothing and closes nothing. */
+struct fd_stream {
+    struct stream s;
+    int fd;           /* not owned */
+    const char *name; /* for messages; not owned */
+};
+void fd_stream_init(struct fd_stream *f, int fd, const char *name);
+
 #endif

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image/source.h"
+#include "image/convert.h"
+#include "image/disk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,8 +57,9 @@ static int memfile(void)
 
 static void convert(const uint8_t *p, size_t n, bool layer)
 {
-    struct tree t;
-    struct erofs_writer w;
+    const struct convert_limits limits = {BYTES_MAX, ENTRIES_MAX};
+    struct convert c;
+    struct convert_made made;
     struct err e = {0};
     struct stat st;
     static int in = -1, out = -1;
@@ -67,19 +69,20 @@ static void convert(const uint8_t *p, size_t n, bool layer)
     }
     if (pwrite(in, p, n, 0) != (ssize_t)n || lseek(in, 0, SEEK_SET) != 0 ||
         ftruncate(in, (off_t)n) < 0 || ftruncate(out, 0) < 0 ||
-        tree_init(&t, ENTRIES_MAX, BYTES_MAX) < 0)
+        convert_init(&c, in, out, -1, layer, &limits, &e) < 0)
         abort();
-    erofs_begin(&w, out, -1);
-    struct source_tar s = {.fd = in, .name = "fuzz.tar", .layer = layer};
-    int r = source_tar_load(&s, &t, &w, &e);
-    if (r == 0)
-        r = erofs_finish(&w, &t, &e);
-    erofs_abort(&w);
+    int r = convert_run(&c, &made, &e);
+    convert_free(&c);
     if ((r < 0) != (e.code != 0)) /* an error has a message, and nothing else has */
         abort();
     if (r == 0 && (fstat(out, &st) < 0 || st.st_size % EROFS_BLOCK_SIZE || st.st_size == 0))
         abort();
-    tree_free(&t);
+    /* What a converter writes can be read. */
+    struct tree t;
+    if (r == 0 && (tree_init(&t, 0, 0) < 0 || erofs_load_tree(out, 0, &t, &e) < 0))
+        abort();
+    if (r == 0)
+        tree_free(&t);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

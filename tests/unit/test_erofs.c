@@ -540,9 +540,10 @@ static void test_stitched_layers(void **state)
     int disk = mk_memfile();
     struct stat st[2];
     assert_int_equal(fstat(fd[0], &st[0]) | fstat(fd[1], &st[1]), 0);
-    uint32_t blocks[2] = {(uint32_t)(st[0].st_size / 4096), (uint32_t)(st[1].st_size / 4096)};
+    struct erofs_blob blobs[2] = {{fd[0], (uint32_t)(st[0].st_size / 4096)},
+                                  {fd[1], (uint32_t)(st[1].st_size / 4096)}};
     erofs_begin(&w, disk, -1);
-    erofs_set_blobs(&w, blocks, 2);
+    erofs_set_blobs(&w, blobs, 2);
     finish(&t[0], &w);
     (void)append(disk, fd[0]);
     (void)append(disk, fd[1]);
