@@ -86,6 +86,7 @@ int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e);
 /* What the marks of layers look like in their files. */
 #define EROFS_OPAQUE_XATTR "trusted.overlay.opaque"
 #define EROFS_IMPLICIT_XATTR "trusted.msb.implicit"
+#define EROFS_LINK_XATTR "trusted.msb.link"
 
 /* For the writer's own files: */
 int erofs_write_failed(int code, struct err *e);

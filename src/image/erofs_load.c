@@ -216,6 +216,8 @@ static int add_xattr(struct loader *l, struct tree_inode *ino, const struct erof
         ino->flags |= TREE_OPAQUE;
     else if (strcmp(name, EROFS_IMPLICIT_XATTR) == 0 && S_ISDIR(ino->mode))
         ino->flags |= TREE_IMPLICIT;
+    else if (strcmp(name, EROFS_LINK_XATTR) == 0 && S_ISLNK(ino->mode))
+        ino->flags |= TREE_LINK;
     else
         return tree_set_xattr(l->t, ino, name, bytes + h->name_len, h->value_len, e);
     return 0;
@@ -370,6 +372,8 @@ static int load_entry(struct loader *l, const struct dir_item *dir, const char *
         got = load_data(l, &r, ino, e);
     if (got == 0)
         got = load_xattrs(l, &r, ino, e);
+    if (got == 0 && (ino->flags & TREE_LINK))
+        l->t->has_links = true;
     if (got == 0 && note)
         note->ino = ino;
     return got == 0 && is_dir ? push_dir(l, ino, de->nid, dir->nid, e) : got;

@@ -98,7 +98,9 @@ static size_t xattr_entry_size(const char *name, size_t value_len)
 static const struct {
     uint8_t flag;
     const char *name;
-} marks[] = {{TREE_OPAQUE, EROFS_OPAQUE_XATTR}, {TREE_IMPLICIT, EROFS_IMPLICIT_XATTR}};
+} marks[] = {{TREE_OPAQUE, EROFS_OPAQUE_XATTR},
+             {TREE_IMPLICIT, EROFS_IMPLICIT_XATTR},
+             {TREE_LINK, EROFS_LINK_XATTR}};
 
 static bool has_mark(const struct erofs_writer *w, const struct tree_inode *ino, size_t i)
 {

@@ -231,7 +231,8 @@ static int add_entry(struct tar *tar, struct err *e)
         return r < 0 ? r : 0;
     const char *hardlink = archive_entry_hardlink(tar->ent);
     if (hardlink)
-        return tree_link(tar->t, path, hardlink, e);
+        return tar->s->layer ? tree_link_below(tar->t, path, hardlink, e)
+                             : tree_link(tar->t, path, hardlink, e);
     struct tree_attr attr = {0};
     struct tree_inode *ino = NULL;
     r = get_attr(tar, path, &attr, e);

@@ -539,6 +539,24 @@ int tree_whiteout(struct tree *t, const char *path, struct err *e)
     return r;
 }
 
+int tree_link_below(struct tree *t, const char *path, const char *target, struct err *e)
+{
+    struct tree_inode *ino = tree_lookup(t, target);
+    char plain[TREE_PATH_MAX];
+    if (ino && !(ino->flags & TREE_WHITEOUT))
+        return tree_link(t, path, target, e);
+    int r = normalise(target, plain, e);
+    if (r < 0)
+        return r;
+    const struct tree_attr a = {.mode = S_IFLNK | 0777, .target = plain[0] ? plain : "/"};
+    r = tree_add(t, path, &a, &ino, e);
+    if (r == 0) {
+        ino->flags |= TREE_LINK;
+        t->has_links = true;
+    }
+    return r;
+}
+
 int tree_opaque(struct tree *t, const char *path, struct err *e)
 {
     struct walk w = {.path = path, .create = true};
@@ -663,10 +681,45 @@ static int merge_entry(struct tree *base, struct merge_item **work, struct tree_
     return 0;
 }
 
+/* A layer's hard link to something below becomes one. */
+static int merge_link(struct tree *base, struct tree_dirent *d, struct err *e)
+{
+    const char *target = d->inode->target;
+    struct tree_inode *to = tree_lookup(base, target);
+    if (!to)
+        return err_set(e, ENOENT, "'%.256s' is a hard link to '%.512s', which is missing", d->name,
+                       target);
+    if (S_ISDIR(to->mode))
+        return err_set(e, EPERM, "'%.256s' is a hard link to '%.512s', a directory", d->name,
+                       target);
+    d->inode = to;
+    return 0;
+}
+
+/* Before anything changes below: what an entry says comes after it in the archive. */
+static int merge_links(struct tree *base, struct tree_inode *from, struct err *e)
+{
+    struct merge_item *work = NULL;
+    int r = merge_push(base, &work, NULL, from, e);
+    while (r == 0 && work) {
+        struct tree_iter it;
+        tree_iter_init(&it, work->from);
+        work = work->next;
+        for (struct tree_dirent *d; r == 0 && (d = tree_iter_next(&it));) {
+            if (S_ISDIR(d->inode->mode))
+                r = merge_push(base, &work, NULL, d->inode, e);
+            else if (d->inode->flags & TREE_LINK)
+                r = merge_link(base, d, e);
+        }
+    }
+    return r;
+}
+
 int tree_merge(struct tree *base, struct tree *layer, struct err *e)
 {
     struct tree_inode *from = layer->root;
     uint64_t bytes = layer->bytes;
+    bool has_links = layer->has_links;
     /* The layer's memory now belongs to the base, behind the chunk in use. */
     struct tree_chunk **tail = &base->chunks;
     while (*tail)
@@ -679,8 +732,11 @@ int tree_merge(struct tree *base, struct tree *layer, struct err *e)
                        (unsigned long long)(base->max_bytes >> 20));
     base->bytes += bytes;
     struct merge_item *work = NULL;
+    int r = has_links ? merge_links(base, from, e) : 0;
+    if (r < 0)
+        return r;
     merge_dir_attr(base->root, from);
-    int r = merge_push(base, &work, base->root, from, e);
+    r = merge_push(base, &work, base->root, from, e);
     while (r == 0 && work) {
         struct merge_item m = *work;
         work = work->next;

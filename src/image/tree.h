@@ -14,7 +14,8 @@
  *    TREE_SYMLINKS_MAX links. Any other parent that is not a directory is refused.
  * 5. The last entry of a name wins. A directory over a directory takes the new attributes and keeps
  *    its children; anything else replaces what was there, children included.
- * 6. A hard link's target must exist already and may not be a directory.
+ * 6. A hard link's target must exist already and may not be a directory. A layer's may lie in a
+ *    layer below: it then becomes a link when the layers are merged.
  * 7. Replaced entries keep their memory until the tree goes, so limits count entries ever added.
  *
  * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS wants it:
@@ -49,6 +50,7 @@ enum tree_flags {
     TREE_WHITEOUT = 2,    /* a layer's entry that deletes the name below (a 0:0 device) */
     TREE_OPAQUE = 4,      /* a layer's directory that hides what is below */
     TREE_INLINE_TAIL = 8, /* data.tail holds the bytes after the last full block */
+    TREE_LINK = 16,       /* a layer's hard link to what lies below; looks like a symlink to it */
 };
 
 struct tree_xattr {
@@ -108,6 +110,7 @@ struct tree {
     uint32_t max_entries;
     uint64_t bytes; /* sum of regular sizes ever added */
     uint64_t max_bytes;
+    bool has_links; /* some entry is a TREE_LINK */
 };
 
 /* What an entry says of itself. */
@@ -139,11 +142,14 @@ int tree_set_xattr(struct tree *t, struct tree_inode *ino, const char *name, con
 /* The entry that a path names (a symlink itself, not what it points to), or NULL. */
 struct tree_inode *tree_lookup(struct tree *t, const char *path);
 
+/* As tree_link; a target that is not here is taken to be in a layer below. */
+int tree_link_below(struct tree *t, const char *path, const char *target, struct err *e);
 /* A layer's marks: the name is deleted; what lies below the directory is hidden. */
 int tree_whiteout(struct tree *t, const char *path, struct err *e);
 int tree_opaque(struct tree *t, const char *path, struct err *e);
 
-/* Puts `layer` over `base`. The layer's entries move: it is empty afterwards, also on failure. */
+/* Puts `layer` over `base`, which has no marks. The layer's entries move: it is empty afterwards,
+ * also on failure. */
 int tree_merge(struct tree *base, struct tree *layer, struct err *e);
 
 /* Walks the living children of a directory in name order. */

@@ -6,19 +6,16 @@
  *
  * "layer" prints diff_id, digest, sizes and entries; "disk" writes the whole disk in one file.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "image/decode.h"
 #include "image/disk.h"
 #include "image/layer.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 
 enum { LAYERS_MAX = 128, COPY = 1 << 20 };
 
@@ -65,14 +62,17 @@ static int do_layer(int argc, char **argv)
     return 0;
 }
 
+/* Holes stay holes. */
 static int append(int to, int from)
 {
-    AUTO_FREE char *buf = malloc(COPY);
-    ssize_t n = -1;
-    while (buf && (n = read(from, buf, COPY)) > 0)
-        if (write_all(to, buf, (size_t)n) < 0)
+    static const char zeros[64 << 10];
+    static char buf[64 << 10];
+    off_t base = lseek(to, 0, SEEK_END), at = 0;
+    for (ssize_t n; (n = pread(from, buf, sizeof(buf), at)); at += n)
+        if (n < 0 ||
+            (memcmp(buf, zeros, (size_t)n) != 0 && pwrite(to, buf, (size_t)n, base + at) != n))
             return -1;
-    return n < 0 ? -1 : 0;
+    return ftruncate(to, base + at);
 }
 
 static int do_disk(int argc, char **argv)
@@ -86,8 +86,6 @@ static int do_disk(int argc, char **argv)
         fd[i] = open_or_die(argv[i + 1], O_RDONLY);
     if (disk_write_metadata(fd, (size_t)n, out, dir, 0, &e) < 0)
         return fail(&e);
-    if (lseek(out, 0, SEEK_END) < 0)
-        return 1;
     for (int i = 0; i < n; i++) {
         if (append(out, fd[i]) < 0) {
             perror("append");
