@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/close_range.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -128,6 +129,8 @@ static _Noreturn void child_main(struct convert *c, int report_fd, pid_t parent)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(1);
     child_signals();
+    /* In a fork of a thread, giving memory back would have glibc read a file of /proc. */
+    (void)mallopt(M_TRIM_THRESHOLD, -1);
     int r = child_confine(c, report_fd);
     if (r == 0)
         r = convert_start(c);
