@@ -30,6 +30,7 @@ struct layer_want {
     const struct digest *diff_id; /* of the tar inside */
     const char *name;             /* for messages: "layer sha256:0123456789ab" */
     bool layer;                   /* names starting with .wh. delete; false: a plain root tar */
+    bool again;                   /* the store makes it even where it has it */
     uint64_t max_bytes;           /* it may expand to so much; 0 = IMAGE_EXPANDED_MAX_DEFAULT */
     uint32_t max_entries;         /* 0 = TREE_ENTRIES_MAX */
 };

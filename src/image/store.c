@@ -140,10 +140,10 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
     if (want->blob)
         l.blob = *want->blob;
     int r = 0;
-    if (!image_store_has_layer(s, want->diff_id, &l.erofs_size)) {
+    if (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)) {
         struct cache_build b;
         r = store_build_lock(&b, s, "layer", want->diff_id, e);
-        if (r == 0 && !image_store_has_layer(s, want->diff_id, &l.erofs_size))
+        if (r == 0 && (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)))
             r = make_layer(s, &b, want, open, ctx, progress, &l, e);
         cache_build_end(&b);
     }

@@ -33,9 +33,10 @@ struct pull_events {
 };
 
 struct pull_options {
-    struct registry_options registry;
+    struct registry_options registry;    /* of cancel the first is the caller's */
     const struct oci_platform *platform; /* NULL: this machine's */
     uint64_t max_expanded;               /* 0: the default */
+    bool again;                          /* download layers that are there, too */
 };
 
 /* On success *ret is the image's digest, and the reference means it. */

@@ -22,7 +22,7 @@ struct registry_options {
     bool insecure;                               /* plain HTTP, or certificates nobody signed */
     const char *ca_certs;                        /* PEM file; NULL: the system's */
     const char *home;                            /* $MSB_HOME: credentials and settings; or NULL */
-    const atomic_bool *cancel;                   /* true: give up with -EINTR; may be NULL */
+    const atomic_bool *cancel[2];                /* any true: give up with -EINTR; may be NULL */
     void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL, called in
                                                     whatever thread it happens */
     void *ctx;
@@ -39,7 +39,12 @@ void registry_free(struct registry *r);
 int registry_manifest(struct registry *r, const char *which, struct buf *body,
                       struct digest *digest, struct err *e);
 
-/* The bytes of a blob from `offset` on. A connection that breaks is made again where it broke, with
+/* Asks the registry whether it accepts these. -EACCES (e set) when it does not. */
+int registry_check_login(const char *registry, const char *username, const char *password,
+                         const struct registry_options *opt, struct err *e);
+
+/* The bytes of a blob from `offset` on, exactly up to `size`: a server that has more or less of it
+ * fails with EBADMSG. A connection that breaks is made again where it broke, with
  * pauses that grow, before the stream fails. Safe to call from several threads; each stream belongs
  * to one. */
 int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, uint64_t offset,

@@ -1,0 +1,24 @@
+/* Credentials that `msb registry login` keeps: $MSB_HOME/registry/auth.json, mode 0600.
+ *
+ * The format is that of Docker's config.json ("auths"). The file is replaced by rename, under a
+ * lock, so that two logins do not lose one another.
+ */
+#ifndef MSB_REGISTRY_AUTH_STORE_H
+#define MSB_REGISTRY_AUTH_STORE_H
+
+#include "registry/credentials.h"
+
+enum { AUTH_STORE_MAX = 1000 }; /* registries */
+
+/* -ENOENT (e not set) when it does not know the registry. */
+int auth_store_get(const char *home, const char *registry, struct credentials *ret, struct err *e);
+int auth_store_put(const char *home, const char *registry, const struct credentials *c,
+                   struct err *e);
+/* -ENOENT (e set) when it was not there. */
+int auth_store_remove(const char *home, const char *registry, struct err *e);
+
+/* Calls fn for each, sorted by registry. */
+typedef void (*auth_store_fn)(void *ctx, const char *registry, const char *username);
+int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e);
+
+#endif

@@ -1,0 +1,169 @@
+/* docker-credential-NAME: a program that keeps passwords. It gets the registry on its standard
+ * input and answers with JSON. It is the user's own program, but what it prints is still bounded,
+ * and so is the time it may take. */
+#include "registry/credentials.h"
+
+#include "image/reference.h"
+#include "util/buf.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { ANSWER_MAX = 256 << 10, HELPER_MS = 60000, REAP_MS = 1000 };
+
+extern char **environ;
+
+/* Both ends are sockets: writing to a helper that is gone must not raise SIGPIPE. */
+static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
+{
+    posix_spawn_file_actions_t fa;
+    char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "get", NULL};
+    if (posix_spawn_file_actions_init(&fa))
+        return err_set(e, ENOMEM, "out of memory");
+    (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDIN_FILENO);
+    (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDOUT_FILENO);
+    (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    int code = posix_spawnp(pid, program, &fa, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&fa);
+    if (code == 0)
+        return 0;
+    err_sys(e, code, "cannot run %s, which Docker's config.json names", program);
+    if (code == ENOENT)
+        err_hint(e, "install it, or log in with: msb registry login");
+    return -code;
+}
+
+static int read_answer(int fd, struct buf *b, const char *program, struct err *e)
+{
+    uint64_t end = now_ns() + (uint64_t)HELPER_MS * 1000000;
+    for (;;) {
+        uint64_t now = now_ns();
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready = now < end ? poll(&p, 1, (int)((end - now) / 1000000) + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return err_set(e, ETIMEDOUT, "%s has not answered for %d s", program, HELPER_MS / 1000);
+        uint8_t *to = buf_reserve(b, 4096);
+        if (!to)
+            return err_set(e, EFBIG, "%s prints more than %d KiB", program, ANSWER_MAX >> 10);
+        ssize_t n = read(fd, to, 4096);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) /* ECONNRESET: it did not read what we wrote; what it printed is here */
+            return 0;
+        buf_commit(b, (size_t)n);
+    }
+}
+
+static int reap(pid_t pid)
+{
+    int status = 0;
+    for (int i = 0; i < REAP_MS; i++) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got == pid || (got < 0 && errno != EINTR))
+            return status;
+        (void)poll(NULL, 0, 1);
+    }
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+static char *text_of(json_t *root, const char *key)
+{
+    json_t *v = json_object_get(root, key);
+    size_t n = v ? json_string_length(v) : 0;
+    return json_is_string(v) && n > 0 && n <= CREDENTIALS_TEXT_MAX &&
+                   strlen(json_string_value(v)) == n
+               ? strdup(json_string_value(v))
+               : NULL;
+}
+
+int credential_helper_parse(const char *text, size_t n, struct credentials *ret, struct err *e)
+{
+    struct credentials c = {0};
+    json_t *root = json_loadb(text, n, 0, NULL);
+    c.username = text_of(root, "Username");
+    c.password = text_of(root, "Secret");
+    json_decref(root);
+    if (!c.username || !c.password) {
+        credentials_free(&c);
+        return err_set(e, EINVAL, "its answer has no Username and Secret");
+    }
+    if (strcmp(c.username, "<token>") == 0) {
+        c.identity_token = c.password;
+        c.password = NULL;
+        free(c.username);
+        c.username = NULL;
+    }
+    *ret = c;
+    return 0;
+}
+
+/* Not knowing a registry is no error, and all helpers say it in the same words. */
+static bool knows_nothing(const struct buf *b)
+{
+    static const char words[] = "credentials not found";
+    return buf_len(b) >= sizeof(words) - 1 &&
+           memmem(buf_head(b), buf_len(b), words, sizeof(words) - 1) != NULL;
+}
+
+static int ask(const char *program, const char *server, struct buf *answer, int *status,
+               struct err *e)
+{
+    int sv[2];
+    pid_t pid = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
+        return err_sys(e, errno, "cannot make a socket pair");
+    AUTO_CLOSE int ours = sv[0];
+    AUTO_CLOSE int theirs = sv[1];
+    int r = start(program, theirs, &pid, e);
+    if (r < 0)
+        return r;
+    close_fd(&theirs);
+    (void)send(ours, server, strlen(server), MSG_NOSIGNAL);
+    (void)shutdown(ours, SHUT_WR);
+    r = read_answer(ours, answer, program, e);
+    if (r < 0)
+        (void)kill(pid, SIGKILL);
+    *status = reap(pid);
+    return r;
+}
+
+int credential_helper_get(const char *name, const char *registry, struct credentials *ret,
+                          struct err *e)
+{
+    char program[128];
+    (void)snprintf(program, sizeof(program), "docker-credential-%s", name);
+    const char *server = strcmp(registry, REFERENCE_HUB) == 0 ? DOCKER_HUB_KEY : registry;
+    struct buf answer;
+    buf_init(&answer, ANSWER_MAX);
+    int status = 0;
+    int r = ask(program, server, &answer, &status, e);
+    if (r == 0 && status != 0) {
+        r = knows_nothing(&answer)
+                ? -ENOENT
+                : err_set(e, EIO, "%s failed: %.*s", program, (int)MIN(buf_len(&answer), 200U),
+                          buf_len(&answer) ? (const char *)buf_head(&answer) : "");
+    } else if (r == 0) {
+        r = credential_helper_parse(buf_len(&answer) ? (const char *)buf_head(&answer) : "",
+                                    buf_len(&answer), ret, e);
+        if (r < 0)
+            (void)err_wrap(e, "%s", program);
+    }
+    if (answer.data)
+        explicit_bzero(answer.data, answer.cap);
+    buf_free(&answer);
+    return r;
+}

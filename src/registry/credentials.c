@@ -1,0 +1,85 @@
+#include "registry/credentials.h"
+
+#include "registry/auth_store.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+static void wipe(char **s)
+{
+    if (*s)
+        explicit_bzero(*s, strlen(*s));
+    free(*s);
+    *s = NULL;
+}
+
+void credentials_free(struct credentials *c)
+{
+    wipe(&c->username);
+    wipe(&c->password);
+    wipe(&c->identity_token);
+}
+
+char *credentials_basic(const struct credentials *c)
+{
+    AUTO_FREE char *encoded = docker_auth_encode(c->username, c->password);
+    char *s;
+    if (!encoded || asprintf(&s, "Basic %s", encoded) < 0)
+        s = NULL;
+    if (encoded)
+        explicit_bzero(encoded, strlen(encoded));
+    return s;
+}
+
+static char *docker_config_path(void)
+{
+    const char *dir = getenv("DOCKER_CONFIG");
+    const char *home = getenv("HOME");
+    char *path = NULL;
+    int n = -1;
+    if (dir && *dir)
+        n = asprintf(&path, "%s/config.json", dir);
+    else if (home && *home)
+        n = asprintf(&path, "%s/.docker/config.json", home);
+    return n < 0 ? NULL : path;
+}
+
+static int find_in_docker(const char *registry, struct credentials *ret, struct err *e)
+{
+    AUTO_FREE char *path = docker_config_path();
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    if (!path)
+        return -ENOENT;
+    AUTO_FREE char *real = realpath(path, NULL); /* it may be a symbolic link, as people do */
+    if (!real)
+        return errno == ENOENT || errno == ENOTDIR ? -ENOENT
+                                                   : err_sys(e, errno, "cannot read %s", path);
+    int r = file_read_at(AT_FDCWD, real, CREDENTIALS_FILE_MAX, &text, &n);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read %s", path);
+    struct docker_auth a;
+    r = docker_config_lookup(text, n, registry, &a, e);
+    explicit_bzero(text, n);
+    if (r < 0)
+        return r == -ENOENT ? r : err_wrap(e, "%s", path);
+    if (a.helper) {
+        r = credential_helper_get(a.helper, registry, ret, e);
+    } else {
+        *ret = a.found;
+        a.found = (struct credentials){0};
+    }
+    docker_auth_free(&a);
+    return r;
+}
+
+int credentials_find(const char *home, const char *registry, struct credentials *ret, struct err *e)
+{
+    *ret = (struct credentials){0};
+    int r = home ? auth_store_get(home, registry, ret, e) : -ENOENT;
+    return r == -ENOENT ? find_in_docker(registry, ret, e) : r;
+}

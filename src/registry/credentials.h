@@ -1,0 +1,65 @@
+/* Who we are to a registry.
+ *
+ * Looked for in this order, the first that knows the registry wins:
+ *   1. $MSB_HOME/registry/auth.json, which `msb registry login` writes (auth_store.h);
+ *   2. Docker's config.json ($DOCKER_CONFIG, else ~/.docker): credHelpers, credsStore, auths;
+ *   3. nobody.
+ * Secrets are wiped from memory when they are freed, and never appear in messages.
+ */
+#ifndef MSB_REGISTRY_CREDENTIALS_H
+#define MSB_REGISTRY_CREDENTIALS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "util/err.h"
+
+enum {
+    CREDENTIALS_FILE_MAX = 1 << 20,
+    CREDENTIALS_TEXT_MAX = 64 << 10, /* a user, a password, a token */
+};
+
+struct credentials {
+    char *username, *password;
+    char *identity_token; /* set: a refresh token, in place of both */
+};
+
+void credentials_free(struct credentials *c);
+
+/* -ENOENT (e not set) when there are none. `registry` is a reference's: "docker.io",
+ * "localhost:5000". home may be NULL. */
+int credentials_find(const char *home, const char *registry, struct credentials *ret,
+                     struct err *e);
+
+/* "Basic ..." for them, malloc'd. */
+char *credentials_basic(const struct credentials *c);
+
+/* --- Docker's config.json ------------------------------------------------------------------- */
+
+/* What a config says of a registry: a program to ask, or the credentials themselves. */
+struct docker_auth {
+    char *helper; /* the NAME of docker-credential-NAME */
+    struct credentials found;
+};
+/* -ENOENT when it says nothing; -EINVAL (e set) when it cannot be read. */
+int docker_config_lookup(const char *text, size_t n, const char *registry, struct docker_auth *ret,
+                         struct err *e);
+void docker_auth_free(struct docker_auth *a);
+
+/* Docker Hub's entry has a name of the past. */
+#define DOCKER_HUB_KEY "https://index.docker.io/v1/"
+/* The registry that a key of "auths" means: without scheme, path and case. malloc'd. */
+char *docker_key_registry(const char *key);
+
+/* "user:password" in base64, as "auth" holds it. malloc'd. */
+char *docker_auth_encode(const char *username, const char *password);
+
+/* --- docker-credential-* -------------------------------------------------------------------- */
+
+/* Asks the program. -ENOENT (e not set) when it knows nothing of the registry. */
+int credential_helper_get(const char *name, const char *registry, struct credentials *ret,
+                          struct err *e);
+/* What it answered, on its own. */
+int credential_helper_parse(const char *text, size_t n, struct credentials *ret, struct err *e);
+
+#endif

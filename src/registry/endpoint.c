@@ -1,0 +1,183 @@
+#include "registry/endpoint.h"
+
+#include "image/reference.h"
+#include "registry/address.h"
+#include "registry/settings.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* Docker Hub's registry is not where its name points. */
+#define HUB_HOST "registry-1.docker.io"
+
+/* "host:port" without the port, brackets kept. */
+static unsigned kind_of_host(const char *host)
+{
+    char text[300];
+    (void)snprintf(text, sizeof(text), "%s", host);
+    char *colon = strrchr(text, ':');
+    if (colon && !strchr(colon, ']'))
+        *colon = '\0';
+    return address_kind_text(text);
+}
+
+/* The option, or else what the settings say of this very server. */
+static int make_http(struct endpoint *ep, const struct registry_options *opt, bool plain_only,
+                     struct err *e)
+{
+    struct registry_settings s;
+    int r = settings_find(opt->home, ep->registry, &s, e);
+    if (r < 0)
+        return r;
+    const char *ca = opt->ca_certs ? opt->ca_certs : s.ca_certs;
+    /* Nobody but this machine listens there. With a CA to check by, it is checked. */
+    bool loopback = kind_of_host(ep->host) == ADDRESS_LOOPBACK && !ca;
+    ep->http_allowed = opt->insecure || s.insecure || loopback || plain_only;
+    struct http_options o = {
+        .insecure = opt->insecure || s.insecure || loopback,
+        .ca_certs = ca,
+        .cancel = {opt->cancel[0], opt->cancel[1]},
+    };
+    atomic_init(&ep->plain, plain_only);
+    r = http_new(&ep->http, &o, e);
+    settings_free(&s);
+    return r;
+}
+
+static int make(struct endpoint **ret, const char *registry, const char *host,
+                const char *repository, bool plain_only, const struct registry_options *opt,
+                struct err *e)
+{
+    struct endpoint *ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return err_set(e, ENOMEM, "out of memory");
+    (void)pthread_mutex_init(&ep->lock, NULL);
+    ep->registry = strdup(registry);
+    ep->host = strdup(host);
+    ep->repository = repository ? strdup(repository) : NULL;
+    ep->home = opt->home ? strdup(opt->home) : NULL;
+    int r = ep->registry && ep->host && !ep->repository == !repository && !ep->home == !opt->home
+                ? make_http(ep, opt, plain_only, e)
+                : err_set(e, ENOMEM, "out of memory");
+    if (r < 0) {
+        endpoint_free(ep);
+        return r;
+    }
+    *ret = ep;
+    return 0;
+}
+
+int endpoint_new(struct endpoint **ret, const char *registry, const char *repository,
+                 const struct registry_options *opt, struct err *e)
+{
+    const char *host = strcmp(registry, REFERENCE_HUB) == 0 ? HUB_HOST : registry;
+    return make(ret, registry, host, repository, false, opt, e);
+}
+
+int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *repository,
+                        const struct registry_options *opt, struct err *e)
+{
+    bool plain = strncmp(mirror, "http://", 7) == 0;
+    const char *scheme = strstr(mirror, "://");
+    const char *at = scheme ? scheme + 3 : mirror;
+    size_t host_len = strcspn(at, "/");
+    const char *prefix = at + host_len + strspn(at + host_len, "/");
+    size_t prefix_len = strlen(prefix);
+    while (prefix_len > 0 && prefix[prefix_len - 1] == '/')
+        prefix_len--;
+    AUTO_FREE char *host = strndup(at, host_len);
+    AUTO_FREE char *path = NULL;
+    if (asprintf(&path, "%.*s%s%s", (int)prefix_len, prefix, prefix_len ? "/" : "", repository) < 0)
+        path = NULL;
+    if (!host || !path)
+        return err_set(e, ENOMEM, "out of memory");
+    /* --insecure and --ca-certs were said of the registry; a mirror has settings of its own. */
+    struct registry_options o = *opt;
+    o.insecure = false;
+    o.ca_certs = NULL;
+    int r = make(ret, host, host, path, plain, &o, e);
+    if (r == 0)
+        (*ret)->mirror = true;
+    return r;
+}
+
+void endpoint_free(struct endpoint *ep)
+{
+    if (!ep)
+        return;
+    http_free(ep->http);
+    if (ep->authorization)
+        explicit_bzero(ep->authorization, strlen(ep->authorization));
+    free(ep->authorization);
+    credentials_free(&ep->credentials);
+    (void)pthread_mutex_destroy(&ep->lock);
+    free(ep->registry);
+    free(ep->host);
+    free(ep->repository);
+    free(ep->home);
+    free(ep);
+}
+
+/* Something is there, but it does not speak TLS. Once a server has answered it is what it is:
+ * nobody on the way can talk us down later. */
+static bool fall_back(struct endpoint *ep, int code)
+{
+    bool no_tls =
+        code == -EPROTO || code == -ECONNREFUSED || code == -ECONNRESET || code == -ETIMEDOUT;
+    if (!ep->http_allowed || !no_tls || atomic_load(&ep->plain) || atomic_load(&ep->alive))
+        return false;
+    atomic_store(&ep->plain, true);
+    return true;
+}
+
+static int get_once(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
+                    const char *authorization, struct http_response **ret, struct err *e)
+{
+    for (;;) {
+        AUTO_FREE char *url = NULL;
+        bool plain = atomic_load(&ep->plain);
+        if (asprintf(&url, "%s://%s/v2/%s%s%s", plain ? "http" : "https", ep->host,
+                     path ? ep->repository : "", path ? "/" : "", path ? path : "") < 0) {
+            url = NULL;
+            return err_set(e, ENOMEM, "out of memory");
+        }
+        struct http_request q = {
+            .url = url, .accept = accept, .authorization = authorization, .from = from};
+        struct err first = {0};
+        int r = http_open(ep->http, &q, ret, &first);
+        if (r == 0)
+            atomic_store(&ep->alive, true);
+        if (r < 0 && fall_back(ep, r))
+            continue;
+        if (r < 0 && e)
+            *e = first;
+        return r;
+    }
+}
+
+int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
+                 struct http_response **ret, struct err *e)
+{
+    for (int round = 0;; round++) {
+        unsigned generation;
+        AUTO_FREE char *authorization = auth_current(ep, &generation);
+        struct http_response *resp;
+        int r = get_once(ep, path, accept, from, authorization, &resp, e);
+        if (authorization)
+            explicit_bzero(authorization, strlen(authorization));
+        if (r < 0)
+            return r;
+        if (resp->status != 401 || round == 1) {
+            *ret = resp;
+            return 0;
+        }
+        AUTO_FREE char *challenges = steal_ptr(&resp->challenges);
+        http_close(resp);
+        r = auth_answer(ep, challenges, generation, e);
+        if (r < 0)
+            return r;
+    }
+}

@@ -1,0 +1,58 @@
+/* One server that can serve a repository: the registry itself, or a mirror of it.
+ *
+ * Knows its scheme (https, or http where that is allowed and https is not there), what it is to be
+ * told about who we are, and nothing of images. Requests may be made from several threads.
+ */
+#ifndef MSB_REGISTRY_ENDPOINT_H
+#define MSB_REGISTRY_ENDPOINT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "registry/challenge.h"
+#include "registry/credentials.h"
+#include "registry/http.h"
+#include "registry/registry.h"
+
+struct endpoint {
+    struct http *http;
+    char *registry;   /* whose credentials it gets: "docker.io", "mirror.example.com" */
+    char *host;       /* "registry-1.docker.io", "localhost:5000" */
+    char *repository; /* with the mirror's prefix; NULL: none, for a login */
+    char *home;       /* where our own credentials are; NULL: none */
+    bool mirror;
+    bool http_allowed; /* plain http may be tried where https is not answered */
+    atomic_bool plain; /* it is http */
+    atomic_bool alive; /* it has answered once: failures are worth another try */
+
+    pthread_mutex_t lock; /* guards what follows; held while a token is fetched */
+    char *authorization;  /* header value; NULL: none yet */
+    uint64_t expires_ns;  /* CLOCK_MONOTONIC; 0: never */
+    unsigned generation;  /* counts changes of it */
+    bool looked;          /* credentials have been looked for */
+    bool has_credentials;
+    struct credentials credentials;
+};
+
+/* The registry's own. */
+int endpoint_new(struct endpoint **ret, const char *registry, const char *repository,
+                 const struct registry_options *opt, struct err *e);
+/* A mirror, from its setting: "https://host[:port][/prefix]". */
+int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *repository,
+                        const struct registry_options *opt, struct err *e);
+void endpoint_free(struct endpoint *ep);
+
+/* GET of /v2/<path> (or /v2/ where path is NULL), answering challenges. Any status is success, 401
+ * included, when there was nothing more to say. */
+int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
+                 struct http_response **ret, struct err *e);
+
+/* Takes up a challenge (auth.c): on success the endpoint has an authorization it did not have when
+ * `generation` was current. -EACCES (e set) when there is none to be had. */
+int auth_answer(struct endpoint *ep, const char *challenges, unsigned generation, struct err *e);
+/* What to send now; malloc'd, NULL for nothing. */
+char *auth_current(struct endpoint *ep, unsigned *generation);
+
+#endif

@@ -1,0 +1,82 @@
+/* What a registry's refusal means, and what to do about it. */
+#include "image/reference.h"
+#include "registry/registry_impl.h"
+#include "util/cleanup.h"
+#include "util/utf8.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* {"errors": [{"code": ..., "message": ...}]} */
+static void read_message(struct http_response *resp, char *out, size_t size)
+{
+    struct buf body;
+    buf_init(&body, ERROR_BODY_MAX);
+    out[0] = '\0';
+    if (http_body(resp, &body, NULL) == 0 && buf_len(&body)) {
+        json_t *root = json_loadb((const char *)buf_head(&body), buf_len(&body), 0, NULL);
+        json_t *first = json_array_get(json_object_get(root, "errors"), 0);
+        const char *text = json_string_value(json_object_get(first, "message"));
+        (void)snprintf(out, size, "%s%.200s", text && *text ? ": " : "", text ? text : "");
+        json_decref(root);
+        utf8_defuse(out);
+    }
+    buf_free(&body);
+}
+
+static void hint_login(const struct endpoint *ep, struct err *e)
+{
+    if (ep->has_credentials)
+        err_hint(e,
+                 "the credentials for %s may not be enough; log in as somebody else: msb "
+                 "registry login %s -u USER",
+                 ep->registry, ep->registry);
+    else
+        err_hint(e, "if it is private, log in: msb registry login %s -u USER", ep->registry);
+}
+
+static int rate_limited(const struct endpoint *ep, const struct http_response *resp,
+                        const char *message, struct err *e)
+{
+    err_set(e, EAGAIN, "%s allows no more requests for now (HTTP 429)%s", ep->host, message);
+    if (resp->retry_after[0])
+        err_hint(e, "it asks to wait: Retry-After %s", resp->retry_after);
+    if (!ep->has_credentials)
+        err_hint(e,
+                 "anonymous pulls are limited more than others; log in: msb registry login %s "
+                 "-u USER",
+                 ep->registry);
+    else
+        err_hint(e, "wait, use a mirror (registries.json), or log in as somebody with more quota");
+    return -EAGAIN;
+}
+
+int registry_explain(const struct registry *r, const struct endpoint *ep,
+                     struct http_response *resp, const char *what, struct err *e)
+{
+    char message[256];
+    long status = resp->status;
+    read_message(resp, message, sizeof(message));
+    switch (status) {
+    case 401:
+    case 403:
+        err_set(e, EACCES, "%s denies access to %s%s", ep->host, r->name, message);
+        err_hint(e, "check the spelling: registries say the same of what does not exist");
+        hint_login(ep, e);
+        return -EACCES;
+    case 404:
+        err_set(e, ENOENT, "%s has no %s of %s%s", ep->host, what, r->name, message);
+        err_hint(e, "check the spelling of the repository and the tag");
+        if (strcmp(ep->registry, REFERENCE_HUB) != 0)
+            hint_login(ep, e);
+        return -ENOENT;
+    case 429:
+        return rate_limited(ep, resp, message, e);
+    default:
+        return err_set(e, status >= 500 ? EAGAIN : EPROTO,
+                       "%s answers with HTTP status %ld for %s of %s%s", ep->host, status, what,
+                       r->name, message);
+    }
+}

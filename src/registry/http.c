@@ -1,0 +1,733 @@
+#include "registry/http.h"
+
+#include "registry/address.h"
+#include "registry/curl.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+enum {
+    IDLE_MAX = 4,         /* connections kept for the next request */
+    CHUNK = 128 << 10,    /* curl's own buffer, and what one callback may bring */
+    HELD_MAX = 2 * CHUNK, /* bytes that came while nobody had room; past it the transfer pauses */
+    POLL_MS = 200,        /* how soon a cancellation is seen */
+    BODY_STEP = 16 << 10,
+};
+
+/* A handle with its connections. */
+struct conn {
+    struct conn *next;
+    CURLM *multi;
+    CURL *easy;
+};
+
+struct http {
+    const struct curl_api *curl;
+    char *ca_certs;
+    bool insecure;
+    const atomic_bool *cancel[2];
+    bool proxied; /* the environment names a proxy: it connects, and decides what it can reach */
+    uint64_t timeout_ms;
+    uint64_t connect_ms;
+    pthread_mutex_t lock; /* guards idle */
+    struct conn *idle;
+    atomic_uint seen; /* kinds of address that the registry itself has (address.h) */
+};
+
+/* What callers see, first; then what this file needs. */
+struct answer {
+    struct http_response pub;
+    struct http *h;
+    struct conn *conn;
+    struct curl_slist *headers;
+    char *url, *origin; /* of this hop; of what the request named */
+    char *location;
+    const struct http_request *q; /* while it is being opened */
+    bool foreign;
+    bool refused; /* an address was refused by rule 3 */
+    bool headers_done, done;
+    CURLcode result;
+    uint8_t *dst; /* where the reader wants bytes, while it is inside http_read */
+    size_t dst_len, dst_used;
+    struct buf held;
+    uint64_t received;
+    uint64_t waited_ns, mark; /* since `mark` bytes had come */
+    char error[CURL_ERROR_SIZE];
+};
+
+/* --- connections ---------------------------------------------------------------------------- */
+
+static void conn_free(const struct curl_api *curl, struct conn *c)
+{
+    if (c->easy)
+        curl->easy_cleanup(c->easy);
+    if (c->multi)
+        (void)curl->multi_cleanup(c->multi);
+    free(c);
+}
+
+static struct conn *conn_get(struct http *h)
+{
+    (void)pthread_mutex_lock(&h->lock);
+    struct conn *c = h->idle;
+    if (c)
+        h->idle = c->next;
+    (void)pthread_mutex_unlock(&h->lock);
+    if (c)
+        return c;
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return NULL;
+    c->multi = h->curl->multi_init();
+    c->easy = h->curl->easy_init();
+    if (c->multi && c->easy)
+        return c;
+    conn_free(h->curl, c);
+    return NULL;
+}
+
+static void conn_put(struct http *h, struct conn *c)
+{
+    size_t n = 0;
+    (void)pthread_mutex_lock(&h->lock);
+    for (const struct conn *i = h->idle; i; i = i->next)
+        n++;
+    if (n < IDLE_MAX) {
+        c->next = h->idle;
+        h->idle = c;
+        c = NULL;
+    }
+    (void)pthread_mutex_unlock(&h->lock);
+    if (c)
+        conn_free(h->curl, c);
+}
+
+static bool environment_has_proxy(void)
+{
+    static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+                                        "ALL_PROXY"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *v = getenv(names[i]);
+        if (v && *v)
+            return true;
+    }
+    return false;
+}
+
+int http_new(struct http **ret, const struct http_options *opt, struct err *e)
+{
+    const struct curl_api *curl;
+    int r = curl_load(&curl, e);
+    if (r < 0)
+        return r;
+    struct http *h = calloc(1, sizeof(*h));
+    if (!h)
+        return err_set(e, ENOMEM, "out of memory");
+    h->curl = curl;
+    h->insecure = opt->insecure;
+    memcpy(h->cancel, opt->cancel, sizeof(h->cancel));
+    h->proxied = environment_has_proxy();
+    h->timeout_ms = HTTP_TIMEOUT_MS;
+    h->connect_ms = HTTP_CONNECT_MS;
+    const char *timeout = getenv("MSB_REGISTRY_TIMEOUT");
+    uint64_t ms;
+    if (timeout && parse_duration_ms(timeout, &ms) == 0 && ms > 0)
+        h->timeout_ms = h->connect_ms = MIN(ms, 3600000);
+    (void)pthread_mutex_init(&h->lock, NULL);
+    if (opt->ca_certs && !(h->ca_certs = strdup(opt->ca_certs))) {
+        http_free(h);
+        return err_set(e, ENOMEM, "out of memory");
+    }
+    *ret = h;
+    return 0;
+}
+
+void http_free(struct http *h)
+{
+    if (!h)
+        return;
+    while (h->idle) {
+        struct conn *c = h->idle;
+        h->idle = c->next;
+        conn_free(h->curl, c);
+    }
+    (void)pthread_mutex_destroy(&h->lock);
+    free(h->ca_certs);
+    free(h);
+}
+
+static bool cancelled(const struct http *h)
+{
+    return (h->cancel[0] && atomic_load(h->cancel[0])) ||
+           (h->cancel[1] && atomic_load(h->cancel[1]));
+}
+
+static int say_cancelled(struct err *e)
+{
+    return err_set(e, EINTR, "interrupted");
+}
+
+int http_pause(const struct http *h, uint64_t ms, struct err *e)
+{
+    for (uint64_t end = now_ns() + ms * 1000000;;) {
+        if (cancelled(h))
+            return say_cancelled(e);
+        uint64_t now = now_ns();
+        if (now >= end)
+            return 0;
+        (void)poll(NULL, 0, (int)MIN((end - now) / 1000000 + 1, (uint64_t)POLL_MS));
+    }
+}
+
+/* --- URLs ----------------------------------------------------------------------------------- */
+
+static char *url_part(const struct curl_api *curl, const char *url, CURLUPart part)
+{
+    CURLU *u = curl->url();
+    char *got = NULL, *copy = NULL;
+    if (u && curl->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl->url_get(u, part, &got, CURLU_DEFAULT_PORT) == CURLUE_OK)
+        copy = strdup(got);
+    curl->free(got);
+    curl->url_cleanup(u);
+    return copy;
+}
+
+bool http_same_origin(const char *a, const char *b)
+{
+    const struct curl_api *curl;
+    if (curl_load(&curl, NULL) < 0)
+        return false;
+    static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
+    bool same = true;
+    for (size_t i = 0; same && i < ARRAY_LEN(parts); i++) {
+        AUTO_FREE char *x = url_part(curl, a, parts[i]);
+        AUTO_FREE char *y = url_part(curl, b, parts[i]);
+        same = x && y && strcasecmp(x, y) == 0;
+    }
+    return same;
+}
+
+char *http_escape(const char *text)
+{
+    const struct curl_api *curl;
+    if (curl_load(&curl, NULL) < 0)
+        return NULL;
+    char *got = curl->easy_escape(NULL, text, 0);
+    char *copy = got ? strdup(got) : NULL;
+    curl->free(got);
+    return copy;
+}
+
+/* `to` as seen from `from`, without a user or password in it. */
+static char *url_resolve(const struct curl_api *curl, const char *from, const char *to)
+{
+    CURLU *u = curl->url();
+    char *got = NULL, *copy = NULL;
+    if (u && curl->url_set(u, CURLUPART_URL, from, 0) == CURLUE_OK &&
+        curl->url_set(u, CURLUPART_URL, to, 0) == CURLUE_OK &&
+        curl->url_set(u, CURLUPART_USER, NULL, 0) == CURLUE_OK &&
+        curl->url_set(u, CURLUPART_PASSWORD, NULL, 0) == CURLUE_OK &&
+        curl->url_set(u, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK &&
+        curl->url_get(u, CURLUPART_URL, &got, 0) == CURLUE_OK)
+        copy = strdup(got);
+    curl->free(got);
+    curl->url_cleanup(u);
+    return copy;
+}
+
+/* The host as messages name it. */
+static void host_of(const struct answer *a, char *out, size_t size)
+{
+    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
+    AUTO_FREE char *port = url_part(a->h->curl, a->url, CURLUPART_PORT);
+    bool usual = port && (strcmp(port, "443") == 0 || strcmp(port, "80") == 0);
+    (void)snprintf(out, size, "%s%s%s", host ? host : "?", port && !usual ? ":" : "",
+                   port && !usual ? port : "");
+}
+
+/* --- callbacks ------------------------------------------------------------------------------ */
+
+static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_sockaddr *addr)
+{
+    struct answer *a = data;
+    (void)purpose;
+    unsigned kind = address_kind(&addr->addr);
+    if (!a->foreign) {
+        if (!a->h->proxied)
+            (void)atomic_fetch_or(&a->h->seen, kind);
+    } else {
+        unsigned no = kind & ~atomic_load(&a->h->seen);
+        if (a->h->proxied)
+            no &= ~(unsigned)ADDRESS_LOOPBACK; /* that is the proxy */
+        if (no) {
+            a->refused = true;
+            return CURL_SOCKET_BAD;
+        }
+    }
+    return socket(addr->family, addr->socktype | SOCK_CLOEXEC, addr->protocol);
+}
+
+static size_t on_body(char *p, size_t size, size_t count, void *data)
+{
+    struct answer *a = data;
+    size_t n = size * count, direct = 0;
+    if (a->dst && buf_len(&a->held) == 0)
+        direct = MIN(n, a->dst_len - a->dst_used);
+    if (n - direct > HELD_MAX - buf_len(&a->held))
+        return CURL_WRITEFUNC_PAUSE;
+    if (direct) {
+        memcpy(a->dst + a->dst_used, p, direct);
+        a->dst_used += direct;
+    }
+    if (n > direct && buf_append(&a->held, p + direct, n - direct) < 0)
+        return 0;
+    a->received += n;
+    return n;
+}
+
+/* "Name: value" with the value trimmed; NULL when it is another header. */
+static char *header_value(char *line, const char *name)
+{
+    size_t n = strlen(name);
+    if (strncasecmp(line, name, n) != 0 || line[n] != ':')
+        return NULL;
+    char *v = line + n + 1;
+    return v + strspn(v, " \t");
+}
+
+static int add_challenge(struct http_response *r, const char *v)
+{
+    char *joined;
+    if (asprintf(&joined, "%s%s%s", r->challenges ? r->challenges : "", r->challenges ? ", " : "",
+                 v) < 0)
+        return -ENOMEM;
+    free(r->challenges);
+    r->challenges = joined;
+    return strlen(joined) > HTTP_HEADER_MAX ? -EFBIG : 0;
+}
+
+static void read_range(struct http_response *r, const char *v)
+{
+    unsigned long long from, to, size;
+    if (sscanf(v, "bytes %llu-%llu/%llu", &from, &to, &size) == 3 && from <= to && to < size) {
+        r->range_from = from;
+        r->range_size = size;
+    }
+}
+
+static int read_header(struct answer *a, char *line)
+{
+    struct http_response *r = &a->pub;
+    char *v;
+    if ((v = header_value(line, "location"))) {
+        free(a->location);
+        a->location = strdup(v);
+        return a->location ? 0 : -ENOMEM;
+    }
+    if ((v = header_value(line, "www-authenticate")))
+        return add_challenge(r, v);
+    if ((v = header_value(line, "content-range")))
+        read_range(r, v);
+    else if ((v = header_value(line, "content-type")))
+        (void)snprintf(r->content_type, sizeof(r->content_type), "%s", v);
+    else if ((v = header_value(line, "docker-content-digest")))
+        (void)snprintf(r->docker_digest, sizeof(r->docker_digest), "%s", v);
+    else if ((v = header_value(line, "retry-after")))
+        (void)snprintf(r->retry_after, sizeof(r->retry_after), "%s", v);
+    return 0;
+}
+
+static void forget_headers(struct answer *a)
+{
+    free(a->pub.challenges);
+    free(a->location);
+    a->location = NULL;
+    a->pub = (struct http_response){.length = -1};
+}
+
+static size_t on_header(char *p, size_t size, size_t count, void *data)
+{
+    struct answer *a = data;
+    size_t n = size * count;
+    while (n > 0 && (p[n - 1] == '\r' || p[n - 1] == '\n'))
+        n--;
+    if (a->headers_done)
+        return size * count; /* trailers */
+    if (n == 0) {
+        /* 1xx answers come before the real one. */
+        a->headers_done = a->pub.status >= 200;
+        return size * count;
+    }
+    if (n > HTTP_HEADER_MAX)
+        return 0;
+    char line[HTTP_HEADER_MAX + 1];
+    memcpy(line, p, n);
+    line[n] = '\0';
+    if (strncmp(line, "HTTP/", 5) == 0) {
+        forget_headers(a);
+        const char *space = strchr(line, ' ');
+        a->pub.status = space ? strtol(space + 1, NULL, 10) : 0;
+        return size * count;
+    }
+    return read_header(a, line) < 0 ? 0 : size * count;
+}
+
+/* --- one hop -------------------------------------------------------------------------------- */
+
+static int add_header(struct answer *a, const char *name, const char *value)
+{
+    AUTO_FREE char *line = NULL;
+    if (asprintf(&line, "%s: %s", name, value) < 0) {
+        line = NULL;
+        return -ENOMEM;
+    }
+    struct curl_slist *more = a->h->curl->slist_append(a->headers, line);
+    if (!more)
+        return -ENOMEM;
+    a->headers = more;
+    return 0;
+}
+
+static void set_transport(const struct answer *a, CURL *c)
+{
+    __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
+    (void)set(c, CURLOPT_NOSIGNAL, 1L);
+    (void)set(c, CURLOPT_USERAGENT, "msb/" MSB_VERSION);
+    (void)set(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    (void)set(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)set(c, CURLOPT_FOLLOWLOCATION, 0L);
+    (void)set(c, CURLOPT_CONNECTTIMEOUT_MS, (long)a->h->connect_ms);
+    (void)set(c, CURLOPT_BUFFERSIZE, (long)CHUNK);
+    (void)set(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    (void)set(c, CURLOPT_SSL_VERIFYPEER, a->h->insecure ? 0L : 1L);
+    (void)set(c, CURLOPT_SSL_VERIFYHOST, a->h->insecure ? 0L : 2L);
+    if (a->h->ca_certs)
+        (void)set(c, CURLOPT_CAINFO, a->h->ca_certs);
+}
+
+static int set_request(struct answer *a, CURL *c)
+{
+    __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
+    const struct http_request *q = a->q;
+    int r = q->accept ? add_header(a, "Accept", q->accept) : 0;
+    if (r == 0 && q->authorization && http_same_origin(a->url, a->origin))
+        r = add_header(a, "Authorization", q->authorization);
+    if (r == 0 && q->from) {
+        char range[48];
+        (void)snprintf(range, sizeof(range), "bytes=%llu-", (unsigned long long)q->from);
+        r = add_header(a, "Range", range);
+    }
+    (void)set(c, CURLOPT_HTTPHEADER, a->headers);
+    if (q->form)
+        (void)set(c, CURLOPT_COPYPOSTFIELDS, q->form);
+    return r;
+}
+
+static int begin(struct answer *a, struct err *e)
+{
+    CURL *c = a->conn->easy;
+    __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
+    a->h->curl->easy_reset(c);
+    set_transport(a, c);
+    (void)set(c, CURLOPT_ERRORBUFFER, a->error);
+    (void)set(c, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+    (void)set(c, CURLOPT_OPENSOCKETDATA, a);
+    (void)set(c, CURLOPT_HEADERFUNCTION, on_header);
+    (void)set(c, CURLOPT_HEADERDATA, a);
+    (void)set(c, CURLOPT_WRITEFUNCTION, on_body);
+    (void)set(c, CURLOPT_WRITEDATA, a);
+    if (set(c, CURLOPT_URL, a->url) != CURLE_OK || set_request(a, c) < 0 ||
+        a->h->curl->multi_add_handle(a->conn->multi, c) != CURLM_OK)
+        return err_set(e, ENOMEM, "out of memory");
+    return 0;
+}
+
+static void end_hop(struct answer *a)
+{
+    if (a->conn)
+        (void)a->h->curl->multi_remove_handle(a->conn->multi, a->conn->easy);
+    a->h->curl->slist_free_all(a->headers);
+    a->headers = NULL;
+    a->done = a->headers_done = false;
+    buf_reset(&a->held);
+    a->error[0] = '\0';
+}
+
+static int transfer_code(CURLcode c)
+{
+    switch (c) {
+    case CURLE_COULDNT_CONNECT:
+        return ECONNREFUSED;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return EHOSTUNREACH;
+    case CURLE_OPERATION_TIMEDOUT:
+        return ETIMEDOUT;
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        return ECONNRESET;
+    case CURLE_SSL_CONNECT_ERROR:
+        return EPROTO;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CERTPROBLEM:
+        return EKEYREJECTED;
+    default:
+        return EIO;
+    }
+}
+
+static int transfer_failed(const struct answer *a, struct err *e)
+{
+    char host[300];
+    host_of(a, host, sizeof(host));
+    if (a->refused) {
+        err_set(e, EPERM, "the registry sent us to %s, an address of this machine or its network",
+                host);
+        err_hint(e, "no registry needs that; refused");
+        return -EPERM;
+    }
+    const char *why = a->error[0] ? a->error : a->h->curl->easy_strerror(a->result);
+    int code = transfer_code(a->result);
+    if (code == EKEYREJECTED) {
+        err_set(e, code, "the certificate of %s is not trusted: %s", host, why);
+        err_hint(e, "give its CA with --ca-certs FILE, or use --insecure for a registry you trust");
+        return -code;
+    }
+    return err_set(e, code, "cannot read from %s: %s", host, why);
+}
+
+/* Lets libcurl do what it can do now. */
+static int perform(struct answer *a, struct err *e)
+{
+    const struct curl_api *curl = a->h->curl;
+    int running = 0, left = 0;
+    if (cancelled(a->h))
+        return say_cancelled(e);
+    CURLMcode m = curl->multi_perform(a->conn->multi, &running);
+    if (m != CURLM_OK)
+        return err_set(e, EIO, "HTTP: %s", curl->multi_strerror(m));
+    for (const CURLMsg *msg; (msg = curl->multi_info_read(a->conn->multi, &left));)
+        if (msg->msg == CURLMSG_DONE) {
+            a->done = true;
+            a->result = msg->data.result;
+        }
+    return 0;
+}
+
+/* Waits for the network; gives up when too little has come for too long. Only time spent here
+ * counts, so a slow reader is not taken for a slow server. */
+static int wait_more(struct answer *a, struct err *e)
+{
+    uint64_t t0 = now_ns();
+    (void)a->h->curl->multi_poll(a->conn->multi, NULL, 0, POLL_MS, NULL);
+    a->waited_ns += now_ns() - t0;
+    if (a->waited_ns < a->h->timeout_ms * 1000000)
+        return 0;
+    if (a->received - a->mark >= HTTP_STALL_BYTES) {
+        a->waited_ns = 0;
+        a->mark = a->received;
+        return 0;
+    }
+    char host[300];
+    host_of(a, host, sizeof(host));
+    return err_set(e, ETIMEDOUT, "%s has sent nothing for %llu s", host,
+                   (unsigned long long)(a->h->timeout_ms / 1000));
+}
+
+/* Until the headers are complete. */
+static int one_hop(struct answer *a, struct err *e)
+{
+    a->waited_ns = 0;
+    a->mark = a->received;
+    int r = begin(a, e);
+    while (r == 0) {
+        r = perform(a, e);
+        if (r < 0 || a->headers_done || a->done)
+            break;
+        r = wait_more(a, e);
+    }
+    if (r == 0 && a->done && (a->result != CURLE_OK || !a->headers_done))
+        r = transfer_failed(a, e);
+    return r;
+}
+
+/* --- redirects ------------------------------------------------------------------------------ */
+
+static bool is_redirect(const struct answer *a)
+{
+    long s = a->pub.status;
+    return (s == 301 || s == 302 || s == 303 || s == 307 || s == 308) && a->location;
+}
+
+/* Rule 3 for hosts spelt as addresses, which a proxy would connect to for us. */
+static bool host_refused(const struct answer *a, const char *url)
+{
+    AUTO_FREE char *host = url_part(a->h->curl, url, CURLUPART_HOST);
+    return !host || (address_kind_text(host) & ~atomic_load(&a->h->seen));
+}
+
+static int next_hop(struct answer *a, struct err *e)
+{
+    AUTO_FREE char *to = url_resolve(a->h->curl, a->url, a->location);
+    char host[300];
+    host_of(a, host, sizeof(host));
+    if (!to || (strncasecmp(to, "http://", 7) != 0 && strncasecmp(to, "https://", 8) != 0))
+        return err_set(e, EPERM, "%s redirects to an address we do not follow: %.200s", host,
+                       a->location);
+    bool secure = strncasecmp(a->url, "https://", 8) == 0;
+    if (secure && strncasecmp(to, "http://", 7) == 0 && !a->h->insecure) {
+        err_set(e, EPERM, "%s redirects from https to plain http; refused", host);
+        err_hint(e, "with --insecure it would be followed");
+        return -EPERM;
+    }
+    free(a->url);
+    a->url = steal_ptr(&to);
+    a->foreign = true;
+    if (host_refused(a, a->url)) {
+        a->refused = true;
+        return transfer_failed(a, e);
+    }
+    return 0;
+}
+
+static int follow(struct answer *a, struct err *e)
+{
+    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
+    if (!host)
+        return err_set(e, EINVAL, "'%.200s' is no URL", a->url);
+    if (!a->foreign)
+        (void)atomic_fetch_or(&a->h->seen, address_kind_text(host));
+    else if (host_refused(a, a->url)) {
+        a->refused = true;
+        return transfer_failed(a, e);
+    }
+    for (int hop = 0;; hop++) {
+        int r = one_hop(a, e);
+        if (r < 0 || !is_redirect(a))
+            return r;
+        if (a->q->form)
+            return err_set(e, EPERM, "a token server must not redirect");
+        if (hop == HTTP_REDIRECTS_MAX)
+            return err_set(e, ELOOP, "%s redirects without end", host);
+        r = next_hop(a, e);
+        if (r < 0)
+            return r;
+        end_hop(a);
+    }
+}
+
+/* --- for callers ---------------------------------------------------------------------------- */
+
+int http_open(struct http *h, const struct http_request *q, struct http_response **ret,
+              struct err *e)
+{
+    struct answer *a = calloc(1, sizeof(*a));
+    if (!a)
+        return err_set(e, ENOMEM, "out of memory");
+    a->h = h;
+    a->q = q;
+    a->foreign = q->foreign;
+    a->pub.length = -1;
+    buf_init(&a->held, HELD_MAX);
+    a->url = strdup(q->url);
+    a->origin = strdup(q->url);
+    a->conn = conn_get(h);
+    int r = a->url && a->origin && a->conn ? follow(a, e) : err_set(e, ENOMEM, "out of memory");
+    if (r < 0) {
+        http_close(&a->pub);
+        return r;
+    }
+    a->q = NULL;
+    curl_off_t length = -1;
+    if (h->curl->easy_getinfo(a->conn->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length) ==
+        CURLE_OK)
+        a->pub.length = length;
+    *ret = &a->pub;
+    return 0;
+}
+
+static ssize_t take_held(struct answer *a, void *p, size_t n)
+{
+    n = MIN(n, buf_len(&a->held));
+    memcpy(p, buf_head(&a->held), n);
+    buf_consume(&a->held, n);
+    return (ssize_t)n;
+}
+
+static ssize_t read_network(struct answer *a, struct err *e)
+{
+    /* Does nothing to a transfer that is not paused. */
+    if (!a->done)
+        (void)a->h->curl->easy_pause(a->conn->easy, CURLPAUSE_CONT);
+    while (a->dst_used == 0) {
+        if (a->done)
+            return a->result == CURLE_OK ? 0 : transfer_failed(a, e);
+        int r = perform(a, e);
+        if (r == 0 && a->dst_used == 0 && !a->done)
+            r = wait_more(a, e);
+        if (r < 0)
+            return r;
+    }
+    return (ssize_t)a->dst_used;
+}
+
+ssize_t http_read(struct http_response *r, void *p, size_t n, struct err *e)
+{
+    struct answer *a = (struct answer *)r;
+    if (n == 0)
+        return 0;
+    if (buf_len(&a->held))
+        return take_held(a, p, n);
+    a->dst = p;
+    a->dst_len = n;
+    a->dst_used = 0;
+    ssize_t got = read_network(a, e);
+    a->dst = NULL;
+    return got;
+}
+
+void http_close(struct http_response *r)
+{
+    if (!r)
+        return;
+    struct answer *a = (struct answer *)r;
+    end_hop(a);
+    if (a->conn)
+        conn_put(a->h, a->conn);
+    forget_headers(a);
+    buf_free(&a->held);
+    free(a->url);
+    free(a->origin);
+    free(a);
+}
+
+int http_body(struct http_response *r, struct buf *b, struct err *e)
+{
+    for (;;) {
+        size_t room = b->limit - buf_len(b);
+        size_t step = MIN(room + 1, (size_t)BODY_STEP);
+        char chunk[BODY_STEP];
+        ssize_t n = http_read(r, chunk, step, e);
+        if (n <= 0)
+            return (int)n;
+        if ((size_t)n > room)
+            return -EFBIG;
+        if (buf_append(b, chunk, (size_t)n) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+    }
+}

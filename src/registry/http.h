@@ -1,0 +1,86 @@
+/* HTTP requests whose answers are read as a stream.
+ *
+ * The reader pulls: nothing is taken from the network but while somebody reads, so a slow reader
+ * slows the sender and memory stays fixed. A `struct http` belongs to one server and those it
+ * redirects to; it may be used from several threads, each answer from one at a time.
+ *
+ * What a server can make us do:
+ * 1. Redirects are followed here, HTTP_REDIRECTS_MAX at most. Authorization goes to the scheme,
+ * host and port it was given for and to no other.
+ * 2. https never becomes http, unless the server is allowed to be insecure.
+ * 3. A redirect (or a token server that the registry named) cannot lead to loopback or link-local
+ *    addresses, where a machine's own services and metadata live, unless the registry itself is
+ *    there. The address that is really connected to counts.
+ * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
+ *    given up.
+ */
+#ifndef MSB_REGISTRY_HTTP_H
+#define MSB_REGISTRY_HTTP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "util/buf.h"
+#include "util/err.h"
+
+enum {
+    HTTP_REDIRECTS_MAX = 10,
+    HTTP_HEADER_MAX = 16 << 10, /* of each header that is kept */
+    HTTP_STALL_BYTES = 1024,
+    HTTP_CONNECT_MS = 15000,
+    HTTP_TIMEOUT_MS = 30000, /* stall; MSB_REGISTRY_TIMEOUT (seconds) sets both */
+};
+
+struct http_options {
+    bool insecure;                /* certificates are not checked, and redirects may go to http */
+    const char *ca_certs;         /* PEM file, besides the system's; may be NULL */
+    const atomic_bool *cancel[2]; /* any true: give up; may be NULL */
+};
+
+struct http;
+int http_new(struct http **ret, const struct http_options *opt, struct err *e);
+void http_free(struct http *h);
+
+struct http_request {
+    const char *url;
+    const char *accept;        /* value of the header; NULL: none */
+    const char *authorization; /* likewise */
+    const char *form;          /* set: it is POSTed */
+    uint64_t from;             /* first byte wanted */
+    bool foreign;              /* a server named this URL: rule 3 holds from the first hop on */
+};
+
+/* An answer, once its headers are here. Strings are empty where there was no such header. */
+struct http_response {
+    long status;
+    int64_t length;                  /* of the body; -1: not said */
+    uint64_t range_from, range_size; /* of Content-Range; size 0: not said */
+    char content_type[256];
+    char docker_digest[256];
+    char retry_after[64];
+    char *challenges; /* all WWW-Authenticate headers, joined by ", "; NULL: none */
+};
+
+/* Failures say which host and what, with these codes: ECONNREFUSED, EHOSTUNREACH (no such name or
+ * no way there), ETIMEDOUT, ECONNRESET (it broke), EPROTO (no TLS there), EKEYREJECTED
+ * (certificate), EPERM (rules 1 to 3), EINTR (cancelled), EIO (else). Any status is success here.
+ */
+int http_open(struct http *h, const struct http_request *q, struct http_response **ret,
+              struct err *e);
+/* 1..n bytes, 0 at the end, or -errno. */
+ssize_t http_read(struct http_response *r, void *p, size_t n, struct err *e);
+void http_close(struct http_response *r);
+
+/* Reads all of it; -EFBIG (e not set) when it is more than the buffer's limit. */
+int http_body(struct http_response *r, struct buf *b, struct err *e);
+
+/* Whether two URLs have the same scheme, host and port. */
+bool http_same_origin(const char *a, const char *b);
+/* Percent-encodes what a query cannot hold. malloc'd. */
+char *http_escape(const char *text);
+/* Waits, unless cancelled: -EINTR. */
+int http_pause(const struct http *h, uint64_t ms, struct err *e);
+
+#endif

@@ -1,0 +1,35 @@
+/* For registry.c and blob.c alone. */
+#ifndef MSB_REGISTRY_REGISTRY_IMPL_H
+#define MSB_REGISTRY_REGISTRY_IMPL_H
+
+#include "registry/endpoint.h"
+#include "registry/registry.h"
+#include "registry/settings.h"
+
+enum {
+    TRIES_MAX = 5,            /* of one request without progress; a mirror gets one */
+    BACKOFF_MS = 500,         /* doubles each time, plus up to as much again */
+    RETRY_AFTER_MAX_S = 60,   /* a registry that wants us to wait longer is not waited for */
+    ERROR_BODY_MAX = 64 << 10 /* of an answer that says what is wrong */
+};
+
+struct registry {
+    struct endpoint *ep[SETTINGS_MIRRORS_MAX + 1]; /* mirrors first */
+    size_t n;
+    char *name; /* "docker.io/library/alpine", for messages */
+    void (*notice)(void *ctx, const char *text);
+    void *ctx;
+};
+
+/* One request to one endpoint, tried again while that makes sense. `tries` counts across calls. On
+ * success the status is anything but a temporary failure. */
+int registry_get(struct registry *r, struct endpoint *ep, const char *path, const char *accept,
+                 uint64_t from, unsigned *tries, struct http_response **ret, struct err *e);
+/* After a failure: waits and returns 0 when it should be tried again, else the failure's code. */
+int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *tries,
+                   uint64_t wait_ms, struct err *e);
+/* Says what a status means for `what`, with what the registry says of it; closes nothing. */
+int registry_explain(const struct registry *r, const struct endpoint *ep,
+                     struct http_response *resp, const char *what, struct err *e);
+
+#endif
