@@ -26,10 +26,8 @@ LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
 LATER(later_secret, "secret", NULL, GROUP_SANDBOX, "Manage secrets");
 LATER(later_image, "image", NULL, GROUP_IMAGE, "Manage images");
-LATER(later_pull, "pull", NULL, GROUP_IMAGE, "Download an image");
 LATER(later_load, "load", NULL, GROUP_IMAGE, "Load an image archive");
 LATER(later_save, "save", NULL, GROUP_IMAGE, "Save images to an archive");
-LATER(later_registry, "registry", NULL, GROUP_IMAGE, "Manage registry credentials");
 LATER(later_volume, "volume", "vol", GROUP_STORAGE, "Manage named volumes");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
@@ -41,9 +39,17 @@ LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
 LATER_HIDDEN(later_images, "images", "rmi");
-LATER_HIDDEN(later_registries, "registries", "regs");
 LATER_HIDDEN(later_volumes, "volumes", "vols");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
+
+/* The same under the names that others use. */
+static const struct cmd registries = {
+    .name = "registries",
+    .alias = "regs",
+    .group = GROUP_IMAGE,
+    .flags = CMD_HIDDEN,
+    .same = &cmd_registry,
+};
 
 const struct cmd *const cmd_table[] = {
     &cmd_run,         &cmd_create,      &cmd_start,     &cmd_stop,        &cmd_restart,
@@ -51,9 +57,9 @@ const struct cmd *const cmd_table[] = {
     &cmd_remove,      &cmd_ping,        &cmd_touch,     &cmd_doctor,      &cmd_completion,
     &cmd_help,        &later_modify,    &later_metrics, &later_copy,      &later_ssh,
     &later_port,      &later_net,       &later_secret,  &later_image,     &later_images,
-    &later_pull,      &later_load,      &later_save,    &later_registry,  &later_volume,
+    &cmd_pull,        &later_load,      &later_save,    &cmd_registry,    &later_volume,
     &later_snapshot,  &later_workspace, &later_install, &later_uninstall, &later_update,
-    &later_downgrade, &later_self,      &later_context, &later_mcp,       &later_registries,
+    &later_downgrade, &later_self,      &later_context, &later_mcp,       &registries,
     &later_volumes,   &later_snapshots, NULL,
 };
 

@@ -21,6 +21,11 @@ extern const struct cmd cmd_exec;
 extern const struct cmd cmd_logs;
 extern const struct cmd cmd_inspect;
 extern const struct cmd cmd_doctor;
+extern const struct cmd cmd_pull;
+extern const struct cmd cmd_registry;
+extern const struct cmd cmd_registry_login;
+extern const struct cmd cmd_registry_logout;
+extern const struct cmd cmd_registry_list;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_help;
 

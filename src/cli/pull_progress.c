@@ -1,0 +1,302 @@
+#include "cli/pull_progress.h"
+
+#include "cli/ui.h"
+#include "core/store.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+#include "util/term.h"
+#include "util/utf8.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    NOTICES_MAX = 8, /* waiting to be shown */
+    BAR_MIN = 10,
+    BAR_MAX = 40,
+    COLUMNS_DEFAULT = 80,
+    ROWS_DEFAULT = 24,
+    STUCK_NS = 3 * 1000000000LL, /* after an interrupt, workers get so long to notice */
+};
+
+struct progress {
+    const struct pull_layer *layers;
+    size_t n;
+    int *shown; /* states that plain lines have said */
+    bool tty, color;
+    unsigned drawn; /* lines on the terminal that are ours to redraw */
+    uint64_t interrupted_ns;
+    pthread_t owner;
+    pthread_mutex_t lock; /* guards what follows */
+    char *notices[NOTICES_MAX];
+    size_t n_notices;
+};
+
+/* --- signals -------------------------------------------------------------------------------- */
+
+static atomic_bool interrupted;
+static volatile sig_atomic_t interrupted_by;
+
+static void on_signal(int sig)
+{
+    interrupted_by = sig;
+    atomic_store(&interrupted, true);
+}
+
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* Once: the second Ctrl-C ends the process, wherever it is. */
+static void watch_signals(struct sigaction old[ARRAY_LEN(watched)])
+{
+    atomic_store(&interrupted, false);
+    interrupted_by = 0;
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
+        (void)sigaction(watched[i], NULL, &old[i]);
+        if (old[i].sa_handler != SIG_IGN)
+            (void)sigaction(watched[i], &sa, NULL);
+    }
+}
+
+static void restore_signals(const struct sigaction old[ARRAY_LEN(watched)])
+{
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+        (void)sigaction(watched[i], &old[i], NULL);
+}
+
+int cli_pull_exit_code(void)
+{
+    return interrupted_by ? 128 + interrupted_by : 1;
+}
+
+/* --- drawing -------------------------------------------------------------------------------- */
+
+static void size_text(uint64_t bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1024 && u + 1 < ARRAY_LEN(units); u++)
+        v /= 1024;
+    (void)snprintf(out, size, u ? "%.1f %s" : "%.0f %s", v, units[u]);
+}
+
+static void short_digest(const struct pull_layer *l, char out[16])
+{
+    char hex[DIGEST_HEX_SIZE];
+    digest_hex(&l->blob, hex);
+    (void)snprintf(out, 16, "%.12s", hex);
+}
+
+static unsigned rows_of(int fd)
+{
+    struct winsize w;
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_row > 0 ? w.ws_row : ROWS_DEFAULT;
+}
+
+/* "   0123456789ab  Downloading  [====>     ]  1.2 MiB / 4.5 MiB" */
+static void draw_layer(const struct progress *p, const struct pull_layer *l, unsigned columns,
+                       struct buf *out)
+{
+    static const char *const words[] = {"Waiting", "Downloading", "Done", "Exists"};
+    char id[16], total[24], read[24], bar[BAR_MAX + 1] = "";
+    int state = atomic_load(&l->state);
+    uint64_t have = atomic_load(&l->progress.read);
+    short_digest(l, id);
+    size_text(l->size, total, sizeof(total));
+    size_text(MIN(have, l->size), read, sizeof(read));
+    /* What is beside the bar: 3 + 12 + 2 + 11 + 2, "[", "]  ", two sizes of at most 10 with " / ".
+     */
+    unsigned room = columns > 60 + BAR_MIN ? MIN(columns - 60, (unsigned)BAR_MAX) : 0;
+    unsigned full =
+        l->size ? (unsigned)((double)MIN(have, l->size) / (double)l->size * room) : room;
+    for (unsigned i = 0; i < room; i++)
+        bar[i] = (char)(i < full ? '=' : i == full ? '>' : ' ');
+    const char *color = state == PULL_DOWNLOADING ? SGR_CYAN : state == PULL_DONE ? SGR_GREEN : "";
+    bool on = p->color && *color;
+    (void)buf_printf(out, "\r   %s  %s%-11s%s  ", id, on ? color : "", words[state],
+                     on ? SGR_RESET : "");
+    if (state == PULL_DOWNLOADING && room)
+        (void)buf_printf(out, "[%s]  ", bar);
+    if (state == PULL_DOWNLOADING)
+        (void)buf_printf(out, "%s / ", read);
+    (void)buf_printf(out, "%s\x1b[K\n", total);
+}
+
+static bool finished(const struct pull_layer *l)
+{
+    int state = atomic_load(&l->state);
+    return state == PULL_DONE || state == PULL_EXISTS;
+}
+
+/* All layers where they fit; else those that are not finished, and how many are left out. */
+static void draw(struct progress *p)
+{
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    unsigned columns = term_columns(STDERR_FILENO, COLUMNS_DEFAULT);
+    unsigned rows = rows_of(STDERR_FILENO), lines = 0;
+    size_t max = rows > 3 ? rows - 3 : 1;
+    if (p->drawn)
+        (void)buf_printf(&out, "\x1b[%uA", p->drawn);
+    bool all = p->n <= max;
+    for (size_t i = 0; i < p->n && lines < max; i++) {
+        if (!all && finished(&p->layers[i]))
+            continue;
+        draw_layer(p, &p->layers[i], columns, &out);
+        lines++;
+    }
+    if (!all) {
+        (void)buf_printf(&out, "\r   %zu of %zu layers not shown\x1b[K\n", p->n - lines, p->n);
+        lines++;
+    }
+    /* Fewer lines than before: wipe what is below. */
+    if (lines < p->drawn)
+        (void)buf_printf(&out, "\x1b[J");
+    if (buf_len(&out) && write(STDERR_FILENO, buf_head(&out), buf_len(&out)) > 0)
+        p->drawn = lines;
+    buf_free(&out);
+}
+
+static void say_plainly(struct progress *p)
+{
+    static const char *const words[] = {"waiting", "downloading", "done", "exists"};
+    for (size_t i = 0; i < p->n && p->shown; i++) {
+        int state = atomic_load(&p->layers[i].state);
+        if (state == p->shown[i] || !finished(&p->layers[i]))
+            continue;
+        char id[16], total[24], line[96];
+        short_digest(&p->layers[i], id);
+        size_text(p->layers[i].size, total, sizeof(total));
+        (void)snprintf(line, sizeof(line), "   %s  %s  %s", id, words[state], total);
+        ui_note(line);
+        p->shown[i] = state;
+    }
+}
+
+/* --- events --------------------------------------------------------------------------------- */
+
+/* Takes what is drawn away, so that a line can be written in its place. */
+static void wipe(struct progress *p)
+{
+    if (p->drawn)
+        (void)fprintf(stderr, "\x1b[%uA\r\x1b[J", p->drawn);
+    p->drawn = 0;
+}
+
+static void show_notices(struct progress *p)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->n_notices; i++) {
+        wipe(p);
+        ui_warn(p->notices[i]);
+        free(p->notices[i]);
+    }
+    p->n_notices = 0;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+/* Workers must not write between the lines: the next tick does. */
+static void on_notice(void *ctx, const char *text)
+{
+    struct progress *p = ctx;
+    char *copy = strdup(text);
+    if (copy)
+        utf8_defuse(copy);
+    (void)pthread_mutex_lock(&p->lock);
+    if (copy && p->n_notices < NOTICES_MAX) {
+        p->notices[p->n_notices++] = copy;
+        copy = NULL;
+    }
+    (void)pthread_mutex_unlock(&p->lock);
+    free(copy);
+    if (pthread_equal(pthread_self(), p->owner))
+        show_notices(p);
+}
+
+static void on_layers(void *ctx, const struct pull_layer *v, size_t n)
+{
+    struct progress *p = ctx;
+    p->layers = v;
+    p->n = n;
+    p->shown = calloc(n, sizeof(*p->shown));
+}
+
+static void on_tick(void *ctx)
+{
+    struct progress *p = ctx;
+    show_notices(p);
+    if (ui_quiet())
+        ;
+    else if (p->tty)
+        draw(p);
+    else
+        say_plainly(p);
+    if (!atomic_load(&interrupted))
+        return;
+    /* A worker may be waiting for the lock of another pull. Everything is safe to be killed. */
+    if (p->interrupted_ns == 0)
+        p->interrupted_ns = now_ns();
+    else if (now_ns() - p->interrupted_ns > STUCK_NS)
+        _exit(cli_pull_exit_code());
+}
+
+/* --- the whole ------------------------------------------------------------------------------ */
+
+static int find_home(char **ret, struct err *e)
+{
+    struct store s;
+    int r = store_open(&s, e);
+    if (r == 0) {
+        *ret = strdup(s.home);
+        if (!*ret)
+            r = err_set(e, ENOMEM, "out of memory");
+    }
+    store_close(&s);
+    return r;
+}
+
+int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
+             struct digest *ret, struct err *e)
+{
+    struct progress p = {
+        .tty = isatty(STDERR_FILENO) == 1,
+        .color = term_colors(STDERR_FILENO),
+        .owner = pthread_self(),
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+    };
+    struct pull_options o = *opt;
+    struct pull_events ev = {.layers = on_layers, .tick = on_tick, .ctx = &p};
+    AUTO_FREE char *home = NULL;
+    AUTO_FREE char *name = reference_familiar(ref);
+    if (!o.registry.home) {
+        int r = find_home(&home, e);
+        if (r < 0)
+            return r;
+        o.registry.home = home;
+    }
+    if (!o.registry.notice) {
+        o.registry.notice = on_notice;
+        o.registry.ctx = &p;
+    }
+    if (!o.registry.cancel[0])
+        o.registry.cancel[0] = &interrupted;
+    struct sigaction old[ARRAY_LEN(watched)], old_pipe, ignore = {.sa_handler = SIG_IGN};
+    watch_signals(old);
+    (void)sigaction(SIGPIPE, &ignore, &old_pipe); /* a connection that is gone is an error */
+    if (name && !ui_quiet())
+        (void)fprintf(stderr, "   Pulling %s\n", name);
+    int r = pull_image(s, ref, &o, &ev, ret, e);
+    show_notices(&p);
+    (void)sigaction(SIGPIPE, &old_pipe, NULL);
+    restore_signals(old);
+    free(p.shown);
+    if (r < 0 && r != -EINTR && name && e)
+        (void)err_wrap(e, "cannot pull %s", name);
+    return r;
+}
