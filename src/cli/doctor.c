@@ -6,6 +6,7 @@
 #include "core/cgroup.h"
 #include "core/store.h"
 #include "engine/engine.h"
+#include "engine/kvm/probe.h"
 #include "image/image.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -76,18 +77,47 @@ static void remedy(struct check *c, const char *fmt, ...)
 
 /* --- what msb brings ------------------------------------------------------------------------ */
 
+/* Probed anew, whatever was found before. */
+static void check_kvm(struct doctor *d)
+{
+    struct err e = {0};
+    struct kvm_probe p;
+    char speed[80];
+    AUTO_CLOSE int fd = -1;
+    if (kvm_device_open(&fd, &e) < 0) {
+        remedy(add(d, "KVM", MARK_WARN, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
+        return;
+    }
+    kvm_probe(fd, true, &p, &e);
+    kvm_probe_speed(&p, speed, sizeof(speed));
+    switch (p.verdict) {
+    case KVM_NATIVE:
+        add(d, "KVM", MARK_OK, "a probe VM runs kernel code natively, %s", speed);
+        break;
+    case KVM_SLOW:
+        remedy(add(d, "KVM", MARK_WARN,
+                   "/dev/kvm opens, but a probe VM runs kernel code %s: it is "
+                   "emulated, and no use for kernels",
+                   speed),
+               "nothing: sandboxes run on the uml engine here");
+        break;
+    case KVM_NOT_RUN:
+        remedy(add(d, "KVM", MARK_WARN, "%s", e.msg),
+               "nothing, if the uml engine is fast enough for you");
+        break;
+    }
+}
+
 static void check_engine(struct doctor *d)
 {
-    const char *why = NULL;
     struct err e = {0};
-    const struct engine_ops *en = engine_choose(ENGINE_AUTO, &why, &e);
-    if (!en) {
+    CLEANUP(engine_choice_close) struct engine_choice en = ENGINE_CHOICE_NONE;
+    if (engine_choose(ENGINE_AUTO, &en, &e) < 0) {
         struct check *c = add(d, "Engine", MARK_FAIL, "none: %s", e.msg);
         remedy(c, "%s", e.hints ? e.hint[0] : "run on Linux with user namespaces and seccomp");
         return;
     }
-    add(d, "Engine", MARK_OK, "%s%s%s%s", en->name, why && *why ? " (" : "", why ? why : "",
-        why && *why ? ")" : "");
+    add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name, en.why);
     const char *env = getenv("MSB_ENGINE");
     if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
         remedy(add(d, "MSB_ENGINE", MARK_FAIL, "'%s' is no engine", env),
@@ -108,6 +138,20 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
                "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
+/* Optional, where there is another engine. */
+static void check_kvm_kernel(struct doctor *d)
+{
+    char path[sizeof(d->assets) + 64];
+    (void)snprintf(path, sizeof(path), "%s/linux-kvm", d->assets);
+    if (!d->have_assets)
+        return;
+    if (access(path, R_OK) == 0)
+        add(d, "Kernel (kvm)", MARK_OK, "%s", path);
+    else
+        remedy(add(d, "Kernel (kvm)", MARK_WARN, "%s is missing: no kvm engine", path),
+               "build it with: make kernel-kvm");
+}
+
 static void check_assets(struct doctor *d)
 {
     struct err e = {0};
@@ -115,6 +159,7 @@ static void check_assets(struct doctor *d)
     if (!d->have_assets)
         remedy(add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
     check_asset(d, "Kernel", "linux-uml");
+    check_kvm_kernel(d);
     check_asset(d, "Tools disk", "tools.erofs");
     check_asset(d, "Base image", IMAGE_BASE_FILE);
 }
@@ -370,8 +415,8 @@ static int print_json(const struct doctor *d, bool usable)
 static int doctor_run(const struct args *a)
 {
     static void (*const all[])(struct doctor *) = {
-        check_engine, check_assets, check_namespaces, check_tmpfs,  check_seccomp,
-        check_home,   check_cgroup, check_mke2fs,     check_memory,
+        check_home,  check_kvm,     check_engine, check_assets, check_namespaces,
+        check_tmpfs, check_seccomp, check_cgroup, check_mke2fs, check_memory,
     };
     struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
     struct utsname un;

@@ -102,10 +102,11 @@ static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine
 {
     if (!warn || spec->cpus <= engine->max_cpus)
         return;
-    char text[128];
-    (void)snprintf(text, sizeof(text),
-                   "the %s engine runs one CPU; --cpus %g has no further effect", engine->name,
-                   spec->cpus);
+    char text[128], most[16] = "one CPU";
+    if (engine->max_cpus > 1)
+        (void)snprintf(most, sizeof(most), "%d CPUs", engine->max_cpus);
+    (void)snprintf(text, sizeof(text), "the %s engine runs %s; --cpus %g has no further effect",
+                   engine->name, most, spec->cpus);
     warn(text);
 }
 
@@ -185,11 +186,14 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
-    const struct engine_ops *engine = engine_choose(spec->engine, NULL, e);
-    if (!engine)
-        return -ENOTSUP;
+    CLEANUP(engine_choice_close) struct engine_choice engine;
+    int r = engine_choose(spec->engine, &engine, e);
+    if (r < 0)
+        return r;
+    if (engine.warning[0] && warn)
+        warn(engine.warning);
     struct name_lock lock;
-    int r = name_lock_take(s, spec->name, &lock, e);
+    r = name_lock_take(s, spec->name, &lock, e);
     if (r < 0)
         return r;
     AUTO_CLOSE int dirfd = -1;
@@ -201,12 +205,13 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = make_disk(s, dirfd, spec, e);
     if (r == 0)
-        r = boot(s, dirfd, spec, &(struct launch_options){.creating = true, .warn = warn}, e);
+        r = boot(s, dirfd, spec,
+                 &(struct launch_options){.engine = &engine, .creating = true, .warn = warn}, e);
     if (r < 0 && mine && dirfd >= 0)
         clear_leftover(s, spec->name);
     name_lock_drop(s, &lock, r < 0 && mine);
     if (r == 0)
-        warn_about_cpus(spec, engine, warn);
+        warn_about_cpus(spec, engine.ops, warn);
     return r;
 }
 
@@ -233,14 +238,18 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
     if (sb.state.pid)
         r = err_set(e, EBUSY, "sandbox still running: cannot start sandbox '%s': already running",
                     name);
-    const struct engine_ops *engine = r == 0 ? engine_choose(sb.spec.engine, NULL, e) : NULL;
-    if (r == 0 && !engine)
-        r = -ENOTSUP;
+    CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    if (r == 0)
+        r = engine_choose(sb.spec.engine, &engine, e);
+    if (r == 0 && engine.warning[0] && warn)
+        warn(engine.warning);
     if (r == 0)
         r = boot(s, sb.dirfd, &sb.spec,
-                 &(struct launch_options){.stop_when_idle = stop_when_idle, .warn = warn}, e);
+                 &(struct launch_options){
+                     .engine = &engine, .stop_when_idle = stop_when_idle, .warn = warn},
+                 e);
     if (r == 0)
-        warn_about_cpus(&sb.spec, engine, warn);
+        warn_about_cpus(&sb.spec, engine.ops, warn);
     sandbox_close(&sb);
     return r;
 }

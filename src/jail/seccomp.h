@@ -8,14 +8,16 @@
 #define MSB_JAIL_SECCOMP_H
 
 enum seccomp_profile {
-    SECCOMP_MONITOR,    /* the monitor, all threads; a stray call ends it and is logged */
+    SECCOMP_MONITOR,    /* the monitor's loops; a stray call ends it and is logged */
+    SECCOMP_VCPU,       /* threads of it that run a guest: nothing but that */
     SECCOMP_REAPER,     /* pid 1 of a guest's process tree */
     SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */
     SECCOMP_UML_PTRACE, /* ... which traces its stubs */
     SECCOMP_CONVERTER,  /* turns an archive into an image; a stray call ends it */
 };
 
-/* Closes the filter on the calling process (all of its threads). no_new_privs is set. */
+/* Closes the filter on the calling thread, and on what it starts from here on; each thread of a
+ * process closes its own. no_new_privs is set. */
 int seccomp_enter(enum seccomp_profile p);
 
 #endif

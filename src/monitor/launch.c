@@ -44,7 +44,8 @@ static int open_asset(const char *dir, const char *file, struct err *e)
     if (fd < 0) {
         int code = errno;
         err_sys(e, code, "cannot open %s", path);
-        err_hint(e, "build it with: make kernel, or see `msb doctor`");
+        err_hint(e, "build it with: make kernel-%s, or see `msb doctor`",
+                 strcmp(file, engine_kvm.kernel_file) == 0 ? "kvm" : "uml");
         return -code;
     }
     return fd;
@@ -109,9 +110,6 @@ static int give_away(int run_fd, const struct jail_identity *id, struct err *e)
 static int gather(struct cargo *c, int dirfd, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
-    c->p.engine = engine_choose(s->engine, NULL, e);
-    if (!c->p.engine)
-        return -ENOTSUP;
     int r = open_disks(c, dirfd, e);
     if (r < 0)
         return r;
@@ -184,8 +182,9 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     (void)setsid();
     default_signals();
     (void)umask(0077);
-    const int keep[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.image_fd,  c->p.upper_fd, c->p.null_fd,
-                        c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,     c->sync_fd};
+    const int keep[] = {c->p.kernel_fd, c->p.tools_fd, c->p.image_fd,  c->p.upper_fd,
+                        c->p.null_fd,   c->p.lock_fd,  c->p.listen_fd, c->p.report_fd,
+                        c->run_fd,      c->sync_fd,    c->p.device_fd};
     keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
     if (fchdir(c->run_fd) < 0) {
         err_sys(&e, errno, "cannot enter the sandbox's directory");
@@ -288,6 +287,8 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
 {
     struct cargo c = {.store = s, .dirfd = dirfd, .warn = opt->warn, .run_fd = -1, .sync_fd = -1};
     c.p = (struct monitor_params){.spec = spec,
+                                  .engine = opt->engine->ops,
+                                  .device_fd = opt->engine->device_fd,
                                   .creating = opt->creating,
                                   .stop_when_idle = opt->stop_when_idle,
                                   .kernel_fd = -1,

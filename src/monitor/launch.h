@@ -12,6 +12,7 @@
 
 #include "core/spec.h"
 #include "core/store.h"
+#include "engine/engine.h"
 #include "util/err.h"
 
 struct launch {
@@ -19,6 +20,7 @@ struct launch {
 };
 
 struct launch_options {
+    const struct engine_choice *engine;
     bool creating;                  /* see struct monitor_params */
     bool stop_when_idle;            /* started for one command: goes with the last one */
     void (*warn)(const char *text); /* may be NULL */

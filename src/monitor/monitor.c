@@ -7,6 +7,7 @@
 #include "monitor/exec_log.h"
 #include "monitor/relay.h"
 #include "util/cleanup.h"
+#include "virtio/balloon.h"
 #include "virtio/blk.h"
 #include "virtio/rng.h"
 #include "virtio/vsock.h"
@@ -15,7 +16,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -51,6 +54,8 @@ struct monitor {
     struct loop loop;    /* vsock, rng, clients, timers */
     struct loop io_loop; /* blk: its I/O may block */
     pthread_t io_thread;
+    sem_t io_ready;      /* the I/O thread is behind its filter, or ... */
+    int io_filter_error; /* ... -errno */
     struct virtio_dev *vsock;
     struct engine *engine;
     struct control control;
@@ -162,9 +167,26 @@ static void on_kill_timer(struct loop_timer *t)
 
 /* --- engine events -------------------------------------------------------------------------- */
 
+static bool verbose(const struct monitor *m)
+{
+    return m->spec->log_level &&
+           (strcmp(m->spec->log_level, "debug") == 0 || strcmp(m->spec->log_level, "trace") == 0);
+}
+
+static void log_engine(struct monitor *m)
+{
+    char line[256];
+    if (!m->p->engine->describe || !m->engine)
+        return;
+    m->p->engine->describe(m->engine, line, sizeof(line));
+    exec_log_printf(&m->system_log, "%s", line);
+}
+
 static void on_engine_ended(void *ctx, bool clean, const char *how)
 {
     struct monitor *m = ctx;
+    if (verbose(m))
+        log_engine(m);
     if (m->phase == RUNNING && clean)
         note_reason(m, false, "the guest powered itself off");
     else if (m->phase != DRAINING || !m->why[0])
@@ -240,6 +262,7 @@ static void on_agent_ready(void *ctx)
     m->state.started_ns = realtime_ns();
     exec_log_printf(&m->system_log, "running (engine %s, %" PRIu64 " MiB)", m->p->engine->name,
                     m->spec->memory_mib);
+    log_engine(m);
     relay_open(&m->relay);
     if (m->spec->max_duration_ms)
         loop_timer_set(&m->loop, &m->max_timer, MS(m->spec->max_duration_ms));
@@ -420,9 +443,9 @@ static void on_stray_call(int sig, siginfo_t *si, void *uc)
 {
     char line[96];
     (void)snprintf(line, sizeof(line), "monitor: system call %d is not allowed", si->si_syscall);
-    if (mon.phase == BOOTING)
-        send_report(&mon, EPERM, line, "");
     exec_log_last_line(&mon.system_log, line);
+    if (mon.phase == BOOTING)
+        send_report(&mon, EPERM, line, ""); /* which a vCPU's thread may not: that ends it, too */
     _exit(1);
 }
 
@@ -430,8 +453,11 @@ static void on_stray_call(int sig, siginfo_t *si, void *uc)
 
 static void *io_main(void *arg)
 {
-    struct loop *l = arg;
-    (void)loop_run(l);
+    struct monitor *m = arg;
+    m->io_filter_error = seccomp_enter(SECCOMP_MONITOR);
+    (void)sem_post(&m->io_ready);
+    if (m->io_filter_error == 0)
+        (void)loop_run(&m->io_loop);
     return NULL;
 }
 
@@ -468,6 +494,11 @@ static int add_devices(struct engine_params *ep, struct monitor *m, struct err *
         return err_sys(e, -r, "cannot make devices");
     ep->devices[ep->n_devices++] = (struct engine_device){m->vsock, &m->loop};
     ep->devices[ep->n_devices++] = (struct engine_device){rng, &m->loop};
+    struct virtio_dev *balloon = NULL;
+    if (m->p->engine->owns_memory && (r = virtio_balloon_new(&balloon)) < 0)
+        return err_sys(e, -r, "cannot make devices");
+    if (balloon) /* giving memory back takes the host a moment */
+        ep->devices[ep->n_devices++] = (struct engine_device){balloon, &m->io_loop};
     return 0;
 }
 
@@ -507,13 +538,14 @@ static int start_engine(struct monitor *m, struct err *e)
 {
     struct engine_params ep = {
         .memory_bytes = m->spec->memory_mib << 20,
+        .n_cpus = (unsigned)MIN(MAX(ceil(m->spec->cpus), 1), m->p->engine->max_cpus),
+        .device_fd = m->p->device_fd,
         .kernel_fd = m->p->kernel_fd,
         .null_fd = m->p->null_fd,
         .cpuinfo = m->p->cpuinfo,
         .init = "/init",
         .cpu = m->p->cpu,
-        .verbose = m->spec->log_level && (strcmp(m->spec->log_level, "debug") == 0 ||
-                                          strcmp(m->spec->log_level, "trace") == 0),
+        .verbose = verbose(m),
         .jail_dir = "/jail",
     };
     int r = add_devices(&ep, m, e);
@@ -539,9 +571,19 @@ static int close_jail(struct monitor *m, struct err *e)
     int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
     if (r < 0 || (r = jail_drop_caps(e)) < 0)
         return r;
-    r = pthread_create(&m->io_thread, NULL, io_main, &m->io_loop);
+    (void)sem_init(&m->io_ready, 0, 0);
+    r = pthread_create(&m->io_thread, NULL, io_main, m);
     if (r != 0)
         return err_sys(e, r, "cannot start the I/O thread");
+    while (sem_wait(&m->io_ready) < 0)
+        ;
+    r = m->io_filter_error;
+    if (r < 0)
+        return err_sys(e, -r, "cannot install the system call filter of the I/O thread");
+    /* The guest runs from here on; but nobody listens to it before this thread is behind its
+     * filter, too. */
+    if (m->p->engine->run && (r = m->p->engine->run(m->engine, e)) < 0)
+        return r;
     r = seccomp_enter(SECCOMP_MONITOR);
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
@@ -558,6 +600,8 @@ static int set_up(struct monitor *m, struct err *e)
         return err_sys(e, -r, "cannot make an event loop");
     if ((r = watch_signals(m, e)) < 0 || (r = start_engine(m, e)) < 0)
         return r;
+    if (m->p->device_fd >= 0)
+        (void)close(m->p->device_fd); /* no further machine is made from here */
     (void)relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, &relay_events, m);
     if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
         return err_sys(e, -r, "cannot watch the launcher");

@@ -24,6 +24,7 @@ enum {
 struct monitor_params {
     const struct sandbox_spec *spec;
     const struct engine_ops *engine;
+    int device_fd; /* what the engine needs of the host; -1 = nothing */
     bool creating; /* the sandbox is new: if its creator goes before it is acknowledged, it goes */
     bool stop_when_idle; /* it was started for one command, and goes with the last one */
     int cpu;             /* for the guest; -1 = any */

@@ -358,15 +358,35 @@ def test_spinner_leaves_no_trace(msb):
 
 
 def test_engines(msb):
-    p = msb("create", "-n", "e", "--engine", "kvm")
-    lines = refused(p, 1)
-    assert lines[0] == "error: the kvm engine is not available yet" and len(lines) == 2
     refused(msb("create", "-n", "e", "--engine", "qemu"), 2)
     for engine in ("auto", "uml", "uml-ptrace"):
         msb.create("e", "--engine", engine, "-m", "64M", "--replace")
         assert msb.ok("exec", "-q", "e", "--", "echo", "up") == "up\n"
         info = json.loads(msb.ok("inspect", "e", "--format", "json"))
-        assert info["engine"] == ("uml" if engine == "auto" else engine)
+        assert info["engine"] in (("uml", "kvm") if engine == "auto" else (engine,))
+
+
+@pytest.fixture
+def no_kvm_kernel(msb, tmp_path):
+    """An environment in which everything is installed but a kernel for the kvm engine."""
+    real = msb.env.get("MSB_ASSETS") or os.path.join(os.path.dirname(msb.exe), "../../assets")
+    for f in os.listdir(real):
+        if f != "linux-kvm":
+            os.symlink(os.path.realpath(os.path.join(real, f)), tmp_path / f)
+    return {**msb.env, "MSB_ASSETS": str(tmp_path)}
+
+
+def test_kvm_without_its_kernel(msb, no_kvm_kernel):
+    """Asked for, it is an error that says how to get one; `auto` goes on without."""
+    lines = refused(msb("create", "-n", "e", "--engine", "kvm", env=no_kvm_kernel), 1)
+    assert lines[0] == "error: there is no kernel for the kvm engine"
+    assert "make kernel-kvm" in lines[1]
+    env = {k: v for k, v in no_kvm_kernel.items() if k != "MSB_ENGINE"}
+    msb.ok("create", "-n", "e", "-q", "-m", "64M", env=env)
+    assert json.loads(msb.ok("inspect", "e", "--format", "json"))["engine"] == "uml"
+    p = msb("doctor", env=env)
+    assert p.returncode == 0 and re.search(r"✓ Engine +uml \(there is no kernel", stderr(p))
+    assert re.search(r"! Kernel \(kvm\) .*\n  → .*make kernel-kvm", stderr(p))
 
 
 def test_engine_from_the_environment(msb):
@@ -385,6 +405,7 @@ def test_doctor(msb, tmp_path):
     assert (p.returncode, p.stdout) == (0, b"")
     for what in ("Host", "Engine", "Kernel", "Namespaces", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
         assert re.search(rf"✓ {what} ", stderr(p)), what
+    assert re.search(r"[✓!] KVM ", stderr(p)), "the finding of the probe, whatever it is"
     p = msb("doctor", env={**msb.env, "MSB_ASSETS": str(tmp_path)})
     assert p.returncode == 1 and "✗" in stderr(p) and "  → " in stderr(p)
     assert p.stdout == b""

@@ -131,6 +131,19 @@ def test_ptrace_engine(user):
     user.ok("rm", "-f", "pt", "-q")
 
 
+def test_kvm_that_is_not_ours(user):
+    """Who may not open /dev/kvm is told whom to ask; `auto` goes on without."""
+    if not os.path.exists("/dev/kvm") or os.stat("/dev/kvm").st_mode & 0o006:
+        pytest.skip("no /dev/kvm here, or everybody may open it")
+    if not os.path.exists(os.path.join(user.env.get("MSB_ASSETS", ""), "linux-kvm")):
+        pytest.skip("no kernel for the kvm engine: make kernel-kvm")
+    p = user("create", "-n", "k", "--engine", "kvm")
+    assert p.returncode == 1 and b"may not open /dev/kvm" in p.stderr
+    assert b"usermod -aG" in p.stderr or b"setfacl -m" in p.stderr
+    p = user("doctor")
+    assert p.returncode == 0 and b"may not open /dev/kvm" in p.stderr
+
+
 def test_images_keep_foreign_owners(user, place):
     """Owners in a tar exist in the guest, though its user may not make such files on the host."""
     import io

@@ -1,0 +1,55 @@
+/* What differs between architectures, and all of it. A port is one directory beside x86/ that
+ * implements these functions; nothing else in the engine knows registers, tables or addresses. */
+#ifndef MSB_ENGINE_KVM_ARCH_H
+#define MSB_ENGINE_KVM_ARCH_H
+
+#include "engine/kvm/vm.h"
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ARCH_CPUS_MAX = 32, ARCH_RAM_MAX = 2 };
+
+/* Where guest memory is. `bytes` are spread over at most ARCH_RAM_MAX ranges, in order. */
+struct arch_ram {
+    uint64_t gpa, size;
+};
+unsigned arch_ram_layout(uint64_t bytes, struct arch_ram out[ARCH_RAM_MAX]);
+
+/* Where the registers of device i are (one page each), and its interrupt. */
+uint64_t arch_device_gpa(unsigned i);
+unsigned arch_device_irq(unsigned i);
+
+/* What must exist before the first virtual CPU: the interrupt controller. */
+int arch_vm_init(struct vm *vm, struct err *e);
+
+/* Puts the kernel and what it needs to find its memory, CPUs and arguments into guest memory.
+ * *entry is where the first CPU starts. */
+int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
+              struct err *e);
+
+/* Registers and features of a virtual CPU before its first instruction. */
+int arch_vcpu_init(struct vm *vm, int vcpu_fd, unsigned id, unsigned n_cpus, uint64_t entry,
+                   struct err *e);
+
+/* Kernel arguments that depend on the architecture: console, reboot. */
+const char *arch_cmdline(void);
+
+/* An access outside of memory and devices (I/O ports, for one). Reads are answered; what was
+ * written to the console goes to `console`, at most `*n` bytes, and *n becomes their number. False
+ * when nobody knows the address. */
+bool arch_port_access(struct kvm_run *run, char *console, size_t *n);
+
+/* A virtual CPU that was just interrupted is halted for good: nothing can wake it. */
+bool arch_halted_for_good(int vcpu_fd, const struct kvm_run *run);
+
+/* The probe: a program of `ARCH_PROBE_INSNS` instructions of kernel mode, then an exit to user
+ * space. `page` is one page of guest memory at ARCH_PROBE_GPA, `vcpu_fd` a fresh CPU. */
+#define ARCH_PROBE_GPA 0x1000ULL
+#define ARCH_PROBE_INSNS 1000000ULL
+int arch_probe_load(void *page, int vcpu_fd);
+bool arch_probe_done(const struct kvm_run *run);
+
+#endif

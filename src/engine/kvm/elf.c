@@ -1,0 +1,137 @@
+#include "engine/kvm/elf.h"
+
+#include "util/cleanup.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SEGMENTS_MAX = 32,
+    NOTES_MAX = 64 * 1024,
+    NOTE_PHYS32_ENTRY = 18, /* of the name "Xen": the entry for a CPU without paging */
+};
+
+static int read_at(int fd, void *to, size_t n, uint64_t off)
+{
+    uint8_t *p = to;
+    if (off > INT64_MAX - n)
+        return -ENOEXEC;
+    while (n > 0) {
+        ssize_t k = pread(fd, p, n, (off_t)off);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return k < 0 ? -errno : -ENOEXEC; /* cut off */
+        p += k;
+        n -= (size_t)k;
+        off += (uint64_t)k;
+    }
+    return 0;
+}
+
+static uint64_t padded(uint64_t n)
+{
+    return (n + 3) & ~3ULL;
+}
+
+/* The wanted number, if these notes have it. */
+static bool find_entry(const uint8_t *p, size_t n, uint64_t *entry)
+{
+    while (n >= sizeof(Elf64_Nhdr)) {
+        Elf64_Nhdr h;
+        memcpy(&h, p, sizeof(h));
+        p += sizeof(h);
+        n -= sizeof(h);
+        uint64_t name = padded(h.n_namesz), desc = padded(h.n_descsz);
+        if (name > n || desc > n - name)
+            return false;
+        if (h.n_type == NOTE_PHYS32_ENTRY && h.n_namesz == 4 && memcmp(p, "Xen", 4) == 0 &&
+            (h.n_descsz == 4 || h.n_descsz == 8)) {
+            *entry = 0;
+            memcpy(entry, p + name, h.n_descsz);
+            return true;
+        }
+        p += name + desc;
+        n -= name + desc;
+    }
+    return false;
+}
+
+static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found)
+{
+    if (ph->p_filesz == 0 || ph->p_filesz > NOTES_MAX)
+        return 0; /* not the ones we look for */
+    AUTO_FREE uint8_t *notes = malloc(ph->p_filesz);
+    if (!notes)
+        return -ENOMEM;
+    int r = read_at(fd, notes, ph->p_filesz, ph->p_offset);
+    if (r == 0 && find_entry(notes, ph->p_filesz, entry))
+        *found = true;
+    return r;
+}
+
+static int load_segment(int fd, const Elf64_Phdr *ph, const struct guest_mem *mem, uint64_t lowest)
+{
+    if (ph->p_memsz == 0)
+        return 0;
+    if (ph->p_filesz > ph->p_memsz || ph->p_paddr < lowest)
+        return -ENOEXEC;
+    void *to = guest_mem_ptr(mem, ph->p_paddr, ph->p_memsz);
+    if (!to)
+        return -EFBIG;
+    return read_at(fd, to, ph->p_filesz, ph->p_offset);
+}
+
+static bool right_kind(const Elf64_Ehdr *eh, unsigned machine)
+{
+    return memcmp(eh->e_ident, ELFMAG, SELFMAG) == 0 && eh->e_ident[EI_CLASS] == ELFCLASS64 &&
+           eh->e_ident[EI_DATA] == ELFDATA2LSB && eh->e_machine == machine &&
+           eh->e_phentsize == sizeof(Elf64_Phdr) && eh->e_phnum > 0 && eh->e_phnum <= SEGMENTS_MAX;
+}
+
+static int load(int fd, const Elf64_Ehdr *eh, const struct guest_mem *mem, uint64_t lowest,
+                uint64_t *entry)
+{
+    Elf64_Phdr ph[SEGMENTS_MAX];
+    bool found = false, inside = false;
+    int r = read_at(fd, ph, eh->e_phnum * sizeof(ph[0]), eh->e_phoff);
+    for (unsigned i = 0; r == 0 && i < eh->e_phnum; i++)
+        if (ph[i].p_type == PT_NOTE && !found)
+            r = read_notes(fd, &ph[i], entry, &found);
+    for (unsigned i = 0; r == 0 && i < eh->e_phnum; i++) {
+        if (ph[i].p_type != PT_LOAD)
+            continue;
+        r = load_segment(fd, &ph[i], mem, lowest);
+        inside = inside || (found && *entry - ph[i].p_paddr < ph[i].p_memsz);
+    }
+    return r < 0 ? r : found && inside && *entry <= UINT32_MAX ? 0 : -ENOSYS;
+}
+
+int elf_load_kernel(int fd, unsigned machine, const struct guest_mem *mem, uint64_t lowest,
+                    uint64_t *entry, struct err *e)
+{
+    Elf64_Ehdr eh;
+    uint64_t at = 0;
+    int r = read_at(fd, &eh, sizeof(eh), 0);
+    if (r == 0)
+        r = right_kind(&eh, machine) ? load(fd, &eh, mem, lowest, &at) : -ENOEXEC;
+    switch (r) {
+    case 0:
+        *entry = at;
+        return 0;
+    case -ENOEXEC:
+        return err_set(e, ENOEXEC, "the guest kernel is no kernel for this machine, or damaged");
+    case -EFBIG:
+        err_set(e, EFBIG, "the guest kernel does not fit into the guest's memory");
+        err_hint(e, "give the sandbox more with --memory");
+        return r;
+    case -ENOSYS:
+        return err_set(e, ENOEXEC, "the guest kernel has no PVH entry (CONFIG_PVH)");
+    default:
+        return err_sys(e, -r, "cannot read the guest kernel");
+    }
+}

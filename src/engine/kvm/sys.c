@@ -1,0 +1,31 @@
+#include "engine/kvm/sys.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+/* #syscalls:vcpu ioctl */
+
+static int host_ioctl(int fd, unsigned long request, void *arg)
+{
+    int r = ioctl(fd, request, arg);
+    return r < 0 ? -errno : r;
+}
+
+static kvm_ioctl_fn door = host_ioctl;
+
+int kvm_ioctl(int fd, unsigned long request, void *arg)
+{
+    return door(fd, request, arg);
+}
+
+int kvm_ioctl_n(int fd, unsigned long request, unsigned long arg)
+{
+    return door(fd, request, (void *)(uintptr_t)arg);
+}
+
+void kvm_ioctl_replace(kvm_ioctl_fn fn)
+{
+    door = fn ? fn : host_ioctl;
+}

@@ -1,0 +1,163 @@
+#include "engine/kvm/vm.h"
+
+#include "engine/kvm/arch.h"
+#include "engine/kvm/sys.h"
+#include "util/cleanup.h"
+#include "virtio/mmio.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { DEVICE_SLOT = ARCH_RAM_MAX, RUN_SIZE_MAX = 64 * 1024 };
+
+int vm_cap(const struct vm *vm, unsigned cap)
+{
+    return MAX(kvm_ioctl_n(vm->kvm_fd, KVM_CHECK_EXTENSION, cap), 0);
+}
+
+/* What the engine cannot do without; all of it is older than ten years. */
+static int check_host(struct vm *vm, struct err *e)
+{
+    static const struct {
+        unsigned cap;
+        const char *name;
+    } need[] = {
+        {KVM_CAP_USER_MEMORY, "memory slots"},
+        {KVM_CAP_IRQCHIP, "an interrupt controller"},
+        {KVM_CAP_IRQFD, "irqfd"},
+        {KVM_CAP_IOEVENTFD, "ioeventfd"},
+        {KVM_CAP_IMMEDIATE_EXIT, "immediate exit"},
+        {KVM_CAP_MP_STATE, "CPU states"},
+    };
+    int r = kvm_ioctl_n(vm->kvm_fd, KVM_GET_API_VERSION, 0);
+    if (r < 0)
+        return err_sys(e, -r, "/dev/kvm does not answer");
+    if (r != KVM_API_VERSION)
+        return err_set(e, ENOTSUP, "/dev/kvm speaks version %d of its interface, not %d", r,
+                       KVM_API_VERSION);
+    for (size_t i = 0; i < ARRAY_LEN(need); i++)
+        if (vm_cap(vm, need[i].cap) == 0)
+            return err_set(e, ENOTSUP, "/dev/kvm of this host lacks %s", need[i].name);
+    r = kvm_ioctl_n(vm->kvm_fd, KVM_GET_VCPU_MMAP_SIZE, 0);
+    if (r < (int)sizeof(struct kvm_run) || r > RUN_SIZE_MAX)
+        return err_set(e, r < 0 ? -r : EPROTO, "/dev/kvm: odd size of a CPU's shared page (%d)", r);
+    vm->run_size = (size_t)r;
+    return 0;
+}
+
+/* Shared, so that it is no data of ours and can be given back piece by piece; not reserved: the
+ * guest pays for what it touches. */
+static int map_memory(uint8_t **ret, size_t size)
+{
+    void *p =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    (void)madvise(p, size, MADV_DONTDUMP);
+    (void)madvise(p, size, MADV_NOHUGEPAGE);
+    *ret = p;
+    return 0;
+}
+
+static int set_slot(struct vm *vm, uint32_t slot, uint32_t flags, uint64_t gpa, uint64_t size,
+                    void *host)
+{
+    struct kvm_userspace_memory_region reg = {.slot = slot,
+                                              .flags = flags,
+                                              .guest_phys_addr = gpa,
+                                              .memory_size = size,
+                                              .userspace_addr = (uintptr_t)host};
+    return kvm_ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &reg);
+}
+
+static int add_memory(struct vm *vm, uint64_t bytes, struct err *e)
+{
+    struct arch_ram ram[ARCH_RAM_MAX];
+    unsigned n = arch_ram_layout(bytes, ram);
+    int r = map_memory(&vm->ram, bytes);
+    if (r < 0)
+        return err_sys(e, -r, "cannot map %llu MiB of guest memory",
+                       (unsigned long long)bytes >> 20);
+    vm->ram_size = bytes;
+    uint8_t *host = vm->ram;
+    for (unsigned i = 0; i < n; i++) {
+        r = guest_mem_add(&vm->mem, ram[i].gpa, ram[i].size, host);
+        if (r == 0)
+            r = set_slot(vm, i, 0, ram[i].gpa, ram[i].size, host);
+        if (r < 0)
+            return err_sys(e, -r, "cannot give the guest its memory");
+        host += ram[i].size;
+    }
+    return 0;
+}
+
+static int add_device_pages(struct vm *vm, unsigned n_devices, struct err *e)
+{
+    if (n_devices == 0)
+        return 0;
+    size_t size = (size_t)n_devices * MMIO_PAGE;
+    int r = map_memory(&vm->pages, size);
+    if (r < 0)
+        return err_sys(e, -r, "cannot map device registers");
+    vm->pages_size = size;
+    vm->readable = vm_cap(vm, KVM_CAP_READONLY_MEM) > 0;
+    if (vm->readable)
+        r = set_slot(vm, DEVICE_SLOT, KVM_MEM_READONLY, arch_device_gpa(0), size, vm->pages);
+    return r < 0 ? err_sys(e, -r, "cannot show the guest its devices") : 0;
+}
+
+int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devices, struct err *e)
+{
+    *vm = (struct vm){.kvm_fd = kvm_fd, .fd = -1};
+    int r = check_host(vm, e);
+    if (r < 0)
+        return r;
+    vm->fd = kvm_ioctl_n(kvm_fd, KVM_CREATE_VM, 0);
+    if (vm->fd < 0) {
+        r = vm->fd;
+        vm->fd = -1;
+        err_sys(e, -r, "KVM cannot make a virtual machine");
+        if (r == -EBUSY)
+            err_hint(e, "another hypervisor may own the CPU's virtualization: stop it, or use "
+                        "--engine uml");
+        return r;
+    }
+    r = add_memory(vm, memory_bytes, e);
+    if (r == 0)
+        r = add_device_pages(vm, n_devices, e);
+    if (r == 0)
+        r = arch_vm_init(vm, e);
+    if (r < 0)
+        vm_destroy(vm);
+    return r;
+}
+
+void vm_destroy(struct vm *vm)
+{
+    close_fd(&vm->fd);
+    if (vm->ram)
+        (void)munmap(vm->ram, vm->ram_size);
+    if (vm->pages)
+        (void)munmap(vm->pages, vm->pages_size);
+    *vm = (struct vm){.kvm_fd = -1, .fd = -1};
+}
+
+int vm_add_ioeventfd(struct vm *vm, uint64_t gpa, uint32_t value, int fd, struct err *e)
+{
+    struct kvm_ioeventfd io = {.datamatch = value,
+                               .addr = gpa,
+                               .len = sizeof(value),
+                               .fd = fd,
+                               .flags = KVM_IOEVENTFD_FLAG_DATAMATCH};
+    int r = kvm_ioctl(vm->fd, KVM_IOEVENTFD, &io);
+    return r < 0 ? err_sys(e, -r, "KVM cannot watch a queue") : 0;
+}
+
+int vm_add_irqfd(struct vm *vm, int fd, unsigned irq, struct err *e)
+{
+    struct kvm_irqfd io = {.fd = (uint32_t)fd, .gsi = irq};
+    int r = kvm_ioctl(vm->fd, KVM_IRQFD, &io);
+    return r < 0 ? err_sys(e, -r, "KVM cannot route an interrupt") : 0;
+}

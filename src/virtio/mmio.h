@@ -1,0 +1,67 @@
+/* The virtio-mmio transport, version 2: one device, one page of registers.
+ *
+ * The guest reads its registers from that page as it reads memory (the engine maps it read-only),
+ * so no read ever stops a virtual CPU or runs code of ours: whatever a register reads as is put
+ * there when it changes. Only writes arrive here, on the virtual CPU's thread.
+ *
+ * A device lives on its loop's thread and takes no locks. So a write that concerns registers alone
+ * is done at once, under the transport's lock; what concerns the device (start, reset, a write to
+ * its configuration) is handed to its loop, and the virtual CPU waits for it. Kicks do not come
+ * this way: each queue has an eventfd, which the engine has KVM signal, and the loop watches.
+ *
+ * Queue configuration is latched at DRIVER_OK. What is written to it later is ignored and counted;
+ * a reset is the only way back.
+ *
+ * Used-buffer bit of InterruptStatus: a driver looks at all its queues on an interrupt anyway, so
+ * an engine may swallow the acknowledgement of that bit alone (VIRTIO_MMIO_ACK_USED), which saves
+ * an exit for every interrupt. The bit then stays set until the device is reset.
+ */
+#ifndef MSB_VIRTIO_MMIO_H
+#define MSB_VIRTIO_MMIO_H
+
+#include "util/loop.h"
+#include "virtio/device.h"
+
+enum {
+    MMIO_PAGE = 4096,   /* of registers, per device */
+    MMIO_NOTIFY = 0x50, /* where the number of a queue is written to kick it */
+    MMIO_ACK = 0x64,    /* where interrupts are acknowledged */
+    MMIO_ACK_USED = 1,  /* ... those for used buffers */
+};
+
+struct mmio;
+
+/* Any of them may be NULL. Called on the device's loop. */
+struct mmio_events {
+    /* The driver broke the device. reason is a string literal. */
+    void (*broken)(void *ctx, const char *reason);
+    /* The driver took the device into use, or gave it up (reset). */
+    void (*live)(void *ctx, bool live);
+};
+
+struct mmio_stats {
+    uint64_t writes;  /* of registers */
+    uint64_t ignored; /* of these: nonsense, or too late */
+};
+
+/* `mem` and `page` (MMIO_PAGE bytes) outlive the transport. `dev` is attached here and detached by
+ * mmio_free; it is not owned. Create and free it on the loop's thread, or while that is not
+ * running, and no virtual CPU either. */
+int mmio_new(struct mmio **ret, struct loop *l, struct virtio_dev *dev, const struct guest_mem *mem,
+             void *page, const struct mmio_events *ev, void *ctx);
+void mmio_free(struct mmio *m);
+
+/* The descriptors that KVM is given: signalled for a kick; signalled by us for an interrupt. */
+int mmio_kick_fd(const struct mmio *m, unsigned queue);
+int mmio_irq_fd(const struct mmio *m);
+
+/* From any thread: the guest accessed [off, off+len) of the page. A read outside of it is all ones,
+ * a write is ignored. A write may wait for the device's loop. */
+void mmio_read(const struct mmio *m, uint64_t off, void *p, unsigned len);
+void mmio_write(struct mmio *m, uint64_t off, const void *p, unsigned len);
+/* From any thread: nobody waits any more, writes have no effect. For the end of the guest. */
+void mmio_cancel(struct mmio *m);
+
+void mmio_stats(struct mmio *m, struct mmio_stats *ret); /* from any thread */
+
+#endif
