@@ -13,18 +13,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/close_range.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "image/confine.h"
 #include "image/convert.h"
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
@@ -38,7 +35,6 @@ enum {
     DRAIN_MAX = 32 << 20,
     SHORT_HEX = 12,
 };
-#define CHILD_DATA_MAX (2ULL << 30)
 
 /* What the child has to say; fits a pipe, so that it never waits. */
 struct report {
@@ -64,74 +60,19 @@ struct job {
 
 /* ---- the child ---- */
 
-static void child_signals(void)
-{
-    /* The terminal's signals are the parent's to handle; its death ends this process too. */
-    static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGQUIT, SIGHUP, SIGTERM};
-    for (int sig = 1; sig < NSIG; sig++) {
-        struct sigaction sa;
-        if (sigaction(sig, NULL, &sa) == 0 && sa.sa_handler != SIG_IGN && sa.sa_handler != SIG_DFL)
-            (void)signal(sig, SIG_DFL);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
-        (void)signal(ignored[i], SIG_IGN);
-}
-
-static int int_cmp(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-/* Closes everything else. */
-static int child_keep(int fd[], size_t n)
-{
-    unsigned from = 0;
-    qsort(fd, n, sizeof(fd[0]), int_cmp);
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned)fd[i] > from && close_range(from, (unsigned)fd[i] - 1, 0) < 0)
-            return -errno;
-        from = (unsigned)fd[i] + 1;
-    }
-    return close_range(from, UINT_MAX, 0) < 0 ? -errno : 0;
-}
-
-static int child_limit(int what, uint64_t max)
-{
-    struct rlimit old;
-    if (getrlimit(what, &old) < 0)
-        return -errno;
-    if (old.rlim_max != RLIM_INFINITY && old.rlim_max < max)
-        max = old.rlim_max;
-    return setrlimit(what, &(struct rlimit){max, max}) < 0 ? -errno : 0;
-}
-
-static int child_confine(const struct convert *c, int report_fd)
+static int child_confine(const struct convert *c, int report_fd, pid_t parent)
 {
     int keep[] = {c->in_fd, c->w.fd, c->w.spool_fd, report_fd};
     /* Files are padded to blocks, and their inodes take some bytes: beyond that is madness. */
     uint64_t padding = (uint64_t)c->max_entries * (4 * EROFS_BLOCK_SIZE);
-    int r = child_keep(keep, ARRAY_LEN(keep));
-    if (r == 0)
-        r = child_limit(RLIMIT_CORE, 0);
-    if (r == 0)
-        r = child_limit(RLIMIT_FSIZE, MIN(c->max_bytes, (uint64_t)INT64_MAX / 2) + padding);
-#if !defined(__SANITIZE_ADDRESS__)
-    if (r == 0)
-        r = child_limit(RLIMIT_DATA, CHILD_DATA_MAX);
-#endif
-    return r;
+    return confine_process("msb-convert", parent, keep, ARRAY_LEN(keep),
+                           MIN(c->max_bytes, (uint64_t)INT64_MAX / 2) + padding);
 }
 
 static _Noreturn void child_main(struct convert *c, int report_fd, pid_t parent)
 {
     struct report rep = {.e = {0}};
-    (void)prctl(PR_SET_NAME, "msb-convert");
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-        _exit(1);
-    child_signals();
-    /* In a fork of a thread, giving memory back would have glibc read a file of /proc. */
-    (void)mallopt(M_TRIM_THRESHOLD, -1);
-    int r = child_confine(c, report_fd);
+    int r = child_confine(c, report_fd, parent);
     if (r == 0)
         r = convert_start(c);
     if (r == 0)
@@ -244,54 +185,15 @@ static int check_blob(struct job *j, struct layer_made *ret, struct err *e)
     return check_digest("its content", &ret->blob, w->blob, e);
 }
 
-/* The end of a child that left no report. */
-static int child_died(int status, struct err *e)
-{
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
-        return err_set(e, EPERM, "the converter made a system call that is not allowed");
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return err_set(e, ENOMEM, "the converter was killed, perhaps for want of memory");
-    if (WIFSIGNALED(status))
-        return err_set(e, EIO, "the converter crashed (signal %d)", WTERMSIG(status));
-    return err_set(e, EIO, "the converter ended without a result");
-}
-
-/* Copies a message of the child's, bounded, without trusting it to be text. */
-static int child_error(struct err *from, struct err *e)
-{
-    int code = from->code > 0 && from->code < 4096 ? from->code : EIO;
-    from->msg[ERR_MSG_MAX - 1] = '\0';
-    int r = err_set(e, code, "%s", from->msg);
-    for (int i = 0; i < MIN(from->hints, ERR_HINTS_MAX); i++) {
-        from->hint[i][sizeof(from->hint[i]) - 1] = '\0';
-        err_hint(e, "%s", from->hint[i]);
-    }
-    return r;
-}
-
 /* Waits for the child to be gone, and takes its report. */
 static int job_collect(struct job *j, struct layer_made *ret, struct err *e)
 {
     struct report rep;
-    size_t len = 0;
-    while (len < sizeof(rep)) {
-        ssize_t n = read(j->report_fd, (char *)&rep + len, sizeof(rep) - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    int status = 0;
-    pid_t got;
-    do {
-        got = waitpid(j->pid, &status, 0);
-    } while (got < 0 && errno == EINTR);
-    j->pid = -1;
-    if (len < sizeof(rep) || (got > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)))
-        return child_died(status, e);
+    int r = confine_collect(&j->pid, j->report_fd, &rep, sizeof(rep), e);
+    if (r < 0)
+        return r;
     if (rep.e.code)
-        return child_error(&rep.e, e);
+        return confine_error(&rep.e, e);
     struct stat st;
     if (fstat(j->out_fd, &st) < 0)
         return err_sys(e, errno, "cannot look at the image");

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "util/cleanup.h"
+
 /* Counts brackets and commas outside of strings, before the parser allocates for each of them. */
 static int check_shape(const char *p, size_t n, const char *what, struct err *e)
 {
@@ -34,7 +36,7 @@ static int check_shape(const char *p, size_t n, const char *what, struct err *e)
     return 0;
 }
 
-json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+static json_t *load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
 {
     if (n > max) {
         (void)err_set(e, EFBIG, "the %s is larger than %zu MiB", what, max >> 20);
@@ -44,17 +46,30 @@ json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, s
         return NULL;
     json_error_t why;
     json_t *j = json_loadb(doc, n, JSON_REJECT_DUPLICATES, &why);
-    if (!j) {
+    if (!j)
         (void)err_set(e, EBADMSG, "the %s is not valid JSON: %s at line %d", what, why.text,
                       why.line);
-        return NULL;
-    }
-    if (!json_is_object(j)) {
-        json_decref(j);
+    return j;
+}
+
+json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+{
+    AUTO_JSON json_t *j = load(doc, n, max, what, e);
+    if (j && !json_is_object(j)) {
         (void)err_set(e, EBADMSG, "the %s is not a JSON object", what);
         return NULL;
     }
-    return j;
+    return steal_ptr(&j);
+}
+
+json_t *oci_json_load_list(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+{
+    AUTO_JSON json_t *j = load(doc, n, max, what, e);
+    if (j && !json_is_array(j)) {
+        (void)err_set(e, EBADMSG, "the %s is not a JSON array", what);
+        return NULL;
+    }
+    return steal_ptr(&j);
 }
 
 const json_t *oci_json_member(const json_t *o, const char *key)

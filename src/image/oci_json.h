@@ -16,6 +16,8 @@ enum {
 /* One JSON object of at most `max` bytes, no more than OCI_JSON_DEPTH deep, without duplicate keys,
  * NULs in strings, or numbers that do not fit. `what` names it in the message. */
 json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e);
+/* The same for an array. */
+json_t *oci_json_load_list(const void *doc, size_t n, size_t max, const char *what, struct err *e);
 
 /* A missing key and null are the same: NULL. */
 const json_t *oci_json_member(const json_t *o, const char *key);

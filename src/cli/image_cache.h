@@ -1,0 +1,24 @@
+/* The images of a home, and which of them its sandboxes use. */
+#ifndef MSB_CLI_IMAGE_CACHE_H
+#define MSB_CLI_IMAGE_CACHE_H
+
+#include "core/store.h"
+#include "image/store.h"
+#include "util/err.h"
+
+struct image_cache {
+    struct store home;
+    struct image_store images;
+};
+
+int image_cache_open(struct image_cache *c, struct err *e);
+void image_cache_close(struct image_cache *c);
+
+/* For image_collect.used; ctx: a struct store. */
+int image_cache_used(void *ctx, struct strlist *ret, struct err *e);
+
+/* After something failed: what it left is removed, if nobody else is at work there; if somebody
+ * is, a later removal does it. */
+void image_cache_sweep(struct image_cache *c);
+
+#endif
