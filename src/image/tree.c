@@ -496,12 +496,14 @@ int tree_link(struct tree *t, const char *path, const char *target, struct err *
 int tree_set_xattr(struct tree *t, struct tree_inode *ino, const char *name, const void *value,
                    size_t len, struct err *e)
 {
-    size_t nlen = strlen(name), total = nlen + len;
+    size_t nlen = strlen(name), total = nlen + len, count = 1;
     if (nlen == 0 || nlen > TREE_XATTR_NAME_MAX || len > TREE_XATTR_VALUE_MAX)
         return err_set(e, E2BIG, "extended attribute '%.64s' is too large", name);
     struct tree_xattr **at = &ino->xattrs;
-    for (struct tree_xattr *x = ino->xattrs; x; x = x->next)
+    for (struct tree_xattr *x = ino->xattrs; x; x = x->next, count++)
         total += x->name_len + (size_t)x->value_len;
+    if (count > TREE_XATTR_COUNT_MAX)
+        return err_set(e, E2BIG, "more than %d extended attributes", TREE_XATTR_COUNT_MAX);
     if (total > TREE_XATTRS_MAX)
         return err_set(e, E2BIG, "more than %d KiB of extended attributes", TREE_XATTRS_MAX >> 10);
     while (*at && strcmp((*at)->bytes, name) < 0)

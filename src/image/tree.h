@@ -39,6 +39,7 @@ enum {
     TREE_XATTR_NAME_MAX = 255,    /* prefix included */
     TREE_XATTR_VALUE_MAX = 65535, /* what the on-disk field holds */
     TREE_XATTRS_MAX = 128 << 10,  /* names and values of one inode */
+    TREE_XATTR_COUNT_MAX = 1024,  /* attributes of one inode */
     TREE_MAJOR_MAX = 0xfff,
     TREE_MINOR_MAX = 0xfffff,
 };

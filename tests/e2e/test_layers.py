@@ -304,3 +304,301 @@ def test_thirty_layers(tmp_path):
     image = imagekit.layers(30)
     assert len(image.manifest()["layers"]) >= 30
     compare(disk_of(image, tmp_path), image.unpack(tmp_path / "bundle"))
+
+
+# --- attacks --------------------------------------------------------------------------------------
+#
+# An archive can try to write outside, to hang the reader, or to fill the host. Each case is refused
+# with one line that names the layer and says why, or its result is harmless: a tree in a file. The
+# canary directory beside the working directory must never change.
+
+
+@pytest.fixture
+def arena(tmp_path):
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "secret").write_text("untouched")
+    work = tmp_path / "work"
+    work.mkdir()
+    before = listing(tmp_path)
+    yield work
+    after = {k: v for k, v in listing(tmp_path).items() if not k.startswith("work/")}
+    assert after == {k: v for k, v in before.items() if not k.startswith("work/")}
+    strays = [p for p in os.listdir(work) if not p.endswith((".tar", ".erofs", ".gz", ".zst"))]
+    assert strays == []
+
+
+def listing(top):
+    return {str(p.relative_to(top)): (p.lstat().st_mode, p.lstat().st_size) for p in top.rglob("*")}
+
+
+def attack(work, *tars):
+    """The disk of these layers, or the error of the first that is refused."""
+    layers = []
+    for i, data in enumerate(tars):
+        path = work / f"{i}.tar"
+        path.write_bytes(data if isinstance(data, bytes) else data.bytes())
+        out = work / f"{i}.erofs"
+        p = tool("layer", path, out, cwd=work, timeout=120)
+        if p.returncode:
+            return one_error(p, "layer under test: ")
+        fsck(out)
+        layers.append(out)
+    p = tool("disk", work / "disk.erofs", *layers, cwd=work)
+    if p.returncode:
+        return one_error(p)
+    fsck(work / "disk.erofs")
+    return dict(erofs.Image(work / "disk.erofs").walk())
+
+
+def one_error(p, prefix=""):
+    assert p.returncode == 1 and p.stdout == ""
+    lines = p.stderr.splitlines()
+    assert lines[0].startswith("error: " + prefix), p.stderr
+    assert all(line.startswith("  → ") for line in lines[1:])
+    return lines[0]
+
+
+@pytest.mark.parametrize("name", ["../canary/x", "a/../../canary/x", "..", "a/..", "./../x", "a/b/../c"])
+def test_dotdot_is_refused(arena, name):
+    assert "has a '..' in its path" in attack(arena, Tar().add(name, "x"))
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "//etc//x", "/./etc/./x"])
+def test_absolute_names_are_inside(arena, name):
+    disk = attack(arena, Tar().add(name, "x"))
+    assert disk["etc/x"].read() == b"x" and set(disk) == {"", "etc", "etc/x"}
+
+
+def test_symlinked_parent(arena):
+    """Links are followed inside the tree; the host's directories are never looked at."""
+    canary = str(arena.parent / "canary")
+    t = Tar().symlink("out", canary).add("out/x", "x").symlink("up", "../" * 50 + canary[1:]).add("up/y", "y")
+    disk = attack(arena, t)
+    assert disk[f"{canary[1:]}/x"].read() == b"x" and disk[f"{canary[1:]}/y"].read() == b"y"
+    assert disk["out"].read().decode() == canary
+
+
+def test_symlinked_parent_in_a_lower_layer(arena):
+    canary = str(arena.parent / "canary")
+    upper = Tar().add("out/x", "x").whiteout("out/secret").opaque("up")
+    disk = attack(arena, Tar().symlink("out", canary).symlink("up", "/" + "../" * 20 + canary[1:]), upper)
+    assert disk[f"{canary[1:]}/x"].read() == b"x"
+
+
+@pytest.mark.parametrize("loop", [["a", "a"], ["a", "b", "a"], ["a", "./a/b", "a"]])
+def test_symlink_loops(arena, loop):
+    t = Tar()
+    for name, target in zip(loop, loop[1:]):
+        t.symlink(name, target)
+    assert "too many symbolic links" in attack(arena, t.add("a/x", "x"))
+
+
+@pytest.mark.parametrize("target", ["../canary/secret", "/../canary/secret", "a/../../canary/secret"])
+def test_hard_link_upwards_is_refused(arena, target):
+    assert "has a '..' in its path" in attack(arena, Tar().hardlink("x", target))
+
+
+def test_hard_link_to_the_host_is_missing(arena):
+    secret = str(arena.parent / "canary" / "secret")
+    for target in (secret, secret[1:], "etc/passwd", "/etc/passwd"):
+        assert "which is missing" in attack(arena, Tar().hardlink("x", target))
+    t = Tar().symlink("out", str(arena.parent / "canary")).hardlink("x", "out/secret")
+    assert "which is missing" in attack(arena, t)
+
+
+def test_hard_links_to_directories(arena):
+    assert "a directory" in attack(arena, Tar().dir("d").hardlink("x", "d"))
+    assert "a directory" in attack(arena, Tar().dir("d"), Tar().hardlink("x", "d"))
+    assert "a directory" in attack(arena, Tar().hardlink("x", "/"))
+
+
+def test_hard_link_to_itself(arena):
+    assert "which is missing" in attack(arena, Tar().hardlink("x", "x"))
+    assert set(attack(arena, Tar().add("x", "x").hardlink("x", "x"))) == {"", "x"}
+
+
+def test_whiteouts_of_nothing_sensible(arena):
+    for name in (".wh.", ".wh..", ".wh...", "a/.wh.."):
+        assert "deletes nothing that could exist" in attack(arena, Tar().add(name))
+    assert "has a '..' in its path" in attack(arena, Tar().add("../.wh.x"))
+    assert set(attack(arena, Tar().add("x", "x"), Tar().add(".wh..wh.plnk"))) == {"", "x"}
+
+
+def test_whiteout_through_a_symlink(arena):
+    canary = str(arena.parent / "canary")
+    base = Tar().symlink("out", canary).add("f", "f")
+    disk = attack(arena, base, Tar().add("out/.wh.secret").add("out/.wh..wh..opq"))
+    assert disk["f"].read() == b"f"
+
+
+def test_opaque_root(arena):
+    disk = attack(arena, Tar().add("old", "o").dir("d"), Tar().opaque("").add("new", "n"))
+    assert set(disk) == {"", "new"}
+
+
+@pytest.mark.parametrize("name", [".", "./.", "/./."])
+def test_root_as_something_else(arena, name):
+    assert "would replace the root" in attack(arena, Tar().symlink(name, "/etc"))
+    assert "would replace the root" in attack(arena, Tar().hardlink(name, "x"))
+    assert "would replace the root" in attack(arena, Tar().add(name, "x"))
+
+
+@pytest.mark.parametrize("name", ["./", "/", "//"])
+def test_root_with_content(arena, name):
+    """A trailing slash means a directory, and those have no bytes."""
+    assert "the archive is damaged" in attack(arena, Tar().add(name, "x"))
+
+
+def test_layer_replaces_anything_by_anything(arena):
+    """Real images do it: a link by a file, a file by a directory, and back."""
+    kinds = {"file": lambda t: t.add("x", "f"), "dir": lambda t: t.dir("x").add("x/c", "c"),
+             "link": lambda t: t.symlink("x", "y"), "fifo": lambda t: t.add("x", kind=tarfile.FIFOTYPE)}
+    for old in kinds.values():
+        for name, new in kinds.items():
+            disk = attack(arena, old(Tar().dir("y")), new(Tar()))
+            if name == "dir":
+                assert disk["x"].type == stat.S_IFDIR and "x/c" in disk
+            else:
+                assert disk["x"].type != stat.S_IFDIR and "x/c" not in disk
+
+
+def test_devices_and_privileges_are_data(arena):
+    """They belong to the guest: nothing of them exists on the host."""
+    t = Tar().add("mem", kind=tarfile.CHRTYPE, dev=(1, 1), mode=0o666).add("disk", kind=tarfile.BLKTYPE, dev=(8, 0))
+    t.add("root", "s", mode=0o6755, pax={"SCHILY.xattr.security.capability": cap((1 << 41) - 1 & 0xffffffff)})
+    disk = attack(arena, t)
+    assert disk["mem"].dev == (1, 1) and disk["disk"].dev == (8, 0) and disk["root"].mode == 0o106755
+    assert "security.capability" in disk["root"].xattrs
+    assert "bad device number" in attack(arena, Tar().add("d", kind=tarfile.CHRTYPE, dev=(0o7777777, 1)))
+
+
+def test_overlay_marks_cannot_be_forged(arena):
+    marks = {"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.trusted.overlay.redirect": "/etc",
+             "SCHILY.xattr.trusted.msb.implicit": "y", "SCHILY.xattr.trusted.msb.link": "y",
+             "LIBARCHIVE.xattr.trusted.overlay.opaque": "eQ=="}
+    base = Tar().dir("d").add("d/kept", "k").symlink("l", "d/kept")
+    disk = attack(arena, base, Tar().dir("d", 0o711, pax=marks).symlink("l", "d/kept", pax=marks))
+    assert disk["d"].xattrs == {} and disk["d"].mode & 0o777 == 0o711 and "d/kept" in disk
+    assert disk["l"].type == stat.S_IFLNK and disk["l"].xattrs == {}
+
+
+def test_pax_overrides(arena):
+    t = Tar().add("harmless", "x", pax={"path": "../canary/x"})
+    assert "has a '..' in its path" in attack(arena, t)
+    t = Tar().add("f", "f").hardlink("l", "f", pax={"linkpath": "../canary/secret"})
+    assert "has a '..' in its path" in attack(arena, t)
+    disk = attack(arena, Tar().add("short", "x", pax={"path": "/deep/" + "n" * 200}))
+    assert "deep/" + "n" * 200 in disk
+    result = attack(arena, Tar().add("f", "1234", pax={"size": "99999999999999999999"}))
+    assert isinstance(result, str)
+
+
+def test_endless_names(arena):
+    assert "over 4095 bytes" in attack(arena, Tar().add("d/" * 3000 + "f"))
+    assert "over 255 bytes" in attack(arena, Tar().add("n" * 256))
+    assert isinstance(attack(arena, Tar().add("x" * (1 << 20))), str)
+    gnu = Tar(form=tarfile.GNU_FORMAT).add("y" * (1 << 20))
+    assert isinstance(attack(arena, gnu), str)
+    assert "over 4095 bytes" in attack(arena, Tar().symlink("l", "t" * 5000))
+    assert "nested deeper" in attack(arena, Tar().add("d/" * 1500 + "f"))
+
+
+def test_endless_attributes(arena):
+    many = {f"SCHILY.xattr.user.x{i}": "v" for i in range(5000)}
+    assert "more than 1024 extended attributes" in attack(arena, Tar().add("f", "x", pax=many))
+    wide = {f"SCHILY.xattr.user.x{i}": "v" * 50000 for i in range(3)}
+    assert "more than 128 KiB of extended attributes" in attack(arena, Tar().add("f", "x", pax=wide))
+    assert "too large" in attack(arena, Tar().add("f", "x", pax={"SCHILY.xattr.user.x": "v" * 70000}))
+
+
+def raw_header(name, size=0, kind=b"0", magic=b"ustar\x0000"):
+    h = bytearray(512)
+    h[0:len(name)] = name
+    h[100:108], h[108:116], h[116:124] = b"0000644\0", b"0000000\0", b"0000000\0"
+    h[124:136] = b"%011o\0" % size if size < 8 << 30 else b"\x80" + size.to_bytes(11, "big")
+    h[136:148], h[148:156], h[156:157], h[257:265] = b"00000000000\0", b" " * 8, kind, magic
+    h[148:155] = b"%06o\0" % sum(h)
+    return bytes(h)
+
+
+def test_sizes_that_lie(arena):
+    end = bytes(1024)
+    assert isinstance(attack(arena, raw_header(b"f", 1 << 20) + b"short" + end), str)
+    assert isinstance(attack(arena, raw_header(b"f", 1 << 62) + end), str)
+    assert isinstance(attack(arena, raw_header(b"f", (1 << 63) + 5) + end), str)
+    huge_pax = raw_header(b"pax", 1 << 40, b"x") + b"11 path=ab\n"
+    assert isinstance(attack(arena, huge_pax), str)
+
+
+LIMITS = (64 << 20, 100_000)
+
+
+def limited(work, path):
+    p = tool("layer", path, work / "o.erofs", *LIMITS, cwd=work, timeout=240)
+    assert p.returncode == 1
+    assert (work / "o.erofs").stat().st_blocks * 512 < 256 << 20
+    return one_error(p, "layer under test: ")
+
+
+def test_sparse_bomb(arena):
+    """Petabytes that take one block in the archive."""
+    pax = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "bomb", "GNU.sparse.realsize": str(1 << 50)}
+    (arena / "t.tar").write_bytes(Tar().add("x", b"0\n" + bytes(510), pax=pax).bytes())
+    assert "limit of 64 MiB" in limited(arena, arena / "t.tar")
+    t = Tar()
+    for i in range(100):  # in sum
+        t.add(f"x{i}", b"0\n" + bytes(510), pax={**pax, "GNU.sparse.name": f"b{i}", "GNU.sparse.realsize": str(1 << 20)})
+    (arena / "t.tar").write_bytes(t.bytes())
+    assert "limit of 64 MiB" in limited(arena, arena / "t.tar")
+
+
+@pytest.mark.parametrize("where", ["in a file", "behind the end"])
+@pytest.mark.parametrize("how", ["gz", "zst"])
+def test_compression_bomb(arena, how, where):
+    if how == "zst" and not shutil.which("zstd"):
+        pytest.skip("zstd is not installed")
+    size = 3 << 30
+    head = raw_header(b"bomb", size) if where == "in a file" else raw_header(b"f") + bytes(1024)
+    path = arena / f"bomb.{how}"
+    if how == "gz":
+        member = gzip.compress(bytes(1 << 24), 9)
+        path.write_bytes(gzip.compress(head) + member * (size >> 24))
+    else:
+        squeeze = lambda b: subprocess.run(["zstd", "-q", "-c"], input=b, capture_output=True, check=True).stdout
+        path.write_bytes(squeeze(head) + squeeze(bytes(1 << 24)) * (size >> 24))
+    assert path.stat().st_size * 500 < size
+    assert "limit of 64 MiB" in limited(arena, path)
+
+
+def test_ten_million_entries(arena):
+    """5 GB of headers in a few megabytes."""
+    part = gzip.compress(b"".join(raw_header(b"f%d" % i) for i in range(20000)), 9)
+    (arena / "many.gz").write_bytes(part * 500)
+    assert "more than 100000 entries" in limited(arena, arena / "many.gz")
+
+
+def test_the_converter_dies_with_its_parent(tmp_path):
+    """Killed in the middle of a pull, nothing goes on working."""
+    r, w = os.pipe()
+    os.write(w, raw_header(b"f", 1 << 20) + b"x" * 5000)
+    p = subprocess.Popen([TOOL, "layer", f"/proc/self/fd/{r}", tmp_path / "o.erofs"], cwd=tmp_path, pass_fds=[r])
+    os.close(r)
+    children = pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children")
+    deadline = time.time() + 20
+    while time.time() < deadline and not (children.exists() and children.read_text().strip()):
+        time.sleep(0.01)
+    child = int(children.read_text().split()[0])
+    p.kill()
+    p.wait()
+    while time.time() < deadline and alive(child):
+        time.sleep(0.01)
+    assert not alive(child)
+    os.close(w)
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
