@@ -209,4 +209,7 @@ void mounts_complete(const struct config *cfg)
     if (!wants_tmpfs(cfg, "/tmp"))
         ensure_tmp();
     (void)mkdir("/run", 0755);
+    for (size_t i = 0; i < cfg->ndirs; i++)
+        if (cfg->dirs[i][0] == '/')
+            (void)mkdir_parents(cfg->dirs[i], 0755);
 }

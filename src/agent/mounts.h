@@ -20,7 +20,8 @@
  * requested tmpfs mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
 int mounts_build(const struct config *cfg, int *upper_fd, struct err *err);
 
-/* What can be had after READY while the host takes its next step: /sys, /dev/shm and the like.
+/* What can be had after READY while the host takes its next step: /sys, /dev/shm and the like, and
+ * the directories that the image declares as volumes.
  * Images and kernels without them still work, so failures are ignored. */
 void mounts_complete(const struct config *cfg);
 

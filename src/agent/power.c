@@ -1,5 +1,6 @@
 #include "agent/power.h"
 
+#include "agent/procs.h"
 #include "agent/session.h"
 #include "util/cleanup.h"
 
@@ -144,12 +145,40 @@ void power_init(struct power *p, struct engine *e, int upper_fd)
         (void)loop_add(&e->loop, &p->signals, EPOLLIN);
 }
 
+static bool is_command(const struct engine *e, pid_t sid)
+{
+    for (const struct session *s = e->sessions; s; s = s->next)
+        if (s->pid == sid)
+            return true;
+    return false;
+}
+
+static bool is_no_command(void *ctx, pid_t sid)
+{
+    return !is_command(ctx, sid);
+}
+
+/* An image with a stop signal of its own has a main process that knows what to do with it, and
+ * with its children: they are left to it. A server that is to finish its work on SIGQUIT would drop
+ * it if its workers got SIGTERM. Whoever is in no command's session has nobody to tell him. */
+static void ask_commands(struct power *p, int sig)
+{
+    for (struct session *s = p->engine->sessions; s; s = s->next)
+        if (s->pid > 0)
+            (void)kill(s->pid, sig);
+    procs_signal(SIGTERM, is_no_command, p->engine);
+}
+
 /* Everyone gets SIGTERM, and SIGCONT so that stopped processes see it. Interactive shells ignore
  * SIGTERM: those that were started on a terminal get SIGHUP too. Others do not, since a program
  * that ends in good order on SIGTERM may well have no handler for SIGHUP. */
 static void ask_everyone(struct power *p)
 {
-    (void)kill(-1, SIGTERM);
+    uint32_t sig = p->engine->cfg->stop_signal;
+    if (sig && sig != SIGTERM)
+        ask_commands(p, (int)sig);
+    else
+        (void)kill(-1, SIGTERM);
     (void)kill(-1, SIGCONT);
     for (struct session *s = p->engine->sessions; s; s = s->next)
         if (s->tty && s->pid > 0)

@@ -13,7 +13,7 @@ struct arena {
 
 /* Walks every field once and counts the repeated ones, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, tmpfs, scripts;
+    size_t args, envs, tmpfs, scripts, dirs;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -28,6 +28,7 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->envs += x.tag == F_ENV;
         t->tmpfs += x.tag == F_TMPFS;
         t->scripts += x.tag == F_SCRIPT;
+        t->dirs += x.tag == F_DIRECTORY;
     }
     return got;
 }
@@ -235,6 +236,10 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_tmpfs(c, a, x);
     case F_SCRIPT:
         return get_script(c, a, x);
+    case F_DIRECTORY:
+        return get_str(a, x, &c->dirs[c->ndirs++]);
+    case F_STOP_SIGNAL:
+        return get_u32(x, &c->stop_signal);
     default:
         return 0;
     }
@@ -249,12 +254,13 @@ int config_parse(struct config *c, const struct proto_frame *f)
         return -EPROTO;
     size_t tmpfs = t.tmpfs * sizeof(struct req_tmpfs);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    c->arena = arena_new(&a, tmpfs + scripts + (t.envs + 1) * sizeof(char *), f);
+    c->arena = arena_new(&a, tmpfs + scripts + (t.envs + 1 + t.dirs) * sizeof(char *), f);
     if (!c->arena)
         return -ENOMEM;
     c->tmpfs = c->arena;
     c->scripts = (struct req_script *)(c->tmpfs + t.tmpfs);
     c->c.env = (char **)(c->scripts + t.scripts);
+    c->dirs = c->c.env + t.envs + 1;
 
     struct proto_reader r;
     struct proto_field x;

@@ -63,6 +63,9 @@ struct config {
     size_t ntmpfs;
     struct req_script *scripts;
     size_t nscripts;
+    char **dirs; /* to be made when missing */
+    size_t ndirs;
+    uint32_t stop_signal; /* 0 = SIGTERM */
     void *arena;
 };
 

@@ -13,8 +13,9 @@ extern const struct opt sandbox_opts[];
 struct sandbox_request {
     struct sandbox_spec spec;
     struct create_options create;
-    bool named; /* the user chose the name */
-    bool usage; /* the failure is one of usage: exit code 2 */
+    bool named;     /* the user chose the name */
+    bool usage;     /* the failure is one of usage: exit code 2 */
+    int image_lock; /* nobody removes the image meanwhile: see struct image */
 };
 
 /* Everything that can be checked without touching the host is, so that bad input fails before

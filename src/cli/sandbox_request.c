@@ -1,11 +1,9 @@
 /* From the command line of `create` and `run` to a spec. */
 #include "cli/sandbox_opts.h"
 
-#include "cli/ui.h"
 #include "image/image.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
-#include "util/loop.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -14,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 /* --- single values -------------------------------------------------------------------------- */
 
@@ -356,7 +353,7 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
 
 int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struct err *e)
 {
-    *q = (struct sandbox_request){0};
+    *q = (struct sandbox_request){.image_lock = -1};
     spec_init(&q->spec);
     int r = single_options(a, q, e);
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
@@ -371,129 +368,5 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
 void sandbox_request_free(struct sandbox_request *q)
 {
     spec_free(&q->spec);
-}
-
-/* --- the image ------------------------------------------------------------------------------ */
-
-/* The image's variables, overridden by the user's. What an image says is not trusted to be well
- * formed: entries that are not are left out. */
-static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err *e)
-{
-    struct strlist merged = {0};
-    int r = 0;
-    for (char *const *v = image_env; r == 0 && *v; v++)
-        if (**v != '=' && strchr(*v, '='))
-            r = strlist_set_env(&merged, *v);
-    for (size_t i = 0; r == 0 && i < s->env.n; i++)
-        r = strlist_set_env(&merged, s->env.v[i]);
-    if (r < 0) {
-        strlist_free(&merged);
-        return no_memory(e);
-    }
-    strlist_free(&s->env);
-    s->env = merged;
-    return 0;
-}
-
-/* The user's labels win, and labels that an image may not have are left out. */
-static int merge_labels(struct sandbox_spec *s, char *const *image_labels, struct err *e)
-{
-    struct strlist own = s->labels;
-    s->labels = (struct strlist){0};
-    int r = 0;
-    for (char *const *v = image_labels; *v; v++)
-        (void)spec_add_label(s, *v, NULL);
-    for (size_t i = 0; r == 0 && i < own.n; i++)
-        r = spec_add_label(s, own.v[i], e);
-    strlist_free(&own);
-    return r;
-}
-
-static int add_all(struct strlist *to, char *const *from, struct err *e)
-{
-    for (; *from; from++)
-        if (strlist_add(to, *from) < 0)
-            return no_memory(e);
-    return 0;
-}
-
-/* The command: --entrypoint replaces the image's, and with it the image's CMD, which was written
- * for that; a command after "--" replaces the CMD. */
-static int merge_command(struct sandbox_spec *s, const struct image_config *c, const struct args *a,
-                         struct err *e)
-{
-    const char *entrypoint = args_get(a, "entrypoint");
-    int r = 0;
-    if (!entrypoint)
-        r = add_all(&s->entrypoint, c->entrypoint, e);
-    else if (*entrypoint && strlist_add(&s->entrypoint, entrypoint) < 0)
-        r = no_memory(e);
-    if (r < 0)
-        return r;
-    if (a->command)
-        return add_all(&s->cmd, a->command, e);
-    return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
-}
-
-/* What the user's word turned out to be, now that it has been found. */
-static enum image_kind kind_of(const char *image)
-{
-    char path[4096];
-    const char *home = getenv("HOME");
-    struct stat st;
-    if (strcmp(image, IMAGE_BASE_REF) == 0)
-        return IMAGE_BUILTIN;
-    (void)snprintf(path, sizeof(path), "%s%s", image[0] == '~' && home ? home : "",
-                   image[0] == '~' && home ? image + 1 : image);
-    if (stat(path, &st) < 0)
-        return IMAGE_OCI;
-    return S_ISDIR(st.st_mode) ? IMAGE_DIRECTORY : IMAGE_TAR;
-}
-
-static int adopt_image(struct sandbox_request *q, const struct args *a, const struct image *img,
-                       struct err *e)
-{
-    struct sandbox_spec *s = &q->spec;
-    const struct image_config *c = &img->config;
-    s->image_kind = kind_of(s->image);
-    s->image_disk = strdup(img->path);
-    s->image_digest = strdup(img->digest);
-    if (!s->image_disk || !s->image_digest)
-        return no_memory(e);
-    if (!s->workdir && c->workdir && c->workdir[0] == '/' && !(s->workdir = strdup(c->workdir)))
-        return no_memory(e);
-    if (!s->user && c->user && *c->user && !(s->user = strdup(c->user)))
-        return no_memory(e);
-    int r = merge_env(s, c->env, e);
-    if (r == 0)
-        r = merge_labels(s, c->labels, e);
-    return r < 0 ? r : merge_command(s, c, a, e);
-}
-
-int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
-                            struct err *e)
-{
-    uint64_t t0 = now_ns();
-    AUTO_FREE char *cache = NULL;
-    if (asprintf(&cache, "%s/cache", s->home) < 0)
-        return no_memory(e);
-    char assets[4096];
-    struct err assets_err = {0};
-    bool have_assets = assets_dir(assets, sizeof(assets), &assets_err) == 0;
-    if (!have_assets && strcmp(q->spec.image, IMAGE_BASE_REF) == 0) {
-        *e = assets_err;
-        return -e->code;
-    }
-    struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
-    struct image img = IMAGE_INIT;
-    struct spinner spin;
-    spinner_start(&spin, "Preparing", q->spec.image);
-    int r = image_resolve(q->spec.image, &ctx, &img, e);
-    spinner_stop(&spin);
-    if (r < 0)
-        return r;
-    ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.path, (double)(now_ns() - t0) / 1e6);
-    r = adopt_image(q, a, &img, e);
-    image_free(&img);
-    return r < 0 ? r : spec_validate(&q->spec, e);
+    close_fd(&q->image_lock);
 }

@@ -19,7 +19,7 @@ struct create_options {
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
 };
 
-/* Takes a validated spec whose image is resolved (image_disk set). Returns when the first exec
+/* Takes a validated spec whose image is resolved (image_digest set). Returns when the first exec
  * would succeed. On failure nothing is left behind. `warn`, if set, is called with one-line
  * warnings for the user (e.g. that this engine runs one CPU). */
 typedef void (*warn_fn)(const char *text);

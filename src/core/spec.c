@@ -1,5 +1,7 @@
 #include "core/spec.h"
 
+#include "core/signals.h"
+#include "image/digest.h"
 #include "image/upper.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -42,7 +44,6 @@ void spec_free(struct sandbox_spec *s)
     free(s->name);
     free(s->image);
     free(s->image_digest);
-    free(s->image_disk);
     strlist_free(&s->env);
     strlist_free(&s->entrypoint);
     strlist_free(&s->cmd);
@@ -52,6 +53,9 @@ void spec_free(struct sandbox_spec *s)
     free(s->shell);
     free(s->hostname);
     free(s->log_level);
+    free(s->stop_signal);
+    strlist_free(&s->ports);
+    strlist_free(&s->volumes);
     for (size_t i = 0; i < s->n_tmpfs; i++)
         free(s->tmpfs[i].path);
     free(s->tmpfs);
@@ -61,6 +65,17 @@ void spec_free(struct sandbox_spec *s)
     }
     free(s->scripts);
     spec_init(s);
+}
+
+/* --- text ----------------------------------------------------------------------------------- */
+
+/* Text that goes to the guest as it is: no control characters, valid UTF-8. */
+static bool plain(const char *s)
+{
+    for (const char *p = s; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return false;
+    return *s && strlen(s) <= PATH_TEXT_MAX && utf8_valid(s);
 }
 
 /* --- names ---------------------------------------------------------------------------------- */
@@ -383,6 +398,43 @@ int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint
     return 0;
 }
 
+/* --- what an image declares ----------------------------------------------------------------- */
+
+/* Something at the end of a list that has room for it, unless it is there already. */
+static int add_once(struct strlist *l, const char *what, size_t max, const char *name,
+                    struct err *e)
+{
+    if (strlist_has(l, what))
+        return 0;
+    if (l->n >= max)
+        return err_set(e, E2BIG, "invalid config: at most %zu %s", max, name);
+    return strlist_add(l, what) < 0 ? no_memory(e) : 0;
+}
+
+int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
+{
+    AUTO_FREE char *number = strndup(port, strcspn(port, "/"));
+    const char *protocol = strchr(port, '/');
+    uint64_t n;
+    if (!number)
+        return no_memory(e);
+    if (parse_u64(number, &n) < 0 || n < 1 || n > 65535 ||
+        (protocol && strcmp(protocol, "/tcp") != 0 && strcmp(protocol, "/udp") != 0 &&
+         strcmp(protocol, "/sctp") != 0))
+        return err_set(e, EINVAL, "invalid config: '%.64s' is no port such as 80/tcp", port);
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%d%s", (int)n, protocol ? protocol : "/tcp");
+    return add_once(&s->ports, text, SPEC_PORTS_MAX, "ports", e);
+}
+
+int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e)
+{
+    AUTO_FREE char *clean = normalise_path(path);
+    if (!clean || strcmp(clean, "/") == 0 || !plain(clean))
+        return err_set(e, EINVAL, "invalid config: '%.64s' is no directory for a volume", path);
+    return add_once(&s->volumes, clean, SPEC_VOLUMES_MAX, "volumes", e);
+}
+
 /* --- scripts -------------------------------------------------------------------------------- */
 
 static int check_script(const char *name, const char *body, struct err *e)
@@ -488,15 +540,6 @@ static int check_hostname(const char *h, struct err *e)
     return 0;
 }
 
-/* Text that goes to the guest as it is: no control characters, valid UTF-8. */
-static bool plain(const char *s)
-{
-    for (const char *p = s; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return false;
-    return *s && strlen(s) <= PATH_TEXT_MAX && utf8_valid(s);
-}
-
 static int check_runtime(const struct sandbox_spec *s, struct err *e)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug", "trace"};
@@ -514,6 +557,8 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
         for (size_t j = 0; j < lists[i]->n; j++)
             if (!utf8_valid(lists[i]->v[j]))
                 return err_set(e, EINVAL, "invalid config: the command is not UTF-8");
+    if (s->stop_signal && signal_number(s->stop_signal) == 0)
+        return err_set(e, EINVAL, "invalid config: there is no signal '%.32s'", s->stop_signal);
     if (!s->log_level)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(levels); i++)
@@ -530,9 +575,8 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         return r;
     if (!s->image || !plain(s->image))
         return err_set(e, EINVAL, "invalid config: image must be a name or a path");
-    if ((s->image_disk && !plain(s->image_disk)) || (s->image_digest && !plain(s->image_digest)))
-        return err_set(e, EINVAL, "invalid config: image '%s' is stored under an unusable path",
-                       s->image);
+    if (s->image_digest && digest_parse(s->image_digest, &(struct digest){0}, e) < 0)
+        return err_wrap(e, "invalid config: image '%s'", s->image);
     r = check_resources(s, e);
     if (r == 0)
         r = check_env(&s->env, e);

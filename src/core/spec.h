@@ -8,6 +8,7 @@
 #ifndef MSB_CORE_SPEC_H
 #define MSB_CORE_SPEC_H
 
+#include "image/image.h"
 #include "util/err.h"
 #include "util/strlist.h"
 
@@ -26,10 +27,11 @@ enum {
     SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
     SPEC_RLIMITS_MAX = 16,
     SPEC_LABELS_MAX = 256,
+    SPEC_PORTS_MAX = 256,
+    SPEC_VOLUMES_MAX = 64,
 };
 
 enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
-enum image_kind { IMAGE_BUILTIN, IMAGE_DIRECTORY, IMAGE_TAR, IMAGE_OCI };
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
 
@@ -54,8 +56,8 @@ struct sandbox_spec {
 
     char *image; /* as the user wrote it */
     enum image_kind image_kind;
-    char *image_digest; /* "sha256:..." of what was resolved */
-    char *image_disk;   /* path of the EROFS file */
+    char *image_digest; /* "sha256:..." of what was resolved: what it boots from, ever after */
+    enum image_pull pull;
 
     double cpus;
     uint64_t memory_mib;
@@ -73,6 +75,9 @@ struct sandbox_spec {
     char *shell;               /* NULL = /bin/sh */
     char *hostname;            /* never NULL after spec_validate */
     char *log_level;           /* NULL = default */
+    char *stop_signal;         /* the image's: "SIGINT"; NULL = SIGTERM */
+    struct strlist ports;      /* that the image exposes: "80/tcp" */
+    struct strlist volumes;    /* that the image declares: directories in the guest */
 
     struct spec_tmpfs *tmpfs;
     size_t n_tmpfs;
@@ -102,6 +107,8 @@ int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint
 int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
 int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* nofile=1024:2048 */
 int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* K or K=V */
+int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
+int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
 const char *spec_rlimit_name(uint32_t resource);

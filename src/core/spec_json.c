@@ -37,11 +37,9 @@ static json_t *number_or_null(uint64_t v)
     return v ? json_integer((json_int_t)v) : json_null();
 }
 
-/* Both fail when a part of them does, so that nothing is left out in silence. */
-static json_t *list_or_null(const struct strlist *l)
+/* These fail when a part of them does, so that nothing is left out in silence. */
+static json_t *list_json(const struct strlist *l)
 {
-    if (l->n == 0)
-        return json_null();
     json_t *a = json_array();
     for (size_t i = 0; i < l->n; i++)
         if (json_array_append_new(a, json_string(l->v[i])) < 0) {
@@ -49,6 +47,11 @@ static json_t *list_or_null(const struct strlist *l)
             return NULL;
         }
     return a;
+}
+
+static json_t *list_or_null(const struct strlist *l)
+{
+    return l->n ? list_json(l) : json_null();
 }
 
 static json_t *env_json(const struct strlist *env)
@@ -137,6 +140,12 @@ static const char *const image_kinds[] = {
     [IMAGE_OCI] = "oci",
 };
 
+static const char *const pull_policies[] = {
+    [IMAGE_PULL_MISSING] = "IfMissing",
+    [IMAGE_PULL_ALWAYS] = "Always",
+    [IMAGE_PULL_NEVER] = "Never",
+};
+
 static json_t *image_json(const struct sandbox_spec *s)
 {
     if (!s->image)
@@ -187,26 +196,28 @@ static json_t *lifecycle_json(const struct sandbox_spec *s)
 
 static json_t *runtime_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:i, s:o, s:s, s:o, s:o}", "cmd",
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:i, s:o, s:s, s:o, s:o, s:o}", "cmd",
                      list_or_null(&s->cmd), "disable_metrics_sample", 0, "entrypoint",
                      list_or_null(&s->entrypoint), "hostname", text_or_null(s->hostname),
                      "log_level", text_or_null(s->log_level), "metrics_sample_interval_ms", 1000,
-                     "scripts", scripts_json(s), "shell", s->shell ? s->shell : "/bin/sh", "user",
-                     text_or_null(s->user), "workdir", text_or_null(s->workdir));
+                     "scripts", scripts_json(s), "shell", s->shell ? s->shell : "/bin/sh",
+                     "stop_signal", text_or_null(s->stop_signal), "user", text_or_null(s->user),
+                     "workdir", text_or_null(s->workdir));
 }
 
 json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
-        "{s:s, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:s, s:o, "
+        "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:s, s:o, "
         "s:o, s:o, s:s, s:I}",
-        "deployment_profile", "single_tenant", "env", env_json(&s->env), "image", image_json(s),
-        "image_kind", image_kinds[s->image_kind], "image_disk", text_or_null(s->image_disk), "init",
-        "labels", labels_json(&s->labels), "lifecycle", lifecycle_json(s), "manifest_digest",
-        text_or_null(s->image_digest), "mounts", mounts_json(s), "name", text_or_null(s->name),
-        "network", network_json(), "patches", "pull_policy", "IfMissing", "resources",
-        resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
-        "security_profile", "default", "created_ns", (json_int_t)s->created_ns);
+        "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
+        list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
+        "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
+        "lifecycle", lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
+        mounts_json(s), "name", text_or_null(s->name), "network", network_json(), "patches",
+        "pull_policy", pull_policies[s->pull], "resources", resources_json(s), "rlimits",
+        rlimits_json(s), "runtime", runtime_json(s), "security_profile", "default", "created_ns",
+        (json_int_t)s->created_ns);
 }
 
 /* What a spec that does not say otherwise means, now and in every later version: sizes are not
@@ -215,7 +226,10 @@ static bool is_usual(const char *key, const json_t *v)
 {
     static const struct {
         const char *key, *value;
-    } usual[] = {{"cpu_placement", "spread"}, {"engine", "auto"}, {"shell", "/bin/sh"}};
+    } usual[] = {{"cpu_placement", "spread"},
+                 {"engine", "auto"},
+                 {"pull_policy", "IfMissing"},
+                 {"shell", "/bin/sh"}};
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
         if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
             return true;
@@ -234,7 +248,6 @@ static void prune(json_t *o)
         "max_duration_secs",
         "max_memory_mib",
         "network",
-        "pull_policy",
         "security_profile",
         "metrics_sample_interval_ms",
         "thp",
@@ -529,9 +542,29 @@ static int read_image(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (r == 0)
         r = read_choice(j, "image_kind", image_kinds, ARRAY_LEN(image_kinds), &kind, e);
     s->image_kind = (enum image_kind)kind;
+    size_t pull = s->pull;
     if (r == 0)
-        r = read_text(j, "image_disk", &s->image_disk, e);
+        r = read_choice(j, "pull_policy", pull_policies, ARRAY_LEN(pull_policies), &pull, e);
+    s->pull = (enum image_pull)pull;
     return r < 0 ? r : read_text(j, "manifest_digest", &s->image_digest, e);
+}
+
+/* A list whose entries are checked one by one. */
+static int read_each(struct sandbox_spec *s, const json_t *j, const char *key,
+                     int (*add)(struct sandbox_spec *, const char *, struct err *), struct err *e)
+{
+    struct strlist l = {0};
+    int r = read_list(j, key, &l, e);
+    for (size_t i = 0; r == 0 && i < l.n; i++)
+        r = add(s, l.v[i], e);
+    strlist_free(&l);
+    return r;
+}
+
+static int read_declared(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    int r = read_each(s, j, "exposed_ports", spec_add_port, e);
+    return r < 0 ? r : read_each(s, j, "image_volumes", spec_add_volume, e);
 }
 
 static int read_engine(struct sandbox_spec *s, const json_t *resources, struct err *e)
@@ -600,11 +633,9 @@ static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
     const struct {
         const char *key;
         char **to;
-    } texts[] = {{"hostname", &s->hostname},
-                 {"log_level", &s->log_level},
-                 {"shell", &s->shell},
-                 {"user", &s->user},
-                 {"workdir", &s->workdir}};
+    } texts[] = {{"hostname", &s->hostname}, {"log_level", &s->log_level},
+                 {"shell", &s->shell},       {"stop_signal", &s->stop_signal},
+                 {"user", &s->user},         {"workdir", &s->workdir}};
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
         r = read_text(o, texts[i].key, texts[i].to, e);
     if (r == 0)
@@ -620,7 +651,7 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (!json_is_object(j))
         return err_set(e, EINVAL, "spec: not a JSON object");
     static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
-        read_image,     read_env,     read_labels, read_resources,
+        read_image,     read_env,     read_labels, read_resources, read_declared,
         read_lifecycle, read_runtime, read_mounts, read_rlimits,
     };
     int r = read_text(j, "name", &s->name, e);

@@ -49,15 +49,7 @@ int cache_top(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-int cache_open(struct cache *c, const char *path, struct err *e)
-{
-    *c = (struct cache)CACHE_INIT;
-    AUTO_CLOSE int top = cache_top(path);
-    int r = top < 0 ? top : cache_open_at(c, top);
-    return r < 0 ? err_sys(e, -r, "cannot open the image cache '%s'", path) : 0;
-}
-
-int cache_open_at(struct cache *c, int top)
+int cache_open(struct cache *c, int top)
 {
     *c = (struct cache)CACHE_INIT;
     int r = c->images_fd = cache_subdir(top, "images");

@@ -33,9 +33,8 @@ struct cache {
         .images_fd = -1, .index_fd = -1, .tmp_fd = -1 \
     }
 
-int cache_open(struct cache *c, const char *path, struct err *e);
-/* The same below an open directory; -errno. */
-int cache_open_at(struct cache *c, int top);
+/* Makes what is missing. 0 or -errno. */
+int cache_open(struct cache *c, int top);
 void cache_close(struct cache *c);
 
 /* A descriptor of the cache's own directory, or of one below it: made when missing. -errno. */

@@ -1,13 +1,14 @@
 /* What a sandbox boots from: an image, found by the argument that the user typed.
  *
- * An image is one EROFS file, opened read-only, plus the defaults for the commands that run in it.
- * Whatever the argument names (a directory, a tar, the built-in image), the result looks the same,
- * so nothing past this point knows where an image came from.
+ * An image is a digest, under which its disk is found (image_disk_open() in store.h), and defaults
+ * for the commands that run in it. Whatever the argument names, the result looks the same, so
+ * nothing past this point knows where an image came from.
  *
  *     /dir ./dir ../dir ~/dir     a directory holding a root file system
  *     any of those, a tar file    told by its content: plain, gzip or zstd
  *     name.tar, name.tar.gz ...   a tar file in the current directory needs no prefix
  *     msb/base                    the built-in image, copied from the assets directory
+ *     anything else               a reference: alpine, ghcr.io/a/b:1, name@sha256:...
  */
 #ifndef MSB_IMAGE_IMAGE_H
 #define MSB_IMAGE_IMAGE_H
@@ -24,10 +25,24 @@
 /* How much an archive may expand to when the caller names no limit. */
 #define IMAGE_EXPANDED_MAX_DEFAULT (64ULL << 30)
 
+enum image_kind { IMAGE_BUILTIN, IMAGE_DIRECTORY, IMAGE_TAR, IMAGE_OCI };
+enum image_pull { IMAGE_PULL_MISSING, IMAGE_PULL_ALWAYS, IMAGE_PULL_NEVER };
+
+struct image_store;
+struct oci_platform;
+struct reference;
+
 struct image_ctx {
     const char *cache_dir;  /* "$MSB_HOME/cache": made when missing */
     const char *assets_dir; /* holds base.erofs; NULL: no built-in image */
     uint64_t max_expanded;  /* 0: IMAGE_EXPANDED_MAX_DEFAULT */
+
+    /* References. Nothing here knows of networks: fetch, if set, brings what a reference means into
+     * the store. */
+    enum image_pull pull;
+    int (*fetch)(void *ctx, struct image_store *s, const struct reference *ref, struct err *e);
+    void *fetch_ctx;
+    const struct oci_platform *platform; /* what it must be for; NULL: this machine */
 };
 
 /* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
@@ -48,20 +63,20 @@ int image_config_init(struct image_config *c);
 void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
 
 struct image {
-    int fd;        /* O_RDONLY, O_CLOEXEC; owned */
-    char *path;    /* of the EROFS file, absolute or below cache_dir as that was given */
-    char *digest;  /* "sha256:<64 hex digits>"; names the content the image was made from */
-    uint64_t size; /* of the EROFS file */
+    char *digest;         /* "sha256:<64 hex digits>"; names the content the image was made from */
+    enum image_kind kind; /* what the argument turned out to be */
+    uint64_t size;        /* of its disk */
     struct image_config config;
+    int lock_fd; /* while this is open nobody removes the image, whether a spec names it or not */
 };
 
-#define IMAGE_INIT \
-    (struct image) \
-    {              \
-        .fd = -1   \
+#define IMAGE_INIT    \
+    (struct image)    \
+    {                 \
+        .lock_fd = -1 \
     }
 
-/* Finds the image that image_arg names, converting it into the cache first when it is not there.
+/* Finds the image that image_arg names, converting or fetching it first when it is not there.
  * *ret is untouched on failure; image_free() releases it. */
 int image_resolve(const char *image_arg, const struct image_ctx *ctx, struct image *ret,
                   struct err *e);

@@ -35,7 +35,7 @@ static int open_all(struct image_store *s, const char *cache_dir)
                 {"docs", &s->docs_fd},
                 {"refs", &s->refs_fd},
                 {"partial", &s->partial_fd}};
-    int r = cache_open_at(&s->cache, top);
+    int r = cache_open(&s->cache, top);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(dirs); i++) {
         *dirs[i].fd = cache_subdir(top, dirs[i].name);
         r = *dirs[i].fd < 0 ? *dirs[i].fd : 0;

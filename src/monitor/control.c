@@ -1,5 +1,6 @@
 #include "monitor/control.h"
 
+#include "core/signals.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -59,6 +60,10 @@ static int put_config(struct control *c)
         proto_str(&w, F_BODY, s->scripts[i].body);
         proto_nest_end(&w, mark);
     }
+    for (size_t i = 0; i < s->volumes.n; i++)
+        proto_str(&w, F_DIRECTORY, s->volumes.v[i]);
+    if (s->stop_signal)
+        proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
     return proto_end(&w);
 }
 

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -51,6 +52,43 @@ static int open_asset(const char *dir, const char *file, struct err *e)
     return fd;
 }
 
+/* By digest: what the name means may have changed. */
+static void hint_pull(const struct sandbox_spec *s, struct err *e)
+{
+    struct reference ref = {0};
+    if (reference_parse(s->image, &ref, NULL) < 0)
+        return;
+    struct reference exact = {ref.registry, ref.repository, NULL, s->image_digest};
+    AUTO_FREE char *name = reference_familiar(&exact);
+    if (name)
+        err_hint(e, "get it back with: msb pull %s", name);
+    reference_free(&ref);
+}
+
+/* The image that it was made from, whatever its reference means by now. */
+static int open_image(struct cargo *c, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    AUTO_FREE char *cache = NULL;
+    if (!s->image_digest) {
+        (void)err_set(e, EINVAL, "the spec of sandbox '%s' does not say which image it has",
+                      s->name);
+        err_hint(e, "recreate it with: msb create --replace -n %s %s", s->name, s->image);
+        return -EINVAL;
+    }
+    if (asprintf(&cache, "%s/cache", c->store->home) < 0)
+        return err_set(e, ENOMEM, "out of memory");
+    int r = image_disk_open(cache, s->image_digest, &c->p.image, e);
+    if (r != -ENOENT)
+        return r;
+    (void)err_set(e, ENOENT, "image '%s' of sandbox '%s' is gone (%s)", s->image, s->name,
+                  s->image_digest);
+    if (s->image_kind == IMAGE_OCI)
+        hint_pull(s, e);
+    err_hint(e, "recreate the sandbox with: msb create --replace -n %s %s", s->name, s->image);
+    return r;
+}
+
 static int open_disks(struct cargo *c, int dirfd, struct err *e)
 {
     char assets[4096];
@@ -62,13 +100,8 @@ static int open_disks(struct cargo *c, int dirfd, struct err *e)
         return c->p.kernel_fd;
     if ((c->p.tools_fd = open_asset(assets, "tools.erofs", e)) < 0)
         return c->p.tools_fd;
-    c->p.image_fd = open(s->image_disk, O_RDONLY | O_CLOEXEC);
-    if (c->p.image_fd < 0) {
-        int code = errno;
-        err_sys(e, code, "cannot open the image of sandbox '%s' (%s)", s->name, s->image_disk);
-        err_hint(e, "recreate it with: msb create --replace -n %s %s", s->name, s->image);
-        return -code;
-    }
+    if ((r = open_image(c, e)) < 0)
+        return r;
     if (s->root_disk == ROOT_DISK_MANAGED) {
         c->p.upper_fd = openat(dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (c->p.upper_fd < 0)
@@ -129,10 +162,11 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
 
 static void cargo_close(struct cargo *c)
 {
-    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,  &c->p.image_fd,  &c->p.upper_fd, &c->p.null_fd,
-                  &c->p.lock_fd,   &c->p.listen_fd, &c->p.report_fd, &c->run_fd,     &c->sync_fd};
+    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,  &c->p.upper_fd, &c->p.null_fd, &c->p.lock_fd,
+                  &c->p.listen_fd, &c->p.report_fd, &c->run_fd,     &c->sync_fd};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_fd(fds[i]);
+    image_disk_close(&c->p.image);
 }
 
 /* --- in the new processes ------------------------------------------------------------------- */
@@ -182,10 +216,13 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     (void)setsid();
     default_signals();
     (void)umask(0077);
-    const int keep[] = {c->p.kernel_fd, c->p.tools_fd, c->p.image_fd,  c->p.upper_fd,
-                        c->p.null_fd,   c->p.lock_fd,  c->p.listen_fd, c->p.report_fd,
-                        c->run_fd,      c->sync_fd,    c->p.device_fd};
-    keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
+    const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
+                         c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
+                         c->sync_fd,     c->p.device_fd};
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd)];
+    memcpy(keep, fixed, sizeof(fixed));
+    memcpy(keep + ARRAY_LEN(fixed), c->p.image.fd, c->p.image.n * sizeof(int));
+    keep_only(keep, ARRAY_LEN(fixed) + c->p.image.n, c->p.null_fd);
     if (fchdir(c->run_fd) < 0) {
         err_sys(&e, errno, "cannot enter the sandbox's directory");
         stage_fail(c, &e);
@@ -293,7 +330,6 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .stop_when_idle = opt->stop_when_idle,
                                   .kernel_fd = -1,
                                   .tools_fd = -1,
-                                  .image_fd = -1,
                                   .upper_fd = -1,
                                   .null_fd = -1,
                                   .lock_fd = -1,

@@ -39,7 +39,8 @@ enum phase { BOOTING, RUNNING, DRAINING };
 /* How the last words of the kernel are kept for an error message. */
 enum { LAST_LINE_MAX = 256 };
 
-/* Limits of the monitor itself: its heap, and its files beside clients' connections. */
+/* Limits of the monitor itself: its heap, and its files beside clients' connections and the image's
+ * layers. */
 enum { DATA_MAX = 512 * 1024 * 1024, FILES_MAX = 128 };
 
 enum { SYNC_DELAY_MS = 500 };
@@ -461,15 +462,11 @@ static void *io_main(void *arg)
     return NULL;
 }
 
-static int add_disk(struct engine_params *ep, struct monitor *m, int fd, bool read_only,
-                    const char *serial, struct err *e)
+static int add_segments(struct engine_params *ep, struct monitor *m, const struct blk_segment *seg,
+                        size_t n, bool read_only, const char *serial, struct err *e)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_sys(e, errno, "cannot look at disk %s", serial);
-    struct blk_segment seg = {.fd = fd, .length = (uint64_t)st.st_size};
     struct engine_device *d = &ep->devices[ep->n_devices];
-    int r = virtio_blk_new(&d->dev, &seg, 1, read_only, serial);
+    int r = virtio_blk_new(&d->dev, seg, n, read_only, serial);
     if (r < 0)
         return err_sys(e, -r, "cannot serve disk %s", serial);
     d->loop = &m->io_loop;
@@ -477,11 +474,31 @@ static int add_disk(struct engine_params *ep, struct monitor *m, int fd, bool re
     return 0;
 }
 
+static int add_disk(struct engine_params *ep, struct monitor *m, int fd, bool read_only,
+                    const char *serial, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "cannot look at disk %s", serial);
+    struct blk_segment seg = {.fd = fd, .length = (uint64_t)st.st_size};
+    return add_segments(ep, m, &seg, 1, read_only, serial, e);
+}
+
+/* One disk, however many files: merged metadata first, then the layers. */
+static int add_image(struct engine_params *ep, struct monitor *m, struct err *e)
+{
+    const struct image_disk *d = &m->p->image;
+    struct blk_segment seg[ARRAY_LEN(d->fd)];
+    for (size_t i = 0; i < d->n; i++)
+        seg[i] = (struct blk_segment){.fd = d->fd[i], .length = d->length[i]};
+    return add_segments(ep, m, seg, d->n, true, "msb-image", e);
+}
+
 static int add_devices(struct engine_params *ep, struct monitor *m, struct err *e)
 {
     int r = add_disk(ep, m, m->p->tools_fd, true, "msb-tools", e);
     if (r == 0)
-        r = add_disk(ep, m, m->p->image_fd, true, "msb-image", e);
+        r = add_image(ep, m, e);
     if (r == 0 && m->p->upper_fd >= 0)
         r = add_disk(ep, m, m->p->upper_fd, false, "msb-upper", e);
     if (r < 0)
@@ -562,11 +579,11 @@ static int close_jail(struct monitor *m, struct err *e)
 {
     /* What a monitor that was taken over could still use up. Guest memory is mapped shared and is
      * no data. */
-    static const struct jail_limit limits[] = {
+    const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_DATA, DATA_MAX},
-        {RLIMIT_NOFILE, RELAY_CLIENTS_MAX + FILES_MAX},
+        {RLIMIT_NOFILE, RELAY_CLIENTS_MAX + FILES_MAX + m->p->image.n},
     };
     int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
     if (r < 0 || (r = jail_drop_caps(e)) < 0)

@@ -13,6 +13,7 @@
 
 #include "core/spec.h"
 #include "engine/engine.h"
+#include "image/store.h"
 
 enum {
     BOOT_TIMEOUT_MS = 60000,
@@ -29,8 +30,9 @@ struct monitor_params {
     bool stop_when_idle; /* it was started for one command, and goes with the last one */
     int cpu;             /* for the guest; -1 = any */
     const char *cpuinfo;
-    int kernel_fd, tools_fd, image_fd;
-    int upper_fd; /* -1: the writable layer is a tmpfs in the guest */
+    int kernel_fd, tools_fd;
+    struct image_disk image; /* its files, in order */
+    int upper_fd;            /* -1: the writable layer is a tmpfs in the guest */
     int null_fd;
     int lock_fd;   /* of the sandbox's lock file */
     int listen_fd; /* agent.sock, listening */

@@ -113,17 +113,19 @@ enum proto_tag {
     F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after that long */
 
     /* CONFIG */
-    F_HOSTNAME = 64,   /* string, already a valid host name */
-    F_LOWER_DEV = 65,  /* string: block device of the image, "/dev/vdb" */
-    F_UPPER_DEV = 66,  /* string: block device of the writable layer; absent = tmpfs */
-    F_UPPER_SIZE = 67, /* u64: size of the tmpfs in its place; 0 = the kernel's default */
-    F_TMPFS = 68,      /* nested: F_PATH, F_SIZE, F_OPTIONS; repeated, parents first */
-    F_PATH = 69,       /* string, absolute */
-    F_SIZE = 70,       /* u64; 0 = default */
-    F_OPTIONS = 71,    /* u32: enum proto_mount_option bits */
-    F_SCRIPT = 72,     /* nested: F_NAME, F_BODY; goes to /.msb/scripts/NAME, mode 0755 */
-    F_NAME = 73,       /* string */
-    F_BODY = 74,       /* bytes */
+    F_HOSTNAME = 64,    /* string, already a valid host name */
+    F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb" */
+    F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
+    F_UPPER_SIZE = 67,  /* u64: size of the tmpfs in its place; 0 = the kernel's default */
+    F_TMPFS = 68,       /* nested: F_PATH, F_SIZE, F_OPTIONS; repeated, parents first */
+    F_PATH = 69,        /* string, absolute */
+    F_SIZE = 70,        /* u64; 0 = default */
+    F_OPTIONS = 71,     /* u32: enum proto_mount_option bits */
+    F_SCRIPT = 72,      /* nested: F_NAME, F_BODY; goes to /.msb/scripts/NAME, mode 0755 */
+    F_NAME = 73,        /* string */
+    F_BODY = 74,        /* bytes */
+    F_DIRECTORY = 75,   /* string, absolute; made when missing; repeated */
+    F_STOP_SIGNAL = 76, /* u32: what commands get when the sandbox stops; absent = SIGTERM */
 };
 
 enum proto_mount_option {

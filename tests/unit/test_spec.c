@@ -230,8 +230,13 @@ static void full(struct sandbox_spec *s)
     s->name = strdup("full");
     s->image = strdup("./rootfs");
     s->image_kind = IMAGE_DIRECTORY;
-    s->image_digest = strdup("sha256:0123");
-    s->image_disk = strdup("/cache/x.erofs");
+    s->image_digest =
+        strdup("sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    s->pull = IMAGE_PULL_ALWAYS;
+    s->stop_signal = strdup("SIGQUIT");
+    assert_int_equal(spec_add_port(s, "80", NULL), 0);
+    assert_int_equal(spec_add_port(s, "53/udp", NULL), 0);
+    assert_int_equal(spec_add_volume(s, "/var//lib/data/", NULL), 0);
     s->cpus = 0.1;
     s->memory_mib = 1536;
     s->engine = ENGINE_UML_PTRACE;
@@ -302,7 +307,10 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     same_text(a->name, b->name);
     same_text(a->image, b->image);
     same_text(a->image_digest, b->image_digest);
-    same_text(a->image_disk, b->image_disk);
+    same_text(a->stop_signal, b->stop_signal);
+    assert_int_equal(a->pull, b->pull);
+    same_list(&a->ports, &b->ports);
+    same_list(&a->volumes, &b->volumes);
     assert_int_equal(a->image_kind, b->image_kind);
     assert_memory_equal(&a->cpus, &b->cpus, sizeof(a->cpus));
     assert_int_equal(a->memory_mib, b->memory_mib);

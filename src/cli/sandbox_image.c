@@ -1,0 +1,150 @@
+/* The image of `create` and `run`: found, pulled where that is asked for, and its configuration
+ * made part of the spec. */
+#include "cli/sandbox_opts.h"
+
+#include "cli/ui.h"
+#include "core/signals.h"
+#include "image/image.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "out of memory");
+}
+
+/* --- its configuration ---------------------------------------------------------------------- */
+
+/* The image's variables, overridden by the user's. What an image says is not trusted to be well
+ * formed: entries that are not are left out. */
+static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err *e)
+{
+    struct strlist merged = {0};
+    int r = 0;
+    for (char *const *v = image_env; r == 0 && *v; v++)
+        if (**v != '=' && strchr(*v, '='))
+            r = strlist_set_env(&merged, *v);
+    for (size_t i = 0; r == 0 && i < s->env.n; i++)
+        r = strlist_set_env(&merged, s->env.v[i]);
+    if (r < 0) {
+        strlist_free(&merged);
+        return no_memory(e);
+    }
+    strlist_free(&s->env);
+    s->env = merged;
+    return 0;
+}
+
+/* The user's labels win, and labels that an image may not have are left out. */
+static int merge_labels(struct sandbox_spec *s, char *const *image_labels, struct err *e)
+{
+    struct strlist own = s->labels;
+    s->labels = (struct strlist){0};
+    int r = 0;
+    for (char *const *v = image_labels; *v; v++)
+        (void)spec_add_label(s, *v, NULL);
+    for (size_t i = 0; r == 0 && i < own.n; i++)
+        r = spec_add_label(s, own.v[i], e);
+    strlist_free(&own);
+    return r;
+}
+
+static int add_all(struct strlist *to, char *const *from, struct err *e)
+{
+    for (; *from; from++)
+        if (strlist_add(to, *from) < 0)
+            return no_memory(e);
+    return 0;
+}
+
+/* The command: --entrypoint replaces the image's, and with it the image's CMD, which was written
+ * for that; a command after "--" replaces the CMD. */
+static int merge_command(struct sandbox_spec *s, const struct image_config *c, const struct args *a,
+                         struct err *e)
+{
+    const char *entrypoint = args_get(a, "entrypoint");
+    int r = 0;
+    if (!entrypoint)
+        r = add_all(&s->entrypoint, c->entrypoint, e);
+    else if (*entrypoint && strlist_add(&s->entrypoint, entrypoint) < 0)
+        r = no_memory(e);
+    if (r < 0)
+        return r;
+    if (a->command)
+        return add_all(&s->cmd, a->command, e);
+    return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
+}
+
+/* What an image declares and we know: anything else is left out, as it would be by Docker. */
+static void take_declared(struct sandbox_spec *s, const struct image_config *c)
+{
+    for (char *const *v = c->exposed_ports; *v; v++)
+        (void)spec_add_port(s, *v, NULL);
+    for (char *const *v = c->volumes; *v; v++)
+        (void)spec_add_volume(s, *v, NULL);
+}
+
+static int take_text(char **to, const char *from, bool usable, struct err *e)
+{
+    if (*to || !usable)
+        return 0;
+    *to = strdup(from);
+    return *to ? 0 : no_memory(e);
+}
+
+static int adopt_image(struct sandbox_request *q, const struct args *a, struct image *img,
+                       struct err *e)
+{
+    struct sandbox_spec *s = &q->spec;
+    const struct image_config *c = &img->config;
+    s->image_kind = img->kind;
+    s->image_digest = steal_ptr(&img->digest);
+    q->image_lock = steal_fd(&img->lock_fd);
+    take_declared(s, c);
+    int r = take_text(&s->workdir, c->workdir, c->workdir && c->workdir[0] == '/', e);
+    if (r == 0)
+        r = take_text(&s->user, c->user, c->user && *c->user, e);
+    if (r == 0)
+        r = take_text(&s->stop_signal, c->stop_signal,
+                      c->stop_signal && signal_number(c->stop_signal) > 0, e);
+    if (r == 0)
+        r = merge_env(s, c->env, e);
+    if (r == 0)
+        r = merge_labels(s, c->labels, e);
+    return r < 0 ? r : merge_command(s, c, a, e);
+}
+
+/* --- finding it ----------------------------------------------------------------------------- */
+
+int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
+                            struct err *e)
+{
+    uint64_t t0 = now_ns();
+    AUTO_FREE char *cache = NULL;
+    if (asprintf(&cache, "%s/cache", s->home) < 0)
+        return no_memory(e);
+    char assets[4096];
+    struct err assets_err = {0};
+    bool have_assets = assets_dir(assets, sizeof(assets), &assets_err) == 0;
+    if (!have_assets && strcmp(q->spec.image, IMAGE_BASE_REF) == 0) {
+        *e = assets_err;
+        return -e->code;
+    }
+    struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
+    struct image img = IMAGE_INIT;
+    struct spinner spin;
+    spinner_start(&spin, "Preparing", q->spec.image);
+    int r = image_resolve(q->spec.image, &ctx, &img, e);
+    spinner_stop(&spin);
+    if (r < 0)
+        return r;
+    ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.digest, (double)(now_ns() - t0) / 1e6);
+    r = adopt_image(q, a, &img, e);
+    image_free(&img);
+    return r < 0 ? r : spec_validate(&q->spec, e);
+}

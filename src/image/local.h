@@ -1,0 +1,29 @@
+/* Images made of what is on this host: directories, tars, and the file of the built-in image.
+ *
+ * Each becomes one EROFS file in the cache, named by the content it was made from, and is made only
+ * when no such file is there.
+ */
+#ifndef MSB_IMAGE_LOCAL_H
+#define MSB_IMAGE_LOCAL_H
+
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "image/cache.h"
+#include "image/image.h"
+#include "util/err.h"
+
+struct local_image {
+    char hex[CACHE_HEX_SIZE]; /* names it, in images/ */
+    uint64_t size;
+};
+
+/* fd is open for reading, `name` is for messages, `st` what fstat said of fd. */
+int local_dir(int fd, const char *name, const struct image_ctx *ctx, const struct cache *c,
+              struct local_image *ret, struct err *e);
+int local_tar(int fd, const char *name, const struct stat *st, const struct image_ctx *ctx,
+              const struct cache *c, struct local_image *ret, struct err *e);
+int local_base(int fd, const char *name, const struct stat *st, const struct image_ctx *ctx,
+               const struct cache *c, struct local_image *ret, struct err *e);
+
+#endif
