@@ -284,7 +284,7 @@ def test_missing_path(msb, tmp_path):
 
 
 def test_unknown_reference(msb):
-    refused(msb, "alpine:3.19", "image not found: alpine:3.19", "registries")
+    refused(msb, "alpine:3.19", "image not found: alpine:3.19", "msb pull alpine:3.19")
     refused(msb, "", "image")
 
 
