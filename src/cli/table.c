@@ -26,7 +26,6 @@ LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
 LATER(later_secret, "secret", NULL, GROUP_SANDBOX, "Manage secrets");
 LATER(later_image, "image", NULL, GROUP_IMAGE, "Manage images");
-LATER(later_save, "save", NULL, GROUP_IMAGE, "Save images to an archive");
 LATER(later_volume, "volume", "vol", GROUP_STORAGE, "Manage named volumes");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
@@ -56,7 +55,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_remove,      &cmd_ping,        &cmd_touch,     &cmd_doctor,      &cmd_completion,
     &cmd_help,        &later_modify,    &later_metrics, &later_copy,      &later_ssh,
     &later_port,      &later_net,       &later_secret,  &later_image,     &later_images,
-    &cmd_pull,        &cmd_load,        &later_save,    &cmd_registry,    &later_volume,
+    &cmd_pull,        &cmd_load,        &cmd_save,      &cmd_registry,    &later_volume,
     &later_snapshot,  &later_workspace, &later_install, &later_uninstall, &later_update,
     &later_downgrade, &later_self,      &later_context, &later_mcp,       &registries,
     &later_volumes,   &later_snapshots, NULL,

@@ -1,0 +1,27 @@
+/* A file that appears under its name when it is complete, and not at all otherwise.
+ *
+ * Until then it has no name (or, where the file system cannot do that, a temporary one beside it),
+ * so whatever ends this process leaves the old file or none. What is no regular file (a device, a
+ * pipe) is written as it is.
+ */
+#ifndef MSB_UTIL_OUTPUT_FILE_H
+#define MSB_UTIL_OUTPUT_FILE_H
+
+#include <stdbool.h>
+
+#include "util/err.h"
+
+struct output_file {
+    int fd; /* write here */
+    int dirfd;
+    char *path;     /* as given, for messages */
+    char *name;     /* in dirfd; NULL: written as it is */
+    char temp[64];  /* in dirfd */
+    bool temp_used; /* temp exists */
+};
+
+int output_file_open(struct output_file *f, const char *path, struct err *e);
+int output_file_publish(struct output_file *f, struct err *e);
+void output_file_close(struct output_file *f); /* also after publishing; harmless twice */
+
+#endif
