@@ -31,7 +31,7 @@ static int create_run(const struct args *a)
     if (r == 0)
         r = create(a, &q, &e);
     if (r < 0) {
-        code = q.usage ? ui_usage(&e) : ui_fail(&e);
+        code = sandbox_request_fail(&q, &e);
     } else {
         ui_success("Created", q.spec.name);
         code = q.named ? EXIT_OK : ui_print_line(q.spec.name);

@@ -148,7 +148,7 @@ static int run_all(struct run *r)
     if (x == 0)
         x = sandbox_request_resolve(&r->sandbox, r->args, &r->store, &e);
     if (x < 0)
-        return ui_fail(&e);
+        return sandbox_request_fail(&r->sandbox, &e);
     x = choose_command(r, &e);
     if (x == 0)
         return EXIT_OK;
@@ -159,7 +159,9 @@ static int run_all(struct run *r)
 
 static int run_run(const struct args *a)
 {
-    struct run r = {.args = a, .store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
+    struct run r = {.args = a,
+                    .store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1},
+                    .sandbox = {.image_lock = -1}};
     struct err e = {0};
     ui_set_quiet(args_has(a, "quiet"));
     int x = session_request_parse(a, &r.session, &e);
@@ -172,7 +174,7 @@ static int run_run(const struct args *a)
         x = store_open(&r.store, &e);
     int code;
     if (x < 0)
-        code = r.sandbox.usage ? ui_usage(&e) : ui_fail(&e);
+        code = sandbox_request_fail(&r.sandbox, &e);
     else
         code = run_all(&r);
     session_request_free(&r.session);

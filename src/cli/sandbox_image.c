@@ -2,6 +2,7 @@
  * made part of the spec. */
 #include "cli/sandbox_opts.h"
 
+#include "cli/pull_progress.h"
 #include "cli/ui.h"
 #include "core/signals.h"
 #include "image/image.h"
@@ -121,6 +122,60 @@ static int adopt_image(struct sandbox_request *q, const struct args *a, struct i
 
 /* --- finding it ----------------------------------------------------------------------------- */
 
+/* What a pull needs to know, and what must make way for it on the terminal. */
+struct fetch {
+    struct pull_options opt;
+    struct oci_platform platform;
+    struct spinner spin;
+};
+
+static int fetch(void *ctx, struct image_store *s, const struct reference *ref, struct err *e)
+{
+    struct fetch *f = ctx;
+    struct digest digest;
+    spinner_stop(&f->spin);
+    return cli_pull(s, ref, &f->opt, &digest, e);
+}
+
+static int pull_options(const struct args *a, struct sandbox_request *q, const struct store *s,
+                        struct fetch *f, struct err *e)
+{
+    static const char *const when[] = {[IMAGE_PULL_MISSING] = "if-missing",
+                                       [IMAGE_PULL_ALWAYS] = "always",
+                                       [IMAGE_PULL_NEVER] = "never"};
+    const char *pull = args_get(a, "pull"), *platform = args_get(a, "platform");
+    for (size_t i = 0; pull && i < ARRAY_LEN(when); i++)
+        if (strcmp(pull, when[i]) == 0)
+            q->spec.pull = (enum image_pull)i;
+    f->opt.registry.insecure = args_has(a, "insecure");
+    f->opt.registry.ca_certs = args_get(a, "ca-certs");
+    f->opt.registry.home = s->home;
+    if (!platform)
+        return 0;
+    struct err why = {0};
+    if (oci_platform_parse(platform, &f->platform, &why) < 0) {
+        q->exit_code = EXIT_USAGE;
+        return args_bad_value(a, "platform", platform, why.msg, e);
+    }
+    f->opt.platform = &f->platform;
+    return 0;
+}
+
+static int find_image(struct sandbox_request *q, struct image_ctx *ctx, struct fetch *f,
+                      struct image *img, struct err *e)
+{
+    ctx->pull = q->spec.pull;
+    ctx->fetch = fetch;
+    ctx->fetch_ctx = f;
+    ctx->platform = f->opt.platform;
+    spinner_start(&f->spin, "Preparing", q->spec.image);
+    int r = image_resolve(q->spec.image, ctx, img, e);
+    spinner_stop(&f->spin);
+    if (r == -EINTR)
+        q->exit_code = cli_pull_exit_code();
+    return r;
+}
+
 int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
                             struct err *e)
 {
@@ -137,10 +192,11 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     }
     struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
     struct image img = IMAGE_INIT;
-    struct spinner spin;
-    spinner_start(&spin, "Preparing", q->spec.image);
-    int r = image_resolve(q->spec.image, &ctx, &img, e);
-    spinner_stop(&spin);
+    struct fetch f = {0};
+    int r = pull_options(a, q, s, &f, e);
+    if (r == 0)
+        r = find_image(q, &ctx, &f, &img, e);
+    oci_platform_free(&f.platform);
     if (r < 0)
         return r;
     ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.digest, (double)(now_ns() - t0) / 1e6);

@@ -14,7 +14,7 @@ struct sandbox_request {
     struct sandbox_spec spec;
     struct create_options create;
     bool named;     /* the user chose the name */
-    bool usage;     /* the failure is one of usage: exit code 2 */
+    int exit_code;  /* of a failure, where it is not the usual one; else 0 */
     int image_lock; /* nobody removes the image meanwhile: see struct image */
 };
 
@@ -22,6 +22,8 @@ struct sandbox_request {
  * anything starts. The image is not looked up yet. */
 int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struct err *e);
 void sandbox_request_free(struct sandbox_request *q);
+/* Prints why it failed; the exit code. */
+int sandbox_request_fail(const struct sandbox_request *q, const struct err *e);
 
 /* Finds the image, takes over its defaults where the user said nothing, checks the result. */
 int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,

@@ -1,6 +1,7 @@
 /* From the command line of `create` and `run` to a spec. */
 #include "cli/sandbox_opts.h"
 
+#include "cli/ui.h"
 #include "image/image.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -64,7 +65,7 @@ static int cpus_option(const struct args *a, struct sandbox_request *q, struct e
     if (!v)
         return 0;
     if (parse_milli(v, &milli) < 0 || milli > SPEC_CPUS_MAX * 1000ULL) {
-        q->usage = true;
+        q->exit_code = EXIT_USAGE;
         return args_bad_value(a, "cpus", v, "expected a number up to 255, such as 1, 2 or 0.5", e);
     }
     q->spec.cpus = (double)milli / 1000;
@@ -363,6 +364,14 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
     const char *image = a->n_pos ? a->pos[0] : IMAGE_BASE_REF;
     q->spec.image = strdup(image);
     return q->spec.image ? spec_validate(&q->spec, e) : no_memory(e);
+}
+
+int sandbox_request_fail(const struct sandbox_request *q, const struct err *e)
+{
+    if (q->exit_code == EXIT_USAGE)
+        return ui_usage(e);
+    int code = ui_fail(e);
+    return q->exit_code ? q->exit_code : code;
 }
 
 void sandbox_request_free(struct sandbox_request *q)

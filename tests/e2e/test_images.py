@@ -270,7 +270,7 @@ def test_image_file_may_go_while_sandboxes_stay(msb, tmp_path):
 
 
 def refused(msb, image, *expected):
-    p = msb("create", "-n", "bad", image)
+    p = msb("create", "-n", "bad", "--pull", "never", image)
     assert p.returncode == 1
     lines = stderr(p).splitlines()
     assert lines[0].startswith("error: ") and all(line.startswith("  → ") for line in lines[1:])
