@@ -39,7 +39,7 @@ static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
     err_sys(e, code, "cannot run %s, which Docker's config.json names", program);
     if (code == ENOENT)
         err_hint(e, "install it, or log in with: msb registry login");
-    return -code;
+    return code == ENOENT ? -ENOEXEC : -code; /* -ENOENT: it knows nothing */
 }
 
 static int read_answer(int fd, struct buf *b, const char *program, struct err *e)

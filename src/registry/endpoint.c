@@ -121,12 +121,12 @@ void endpoint_free(struct endpoint *ep)
     free(ep);
 }
 
-/* Something is there, but it does not speak TLS. Once a server has answered it is what it is:
- * nobody on the way can talk us down later. */
+/* Nothing there speaks TLS (or only a proxy for plain HTTP knows the name). Once a server has
+ * answered it is what it is: nobody on the way can talk us down later. */
 static bool fall_back(struct endpoint *ep, int code)
 {
-    bool no_tls =
-        code == -EPROTO || code == -ECONNREFUSED || code == -ECONNRESET || code == -ETIMEDOUT;
+    bool no_tls = code == -EPROTO || code == -ECONNREFUSED || code == -EHOSTUNREACH ||
+                  code == -ECONNRESET || code == -ETIMEDOUT;
     if (!ep->http_allowed || !no_tls || atomic_load(&ep->plain) || atomic_load(&ep->alive))
         return false;
     atomic_store(&ep->plain, true);

@@ -75,7 +75,7 @@ int registry_explain(const struct registry *r, const struct endpoint *ep,
     case 429:
         return rate_limited(ep, resp, message, e);
     default:
-        return err_set(e, status >= 500 ? EAGAIN : EPROTO,
+        return err_set(e, registry_temporary(status) ? EAGAIN : EPROTO,
                        "%s answers with HTTP status %ld for %s of %s%s", ep->host, status, what,
                        r->name, message);
     }

@@ -126,9 +126,10 @@ int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *
     return http_pause(ep->http, wait_ms, e);
 }
 
-static bool temporary(long status)
+bool registry_temporary(long status)
 {
-    return status == 408 || status == 429 || (status >= 500 && status != 501 && status != 505);
+    return status == 408 || status == 429 ||
+           (status >= 500 && status < 600 && status != 501 && status != 505);
 }
 
 /* Seconds; dates are rare, and the usual pauses do for them. A server that says 0 gets a short
@@ -150,7 +151,7 @@ int registry_get(struct registry *r, struct endpoint *ep, const char *path, cons
         struct http_response *resp;
         uint64_t wait_ms = 0;
         int code = endpoint_get(ep, path, accept, from, &resp, e);
-        if (code == 0 && !temporary(resp->status)) {
+        if (code == 0 && !registry_temporary(resp->status)) {
             *ret = resp;
             return 0;
         }

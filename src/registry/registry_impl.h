@@ -28,6 +28,8 @@ int registry_get(struct registry *r, struct endpoint *ep, const char *path, cons
 /* After a failure: waits and returns 0 when it should be tried again, else the failure's code. */
 int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *tries,
                    uint64_t wait_ms, struct err *e);
+/* Whether a status may be another one in a moment. */
+bool registry_temporary(long status);
 /* Says what a status means for `what`, with what the registry says of it; closes nothing. */
 int registry_explain(const struct registry *r, const struct endpoint *ep,
                      struct http_response *resp, const char *what, struct err *e);
