@@ -25,7 +25,6 @@ LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
 LATER(later_secret, "secret", NULL, GROUP_SANDBOX, "Manage secrets");
-LATER(later_image, "image", NULL, GROUP_IMAGE, "Manage images");
 LATER(later_volume, "volume", "vol", GROUP_STORAGE, "Manage named volumes");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
@@ -36,7 +35,6 @@ LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older ms
 LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
-LATER_HIDDEN(later_images, "images", "rmi");
 LATER_HIDDEN(later_volumes, "volumes", "vols");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
 
@@ -49,16 +47,29 @@ static const struct cmd registries = {
     .same = &cmd_registry,
 };
 
+static const struct cmd images = {
+    .name = "images",
+    .group = GROUP_IMAGE,
+    .flags = CMD_HIDDEN,
+    .same = &cmd_image_list,
+};
+static const struct cmd rmi = {
+    .name = "rmi",
+    .group = GROUP_IMAGE,
+    .flags = CMD_HIDDEN,
+    .same = &cmd_image_remove,
+};
+
 const struct cmd *const cmd_table[] = {
-    &cmd_run,         &cmd_create,      &cmd_start,     &cmd_stop,        &cmd_restart,
-    &cmd_exec,        &cmd_logs,        &cmd_list,      &cmd_status,      &cmd_inspect,
-    &cmd_remove,      &cmd_ping,        &cmd_touch,     &cmd_doctor,      &cmd_completion,
-    &cmd_help,        &later_modify,    &later_metrics, &later_copy,      &later_ssh,
-    &later_port,      &later_net,       &later_secret,  &later_image,     &later_images,
-    &cmd_pull,        &cmd_load,        &cmd_save,      &cmd_registry,    &later_volume,
-    &later_snapshot,  &later_workspace, &later_install, &later_uninstall, &later_update,
-    &later_downgrade, &later_self,      &later_context, &later_mcp,       &registries,
-    &later_volumes,   &later_snapshots, NULL,
+    &cmd_run,      &cmd_create,      &cmd_start,       &cmd_stop,      &cmd_restart,
+    &cmd_exec,     &cmd_logs,        &cmd_list,        &cmd_status,    &cmd_inspect,
+    &cmd_remove,   &cmd_ping,        &cmd_touch,       &cmd_doctor,    &cmd_completion,
+    &cmd_help,     &later_modify,    &later_metrics,   &later_copy,    &later_ssh,
+    &later_port,   &later_net,       &later_secret,    &cmd_image,     &images,
+    &rmi,          &cmd_pull,        &cmd_load,        &cmd_save,      &cmd_registry,
+    &later_volume, &later_snapshot,  &later_workspace, &later_install, &later_uninstall,
+    &later_update, &later_downgrade, &later_self,      &later_context, &later_mcp,
+    &registries,   &later_volumes,   &later_snapshots, NULL,
 };
 
 const struct opt global_opts[] = {

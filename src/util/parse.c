@@ -177,6 +177,20 @@ void format_duration(uint64_t ms, char *out, unsigned long size)
         (void)snprintf(p, (size_t)(end - p), "%llus", sec);
 }
 
+void format_bytes(uint64_t bytes, char *out, unsigned long size)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes / 1024;
+    size_t i = 0;
+    if (bytes < 1024) {
+        (void)snprintf(out, size, "%d B", (int)bytes);
+        return;
+    }
+    for (; v >= 999.5 && i + 1 < sizeof(units) / sizeof(units[0]); i++)
+        v /= 1024;
+    (void)snprintf(out, size, v < 9.95 ? "%.1f %s" : "%.0f %s", v, units[i]);
+}
+
 void format_mib(uint64_t mib, char *out, unsigned long size)
 {
     if (mib < 1024)

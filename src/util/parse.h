@@ -35,6 +35,8 @@ int parse_milli(const char *s, uint64_t *ret);
 
 /* "30s", "1.5s", "1h30m", "500ms": the shortest form that parse_duration_ms reads back. */
 void format_duration(uint64_t ms, char *out, unsigned long size);
+/* "512 B", "1.5 MiB", "12 GiB". */
+void format_bytes(uint64_t bytes, char *out, unsigned long size);
 /* "512 MiB", "1.5 GiB". */
 void format_mib(uint64_t mib, char *out, unsigned long size);
 

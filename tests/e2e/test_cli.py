@@ -11,10 +11,10 @@ import time
 import pytest
 
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
-         "remove", "ping", "touch", "doctor", "completion", "help"]  # fmt: skip
-LATER = ["modify", "metrics", "copy", "ssh", "port", "image", "pull", "load", "save", "registry",
-         "volume", "snapshot", "install", "uninstall", "self", "context", "cp", "mod", "ctx", "vol",
-         "snap", "images", "rmi"]  # fmt: skip
+         "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "doctor", "completion",
+         "help"]  # fmt: skip
+LATER = ["modify", "metrics", "copy", "ssh", "port", "volume", "snapshot", "install", "uninstall", "self", "context", "cp", "mod", "ctx", "vol",
+         "snap"]  # fmt: skip
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
@@ -179,7 +179,7 @@ OPTIONS_LATER = [
     ["--mount-file", "/etc/hosts:/h"], ["--mount-disk", "/d:/d"], ["--mount-named", "n:/n"],
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
-    ["--init", "auto"], ["--pull", "always"], ["--net", "public"], ["--net-rule", "deny@any"],
+    ["--init", "auto"], ["--net", "public"], ["--net-rule", "deny@any"],
     ["--net-default", "deny"], ["--net-strict"], ["--dns-nameserver", "1.1.1.1"],
     ["--tls-intercept"], ["--secret", "KEY@host"], ["--trust-host-cas"], ["--vsock", "/s:1"],
     ["--proxy", "socks5://1.2.3.4:1"], ["--max-connections", "5"],

@@ -1,0 +1,78 @@
+#include "cli/image.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* 1: yes, 0: no, or -errno where nobody can be asked. */
+static int confirm(struct err *e)
+{
+    char answer[16] = "";
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return err_set(e, ENOTTY, "non-interactive terminal; use --yes to prune cached images");
+    (void)fprintf(stderr, "Remove all images that no sandbox uses? [y/N] ");
+    (void)fflush(stderr);
+    if (!fgets(answer, sizeof(answer), stdin))
+        return 0;
+    return answer[0] == 'y' || answer[0] == 'Y';
+}
+
+static int prune(struct image_collected *done, struct err *e)
+{
+    struct image_cache c;
+    struct spinner spin;
+    int r = image_cache_open(&c, e);
+    if (r < 0)
+        return r;
+    struct image_collect opt = {
+        .used = image_cache_used, .ctx = &c.home, .unused = true, .wait = true};
+    spinner_start(&spin, "Pruning", "images");
+    r = image_store_collect(&c.images, &opt, done, e);
+    spinner_stop(&spin);
+    image_cache_close(&c);
+    return r;
+}
+
+static int image_prune_run(const struct args *a)
+{
+    struct err e = {0};
+    struct image_collected done = {0};
+    ui_set_quiet(args_has(a, "quiet"));
+    int r = args_has(a, "yes") ? 1 : confirm(&e);
+    if (r == 0) {
+        ui_note("Nothing was removed.");
+        return EXIT_OK;
+    }
+    if (r < 0 || prune(&done, &e) < 0)
+        return ui_fail(&e);
+    char size[32], text[96];
+    format_bytes(done.bytes, size, sizeof(size));
+    (void)snprintf(text, sizeof(text), "%zu image%s, %s freed", done.images,
+                   done.images == 1 ? "" : "s", size);
+    ui_success("Pruned", text);
+    return EXIT_OK;
+}
+
+static const struct opt image_prune_opts[] = {
+    {.name = "yes", .letter = 'y', .help = "Do not ask"},
+    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+    {0},
+};
+
+const struct cmd cmd_image_prune = {
+    .name = "prune",
+    .group = GROUP_IMAGE,
+    .summary = "Remove all images that no sandbox uses",
+    .parent = &cmd_image,
+    .opts = {image_prune_opts},
+    .details = "That includes what was made of directories and tar files, layers that no image "
+               "needs, and\n"
+               "what interrupted downloads left. Sandboxes, running or not, keep their images.",
+    .examples = "  msb image prune\n"
+                "  msb image prune --yes",
+    .run = image_prune_run,
+};
