@@ -49,6 +49,7 @@ bool arch_halted_for_good(int vcpu_fd, const struct kvm_run *run);
  * space. `page` is one page of guest memory at ARCH_PROBE_GPA, `vcpu_fd` a fresh CPU. */
 #define ARCH_PROBE_GPA 0x1000ULL
 #define ARCH_PROBE_INSNS 1000000ULL
+int arch_probe_vm(int vm_fd); /* before the CPU is made */
 int arch_probe_load(void *page, int vcpu_fd);
 bool arch_probe_done(const struct kvm_run *run);
 

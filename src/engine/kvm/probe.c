@@ -131,7 +131,9 @@ static void probe_child(int kvm_fd, struct finding *f)
         return;
     }
     (void)snprintf(f->step, sizeof(f->step), "making a CPU");
-    int vcpu = kvm_ioctl_n(vm, KVM_CREATE_VCPU, 0);
+    int vcpu = arch_probe_vm(vm);
+    if (vcpu == 0)
+        vcpu = kvm_ioctl_n(vm, KVM_CREATE_VCPU, 0);
     f->code = vcpu < 0 ? vcpu : run_program(vm, vcpu, (size_t)size, f);
 }
 
@@ -161,9 +163,10 @@ static int probe_once(int kvm_fd, struct finding *f)
         struct pollfd pf = {.fd = p[0], .events = POLLIN};
         uint64_t until = now_ns() + DEADLINE_MS * 1000000ULL;
         int k;
-        do
-            k = poll(&pf, 1, (int)(MAX((int64_t)(until - now_ns()), 0) / 1000000));
-        while (k < 0 && errno == EINTR);
+        do {
+            uint64_t now = now_ns();
+            k = poll(&pf, 1, now < until ? (int)((until - now) / 1000000) : 0);
+        } while (k < 0 && errno == EINTR);
         if (k == 0)
             r = -ETIMEDOUT;
         else if (read(p[0], f, sizeof(*f)) != (ssize_t)sizeof(*f))

@@ -14,7 +14,8 @@ enum { DEVICE_SLOT = ARCH_RAM_MAX, RUN_SIZE_MAX = 64 * 1024 };
 
 int vm_cap(const struct vm *vm, unsigned cap)
 {
-    return MAX(kvm_ioctl_n(vm->kvm_fd, KVM_CHECK_EXTENSION, cap), 0);
+    int r = kvm_ioctl_n(vm->kvm_fd, KVM_CHECK_EXTENSION, cap);
+    return MAX(r, 0);
 }
 
 /* What the engine cannot do without; all of it is older than ten years. */

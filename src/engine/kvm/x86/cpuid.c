@@ -54,14 +54,14 @@ static void topology(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n)
 static void add_topology(struct x86_cpuid *c, unsigned id, unsigned n)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->head.nent; i++)
+    for (uint32_t i = 0; i < c->nent; i++)
         if (c->entry[i].function != TOPOLOGY && c->entry[i].function != TOPOLOGY_2)
             c->entry[kept++] = c->entry[i];
     for (unsigned level = 0; level < 3 && kept < X86_CPUID_MAX; level++) {
         c->entry[kept] = (struct kvm_cpuid_entry2){.function = TOPOLOGY, .index = level};
         topology(&c->entry[kept++], id, n);
     }
-    c->head.nent = kept;
+    c->nent = kept;
 }
 
 static void clear(struct kvm_cpuid_entry2 *c)
@@ -131,16 +131,16 @@ static void filter(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n, int dead
 
 void x86_cpuid_filter(struct x86_cpuid *c, unsigned id, unsigned n_cpus, int deadline)
 {
-    if (c->head.nent > X86_CPUID_MAX)
-        c->head.nent = X86_CPUID_MAX;
-    for (uint32_t i = 0; i < c->head.nent; i++)
+    if (c->nent > X86_CPUID_MAX)
+        c->nent = X86_CPUID_MAX;
+    for (uint32_t i = 0; i < c->nent; i++)
         filter(&c->entry[i], id, n_cpus, deadline);
     add_topology(c, id, n_cpus);
 }
 
 unsigned x86_address_bits(const struct x86_cpuid *c)
 {
-    for (uint32_t i = 0; i < c->head.nent && i < X86_CPUID_MAX; i++)
+    for (uint32_t i = 0; i < c->nent && i < X86_CPUID_MAX; i++)
         if (c->entry[i].function == 0x80000008)
             return c->entry[i].eax & 0xff;
     return 36;

@@ -39,7 +39,7 @@ int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const cha
  * does not need, with the topology of `n_cpus` cores in one package. Filled in for CPU `id`.
  * deadline: the host has the TSC-deadline timer. `to` has room for X86_CPUID_MAX entries. */
 struct x86_cpuid {
-    struct kvm_cpuid2 head;
+    uint32_t nent, padding; /* struct kvm_cpuid2 */
     struct kvm_cpuid_entry2 entry[X86_CPUID_MAX];
 };
 void x86_cpuid_filter(struct x86_cpuid *c, unsigned id, unsigned n_cpus, int deadline);
