@@ -152,12 +152,17 @@ static int get_attr(struct tar *tar, const char *path, struct tree_attr *ret, st
         return err_set(e, EINVAL, "entry '%.512s' has a bad owner", path);
     if (size < 0)
         return err_set(e, EINVAL, "entry '%.512s' has a bad size", path);
+    int64_t mtime = archive_entry_mtime(ent);
     long nsec = archive_entry_mtime_nsec(ent);
+    if (mtime < 0 && nsec > 0) { /* the library takes "-1.25" for -1 + 0.25 */
+        mtime--;
+        nsec = 1000000000 - nsec;
+    }
     *ret = (struct tree_attr){
         .mode = (uint16_t)(archive_entry_filetype(ent) | (archive_entry_perm(ent) & 07777)),
         .uid = (uint32_t)uid,
         .gid = (uint32_t)gid,
-        .mtime = archive_entry_mtime(ent),
+        .mtime = mtime,
         .mtime_nsec = nsec >= 0 && nsec < 1000000000 ? (uint32_t)nsec : 0,
         .size = (uint64_t)size,
         .target = archive_entry_symlink(ent),

@@ -10,7 +10,7 @@
 
 #include "util/cleanup.h"
 
-enum { MODE = 0666 }; /* what the umask leaves of it */
+enum { MODE = 0600 };
 
 /* Splits into a directory, opened, and a name in it. */
 static int open_dir(struct output_file *f, const char *path)

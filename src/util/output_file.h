@@ -2,7 +2,7 @@
  *
  * Until then it has no name (or, where the file system cannot do that, a temporary one beside it),
  * so whatever ends this process leaves the old file or none. What is no regular file (a device, a
- * pipe) is written as it is.
+ * pipe) is written as it is. The file is its owner's alone, as Docker does it: images hold secrets.
  */
 #ifndef MSB_UTIL_OUTPUT_FILE_H
 #define MSB_UTIL_OUTPUT_FILE_H

@@ -375,6 +375,33 @@ def multiarch():
     return Image(cached("multiarch", [1], build) / "layout", "multiarch")
 
 
+# --- podman -------------------------------------------------------------------------------------
+
+
+class Podman:
+    """podman with storage of its own, gone with its context."""
+
+    def __init__(self):
+        need("podman")
+        if os.geteuid() != 0:
+            raise Unavailable("podman without root needs more than its storage")
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="msb-podman-"))  # it wants a short path
+        (self.dir / "policy.json").write_text('{"default":[{"type":"insecureAcceptAnything"}]}')
+
+    def __call__(self, *args):
+        return run("podman", "--root", self.dir / "root", "--runroot", self.dir / "run",
+                   "--storage-driver", "vfs", *args, timeout=300)
+
+    def load(self, path):
+        return self("load", "-q", "--signature-policy", self.dir / "policy.json", "-i", path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
 # --- Debian -------------------------------------------------------------------------------------
 
 PYTHON_PATHS = ("./usr/bin/python3*", "./usr/lib/python3*", "./usr/share/python3",
