@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -575,6 +576,18 @@ static int start_engine(struct monitor *m, struct err *e)
     return m->p->engine->start(&m->engine, &ep, &m->loop, &engine_events, m, e);
 }
 
+/* A table of descriptors that has to grow while two threads share it makes the host's kernel wait
+ * until no CPU can be looking at the old one: 10 ms and more, in the middle of a boot. So it gets
+ * its full size while there is one thread. */
+static void reserve_files(int any_fd)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur > INT_MAX)
+        return;
+    int fd = fcntl(any_fd, F_DUPFD_CLOEXEC, (int)l.rlim_cur - 1);
+    close_fd(&fd);
+}
+
 static int close_jail(struct monitor *m, struct err *e)
 {
     /* What a monitor that was taken over could still use up. Guest memory is mapped shared and is
@@ -588,6 +601,7 @@ static int close_jail(struct monitor *m, struct err *e)
     int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
     if (r < 0 || (r = jail_drop_caps(e)) < 0)
         return r;
+    reserve_files(m->p->null_fd);
     (void)sem_init(&m->io_ready, 0, 0);
     r = pthread_create(&m->io_thread, NULL, io_main, m);
     if (r != 0)
