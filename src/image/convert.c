@@ -27,6 +27,7 @@ enum {
 
 struct convert_ring {
     struct decoder decoder;
+    int (*confine)(void);
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -53,10 +54,12 @@ static bool wait_for_slot(struct convert_ring *r)
 static void *decompress(void *arg)
 {
     struct convert_ring *r = arg;
+    int confined = r->confine ? r->confine() : 0;
     for (bool more = true; more && wait_for_slot(r);) {
         struct err e = {0};
         unsigned slot = r->filled % SLOTS;
-        ssize_t n = decoder_read(&r->decoder, r->mem[slot], SLOT_SIZE, &e);
+        ssize_t n = confined < 0 ? err_sys(&e, -confined, "cannot confine the converter")
+                                 : decoder_read(&r->decoder, r->mem[slot], SLOT_SIZE, &e);
         (void)pthread_mutex_lock(&r->lock);
         more = n == SLOT_SIZE;
         r->done = !more;
@@ -168,9 +171,10 @@ int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool
     return 0;
 }
 
-int convert_start(struct convert *c)
+int convert_start(struct convert *c, int (*confine)(void))
 {
     struct convert_ring *r = c->ring;
+    r->confine = confine;
     pthread_attr_t attr;
     int code = pthread_attr_init(&attr);
     if (code == 0) {
@@ -201,7 +205,7 @@ int convert_run(struct convert *c, struct convert_made *ret, struct err *e)
 {
     struct convert_ring *r = c->ring;
     struct tree t;
-    int code = r->started ? 0 : convert_start(c);
+    int code = r->started ? 0 : convert_start(c, NULL);
     if (code == 0)
         code = tree_init(&t, c->max_entries, c->max_bytes);
     if (code < 0)

@@ -6,8 +6,8 @@
  *
  * 1. convert_init() runs in the caller. It opens what must be opened and takes the locks that must
  *    be taken (locale, OpenSSL's method store): another thread may hold them when a process forks.
- * 2. convert_start() makes the thread, which waits.
- * 3. The filter closes.
+ * 2. convert_start() makes the thread, which closes the filter on itself, and waits.
+ * 3. The caller closes the filter on itself.
  * 4. convert_run() does the work with the system calls listed beside the code.
  */
 #ifndef MSB_IMAGE_CONVERT_H
@@ -50,7 +50,9 @@ struct convert_limits {
  * the image keeps a layer's marks. */
 int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool layer,
                  const struct convert_limits *limits, struct err *e);
-int convert_start(struct convert *c); /* optional; -errno */
+/* Optional. `confine` is called in the thread before it reads anything; what it returns, if not 0,
+ * is the result of the conversion. */
+int convert_start(struct convert *c, int (*confine)(void)); /* -errno */
 int convert_run(struct convert *c, struct convert_made *ret, struct err *e);
 /* Also ends the thread, which may wait for in_fd to give bytes or end. */
 void convert_free(struct convert *c);

@@ -69,14 +69,19 @@ static int child_confine(const struct convert *c, int report_fd, pid_t parent)
                            MIN(c->max_bytes, (uint64_t)INT64_MAX / 2) + padding);
 }
 
+static int close_filter(void)
+{
+    return seccomp_enter(SECCOMP_CONVERTER);
+}
+
 static _Noreturn void child_main(struct convert *c, int report_fd, pid_t parent)
 {
     struct report rep = {.e = {0}};
     int r = child_confine(c, report_fd, parent);
     if (r == 0)
-        r = convert_start(c);
+        r = convert_start(c, close_filter);
     if (r == 0)
-        r = seccomp_enter(SECCOMP_CONVERTER);
+        r = close_filter();
     if (r < 0)
         (void)err_sys(&rep.e, -r, "cannot confine the converter");
     else

@@ -472,19 +472,37 @@ static pid_t only_child(void)
     return n ? (pid_t)strtol(text, NULL, 10) : -1;
 }
 
-/* It confines itself before it reads: waits until it has. */
-static void wait_confined(pid_t pid, struct seen *s)
+/* Threads of a process, and how many of them have a line in their status. */
+static int count_threads(pid_t pid, const char *want, int *ret_with)
 {
-    char path[64], line[256];
-    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    for (int i = 0; i < 5000 && !s->filtered; i++) {
+    char path[300], line[256];
+    int n = 0;
+    *ret_with = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    for (struct dirent *de; d && (de = readdir(d));) {
+        if (de->d_name[0] == '.')
+            continue;
+        n++;
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)pid, de->d_name);
         FILE *f = fopen(path, "re");
-        while (f && fgets(line, sizeof(line), f)) {
-            s->filtered |= strcmp(line, "Seccomp:\t2\n") == 0;
-            s->no_new_privs |= strcmp(line, "NoNewPrivs:\t1\n") == 0;
-        }
+        while (f && fgets(line, sizeof(line), f))
+            *ret_with += strcmp(line, want) == 0;
         if (f)
             fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Both threads confine themselves before they read: waits until they have. */
+static void wait_confined(pid_t pid, struct seen *s)
+{
+    int with;
+    for (int i = 0; i < 5000 && !s->filtered; i++) {
+        s->filtered = count_threads(pid, "Seccomp:\t2\n", &with) == 2 && with == 2;
+        s->no_new_privs = count_threads(pid, "NoNewPrivs:\t1\n", &with) == with;
         (void)usleep(1000);
     }
 }
