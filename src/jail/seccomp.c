@@ -76,6 +76,16 @@ static const struct arg_rule uml_rules[] = {
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
 };
 
+/* What a sanitizer's runtime does beside the code under test. */
+static const int syscalls_sanitizer[] = {
+#if defined(__SANITIZE_ADDRESS__)
+    __NR_sigaltstack,
+    __NR_gettid,
+    __NR_sched_getaffinity,
+#endif
+    -1,
+};
+
 static const struct arg_rule converter_rules[] = {
     {__NR_mmap, 2, PROT_EXEC, 0},
     {__NR_mprotect, 2, PROT_EXEC, 0},
@@ -181,6 +191,8 @@ int seccomp_enter(enum seccomp_profile profile)
                                 .deny = SECCOMP_RET_ERRNO | ENOSYS},
         [SECCOMP_CONVERTER] = {.list = syscalls_converter,
                                .n = ARRAY_LEN(syscalls_converter),
+                               .more = syscalls_sanitizer,
+                               .n_more = ARRAY_LEN(syscalls_sanitizer) - 1,
                                .rules = converter_rules,
                                .n_rules = ARRAY_LEN(converter_rules),
                                .deny = SECCOMP_RET_KILL_PROCESS},
