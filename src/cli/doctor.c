@@ -51,6 +51,7 @@ struct doctor {
     bool have_store;
     char assets[4096];
     bool have_assets;
+    const struct engine_ops *engine; /* that `auto` takes */
 };
 
 static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
@@ -117,6 +118,7 @@ static void check_engine(struct doctor *d)
         remedy(c, "%s", e.hints ? e.hint[0] : "run on Linux with user namespaces and seccomp");
         return;
     }
+    d->engine = en.ops;
     add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name, en.why);
     const char *env = getenv("MSB_ENGINE");
     if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
@@ -124,32 +126,38 @@ static void check_engine(struct doctor *d)
                "unset it, or set it to auto, kvm, uml or uml-ptrace");
 }
 
+static bool has_asset(const struct doctor *d, const char *file, char *path, size_t size)
+{
+    struct stat st;
+    (void)snprintf(path, size, "%s/%s", d->assets, file);
+    return access(path, R_OK) == 0 && stat(path, &st) == 0 && st.st_size > 0;
+}
+
 static void check_asset(struct doctor *d, const char *name, const char *file)
 {
     char path[sizeof(d->assets) + 64];
-    struct stat st;
-    (void)snprintf(path, sizeof(path), "%s/%s", d->assets, file);
     if (!d->have_assets)
         return;
-    if (access(path, R_OK) == 0 && stat(path, &st) == 0 && st.st_size > 0)
+    if (has_asset(d, file, path, sizeof(path)))
         add(d, name, MARK_OK, "%s", path);
     else
         remedy(add(d, name, MARK_FAIL, "%s is missing or cannot be read", path),
                "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
-/* Optional, where there is another engine. */
-static void check_kvm_kernel(struct doctor *d)
+/* One is enough: that of the engine that runs here. */
+static void check_kernel(struct doctor *d, const char *name, const struct engine_ops *engine)
 {
     char path[sizeof(d->assets) + 64];
-    (void)snprintf(path, sizeof(path), "%s/linux-kvm", d->assets);
     if (!d->have_assets)
         return;
-    if (access(path, R_OK) == 0)
-        add(d, "Kernel (kvm)", MARK_OK, "%s", path);
+    if (has_asset(d, engine->kernel_file, path, sizeof(path)))
+        add(d, name, MARK_OK, "%s", path);
+    else if (d->engine == engine)
+        check_asset(d, name, engine->kernel_file);
     else
-        remedy(add(d, "Kernel (kvm)", MARK_WARN, "%s is missing: no kvm engine", path),
-               "build it with: make kernel-kvm");
+        remedy(add(d, name, MARK_WARN, "%s is missing: no %s engine", path, engine->name),
+               "build it with: make kernel-%s", engine->name);
 }
 
 static void check_assets(struct doctor *d)
@@ -158,8 +166,8 @@ static void check_assets(struct doctor *d)
     d->have_assets = assets_dir(d->assets, sizeof(d->assets), &e) == 0;
     if (!d->have_assets)
         remedy(add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
-    check_asset(d, "Kernel", "linux-uml");
-    check_kvm_kernel(d);
+    check_kernel(d, "Kernel (kvm)", &engine_kvm);
+    check_kernel(d, "Kernel (uml)", &engine_uml);
     check_asset(d, "Tools disk", "tools.erofs");
     check_asset(d, "Base image", IMAGE_BASE_FILE);
 }

@@ -207,6 +207,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = boot(s, dirfd, spec,
                  &(struct launch_options){.engine = &engine, .creating = true, .warn = warn}, e);
+    engine_choice_close(&engine); /* who may open few files needs each of them to clean up */
     if (r < 0 && mine && dirfd >= 0)
         clear_leftover(s, spec->name);
     name_lock_drop(s, &lock, r < 0 && mine);

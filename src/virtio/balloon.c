@@ -46,7 +46,9 @@ static void drop(struct balloon *b, void *p, size_t len, uint64_t *counter)
 {
     uintptr_t from = ((uintptr_t)p + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
     uintptr_t to = ((uintptr_t)p + len) & ~(uintptr_t)(PAGE - 1);
-    if (from < to && madvise((void *)from, to - from, MADV_REMOVE) == 0)
+    /* Shared memory is removed; what a private mapping has over its file is forgotten. */
+    if (from < to && (madvise((void *)from, to - from, MADV_REMOVE) == 0 ||
+                      madvise((void *)from, to - from, MADV_DONTNEED) == 0))
         count(counter, to - from);
     else
         count(&b->stats.refused, 1);

@@ -5,8 +5,9 @@
  * guest: the target size of the balloon is always zero. A guest that fills its balloon all the same
  * gives pages away, no more, and takes them back whenever it likes (deflate on OOM).
  *
- * Only memory that this process has mapped shared and without a file of somebody else's behind it
- * may be given to it: pages are dropped with MADV_REMOVE.
+ * Guest memory must be mapped shared without a file of somebody else's behind it, or privately:
+ * pages are dropped with MADV_REMOVE and MADV_DONTNEED. Pages that a private mapping has of its file
+ * read as that file again.
  */
 #ifndef MSB_VIRTIO_BALLOON_H
 #define MSB_VIRTIO_BALLOON_H

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         pwrite(fd, data, size, 0) != (ssize_t)size || guest_mem_add(&mem, LOW_GPA, LOW, low) < 0 ||
         guest_mem_add(&mem, HIGH_GPA, HIGH, high) < 0)
         abort();
-    int r = elf_load_kernel(fd, EM_X86_64, &mem, 0x100000, &entry, &e);
+    int r = elf_load_kernel(fd, ELF_COPY, EM_X86_64, &mem, 0x100000, &entry, &e);
     if (r == 0 ? !guest_mem_ptr(&mem, entry, 1) || entry > UINT32_MAX : entry != 1 || !e.msg[0])
         abort();
     free(low);

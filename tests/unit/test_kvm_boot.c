@@ -40,7 +40,7 @@ static int load_bytes(const void *p, size_t n, uint64_t *entry, struct err *e)
     struct memory m;
     memory_make(&m);
     AUTO_CLOSE int fd = fake_file(p, n);
-    int r = elf_load_kernel(fd, EM_X86_64, &m.mem, LOWEST, entry, e);
+    int r = elf_load_kernel(fd, ELF_COPY, EM_X86_64, &m.mem, LOWEST, entry, e);
     free(m.at);
     return r;
 }
@@ -63,11 +63,41 @@ static void test_kernel_is_loaded(void **state)
     AUTO_CLOSE int fd = fake_file(&k, sizeof(k));
     uint64_t entry = 0;
     struct err e = {0};
-    assert_int_equal(elf_load_kernel(fd, EM_X86_64, &m.mem, LOWEST, &entry, &e), 0);
+    assert_int_equal(elf_load_kernel(fd, ELF_COPY, EM_X86_64, &m.mem, LOWEST, &entry, &e), 0);
     assert_true(entry == FAKE_KERNEL_AT + 16);
     assert_memory_equal(m.at, k.code, sizeof(k.code));
     assert_int_equal(m.at[sizeof(k.code)], 0);
     free(m.at);
+}
+
+/* Mapped or read, the guest sees the same; what it writes is its own. */
+static void test_kernel_is_mapped(void **state)
+{
+    (void)state;
+    enum { FILE_SIZE = 4 * 4096 + 100 };
+    struct fake_kernel k = fake_kernel();
+    uint8_t *bytes = malloc(FILE_SIZE), *ram;
+    struct guest_mem mem = {0};
+    uint64_t entry;
+    struct err e = {0};
+    for (unsigned i = 0; i < FILE_SIZE; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 4096);
+    k.load.p_offset = 4096;
+    k.load.p_filesz = FILE_SIZE - 4096; /* three pages and a bit */
+    k.load.p_memsz = 6 * 4096;
+    memcpy(bytes, &k, sizeof(k));
+    AUTO_CLOSE int fd = fake_file(bytes, FILE_SIZE);
+    ram = mmap(NULL, RAM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(guest_mem_add(&mem, FAKE_KERNEL_AT, RAM, ram), 0);
+    assert_int_equal(elf_load_kernel(fd, ELF_MAP, EM_X86_64, &mem, LOWEST, &entry, &e), 0);
+    assert_memory_equal(ram, bytes + 4096, FILE_SIZE - 4096);
+    for (unsigned i = FILE_SIZE - 4096; i < 6 * 4096; i++)
+        assert_int_equal(ram[i], 0);
+    memset(ram, 0x11, RAM);
+    assert_int_equal(pread(fd, ram, FILE_SIZE, 0), FILE_SIZE);
+    assert_memory_equal(ram, bytes, FILE_SIZE);
+    (void)munmap(ram, RAM);
+    free(bytes);
 }
 
 static void test_wrong_files(void **state)
@@ -359,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernel_is_loaded),
+        cmocka_unit_test(test_kernel_is_mapped),
         cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_segments_stay_inside),
         cmocka_unit_test(test_notes),

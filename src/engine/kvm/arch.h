@@ -22,6 +22,9 @@ unsigned arch_ram_layout(uint64_t bytes, struct arch_ram out[ARCH_RAM_MAX]);
 uint64_t arch_device_gpa(unsigned i);
 unsigned arch_device_irq(unsigned i);
 
+/* Whether this host can give a guest that much memory. */
+int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e);
+
 /* What must exist before the first virtual CPU: the interrupt controller. */
 int arch_vm_init(struct vm *vm, struct err *e);
 

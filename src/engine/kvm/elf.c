@@ -7,10 +7,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     SEGMENTS_MAX = 32,
+    PAGE = 4096,
     NOTES_MAX = 64 * 1024,
     NOTE_PHYS32_ENTRY = 18, /* of the name "Xen": the entry for a CPU without paging */
 };
@@ -74,16 +77,33 @@ static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found
     return r;
 }
 
-static int load_segment(int fd, const Elf64_Phdr *ph, const struct guest_mem *mem, uint64_t lowest)
+/* How many bytes of it could be mapped instead of read; a file that is shorter than it says would
+ * be found out too late that way. */
+static size_t map_pages(int fd, const Elf64_Phdr *ph, uint8_t *to)
+{
+    struct stat st;
+    size_t n = ph->p_filesz & ~(uint64_t)(PAGE - 1);
+    if (n == 0 || (ph->p_offset | (uintptr_t)to) % PAGE != 0 || fstat(fd, &st) < 0 ||
+        ph->p_offset > (uint64_t)st.st_size || n > (uint64_t)st.st_size - ph->p_offset)
+        return 0;
+    return mmap(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
+                (off_t)ph->p_offset) == MAP_FAILED
+               ? 0
+               : n;
+}
+
+static int load_segment(int fd, enum elf_way way, const Elf64_Phdr *ph, const struct guest_mem *mem,
+                        uint64_t lowest)
 {
     if (ph->p_memsz == 0)
         return 0;
     if (ph->p_filesz > ph->p_memsz || ph->p_paddr < lowest)
         return -ENOEXEC;
-    void *to = guest_mem_ptr(mem, ph->p_paddr, ph->p_memsz);
+    uint8_t *to = guest_mem_ptr(mem, ph->p_paddr, ph->p_memsz);
     if (!to)
         return -EFBIG;
-    return read_at(fd, to, ph->p_filesz, ph->p_offset);
+    size_t done = way == ELF_MAP ? map_pages(fd, ph, to) : 0;
+    return read_at(fd, to + done, ph->p_filesz - done, ph->p_offset + done);
 }
 
 static bool right_kind(const Elf64_Ehdr *eh, unsigned machine)
@@ -93,8 +113,8 @@ static bool right_kind(const Elf64_Ehdr *eh, unsigned machine)
            eh->e_phentsize == sizeof(Elf64_Phdr) && eh->e_phnum > 0 && eh->e_phnum <= SEGMENTS_MAX;
 }
 
-static int load(int fd, const Elf64_Ehdr *eh, const struct guest_mem *mem, uint64_t lowest,
-                uint64_t *entry)
+static int load(int fd, enum elf_way way, const Elf64_Ehdr *eh, const struct guest_mem *mem,
+                uint64_t lowest, uint64_t *entry)
 {
     Elf64_Phdr ph[SEGMENTS_MAX];
     bool found = false, inside = false;
@@ -105,20 +125,20 @@ static int load(int fd, const Elf64_Ehdr *eh, const struct guest_mem *mem, uint6
     for (unsigned i = 0; r == 0 && i < eh->e_phnum; i++) {
         if (ph[i].p_type != PT_LOAD)
             continue;
-        r = load_segment(fd, &ph[i], mem, lowest);
+        r = load_segment(fd, way, &ph[i], mem, lowest);
         inside = inside || (found && *entry - ph[i].p_paddr < ph[i].p_memsz);
     }
     return r < 0 ? r : found && inside && *entry <= UINT32_MAX ? 0 : -ENOSYS;
 }
 
-int elf_load_kernel(int fd, unsigned machine, const struct guest_mem *mem, uint64_t lowest,
-                    uint64_t *entry, struct err *e)
+int elf_load_kernel(int fd, enum elf_way way, unsigned machine, const struct guest_mem *mem,
+                    uint64_t lowest, uint64_t *entry, struct err *e)
 {
     Elf64_Ehdr eh;
     uint64_t at = 0;
     int r = read_at(fd, &eh, sizeof(eh), 0);
     if (r == 0)
-        r = right_kind(&eh, machine) ? load(fd, &eh, mem, lowest, &at) : -ENOEXEC;
+        r = right_kind(&eh, machine) ? load(fd, way, &eh, mem, lowest, &at) : -ENOEXEC;
     switch (r) {
     case 0:
         *entry = at;

@@ -113,6 +113,8 @@ int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devic
 {
     *vm = (struct vm){.kvm_fd = kvm_fd, .fd = -1};
     int r = check_host(vm, e);
+    if (r == 0)
+        r = arch_vm_check(vm, memory_bytes, e);
     if (r < 0)
         return r;
     vm->fd = kvm_ioctl_n(kvm_fd, KVM_CREATE_VM, 0);

@@ -206,7 +206,7 @@ int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const cha
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e)
 {
-    int r = elf_load_kernel(kernel_fd, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
+    int r = elf_load_kernel(kernel_fd, ELF_MAP, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
     if (r < 0)
         return r;
     uint8_t table[1024];

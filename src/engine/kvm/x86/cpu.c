@@ -13,18 +13,18 @@
 
 /* --- virtual machine ------------------------------------------------------------------------ */
 
-static int check_addresses(struct vm *vm, struct err *e)
+int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e)
 {
     static struct x86_cpuid c; /* too large for a stack; start-up is one thread */
     c.nent = X86_CPUID_MAX;
     int r = kvm_ioctl(vm->kvm_fd, KVM_GET_SUPPORTED_CPUID, &c);
     if (r < 0)
         return err_sys(e, -r, "KVM does not say what this CPU can do");
-    uint64_t end = vm->ram_size > X86_LOW_END ? vm->ram_size - X86_LOW_END + X86_HIGH_START : 0;
+    uint64_t end = bytes > X86_LOW_END ? bytes - X86_LOW_END + X86_HIGH_START : 0;
     unsigned bits = x86_address_bits(&c);
     if (bits < 64 && end > 1ULL << bits)
         return err_set(e, ENOMEM, "this CPU addresses %u bits, too few for %llu MiB of memory",
-                       bits, (unsigned long long)vm->ram_size >> 20);
+                       bits, (unsigned long long)bytes >> 20);
     return 0;
 }
 
@@ -32,9 +32,7 @@ int arch_vm_init(struct vm *vm, struct err *e)
 {
     uint64_t identity = IDENTITY_MAP;
     struct kvm_enable_cap pmu = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
-    int r = check_addresses(vm, e);
-    if (r < 0)
-        return r;
+    int r;
     if ((r = kvm_ioctl(vm->fd, KVM_SET_IDENTITY_MAP_ADDR, &identity)) < 0 ||
         (r = kvm_ioctl_n(vm->fd, KVM_SET_TSS_ADDR, TSS_PAGES)) < 0)
         return err_sys(e, -r, "KVM cannot place its own pages");
