@@ -8,9 +8,12 @@ when a command takes too long, and at the end `stop NAME --quiet` followed three
 """
 import concurrent.futures
 import importlib.util
+import json
 import os
+import pathlib
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +24,8 @@ import uuid
 
 import pytest
 
-from conftest import ROOT, wait_for
+import imagekit
+from conftest import ROOT, Msb, make_home, tear_down, wait_for
 from guest import FOREVER, PATIENCE, alive, finish, read, wait_dead, wait_file
 
 IMAGE = "msb/base"
@@ -469,3 +473,101 @@ def test_the_client_reports_our_error(client, monkeypatch):
     with pytest.raises(RuntimeError, match=r"msb create failed \(exit 1\): error: .+"):
         module.MicrosandboxEnvironment("/no/such/image", task_id="bad")
     assert client.leftovers() == []
+
+
+# --- the client's own integration test ----------------------------------------------------------
+
+# It wants alpine:3, which has no bash, and drives everything with `bash -l -c`.
+
+SEED_TEST = SEED.parent / "test_microsandbox_terminal.py"
+
+# What stands in for the rest of the client: one environment for each task, kept, with the
+# arguments that its terminal tool passes on.
+TERMINAL_TOOL = '''
+import json, os, sys
+sys.path[:0] = [{e2e!r}]
+import pytest
+import test_client_contract as contract
+
+module = contract.load_seed(pytest.MonkeyPatch())
+environments = {{}}
+
+def terminal_tool(command, task_id, **kw):
+    if task_id not in environments:
+        environments[task_id] = module.MicrosandboxEnvironment(
+            os.environ["TERMINAL_MICROSANDBOX_IMAGE"], cpu=1, memory=5120, task_id=task_id,
+            persistent_filesystem=True)
+    r = environments[task_id].execute(command, **kw)
+    return json.dumps({{"output": r["output"], "exit_code": r["returncode"]}})
+
+def cleanup_vm(task_id):
+    if task_id in environments:
+        environments.pop(task_id).cleanup()
+'''
+
+# Before the test is read: it asks for /dev/kvm itself.
+KVM_IS_THERE = '''
+import os
+access = os.access
+os.access = lambda path, mode, **kw: path == "/dev/kvm" or access(path, mode, **kw)
+'''
+
+
+@pytest.fixture(params=["loaded", "pulled"])
+def alpine(request, tmp_path):
+    """A home that gets alpine:3 from an archive, or from what it takes for Docker Hub's mirror."""
+    m = Msb(make_home(tmp_path))
+    image = imagekit.alpine()
+    if request.param == "loaded":
+        m.ok("load", "-q", "-i", image.archive("docker", tmp_path / "alpine.tar", "alpine:3"))
+    else:
+        registry = request.getfixturevalue("registry")
+        registry.push(image, "library/alpine:3")
+        (m.home / "registries.json").write_text(json.dumps(
+            {"registries": {"docker.io": {"mirrors": [f"http://{registry.host}"]}}}))
+    yield m
+    tear_down(m)
+
+
+def test_alpine_has_no_bash_and_gets_one(alpine, monkeypatch):
+    """The same ground as the client's test, without the client."""
+    for key, value in alpine.env.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("HERMES_TEST_SECRET_ABC123", "shouldnotleak")
+    monkeypatch.setattr(sys.modules[__name__], "IMAGE", "alpine:3")
+    a, b = Backend(alpine, task="msb_test_iso_a"), Backend(alpine, task="msb_test_iso_b")
+    assert a.init_result == {"output": "", "returncode": 0}
+    assert a.execute("echo 'Hello from microsandbox!'") == \
+        {"output": "Hello from microsandbox!\n", "returncode": 0}
+    assert a.execute("exit 42")["returncode"] == 42
+    assert "Linux" in a.execute("uname -a")["output"]
+    assert a.execute("cat /etc/alpine-release")["output"] == "3.0.0\n"
+    a.execute("echo secret > /tmp/isolated.txt; export KEPT=yes; cd /usr")
+    assert a.execute("cat /tmp/isolated.txt; echo $KEPT; pwd")["output"] == "secret\nyes\n/usr\n"
+    r = b.execute("cat /tmp/isolated.txt 2>&1 || echo NOT_FOUND")
+    assert "secret" not in r["output"] and "NOT_FOUND" in r["output"]
+    r = b.execute("env | grep HERMES_TEST_SECRET_ABC123 || echo ABSENT")
+    assert r["output"] == "ABSENT\n"
+    # The image's own programs come first, and it has no bash of its own.
+    where = b.execute("type -P sh; type -P bash; ls /bin/bash /usr/bin/bash 2>&1 | grep -c 'No such'")
+    assert where["output"] == "/bin/sh\n/.msb/bin/bash\n2\n"
+
+
+def test_the_clients_own_test(alpine, tmp_path):
+    """test_microsandbox_terminal.py, to the letter, against alpine:3."""
+    if not SEED_TEST.exists():
+        pytest.skip(f"{SEED_TEST} is not there")
+    top = tmp_path / "client"
+    (top / "tests" / "integration").mkdir(parents=True)
+    (top / "tools").mkdir()
+    (top / "kvm_is_there.py").write_text(KVM_IS_THERE)
+    (top / "tools" / "terminal_tool.py").write_text(
+        TERMINAL_TOOL.format(e2e=str(pathlib.Path(__file__).parent)))
+    test = top / "tests" / "integration" / SEED_TEST.name
+    shutil.copy(SEED_TEST, test)
+    env = {**alpine.env, "MSB_PATH": alpine.exe, "MSB_BIN": alpine.exe, "PYTHONPATH": str(top)}
+    p = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore",
+                        "-p", "kvm_is_there", "--rootdir", top, test], env=env, cwd=top, capture_output=True, text=True,
+                       timeout=300)
+    assert p.returncode == 0, p.stdout[-5000:] + p.stderr
+    assert "6 passed" in p.stdout and "skipped" not in p.stdout, p.stdout[-1000:]
