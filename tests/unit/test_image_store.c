@@ -24,6 +24,7 @@
 
 #include "image/disk.h"
 #include "image/erofs_format.h"
+#include "image/image.h"
 #include "image/io.h"
 #include "image/store.h"
 #include "image_fixture.h"
@@ -184,11 +185,13 @@ static void print_config(char *out, size_t size, const struct digest *ids, size_
         digest_text(&ids[i], id);
         (void)snprintf(list + at, sizeof(list) - at, "%s\"%s\"", i ? "," : "", id);
     }
-    (void)snprintf(
-        out, size,
-        "{\"architecture\":\"amd64\",\"os\":\"linux\",\"config\":{\"Env\":[\"NOTE=%s\"]},"
-        "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[%s]}}",
-        note, list);
+    struct oci_platform host;
+    oci_platform_host(&host);
+    (void)snprintf(out, size,
+                   "{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":{\"Env\":[\"NOTE=%s\"]},"
+                   "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[%s]}}",
+                   host.architecture, note, list);
+    oci_platform_free(&host);
 }
 
 static void print_manifest(char *out, size_t size, const char *config, const struct digest *ids,
@@ -318,7 +321,7 @@ static void what_was_added_is_found(void **state)
     assert_int_equal(r.layers[0].blob_size, 3);
     assert_int_equal(r.layers[0].erofs_size, 2 * EROFS_BLOCK_SIZE);
     assert_string_equal(r.layers[0].media_type, "application/vnd.oci.image.layer.v1.tar");
-    assert_string_equal(r.parsed.architecture, "amd64");
+    assert_string_equal(r.parsed.os, "linux");
     assert_string_equal(r.parsed.run.env[0], "NOTE=alpine");
     assert_int_equal(r.disk_size, EROFS_BLOCK_SIZE);
     assert_true(r.stored_ns > 0);
@@ -821,6 +824,96 @@ static void nothing_goes_when_users_cannot_be_told(void **state)
     image_store_close(&s);
 }
 
+/* --- references, as a sandbox is made from them --------------------------------------------- */
+
+static unsigned fetched;
+
+/* Brings an image with a note of how often it was asked. */
+static int fetch(void *ctx, struct image_store *s, const struct reference *ref, struct err *e)
+{
+    AUTO_FREE char *name = reference_full(ref);
+    char text[32];
+    fetched++;
+    if (ctx)
+        return err_set(e, EIO, "no network");
+    (void)snprintf(text, sizeof(text), "layer %u", fetched);
+    (void)put_image(s, name, (const char *[]){text}, 1);
+    return 0;
+}
+
+static void pulled_when_it_should_be(void **state)
+{
+    (void)state;
+    struct image_ctx ctx = {.cache_dir = dir, .fetch = fetch};
+    struct image img = IMAGE_INIT, again = IMAGE_INIT;
+    struct err e = {0};
+    fetched = 0;
+    ctx.pull = IMAGE_PULL_NEVER;
+    assert_int_equal(image_resolve("app", &ctx, &img, &e), -ENOENT);
+    assert_string_equal(e.msg, "image not found: app:latest");
+    assert_string_equal(e.hint[0], "pull it with: msb pull app:latest");
+    assert_int_equal(fetched, 0);
+    ctx.pull = IMAGE_PULL_MISSING;
+    assert_int_equal(image_resolve("app", &ctx, &img, &e), 0);
+    assert_int_equal(img.kind, IMAGE_OCI);
+    assert_string_equal(img.config.env[0], "NOTE=docker.io/library/app:latest");
+    assert_int_equal(img.size, 3 * EROFS_BLOCK_SIZE);
+    assert_int_equal(image_resolve("docker.io/library/app", &ctx, &again, &e), 0);
+    assert_string_equal(again.digest, img.digest);
+    assert_int_equal(fetched, 1);
+    image_free(&again);
+    ctx.pull = IMAGE_PULL_ALWAYS;
+    assert_int_equal(image_resolve("app", &ctx, &again, &e), 0);
+    assert_string_not_equal(again.digest, img.digest);
+    assert_int_equal(fetched, 2);
+    image_free(&again);
+    ctx.fetch_ctx = &ctx; /* it fails from now on */
+    assert_int_equal(image_resolve("app", &ctx, &again, &e), -EIO);
+    ctx.pull = IMAGE_PULL_MISSING;
+    assert_int_equal(image_resolve("app", &ctx, &again, &e), 0);
+    image_free(&again);
+    image_free(&img);
+}
+
+static void an_image_for_another_machine_is_not_it(void **state)
+{
+    (void)state;
+    struct oci_platform other = {.os = (char *)"linux", .architecture = (char *)"riscv64"};
+    struct image_ctx ctx = {.cache_dir = dir, .platform = &other};
+    struct image img = IMAGE_INIT;
+    struct image_store s;
+    struct err e = {0};
+    open_store(&s);
+    (void)put_image(&s, "app", (const char *[]){"x"}, 1);
+    image_store_close(&s);
+    assert_int_equal(image_resolve("app", &ctx, &img, &e), -ENOENT);
+    assert_non_null(strstr(e.msg, "not for linux/riscv64"));
+    fetched = 0;
+    ctx.fetch = fetch; /* which brings the same again */
+    assert_int_equal(image_resolve("app", &ctx, &img, &e), -ENOENT);
+    assert_int_equal(fetched, 1);
+}
+
+/* Between finding an image and having a spec on disk that names it, a sandbox holds on to it. */
+static void what_was_resolved_is_not_removed(void **state)
+{
+    (void)state;
+    struct image_ctx ctx = {.cache_dir = dir};
+    struct image img = IMAGE_INIT;
+    struct image_store s;
+    struct err e = {0};
+    open_store(&s);
+    (void)put_image(&s, "app", (const char *[]){"x"}, 1);
+    assert_int_equal(image_resolve("app", &ctx, &img, &e), 0);
+    struct image_collect opt = {.used = used, .unused = true};
+    assert_int_equal(image_store_collect(&s, &opt, NULL, &e), -EBUSY);
+    assert_true(is_there(&s, "app"));
+    image_free(&img);
+    assert_int_equal(image_store_collect(&s, &opt, NULL, &e), 0);
+    assert_false(is_there(&s, "app"));
+    image_store_close(&s);
+}
+
 /* --- disks ---------------------------------------------------------------------------------- */
 
 static void a_disk_is_metadata_and_layers(void **state)
@@ -871,6 +964,9 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(nothing_goes_while_others_work, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_goes_when_users_cannot_be_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(pulled_when_it_should_be, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_image_for_another_machine_is_not_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_resolved_is_not_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_disk_is_metadata_and_layers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,22 @@ static void durations_print_as_they_parse(void **state)
     assert_string_equal(text, "30s");
     format_duration(5400000, text, sizeof(text));
     assert_string_equal(text, "1h30m");
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } sizes[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1.0 KiB"},
+                 {10 * KIB, "10 KiB"},
+                 {1000 * KIB, "1.0 MiB"},
+                 {1536 * KIB, "1.5 MiB"},
+                 {999 * MIB, "999 MiB"},
+                 {12 * GIB, "12 GiB"},
+                 {UINT64_MAX, "16777216 TiB"}};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        format_bytes(sizes[i].bytes, text, sizeof(text));
+        assert_string_equal(text, sizes[i].text);
+    }
     format_mib(512, text, sizeof(text));
     assert_string_equal(text, "512 MiB");
     format_mib(1024, text, sizeof(text));

@@ -1,4 +1,5 @@
 /* The spec: its rules, its messages, and that JSON brings back exactly what was written. */
+#include "core/signals.h"
 #include "core/spec.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -104,6 +105,49 @@ static void rlimits(void **state)
     assert_int_equal(spec_add_rlimit(&s, "nofile=2", &e), 0);
     assert_int_equal(s.n_rlimits, 1);
     assert_int_equal(s.rlimits[0].soft, 2);
+    spec_free(&s);
+}
+
+static void signals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int number;
+    } cases[] = {{"SIGTERM", 15}, {"TERM", 15},     {"sigquit", 3},     {"9", 9},
+                 {"64", 64},      {"SIGRTMIN", 34}, {"SIGRTMIN+3", 37}, {"RTMAX-1", 63},
+                 {"", 0},         {"SIG", 0},       {"0", 0},           {"65", 0},
+                 {"SIGBOGUS", 0}, {"RTMIN-1", 0},   {"RTMIN+", 0},      {"RTMIN+31", 0},
+                 {"-15", 0},      {"SIGTERM x", 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        if (signal_number(cases[i].name) != cases[i].number)
+            fail_msg("'%s' is %d", cases[i].name, signal_number(cases[i].name));
+}
+
+static void ports_and_volumes(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    static const char *const bad_ports[] = {"", "0", "65536", "x", "80/icmp", "80/", "-1", "80-90"};
+    static const char *const bad_volumes[] = {"", "/", "relative", "/a/../b", "/a\nb", "//"};
+    for (size_t i = 0; i < ARRAY_LEN(bad_ports); i++)
+        assert_int_equal(spec_add_port(&s, bad_ports[i], &e), -EINVAL);
+    for (size_t i = 0; i < ARRAY_LEN(bad_volumes); i++)
+        assert_int_equal(spec_add_volume(&s, bad_volumes[i], &e), -EINVAL);
+    assert_int_equal(spec_add_port(&s, "80", &e), 0);
+    assert_int_equal(spec_add_port(&s, "80/tcp", &e), 0);
+    assert_int_equal(s.ports.n, 1);
+    assert_string_equal(s.ports.v[0], "80/tcp");
+    int r = 0;
+    for (int i = 0; i <= SPEC_VOLUMES_MAX && r == 0; i++) {
+        char path[32];
+        (void)snprintf(path, sizeof(path), "/v/%d", i);
+        r = spec_add_volume(&s, path, &e);
+    }
+    assert_int_equal(r, -E2BIG);
+    assert_int_equal(s.volumes.n, SPEC_VOLUMES_MAX);
     spec_free(&s);
 }
 
@@ -451,6 +495,13 @@ static void reading_is_strict_about_what_it_knows(void **state)
         "{" NAMED ",\"env\":[1]}",
         "{" NAMED ",\"env\":[{\"key\":\"\",\"value\":\"\"}]}",
         "{" NAMED ",\"env\":[{\"key\":\"a=b\",\"value\":\"\"}]}",
+        "{" NAMED ",\"exposed_ports\":[80]}",
+        "{" NAMED ",\"exposed_ports\":[\"http\"]}",
+        "{" NAMED ",\"image_volumes\":[\"data\"]}",
+        "{" NAMED ",\"manifest_digest\":\"sha256:0123\"}",
+        "{" NAMED ",\"manifest_digest\":\"../../etc\"}",
+        "{" NAMED ",\"pull_policy\":\"Sometimes\"}",
+        "{" NAMED ",\"runtime\":{\"stop_signal\":\"SIGNONE\"}}",
         "{" NAMED ",\"labels\":[]}",
         "{" NAMED ",\"labels\":{\"a\":1}}",
         "{" NAMED ",\"labels\":{\"\":\"\"}}",
@@ -485,6 +536,8 @@ int main(void)
         cmocka_unit_test(names),
         cmocka_unit_test(hostnames),
         cmocka_unit_test(rlimits),
+        cmocka_unit_test(signals),
+        cmocka_unit_test(ports_and_volumes),
         cmocka_unit_test(labels),
         cmocka_unit_test(mounts),
         cmocka_unit_test(scripts),
