@@ -115,13 +115,15 @@ static int registry_name(const char *text, char **ret, struct err *e)
         image = NULL;
         return err_set(e, ENOMEM, "out of memory");
     }
-    if (reference_parse(image, &ref, NULL) < 0 || strcmp(ref.repository, "x") != 0) {
-        bool hub = strcmp(host, REFERENCE_HUB) == 0;
-        if (!hub) {
-            err_set(e, EINVAL, "'%.200s' is no registry", text);
-            err_hint(e, "a registry is a host, with a port if need be: docker.io, localhost:5000");
-            return -EINVAL;
-        }
+    bool ok = reference_parse(image, &ref, NULL) == 0;
+    if (ok) {
+        ok = strcmp(ref.registry, host) == 0; /* "myhost/x" would be Docker Hub's */
+        reference_free(&ref);
+    }
+    if (!ok) {
+        err_set(e, EINVAL, "'%.200s' is no registry", text);
+        err_hint(e, "a registry is a host, with a port if need be: docker.io, localhost:5000");
+        return -EINVAL;
     }
     *ret = steal_ptr(&host);
     return 0;
