@@ -10,7 +10,8 @@
 #include "util/cleanup.h"
 
 enum {
-    OUT_BUF = 1 << 20,
+    OUT_BUF = 256 << 10,
+    OUT_DIRECT = 64 << 10, /* copying that much costs more than a system call */
     OUT_UNIT = 4096,       /* zeros are looked for in units of this */
     OUT_HOLE = 16 * 4096,  /* shorter runs are not worth an extent */
     OUT_CHECK = 32 << 20,  /* free space is looked at this often */
@@ -33,9 +34,9 @@ static bool all_zero(const uint8_t *p, size_t n)
     return p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
 }
 
-static int write_run(struct erofs_out *o, size_t from, size_t to)
+static int write_run(struct erofs_out *o, const uint8_t *p, size_t n, uint64_t at)
 {
-    o->unchecked += to - from;
+    o->unchecked += n;
     if (o->unchecked >= OUT_CHECK) {
         struct statvfs v;
         o->unchecked = 0;
@@ -43,32 +44,45 @@ static int write_run(struct erofs_out *o, size_t from, size_t to)
             (uint64_t)v.f_bavail * v.f_frsize < OUT_RESERVE)
             return -ENOSPC;
     }
-    return pwrite_all(o->fd, o->buf + from, to - from, o->pos + from);
+    return pwrite_all(o->fd, p, n, at);
 }
 
-int erofs_out_flush(struct erofs_out *o)
+/* Writes what is not a long run of zeros. */
+static int write_data(struct erofs_out *o, const uint8_t *p, size_t len, uint64_t at)
 {
-    if (o->len == 0)
-        return 0;
     size_t start = 0; /* of what is not written yet */
     size_t zeros = 0; /* start of the run of zeros that ends at i */
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < o->len; i += OUT_UNIT) {
-        size_t n = MIN((size_t)OUT_UNIT, o->len - i);
-        if (all_zero(o->buf + i, n))
+    for (size_t i = 0; i < len; i += OUT_UNIT) {
+        size_t n = MIN((size_t)OUT_UNIT, len - i);
+        if (all_zero(p + i, n))
             continue;
         if (i - zeros >= OUT_HOLE) {
-            r = write_run(o, start, zeros);
+            int r = write_run(o, p + start, zeros - start, at + start);
+            if (r < 0)
+                return r;
             start = i;
         }
         zeros = i + n;
     }
-    if (r == 0 && o->len - zeros >= OUT_HOLE)
-        r = write_run(o, start, zeros);
-    else if (r == 0)
-        r = write_run(o, start, o->len);
+    size_t end = len - zeros >= OUT_HOLE ? zeros : len;
+    return write_run(o, p + start, end - start, at + start);
+}
+
+int erofs_out_flush(struct erofs_out *o)
+{
+    int r = o->len ? write_data(o, o->buf, o->len, o->pos) : 0;
     o->pos += o->len;
     o->len = 0;
+    return r;
+}
+
+/* What is large is written from where it is. */
+static int write_directly(struct erofs_out *o, const uint8_t *p, size_t n)
+{
+    int r = erofs_out_flush(o);
+    if (r == 0)
+        r = write_data(o, p, n, o->pos);
+    o->pos += n;
     return r;
 }
 
@@ -80,6 +94,8 @@ int erofs_out_write(struct erofs_out *o, uint64_t offset, const void *p, size_t 
             return r;
         o->pos = offset;
     }
+    if (n >= OUT_DIRECT)
+        return write_directly(o, p, n);
     if (!o->buf && !(o->buf = malloc(OUT_BUF)))
         return -ENOMEM;
     for (const uint8_t *b = p; n;) {
