@@ -95,6 +95,9 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     line(b, "Hostname:", s->hostname);
     words_line(b, "Entrypoint:", &s->entrypoint);
     words_line(b, "Command:", &s->cmd);
+    line(b, "Stop signal:", s->stop_signal);
+    words_line(b, "Exposed ports:", &s->ports);
+    words_line(b, "Volumes:", &s->volumes);
     line(b, "Ephemeral:", s->ephemeral ? "yes" : NULL);
     if (s->idle_timeout_ms) {
         format_duration(s->idle_timeout_ms, text, sizeof(text));

@@ -114,6 +114,44 @@ def test_tree(msb, verb):
             assert any(re.match(rf"[├└]── {v}( |$)", line) for line in lines), v
 
 
+NESTED = {"image": ["list", "inspect", "remove", "prune", "pull", "load", "save"],
+          "registry": ["login", "logout", "list"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("group,verb", [(g, v) for g in NESTED for v in NESTED[g]])
+def test_nested_verbs(msb, group, verb):
+    p = msb(group, verb, "--help", check=0)
+    text = p.stdout.decode()
+    shared = verb in ("pull", "load", "save")
+    assert f"\nUsage: msb {'' if shared else group + ' '}{verb} [OPTIONS]" in text
+    assert msb("help", group, verb).stdout == p.stdout
+    assert re.search(rf"^  {verb} ", msb.ok(group, "--help"), re.M)
+    assert msb.ok(group, verb, "--tree").splitlines()[0] == f"msb {verb if shared else group + ' ' + verb}"
+    assert re.search(rf"^[├└]── {verb}( |$)", msb.ok(group, "--tree"), re.M)
+
+
+@pytest.mark.parametrize("group", NESTED)
+def test_groups(msb, group):
+    lines = refused(msb(group), 2)
+    assert lines[0] == f"error: 'msb {group}' requires a subcommand but one was not provided"
+    assert f"subcommands: {', '.join(NESTED[group])}" in lines[1]
+    lines = refused(msb(group, "lisst"), 2)
+    assert lines[0] == "error: unrecognized subcommand 'lisst'"
+    assert "  → a similar subcommand exists: 'list'" in lines
+    assert f"  → 'msb {group} --help' lists them" in lines
+    lines = refused(msb(group, "list", "--bogus"), 2)
+    assert f"  → see 'msb {group} list --help'" in lines
+    assert msb("--debug", group, "--info", "ls", "--format", "json").returncode == 0
+    assert msb(group, "list", "--help").stdout == msb(group, "ls", "-h").stdout
+
+
+def test_hidden_spellings(msb):
+    assert msb("images", "--help").stdout == msb("image", "ls", "--help").stdout
+    assert msb("rmi", "--help").stdout == msb("image", "rm", "--help").stdout
+    assert msb("regs", "--help").stdout == msb("registry", "--help").stdout
+    assert "images" not in re.findall(r"^  (\w+) ", msb.ok("--help"), re.M)
+
+
 # --- parsing -------------------------------------------------------------------------------------
 
 
@@ -422,6 +460,13 @@ def test_completion(msb):
         '$(complete -p msb | sed "s/.*-F \\([^ ]*\\) .*/\\1/")\necho "${COMPREPLY[@]}"\n'  # fmt: skip
     p = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True)
     assert p.stdout.split() == ["create"], p
+    for line, expected in ((["image", "in"], ["inspect"]), (["registry", "lo"], ["login", "logout"]),
+                           (["image", "prune", "--y"], ["--yes"]), (["--debug", "image", "rem"], ["remove"])):
+        words = " ".join(["msb", *line])
+        nested = out + f"\nCOMP_WORDS=({words}); COMP_CWORD={len(line)}; COMP_LINE='{words}'\n" \
+            '_msb\necho "${COMPREPLY[@]}"\n'  # fmt: skip
+        p = subprocess.run(["bash", "--norc", "-c", nested], capture_output=True, text=True)
+        assert p.stdout.split() == expected, line
     for shell in ("zsh", "fish"):
         text = msb.ok("completion", shell)
         assert "create" in text
