@@ -23,7 +23,7 @@ static bool has_kernel(const struct engine_ops *ops)
 static bool try_kvm(struct engine_choice *ret)
 {
     struct err e = {0};
-    struct kvm_probe p;
+    struct kvm_probe p = {0};
     char speed[80];
     AUTO_CLOSE int fd = -1;
     if (!has_kernel(&engine_kvm)) {
@@ -51,7 +51,7 @@ static bool try_kvm(struct engine_choice *ret)
 
 static int choose_kvm(struct engine_choice *ret, struct err *e)
 {
-    struct kvm_probe p;
+    struct kvm_probe p = {0};
     char speed[80];
     int fd = -1;
     if (!has_kernel(&engine_kvm)) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kvm.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -331,6 +333,58 @@ static void test_monitor_has_what_it_needs(void **state)
     assert_int_equal(under(SECCOMP_MONITOR, use_memory_and_flags, NULL), 0);
 }
 
+/* A thread that runs a guest can run it, and little else. */
+static void test_vcpu_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(openat, AT_FDCWD),
+        CALL(read, 0),
+        CALL(close, 0),
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(sendto, -1),
+        CALL(recvfrom, -1),
+        CALL(accept4, -1),
+        CALL(mmap, 0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(munmap, 0),
+        CALL(mprotect, 0),
+        CALL(brk, 0),
+        CALL(clone, SIGCHLD),
+        CALL(kill, 1, 0),
+        CALL(tgkill, 1, 1, SIGUSR1),
+        CALL(fcntl, 0, F_GETFL),
+        CALL(dup, 0),
+        CALL(epoll_ctl, -1),
+        CALL(ioctl, -1, KVM_CREATE_VM),
+        CALL(ioctl, -1, KVM_SET_USER_MEMORY_REGION),
+        CALL(ioctl, -1, KVM_SET_REGS),
+        CALL(ioctl, -1, 0x5412), /* TIOCSTI */
+        CALL(madvise, 0, 0, MADV_REMOVE),
+        CALL(getrandom, 0),
+        CALL(fsync, -1),
+    };
+    expect_ends(SECCOMP_VCPU, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_VCPU, more, ARRAY_LEN(more));
+}
+
+static void run_cpu(const void *arg)
+{
+    int r = ioctl(-1, KVM_RUN, 0);
+    _exit(r < 0 && errno == EBADF ? 0 : 1);
+}
+
+static void test_vcpu_has_what_it_needs(void **state)
+{
+    SKIP_UNDER_SANITIZER();
+    assert_int_equal(under(SECCOMP_VCPU, run_cpu, NULL), 0);
+}
+
+/* The monitor's one signal is for its virtual CPUs. */
+static void test_monitor_signals(void **state)
+{
+    static const struct call more[] = {CALL(tgkill, 1, 1, SIGKILL), CALL(tgkill, 1, 1, SIGTERM)};
+    expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
+}
+
 static void test_reaper_ends(void **state)
 {
     static const struct call more[] = {
@@ -385,6 +439,9 @@ int main(void)
         cmocka_unit_test(test_uml_can_fork),
         cmocka_unit_test(test_monitor_ends),
         cmocka_unit_test(test_monitor_has_what_it_needs),
+        cmocka_unit_test(test_monitor_signals),
+        cmocka_unit_test(test_vcpu_ends),
+        cmocka_unit_test(test_vcpu_has_what_it_needs),
         cmocka_unit_test(test_reaper_ends),
         cmocka_unit_test(test_all_can_end),
 #if defined(__x86_64__)

@@ -116,7 +116,7 @@ static bool right_kind(const Elf64_Ehdr *eh, unsigned machine)
 static int load(int fd, enum elf_way way, const Elf64_Ehdr *eh, const struct guest_mem *mem,
                 uint64_t lowest, uint64_t *entry)
 {
-    Elf64_Phdr ph[SEGMENTS_MAX];
+    Elf64_Phdr ph[SEGMENTS_MAX] = {0};
     bool found = false, inside = false;
     int r = read_at(fd, ph, eh->e_phnum * sizeof(ph[0]), eh->e_phoff);
     for (unsigned i = 0; r == 0 && i < eh->e_phnum; i++)

@@ -12,8 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise munmap set_robust_list rseq
- * restart_syscall sched_yield */
+/* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise restart_syscall */
 /* What the end of the process takes, should it come on such a thread. */
 /* #syscalls:vcpu exit_group */
 /* #syscalls:monitor tgkill getpid gettid rt_sigprocmask munmap futex */
