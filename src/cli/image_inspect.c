@@ -26,7 +26,7 @@ static json_t *text_or_null(const char *s)
 static json_t *list_json(char *const *list)
 {
     json_t *a = json_array();
-    for (; *list; list++)
+    for (; list && *list; list++)
         (void)json_array_append_new(a, json_string(*list));
     return a;
 }
@@ -34,7 +34,7 @@ static json_t *list_json(char *const *list)
 static json_t *labels_json(char *const *labels)
 {
     json_t *o = json_object();
-    for (; *labels; labels++) {
+    for (; labels && *labels; labels++) {
         size_t n = strcspn(*labels, "=");
         AUTO_FREE char *key = strndup(*labels, n);
         if (key)
@@ -98,7 +98,7 @@ static void words(struct buf *b, const char *label, char *const *list)
 {
     struct buf text;
     buf_init(&text, SIZE_MAX / 2);
-    for (char *const *v = list; *v; v++)
+    for (char *const *v = list; v && *v; v++)
         (void)buf_printf(&text, "%s%s", v == list ? "" : " ", *v);
     if (buf_append(&text, "", 1) == 0)
         line(b, label, (char *)buf_head(&text));
@@ -107,9 +107,9 @@ static void words(struct buf *b, const char *label, char *const *list)
 
 static void section(struct buf *b, const char *title, char *const *list)
 {
-    if (*list)
+    if (list && *list)
         (void)buf_printf(b, "\n%s\n", title);
-    for (; *list; list++) {
+    for (; list && *list; list++) {
         AUTO_FREE char *safe = strdup(*list);
         if (safe)
             utf8_defuse(safe);

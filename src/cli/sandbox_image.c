@@ -84,9 +84,9 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
 /* What an image declares and we know: anything else is left out, as it would be by Docker. */
 static void take_declared(struct sandbox_spec *s, const struct image_config *c)
 {
-    for (char *const *v = c->exposed_ports; *v; v++)
+    for (char *const *v = c->exposed_ports; v && *v; v++)
         (void)spec_add_port(s, *v, NULL);
-    for (char *const *v = c->volumes; *v; v++)
+    for (char *const *v = c->volumes; v && *v; v++)
         (void)spec_add_volume(s, *v, NULL);
 }
 

@@ -82,7 +82,7 @@ int store_open_layer(int layers_fd, const struct digest *diff_id, uint64_t *ret_
 bool image_store_has_layer(const struct image_store *s, const struct digest *diff_id,
                            uint64_t *ret_erofs_size)
 {
-    uint64_t size;
+    uint64_t size = 0;
     AUTO_CLOSE int fd = store_open_layer(s->layers_fd, diff_id, &size);
     if (fd >= 0 && ret_erofs_size)
         *ret_erofs_size = size;

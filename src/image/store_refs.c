@@ -198,8 +198,9 @@ int image_store_list(struct image_store *s, struct image_list *ret, struct err *
     struct image_list l = {0};
     int r = 0;
     if (!d) {
-        r = -errno;
+        r = err_sys(e, errno, "cannot list the images");
         close_fd(&fd);
+        return r;
     }
     for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
         if (ent->d_name[0] != '.')

@@ -296,8 +296,10 @@ static void check_verbs(const struct cmd *in)
         if ((*c)->alias)
             assert_ptr_equal(cmd_find(in, (*c)->alias), verb);
         assert_true(!(*c)->same || ((*c)->flags & CMD_HIDDEN));
-        assert_true(verb->summary && *verb->summary);
-        assert_true(verb->summary[strlen(verb->summary) - 1] != '.');
+        const char *summary = verb->summary ? verb->summary : "";
+        size_t n = strlen(summary);
+        if (n == 0 || summary[n - 1] == '.')
+            fail_msg("msb %s: summary '%s'", verb->name, summary);
         if (verb->flags & CMD_LATER)
             continue;
         assert_true((verb->run != NULL) != (verb->subs != NULL));

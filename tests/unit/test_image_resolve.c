@@ -139,7 +139,7 @@ static void test_directory(void **state)
 {
     struct image a, b;
     struct er r;
-    struct er_inode i, j;
+    struct er_inode i = {0}, j = {0};
     const char *dir = strdup(tmp_path("rootfs"));
     char path[600];
     assert_int_equal(mkdir(dir, 0755), 0);

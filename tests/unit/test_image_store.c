@@ -31,7 +31,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
-enum { THREADS = 8 };
+enum { THREADS = 8, LAYER_SIZE = 2 * EROFS_BLOCK_SIZE };
 
 /* --- fake layers ---------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
     assert_int_equal(hasher_finish(&h, &ret->diff_id), 0);
     if (n < 0)
         return (int)n;
-    write_super(out_fd, 2 * EROFS_BLOCK_SIZE, 2 * EROFS_BLOCK_SIZE);
+    write_super(out_fd, LAYER_SIZE, LAYER_SIZE);
     atomic_fetch_add(&converted, 1);
     if (hold_fd >= 0)
         while (read(hold_fd, buf, 1) < 0 && errno == EINTR)
@@ -73,7 +73,7 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
         return err_set(e, EBADMSG, "%s has the wrong diff_id", want->name);
     ret->blob = ret->diff_id;
     ret->blob_size = ret->tar_size = size;
-    ret->erofs_size = 2 * EROFS_BLOCK_SIZE;
+    ret->erofs_size = LAYER_SIZE;
     return 0;
 }
 
@@ -277,7 +277,7 @@ static size_t count_files(const char *sub)
     char command[512];
     unsigned n = 0;
     (void)snprintf(command, sizeof(command), "find %s/%s -type f | wc -l", dir, sub);
-    FILE *f = popen(command, "r");
+    FILE *f = popen(command, "r"); // NOLINT(cert-env33-c)
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%u", &n), 1);
     (void)pclose(f);
@@ -534,8 +534,7 @@ static void hostile_records(void **state)
         "[]",
         "{}",
         "{\"version\":1}",
-        "{\"version\":1,\"config\":\"sha256:..\",\"disk\":1,\"disk_size\":-1,\"stored_ns\":0,"
-        "\"layers\":[]}",
+        "{\"version\":1,\"config\":\"sha256:..\",\"disk\":1,\"disk_size\":-1,\"layers\":[]}",
         "{\"version\":2,\"config\":null,\"layers\":{}}",
     };
     struct image_store s;
