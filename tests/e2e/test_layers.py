@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tarfile
 import time
+import zlib
 
 import pytest
 
@@ -150,8 +151,8 @@ def cap(bits):
     return (b"\x01\x00\x00\x02" + bits.to_bytes(4, "little") + bytes(12)).decode("latin-1")
 
 
-def base_layer():
-    t = Tar()
+def base_layer(make=Tar):
+    t = make()
     t.dir("./", 0o755)
     for d in ("a", "b", "b/c", "usr", "usr/lib", "opt", "opt/deep", "opt/deep/er", "keep"):
         t.dir(d)
@@ -166,8 +167,8 @@ def base_layer():
     return t
 
 
-def rich_layer():
-    t = Tar()
+def rich_layer(make=Tar):
+    t = make()
     t.dir("owned", 0o750, uid=1000, gid=100)
     t.add("owned/f", "mine", mode=0o640, uid=1000, gid=100)
     t.add("owned/big-ids", "x", uid=70000, gid=4000000)
@@ -193,8 +194,8 @@ def rich_layer():
     return t
 
 
-def change_layer():
-    t = Tar()
+def change_layer(make=Tar):
+    t = make()
     t.whiteout("a/second").whiteout("opt/deep/er").whiteout("dangling")
     t.dir("b").opaque("b").add("b/new", "after opaque")
     t.add("a/file", "changed")  # its other names keep the old content
@@ -304,6 +305,129 @@ def test_thirty_layers(tmp_path):
     image = imagekit.layers(30)
     assert len(image.manifest()["layers"]) >= 30
     compare(disk_of(image, tmp_path), image.unpack(tmp_path / "bundle"))
+
+
+# --- the guest's kernel -----------------------------------------------------------------------------
+
+WALK_C = r"""
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+static void hex(const void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        printf("%02x", ((const unsigned char *)p)[i]);
+    putchar(' ');
+}
+static uint32_t crc_of(const char *path)
+{
+    static unsigned char b[1 << 16];
+    uint32_t c = ~0u;
+    ssize_t n;
+    int fd = open(path, O_RDONLY);
+    while ((n = read(fd, b, sizeof(b))) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            c ^= b[i];
+            for (int k = 0; k < 8; k++)
+                c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
+        }
+    close(fd);
+    return ~c;
+}
+static void one(const char *path)
+{
+    char list[8192], v[65536];
+    struct stat st;
+    if (lstat(path, &st))
+        return;
+    hex(path, strlen(path));
+    printf("%o %u %u %lld %lld %u:%u %llu ", st.st_mode, st.st_uid, st.st_gid,
+           (long long)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+           S_ISDIR(st.st_mode) ? 0 : (long long)st.st_size, major(st.st_rdev), minor(st.st_rdev),
+           S_ISDIR(st.st_mode) ? 0 : (unsigned long long)st.st_nlink);
+    if (S_ISREG(st.st_mode))
+        printf("%08x ", crc_of(path));
+    else if (S_ISLNK(st.st_mode))
+        hex(v, readlink(path, v, sizeof(v)));
+    else
+        printf("- ");
+    ssize_t n = llistxattr(path, list, sizeof(list));
+    for (char *x = list; n > 0 && x < list + n; x += strlen(x) + 1) {
+        printf("%s=", x);
+        hex(v, lgetxattr(path, x, v, sizeof(v)));
+    }
+    putchar('\n');
+    DIR *d = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char sub[8192];
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        snprintf(sub, sizeof(sub), "%s/%s", path, e->d_name);
+        one(sub);
+    }
+    if (d)
+        closedir(d);
+}
+int main(int argc, char **argv)
+{
+    one(argv[1]);
+    return 0;
+}
+"""
+
+
+class Below(Tar):
+    """A tar whose names all lie in one directory."""
+
+    def add(self, name, *args, kind=tarfile.REGTYPE, link="", **kw):
+        link = f"data/{link}" if kind == tarfile.LNKTYPE else link
+        return super().add(f"data/{name}", *args, kind=kind, link=link, **kw)
+
+
+def walk_lines(disk):
+    """What WALK_C prints, of a disk."""
+    for path, n in erofs.Image(disk).walk():
+        if path != "data" and not path.startswith("data/"):
+            continue
+        what = "-"
+        if n.type == stat.S_IFREG:
+            what = f"{zlib.crc32(n.read()):08x}"
+        elif n.type == stat.S_IFLNK:
+            what = n.read().hex()
+        special = n.type in (stat.S_IFCHR, stat.S_IFBLK)
+        is_dir = n.type == stat.S_IFDIR
+        yield " ".join([f"/{path}".encode(errors="surrogateescape").hex(), f"{n.mode:o}", str(n.uid), str(n.gid),
+                        str(n.mtime_ns), str(0 if is_dir else n.size), "%u:%u" % (n.dev if special else (0, 0)),
+                        str(0 if is_dir else n.nlink), what,
+                        *sorted(f"{k}={v.hex()}" for k, v in n.xattrs.items())])
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_the_guest_sees_the_same(msb, tmp_path, compression):
+    """The disk that msb serves, through the kernel that mounts it."""
+    (tmp_path / "walk.c").write_text(WALK_C)
+    p = subprocess.run(["cc", "-static", "-O2", "-w", "-o", tmp_path / "walk", tmp_path / "walk.c"], capture_output=True)
+    if p.returncode:
+        pytest.skip("cannot compile a static program: " + p.stderr.decode()[:200])
+    shell = imagekit.add_system(imagekit.add_shell(Tar()))
+    shell.add("bin/walk", (tmp_path / "walk").read_bytes(), mode=0o755)
+    layout = imagekit.Layout(tmp_path / "layout")
+    tars = [shell.bytes(), *(layer(Below).bytes() for layer in (base_layer, rich_layer, change_layer))]
+    squeeze = (lambda tar: (gzip.compress(tar, 1), "gzip")) if compression else None
+    image = layout.tag(layout.image(tars, compress=squeeze), "walk:1")
+    want = sorted(walk_lines(disk_of(image, tmp_path)))
+    assert len(want) > 700
+    msb.ok("load", "-q", "-i", tmp_path / "layout", "-t", "walk:1")
+    out = msb.ok("run", "-q", "walk:1", "--", "/bin/walk", "/data")
+    got = sorted(" ".join(line.split()[:9] + sorted(line.split()[9:])) for line in out.splitlines())
+    assert got == want
 
 
 # --- attacks --------------------------------------------------------------------------------------
