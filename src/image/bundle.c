@@ -111,7 +111,7 @@ static void drop_part(struct part *p)
 
 bool bundle_has(const struct bundle *b, const char *name, uint64_t *ret_size)
 {
-    struct part p;
+    struct part p = {.fd = -1};
     if (find_part(b, name, &p, NULL) < 0)
         return false;
     if (ret_size)
@@ -123,24 +123,21 @@ bool bundle_has(const struct bundle *b, const char *name, uint64_t *ret_size)
 int bundle_read(const struct bundle *b, const char *name, size_t max, char **ret, size_t *ret_len,
                 struct err *e)
 {
-    struct part p;
+    struct part p = {.fd = -1};
     int r = find_part(b, name, &p, e);
     if (r < 0)
         return r;
-    char *doc = NULL;
-    if (p.size > max)
-        r = err_set(e, EFBIG, "'%.256s' is larger than %zu MiB", name, max >> 20);
-    else if (!(doc = malloc(p.size + 1)))
-        r = err_sys(e, ENOMEM, "cannot read '%.256s'", name);
-    else if ((r = pread_all(p.fd, doc, p.size, p.offset)) < 0)
-        r = err_sys(e, -r, "cannot read '%.256s'", name);
-    drop_part(&p);
-    if (r < 0) {
-        free(doc);
-        return r;
+    if (p.size > max) {
+        drop_part(&p);
+        return err_set(e, EFBIG, "'%.256s' is larger than %zu MiB", name, max >> 20);
     }
+    AUTO_FREE char *doc = malloc(p.size + 1);
+    r = doc ? pread_all(p.fd, doc, p.size, p.offset) : -ENOMEM;
+    drop_part(&p);
+    if (!doc || r < 0)
+        return err_sys(e, -r, "cannot read '%.256s'", name);
     doc[p.size] = '\0';
-    *ret = doc;
+    *ret = steal_ptr(&doc);
     *ret_len = p.size;
     return 0;
 }
@@ -179,7 +176,7 @@ static void part_close(struct stream *s)
 int bundle_stream(const struct bundle *b, const char *name, struct stream **ret, struct err *e)
 {
     static const struct stream_ops ops = {part_read, part_close};
-    struct part p;
+    struct part p = {.fd = -1};
     int r = find_part(b, name, &p, e);
     if (r < 0)
         return r;

@@ -34,7 +34,7 @@ struct walk {
     uint8_t *buf;
     /* The first name of each inode that has several. */
     char **first;
-    size_t n_first;
+    size_t n_first, cap_first;
 };
 
 typedef int (*visit_fn)(struct walk *w, struct tree_inode *ino);
@@ -204,6 +204,23 @@ static int put_links_below(struct walk *w, struct tree_inode *ino)
     return ino->flags & TREE_LINK ? put_link(w, ino->target) : 0;
 }
 
+static int note_first(struct walk *w)
+{
+    if (w->n_first == w->cap_first) {
+        size_t cap = w->cap_first + w->cap_first / 2 + 64;
+        char **more = reallocarray(w->first, cap, sizeof(char *));
+        if (!more)
+            return no_memory(w);
+        w->first = more;
+        w->cap_first = cap;
+    }
+    char *name = strdup(w->path);
+    if (!name)
+        return no_memory(w);
+    w->first[w->n_first++] = name;
+    return 0;
+}
+
 /* The first of several names is the file, the others are links to it. */
 static int put_entry(struct walk *w, struct tree_inode *ino)
 {
@@ -214,17 +231,12 @@ static int put_entry(struct walk *w, struct tree_inode *ino)
     if (ino->flags & TREE_WHITEOUT)
         return put_whiteout(w);
     if (ino->nlink > 1) {
-        if (ino->nid)
+        if (ino->nid && w->first)
             return put_link(w, w->first[ino->nid - 1]);
-        if (w->n_first % 64 == 0) {
-            char **more = reallocarray(w->first, w->n_first + 64, sizeof(char *));
-            if (!more)
-                return no_memory(w);
-            w->first = more;
-        }
-        if (!(w->first[w->n_first] = strdup(w->path)))
-            return no_memory(w);
-        ino->nid = ++w->n_first;
+        int r = note_first(w);
+        if (r < 0)
+            return r;
+        ino->nid = w->n_first;
     }
     return put_other(w, ino);
 }
@@ -252,8 +264,10 @@ int layer_write_tar(int fd, struct tar_out *o, struct err *e)
     w.path = malloc(PATH_SIZE + 64);
     w.stack = calloc(TREE_DEPTH_MAX + 1, sizeof(*w.stack));
     w.buf = malloc(COPY_SIZE);
-    int r = w.path && w.stack && w.buf ? erofs_load_tree(fd, 0, &t, e) : no_memory(&w);
-    if (r == 0)
+    int r = -ENOMEM;
+    if (!w.path || !w.stack || !w.buf)
+        (void)no_memory(&w);
+    else if ((r = erofs_load_tree(fd, 0, &t, e)) == 0)
         r = put_all(&w, &t);
     for (size_t i = 0; i < w.n_first; i++)
         free(w.first[i]);

@@ -65,7 +65,7 @@ static int add_layer(struct load *l, const struct load_source *src, size_t i,
 static int add_image(struct load *l, struct load_source *src, struct digest *ret, struct err *e)
 {
     size_t n = src->m.n_layers;
-    struct image_layer *layers = calloc(n, sizeof(*layers));
+    struct image_layer *layers = calloc(n + 1, sizeof(*layers));
     if (!layers)
         return err_sys(e, ENOMEM, "cannot load the image");
     int r = 0;

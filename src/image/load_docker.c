@@ -164,7 +164,7 @@ static int make_manifest(const struct load *l, const json_t *names, struct load_
 
 static int name_layers(const json_t *names, struct load_source *src, struct err *e)
 {
-    src->layers = calloc(src->m.n_layers, sizeof(char *));
+    src->layers = calloc(src->m.n_layers + 1, sizeof(char *));
     for (size_t i = 0; src->layers && i < src->m.n_layers; i++)
         if (!(src->layers[i] = strdup(json_string_value(json_array_get(names, i)))))
             return err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);

@@ -130,7 +130,7 @@ static int read_image(struct load *l, const struct oci_index_entry *x, struct lo
         r = oci_config_parse(src->config, src->config_len, &src->c, e);
     if (r < 0)
         return r;
-    src->layers = calloc(src->m.n_layers, sizeof(char *));
+    src->layers = calloc(src->m.n_layers + 1, sizeof(char *));
     if (!src->layers)
         return err_sys(e, ENOMEM, "cannot read the image");
     for (size_t i = 0; i < src->m.n_layers; i++) {
@@ -196,7 +196,7 @@ int load_oci(struct load *l, struct err *e)
 {
     AUTO_FREE char *doc = NULL;
     size_t len;
-    struct oci_index x;
+    struct oci_index x = {0};
     int r = bundle_read(&l->bundle, LOAD_INDEX, OCI_DOCUMENT_MAX, &doc, &len, e);
     if (r == 0)
         r = oci_index_parse(doc, len, &x, e);

@@ -106,7 +106,7 @@ static json_t *load_as(const void *doc, size_t n, enum oci_kind kind, const char
                        struct err *e)
 {
     AUTO_JSON json_t *j = oci_json_load(doc, n, OCI_DOCUMENT_MAX, what, e);
-    enum oci_kind is;
+    enum oci_kind is = OCI_MANIFEST;
     if (!j || kind_of(j, &is, e) < 0)
         return NULL;
     if (is != kind) {
@@ -391,7 +391,7 @@ static int none_matches(const struct oci_index *x, const struct oci_platform *wa
 int oci_index_pick(const void *doc, size_t n, const struct oci_platform *want,
                    struct oci_descriptor *ret, struct err *e)
 {
-    struct oci_index x;
+    struct oci_index x = {0};
     int r = oci_index_parse(doc, n, &x, e);
     if (r < 0)
         return r;

@@ -183,7 +183,7 @@ static int make_image(struct save *s, const struct image_record *rec, struct sav
                       struct err *e)
 {
     img->digest = rec->digest;
-    img->layers = calloc(rec->n_layers, sizeof(size_t));
+    img->layers = calloc(rec->n_layers + 1, sizeof(size_t));
     if (!img->layers)
         return no_memory(e);
     int r = 0;
@@ -387,7 +387,11 @@ int save_images(struct image_store *store, const struct reference *refs, size_t 
         return err_set(e, E2BIG, "%zu images are too many for one archive; at most %d", n,
                        SAVE_IMAGES_MAX);
     s.images = calloc(n + 1, sizeof(*s.images));
-    int r = s.images && tar_out_init(&s.out, out_fd, NULL) == 0 ? 0 : no_memory(e);
+    if (!s.images || tar_out_init(&s.out, out_fd, NULL) < 0) {
+        free_all(&s);
+        return no_memory(e);
+    }
+    int r = 0;
     for (size_t i = 0; r == 0 && i < n; i++)
         r = add_reference(&s, &refs[i], e);
     if (r == 0)

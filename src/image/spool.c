@@ -86,7 +86,7 @@ static int run(struct job *j, struct err *e)
     if (pid == 0)
         child_main(j, pipefd[1], parent);
     int code = errno;
-    struct report rep;
+    struct report rep = {.e = {0}};
     close_fd(&pipefd[1]);
     int r = pid < 0 ? err_sys(e, code, "cannot start a decompressor")
                     : confine_collect(&pid, pipefd[0], &rep, sizeof(rep), e);

@@ -315,9 +315,10 @@ static void picks(void **state)
     pick(INDEX(ENTRY(D1, "") "," ENTRY(D2, ON("linux", "arm"))), "linux/amd64", D1, NULL);
     pick(INDEX(""), "linux/amd64", NULL, "its index is empty");
     /* Attestations, signatures, and what is no manifest. */
-    const char *none = INDEX(ENTRY(D1, ",\"annotations\":{\"vnd.docker.reference.type\":"
-                                       "\"attestation-manifest\"}") "," ENTRY(
-        D2, ",\"artifactType\":\"application/vnd.x\"") "," DESC("text/plain", D3, "1"));
+    const char *none = INDEX(ENTRY(
+        D1, ",\"annotations\":{\"vnd.docker.reference.type\":"
+            "\"attestation-manifest\"}") "," ENTRY(D2, ",\"artifactType\":\"application/"
+                                                       "vnd.x\"") "," DESC("text/plain", D3, "1"));
     pick(none, "linux/amd64", NULL, "its index is empty");
 }
 
