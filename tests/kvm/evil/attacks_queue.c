@@ -11,11 +11,13 @@ static void every_device(void (*bend)(struct dev *d, unsigned variant), unsigned
 {
     struct dev *d;
     for (unsigned i = 0; (d = device_at(i)); i++)
-        for (unsigned v = 0; v < variants; v++) {
+        for (unsigned v = 0; v < 2 * variants; v++) {
+            move_rings(v >= variants);
             bring_up(d, v & 1 ? ring_features : FEATURE_INDIRECT);
-            bend(d, v);
+            bend(d, v % variants);
             pause_for(2000);
         }
+    move_rings(false);
     check_machine();
 }
 

@@ -44,6 +44,15 @@ static void find_devices(void)
         fail("no devices");
 }
 
+void move_rings(bool to_the_end)
+{
+    for (unsigned i = 0; i < n_devices; i++)
+        for (unsigned q = 0; q < QUEUES; q++)
+            devices[i].q[q].desc =
+                to_the_end ? (volatile struct desc *)(ram_end() - (q + 1) * sizeof(rings[q].desc))
+                           : rings[q].desc;
+}
+
 struct dev *device_at(unsigned i)
 {
     if (n_devices == 0)

@@ -129,6 +129,8 @@ void set_reg64(struct dev *d, uint32_t off, uint64_t v);
 void bring_up(struct dev *d, uint64_t want);
 /* The same up to FEATURES_OK, queues left alone. */
 void negotiate(struct dev *d, uint64_t want);
+/* Tables of descriptors where nothing comes behind them, or back where they were. */
+void move_rings(bool to_the_end);
 void place_queue(struct dev *d, unsigned q, uint32_t size, uint64_t desc, uint64_t avail,
                  uint64_t used);
 void set_desc(struct queue *q, unsigned i, uint64_t addr, uint32_t len, uint16_t flags,
