@@ -8,7 +8,7 @@ DESTDIR ?=
 PYTHON  ?= /usr/bin/python3
 
 .DEFAULT_GOAL := all
-.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e unit lint fuzz bench \
+.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e test-kvm unit lint fuzz bench bench-kvm \
         install uninstall clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest's kernel
@@ -23,7 +23,10 @@ build: bootstrap $(BUILD)/build.ninja ## build msb, the agent and the guest's di
 	@echo "==> building msb"
 	@ninja -C $(BUILD)
 
+# The kvm engine's too where the probe of `msb doctor` says that it is of use, or if it is there anyway.
 kernel: kernel-uml ## build (or find in the cache) the guest kernel for this machine's engine
+	@if kernel/build --print-path kvm >/dev/null 2>&1 || tests/kvm/suite.py --build $(BUILD) --where | \
+	    grep -qx here; then $(MAKE) --no-print-directory kernel-kvm; fi
 
 kernel-uml: | bootstrap
 	@mkdir -p $(BUILD)/assets
@@ -49,6 +52,10 @@ test-e2e: all ## end-to-end tests alone
 	@scripts/bootstrap test
 	@$(PYTHON) tests/run --build $(BUILD) e2e
 
+test-kvm: all ## the kvm engine, nested where there is no KVM; makes the testbed if it is missing
+	@scripts/bootstrap test
+	@MSB_TEST_KVM=1 $(PYTHON) tests/run --build $(BUILD) kvm
+
 lint: build ## clang-format, clang-tidy, cppcheck, shellcheck
 	@scripts/bootstrap test
 	@$(PYTHON) tests/run --build $(BUILD) lint
@@ -60,6 +67,12 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
 bench: all ## measure msb beside podman in one run; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
+
+bench-kvm: ## measure the kvm engine, nested, beside microsandbox and QEMU; writes build/bench-kvm.json
+	@scripts/bootstrap build test kvm
+	@$(MAKE) --no-print-directory build kernel-kvm
+	@tests/kvm/testbed build
+	@$(PYTHON) tests/kvm/bench.py --build $(BUILD) --json $(BUILD)/bench-kvm.json
 
 install: all ## install below /usr/local (PREFIX=, DESTDIR=)
 	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"

@@ -16,6 +16,22 @@ import imagekit
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb"))
 
+# How many times slower than usual this machine is (tests/kvm runs on an interpreted one): all
+# that is waited for may take that much longer.
+SLOW = float(os.environ.get("MSB_TEST_SLOW", "1"))
+# Virtual CPUs of every sandbox that does not ask for a number itself.
+CPUS = os.environ.get("MSB_TEST_CPUS")
+
+
+class Client(subprocess.Popen):
+    """A client that is left running, with time for its end as this machine needs it."""
+
+    def wait(self, timeout=None):
+        return super().wait(timeout and timeout * SLOW)
+
+    def communicate(self, input=None, timeout=None):
+        return super().communicate(input, timeout and timeout * SLOW)
+
 
 class Msb:
     """Drives the command line the way a client does: subprocess, pipes, exit codes."""
@@ -39,10 +55,16 @@ class Msb:
         kw.setdefault("stdout", subprocess.PIPE)
         kw.setdefault("stderr", subprocess.PIPE)
         kw.setdefault("env", self.env)
-        p = subprocess.run([self.exe, *map(str, args)], timeout=timeout, **kw)
+        p = subprocess.run(self.command(args), timeout=timeout * SLOW, **kw)
         if check is not None:
             assert p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
         return p
+
+    def command(self, args):
+        args = [str(a) for a in args]
+        if CPUS and args[0] in ("create", "run") and not {"--cpus", "-c"} & set(args):
+            args[1:1] = ["--cpus", CPUS]
+        return [self.exe, *args]
 
     def ok(self, *args, **kw):
         """As a call that must succeed; returns its stdout as text."""
@@ -51,7 +73,7 @@ class Msb:
 
     def popen(self, *args, **kw):
         kw.setdefault("env", self.env)
-        return subprocess.Popen([self.exe, *map(str, args)], **kw)
+        return Client(self.command(args), **kw)
 
     def create(self, name="box", *args, **kw):
         self.ok("create", "-n", name, "-q", *args, **kw)
@@ -127,7 +149,7 @@ class Msb:
 
 def wait_for(condition, timeout=10.0, interval=0.01):
     """Polls until condition() is true; returns its value. Fails loudly when it never is."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout * SLOW
     while True:
         value = condition()
         if value:
