@@ -131,12 +131,13 @@ static int registry_name(const char *text, char **ret, struct err *e)
 
 static int login(const struct args *a, const char *home, const char *registry, struct err *e)
 {
-    struct credentials c = {.username = strdup(args_get(a, "username"))};
+    const char *user = args_get(a, "username");
+    struct credentials c = {.username = strdup(user ? user : "")};
     struct registry_options opt = {
         .home = home, .insecure = args_has(a, "insecure"), .ca_certs = args_get(a, "ca-certs")};
     int r = c.username ? get_password(a, registry, &c.password, e)
                        : err_set(e, ENOMEM, "out of memory");
-    if (r == 0 && (strchr(c.username, ':') || !*c.username))
+    if (r == 0 && (!c.username || strchr(c.username, ':') || !*c.username))
         r = err_set(e, EINVAL, "a user name is not empty and has no ':' in it");
     (void)signal(SIGPIPE, SIG_IGN);
     if (r == 0)

@@ -207,7 +207,7 @@ static int fetch_token(struct endpoint *ep, const struct challenge *c, struct er
     buf_free(&query);
     if (basic)
         explicit_bzero(basic, strlen(basic));
-    if (r < 0)
+    if (r < 0 || !resp)
         return err_wrap(e, "token for %s", ep->host);
     r = token_answer(ep, resp, e);
     http_close(resp);

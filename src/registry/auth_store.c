@@ -47,7 +47,7 @@ static int load_json(int dirfd, json_t **ret, struct err *e)
     AUTO_FREE char *text = NULL;
     size_t n = 0;
     int r = load(dirfd, &text, &n, e);
-    if (r < 0)
+    if (r < 0 || !text)
         return r;
     json_t *root = json_loadb(text, n, 0, NULL);
     explicit_bzero(text, n);
@@ -72,7 +72,7 @@ int auth_store_get(const char *home, const char *registry, struct credentials *r
     int r = open_dir(home, false, &dirfd, e);
     if (r == 0)
         r = load(dirfd, &text, &n, e);
-    if (r < 0)
+    if (r < 0 || !text)
         return r;
     struct docker_auth a;
     r = docker_config_lookup(text, n, registry, &a, e);

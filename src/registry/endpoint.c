@@ -164,11 +164,11 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
     for (int round = 0;; round++) {
         unsigned generation;
         AUTO_FREE char *authorization = auth_current(ep, &generation);
-        struct http_response *resp;
+        struct http_response *resp = NULL;
         int r = get_once(ep, path, accept, from, authorization, &resp, e);
         if (authorization)
             explicit_bzero(authorization, strlen(authorization));
-        if (r < 0)
+        if (r < 0 || !resp)
             return r;
         if (resp->status != 401 || round == 1) {
             *ret = resp;

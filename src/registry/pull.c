@@ -76,9 +76,9 @@ static int get_manifest(struct pull *p, const struct reference *ref, struct buf 
 static int read_blob(struct pull *p, const struct oci_descriptor *d, struct buf *body,
                      struct err *e)
 {
-    struct stream *s;
+    struct stream *s = NULL;
     int r = registry_blob(p->registry, &d->digest, d->size, 0, &s, e);
-    while (r == 0) {
+    while (r == 0 && s) {
         uint8_t *to = buf_reserve(body, 16384);
         ssize_t n = to ? stream_read(s, to, 16384, e) : err_set(e, ENOMEM, "out of memory");
         if (n <= 0) {

@@ -148,7 +148,7 @@ int registry_get(struct registry *r, struct endpoint *ep, const char *path, cons
     struct err own = {0};
     e = e ? e : &own;
     for (;;) {
-        struct http_response *resp;
+        struct http_response *resp = NULL;
         uint64_t wait_ms = 0;
         int code = endpoint_get(ep, path, accept, from, &resp, e);
         if (code == 0 && !registry_temporary(resp->status)) {
@@ -217,9 +217,9 @@ static int manifest_from(struct registry *r, struct endpoint *ep, const char *wh
     char path[DIGEST_TEXT_SIZE + REFERENCE_TAG_MAX + 16];
     (void)snprintf(path, sizeof(path), "manifests/%s", which);
     for (unsigned tries = 0;;) {
-        struct http_response *resp;
+        struct http_response *resp = NULL;
         int code = registry_get(r, ep, path, ACCEPT_MANIFEST, 0, &tries, &resp, e);
-        if (code < 0)
+        if (code < 0 || !resp)
             return code;
         buf_reset(body);
         code = read_manifest(r, ep, which, resp, body, digest, e);
@@ -260,7 +260,7 @@ int registry_check_login(const char *registry, const char *username, const char 
     int r = check_ca(opt->ca_certs, e);
     if (r == 0)
         r = endpoint_new(&ep, registry, NULL, opt, e);
-    if (r < 0)
+    if (r < 0 || !ep)
         return r;
     ep->looked = ep->has_credentials = true;
     ep->credentials.username = strdup(username);
@@ -268,9 +268,9 @@ int registry_check_login(const char *registry, const char *username, const char 
     r = ep->credentials.username && ep->credentials.password
             ? endpoint_get(ep, NULL, NULL, 0, &resp, e)
             : err_set(e, ENOMEM, "out of memory");
-    if (r == -EACCES || (r == 0 && (resp->status == 401 || resp->status == 403))) {
+    if (r == -EACCES || (r == 0 && resp && (resp->status == 401 || resp->status == 403))) {
         r = err_set(e, EACCES, "%s does not accept this user and password", registry);
-    } else if (r == 0 && resp->status != 200) {
+    } else if (r == 0 && resp && resp->status != 200) {
         err_set(e, EPROTO, "%s is no registry: /v2/ answers with HTTP status %ld", ep->host,
                 resp->status);
         err_hint(e, "the address of a registry is its host and port, such as ghcr.io");

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import pull
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -225,8 +227,10 @@ def main():
         for step in (b.bare, b.create, b.execs, b.ls, b.podman):
             step()
         ratios = b.ratios()
+        pulls, more = pull.bench(args.msb, 2 if args.quick else 5)
         if args.json:
-            args.json.write_text(json.dumps({"results": b.results, "ratios": ratios}, indent=2,
+            args.json.write_text(json.dumps({"results": b.results, "pull": pulls,
+                                             "ratios": ratios + more}, indent=2,
                                             sort_keys=True) + "\n")
             print(f"\n  written to {args.json}")
     finally:
