@@ -59,8 +59,8 @@ static int check_unused(struct image_cache *c, const struct image_record *rec, c
     (void)err_set(e, EBUSY, "image '%s' is used by sandbox%s %s%s", arg, n > 1 ? "es" : "", names,
                   n > NAMES_SHOWN ? " and others" : "");
     err_hint(e,
-             "remove %s first, or use --force: the name goes, and its files when the last "
-             "sandbox that needs them is removed",
+             "remove %s first, or use --force: the name goes, its files stay while a sandbox "
+             "needs them",
              n > 1 ? "those" : "it");
     return -EBUSY;
 }
@@ -125,7 +125,8 @@ const struct cmd cmd_image_remove = {
     .details =
         "What no other image needs is deleted. The last name of an image that sandboxes were made\n"
         "from is not removed without --force. Sandboxes never lose what they run on: with --force\n"
-        "the name goes at once, and the files with the last sandbox that needs them.",
+        "the name goes, the files stay as long as a sandbox needs them, and the next removal or\n"
+        "prune after that deletes them.",
     .examples = "  msb image rm alpine:3\n"
                 "  msb image rm --force python:3.11-slim",
     .run = image_remove_run,

@@ -4,6 +4,7 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "core/lifecycle.h"
+#include "util/cleanup.h"
 #include "util/loop.h"
 
 #include <errno.h>
@@ -101,6 +102,7 @@ static int create_sandbox(struct run *r, struct err *e)
     spinner_start(&spin, "Creating", spec->name);
     int x = sandbox_create(&r->store, spec, &r->sandbox.create, ui_warn, e);
     spinner_stop(&spin);
+    close_fd(&r->sandbox.image_lock); /* the spec names it now; a command may take days */
     r->created = x == 0;
     ui_debug("sandbox_create took %.1f ms", (double)(now_ns() - t0) / 1e6);
     return x;

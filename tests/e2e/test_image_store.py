@@ -425,6 +425,20 @@ def test_prune_while_sandboxes_are_made(own, images):
     assert failures == []
 
 
+def test_prune_beside_running_commands(own, images):
+    """Whoever waits for a command does not keep others from removing images."""
+    images("a:1", [shell_tar(), layer(name="a")])
+    images("b:1", [shell_tar(), layer(name="b")])
+    jobs = [own.popen("run", "-q", *name, "a:1", "--", "sh", "-c", "echo up; read x; cat /name", stdin=subprocess.PIPE,
+                      stdout=subprocess.PIPE) for name in ([], ["-n", "named"])]  # fmt: skip
+    for p in jobs:
+        assert p.stdout.readline() == b"up\n"
+    own.ok("image", "prune", "-y", "-q", timeout=8)
+    assert list(listed(own)) == ["a:1"]
+    for p in jobs:
+        assert p.communicate(b"go on\n", timeout=30)[0] == b"a"
+
+
 @pytest.mark.parametrize("how", ["load", "prune"])
 def test_killed_at_any_moment(own, tmp_path, how):
     """SIGKILL leaves garbage at most: the next load makes the image whole, a prune takes all away."""
