@@ -349,7 +349,7 @@ static int load_data(struct loader *l, const struct raw *r, struct tree_inode *i
 static int load_entry(struct loader *l, const struct dir_item *dir, const char *name,
                       const struct erofs_dirent *de, struct err *e)
 {
-    struct raw r;
+    struct raw r = {0};
     struct note *note = NULL;
     struct tree_inode *ino = NULL;
     char target[TREE_PATH_MAX];
@@ -438,7 +438,7 @@ static int load_dir_block(struct loader *l, const struct dir_item *dir, struct d
 static int load_dir(struct loader *l, const struct dir_item *dir, struct err *e)
 {
     struct dir_state s = {.any = false};
-    struct raw r;
+    struct raw r = {0};
     uint8_t b[EROFS_BLOCK_SIZE];
     int got = read_inode(l, dir->nid, &r, e);
     for (uint64_t at = 0; got == 0 && at < r.size; at += sizeof(b)) {
@@ -454,7 +454,7 @@ static int load_dir(struct loader *l, const struct dir_item *dir, struct err *e)
 
 static int load_root(struct loader *l, struct err *e)
 {
-    struct raw r;
+    struct raw r = {0};
     struct tree_inode *ino = NULL;
     uint64_t nid = l->sb.root_nid;
     int got = read_inode(l, nid, &r, e);
@@ -492,7 +492,8 @@ static int load_super(struct loader *l, struct err *e)
 
 int erofs_load_tree(int fd, uint32_t blob, struct tree *t, struct err *e)
 {
-    struct loader l = {.fd = fd, .blob = blob, .t = t, .cache = malloc(CACHE_UNITS * CACHE_UNIT)};
+    struct loader l = {
+        .fd = fd, .blob = blob, .t = t, .cache = malloc((size_t)CACHE_UNITS * CACHE_UNIT)};
     l.last = &l.first;
     int r = l.cache ? load_super(&l, e) : err_sys(e, ENOMEM, "cannot read the image file");
     if (r == 0)

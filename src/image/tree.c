@@ -300,7 +300,7 @@ static int walk_parent(struct tree *t, struct walk *w, const char **name, struct
 struct tree_inode *tree_lookup(struct tree *t, const char *path)
 {
     struct walk w = {.path = path};
-    const char *name;
+    const char *name = "";
     if (walk_parent(t, &w, &name, NULL) < 0)
         return NULL;
     if (!*name)
@@ -544,7 +544,7 @@ int tree_whiteout(struct tree *t, const char *path, struct err *e)
 int tree_link_below(struct tree *t, const char *path, const char *target, struct err *e)
 {
     struct tree_inode *ino = tree_lookup(t, target);
-    char plain[TREE_PATH_MAX];
+    char plain[TREE_PATH_MAX] = "";
     if (ino && !(ino->flags & TREE_WHITEOUT))
         return tree_link(t, path, target, e);
     int r = normalise(target, plain, e);
@@ -552,7 +552,7 @@ int tree_link_below(struct tree *t, const char *path, const char *target, struct
         return r;
     const struct tree_attr a = {.mode = S_IFLNK | 0777, .target = plain[0] ? plain : "/"};
     r = tree_add(t, path, &a, &ino, e);
-    if (r == 0) {
+    if (r == 0 && ino) {
         ino->flags |= TREE_LINK;
         t->has_links = true;
     }

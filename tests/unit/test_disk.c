@@ -108,7 +108,7 @@ static void test_merge(void **state)
     fd[0] = finish(&t, &w);
     begin(&t, &w);
     add_file(&t, &w, "d/new", 20, 6);
-    add_file(&t, &w, "d/both", 4096 * 3, 7); /* the other two names keep the old file */
+    add_file(&t, &w, "d/both", 4096UL * 3, 7); /* the other two names keep the old file */
     assert_int_equal(tree_whiteout(&t, "gone", NULL), 0);
     assert_int_equal(tree_opaque(&t, "hidden", NULL), 0);
     assert_int_equal(tree_link_below(&t, "again", "d/inline", NULL), 0);
@@ -121,7 +121,7 @@ static void test_merge(void **state)
     expect_file(&r, "d/inline", 100, 1, 2);
     expect_file(&r, "again", 100, 1, 2);
     expect_file(&r, "d/padded", 5000, 2, 1);
-    expect_file(&r, "d/both", 4096 * 3, 7, 1);
+    expect_file(&r, "d/both", 4096UL * 3, 7, 1);
     expect_file(&r, "other", 4096 + 50, 3, 2);
     expect_file(&r, "third", 4096 + 50, 3, 2);
     expect_file(&r, "d/new", 20, 6, 1);

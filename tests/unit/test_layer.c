@@ -659,7 +659,7 @@ static void test_two_gzips(void **state)
     for (uint32_t round = 0; round < 200; round++) {
         struct tb b = {0};
         struct digest fast, slow;
-        size_t n = round * 299;
+        size_t n = (size_t)round * 299;
         fill_bytes(data, n, round);
         memset(data + n / 3, 'a', n / 3);
         squeeze_gzip(data, n, &b);
@@ -667,7 +667,7 @@ static void test_two_gzips(void **state)
         assert_int_equal(decode_all(b.p, b.len, false, &fast), n + n / 2);
         assert_int_equal(decode_all(b.p, b.len, true, &slow), n + n / 2);
         assert_true(digest_equal(&fast, &slow));
-        b.p[(round * 7919U) % b.len] ^= (uint8_t)(1 << round % 8);
+        b.p[((size_t)round * 7919) % b.len] ^= (uint8_t)(1 << round % 8);
         ssize_t got[2] = {decode_all(b.p, b.len, false, &fast),
                           decode_all(b.p, b.len, true, &slow)};
         assert_int_equal(got[0] < 0, got[1] < 0);
