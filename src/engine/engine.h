@@ -75,6 +75,8 @@ struct engine_ops {
     int (*run)(struct engine *en, struct err *e); /* NULL: start() did it all */
     void (*kill)(struct engine *en);              /* ended() follows */
     void (*free)(struct engine *en);
+    /* Optional: whether the guest has given up all its devices, that is, goes down in order. */
+    bool (*going_down)(struct engine *en);
     /* Optional: a line for the log of somebody who looks for time. */
     void (*describe)(struct engine *en, char *to, size_t size);
 };

@@ -318,6 +318,10 @@ static void on_boot_timer(struct loop_timer *t)
 {
     struct monitor *m = CONTAINER_OF(t, struct monitor, boot_timer);
     const char *broken = atomic_load(&m->broken_device);
+    if (m->phase == RUNNING && m->p->engine->going_down && m->p->engine->going_down(m->engine)) {
+        kill_guest(m, false, "the guest powered itself off"); /* all but the last step */
+        return;
+    }
     char why[160];
     (void)snprintf(why, sizeof(why), "%s%s%s",
                    m->phase == BOOTING ? "the guest did not come up in time" : "the agent died",

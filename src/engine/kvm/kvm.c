@@ -302,5 +302,6 @@ const struct engine_ops engine_kvm = {
     .run = kvm_run,
     .kill = kvm_kill,
     .free = kvm_free,
+    .going_down = gave_devices_up,
     .describe = kvm_describe,
 };

@@ -32,7 +32,7 @@ enum {
 };
 
 /* Instructions; an emulator of kernel mode does one million, the slowest CPU a thousand. */
-#define NATIVE_PER_S 5000000ULL
+#define NATIVE_PER_S 3000000ULL
 #define CACHE_FILE "kvm-probe"
 
 static const char *device_path = "/dev/kvm";
