@@ -412,6 +412,10 @@ static void set_transport(const struct answer *a, CURL *c)
     (void)set(c, CURLOPT_SSL_VERIFYHOST, a->h->insecure ? 0L : 2L);
     if (a->h->ca_certs)
         (void)set(c, CURLOPT_CAINFO, a->h->ca_certs);
+    /* This machine is not behind its proxy, whatever no_proxy says. */
+    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
+    if (host && address_kind_text(host) == ADDRESS_LOOPBACK)
+        (void)set(c, CURLOPT_PROXY, "");
 }
 
 static int set_request(struct answer *a, CURL *c)
@@ -706,6 +710,8 @@ void http_close(struct http_response *r)
     if (!r)
         return;
     struct answer *a = (struct answer *)r;
+    if (a->conn && cancelled(a->h)) /* a name that is being looked up is not waited for */
+        (void)a->h->curl->easy_setopt(a->conn->easy, CURLOPT_QUICK_EXIT, 1L);
     end_hop(a);
     if (a->conn)
         conn_put(a->h, a->conn);

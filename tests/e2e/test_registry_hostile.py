@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import subprocess
 import threading
 
@@ -245,6 +246,44 @@ def test_no_way_to_metadata_services(puller, fake, url, what):
     p = puller("pull", fake.ref, check=1, timeout=10)
     assert "an address of this machine or its network" in text(p), text(p)
     assert_nothing_stored(puller)
+
+
+def own_address():
+    """An address of this machine that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))
+            return s.getsockname()[0]
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+
+
+def loopback_name():
+    """A name that leads to loopback without saying so."""
+    for name in ("ip6-localhost", "ip6-loopback", socket.gethostname()):
+        try:
+            found = {a[4][0] for a in socket.getaddrinfo(name, 80)}
+        except OSError:
+            continue
+        if found and all(a == "::1" or a.startswith("127.") for a in found):
+            return name
+    pytest.skip("no name of this machine leads to loopback")
+
+
+@pytest.mark.parametrize("how", ["address", "name"])
+def test_no_way_to_loopback_from_elsewhere(puller, image, how):
+    with FakeRegistry(image, address=own_address()) as r, FakeRegistry(image) as local:
+        ref = f"{r.host}/a:1"
+        host = "127.0.0.1" if how == "address" else loopback_name()
+        r.script = lambda q: q.redirect(f"http://{host}:{local.port}{q.path}") if q.blob else False
+        p = puller("pull", "--insecure", ref, check=1)
+        assert "an address of this machine or its network" in text(p)
+        assert local.log == []
+        r.script = None
+        puller.ok("pull", "--insecure", ref)
+        # Without --insecure, plain HTTP is for this machine alone.
+        p = puller("pull", ref, check=1)
+        assert "retrying" not in text(p)
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://localhost/x", "gopher://x", "http://",
@@ -634,3 +673,9 @@ def test_proxy_from_the_environment(puller, image):
         puller.env["http_proxy"] = proxy.url
         puller.ok("pull", "--insecure", "registry.invalid/a:1")
         assert proxy.requests("http://registry.invalid/v2/a/manifests/1")
+
+
+def test_no_proxy_for_this_machine(puller, fake):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        puller.env[name] = "http://localhost:1"
+    puller.ok("pull", fake.ref)
