@@ -27,12 +27,12 @@ struct endpoint {
     atomic_bool plain; /* it is http */
     atomic_bool alive; /* it has answered once: failures are worth another try */
 
-    pthread_mutex_t lock; /* guards what follows; held while a token is fetched */
-    char *authorization;  /* header value; NULL: none yet */
-    uint64_t expires_ns;  /* CLOCK_MONOTONIC; 0: never */
-    unsigned generation;  /* counts changes of it */
-    bool looked;          /* credentials have been looked for */
-    bool has_credentials;
+    pthread_mutex_t lock;        /* guards what follows; held while a token is fetched */
+    char *authorization;         /* header value; NULL: none yet */
+    uint64_t expires_ns;         /* CLOCK_MONOTONIC; 0: never */
+    unsigned generation;         /* counts changes of it */
+    bool looked;                 /* credentials have been looked for */
+    atomic_bool has_credentials; /* also read without the lock, for messages */
     struct credentials credentials;
 };
 

@@ -2,6 +2,7 @@
 
 #include "registry/address.h"
 #include "registry/curl.h"
+#include "registry/http_url.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"
@@ -187,68 +188,11 @@ int http_pause(const struct http *h, uint64_t ms, struct err *e)
     }
 }
 
-/* --- URLs ----------------------------------------------------------------------------------- */
-
-static char *url_part(const struct curl_api *curl, const char *url, CURLUPart part)
-{
-    CURLU *u = curl->url();
-    char *got = NULL, *copy = NULL;
-    if (u && curl->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl->url_get(u, part, &got, CURLU_DEFAULT_PORT) == CURLUE_OK)
-        copy = strdup(got);
-    curl->free(got);
-    curl->url_cleanup(u);
-    return copy;
-}
-
-bool http_same_origin(const char *a, const char *b)
-{
-    const struct curl_api *curl;
-    if (curl_load(&curl, NULL) < 0)
-        return false;
-    static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
-    bool same = true;
-    for (size_t i = 0; same && i < ARRAY_LEN(parts); i++) {
-        AUTO_FREE char *x = url_part(curl, a, parts[i]);
-        AUTO_FREE char *y = url_part(curl, b, parts[i]);
-        same = x && y && strcasecmp(x, y) == 0;
-    }
-    return same;
-}
-
-char *http_escape(const char *text)
-{
-    const struct curl_api *curl;
-    if (curl_load(&curl, NULL) < 0)
-        return NULL;
-    char *got = curl->easy_escape(NULL, text, 0);
-    char *copy = got ? strdup(got) : NULL;
-    curl->free(got);
-    return copy;
-}
-
-/* `to` as seen from `from`, without a user or password in it. */
-static char *url_resolve(const struct curl_api *curl, const char *from, const char *to)
-{
-    CURLU *u = curl->url();
-    char *got = NULL, *copy = NULL;
-    if (u && curl->url_set(u, CURLUPART_URL, from, 0) == CURLUE_OK &&
-        curl->url_set(u, CURLUPART_URL, to, 0) == CURLUE_OK &&
-        curl->url_set(u, CURLUPART_USER, NULL, 0) == CURLUE_OK &&
-        curl->url_set(u, CURLUPART_PASSWORD, NULL, 0) == CURLUE_OK &&
-        curl->url_set(u, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK &&
-        curl->url_get(u, CURLUPART_URL, &got, 0) == CURLUE_OK)
-        copy = strdup(got);
-    curl->free(got);
-    curl->url_cleanup(u);
-    return copy;
-}
-
 /* The host as messages name it. */
 static void host_of(const struct answer *a, char *out, size_t size)
 {
-    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
-    AUTO_FREE char *port = url_part(a->h->curl, a->url, CURLUPART_PORT);
+    AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
+    AUTO_FREE char *port = url_part(a->url, CURLUPART_PORT);
     bool usual = port && (strcmp(port, "443") == 0 || strcmp(port, "80") == 0);
     (void)snprintf(out, size, "%s%s%s", host ? host : "?", port && !usual ? ":" : "",
                    port && !usual ? port : "");
@@ -413,7 +357,7 @@ static void set_transport(const struct answer *a, CURL *c)
     if (a->h->ca_certs)
         (void)set(c, CURLOPT_CAINFO, a->h->ca_certs);
     /* This machine is not behind its proxy, whatever no_proxy says. */
-    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
+    AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
     if (host && address_kind_text(host) == ADDRESS_LOOPBACK)
         (void)set(c, CURLOPT_PROXY, "");
 }
@@ -581,13 +525,13 @@ static bool is_redirect(const struct answer *a)
 /* Rule 3 for hosts spelt as addresses, which a proxy would connect to for us. */
 static bool host_refused(const struct answer *a, const char *url)
 {
-    AUTO_FREE char *host = url_part(a->h->curl, url, CURLUPART_HOST);
+    AUTO_FREE char *host = url_part(url, CURLUPART_HOST);
     return !host || (address_kind_text(host) & ~atomic_load(&a->h->seen));
 }
 
 static int next_hop(struct answer *a, struct err *e)
 {
-    AUTO_FREE char *to = url_resolve(a->h->curl, a->url, a->location);
+    AUTO_FREE char *to = url_resolve(a->url, a->location);
     char host[300];
     host_of(a, host, sizeof(host));
     if (!to || (strncasecmp(to, "http://", 7) != 0 && strncasecmp(to, "https://", 8) != 0))
@@ -611,7 +555,7 @@ static int next_hop(struct answer *a, struct err *e)
 
 static int follow(struct answer *a, struct err *e)
 {
-    AUTO_FREE char *host = url_part(a->h->curl, a->url, CURLUPART_HOST);
+    AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
     if (!host)
         return err_set(e, EINVAL, "'%.200s' is no URL", a->url);
     if (!a->foreign)

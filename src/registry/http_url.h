@@ -1,0 +1,12 @@
+/* URLs as libcurl reads them: what is checked here is what it will connect to. */
+#ifndef MSB_REGISTRY_HTTP_URL_H
+#define MSB_REGISTRY_HTTP_URL_H
+
+#include "registry/curl.h"
+
+/* A part of a URL (ports filled in), malloc'd; NULL when there is none. */
+char *url_part(const char *url, CURLUPart part);
+/* `to` as seen from `from`, without a user or password in it. malloc'd; NULL when it is no URL. */
+char *url_resolve(const char *from, const char *to);
+
+#endif
