@@ -135,40 +135,37 @@ static int get_layers(const json_t *a, struct record *r)
     return code;
 }
 
-/* A file of JSON: an object, or -ENOENT. What is wrong with us and not with the file is told. */
-static int read_json(int dirfd, const char *name, size_t max, json_t **ret)
+/* A file that is too long, or none, is -ENOENT. What is wrong with us and not with it is told. */
+static int read_text(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
 {
-    AUTO_FREE char *text = NULL;
-    size_t len = 0;
-    int r = file_read_at(dirfd, name, max, &text, &len);
-    if (r < 0)
-        return r == -EFBIG || r == -EINVAL || r == -ELOOP ? -ENOENT : r;
-    AUTO_JSON json_t *j = json_loadb(text, len, 0, NULL);
-    if (!json_is_object(j))
-        return -ENOENT;
-    *ret = steal_ptr(&j);
-    return 0;
+    int r = file_read_at(dirfd, name, max, ret, ret_len);
+    return r == -EFBIG || r == -EINVAL || r == -ELOOP ? -ENOENT : r;
 }
 
-int record_read(int images_fd, const struct digest *image, struct record *ret)
+int record_parse(const char *text, size_t len, struct record *ret)
 {
-    char name[RECORD_NAME_SIZE];
-    AUTO_JSON json_t *j = NULL;
     struct record r = {0};
-    record_json_name(image, name);
-    int code = read_json(images_fd, name, RECORD_MAX, &j);
-    if (code < 0)
-        return code;
+    AUTO_JSON json_t *j = json_loadb(text, len, 0, NULL);
     bool ok = json_integer_value(json_object_get(j, "version")) == RECORD_VERSION &&
               get_digest(j, "config", &r.config) && get_digest(j, "disk", &r.disk) &&
               get_size(j, "disk_size", &r.disk_size) && get_size(j, "stored_ns", &r.stored_ns);
-    code = ok ? get_layers(json_object_get(j, "layers"), &r) : -ENOENT;
+    int code = ok ? get_layers(json_object_get(j, "layers"), &r) : -ENOENT;
     if (code < 0) {
         record_free(&r);
         return code;
     }
     *ret = r;
     return 0;
+}
+
+int record_read(int images_fd, const struct digest *image, struct record *ret)
+{
+    char name[RECORD_NAME_SIZE];
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+    record_json_name(image, name);
+    int r = read_text(images_fd, name, RECORD_MAX, &text, &len);
+    return r < 0 ? r : record_parse(text, len, ret);
 }
 
 /* --- references ----------------------------------------------------------------------------- */
@@ -198,16 +195,22 @@ int ref_write(int refs_fd, const char *name, const char *reference, const struct
 
 int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image)
 {
-    AUTO_JSON json_t *j = NULL;
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+    int r = read_text(refs_fd, name, RECORD_REF_MAX, &text, &len);
+    return r < 0 ? r : ref_parse(name, text, len, ret_reference, ret_image);
+}
+
+int ref_parse(const char *name, const char *file, size_t len, char **ret_reference,
+              struct digest *ret_image)
+{
     struct digest d;
     char expected[RECORD_NAME_SIZE];
-    int r = read_json(refs_fd, name, RECORD_REF_MAX, &j);
-    if (r < 0)
-        return r;
+    AUTO_JSON json_t *j = json_loadb(file, len, 0, NULL);
     const char *text = json_string_value(json_object_get(j, "reference"));
     if (!text || strlen(text) > REF_SPELLING_MAX || !get_digest(j, "image", &d))
         return -ENOENT;
-    r = ref_name(text, expected);
+    int r = ref_name(text, expected);
     if (r == 0 && strcmp(expected, name) != 0) /* a file of another name is not that reference's */
         r = -ENOENT;
     if (r < 0)

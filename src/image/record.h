@@ -35,12 +35,16 @@ void record_erofs_name(const struct digest *d, char name[RECORD_NAME_SIZE]);
 /* The record of an image, images/<digest>.json. */
 int record_read(int images_fd, const struct digest *image, struct record *ret);
 int record_write(int images_fd, const struct digest *image, const struct record *r);
+/* The same of its text alone. */
+int record_parse(const char *text, size_t len, struct record *ret);
 void record_free(struct record *r);
 void record_layers_free(struct image_layer *layers, size_t n);
 
 /* A reference: its one spelling, and the image. `name` is that of the file, in refs/. */
 int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image);
 int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image);
+int ref_parse(const char *name, const char *file, size_t len, char **ret_reference,
+              struct digest *ret_image);
 /* The spelling under which a reference is stored, malloc'd, and its file's name. With a digest the
  * tag says nothing, and is left out. */
 char *ref_spelling(const struct reference *ref);

@@ -81,7 +81,13 @@ static json_t *well_formed(void)
     s.name = strdup("fuzz");
     s.image = strdup("./rootfs");
     s.image_kind = IMAGE_DIRECTORY;
+    s.image_digest =
+        strdup("sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    s.pull = IMAGE_PULL_NEVER;
+    s.stop_signal = strdup("SIGINT");
     s.user = strdup("nobody");
+    (void)spec_add_port(&s, "80/tcp", NULL);
+    (void)spec_add_volume(&s, "/data", NULL);
     s.idle_timeout_ms = 1500;
     (void)strlist_add(&s.env, "A=b");
     (void)strlist_add(&s.cmd, "sh");
