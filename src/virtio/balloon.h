@@ -6,8 +6,8 @@
  * gives pages away, no more, and takes them back whenever it likes (deflate on OOM).
  *
  * Guest memory must be mapped shared without a file of somebody else's behind it, or privately:
- * pages are dropped with MADV_REMOVE and MADV_DONTNEED. Pages that a private mapping has of its file
- * read as that file again.
+ * pages are dropped with MADV_REMOVE and MADV_DONTNEED. Pages that a private mapping has of its
+ * file read as that file again.
  */
 #ifndef MSB_VIRTIO_BALLOON_H
 #define MSB_VIRTIO_BALLOON_H

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise restart_syscall */
@@ -167,6 +168,9 @@ static void *vcpu_main(void *arg)
 {
     struct vcpu *v = arg;
     struct vcpus *c = v->all;
+    char name[16];
+    (void)snprintf(name, sizeof(name), "vcpu %u", v->id);
+    (void)prctl(PR_SET_NAME, name, 0, 0, 0);
     int r = c->filter ? seccomp_enter(SECCOMP_VCPU) : 0;
     (void)pthread_mutex_lock(&c->lock);
     if (r < 0)
