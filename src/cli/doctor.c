@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/kvm/probe.h"
 #include "image/image.h"
+#include "registry/registry.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/parse.h"
@@ -347,6 +348,17 @@ static void check_cgroup(struct doctor *d)
             "-p Delegate=yes");
 }
 
+static void check_libcurl(struct doctor *d)
+{
+    char version[64];
+    struct err e = {0};
+    if (registry_library(version, sizeof(version), &e) == 0)
+        add(d, "libcurl", MARK_OK, "%s", version);
+    else
+        remedy(add(d, "libcurl", MARK_WARN, "no images can be pulled: %s", e.msg), "%s",
+               e.hints ? e.hint[0] : "install libcurl");
+}
+
 static void check_mke2fs(struct doctor *d)
 {
     static const char *const places[] = {"/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs",
@@ -423,8 +435,8 @@ static int print_json(const struct doctor *d, bool usable)
 static int doctor_run(const struct args *a)
 {
     static void (*const all[])(struct doctor *) = {
-        check_home,  check_kvm,     check_engine, check_assets, check_namespaces,
-        check_tmpfs, check_seccomp, check_cgroup, check_mke2fs, check_memory,
+        check_home,    check_kvm,    check_engine, check_assets,  check_namespaces, check_tmpfs,
+        check_seccomp, check_cgroup, check_mke2fs, check_libcurl, check_memory,
     };
     struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
     struct utsname un;

@@ -1,8 +1,11 @@
 #include "registry/curl.h"
 
+#include "registry/registry.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CURL_LIBRARY "libcurl.so.4"
@@ -40,6 +43,17 @@ static int load(struct err *e)
     lib.api = api; /* loaded for good: threads and handlers of it may be alive at exit */
     lib.loaded = true;
     return 0;
+}
+
+int registry_library(char *version, size_t size, struct err *e)
+{
+    const struct curl_api *curl;
+    int r = curl_load(&curl, e);
+    if (r == 0) {
+        const char *all = curl->version(); /* with the versions of all that it uses */
+        (void)snprintf(version, size, "%.*s", (int)strcspn(all, " "), all);
+    }
+    return r;
 }
 
 int curl_load(const struct curl_api **ret, struct err *e)

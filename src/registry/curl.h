@@ -12,6 +12,7 @@
 #include "util/err.h"
 
 #define CURL_FUNCTIONS(X)  \
+    X(version)             \
     X(global_init)         \
     X(easy_init)           \
     X(easy_cleanup)        \

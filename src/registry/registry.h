@@ -28,6 +28,9 @@ struct registry_options {
     void *ctx;
 };
 
+/* What registries are reached with ("libcurl/7.88.1"), or why they cannot be. */
+int registry_library(char *version, size_t size, struct err *e);
+
 struct registry;
 
 int registry_open(struct registry **ret, const struct reference *ref,
