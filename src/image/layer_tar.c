@@ -206,7 +206,7 @@ static int put_links_below(struct walk *w, struct tree_inode *ino)
 
 static int note_first(struct walk *w)
 {
-    if (w->n_first == w->cap_first) {
+    if (!w->first || w->n_first == w->cap_first) {
         size_t cap = w->cap_first + w->cap_first / 2 + 64;
         char **more = reallocarray(w->first, cap, sizeof(char *));
         if (!more)
