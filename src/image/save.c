@@ -354,6 +354,13 @@ static int add_entry(json_t *list, const struct saved *img, const char *name)
     return json_array_append_new(list, d);
 }
 
+/* Directories must be listed: skopeo makes missing ones root's, which only root can. */
+static int put_directory(struct save *s, const char *path, struct err *e)
+{
+    const struct tar_entry t = {.path = path, .type = '5', .mode = 0755};
+    return output(tar_put_header(&s->out, &t), e);
+}
+
 static int put_oci(struct save *s, struct err *e)
 {
     static const char layout[] = "{\"imageLayoutVersion\":\"1.0.0\"}", blobs[] = "blobs/sha256/";
@@ -370,6 +377,10 @@ static int put_oci(struct save *s, struct err *e)
         r = put_json(s, "index.json", index, e);
     else
         json_decref(index);
+    if (r == 0)
+        r = put_directory(s, "blobs/", e);
+    if (r == 0)
+        r = put_directory(s, blobs, e);
     for (size_t i = 0; r == 0 && i < s->n_images; i++) {
         if (!seen_document(s, i, true))
             r = put_document(s, blobs, &s->images[i].manifest, "", e);

@@ -166,7 +166,7 @@ def test_members_and_digests_of_a_layout(msb, tmp_path):
     load(msb, tmp_path, imagekit.layers(30), "a:1")
     msb.ok("save", "--format", "oci", "-o", tmp_path / "a.tar", "a:1")
     with tarfile.open(tmp_path / "a.tar") as t:
-        blobs = {m.name: t.extractfile(m).read() for m in t if m.name.startswith("blobs/")}
+        blobs = {m.name: t.extractfile(m).read() for m in t if m.isfile() and m.name.startswith("blobs/")}
         index = json.load(t.extractfile("index.json"))
         assert json.load(t.extractfile("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
     for name, data in blobs.items():
