@@ -89,6 +89,16 @@ def seen_in_disk(path):
     return tree
 
 
+def content(path, st):
+    """Without root, a file that its owner may not read has to be opened up for a moment."""
+    if st.st_mode & 0o400 or ROOT:
+        return pathlib.Path(path).read_bytes()
+    os.chmod(path, 0o600)
+    data = pathlib.Path(path).read_bytes()
+    os.chmod(path, stat.S_IMODE(st.st_mode))
+    return data
+
+
 def seen_in_dir(root):
     tree, links = {}, {}
     for top, dirs, files in os.walk(root):
@@ -101,7 +111,7 @@ def seen_in_dir(root):
                  "xattrs": {x: os.getxattr(path, x, follow_symlinks=False)
                             for x in os.listxattr(path, follow_symlinks=False)}}
             if stat.S_ISREG(st.st_mode):
-                d["content"] = (st.st_size, hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest())
+                d["content"] = (st.st_size, hashlib.sha256(content(path, st)).hexdigest())
             elif stat.S_ISLNK(st.st_mode):
                 d["content"] = os.readlink(path)
             elif stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
