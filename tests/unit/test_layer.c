@@ -587,7 +587,7 @@ static void test_child_dies(void **state)
 
 /* ---- threads ---- */
 
-enum { THREADS = 4, ROUNDS = 10 };
+enum { THREADS = 8, ROUNDS = 6 };
 
 static void *convert_many(void *arg)
 {

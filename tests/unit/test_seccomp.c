@@ -327,6 +327,45 @@ static void use_memory_and_flags(const void *arg)
 #define SKIP_UNDER_SANITIZER() (void)0
 #endif
 
+/* Whoever reads archives can open, reach and start nothing. */
+static void test_converter_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(openat, -1),
+        CALL(openat2, -1),
+        CALL(unlinkat, -1),
+        CALL(renameat2, -1),
+        CALL(linkat, -1),
+        CALL(readlinkat, -1),
+        CALL(newfstatat, -1),
+        CALL(getdents64, -1),
+        CALL(fchmod, -1),
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(socketpair, AF_UNIX, SOCK_STREAM, 0, 0),
+        CALL(connect, -1),
+        CALL(sendto, -1),
+        CALL(sendmsg, -1),
+        CALL(recvmsg, -1),
+        CALL(clone, SIGCHLD),
+        CALL(clone, CLONE_VM | CLONE_THREAD | CLONE_SIGHAND),
+        CALL(kill, 1, 0),
+        CALL(tgkill, 1, 1, 0),
+        CALL(prctl, PR_GET_NAME, 0),
+        CALL(ioctl, -1),
+        CALL(fcntl, 0, F_GETFL),
+        CALL(dup, 0),
+        CALL(execveat, -1),
+        CALL(memfd_create, 0),
+        CALL(prlimit64, 0, 0, 0, 0),
+        CALL(rt_sigaction, 0),
+        CALL(mprotect, 0, 4096, PROT_READ | PROT_EXEC),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+    };
+    expect_ends(SECCOMP_CONVERTER, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_CONVERTER, more, ARRAY_LEN(more));
+}
+
 static void test_monitor_has_what_it_needs(void **state)
 {
     SKIP_UNDER_SANITIZER();
@@ -405,7 +444,7 @@ static void leave(const void *arg)
 static void test_all_can_end(void **state)
 {
     SKIP_UNDER_SANITIZER();
-    for (int p = SECCOMP_MONITOR; p <= SECCOMP_UML_PTRACE; p++) {
+    for (int p = SECCOMP_MONITOR; p <= SECCOMP_CONVERTER; p++) {
         int status = under((enum seccomp_profile)p, leave, NULL);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 7);
@@ -423,7 +462,7 @@ static void call_32_bit(const void *arg)
 
 static void test_no_other_architecture(void **state)
 {
-    for (int p = SECCOMP_MONITOR; p <= SECCOMP_UML_PTRACE; p++) {
+    for (int p = SECCOMP_MONITOR; p <= SECCOMP_CONVERTER; p++) {
         int status = under((enum seccomp_profile)p, call_32_bit, NULL);
         assert_true(WIFSIGNALED(status));
     }
@@ -438,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_uml_is_narrowed),
         cmocka_unit_test(test_uml_can_fork),
         cmocka_unit_test(test_monitor_ends),
+        cmocka_unit_test(test_converter_ends),
         cmocka_unit_test(test_monitor_has_what_it_needs),
         cmocka_unit_test(test_monitor_signals),
         cmocka_unit_test(test_vcpu_ends),
