@@ -173,6 +173,38 @@ def test_compressed_layers_in_a_docker_archive(msb, tmp_path):
     assert list(references(msb)) == ["docker.io/library/k:1"]
 
 
+def test_both_formats_in_one(msb, tmp_path):
+    """Docker's own archives since version 25: an OCI layout with a manifest.json beside it."""
+    out = Layout(tmp_path / "layout")
+    image = out.image([small(), small("top")], platform={"os": "linux", "architecture": imagekit.MACHINE})
+    gone = {**image, "digest": sha256(b"not here"), "platform": {"os": "linux", "architecture": "s390x"}}
+    index = out.index([gone, image])  # what was not pulled is not in the archive
+    out.entries.append(entry(index, "3", "docker.io/library/alpine:3"))
+    out.write_index()
+    doc = json.loads(blob_of(out, image["digest"]).read_bytes())
+    path = out.archive(tmp_path / "a.tar")
+    blobs = [f"blobs/sha256/{x['digest'][7:]}" for x in (doc["config"], *doc["layers"])]
+    with tarfile.open(path, "a") as t:
+        text = json.dumps([{"Config": blobs[0], "RepoTags": ["alpine:3"], "Layers": blobs[1:]}]).encode()
+        info = tarfile.TarInfo("manifest.json")
+        info.size = len(text)
+        t.addfile(info, io.BytesIO(text))
+    msb.ok("load", "-i", path)
+    assert references(msb) == {"docker.io/library/alpine:3": image["digest"]}
+
+
+def test_several_loads_at_once(msb, tmp_path):
+    """They share the work, and none is in the other's way."""
+    path = imagekit.layers(30).archive("docker", tmp_path / "a.tar", "x:1")
+    runs = [msb.popen("load", "-q", "-i", path, "-t", f"x:{i}", stderr=subprocess.PIPE) for i in range(6)]
+    for p in runs:
+        assert (p.communicate(timeout=120)[1], p.returncode) == (b"", 0)
+    refs = references(msb)
+    assert set(refs) == {f"docker.io/library/x:{i}" for i in range(6)} and len(set(refs.values())) == 1
+    assert len(list((msb.home / "cache" / "layers").iterdir())) == 30
+    assert list((msb.home / "cache" / "tmp").iterdir()) == []
+
+
 def test_several_images(msb, tmp_path):
     base = small("base")
     path = docker_archive(tmp_path / "a.tar", [(["one:1", "one:latest"], [base]),
