@@ -66,7 +66,9 @@ static bool next_endpoint(struct blob *b, int code, struct err *e)
     (void)snprintf(text, sizeof(text), "mirror %s: %s", endpoint_of(b)->host, e->msg);
     if (b->r->notice)
         b->r->notice(b->r->ctx, text);
-    b->ep++;
+    if (code != -ENOENT) /* it may have others */
+        atomic_store(&endpoint_of(b)->useless, true);
+    b->ep = registry_first(b->r, b->ep + 1);
     b->tries = 0;
     return true;
 }
@@ -164,6 +166,7 @@ int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, 
     digest_text(blob, text);
     b->base.ops = &blob_ops;
     b->r = r;
+    b->ep = registry_first(r, 0);
     b->size = size;
     b->pos = MIN(offset, size);
     (void)snprintf(b->path, sizeof(b->path), "blobs/%s", text);

@@ -23,9 +23,10 @@ struct endpoint {
     char *repository; /* with the mirror's prefix; NULL: none, for a login */
     char *home;       /* where our own credentials are; NULL: none */
     bool mirror;
-    bool http_allowed; /* plain http may be tried where https is not answered */
-    atomic_bool plain; /* it is http */
-    atomic_bool alive; /* it has answered once: failures are worth another try */
+    bool http_allowed;   /* plain http may be tried where https is not answered */
+    atomic_bool plain;   /* it is http */
+    atomic_bool useless; /* a mirror that failed us: not asked again */
+    atomic_bool alive;   /* it has answered once: failures are worth another try */
 
     pthread_mutex_t lock;        /* guards what follows; held while a token is fetched */
     char *authorization;         /* header value; NULL: none yet */

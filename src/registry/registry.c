@@ -23,12 +23,13 @@ static int add_mirrors(struct registry *r, const struct reference *ref,
 {
     struct registry_settings s;
     int code = settings_find(opt->home, ref->registry, &s, e);
+    if (code < 0)
+        return code;
     for (size_t i = 0; code == 0 && i < s.mirrors.n; i++) {
         code = endpoint_new_mirror(&r->ep[r->n], s.mirrors.v[i], ref->repository, opt, e);
         r->n += code == 0;
     }
-    if (code == 0)
-        settings_free(&s);
+    settings_free(&s);
     return code;
 }
 
@@ -84,6 +85,13 @@ static void notice(const struct registry *r, const char *text)
 {
     if (r->notice)
         r->notice(r->ctx, text);
+}
+
+size_t registry_first(const struct registry *r, size_t i)
+{
+    while (i + 1 < r->n && atomic_load(&r->ep[i]->useless))
+        i++;
+    return i;
 }
 
 static uint64_t backoff_ms(unsigned tries)
@@ -238,7 +246,7 @@ int registry_manifest(struct registry *r, const char *which, struct buf *body,
     struct err own = {0};
     e = e ? e : &own;
     body->limit = OCI_DOCUMENT_MAX;
-    for (size_t i = 0; i < r->n; i++) {
+    for (size_t i = registry_first(r, 0); i < r->n; i = registry_first(r, i + 1)) {
         err_clear(e);
         int code = manifest_from(r, r->ep[i], which, body, digest, e);
         if (code == 0 || code == -EINTR || i + 1 == r->n)
@@ -246,6 +254,7 @@ int registry_manifest(struct registry *r, const char *which, struct buf *body,
         char text[ERR_MSG_MAX + 64];
         (void)snprintf(text, sizeof(text), "mirror %s: %s", r->ep[i]->host, e->msg);
         notice(r, text);
+        atomic_store(&r->ep[i]->useless, true);
     }
     return -EIO; /* there is always one endpoint */
 }
@@ -262,7 +271,8 @@ int registry_check_login(const char *registry, const char *username, const char 
         r = endpoint_new(&ep, registry, NULL, opt, e);
     if (r < 0 || !ep)
         return r;
-    ep->looked = ep->has_credentials = true;
+    ep->looked = true;
+    ep->has_credentials = true;
     ep->credentials.username = strdup(username);
     ep->credentials.password = strdup(password);
     r = ep->credentials.username && ep->credentials.password

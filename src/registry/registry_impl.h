@@ -21,6 +21,8 @@ struct registry {
     void *ctx;
 };
 
+/* The first endpoint from `i` on that is worth asking. */
+size_t registry_first(const struct registry *r, size_t i);
 /* One request to one endpoint, tried again while that makes sense. `tries` counts across calls. On
  * success the status is anything but a temporary failure. */
 int registry_get(struct registry *r, struct endpoint *ep, const char *path, const char *accept,
