@@ -78,7 +78,8 @@ static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found
 }
 
 /* How many bytes of it could be mapped instead of read; a file that is shorter than it says would
- * be found out too late that way. */
+ * be found out too late that way. Mapped elsewhere first: a failure must not take the guest's
+ * memory away. */
 static size_t map_pages(int fd, const Elf64_Phdr *ph, uint8_t *to)
 {
     struct stat st;
@@ -86,10 +87,14 @@ static size_t map_pages(int fd, const Elf64_Phdr *ph, uint8_t *to)
     if (n == 0 || (ph->p_offset | (uintptr_t)to) % PAGE != 0 || fstat(fd, &st) < 0 ||
         ph->p_offset > (uint64_t)st.st_size || n > (uint64_t)st.st_size - ph->p_offset)
         return 0;
-    return mmap(to, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd,
-                (off_t)ph->p_offset) == MAP_FAILED
-               ? 0
-               : n;
+    void *p =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)ph->p_offset);
+    if (p == MAP_FAILED)
+        return 0;
+    if (mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED)
+        return n;
+    (void)munmap(p, n);
+    return 0;
 }
 
 static int load_segment(int fd, enum elf_way way, const Elf64_Phdr *ph, const struct guest_mem *mem,

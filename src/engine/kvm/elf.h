@@ -14,7 +14,8 @@
 enum elf_way {
     ELF_COPY, /* the file is read into guest memory */
     /* Whole pages of the file are mapped over guest memory, privately: no copy is made, and all
-     * guests share what none of them writes. Guest memory must be made of mappings. */
+     * guests share what none of them writes. Guest memory must be made of mappings, and the file is
+     * replaced, if ever, by another one, not written over. */
     ELF_MAP,
 };
 

@@ -75,7 +75,8 @@ static void filter_extended(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n)
     case 0x80000001:
         c->ecx &=
             ~(BIT(2) | BIT(10) | BIT(12) | BIT(23) | BIT(24)); /* SVM, IBS, SKINIT, counters */
-        c->ecx = n > 1 ? c->ecx | BIT(1) : c->ecx & ~BIT(1);   /* CmpLegacy */
+        if (n == 1)
+            c->ecx &= ~BIT(1); /* CmpLegacy: AMD's, there are several cores */
         break;
     case 0x80000008:
         c->ecx = bits_for(n) << 12 | (n - 1);
