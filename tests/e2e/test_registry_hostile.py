@@ -611,6 +611,22 @@ def test_interrupted_pulls_go_on(puller, fake, image, sig):
     assert cached(puller, "partial") == []
 
 
+def test_interrupted_while_another_pull_has_the_layer(puller, fake, image):
+    gate = threading.Event()
+    fake.script = slow(image, gate)
+    first = puller.popen("pull", "-q", fake.ref)
+    fake.wait_for_request(image.big)
+    second = puller.popen("pull", "-q", fake.ref, stderr=subprocess.PIPE)
+    wait_for(lambda: len(fake.requests("/manifests/")) == 2)
+    wait_for(lambda: len(list(pathlib.Path(f"/proc/{second.pid}/task").iterdir())) > 1)
+    second.send_signal(signal.SIGINT)
+    assert second.wait(timeout=20) == 130
+    second.stderr.close()
+    gate.set()
+    assert first.wait(timeout=60) == 0
+    assert cached(puller, "partial") == []
+
+
 def test_a_damaged_partial_file_does_no_harm(puller, fake, image):
     body = image.blob(image.big)
     d = puller.home / "cache" / "partial"
