@@ -482,7 +482,7 @@ static void test_every_call_fails_once(void **state)
         teardown(&b);
         assert_int_equal(open_files(), before);
     }
-    assert_int_equal(survived, 6); /* what it can do without */
+    assert_int_equal(survived, 8); /* what it can do without */
 }
 
 static void test_too_many_cpus(void **state)
