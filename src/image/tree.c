@@ -21,12 +21,15 @@ void *tree_alloc(struct tree *t, size_t n)
     if (!t->chunks || t->chunk_size - t->chunk_used < n) {
         size_t size = t->chunk_size ? MIN(t->chunk_size * 2, (size_t)CHUNK_MAX) : CHUNK_MIN;
         size = MAX(size, n);
+        if (size > TREE_MEMORY_MAX - t->memory)
+            return NULL;
         struct tree_chunk *c = malloc(sizeof(*c) + size);
         if (!c)
             return NULL;
         c->next = t->chunks;
         t->chunks = c;
         t->chunk_size = size;
+        t->memory += size;
         t->chunk_used = 0;
     }
     void *p = (char *)t->chunks->bytes + t->chunk_used;
@@ -580,11 +583,13 @@ int tree_opaque(struct tree *t, const char *path, struct err *e)
     return r;
 }
 
-/* Follows the symlink `name` of `dir` to a directory, made when missing. */
+/* Follows the symlink `name` of `dir` to a directory, made when missing if `create`, else -ENOENT.
+ */
 static int merge_through_link(struct tree *base, struct tree_inode *dir, const char *name,
-                              const char *target, struct tree_inode **ret, struct err *e)
+                              const char *target, bool create, struct tree_inode **ret,
+                              struct err *e)
 {
-    struct walk w = {.path = name, .create = true, .dir = dir};
+    struct walk w = {.path = name, .create = create, .dir = dir};
     int r = walk_symlink(base, &w, target, e);
     while (r == 0 && w.rest[w.at]) {
         char comp[TREE_NAME_MAX + 1];
@@ -633,16 +638,20 @@ static void merge_dir_attr(struct tree_inode *to, const struct tree_inode *from)
     to->flags &= (uint8_t)~TREE_IMPLICIT;
 }
 
-/* The directory of the base that a layer's directory `from` lies over or becomes. */
+/* The directory of the base that a layer's directory `from` lies over or becomes; -ENOENT (e
+ * untouched) when there is none and need not be. */
 static int merge_find_dir(struct tree *base, struct tree_inode *to, struct tree_dirent *from,
                           struct tree_inode *old, struct tree_inode **ret, struct err *e)
 {
+    bool phantom = from->inode->flags & TREE_PHANTOM;
     if (old && S_ISLNK(old->mode) && (from->inode->flags & TREE_IMPLICIT))
-        return merge_through_link(base, to, from->name, old->target, ret, e);
+        return merge_through_link(base, to, from->name, old->target, !phantom, ret, e);
     if (old && S_ISDIR(old->mode)) {
         *ret = old;
         return 0;
     }
+    if (phantom)
+        return -ENOENT;
     if (to->dir.depth + 1 >= TREE_DEPTH_MAX)
         return err_set(e, ELOOP, "'%.256s' is nested deeper than %d directories", from->name,
                        TREE_DEPTH_MAX);
@@ -660,14 +669,12 @@ static int merge_entry(struct tree *base, struct merge_item **work, struct tree_
             d->inode = NULL;
         return 0;
     }
-    int r = count_entry(base, from->name, e);
-    if (r < 0)
-        return r;
     struct tree_inode *old = d ? d->inode : NULL, *dest = NULL;
+    int r;
     if (S_ISDIR(ino->mode)) {
         r = merge_find_dir(base, to, from, old, &dest, e);
         if (r < 0)
-            return r;
+            return r == -ENOENT ? 0 : r;
         merge_dir_attr(dest, ino);
         r = merge_push(base, work, dest, ino, e);
         bool through = old && S_ISLNK(old->mode) && (ino->flags & TREE_IMPLICIT);
@@ -698,21 +705,37 @@ static int merge_link(struct tree *base, struct tree_dirent *d, struct err *e)
     return 0;
 }
 
-/* Before anything changes below: what an entry says comes after it in the archive. */
-static int merge_links(struct tree *base, struct tree_inode *from, struct err *e)
+static int merge_look(struct tree *base, struct merge_item **work, struct tree_dirent *d,
+                      struct tree_inode *dir, struct err *e)
+{
+    struct tree_inode *ino = d->inode;
+    int r = 0;
+    if (S_ISDIR(ino->mode)) {
+        if (ino->flags & TREE_IMPLICIT)
+            ino->flags |= TREE_PHANTOM;
+        r = merge_push(base, work, NULL, ino, e);
+    } else if (ino->flags & TREE_LINK) {
+        r = merge_link(base, d, e);
+    }
+    if (!(ino->flags & (TREE_WHITEOUT | TREE_PHANTOM)))
+        for (; dir->flags & TREE_PHANTOM; dir = dir->dir.parent)
+            dir->flags &= (uint8_t)~TREE_PHANTOM;
+    return r;
+}
+
+/* A pass over the layer before anything changes below: hard links mean what is there now, and
+ * directories that hold marks alone are found. */
+static int merge_prepare(struct tree *base, struct tree_inode *from, struct err *e)
 {
     struct merge_item *work = NULL;
     int r = merge_push(base, &work, NULL, from, e);
     while (r == 0 && work) {
+        struct tree_inode *dir = work->from;
         struct tree_iter it;
-        tree_iter_init(&it, work->from);
         work = work->next;
-        for (struct tree_dirent *d; r == 0 && (d = tree_iter_next(&it));) {
-            if (S_ISDIR(d->inode->mode))
-                r = merge_push(base, &work, NULL, d->inode, e);
-            else if (d->inode->flags & TREE_LINK)
-                r = merge_link(base, d, e);
-        }
+        tree_iter_init(&it, dir);
+        for (struct tree_dirent *d; r == 0 && (d = tree_iter_next(&it));)
+            r = merge_look(base, &work, d, dir, e);
     }
     return r;
 }
@@ -720,8 +743,8 @@ static int merge_links(struct tree *base, struct tree_inode *from, struct err *e
 int tree_merge(struct tree *base, struct tree *layer, struct err *e)
 {
     struct tree_inode *from = layer->root;
-    uint64_t bytes = layer->bytes;
-    bool has_links = layer->has_links;
+    uint64_t bytes = layer->bytes, memory = layer->memory;
+    uint32_t entries = layer->entries;
     /* The layer's memory now belongs to the base, behind the chunk in use. */
     struct tree_chunk **tail = &base->chunks;
     while (*tail)
@@ -729,12 +752,23 @@ int tree_merge(struct tree *base, struct tree *layer, struct err *e)
     *tail = layer->chunks;
     *layer = (struct tree){0};
 
+    /* Checked with the memory already ours, so that it is freed with the rest. */
+    if (memory > TREE_MEMORY_MAX - base->memory)
+        return err_set(e, ENOMEM,
+                       "the layers together are over the limit of %llu MiB of names and "
+                       "attributes",
+                       (unsigned long long)(TREE_MEMORY_MAX >> 20));
+    base->memory += memory;
+    if (entries > base->max_entries - base->entries)
+        return err_set(e, E2BIG, "the layers together have more than %u entries",
+                       base->max_entries);
+    base->entries += entries;
     if (bytes > base->max_bytes - base->bytes)
         return err_set(e, EFBIG, "the layers together are over the limit of %llu MiB",
                        (unsigned long long)(base->max_bytes >> 20));
     base->bytes += bytes;
     struct merge_item *work = NULL;
-    int r = has_links ? merge_links(base, from, e) : 0;
+    int r = merge_prepare(base, from, e);
     if (r < 0)
         return r;
     merge_dir_attr(base->root, from);

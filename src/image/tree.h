@@ -8,7 +8,7 @@
  * 2. Leading '/' and './' of a path, doubled slashes and '.' components mean nothing. A '..'
  *    component is refused.
  * 3. Missing parents appear as directories (0755, root), marked implicit: in a merge they do not
- *    change the directory below them.
+ *    change the directory below them, and are not made for the sake of marks alone.
  * 4. A symlink as a parent is followed inside the tree, as an extraction in a chroot follows it:
  *    real archives have entries like lib/x where lib links to usr/lib. Following stops after
  *    TREE_SYMLINKS_MAX links. Any other parent that is not a directory is refused.
@@ -16,7 +16,8 @@
  *    its children; anything else replaces what was there, children included.
  * 6. A hard link's target must exist already and may not be a directory. A layer's may lie in a
  *    layer below: it then becomes a link when the layers are merged.
- * 7. Replaced entries keep their memory until the tree goes, so limits count entries ever added.
+ * 7. Replaced entries keep their memory until the tree goes, so limits count entries ever added, a
+ *    merged layer's deletions included.
  *
  * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS wants it:
  * no hash to flood, and no sorting later.
@@ -43,8 +44,9 @@ enum {
     TREE_MAJOR_MAX = 0xfff,
     TREE_MINOR_MAX = 0xfffff,
 };
-/* Entries of one tree. At about 150 bytes each this bounds memory to some 600 MB. */
+/* Entries of one tree, and the memory of everything in it. An ordinary entry takes 150 bytes. */
 #define TREE_ENTRIES_MAX (4U << 20)
+#define TREE_MEMORY_MAX (1ULL << 30)
 
 enum tree_flags {
     TREE_IMPLICIT = 1,    /* a directory nobody listed */
@@ -52,6 +54,7 @@ enum tree_flags {
     TREE_OPAQUE = 4,      /* a layer's directory that hides what is below */
     TREE_INLINE_TAIL = 8, /* data.tail holds the bytes after the last full block */
     TREE_LINK = 16,       /* a layer's hard link to what lies below; looks like a symlink to it */
+    TREE_PHANTOM = 32,    /* in a merge: an implicit directory with nothing but marks in it */
 };
 
 struct tree_xattr {
@@ -107,6 +110,7 @@ struct tree {
     struct tree_inode *root;
     struct tree_chunk *chunks;
     size_t chunk_used, chunk_size;
+    uint64_t memory; /* of all chunks */
     uint32_t entries;
     uint32_t max_entries;
     uint64_t bytes; /* sum of regular sizes ever added */

@@ -262,6 +262,32 @@ def test_marks_and_entries_in_one_layer(tmp_path, order):
     assert "e/new" in disk and "e/old" not in disk
 
 
+def real_and_link():
+    return Tar().dir("real").add("real/f", "f").symlink("l", "real")
+
+
+EDGES = {
+    "whiteout below a file": lambda: [Tar().add("a", "f"), Tar().whiteout("a/b")],
+    "whiteout in no directory": lambda: [Tar().add("f", "f"), Tar().whiteout("x/y/z")],
+    "opaque and no directory": lambda: [Tar().add("f", "f"), Tar().opaque("x")],
+    "marks and an entry in no directory": lambda: [Tar(), Tar().whiteout("x/y").add("x/z/f", "f").opaque("x/o")],
+    "entry below a dangling link": lambda: [Tar().symlink("a", "no/b"), Tar().add("a/b", "x")],
+    "whiteout below a dangling link": lambda: [Tar().symlink("a", "no/b"), Tar().whiteout("a/b")],
+    "directory over a link": lambda: [real_and_link(), Tar().dir("l").add("l/g", "g")],
+    "opaque through a link": lambda: [real_and_link(), Tar().opaque("l").add("l/g", "g")],
+    "whiteout of a link": lambda: [real_and_link(), Tar().whiteout("l")],
+    "whiteout through a link": lambda: [real_and_link(), Tar().whiteout("l/f")],
+    "deleted and made again": lambda: [Tar().dir("d").add("d/f", "f"), Tar().whiteout("d"), Tar().add("d/g", "g")],
+    "hard link through a link": lambda: [real_and_link(), Tar().hardlink("l/g", "l/f")],
+    "hard link to what is then replaced": lambda: [Tar().add("f", "old"), Tar().hardlink("g", "f").add("f", "new")],
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_edges(tmp_path, edge):
+    same_as_umoci([t.bytes() for t in EDGES[edge]()], tmp_path)
+
+
 def test_sparse_files(tmp_path):
     """GNU tar's sparse entries, in each of their forms."""
     src = tmp_path / "src"

@@ -174,6 +174,46 @@ static void test_limits(void **state)
     close(fd[1]);
 }
 
+/* Marks leave nothing behind, but they count: many layers of them would fill memory. */
+static void test_marks_count(void **state)
+{
+    struct tree base, layer;
+    struct err e = {0};
+    char name[16];
+    assert_int_equal(tree_init(&base, 25, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tree_init(&layer, 0, 0), 0);
+        for (int k = 0; k < 10; k++) {
+            (void)snprintf(name, sizeof(name), "f%d", k);
+            assert_int_equal(tree_whiteout(&layer, name, NULL), 0);
+        }
+        assert_int_equal(tree_merge(&base, &layer, &e), i < 2 ? 0 : -E2BIG);
+    }
+    assert_non_null(strstr(e.msg, "the layers together have more than 25 entries"));
+    tree_free(&base);
+}
+
+static void test_memory_is_bounded(void **state)
+{
+    static char value[65000];
+    struct tree t;
+    struct tree_inode *ino;
+    struct err e = {0};
+    char name[16];
+    int r = 0, i = 0;
+    assert_int_equal(tree_init(&t, 0, 0), 0);
+    t.memory = TREE_MEMORY_MAX - (4 << 20); /* as if so much were in it */
+    for (; r == 0 && i < 100; i++) {
+        (void)snprintf(name, sizeof(name), "f%d", i);
+        r = tree_add(&t, name, &(struct tree_attr){.mode = S_IFREG | 0644}, &ino, &e);
+        if (r == 0)
+            r = tree_set_xattr(&t, ino, "user.x", value, sizeof(value), &e);
+    }
+    assert_int_equal(r, -ENOMEM);
+    assert_true(t.memory <= TREE_MEMORY_MAX && i > 10);
+    tree_free(&t);
+}
+
 /* ---- lies ---- */
 
 enum { DIRENT = 12 };
@@ -354,6 +394,8 @@ int main(void)
         cmocka_unit_test(test_merge),
         cmocka_unit_test(test_no_layers),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_marks_count),
+        cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_lies_about_inodes),
         cmocka_unit_test(test_lies_about_names),
         cmocka_unit_test(test_lies_about_directories),
