@@ -94,7 +94,7 @@ static int resolve_path(const char *path, const struct image_ctx *ctx, struct im
                         struct image *img, struct err *e)
 {
     struct stat st = {0};
-    struct local_image l;
+    struct local_image l = {0};
     AUTO_CLOSE int fd = open_path(path, &st, e);
     if (fd < 0)
         return fd;
@@ -115,7 +115,7 @@ static int resolve_base(const struct image_ctx *ctx, struct image_store *s, stru
         return err_set(e, ENOENT, "image not found: %s (no assets directory)", IMAGE_BASE_REF);
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
-    struct local_image l;
+    struct local_image l = {0};
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot open the built-in image '%s'", path);
     int r = local_base(fd, path, &st, ctx, &s->cache, &l, e);

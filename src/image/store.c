@@ -42,7 +42,7 @@ static int open_all(struct image_store *s, const char *cache_dir)
     }
     if (r < 0)
         return r;
-    s->gc_fd = openat(top, "gc.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    s->gc_fd = openat(top, "gc.lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     return s->gc_fd < 0 ? -errno : store_flock(s->gc_fd, LOCK_SH);
 }
 
