@@ -13,7 +13,7 @@
  * a reset is the only way back.
  *
  * Used-buffer bit of InterruptStatus: a driver looks at all its queues on an interrupt anyway, so
- * an engine may swallow the acknowledgement of that bit alone (VIRTIO_MMIO_ACK_USED), which saves
+ * an engine may swallow the acknowledgement of that bit alone (MMIO_ACK_USED), which saves
  * an exit for every interrupt. The bit then stays set until the device is reset.
  */
 #ifndef MSB_VIRTIO_MMIO_H

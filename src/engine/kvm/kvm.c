@@ -44,7 +44,7 @@ struct engine {
     struct loop_src wake;
     struct loop_timer look;
     uint64_t look_ns; /* until the next look */
-    bool ended;       /* ... and told */
+    bool ended;       /* and told so */
     atomic_uint live; /* devices in use */
     atomic_bool was_live;
 };
