@@ -9,6 +9,7 @@
 #include "image/disk.h"
 #include "image/erofs_format.h"
 #include "image/io.h"
+#include "image/layer_links.h"
 #include "util/cleanup.h"
 
 enum {
@@ -26,6 +27,7 @@ struct frame {
 struct walk {
     int fd;
     struct tar_out *o;
+    uint64_t start; /* of the layer in the output */
     struct err *e;
     char *path;  /* of the entry at hand, without a leading slash */
     size_t len;  /* of it */
@@ -35,6 +37,7 @@ struct walk {
     /* The first name of each inode that has several. */
     char **first;
     size_t n_first, cap_first;
+    struct layer_links links;
 };
 
 typedef int (*visit_fn)(struct walk *w, struct tree_inode *ino);
@@ -87,6 +90,22 @@ static int walk_tree(struct walk *w, struct tree *t, visit_fn fn)
 
 /* ---- entries ---- */
 
+/* A tar has no magic number at its beginning but a name, which could be that of a compressed file
+ * ("BZhack"): the first one gets a harmless start. */
+static int put_header(struct walk *w, const struct tar_entry *t)
+{
+    struct tar_entry first = *t;
+    AUTO_FREE char *dotted = NULL;
+    if (w->o->bytes == w->start && t->path[0] != '.') {
+        if (asprintf(&dotted, "./%s", t->path) < 0) {
+            dotted = NULL;
+            return no_memory(w);
+        }
+        first.path = dotted;
+    }
+    return output_failed(w, tar_put_header(w->o, &first));
+}
+
 static struct tar_entry entry_of(const struct tree_inode *ino, const char *path)
 {
     return (struct tar_entry){.path = path,
@@ -128,7 +147,7 @@ static int put_data(struct walk *w, const struct tree_inode *ino)
 static int put_mark(struct walk *w, const char *path)
 {
     const struct tar_entry t = {.path = path, .type = '0'};
-    return output_failed(w, tar_put_header(w->o, &t));
+    return put_header(w, &t);
 }
 
 static int put_whiteout(struct walk *w)
@@ -147,7 +166,7 @@ static int put_directory(struct walk *w, const struct tree_inode *ino)
     if (!(ino->flags & TREE_IMPLICIT)) {
         struct tar_entry t = entry_of(ino, w->len ? w->path : "./");
         t.type = '5';
-        r = output_failed(w, tar_put_header(w->o, &t));
+        r = put_header(w, &t);
     }
     if (r == 0 && (ino->flags & TREE_OPAQUE)) {
         memcpy(w->path + w->len + (w->len ? 1 : 0), opaque, sizeof(opaque));
@@ -159,7 +178,7 @@ static int put_directory(struct walk *w, const struct tree_inode *ino)
 static int put_link(struct walk *w, const char *target)
 {
     const struct tar_entry t = {.path = w->path, .type = '1', .link = target, .mode = 0644};
-    return output_failed(w, tar_put_header(w->o, &t));
+    return put_header(w, &t);
 }
 
 static int put_other(struct walk *w, const struct tree_inode *ino)
@@ -186,7 +205,7 @@ static int put_other(struct walk *w, const struct tree_inode *ino)
     default:
         return err_set(w->e, EINVAL, "'/%.512s' is of a kind that no tar can hold", w->path);
     }
-    int r = output_failed(w, tar_put_header(w->o, &t));
+    int r = put_header(w, &t);
     return r == 0 && S_ISREG(ino->mode) ? put_data(w, ino) : r;
 }
 
@@ -199,9 +218,25 @@ static int count_names(struct walk *w, struct tree_inode *ino)
     return 0;
 }
 
-static int put_links_below(struct walk *w, struct tree_inode *ino)
+static int note_link(struct walk *w, struct tree_inode *ino)
 {
-    return ino->flags & TREE_LINK ? put_link(w, ino->target) : 0;
+    return ino->flags & TREE_LINK ? layer_links_add(&w->links, w->path, ino->target) : 0;
+}
+
+/* Hard links to what lies below. */
+static int put_links(struct walk *w, struct tree *t)
+{
+    int r = walk_tree(w, t, note_link);
+    if (r == 0)
+        r = layer_links_sort(&w->links);
+    if (r == -ENOMEM)
+        return no_memory(w);
+    for (size_t i = 0; r == 0 && i < w->links.n; i++) {
+        const struct layer_link *l = w->links.order[i];
+        (void)snprintf(w->path, PATH_SIZE, "%s", l->path);
+        r = put_link(w, l->target);
+    }
+    return r;
 }
 
 static int note_first(struct walk *w)
@@ -245,7 +280,7 @@ static int put_all(struct walk *w, struct tree *t)
 {
     int r = walk_tree(w, t, count_names);
     if (r == 0 && t->has_links)
-        r = walk_tree(w, t, put_links_below);
+        r = put_links(w, t);
     if (r == 0) {
         w->len = 0;
         r = put_directory(w, t->root);
@@ -258,7 +293,7 @@ static int put_all(struct walk *w, struct tree *t)
 int layer_write_tar(int fd, struct tar_out *o, struct err *e)
 {
     struct tree t;
-    struct walk w = {.fd = fd, .o = o, .e = e};
+    struct walk w = {.fd = fd, .o = o, .start = o->bytes, .e = e};
     if (tree_init(&t, 0, 0) < 0)
         return no_memory(&w);
     w.path = malloc(PATH_SIZE + 64);
@@ -272,6 +307,7 @@ int layer_write_tar(int fd, struct tar_out *o, struct err *e)
     for (size_t i = 0; i < w.n_first; i++)
         free(w.first[i]);
     free(w.first);
+    layer_links_free(&w.links);
     free(w.path);
     free(w.stack);
     free(w.buf);

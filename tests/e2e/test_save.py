@@ -75,12 +75,15 @@ def odd(tmp_path):
     """Whatever a layer can hold."""
     out = Layout(tmp_path / "odd")
     links = Tar().hardlink("below", "keep/x").whiteout("keep").add("tails/e", "e" * 700)
+    # Each means what was there before: y is the old x, and x something else.
+    links.hardlink("y", "x").hardlink("x", "a/hard").hardlink("z", "y2").hardlink("y2", "x2")
     links.add("negative", "before 1970", pax={"mtime": "-1.25"})
     links.add("far", "after 2242", pax={"mtime": "99999999999.5"})
     config = {"Env": ["A=b=c", "Ü=ö"], "Entrypoint": ["/e", ""], "Cmd": ["x y"], "User": "1000:100",
               "WorkingDir": "/a", "Labels": {"k": "v", "a=b": "<&>"}, "StopSignal": "SIGQUIT",
               "ExposedPorts": {"80/tcp": {}}, "Volumes": {"/v": {}}, "OnBuild": ["RUN x"]}
-    tars = [base_layer(), rich_layer(), change_layer(), links]
+    first = base_layer().add("x", "old x").add("x2", "old x2").add("y2", "old y2")
+    tars = [first, rich_layer(), change_layer(), links]
     return out.tag(out.image([t.bytes() for t in tars], config), "odd")
 
 
