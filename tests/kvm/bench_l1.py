@@ -39,7 +39,8 @@ def first_exec(msb, create, execute, remove, n):
         call(*[a.replace("NAME", name) for a in [msb, *execute]])
         times.append((time.monotonic() - start) * 1000)
         call(*[a.replace("NAME", name) for a in [msb, *remove]])
-        print(f"  {pathlib.Path(msb).parents[1].name} {times[-1]:.0f} ms", file=sys.stderr, flush=True)
+        print(f"  {'microsandbox' if 'microsandbox' in msb else 'msb'} {times[-1]:.0f} ms", file=sys.stderr,
+              flush=True)
     return times
 
 
@@ -90,10 +91,13 @@ def bench_msb(n):
         out["user_ms"].append(client + user_ms_outside_guest(pid))
         out["overhead_mib"].append(overhead_mib(pid))
         call(msb, *[a.replace("NAME", f"c{i}") for a in execute])
-        log = call(msb, "logs", f"c{i}", "--source", "system")
-        found = re.search(r"exits to user space: (\d+)", log)
-        if found:
-            out["exits"].append(int(found.group(1)))
+        for _ in range(20):  # the log is written a little later
+            log = call(msb, "logs", f"c{i}", "--source", "system")
+            found = re.search(r"exits to user space: (\d+)", log)
+            if found:
+                out["exits"].append(int(found.group(1)))
+                break
+            time.sleep(0.1)
         call(msb, "rm", "-f", "-q", f"c{i}")
     return out
 
@@ -126,34 +130,50 @@ def bench_microsandbox(n):
                                         ["rm", "-f", "-q", "NAME"], n)}
 
 
-def bench_qemu(n):
-    """QEMU's microvm with our kernel, until a program in it has written a word: no agent, no
-    writable disk, no socket, so this is the least that it could take. Without a real-time clock
-    the kernel would wait for one in vain."""
+def qemu_command(upper):
+    """QEMU's microvm with our kernel, as many disks, and a guest that does what our agent has to do
+    before a command can run: a writable root over the image. (Without a real-time clock the kernel
+    would wait for one in vain. Its own way to name devices would end up behind the "--".)"""
     assets = HERE / "msb" / "assets"
+    script = ("mount -t proc p /proc; mount -t ext4 /dev/vdb /mnt; mkdir -p /mnt/u /mnt/w; "
+              "mount -t overlay o -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /home; "
+              "chroot /home true && echo it-ran")
+    devices = " ".join(f"virtio_mmio.device=512@{0xfeb00000 + i * 512:#x}:{5 + i}" for i in range(7, 2, -1))
+    cmd = ["qemu-system-x86_64",
+           "-M", "microvm,rtc=on,acpi=off,pit=off,pic=off,isa-serial=on,auto-kernel-cmdline=off",
+           "-accel", "kvm", "-cpu", "host", "-m", str(MEMORY), "-nodefaults", "-no-user-config",
+           "-display", "none", "-no-reboot", "-serial", "stdio", "-kernel", assets / "linux-kvm",
+           "-append", "quiet console=ttyS0 swiotlb=noforce tsc=reliable reboot=t panic=-1 root=/dev/vda "
+           f"rootfstype=erofs ro {devices} init=/bin/sh -- -c \"{script}\"",
+           "-global", "virtio-mmio.force-legacy=false"]
+    disks = [(assets / "base.erofs", "on"), (upper, "off"), (assets / "tools.erofs", "on")]
+    for i, (path, read_only) in enumerate(disks):
+        cmd += ["-drive", f"file={path},format=raw,if=none,id=d{i},readonly={read_only},snapshot=off",
+                "-device", f"virtio-blk-device,drive=d{i}"]
+    return [*cmd, "-device", "virtio-rng-device", "-device", "virtio-balloon-device"]
+
+
+def bench_qemu(n):
+    upper = "/root/upper.ext4"
+    call("truncate", "-s", "256M", upper)
+    call("mke2fs", "-q", "-t", "ext4", upper)
     times = []
-    for _ in range(n):
+    for i in range(n + 1):  # the first one reads QEMU from the disk
         start = time.monotonic()
-        p = subprocess.Popen(
-            ["qemu-system-x86_64", "-M", "microvm,rtc=on,acpi=off,pit=off,pic=off,isa-serial=on",
-             "-accel", "kvm", "-cpu", "host", "-m", str(MEMORY), "-nodefaults", "-no-user-config",
-             "-display", "none", "-no-reboot", "-serial", "stdio", "-kernel", assets / "linux-kvm",
-             "-append", "quiet console=ttyS0 swiotlb=noforce tsc=reliable reboot=t panic=-1 "
-             "root=/dev/vda rootfstype=erofs ro init=/bin/hostname",
-             "-global", "virtio-mmio.force-legacy=false",
-             "-drive", f"file={assets}/base.erofs,format=raw,if=none,id=d,readonly=on",
-             "-device", "virtio-blk-device,drive=d"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen([str(c) for c in qemu_command(upper)], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said = b""
-        while b"sandbox" not in said:  # the kernel's own host name
+        while b"it-ran" not in said:
             chunk = os.read(p.stdout.fileno(), 4096)
             if not chunk:
                 raise RuntimeError(f"QEMU: {said[-300:]} {p.stderr.read()[-300:]}")
             said += chunk
-        times.append((time.monotonic() - start) * 1000)
+        took = (time.monotonic() - start) * 1000
         p.kill()
         p.wait()
-        print(f"  qemu {times[-1]:.0f} ms", file=sys.stderr, flush=True)
+        print(f"  qemu {took:.0f} ms{'' if i else ' (not counted)'}", file=sys.stderr, flush=True)
+        if i:
+            times.append(took)
     return {"first_exec_ms": times}
 
 
