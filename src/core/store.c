@@ -108,11 +108,11 @@ void store_close(struct store *s)
 
 /* Takes the flock of a lock file that is still the one its name leads to: a holder that gave the
  * name up has unlinked it, and a lock on an unlinked file guards nothing. */
-static int flock_named(const struct store *s, const char *name, int op)
+static int flock_named(const struct store *s, const char *name, int create, int op)
 {
     for (;;) {
         AUTO_CLOSE int fd =
-            openat(s->locks_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+            openat(s->locks_fd, name, O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return -errno;
         while (flock(fd, op) < 0)
@@ -132,7 +132,7 @@ int name_lock_take(const struct store *s, const char *name, struct name_lock *re
     int r = spec_check_name(name, e);
     if (r < 0)
         return r;
-    int fd = flock_named(s, name, LOCK_EX);
+    int fd = flock_named(s, name, O_CREAT, LOCK_EX);
     if (fd < 0)
         return err_sys(e, -fd, "cannot lock %s/locks/%s", s->home, name);
     ret->fd = fd;
@@ -402,7 +402,10 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
 /* Deletes a leftover, once the lock is ours in the way that op says. */
 static void sweep_locked(const struct store *s, const char *name, int op)
 {
-    int fd = flock_named(s, name, op);
+    int fd = flock_named(s, name, 0, op);
+    /* Without a lock file somebody has removed the sandbox, and must not find a new one. */
+    if (fd == -ENOENT && faccessat(s->sandboxes_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        fd = flock_named(s, name, O_CREAT, op);
     if (fd < 0)
         return;
     struct name_lock l = {.fd = fd};
