@@ -1,0 +1,98 @@
+#include "virtio/fs.h"
+
+#include <errno.h>
+#include <linux/virtio_fs.h>
+#include <linux/virtio_ids.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+#include "util/loop.h"
+
+enum { TURN_REQUESTS = 64, TURN_BYTES = 16 << 20 };
+
+struct fs_dev {
+    struct virtio_dev dev;
+    struct virtio_fs_config config;
+    struct fs *server;
+    struct virtq_chain chain;
+};
+
+/* Serves the request in f->chain and gives it back; the bytes that it moved. */
+static size_t serve(struct fs_dev *f, unsigned queue)
+{
+    const struct virtq_chain *c = &f->chain;
+    struct fs_request q = {.out = virtq_out(c),
+                           .n_out = c->n_out,
+                           .out_len = c->out_len,
+                           .in = virtq_in(c),
+                           .n_in = c->n_in,
+                           .in_len = c->in_len};
+    ssize_t n = fs_serve(f->server, &q);
+    if (n < 0) {
+        virtio_dev_break(&f->dev, "fs: a request without a header, or without room for a reply");
+        return 0;
+    }
+    virtq_push(&f->dev.vq[queue], c, (uint32_t)n);
+    return c->out_len + (size_t)n;
+}
+
+static int64_t fs_kick(struct virtio_dev *d, unsigned queue)
+{
+    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
+    struct virtq *q = &d->vq[queue];
+    size_t bytes = 0;
+    unsigned requests = 0;
+    int r;
+    do {
+        virtq_notify_off(q);
+        while ((r = virtio_dev_pop(d, queue, &f->chain)) > 0) {
+            bytes += serve(f, queue);
+            virtio_dev_interrupt(d, queue);
+            if (++requests == TURN_REQUESTS || bytes >= TURN_BYTES)
+                return 0;
+        }
+    } while (r == 0 && virtq_notify_on(q));
+    return VIRTIO_IDLE;
+}
+
+static void fs_dev_reset(struct virtio_dev *d)
+{
+    fs_reset(CONTAINER_OF(d, struct fs_dev, dev)->server);
+}
+
+static void fs_dev_free(struct virtio_dev *d)
+{
+    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
+    fs_free(f->server);
+    free(f);
+}
+
+const struct virtio_dev_ops virtio_fs_ops = {
+    .name = "fs",
+    .id = VIRTIO_ID_FS,
+    .n_queues = 2,
+    .kick = fs_kick,
+    .reset = fs_dev_reset,
+    .free = fs_dev_free,
+};
+
+int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag)
+{
+    size_t n = strlen(tag);
+    if (n == 0 || n > FS_TAG_MAX)
+        return -EINVAL;
+    struct fs_dev *f = calloc(1, sizeof(*f));
+    if (!f)
+        return -ENOMEM;
+    _Static_assert(sizeof(f->config.tag) == FS_TAG_MAX, "tag length");
+    memcpy(f->config.tag, tag, n);
+    f->config.num_request_queues = 1;
+    f->server = server;
+    f->dev.ops = &virtio_fs_ops;
+    f->dev.features = VIRTIO_BASE_FEATURES;
+    f->dev.config = &f->config;
+    f->dev.config_len = sizeof(f->config);
+    *ret = &f->dev;
+    return 0;
+}

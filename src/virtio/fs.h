@@ -1,0 +1,21 @@
+/* virtio-fs: a host directory as a FUSE file system of the guest.
+ *
+ * The requests in the queues go to a server (fs/fs.h); the device knows nothing of files. The first
+ * queue is the urgent one (FORGET), the second takes the rest. Serving is synchronous: give the
+ * device a loop of its own.
+ */
+#ifndef MSB_VIRTIO_FS_H
+#define MSB_VIRTIO_FS_H
+
+#include "fs/fs.h"
+#include "virtio/device.h"
+
+enum { FS_TAG_MAX = 36 };
+
+/* tag: the name by which the guest mounts it, at most FS_TAG_MAX bytes. The server belongs to the
+ * device if this succeeds. */
+int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag);
+
+extern const struct virtio_dev_ops virtio_fs_ops;
+
+#endif
