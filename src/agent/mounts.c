@@ -15,6 +15,7 @@
 
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define TOOLS "/.msb"
+#define ASIDE "/dev/.msb"
 
 /* --- the root --- */
 
@@ -137,21 +138,75 @@ static int mount_dev(struct err *err)
     return 0;
 }
 
-static int mount_tmpfs(const struct req_tmpfs *t, struct err *err)
+static unsigned long mount_flags(uint32_t options)
 {
     unsigned long flags = 0;
+    flags |= options & PROTO_MOUNT_RO ? MS_RDONLY : 0;
+    flags |= options & PROTO_MOUNT_NOEXEC ? MS_NOEXEC : 0;
+    flags |= options & PROTO_MOUNT_NOSUID ? MS_NOSUID : 0;
+    flags |= options & PROTO_MOUNT_NODEV ? MS_NODEV : 0;
+    return flags;
+}
+
+static int mount_tmpfs(const struct req_mount *m, struct err *err)
+{
     char opts[64] = "mode=1777";
-    flags |= t->options & PROTO_MOUNT_RO ? MS_RDONLY : 0;
-    flags |= t->options & PROTO_MOUNT_NOEXEC ? MS_NOEXEC : 0;
-    flags |= t->options & PROTO_MOUNT_NOSUID ? MS_NOSUID : 0;
-    flags |= t->options & PROTO_MOUNT_NODEV ? MS_NODEV : 0;
-    if (t->size)
-        (void)snprintf(opts, sizeof(opts), "mode=1777,size=%llu", (unsigned long long)t->size);
-    int r = mkdir_parents(t->path, 0755);
+    if (m->size)
+        (void)snprintf(opts, sizeof(opts), "mode=1777,size=%llu", (unsigned long long)m->size);
+    int r = mkdir_parents(m->path, 0755);
     if (r < 0)
-        return err_sys(err, -r, "creating %s for a tmpfs failed", t->path);
-    if (mount("tmpfs", t->path, "tmpfs", flags, opts) < 0)
-        return err_sys(err, errno, "mounting a tmpfs on %s failed", t->path);
+        return err_sys(err, -r, "creating %s for a tmpfs failed", m->path);
+    if (mount("tmpfs", m->path, "tmpfs", mount_flags(m->options), opts) < 0)
+        return err_sys(err, errno, "mounting a tmpfs on %s failed", m->path);
+    return 0;
+}
+
+/* Something to mount a file on: an empty one, unless the image has one. */
+static int make_file(const char *path)
+{
+    char parent[PATH_MAX];
+    if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
+        return -ENAMETOOLONG;
+    *strrchr(parent, '/') = '\0';
+    int r = *parent ? mkdir_parents(parent, 0755) : 0;
+    if (r < 0)
+        return r;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+    if (fd < 0)
+        return -errno;
+    (void)close(fd);
+    return 0;
+}
+
+/* One file of a share: the share is mounted aside for a moment. */
+static int mount_file(const struct req_mount *m, unsigned long flags, struct err *err)
+{
+    char path[PATH_MAX];
+    int r = make_file(m->path);
+    if (r < 0)
+        return err_sys(err, -r, "creating %s for a mount failed", m->path);
+    if ((mkdir(ASIDE, 0700) < 0 && errno != EEXIST) ||
+        mount(m->tag, ASIDE, "virtiofs", flags, NULL) < 0)
+        return err_sys(err, errno, "mounting the host's file %s failed", m->file);
+    (void)snprintf(path, sizeof(path), ASIDE "/%s", m->file);
+    if (mount(path, m->path, NULL, MS_BIND, NULL) < 0)
+        r = err_sys(err, errno, "mounting a host file on %s failed", m->path);
+    (void)umount2(ASIDE, MNT_DETACH);
+    (void)rmdir(ASIDE);
+    return r;
+}
+
+/* Whatever a host directory holds, none of it is a device of this machine. */
+static int mount_share(const struct req_mount *m, struct err *err)
+{
+    unsigned long flags = mount_flags(m->options) | MS_NODEV;
+    if (m->file)
+        return mount_file(m, flags, err);
+    int r = mkdir_parents(m->path, 0755);
+    if (r < 0)
+        return err_sys(err, -r, "creating %s for a mount failed", m->path);
+    if (mount(m->tag, m->path, "virtiofs", flags, NULL) < 0)
+        return err_sys(err, errno, "mounting a host directory on %s failed", m->path);
     return 0;
 }
 
@@ -173,15 +228,16 @@ int mounts_build(const struct config *cfg, int *upper_fd, struct err *err)
         r = mount_dev(err);
     if (r == 0)
         r = write_scripts(cfg, err);
-    for (size_t i = 0; r == 0 && i < cfg->ntmpfs; i++)
-        r = mount_tmpfs(&cfg->tmpfs[i], err);
+    for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
+        r = cfg->mounts[i].tag ? mount_share(&cfg->mounts[i], err)
+                               : mount_tmpfs(&cfg->mounts[i], err);
     return r;
 }
 
-static bool wants_tmpfs(const struct config *cfg, const char *path)
+static bool wants_mount(const struct config *cfg, const char *path)
 {
-    for (size_t i = 0; i < cfg->ntmpfs; i++)
-        if (strcmp(cfg->tmpfs[i].path, path) == 0)
+    for (size_t i = 0; i < cfg->nmounts; i++)
+        if (strcmp(cfg->mounts[i].path, path) == 0)
             return true;
     return false;
 }
@@ -200,13 +256,13 @@ void mounts_complete(const struct config *cfg)
 {
     (void)mount_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
     (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
-    if (!wants_tmpfs(cfg, "/dev/shm")) {
+    if (!wants_mount(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);
         (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     }
     (void)mkdir("/dev/mqueue", 01777);
     (void)mount("mqueue", "/dev/mqueue", "mqueue", SAFE, NULL);
-    if (!wants_tmpfs(cfg, "/tmp"))
+    if (!wants_mount(cfg, "/tmp"))
         ensure_tmp();
     (void)mkdir("/run", 0755);
     for (size_t i = 0; i < cfg->ndirs; i++)

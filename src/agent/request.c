@@ -13,7 +13,7 @@ struct arena {
 
 /* Walks every field once and counts the repeated ones, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, tmpfs, scripts, dirs;
+    size_t args, envs, mounts, scripts, dirs;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -26,7 +26,7 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
     while ((got = proto_next(&r, &x)) == 1) {
         t->args += x.tag == F_ARG;
         t->envs += x.tag == F_ENV;
-        t->tmpfs += x.tag == F_TMPFS;
+        t->mounts += x.tag == F_MOUNT;
         t->scripts += x.tag == F_SCRIPT;
         t->dirs += x.tag == F_DIRECTORY;
     }
@@ -175,22 +175,28 @@ void exec_req_free(struct exec_req *q)
     *q = (struct exec_req){0};
 }
 
-static int get_tmpfs(struct config *c, struct arena *a, const struct proto_field *nest)
+static int get_mount(struct config *c, struct arena *a, const struct proto_field *nest)
 {
-    struct req_tmpfs *t = &c->tmpfs[c->ntmpfs++];
+    struct req_mount *m = &c->mounts[c->nmounts++];
     struct proto_reader r;
     struct proto_field x;
     int got, err = 0;
     proto_reader_init(&r, nest->data, nest->len);
     while ((got = proto_next(&r, &x)) == 1 && !err) {
         if (x.tag == F_PATH)
-            err = get_str(a, &x, &t->path);
+            err = get_str(a, &x, &m->path);
         else if (x.tag == F_SIZE)
-            err = get_u64(&x, &t->size);
+            err = get_u64(&x, &m->size);
         else if (x.tag == F_OPTIONS)
-            err = get_u32(&x, &t->options);
+            err = get_u32(&x, &m->options);
+        else if (x.tag == F_TAG)
+            err = get_str(a, &x, &m->tag);
+        else if (x.tag == F_FILE)
+            err = get_str(a, &x, &m->file);
     }
-    return got < 0 || err || !t->path || t->path[0] != '/' ? -EPROTO : 0;
+    if (m->file && (!*m->file || strchr(m->file, '/')))
+        return -EPROTO;
+    return got < 0 || err || !m->path || m->path[0] != '/' ? -EPROTO : 0;
 }
 
 static int get_script(struct config *c, struct arena *a, const struct proto_field *nest)
@@ -232,8 +238,8 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_str(a, x, &c->upper);
     case F_UPPER_SIZE:
         return get_u64(x, &c->upper_size);
-    case F_TMPFS:
-        return get_tmpfs(c, a, x);
+    case F_MOUNT:
+        return get_mount(c, a, x);
     case F_SCRIPT:
         return get_script(c, a, x);
     case F_DIRECTORY:
@@ -252,13 +258,13 @@ int config_parse(struct config *c, const struct proto_frame *f)
     *c = (struct config){0};
     if (count_fields(f, &t) < 0)
         return -EPROTO;
-    size_t tmpfs = t.tmpfs * sizeof(struct req_tmpfs);
+    size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    c->arena = arena_new(&a, tmpfs + scripts + (t.envs + 1 + t.dirs) * sizeof(char *), f);
+    c->arena = arena_new(&a, mounts + scripts + (t.envs + 1 + t.dirs) * sizeof(char *), f);
     if (!c->arena)
         return -ENOMEM;
-    c->tmpfs = c->arena;
-    c->scripts = (struct req_script *)(c->tmpfs + t.tmpfs);
+    c->mounts = c->arena;
+    c->scripts = (struct req_script *)(c->mounts + t.mounts);
     c->c.env = (char **)(c->scripts + t.scripts);
     c->dirs = c->c.env + t.envs + 1;
 

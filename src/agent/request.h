@@ -42,10 +42,12 @@ struct exec_req {
     void *arena;
 };
 
-struct req_tmpfs {
+struct req_mount {
     char *path;
-    uint64_t size;
     uint32_t options; /* enum proto_mount_option */
+    char *tag;        /* of the share; NULL: it is a tmpfs */
+    char *file;       /* the one file of the share that is mounted, or NULL */
+    uint64_t size;    /* of the tmpfs */
 };
 
 struct req_script {
@@ -59,8 +61,8 @@ struct config {
     char *hostname; /* NULL when absent, like the next two */
     char *lower, *upper;
     uint64_t upper_size;
-    struct req_tmpfs *tmpfs;
-    size_t ntmpfs;
+    struct req_mount *mounts; /* parents first */
+    size_t nmounts;
     struct req_script *scripts;
     size_t nscripts;
     char **dirs; /* to be made when missing */

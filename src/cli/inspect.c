@@ -109,24 +109,40 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+static void mount_options(const struct spec_mount *m, char *out, size_t size)
+{
+    static const char *const names[] = {"ro", "noexec", "nosuid", "nodev"};
+    static const uint32_t bits[] = {PROTO_MOUNT_RO, PROTO_MOUNT_NOEXEC, PROTO_MOUNT_NOSUID,
+                                    PROTO_MOUNT_NODEV};
+    size_t n = 0;
+    *out = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(bits); i++)
+        if (m->options & bits[i])
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", names[i]);
+    if (m->kind == MOUNT_TMPFS)
+        return;
+    if (m->cache != MOUNT_CACHE_AUTO)
+        n += (size_t)snprintf(out + n, size - n, "%scache=%s", n ? "," : "",
+                              mount_cache_name(m->cache));
+    if (m->uid || m->gid)
+        n += (size_t)snprintf(out + n, size - n, "%suid=%u,gid=%u", n ? "," : "", m->uid, m->gid);
+    if (m->quota)
+        (void)snprintf(out + n, size - n, "%squota=%lluM", n ? "," : "",
+                       (unsigned long long)((m->quota + MIB - 1) / MIB));
+}
+
 static void mounts(struct buf *b, const struct sandbox_spec *s)
 {
-    if (s->n_tmpfs)
+    if (s->n_mounts)
         (void)buf_printf(b, "\nMounts\n");
-    for (size_t i = 0; i < s->n_tmpfs; i++) {
-        const struct spec_tmpfs *t = &s->tmpfs[i];
-        static const char *const names[] = {"ro", "noexec", "nosuid", "nodev"};
-        static const uint32_t bits[] = {PROTO_MOUNT_RO, PROTO_MOUNT_NOEXEC, PROTO_MOUNT_NOSUID,
-                                        PROTO_MOUNT_NODEV};
-        char size[32] = "", options[64] = "";
-        if (t->size)
-            format_mib((t->size + MIB - 1) / MIB, size, sizeof(size));
-        for (size_t j = 0; j < ARRAY_LEN(bits); j++)
-            if (t->options & bits[j]) {
-                size_t n = strlen(options);
-                (void)snprintf(options + n, sizeof(options) - n, "%s%s", n ? "," : "", names[j]);
-            }
-        (void)buf_printf(b, "  %-16s→ tmpfs%s%s%s%s%s%s\n", t->path, *size ? " (" : "", size,
+    for (size_t i = 0; i < s->n_mounts; i++) {
+        const struct spec_mount *m = &s->mounts[i];
+        char size[32] = "", options[160];
+        if (m->size)
+            format_mib((m->size + MIB - 1) / MIB, size, sizeof(size));
+        mount_options(m, options, sizeof(options));
+        (void)buf_printf(b, "  %-16s→ %s%s%s%s%s%s%s\n", m->guest,
+                         m->kind == MOUNT_TMPFS ? "tmpfs" : m->source, *size ? " (" : "", size,
                          *size ? ")" : "", *options ? " (" : "", options, *options ? ")" : "");
     }
 }

@@ -1,6 +1,7 @@
 /* From the command line of `create` and `run` to a spec. */
 #include "cli/sandbox_opts.h"
 
+#include "cli/mount_opts.h"
 #include "cli/ui.h"
 #include "image/image.h"
 #include "proto/proto.h"
@@ -124,75 +125,6 @@ static int engine_option(const struct args *a, struct sandbox_spec *s, struct er
     return 0;
 }
 
-/* --- tmpfs ---------------------------------------------------------------------------------- */
-
-/* One of ro, rw, noexec ... or size=N. `seen` keeps contradictions and repetitions out. */
-static int mount_flag(const char *word, uint32_t *bits, uint32_t *seen, uint64_t *size,
-                      struct err *e)
-{
-    static const struct {
-        const char *off, *on;
-        uint32_t bit;
-    } flags[] = {{"rw", "ro", PROTO_MOUNT_RO},
-                 {"exec", "noexec", PROTO_MOUNT_NOEXEC},
-                 {"suid", "nosuid", PROTO_MOUNT_NOSUID},
-                 {"dev", "nodev", PROTO_MOUNT_NODEV}};
-    if (strncmp(word, "size=", 5) == 0) {
-        if (parse_size(word + 5, MIB, size) < 0)
-            return err_set(e, EINVAL, "mount option '%s': %s", word, PARSE_SIZE_EXAMPLES);
-        return 0;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
-        bool on = strcmp(word, flags[i].on) == 0;
-        if (!on && strcmp(word, flags[i].off) != 0)
-            continue;
-        if (*seen & flags[i].bit)
-            return err_set(e, EINVAL, "mount option '%s' repeats or contradicts another", word);
-        *seen |= flags[i].bit;
-        *bits |= on ? flags[i].bit : 0;
-        return 0;
-    }
-    return err_set(e, EINVAL, "unsupported mount option '%s' (there are ro, noexec, nosuid, nodev)",
-                   word);
-}
-
-static int tmpfs_parts(char *rest, uint64_t *size, uint32_t *bits, struct err *e)
-{
-    uint32_t seen = 0;
-    char *part;
-    bool sized = false;
-    while ((part = strsep(&rest, ":"))) {
-        if (!sized && *part >= '0' && *part <= '9') {
-            if (parse_size(part, MIB, size) < 0)
-                return err_set(e, EINVAL, "invalid size '%s': %s", part, PARSE_SIZE_EXAMPLES);
-            sized = true;
-            continue;
-        }
-        char *word;
-        while ((word = strsep(&part, ","))) {
-            int r = mount_flag(word, bits, &seen, size, e);
-            if (r < 0)
-                return r;
-        }
-    }
-    return 0;
-}
-
-static int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e)
-{
-    AUTO_FREE char *copy = strdup(arg);
-    if (!copy)
-        return no_memory(e);
-    uint64_t size = 0;
-    uint32_t bits = 0;
-    char *rest = copy;
-    const char *path = strsep(&rest, ":");
-    int r = rest ? tmpfs_parts(rest, &size, &bits, e) : 0;
-    if (r < 0)
-        return err_wrap(e, "--tmpfs '%s'", arg);
-    return spec_add_tmpfs(s, path, size, bits, e);
-}
-
 /* --- scripts -------------------------------------------------------------------------------- */
 
 /* Decodes in place; an escape that we do not know stays as it is. */
@@ -290,6 +222,8 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
         return spec_add_label(s, o->value, e);
     if (strcmp(name, "tmpfs") == 0)
         return tmpfs_option(s, o->value, e);
+    if (strcmp(name, "volume") == 0 || strncmp(name, "mount-", 6) == 0)
+        return mount_option(s, name, o->value, e);
     if (strcmp(name, "rlimit") == 0)
         return spec_add_rlimit(s, o->value, e);
     if (strncmp(name, "script", 6) == 0)

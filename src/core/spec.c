@@ -56,9 +56,11 @@ void spec_free(struct sandbox_spec *s)
     free(s->stop_signal);
     strlist_free(&s->ports);
     strlist_free(&s->volumes);
-    for (size_t i = 0; i < s->n_tmpfs; i++)
-        free(s->tmpfs[i].path);
-    free(s->tmpfs);
+    for (size_t i = 0; i < s->n_mounts; i++) {
+        free(s->mounts[i].guest);
+        free(s->mounts[i].source);
+    }
+    free(s->mounts);
     for (size_t i = 0; i < s->n_scripts; i++) {
         free(s->scripts[i].name);
         free(s->scripts[i].body);
@@ -316,88 +318,6 @@ bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *wan
     return true;
 }
 
-/* --- mounts --------------------------------------------------------------------------------- */
-
-/* Absolute, without empty, "." or ".." components, no '/' at the end; malloc'd, NULL = not so. */
-static char *normalise_path(const char *path)
-{
-    if (path[0] != '/' || strlen(path) > PATH_TEXT_MAX || !utf8_valid(path))
-        return NULL;
-    char *out = calloc(1, strlen(path) + 2);
-    if (!out)
-        return NULL;
-    size_t n = 0;
-    while (*path) {
-        while (*path == '/')
-            path++;
-        size_t len = strcspn(path, "/");
-        if (len == 2 && path[0] == '.' && path[1] == '.') {
-            free(out);
-            return NULL;
-        }
-        if (len > 0 && !(len == 1 && path[0] == '.')) {
-            out[n++] = '/';
-            memcpy(out + n, path, len);
-            n += len;
-        }
-        path += len;
-    }
-    if (n == 0)
-        out[n++] = '/';
-    out[n] = '\0';
-    return out;
-}
-
-static bool within(const char *path, const char *dir)
-{
-    size_t n = strlen(dir);
-    return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
-static int check_mount_target(const struct sandbox_spec *s, const char *path, struct err *e)
-{
-    static const char *const ours[] = {"/proc", "/sys", "/dev", "/.msb"};
-    if (strcmp(path, "/") == 0)
-        return err_set(e, EINVAL, "invalid config: cannot mount a volume at guest root /");
-    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (within(path, ours[i]) && strcmp(path, "/dev/shm") != 0)
-            return err_set(e, EINVAL,
-                           "invalid config: %s is set up by msb; mount elsewhere than %s", ours[i],
-                           path);
-    for (size_t i = 0; i < s->n_tmpfs; i++)
-        if (strcmp(s->tmpfs[i].path, path) == 0)
-            return err_set(e, EINVAL, "invalid config: two mounts on the same guest path: %s",
-                           path);
-    if (s->n_tmpfs >= SPEC_TMPFS_MAX)
-        return err_set(e, E2BIG, "invalid config: at most %d tmpfs mounts", SPEC_TMPFS_MAX);
-    return 0;
-}
-
-int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
-                   struct err *e)
-{
-    const uint32_t known =
-        PROTO_MOUNT_RO | PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID | PROTO_MOUNT_NODEV;
-    if (path[0] != '/')
-        return err_set(e, EINVAL, "invalid config: guest mount path must be absolute: %s", path);
-    AUTO_FREE char *clean = normalise_path(path);
-    if (!clean)
-        return err_set(e, EINVAL, "invalid config: not a usable guest mount path: %s", path);
-    int r = check_mount_target(s, clean, e);
-    if (r < 0)
-        return r;
-    if (size > INT64_MAX || (options & ~known))
-        return err_set(e, EINVAL, "invalid config: tmpfs on %s: size or options out of range",
-                       path);
-    struct spec_tmpfs *more = reallocarray(s->tmpfs, s->n_tmpfs + 1, sizeof(*more));
-    if (!more)
-        return no_memory(e);
-    s->tmpfs = more;
-    s->tmpfs[s->n_tmpfs++] =
-        (struct spec_tmpfs){.path = steal_ptr(&clean), .size = size, .options = options};
-    return 0;
-}
-
 /* --- what an image declares ----------------------------------------------------------------- */
 
 /* Something at the end of a list that has room for it, unless it is there already. */
@@ -429,7 +349,7 @@ int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
 
 int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e)
 {
-    AUTO_FREE char *clean = normalise_path(path);
+    AUTO_FREE char *clean = spec_guest_path(path);
     if (!clean || strcmp(clean, "/") == 0 || !plain(clean))
         return err_set(e, EINVAL, "invalid config: '%.64s' is no directory for a volume", path);
     return add_once(&s->volumes, clean, SPEC_VOLUMES_MAX, "volumes", e);

@@ -22,7 +22,8 @@ enum {
     SPEC_CPUS_MAX = 255,
     SPEC_MEMORY_MIN_MIB = 32,
     SPEC_MEMORY_MAX_MIB = 1024 * 1024,
-    SPEC_TMPFS_MAX = 64,
+    SPEC_MOUNTS_MAX = 64, /* of all kinds */
+    SPEC_SHARES_MAX = 16, /* of those, host directories and files: each is a device */
     SPEC_SCRIPTS_MAX = 64,
     SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
     SPEC_RLIMITS_MAX = 16,
@@ -35,10 +36,20 @@ enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGIN
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
 
-struct spec_tmpfs {
-    char *path;
-    uint64_t size;    /* bytes; 0 = kernel default */
+enum mount_kind { MOUNT_TMPFS, MOUNT_BIND };
+enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
+
+struct spec_mount {
+    enum mount_kind kind;
+    char *guest;      /* where; normalised */
     uint32_t options; /* enum proto_mount_option */
+    uint64_t size;    /* of a tmpfs, in bytes; 0 = kernel default */
+    /* Host directories and files. */
+    char *source; /* absolute, without symbolic links when the sandbox was made */
+    bool file;    /* it is a regular file */
+    enum mount_cache cache;
+    uint32_t uid, gid; /* as whom the guest sees the user who started msb */
+    uint64_t quota;    /* bytes that it may take; 0 = no limit */
 };
 
 struct spec_script {
@@ -79,8 +90,8 @@ struct sandbox_spec {
     struct strlist ports;      /* that the image exposes: "80/tcp" */
     struct strlist volumes;    /* that the image declares: directories in the guest */
 
-    struct spec_tmpfs *tmpfs;
-    size_t n_tmpfs;
+    struct spec_mount *mounts; /* sorted by path, so that parents come first */
+    size_t n_mounts;
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
@@ -100,10 +111,14 @@ int spec_check_name(const char *name, struct err *e);
 /* Checks everything that can be checked without the host, fills in derived fields (hostname). */
 int spec_validate(struct sandbox_spec *s, struct err *e);
 
+/* Absolute, without empty, "." or ".." components, no '/' at the end; malloc'd, NULL = not so. */
+char *spec_guest_path(const char *path);
+
 /* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalised; a second mount on the
  * same target is refused. */
 int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
                    struct err *e);
+int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct err *e);
 int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
 int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* nofile=1024:2048 */
 int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* K or K=V */
@@ -123,6 +138,8 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
 /* All labels of `want` (K or K=V) are present. */
 bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *want);
 
+const char *mount_cache_name(enum mount_cache c);
+bool mount_cache_parse(const char *s, enum mount_cache *ret);
 const char *engine_kind_name(enum engine_kind k);
 enum engine_kind engine_kind_parse(const char *s); /* ENGINE_INVALID */
 /* Host name from any sandbox name: at most 63 characters of [A-Za-z0-9-], never empty; long names

@@ -94,22 +94,31 @@ static json_t *scripts_json(const struct sandbox_spec *s)
     return o;
 }
 
+static json_t *mount_json(const struct spec_mount *m)
+{
+    json_t *options =
+        json_pack("{s:b, s:b, s:b, s:b}", "readonly", !!(m->options & PROTO_MOUNT_RO), "noexec",
+                  !!(m->options & PROTO_MOUNT_NOEXEC), "nosuid",
+                  !!(m->options & PROTO_MOUNT_NOSUID), "nodev", !!(m->options & PROTO_MOUNT_NODEV));
+    if (m->kind == MOUNT_TMPFS)
+        return json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
+                         "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
+                         number_or_null(m->size), "options", options);
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type", "Bind", "host",
+                     m->source, "guest", m->guest, "file", m->file, "cache",
+                     mount_cache_name(m->cache), "uid", (json_int_t)m->uid, "gid",
+                     (json_int_t)m->gid, "quota_mib", number_or_null((m->quota + MIB - 1) / MIB),
+                     "quota_bytes", number_or_null(m->quota), "options", options);
+}
+
 static json_t *mounts_json(const struct sandbox_spec *s)
 {
     json_t *a = json_array();
-    for (size_t i = 0; i < s->n_tmpfs; i++) {
-        const struct spec_tmpfs *t = &s->tmpfs[i];
-        json_t *m = json_pack(
-            "{s:s, s:s, s:o, s:o, s:{s:b, s:b, s:b, s:b}}", "type", "Tmpfs", "guest", t->path,
-            "size_mib", number_or_null((t->size + MIB - 1) / MIB), "size_bytes",
-            number_or_null(t->size), "options", "readonly", !!(t->options & PROTO_MOUNT_RO),
-            "noexec", !!(t->options & PROTO_MOUNT_NOEXEC), "nosuid",
-            !!(t->options & PROTO_MOUNT_NOSUID), "nodev", !!(t->options & PROTO_MOUNT_NODEV));
-        if (json_array_append_new(a, m) < 0) {
+    for (size_t i = 0; i < s->n_mounts; i++)
+        if (json_array_append_new(a, mount_json(&s->mounts[i])) < 0) {
             json_decref(a);
             return NULL;
         }
-    }
     return a;
 }
 
@@ -453,7 +462,7 @@ static int read_scripts(struct sandbox_spec *s, const json_t *runtime, struct er
     return r;
 }
 
-static int read_mount(struct sandbox_spec *s, const json_t *m, struct err *e)
+static int read_mount_options(const json_t *m, uint32_t *bits, struct err *e)
 {
     static const struct {
         const char *key;
@@ -462,23 +471,60 @@ static int read_mount(struct sandbox_spec *s, const json_t *m, struct err *e)
                  {"noexec", PROTO_MOUNT_NOEXEC},
                  {"nosuid", PROTO_MOUNT_NOSUID},
                  {"nodev", PROTO_MOUNT_NODEV}};
-    const char *type = plain_text(json_object_get(m, "type"));
-    const char *guest = plain_text(json_object_get(m, "guest"));
-    if (!type || !guest || strcmp(type, "Tmpfs") != 0)
-        return bad(e, "mounts");
-    uint64_t size = 0;
-    int r = read_scaled(m, "size_bytes", "size_mib", MIB, &size, e);
-    const json_t *options = NULL;
-    if (r == 0)
-        r = read_object(m, "options", &options, e);
-    uint32_t bits = 0;
+    const json_t *options;
+    int r = read_object(m, "options", &options, e);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(flags); i++) {
         bool on = false;
         r = read_bool(options, flags[i].key, &on, e);
         if (on)
-            bits |= flags[i].bit;
+            *bits |= flags[i].bit;
     }
-    return r < 0 ? r : spec_add_tmpfs(s, guest, size, bits, e);
+    return r;
+}
+
+static int read_id(const json_t *m, const char *key, uint32_t *ret, struct err *e)
+{
+    uint64_t v = 0;
+    int r = read_u64(m, key, &v, e);
+    if (r == 0 && v >= UINT32_MAX)
+        return bad(e, key);
+    *ret = (uint32_t)v;
+    return r;
+}
+
+static int read_bind(const json_t *j, struct spec_mount *m, struct err *e)
+{
+    const char *cache = plain_text(json_object_get(j, "cache"));
+    m->kind = MOUNT_BIND;
+    m->source = (char *)plain_text(json_object_get(j, "host"));
+    if (!m->source || (cache && !mount_cache_parse(cache, &m->cache)))
+        return bad(e, "mounts");
+    int r = read_bool(j, "file", &m->file, e);
+    if (r == 0)
+        r = read_id(j, "uid", &m->uid, e);
+    if (r == 0)
+        r = read_id(j, "gid", &m->gid, e);
+    if (r == 0)
+        r = read_scaled(j, "quota_bytes", "quota_mib", MIB, &m->quota, e);
+    return r;
+}
+
+static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const char *type = plain_text(json_object_get(j, "type"));
+    struct spec_mount m = {.guest = (char *)plain_text(json_object_get(j, "guest"))};
+    int r;
+    if (!type || !m.guest)
+        return bad(e, "mounts");
+    if (strcmp(type, "Tmpfs") == 0)
+        r = read_scaled(j, "size_bytes", "size_mib", MIB, &m.size, e);
+    else if (strcmp(type, "Bind") == 0)
+        r = read_bind(j, &m, e);
+    else
+        return bad(e, "mounts");
+    if (r == 0)
+        r = read_mount_options(j, &m.options, e);
+    return r < 0 ? r : spec_add_mount(s, &m, e);
 }
 
 static int read_mounts(struct sandbox_spec *s, const json_t *j, struct err *e)

@@ -27,11 +27,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ENGINE_DEVICES_MAX = 16 };
+enum { ENGINE_DEVICES_MAX = 24 };
 
 struct engine_device {
-    struct virtio_dev *dev;
-    struct loop *loop; /* whose thread serves it */
+    struct virtio_dev *dev; /* NULL: another process serves it */
+    struct loop *loop;      /* whose thread serves it */
+    uint32_t id;            /* VIRTIO_ID_* of one that is served elsewhere, */
+    int server_fd;          /* ... and where its vhost-user socket, listening, is to be sent */
 };
 
 struct engine_params {

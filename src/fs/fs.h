@@ -17,8 +17,8 @@
  * What cannot be seen on the host (owners, set-ID bits) is kept in an extended attribute,
  * `user.msb.override_stat`, or in memory where there are none (owner.c).
  *
- * One thread. The current directory of the process must be /proc/self/fd: that is how an O_PATH
- * descriptor is opened, linked, or asked for its attributes.
+ * One thread. The current directory of the process must be /proc/self/fd, which is how an O_PATH
+ * descriptor is opened, linked, or asked for its attributes; and its umask must be 0.
  */
 #ifndef MSB_FS_FS_H
 #define MSB_FS_FS_H
@@ -43,8 +43,9 @@ struct fs_options {
     const char *file; /* not NULL: root_fd is a file, shown under this name in an empty directory */
     bool read_only;
     enum fs_cache cache;
-    uint32_t uid, gid;                       /* as whom the guest sees the process's own user */
-    uint64_t quota;                          /* bytes that the tree may take; 0 = no limit */
+    uint32_t uid, gid; /* as whom the guest sees the process's own user */
+    bool privileged;   /* the process may read and write its files whatever their modes say */
+    uint64_t quota;    /* bytes that the tree may take; 0 = no limit */
     unsigned inodes_max, fds_max, files_max; /* 0 = the defaults below */
 };
 

@@ -120,7 +120,6 @@ struct fs {
     struct fs_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool privileged;   /* the process may read and write files whatever their mode says */
     bool xattrs;       /* until one was refused */
     bool ready;        /* INIT was done */
     bool writeback;    /* negotiated */

@@ -179,7 +179,7 @@ void owner_load(struct fs *s, const char *path, const struct stat *st, struct ow
 uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode)
 {
     bool dir = type == S_IFDIR;
-    uint32_t keep = s->privileged ? 0 : dir ? 0700 : 0600;
+    uint32_t keep = s->opt.privileged ? 0 : dir ? 0700 : 0600;
     return (mode & (dir ? 01777U : 0777U)) | keep;
 }
 

@@ -248,7 +248,6 @@ static void set_defaults(struct fs *s, const struct fs_options *o)
     s->root_fd = o->root_fd;
     s->host_uid = geteuid();
     s->host_gid = getegid();
-    s->privileged = s->host_uid == 0;
     s->xattrs = true;
     s->entry_ns = o->cache == FS_CACHE_AUTO ? AUTO_NS : o->cache == FS_CACHE_ALWAYS ? ALWAYS_NS : 0;
 }

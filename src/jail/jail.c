@@ -126,15 +126,33 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e)
     return 0;
 }
 
-int jail_drop_caps(struct err *e)
+int jail_keep_caps(uint64_t keep, struct err *e)
 {
     for (unsigned long cap = 0; cap < 64; cap++)
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
+        if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
             return err_sys(e, errno, "cannot drop capabilities");
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     struct __user_cap_header_struct hdr = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[2] = {0};
-    if (syscall(SYS_capset, &hdr, none) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    struct __user_cap_data_struct data[2] = {0};
+    if (syscall(SYS_capget, &hdr, data) < 0)
+        return err_sys(e, errno, "cannot read capabilities");
+    for (unsigned i = 0; i < 2; i++) {
+        uint32_t some = data[i].permitted & (uint32_t)(keep >> 32 * i);
+        data[i] = (struct __user_cap_data_struct){.effective = some, .permitted = some};
+    }
+    if (syscall(SYS_capset, &hdr, data) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(e, errno, "cannot drop capabilities");
     return 0;
+}
+
+int jail_drop_caps(struct err *e)
+{
+    return jail_keep_caps(0, e);
+}
+
+bool jail_has_cap(unsigned cap)
+{
+    struct __user_cap_header_struct hdr = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {0};
+    return syscall(SYS_capget, &hdr, data) == 0 && data[cap / 32].effective >> cap % 32 & 1;
 }

@@ -52,5 +52,9 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 
 /* Step 5. */
 int jail_drop_caps(struct err *e);
+/* The same, but for these (bits by CAP_* number), as far as the process has them. */
+int jail_keep_caps(uint64_t keep, struct err *e);
+/* Whether a capability is in effect. */
+bool jail_has_cap(unsigned cap);
 
 #endif

@@ -21,7 +21,7 @@
 
 #include "seccomp_lists.h"
 
-/* #syscalls:monitor exit exit_group rt_sigreturn restart_syscall futex
+/* #syscalls:monitor,fs exit exit_group rt_sigreturn restart_syscall futex
  * mmap munmap brk madvise mremap
  * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
 
@@ -84,6 +84,13 @@ static const int syscalls_sanitizer[] = {
     __NR_sched_getaffinity,
 #endif
     -1,
+};
+
+static const struct arg_rule fs_rules[] = {
+    {__NR_mmap, 2, PROT_EXEC, 0},
+    {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_DUPFD_CLOEXEC},
 };
 
 static const struct arg_rule converter_rules[] = {
@@ -189,6 +196,11 @@ int seccomp_enter(enum seccomp_profile profile)
                                 .rules = uml_rules,
                                 .n_rules = ARRAY_LEN(uml_rules),
                                 .deny = SECCOMP_RET_ERRNO | ENOSYS},
+        [SECCOMP_FS] = {.list = syscalls_fs,
+                        .n = ARRAY_LEN(syscalls_fs),
+                        .rules = fs_rules,
+                        .n_rules = ARRAY_LEN(fs_rules),
+                        .deny = SECCOMP_RET_KILL_PROCESS},
         [SECCOMP_CONVERTER] = {.list = syscalls_converter,
                                .n = ARRAY_LEN(syscalls_converter),
                                .more = syscalls_sanitizer,

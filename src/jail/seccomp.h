@@ -13,6 +13,7 @@ enum seccomp_profile {
     SECCOMP_REAPER,     /* pid 1 of a guest's process tree */
     SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */
     SECCOMP_UML_PTRACE, /* ... which traces its stubs */
+    SECCOMP_FS,         /* serves a host directory to a guest; a stray call ends it */
     SECCOMP_CONVERTER,  /* turns an archive into an image; a stray call ends it */
 };
 

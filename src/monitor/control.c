@@ -1,6 +1,7 @@
 #include "monitor/control.h"
 
 #include "core/signals.h"
+#include "monitor/share.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -15,12 +16,27 @@ static void flush(struct control *c)
         buf_consume(&c->out, vsock_send_buf(c->stream, buf_head(&c->out), buf_len(&c->out)));
 }
 
-static void put_tmpfs(struct proto_writer *w, const struct spec_tmpfs *t)
+/* The last part of a path without a '/' at its end. */
+static const char *last_part(const char *path)
 {
-    size_t mark = proto_nest(w, F_TMPFS);
-    proto_str(w, F_PATH, t->path);
-    proto_u64(w, F_SIZE, t->size);
-    proto_u32(w, F_OPTIONS, t->options);
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t *share)
+{
+    size_t mark = proto_nest(w, F_MOUNT);
+    proto_str(w, F_PATH, m->guest);
+    proto_u32(w, F_OPTIONS, m->options);
+    if (m->kind == MOUNT_TMPFS) {
+        proto_u64(w, F_SIZE, m->size);
+    } else {
+        char tag[SHARE_TAG_MAX];
+        share_tag((*share)++, tag);
+        proto_str(w, F_TAG, tag);
+        if (m->file)
+            proto_str(w, F_FILE, last_part(m->source));
+    }
     proto_nest_end(w, mark);
 }
 
@@ -52,8 +68,8 @@ static int put_config(struct control *c)
         proto_str(&w, F_USER, s->user);
     for (size_t i = 0; i < s->n_rlimits; i++)
         put_rlimit(&w, &s->rlimits[i]);
-    for (size_t i = 0; i < s->n_tmpfs; i++)
-        put_tmpfs(&w, &s->tmpfs[i]);
+    for (size_t i = 0, share = 0; i < s->n_mounts; i++)
+        put_mount(&w, &s->mounts[i], &share);
     for (size_t i = 0; i < s->n_scripts; i++) {
         size_t mark = proto_nest(&w, F_SCRIPT);
         proto_str(&w, F_NAME, s->scripts[i].name);

@@ -4,6 +4,7 @@
 #include "jail/jail.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
+#include "monitor/share.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/sock.h"
@@ -160,6 +161,29 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
     return give_away(c->run_fd, &c->id, e);
 }
 
+static int start_shares(struct cargo *c, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    for (size_t i = 0; i < s->n_mounts; i++) {
+        if (s->mounts[i].kind == MOUNT_TMPFS)
+            continue;
+        size_t n = c->p.n_shares;
+        int r = share_start(&s->mounts[i], n, &c->p.share_fd[n], e);
+        if (r < 0)
+            return r;
+        c->p.n_shares++;
+    }
+    return 0;
+}
+
+static int await_shares(const struct cargo *c, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < c->p.n_shares; i++)
+        r = share_wait(c->p.share_fd[i], e);
+    return r;
+}
+
 static void cargo_close(struct cargo *c)
 {
     int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,  &c->p.upper_fd, &c->p.null_fd, &c->p.lock_fd,
@@ -167,6 +191,8 @@ static void cargo_close(struct cargo *c)
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_fd(fds[i]);
     image_disk_close(&c->p.image);
+    for (size_t i = 0; i < c->p.n_shares; i++)
+        close_fd(&c->p.share_fd[i]);
 }
 
 /* --- in the new processes ------------------------------------------------------------------- */
@@ -219,10 +245,11 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
                          c->sync_fd,     c->p.device_fd};
-    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd)];
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + SPEC_SHARES_MAX];
     memcpy(keep, fixed, sizeof(fixed));
     memcpy(keep + ARRAY_LEN(fixed), c->p.image.fd, c->p.image.n * sizeof(int));
-    keep_only(keep, ARRAY_LEN(fixed) + c->p.image.n, c->p.null_fd);
+    memcpy(keep + ARRAY_LEN(fixed) + c->p.image.n, c->p.share_fd, c->p.n_shares * sizeof(int));
+    keep_only(keep, ARRAY_LEN(fixed) + c->p.image.n + c->p.n_shares, c->p.null_fd);
     if (fchdir(c->run_fd) < 0) {
         err_sys(&e, errno, "cannot enter the sandbox's directory");
         stage_fail(c, &e);
@@ -336,7 +363,12 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .listen_fd = -1,
                                   .report_fd = -1};
     int report[2], sync[2];
-    int r = gather(&c, dirfd, e);
+    /* They get ready while the rest is opened. */
+    int r = start_shares(&c, e);
+    if (r == 0)
+        r = gather(&c, dirfd, e);
+    if (r == 0)
+        r = await_shares(&c, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
         r = err_sys(e, errno, "cannot make a socket pair");
     if (r == 0) {

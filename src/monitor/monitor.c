@@ -9,6 +9,7 @@
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"
+#include "virtio/fs.h"
 #include "virtio/rng.h"
 #include "virtio/vsock.h"
 
@@ -521,6 +522,9 @@ static int add_devices(struct engine_params *ep, struct monitor *m, struct err *
         return err_sys(e, -r, "cannot make devices");
     if (balloon) /* giving memory back takes the host a moment */
         ep->devices[ep->n_devices++] = (struct engine_device){balloon, &m->io_loop};
+    for (size_t i = 0; i < m->p->n_shares; i++)
+        ep->devices[ep->n_devices++] =
+            (struct engine_device){.id = virtio_fs_ops.id, .server_fd = m->p->share_fd[i]};
     return 0;
 }
 

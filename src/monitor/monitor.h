@@ -37,6 +37,9 @@ struct monitor_params {
     int lock_fd;   /* of the sandbox's lock file */
     int listen_fd; /* agent.sock, listening */
     int report_fd; /* to the launcher: SOCK_SEQPACKET */
+    /* To the processes that serve host directories; they end when these are closed. */
+    int share_fd[SPEC_SHARES_MAX];
+    size_t n_shares;
 };
 
 /* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the

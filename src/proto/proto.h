@@ -117,7 +117,8 @@ enum proto_tag {
     F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb" */
     F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
     F_UPPER_SIZE = 67,  /* u64: size of the tmpfs in its place; 0 = the kernel's default */
-    F_TMPFS = 68,       /* nested: F_PATH, F_SIZE, F_OPTIONS; repeated, parents first */
+    F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE of a tmpfs, or F_TAG, F_FILE of a
+                           share; repeated, parents first */
     F_PATH = 69,        /* string, absolute */
     F_SIZE = 70,        /* u64; 0 = default */
     F_OPTIONS = 71,     /* u32: enum proto_mount_option bits */
@@ -126,6 +127,8 @@ enum proto_tag {
     F_BODY = 74,        /* bytes */
     F_DIRECTORY = 75,   /* string, absolute; made when missing; repeated */
     F_STOP_SIGNAL = 76, /* u32: what commands get when the sandbox stops; absent = SIGTERM */
+    F_TAG = 77,         /* string: the virtio-fs device of a share */
+    F_FILE = 78,        /* string: the file in it that is to be mounted, instead of all of it */
 };
 
 enum proto_mount_option {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,4 +23,50 @@ int listen_at(const char *path, int backlog)
     if (r == 0 && listen(fd, backlog) < 0)
         r = -errno;
     return r < 0 ? r : steal_fd(&fd);
+}
+
+/* #syscalls:fs recvmsg close */
+
+union fd_control {
+    char buf[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+};
+
+int sock_send_fd(int sock, int fd)
+{
+    union fd_control control = {0};
+    char byte = 0;
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.buf,
+                       .msg_controllen = sizeof(control.buf)};
+    struct cmsghdr *c = &control.align;
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    return sendmsg(sock, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+int sock_recv_fd(int sock)
+{
+    union fd_control control = {0};
+    char byte;
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.buf,
+                       .msg_controllen = sizeof(control.buf)};
+    ssize_t k = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (k < 0)
+        return errno == EINTR ? -EAGAIN : -errno;
+    const struct cmsghdr *c = k == 1 ? CMSG_FIRSTHDR(&m) : NULL;
+    int fd;
+    if (k == 0)
+        return -EPIPE;
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fd)))
+        return -EPROTO;
+    memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    return fd;
 }

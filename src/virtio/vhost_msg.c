@@ -8,7 +8,7 @@
 
 #include "util/cleanup.h"
 
-/* #syscalls:monitor recvmsg sendto close */
+/* #syscalls:monitor,fs recvmsg sendto close */
 
 void vhost_conn_drop_fds(struct vhost_conn *c)
 {

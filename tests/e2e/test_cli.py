@@ -213,8 +213,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["-v", "/tmp:/data"], ["--volume", "data:/data"], ["-p", "8080:80"], ["--mount-dir", "/tmp:/t"],
-    ["--mount-file", "/etc/hosts:/h"], ["--mount-disk", "/d:/d"], ["--mount-named", "n:/n"],
+    ["-p", "8080:80"], ["--mount-disk", "/d:/d"], ["--mount-named", "n:/n"],
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
     ["--init", "auto"], ["--net", "public"], ["--net-rule", "deny@any"],

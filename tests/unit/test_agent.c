@@ -103,10 +103,14 @@ static void test_config(void **state)
     proto_str(&w, F_HOSTNAME, "box");
     proto_str(&w, F_LOWER_DEV, "/dev/vdb");
     for (int i = 0; i < 2; i++) {
-        size_t mark = proto_nest(&w, F_TMPFS);
+        size_t mark = proto_nest(&w, F_MOUNT);
         proto_str(&w, F_PATH, i ? "/b" : "/a");
         proto_u64(&w, F_SIZE, 1 << 20);
         proto_u32(&w, F_OPTIONS, PROTO_MOUNT_RO);
+        if (i) {
+            proto_str(&w, F_TAG, "msb0");
+            proto_str(&w, F_FILE, "notes");
+        }
         proto_nest_end(&w, mark);
     }
     proto_str(&w, F_ENV, "A=1");
@@ -123,9 +127,12 @@ static void test_config(void **state)
     assert_string_equal(c.c.env[0], "A=1");
     assert_string_equal(c.lower, "/dev/vdb");
     assert_null(c.upper);
-    assert_int_equal(c.ntmpfs, 2);
-    assert_string_equal(c.tmpfs[1].path, "/b");
-    assert_int_equal(c.tmpfs[1].options, PROTO_MOUNT_RO);
+    assert_int_equal(c.nmounts, 2);
+    assert_string_equal(c.mounts[1].path, "/b");
+    assert_int_equal(c.mounts[1].options, PROTO_MOUNT_RO);
+    assert_null(c.mounts[0].tag);
+    assert_string_equal(c.mounts[1].tag, "msb0");
+    assert_string_equal(c.mounts[1].file, "notes");
     assert_int_equal(c.c.nenv, 1);
     config_free(&c);
     buf_free(&b);

@@ -181,10 +181,9 @@ static void suggestions(void **state)
 static void later_options_are_refused_not_ignored(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"--volume /a:/b", "--volume=/a:/b", "-v /a:/b", "-v/a:/b",
-                                        "--volume"};
+    static const char *const lines[] = {"--port 1:2", "--port=1:2", "-p 1:2", "-p1:2", "--port"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        refused(&cmd_create, lines[i], ENOSYS, "--volume is not available yet");
+        refused(&cmd_create, lines[i], ENOSYS, "--port is not available yet");
     refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
     refused(&cmd_create, "--tls-intercept", ENOSYS, "--tls-intercept is not available yet");
 }
@@ -433,7 +432,7 @@ static void help_mentions_everything(void **state)
     text = text_of(&b, 0);
     assert_non_null(strstr(text, "├── stop"));
     assert_non_null(strstr(text, "│   ├── -f, --force"));
-    assert_null(strstr(text, "--volume"));
+    assert_null(strstr(text, "--port"));
     buf_free(&b);
 }
 
@@ -490,16 +489,37 @@ static void specs_from_options(void **state)
     assert_int_equal(s->env.n, 2);
     assert_string_equal(s->env.v[0], "A=c");
     assert_string_equal(s->env.v[1], "MSB_TEST_IMPORT=value");
-    assert_int_equal(s->tmpfs[0].size, 64 * MIB);
-    assert_int_equal(s->tmpfs[0].options, PROTO_MOUNT_RO | PROTO_MOUNT_NOSUID);
-    assert_int_equal(s->tmpfs[1].size, GIB);
-    assert_int_equal(s->tmpfs[1].options, 0);
+    assert_int_equal(s->mounts[0].size, 64 * MIB);
+    assert_int_equal(s->mounts[0].options, PROTO_MOUNT_RO | PROTO_MOUNT_NOSUID);
+    assert_int_equal(s->mounts[1].size, GIB);
+    assert_int_equal(s->mounts[1].options, 0);
     assert_int_equal(s->root_disk, ROOT_DISK_TMPFS);
     assert_int_equal(s->root_disk_bytes, GIB);
     assert_int_equal(s->max_duration_ms, 5400000);
     assert_int_equal(s->idle_timeout_ms, 500);
     assert_int_equal(s->engine, ENGINE_UML);
     assert_string_equal(s->scripts[0].body, "#!/bin/sh\necho\n\"x\"\\q\n");
+    sandbox_request_free(&q);
+
+    assert_int_equal(request("-v /etc/../tmp:/w/deep:ro,uid=5,gid=6,quota=2G,cache=none "
+                             "--mount-file /etc/passwd:/w//p -v .:/v:nosuid,nodev,noexec",
+                             &q, &e),
+                     0);
+    s = &q.spec;
+    assert_int_equal(s->n_mounts, 3);
+    assert_string_equal(s->mounts[0].guest, "/v");
+    assert_int_equal(s->mounts[0].options,
+                     PROTO_MOUNT_NOSUID | PROTO_MOUNT_NODEV | PROTO_MOUNT_NOEXEC);
+    assert_string_equal(s->mounts[1].guest, "/w/deep");
+    assert_string_equal(s->mounts[1].source, "/tmp");
+    assert_int_equal(s->mounts[1].options, PROTO_MOUNT_RO);
+    assert_int_equal(s->mounts[1].uid, 5);
+    assert_int_equal(s->mounts[1].gid, 6);
+    assert_int_equal(s->mounts[1].quota, 2 * GIB);
+    assert_int_equal(s->mounts[1].cache, MOUNT_CACHE_NONE);
+    assert_false(s->mounts[1].file);
+    assert_string_equal(s->mounts[2].guest, "/w/p");
+    assert_true(s->mounts[2].file);
     sandbox_request_free(&q);
 
     assert_int_equal(request("", &q, &e), 0);
@@ -533,6 +553,33 @@ static void bad_options_name_themselves(void **state)
          "invalid value '5x' for '--max-duration <TIME>': " PARSE_DURATION_EXAMPLES, false},
         {"--tmpfs rel", "invalid config: guest mount path must be absolute: rel", false},
         {"--tmpfs /x:ro,rw", "--tmpfs '/x:ro,rw': mount option 'rw' repeats or contradicts another",
+         false},
+        {"--tmpfs /x:size=1m,size=2m",
+         "--tmpfs '/x:size=1m,size=2m': mount option 'size=2m' repeats or contradicts another",
+         false},
+        {"-v /tmp:/x,ro", "--volume: mount options come after a colon, not a comma: '/tmp:/x,ro'",
+         false},
+        {"-v /tmp:rel",
+         "--volume: expected SOURCE:DEST[:OPTIONS] with an absolute DEST: got '/tmp:rel'", false},
+        {"-v /tmp", "--volume: expected SOURCE:DEST[:OPTIONS] with an absolute DEST: got '/tmp'",
+         false},
+        {"-v /no/such:/x", "--volume: cannot mount '/no/such': No such file or directory", false},
+        {"-v /dev/null:/x",
+         "--volume: cannot mount '/dev/null': it is neither a directory nor a regular file", false},
+        {"--mount-dir /etc/passwd:/x", "--mount-dir: '/etc/passwd' is a file (use --mount-file)",
+         false},
+        {"--mount-file /tmp:/x", "--mount-file: '/tmp' is a directory (use --mount-dir)", false},
+        {"-v /tmp:/x:uid=1", "--volume: uid= and gid= go together", false},
+        {"-v /tmp:/x:cache=some",
+         "--volume: mount option 'cache=some': expected auto, none or always", false},
+        {"-v /tmp:/x:ro,ro", "--volume: mount option 'ro' repeats or contradicts another", false},
+        {"-v /tmp:/x:quota=0", "--volume: mount option 'quota=0': " PARSE_SIZE_EXAMPLES, false},
+        {"-v /tmp:/x:stat-virt=off",
+         "--volume: mount option 'stat-virt=off' is not available yet (only stat-virt=strict is)",
+         false},
+        {"-v /tmp:/x -v /etc:/x", "invalid config: two mounts on the same guest path: /x", false},
+        {"-v /tmp:/", "invalid config: cannot mount a volume at guest root /", false},
+        {"-v /tmp:/proc/x", "invalid config: /proc is set up by msb; mount elsewhere than /proc/x",
          false},
         {"--script x", "script must be in format NAME=BODY: got --script 'x'", false},
         {"--script =x", "script name must not be empty (NAME=BODY)", false},

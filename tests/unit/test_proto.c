@@ -151,7 +151,7 @@ static void test_no_half_frames(void **state)
         buf_init(&b, limit);
         proto_begin(&w, &b, PROTO_FAIL);
         proto_u32(&w, F_KIND, 1);
-        size_t mark = proto_nest(&w, F_TMPFS);
+        size_t mark = proto_nest(&w, F_MOUNT);
         proto_str(&w, F_PATH, "/a/path/of/some/length");
         proto_nest_end(&w, mark);
         proto_u64(&w, F_BYTES, 2);

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -424,6 +425,37 @@ static void test_monitor_signals(void **state)
     expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
 }
 
+static void test_fs_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(connect, -1),
+        CALL(clone, SIGCHLD),
+        CALL(kill, 1, 0),
+        CALL(prctl, PR_GET_NAME, 0),
+        CALL(ioctl, -1),
+        CALL(execveat, -1),
+        CALL(open_by_handle_at, -1),
+        CALL(name_to_handle_at, -1),
+        CALL(fchownat, -1),
+        CALL(fchown, -1),
+        CALL(chroot, 0),
+        CALL(chdir, 0),
+        CALL(fchdir, -1),
+        CALL(sendmsg, -1),
+        CALL(dup3, 0, 9, 0),
+        CALL(mprotect, 0),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(fcntl, 0, F_SETLK, 0),
+        CALL(fcntl, 0, F_SETLEASE, 0),
+        CALL(inotify_init1, 0),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+        if (strcmp(never[i].name, "openat2") != 0)
+            expect_ends(SECCOMP_FS, &never[i], 1);
+    expect_ends(SECCOMP_FS, more, ARRAY_LEN(more));
+}
+
 static void test_reaper_ends(void **state)
 {
     static const struct call more[] = {
@@ -482,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_monitor_signals),
         cmocka_unit_test(test_vcpu_ends),
         cmocka_unit_test(test_vcpu_has_what_it_needs),
+        cmocka_unit_test(test_fs_ends),
         cmocka_unit_test(test_reaper_ends),
         cmocka_unit_test(test_all_can_end),
 #if defined(__x86_64__)

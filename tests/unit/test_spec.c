@@ -191,7 +191,7 @@ static void mounts(void **state)
     struct sandbox_spec s;
     minimal(&s);
     assert_int_equal(spec_add_tmpfs(&s, "//srv/./data/", MIB, PROTO_MOUNT_RO, &e), 0);
-    assert_string_equal(s.tmpfs[0].path, "/srv/data");
+    assert_string_equal(s.mounts[0].guest, "/srv/data");
     assert_int_equal(spec_add_tmpfs(&s, "/srv/data", 0, 0, &e), -EINVAL);
     static const char *const bad[] = {"srv",   "",       "/",    "/a/../b",
                                       "/proc", "/sys/x", "/dev", "/.msb"};
@@ -200,7 +200,26 @@ static void mounts(void **state)
     assert_int_equal(spec_add_tmpfs(&s, "/dev/shm", 0, 0, &e), 0);
     assert_int_equal(spec_add_tmpfs(&s, "/process", 0, 0, &e), 0);
     assert_int_equal(spec_add_tmpfs(&s, "/x", 0, 1u << 31, &e), -EINVAL);
-    for (size_t i = s.n_tmpfs; i < SPEC_TMPFS_MAX; i++) {
+    struct spec_mount share = {
+        .kind = MOUNT_BIND, .guest = (char *)"/a", .source = (char *)"/host"};
+    assert_int_equal(spec_add_mount(&s, &share, &e), 0);
+    assert_string_equal(s.mounts[0].guest, "/a"); /* parents first */
+    share = (struct spec_mount){.kind = MOUNT_BIND, .guest = (char *)"/b", .source = (char *)"x"};
+    assert_int_equal(spec_add_mount(&s, &share, &e), -EINVAL);
+    share.source = (char *)"/x";
+    share.file = true;
+    share.quota = 1;
+    assert_int_equal(spec_add_mount(&s, &share, &e), -EINVAL);
+    share.quota = 0;
+    for (size_t i = 1; i < SPEC_SHARES_MAX; i++) {
+        char path[32];
+        (void)snprintf(path, sizeof(path), "/share%zu", i);
+        share.guest = path;
+        assert_int_equal(spec_add_mount(&s, &share, &e), 0);
+    }
+    share.guest = (char *)"/one-too-many";
+    assert_int_equal(spec_add_mount(&s, &share, &e), -E2BIG);
+    for (size_t i = s.n_mounts; i < SPEC_MOUNTS_MAX; i++) {
         char path[32];
         (void)snprintf(path, sizeof(path), "/m%zu", i);
         assert_int_equal(spec_add_tmpfs(&s, path, 0, 0, &e), 0);
@@ -304,6 +323,15 @@ static void full(struct sandbox_spec *s)
     assert_int_equal(spec_add_tmpfs(s, "/scratch", 1000001, PROTO_MOUNT_RO | PROTO_MOUNT_NODEV, &e),
                      0);
     assert_int_equal(spec_add_tmpfs(s, "/t", 0, PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID, &e), 0);
+    struct spec_mount share = {.kind = MOUNT_BIND,
+                               .guest = (char *)"/scratch/share",
+                               .source = (char *)"/srv/data",
+                               .options = PROTO_MOUNT_RO,
+                               .cache = MOUNT_CACHE_ALWAYS,
+                               .uid = 1000,
+                               .gid = 100,
+                               .quota = 1000001};
+    assert_int_equal(spec_add_mount(s, &share, &e), 0);
     assert_int_equal(spec_add_script(s, "z", "#!/bin/sh\necho \"$1\"\n", &e), 0);
     assert_int_equal(spec_add_script(s, "a", "", &e), 0);
     assert_int_equal(spec_add_rlimit(s, "nofile=1:unlimited", &e), 0);
@@ -331,11 +359,19 @@ static void same_text(const char *a, const char *b)
 
 static void same_parts(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
-    assert_int_equal(a->n_tmpfs, b->n_tmpfs);
-    for (size_t i = 0; i < a->n_tmpfs; i++) {
-        assert_string_equal(a->tmpfs[i].path, b->tmpfs[i].path);
-        assert_int_equal(a->tmpfs[i].size, b->tmpfs[i].size);
-        assert_int_equal(a->tmpfs[i].options, b->tmpfs[i].options);
+    assert_int_equal(a->n_mounts, b->n_mounts);
+    for (size_t i = 0; i < a->n_mounts; i++) {
+        assert_string_equal(a->mounts[i].guest, b->mounts[i].guest);
+        assert_int_equal(a->mounts[i].size, b->mounts[i].size);
+        assert_int_equal(a->mounts[i].options, b->mounts[i].options);
+        assert_int_equal(a->mounts[i].kind, b->mounts[i].kind);
+        if (a->mounts[i].kind == MOUNT_BIND)
+            assert_string_equal(a->mounts[i].source, b->mounts[i].source);
+        assert_int_equal(a->mounts[i].cache, b->mounts[i].cache);
+        assert_int_equal(a->mounts[i].uid, b->mounts[i].uid);
+        assert_int_equal(a->mounts[i].gid, b->mounts[i].gid);
+        assert_int_equal(a->mounts[i].quota, b->mounts[i].quota);
+        assert_int_equal(a->mounts[i].file, b->mounts[i].file);
     }
     assert_int_equal(a->n_scripts, b->n_scripts);
     for (size_t i = 0; i < a->n_scripts; i++) {

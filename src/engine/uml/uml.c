@@ -3,6 +3,7 @@
 #include "engine/uml/tree.h"
 
 #include "util/cleanup.h"
+#include "util/sock.h"
 #include "virtio/vhost_user.h"
 
 #include <errno.h>
@@ -71,7 +72,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
-        add_arg(c, "virtio_uml.device=%s:%u", path, (unsigned)p->devices[i].dev->ops->id);
+        const struct engine_device *d = &p->devices[i];
+        add_arg(c, "virtio_uml.device=%s:%u", path, (unsigned)(d->dev ? d->dev->ops->id : d->id));
     }
     add_arg(c, "root=/dev/vda");
     add_arg(c, "rootfstype=erofs");
@@ -159,8 +161,15 @@ static void uml_kill(struct engine *en)
 static int attach_devices(struct engine *en, const struct engine_params *p, struct err *e)
 {
     for (size_t i = 0; i < p->n_devices; i++) {
-        int r = vhost_user_new(&en->back_end[i], p->devices[i].loop, p->devices[i].dev,
-                               en->tree.listen_fd[i], &back_end_events, en);
+        const struct engine_device *d = &p->devices[i];
+        int r;
+        if (d->dev) {
+            r = vhost_user_new(&en->back_end[i], d->loop, d->dev, en->tree.listen_fd[i],
+                               &back_end_events, en);
+        } else {
+            r = sock_send_fd(d->server_fd, en->tree.listen_fd[i]);
+            close_fd(&en->tree.listen_fd[i]);
+        }
         if (r < 0)
             return err_sys(e, -r, "cannot serve device %zu", i);
         en->n++;

@@ -1,0 +1,12 @@
+/* --tmpfs, --volume and --mount-*: what is mounted in the guest, as people write it. */
+#ifndef MSB_CLI_MOUNT_OPTS_H
+#define MSB_CLI_MOUNT_OPTS_H
+
+#include "core/spec.h"
+
+/* PATH[:SIZE][:OPTIONS] */
+int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e);
+/* SOURCE:DEST[:OPTIONS]; `option` is the name of the option that it was given to. */
+int mount_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e);
+
+#endif

@@ -1,0 +1,342 @@
+#include "monitor/share.h"
+
+#include "fs/fs.h"
+#include "jail/jail.h"
+#include "jail/seccomp.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/loop.h"
+#include "util/sock.h"
+#include "virtio/fs.h"
+#include "virtio/vhost_user.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/openat2.h>
+#include <malloc.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* #syscalls:fs exit_group */
+
+enum {
+    DATA_MAX = 512 * 1024 * 1024,
+    FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
+    FILES_SPARE = 64,    /* sockets, eventfds and what an operation opens for a moment */
+};
+
+/* From the server, once. */
+struct report {
+    int code;
+    char text[512];
+};
+
+struct share {
+    const struct spec_mount *m;
+    size_t index;
+    int sock;
+    struct stat st; /* of the source */
+    char name[NAME_MAX + 1];
+    struct loop loop;
+    struct loop_src sock_src;
+    struct virtio_dev *dev;
+    struct vhost_user *back_end;
+};
+
+void share_tag(size_t index, char out[SHARE_TAG_MAX])
+{
+    (void)snprintf(out, SHARE_TAG_MAX, "msb%zu", index);
+}
+
+/* --- serving --------------------------------------------------------------------------------- */
+
+/* The socket to serve, or the end. */
+static void on_socket(struct loop_src *src, uint32_t events)
+{
+    struct share *sh = CONTAINER_OF(src, struct share, sock_src);
+    (void)events;
+    int fd = sock_recv_fd(src->fd);
+    if (fd == -EAGAIN)
+        return;
+    if (fd < 0 || sh->back_end)
+        _exit(0);
+    if (vhost_user_new(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL) < 0)
+        _exit(1);
+}
+
+static void send_report(int sock, const struct err *e)
+{
+    struct report rep = {.code = e->code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
+    (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
+}
+
+static void __attribute__((noreturn)) fail(const struct share *sh, const struct err *e)
+{
+    send_report(sh->sock, e);
+    _exit(1);
+}
+
+/* --- the jail -------------------------------------------------------------------------------- */
+
+/* The current directory is the share, or holds the one file; it has moved along into the new
+ * namespaces. */
+static int clone_mount(const struct share *sh, struct err *e)
+{
+    unsigned how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
+    bool dir = S_ISDIR(sh->st.st_mode);
+    struct stat st;
+    AUTO_CLOSE int fd =
+        (int)syscall(SYS_open_tree, AT_FDCWD, dir ? "." : sh->name, dir ? how | AT_RECURSIVE : how);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot share %s", sh->m->source);
+    if (fstat(fd, &st) < 0 || st.st_dev != sh->st.st_dev || st.st_ino != sh->st.st_ino)
+        return err_set(e, ESTALE, "cannot share %s: it was replaced meanwhile", sh->m->source);
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+                              .propagation = MS_PRIVATE};
+    if (sh->m->options & PROTO_MOUNT_RO)
+        attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+        return err_sys(e, errno, "cannot confine the share %s", sh->m->source);
+    return steal_fd(&fd);
+}
+
+/* Into an empty root, with /proc/self/fd as the current directory. */
+static int enter_nowhere(struct err *e)
+{
+    AUTO_CLOSE int fds =
+        (int)syscall(SYS_open_tree, AT_FDCWD, "/proc/self/fd", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (fds < 0)
+        return err_sys(e, errno, "cannot reach /proc/self/fd");
+    /* /proc is there, and nobody needs it any more. */
+    int r = jail_mount_tmpfs("/proc", "size=4k,nr_inodes=2,mode=0555", e);
+    if (r == 0)
+        r = jail_pivot(e);
+    if (r < 0)
+        return r;
+    if (mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) <
+            0 ||
+        fchdir(fds) < 0)
+        return err_sys(e, errno, "cannot close the share's root");
+    return 0;
+}
+
+static int set_limits(unsigned *ret_files, struct err *e)
+{
+    static const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_MEMLOCK, 0},
+        {RLIMIT_DATA, DATA_MAX},
+        {RLIMIT_NOFILE, FILES_LIMIT},
+    };
+    struct rlimit files;
+    int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    if (r < 0)
+        return r;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur < 4UL * FILES_SPARE)
+        return err_set(e, EMFILE, "the limit of open files (ulimit -Hn) is too low for a share");
+    *ret_files = (unsigned)files.rlim_cur - FILES_SPARE;
+    return 0;
+}
+
+/* --- the processes --------------------------------------------------------------------------- */
+
+static int make_server(struct share *sh, struct err *e)
+{
+    unsigned files = 0;
+    char tag[SHARE_TAG_MAX];
+    AUTO_CLOSE int root = clone_mount(sh, e);
+    if (root < 0)
+        return root;
+    int r = enter_nowhere(e);
+    if (r == 0)
+        r = set_limits(&files, e);
+    if (r == 0)
+        r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER, e);
+    if (r < 0)
+        return r;
+    struct fs_options o = {
+        .root_fd = root,
+        .file = S_ISDIR(sh->st.st_mode) ? NULL : sh->name,
+        .read_only = sh->m->options & PROTO_MOUNT_RO,
+        .cache = (enum fs_cache)sh->m->cache,
+        .uid = sh->m->uid,
+        .gid = sh->m->gid,
+        .quota = sh->m->quota,
+        .privileged = jail_has_cap(CAP_DAC_OVERRIDE),
+        .files_max = files / 3,
+        .fds_max = files - files / 3,
+    };
+    struct fs *server;
+    share_tag(sh->index, tag);
+    r = fs_new(&server, &o);
+    if (r < 0)
+        return err_sys(e, -r, "cannot serve %s", sh->m->source);
+    (void)steal_fd(&root);
+    r = virtio_fs_new(&sh->dev, server, tag);
+    if (r == 0)
+        r = loop_init(&sh->loop);
+    sh->sock_src = (struct loop_src){.fd = sh->sock, .fn = on_socket};
+    if (r == 0)
+        r = loop_add(&sh->loop, &sh->sock_src, EPOLLIN);
+    return r < 0 ? err_sys(e, -r, "cannot serve %s", sh->m->source) : 0;
+}
+
+static void __attribute__((noreturn)) server_main(struct share *sh)
+{
+    struct err e = {0};
+    (void)umask(0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    (void)mallopt(M_ARENA_MAX, 1);
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        err_sys(&e, errno, "cannot make the share's mounts private");
+        fail(sh, &e);
+    }
+    if (make_server(sh, &e) < 0)
+        fail(sh, &e);
+    /* Its memory is a copy of its caller's, environment included. */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    int r = seccomp_enter(SECCOMP_FS);
+    if (r < 0) {
+        err_sys(&e, -r, "cannot install the system call filter");
+        fail(sh, &e);
+    }
+    send_report(sh->sock, &e);
+    (void)loop_run(&sh->loop);
+    _exit(1);
+}
+
+/* An ordinary user gets a user namespace; root stays who it is, with fewer rights. */
+static int unshare_all(struct err *e)
+{
+    int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    struct jail_identity id = {.uid = geteuid(), .gid = getegid()};
+    bool user = id.uid != 0;
+    if (unshare(flags | (user ? CLONE_NEWUSER : 0)) < 0)
+        return err_sys(e, errno, "cannot make a share's namespaces");
+    return user ? jail_map(getpid(), &id, e) : 0;
+}
+
+static void __attribute__((noreturn)) stage_main(struct share *sh, int dir_fd)
+{
+    struct err e = {0};
+    (void)setsid();
+    for (int sig = 1; sig < NSIG; sig++)
+        (void)signal(sig, SIG_DFL);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
+        (void)dup2(null_fd, fd);
+    if (fchdir(dir_fd) < 0) {
+        err_sys(&e, errno, "cannot enter %s", sh->m->source);
+        fail(sh, &e);
+    }
+    if (dup3(sh->sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
+        _exit(1);
+    sh->sock = 3;
+    (void)syscall(SYS_close_range, 4U, ~0U, 0);
+    if (unshare_all(&e) < 0)
+        fail(sh, &e);
+    pid_t server = fork();
+    if (server < 0) {
+        err_sys(&e, errno, "cannot start a process");
+        fail(sh, &e);
+    }
+    if (server == 0)
+        server_main(sh);
+    _exit(0);
+}
+
+/* --- in the launcher ------------------------------------------------------------------------- */
+
+/* The path was made canonical when the sandbox was made; a symbolic link in it now was put there
+ * by somebody since. */
+static int open_source(const struct spec_mount *m, struct err *e)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, m->source, &how, sizeof(how));
+    if (fd >= 0)
+        return fd;
+    int code = errno;
+    err_sys(e, code, "cannot mount %s on %s", m->source, m->guest);
+    if (code == ELOOP)
+        err_hint(e, "a part of that path has become a symbolic link since the sandbox was made");
+    return -code;
+}
+
+static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
+{
+    char path[PATH_MAX];
+    if (fstat(fd, &sh->st) < 0)
+        return err_sys(e, errno, "cannot look at %s", sh->m->source);
+    if (S_ISDIR(sh->st.st_mode)) {
+        *ret_dir = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return *ret_dir < 0 ? err_sys(e, errno, "cannot open %s", sh->m->source) : 0;
+    }
+    if (!S_ISREG(sh->st.st_mode))
+        return err_set(e, EINVAL, "cannot mount %s: it is neither a directory nor a regular file",
+                       sh->m->source);
+    (void)snprintf(path, sizeof(path), "%s", sh->m->source);
+    (void)snprintf(sh->name, sizeof(sh->name), "%s", basename(path));
+    (void)snprintf(path, sizeof(path), "%s", sh->m->source);
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    *ret_dir = (int)syscall(SYS_openat2, AT_FDCWD, dirname(path), &how, sizeof(how));
+    return *ret_dir < 0 ? err_sys(e, errno, "cannot open the directory of %s", sh->m->source) : 0;
+}
+
+int share_start(const struct spec_mount *m, size_t index, int *ret_fd, struct err *e)
+{
+    struct share sh = {.m = m, .index = index, .sock = -1};
+    int sock[2];
+    AUTO_CLOSE int fd = open_source(m, e);
+    if (fd < 0)
+        return fd;
+    AUTO_CLOSE int dir = -1;
+    int r = describe(&sh, fd, &dir, e);
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
+        return err_sys(e, errno, "cannot make a socket pair");
+    AUTO_CLOSE int here = sock[0], there = sock[1];
+    sh.sock = there;
+    pid_t stage = fork();
+    if (stage < 0)
+        return err_sys(e, errno, "cannot start a process");
+    if (stage == 0)
+        stage_main(&sh, dir);
+    (void)waitpid(stage, NULL, 0);
+    *ret_fd = steal_fd(&here);
+    return 0;
+}
+
+int share_wait(int fd, struct err *e)
+{
+    struct report rep;
+    ssize_t k;
+    do
+        k = recv(fd, &rep, sizeof(rep), 0);
+    while (k < 0 && errno == EINTR);
+    if (k != (ssize_t)sizeof(rep))
+        return err_set(e, ECHILD, "the process that serves a mount died while it started");
+    rep.text[sizeof(rep.text) - 1] = '\0';
+    return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
+}
