@@ -143,8 +143,8 @@ struct fs {
     struct owner_entry **owners;
     unsigned n_owners;
 
-    uint8_t arg[ARG_MAX_BYTES];
-    uint8_t rep[REP_MAX_BYTES];
+    _Alignas(16) uint8_t arg[ARG_MAX_BYTES];
+    _Alignas(16) uint8_t rep[REP_MAX_BYTES];
     struct iovec io[1024];
 };
 

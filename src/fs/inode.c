@@ -21,14 +21,14 @@
 
 /* #syscalls:fs openat2 close fstat newfstatat */
 
-enum { BUCKETS = 1 << 16, SLOTS_FIRST = 256, DEPTH_MAX = 8192, RACES_MAX = 64 };
+enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192, RACES_MAX = 64 };
 
 /* --- hash, list of descriptors --------------------------------------------------------------- */
 
 static struct inode **bucket_of(struct fs *s, dev_t dev, ino_t ino)
 {
     uint64_t h = ((uint64_t)ino ^ (uint64_t)dev << 40) * 0x9e3779b97f4a7c15ULL;
-    return &s->bucket[h >> 48 & (BUCKETS - 1)];
+    return &s->bucket[h >> 50 & (BUCKETS - 1)];
 }
 
 static struct inode *hash_find(struct fs *s, dev_t dev, ino_t ino)

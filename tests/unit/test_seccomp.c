@@ -450,9 +450,16 @@ static void test_fs_ends(void **state)
         CALL(fcntl, 0, F_SETLEASE, 0),
         CALL(inotify_init1, 0),
     };
-    for (size_t i = 0; i < ARRAY_LEN(never); i++)
-        if (strcmp(never[i].name, "openat2") != 0)
+    /* Its trade, within a mount that allows no devices and no set-ID programs. */
+    static const char *const own[] = {"openat2", "symlinkat", "linkat", "mknodat",
+                                      "copy_file_range"};
+    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
+        bool allowed = false;
+        for (size_t j = 0; j < ARRAY_LEN(own); j++)
+            allowed |= strcmp(never[i].name, own[j]) == 0;
+        if (!allowed)
             expect_ends(SECCOMP_FS, &never[i], 1);
+    }
     expect_ends(SECCOMP_FS, more, ARRAY_LEN(more));
 }
 

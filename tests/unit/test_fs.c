@@ -1,0 +1,571 @@
+/* The FUSE server, by raw requests, on a real directory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fuse_client.h"
+#include "util/cleanup.h"
+
+enum { ROOT = FUSE_ROOT_ID };
+
+static bool has_xattrs(const struct fuse_client *c)
+{
+    bool ok = fsetxattr(c->dir_fd, "user.test", "1", 1, 0) == 0;
+    (void)fremovexattr(c->dir_fd, "user.test");
+    return ok;
+}
+
+static void put(const struct fuse_client *c, const char *name, const char *text)
+{
+    int fd = openat(c->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
+/* --- contents -------------------------------------------------------------------------------- */
+
+static void test_data_goes_both_ways(void **state)
+{
+    struct fuse_client c;
+    uint64_t node, fh;
+    char big[200000];
+    struct stat st;
+    client_init(&c, NULL);
+    for (size_t i = 0; i < sizeof(big); i++)
+        big[i] = (char)(i * 7);
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0640, &node, &fh), 0);
+    assert_int_equal(client_write(&c, node, fh, 0, "hello world", 11), 11);
+    assert_int_equal(client_read(&c, node, fh, 6, 100), 5);
+    assert_memory_equal(c.rep, "world", 5);
+    assert_int_equal(client_write(&c, node, fh, 1ULL << 33, big, sizeof(big)), sizeof(big));
+    assert_int_equal(client_read(&c, node, fh, 1ULL << 33, sizeof(big)), sizeof(big));
+    assert_memory_equal(c.rep, big, sizeof(big));
+    assert_int_equal(client_read(&c, node, fh, 1ULL << 40, 10), 0);
+    assert_int_equal(client_release(&c, node, fh), 0);
+    assert_int_equal(client_release(&c, node, fh), -EBADF);
+    assert_int_equal(client_read(&c, node, fh, 0, 10), -EBADF);
+    assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0640);
+    assert_true(st.st_size == (1LL << 33) + (off_t)sizeof(big));
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_append_truncate_seek(void **state)
+{
+    struct fuse_client c;
+    uint64_t node, fh;
+    struct fuse_attr a;
+    client_init(&c, NULL);
+    put(&c, "log", "one\n");
+    assert_int_equal(client_lookup(&c, ROOT, "log", NULL), 0);
+    assert_int_equal(client_create(&c, ROOT, "log", O_WRONLY | O_APPEND, 0600, &node, &fh), 0);
+    put(&c, "log", "host wrote this\n"); /* meanwhile */
+    assert_int_equal(client_write(&c, node, fh, 4, "two\n", 4), 4);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.size, 20); /* at the end that there is, not the one that the guest knew */
+    struct fuse_setattr_in in = {.valid = FATTR_SIZE, .size = 1 << 20};
+    assert_int_equal(client_setattr(&c, node, &in, &a), 0);
+    assert_int_equal(a.size, 1 << 20);
+    assert_int_equal(client_release(&c, node, fh), 0);
+    assert_int_equal(client_open(&c, node, O_RDWR, &fh), 0);
+    struct fuse_lseek_in seek = {.fh = fh, .offset = 0, .whence = SEEK_HOLE};
+    struct fuse_lseek_out at;
+    assert_int_equal(client_call(&c, FUSE_LSEEK, node, &seek, sizeof(seek), NULL, 0), 0);
+    memcpy(&at, c.rep, sizeof(at));
+    assert_in_range(at.offset, 20, 65536);
+    seek.whence = SEEK_SET;
+    assert_int_equal(client_call(&c, FUSE_LSEEK, node, &seek, sizeof(seek), NULL, 0), -EINVAL);
+    struct fuse_fallocate_in fa = {.fh = fh, .offset = 2 << 20, .length = 4096};
+    assert_int_equal(client_call(&c, FUSE_FALLOCATE, node, &fa, sizeof(fa), NULL, 0), 0);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.size, (2 << 20) + 4096);
+    struct fuse_fsync_in sync = {.fh = fh};
+    assert_int_equal(client_call(&c, FUSE_FSYNC, node, &sync, sizeof(sync), NULL, 0), 0);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_copies(void **state)
+{
+    struct fuse_client c;
+    uint64_t from, to, fh_from, fh_to;
+    struct fuse_write_out out;
+    client_init(&c, NULL);
+    assert_int_equal(client_create(&c, ROOT, "a", O_RDWR, 0600, &from, &fh_from), 0);
+    assert_int_equal(client_create(&c, ROOT, "b", O_RDWR, 0600, &to, &fh_to), 0);
+    assert_int_equal(client_write(&c, from, fh_from, 0, "0123456789", 10), 10);
+    struct fuse_copy_file_range_in in = {.fh_in = fh_from,
+                                         .off_in = 2,
+                                         .nodeid_out = to,
+                                         .fh_out = fh_to,
+                                         .off_out = 1,
+                                         .len = 1ULL << 62};
+    assert_int_equal(client_call(&c, FUSE_COPY_FILE_RANGE, from, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    assert_int_equal(out.size, 8);
+    assert_int_equal(client_read(&c, to, fh_to, 0, 20), 9);
+    assert_memory_equal(c.rep, "\00023456789", 9);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_tmpfile_and_its_name(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_open_out o;
+    struct fuse_create_in in = {.flags = O_RDWR, .mode = 0644};
+    client_init(&c, NULL);
+    int r = client_name(&c, FUSE_TMPFILE, ROOT, &in, sizeof(in), "/", NULL);
+    if (r == -EOPNOTSUPP) {
+        client_fini(&c);
+        skip();
+    }
+    assert_int_equal(r, 0);
+    memcpy(&e, c.rep, sizeof(e));
+    memcpy(&o, c.rep + sizeof(e), sizeof(o));
+    assert_int_equal(client_write(&c, e.nodeid, o.fh, 0, "x", 1), 1);
+    struct fuse_link_in link = {.oldnodeid = e.nodeid};
+    assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &link, sizeof(link), "named", NULL), 0);
+    assert_int_equal(client_release(&c, e.nodeid, o.fh), 0);
+    struct fuse_entry_out again;
+    assert_int_equal(client_lookup(&c, ROOT, "named", &again), 0);
+    assert_int_equal(again.nodeid, e.nodeid);
+    assert_int_equal(again.attr.size, 1);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static void test_rename_with_all_flags(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out a, b, e;
+    uint64_t dir;
+    client_init(&c, NULL);
+    put(&c, "a", "A");
+    put(&c, "b", "BB");
+    assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &dir), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "b", &b), 0);
+    struct fuse_rename2_in in = {.newdir = ROOT, .flags = RENAME_NOREPLACE};
+    assert_int_equal(client_name(&c, FUSE_RENAME2, ROOT, &in, sizeof(in), "a", "b"), -EEXIST);
+    in.flags = RENAME_EXCHANGE;
+    assert_int_equal(client_name(&c, FUSE_RENAME2, ROOT, &in, sizeof(in), "a", "b"), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &e), 0);
+    assert_int_equal(e.nodeid, b.nodeid);
+    in.flags = RENAME_WHITEOUT; /* would be a device node */
+    assert_int_equal(client_name(&c, FUSE_RENAME2, ROOT, &in, sizeof(in), "a", "c"), -EINVAL);
+    struct fuse_rename_in plain = {.newdir = dir};
+    assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &plain, sizeof(plain), "a", "moved"), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", NULL), -ENOENT);
+    assert_int_equal(client_lookup(&c, dir, "moved", &e), 0);
+    assert_int_equal(e.nodeid, b.nodeid);
+    plain.newdir = 999;
+    assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &plain, sizeof(plain), "b", "x"), -ESTALE);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_links(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out f, l;
+    client_init(&c, NULL);
+    put(&c, "f", "text");
+    assert_int_equal(client_lookup(&c, ROOT, "f", &f), 0);
+    struct fuse_link_in in = {.oldnodeid = f.nodeid};
+    assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &in, sizeof(in), "g", NULL), 0);
+    memcpy(&l, c.rep, sizeof(l));
+    assert_int_equal(l.nodeid, f.nodeid);
+    assert_int_equal(l.attr.nlink, 2);
+    assert_int_equal(client_name(&c, FUSE_SYMLINK, ROOT, NULL, 0, "s", "/etc/passwd"), 0);
+    memcpy(&l, c.rep, sizeof(l));
+    assert_int_equal(client_call(&c, FUSE_READLINK, l.nodeid, NULL, 0, NULL, 0), 0);
+    assert_int_equal(c.rep_len, 11);
+    assert_memory_equal(c.rep, "/etc/passwd", 11);
+    /* A symbolic link can have a second name, too. */
+    in.oldnodeid = l.nodeid;
+    assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &in, sizeof(in), "s2", NULL), 0);
+    char target[32] = {0};
+    assert_int_equal(readlinkat(c.dir_fd, "s2", target, sizeof(target)), 11);
+    in.oldnodeid = ROOT;
+    assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &in, sizeof(in), "dir", NULL), -EPERM);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_unlinked_files_live_on(void **state)
+{
+    struct fuse_client c;
+    uint64_t node, fh, again;
+    struct fuse_attr a;
+    client_init(&c, NULL);
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
+    assert_int_equal(client_name(&c, FUSE_UNLINK, ROOT, NULL, 0, "f", NULL), 0);
+    assert_int_equal(client_write(&c, node, fh, 0, "still", 5), 5);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.size, 5);
+    assert_int_equal(a.nlink, 0);
+    assert_int_equal(client_open(&c, node, O_RDONLY, &again), 0);
+    assert_int_equal(client_read(&c, node, again, 0, 5), 5);
+    assert_int_equal(client_release(&c, node, fh), 0);
+    assert_int_equal(client_release(&c, node, again), 0);
+    client_forget(&c, node, 1);
+    assert_int_equal(client_getattr(&c, node, &a), -ESTALE);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- directories ----------------------------------------------------------------------------- */
+
+/* Reads all of a directory in small bites; how many entries it has beside "." and "..". */
+static unsigned count_entries(struct fuse_client *c, uint64_t node, uint32_t op, bool jump)
+{
+    struct fuse_open_in open_in = {0};
+    struct fuse_open_out out;
+    size_t head = op == FUSE_READDIRPLUS ? sizeof(struct fuse_entry_out) : 0;
+    unsigned n = 0;
+    uint64_t off = 0;
+    assert_int_equal(client_call(c, FUSE_OPENDIR, node, &open_in, sizeof(open_in), NULL, 0), 0);
+    memcpy(&out, c->rep, sizeof(out));
+    for (;;) {
+        struct fuse_read_in in = {.fh = out.fh, .offset = off, .size = jump ? 700 : 4096};
+        assert_int_equal(client_call(c, op, node, &in, sizeof(in), NULL, 0), 0);
+        if (c->rep_len == 0)
+            break;
+        for (size_t at = 0; at < c->rep_len;) {
+            struct fuse_dirent d;
+            memcpy(&d, c->rep + at + head, FUSE_NAME_OFFSET);
+            n += d.namelen > 2;
+            off = d.off;
+            at += FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + d.namelen);
+            if (jump) /* only the first of each reply is used: the next one asks again */
+                break;
+        }
+    }
+    struct fuse_release_in rel = {.fh = out.fh};
+    assert_int_equal(client_call(c, FUSE_RELEASEDIR, node, &rel, sizeof(rel), NULL, 0), 0);
+    return n;
+}
+
+static void test_directories_are_read_whole(void **state)
+{
+    struct fuse_client c;
+    enum { FILES = 500 };
+    client_init(&c, NULL);
+    for (int i = 0; i < FILES; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "file-%d-%0*d", i, i % 7 + 1, 0);
+        put(&c, name, "");
+    }
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), FILES);
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, true), FILES);
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, false), FILES);
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, true), FILES);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- owners ---------------------------------------------------------------------------------- */
+
+static void test_owners_are_the_guests(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    struct stat st;
+    client_init(&c, &(struct fs_options){.uid = 7, .gid = 8});
+    put(&c, "f", "");
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    assert_int_equal(e.attr.uid, 7); /* what is ours on the host is theirs */
+    assert_int_equal(e.attr.gid, 8);
+    struct fuse_setattr_in in = {
+        .valid = FATTR_UID | FATTR_GID | FATTR_MODE, .uid = 1000, .gid = 100, .mode = 04755};
+    assert_int_equal(client_setattr(&c, e.nodeid, &in, &a), 0);
+    assert_int_equal(a.uid, 1000);
+    assert_int_equal(a.gid, 100);
+    assert_int_equal(a.mode, S_IFREG | 04755);
+    assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_uid, geteuid()); /* and on the host nothing has changed hands */
+    assert_int_equal(st.st_mode & 07000, 0);
+    fs_reset(c.s); /* a new boot sees the same */
+    client_hello(&c);
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    assert_int_equal(e.attr.uid, 1000);
+    assert_int_equal(e.attr.mode, S_IFREG | 04755);
+    /* A write by somebody without privileges takes the set-ID bit away. */
+    uint64_t fh;
+    assert_int_equal(client_open(&c, e.nodeid, O_WRONLY, &fh), 0);
+    struct fuse_write_in w = {.fh = fh, .size = 1, .write_flags = FUSE_WRITE_KILL_SUIDGID};
+    assert_int_equal(client_call(&c, FUSE_WRITE, e.nodeid, &w, sizeof(w), "x", 1), 0);
+    assert_int_equal(client_getattr(&c, e.nodeid, &a), 0);
+    assert_int_equal(a.mode, S_IFREG | 0755);
+    /* Back to what the host says: nothing is kept. */
+    in = (struct fuse_setattr_in){.valid = FATTR_UID | FATTR_GID, .uid = 7, .gid = 8};
+    assert_int_equal(client_setattr(&c, e.nodeid, &in, &a), 0);
+    if (has_xattrs(&c)) {
+        char path[100], value[64];
+        (void)snprintf(path, sizeof(path), "%s/f", c.dir);
+        assert_int_equal(getxattr(path, "user.msb.override_stat", value, sizeof(value)), -1);
+    }
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_new_files_belong_to_their_maker(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    uint64_t dir, node, fh;
+    client_init(&c, NULL);
+    assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &dir), 0);
+    struct fuse_setattr_in in = {
+        .valid = FATTR_GID | FATTR_MODE, .gid = 50, .mode = S_ISGID | 0775};
+    assert_int_equal(client_setattr(&c, dir, &in, &a), 0);
+    assert_int_equal(a.mode, S_IFDIR | 02775);
+    c.uid = c.gid = 1000;
+    assert_int_equal(client_create(&c, dir, "f", O_RDWR, 0444, &node, &fh), 0);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.uid, 1000);
+    assert_int_equal(a.gid, 50);
+    assert_int_equal(a.mode, S_IFREG | 0444);
+    assert_int_equal(client_mkdir(&c, dir, "sub", 0700, &node), 0);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.mode, S_IFDIR | 02700);
+    /* Symbolic links have no attributes: theirs is kept in memory, and goes with them. */
+    assert_int_equal(client_name(&c, FUSE_SYMLINK, dir, NULL, 0, "s", "f"), 0);
+    assert_int_equal(client_lookup(&c, dir, "s", &e), 0);
+    assert_int_equal(e.attr.uid, 1000);
+    assert_int_equal(client_name(&c, FUSE_UNLINK, dir, NULL, 0, "s", NULL), 0);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- extended attributes --------------------------------------------------------------------- */
+
+static void test_extended_attributes(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    client_init(&c, NULL);
+    if (!has_xattrs(&c)) {
+        client_fini(&c);
+        skip();
+    }
+    put(&c, "f", "");
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    struct fuse_setxattr_in set = {.size = 5};
+    static const char good[] = "user.mark\0value";
+    assert_int_equal(client_call(&c, FUSE_SETXATTR, e.nodeid, &set, 8, good, 15), 0);
+    struct fuse_getxattr_in get = {.size = 100};
+    assert_int_equal(client_name(&c, FUSE_GETXATTR, e.nodeid, &get, sizeof(get), "user.mark", NULL),
+                     0);
+    assert_int_equal(c.rep_len, 5);
+    assert_memory_equal(c.rep, "value", 5);
+    get.size = 2;
+    assert_int_equal(client_name(&c, FUSE_GETXATTR, e.nodeid, &get, sizeof(get), "user.mark", NULL),
+                     -ERANGE);
+    struct fuse_setattr_in own = {.valid = FATTR_UID, .uid = 1};
+    assert_int_equal(client_setattr(&c, e.nodeid, &own, NULL), 0);
+    get.size = 100; /* what we keep there ourselves is not to be seen */
+    assert_int_equal(client_call(&c, FUSE_LISTXATTR, e.nodeid, &get, sizeof(get), NULL, 0), 0);
+    assert_int_equal(c.rep_len, 10);
+    assert_memory_equal(c.rep, "user.mark", 10);
+    assert_int_equal(client_name(&c, FUSE_REMOVEXATTR, e.nodeid, NULL, 0, "user.mark", NULL), 0);
+    assert_int_equal(client_name(&c, FUSE_REMOVEXATTR, e.nodeid, NULL, 0, "user.mark", NULL),
+                     -ENODATA);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- one file -------------------------------------------------------------------------------- */
+
+static void test_a_single_file(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    uint64_t fh, node;
+    client_init(&c, &(struct fs_options){.file = "one"});
+    put(&c, "other", "hidden");
+    assert_int_equal(client_getattr(&c, ROOT, &a), 0);
+    assert_true(S_ISDIR(a.mode));
+    assert_int_equal(client_lookup(&c, ROOT, "other", NULL), -ENOENT);
+    assert_int_equal(client_lookup(&c, ROOT, "one", &e), 0);
+    assert_int_equal(client_open(&c, e.nodeid, O_RDWR, &fh), 0);
+    assert_int_equal(client_read(&c, e.nodeid, fh, 0, 100), 7);
+    assert_int_equal(client_write(&c, e.nodeid, fh, 0, "C", 1), 1);
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), 1);
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, false), 1);
+    assert_int_equal(client_create(&c, ROOT, "new", O_RDWR, 0600, &node, &fh), -EROFS);
+    assert_int_equal(client_mkdir(&c, ROOT, "new", 0700, NULL), -EROFS);
+    assert_int_equal(client_name(&c, FUSE_UNLINK, ROOT, NULL, 0, "one", NULL), -EROFS);
+    struct fuse_rename_in in = {.newdir = ROOT};
+    assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &in, sizeof(in), "one", "two"), -EROFS);
+    client_fini(&c);
+    (void)state;
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+static void test_descriptors_are_found_again(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e[200], d;
+    struct fuse_attr a;
+    uint64_t dir = ROOT, fh;
+    client_init(&c, &(struct fs_options){.fds_max = 16});
+    for (int depth = 0; depth < 40; depth++)
+        assert_int_equal(client_mkdir(&c, dir, "deep", 0755, &dir), 0);
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "f%d", i);
+        put(&c, name, name);
+        assert_int_equal(client_lookup(&c, ROOT, name, &e[i]), 0);
+        assert_int_equal(client_getattr(&c, e[i].nodeid, &a), 0);
+    }
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(client_open(&c, e[i].nodeid, O_RDONLY, &fh), 0);
+        assert_int_equal(client_read(&c, e[i].nodeid, fh, 0, 10), i < 10 ? 2 : i < 100 ? 3 : 4);
+        assert_int_equal(client_release(&c, e[i].nodeid, fh), 0);
+    }
+    assert_int_equal(client_mkdir(&c, dir, "deeper", 0755, &dir), 0);
+    assert_int_equal(client_lookup(&c, dir, "none", &d), -ENOENT);
+    /* Moved by the host: the guest is told to look again, and finds it. */
+    assert_int_equal(renameat(c.dir_fd, "f3", c.dir_fd, "g3"), 0);
+    put(&c, "f3", "another");
+    assert_int_equal(client_open(&c, e[3].nodeid, O_RDONLY, &fh), -ESTALE);
+    assert_int_equal(client_lookup(&c, ROOT, "g3", &d), 0);
+    assert_int_equal(d.nodeid, e[3].nodeid);
+    assert_int_equal(client_open(&c, e[3].nodeid, O_RDONLY, &fh), 0);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_the_host_may_turn_directories_around(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out a, b;
+    struct fuse_attr attr;
+    client_init(&c, &(struct fs_options){.fds_max = 16});
+    assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
+    assert_int_equal(mkdirat(c.dir_fd, "a/b", 0755), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
+    assert_int_equal(client_lookup(&c, a.nodeid, "b", &b), 0);
+    assert_int_equal(client_getattr(&c, b.nodeid, &attr), 0);
+    assert_int_equal(renameat(c.dir_fd, "a/b", c.dir_fd, "b"), 0);
+    assert_int_equal(renameat(c.dir_fd, "a", c.dir_fd, "b/a"), 0);
+    assert_int_equal(client_lookup(&c, b.nodeid, "a", &a), 0); /* each is now above the other */
+    assert_int_equal(client_getattr(&c, a.nodeid, &attr), 0);
+    client_forget(&c, a.nodeid, 2);
+    client_forget(&c, b.nodeid, 1);
+    assert_int_equal(client_getattr(&c, a.nodeid, &attr), -ESTALE);
+    assert_int_equal(client_getattr(&c, b.nodeid, &attr), -ESTALE);
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_quota(void **state)
+{
+    struct fuse_client c;
+    uint64_t node, fh;
+    struct fuse_statfs_out st;
+    AUTO_FREE char *mib = calloc(1, 1 << 20);
+    client_init(&c, &(struct fs_options){.quota = 8 << 20});
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
+    int r = 0;
+    unsigned n = 0;
+    while (n < 20 && (r = client_write(&c, node, fh, (uint64_t)n << 20, mib, 1 << 20)) == 1 << 20)
+        n++;
+    assert_int_equal(r, -EDQUOT);
+    assert_in_range(n, 7, 8);
+    assert_int_equal(client_write(&c, node, fh, 0, "over", 4), 4); /* what is there may change */
+    assert_int_equal(client_call(&c, FUSE_STATFS, ROOT, NULL, 0, NULL, 0), 0);
+    memcpy(&st, c.rep, sizeof(st));
+    assert_int_equal(st.st.blocks * st.st.frsize, 8 << 20);
+    struct fuse_fallocate_in fa = {.fh = fh, .offset = 1ULL << 32, .length = 4 << 20};
+    assert_int_equal(client_call(&c, FUSE_FALLOCATE, node, &fa, sizeof(fa), NULL, 0), -EDQUOT);
+    /* Away, but still open: it counts until it is closed. */
+    assert_int_equal(client_name(&c, FUSE_UNLINK, ROOT, NULL, 0, "f", NULL), 0);
+    uint64_t node2, fh2;
+    if (client_create(&c, ROOT, "g", O_RDWR, 0600, &node2, &fh2) == 0)
+        assert_int_equal(client_write(&c, node2, fh2, 0, mib, 1 << 20), -EDQUOT);
+    assert_int_equal(client_release(&c, node, fh), 0);
+    assert_int_equal(client_create(&c, ROOT, "g", O_RDWR, 0600, &node2, &fh2), 0);
+    assert_int_equal(client_write(&c, node2, fh2, 0, mib, 1 << 20), 1 << 20);
+    client_fini(&c);
+    (void)state;
+}
+
+/* The guest keeps its pages of a file that nobody has changed, and no others. */
+static void test_caches(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_open_in in = {.flags = O_RDONLY};
+    struct fuse_open_out out;
+    client_init(&c, NULL);
+    put(&c, "f", "one");
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(c.dir_fd, "f", old, 0), 0);
+    (void)usleep(80000); /* older than a tick of the clock */
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    bool keeps[3];
+    for (int i = 0; i < 3; i++) {
+        if (i == 2)
+            put(&c, "f", "two");
+        assert_int_equal(client_call(&c, FUSE_OPEN, e.nodeid, &in, sizeof(in), NULL, 0), 0);
+        memcpy(&out, c.rep, sizeof(out));
+        keeps[i] = out.open_flags & FOPEN_KEEP_CACHE;
+    }
+    assert_false(keeps[0]);
+    assert_true(keeps[1]);
+    assert_false(keeps[2]);
+    client_fini(&c);
+    client_init(&c, &(struct fs_options){.cache = FS_CACHE_NONE});
+    put(&c, "f", "one");
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    assert_int_equal(e.attr_valid + e.attr_valid_nsec + e.entry_valid + e.entry_valid_nsec, 0);
+    assert_int_equal(client_call(&c, FUSE_OPEN, e.nodeid, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    assert_true(out.open_flags & FOPEN_DIRECT_IO);
+    client_fini(&c);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_data_goes_both_ways),
+        cmocka_unit_test(test_append_truncate_seek),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_tmpfile_and_its_name),
+        cmocka_unit_test(test_rename_with_all_flags),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_unlinked_files_live_on),
+        cmocka_unit_test(test_directories_are_read_whole),
+        cmocka_unit_test(test_owners_are_the_guests),
+        cmocka_unit_test(test_new_files_belong_to_their_maker),
+        cmocka_unit_test(test_extended_attributes),
+        cmocka_unit_test(test_a_single_file),
+        cmocka_unit_test(test_descriptors_are_found_again),
+        cmocka_unit_test(test_the_host_may_turn_directories_around),
+        cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_caches),
+    };
+    return cmocka_run_group_tests_name("fs", tests, NULL, NULL);
+}
