@@ -23,7 +23,7 @@ enum {
     SPEC_MEMORY_MIN_MIB = 32,
     SPEC_MEMORY_MAX_MIB = 1024 * 1024,
     SPEC_MOUNTS_MAX = 64, /* of all kinds */
-    SPEC_SHARES_MAX = 16, /* of those, host directories and files: each is a device */
+    SPEC_SHARES_MAX = 10, /* of those, host directories and files: each is a device */
     SPEC_SCRIPTS_MAX = 64,
     SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
     SPEC_RLIMITS_MAX = 16,

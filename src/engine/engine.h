@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ENGINE_DEVICES_MAX = 24 };
+enum { ENGINE_DEVICES_MAX = 16 };
 
 struct engine_device {
     struct virtio_dev *dev; /* NULL: another process serves it */

@@ -344,6 +344,8 @@ int op_lseek(struct fs *s, struct call *c)
 {
     const struct fuse_lseek_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
+    if (s->writeback) /* the guest holds data that our file does not have yet */
+        return -ENOSYS;
     if (!h)
         return -EBADF;
     if ((in->whence != SEEK_DATA && in->whence != SEEK_HOLE) || in->offset > INT64_MAX)

@@ -174,3 +174,38 @@ def test_home_of_root_is_out_of_reach(user, tmp_path):
 def test_doctor(user):
     p = user("doctor")
     assert p.returncode == 0, p.stderr
+
+
+def test_shares(user, account, place):
+    """A host directory: the guest's root does as it likes, the host's files stay the user's."""
+    share, foreign = place / "user" / "share", place / "foreign"
+    for d in (share, foreign):
+        d.mkdir()
+    os.chown(share, account.pw_uid, account.pw_gid)
+    (share / "theirs").write_text("of root")  # in the user's directory, but not the user's
+    (foreign / "f").write_text("readable")
+    foreign.chmod(0o755)
+    user.ok("create", "-n", "s", "-q", "-m", "128M", "-v", f"{share}:/w", "-v", f"{foreign}:/f")
+    script = ("cd /w; echo 1 >a; chown 1000:1000 a; chmod 0444 a; echo 2 >>a; mkdir d; chmod 0 d; "
+              "echo 3 >d/b; chmod 4700 a; stat -c '%u:%g %a' a d; stat -c %u theirs; cat theirs")
+    p = user.sh("s", script)
+    assert p.stdout.decode() == "1000:1000 4700\n0:0 0\n65534\nof root", p.stderr
+    for path in (share / "a", share / "d", share / "d" / "b"):
+        assert path.stat().st_uid == account.pw_uid
+    assert (share / "a").read_text() == "1\n2\n"
+    assert (share / "a").stat().st_mode & 0o7777 == 0o700
+    # What the user may not do on the host, the guest may not either.
+    assert user.sh("s", "cat /f/f").stdout == b"readable"
+    for attempt in ("echo x >/f/f", "touch /f/new", "rm /f/f", "echo x >>/w/theirs"):
+        assert user.sh("s", attempt).returncode != 0, attempt
+    # An owner that cannot be kept with the file is kept in memory.
+    assert user.sh("s", "chown 7 /f/f; stat -c %u /f/f").stdout == b"7\n"
+    assert (foreign / "f").stat().st_uid == 0
+    pids = [p for p in user.processes() if p not in user.tree(user.monitor_pid("s"))]
+    assert len(pids) == 2
+    for pid in pids:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        assert f"Uid:\t{account.pw_uid}\t{account.pw_uid}" in status
+        assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
+        assert os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user")
+    user.ok("rm", "-f", "s", "-q")

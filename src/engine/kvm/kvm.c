@@ -197,6 +197,11 @@ static int attach(struct engine *en, const struct engine_device *d, struct err *
 {
     unsigned i = en->n_devices;
     uint64_t gpa = arch_device_gpa(i);
+    if (!d->dev) {
+        err_set(e, ENOSYS, "host directories are not available with the kvm engine yet");
+        err_hint(e, "use --engine uml");
+        return -ENOSYS;
+    }
     int r = mmio_new(&en->device[i], d->loop, d->dev, &en->vm.mem,
                      en->vm.pages + (size_t)i * MMIO_PAGE, &device_events, en);
     if (r < 0)
