@@ -168,7 +168,7 @@ static int start_shares(struct cargo *c, struct err *e)
         if (s->mounts[i].kind == MOUNT_TMPFS)
             continue;
         size_t n = c->p.n_shares;
-        int r = share_start(&s->mounts[i], n, &c->p.share_fd[n], e);
+        int r = share_start(&s->mounts[i], n, c->p.cpu, &c->p.share_fd[n], e);
         if (r < 0)
             return r;
         c->p.n_shares++;
@@ -363,10 +363,9 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .listen_fd = -1,
                                   .report_fd = -1};
     int report[2], sync[2];
-    /* They get ready while the rest is opened. */
-    int r = start_shares(&c, e);
+    int r = gather(&c, dirfd, e);
     if (r == 0)
-        r = gather(&c, dirfd, e);
+        r = start_shares(&c, e);
     if (r == 0)
         r = await_shares(&c, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)

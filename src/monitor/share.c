@@ -48,6 +48,7 @@ struct report {
 struct share {
     const struct spec_mount *m;
     size_t index;
+    int cpu;
     int sock;
     struct stat st; /* of the source */
     char name[NAME_MAX + 1];
@@ -153,6 +154,16 @@ static int set_limits(unsigned *ret_files, struct err *e)
     return 0;
 }
 
+static void stay_on(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu < 0)
+        return;
+    CPU_SET((size_t)cpu, &set);
+    (void)sched_setaffinity(0, sizeof(set), &set); /* a CPU that went away costs speed, no more */
+}
+
 /* --- the processes --------------------------------------------------------------------------- */
 
 static int make_server(struct share *sh, struct err *e)
@@ -199,6 +210,7 @@ static int make_server(struct share *sh, struct err *e)
 static void __attribute__((noreturn)) server_main(struct share *sh)
 {
     struct err e = {0};
+    stay_on(sh->cpu);
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
@@ -303,9 +315,9 @@ static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
     return *ret_dir < 0 ? err_sys(e, errno, "cannot open the directory of %s", sh->m->source) : 0;
 }
 
-int share_start(const struct spec_mount *m, size_t index, int *ret_fd, struct err *e)
+int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, struct err *e)
 {
-    struct share sh = {.m = m, .index = index, .sock = -1};
+    struct share sh = {.m = m, .index = index, .cpu = cpu, .sock = -1};
     int sock[2];
     AUTO_CLOSE int fd = open_source(m, e);
     if (fd < 0)

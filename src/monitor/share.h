@@ -21,9 +21,10 @@
 #include "core/spec.h"
 #include "util/err.h"
 
-/* Starts it. *ret_fd becomes a socket that, once share_wait has succeeded, takes the vhost-user
- * socket to serve, listening (sock_send_fd). */
-int share_start(const struct spec_mount *m, size_t index, int *ret_fd, struct err *e);
+/* Starts it, on the guest's CPU if that has one (-1: anywhere): the two take turns. *ret_fd becomes
+ * a socket that, once share_wait has succeeded, takes the vhost-user socket to serve, listening
+ * (sock_send_fd). */
+int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, struct err *e);
 /* Waits until it is ready to serve, or says why it is not. */
 int share_wait(int fd, struct err *e);
 
