@@ -61,8 +61,9 @@ static void let_disks_settle(void)
  * care who still has files open. */
 static void save(int upper_fd)
 {
-    if (upper_fd < 0 || ioctl(upper_fd, FS_FREEZE, 0) < 0)
-        sync();
+    sync(); /* host directories, too: they are not frozen with the layer */
+    if (upper_fd >= 0)
+        (void)ioctl(upper_fd, FS_FREEZE, 0);
 }
 
 static void __attribute__((noreturn)) switch_off(void)

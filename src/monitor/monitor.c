@@ -66,6 +66,7 @@ struct monitor {
     struct exec_log log, system_log;
 
     struct loop_src signals;
+    struct loop_src share[SPEC_SHARES_MAX];
     struct loop_src report; /* until the launcher has acknowledged */
     bool acknowledged;
     struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer, sync_timer;
@@ -443,6 +444,15 @@ static void on_report(struct loop_src *src, uint32_t events)
         kill_guest(m, false, "its creator was killed before it was done");
 }
 
+/* A process that serves a host directory is there for as long as we are. */
+static void on_share(struct loop_src *src, uint32_t events)
+{
+    struct monitor *m = &mon;
+    (void)events;
+    loop_del(&m->loop, src);
+    kill_guest(m, true, "the process that serves one of its mounts died");
+}
+
 /* A stray system call is the end of this monitor and so of its guest; readers of the state see that
  * it was killed, the log says why. It may have come from anywhere, malloc() on the other thread
  * included: nothing here may wait for a lock. */
@@ -560,6 +570,16 @@ static int watch_signals(struct monitor *m, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot watch signals") : 0;
 }
 
+static int watch_shares(struct monitor *m)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < m->p->n_shares; i++) {
+        m->share[i] = (struct loop_src){.fd = m->p->share_fd[i], .fn = on_share};
+        r = loop_add(&m->loop, &m->share[i], EPOLLIN);
+    }
+    return r;
+}
+
 static int start_engine(struct monitor *m, struct err *e)
 {
     struct engine_params ep = {
@@ -644,6 +664,8 @@ static int set_up(struct monitor *m, struct err *e)
     (void)relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, &relay_events, m);
     if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
         return err_sys(e, -r, "cannot watch the launcher");
+    if ((r = watch_shares(m)) < 0)
+        return err_sys(e, -r, "cannot watch its mounts");
     m->boot_timer.fn = on_boot_timer;
     m->idle_timer.fn = on_idle_timer;
     m->max_timer.fn = on_max_timer;
