@@ -7,12 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <linux/openat2.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-/* #syscalls:fs openat openat2 preadv pwritev fstat newfstatat fsync fdatasync fallocate lseek
+/* #syscalls:fs openat preadv pwritev fstat newfstatat fsync fdatasync fallocate lseek
  * copy_file_range close */
 
 enum { COPY_MAX = 64 << 20 };
@@ -122,15 +120,8 @@ static int open_existing(struct fs *s, struct inode *parent, const char *name, u
 
 static int create_new(int dir, const char *name, int flags, uint32_t mode)
 {
-    struct open_how how = {.flags = (uint64_t)(unsigned)flags | O_CREAT | O_EXCL | O_NOFOLLOW,
-                           .mode = mode,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    long fd;
-    unsigned races = 0;
-    do
-        fd = syscall(SYS_openat2, dir, name, &how, sizeof(how));
-    while (fd < 0 && errno == EAGAIN && ++races < 64);
-    return fd < 0 ? -errno : (int)fd;
+    int fd = openat(dir, name, flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+    return fd < 0 ? -errno : fd;
 }
 
 int op_create(struct fs *s, struct call *c)

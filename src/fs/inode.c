@@ -13,15 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-/* #syscalls:fs openat2 close fstat newfstatat */
+/* #syscalls:fs openat close fstat newfstatat */
 
-enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192, RACES_MAX = 64 };
+enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192 };
 
 /* --- hash, list of descriptors --------------------------------------------------------------- */
 
@@ -257,25 +255,19 @@ int inode_find(struct fs *s, struct inode *parent, const char *name, const struc
     return r;
 }
 
-/* Opens i by its name; its parent is open. */
+/* Opens i by its name, which is one component and not followed; its parent is open. */
 static int reopen(struct fs *s, struct inode *i)
 {
-    struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     struct stat st;
-    long fd;
-    unsigned races = 0;
-    do
-        fd = syscall(SYS_openat2, i->parent->fd, i->name, &how, sizeof(how));
-    while (fd < 0 && errno == EAGAIN && ++races < RACES_MAX);
+    int fd = openat(i->parent->fd, i->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR || errno == EAGAIN ? -ESTALE : -errno;
-    if (fstat((int)fd, &st) < 0 || st.st_dev != i->dev || st.st_ino != i->ino ||
+        return errno == ENOENT || errno == ENOTDIR ? -ESTALE : -errno;
+    if (fstat(fd, &st) < 0 || st.st_dev != i->dev || st.st_ino != i->ino ||
         (st.st_mode & S_IFMT) != i->type) {
-        (void)close((int)fd);
+        (void)close(fd);
         return -ESTALE;
     }
-    inode_set_fd(s, i, (int)fd);
+    inode_set_fd(s, i, fd);
     return i->fd;
 }
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* #syscalls:fs newfstatat fstat fcntl readlinkat fstatfs chmod fchmodat utimensat openat ftruncate
+/* #syscalls:fs newfstatat fstat fcntl readlinkat fstatfs fchmodat utimensat openat ftruncate
  * close clock_gettime */
 
 #define SECOND 1000000000ULL
@@ -226,7 +226,7 @@ static int set_owner(struct fs *s, const char *path, struct stat *st,
     uint32_t host = owner_host_mode(s, st->st_mode & S_IFMT, o.mode);
     if (in->valid & FATTR_MODE && !S_ISLNK(st->st_mode) && (st->st_mode & 07777) != host) {
         /* Somebody else's file keeps its mode; the guest sees its own. */
-        if (chmod(path, host) == 0)
+        if (fchmodat(AT_FDCWD, path, host, 0) == 0)
             st->st_mode = (st->st_mode & S_IFMT) | host;
         else if (errno != EPERM)
             return -errno;

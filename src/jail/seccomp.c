@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,6 +35,8 @@
 #else
 #error "no seccomp architecture for this machine"
 #endif
+
+#define SET_ID (S_ISUID | S_ISGID)
 
 enum { FILTER_MAX = 512 };
 
@@ -91,6 +94,14 @@ static const struct arg_rule fs_rules[] = {
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
     {__NR_fcntl, 1, UINT32_MAX, F_DUPFD_CLOEXEC},
+    /* Nothing with a set-ID bit, and no device nodes. (openat2, whose arguments a filter cannot
+     * see, is not allowed.) */
+    {__NR_openat, 3, SET_ID, 0},
+    {__NR_mkdirat, 2, SET_ID, 0},
+    {__NR_fchmodat, 2, SET_ID, 0},
+    {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFREG},
+    {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFIFO},
+    {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFSOCK},
 };
 
 static const struct arg_rule converter_rules[] = {
