@@ -218,7 +218,7 @@ static int resolve(const char *source, char **ret, struct err *e)
 static int check_kind(const char *option, const char *source, struct spec_mount *m, struct err *e)
 {
     struct stat st;
-    if (stat(m->source, &st) < 0)
+    if (!m->source || stat(m->source, &st) < 0)
         return err_sys(e, errno, "cannot mount '%s'", source);
     m->file = S_ISREG(st.st_mode);
     if (!m->file && !S_ISDIR(st.st_mode))
@@ -260,10 +260,11 @@ static int parse_mount(const char *option, const char *arg, struct spec_mount *m
         return r;
     if (!(seen & SEEN_UID) != !(seen & SEEN_GID))
         return err_set(e, EINVAL, "uid= and gid= go together");
-    if (strcmp(option, "volume") == 0 && !is_path(copy)) {
-        err_set(e, ENOSYS, "named volumes are not available yet: '%s'", copy);
-        err_hint(e, "a directory is given by its path: ./%s:%s", copy, m->guest);
-        return -ENOSYS;
+    bool named = strcmp(option, "mount-named") == 0;
+    if (named || (strcmp(option, "volume") == 0 && !is_path(copy))) {
+        m->kind = MOUNT_NAMED;
+        m->source = strdup(copy);
+        return m->source ? 0 : no_memory(e);
     }
     r = resolve(copy, &m->source, e);
     return r < 0 ? r : check_kind(option, copy, m, e);

@@ -30,7 +30,7 @@ const struct opt sandbox_opts[] = {
     {.name = "volume",
      .letter = 'v',
      .value = "SOURCE:DEST[:OPTIONS]",
-     .help = "Mount a host directory or file; OPTIONS: ro, noexec, nosuid, nodev, "
+     .help = "Mount a host directory or file, or a volume; OPTIONS: ro, noexec, nosuid, nodev, "
              "cache=auto|none|always, uid=N,gid=N, quota=SIZE",
      .flags = OPT_REPEAT},
     {.name = "mount-dir",
@@ -40,6 +40,10 @@ const struct opt sandbox_opts[] = {
     {.name = "mount-file",
      .value = "SOURCE:DEST[:OPTIONS]",
      .help = "The same, for a file only",
+     .flags = OPT_REPEAT},
+    {.name = "mount-named",
+     .value = "NAME:DEST[:OPTIONS]",
+     .help = "The same, for a named volume only",
      .flags = OPT_REPEAT},
     {.name = "env",
      .letter = 'e',
@@ -121,7 +125,6 @@ const struct opt sandbox_opts[] = {
      .help = "Publish a port",
      .flags = OPT_LATER | OPT_REPEAT},
     LATER_VALUE("mount-disk", "SOURCE:DEST[:OPTIONS]", "Mount a disk image"),
-    LATER_VALUE("mount-named", "NAME:DEST[:OPTIONS]", "Mount a named volume"),
     LATER_VALUE("conf", "FILE", "Read settings from a file"),
     LATER_VALUE("net-conf", "FILE", "Read network settings from a file"),
     LATER_VALUE("resource-conf", "FILE", "Read resource settings from a file"),

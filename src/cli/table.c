@@ -25,7 +25,6 @@ LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
 LATER(later_secret, "secret", NULL, GROUP_SANDBOX, "Manage secrets");
-LATER(later_volume, "volume", "vol", GROUP_STORAGE, "Manage named volumes");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
@@ -35,7 +34,6 @@ LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older ms
 LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
-LATER_HIDDEN(later_volumes, "volumes", "vols");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
 
 /* The same under the names that others use. */
@@ -45,6 +43,14 @@ static const struct cmd registries = {
     .group = GROUP_IMAGE,
     .flags = CMD_HIDDEN,
     .same = &cmd_registry,
+};
+
+static const struct cmd volumes = {
+    .name = "volumes",
+    .alias = "vols",
+    .group = GROUP_STORAGE,
+    .flags = CMD_HIDDEN,
+    .same = &cmd_volume,
 };
 
 static const struct cmd images = {
@@ -67,9 +73,9 @@ const struct cmd *const cmd_table[] = {
     &cmd_help,     &later_modify,    &later_metrics,   &later_copy,    &later_ssh,
     &later_port,   &later_net,       &later_secret,    &cmd_image,     &images,
     &rmi,          &cmd_pull,        &cmd_load,        &cmd_save,      &cmd_registry,
-    &later_volume, &later_snapshot,  &later_workspace, &later_install, &later_uninstall,
+    &cmd_volume,   &later_snapshot,  &later_workspace, &later_install, &later_uninstall,
     &later_update, &later_downgrade, &later_self,      &later_context, &later_mcp,
-    &registries,   &later_volumes,   &later_snapshots, NULL,
+    &registries,   &volumes,         &later_snapshots, NULL,
 };
 
 const struct opt global_opts[] = {

@@ -33,6 +33,11 @@ extern const struct cmd cmd_registry;
 extern const struct cmd cmd_registry_login;
 extern const struct cmd cmd_registry_logout;
 extern const struct cmd cmd_registry_list;
+extern const struct cmd cmd_volume;
+extern const struct cmd cmd_volume_create;
+extern const struct cmd cmd_volume_list;
+extern const struct cmd cmd_volume_inspect;
+extern const struct cmd cmd_volume_remove;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_help;
 

@@ -36,7 +36,7 @@ enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGIN
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
 
-enum mount_kind { MOUNT_TMPFS, MOUNT_BIND };
+enum mount_kind { MOUNT_TMPFS, MOUNT_BIND, MOUNT_NAMED };
 enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
 
 struct spec_mount {
@@ -45,7 +45,8 @@ struct spec_mount {
     uint32_t options; /* enum proto_mount_option */
     uint64_t size;    /* of a tmpfs, in bytes; 0 = kernel default */
     /* Host directories and files. */
-    char *source; /* absolute, without symbolic links when the sandbox was made */
+    char *source; /* a path: absolute, without symbolic links when the sandbox was made; or the name
+                   * of a volume */
     bool file;    /* it is a regular file */
     enum mount_cache cache;
     uint32_t uid, gid; /* as whom the guest sees the user who started msb */

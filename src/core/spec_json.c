@@ -104,11 +104,13 @@ static json_t *mount_json(const struct spec_mount *m)
         return json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
                          "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
                          number_or_null(m->size), "options", options);
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type", "Bind", "host",
-                     m->source, "guest", m->guest, "file", m->file, "cache",
-                     mount_cache_name(m->cache), "uid", (json_int_t)m->uid, "gid",
-                     (json_int_t)m->gid, "quota_mib", number_or_null((m->quota + MIB - 1) / MIB),
-                     "quota_bytes", number_or_null(m->quota), "options", options);
+    bool named = m->kind == MOUNT_NAMED;
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type",
+                     named ? "Named" : "Bind", named ? "name" : "host", m->source, "guest",
+                     m->guest, "file", m->file, "cache", mount_cache_name(m->cache), "uid",
+                     (json_int_t)m->uid, "gid", (json_int_t)m->gid, "quota_mib",
+                     number_or_null((m->quota + MIB - 1) / MIB), "quota_bytes",
+                     number_or_null(m->quota), "options", options);
 }
 
 static json_t *mounts_json(const struct sandbox_spec *s)
@@ -492,11 +494,11 @@ static int read_id(const json_t *m, const char *key, uint32_t *ret, struct err *
     return r;
 }
 
-static int read_bind(const json_t *j, struct spec_mount *m, struct err *e)
+static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *m, struct err *e)
 {
     const char *cache = plain_text(json_object_get(j, "cache"));
-    m->kind = MOUNT_BIND;
-    m->source = (char *)plain_text(json_object_get(j, "host"));
+    m->kind = kind;
+    m->source = (char *)plain_text(json_object_get(j, kind == MOUNT_NAMED ? "name" : "host"));
     if (!m->source || (cache && !mount_cache_parse(cache, &m->cache)))
         return bad(e, "mounts");
     int r = read_bool(j, "file", &m->file, e);
@@ -519,7 +521,9 @@ static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (strcmp(type, "Tmpfs") == 0)
         r = read_scaled(j, "size_bytes", "size_mib", MIB, &m.size, e);
     else if (strcmp(type, "Bind") == 0)
-        r = read_bind(j, &m, e);
+        r = read_share(j, MOUNT_BIND, &m, e);
+    else if (strcmp(type, "Named") == 0)
+        r = read_share(j, MOUNT_NAMED, &m, e);
     else
         return bad(e, "mounts");
     if (r == 0)

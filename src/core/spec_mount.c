@@ -2,6 +2,7 @@
  */
 #include "core/spec.h"
 
+#include "core/volume.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/text.h"
@@ -81,6 +82,8 @@ static int check_source(const struct spec_mount *m, struct err *e)
 {
     if (m->kind == MOUNT_TMPFS)
         return 0;
+    if (m->kind == MOUNT_NAMED)
+        return volume_check_name(m->source ? m->source : "", e);
     if (!m->source || m->source[0] != '/' || strlen(m->source) > PATH_TEXT_MAX)
         return err_set(e, EINVAL, "invalid config: what is mounted on %s must be an absolute path",
                        m->guest);

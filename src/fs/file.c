@@ -103,7 +103,7 @@ int op_open(struct fs *s, struct call *c)
 static int open_existing(struct fs *s, struct inode *parent, const char *name, uint32_t flags)
 {
     struct stat st;
-    struct inode *i;
+    struct inode *i = NULL;
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
@@ -127,7 +127,7 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
 int op_create(struct fs *s, struct call *c)
 {
     const struct fuse_create_in *in = c->arg;
-    struct owner o;
+    struct owner o = {0};
     bool made = true;
     int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
     if (dir < 0)
@@ -166,9 +166,9 @@ int op_create(struct fs *s, struct call *c)
 int op_tmpfile(struct fs *s, struct call *c)
 {
     const struct fuse_create_in *in = c->arg;
-    struct owner o;
+    struct owner o = {0};
     struct stat st;
-    struct inode *i;
+    struct inode *i = NULL;
     char path[PATH_REF_MAX];
     int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
     if (dir < 0)

@@ -114,7 +114,7 @@ void inode_pin(struct fs *s, struct inode *i)
 static int grow(struct fs *s)
 {
     uint32_t n = s->n_slots ? s->n_slots * 2 : SLOTS_FIRST;
-    struct inode **slot = reallocarray(s->slot, n, sizeof(*slot));
+    struct inode **slot = reallocarray(s->slot, n, sizeof(struct inode *));
     if (!slot)
         return -ENOMEM;
     s->slot = slot;
@@ -122,7 +122,7 @@ static int grow(struct fs *s)
     if (!free_slot)
         return -ENOMEM;
     s->free_slot = free_slot;
-    memset(slot + s->n_slots, 0, (n - s->n_slots) * sizeof(*slot));
+    memset(slot + s->n_slots, 0, (n - s->n_slots) * sizeof(struct inode *));
     s->n_slots = n;
     return 0;
 }
@@ -290,7 +290,7 @@ int inode_fd(struct fs *s, struct inode *i)
     for (struct inode *p = i; p->fd < 0; p = p->parent)
         if (!p->parent || ++depth > DEPTH_MAX)
             return -ESTALE;
-    AUTO_FREE struct inode **chain = calloc(depth, sizeof(*chain));
+    AUTO_FREE struct inode **chain = calloc(depth, sizeof(struct inode *));
     if (!chain)
         return -ENOMEM;
     unsigned n = depth;
@@ -351,7 +351,7 @@ int inode_table_init(struct fs *s, int root_fd)
 {
     struct stat st;
     struct inode *root;
-    s->bucket = calloc(BUCKETS, sizeof(*s->bucket));
+    s->bucket = calloc(BUCKETS, sizeof(struct inode *));
     if (!s->bucket)
         return -ENOMEM;
     if (fstat(root_fd, &st) < 0)

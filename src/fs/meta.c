@@ -106,7 +106,7 @@ static int find_only_file(struct fs *s, const char *name, struct stat *st, struc
 int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e)
 {
     struct stat st;
-    struct inode *i;
+    struct inode *i = NULL;
     struct owner o;
     char path[PATH_REF_MAX];
     int r;

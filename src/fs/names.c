@@ -60,7 +60,7 @@ int op_mknod(struct fs *s, struct call *c)
 {
     const struct fuse_mknod_in *in = c->arg;
     uint32_t type = in->mode & S_IFMT ? in->mode & S_IFMT : S_IFREG;
-    struct owner o;
+    struct owner o = {0};
     if (type != S_IFREG && type != S_IFIFO && type != S_IFSOCK)
         return -EPERM;
     int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
@@ -77,7 +77,7 @@ int op_mknod(struct fs *s, struct call *c)
 int op_mkdir(struct fs *s, struct call *c)
 {
     const struct fuse_mkdir_in *in = c->arg;
-    struct owner o;
+    struct owner o = {0};
     int dir = new_owner(s, c->inode, &c->h, in->mode, true, &o);
     if (dir < 0)
         return dir;
@@ -91,7 +91,7 @@ int op_mkdir(struct fs *s, struct call *c)
 
 int op_symlink(struct fs *s, struct call *c)
 {
-    struct owner o;
+    struct owner o = {0};
     const char *target = c->name[1];
     if (!*target)
         return -ENOENT;

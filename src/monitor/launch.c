@@ -1,6 +1,7 @@
 #include "monitor/launch.h"
 
 #include "core/cgroup.h"
+#include "core/volume.h"
 #include "jail/jail.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
@@ -161,17 +162,38 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
     return give_away(c->run_fd, &c->id, e);
 }
 
+/* A volume is a directory with a name; one that is not there yet is made. */
+static int start_volume(struct cargo *c, const struct spec_mount *m, struct err *e)
+{
+    struct volume v;
+    struct spec_mount real = *m;
+    size_t n = c->p.n_shares;
+    int r = volume_ensure(c->store, m->source, &v, e);
+    if (r < 0)
+        return r;
+    AUTO_FREE char *path = volume_path(c->store, m->source);
+    AUTO_FREE char *resolved = path ? realpath(path, NULL) : NULL; /* MSB_HOME may be a link */
+    if (!resolved)
+        return err_sys(e, errno, "cannot open volume '%s'", m->source);
+    real.source = resolved;
+    real.quota = m->quota && v.quota ? MIN(m->quota, v.quota) : m->quota + v.quota;
+    return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], e);
+}
+
 static int start_shares(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
     for (size_t i = 0; i < s->n_mounts; i++) {
-        if (s->mounts[i].kind == MOUNT_TMPFS)
-            continue;
+        const struct spec_mount *m = &s->mounts[i];
         size_t n = c->p.n_shares;
-        int r = share_start(&s->mounts[i], n, c->p.cpu, &c->p.share_fd[n], e);
+        int r = 0;
+        if (m->kind == MOUNT_NAMED)
+            r = start_volume(c, m, e);
+        else if (m->kind == MOUNT_BIND)
+            r = share_start(m, n, c->p.cpu, &c->p.share_fd[n], e);
         if (r < 0)
             return r;
-        c->p.n_shares++;
+        c->p.n_shares += m->kind != MOUNT_TMPFS;
     }
     return 0;
 }

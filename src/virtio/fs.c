@@ -86,7 +86,8 @@ int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag)
     if (!f)
         return -ENOMEM;
     _Static_assert(sizeof(f->config.tag) == FS_TAG_MAX, "tag length");
-    memcpy(f->config.tag, tag, n);
+    for (size_t i = 0; i < n; i++) /* not a string: it may fill the field */
+        f->config.tag[i] = (uint8_t)tag[i];
     f->config.num_request_queues = 1;
     f->server = server;
     f->dev.ops = &virtio_fs_ops;

@@ -11,10 +11,10 @@ import time
 import pytest
 
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
-         "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "doctor", "completion",
+         "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
-LATER = ["modify", "metrics", "copy", "ssh", "port", "volume", "snapshot", "install", "uninstall", "self", "context", "cp", "mod", "ctx", "vol",
-         "snap"]  # fmt: skip
+LATER = ["modify", "metrics", "copy", "ssh", "port", "snapshot", "install", "uninstall", "self", "context",
+         "cp", "mod", "ctx", "snap"]  # fmt: skip
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
@@ -213,7 +213,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["-p", "8080:80"], ["--mount-disk", "/d:/d"], ["--mount-named", "n:/n"],
+    ["-p", "8080:80"], ["--mount-disk", "/d:/d"],
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
     ["--init", "auto"], ["--net", "public"], ["--net-rule", "deny@any"],

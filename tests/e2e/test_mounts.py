@@ -368,7 +368,9 @@ BAD = [
     (["-v", "/tmp:/w", "-v", "/etc:/w/"], "two mounts on the same guest path: /w"),
     (["-v", "/tmp:/proc"], "/proc is set up by msb"),
     (["-v", "/dev/null:/w"], "neither a directory nor a regular file"),
-    (["-v", "data:/w"], "named volumes are not available yet"),
+    (["-v", ".data:/w"], "cannot mount '.data'"),
+    (["-v", "da ta:/w"], "volume name must start with"),
+    (["--mount-named", "../x:/w"], "volume name must start with"),
 ]
 
 

@@ -159,7 +159,7 @@ static int answer(struct fuse_client *c, int r, void *to, size_t n)
 
 int client_lookup(struct fuse_client *c, uint64_t dir, const char *name, struct fuse_entry_out *ret)
 {
-    struct fuse_entry_out e;
+    struct fuse_entry_out e = {0};
     int r = answer(c, client_name(c, FUSE_LOOKUP, dir, NULL, 0, name, NULL), &e, sizeof(e));
     if (r < 0)
         return r;
@@ -171,7 +171,7 @@ int client_lookup(struct fuse_client *c, uint64_t dir, const char *name, struct 
 int client_open(struct fuse_client *c, uint64_t node, uint32_t flags, uint64_t *ret)
 {
     struct fuse_open_in in = {.flags = flags};
-    struct fuse_open_out out;
+    struct fuse_open_out out = {0};
     int r = answer(c, client_call(c, FUSE_OPEN, node, &in, sizeof(in), NULL, 0), &out, sizeof(out));
     if (r == 0)
         *ret = out.fh;
@@ -185,7 +185,7 @@ int client_create(struct fuse_client *c, uint64_t dir, const char *name, uint32_
     struct {
         struct fuse_entry_out e;
         struct fuse_open_out o;
-    } out;
+    } out = {0};
     int r =
         answer(c, client_name(c, FUSE_CREATE, dir, &in, sizeof(in), name, NULL), &out, sizeof(out));
     if (r == 0) {
@@ -199,7 +199,7 @@ int client_write(struct fuse_client *c, uint64_t node, uint64_t fh, uint64_t off
                  size_t n)
 {
     struct fuse_write_in in = {.fh = fh, .offset = off, .size = (uint32_t)n};
-    struct fuse_write_out out;
+    struct fuse_write_out out = {0};
     int r = answer(c, client_call(c, FUSE_WRITE, node, &in, sizeof(in), p, n), &out, sizeof(out));
     return r < 0 ? r : (int)out.size;
 }
@@ -220,7 +220,7 @@ int client_release(struct fuse_client *c, uint64_t node, uint64_t fh)
 int client_getattr(struct fuse_client *c, uint64_t node, struct fuse_attr *ret)
 {
     struct fuse_getattr_in in = {0};
-    struct fuse_attr_out out;
+    struct fuse_attr_out out = {0};
     int r =
         answer(c, client_call(c, FUSE_GETATTR, node, &in, sizeof(in), NULL, 0), &out, sizeof(out));
     if (r == 0)
@@ -231,7 +231,7 @@ int client_getattr(struct fuse_client *c, uint64_t node, struct fuse_attr *ret)
 int client_setattr(struct fuse_client *c, uint64_t node, const struct fuse_setattr_in *in,
                    struct fuse_attr *ret)
 {
-    struct fuse_attr_out out;
+    struct fuse_attr_out out = {0};
     int r =
         answer(c, client_call(c, FUSE_SETATTR, node, in, sizeof(*in), NULL, 0), &out, sizeof(out));
     if (r == 0 && ret)
@@ -243,7 +243,7 @@ int client_mkdir(struct fuse_client *c, uint64_t dir, const char *name, uint32_t
                  uint64_t *ret_node)
 {
     struct fuse_mkdir_in in = {.mode = mode};
-    struct fuse_entry_out e;
+    struct fuse_entry_out e = {0};
     int r = answer(c, client_name(c, FUSE_MKDIR, dir, &in, sizeof(in), name, NULL), &e, sizeof(e));
     if (r == 0 && ret_node)
         *ret_node = e.nodeid;

@@ -1,0 +1,75 @@
+"""Named volumes: made, mounted, kept, removed."""
+import json
+
+import pytest
+
+from guest import sh
+
+
+def test_a_volume_outlives_sandboxes(msb):
+    assert msb.ok("volume", "create", "data") == "data\n"
+    assert msb.ok("volume", "create", "-q", "--name", "other", "--size", "64M") == ""
+    msb.ok("run", "-q", "-v", "data:/data", "--", "sh", "-c", "echo kept >/data/f; chown 5 /data/f")
+    out = msb.ok("run", "-q", "--mount-named", "data:/d:ro", "--", "sh", "-c",
+                 "cat /d/f; stat -c %u /d/f; touch /d/x || true")  # fmt: skip
+    assert out == "kept\n5\n"
+    listed = json.loads(msb.ok("volume", "ls", "--format", "json"))
+    assert [v["name"] for v in listed] == ["data", "other"]
+    assert listed[0]["kind"] == "dir" and listed[0]["quota_mib"] is None
+    assert listed[0]["used_bytes"] > 0
+    assert listed[1]["quota_mib"] == 64 and listed[1]["capacity_bytes"] == 64 << 20
+    assert json.loads(msb.ok("volume", "inspect", "data", "--format", "json"))["name"] == "data"
+    assert "Quota:          64 MiB" in msb.ok("volume", "inspect", "other")
+    assert msb.ok("volumes", "list", "-q").split() == ["data", "other"]
+    assert "NAME" in msb.ok("vol", "ls")
+    msb.ok("volume", "rm", "data", "other")
+    assert json.loads(msb.ok("volume", "ls", "--format", "json")) == []
+    assert list((msb.home / "volumes").iterdir()) == []
+
+
+def test_made_when_missing_and_kept_while_used(msb):
+    msb.create("b", "-v", "fresh:/data")
+    sh(msb, "b", "echo 1 >/data/f")
+    (mount,) = json.loads(msb.ok("inspect", "b", "--format", "json"))["config"]["mounts"]
+    assert mount["type"] == "Named" and mount["name"] == "fresh"
+    p = msb("volume", "rm", "fresh")
+    assert p.returncode == 1 and b"is mounted by sandbox 'b'" in p.stderr
+    msb.ok("stop", "-q", "b")
+    assert msb("volume", "rm", "fresh").returncode == 1
+    msb.ok("start", "-q", "b")
+    assert sh(msb, "b", "cat /data/f") == "1\n"
+    msb.ok("rm", "-f", "-q", "b")
+    msb.ok("volume", "rm", "-q", "fresh")
+
+
+def test_two_sandboxes_one_volume(msb):
+    for name in ("a", "b"):
+        msb.create(name, "-v", "both:/v:cache=none")
+    sh(msb, "a", "echo from a >/v/f")
+    assert sh(msb, "b", "cat /v/f") == "from a\n"
+
+
+def test_the_size_holds(msb):
+    msb.ok("volume", "create", "small", "--size", "8M")
+    p = msb("run", "-q", "-v", "small:/v", "--", "sh", "-c", "dd if=/dev/zero of=/v/f bs=1M count=32")
+    assert p.returncode != 0 and b"quota" in p.stderr
+
+
+@pytest.mark.parametrize("args,message", [
+    (["create"], "a volume needs a name"),
+    (["create", "a/b"], "volume name must start with"),
+    (["create", "x", "--size", "0"], "invalid value '0' for '--size"),
+    (["create", "x", "--kind", "disk"], "--kind disk is not available yet"),
+    (["inspect", "none"], "volume not found: none"),
+    (["rm", "none"], "volume not found: none"),
+])  # fmt: skip
+def test_bad_volumes(msb, args, message):
+    p = msb("volume", *args)
+    assert p.returncode == 1 and message.encode() in p.stderr
+    assert msb.leftovers() == []
+
+
+def test_created_once(msb):
+    msb.ok("volume", "create", "v")
+    p = msb("volume", "create", "v")
+    assert p.returncode == 1 and p.stderr == b"error: volume already exists: v\n"
