@@ -183,15 +183,42 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     return launch_finish(&l, e);
 }
 
+static bool has_shares(const struct sandbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (spec->mounts[i].kind != MOUNT_TMPFS)
+            return true;
+    return false;
+}
+
+/* The engine for this sandbox: `auto` takes one that can do what the sandbox needs. */
+static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *ret, warn_fn warn,
+                         struct err *e)
+{
+    int r = engine_choose(spec->engine, ret, e);
+    if (r == 0 && has_shares(spec) && !ret->ops->remote_devices) {
+        const char *name = ret->ops->name;
+        engine_choice_close(ret);
+        if (spec->engine != ENGINE_AUTO) {
+            err_set(e, ENOTSUP, "the %s engine cannot mount host directories and volumes yet",
+                    name);
+            err_hint(e, "use --engine auto or --engine uml");
+            return -ENOTSUP;
+        }
+        r = engine_choose(ENGINE_UML, ret, e);
+    }
+    if (r == 0 && ret->warning[0] && warn)
+        warn(ret->warning);
+    return r;
+}
+
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
-    CLEANUP(engine_choice_close) struct engine_choice engine;
-    int r = engine_choose(spec->engine, &engine, e);
+    CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    int r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;
-    if (engine.warning[0] && warn)
-        warn(engine.warning);
     struct name_lock lock;
     r = name_lock_take(s, spec->name, &lock, e);
     if (r < 0)
@@ -241,9 +268,7 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
                     name);
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
     if (r == 0)
-        r = engine_choose(sb.spec.engine, &engine, e);
-    if (r == 0 && engine.warning[0] && warn)
-        warn(engine.warning);
+        r = choose_engine(&sb.spec, &engine, warn, e);
     if (r == 0)
         r = boot(s, sb.dirfd, &sb.spec,
                  &(struct launch_options){

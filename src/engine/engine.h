@@ -70,6 +70,7 @@ struct engine_ops {
     const char *kernel_file; /* in the assets directory */
     int max_cpus;            /* CPUs a guest can use */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
+    bool remote_devices;     /* other processes can serve devices (engine_device.server_fd) */
     /* Opens what it needs of the host. NULL: nothing. */
     int (*open)(int *ret_fd, struct err *e);
     int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,
