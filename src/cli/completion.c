@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define REGISTRY_NAMES "msb registry ls -q 2>/dev/null"
+
 static bool offered(const struct cmd *c)
 {
     return !(c->flags & (CMD_HIDDEN | CMD_LATER));
@@ -26,6 +28,16 @@ static bool takes_sandbox(const struct cmd *c)
 static bool takes_reference(const struct cmd *c)
 {
     return takes(c, "REFERENCE", "REFERENCES");
+}
+
+static bool takes_image(const struct cmd *c)
+{
+    return takes(c, "IMAGE", "IMAGE");
+}
+
+static bool takes_registry(const struct cmd *c)
+{
+    return takes(c, "REGISTRY", "REGISTRY");
 }
 
 static bool takes_shell(const struct cmd *c)
@@ -99,7 +111,9 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         (void)buf_printf(out, "        names=\"$(msb image ls -q 2>/dev/null)\"\n");
     } else if (takes_shell(c)) {
         (void)buf_printf(out, "        names=\"bash zsh fish\"\n");
-    } else if (takes(c, "IMAGE", "IMAGE")) {
+    } else if (takes_registry(c)) {
+        (void)buf_printf(out, "        names=\"$(" REGISTRY_NAMES ")\"\n");
+    } else if (takes_image(c)) {
         (void)buf_printf(out,
                          "        files=1 names=\"msb/base $(msb image ls -q 2>/dev/null)\"\n");
     }
@@ -111,17 +125,27 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
 
 static void bash_script(struct buf *out)
 {
-    (void)buf_printf(out, "# bash completion for msb\n"
-                          "_msb() {\n"
-                          "    local cur prev verb words names files i\n"
-                          "    COMPREPLY=()\n"
-                          "    cur=\"${COMP_WORDS[COMP_CWORD]}\"\n"
-                          "    prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-                          "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-                          "        [[ ${COMP_WORDS[i]} == -- ]] && return\n"
-                          "        [[ ${COMP_WORDS[i]} == -* ]] && continue\n"
-                          "        case \"$verb\" in\n"
-                          "        '') verb=\"${COMP_WORDS[i]}\" ;;\n");
+    (void)buf_printf(out,
+                     "# bash completion for msb\n"
+                     "_msb() {\n"
+                     "    local cur prev verb words names files i colon\n"
+                     "    COMPREPLY=()\n"
+                     "    cur=\"${COMP_WORDS[COMP_CWORD]}\"\n"
+                     "    prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+                     "    # bash takes --engine=kvm and alpine:3 for three words each\n"
+                     "    if [[ $cur == = ]]; then\n"
+                     "        cur=\n"
+                     "    elif [[ $prev == = ]]; then\n"
+                     "        prev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n"
+                     "    elif [[ ${COMP_LINE:0:COMP_POINT} =~ [^[:space:]]*:[^[:space:]]*$ &&\n"
+                     "        $COMP_WORDBREAKS == *:* ]]; then\n"
+                     "        cur=\"${BASH_REMATCH[0]}\" colon=\"${BASH_REMATCH[0]%%:*}:\"\n"
+                     "    fi\n"
+                     "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                     "        [[ ${COMP_WORDS[i]} == -- ]] && return\n"
+                     "        [[ ${COMP_WORDS[i]} == -* ]] && continue\n"
+                     "        case \"$verb\" in\n"
+                     "        '') verb=\"${COMP_WORDS[i]}\" ;;\n");
     for (const struct cmd *const *c = cmd_table; *c; c++)
         if (offered(*c) && (*c)->subs)
             (void)buf_printf(out, "        %s) verb=\"%s ${COMP_WORDS[i]}\" ;;\n", (*c)->name,
@@ -140,6 +164,7 @@ static void bash_script(struct buf *out)
                           "    [[ $cur == -* || -z $verb ]] || words=\"\"\n"
                           "    COMPREPLY=($(compgen -W \"$words $names\" -- \"$cur\"))\n"
                           "    [[ -n $files ]] && COMPREPLY+=($(compgen -f -- \"$cur\"))\n"
+                          "    COMPREPLY=(\"${COMPREPLY[@]#\"$colon\"}\")\n"
                           "}\n"
                           "complete -o bashdefault -F _msb msb\n");
 }
@@ -198,6 +223,8 @@ static void zsh_cmd(const struct cmd *c, struct buf *out)
     (void)cmd_each_opt(c, zsh_option, out);
     const char *what = takes_sandbox(c)     ? "_msb_sandboxes"
                        : takes_reference(c) ? "_msb_images"
+                       : takes_image(c)     ? "_msb_images_files"
+                       : takes_registry(c)  ? "_msb_registries"
                        : takes_shell(c)     ? "(bash zsh fish)"
                                             : "_files";
     if (c->pos.name)
@@ -252,6 +279,16 @@ static void zsh_script(struct buf *out)
                           "_msb_images() {\n"
                           "    local -a names\n"
                           "    names=(${(f)\"$(msb image ls -q 2>/dev/null)\"})\n"
+                          "    compadd -a names\n"
+                          "}\n"
+                          "_msb_images_files() {\n"
+                          "    compadd msb/base\n"
+                          "    _msb_images\n"
+                          "    _files\n"
+                          "}\n"
+                          "_msb_registries() {\n"
+                          "    local -a names\n"
+                          "    names=(${(f)\"$(" REGISTRY_NAMES ")\"})\n"
                           "    compadd -a names\n"
                           "}\n");
     zsh_group(&root_cmd, out);
@@ -350,6 +387,12 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     } else if (takes_reference(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");
+    } else if (takes_image(c)) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -a 'msb/base (msb image ls -q 2>/dev/null)'\n");
+    } else if (takes_registry(c)) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -f -a '(" REGISTRY_NAMES ")'\n");
     } else if (takes_shell(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a 'bash zsh fish'\n");

@@ -52,6 +52,7 @@ struct doctor {
     bool have_store;
     char assets[4096];
     bool have_assets;
+    bool native_kvm;
     const struct engine_ops *engine; /* that `auto` takes */
 };
 
@@ -94,6 +95,7 @@ static void check_kvm(struct doctor *d)
     kvm_probe_speed(&p, speed, sizeof(speed));
     switch (p.verdict) {
     case KVM_NATIVE:
+        d->native_kvm = true;
         add(d, "KVM", MARK_OK, "a probe VM runs kernel code natively, %s", speed);
         break;
     case KVM_SLOW:
@@ -101,11 +103,11 @@ static void check_kvm(struct doctor *d)
                    "/dev/kvm opens, but a probe VM runs kernel code %s: it is "
                    "emulated, and no use for kernels",
                    speed),
-               "nothing: sandboxes run on the uml engine here");
+               "nothing to do: sandboxes run on the uml engine here");
         break;
     case KVM_NOT_RUN:
         remedy(add(d, "KVM", MARK_WARN, "%s", e.msg),
-               "nothing, if the uml engine is fast enough for you");
+               "nothing to do, if the uml engine is fast enough for you");
         break;
     }
 }
@@ -120,7 +122,10 @@ static void check_engine(struct doctor *d)
         return;
     }
     d->engine = en.ops;
-    add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name, en.why);
+    /* It looks for the kernel first; without KVM of use, that is not what is missing. */
+    bool no_kernel_needed = en.ops != &engine_kvm && !d->native_kvm;
+    add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
+        no_kernel_needed ? "KVM cannot be used here" : en.why);
     const char *env = getenv("MSB_ENGINE");
     if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
         remedy(add(d, "MSB_ENGINE", MARK_FAIL, "'%s' is no engine", env),
@@ -146,7 +151,7 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
                "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
-/* One is enough: that of the engine that runs here. */
+/* One is enough: that of the engine that runs here. Nobody is asked to build one for nothing. */
 static void check_kernel(struct doctor *d, const char *name, const struct engine_ops *engine)
 {
     char path[sizeof(d->assets) + 64];
@@ -156,7 +161,7 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
         add(d, name, MARK_OK, "%s", path);
     else if (d->engine == engine)
         check_asset(d, name, engine->kernel_file);
-    else
+    else if (engine != &engine_kvm || d->native_kvm)
         remedy(add(d, name, MARK_WARN, "%s is missing: no %s engine", path, engine->name),
                "build it with: make kernel-%s", engine->name);
 }
@@ -165,6 +170,9 @@ static void check_assets(struct doctor *d)
 {
     struct err e = {0};
     d->have_assets = assets_dir(d->assets, sizeof(d->assets), &e) == 0;
+    AUTO_FREE char *real = d->have_assets ? realpath(d->assets, NULL) : NULL;
+    if (real)
+        (void)snprintf(d->assets, sizeof(d->assets), "%s", real);
     if (!d->have_assets)
         remedy(add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
     check_kernel(d, "Kernel (kvm)", &engine_kvm);

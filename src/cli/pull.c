@@ -3,6 +3,7 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "core/store.h"
+#include "image/image.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -54,7 +55,13 @@ static int pull_reference(const char *text, struct pull_options *opt, struct err
     struct reference ref;
     struct digest digest;
     struct store s;
+    if (strcmp(text, IMAGE_BASE_REF) == 0) {
+        ui_note("msb/base is built in; there is nothing to pull.");
+        return 0;
+    }
     int r = reference_parse(text, &ref, e);
+    if (r < 0 && *text && strchr("./~", *text))
+        err_hint(e, "a directory or a tar file needs no pull: msb run %s", text);
     if (r < 0)
         return r;
     r = store_open(&s, e);

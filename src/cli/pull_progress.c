@@ -134,7 +134,7 @@ static bool finished(const struct pull_layer *l)
     return state == PULL_DONE || state == PULL_EXISTS;
 }
 
-/* All layers where they fit; else those that are not finished, and how many are left out. */
+/* All layers where they fit; else those that are not finished, and how many are. */
 static void draw(struct progress *p)
 {
     struct buf out;
@@ -145,14 +145,17 @@ static void draw(struct progress *p)
     if (p->drawn)
         (void)buf_printf(&out, "\x1b[%uA", p->drawn);
     bool all = p->n <= max;
-    for (size_t i = 0; i < p->n && lines < max; i++) {
-        if (!all && finished(&p->layers[i]))
+    size_t done = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        bool is_done = finished(&p->layers[i]);
+        done += is_done;
+        if (lines >= max || (!all && is_done))
             continue;
         draw_layer(p, &p->layers[i], columns, &out);
         lines++;
     }
     if (!all) {
-        (void)buf_printf(&out, "\r   %zu of %zu layers not shown\x1b[K\n", p->n - lines, p->n);
+        (void)buf_printf(&out, "\r   %zu of %zu layers done\x1b[K\n", done, p->n);
         lines++;
     }
     /* Fewer lines than before: wipe what is below. */
@@ -173,7 +176,7 @@ static void say_plainly(struct progress *p)
         char id[16], total[24], line[96];
         short_digest(&p->layers[i], id);
         size_text(p->layers[i].size, total, sizeof(total));
-        (void)snprintf(line, sizeof(line), "   %s  %s  %s", id, words[state], total);
+        (void)snprintf(line, sizeof(line), "   %s  %-6s  %s", id, words[state], total);
         ui_note(line);
         p->shown[i] = state;
     }

@@ -73,12 +73,13 @@ static int ask(const char *user, const char *registry, char **ret, struct err *e
     struct sigaction sa = {.sa_handler = show_again}, old_int, old_term;
     (void)sigaction(SIGINT, &sa, &old_int);
     (void)sigaction(SIGTERM, &sa, &old_term);
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH,
+                    &hidden); /* drops what was typed before the question */
     (void)fprintf(stderr, "Password for %s at %s: ", user, registry);
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
     char *line = NULL;
     size_t cap = 0;
     ssize_t n = getline(&line, &cap, stdin);
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
+    (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &shown);
     (void)fputc('\n', stderr);
     (void)sigaction(SIGINT, &old_int, NULL);
     (void)sigaction(SIGTERM, &old_term, NULL);
@@ -174,7 +175,9 @@ static int login_run(const struct args *a)
 {
     if (!args_get(a, "username")) {
         struct err e = {0};
-        err_set(&e, EINVAL, "the following required argument was not given: --username <USER>");
+        err_set(&e, EINVAL,
+                "the following required arguments were not provided: --username <USER>");
+        err_hint(&e, "see 'msb registry login --help'");
         return ui_usage(&e);
     }
     return with_registry(a, "Logged in", login);
@@ -249,6 +252,19 @@ static void list_one(void *ctx, const char *registry, const char *username)
     table_add(&l->table, username);
 }
 
+static int print_names(const json_t *list)
+{
+    struct buf out;
+    size_t i;
+    json_t *j;
+    buf_init(&out, SIZE_MAX / 2);
+    json_array_foreach(list, i, j)(void)
+        buf_printf(&out, "%s\n", json_string_value(json_object_get(j, "registry")));
+    int code = ui_print(&out);
+    buf_free(&out);
+    return code;
+}
+
 static int list_run(const struct args *a)
 {
     static const char *const headers[] = {"REGISTRY", "USERNAME"};
@@ -263,6 +279,8 @@ static int list_run(const struct args *a)
     int code;
     if (r < 0)
         code = ui_fail(&e);
+    else if (args_has(a, "quiet"))
+        code = print_names(l.json);
     else if (wants_json(a))
         code = ui_print_json(json_incref(l.json));
     else if (json_array_size(l.json) == 0)
@@ -275,6 +293,7 @@ static int list_run(const struct args *a)
 }
 
 static const struct opt list_opts[] = {
+    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
     FORMAT_OPTION,
     {0},
 };

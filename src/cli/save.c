@@ -36,6 +36,8 @@ static int save(const struct args *a, const struct reference *refs, struct err *
                         format && strcmp(format, "oci") == 0 ? SAVE_OCI : SAVE_DOCKER,
                         path ? f.fd : STDOUT_FILENO, e);
         spinner_stop(&spin);
+        if (r == -ENOENT)
+            err_hint(e, "'msb image list' shows the images that are here");
     }
     if (r == 0 && path)
         r = output_file_publish(&f, e);
@@ -60,14 +62,13 @@ static int save_run(const struct args *a)
         return ui_fail(&e);
     }
     int r = parse_refs(a, refs, &e);
-    bool usage = r < 0;
     if (r == 0)
         r = save(a, refs, &e);
     for (size_t i = 0; i < a->n_pos; i++)
         reference_free(&refs[i]);
     free(refs);
     if (r < 0)
-        return usage ? ui_usage(&e) : ui_fail(&e);
+        return ui_fail(&e);
     for (size_t i = 0; i < a->n_pos; i++)
         ui_success("Saved", a->pos[i]);
     return EXIT_OK;

@@ -456,7 +456,11 @@ static int transfer_failed(const struct answer *a, struct err *e)
         err_hint(e, "give its CA with --ca-certs FILE, or use --insecure for a registry you trust");
         return -code;
     }
-    return err_set(e, code, "cannot read from %s: %s", host, why);
+    bool reached = code != ECONNREFUSED && code != EHOSTUNREACH;
+    err_set(e, code, "cannot %s %s: %s", reached ? "read from" : "reach", host, why);
+    if (!reached)
+        err_hint(e, "check its name and the network; a proxy is set with https_proxy=URL");
+    return -code;
 }
 
 /* Lets libcurl do what it can do now. */

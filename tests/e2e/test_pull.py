@@ -132,11 +132,16 @@ def test_unknown_names_are_explained(puller, registry):
     p = puller("pull", f"{registry.host}/unknown:1", check=1)
     assert "has no tag 1 of" in text(p) and "msb registry login" in text(p)
     p = puller("pull", "localhost:1/x:1", check=1)
-    assert "localhost:1" in text(p) and len(text(p).splitlines()) <= 3
+    assert "cannot reach localhost:1" in text(p) and len(text(p).splitlines()) <= 3
+    assert "proxy" in text(p).splitlines()[-1]
     p = puller("pull", "no-such-host.invalid/x", check=1, timeout=120)
     assert "no-such-host.invalid" in text(p)
     p = puller("pull", "UPPER/case", check=1)
     assert "lower-case" in text(p)
+    p = puller("pull", "./rootfs", check=1)
+    assert "msb run ./rootfs" in text(p), "what is here needs no pull"
+    p = puller("pull", "msb/base", check=0)
+    assert "built in" in text(p)
     puller("pull", check=2)
 
 
@@ -212,6 +217,7 @@ def test_login_pull_logout(puller, auth_registry):
     assert not (puller.home / "registry" / "auth.json").exists()
     assert puller.ok("registry", "list") == "No registries configured.\n"
     login(puller, r, check=0)
+    assert puller.ok("registry", "ls", "-q") == r.host + "\n"
     file = puller.home / "registry" / "auth.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -350,7 +356,7 @@ def test_bars_on_a_terminal(puller, registry):
     assert t.p.wait(timeout=20) == 0
     t = Terminal([puller.exe, "pull", "-f", ref], puller.env, rows=5, cols=40)
     shown = t.read_until(b"Pulled")
-    assert b"layers not shown" in shown and b"\x1b[" in shown
+    assert b"layers done" in shown and b"\x1b[" in shown
     for line in re.sub(rb"\x1b\[[0-9;]*[A-Za-z]", b"", shown).replace(b"\r", b"\n").split(b"\n"):
         assert len(line.decode(errors="replace")) <= 64
     assert t.p.wait(timeout=20) == 0
