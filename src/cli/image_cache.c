@@ -33,7 +33,7 @@ int image_cache_used(void *ctx, struct strlist *ret, struct err *e)
 {
     struct sandbox *list;
     size_t n;
-    int r = store_list(ctx, &list, &n, e);
+    int r = store_list_whole(ctx, &list, &n, e);
     if (r < 0)
         return r;
     for (size_t i = 0; r == 0 && i < n; i++) {

@@ -14,7 +14,8 @@ struct image_cache {
 int image_cache_open(struct image_cache *c, struct err *e);
 void image_cache_close(struct image_cache *c);
 
-/* For image_collect.used; ctx: a struct store. */
+/* For image_collect.used; ctx: a struct store. Fails when a sandbox cannot be read: nobody could
+ * say what it needs. */
 int image_cache_used(void *ctx, struct strlist *ret, struct err *e);
 
 /* After something failed: what it left is removed, if nobody else is at work there; if somebody

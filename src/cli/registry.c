@@ -42,15 +42,18 @@ static int read_stdin(char **ret, struct err *e)
         if (len > CREDENTIALS_TEXT_MAX)
             break;
     }
+    bool nul = memchr(p, '\0', len) != NULL; /* what is behind it would be lost */
     trim_newline(p);
-    if (len <= CREDENTIALS_TEXT_MAX && strlen(p) > 0) {
+    if (len <= CREDENTIALS_TEXT_MAX && !nul && *p) {
         *ret = p;
         return 0;
     }
     explicit_bzero(p, CREDENTIALS_TEXT_MAX + 2);
     free(p);
+    if (len > CREDENTIALS_TEXT_MAX)
+        return err_set(e, EINVAL, "the password on standard input is too long");
     return err_set(e, EINVAL,
-                   len ? "the password on standard input is too long"
+                   nul ? "the password on standard input has a NUL byte in it"
                        : "there is no password on standard input");
 }
 
@@ -70,9 +73,10 @@ static int ask(const char *user, const char *registry, char **ret, struct err *e
         return err_sys(e, errno, "cannot read a password");
     struct termios hidden = shown;
     hidden.c_lflag &= ~(tcflag_t)ECHO;
-    struct sigaction sa = {.sa_handler = show_again}, old_int, old_term;
-    (void)sigaction(SIGINT, &sa, &old_int);
-    (void)sigaction(SIGTERM, &sa, &old_term);
+    static const int fatal[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP};
+    struct sigaction sa = {.sa_handler = show_again}, old[ARRAY_LEN(fatal)];
+    for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
+        (void)sigaction(fatal[i], &sa, &old[i]);
     (void)tcsetattr(STDIN_FILENO, TCSAFLUSH,
                     &hidden); /* drops what was typed before the question */
     (void)fprintf(stderr, "Password for %s at %s: ", user, registry);
@@ -81,16 +85,19 @@ static int ask(const char *user, const char *registry, char **ret, struct err *e
     ssize_t n = getline(&line, &cap, stdin);
     (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &shown);
     (void)fputc('\n', stderr);
-    (void)sigaction(SIGINT, &old_int, NULL);
-    (void)sigaction(SIGTERM, &old_term, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
+        (void)sigaction(fatal[i], &old[i], NULL);
     if (n > 0)
         trim_newline(line);
     if (n > 0 && n <= CREDENTIALS_TEXT_MAX && *line) {
         *ret = line;
         return 0;
     }
+    if (line)
+        explicit_bzero(line, cap);
     free(line);
-    return err_set(e, EINVAL, "no password was given");
+    return err_set(e, EINVAL,
+                   n > CREDENTIALS_TEXT_MAX ? "the password is too long" : "no password was given");
 }
 
 static int get_password(const struct args *a, const char *registry, char **ret, struct err *e)

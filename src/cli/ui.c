@@ -214,10 +214,14 @@ int ui_print_line(const char *text)
     return code;
 }
 
+/* On a terminal, what images and guests have named must not act: C1 controls and marks that
+ * reorder text are no ASCII, and JSON has escapes for all that is none. */
 int ui_print_json(json_t *j)
 {
-    AUTO_FREE char *text =
-        j ? json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
+    size_t flags = JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15);
+    if (isatty(STDOUT_FILENO))
+        flags |= JSON_ENSURE_ASCII;
+    AUTO_FREE char *text = j ? json_dumps(j, flags) : NULL;
     json_decref(j);
     if (!text) {
         struct err e = {0};

@@ -336,7 +336,7 @@ static bool is_over(enum status st)
 /* Reads the sandbox whose files are at `at` under `prefix` ("" or "NAME/") and says what it is
  * worth: *leftover when it is the rest of a creation or a removal, or of an ephemeral sandbox,
  * whose makers are gone. Only a file that is certainly not there makes it one. A glance is enough
- * for a list: nothing is decided by it. */
+ * for a list: nothing is decided by the state in it. */
 static int load(int at, const char *prefix, const char *name, bool glance, struct sandbox *sb,
                 bool *leftover, struct err *e)
 {
@@ -483,8 +483,8 @@ static void sweep_locks(const struct store *s, size_t n_dirs)
 }
 
 /* As sandbox_open(), of a directory entry, without opening the directory: a list may be longer
- * than the number of descriptors that we may have. */
-static bool list_one(const struct store *s, const char *name, struct sandbox *sb)
+ * than the number of descriptors that we may have. 1: listed, 0: there is none, -1: unreadable. */
+static int list_one(const struct store *s, const char *name, struct sandbox *sb)
 {
     char prefix[SPEC_NAME_MAX + 2];
     bool leftover = false;
@@ -494,22 +494,24 @@ static bool list_one(const struct store *s, const char *name, struct sandbox *sb
     (void)snprintf(prefix, sizeof(prefix), "%s/", name);
     int r = load(s->sandboxes_fd, prefix, name, true, sb, &leftover, &why);
     if (r == 0)
-        return true;
+        return 1;
     sandbox_close(sb);
     if (leftover)
         sweep(s, name);
-    else if (r != -ENOENT && r != -ENOTDIR)
-        (void)fprintf(stderr, "warn: %s\n", why.msg);
-    return false;
+    if (leftover || r == -ENOENT || r == -ENOTDIR)
+        return 0;
+    (void)fprintf(stderr, "warn: %s\n", why.msg);
+    return -1;
 }
 
-int store_list(const struct store *s, struct sandbox **ret, size_t *ret_n, struct err *e)
+static int list_all(const struct store *s, struct sandbox **ret, size_t *ret_n, size_t *unreadable,
+                    struct err *e)
 {
     AUTO_CLOSEDIR DIR *d = open_dir(s->sandboxes_fd);
     if (!d)
         return err_sys(e, errno, "cannot list %s/sandboxes", s->home);
     struct sandbox *list = NULL;
-    size_t n = 0, cap = 0, n_dirs = 0;
+    size_t n = 0, cap = 0, n_dirs = 0, bad = 0;
     const struct dirent *de;
     while ((de = next_name(d))) {
         if (n == cap) {
@@ -524,12 +526,34 @@ int store_list(const struct store *s, struct sandbox **ret, size_t *ret_n, struc
         if (de->d_type != DT_DIR && de->d_type != DT_UNKNOWN)
             continue;
         n_dirs++;
-        n += list_one(s, de->d_name, &list[n]);
+        int got = list_one(s, de->d_name, &list[n]);
+        n += got > 0;
+        bad += got < 0;
     }
     sweep_locks(s, n_dirs);
     *ret = list;
     *ret_n = n;
+    *unreadable = bad;
     return 0;
+}
+
+int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e)
+{
+    size_t unreadable;
+    return list_all(s, ret, n, &unreadable, e);
+}
+
+int store_list_whole(const struct store *s, struct sandbox **ret, size_t *n, struct err *e)
+{
+    size_t unreadable = 0;
+    int r = list_all(s, ret, n, &unreadable, e);
+    if (r < 0 || unreadable == 0)
+        return r;
+    sandbox_list_free(*ret, *n);
+    (void)err_set(e, EBUSY, "what sandboxes use is not known: %zu of them cannot be read",
+                  unreadable);
+    err_hint(e, "remove what is damaged (msb rm --force NAME), then try again");
+    return -EBUSY;
 }
 
 void sandbox_list_free(struct sandbox *list, size_t n)

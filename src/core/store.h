@@ -81,6 +81,9 @@ void sandbox_sweep(const struct store *s, const char *name);
 /* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on
  * stderr as warnings and skipped. */
 int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
+/* For who removes what no sandbox uses: fails (EBUSY) when one cannot be read, as it could use
+ * anything. */
+int store_list_whole(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
 void sandbox_list_free(struct sandbox *list, size_t n);
 
 /* The name's flock. Waits while another CLI holds it (a stop under way, say). Unlocking with

@@ -156,7 +156,7 @@ static int check_free(const struct store *s, const char *name, struct err *e)
 {
     struct sandbox *list;
     size_t n;
-    int r = store_list(s, &list, &n, e);
+    int r = store_list_whole(s, &list, &n, e);
     if (r < 0)
         return r;
     for (size_t i = 0; r == 0 && i < n; i++)

@@ -22,6 +22,7 @@ static int build_lock(struct cache_build *b, const struct image_store *s, const 
 {
     char text[128], hex[DIGEST_HEX_SIZE], key[DIGEST_HEX_SIZE];
     struct digest hashed;
+    *b = (struct cache_build){.lock_fd = -1, .fd = -1}; /* ending it does no harm */
     digest_hex(d, hex);
     (void)snprintf(text, sizeof(text), "%.16s:%d:%s", kind, CACHE_VERSION, hex);
     if (digest_of(text, strlen(text), &hashed) < 0)

@@ -22,17 +22,39 @@ enum { ANSWER_MAX = 256 << 10, HELPER_MS = 60000, REAP_MS = 1000 };
 
 extern char **environ;
 
+/* What this process and this thread ignore and block is not the helper's affair: a Ctrl-C ends it.
+ */
+static int set_signals(posix_spawnattr_t *attr)
+{
+    sigset_t none, usual;
+    (void)sigemptyset(&none);
+    (void)sigemptyset(&usual);
+    (void)sigaddset(&usual, SIGPIPE);
+    if (posix_spawnattr_init(attr))
+        return -ENOMEM;
+    (void)posix_spawnattr_setsigmask(attr, &none);
+    (void)posix_spawnattr_setsigdefault(attr, &usual);
+    (void)posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    return 0;
+}
+
 /* Both ends are sockets: writing to a helper that is gone must not raise SIGPIPE. */
 static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
 {
     posix_spawn_file_actions_t fa;
     char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "get", NULL};
+    posix_spawnattr_t attr;
     if (posix_spawn_file_actions_init(&fa))
         return err_set(e, ENOMEM, "out of memory");
+    if (set_signals(&attr) < 0) {
+        (void)posix_spawn_file_actions_destroy(&fa);
+        return err_set(e, ENOMEM, "out of memory");
+    }
     (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDIN_FILENO);
     (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDOUT_FILENO);
     (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    int code = posix_spawnp(pid, program, &fa, NULL, argv, environ);
+    int code = posix_spawnp(pid, program, &fa, &attr, argv, environ);
+    (void)posix_spawnattr_destroy(&attr);
     (void)posix_spawn_file_actions_destroy(&fa);
     if (code == 0)
         return 0;

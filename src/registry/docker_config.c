@@ -75,8 +75,6 @@ char *docker_auth_encode(const char *username, const char *password)
 static int decode_auth(const char *auth, struct credentials *c)
 {
     size_t n = strlen(auth);
-    while (n > 0 && auth[n - 1] == '\0')
-        n--;
     if (n == 0 || n % 4 != 0)
         return -EINVAL;
     AUTO_FREE unsigned char *plain = malloc(n + 1);

@@ -4,22 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Messages may quote bytes that came from a guest or an image: keep them on one line and keep
- * control characters away from the user's terminal. */
-static void defuse(char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
-}
+#include "util/utf8.h"
 
+/* Messages may quote bytes that came from a guest, an image or a registry: all of them are made
+ * safe to show when they are set, so that nobody who prints one has to think of it. */
 static void __attribute__((format(printf, 3, 0)))
 vset(struct err *e, int code, const char *fmt, va_list ap)
 {
     e->code = code;
     e->hints = 0;
     (void)vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
-    defuse(e->msg);
+    utf8_defuse(e->msg);
 }
 
 int err_set(struct err *e, int code, const char *fmt, ...)
@@ -58,7 +53,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(e->msg);
     (void)snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", old);
-    defuse(e->msg);
+    utf8_defuse(e->msg);
     return -e->code;
 }
 
@@ -70,7 +65,7 @@ void err_hint(struct err *e, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(e->hint[e->hints], sizeof(e->hint[0]), fmt, ap);
     va_end(ap);
-    defuse(e->hint[e->hints]);
+    utf8_defuse(e->hint[e->hints]);
     e->hints++;
 }
 

@@ -2,6 +2,7 @@
 
 Every test has an image store of its own: these tests remove things.
 """
+import contextlib
 import json
 import os
 import pty
@@ -315,6 +316,45 @@ def test_prune_frees_and_reports(own, images):
     own.ok("rm", "-f", "-q", "s")
     own.ok("image", "prune", "-y", "-q")
     assert cached(own, "layers", "disks", "docs", "images", "refs", "index", "partial", "tmp") == []
+
+
+def test_nothing_is_pruned_while_a_sandbox_cannot_be_read(own, images):
+    """Nobody knows which image it needs; what it has written would be lost with it."""
+    images("base:1", [shell_tar(), layer(name="base")])
+    own.create("s", "base:1")
+    own.ok("stop", "-t", "0", "-q", "s")
+    spec = own.home / "sandboxes" / "s" / "spec.json"
+    text = spec.read_bytes()
+    spec.write_bytes(b"garbage")
+    before = cached(own, "layers", "disks", "docs", "images", "refs")
+    p = own("image", "prune", "-y")
+    assert p.returncode == 1 and "error: what sandboxes use is not known" in p.stderr.decode()
+    assert "msb rm --force NAME" in p.stderr.decode()
+    assert cached(own, "layers", "disks", "docs", "images", "refs") == before
+    own("image", "rm", "-q", "base:1", check=0)  # the name goes, the files stay
+    assert cached(own, "layers", "disks", "docs", "images") == [p for p in before if not p.startswith("refs")]
+    spec.write_bytes(text)
+    own.ok("start", "-q", "s")
+    assert own.sh("s", "cat /name").stdout == b"base"
+
+
+def test_json_on_a_terminal_does_not_act(own, images):
+    """C1 controls and marks that reorder text come out as escapes; pipes get the text as it is."""
+    evil = "\u009b2J \u202egnp \u00e9"
+    images("a:1", [shell_tar()], Labels={"l": evil}, Env=["E=" + evil])
+    argv = ("image", "inspect", "a:1", "--format", "json")
+    piped = own.ok(*argv)
+    master, slave = pty.openpty()
+    p = own.popen(*argv, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while chunk := os.read(master, 65536):
+            shown += chunk
+    os.close(master)
+    assert p.wait(timeout=30) == 0
+    assert shown.isascii() and b"\\u009B" in shown.replace(b"\\u009b", b"\\u009B")
+    assert json.loads(shown) == json.loads(piped) and json.loads(piped)["config"]["labels"]["l"] == evil
 
 
 def test_prune_asks_on_a_terminal(own, images):

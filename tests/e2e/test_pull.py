@@ -3,6 +3,7 @@ import base64
 import json
 import pathlib
 import re
+import signal
 import stat
 import subprocess
 import termios
@@ -256,6 +257,9 @@ def test_login_usage(puller):
     assert "is no registry" in text(p)
     p = puller("registry", "login", "localhost:1", "-u", "x", check=1)
     assert "--password-stdin" in text(p)
+    for given, want in ((b"\n", "no password"), (b"a\0b", "NUL byte"), (b"x" * 100000, "too long")):
+        p = puller("registry", "login", "localhost:1", "-u", "x", "--password-stdin", input=given, check=1)
+        assert want in text(p), text(p)
     p = puller("registry", "login", "localhost:1", "-u", "x", "--password-stdin", input=b"", check=1)
     assert "no password" in text(p)
 
@@ -290,6 +294,8 @@ def test_credential_helpers(puller, auth_registry, tmp_path, how):
     helper(tmp_path, "test", f"""test "$1" = get || exit 1
 read host || test -n "$host"
 echo "$host" >> {tmp_path}/asked
+while read -r key value; do case $key in SigBlk:|SigIgn:) echo "$key $value"; esac; done \\
+    < /proc/self/status > {tmp_path}/signals
 if test "$host" = {r.host}; then cat <<'X'
 {answer}
 X
@@ -299,6 +305,11 @@ else echo "credentials not found in native keychain"; exit 1; fi
     docker_config(puller, {how: {r.host: "test"} if how == "credHelpers" else "test"})
     puller.ok("pull", "--ca-certs", r.ca, r.ref)
     assert (tmp_path / "asked").read_text() == f"{r.host}\n"
+    # Nothing that msb blocks or ignores for itself: Ctrl-C and broken pipes are the helper's own.
+    lines = (tmp_path / "signals").read_text().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert int(line.split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGINT - 1) == 0, line
 
 
 def test_credential_helpers_that_fail(puller, auth_registry, tmp_path):

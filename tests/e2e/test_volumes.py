@@ -34,6 +34,12 @@ def test_made_when_missing_and_kept_while_used(msb):
     assert mount["type"] == "Named" and mount["name"] == "fresh"
     p = msb("volume", "rm", "fresh")
     assert p.returncode == 1 and b"is mounted by sandbox 'b'" in p.stderr
+    spec = msb.home / "sandboxes" / "b" / "spec.json"
+    text = spec.read_bytes()
+    spec.write_bytes(b"garbage")  # what it mounts is not known: anything
+    p = msb("volume", "rm", "fresh")
+    assert p.returncode == 1 and b"what sandboxes use is not known" in p.stderr
+    spec.write_bytes(text)
     msb.ok("stop", "-q", "b")
     assert msb("volume", "rm", "fresh").returncode == 1
     msb.ok("start", "-q", "b")

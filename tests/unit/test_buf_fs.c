@@ -102,6 +102,16 @@ static void test_errors_are_defused_and_cut(void **state)
     char big[ERR_MSG_MAX * 2];
     assert_int_equal(err_set(&e, EINVAL, "bad\x1b[31m\n\x7f"), -EINVAL);
     assert_string_equal(e.msg, "bad?[31m??");
+    /* C1 controls, marks that reorder text, bytes that are no UTF-8; umlauts stay. */
+    (void)err_set(&e, EINVAL, "%s",
+                  "\xc2\x9b"
+                  "2J \xe2\x80\xae"
+                  "x \x9b \xc3\xa9");
+    assert_string_equal(e.msg, "?2J ?x ? \xc3\xa9");
+    err_hint(&e, "%s",
+             "\xc2\x9b"
+             "2J");
+    assert_string_equal(e.hint[0], "?2J");
     memset(big, 'x', sizeof(big));
     big[sizeof(big) - 1] = '\0';
     assert_int_equal(err_sys(&e, ENOENT, "%s", big), -ENOENT);
