@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
@@ -165,6 +166,8 @@ def main():
     ap.add_argument("--json", type=pathlib.Path)
     ap.add_argument("-n", type=int, default=6, help="repetitions (default 6)")
     args = ap.parse_args()
+    # So that nothing stays behind when this is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     build = args.build.resolve()
     print(f"msb bench-kvm: nested, icount, {time.strftime('%Y-%m-%d %H:%M:%S')}\n", flush=True)
     insns = count_instructions(build)

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,8 @@ def main():
     ap.add_argument("--where", action="store_true",
                     help="say where they would run, 'here', 'testbed' or '', and end")
     args = ap.parse_args()
+    # So that nothing stays behind when this is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     build = args.build.resolve()
     sanitized = (args.sanitized or pathlib.Path(f"{build}-asan")).resolve()
     here = kvm_works(build / "src" / "cli" / "msb")
