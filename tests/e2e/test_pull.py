@@ -11,7 +11,7 @@ import termios
 import pytest
 
 import imagekit
-from conftest import Msb, make_home, tear_down, wait_for
+from conftest import Msb, make_home, tear_down
 from terminal import Terminal
 
 
@@ -242,7 +242,7 @@ def test_login_asks_on_a_terminal_without_echo(puller, auth_registry):
     t = Terminal([puller.exe, "registry", "login", r.host, "-u", r.user, "--ca-certs", str(r.ca)],
                  puller.env)
     t.read_until(b"Password for tester")
-    wait_for(lambda: not echoes(t))
+    assert not echoes(t), "whoever types as soon as it asks is heard, and not seen"
     t.type(r.password.encode() + b"\n")
     shown = t.read_until(b"Logged in")
     assert r.password.encode() not in shown
