@@ -40,7 +40,7 @@ void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE])
         hex[2 * i] = digits[d->b[i] >> 4];
         hex[2 * i + 1] = digits[d->b[i] & 15];
     }
-    hex[2 * DIGEST_SIZE] = '\0';
+    hex[DIGEST_HEX_SIZE - 1] = '\0';
 }
 
 void digest_text(const struct digest *d, char text[DIGEST_TEXT_SIZE])

@@ -76,7 +76,7 @@ static ssize_t partial_read(struct stream *base, void *p, size_t n, struct err *
             return got;
     }
     int r = s->net ? 0 : connect_net(s, e);
-    ssize_t got = r < 0 ? r : stream_read(s->net, p, n, e);
+    ssize_t got = r < 0 || !s->net ? r : stream_read(s->net, p, n, e);
     if (got > 0) {
         record(s, p, (size_t)got);
         s->pos += (uint64_t)got;
