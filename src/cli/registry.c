@@ -328,9 +328,9 @@ const struct cmd cmd_registry = {
     .group = GROUP_IMAGE,
     .summary = "Manage registry credentials",
     .subs = registry_subs,
-    .details = "Credentials that are kept here are used before those of Docker's config.json. How "
-               "registries are\n"
-               "reached (mirrors, certificates) is a matter of msb-registry(1).",
+    .details =
+        "Credentials that are kept here are used before those of Docker's config.json. Mirrors\n"
+        "and certificates are set in registries.json, which 'man msb-registry' describes.",
     .examples = "  msb registry login docker.io -u me\n"
                 "  msb registry list",
 };
