@@ -204,12 +204,8 @@ static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_soc
 {
     struct answer *a = data;
     (void)purpose;
-    unsigned kind = address_kind(&addr->addr);
-    if (!a->foreign) {
-        if (!a->h->proxied)
-            (void)atomic_fetch_or(&a->h->seen, kind);
-    } else {
-        unsigned no = kind & ~atomic_load(&a->h->seen);
+    if (a->foreign) {
+        unsigned no = address_kind(&addr->addr) & ~atomic_load(&a->h->seen);
         if (a->h->proxied)
             no &= ~(unsigned)ADDRESS_LOOPBACK; /* that is the proxy */
         if (no) {
@@ -501,6 +497,15 @@ static int wait_more(struct answer *a, struct err *e)
                    (unsigned long long)(a->h->timeout_ms / 1000));
 }
 
+/* Where the registry itself is: an address that has answered, not one that its name has as well. */
+static void note_address(const struct answer *a)
+{
+    char *ip = NULL;
+    if (!a->foreign && !a->h->proxied &&
+        a->h->curl->easy_getinfo(a->conn->easy, CURLINFO_PRIMARY_IP, &ip) == CURLE_OK && ip)
+        (void)atomic_fetch_or(&a->h->seen, address_kind_text(ip));
+}
+
 /* Until the headers are complete. */
 static int one_hop(struct answer *a, struct err *e)
 {
@@ -515,6 +520,8 @@ static int one_hop(struct answer *a, struct err *e)
     }
     if (r == 0 && a->done && (a->result != CURLE_OK || !a->headers_done))
         r = transfer_failed(a, e);
+    if (r == 0)
+        note_address(a);
     return r;
 }
 

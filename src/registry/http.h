@@ -10,7 +10,8 @@
  * 2. https never becomes http, unless the server is allowed to be insecure.
  * 3. A redirect (or a token server that the registry named) cannot lead to loopback or link-local
  *    addresses, where a machine's own services and metadata live, unless the registry itself is
- *    there. The address that is really connected to counts.
+ *    there. The address that is really connected to counts, and of the registry the one that
+ *    answers.
  * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
  *    given up.
  */

@@ -286,6 +286,41 @@ def test_no_way_to_loopback_from_elsewhere(puller, image, how):
         assert "retrying" not in text(p)
 
 
+TWO_ADDRESSES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+/* two.test has the addresses $FIRST and $SECOND. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+        dlsym(RTLD_NEXT, "getaddrinfo");
+    if (!node || strcmp(node, "two.test") != 0)
+        return real(node, service, hints, ret);
+    int r = real(getenv("FIRST"), service, hints, ret);
+    struct addrinfo *last = *ret;
+    while (r == 0 && last->ai_next)
+        last = last->ai_next;
+    return r ? r : real(getenv("SECOND"), service, hints, &last->ai_next);
+}
+"""
+
+
+def test_no_way_to_an_address_that_the_registry_has_by_name_only(puller, image, tmp_path):
+    """Its owner can list any address under its name; nobody answers there."""
+    source, library = tmp_path / "two.c", tmp_path / "two.so"
+    source.write_text(TWO_ADDRESSES)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    with FakeRegistry(image, address=own_address()) as r, FakeRegistry(image) as local:
+        puller.env |= {"LD_PRELOAD": str(library), "FIRST": "127.0.0.1", "SECOND": own_address()}
+        r.script = lambda q: q.redirect(f"http://127.0.0.1:{local.port}{q.path}") if q.blob else False
+        p = puller("pull", "--insecure", f"two.test:{r.port}/a:1", check=1)
+        assert r.log != [] and "an address of this machine or its network" in text(p), text(p)
+        assert local.log == []
+
+
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://localhost/x", "gopher://x", "http://",
                                     "//", "javascript:1", ""])
 def test_redirects_to_nowhere(puller, fake, target):
