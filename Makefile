@@ -28,11 +28,11 @@ kernel: kernel-uml ## build (or find in the cache) the guest kernel for this mac
 	@if kernel/build --print-path kvm >/dev/null 2>&1 || tests/kvm/suite.py --build $(BUILD) --where | \
 	    grep -qx here; then $(MAKE) --no-print-directory kernel-kvm; fi
 
-kernel-uml: | bootstrap
+kernel-uml: | bootstrap ## that of the uml engine
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build uml) && ln -sfn "$$path" $(BUILD)/assets/linux-uml
 
-kernel-kvm: | bootstrap
+kernel-kvm: | bootstrap ## that of the kvm engine, of use here or not
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build kvm) && ln -sfn "$$path" $(BUILD)/assets/linux-kvm
 

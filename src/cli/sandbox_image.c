@@ -137,6 +137,21 @@ static int fetch(void *ctx, struct image_store *s, const struct reference *ref, 
     return cli_pull(s, ref, &f->opt, &digest, e);
 }
 
+/* It may be what the user wants: an image of data, or of scripts. */
+static void warn_foreign(const struct oci_platform *asked)
+{
+    struct oci_platform host = {0}, any = {.os = asked->os, .architecture = asked->architecture};
+    char theirs[OCI_PLATFORM_TEXT], ours[OCI_PLATFORM_TEXT], text[3 * OCI_PLATFORM_TEXT];
+    oci_platform_host(&host);
+    oci_platform_text(asked, theirs);
+    oci_platform_text(&host, ours);
+    (void)snprintf(text, sizeof(text), "programs for %s do not run here: this machine is %s",
+                   theirs, ours);
+    if (oci_platform_match(&any, &host) == 0)
+        ui_warn(text);
+    oci_platform_free(&host);
+}
+
 static int pull_options(const struct args *a, struct sandbox_request *q, const struct store *s,
                         struct fetch *f, struct err *e)
 {
@@ -158,6 +173,7 @@ static int pull_options(const struct args *a, struct sandbox_request *q, const s
         return args_bad_value(a, "platform", platform, why.msg, e);
     }
     f->opt.platform = &f->platform;
+    warn_foreign(&f->platform);
     return 0;
 }
 

@@ -273,6 +273,8 @@ def test_a_foreign_platform_is_told(own, tmp_path):
     own.ok("load", "-q", "-i", layout.path, "-t", "foreign:1", "--platform", f"linux/{foreign}")
     refused(own("run", "--pull", "never", "foreign:1", "--", "true"), f"for linux/{foreign}",
             f"not for linux/{imagekit.MACHINE}")  # fmt: skip
+    p = own("run", "--pull", "never", "--platform", f"linux/{foreign}", "foreign:1", "--", "true")
+    assert f"warn: programs for linux/{foreign} do not run here".encode() in p.stderr
 
 
 # --- space ---------------------------------------------------------------------------------------
