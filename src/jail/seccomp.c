@@ -26,6 +26,10 @@
  * mmap munmap brk madvise mremap
  * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
 
+/* #syscalls:net exit exit_group rt_sigreturn restart_syscall futex
+ * mmap munmap brk madvise mremap
+ * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
+
 /* #syscalls:reaper wait4 exit_group exit rt_sigreturn restart_syscall */
 
 #if defined(__x86_64__)
@@ -56,6 +60,17 @@ static const struct arg_rule monitor_rules[] = {
     {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
     /* What brings a virtual CPU back from its guest (engine/kvm/vcpu.c); it kills nobody there. */
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR1},
+};
+
+static const struct arg_rule net_rules[] = {
+    {__NR_mmap, 2, PROT_EXEC, 0},
+    {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
+    /* The Internet, and pairs for what ends in this process; nothing listens that did not before.
+     */
+    {__NR_socket, 0, UINT32_MAX, AF_INET},
+    {__NR_socket, 0, UINT32_MAX, AF_INET6},
+    {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
 };
 
 static const struct arg_rule vcpu_rules[] = {
@@ -185,6 +200,11 @@ int seccomp_enter(enum seccomp_profile profile)
                              .rules = monitor_rules,
                              .n_rules = ARRAY_LEN(monitor_rules),
                              .deny = SECCOMP_RET_TRAP},
+        [SECCOMP_NET] = {.list = syscalls_net,
+                         .n = ARRAY_LEN(syscalls_net),
+                         .rules = net_rules,
+                         .n_rules = ARRAY_LEN(net_rules),
+                         .deny = SECCOMP_RET_TRAP},
         [SECCOMP_VCPU] = {.list = syscalls_vcpu,
                           .n = ARRAY_LEN(syscalls_vcpu),
                           .rules = vcpu_rules,

@@ -9,6 +9,7 @@
 
 enum seccomp_profile {
     SECCOMP_MONITOR,    /* the monitor's loops; a stray call ends it and is logged */
+    SECCOMP_NET,        /* the thread of it that has the network stack: sockets, and no files */
     SECCOMP_VCPU,       /* threads of it that run a guest: nothing but that */
     SECCOMP_REAPER,     /* pid 1 of a guest's process tree */
     SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* #syscalls:monitor,fs epoll_ctl epoll_wait epoll_pwait clock_gettime close */
+/* #syscalls:monitor,fs,net epoll_ctl epoll_wait epoll_pwait clock_gettime close */
 
 static uint64_t read_clock(clockid_t id)
 {

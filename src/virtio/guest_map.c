@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* #syscalls:monitor,fs fstat newfstatat mmap munmap rt_sigaction rt_sigreturn futex */
+/* #syscalls:monitor,fs,net fstat newfstatat mmap munmap rt_sigaction rt_sigreturn futex */
 
 enum { MAPS_MAX = 64 };
 

@@ -212,15 +212,32 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c)
     return 1;
 }
 
-void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written)
+void virtq_put(struct virtq *q, uint16_t head, uint32_t written)
 {
     if (!usable(q))
         return;
     struct vring_used_elem *e = &q->used->ring[q->next_used & (q->cfg.size - 1)];
-    __atomic_store_n(&e->id, c->head, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->id, head, __ATOMIC_RELAXED);
     __atomic_store_n(&e->len, written, __ATOMIC_RELAXED);
     q->next_used++;
-    store16(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+void virtq_show(struct virtq *q)
+{
+    if (usable(q))
+        store16(&q->used->idx, q->next_used, __ATOMIC_RELEASE);
+}
+
+void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written)
+{
+    virtq_put(q, c->head, written);
+    virtq_show(q);
+}
+
+void virtq_unpop(struct virtq *q, uint16_t n)
+{
+    if (usable(q))
+        q->next_avail = (uint16_t)(q->next_avail - n);
 }
 
 bool virtq_should_interrupt(struct virtq *q)

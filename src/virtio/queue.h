@@ -82,6 +82,12 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c);
 bool virtq_pending(const struct virtq *q);
 /* Gives the chain back; `written` bytes of its `in` part are filled, from the start. */
 void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written);
+/* The same in two steps, for what the driver must see at once or not at all: several chains are
+ * given back, then all of them are shown. */
+void virtq_put(struct virtq *q, uint16_t head, uint32_t written);
+void virtq_show(struct virtq *q);
+/* Takes back the last n pops, whose chains were not used after all and are in nobody's hands. */
+void virtq_unpop(struct virtq *q, uint16_t n);
 /* Whether the driver wants to be interrupted for what was pushed since the last call. */
 bool virtq_should_interrupt(struct virtq *q);
 

@@ -8,7 +8,7 @@
 
 #include "util/cleanup.h"
 
-/* #syscalls:monitor,fs recvmsg sendto close */
+/* #syscalls:monitor,fs,net recvmsg sendto close */
 
 void vhost_conn_drop_fds(struct vhost_conn *c)
 {

@@ -28,7 +28,7 @@
 #include "virtio/guest_map.h"
 #include "virtio/vhost_msg.h"
 
-/* #syscalls:monitor,fs accept4 sendto fstat newfstatat getsockopt fcntl write close */
+/* #syscalls:monitor,fs,net accept4 sendto fstat newfstatat getsockopt fcntl write close */
 
 enum { MESSAGES_PER_TURN = 16 };
 

@@ -6,6 +6,7 @@
 #include <linux/virtio_vsock.h>
 
 #include "util/buf.h"
+#include "util/list.h"
 #include "util/loop.h"
 #include "virtio/vsock.h"
 
@@ -18,33 +19,6 @@ enum {
     REPLIES_MAX = 256, /* resets for packets that belong to no stream */
 };
 _Static_assert(sizeof(struct virtio_vsock_hdr) == HDR_LEN, "header layout");
-
-/* A doubly linked list; a head or a free node points to itself. */
-struct node {
-    struct node *prev, *next;
-};
-
-static inline void node_init(struct node *n)
-{
-    n->prev = n->next = n;
-}
-static inline bool node_linked(const struct node *n)
-{
-    return n->next != n;
-}
-static inline void node_unlink(struct node *n)
-{
-    n->prev->next = n->next;
-    n->next->prev = n->prev;
-    node_init(n);
-}
-static inline void node_append(struct node *head, struct node *n)
-{
-    n->prev = head->prev;
-    n->next = head;
-    head->prev->next = n;
-    head->prev = n;
-}
 
 enum stream_state {
     STREAM_FREE,

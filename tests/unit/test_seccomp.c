@@ -311,6 +311,33 @@ static void test_monitor_ends(void **state)
     expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
 }
 
+static void test_net_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(socket, AF_NETLINK, SOCK_RAW, 0),
+        CALL(socket, AF_PACKET, SOCK_RAW, 0),
+        CALL(socket, AF_VSOCK, SOCK_STREAM, 0),
+        CALL(socketpair, AF_INET, SOCK_STREAM, 0, 0),
+        CALL(openat, -1),
+        CALL(read, -1),
+        CALL(preadv, -1),
+        CALL(pwritev, -1),
+        CALL(fsync, -1),
+        CALL(renameat, -1),
+        CALL(unlinkat, -1),
+        CALL(clone, SIGCHLD),
+        CALL(kill, 1, 0),
+        CALL(ioctl, -1),
+        CALL(mprotect, 0),
+        CALL(dup, 0),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(fcntl, 0, F_SETLK, 0),
+    };
+    expect_ends(SECCOMP_NET, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_NET, more, ARRAY_LEN(more));
+}
+
 static void use_memory_and_flags(const void *arg)
 {
     void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -328,6 +355,26 @@ static void use_memory_and_flags(const void *arg)
 #ifndef SKIP_UNDER_SANITIZER
 #define SKIP_UNDER_SANITIZER() (void)0
 #endif
+
+static void use_sockets(const void *arg)
+{
+    static const struct sockaddr nowhere = {.sa_family = AF_INET};
+    int one = 1;
+    int a = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    int b = socket(AF_INET6, SOCK_DGRAM, 0);
+    (void)connect(a, &nowhere, sizeof(nowhere));
+    (void)setsockopt(a, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)shutdown(a, SHUT_WR);
+    (void)send(a, "", 1, MSG_NOSIGNAL);
+    (void)close(b);
+    _exit(a < 0 ? 1 : 0);
+}
+
+static void test_net_has_sockets(void **state)
+{
+    SKIP_UNDER_SANITIZER();
+    assert_int_equal(under(SECCOMP_NET, use_sockets, NULL), 0);
+}
 
 /* Whoever reads archives can open, reach and start nothing. */
 static void test_converter_ends(void **state)
@@ -524,6 +571,8 @@ int main(void)
         cmocka_unit_test(test_uml_is_narrowed),
         cmocka_unit_test(test_uml_can_fork),
         cmocka_unit_test(test_monitor_ends),
+        cmocka_unit_test(test_net_ends),
+        cmocka_unit_test(test_net_has_sockets),
         cmocka_unit_test(test_converter_ends),
         cmocka_unit_test(test_monitor_has_what_it_needs),
         cmocka_unit_test(test_monitor_signals),

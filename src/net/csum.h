@@ -1,0 +1,24 @@
+/* The Internet checksum, over flat and scattered bytes. Sums are kept unfolded in 64 bits. */
+#ifndef MSB_NET_CSUM_H
+#define MSB_NET_CSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "net/addr.h"
+
+uint64_t csum_add(uint64_t sum, const void *p, size_t n);
+/* [off, off+len) of iov; it must start at an even place of what is summed. */
+uint64_t csum_add_iov(uint64_t sum, const struct iovec *iov, unsigned n, size_t off, size_t len);
+/* The pseudo header of a transport protocol. */
+uint64_t csum_pseudo(const struct net_addr *src, const struct net_addr *dst, uint8_t proto,
+                     uint32_t len);
+/* Folded, in network order as it lies in memory; not inverted. */
+uint16_t csum_fold(uint64_t sum);
+static inline uint16_t csum_finish(uint64_t sum)
+{
+    return (uint16_t)~csum_fold(sum);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* The sandbox's name server, at the gateway's port 53, over UDP and TCP.
+ *
+ * A question is held against the policy first: what may not be asked is answered with NXDOMAIN
+ * here, and no packet leaves. What may be asked goes to the host's resolvers, from a fresh socket
+ * (so the host's kernel picks a random port and takes answers from nobody else) with a random id,
+ * by UDP and, if the answer is cut short, by TCP. Answers are written anew (dns_msg.h); addresses
+ * that no public name should have (rebinding) are kept back unless a rule names them; addresses
+ * that pass are pinned to the name that was asked for (pins.h).
+ *
+ * One thread, that of the loop. Questions in flight, their rate and connections are bounded.
+ */
+#ifndef MSB_NET_DNS_H
+#define MSB_NET_DNS_H
+
+#include "net/dns_msg.h"
+#include "net/pins.h"
+#include "net/policy.h"
+#include "util/loop.h"
+
+enum {
+    DNS_UPSTREAMS_MAX = 3,
+    DNS_QUERIES_MAX = 64,
+    DNS_CLIENTS_MAX = 16,
+    DNS_BURST = 200,     /* questions that may go upstream at once */
+    DNS_PER_SECOND = 50, /* ... and in the long run */
+    DNS_TIMEOUT_MS = 5000,
+};
+
+#define DNS_HOST_NAME "host.microsandbox.internal"
+
+struct dns;
+
+struct dns_config {
+    struct net_end upstream[DNS_UPSTREAMS_MAX];
+    unsigned n_upstreams;
+    unsigned timeout_ms; /* 0: the default; for all upstreams together */
+    bool allow_rebind;
+    struct net_addr host4, host6; /* what DNS_HOST_NAME is; all zero: it has no such address */
+};
+
+struct dns_hooks {
+    /* A datagram for the guest. */
+    void (*reply)(void *ctx, const struct net_end *from, const struct net_end *to, const void *p,
+                  size_t n);
+    /* Optional: what was decided; filtered: an answer was kept back. */
+    void (*decided)(void *ctx, const char *name, uint16_t type, const struct policy_answer *a,
+                    bool filtered);
+};
+
+struct dns_stats {
+    uint64_t questions, denied, upstream, filtered, failed, limited, malformed;
+};
+
+/* The policy and the pins must outlive it. */
+int dns_new(struct dns **ret, struct loop *l, const struct dns_config *c,
+            const struct policy *policy, struct pins *pins, const struct dns_hooks *hooks,
+            void *ctx);
+void dns_free(struct dns *d);
+void dns_set_policy(struct dns *d, const struct policy *policy);
+const struct dns_stats *dns_stats(const struct dns *d);
+
+/* A datagram of the guest to the gateway. */
+void dns_datagram(struct dns *d, const struct net_end *guest, const struct net_end *gateway,
+                  const void *p, size_t n);
+/* A TCP connection of the guest: the end for the guest's flow, or -errno. */
+int dns_connect(struct dns *d);
+
+#endif

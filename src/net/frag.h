@@ -1,0 +1,25 @@
+/* IP fragments from the guest, put together again.
+ *
+ * The way from the guest keeps its order, so fragments are accepted in order alone: each must start
+ * where the one before it ended. What overlaps, has gaps or comes late is dropped with all of its
+ * datagram. A few datagrams at a time, each of at most 64 KiB, forgotten after seconds.
+ */
+#ifndef MSB_NET_FRAG_H
+#define MSB_NET_FRAG_H
+
+#include "net/packet.h"
+
+enum { FRAG_SLOTS = 8, FRAG_TIMEOUT_S = 10 };
+
+struct frag_table;
+
+struct frag_table *frag_new(void);
+void frag_free(struct frag_table *t);
+void frag_reset(struct frag_table *t);
+
+/* Takes a fragment. True: the datagram is whole, and *out is its packet; its bytes stay until the
+ * next call. *fault says what was wrong, or PACKET_OK. */
+bool frag_add(struct frag_table *t, const struct packet *p, uint64_t now_ns, struct packet *out,
+              enum packet_fault *fault);
+
+#endif

@@ -1,0 +1,264 @@
+#include "net/gate.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "util/cleanup.h"
+
+enum { PORT_DNS = 53, PORT_QUIC = 443 };
+
+struct gate {
+    struct loop *loop;
+    struct net *net;
+    struct dns *dns;
+    struct pins *pins;
+    struct policy policy;
+    struct gate_config cfg;
+    gate_told told;
+    void *ctx;
+};
+
+static void tell(struct gate *g, const struct gate_decision *d)
+{
+    if (g->told)
+        g->told(g->ctx, d);
+}
+
+static const char *known_name(const struct gate *g, const struct net_flow_id *id)
+{
+    const char *name = pins_name(g->pins, &id->peer.addr, now_ns());
+    return name ? name : "";
+}
+
+static bool is_gateway(const struct gate *g, const struct net_addr *a)
+{
+    static const struct net_addr none;
+    return addr_equal(a, &g->cfg.net.gateway4) ||
+           (addr_equal(a, &g->cfg.net.gateway6) && !addr_equal(a, &none));
+}
+
+static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
+{
+    struct gate *g = ctx;
+    return pins_match(g->pins, peer, name, suffix, now_ns());
+}
+
+static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
+{
+    bool host = !id->inbound && is_gateway(g, &id->peer.addr);
+    struct policy_flow f = {.dir = id->inbound ? POLICY_INGRESS : POLICY_EGRESS,
+                            .proto = id->proto,
+                            .peer = id->peer.addr,
+                            .port = id->inbound ? id->guest.port : id->peer.port,
+                            .host = host,
+                            .dns = host && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
+                            .named = pinned,
+                            .ctx = g};
+    struct policy_answer a = policy_decide(&g->policy, &f);
+    if (f.dns && a.rule < 0)
+        a.allow = true; /* each question is held against the policy on its own */
+    if (a.by_name && id->proto == PROTO_UDP && id->peer.port == PORT_QUIC)
+        a.allow = false;
+    return a;
+}
+
+struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
+                              char why[POLICY_WHY_MAX])
+{
+    struct policy_answer a = decide(g, id);
+    policy_explain(&g->policy, &a, why);
+    return a;
+}
+
+/* --- the stack's hooks ----------------------------------------------------------------------- */
+
+static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdict *v)
+{
+    struct gate *g = ctx;
+    char why[POLICY_WHY_MAX];
+    struct policy_answer a = gate_ask(g, id, why);
+    bool host = !id->inbound && is_gateway(g, &id->peer.addr);
+    if (a.allow && host && id->peer.port == PORT_DNS) {
+        v->fd = id->proto == PROTO_TCP ? dns_connect(g->dns) : -EPROTONOSUPPORT;
+        v->action = v->fd >= 0 ? NET_LOCAL : NET_DENY;
+        return; /* its questions are what is logged */
+    }
+    if (a.allow) {
+        v->action = NET_ALLOW;
+        v->sniff = a.by_name && id->proto == PROTO_TCP;
+        v->tag = a.by_name;
+        if (host) /* the gateway stands for the host's own loopback */
+            (void)addr_parse(addr_is4(&id->peer.addr) ? "127.0.0.1" : "::1", &v->to.addr);
+    }
+    struct gate_decision d = {
+        .what = GATE_FLOW, .allow = a.allow, .id = id, .name = known_name(g, id), .why = why};
+    tell(g, &d);
+}
+
+/* A flow that is open because of a name shows one: does it agree? */
+static bool shown_ok(struct gate *g, const struct net_flow_id *id, const char *shown,
+                     char why[POLICY_WHY_MAX])
+{
+    char name[POLICY_NAME_MAX];
+    if (shown[0] == '\0') {
+        (void)snprintf(why, POLICY_WHY_MAX, "%s: the flow shows no name",
+                       g->cfg.strict ? "denied" : "allowed");
+        return !g->cfg.strict;
+    }
+    if (!policy_name_normal(shown, name)) {
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow shows something that is no name");
+        return false;
+    }
+    struct policy_answer a = policy_decide_name(&g->policy, name);
+    policy_explain(&g->policy, &a, why);
+    if (a.allow && !pins_match(g->pins, &id->peer.addr, name, false, now_ns())) {
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the address was not resolved from that name");
+        return false;
+    }
+    return a.allow;
+}
+
+bool gate_shown(struct gate *g, const struct net_flow_id *id, const char *name)
+{
+    char why[POLICY_WHY_MAX];
+    bool allow = shown_ok(g, id, name, why);
+    struct gate_decision d = {
+        .what = GATE_SHOWN, .allow = allow, .id = id, .name = name, .why = why};
+    tell(g, &d);
+    return allow;
+}
+
+static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
+                     const char *name)
+{
+    (void)tag;
+    (void)kind;
+    return gate_shown(ctx, id, name);
+}
+
+static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
+                     const struct net_flow_end *e)
+{
+    struct gate *g = ctx;
+    (void)tag;
+    if (!id->inbound && is_gateway(g, &id->peer.addr) && id->peer.port == PORT_DNS)
+        return;
+    struct gate_decision d = {.what = GATE_ENDED,
+                              .allow = true,
+                              .id = id,
+                              .name = known_name(g, id),
+                              .why = e->how,
+                              .to_host = e->to_host,
+                              .to_guest = e->to_guest};
+    tell(g, &d);
+}
+
+static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
+{
+    struct gate *g = ctx;
+    if (id->peer.port != PORT_DNS || !decide(g, id).allow)
+        return false;
+    dns_datagram(g->dns, &id->guest, &id->peer, p, n);
+    return true;
+}
+
+static const struct net_hooks net_hooks = {on_verdict, on_named, on_ended, on_datagram};
+
+/* --- the name server's hooks ----------------------------------------------------------------- */
+
+static void on_reply(void *ctx, const struct net_end *from, const struct net_end *to, const void *p,
+                     size_t n)
+{
+    struct gate *g = ctx;
+    net_send_udp(g->net, from, to, p, n);
+}
+
+static void on_decided(void *ctx, const char *name, uint16_t type, const struct policy_answer *a,
+                       bool filtered)
+{
+    struct gate *g = ctx;
+    char why[POLICY_WHY_MAX];
+    (void)type;
+    policy_explain(&g->policy, a, why);
+    struct gate_decision d = {.what = GATE_QUESTION,
+                              .allow = a->allow && !filtered,
+                              .filtered = filtered,
+                              .name = name,
+                              .why = why};
+    tell(g, &d);
+}
+
+static const struct dns_hooks dns_hooks = {on_reply, on_decided};
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static void take_policy(struct gate *g, struct policy *policy)
+{
+    policy_free(&g->policy);
+    g->policy = *policy;
+    policy_init(policy);
+}
+
+int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct gate_config *c,
+             struct policy *policy, gate_told told, void *ctx)
+{
+    struct gate *g = calloc(1, sizeof(*g));
+    if (!g)
+        return -ENOMEM;
+    g->loop = l;
+    g->cfg = *c;
+    g->cfg.dns.host4 = c->net.gateway4;
+    g->cfg.dns.host6 = c->net.gateway6;
+    g->told = told;
+    g->ctx = ctx;
+    policy_init(&g->policy);
+    g->pins = pins_new();
+    int r = g->pins ? 0 : -ENOMEM;
+    if (r == 0)
+        r = dns_new(&g->dns, l, &g->cfg.dns, &g->policy, g->pins, &dns_hooks, g);
+    if (r == 0)
+        r = net_new(&g->net, l, link, &g->cfg.net, &net_hooks, g);
+    if (r < 0) {
+        gate_free(g);
+        return r;
+    }
+    take_policy(g, policy);
+    *ret = g;
+    return 0;
+}
+
+void gate_free(struct gate *g)
+{
+    if (!g)
+        return;
+    g->told = NULL;
+    dns_free(g->dns);
+    net_free(g->net);
+    pins_free(g->pins);
+    policy_free(&g->policy);
+    free(g);
+}
+
+static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t tag)
+{
+    (void)tag;
+    return !decide(arg, id).allow;
+}
+
+void gate_set_policy(struct gate *g, struct policy *policy, bool drop)
+{
+    take_policy(g, policy);
+    if (drop)
+        (void)net_cut(g->net, no_longer_allowed, g);
+}
+
+struct net *gate_net(struct gate *g)
+{
+    return g->net;
+}
+
+const struct dns_stats *gate_dns_stats(const struct gate *g)
+{
+    return dns_stats(g->dns);
+}

@@ -1,0 +1,63 @@
+/* The sandbox's way to the network: stack, policy, name server and pins, put together.
+ *
+ * For each new flow: the gateway's port 53 is the name server; the rest of the gateway is the
+ * host's loopback, if a rule says `host`; everything else is held against the policy, with the
+ * names that this sandbox has resolved. A flow that a name has allowed must not contradict it:
+ * where its first bytes show a name (TLS, HTTP) it must be one that is allowed and that this
+ * address was resolved from. QUIC hides its name, so a name does not open UDP port 443; programs
+ * fall back to TCP.
+ *
+ * One thread, that of the loop. Every decision is told, with the rule that made it.
+ */
+#ifndef MSB_NET_GATE_H
+#define MSB_NET_GATE_H
+
+#include "net/dns.h"
+#include "net/net.h"
+#include "net/policy.h"
+
+struct gate;
+
+struct gate_config {
+    struct net_config net;
+    struct dns_config dns; /* host4 and host6 are filled in: the gateway */
+    bool strict;           /* a flow that a name has allowed must show a name */
+};
+
+enum gate_what {
+    GATE_FLOW,     /* a flow was opened, or not */
+    GATE_SHOWN,    /* its first bytes named a host */
+    GATE_QUESTION, /* a name was asked for */
+    GATE_ENDED,
+};
+
+/* For logs. Pointers are good during the call. */
+struct gate_decision {
+    enum gate_what what;
+    bool allow;
+    bool filtered;                /* GATE_QUESTION: the answer was kept back */
+    const struct net_flow_id *id; /* NULL for questions */
+    const char *name;             /* what is known of the peer's name, or "" */
+    const char *why;              /* "allowed by rule 3: ...", or how it ended */
+    uint64_t to_host, to_guest;   /* GATE_ENDED: bytes */
+};
+
+typedef void (*gate_told)(void *ctx, const struct gate_decision *d);
+
+/* Takes what *policy holds (it is empty afterwards), on success. */
+int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct gate_config *c,
+             struct policy *policy, gate_told told, void *ctx);
+void gate_free(struct gate *g);
+
+/* For new flows; with `drop`, flows that the new policy would not allow are cut. Takes the policy.
+ */
+void gate_set_policy(struct gate *g, struct policy *policy, bool drop);
+/* What would become of such a flow now. */
+struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
+                              char why[POLICY_WHY_MAX]);
+/* Whether a flow that a name has allowed may show that name ("": none). */
+bool gate_shown(struct gate *g, const struct net_flow_id *id, const char *name);
+struct net *gate_net(struct gate *g); /* for published ports and counters */
+const struct dns_stats *gate_dns_stats(const struct gate *g);
+
+#endif

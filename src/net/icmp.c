@@ -1,0 +1,147 @@
+/* ICMP and ICMPv6 from the guest: echo requests, to the gateway or through a ping socket of the
+ * host, and neighbour solicitations. Everything else ends here. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "net/net_impl.h"
+#include "util/cleanup.h"
+
+/* #syscalls:net socket connect sendto recvfrom */
+
+enum { ECHO4 = 8, REPLY4 = 0, ECHO6 = 128, REPLY6 = 129, SOLICIT = 135, ADVERT = 136 };
+enum { ECHO_MAX = 65535 - 60 };
+
+/* --- neighbour discovery --------------------------------------------------------------------- */
+
+static void solicit_input(struct net *n, const struct packet *p)
+{
+    const uint8_t *m = p->head + p->l4;
+    static const struct net_addr unspecified;
+    if (p->ttl != 255 || p->l4_len < 24 || p->head_len < p->l4 + 24 || m[1] != 0 ||
+        memcmp(m + 8, n->cfg.gateway6.b, 16) != 0 || addr_equal(&p->src, &unspecified)) {
+        n->stats.dropped[PACKET_TYPE]++;
+        return;
+    }
+    uint8_t a[32] = {ADVERT, 0};
+    a[4] = 0xe0; /* a router, asked for, and not to be doubted */
+    memcpy(a + 8, n->cfg.gateway6.b, 16);
+    a[24] = 2; /* option: link-layer address */
+    a[25] = 1;
+    memcpy(a + 26, n->cfg.gateway_mac, 6);
+    (void)out_icmp(n, &n->cfg.gateway6, &p->src, a, sizeof(a));
+}
+
+/* --- echo ------------------------------------------------------------------------------------ */
+
+static void reply_to_guest(struct net *n, const struct net_addr *from, const struct net_addr *to,
+                           uint16_t id, uint8_t *msg, size_t len)
+{
+    msg[0] = addr_is4(from) ? REPLY4 : REPLY6;
+    msg[1] = 0;
+    put16(msg + 4, id);
+    (void)out_icmp(n, from, to, msg, len);
+}
+
+/* -EACCES if the host does not let us ping. */
+static int ping_socket(const struct net_end *to)
+{
+    bool v4 = addr_is4(&to->addr);
+    AUTO_CLOSE int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                               v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
+    if (fd < 0)
+        return -errno;
+    struct sockaddr_storage a;
+    socklen_t alen = end_to_sockaddr(to, &a);
+    if (connect(fd, (struct sockaddr *)&a, alen) < 0)
+        return -errno;
+    return steal_fd(&fd);
+}
+
+static struct udp_flow *ping_open(struct net *n, const struct net_flow_id *id)
+{
+    struct net_verdict v = {.action = NET_DENY, .to = id->peer, .fd = -1};
+    n->hooks->verdict(n->ctx, id, &v);
+    if (v.action != NET_ALLOW) {
+        n->stats.udp_denied++;
+        out_unreachable(n, id, 0, UNREACH_ADMIN);
+        return NULL;
+    }
+    int fd = ping_socket(&v.to);
+    if (fd < 0) {
+        bool refused = fd == -EACCES || fd == -EPERM || fd == -EPROTONOSUPPORT;
+        n->stats.ping_refused += refused;
+        out_unreachable(n, id, 0, refused ? UNREACH_ADMIN : UNREACH_NET);
+        return NULL;
+    }
+    struct udp_flow *u = udp_flow_new(n, id, PING_OUT, fd);
+    if (u) {
+        u->f.tag = v.tag;
+        u->f.allowed = true;
+    }
+    return u;
+}
+
+static void echo_input(struct net *n, const struct packet *p)
+{
+    uint8_t *msg = n->scratch;
+    if (p->l4_len > ECHO_MAX) {
+        n->stats.dropped[PACKET_BAD]++;
+        return;
+    }
+    size_t len = packet_read(p, p->l4, msg, p->l4_len);
+    struct net_flow_id id = {.proto = p->proto,
+                             .guest = {.addr = p->src, .port = be16(p->head + p->l4 + 4)},
+                             .peer = {.addr = p->dst}};
+    if (addr_equal(&p->dst, &n->cfg.gateway4) ||
+        (n->has6 && addr_equal(&p->dst, &n->cfg.gateway6))) {
+        reply_to_guest(n, &p->dst, &p->src, id.guest.port, msg, len);
+        return;
+    }
+    if (p->ttl <= 1 || p->dst.b[0] == 0xff) {
+        n->stats.dropped[PACKET_TYPE]++;
+        return;
+    }
+    struct flow *f = flow_find(n, &id);
+    struct udp_flow *u = f ? udp_of(f) : ping_open(n, &id);
+    if (!u)
+        return;
+    u->used_ns = now_ns();
+    msg[0] = p->ethertype == ETHERTYPE_V4 ? ECHO4 : ECHO6;
+    if (send(u->f.src.fd, msg, len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        udp_error(u, errno);
+    else
+        u->f.to_host += len;
+}
+
+void ping_readable(struct udp_flow *u)
+{
+    struct net *n = u->f.net;
+    for (unsigned i = 0; i < 16 && !u->f.dead; i++) {
+        ssize_t k = recv(u->f.src.fd, n->scratch, ECHO_MAX, MSG_DONTWAIT);
+        if (k < 0) {
+            if (errno != EAGAIN && errno != EINTR)
+                udp_error(u, errno);
+            return;
+        }
+        bool fits = (size_t)k <= 1480 || (n->link->caps & LINK_ANY_SIZE);
+        if (k < 8 || !fits)
+            continue;
+        u->answered = true;
+        u->f.to_guest += (size_t)k;
+        reply_to_guest(n, &u->f.id.peer.addr, &u->f.id.guest.addr, u->f.id.guest.port, n->scratch,
+                       (size_t)k);
+    }
+}
+
+void icmp_input(struct net *n, const struct packet *p)
+{
+    uint8_t type = p->head[p->l4];
+    bool v4 = p->ethertype == ETHERTYPE_V4;
+    if (type == (v4 ? ECHO4 : ECHO6))
+        echo_input(n, p);
+    else if (!v4 && type == SOLICIT)
+        solicit_input(n, p);
+    else
+        n->stats.dropped[PACKET_TYPE]++;
+}

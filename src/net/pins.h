@@ -1,0 +1,29 @@
+/* Which addresses this sandbox has resolved from which names, for as long as the answers said. An
+ * address that is not here was guessed, or remembered from elsewhere, and no rule with a name
+ * covers it. Bounded: the entry that would go next makes room. */
+#ifndef MSB_NET_PINS_H
+#define MSB_NET_PINS_H
+
+#include "net/addr.h"
+
+enum {
+    PINS_MAX = 4096,
+    PIN_LEAST_S = 60, /* programs use an address a little longer than its answer said */
+    PIN_MOST_S = 86400,
+};
+
+struct pins;
+
+struct pins *pins_new(void);
+void pins_free(struct pins *p);
+void pins_clear(struct pins *p);
+/* name: lower case, no final dot. */
+void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32_t ttl_s,
+              uint64_t now_ns);
+/* Whether the address is pinned to `name`, or (suffix) to a name below it. */
+bool pins_match(const struct pins *p, const struct net_addr *a, const char *name, bool suffix,
+                uint64_t now_ns);
+/* Some name of the address, or NULL: for logs. */
+const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t now_ns);
+
+#endif

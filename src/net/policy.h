@@ -1,0 +1,99 @@
+/* Which flows a sandbox may have: an ordered list of rules, the first match wins.
+ *
+ *     <allow|deny>[:egress|:ingress|:any]@TARGET[:PROTO[:PORTS]]      comma separated
+ *
+ *     TARGET  an address or CIDR (IPv6 in brackets), a host name, *.SUFFIX or suffix=SUFFIX (both
+ *             with and without something in front), domain=NAME, dns (questions to the gateway), or
+ *             a group: public private loopback link-local meta multicast host any
+ *     PROTO   tcp udp icmpv4 icmpv6 any        PORTS  N, LO-HI, any
+ *
+ * Profiles are lists of groups (`public,host`), or `all`, or `none`. Rules come before profiles.
+ * With rules and no profile nothing but the rules is allowed; with neither, `public` is.
+ *
+ * A rule with a name matches an address that this sandbox has resolved from such a name, and no
+ * other; and never one that is not public: that takes a rule that names the address or its group.
+ */
+#ifndef MSB_NET_POLICY_H
+#define MSB_NET_POLICY_H
+
+#include "net/class.h"
+#include "util/err.h"
+
+enum {
+    POLICY_RULES_MAX = 256,
+    POLICY_NAME_MAX = 254, /* of a host, with its zero */
+    POLICY_WHY_MAX = 400,
+};
+
+enum policy_dir { POLICY_EGRESS = 1, POLICY_INGRESS = 2, POLICY_BOTH = 3 };
+
+enum target_kind {
+    TARGET_ANY,
+    TARGET_GROUP,
+    TARGET_HOST,
+    TARGET_CIDR,
+    TARGET_DOMAIN,
+    TARGET_SUFFIX,
+    TARGET_DNS
+};
+
+struct policy_rule {
+    bool allow;
+    uint8_t dir; /* enum policy_dir */
+    enum target_kind kind;
+    enum addr_class group;
+    struct net_addr addr;
+    uint8_t bits;  /* of the mapped form */
+    uint8_t proto; /* 0: any */
+    uint16_t lo, hi;
+    char name[POLICY_NAME_MAX];
+    char *text; /* as it was given */
+};
+
+struct policy {
+    struct policy_rule *rule;
+    size_t n;
+    bool default_egress, default_ingress; /* allowed when no rule matches */
+};
+
+void policy_init(struct policy *p);
+void policy_free(struct policy *p);
+/* Each adds to what is there; on failure nothing was added. */
+int policy_add_rules(struct policy *p, const char *text, struct err *e);
+int policy_add_profile(struct policy *p, const char *text, struct err *e);
+
+/* A flow to ask about. `named` says whether `name` is one of the names that the peer's address was
+ * resolved from; it is called for rules with names. NULL: it has none. */
+struct policy_flow {
+    enum policy_dir dir; /* one of the two */
+    uint8_t proto;       /* PROTO_* */
+    struct net_addr peer;
+    uint16_t port; /* the peer's, or for ingress the guest's */
+    bool host;     /* the peer is the gateway, which stands for the host */
+    bool dns;      /* ... and it is the gateway's name server */
+    bool (*named)(void *ctx, const struct net_addr *peer, bool suffix, const char *name);
+    void *ctx;
+};
+
+struct policy_answer {
+    bool allow;
+    int rule;     /* index, or -1: the default */
+    bool by_name; /* a rule with a name allowed it: what the flow says of itself must agree */
+};
+
+struct policy_answer policy_decide(const struct policy *p, const struct policy_flow *f);
+/* May that name (lower case, no final dot) be asked for? */
+struct policy_answer policy_decide_name(const struct policy *p, const char *name);
+/* May the sandbox use an address for itself that no answer should contain (rebinding)? Only if a
+ * rule names it. */
+bool policy_names_address(const struct policy *p, const struct net_addr *a);
+/* "allowed by rule 3: allow@example.com", "denied: no rule allows it" */
+void policy_explain(const struct policy *p, const struct policy_answer *a,
+                    char out[POLICY_WHY_MAX]);
+
+/* Whether name is `want` (suffix: or below it). Both lower case. */
+bool policy_name_matches(const char *name, const char *want, bool suffix);
+/* Lower case into out, final dot dropped; false if that is no host name. */
+bool policy_name_normal(const char *s, char out[POLICY_NAME_MAX]);
+
+#endif

@@ -1,0 +1,319 @@
+/* The host's side of a TCP flow: a non-blocking socket, watched edge-triggered for both directions
+ * from the start, so that nothing is ever re-armed.
+ *
+ * What the guest has not acknowledged must be at hand if it has to be sent again. Where the kernel
+ * can (SO_PEEK_OFF), it simply stays in the socket: bytes are read with MSG_PEEK, and dropped when
+ * they are acknowledged. Elsewhere a copy is kept, which costs that copy.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "net/net_impl.h"
+#include "util/cleanup.h"
+#include "virtio/iov.h"
+
+/* #syscalls:net socket connect setsockopt getsockopt sendmsg sendto recvmsg recvfrom shutdown */
+
+enum { KEEP_IDLE_S = 120, KEEP_EVERY_S = 30, KEEP_COUNT = 6 };
+
+/* --- connecting ------------------------------------------------------------------------------ */
+
+static void set_option(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static void failed(struct tcp_flow *t, int err)
+{
+    struct net *n = t->f.net;
+    n->stats.tcp_failed++;
+    if (err == ENETUNREACH || err == EHOSTUNREACH || err == ETIMEDOUT || err == EADDRNOTAVAIL ||
+        err == EAFNOSUPPORT) {
+        out_unreachable(n, &t->f.id, t->rcv_nxt - 1,
+                        err == EHOSTUNREACH || err == ETIMEDOUT ? UNREACH_HOST : UNREACH_NET);
+        flow_remove(&t->f, "unreachable");
+    } else {
+        tcp_abort(t, err == ECONNREFUSED ? "refused by the peer" : "failed");
+    }
+}
+
+/* The host's connect has succeeded. */
+static void connected(struct tcp_flow *t)
+{
+    t->state = TCP_ANSWERED;
+    t->since_ns = now_ns();
+    t->readable = true;
+    t->todo |= TODO_SYN | TODO_PUMP;
+    flow_work(&t->f);
+}
+
+static void on_host(struct loop_src *src, uint32_t events)
+{
+    struct tcp_flow *t = tcp_of(CONTAINER_OF(src, struct flow, src));
+    if (t->state == TCP_DIALING) {
+        int err = 0;
+        socklen_t len = sizeof(err);
+        if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
+            return;
+        if (getsockopt(src->fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
+            err = errno;
+        if (err != 0)
+            failed(t, err);
+        else
+            connected(t);
+        return;
+    }
+    if ((events & EPOLLOUT) && (buf_len(&t->held) > 0))
+        tcp_drain(t);
+    if (t->f.dead || t->state == TCP_RESET)
+        return;
+    if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+        t->readable = true;
+        t->hangup |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+        t->todo |= TODO_PUMP;
+        flow_work(&t->f);
+    }
+}
+
+int tcp_watch(struct tcp_flow *t, int fd)
+{
+    int zero = 0;
+    t->f.src = (struct loop_src){.fd = fd, .fn = on_host};
+    if (!t->local) {
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* the guest has its own opinion on that */
+        set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
+        t->peek =
+            t->f.net->peek_off && setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &zero, sizeof(zero)) == 0;
+    }
+    return loop_add(t->f.net->loop, &t->f.src, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
+{
+    int fd = v->fd;
+    t->local = v->action == NET_LOCAL;
+    if (!t->local)
+        fd = socket(addr_is4(&v->to.addr) ? AF_INET : AF_INET6,
+                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        failed(t, errno == EMFILE || errno == ENFILE ? ECONNREFUSED : errno);
+        return;
+    }
+    int r = 0;
+    if (!t->local) {
+        struct sockaddr_storage a;
+        socklen_t alen = end_to_sockaddr(&v->to, &a);
+        r = connect(fd, (struct sockaddr *)&a, alen) < 0 ? -errno : 0;
+    }
+    if (r < 0 && r != -EINPROGRESS) {
+        (void)close(fd);
+        failed(t, -r);
+        return;
+    }
+    if (tcp_watch(t, fd) < 0) {
+        failed(t, ECONNREFUSED);
+        return;
+    }
+    if (r == 0)
+        connected(t);
+}
+
+/* --- from the guest to the host -------------------------------------------------------------- */
+
+void tcp_shut(struct tcp_flow *t)
+{
+    if (t->guest_fin && !t->host_shut && buf_len(&t->held) == 0) {
+        t->host_shut = true;
+        (void)shutdown(t->f.src.fd, SHUT_WR);
+        flow_work(&t->f);
+    }
+}
+
+/* Bytes the host's kernel took; -errno when the connection is gone. */
+static ssize_t give(struct tcp_flow *t, struct iovec *iov, unsigned n)
+{
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+    ssize_t k = sendmsg(t->f.src.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (k < 0)
+        return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : -errno;
+    t->f.to_host += (size_t)k;
+    return k;
+}
+
+/* Copies from the frame into `held`; how many bytes there was room for. */
+static size_t hold(struct tcp_flow *t, const struct packet *p, size_t off, size_t len)
+{
+    struct net_stats *s = &t->f.net->stats;
+    uint8_t *to = s->held < NET_HELD_MAX ? buf_reserve(&t->held, len) : NULL;
+    if (!to) {
+        s->memory_full++;
+        return 0;
+    }
+    len = packet_read(p, off, to, len);
+    buf_commit(&t->held, len);
+    s->held += len;
+    return len;
+}
+
+/* Whether the first bytes may pass; while that is open they are held. */
+static void look(struct tcp_flow *t)
+{
+    struct net *n = t->f.net;
+    struct sniffer s;
+    enum sniff_kind kind = sniff(&s, buf_head(&t->held), buf_len(&t->held));
+    if (kind == SNIFF_MORE)
+        return;
+    t->sniffing = false;
+    if (n->hooks->named && !n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name))
+        tcp_abort(t, "denied by name");
+    else
+        tcp_drain(t);
+}
+
+void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, size_t len)
+{
+    struct iovec iov[LINK_IOV_MAX];
+    ssize_t k = 0;
+    if (t->host_shut) /* not reached: a FIN ends it */
+        return;
+    if (!t->sniffing && buf_len(&t->held) == 0) {
+        unsigned n = iov_slice(iov, LINK_IOV_MAX, p->iov, p->n_iov, off, len);
+        k = give(t, iov, n);
+        if (k < 0) {
+            tcp_abort(t, "reset by the peer");
+            return;
+        }
+    }
+    size_t taken = (size_t)k;
+    if (taken < len)
+        taken += hold(t, p, off + taken, len - taken);
+    t->rcv_nxt += (uint32_t)taken;
+    if (t->sniffing)
+        look(t);
+}
+
+void tcp_drain(struct tcp_flow *t)
+{
+    if (t->sniffing || t->f.src.fd < 0)
+        return;
+    while (buf_len(&t->held) > 0) {
+        struct iovec iov = {.iov_base = buf_head(&t->held), .iov_len = buf_len(&t->held)};
+        ssize_t k = give(t, &iov, 1);
+        if (k < 0)
+            tcp_abort(t, "reset by the peer");
+        if (k <= 0)
+            break;
+        buf_consume(&t->held, (size_t)k);
+        t->f.net->stats.held -= (size_t)k;
+    }
+    buf_shrink(&t->held);
+    if (t->f.dead || t->state == TCP_RESET)
+        return;
+    /* Tell a guest that was held back when it is worth its while. */
+    if (t->rcv_edge - t->rcv_nxt < NET_HELD_FLOW_MAX / 2 &&
+        buf_len(&t->held) < NET_HELD_FLOW_MAX / 2) {
+        t->todo |= TODO_ACK;
+        flow_work(&t->f);
+    }
+    tcp_shut(t);
+}
+
+/* --- from the host to the guest -------------------------------------------------------------- */
+
+size_t tcp_kept_room(const struct tcp_flow *t)
+{
+    if (t->peek)
+        return SIZE_MAX;
+    size_t again = t->snd_max - t->snd_nxt; /* these need no room: they are there */
+    if (again > 0)
+        return again;
+    size_t held = t->f.net->stats.held;
+    size_t all = held < NET_HELD_MAX ? NET_HELD_MAX - held : 0;
+    return MIN(all, NET_HELD_FLOW_MAX - buf_len(&t->kept));
+}
+
+/* After a read of k out of want bytes. Edge-triggered: a short read means that it is empty, and
+ * new bytes are a new event; but the end of file came with an event that is over. */
+static ssize_t note_read(struct tcp_flow *t, ssize_t k, size_t want)
+{
+    if (k < 0) {
+        t->readable = false;
+        return errno == EINTR || errno == ENOMEM ? -EAGAIN : -errno;
+    }
+    if (k == 0) {
+        if (!t->host_eof)
+            t->fin_seq = t->snd_nxt;
+        t->host_eof = true;
+        t->readable = false;
+    } else if ((size_t)k < want && !t->hangup) {
+        t->readable = false;
+    }
+    return k;
+}
+
+ssize_t tcp_fetch(struct tcp_flow *t, struct iovec *iov, unsigned n, size_t want)
+{
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+    if (t->peek)
+        return note_read(t, recvmsg(t->f.src.fd, &m, MSG_PEEK | MSG_DONTWAIT), want);
+    size_t at = t->snd_nxt - t->snd_una;
+    if (at < buf_len(&t->kept))
+        return (ssize_t)iov_write(iov, n, 0, buf_head(&t->kept) + at,
+                                  MIN(want, buf_len(&t->kept) - at));
+    uint8_t *keep = buf_reserve(&t->kept, want);
+    if (!keep)
+        return -EAGAIN;
+    ssize_t k = recv(t->f.src.fd, keep, want, MSG_DONTWAIT);
+    if (k > 0) {
+        (void)iov_write(iov, n, 0, keep, (size_t)k);
+        buf_commit(&t->kept, (size_t)k);
+        t->f.net->stats.held += (size_t)k;
+    }
+    return note_read(t, k, want);
+}
+
+void tcp_release(struct tcp_flow *t)
+{
+    uint32_t upto = t->snd_una;
+    if (t->host_eof && seq_lt(t->fin_seq, upto))
+        upto = t->fin_seq; /* a FIN is no byte */
+    size_t len = upto - t->released;
+    if (!seq_lt(t->released, upto))
+        return;
+    t->released = upto;
+    if (!t->peek) {
+        len = MIN(len, buf_len(&t->kept));
+        buf_consume(&t->kept, len);
+        t->f.net->stats.held -= len;
+        buf_shrink(&t->kept);
+        return;
+    }
+    while (len > 0) {
+        ssize_t k = recv(t->f.src.fd, NULL, len, MSG_TRUNC | MSG_DONTWAIT);
+        if (k <= 0)
+            break; /* an error that the next read will see */
+        len -= MIN(len, (size_t)k);
+    }
+}
+
+/* What was sent and not acknowledged is to be sent again. */
+void tcp_rewind(struct tcp_flow *t)
+{
+    if (t->snd_nxt == t->snd_una)
+        return;
+    tcp_release(t);
+    t->f.net->stats.resent++;
+    t->snd_nxt = t->snd_una;
+    t->dup_acks = 0;
+    if (t->peek) {
+        set_option(t->f.src.fd, SOL_SOCKET, SO_PEEK_OFF, 0);
+        t->readable = true;
+    }
+    t->todo |= TODO_PUMP;
+}

@@ -1,0 +1,243 @@
+/* Policy, names and flows together: what a hostile guest tries, and what an honest one does. The
+ * upstream name server and the servers are sockets on the loopback; "public" addresses are dialled
+ * nowhere, since only the decision is looked at there. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake_link.h"
+#include "net/gate.h"
+
+struct fix {
+    struct loop loop;
+    struct fake_link fl;
+    struct gate *gate;
+    struct gate_config cfg;
+    int upstream;
+    char last[POLICY_WHY_MAX];
+    bool allow;
+    unsigned told;
+};
+
+static void on_told(void *ctx, const struct gate_decision *d)
+{
+    struct fix *x = ctx;
+    x->told++;
+    x->allow = d->allow;
+    (void)snprintf(x->last, sizeof(x->last), "%s", d->why);
+}
+
+static struct net_addr addr(const char *s)
+{
+    struct net_addr a;
+    assert_int_equal(addr_parse(s, &a), 0);
+    return a;
+}
+
+static void start(struct fix *x, const char *rules, bool strict)
+{
+    struct policy p;
+    struct err e = {0};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_storage s;
+    socklen_t n = sizeof(s);
+    *x = (struct fix){.cfg = {.net = fl_config(), .dns = {.n_upstreams = 1}, .strict = strict}};
+    x->upstream = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(x->upstream, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(getsockname(x->upstream, (struct sockaddr *)&s, &n), 0);
+    assert_true(end_from_sockaddr(&s, &x->cfg.dns.upstream[0]));
+    assert_int_equal(loop_init(&x->loop), 0);
+    fl_init(&x->fl, LINK_CSUM | LINK_TSO4 | LINK_ANY_SIZE);
+    policy_init(&p);
+    assert_int_equal(policy_add_rules(&p, rules, &e), 0);
+    assert_int_equal(gate_new(&x->gate, &x->loop, &x->fl.link, &x->cfg, &p, on_told, x), 0);
+    assert_int_equal(p.n, 0);
+}
+
+static void stop(struct fix *x)
+{
+    fl_drop_all(&x->fl);
+    gate_free(x->gate);
+    loop_fini(&x->loop);
+    close_fd(&x->upstream);
+}
+
+/* The guest asks; the upstream, if it is asked, answers with that address. The answers got. */
+static unsigned resolve(struct fix *x, const char *name, const char *to)
+{
+    uint8_t m[DNS_UDP_PLAIN];
+    struct sockaddr_storage from;
+    socklen_t from_len = sizeof(from);
+    size_t n = dns_write_question(m, 99, name, DNS_A);
+    fl_drop_all(&x->fl);
+    fl_udp(&x->fl, &x->cfg.net.guest4, &x->cfg.net.gateway4, 3333, 53, m, n);
+    ssize_t k = recvfrom(x->upstream, m, sizeof(m), 0, (struct sockaddr *)&from, &from_len);
+    if (k > 0) {
+        struct dns_question q;
+        struct dns_writer w;
+        struct dns_record rec = {.type = DNS_A, .ttl = 60};
+        struct net_addr a = addr(to);
+        assert_int_equal(dns_read_question(m, (size_t)k, &q), 0);
+        (void)snprintf(rec.name, sizeof(rec.name), "%s", q.name);
+        memcpy(rec.addr, addr_bytes4(&a), 4);
+        dns_begin(&w, m, sizeof(m), &q, DNS_NOERROR);
+        dns_put_record(&w, &rec, false);
+        n = dns_end(&w, &q);
+        assert_int_equal(sendto(x->upstream, m, n, 0, (struct sockaddr *)&from, from_len), n);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(loop_turn(&x->loop, 0), 0);
+    }
+    struct fl_frame *f = fl_next(&x->fl);
+    if (!f)
+        abort();
+    unsigned answers = be16(f->p + 42 + 6);
+    fl_drop_all(&x->fl);
+    return answers;
+}
+
+static bool may(struct fix *x, const char *peer, uint8_t proto, uint16_t port)
+{
+    struct net_flow_id id = {.proto = proto,
+                             .guest = {.addr = x->cfg.net.guest4, .port = 1},
+                             .peer = {.addr = addr(peer), .port = port}};
+    return gate_ask(x->gate, &id, x->last).allow;
+}
+
+static void test_default_of_public(void **state)
+{
+    struct fix x;
+    (void)state;
+    start(&x, "allow@public", false);
+    assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
+    static const char *const no[] = {"127.0.0.1",         "0.0.0.0",  "10.0.0.1",
+                                     "169.254.169.254",   "10.0.2.2", "::ffff:127.0.0.1",
+                                     "64:ff9b::10.0.0.1", "fe80::1",  "255.255.255.255"};
+    for (size_t i = 0; i < ARRAY_LEN(no); i++)
+        if (may(&x, no[i], PROTO_TCP, 80))
+            fail_msg("%s is reachable", no[i]);
+    assert_true(may(&x, "10.0.2.2", PROTO_TCP, 53)); /* names */
+    assert_false(may(&x, "10.0.2.2", PROTO_TCP, 853));
+    stop(&x);
+}
+
+static void test_names_open_what_was_resolved(void **state)
+{
+    struct fix x;
+    (void)state;
+    start(&x, "allow@example.com", false);
+    assert_false(may(&x, "93.184.216.34", PROTO_TCP, 443)); /* known by heart */
+    assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
+    assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    assert_string_equal(x.last, "allowed by rule 1: allow@example.com");
+    assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* QUIC hides its name */
+    assert_false(may(&x, "93.184.216.35", PROTO_TCP, 443));
+    assert_int_equal(resolve(&x, "other.com", "93.184.216.35"), 0);
+    assert_string_equal(x.last, "denied: no rule allows it");
+    assert_int_equal(resolve(&x, "example.com", "127.0.0.1"), 0); /* rebinding */
+    assert_false(may(&x, "127.0.0.1", PROTO_TCP, 443));
+    assert_int_equal(gate_dns_stats(x.gate)->filtered, 1);
+    stop(&x);
+}
+
+/* What the stack's hook says to a flow that shows that name. */
+static bool shows(struct fix *x, const char *peer, const char *name)
+{
+    struct net_flow_id id = {.proto = PROTO_TCP,
+                             .guest = {.addr = x->cfg.net.guest4, .port = 1},
+                             .peer = {.addr = addr(peer), .port = 443}};
+    return gate_shown(x->gate, &id, name);
+}
+
+static void test_shown_names(void **state)
+{
+    struct fix x;
+    (void)state;
+    for (unsigned strict = 0; strict < 2; strict++) {
+        start(&x, "allow@example.com,allow@*.good.org", strict);
+        assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
+        assert_true(shows(&x, "93.184.216.34", "example.com"));
+        assert_true(shows(&x, "93.184.216.34", "EXAMPLE.com."));
+        assert_false(shows(&x, "93.184.216.34", "evil.com"));   /* fronting */
+        assert_false(shows(&x, "93.184.216.34", "a.good.org")); /* allowed, but not there */
+        assert_false(shows(&x, "93.184.216.34", "1.2.3.4"));
+        assert_false(shows(&x, "93.184.216.34", "::1"));
+        assert_int_equal(shows(&x, "93.184.216.34", ""), !strict);
+        assert_int_equal(resolve(&x, "a.good.org", "93.184.216.34"), 1);
+        assert_true(shows(&x, "93.184.216.34", "a.good.org"));
+        stop(&x);
+    }
+}
+
+static void test_the_host(void **state)
+{
+    struct fix x;
+    struct sockaddr_storage s;
+    struct net_end at;
+    socklen_t n = sizeof(s);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    (void)state;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&s, &n), 0);
+    assert_true(end_from_sockaddr(&s, &at));
+    for (unsigned allow = 0; allow < 2; allow++) {
+        start(&x, allow ? "allow@host" : "allow@public,allow@private,allow@loopback", false);
+        assert_int_equal(resolve(&x, DNS_HOST_NAME, "0.0.0.0"), 1);
+        struct fl_seg syn = {.sport = 5,
+                             .dport = at.port,
+                             .seq = 1,
+                             .flags = SEG_SYN,
+                             .window = 100,
+                             .options = true};
+        fl_tcp(&x.fl, &x.cfg.net.guest4, &x.cfg.net.gateway4, &syn);
+        fl_input_end(&x.fl);
+        for (unsigned i = 0; i < 100 && !fl_next(&x.fl); i++)
+            assert_int_equal(loop_turn(&x.loop, 10), 0);
+        struct fl_frame *f = fl_next(&x.fl);
+        if (!f)
+            abort();
+        assert_int_equal(f->p[34 + 13], allow ? SEG_SYN | SEG_ACK : SEG_RST | SEG_ACK);
+        int c = accept(fd, NULL, NULL);
+        assert_int_equal(c >= 0, allow);
+        close_fd(&c);
+        stop(&x);
+    }
+    close_fd(&fd);
+}
+
+static void test_policy_changes(void **state)
+{
+    struct fix x;
+    struct policy p;
+    struct err e = {0};
+    (void)state;
+    start(&x, "allow@public", false);
+    assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    policy_init(&p);
+    assert_int_equal(policy_add_rules(&p, "allow@example.com", &e), 0);
+    gate_set_policy(x.gate, &p, true);
+    assert_false(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    assert_int_equal(resolve(&x, "other.com", "93.184.216.35"), 0);
+    stop(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_default_of_public),
+        cmocka_unit_test(test_names_open_what_was_resolved),
+        cmocka_unit_test(test_shown_names),
+        cmocka_unit_test(test_the_host),
+        cmocka_unit_test(test_policy_changes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
