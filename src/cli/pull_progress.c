@@ -1,5 +1,6 @@
 #include "cli/pull_progress.h"
 
+#include "cli/image_cache.h"
 #include "cli/ui.h"
 #include "core/store.h"
 #include "util/cleanup.h"
@@ -264,6 +265,29 @@ static int find_home(char **ret, struct err *e)
     return r;
 }
 
+/* Whether the next attempt can go on with what this one has got. */
+static bool worth_keeping(int code)
+{
+    static const int passing[] = {EINTR,        EAGAIN,       ECONNRESET, ETIMEDOUT, EIO,
+                                  ECONNREFUSED, EHOSTUNREACH, EACCES,     ENOENT,    ENOMEM};
+    for (size_t i = 0; i < ARRAY_LEN(passing); i++)
+        if (code == -passing[i])
+            return true;
+    return false;
+}
+
+/* An image that is damaged or refused leaves nothing: its good layers go as well. Where others are
+ * at work, a later removal does it. */
+static void sweep(struct image_store *s)
+{
+    struct store home;
+    struct image_collect opt = {.used = image_cache_used, .ctx = &home};
+    if (store_open(&home, NULL) < 0)
+        return;
+    (void)image_store_collect(s, &opt, NULL, NULL);
+    store_close(&home);
+}
+
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
              struct digest *ret, struct err *e)
 {
@@ -299,6 +323,8 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     (void)sigaction(SIGPIPE, &old_pipe, NULL);
     restore_signals(old);
     free(p.shown);
+    if (r < 0 && !worth_keeping(r))
+        sweep(s);
     if (r < 0 && r != -EINTR && name && e)
         (void)err_wrap(e, "cannot pull %s", name);
     return r;

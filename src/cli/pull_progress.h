@@ -12,8 +12,8 @@
 
 /* As pull_image, with progress on stderr. Whatever opt->registry leaves NULL (home, notice, cancel)
  * is set here. While it runs, SIGINT and SIGTERM end the pull with -EINTR (e set): what was
- * downloaded stays for the next one, and the caller
- * should exit with cli_pull_exit_code(). */
+ * downloaded stays for the next one, and the caller should exit with cli_pull_exit_code(). Of an
+ * image that is damaged nothing stays. */
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
              struct digest *ret, struct err *e);
 

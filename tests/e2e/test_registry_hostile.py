@@ -43,7 +43,7 @@ def certificate(tmp_path_factory):
 
 
 def assert_nothing_stored(m):
-    for part in ("images", "refs", "partial", "tmp"):
+    for part in ("images", "refs", "layers", "disks", "docs", "partial", "tmp"):
         assert cached(m, part) == [], part
 
 
