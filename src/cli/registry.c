@@ -82,6 +82,7 @@ static int ask(const char *user, const char *registry, char **ret, struct err *e
     (void)fprintf(stderr, "Password for %s at %s: ", user, registry);
     char *line = NULL;
     size_t cap = 0;
+    (void)setvbuf(stdin, NULL, _IONBF, 0); /* no second copy */
     ssize_t n = getline(&line, &cap, stdin);
     (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &shown);
     (void)fputc('\n', stderr);

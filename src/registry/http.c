@@ -129,6 +129,13 @@ int http_new(struct http **ret, const struct http_options *opt, struct err *e)
     int r = curl_load(&curl, e);
     if (r < 0)
         return r;
+    const char *timeout = getenv("MSB_REGISTRY_TIMEOUT");
+    uint64_t ms = 0;
+    if (timeout && *timeout && (parse_duration_ms(timeout, &ms) < 0 || ms == 0)) {
+        err_set(e, EINVAL, "MSB_REGISTRY_TIMEOUT is '%.100s', which is no time", timeout);
+        err_hint(e, "a time is one like 30s, 500ms or 2m");
+        return -EINVAL;
+    }
     struct http *h = calloc(1, sizeof(*h));
     if (!h)
         return err_set(e, ENOMEM, "out of memory");
@@ -138,9 +145,7 @@ int http_new(struct http **ret, const struct http_options *opt, struct err *e)
     h->proxied = environment_has_proxy();
     h->timeout_ms = HTTP_TIMEOUT_MS;
     h->connect_ms = HTTP_CONNECT_MS;
-    const char *timeout = getenv("MSB_REGISTRY_TIMEOUT");
-    uint64_t ms;
-    if (timeout && parse_duration_ms(timeout, &ms) == 0 && ms > 0)
+    if (ms)
         h->timeout_ms = h->connect_ms = MIN(ms, 3600000);
     (void)pthread_mutex_init(&h->lock, NULL);
     if (opt->ca_certs && !(h->ca_certs = strdup(opt->ca_certs))) {

@@ -143,6 +143,8 @@ def test_unknown_names_are_explained(puller, registry):
     assert "msb run ./rootfs" in text(p), "what is here needs no pull"
     p = puller("pull", "msb/base", check=0)
     assert "built in" in text(p)
+    p = puller("pull", "localhost:1/x", check=1, env={**puller.env, "MSB_REGISTRY_TIMEOUT": "soon"})
+    assert "MSB_REGISTRY_TIMEOUT is 'soon'" in text(p)
     puller("pull", check=2)
 
 
