@@ -64,7 +64,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
 	@scripts/bootstrap build test
 	@$(PYTHON) tests/run --build $(BUILD) fuzz
 
-bench: all ## measure msb beside podman in one run; writes build/bench.json
+bench: all ## measure msb, pulls included, beside others in one run; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
