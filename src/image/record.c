@@ -1,11 +1,11 @@
 #include "image/record.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "image/oci_json.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -13,12 +13,6 @@ enum {
     RECORD_VERSION = 1,
     REF_SPELLING_MAX = REFERENCE_MAX + 64, /* what was left out is spelled out */
 };
-
-static void decref(json_t **j)
-{
-    json_decref(*j);
-}
-#define AUTO_JSON CLEANUP(decref)
 
 void record_json_name(const struct digest *d, char name[RECORD_NAME_SIZE])
 {

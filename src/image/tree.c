@@ -15,7 +15,8 @@ struct tree_chunk {
     uint64_t bytes[]; /* aligned for anything we keep */
 };
 
-void *tree_alloc(struct tree *t, size_t n)
+/* Bytes from the tree's memory, freed with it; aligned to 8. */
+static void *tree_alloc(struct tree *t, size_t n)
 {
     n = (n + 7) & ~(size_t)7;
     if (!t->chunks || t->chunk_size - t->chunk_used < n) {

@@ -165,7 +165,4 @@ struct tree_iter {
 void tree_iter_init(struct tree_iter *it, const struct tree_inode *dir);
 struct tree_dirent *tree_iter_next(struct tree_iter *it);
 
-/* Bytes from the tree's memory, freed with it; aligned to 8. */
-void *tree_alloc(struct tree *t, size_t n);
-
 #endif

@@ -325,13 +325,6 @@ static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct er
     return r;
 }
 
-int upper_prepare(int cache_dirfd, uint64_t size, struct err *e)
-{
-    AUTO_FREE uint8_t *pack = NULL;
-    int r = check_size(&size, e);
-    return r < 0 ? r : get_template(cache_dirfd, size, &pack, e);
-}
-
 /* An invisible file where the host can make one; *temp says which name to rename otherwise. */
 static int open_new(int dirfd, const char *name, char *temp, size_t temp_size)
 {

@@ -21,7 +21,4 @@
  * cache_dirfd/"upper". */
 int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
 
-/* Makes the template alone, so that the first create of that size need not wait for it. */
-int upper_prepare(int cache_dirfd, uint64_t size, struct err *e);
-
 #endif

@@ -282,8 +282,6 @@ static int read_header(struct answer *a, char *line)
         return add_challenge(r, v);
     if ((v = header_value(line, "content-range")))
         read_range(r, v);
-    else if ((v = header_value(line, "content-type")))
-        (void)snprintf(r->content_type, sizeof(r->content_type), "%s", v);
     else if ((v = header_value(line, "docker-content-digest")))
         (void)snprintf(r->docker_digest, sizeof(r->docker_digest), "%s", v);
     else if ((v = header_value(line, "retry-after")))

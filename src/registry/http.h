@@ -58,7 +58,6 @@ struct http_response {
     long status;
     int64_t length;                  /* of the body; -1: not said */
     uint64_t range_from, range_size; /* of Content-Range; size 0: not said */
-    char content_type[256];
     char docker_digest[256];
     char retry_after[64];
     char *challenges; /* all WWW-Authenticate headers, joined by ", "; NULL: none */
