@@ -188,7 +188,7 @@ static int inspect_run(const struct args *a)
 {
     struct store s;
     struct err e = {0};
-    struct volume v;
+    struct volume v = {0};
     int code, r = store_open(&s, &e);
     if (r == 0)
         r = volume_open(&s, a->pos[0], &v, &e);

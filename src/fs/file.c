@@ -187,7 +187,7 @@ int op_tmpfile(struct fs *s, struct call *c)
     int r = owner_store(s, path, &st, &o);
     if (r == 0)
         r = inode_find(s, NULL, NULL, &st, &i);
-    if (r < 0)
+    if (r < 0 || !i)
         return r;
     if (i->fd < 0) {
         inode_set_fd(s, i, steal_fd(&base));

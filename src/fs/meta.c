@@ -122,7 +122,7 @@ int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse
         path_of(path, dir, name);
         r = inode_find(s, parent, name, &st, &i);
     }
-    if (r < 0)
+    if (r < 0 || !i)
         return r;
     owner_load(s, path, &st, &o);
     memset(e, 0, sizeof(*e));
