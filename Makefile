@@ -68,6 +68,9 @@ bench: all ## measure msb, pulls included, beside others in one run; writes buil
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
+bench-files: all ## measure files through a share, beside the guest's own disk and the host
+	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
+
 bench-kvm: ## measure the kvm engine, nested, beside microsandbox and QEMU; writes build/bench-kvm.json
 	@scripts/bootstrap build test kvm
 	@$(MAKE) --no-print-directory build kernel-kvm

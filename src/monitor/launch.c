@@ -35,6 +35,7 @@ struct cargo {
     int run_fd;
     int sync_fd; /* stage to launcher: pid when unshared; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
+    pid_t share_stage[SPEC_SHARES_MAX];
 };
 
 /* --- gathering ------------------------------------------------------------------------------ */
@@ -157,7 +158,6 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
         return c->p.listen_fd;
     read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
     c->p.cpuinfo = c->cpuinfo;
-    c->p.cpu = s->placement == PLACEMENT_INHERIT ? -1 : placement_next(c->store->locks_fd);
     jail_identity(s->name, &c->id);
     return give_away(c->run_fd, &c->id, e);
 }
@@ -177,7 +177,7 @@ static int start_volume(struct cargo *c, const struct spec_mount *m, struct err 
         return err_sys(e, errno, "cannot open volume '%s'", m->source);
     real.source = resolved;
     real.quota = m->quota && v.quota ? MIN(m->quota, v.quota) : m->quota + v.quota;
-    return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], e);
+    return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
 }
 
 static int start_shares(struct cargo *c, struct err *e)
@@ -190,7 +190,7 @@ static int start_shares(struct cargo *c, struct err *e)
         if (m->kind == MOUNT_NAMED)
             r = start_volume(c, m, e);
         else if (m->kind == MOUNT_BIND)
-            r = share_start(m, n, c->p.cpu, &c->p.share_fd[n], e);
+            r = share_start(m, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
         if (r < 0)
             return r;
         c->p.n_shares += m->kind != MOUNT_TMPFS;
@@ -198,11 +198,17 @@ static int start_shares(struct cargo *c, struct err *e)
     return 0;
 }
 
-static int await_shares(const struct cargo *c, struct err *e)
+/* All of them, also after a failure: each has a child to be reaped. */
+static int await_shares(const struct cargo *c, int r, struct err *e)
 {
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < c->p.n_shares; i++)
-        r = share_wait(c->p.share_fd[i], e);
+    struct err *first = r < 0 ? NULL : e;
+    for (size_t i = 0; i < c->p.n_shares; i++) {
+        int k = share_wait(c->p.share_fd[i], c->share_stage[i], first);
+        if (k < 0 && r == 0) {
+            r = k;
+            first = NULL;
+        }
+    }
     return r;
 }
 
@@ -385,11 +391,12 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .listen_fd = -1,
                                   .report_fd = -1};
     int report[2], sync[2];
-    int r = gather(&c, dirfd, e);
+    /* They get ready while the rest is opened. */
+    c.p.cpu = spec->placement == PLACEMENT_INHERIT ? -1 : placement_next(s->locks_fd);
+    int r = start_shares(&c, e);
     if (r == 0)
-        r = start_shares(&c, e);
-    if (r == 0)
-        r = await_shares(&c, e);
+        r = gather(&c, dirfd, e);
+    r = await_shares(&c, r, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
         r = err_sys(e, errno, "cannot make a socket pair");
     if (r == 0) {

@@ -315,7 +315,8 @@ static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
     return *ret_dir < 0 ? err_sys(e, errno, "cannot open the directory of %s", sh->m->source) : 0;
 }
 
-int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, struct err *e)
+int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
+                struct err *e)
 {
     struct share sh = {.m = m, .index = index, .cpu = cpu, .sock = -1};
     int sock[2];
@@ -335,18 +336,19 @@ int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, 
         return err_sys(e, errno, "cannot start a process");
     if (stage == 0)
         stage_main(&sh, dir);
-    (void)waitpid(stage, NULL, 0);
+    *ret_stage = stage;
     *ret_fd = steal_fd(&here);
     return 0;
 }
 
-int share_wait(int fd, struct err *e)
+int share_wait(int fd, pid_t stage, struct err *e)
 {
     struct report rep;
     ssize_t k;
     do
         k = recv(fd, &rep, sizeof(rep), 0);
     while (k < 0 && errno == EINTR);
+    (void)waitpid(stage, NULL, 0); /* which ends with having started the server, or failed to */
     if (k != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the process that serves a mount died while it started");
     rep.text[sizeof(rep.text) - 1] = '\0';

@@ -21,12 +21,15 @@
 #include "core/spec.h"
 #include "util/err.h"
 
+#include <sys/types.h>
+
 /* Starts it, on the guest's CPU if that has one (-1: anywhere): the two take turns. *ret_fd becomes
  * a socket that, once share_wait has succeeded, takes the vhost-user socket to serve, listening
- * (sock_send_fd). */
-int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, struct err *e);
+ * (sock_send_fd). *ret_stage is a child that share_wait reaps. */
+int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
+                struct err *e);
 /* Waits until it is ready to serve, or says why it is not. */
-int share_wait(int fd, struct err *e);
+int share_wait(int fd, pid_t stage, struct err *e);
 
 /* The tag under which the guest finds share `index`. */
 enum { SHARE_TAG_MAX = 16 };
