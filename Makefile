@@ -8,7 +8,8 @@ DESTDIR ?=
 PYTHON  ?= /usr/bin/python3
 
 .DEFAULT_GOAL := all
-.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e test-kvm unit lint fuzz bench bench-kvm \
+.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e test-kvm unit lint fuzz bench bench-files \
+        bench-kvm \
         install uninstall clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest's kernel
