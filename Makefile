@@ -61,7 +61,7 @@ lint: build ## clang-format, clang-tidy, cppcheck, shellcheck
 	@scripts/bootstrap test
 	@$(PYTHON) tests/run --build $(BUILD) lint
 
-fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 10)
 	@scripts/bootstrap build test
 	@$(PYTHON) tests/run --build $(BUILD) fuzz
 
