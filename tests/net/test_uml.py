@@ -102,4 +102,4 @@ def test_bytes_both_ways(root, tmp_path):
     assert "refused" in out and "can't connect" in out
     stats = json.loads((work / "stats.json").read_text())
     assert stats["bad"] == 0 and stats["resent"] == 0 and stats["out_of_order"] == 0
-    assert stats["rx_large"] > 100 and stats["tx_large"] > 100  # offloads work both ways
+    assert stats["rx_large"] > 10 and stats["tx_large"] > 10  # offloads work both ways

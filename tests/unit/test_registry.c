@@ -250,8 +250,8 @@ static void settings(void **state)
         "{\"registries\": {\"x\": {\"mirrors\": [\"https://u:p@m\"]}}}",
         "{\"registries\": {\"x\": {\"mirrors\": [\"https://m?q\"]}}}",
         "{\"registries\": {\"x\": {\"mirrors\": [\"https://\"]}}}",
-        "{\"registries\": {\"x\": {\"mirrors\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
-        "\"a\"]}}}"};
+        ("{\"registries\": {\"x\": {\"mirrors\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+         "\"a\"]}}}")};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         print_message("%s\n", bad[i]);
         assert_int_equal(settings_parse(bad[i], strlen(bad[i]), "y", &s, &e), -EINVAL);
