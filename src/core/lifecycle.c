@@ -441,6 +441,7 @@ int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *r
             r = start(s, name, true, warn, e);
             if (r < 0 && r != -EBUSY)
                 return r;
+            err_clear(e); /* that somebody else has started it is good news */
             *started = *started || r == 0;
         }
         struct timespec pause = {.tv_nsec = 5000000};
