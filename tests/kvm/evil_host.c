@@ -43,7 +43,7 @@ enum {
 #define RUN engine_kvm.run
 #endif
 
-enum expected { SURVIVES, MAY_END, ENDS, KILLED };
+enum expected { SURVIVES, ENDS, KILLED };
 
 static const struct attack {
     const char *name;
@@ -250,7 +250,7 @@ static bool judge(const struct host *h)
         return complain(h, "out of time");
     if (h->ends != 1)
         return complain(h, "the end was not reported once");
-    if (strstr(h->said, "FAILED") && h->attack->expected != MAY_END)
+    if (strstr(h->said, "FAILED"))
         return complain(h, "the guest found fault");
     if (h->attack->expected == SURVIVES && !strstr(h->said, "evil: survived"))
         return complain(h, "the guest did not survive");

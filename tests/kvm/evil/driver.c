@@ -13,11 +13,18 @@ static struct dev devices[DEVICES];
 static unsigned n_devices;
 uint8_t buf[BUF] __attribute__((aligned(4096)));
 
-static struct {
-    uint32_t type, reserved;
-    uint64_t sector;
+/* With room for the longest length that an attack leaves on a descriptor: a device rightly writes
+ * all of it, and what lies behind must not be this driver's own state. */
+enum { ROOM = 512 };
+
+static union {
+    struct {
+        uint32_t type, reserved;
+        uint64_t sector;
+    };
+    uint8_t room[ROOM];
 } blk_header;
-static volatile uint8_t blk_status_byte;
+static volatile uint8_t status_room[ROOM];
 
 /* virtio_mmio.device=4K@0xADDRESS:IRQ ... */
 static void find_devices(void)
@@ -199,16 +206,16 @@ uint16_t blk_request(struct dev *d, uint32_t type, uint64_t sector, uint64_t add
     struct queue *q = &d->q[0];
     blk_header.type = type;
     blk_header.sector = sector;
-    blk_status_byte = 0xff;
+    status_room[0] = 0xff;
     set_desc(q, 0, (uint64_t)&blk_header, 16, NEXT, 1);
     set_desc(q, 1, addr, len, (uint16_t)(NEXT | (to_guest ? WRITE : 0)), 2);
-    set_desc(q, 2, (uint64_t)&blk_status_byte, 1, WRITE, 0);
+    set_desc(q, 2, (uint64_t)status_room, 1, WRITE, 0);
     return 0;
 }
 
 uint8_t blk_status(void)
 {
-    return blk_status_byte;
+    return status_room[0];
 }
 
 /* --- vsock ------------------------------------------------------------------------------------ */
