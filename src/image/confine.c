@@ -1,17 +1,16 @@
 #include "image/confine.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/close_range.h>
 #include <malloc.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "jail/jail.h"
 #include "util/cleanup.h"
+#include "util/process.h"
 
 #define DATA_MAX (2ULL << 30)
 
@@ -30,34 +29,7 @@ static void reset_signals(void)
         (void)signal(ignored[i], SIG_IGN);
 }
 
-static int int_cmp(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-static int close_others(int keep[], size_t n)
-{
-    unsigned from = 0;
-    qsort(keep, n, sizeof(keep[0]), int_cmp);
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned)keep[i] > from && close_range(from, (unsigned)keep[i] - 1, 0) < 0)
-            return -errno;
-        from = (unsigned)keep[i] + 1;
-    }
-    return close_range(from, UINT_MAX, 0) < 0 ? -errno : 0;
-}
-
-static int set_limit(int what, uint64_t max)
-{
-    struct rlimit old;
-    if (getrlimit(what, &old) < 0)
-        return -errno;
-    if (old.rlim_max != RLIM_INFINITY && old.rlim_max < max)
-        max = old.rlim_max;
-    return setrlimit(what, &(struct rlimit){max, max}) < 0 ? -errno : 0;
-}
-
-int confine_process(const char *name, pid_t parent, int keep[], size_t n, uint64_t max_file)
+int confine_process(const char *name, pid_t parent, const int *keep, size_t n, uint64_t max_file)
 {
     (void)prctl(PR_SET_NAME, name);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
@@ -65,16 +37,15 @@ int confine_process(const char *name, pid_t parent, int keep[], size_t n, uint64
     reset_signals();
     /* In a fork of a thread, giving memory back would have glibc read a file of /proc. */
     (void)mallopt(M_TRIM_THRESHOLD, -1);
-    int r = close_others(keep, n);
-    if (r == 0)
-        r = set_limit(RLIMIT_CORE, 0);
-    if (r == 0)
-        r = set_limit(RLIMIT_FSIZE, max_file);
+    const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_FSIZE, max_file},
 #if !defined(__SANITIZE_ADDRESS__)
-    if (r == 0)
-        r = set_limit(RLIMIT_DATA, DATA_MAX);
+        {RLIMIT_DATA, DATA_MAX},
 #endif
-    return r;
+    };
+    int r = process_close_others(0, keep, n);
+    return r < 0 ? r : jail_set_limits(limits, ARRAY_LEN(limits), NULL);
 }
 
 /* ---- the parent ---- */

@@ -15,8 +15,8 @@
 #include "util/err.h"
 
 /* In the child, at once after fork: all but the filter, which seccomp_enter() closes when threads
- * are started. `keep` is sorted in place; files may grow to max_file bytes. */
-int confine_process(const char *name, pid_t parent, int keep[], size_t n, uint64_t max_file);
+ * are started. Files may grow to max_file bytes. */
+int confine_process(const char *name, pid_t parent, const int *keep, size_t n, uint64_t max_file);
 
 /* In the parent: reads the record (n bytes, at most PIPE_BUF), waits for the child and sets *pid to
  * -1. Fails when the child died without one. */

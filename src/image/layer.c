@@ -62,7 +62,7 @@ struct job {
 
 static int child_confine(const struct convert *c, int report_fd, pid_t parent)
 {
-    int keep[] = {c->in_fd, c->w.fd, c->w.spool_fd, report_fd};
+    const int keep[] = {c->in_fd, c->w.fd, c->w.spool_fd, report_fd};
     /* Files are padded to blocks, and their inodes take some bytes: beyond that is madness. */
     uint64_t padding = (uint64_t)c->max_entries * 4 * EROFS_BLOCK_SIZE;
     return confine_process("msb-convert", parent, keep, ARRAY_LEN(keep),

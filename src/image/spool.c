@@ -66,7 +66,7 @@ static int copy(struct job *j, struct err *e)
 static _Noreturn void child_main(struct job *j, int report_fd, pid_t parent)
 {
     struct report rep = {.e = {0}};
-    int keep[] = {j->decoder.fd, j->out.fd, report_fd};
+    const int keep[] = {j->decoder.fd, j->out.fd, report_fd};
     int r = confine_process("msb-unpack", parent, keep, ARRAY_LEN(keep), j->max);
     if (r == 0)
         r = seccomp_enter(SECCOMP_CONVERTER);

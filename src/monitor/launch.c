@@ -8,6 +8,7 @@
 #include "monitor/share.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 #include "util/sock.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,27 +230,7 @@ static void keep_only(const int *keep, size_t n, int null_fd)
 {
     for (int fd = 0; fd < 3; fd++)
         (void)dup2(null_fd, fd);
-    unsigned from = 3;
-    for (;;) {
-        unsigned next = ~0U; /* the smallest one to keep at or above `from` */
-        for (size_t i = 0; i < n; i++)
-            if (keep[i] >= (int)from && (unsigned)keep[i] < next)
-                next = (unsigned)keep[i];
-        if (next > from)
-            (void)syscall(SYS_close_range, from, next == ~0U ? ~0U : next - 1, 0);
-        if (next == ~0U)
-            return;
-        from = next + 1;
-    }
-}
-
-static void default_signals(void)
-{
-    for (int sig = 1; sig < NSIG; sig++)
-        (void)signal(sig, SIG_DFL);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)process_close_others(3, keep, n);
 }
 
 static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const struct err *e)
@@ -268,7 +248,7 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     pid_t pid = getpid();
     char go;
     (void)setsid();
-    default_signals();
+    process_default_signals();
     (void)umask(0077);
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
@@ -312,7 +292,7 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
 static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
 {
     (void)setsid();
-    default_signals();
+    process_default_signals();
     (void)signal(SIGHUP, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t stage = fork();

@@ -7,6 +7,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"
+#include "util/process.h"
 #include "util/sock.h"
 #include "virtio/fs.h"
 #include "virtio/vhost_user.h"
@@ -247,11 +248,7 @@ static void __attribute__((noreturn)) stage_main(struct share *sh, int dir_fd)
 {
     struct err e = {0};
     (void)setsid();
-    for (int sig = 1; sig < NSIG; sig++)
-        (void)signal(sig, SIG_DFL);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
@@ -263,7 +260,7 @@ static void __attribute__((noreturn)) stage_main(struct share *sh, int dir_fd)
     if (dup3(sh->sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     sh->sock = 3;
-    (void)syscall(SYS_close_range, 4U, ~0U, 0);
+    (void)process_close_others(4, NULL, 0);
     if (unshare_all(&e) < 0)
         fail(sh, &e);
     pid_t server = fork();
