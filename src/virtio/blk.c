@@ -24,8 +24,6 @@ enum {
     REQUEST_MAX = 64 << 20,        /* bytes that one request may move */
     RANGES_MAX = 16,               /* of one discard or write-zeroes request */
     RANGE_SECTORS_MAX = 1 << 21,   /* 1 GiB */
-    TURN_REQUESTS = 64,            /* work in one turn of the loop */
-    TURN_BYTES = 16 << 20,
 };
 
 /* A segment, placed on the disk. */
@@ -192,8 +190,9 @@ static uint8_t serve_ranges(struct blk *b, bool discard)
 }
 
 /* Serves the request in b->chain and gives it back; the bytes of payload it had. */
-static size_t serve(struct blk *b)
+static size_t serve(struct virtio_dev *d, unsigned queue)
 {
+    struct blk *b = CONTAINER_OF(d, struct blk, dev);
     struct virtq_chain *c = &b->chain;
     struct virtio_blk_outhdr h;
     size_t in = 0, moved = 0; /* payload written into the guest; payload both ways */
@@ -201,7 +200,7 @@ static size_t serve(struct blk *b)
 
     _Static_assert(sizeof(h) == HEADER_LEN, "header layout");
     if (c->in_len == 0) {
-        virtio_dev_break(&b->dev, "blk: request without a status byte");
+        virtio_dev_break(d, "blk: request without a status byte");
         return 0;
     }
     if (virtq_chain_read(c, 0, &h, sizeof(h)) != sizeof(h)) {
@@ -237,29 +236,13 @@ static size_t serve(struct blk *b)
         in = 0;
     }
     (void)virtq_chain_write(c, c->in_len - 1, &status, 1);
-    virtq_push(&b->dev.vq[0], c, (uint32_t)in + 1);
+    virtq_push(&d->vq[queue], c, (uint32_t)in + 1);
     return moved;
 }
 
 static int64_t blk_kick(struct virtio_dev *d, unsigned queue)
 {
-    struct blk *b = CONTAINER_OF(d, struct blk, dev);
-    struct virtq *q = &d->vq[queue];
-    size_t bytes = 0;
-    unsigned requests = 0;
-    int r;
-    do {
-        virtq_notify_off(q);
-        while ((r = virtio_dev_pop(d, queue, &b->chain)) > 0) {
-            bytes += serve(b);
-            /* At once: the guest works on this one while we read the next. The event index keeps
-             * that from becoming an interrupt for each. */
-            virtio_dev_interrupt(d, queue);
-            if (++requests == TURN_REQUESTS || bytes >= TURN_BYTES)
-                return 0;
-        }
-    } while (r == 0 && virtq_notify_on(q));
-    return VIRTIO_IDLE;
+    return virtio_dev_serve(d, queue, &CONTAINER_OF(d, struct blk, dev)->chain, serve);
 }
 
 static void blk_free(struct virtio_dev *d)

@@ -7,6 +7,8 @@
 
 #include "util/cleanup.h"
 
+enum { TURN_REQUESTS = 64, TURN_BYTES = 16 << 20 }; /* work in one turn of the loop */
+
 void virtio_dev_attach(struct virtio_dev *d, struct virtio_transport *t)
 {
     d->transport = t;
@@ -115,6 +117,27 @@ int virtio_dev_pop(struct virtio_dev *d, unsigned queue, struct virtq_chain *c)
     if (r < 0)
         virtio_dev_break(d, d->vq[queue].broken);
     return r;
+}
+
+int64_t virtio_dev_serve(struct virtio_dev *d, unsigned queue, struct virtq_chain *c,
+                         virtio_serve_fn serve)
+{
+    struct virtq *q = &d->vq[queue];
+    size_t bytes = 0;
+    unsigned requests = 0;
+    int r;
+    do {
+        virtq_notify_off(q);
+        while ((r = virtio_dev_pop(d, queue, c)) > 0) {
+            bytes += serve(d, queue);
+            /* At once: the guest works on this one while we serve the next. The event index keeps
+             * that from becoming an interrupt for each. */
+            virtio_dev_interrupt(d, queue);
+            if (++requests == TURN_REQUESTS || bytes >= TURN_BYTES)
+                return 0;
+        }
+    } while (r == 0 && virtq_notify_on(q));
+    return VIRTIO_IDLE;
 }
 
 void virtio_dev_interrupt(struct virtio_dev *d, unsigned queue)

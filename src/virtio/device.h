@@ -102,6 +102,12 @@ static inline bool virtio_dev_has(const struct virtio_dev *d, unsigned bit)
 }
 /* virtq_pop(), and a broken queue breaks the device. */
 int virtio_dev_pop(struct virtio_dev *d, unsigned queue, struct virtq_chain *c);
+/* For a device that answers each request at once: pops, has `serve` use and push the chain *c, and
+ * interrupts, until nothing is left or a turn's share is done. serve returns the bytes it moved.
+ * What comes back is for ops->kick to return. */
+typedef size_t (*virtio_serve_fn)(struct virtio_dev *d, unsigned queue);
+int64_t virtio_dev_serve(struct virtio_dev *d, unsigned queue, struct virtq_chain *c,
+                         virtio_serve_fn serve);
 /* Interrupts the driver if it wants that for what was pushed. */
 void virtio_dev_interrupt(struct virtio_dev *d, unsigned queue);
 /* The first reason counts, later ones are dropped. reason is a string literal. */

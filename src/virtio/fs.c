@@ -9,8 +9,6 @@
 #include "util/cleanup.h"
 #include "util/loop.h"
 
-enum { TURN_REQUESTS = 64, TURN_BYTES = 16 << 20 };
-
 struct fs_dev {
     struct virtio_dev dev;
     struct virtio_fs_config config;
@@ -19,8 +17,9 @@ struct fs_dev {
 };
 
 /* Serves the request in f->chain and gives it back; the bytes that it moved. */
-static size_t serve(struct fs_dev *f, unsigned queue)
+static size_t serve(struct virtio_dev *d, unsigned queue)
 {
+    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
     const struct virtq_chain *c = &f->chain;
     struct fs_request q = {.out = virtq_out(c),
                            .n_out = c->n_out,
@@ -30,30 +29,16 @@ static size_t serve(struct fs_dev *f, unsigned queue)
                            .in_len = c->in_len};
     ssize_t n = fs_serve(f->server, &q);
     if (n < 0) {
-        virtio_dev_break(&f->dev, "fs: a request without a header, or without room for a reply");
+        virtio_dev_break(d, "fs: a request without a header, or without room for a reply");
         return 0;
     }
-    virtq_push(&f->dev.vq[queue], c, (uint32_t)n);
+    virtq_push(&d->vq[queue], c, (uint32_t)n);
     return c->out_len + (size_t)n;
 }
 
 static int64_t fs_kick(struct virtio_dev *d, unsigned queue)
 {
-    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
-    struct virtq *q = &d->vq[queue];
-    size_t bytes = 0;
-    unsigned requests = 0;
-    int r;
-    do {
-        virtq_notify_off(q);
-        while ((r = virtio_dev_pop(d, queue, &f->chain)) > 0) {
-            bytes += serve(f, queue);
-            virtio_dev_interrupt(d, queue);
-            if (++requests == TURN_REQUESTS || bytes >= TURN_BYTES)
-                return 0;
-        }
-    } while (r == 0 && virtq_notify_on(q));
-    return VIRTIO_IDLE;
+    return virtio_dev_serve(d, queue, &CONTAINER_OF(d, struct fs_dev, dev)->chain, serve);
 }
 
 static void fs_dev_reset(struct virtio_dev *d)
