@@ -60,13 +60,9 @@ static int ping_socket(const struct net_end *to)
 
 static struct udp_flow *ping_open(struct net *n, const struct net_flow_id *id)
 {
-    struct net_verdict v = {.action = NET_DENY, .to = id->peer, .fd = -1};
-    n->hooks->verdict(n->ctx, id, &v);
-    if (v.action != NET_ALLOW) {
-        n->stats.udp_denied++;
-        out_unreachable(n, id, 0, UNREACH_ADMIN);
+    struct net_verdict v;
+    if (!udp_allowed(n, id, &v))
         return NULL;
-    }
     int fd = ping_socket(&v.to);
     if (fd < 0) {
         bool refused = fd == -EACCES || fd == -EPERM || fd == -EPROTONOSUPPORT;
@@ -74,12 +70,7 @@ static struct udp_flow *ping_open(struct net *n, const struct net_flow_id *id)
         out_unreachable(n, id, 0, refused ? UNREACH_ADMIN : UNREACH_NET);
         return NULL;
     }
-    struct udp_flow *u = udp_flow_new(n, id, PING_OUT, fd);
-    if (u) {
-        u->f.tag = v.tag;
-        u->f.allowed = true;
-    }
-    return u;
+    return udp_flow_allowed(n, id, PING_OUT, fd, &v);
 }
 
 static void echo_input(struct net *n, const struct packet *p)
@@ -93,8 +84,7 @@ static void echo_input(struct net *n, const struct packet *p)
     struct net_flow_id id = {.proto = p->proto,
                              .guest = {.addr = p->src, .port = be16(p->head + p->l4 + 4)},
                              .peer = {.addr = p->dst}};
-    if (addr_equal(&p->dst, &n->cfg.gateway4) ||
-        (n->has6 && addr_equal(&p->dst, &n->cfg.gateway6))) {
+    if (to_gateway(n, p)) {
         reply_to_guest(n, &p->dst, &p->src, id.guest.port, msg, len);
         return;
     }

@@ -186,6 +186,12 @@ void udp_published(struct published *pub);
 struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
                               int fd);
 /* The host's error on a flow's socket, told to the guest; the flow may be gone. */
+/* Asks the policy; a refusal has been answered (ICMP) and counted. */
+bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v);
+/* udp_flow_new() for what a verdict allowed. */
+struct udp_flow *udp_flow_allowed(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
+                                  int fd, const struct net_verdict *v);
+bool to_gateway(const struct net *n, const struct packet *p);
 void udp_error(struct udp_flow *u, int err);
 
 void tcp_input(struct net *n, const struct packet *p);

@@ -104,29 +104,42 @@ void udp_error(struct udp_flow *u, int err)
         flow_remove(&u->f, "failed");
 }
 
-static struct udp_flow *open_out(struct net *n, const struct net_flow_id *id)
+bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v)
 {
-    struct net_verdict v = {.action = NET_DENY, .to = id->peer, .fd = -1};
-    n->hooks->verdict(n->ctx, id, &v);
-    if (v.action != NET_ALLOW) {
-        n->stats.udp_denied++;
-        out_unreachable(n, id, 0, UNREACH_ADMIN);
-        return NULL;
-    }
-    int fd = udp_socket(&v.to);
-    if (fd < 0) {
-        out_unreachable(n, id, 0, reason(-fd));
-        return NULL;
-    }
-    struct udp_flow *u = udp_flow_new(n, id, UDP_OUT, fd);
+    *v = (struct net_verdict){.action = NET_DENY, .to = id->peer, .fd = -1};
+    n->hooks->verdict(n->ctx, id, v);
+    if (v->action == NET_ALLOW)
+        return true;
+    n->stats.udp_denied++;
+    out_unreachable(n, id, 0, UNREACH_ADMIN);
+    return false;
+}
+
+struct udp_flow *udp_flow_allowed(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
+                                  int fd, const struct net_verdict *v)
+{
+    struct udp_flow *u = udp_flow_new(n, id, kind, fd);
     if (u) {
-        u->f.tag = v.tag;
+        u->f.tag = v->tag;
         u->f.allowed = true;
     }
     return u;
 }
 
-static bool to_gateway(const struct net *n, const struct packet *p)
+static struct udp_flow *open_out(struct net *n, const struct net_flow_id *id)
+{
+    struct net_verdict v;
+    if (!udp_allowed(n, id, &v))
+        return NULL;
+    int fd = udp_socket(&v.to);
+    if (fd < 0) {
+        out_unreachable(n, id, 0, reason(-fd));
+        return NULL;
+    }
+    return udp_flow_allowed(n, id, UDP_OUT, fd, &v);
+}
+
+bool to_gateway(const struct net *n, const struct packet *p)
 {
     return addr_equal(&p->dst, &n->cfg.gateway4) ||
            (n->has6 && addr_equal(&p->dst, &n->cfg.gateway6));
