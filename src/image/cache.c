@@ -3,12 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "image/digest.h"
 #include "image/erofs_format.h"
 #include "image/io.h"
 #include "image/lock.h"
@@ -69,22 +69,12 @@ void cache_close(struct cache *c)
     close_fd(&c->tmp_fd);
 }
 
-void cache_hex(const uint8_t key[CACHE_KEY_SIZE], char hex[CACHE_HEX_SIZE])
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < CACHE_KEY_SIZE; i++) {
-        hex[2 * i] = digits[key[i] >> 4];
-        hex[2 * i + 1] = digits[key[i] & 15];
-    }
-    hex[CACHE_HEX_SIZE - 1] = '\0';
-}
-
 void cache_image_name(const char *hex, char name[CACHE_NAME_SIZE])
 {
     (void)snprintf(name, CACHE_NAME_SIZE, "%.64s.%d.erofs", hex, CACHE_VERSION);
 }
 
-int cache_check_image(int fd, uint64_t *ret_size)
+int cache_check_image(int fd, uint64_t more, uint64_t *ret_size)
 {
     struct erofs_super sb;
     struct stat st;
@@ -92,7 +82,7 @@ int cache_check_image(int fd, uint64_t *ret_size)
         return -errno;
     if (!S_ISREG(st.st_mode) || pread_all(fd, &sb, sizeof(sb), EROFS_SUPER_OFFSET) < 0 ||
         sb.magic != EROFS_MAGIC || sb.block_bits != EROFS_BLOCK_BITS ||
-        (uint64_t)st.st_size != (uint64_t)sb.blocks << EROFS_BLOCK_BITS)
+        (uint64_t)st.st_size + more != (uint64_t)sb.blocks << EROFS_BLOCK_BITS)
         return -EBADMSG;
     *ret_size = (uint64_t)st.st_size;
     return 0;
@@ -107,7 +97,7 @@ int cache_open_image(const struct cache *c, const char *hex)
     if (fd < 0)
         return -errno;
     /* Rename makes images whole; one that is not was cut by something else, and is made anew. */
-    if (cache_check_image(fd, &size) < 0)
+    if (cache_check_image(fd, 0, &size) < 0)
         return -ENOENT;
     return steal_fd(&fd);
 }
@@ -124,9 +114,9 @@ void cache_identity(const struct stat *st, char hex[CACHE_HEX_SIZE])
                       (uint64_t)st->st_mtim.tv_nsec,
                       (uint64_t)st->st_ctim.tv_sec,
                       (uint64_t)st->st_ctim.tv_nsec};
-    uint8_t key[EVP_MAX_MD_SIZE] = {0};
-    (void)EVP_Digest(rec, sizeof(rec), key, NULL, EVP_sha256(), NULL);
-    cache_hex(key, hex);
+    struct digest key = {0};
+    (void)digest_of(rec, sizeof(rec), &key);
+    digest_hex(&key, hex);
 }
 
 int cache_get_digest(const struct cache *c, const struct stat *st, char hex[CACHE_HEX_SIZE])

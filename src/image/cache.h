@@ -41,14 +41,14 @@ void cache_close(struct cache *c);
 int cache_top(const char *path);
 int cache_subdir(int top, const char *name);
 
-void cache_hex(const uint8_t key[CACHE_KEY_SIZE], char hex[CACHE_HEX_SIZE]);
 /* The file name of an image, below "images/". */
 void cache_image_name(const char *hex, char name[CACHE_NAME_SIZE]);
 
 /* Opens an image read-only: a descriptor, or -ENOENT when it is missing or damaged. */
 int cache_open_image(const struct cache *c, const char *hex);
-/* Opens and checks any EROFS file; *ret_size is its length. */
-int cache_check_image(int fd, uint64_t *ret_size);
+/* Checks any EROFS file, or one that needs `more` bytes behind it to be whole (disk.h); *ret_size
+ * is its length. */
+int cache_check_image(int fd, uint64_t more, uint64_t *ret_size);
 
 /* A host file's digest, if it is the file that was hashed: same device, inode, size and times. */
 int cache_get_digest(const struct cache *c, const struct stat *st, char hex[CACHE_HEX_SIZE]);

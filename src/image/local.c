@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +24,7 @@ enum {
 /* Notes the size of an image that was found, and closes it. */
 static int take_size(struct local_image *ret, int fd, const char *name, struct err *e)
 {
-    int r = cache_check_image(fd, &ret->size);
+    int r = cache_check_image(fd, 0, &ret->size);
     close_fd(&fd);
     return r < 0 ? err_sys(e, -r, "cannot open the image of '%s'", name) : 0;
 }
@@ -50,10 +49,10 @@ static void dir_hex(const uint8_t key[SOURCE_KEY_SIZE], int64_t salt, char hex[C
         int64_t version, salt;
         uint8_t key[SOURCE_KEY_SIZE];
     } rec = {.kind = "dir", .version = CACHE_VERSION, .salt = salt};
-    uint8_t digest[EVP_MAX_MD_SIZE] = {0};
+    struct digest digest = {0};
     memcpy(rec.key, key, SOURCE_KEY_SIZE);
-    (void)EVP_Digest(&rec, sizeof(rec), digest, NULL, EVP_sha256(), NULL);
-    cache_hex(digest, hex);
+    (void)digest_of(&rec, sizeof(rec), &digest);
+    digest_hex(&digest, hex);
 }
 
 static int scan_dir(struct source_dir *s, const struct image_ctx *ctx, struct tree *t,
@@ -207,10 +206,10 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
 /* Copies `from`, and says what its digest is. */
 static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
 {
-    uint8_t key[EVP_MAX_MD_SIZE];
+    struct digest digest;
+    struct hasher h = {0};
     AUTO_FREE uint8_t *buf = malloc(HASH_READ);
-    EVP_MD_CTX *h = EVP_MD_CTX_new();
-    int r = buf && h && EVP_DigestInit_ex(h, EVP_sha256(), NULL) ? 0 : -ENOMEM;
+    int r = buf ? hasher_init(&h) : -ENOMEM;
     for (off_t at = 0; r == 0;) {
         ssize_t n = pread(from, buf, HASH_READ, at);
         if (n < 0 && errno != EINTR)
@@ -218,16 +217,16 @@ static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
         if (n == 0)
             break;
         if (n > 0) {
-            EVP_DigestUpdate(h, buf, (size_t)n);
+            hasher_update(&h, buf, (size_t)n);
             r = pwrite_all(to, buf, (size_t)n, (uint64_t)at);
             at += n;
         }
     }
-    if (r == 0 && !EVP_DigestFinal_ex(h, key, NULL))
-        r = -EIO;
-    EVP_MD_CTX_free(h);
     if (r == 0)
-        cache_hex(key, hex);
+        r = hasher_finish(&h, &digest);
+    hasher_free(&h);
+    if (r == 0)
+        digest_hex(&digest, hex);
     return r;
 }
 
@@ -235,7 +234,7 @@ static int build_copy(int fd, const char *name, const struct image_ctx *ctx, str
                       const struct stat *st, char hex[CACHE_HEX_SIZE], struct err *e)
 {
     uint64_t size;
-    int r = cache_check_image(fd, &size);
+    int r = cache_check_image(fd, 0, &size);
     if (r < 0) {
         (void)err_sys(e, -r, "the built-in image '%s' is damaged", name);
         err_hint(e, "install msb again");

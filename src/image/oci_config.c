@@ -70,21 +70,28 @@ static int read_list(const json_t *o, const char *key, keep_fn keep, char ***ret
     return 0;
 }
 
+/* The object under `key`, and room for a string for each of its members; *set is NULL without one.
+ */
+static int open_object(const json_t *o, const char *key, json_t **set, char ***ret, struct err *e)
+{
+    *set = (json_t *)oci_json_member(o, key);
+    if (!*set)
+        return 0;
+    if (!json_is_object(*set))
+        return oci_json_bad(key, e);
+    return grow(ret, json_object_size(*set), key, e);
+}
+
 /* The keys of an object used as a set: {"80/tcp": {}}. */
 static int read_keys(const json_t *o, const char *key, char ***ret, struct err *e)
 {
-    const json_t *set = oci_json_member(o, key);
-    if (!set)
-        return 0;
-    if (!json_is_object(set))
-        return oci_json_bad(key, e);
-    int r = grow(ret, json_object_size(set), key, e);
+    json_t *set, *v;
     const char *name;
-    json_t *v;
     size_t n = 0;
+    int r = open_object(o, key, &set, ret, e);
     if (r < 0)
         return r;
-    json_object_foreach((json_t *)set, name, v)
+    json_object_foreach(set, name, v)
     {
         if (strlen(name) >= PATH_MAX)
             return oci_json_bad(key, e);
@@ -97,18 +104,13 @@ static int read_keys(const json_t *o, const char *key, char ***ret, struct err *
 /* A label whose key has a '=' could not be told from another in "KEY=VALUE": it is left out. */
 static int read_labels(const json_t *o, char ***ret, struct err *e)
 {
-    const json_t *set = oci_json_member(o, "Labels");
-    if (!set)
-        return 0;
-    if (!json_is_object(set))
-        return oci_json_bad("Labels", e);
-    int r = grow(ret, json_object_size(set), "Labels", e);
+    json_t *set, *v;
     const char *name;
-    json_t *v;
     size_t n = 0;
+    int r = open_object(o, "Labels", &set, ret, e);
     if (r < 0)
         return r;
-    json_object_foreach((json_t *)set, name, v)
+    json_object_foreach(set, name, v)
     {
         const char *value = json_is_null(v) ? "" : json_string_value(v);
         if (!value)

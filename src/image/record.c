@@ -25,7 +25,7 @@ void record_erofs_name(const struct digest *d, char name[RECORD_NAME_SIZE])
 {
     char hex[DIGEST_HEX_SIZE];
     digest_hex(d, hex);
-    (void)snprintf(name, RECORD_NAME_SIZE, "%s.%d.erofs", hex, CACHE_VERSION);
+    cache_image_name(hex, name);
 }
 
 void record_layers_free(struct image_layer *layers, size_t n)

@@ -16,7 +16,7 @@ enum {
     RECORD_MAX = 256 << 10, /* bytes of an image's record: 128 layers take about 50 KiB */
     RECORD_REF_MAX = 8 << 10,
     RECORD_MEDIA_TYPE_MAX = 255,
-    RECORD_NAME_SIZE = DIGEST_HEX_SIZE + 16, /* of any file that is named by a digest */
+    RECORD_NAME_SIZE = CACHE_NAME_SIZE, /* of any file that is named by a digest */
 };
 
 struct record {

@@ -73,7 +73,7 @@ int store_open_layer(int layers_fd, const struct digest *diff_id, uint64_t *ret_
     AUTO_CLOSE int fd = openat(layers_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return -errno;
-    int r = cache_check_image(fd, ret_size);
+    int r = cache_check_image(fd, 0, ret_size);
     if (r == -EBADMSG)
         return -ENOENT;
     return r < 0 ? r : steal_fd(&fd);

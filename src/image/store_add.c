@@ -96,28 +96,13 @@ static int disk_name(const struct image_layer *layers, size_t n, struct digest *
     return hasher_finish(&h, ret);
 }
 
-/* Merged metadata whose superblock speaks of `blocks` in all; -ENOENT. */
-static int check_metadata(int fd, uint64_t layers_size, uint64_t *ret_size)
-{
-    struct erofs_super sb;
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode) || pread_all(fd, &sb, sizeof(sb), EROFS_SUPER_OFFSET) < 0 ||
-        sb.magic != EROFS_MAGIC || sb.block_bits != EROFS_BLOCK_BITS ||
-        (uint64_t)st.st_size + layers_size != (uint64_t)sb.blocks << EROFS_BLOCK_BITS)
-        return -ENOENT;
-    *ret_size = (uint64_t)st.st_size;
-    return 0;
-}
-
 static bool has_disk(const struct image_store *s, const struct digest *disk, uint64_t layers_size,
                      uint64_t *ret_size)
 {
     char name[RECORD_NAME_SIZE];
     record_erofs_name(disk, name);
     AUTO_CLOSE int fd = openat(s->disks_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    return fd >= 0 && check_metadata(fd, layers_size, ret_size) == 0;
+    return fd >= 0 && cache_check_image(fd, layers_size, ret_size) == 0;
 }
 
 static int write_disk(struct image_store *s, struct cache_build *b,

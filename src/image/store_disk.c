@@ -50,7 +50,7 @@ static int add_single(struct image_disk *d, int images_fd, const struct digest *
     char name[RECORD_NAME_SIZE];
     record_erofs_name(digest, name);
     AUTO_CLOSE int fd = openat(images_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    int r = fd < 0 ? -errno : cache_check_image(fd, &d->length[0]);
+    int r = fd < 0 ? -errno : cache_check_image(fd, 0, &d->length[0]);
     if (r < 0)
         return r == -EBADMSG ? -ENOENT : r;
     d->fd[d->n++] = steal_fd(&fd);
