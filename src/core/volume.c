@@ -33,12 +33,20 @@ static int open_all(const struct store *s, struct err *e)
     return fd < 0 ? err_sys(e, errno, "cannot open %s/volumes", s->home) : fd;
 }
 
-/* One operation on a volume at a time, as with sandboxes. */
-static int lock(const struct store *s, const char *name, struct name_lock *l, struct err *e)
+/* Opens the directory of all volumes and locks one of them: one operation on a volume at a time, as
+ * with sandboxes. */
+static int open_locked(const struct store *s, const char *name, struct name_lock *l, struct err *e)
 {
     char lock_name[SPEC_NAME_MAX + 1];
+    int r = volume_check_name(name, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int volumes = open_all(s, e);
+    if (volumes < 0)
+        return volumes;
     (void)snprintf(lock_name, sizeof(lock_name), "volume.%s", name);
-    return name_lock_take(s, lock_name, l, e);
+    r = name_lock_take(s, lock_name, l, e);
+    return r < 0 ? r : steal_fd(&volumes);
 }
 
 /* --- one volume ------------------------------------------------------------------------------ */
@@ -87,20 +95,22 @@ static int make(int volumes, const char *name, uint64_t quota, struct volume *re
     return 0;
 }
 
+static int find(int volumes, const char *name, struct volume *ret, struct err *e)
+{
+    int r = load(volumes, name, ret);
+    if (r == -ENOENT)
+        return err_set(e, ENOENT, "volume not found: %s", name);
+    return r < 0 ? err_sys(e, -r, "cannot read volume '%s'", name) : 0;
+}
+
 static int make_or_find(const struct store *s, const char *name, uint64_t quota, bool fresh,
                         struct volume *ret, struct err *e)
 {
     struct name_lock l;
-    int r = volume_check_name(name, e);
-    if (r < 0)
-        return r;
-    AUTO_CLOSE int volumes = open_all(s, e);
+    AUTO_CLOSE int volumes = open_locked(s, name, &l, e);
     if (volumes < 0)
         return volumes;
-    r = lock(s, name, &l, e);
-    if (r < 0)
-        return r;
-    r = load(volumes, name, ret);
+    int r = load(volumes, name, ret);
     if (r == -ENOENT)
         r = make(volumes, name, quota, ret, e);
     else if (r < 0)
@@ -130,10 +140,7 @@ int volume_open(const struct store *s, const char *name, struct volume *ret, str
     AUTO_CLOSE int volumes = open_all(s, e);
     if (volumes < 0)
         return volumes;
-    r = load(volumes, name, ret);
-    if (r == -ENOENT)
-        return err_set(e, ENOENT, "volume not found: %s", name);
-    return r < 0 ? err_sys(e, -r, "cannot read volume '%s'", name) : 0;
+    return find(volumes, name, ret, e);
 }
 
 char *volume_path(const struct store *s, const char *name)
@@ -173,16 +180,12 @@ int volume_remove(const struct store *s, const char *name, struct err *e)
 {
     struct volume v;
     struct name_lock l;
-    int r = volume_open(s, name, &v, e);
-    if (r < 0)
-        return r;
-    AUTO_CLOSE int volumes = open_all(s, e);
+    AUTO_CLOSE int volumes = open_locked(s, name, &l, e);
     if (volumes < 0)
         return volumes;
-    r = lock(s, name, &l, e);
-    if (r < 0)
-        return r;
-    r = check_free(s, name, e);
+    int r = find(volumes, name, &v, e);
+    if (r == 0)
+        r = check_free(s, name, e);
     if (r == 0) {
         /* First what makes it one: a removal that dies leaves no half of a volume. */
         char file[VOLUME_NAME_MAX + 32];

@@ -79,16 +79,20 @@ static int answer(struct fs *s, struct call *c, size_t n, uint32_t room)
     return 0;
 }
 
+/* For an attribute that the guest takes to exist: our own do not, as far as it can see. */
+static int path_to_named(struct fs *s, const struct call *c, char path[PATH_REF_MAX])
+{
+    int r = check(c->name[0]);
+    if (r < 0)
+        return r;
+    return is_ours(c->name[0]) ? -ENODATA : path_to(s, c, path);
+}
+
 int op_getxattr(struct fs *s, struct call *c)
 {
     const struct fuse_getxattr_in *in = c->arg;
     char path[PATH_REF_MAX];
-    int r = check(c->name[0]);
-    if (r < 0)
-        return r;
-    if (is_ours(c->name[0]))
-        return -ENODATA;
-    r = path_to(s, c, path);
+    int r = path_to_named(s, c, path);
     if (r < 0)
         return r;
     ssize_t n = getxattr(path, c->name[0], s->rep, REP_MAX_BYTES);
@@ -121,12 +125,7 @@ int op_listxattr(struct fs *s, struct call *c)
 int op_removexattr(struct fs *s, struct call *c)
 {
     char path[PATH_REF_MAX];
-    int r = check(c->name[0]);
-    if (r < 0)
-        return r;
-    if (is_ours(c->name[0]))
-        return -ENODATA;
-    r = path_to(s, c, path);
+    int r = path_to_named(s, c, path);
     if (r < 0)
         return r;
     return removexattr(path, c->name[0]) < 0 ? -errno : 0;
