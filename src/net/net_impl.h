@@ -27,12 +27,12 @@ enum tcp_state {
 
 /* What to do for a flow when the turn's events have been looked at. */
 enum {
-    TODO_SYN = 1, /* send SYN, or SYN and ACK */
-    TODO_ACK = 2,
-    TODO_RELEASE = 4, /* the guest has acknowledged: let go of the host's copy */
-    TODO_PUMP = 8,    /* look for bytes for the guest */
-    TODO_RESEND = 16, /* start over from the first byte that is not acknowledged */
-    TODO_PROBE = 32,  /* ask for the guest's window */
+    DUE_SYN = 1, /* send SYN, or SYN and ACK */
+    DUE_ACK = 2,
+    DUE_RELEASE = 4, /* the guest has acknowledged: let go of the host's copy */
+    DUE_PUMP = 8,    /* look for bytes for the guest */
+    DUE_RESEND = 16, /* start over from the first byte that is not acknowledged */
+    DUE_PROBE = 32,  /* ask for the guest's window */
 };
 
 /* The part that TCP, UDP and ping flows have in common. */
@@ -52,7 +52,7 @@ struct flow {
 struct tcp_flow {
     struct flow f;
     enum tcp_state state;
-    unsigned todo;
+    unsigned due;
     bool local; /* the host's end is a socket pair */
 
     /* From the guest to the host. */

@@ -53,9 +53,9 @@ struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id)
     return t;
 }
 
-static void todo(struct tcp_flow *t, unsigned what)
+static void due(struct tcp_flow *t, unsigned what)
 {
-    t->todo |= what;
+    t->due |= what;
     flow_work(&t->f);
 }
 
@@ -79,7 +79,7 @@ void tcp_abort(struct tcp_flow *t, const char *how)
         t->f.net->hooks->ended(t->f.net->ctx, &t->f.id, t->f.tag, &e);
     }
     t->f.allowed = false; /* told */
-    todo(t, 0);
+    due(t, 0);
 }
 
 /* The guest has reset it: nobody is left to be told but the host. */
@@ -94,7 +94,7 @@ static void peer_reset(struct tcp_flow *t)
 static void check_end(struct tcp_flow *t)
 {
     if (t->guest_fin && t->host_shut && t->host_eof && t->snd_una == t->fin_seq + 1 &&
-        !(t->todo & TODO_ACK))
+        !(t->due & DUE_ACK))
         flow_remove(&t->f, "closed");
 }
 
@@ -168,7 +168,7 @@ static void new_inbound(struct published *pub, int fd, const struct net_end *pee
     if (tcp_watch(t, steal_fd(&own)) < 0)
         flow_remove(&t->f, "out of descriptors");
     else
-        todo(t, TODO_SYN);
+        due(t, DUE_SYN);
 }
 
 void tcp_published(struct published *pub)
@@ -196,7 +196,7 @@ static bool take_ack(struct tcp_flow *t, const struct packet *p)
     uint32_t window = (uint32_t)p->tcp.window << t->snd_scale;
     if (seq_lt(t->snd_max, ack)) {
         t->f.net->stats.bogus_acks++;
-        todo(t, TODO_ACK);
+        due(t, DUE_ACK);
         return false;
     }
     if (seq_lt(ack, t->snd_una))
@@ -208,15 +208,15 @@ static bool take_ack(struct tcp_flow *t, const struct packet *p)
         t->dup_acks = 0;
         t->tries = 0;
         t->since_ns = 0;
-        t->todo |= TODO_RELEASE;
+        t->due |= DUE_RELEASE;
     } else if (p->payload_len == 0 && window == t->snd_wnd && t->snd_max != t->snd_una &&
                !(p->tcp.flags & SEG_FIN)) {
         t->tries = 0; /* it lives */
         if (++t->dup_acks == DUP_ACKS)
-            t->todo |= TODO_RESEND;
+            t->due |= DUE_RESEND;
     }
     t->snd_wnd = window;
-    todo(t, TODO_PUMP);
+    due(t, DUE_PUMP);
     return true;
 }
 
@@ -227,7 +227,7 @@ static void take_data(struct tcp_flow *t, const struct packet *p)
     uint32_t seq = p->tcp.seq;
     if (seq != t->rcv_nxt) {
         uint32_t behind = t->rcv_nxt - seq;
-        todo(t, TODO_ACK); /* a probe, a repetition, or a gap: say where we are */
+        due(t, DUE_ACK); /* a probe, a repetition, or a gap: say where we are */
         if (seq_lt(t->rcv_nxt, seq)) {
             t->f.net->stats.out_of_order++;
             return;
@@ -239,7 +239,7 @@ static void take_data(struct tcp_flow *t, const struct packet *p)
     }
     if (len == 0 && !fin)
         return;
-    todo(t, TODO_ACK);
+    due(t, DUE_ACK);
     if (t->guest_fin)
         return;
     size_t room = t->rcv_edge - t->rcv_nxt;
@@ -264,7 +264,7 @@ static void take_data(struct tcp_flow *t, const struct packet *p)
 static void open_input(struct tcp_flow *t, const struct packet *p)
 {
     if (p->tcp.flags & SEG_SYN) {
-        todo(t, t->state == TCP_ANSWERED && p->tcp.seq + 1 == t->rcv_nxt ? TODO_SYN : TODO_ACK);
+        due(t, t->state == TCP_ANSWERED && p->tcp.seq + 1 == t->rcv_nxt ? DUE_SYN : DUE_ACK);
         return;
     }
     if (!(p->tcp.flags & SEG_ACK))
@@ -276,7 +276,7 @@ static void open_input(struct tcp_flow *t, const struct packet *p)
             return;
         }
         t->state = TCP_OPEN;
-        t->todo &= ~(unsigned)TODO_SYN;
+        t->due &= ~(unsigned)DUE_SYN;
     }
     if (take_ack(t, p))
         take_data(t, p);
@@ -297,8 +297,8 @@ static void called_input(struct tcp_flow *t, const struct packet *p)
     t->since_ns = 0;
     t->tries = 0;
     t->readable = true;
-    t->todo &= ~(unsigned)TODO_SYN;
-    todo(t, TODO_ACK | TODO_PUMP);
+    t->due &= ~(unsigned)DUE_SYN;
+    due(t, DUE_ACK | DUE_PUMP);
 }
 
 static void reset_input(struct tcp_flow *t, const struct packet *p)
@@ -356,7 +356,7 @@ static bool work_syn(struct tcp_flow *t)
     uint8_t flags = t->state == TCP_CALLING ? SEG_SYN : SEG_SYN | SEG_ACK;
     if (!sent_or_blocked(t, tcp_send(t, flags, t->snd_una)))
         return false;
-    t->todo &= ~(unsigned)TODO_SYN;
+    t->due &= ~(unsigned)DUE_SYN;
     t->snd_nxt = t->snd_max = t->snd_una + 1;
     return true;
 }
@@ -368,34 +368,34 @@ bool tcp_work(struct tcp_flow *t)
             flow_remove(&t->f, "reset");
         return false;
     }
-    if ((t->todo & TODO_SYN) && !work_syn(t))
+    if ((t->due & DUE_SYN) && !work_syn(t))
         return false;
     if (t->state != TCP_OPEN)
         return false;
-    if (t->todo & TODO_RELEASE) {
-        t->todo &= ~(unsigned)TODO_RELEASE;
+    if (t->due & DUE_RELEASE) {
+        t->due &= ~(unsigned)DUE_RELEASE;
         tcp_release(t);
     }
-    if (t->todo & TODO_RESEND) {
-        t->todo &= ~(unsigned)TODO_RESEND;
+    if (t->due & DUE_RESEND) {
+        t->due &= ~(unsigned)DUE_RESEND;
         tcp_rewind(t);
     }
     enum pump r = PUMP_IDLE;
-    if (t->todo & TODO_PUMP) {
+    if (t->due & DUE_PUMP) {
         r = tcp_pump(t);
         if (t->f.dead || t->state == TCP_RESET)
             return t->state == TCP_RESET && !t->f.dead;
         if (r == PUMP_IDLE)
-            t->todo &= ~(unsigned)TODO_PUMP;
+            t->due &= ~(unsigned)DUE_PUMP;
     }
     if (r == PUMP_BLOCKED)
         return sent_or_blocked(t, false);
-    if (t->todo & TODO_PROBE) { /* an old byte: the answer says where the guest is */
+    if (t->due & DUE_PROBE) { /* an old byte: the answer says where the guest is */
         if (!sent_or_blocked(t, tcp_send(t, SEG_ACK, t->snd_una - 1)))
             return false;
-        t->todo &= ~(unsigned)TODO_PROBE;
+        t->due &= ~(unsigned)DUE_PROBE;
     }
-    if ((t->todo & TODO_ACK) && r == PUMP_IDLE &&
+    if ((t->due & DUE_ACK) && r == PUMP_IDLE &&
         !sent_or_blocked(t, tcp_send(t, SEG_ACK, t->snd_nxt)))
         return false;
     check_end(t);
@@ -415,7 +415,7 @@ static void tick_handshake(struct tcp_flow *t, uint64_t now)
         tcp_abort(t, "the guest did not answer");
     else if (now - t->since_ns > (MS(1000) << t->tries)) {
         t->tries++;
-        todo(t, TODO_SYN);
+        due(t, DUE_SYN);
     }
 }
 
@@ -436,7 +436,7 @@ static void tick_open(struct tcp_flow *t, uint64_t now)
         tcp_abort(t, "the guest does not acknowledge");
         return;
     }
-    todo(t, t->snd_wnd == 0 ? TODO_PROBE : TODO_RESEND | TODO_PUMP);
+    due(t, t->snd_wnd == 0 ? DUE_PROBE : DUE_RESEND | DUE_PUMP);
 }
 
 void tcp_tick(struct net *n, uint64_t now)

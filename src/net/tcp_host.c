@@ -46,7 +46,7 @@ static void connected(struct tcp_flow *t)
     t->state = TCP_ANSWERED;
     t->since_ns = now_ns();
     t->readable = true;
-    t->todo |= TODO_SYN | TODO_PUMP;
+    t->due |= DUE_SYN | DUE_PUMP;
     flow_work(&t->f);
 }
 
@@ -73,7 +73,7 @@ static void on_host(struct loop_src *src, uint32_t events)
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
         t->readable = true;
         t->hangup |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-        t->todo |= TODO_PUMP;
+        t->due |= DUE_PUMP;
         flow_work(&t->f);
     }
 }
@@ -218,7 +218,7 @@ void tcp_drain(struct tcp_flow *t)
     /* Tell a guest that was held back when it is worth its while. */
     if (t->rcv_edge - t->rcv_nxt < NET_HELD_FLOW_MAX / 2 &&
         buf_len(&t->held) < NET_HELD_FLOW_MAX / 2) {
-        t->todo |= TODO_ACK;
+        t->due |= DUE_ACK;
         flow_work(&t->f);
     }
     tcp_shut(t);
@@ -315,5 +315,5 @@ void tcp_rewind(struct tcp_flow *t)
         set_option(t->f.src.fd, SOL_SOCKET, SO_PEEK_OFF, 0);
         t->readable = true;
     }
-    t->todo |= TODO_PUMP;
+    t->due |= DUE_PUMP;
 }

@@ -60,7 +60,7 @@ static size_t write_tcp(struct tcp_flow *t, uint8_t *h, uint8_t flags, uint32_t 
     h[12] = (uint8_t)(len / 4 << 4);
     if (flags & SEG_ACK) {
         t->rcv_acked = t->rcv_nxt;
-        t->todo &= ~(unsigned)TODO_ACK;
+        t->due &= ~(unsigned)DUE_ACK;
     }
     return len;
 }

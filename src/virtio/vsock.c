@@ -6,7 +6,7 @@
  *     place; its length was checked against the chain before.
  *  2. A stream never holds more than VSOCK_CREDIT bytes, all together never more than
  *     VSOCK_HELD_MAX: more is a violation, and the stream is reset.
- *  3. Control packets are bits in `todo`, one per kind and stream, so there is nothing to
+ *  3. Control packets are bits in `due`, one per kind and stream, so there is nothing to
  *     overflow. Resets for no stream are in a ring of REPLIES_MAX; while it is full, the guest's
  *     packets are not looked at, so it cannot overflow either.
  *  4. Nothing is sent of a stream's data before its request or response, and none after its
@@ -76,7 +76,7 @@ static void accept_stream(struct vsock *v, const struct virtio_vsock_hdr *h)
     s->state = STREAM_OPEN;
     s->peer_alloc = h->buf_alloc;
     s->peer_fwd = h->fwd_cnt;
-    stream_todo(s, TODO_RESPONSE);
+    stream_due(s, DUE_RESPONSE);
     if (l->accept(s, l->ctx) == 0) {
         v->stats.accepted++;
         return;
@@ -156,7 +156,7 @@ static void handle_stream_packet(struct vsock *v, struct vsock_stream *s,
     case VIRTIO_VSOCK_OP_CREDIT_UPDATE:
         break;
     case VIRTIO_VSOCK_OP_CREDIT_REQUEST:
-        stream_todo(s, TODO_CREDIT);
+        stream_due(s, DUE_CREDIT);
         break;
     default:
         stream_violation(s);

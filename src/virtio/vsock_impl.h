@@ -31,23 +31,23 @@ enum stream_state {
 
 /* Control packets to send, in the order in which they go out. */
 enum {
-    TODO_REQUEST = 1,
-    TODO_RESPONSE = 2,
-    TODO_CREDIT = 4,
-    TODO_SHUTDOWN = 8,
-    TODO_RST = 16,
+    DUE_REQUEST = 1,
+    DUE_RESPONSE = 2,
+    DUE_CREDIT = 4,
+    DUE_SHUTDOWN = 8,
+    DUE_RST = 16,
 };
 
 struct vsock_stream {
     struct vsock *v;
     struct vsock_stream *chain; /* next in the hash bucket, or in the list of free or dead slots */
-    struct node pending;        /* in v->pending while todo is not 0 */
+    struct node pending;        /* in v->pending while due is not 0 */
     struct node waiting;        /* in v->waiting while it wants receive buffers, or in v->linger */
     const struct vsock_stream_ops *ops;
     void *ctx;
     uint32_t guest_port, host_port;
     enum stream_state state;
-    unsigned todo;
+    unsigned due;
     unsigned shut_peer;  /* VSOCK_SHUT_* the guest has sent */
     unsigned shut_local; /* and we have */
     bool by_guest;       /* the guest's doing: counts against its share */
@@ -102,7 +102,7 @@ struct vsock_stream *stream_find(struct vsock *v, uint32_t guest_port, uint32_t 
 struct vsock_stream *stream_new(struct vsock *v, uint32_t guest_port, uint32_t host_port,
                                 bool by_guest);
 bool stream_alive(const struct vsock_stream *s); /* it has an owner */
-void stream_todo(struct vsock_stream *s, unsigned todo);
+void stream_due(struct vsock_stream *s, unsigned due);
 /* Out of all lists; calls nobody. */
 void stream_drop(struct vsock_stream *s);
 /* The owner, if there is one, hears closed(reset=true); the guest is sent a reset. */

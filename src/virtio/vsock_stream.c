@@ -122,7 +122,7 @@ void stream_drop(struct vsock_stream *s)
     drop_held(s);
     s->state = STREAM_DEAD;
     s->ops = NULL;
-    s->todo = 0;
+    s->due = 0;
     s->chain = v->dead;
     v->dead = s;
     v->stats.streams--;
@@ -153,13 +153,13 @@ void stream_reset(struct vsock_stream *s)
     if (s->state == STREAM_RESET || s->state == STREAM_DEAD)
         return;
     const struct vsock_stream_ops *ops = s->ops;
-    bool unsent = s->todo & TODO_REQUEST;
+    bool unsent = s->due & DUE_REQUEST;
     disown(s, STREAM_RESET);
     if (unsent) { /* the guest has never heard of it */
         stream_drop(s);
     } else {
-        s->todo = 0;
-        stream_todo(s, TODO_RST);
+        s->due = 0;
+        stream_due(s, DUE_RST);
     }
     tell_closed(s, ops, true);
 }
@@ -196,11 +196,11 @@ void stream_check_end(struct vsock_stream *s)
     const struct vsock_stream_ops *ops = s->ops;
     bool peer_reset = s->peer_reset;
     disown(s, STREAM_RESET);
-    s->todo = 0;
+    s->due = 0;
     if (peer_reset)
         stream_drop(s);
     else
-        stream_todo(s, TODO_RST);
+        stream_due(s, DUE_RST);
     tell_closed(s, ops, false);
 }
 
@@ -223,7 +223,7 @@ static void consumed(struct vsock_stream *s, size_t n)
 {
     s->fwd_cnt += (uint32_t)n;
     if (s->fwd_cnt - s->fwd_told >= VSOCK_CREDIT / 4)
-        stream_todo(s, TODO_CREDIT);
+        stream_due(s, DUE_CREDIT);
 }
 
 /* Offers bytes to the owner; how many it took. The stream may be gone afterwards. */
@@ -301,9 +301,9 @@ void vsock_resume(struct vsock_stream *s)
 
 /* --- to the guest --------------------------------------------------------------------------- */
 
-void stream_todo(struct vsock_stream *s, unsigned todo)
+void stream_due(struct vsock_stream *s, unsigned due)
 {
-    s->todo |= todo;
+    s->due |= due;
     if (!node_linked(&s->pending))
         node_append(&s->v->pending, &s->pending);
 }
@@ -348,7 +348,7 @@ static void rx_put_stream(struct vsock_stream *s, uint16_t op, uint32_t flags, u
         .fwd_cnt = s->fwd_cnt,
     };
     s->fwd_told = s->fwd_cnt;
-    s->todo &= ~(unsigned)TODO_CREDIT; /* every packet carries it */
+    s->due &= ~(unsigned)DUE_CREDIT; /* every packet carries it */
     rx_put(s->v, &h);
 }
 
@@ -366,25 +366,25 @@ static void flush_replies(struct vsock *v)
     }
 }
 
-/* Sends the first thing in s->todo; a buffer is in v->rx. */
+/* Sends the first thing in s->due; a buffer is in v->rx. */
 static void send_control(struct vsock_stream *s)
 {
     static const struct {
-        unsigned todo;
+        unsigned due;
         uint16_t op;
     } order[] = {
-        {TODO_REQUEST, VIRTIO_VSOCK_OP_REQUEST},
-        {TODO_RESPONSE, VIRTIO_VSOCK_OP_RESPONSE},
-        {TODO_CREDIT, VIRTIO_VSOCK_OP_CREDIT_UPDATE},
-        {TODO_SHUTDOWN, VIRTIO_VSOCK_OP_SHUTDOWN},
-        {TODO_RST, VIRTIO_VSOCK_OP_RST},
+        {DUE_REQUEST, VIRTIO_VSOCK_OP_REQUEST},
+        {DUE_RESPONSE, VIRTIO_VSOCK_OP_RESPONSE},
+        {DUE_CREDIT, VIRTIO_VSOCK_OP_CREDIT_UPDATE},
+        {DUE_SHUTDOWN, VIRTIO_VSOCK_OP_SHUTDOWN},
+        {DUE_RST, VIRTIO_VSOCK_OP_RST},
     };
     for (size_t i = 0; i < ARRAY_LEN(order); i++) {
-        if (!(s->todo & order[i].todo))
+        if (!(s->due & order[i].due))
             continue;
-        s->todo &= ~order[i].todo;
-        rx_put_stream(s, order[i].op, order[i].todo == TODO_SHUTDOWN ? s->shut_local : 0, 0);
-        if (order[i].todo == TODO_RST)
+        s->due &= ~order[i].due;
+        rx_put_stream(s, order[i].op, order[i].due == DUE_SHUTDOWN ? s->shut_local : 0, 0);
+        if (order[i].due == DUE_RST)
             stream_drop(s);
         return;
     }
@@ -395,7 +395,7 @@ bool vsock_flush(struct vsock *v)
     flush_replies(v);
     while (node_linked(&v->pending)) {
         struct vsock_stream *s = CONTAINER_OF(v->pending.next, struct vsock_stream, pending);
-        if (s->todo == 0) {
+        if (s->due == 0) {
             node_unlink(&s->pending);
             continue;
         }
@@ -524,7 +524,7 @@ struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
     s->state = STREAM_REQUESTED;
     s->ops = ops;
     s->ctx = ctx;
-    stream_todo(s, TODO_REQUEST);
+    stream_due(s, DUE_REQUEST);
     (void)vsock_flush(v);
     vsock_leave(v);
     return s;
@@ -564,7 +564,7 @@ void vsock_shutdown(struct vsock_stream *s, unsigned flags)
         return;
     vsock_enter(v);
     s->shut_local = now;
-    stream_todo(s, TODO_SHUTDOWN);
+    stream_due(s, DUE_SHUTDOWN);
     if ((now & VSOCK_SHUT_RECV) && !s->in_data)
         drain(s); /* throws it away */
     (void)vsock_flush(v);
@@ -584,7 +584,7 @@ void vsock_close(struct vsock_stream *s)
     disown(s, STREAM_LINGER);
     node_append(&v->linger, &s->waiting);
     s->shut_local = VSOCK_SHUT_RECV | VSOCK_SHUT_SEND;
-    stream_todo(s, TODO_SHUTDOWN);
+    stream_due(s, DUE_SHUTDOWN);
     (void)vsock_flush(v);
     vsock_leave(v);
 }
