@@ -7,17 +7,13 @@
  * A UTF-8 character that two reads split is put together again: its beginning, at most three
  * bytes, is held back per exec and stream until the next write or flush. A character that takes
  * longer than that to arrive is logged as base64, so no byte is ever lost.
- *
- * Errors never stop the sandbox: after the first failed write the log is `broken` and silent.
  */
 #ifndef MSB_MONITOR_EXEC_LOG_H
 #define MSB_MONITOR_EXEC_LOG_H
 
-#include "core/log_format.h"
-#include "util/buf.h"
+#include "monitor/log_writer.h"
 
 #include <stdint.h>
-#include <time.h>
 
 enum { LOG_FLUSH_MS = 50, LOG_CARRIES = 16 };
 
@@ -29,16 +25,9 @@ struct log_carry {
 };
 
 struct exec_log {
-    int dirfd;        /* the logs directory; not owned */
-    const char *name; /* "exec.log" */
-    int fd;
-    uint64_t size;
-    struct buf pending;
-    int broken; /* -errno of the first write that failed: logging stops, the sandbox does not */
+    struct log_writer w;
     struct log_carry carry[LOG_CARRIES];
     unsigned next_carry; /* the slot to take when none is free */
-    time_t stamp_sec;    /* of which stamp[] is the text */
-    char stamp[sizeof("2026-01-02T03:04:05.")];
 };
 
 /* Appends to the newest file; a line that a crash cut short is ended first. */

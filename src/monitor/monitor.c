@@ -695,7 +695,7 @@ void monitor_main(const struct monitor_params *p)
         _exit(1); /* pid 1 of the namespace: whatever was started goes too */
     }
     while (!m->loop.stop && loop_turn(&m->loop, -1) == 0)
-        if ((buf_len(&m->log.pending) || buf_len(&m->system_log.pending)) &&
+        if ((buf_len(&m->log.w.pending) || buf_len(&m->system_log.w.pending)) &&
             m->flush_timer.at_ns == 0)
             loop_timer_set(&m->loop, &m->flush_timer, MS(LOG_FLUSH_MS));
     note_reason(m, true, "the monitor's event loop failed");

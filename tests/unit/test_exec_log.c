@@ -87,7 +87,7 @@ static void check_round_trip(const void *data, size_t n, size_t step)
     for (size_t at = 0; at < n; at += step)
         exec_log_write(&l, LOG_STDOUT, 7, (const uint8_t *)data + at, MIN(step, n - at));
     exec_log_close(&l);
-    assert_int_equal(l.broken, 0);
+    assert_int_equal(l.w.broken, 0);
     buf_init(&got, n + 1);
     (void)collect("exec.log", LOG_STDOUT, 7, &got);
     assert_int_equal(buf_len(&got), n);
@@ -239,7 +239,7 @@ static void test_rotation(void **state)
     for (size_t sum = 0; sum < 5 * (size_t)LOG_FILE_MAX; sum += sizeof(d))
         exec_log_write(&l, LOG_STDOUT, 1, d, sizeof(d));
     exec_log_close(&l);
-    assert_int_equal(l.broken, 0);
+    assert_int_equal(l.w.broken, 0);
     assert_int_equal(fstatat(logs_fd, "exec.log", &st[0], 0), 0);
     assert_int_equal(fstatat(logs_fd, "exec.log.1", &st[1], 0), 0);
     assert_int_equal(fstatat(logs_fd, "exec.log.2", &st[2], 0), 0);
@@ -306,7 +306,7 @@ static void test_errors_are_kept_away(void **state)
     exec_log_printf(&l, "still here");
     exec_log_close(&l);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_int_equal(l.broken, -EFBIG);
+    assert_int_equal(l.w.broken, -EFBIG);
 }
 
 static void test_open_refuses(void **state)

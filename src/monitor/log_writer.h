@@ -1,0 +1,44 @@
+/* A log file that the monitor appends lines to: buffered, rotated, never in the sandbox's way.
+ *
+ * Who writes lines puts them into `pending` and flushes when it thinks fit. What is pending goes
+ * out whole, after a rotation (NAME -> NAME.1 -> NAME.2) if it would not fit. Errors never stop the
+ * sandbox: after the first failed write the log is `broken` and silent.
+ */
+#ifndef MSB_MONITOR_LOG_WRITER_H
+#define MSB_MONITOR_LOG_WRITER_H
+
+#include "core/log_format.h"
+#include "util/buf.h"
+
+#include <stdint.h>
+#include <time.h>
+
+enum { LOG_PENDING_MAX = 256 * 1024 + 2 * LOG_LINE_MAX };
+
+struct log_writer {
+    int dirfd;        /* the logs directory; not owned */
+    const char *name; /* "exec.log" */
+    int fd;
+    uint64_t size;
+    struct buf pending;
+    int broken; /* -errno of the first write that failed: logging stops, the sandbox does not */
+    time_t stamp_sec; /* of which stamp[] is the text */
+    char stamp[sizeof("2026-01-02T03:04:05.")];
+};
+
+/* Appends to the newest file; a line that a crash cut short is ended first. */
+int log_writer_open(struct log_writer *l, int logs_dirfd, const char *name);
+void log_writer_flush(struct log_writer *l);
+void log_writer_close(struct log_writer *l); /* flushes */
+
+/* Parts of lines, written to `to`, which has room; each returns the end. */
+uint8_t *log_put_text(uint8_t *to, const char *s);
+uint8_t *log_put_decimal(uint8_t *to, uint64_t v, int width);
+/* Now, without the Z. */
+uint8_t *log_put_time(struct log_writer *l, uint8_t *to);
+/* n bytes as the inside of a JSON string, for which `to` has room for 6 n + 8. NULL when they are
+ * not text: not UTF-8, or with a NUL among them (which would take six times its size, and which
+ * not every JSON reader accepts). */
+uint8_t *log_escape(uint8_t *to, const uint8_t *p, size_t n);
+
+#endif
