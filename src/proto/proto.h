@@ -5,9 +5,9 @@
  *             relays frames between the two, so back-pressure is the streams' own.
  *
  * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
- *             The payload of STDIN/STDOUT/STDERR is raw bytes, at most PROTO_DATA_MAX. Every
- *             other payload is a list of fields (tag, length, bytes; see proto_field_*), at most
- *             PROTO_MSG_MAX for EXEC and CONFIG and PROTO_DATA_MAX for the rest.
+ *             The payload of STDIN/STDOUT/STDERR/FILE_DATA is raw bytes, at most PROTO_DATA_MAX.
+ *             Every other payload is a list of fields (tag, length, bytes; see proto_field_*), at
+ * most PROTO_MSG_MAX for EXEC and CONFIG and PROTO_DATA_MAX for the rest.
  *
  * Versions    Whoever opens a stream sends HELLO first. Another *major* version is refused. New
  *             message types and new field tags may appear at any time within one: a receiver
@@ -29,8 +29,62 @@
  *             A client sends at most PROTO_STDIN_WINDOW bytes of STDIN beyond what STDIN_ACK has
  *             acknowledged, so that a SIGNAL never waits behind input nobody reads. A session
  *             stream that ends without DETACH kills the process group with SIGKILL.
+ *   files     as a session, with FILES in the place of EXEC; see "files" below
  *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP or INFO, one answer
  *                 monitor: PONG | OK | FAIL
+ *
+ * Files       client: HELLO FILES, then any number of FILE_OP, each with what belongs to it. The
+ *             agent answers them in order, each with what belongs to it and then one FILE_OK or
+ *             FILE_ERR; the stream is good for more after either. FILE_OPs may be sent ahead; who
+ *             does so has to read answers meanwhile. FAIL (user, directory, state) is the answer to
+ *             FILES and the end; a FILES that is accepted is not answered. There are no windows:
+ *             the streams' own back-pressure is enough, since closing is the way to cancel.
+ *             Whatever was not answered then is undone or half done.
+ *
+ *             Paths are absolute, or relative to FILES' F_CWD. Symbolic links are followed as the
+ *             user of FILES would, except in a last component where it says so.
+ *
+ *   STAT      F_FILE_PATH; flags NOFOLLOW, REAL
+ *                 agent: FILE_OK with attributes
+ *   LIST      F_FILE_PATH; F_FILE_LIMIT (entries; default and most PROTO_LIST_MAX)
+ *                 agent: FILE_ENTRY* FILE_OK; F_FILE_CUT in it: there were more entries.
+ *                 Attributes are those of links themselves. No order.
+ *   READ      F_FILE_PATH; F_FILE_OFFSET, F_FILE_LENGTH
+ *                 agent: FILE_ENTRY FILE_DATA* FILE_OK. Regular files only (EINVAL, EISDIR).
+ *   WRITE     F_FILE_PATH; F_FILE_MODE (of a file that is made; 0644), F_FILE_UID, F_FILE_GID,
+ *             F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated); flags APPEND, EXCL,
+ *             ATOMIC (a temporary file is renamed over the path at the end; not with APPEND and
+ *             F_FILE_OFFSET), PARENTS (makes missing directories)
+ *                 client: FILE_DATA* FILE_END
+ *                 agent: FILE_OK with attributes. FILE_ERR may come early; data up to FILE_END is
+ *                 then ignored.
+ *   MKDIR     F_FILE_PATH; F_FILE_MODE (0755), F_FILE_UID, F_FILE_GID; flag PARENTS (also: a
+ *             directory that exists is fine)
+ *   REMOVE    F_FILE_PATH; flags RECURSIVE (else: a file or an empty directory), FORCE (what does
+ *             not exist is fine). Never follows links.
+ *   RENAME    F_FILE_PATH, F_FILE_TO; flag EXCL (EEXIST instead of replacing)
+ *   SET       F_FILE_PATH; any of F_FILE_MODE, F_FILE_UID, F_FILE_GID, F_FILE_MTIME, F_FILE_ATIME,
+ *             F_FILE_SIZE (truncates); flag NOFOLLOW
+ *   SYMLINK   F_FILE_PATH (the link), F_FILE_TO (what it says); flag FORCE (replaces a file)
+ *                 agent, for these five: FILE_OK
+ *   WATCH     F_FILE_PATH; flag RECURSIVE (up to PROTO_WATCH_MAX directories, new ones included)
+ *                 agent: FILE_OK when it watches, then FILE_EVENT* until the stream is closed. It
+ *                 is the last request of its stream.
+ *   GET       F_FILE_PATH; flags FOLLOW (links become what they point to), NO_DATA;
+ *             F_FILE_LIMIT (entries; E2BIG beyond it)
+ *                 agent: a tree: FILE_ENTRY of what the path names (a link itself unless FOLLOW),
+ *                 then FILE_OK. After the FILE_ENTRY of a regular file come FILE_DATA*, at most
+ *                 F_FILE_SIZE bytes in all; after that of a directory the same for each thing in
+ *                 it, and FILE_LEAVE.
+ *   PUT       F_FILE_PATH: a directory; flag OWNER (F_FILE_UID, F_FILE_GID of entries are used)
+ *                 client: any number of such trees, then FILE_END. Directories that exist are
+ *                 entered, and keep mode and times; F_FILE_MODE may be missing (0755) and then
+ *                 the directory was made on the way to something; files and links are replaced. No
+ *                 name is followed, whoever changes things meanwhile.
+ *                 agent: FILE_OK, or FILE_ERR as for WRITE
+ *
+ *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
+ *             F_FILE_MTIME, F_FILE_UID, F_FILE_GID, F_FILE_TARGET of a link, F_FILE_PATH with REAL.
  */
 #ifndef MSB_PROTO_H
 #define MSB_PROTO_H
@@ -51,6 +105,11 @@ enum {
     PROTO_PORT_CONTROL = 1,    /* on the host (CID 2) */
     PROTO_PORT_SESSION = 1024, /* in the guest */
     PROTO_GUEST_CID = 3,
+    PROTO_PATH_MAX = 4095,    /* of F_FILE_PATH, F_FILE_TO, F_FILE_TARGET */
+    PROTO_NAME_MAX = 255,     /* of F_FILE_NAME */
+    PROTO_DEPTH_MAX = 256,    /* directories within each other in GET and PUT */
+    PROTO_LIST_MAX = 1000000, /* entries */
+    PROTO_WATCH_MAX = 8192,   /* directories */
 };
 
 enum proto_type {
@@ -81,6 +140,16 @@ enum proto_type {
     PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when it has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
+    /* files */
+    PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC */
+    PROTO_FILE_OP = 65,    /* F_FILE_OP and what it takes */
+    PROTO_FILE_DATA = 66,  /* raw */
+    PROTO_FILE_END = 67,   /* no fields: the end of what WRITE or PUT brings */
+    PROTO_FILE_ENTRY = 68, /* F_FILE_NAME (of the last component alone), attributes */
+    PROTO_FILE_LEAVE = 69, /* no fields: the end of a directory */
+    PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to what is watched), F_COOKIE */
+    PROTO_FILE_OK = 71,
+    PROTO_FILE_ERR = 72, /* F_ERRNO, F_TEXT */
 };
 
 enum proto_tag {
@@ -129,6 +198,67 @@ enum proto_tag {
     F_STOP_SIGNAL = 76, /* u32: what commands get when the sandbox stops; absent = SIGTERM */
     F_TAG = 77,         /* string: the virtio-fs device of a share */
     F_FILE = 78,        /* string: the file in it that is to be mounted, instead of all of it */
+
+    /* files */
+    F_FILE_OP = 128,     /* u32: enum proto_file_op */
+    F_FILE_PATH = 129,   /* string */
+    F_FILE_TO = 130,     /* string */
+    F_FILE_FLAGS = 131,  /* u32: enum proto_file_flag */
+    F_FILE_OFFSET = 132, /* u64 */
+    F_FILE_LENGTH = 133, /* u64 */
+    F_FILE_MODE = 134,   /* u32 */
+    F_FILE_UID = 135,    /* u32 */
+    F_FILE_GID = 136,    /* u32 */
+    F_FILE_MTIME = 137,  /* u64: ns since 1970; before that two's complement */
+    F_FILE_ATIME = 138,  /* u64: the same */
+    F_FILE_SIZE = 139,   /* u64 */
+    F_FILE_NAME = 140,   /* string, one component */
+    F_FILE_TARGET = 141, /* string: what a symbolic link says */
+    F_FILE_LIMIT = 142,  /* u64 */
+    F_FILE_CUT = 143,    /* u32, 1 */
+    F_FILE_EVENT = 144,  /* u32: enum proto_file_event bits */
+};
+
+enum proto_file_op {
+    FILE_OP_STAT = 1,
+    FILE_OP_LIST = 2,
+    FILE_OP_READ = 3,
+    FILE_OP_WRITE = 4,
+    FILE_OP_MKDIR = 5,
+    FILE_OP_REMOVE = 6,
+    FILE_OP_RENAME = 7,
+    FILE_OP_SET = 8,
+    FILE_OP_SYMLINK = 9,
+    FILE_OP_WATCH = 10,
+    FILE_OP_GET = 11,
+    FILE_OP_PUT = 12,
+};
+
+enum proto_file_flag {
+    FILE_NOFOLLOW = 1,  /* a link in the last component is meant itself */
+    FILE_FOLLOW = 2,    /* links are replaced by what they point to */
+    FILE_PARENTS = 4,   /* missing directories are made */
+    FILE_RECURSIVE = 8, /* with all below it */
+    FILE_FORCE = 16,    /* see REMOVE, SYMLINK */
+    FILE_EXCL = 32,     /* what exists is not touched: EEXIST */
+    FILE_APPEND = 64,   /* data goes to the end */
+    FILE_ATOMIC = 128,  /* readers see the old file or the new one */
+    FILE_NO_DATA = 256, /* names and attributes only */
+    FILE_OWNER = 512,   /* owners are set as in the entries */
+    FILE_REAL = 1024,   /* answer with the path without links: F_FILE_PATH */
+};
+
+/* What happened to the path of a FILE_EVENT. A rename within what is watched is a MOVED_FROM and a
+ * MOVED_TO with the same F_COOKIE. */
+enum proto_file_event {
+    FILE_CREATED = 1,
+    FILE_MODIFIED = 2, /* written and closed, or truncated */
+    FILE_REMOVED = 4,
+    FILE_ATTRIB = 8,
+    FILE_MOVED_FROM = 16,
+    FILE_MOVED_TO = 32,
+    FILE_OVERFLOW = 64, /* events were lost: look again */
+    FILE_IS_DIR = 128,  /* beside one of the others */
 };
 
 enum proto_mount_option {
