@@ -150,7 +150,8 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
                               .name = known_name(g, id),
                               .why = e->how,
                               .to_host = e->to_host,
-                              .to_guest = e->to_guest};
+                              .to_guest = e->to_guest,
+                              .ns = e->ns};
     tell(g, &d);
 }
 

@@ -40,6 +40,7 @@ struct gate_decision {
     const char *name;             /* what is known of the peer's name, or "" */
     const char *why;              /* "allowed by rule 3: ...", or how it ended */
     uint64_t to_host, to_guest;   /* GATE_ENDED: bytes */
+    uint64_t ns;                  /* GATE_ENDED: how long it lasted */
 };
 
 typedef void (*gate_told)(void *ctx, const struct gate_decision *d);

@@ -113,9 +113,23 @@ void flow_insert(struct flow *f, struct node *list)
     node_init(&f->all);
     node_init(&f->work);
     node_append(list, &f->all);
+    f->began_ns = now_ns();
     *(f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows) += 1;
     n->slow = true;
     net_tick_soon(n);
+}
+
+void flow_tell_end(struct flow *f, const char *how)
+{
+    struct net *n = f->net;
+    if (f->allowed && n->hooks->ended) {
+        struct net_flow_end e = {.to_host = f->to_host,
+                                 .to_guest = f->to_guest,
+                                 .ns = now_ns() - f->began_ns,
+                                 .how = how};
+        n->hooks->ended(n->ctx, &f->id, f->tag, &e);
+    }
+    f->allowed = false;
 }
 
 void flow_remove(struct flow *f, const char *how)
@@ -138,10 +152,7 @@ void flow_remove(struct flow *f, const char *how)
     n->dead = f;
     if (!n->working && n->work_timer.at_ns == 0)
         loop_timer_set(n->loop, &n->work_timer, 0);
-    if (f->allowed && n->hooks->ended) {
-        struct net_flow_end e = {.to_host = f->to_host, .to_guest = f->to_guest, .how = how};
-        n->hooks->ended(n->ctx, &f->id, f->tag, &e);
-    }
+    flow_tell_end(f, how);
 }
 
 static void bury(struct net *n)

@@ -58,6 +58,7 @@ struct net_verdict {
 
 struct net_flow_end {
     uint64_t to_host, to_guest; /* bytes of payload */
+    uint64_t ns;                /* how long it lasted */
     const char *how;            /* "closed", "reset by guest", ...: a string literal */
 };
 

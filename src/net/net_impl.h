@@ -45,6 +45,7 @@ struct flow {
     struct loop_src src;
     uint64_t tag;
     uint64_t to_host, to_guest;
+    uint64_t began_ns;
     bool allowed; /* `ended` is to be called */
     bool dead;    /* in n->dead until the turn is over */
 };
@@ -146,6 +147,8 @@ struct flow *flow_find(struct net *n, const struct net_flow_id *id);
 void flow_insert(struct flow *f, struct node *list);
 /* Out of all lists, its descriptor closed; freed when the turn is over. */
 void flow_remove(struct flow *f, const char *how);
+/* Tells the owner that a flow which had been allowed is over; once. */
+void flow_tell_end(struct flow *f, const char *how);
 /* Puts it on the list of work and sees that the work is done this turn. */
 void flow_work(struct flow *f);
 void net_random(struct net *n, void *p, size_t len);

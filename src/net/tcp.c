@@ -74,11 +74,7 @@ void tcp_abort(struct tcp_flow *t, const char *how)
     loop_del(t->f.net->loop, &t->f.src);
     close_fd(&fd);
     t->state = TCP_RESET;
-    if (t->f.allowed && t->f.net->hooks->ended) {
-        struct net_flow_end e = {.to_host = t->f.to_host, .to_guest = t->f.to_guest, .how = how};
-        t->f.net->hooks->ended(t->f.net->ctx, &t->f.id, t->f.tag, &e);
-    }
-    t->f.allowed = false; /* told */
+    flow_tell_end(&t->f, how);
     due(t, 0);
 }
 
