@@ -3,6 +3,7 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "core/lifecycle.h"
+#include "core/secret.h"
 
 #include <errno.h>
 
@@ -15,6 +16,10 @@ static int parse_request(const struct args *a, struct session_request *q, struct
     for (size_t i = 0; r == 0 && i < env.n; i++)
         r = env_option(&q->env, env.v[i], e);
     strlist_free(&env);
+    if (r == 0 && args_list(a, "secret-env", &q->secrets) < 0)
+        r = err_set(e, ENOMEM, "out of memory");
+    for (size_t i = 0; r == 0 && i < q->secrets.n; i++)
+        r = secret_check_name(q->secrets.v[i], e);
     q->cwd = args_get(a, "workdir");
     q->user = args_get(a, "user");
     if (r == 0 && q->cwd && q->cwd[0] != '/')
@@ -74,6 +79,10 @@ static const struct opt exec_opts[] = {
      .letter = 'e',
      .value = "KEY[=VALUE]",
      .help = "Set a variable for the command; KEY alone passes on your own",
+     .flags = OPT_REPEAT},
+    {.name = "secret-env",
+     .value = "NAME",
+     .help = "Give it a secret in its environment, besides those of the sandbox (see msb secret)",
      .flags = OPT_REPEAT},
     {.name = "workdir",
      .letter = 'w',

@@ -1,112 +1,30 @@
 /* msb registry login|logout|list: credentials. */
 #include "registry/registry.h"
 #include "cli/args.h"
+#include "cli/password.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "core/store.h"
 #include "registry/auth_store.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <termios.h>
 #include <unistd.h>
-
-/* --- the password --------------------------------------------------------------------------- */
-
-static void trim_newline(char *s)
-{
-    size_t n = strlen(s);
-    while (n > 0 && (s[n - 1] == '\n' || s[n - 1] == '\r'))
-        s[--n] = '\0';
-}
-
-static int read_stdin(char **ret, struct err *e)
-{
-    char *p = calloc(1, CREDENTIALS_TEXT_MAX + 2);
-    size_t len = 0;
-    if (!p)
-        return err_set(e, ENOMEM, "out of memory");
-    for (;;) {
-        ssize_t n = read(STDIN_FILENO, p + len, CREDENTIALS_TEXT_MAX + 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-        if (len > CREDENTIALS_TEXT_MAX)
-            break;
-    }
-    bool nul = memchr(p, '\0', len) != NULL; /* what is behind it would be lost */
-    trim_newline(p);
-    if (len <= CREDENTIALS_TEXT_MAX && !nul && *p) {
-        *ret = p;
-        return 0;
-    }
-    explicit_bzero(p, CREDENTIALS_TEXT_MAX + 2);
-    free(p);
-    if (len > CREDENTIALS_TEXT_MAX)
-        return err_set(e, EINVAL, "the password on standard input is too long");
-    return err_set(e, EINVAL,
-                   nul ? "the password on standard input has a NUL byte in it"
-                       : "there is no password on standard input");
-}
-
-static struct termios shown; /* what the terminal was like */
-
-static void show_again(int sig)
-{
-    (void)tcsetattr(STDIN_FILENO, TCSANOW, &shown);
-    (void)signal(sig, SIG_DFL);
-    (void)raise(sig);
-}
-
-/* One line from the terminal, without echo, which a Ctrl-C gives back. */
-static int ask(const char *user, const char *registry, char **ret, struct err *e)
-{
-    if (tcgetattr(STDIN_FILENO, &shown) < 0)
-        return err_sys(e, errno, "cannot read a password");
-    struct termios hidden = shown;
-    hidden.c_lflag &= ~(tcflag_t)ECHO;
-    static const int fatal[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP};
-    struct sigaction sa = {.sa_handler = show_again}, old[ARRAY_LEN(fatal)];
-    for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
-        (void)sigaction(fatal[i], &sa, &old[i]);
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH,
-                    &hidden); /* drops what was typed before the question */
-    (void)fprintf(stderr, "Password for %s at %s: ", user, registry);
-    char *line = NULL;
-    size_t cap = 0;
-    (void)setvbuf(stdin, NULL, _IONBF, 0); /* no second copy */
-    ssize_t n = getline(&line, &cap, stdin);
-    (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &shown);
-    (void)fputc('\n', stderr);
-    for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
-        (void)sigaction(fatal[i], &old[i], NULL);
-    if (n > 0)
-        trim_newline(line);
-    if (n > 0 && n <= CREDENTIALS_TEXT_MAX && *line) {
-        *ret = line;
-        return 0;
-    }
-    if (line)
-        explicit_bzero(line, cap);
-    free(line);
-    return err_set(e, EINVAL,
-                   n > CREDENTIALS_TEXT_MAX ? "the password is too long" : "no password was given");
-}
 
 static int get_password(const struct args *a, const char *registry, char **ret, struct err *e)
 {
+    char question[256];
     if (args_has(a, "password-stdin"))
-        return read_stdin(ret, e);
-    if (isatty(STDIN_FILENO))
-        return ask(args_get(a, "username"), registry, ret, e);
+        return password_from_stdin("password", CREDENTIALS_TEXT_MAX, ret, e);
+    if (isatty(STDIN_FILENO)) {
+        (void)snprintf(question, sizeof(question),
+                       "Password for %s at %s: ", args_get(a, "username"), registry);
+        return password_ask(question, "password", CREDENTIALS_TEXT_MAX, ret, e);
+    }
     err_set(e, EINVAL, "standard input is no terminal to ask for a password");
     err_hint(e, "pass it on standard input: --password-stdin");
     return -EINVAL;

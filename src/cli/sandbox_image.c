@@ -4,6 +4,7 @@
 
 #include "cli/pull_progress.h"
 #include "cli/ui.h"
+#include "core/secret.h"
 #include "core/signals.h"
 #include "image/image.h"
 #include "util/cleanup.h"
@@ -197,6 +198,9 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
 {
     uint64_t t0 = now_ns();
     AUTO_FREE char *cache = NULL;
+    int r = secret_check_known(s, &q->spec.secrets, e);
+    if (r < 0)
+        return r;
     if (asprintf(&cache, "%s/cache", s->home) < 0)
         return no_memory(e);
     char assets[4096];
@@ -209,7 +213,7 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
     struct image img = IMAGE_INIT;
     struct fetch f = {0};
-    int r = pull_options(a, q, s, &f, e);
+    r = pull_options(a, q, s, &f, e);
     if (r == 0)
         r = find_image(q, &ctx, &f, &img, e);
     oci_platform_free(&f.platform);

@@ -218,6 +218,8 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
     const char *name = o->opt->name;
     if (strcmp(name, "env") == 0)
         return env_option(&s->env, o->value, e);
+    if (strcmp(name, "secret-env") == 0)
+        return spec_add_secret(s, o->value, e);
     if (strcmp(name, "label") == 0)
         return spec_add_label(s, o->value, e);
     if (strcmp(name, "tmpfs") == 0)

@@ -2,6 +2,7 @@
 
 #include "cli/ui.h"
 #include "core/lifecycle.h"
+#include "core/secret.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"
@@ -124,7 +125,8 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
 void session_request_free(struct session_request *q)
 {
     strlist_free(&q->argv);
-    strlist_free(&q->env);
+    strlist_free(&q->secrets);
+    strlist_wipe(&q->env);
 }
 
 int session_default_command(struct session_request *q, const struct sandbox_spec *spec,
@@ -163,6 +165,24 @@ static int attach_again(void *ctx, struct err *e)
     return r < 0 ? r : fd;
 }
 
+/* What the sandbox and the command have of secrets, then what the user set for this command. */
+struct secret_lookup {
+    const struct store *store;
+    const struct session_request *request;
+    struct strlist env;
+};
+
+static int add_secrets(void *ctx, const struct sandbox_spec *spec, struct err *e)
+{
+    struct secret_lookup *l = ctx;
+    int r = secret_resolve(l->store, &spec->secrets, &l->env, e);
+    if (r == 0)
+        r = secret_resolve(l->store, &l->request->secrets, &l->env, e);
+    if (r == 0 && strlist_copy(&l->env, &l->request->env) < 0)
+        r = err_set(e, ENOMEM, "out of memory");
+    return r;
+}
+
 int session_execute(const struct store *s, const char *name, const struct session_request *q,
                     bool *started, bool *detached)
 {
@@ -172,16 +192,22 @@ int session_execute(const struct store *s, const char *name, const struct sessio
     int sock = -1;
     if (q->interactive)
         spinner_start(&spin, "Connecting", name);
-    int r = sandbox_attach(s, name, ui_warn, &sock, started, &e);
+    struct secret_lookup secrets = {.store = s, .request = q};
+    const struct attach_look look = {add_secrets, &secrets};
+    int r = sandbox_attach_look(s, name, &look, ui_warn, &sock, started, &e);
     spinner_stop(&spin);
-    if (r < 0)
+    if (r < 0) {
+        strlist_wipe(&secrets.env);
         return ui_fail(&e);
+    }
     struct attachment again = {s, name, started, now_ns() + RETRY_MS * 1000000ULL};
     struct session_request req = *q;
+    req.env = secrets.env;
     req.reconnect = attach_again;
     req.reconnect_ctx = &again;
     r = session_run(sock, &req, &res, &e);
     (void)close(sock);
+    strlist_wipe(&secrets.env);
     *detached = r == 0 && res.detached;
     if (r < 0)
         return ui_fail(&e);

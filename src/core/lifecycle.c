@@ -418,13 +418,18 @@ int sandbox_touch(const struct store *s, const char *name, struct err *e)
     return r < 0 ? no_answer(s, name, "touch", -r, e) : 0;
 }
 
-int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
-                   bool *started, struct err *e)
+int sandbox_attach_look(const struct store *s, const char *name, const struct attach_look *look,
+                        warn_fn warn, int *ret_fd, bool *started, struct err *e)
 {
     *started = false;
     for (int i = 0; i < CONNECT_TRIES; i++) {
         struct sandbox sb;
         int r = sandbox_open(s, name, &sb, e);
+        if (r == 0 && i == 0 && look) {
+            r = look->fn(look->ctx, &sb.spec, e);
+            if (r < 0)
+                sandbox_close(&sb);
+        }
         if (r < 0)
             return r;
         bool running = sb.state.pid && sb.state.status == STATUS_RUNNING;
@@ -449,6 +454,12 @@ int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *r
             (void)nanosleep(&pause, NULL);
     }
     return err_set(e, ETIMEDOUT, "cannot connect to sandbox '%s'", name);
+}
+
+int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
+                   bool *started, struct err *e)
+{
+    return sandbox_attach_look(s, name, NULL, warn, ret_fd, started, e);
 }
 
 int sandbox_release(const struct store *s, const char *name, struct err *e)

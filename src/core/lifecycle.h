@@ -46,6 +46,14 @@ int sandbox_touch(const struct store *s, const char *name, struct err *e);
  * sandbox_release() waits for that. */
 int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
                    bool *started, struct err *e);
+/* The same for who needs to know the spec: `fn` sees it before anything is started, and its failure
+ * is that of the call. */
+struct attach_look {
+    int (*fn)(void *ctx, const struct sandbox_spec *spec, struct err *e);
+    void *ctx;
+};
+int sandbox_attach_look(const struct store *s, const char *name, const struct attach_look *look,
+                        warn_fn warn, int *ret_fd, bool *started, struct err *e);
 /* After a session in a sandbox that sandbox_attach() started: returns when it has stopped, or at
  * once when others still run commands in it. */
 int sandbox_release(const struct store *s, const char *name, struct err *e);

@@ -15,9 +15,10 @@
 
 struct session_request {
     struct strlist argv;
-    struct strlist env; /* K=V, on top of the sandbox's own */
-    const char *cwd;    /* NULL = the sandbox's */
-    const char *user;   /* NULL = the sandbox's */
+    struct strlist secrets; /* names, besides those of the sandbox; see core/secret.h */
+    struct strlist env;     /* K=V, on top of the sandbox's own and of secrets */
+    const char *cwd;        /* NULL = the sandbox's */
+    const char *user;       /* NULL = the sandbox's */
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
     bool tty;            /* a pty in the guest */

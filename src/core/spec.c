@@ -1,5 +1,6 @@
 #include "core/spec.h"
 
+#include "core/secret.h"
 #include "core/signals.h"
 #include "image/digest.h"
 #include "image/upper.h"
@@ -47,6 +48,7 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->env);
     strlist_free(&s->entrypoint);
     strlist_free(&s->cmd);
+    strlist_free(&s->secrets);
     strlist_free(&s->labels);
     free(s->workdir);
     free(s->user);
@@ -353,6 +355,12 @@ int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e)
     if (!clean || strcmp(clean, "/") == 0 || !plain(clean))
         return err_set(e, EINVAL, "invalid config: '%.64s' is no directory for a volume", path);
     return add_once(&s->volumes, clean, SPEC_VOLUMES_MAX, "volumes", e);
+}
+
+int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e)
+{
+    int r = secret_check_name(name, e);
+    return r < 0 ? r : add_once(&s->secrets, name, SPEC_SECRETS_MAX, "secrets", e);
 }
 
 /* --- scripts -------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ enum {
     SPEC_LABELS_MAX = 256,
     SPEC_PORTS_MAX = 256,
     SPEC_VOLUMES_MAX = 64,
+    SPEC_SECRETS_MAX = 64,
 };
 
 enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
@@ -81,6 +82,7 @@ struct sandbox_spec {
     struct strlist env;        /* K=V: the image's, then the user's */
     struct strlist entrypoint; /* image's, or --entrypoint */
     struct strlist cmd;        /* image's, or what came after -- on `run` */
+    struct strlist secrets;    /* names: see core/secret.h */
     struct strlist labels;     /* K=V, V may be empty */
     char *workdir;             /* NULL = "/" */
     char *user;                /* NULL = root */
@@ -125,6 +127,7 @@ int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* 
 int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* K or K=V */
 int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
 int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
+int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
 const char *spec_rlimit_name(uint32_t resource);

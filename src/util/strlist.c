@@ -48,6 +48,13 @@ void strlist_free(struct strlist *l)
     *l = (struct strlist){0};
 }
 
+void strlist_wipe(struct strlist *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        explicit_bzero(l->v[i], strlen(l->v[i]));
+    strlist_free(l);
+}
+
 static size_t key_len(const char *kv)
 {
     return strcspn(kv, "=");

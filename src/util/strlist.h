@@ -15,6 +15,7 @@ int strlist_take(struct strlist *l, char *s);      /* takes ownership, frees on 
 bool strlist_has(const struct strlist *l, const char *s);
 int strlist_copy(struct strlist *to, const struct strlist *from);
 void strlist_free(struct strlist *l);
+void strlist_wipe(struct strlist *l); /* the same, for what nobody may find in freed memory */
 /* Sets "K=V" in a list of such: replaces the entry of the same K, or appends. */
 int strlist_set_env(struct strlist *l, const char *kv);
 /* The V of "K=V" for this K; NULL when absent. */

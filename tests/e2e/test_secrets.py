@@ -1,0 +1,149 @@
+"""Secrets by name: in the environment of commands, and nowhere else."""
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import wait_for
+from guest import sh
+from terminal import Terminal
+
+VALUE = "s3cr3t-value-that-nobody-writes-down"
+
+
+def store(msb, name="TOKEN", value=VALUE):
+    return msb.ok("secret", "set", "-q", name, input=value.encode() + b"\n")
+
+
+def test_commands_have_it(msb):
+    store(msb)
+    msb.create("b", "--secret-env", "TOKEN")
+    assert sh(msb, "b", "echo $TOKEN") == VALUE + "\n"
+    out = msb.ok("run", "-q", "--secret-env", "TOKEN", "--", "sh", "-c", "echo $TOKEN")
+    assert out == VALUE + "\n"
+    msb.create("other")
+    assert sh(msb, "other", "echo [$TOKEN]") == "[]\n"
+    out = msb.ok("exec", "--secret-env", "TOKEN", "other", "--", "sh", "-c", "echo $TOKEN")
+    assert out == VALUE + "\n"
+    assert msb.ok("exec", "-e", "TOKEN=mine", "b", "--", "sh", "-c", "echo $TOKEN") == "mine\n"
+    store(msb, value="changed")  # looked up for each command
+    assert sh(msb, "b", "echo $TOKEN") == "changed\n"
+    msb.ok("stop", "-q", "b")
+    assert msb.ok("exec", "b", "--", "sh", "-c", "echo $TOKEN") == "changed\n"
+
+
+def test_by_reference(msb):
+    msb.ok("secret", "set", "TOKEN", "--from-env", "MY_TOKEN", stdin=subprocess.DEVNULL)
+    msb.create("b", "--secret-env", "TOKEN")
+    env = dict(msb.env, MY_TOKEN=VALUE)
+    p = msb("exec", "b", "--", "sh", "-c", "echo $TOKEN", env=env)
+    assert p.stdout.decode() == VALUE + "\n"
+    p = msb("exec", "b", "--", "true")
+    assert p.returncode == 1
+    assert b"secret 'TOKEN': environment variable 'MY_TOKEN' is not set" in p.stderr
+    assert VALUE not in (msb.home / "secrets" / "TOKEN").read_text()
+
+
+def files_with(root, needle):
+    found = []
+    for directory, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as f:
+                    if any(needle in block for block in iter(lambda: f.read(64 << 20), b"")):
+                        found.append(os.path.relpath(path, root))
+    return found
+
+
+def test_the_value_is_nowhere_else(msb):
+    store(msb)
+    needle = VALUE.encode()
+    msb.create("b", "--secret-env", "TOKEN")
+    client = msb.popen("exec", "b", "--", "sh", "-c", "test -n \"$TOKEN\" && echo up && cat",
+                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert client.stdout.readline() == b"up\n"
+    for pid in msb.processes():
+        for what in ("cmdline", "environ"):
+            with open(f"/proc/{pid}/{what}", "rb") as f:
+                assert needle not in f.read()
+    for args in (["inspect", "b"], ["inspect", "b", "--format", "json"], ["secret", "list"],
+                 ["secret", "list", "--format", "json"], ["logs", "b"],
+                 ["logs", "--source", "all", "b"], ["ls", "--format", "json"]):  # fmt: skip
+        p = msb(*args)
+        assert needle not in p.stdout + p.stderr, args
+    client.stdin.close()
+    assert client.wait() == 0
+    p = msb("--trace", "exec", "b", "--", "no-such-program")
+    assert p.returncode == 127 and needle not in p.stdout + p.stderr
+    msb.ok("stop", "-q", "b")
+    assert files_with(msb.home, needle) == ["secrets/TOKEN"]
+    config = json.loads(msb.ok("inspect", "b", "--format", "json"))["config"]
+    assert config["secret_env"] == ["TOKEN"]
+
+
+def test_listed_and_forgotten(msb):
+    assert json.loads(msb.ok("secret", "list", "--format", "json")) == []
+    store(msb, "B")
+    msb.ok("secret", "set", "A", "--from-env", "X")
+    listed = json.loads(msb.ok("secret", "ls", "--format", "json"))
+    assert [(s["name"], s["source"], s["variable"]) for s in listed] == [
+        ("A", "env", "X"), ("B", "store", None)]  # fmt: skip
+    assert "env X" in msb.ok("secret", "list")
+    assert msb.ok("secret", "list", "-q") == "A\nB\n"
+    msb.ok("secret", "rm", "A", "B")
+    p = msb("secret", "rm", "A")
+    assert p.returncode == 1 and b"there is no secret 'A'" in p.stderr
+    assert list((msb.home / "secrets").iterdir()) == []
+
+
+def test_asked_for_on_a_terminal(msb):
+    t = Terminal([msb.exe, "secret", "set", "TOKEN"], msb.env)
+    t.read_until(b"Value of TOKEN: ")
+    t.type(VALUE.encode() + b"\n")
+    assert VALUE.encode() not in t.read_until(b"Stored")
+    assert t.p.wait(timeout=20) == 0
+    out = msb.ok("run", "-q", "--secret-env", "TOKEN", "--", "sh", "-c", "echo $TOKEN")
+    assert out == VALUE + "\n"
+
+
+def test_private(msb):
+    store(msb)
+    file = msb.home / "secrets" / "TOKEN"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    file.chmod(0o644)
+    p = msb("create", "--name", "b", "--secret-env", "TOKEN")
+    assert p.returncode == 1 and b"secret 'TOKEN' can be read by others" in p.stderr
+    assert msb.leftovers() == []
+
+
+def test_gone_when_it_is_needed(msb):
+    store(msb)
+    msb.create("b", "--secret-env", "TOKEN")
+    msb.ok("stop", "-q", "b")
+    msb.ok("secret", "rm", "-q", "TOKEN")
+    p = msb("exec", "b", "--", "true")
+    assert p.returncode == 1 and b"there is no secret 'TOKEN'" in p.stderr
+    assert b"msb secret set TOKEN" in p.stderr
+    assert msb.status("b") == "Stopped"  # it was not started in vain
+    wait_for(lambda: not msb.processes())
+
+
+@pytest.mark.parametrize("args,stdin,message", [
+    (["secret", "set", "A-B"], b"x", "'A-B' is no name for a secret"),
+    (["secret", "set", "1A"], b"x", "'1A' is no name for a secret"),
+    (["secret", "set", "A", "--from-env", "x y"], b"", "'x y' is no name of an environment variable"),
+    (["secret", "set", "A"], b"", "there is no value on standard input"),
+    (["secret", "set", "A"], b"\n", "there is no value on standard input"),
+    (["secret", "set", "A"], b"a\0b", "has a NUL byte in it"),
+    (["secret", "set", "A"], b"\xff", "the value is not UTF-8 text"),
+    (["secret", "set", "A"], b"x" * 40000, "the value on standard input is too long"),
+    (["run", "--secret-env", "NONE", "--", "true"], b"", "there is no secret 'NONE'"),
+    (["create", "--secret-env", "../x"], b"", "'../x' is no name for a secret"),
+])  # fmt: skip
+def test_bad_secrets(msb, args, stdin, message):
+    p = msb(*args, input=stdin)
+    assert p.returncode == 1 and message.encode() in p.stderr
+    assert msb.leftovers() == []
+    assert not (msb.home / "secrets").exists() or list((msb.home / "secrets").iterdir()) == []
