@@ -212,6 +212,24 @@ def registry(tmp_path_factory):
         yield r
 
 
+@pytest.fixture(scope="session")
+def internet(tmp_path_factory):
+    """Namespaces with a small internet in them (netkit.py), shared by all tests that need one."""
+    import netkit
+
+    with netkit.Internet(tmp_path_factory.mktemp("net")) as net:
+        yield net
+
+
+@pytest.fixture(scope="module")
+def net_msb(internet, tmp_path_factory, shared_cache):
+    """msb in that internet, one home for a module, with the image `net-guest:1` in it."""
+    m = internet.msb(make_home(tmp_path_factory.mktemp("mod"), shared_cache))
+    m.ok("load", "-q", "-i", imagekit.net_guest(), timeout=300)
+    yield m
+    tear_down(m)
+
+
 def pytest_configure(config):
     if not MSB.exists():
         raise pytest.UsageError(f"{MSB} does not exist: run `make` first")

@@ -426,7 +426,7 @@ def debian_mirror(release):
     raise Unavailable(f"apt is not configured to fetch {release}")
 
 
-def bootstrap_debian(root):
+def bootstrap_debian(root, packages="python3"):
     if os.geteuid() != 0:
         raise Unavailable("debootstrap takes root")
     release = debian_release()
@@ -439,7 +439,7 @@ def bootstrap_debian(root):
     try:
         # What it mounts goes with its mount namespace, however it ends.
         run("unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase",
-            "--include=python3", release, root, mirror, env=env, timeout=1200)
+            f"--include={packages}", release, root, mirror, env=env, timeout=1200)
     except (RuntimeError, subprocess.TimeoutExpired) as e:
         raise Unavailable(f"debootstrap failed: {str(e)[-500:]}") from None
 
@@ -473,6 +473,28 @@ def debian():
     return Image(cached("debian", [1, debian_release()], build) / "layout", "debian")
 
 
+def net_guest():
+    """Debian with the programs that people use a network with: a docker-archive of one layer."""
+    packages = "python3,python3-pip,curl,git,ca-certificates,iproute2,netbase,nodejs"
+
+    def build(d):
+        need("umoci", "debootstrap", "tar", "skopeo")
+        root = d / "root"
+        bootstrap_debian(root, packages)
+        for p in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man",
+                  "usr/share/locale", "usr/share/nodejs/npm"):
+            shutil.rmtree(root / p, ignore_errors=True)
+        run("tar", "-C", root, "--sort=name", "--numeric-owner", "--exclude=./dev/*", "--exclude=./proc/*",
+            "--exclude=./sys/*", "-cf", d / "0.tar", ".")
+        umoci_image(d / "layout", "net-guest", [d / "0.tar"], "--config.cmd", "bash")
+        skopeo("copy", f"oci:{d / 'layout'}:net-guest", f"docker-archive:{d / 'image.tar'}:net-guest:1")
+        for p in (root, d / "layout"):
+            shutil.rmtree(p)
+        (d / "0.tar").unlink()
+
+    return cached("net-guest", [1, packages, debian_release()], build) / "image.tar"
+
+
 # --- the registry -------------------------------------------------------------------------------
 
 REGISTRY_CONFIG = """version: 0.1
@@ -485,10 +507,9 @@ http:
 {more}"""
 
 
-def make_ca(d):
-    """A certificate authority and a certificate for localhost: (ca, certificate, key)."""
+def make_ca(d, names="subjectAltName=DNS:localhost,IP:127.0.0.1"):
+    """A certificate authority and a certificate, for localhost or others: (ca, certificate, key)."""
     need("openssl")
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
         "/CN=msb test CA", "-keyout", d / "ca.key", "-out", d / "ca.pem")
     run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",

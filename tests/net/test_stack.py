@@ -6,18 +6,17 @@ import pathlib
 import resource
 import socket
 import socketserver
-import struct
 import subprocess
 import threading
-import zlib
 
 import pytest
+
+from servers import CHUNK, Server
 
 STACK = os.environ.get("TAP_STACK", "build/tests/net/tap_stack")
 GUEST = pathlib.Path(__file__).with_name("guest.py")
 PYTHON = "/usr/bin/python3"
 GIB = 1 << 30
-CHUNK = bytes(range(256)) * 1024
 
 
 def can_run():
@@ -30,80 +29,11 @@ def can_run():
 pytestmark = pytest.mark.skipif(not can_run(), reason="needs root and /dev/net/tun")
 
 
-class Handler(socketserver.BaseRequestHandler):
-    def handle(self):
-        s = self.request
-        line = b""
-        while not line.endswith(b"\n"):
-            k = s.recv(1)
-            if not k:
-                return
-            line += k
-        words = line.split()
-        try:
-            getattr(self, words[0].decode().lower())(s, *map(int, words[1:]))
-        except OSError:
-            self.server.errors += 1
-
-    def sink(self, s):
-        n = crc = 0
-        buf = memoryview(bytearray(1 << 20))
-        while k := s.recv_into(buf):
-            crc = zlib.crc32(buf[:k], crc)
-            n += k
-        s.sendall(json.dumps({"n": n, "crc": crc}).encode() + b"\n")
-
-    def source(self, s, size):
-        n = crc = 0
-        while n < size:
-            piece = CHUNK[n % 241:][:size - n]
-            s.sendall(piece)
-            crc = zlib.crc32(piece, crc)
-            n += len(piece)
-        self.server.crc = crc
-
-    def echo(self, s):
-        while k := s.recv(65536):
-            s.sendall(k)
-
-    def stall(self, _s):
-        self.server.go_on.wait()
-
-    def half(self, s):
-        s.sendall(b"hello")
-        s.shutdown(socket.SHUT_WR)
-        n = 0
-        while k := s.recv(1 << 20):
-            n += len(k)
-        self.server.half = n
-        self.server.half_done.set()
-
-    def reset(self, s):
-        s.sendall(CHUNK)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        s.close()
-
-
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-
-    def handle_error(self, *_):
-        self.errors += 1
-
-
 @pytest.fixture
 def server():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    s = Server(("127.0.0.1", 0), Handler)
-    s.errors = 0
-    s.go_on = threading.Event()
-    s.half_done = threading.Event()
-    t = threading.Thread(target=s.serve_forever, daemon=True)
-    t.start()
+    s = Server(("127.0.0.1", 0)).start()
     s.port = s.server_address[1]
     yield s
     s.go_on.set()
@@ -298,11 +228,7 @@ def test_a_published_datagram_port(stack):
 
 
 def test_ipv6(stack, server):
-    six = Server.__new__(Server)
-    six.address_family = socket.AF_INET6
-    Server.__init__(six, ("::1", server.port), Handler)
-    six.errors = 0
-    threading.Thread(target=six.serve_forever, daemon=True).start()
+    six = Server(("::1", server.port)).start()
     try:
         assert stack.run("errno_of", server.port, "fd00:2::2")["errno"] == 0
     finally:
