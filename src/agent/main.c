@@ -4,6 +4,7 @@
 #include "agent/hosts.h"
 #include "agent/mounts.h"
 #include "agent/power.h"
+#include "agent/restrict.h"
 #include "agent/vsock.h"
 #include "util/cleanup.h"
 
@@ -100,6 +101,12 @@ static void log_times(uint64_t start, uint64_t ready)
     control_log(&control, line);
 }
 
+static void complete(void)
+{
+    mounts_complete(&config);
+    hosts_setup(config.hostname);
+}
+
 int main(void)
 {
     struct err err = {0};
@@ -107,11 +114,17 @@ int main(void)
     int upper_fd = -1;
     if (prepare(&err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
         die(&err);
+    bool restricted = config.nwritable > 0;
+    if (restricted) { /* which comes last, and may fail */
+        complete();
+        if (restrict_writes(&config, &err) < 0)
+            die(&err);
+    }
     control_ready(&control);
     uint64_t ready = now_ns();
     /* The host is on its way with the first command; it waits in the listener's queue. */
-    mounts_complete(&config);
-    hosts_setup(config.hostname);
+    if (!restricted)
+        complete();
     power_init(&power, &engine, upper_fd);
     power.saved = on_saved;
     if (watch(&err) < 0)

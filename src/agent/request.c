@@ -13,7 +13,7 @@ struct arena {
 
 /* Walks every field once and counts the repeated ones, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, mounts, scripts, dirs;
+    size_t args, envs, mounts, scripts, dirs, writable;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -29,6 +29,7 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->mounts += x.tag == F_MOUNT;
         t->scripts += x.tag == F_SCRIPT;
         t->dirs += x.tag == F_DIRECTORY;
+        t->writable += x.tag == F_WRITE_PATH;
     }
     return got;
 }
@@ -244,6 +245,8 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_script(c, a, x);
     case F_DIRECTORY:
         return get_str(a, x, &c->dirs[c->ndirs++]);
+    case F_WRITE_PATH:
+        return get_str(a, x, &c->writable[c->nwritable++]);
     case F_STOP_SIGNAL:
         return get_u32(x, &c->stop_signal);
     default:
@@ -260,13 +263,15 @@ int config_parse(struct config *c, const struct proto_frame *f)
         return -EPROTO;
     size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    c->arena = arena_new(&a, mounts + scripts + (t.envs + 1 + t.dirs) * sizeof(char *), f);
+    size_t texts = (t.envs + 1 + t.dirs + t.writable) * sizeof(char *);
+    c->arena = arena_new(&a, mounts + scripts + texts, f);
     if (!c->arena)
         return -ENOMEM;
     c->mounts = c->arena;
     c->scripts = (struct req_script *)(c->mounts + t.mounts);
     c->c.env = (char **)(c->scripts + t.scripts);
     c->dirs = c->c.env + t.envs + 1;
+    c->writable = c->dirs + t.dirs;
 
     struct proto_reader r;
     struct proto_field x;

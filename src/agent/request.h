@@ -67,6 +67,8 @@ struct config {
     size_t nscripts;
     char **dirs; /* to be made when missing */
     size_t ndirs;
+    char **writable; /* paths; all else is read-only, if there are any */
+    size_t nwritable;
     uint32_t stop_signal; /* 0 = SIGTERM */
     void *arena;
 };

@@ -98,6 +98,7 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     line(b, "Stop signal:", s->stop_signal);
     words_line(b, "Exposed ports:", &s->ports);
     words_line(b, "Volumes:", &s->volumes);
+    words_line(b, "Write paths:", &s->write_paths);
     line(b, "Ephemeral:", s->ephemeral ? "yes" : NULL);
     if (s->idle_timeout_ms) {
         format_duration(s->idle_timeout_ms, text, sizeof(text));

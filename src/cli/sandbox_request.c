@@ -226,6 +226,8 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
         return tmpfs_option(s, o->value, e);
     if (strcmp(name, "volume") == 0 || strncmp(name, "mount-", 6) == 0)
         return mount_option(s, name, o->value, e);
+    if (strcmp(name, "write-path") == 0)
+        return spec_add_write_path(s, o->value, e);
     if (strcmp(name, "rlimit") == 0)
         return spec_add_rlimit(s, o->value, e);
     if (strncmp(name, "script", 6) == 0)

@@ -58,6 +58,7 @@ void spec_free(struct sandbox_spec *s)
     free(s->stop_signal);
     strlist_free(&s->ports);
     strlist_free(&s->volumes);
+    strlist_free(&s->write_paths);
     for (size_t i = 0; i < s->n_mounts; i++) {
         free(s->mounts[i].guest);
         free(s->mounts[i].source);
@@ -512,6 +513,7 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         r = check_runtime(s, e);
     if (r < 0)
         return r;
+    spec_protect_mounts(s);
     if (!s->shell && !(s->shell = strdup("/bin/sh")))
         return no_memory(e);
     if (!s->hostname) {

@@ -31,6 +31,7 @@ enum {
     SPEC_PORTS_MAX = 256,
     SPEC_VOLUMES_MAX = 64,
     SPEC_SECRETS_MAX = 64,
+    SPEC_WRITE_PATHS_MAX = 64,
 };
 
 enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
@@ -95,6 +96,7 @@ struct sandbox_spec {
 
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;
+    struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
@@ -128,6 +130,10 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* 
 int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
 int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
 int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
+/* A shared directory that no write path is in or above is read-only for the host, too. */
+int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e);
+void spec_protect_mounts(struct sandbox_spec *s);
+bool spec_path_within(const char *path, const char *dir); /* both normalised */
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
 const char *spec_rlimit_name(uint32_t resource);

@@ -220,7 +220,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:[], s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:I}",
+        "s:o, s:o, s:o, s:s, s:I, s:o}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
@@ -228,7 +228,8 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         mounts_json(s), "name", text_or_null(s->name), "network", network_json(), "patches",
         "pull_policy", pull_policies[s->pull], "resources", resources_json(s), "rlimits",
         rlimits_json(s), "runtime", runtime_json(s), "secret_env", list_json(&s->secrets),
-        "security_profile", "default", "created_ns", (json_int_t)s->created_ns);
+        "security_profile", "default", "created_ns", (json_int_t)s->created_ns, "write_paths",
+        list_json(&s->write_paths));
 }
 
 /* What a spec that does not say otherwise means, now and in every later version: sizes are not
@@ -616,6 +617,8 @@ static int read_declared(struct sandbox_spec *s, const json_t *j, struct err *e)
     int r = read_each(s, j, "exposed_ports", spec_add_port, e);
     if (r == 0)
         r = read_each(s, j, "secret_env", spec_add_secret, e);
+    if (r == 0)
+        r = read_each(s, j, "write_paths", spec_add_write_path, e);
     return r < 0 ? r : read_each(s, j, "image_volumes", spec_add_volume, e);
 }
 

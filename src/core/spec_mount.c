@@ -42,19 +42,13 @@ char *spec_guest_path(const char *path)
     return out;
 }
 
-static bool within(const char *path, const char *dir)
-{
-    size_t n = strlen(dir);
-    return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
 static int check_target(const struct sandbox_spec *s, const char *path, struct err *e)
 {
     static const char *const ours[] = {"/proc", "/sys", "/dev", "/.msb"};
     if (strcmp(path, "/") == 0)
         return err_set(e, EINVAL, "invalid config: cannot mount a volume at guest root /");
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (within(path, ours[i]) && strcmp(path, "/dev/shm") != 0)
+        if (spec_path_within(path, ours[i]) && strcmp(path, "/dev/shm") != 0)
             return err_set(e, EINVAL,
                            "invalid config: %s is set up by msb; mount elsewhere than %s", ours[i],
                            path);

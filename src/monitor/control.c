@@ -78,6 +78,8 @@ static int put_config(struct control *c)
     }
     for (size_t i = 0; i < s->volumes.n; i++)
         proto_str(&w, F_DIRECTORY, s->volumes.v[i]);
+    for (size_t i = 0; i < s->write_paths.n; i++)
+        proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
     if (s->stop_signal)
         proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
     return proto_end(&w);

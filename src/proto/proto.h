@@ -217,6 +217,9 @@ enum proto_tag {
     F_FILE_LIMIT = 142,  /* u64 */
     F_FILE_CUT = 143,    /* u32, 1 */
     F_FILE_EVENT = 144,  /* u32: enum proto_file_event bits */
+
+    /* CONFIG: write paths, disks */
+    F_WRITE_PATH = 160, /* string, absolute; repeated: all else is read-only */
 };
 
 enum proto_file_op {

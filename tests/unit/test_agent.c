@@ -116,6 +116,7 @@ static void test_config(void **state)
     proto_str(&w, F_ENV, "A=1");
     proto_str(&w, F_DIRECTORY, "/data");
     proto_str(&w, F_DIRECTORY, "/more");
+    proto_str(&w, F_WRITE_PATH, "/w");
     proto_u32(&w, F_STOP_SIGNAL, 3);
     assert_int_equal(proto_end(&w), 0);
     assert_int_equal(proto_peek(&b, &f), 1);
@@ -123,6 +124,8 @@ static void test_config(void **state)
     assert_string_equal(c.hostname, "box");
     assert_int_equal(c.ndirs, 2);
     assert_string_equal(c.dirs[1], "/more");
+    assert_int_equal(c.nwritable, 1);
+    assert_string_equal(c.writable[0], "/w");
     assert_int_equal(c.stop_signal, 3);
     assert_string_equal(c.c.env[0], "A=1");
     assert_string_equal(c.lower, "/dev/vdb");

@@ -151,6 +151,40 @@ static void ports_and_volumes(void **state)
     spec_free(&s);
 }
 
+static void write_paths(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    minimal(&s);
+    static const char *const bad[] = {"",        "/",     "//",       "a",
+                                      "/a/../b", "/proc", "/dev/shm", "/.msb/x"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_add_write_path(&s, bad[i], &e), -EINVAL);
+    assert_int_equal(spec_add_write_path(&s, "/work//a/", &e), 0);
+    assert_int_equal(spec_add_write_path(&s, "/work/a", &e), 0);
+    assert_int_equal(s.write_paths.n, 1);
+    assert_string_equal(s.write_paths.v[0], "/work/a");
+    /* In it, above it, beside it, and beside it with the same beginning. */
+    static const char *const mounts[] = {"/work/a/b", "/work", "/other", "/work/ab"};
+    for (size_t i = 0; i < ARRAY_LEN(mounts); i++)
+        assert_int_equal(spec_add_tmpfs(&s, mounts[i], 0, 0, &e), 0);
+    assert_int_equal(spec_validate(&s, &e), 0);
+    for (size_t i = 0; i < s.n_mounts; i++) {
+        const char *guest = s.mounts[i].guest;
+        bool ro = strcmp(guest, "/other") == 0 || strcmp(guest, "/work/ab") == 0;
+        assert_int_equal(s.mounts[i].options, ro ? PROTO_MOUNT_RO : 0);
+    }
+    int r = 0;
+    for (int i = 0; i <= SPEC_WRITE_PATHS_MAX && r == 0; i++) {
+        char path[32];
+        (void)snprintf(path, sizeof(path), "/w/%d", i);
+        r = spec_add_write_path(&s, path, &e);
+    }
+    assert_int_equal(r, -E2BIG);
+    spec_free(&s);
+}
+
 static void labels(void **state)
 {
     (void)state;
@@ -300,6 +334,8 @@ static void full(struct sandbox_spec *s)
     assert_int_equal(spec_add_port(s, "80", NULL), 0);
     assert_int_equal(spec_add_port(s, "53/udp", NULL), 0);
     assert_int_equal(spec_add_volume(s, "/var//lib/data/", NULL), 0);
+    assert_int_equal(spec_add_write_path(s, "/", NULL), -EINVAL);
+    assert_int_equal(spec_add_write_path(s, "/w", NULL), 0);
     s->cpus = 0.1;
     s->memory_mib = 1536;
     s->engine = ENGINE_UML_PTRACE;
@@ -391,6 +427,7 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     assert_int_equal(a->pull, b->pull);
     same_list(&a->ports, &b->ports);
     same_list(&a->volumes, &b->volumes);
+    same_list(&a->write_paths, &b->write_paths);
     assert_int_equal(a->image_kind, b->image_kind);
     assert_memory_equal(&a->cpus, &b->cpus, sizeof(a->cpus));
     assert_int_equal(a->memory_mib, b->memory_mib);
@@ -574,6 +611,7 @@ int main(void)
         cmocka_unit_test(rlimits),
         cmocka_unit_test(signals),
         cmocka_unit_test(ports_and_volumes),
+        cmocka_unit_test(write_paths),
         cmocka_unit_test(labels),
         cmocka_unit_test(mounts),
         cmocka_unit_test(scripts),
