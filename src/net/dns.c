@@ -298,13 +298,9 @@ static void on_upstream(struct loop_src *src, uint32_t events)
 
 static bool take_token(struct dns *d)
 {
-    const uint64_t cost = 1000000000ULL / DNS_PER_SECOND;
-    uint64_t now = now_ns();
-    d->tokens_ns = MIN(d->tokens_ns + (now - d->filled_ns), cost * DNS_BURST);
-    d->filled_ns = now;
-    if (d->tokens_ns < cost)
+    if (bucket_level(&d->rate, now_ns()) == 0)
         return false;
-    d->tokens_ns -= cost;
+    bucket_take(&d->rate, 1);
     return true;
 }
 
@@ -397,8 +393,7 @@ int dns_new(struct dns **ret, struct loop *l, const struct dns_config *c,
     d->pins = pins;
     d->hooks = hooks;
     d->ctx = ctx;
-    d->tokens_ns = 1000000000ULL / DNS_PER_SECOND * DNS_BURST;
-    d->filled_ns = now_ns();
+    bucket_init(&d->rate, DNS_PER_SECOND, 1000000000ULL, DNS_BURST, 0, now_ns());
     node_init(&d->queries);
     node_init(&d->clients);
     *ret = d;

@@ -3,6 +3,7 @@
 #define MSB_NET_DNS_IMPL_H
 
 #include "net/dns.h"
+#include "util/bucket.h"
 #include "util/buf.h"
 #include "util/list.h"
 
@@ -40,8 +41,7 @@ struct dns {
     struct dns_stats stats;
     struct node queries, clients;
     unsigned n_queries, n_clients;
-    uint64_t tokens_ns; /* time that is saved up for questions */
-    uint64_t filled_ns;
+    struct bucket rate; /* of questions upstream */
     uint8_t msg[DNS_MSG_MAX], reply[2 + DNS_MSG_MAX];
 };
 

@@ -94,7 +94,7 @@ static void echo_input(struct net *n, const struct packet *p)
     }
     struct flow *f = flow_find(n, &id);
     struct udp_flow *u = f ? udp_of(f) : ping_open(n, &id);
-    if (!u)
+    if (!u || !udp_passes(u, DIR_OUT, len))
         return;
     u->used_ns = now_ns();
     msg[0] = p->ethertype == ETHERTYPE_V4 ? ECHO4 : ECHO6;
@@ -115,7 +115,7 @@ void ping_readable(struct udp_flow *u)
             return;
         }
         bool fits = (size_t)k <= 1480 || (n->link->caps & LINK_ANY_SIZE);
-        if (k < 8 || !fits)
+        if (k < 8 || !fits || !udp_passes(u, DIR_IN, (size_t)k))
             continue;
         u->answered = true;
         u->f.to_guest += (size_t)k;

@@ -112,6 +112,8 @@ void flow_insert(struct flow *f, struct node *list)
     *b = f;
     node_init(&f->all);
     node_init(&f->work);
+    node_init(&f->turn[DIR_OUT].node);
+    node_init(&f->turn[DIR_IN].node);
     node_append(list, &f->all);
     f->began_ns = now_ns();
     *(f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows) += 1;
@@ -143,6 +145,8 @@ void flow_remove(struct flow *f, const char *how)
     *p = f->chain;
     node_unlink(&f->all);
     node_unlink(&f->work);
+    node_unlink(&f->turn[DIR_OUT].node);
+    node_unlink(&f->turn[DIR_IN].node);
     *(f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows) -= 1;
     int fd = f->src.fd;
     loop_del(n->loop, &f->src);
@@ -357,6 +361,7 @@ int net_new(struct net **ret, struct loop *l, struct link *link, const struct ne
     node_init(&n->blocked);
     n->work_timer.fn = on_work;
     n->tick_timer.fn = on_tick;
+    turns_init(n);
     for (unsigned i = 0; i < NET_PUBLISHED_MAX; i++)
         n->published[i].src.fd = -1;
     net_random(n, n->key, sizeof(n->key));
@@ -377,6 +382,7 @@ void net_free(struct net *n)
         (void)net_unpublish(n, i);
     loop_timer_off(n->loop, &n->work_timer);
     loop_timer_off(n->loop, &n->tick_timer);
+    turns_stop(n);
     frag_free(n->frags);
     n->link->user = NULL;
     free(n);

@@ -14,6 +14,7 @@
 
 #include "net/addr.h"
 #include "net/packet.h"
+#include "net/rate.h"
 #include "net/sniff.h"
 #include "util/loop.h"
 #include "virtio/link.h"
@@ -31,8 +32,9 @@ struct net;
 struct net_config {
     uint8_t guest_mac[6], gateway_mac[6];
     struct net_addr guest4, gateway4;
-    struct net_addr guest6, gateway6; /* all zero: no IPv6 */
-    unsigned max_tcp, max_udp;        /* 0: the defaults */
+    struct net_addr guest6, gateway6;   /* all zero: no IPv6 */
+    unsigned max_tcp, max_udp;          /* 0: the defaults */
+    struct rate_limits egress, ingress; /* from the guest, and to it, whoever opened the flow */
     bool copies; /* keep what is unacknowledged ourselves even if the host's kernel could */
 };
 
@@ -82,6 +84,7 @@ struct net_stats {
     uint64_t udp_opened, udp_evicted, udp_denied, udp_dropped;
     uint64_t ping_refused; /* the host does not let us */
     uint64_t out_of_order, bogus_acks, resent, memory_full;
+    uint64_t udp_limited; /* datagrams dropped because of a limit on bytes or packets */
     unsigned tcp_flows, udp_flows;
     size_t held; /* bytes */
 };

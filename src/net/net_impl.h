@@ -35,13 +35,29 @@ enum {
     DUE_PROBE = 32,  /* ask for the guest's window */
 };
 
+/* Of bytes. */
+enum net_dir { DIR_OUT, DIR_IN }; /* from the guest; to it */
+
+/* A flow's place among those that wait for one direction's limits (turns.c). */
+struct turn {
+    struct node node;
+    bool called; /* it may go past those who wait, once */
+};
+
+struct net_rate {
+    struct rate rate;
+    struct node waiting; /* of struct turn */
+    struct loop_timer timer;
+};
+
 /* The part that TCP, UDP and ping flows have in common. */
 struct flow {
     struct net *net;
     struct net_flow_id id;
-    struct flow *chain; /* in its hash bucket */
-    struct node all;    /* in n->tcp_all, or n->udp_all in the order of last use */
-    struct node work;   /* in n->work, n->blocked, or nowhere */
+    struct flow *chain;  /* in its hash bucket */
+    struct node all;     /* in n->tcp_all, or n->udp_all in the order of last use */
+    struct node work;    /* in n->work, n->blocked, or nowhere */
+    struct turn turn[2]; /* by enum net_dir */
     struct loop_src src;
     uint64_t tag;
     uint64_t to_host, to_guest;
@@ -121,6 +137,7 @@ struct net {
     struct node blocked; /* flows that wait for room at the guest */
     struct flow *dead;
     struct loop_timer work_timer, tick_timer;
+    struct net_rate rate[2]; /* by enum net_dir */
 
     uint8_t random[RANDOM_POOL];
     unsigned random_left;
@@ -158,6 +175,16 @@ void net_tick_soon(struct net *n);
 struct net_flow_id net_inbound_id(const struct published *pub, const struct net_end *peer);
 void net_input_packet(struct net *n, const struct packet *p);
 
+/* --- turns.c: limits ---------------------------------------------------------------------------
+ */
+
+void turns_init(struct net *n);
+void turns_stop(struct net *n);
+/* How many of `want` (>= 1) bytes the flow may move now, in packets of `packet` bytes. 0: it waits,
+ * and is called (tcp_drain, or flow_work) when it is its turn. */
+size_t flow_grant(struct flow *f, enum net_dir dir, size_t want, size_t packet);
+void flow_charge(struct flow *f, enum net_dir dir, size_t bytes, size_t packet);
+
 /* --- out.c: frames to the guest --------------------------------------------------------------- */
 
 /* Ethernet and IP headers for l4_len bytes of transport; returns how long they are. */
@@ -188,13 +215,15 @@ void udp_tick(struct net *n, uint64_t now);
 void udp_published(struct published *pub);
 struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
                               int fd);
-/* The host's error on a flow's socket, told to the guest; the flow may be gone. */
+/* Whether a limit lets a datagram of so many bytes pass, which is charged; else it is lost. */
+bool udp_passes(struct udp_flow *u, enum net_dir dir, size_t len);
 /* Asks the policy; a refusal has been answered (ICMP) and counted. */
 bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v);
 /* udp_flow_new() for what a verdict allowed. */
 struct udp_flow *udp_flow_allowed(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
                                   int fd, const struct net_verdict *v);
 bool to_gateway(const struct net *n, const struct packet *p);
+/* The host's error on a flow's socket, told to the guest; the flow may be gone. */
 void udp_error(struct udp_flow *u, int err);
 
 void tcp_input(struct net *n, const struct packet *p);

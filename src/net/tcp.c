@@ -127,6 +127,7 @@ static void new_flow(struct net *n, const struct packet *p, const struct net_flo
         return;
     }
     n->stats.tcp_opened++;
+    flow_charge(&t->f, DIR_OUT, 0, t->mss); /* a packet without bytes */
     t->f.allowed = true;
     t->f.tag = v.tag;
     t->sniffing = v.sniff;

@@ -135,7 +135,7 @@ void tcp_shut(struct tcp_flow *t)
     }
 }
 
-/* Bytes the host's kernel took; -errno when the connection is gone. */
+/* Bytes the host's kernel took; -errno when the connection is gone. What is given was granted. */
 static ssize_t give(struct tcp_flow *t, struct iovec *iov, unsigned n)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
@@ -143,6 +143,7 @@ static ssize_t give(struct tcp_flow *t, struct iovec *iov, unsigned n)
     if (k < 0)
         return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? 0 : -errno;
     t->f.to_host += (size_t)k;
+    flow_charge(&t->f, DIR_OUT, (size_t)k, t->mss);
     return k;
 }
 
@@ -182,8 +183,11 @@ void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, siz
     ssize_t k = 0;
     if (t->host_shut) /* not reached: a FIN ends it */
         return;
-    if (!t->sniffing && buf_len(&t->held) == 0) {
-        unsigned n = iov_slice(iov, LINK_IOV_MAX, p->iov, p->n_iov, off, len);
+    size_t grant = 0;
+    if (!t->sniffing && buf_len(&t->held) == 0)
+        grant = flow_grant(&t->f, DIR_OUT, len, t->mss);
+    if (grant > 0) {
+        unsigned n = iov_slice(iov, LINK_IOV_MAX, p->iov, p->n_iov, off, grant);
         k = give(t, iov, n);
         if (k < 0) {
             tcp_abort(t, "reset by the peer");
@@ -196,6 +200,8 @@ void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, siz
     t->rcv_nxt += (uint32_t)taken;
     if (t->sniffing)
         look(t);
+    else if (grant > 0 && grant < len)
+        tcp_drain(t); /* as far as limits go; then it waits for its turn */
 }
 
 void tcp_drain(struct tcp_flow *t)
@@ -203,8 +209,9 @@ void tcp_drain(struct tcp_flow *t)
     if (t->sniffing || t->f.src.fd < 0)
         return;
     while (buf_len(&t->held) > 0) {
-        struct iovec iov = {.iov_base = buf_head(&t->held), .iov_len = buf_len(&t->held)};
-        ssize_t k = give(t, &iov, 1);
+        size_t grant = flow_grant(&t->f, DIR_OUT, buf_len(&t->held), t->mss);
+        struct iovec iov = {.iov_base = buf_head(&t->held), .iov_len = grant};
+        ssize_t k = grant > 0 ? give(t, &iov, 1) : 0;
         if (k < 0)
             tcp_abort(t, "reset by the peer");
         if (k <= 0)

@@ -189,6 +189,9 @@ enum pump tcp_pump(struct tcp_flow *t)
     if (want == 0 || !(t->readable || again) || (t->host_eof && seq_lt(t->fin_seq, t->snd_nxt)))
         return PUMP_IDLE;
     want = MIN(want, segment_max(t));
+    want = flow_grant(&t->f, DIR_IN, want, t->mss);
+    if (want == 0)
+        return PUMP_IDLE; /* until it is called */
     size_t got = l->ops->reserve(l, hl + MIN(want, t->mss), hl + want, &room, &n_room);
     if (got == 0)
         return PUMP_BLOCKED;
@@ -209,6 +212,7 @@ enum pump tcp_pump(struct tcp_flow *t)
     t->snd_nxt += (uint32_t)k;
     if (seq_lt(t->snd_max, t->snd_nxt))
         t->snd_max = t->snd_nxt;
+    flow_charge(&t->f, DIR_IN, (size_t)k, t->mss);
     net_tick_soon(t->f.net);
     return PUMP_MORE;
 }

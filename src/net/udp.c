@@ -154,6 +154,17 @@ static bool local_datagram(struct net *n, const struct packet *p, const struct n
     return n->hooks->datagram(n->ctx, id, n->scratch, len);
 }
 
+bool udp_passes(struct udp_flow *u, enum net_dir dir, size_t len)
+{
+    size_t packet = MAX(len, (size_t)1);
+    if (flow_grant(&u->f, dir, packet, packet) == 0) {
+        u->f.net->stats.udp_limited++;
+        return false;
+    }
+    flow_charge(&u->f, dir, len, packet);
+    return true;
+}
+
 void udp_input(struct net *n, const struct packet *p)
 {
     struct net_flow_id id = {.proto = PROTO_UDP,
@@ -163,7 +174,7 @@ void udp_input(struct net *n, const struct packet *p)
     if (!f && to_gateway(n, p) && local_datagram(n, p, &id))
         return;
     struct udp_flow *u = f ? udp_of(f) : open_out(n, &id);
-    if (!u)
+    if (!u || !udp_passes(u, DIR_OUT, p->payload_len))
         return;
     struct iovec iov[LINK_IOV_MAX];
     struct sockaddr_storage a;
@@ -258,6 +269,7 @@ static int receive_one(struct udp_flow *u)
         return r == -EAGAIN || r == -EINTR ? 0 : r;
     }
     finish_datagram(n, room, n_room, &u->f.id.peer, &u->f.id.guest, (size_t)k);
+    flow_charge(&u->f, DIR_IN, (size_t)k, MAX((size_t)k, (size_t)1));
     u->f.to_guest += (size_t)k;
     u->answered = true;
     return 1;
@@ -272,8 +284,11 @@ void udp_work(struct udp_flow *u)
     if (u->kind != UDP_OUT)
         return;
     int r = 1;
-    for (unsigned i = 0; i < PER_VISIT && r > 0; i++)
+    for (unsigned i = 0; i < PER_VISIT && r > 0; i++) {
+        if (flow_grant(&u->f, DIR_IN, RATE_PACKET, RATE_PACKET) == 0)
+            return; /* they stay in the socket until it is called */
         r = receive_one(u);
+    }
     if (r == -ENOBUFS) {
         node_append(&u->f.net->blocked, &u->f.work);
         return;
@@ -325,7 +340,7 @@ void udp_published(struct published *pub)
         if (!end_from_sockaddr(&a, &peer))
             continue;
         struct udp_flow *u = flow_in(pub, &peer);
-        if (!u)
+        if (!u || !udp_passes(u, DIR_IN, (size_t)k))
             continue;
         u->answered = true;
         touch(u);

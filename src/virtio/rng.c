@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "util/bucket.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
@@ -14,26 +15,11 @@ enum {
     REQUEST_COST = 64, /* the least that a request costs, however small: bounds their number */
 };
 
-/* A bucket of bytes that fills with time. */
 struct rng {
     struct virtio_dev dev;
-    uint64_t tokens;
-    uint64_t filled_ns;
+    struct bucket bytes;
     struct virtq_chain chain;
 };
-
-static void refill(struct rng *r)
-{
-    uint64_t now = now_ns();
-    uint64_t ns = now - r->filled_ns;
-    if (ns > 1000000000ULL)
-        ns = 1000000000ULL;
-    uint64_t add = ns * RNG_PER_SECOND / 1000000000ULL;
-    if (add == 0)
-        return;
-    r->tokens = MIN(r->tokens + add, (uint64_t)RNG_BURST);
-    r->filled_ns = now;
-}
 
 /* Fills one buffer and says what that cost. */
 static uint64_t serve(struct rng *r)
@@ -54,17 +40,18 @@ static int64_t rng_kick(struct virtio_dev *d, unsigned queue)
     int64_t again = VIRTIO_IDLE;
     int got;
 
-    refill(r);
+    uint64_t left = bucket_level(&r->bytes, now_ns());
     do {
         virtq_notify_off(q);
         got = 0;
-        if (r->tokens < RNG_REQUEST_MAX) {
+        if (left < RNG_REQUEST_MAX) {
             again = (int64_t)RNG_REQUEST_MAX * 1000000000LL / RNG_PER_SECOND;
             break;
         }
-        while (r->tokens >= RNG_REQUEST_MAX && (got = virtio_dev_pop(d, queue, &r->chain)) > 0) {
+        while (left >= RNG_REQUEST_MAX && (got = virtio_dev_pop(d, queue, &r->chain)) > 0) {
             uint64_t cost = serve(r);
-            r->tokens -= MIN(cost, r->tokens);
+            bucket_take(&r->bytes, cost);
+            left -= MIN(cost, left);
         }
     } while (got >= 0 && virtq_notify_on(q));
     virtio_dev_interrupt(d, queue);
@@ -91,8 +78,7 @@ int virtio_rng_new(struct virtio_dev **ret)
         return -ENOMEM;
     r->dev.ops = &virtio_rng_ops;
     r->dev.features = VIRTIO_BASE_FEATURES;
-    r->tokens = RNG_BURST;
-    r->filled_ns = now_ns();
+    bucket_init(&r->bytes, RNG_PER_SECOND, 1000000000ULL, RNG_BURST, 0, now_ns());
     *ret = &r->dev;
     return 0;
 }
