@@ -97,10 +97,15 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
 }
 
 /* A flow that is open because of a name shows one: does it agree? */
-static bool shown_ok(struct gate *g, const struct net_flow_id *id, const char *shown,
-                     char why[POLICY_WHY_MAX])
+static bool shown_ok(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
+                     const char *shown, char why[POLICY_WHY_MAX])
 {
     char name[POLICY_NAME_MAX];
+    if (kind == SNIFF_BROKEN || (kind == SNIFF_ECH && g->cfg.strict)) {
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow %s",
+                       kind == SNIFF_ECH ? "hides its name" : "shows no name that is certain");
+        return false;
+    }
     if (shown[0] == '\0') {
         (void)snprintf(why, POLICY_WHY_MAX, "%s: the flow shows no name",
                        g->cfg.strict ? "denied" : "allowed");
@@ -119,10 +124,11 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, const char *s
     return a.allow;
 }
 
-bool gate_shown(struct gate *g, const struct net_flow_id *id, const char *name)
+bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
+                const char *name)
 {
     char why[POLICY_WHY_MAX];
-    bool allow = shown_ok(g, id, name, why);
+    bool allow = shown_ok(g, id, kind, name, why);
     struct gate_decision d = {
         .what = GATE_SHOWN, .allow = allow, .id = id, .name = name, .why = why};
     tell(g, &d);
@@ -133,8 +139,7 @@ static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum
                      const char *name)
 {
     (void)tag;
-    (void)kind;
-    return gate_shown(ctx, id, name);
+    return gate_shown(ctx, id, kind, name);
 }
 
 static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,

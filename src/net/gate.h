@@ -57,7 +57,8 @@ void gate_set_policy(struct gate *g, struct policy *policy, bool drop);
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX]);
 /* Whether a flow that a name has allowed may show that name ("": none). */
-bool gate_shown(struct gate *g, const struct net_flow_id *id, const char *name);
+bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
+                const char *name);
 struct net *gate_net(struct gate *g); /* for published ports and counters */
 const struct dns_stats *gate_dns_stats(const struct gate *g);
 

@@ -1,7 +1,7 @@
 #include "net/sniff.h"
 
-#include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 #include "net/packet.h"
 #include "util/cleanup.h"
@@ -57,17 +57,21 @@ static bool set_name(struct sniffer *s, const uint8_t *p, size_t n)
 
 /* --- TLS ------------------------------------------------------------------------------------- */
 
-enum { TLS_HANDSHAKE = 22, TLS_HELLO = 1, TLS_EXT_SNI = 0, TLS_RECORD_MAX = 16384 + 256 };
+enum {
+    TLS_HANDSHAKE = 22,
+    TLS_HELLO = 1,
+    TLS_EXT_SNI = 0,
+    TLS_EXT_ECH = 0xfe0d,
+    TLS_RECORD_MAX = 16384 + 256
+};
 
-static enum sniff_kind server_name(struct sniffer *s, struct view ext)
+static bool server_name(struct sniffer *s, struct view ext)
 {
     struct view list = take(&ext, take_int(&ext, 2));
     uint32_t type = take_int(&list, 1);
     struct view name = take(&list, take_int(&list, 2));
-    if (ext.bad || list.bad || name.bad || ext.n > 0 || list.n > 0 || type != 0 ||
-        !set_name(s, name.p, name.n))
-        return SNIFF_UNKNOWN;
-    return SNIFF_TLS;
+    return !ext.bad && !list.bad && !name.bad && ext.n == 0 && list.n == 0 && type == 0 &&
+           set_name(s, name.p, name.n);
 }
 
 static enum sniff_kind client_hello(struct sniffer *s, struct view v)
@@ -77,57 +81,59 @@ static enum sniff_kind client_hello(struct sniffer *s, struct view v)
     (void)take(&v, take_int(&v, 2)); /* ciphers */
     (void)take(&v, take_int(&v, 1)); /* compression */
     if (v.bad)
-        return SNIFF_UNKNOWN;
+        return SNIFF_BROKEN;
     if (v.n == 0)
         return SNIFF_TLS; /* no extensions: no name */
     struct view all = take(&v, take_int(&v, 2));
-    enum sniff_kind found = SNIFF_TLS;
-    bool seen = false;
+    bool seen = false, hidden = false;
     while (!v.bad && all.n > 0) {
         uint32_t type = take_int(&all, 2);
         struct view ext = take(&all, take_int(&all, 2));
         if (all.bad || ext.bad)
-            return SNIFF_UNKNOWN;
+            return SNIFF_BROKEN;
+        if (type == TLS_EXT_ECH)
+            hidden = true;
         if (type != TLS_EXT_SNI)
             continue;
-        if (seen)
-            return SNIFF_UNKNOWN; /* two names: whose? */
+        if (seen || !server_name(s, ext))
+            return SNIFF_BROKEN; /* two names: whose? */
         seen = true;
-        found = server_name(s, ext);
     }
-    return v.bad || v.n > 0 ? SNIFF_UNKNOWN : found;
+    if (v.bad || v.n > 0)
+        return SNIFF_BROKEN;
+    return hidden ? SNIFF_ECH : SNIFF_TLS;
 }
 
 /* The handshake message may be spread over several records: they are joined first. */
-static enum sniff_kind sniff_tls(struct sniffer *s, const uint8_t *p, size_t n)
+static enum sniff_kind sniff_tls(struct sniffer *s, const uint8_t *p, size_t n, bool last)
 {
     uint8_t hello[SNIFF_BYTES_MAX];
     size_t have = 0, need = 4;
+    if (n < 2 || p[1] != 3)
+        return n < 2 && !last ? SNIFF_MORE : SNIFF_UNKNOWN;
     while (n >= 5) {
         size_t len = be16(p + 3);
         if (p[0] != TLS_HANDSHAKE || p[1] != 3 || len == 0 || len > TLS_RECORD_MAX)
-            return SNIFF_UNKNOWN;
+            return SNIFF_BROKEN;
         size_t part = MIN(len, n - 5);
         if (part > sizeof(hello) - have)
-            return SNIFF_UNKNOWN;
+            return SNIFF_BROKEN;
         memcpy(hello + have, p + 5, part);
         have += part;
         if (have > 0 && hello[0] != TLS_HELLO)
-            return SNIFF_UNKNOWN;
+            return SNIFF_BROKEN;
         if (have >= 4)
             need = 4 + ((size_t)hello[1] << 16 | be16(hello + 2));
         if (need > sizeof(hello))
-            return SNIFF_UNKNOWN;
+            return SNIFF_BROKEN;
         if (have >= need)
             return client_hello(s, (struct view){.p = hello + 4, .n = need - 4});
         if (part < len)
-            return SNIFF_MORE;
+            break;
         p += 5 + len;
         n -= 5 + len;
     }
-    if (n > 0 && (p[0] != TLS_HANDSHAKE || (n > 1 && p[1] != 3)))
-        return SNIFF_UNKNOWN;
-    return SNIFF_MORE;
+    return last ? SNIFF_BROKEN : SNIFF_MORE;
 }
 
 /* --- HTTP ------------------------------------------------------------------------------------ */
@@ -149,73 +155,122 @@ static bool host_value(struct sniffer *s, const uint8_t *p, size_t n)
     return set_name(s, p, colon ? (size_t)(colon - p) : n);
 }
 
-static bool is_host_line(const uint8_t *p, size_t n)
+/* A name that a request gives: a further one must be the same. */
+static bool agree(struct sniffer *s, const uint8_t *p, size_t n)
 {
-    static const char want[] = "host:";
-    for (size_t i = 0; i < 5; i++)
-        if (i >= n || (p[i] | 32) != (want[i] | 32))
-            return false;
-    return true;
+    struct sniffer other = {.name = ""};
+    if (!host_value(s->name[0] == '\0' ? s : &other, p, n))
+        return false;
+    return other.name[0] == '\0' || strcmp(other.name, s->name) == 0;
 }
 
-/* METHOD SP target SP HTTP/1.x */
-static bool is_request_line(const uint8_t *p, size_t n)
+/* What stands for a host in the target of a request; false if that cannot be told. */
+static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_connect)
 {
-    static const char version[] = " HTTP/1.";
-    size_t v = sizeof(version) - 1;
-    return n > v + 1 && memcmp(p + n - v - 1, version, v) == 0;
+    size_t at = 0;
+    if (is_connect)
+        return agree(s, p, n);
+    if (n == 0 || p[0] == '/' || p[0] == '*')
+        return true;
+    while (at < n && p[at] != ':' && p[at] != '/')
+        at++;
+    if (at + 2 >= n || memcmp(p + at, "://", 3) != 0)
+        return true; /* no scheme: no server takes it for another host */
+    p += at + 3;
+    n -= at + 3;
+    for (at = 0; at < n && p[at] != '/' && p[at] != '?' && p[at] != '#';)
+        at++;
+    const uint8_t *user = at > 0 ? memrchr(p, '@', at) : NULL;
+    return agree(s, user ? user + 1 : p, user ? (size_t)(p + at - user - 1) : at);
 }
 
-/* A method is capital letters; false as soon as it cannot be one. */
+/* METHOD SP target SP HTTP/x.y: 1 it is one, 0 it is none, -1 it names no host that one can tell.
+ */
+static int request_line(struct sniffer *s, const uint8_t *p, size_t n)
+{
+    while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
+        n--;
+    const uint8_t *version = n > 0 ? memrchr(p, ' ', n) : NULL;
+    const uint8_t *target = n > 0 ? memchr(p, ' ', n) : NULL;
+    if (!version || p + n - version <= 6 || memcmp(version, " HTTP/", 6) != 0)
+        return 0;
+    bool is_connect = target - p == 7 && strncasecmp((const char *)p, "CONNECT", 7) == 0;
+    while (target < version && *target == ' ')
+        target++;
+    while (version > target && version[-1] == ' ')
+        version--;
+    return target_host(s, target, (size_t)(version - target), is_connect) ? 1 : -1;
+}
+
+/* False as soon as it cannot be a method and a space. */
 static bool may_be_method(const uint8_t *p, size_t n)
 {
-    for (size_t i = 0; i < n && i < 16; i++) {
-        if (p[i] == ' ')
-            return i >= 3;
-        if (p[i] < 'A' || p[i] > 'Z')
+    static const char more[] = "0123456789!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < n && i < 32; i++) {
+        bool letter = (p[i] | 32) >= 'a' && (p[i] | 32) <= 'z';
+        if (p[i] == ' ' || (p[i] == '\r' && i > 0) || (p[i] == '\n' && i > 0))
+            return i > 0;
+        if (!letter && (i == 0 || !memchr(more, p[i], sizeof(more) - 1)))
             return false;
     }
-    return n < 16;
+    return n < 32;
 }
 
-static enum sniff_kind sniff_http(struct sniffer *s, const uint8_t *p, size_t n)
+/* One line of the head, without its end; false if its meaning is open. */
+static bool header_line(struct sniffer *s, const uint8_t *p, size_t n, bool *seen)
+{
+    if (p[0] == ' ' || p[0] == '\t' || memchr(p, '\r', n) || memchr(p, '\0', n))
+        return false; /* a folded line, or one that some take for two */
+    if (n < 5 || strncasecmp((const char *)p, "host", 4) != 0)
+        return true;
+    if (p[4] == ' ' || p[4] == '\t')
+        return false;
+    if (p[4] != ':')
+        return true;
+    bool again = *seen;
+    *seen = true;
+    return !again && agree(s, p + 5, n - 5);
+}
+
+static enum sniff_kind sniff_http(struct sniffer *s, const uint8_t *p, size_t n, bool last)
 {
     bool first = true, seen = false;
+    while (n > 0 && (*p == '\r' || *p == '\n')) { /* servers skip empty lines in front */
+        p++;
+        n--;
+    }
     if (!may_be_method(p, n))
         return SNIFF_UNKNOWN;
     for (;;) {
         const uint8_t *end = n > 0 ? memchr(p, '\n', n) : NULL;
         if (!end)
-            return SNIFF_MORE;
+            return !last ? SNIFF_MORE : first ? SNIFF_UNKNOWN : SNIFF_BROKEN;
         size_t line = (size_t)(end - p);
         size_t len = line > 0 && p[line - 1] == '\r' ? line - 1 : line;
-        if (first && !is_request_line(p, len))
+        int r = first ? request_line(s, p, len) : 1;
+        if (r == 0)
             return SNIFF_UNKNOWN;
         if (!first && len == 0)
             return SNIFF_HTTP;
-        if (!first && (p[0] == ' ' || p[0] == '\t'))
-            return SNIFF_UNKNOWN; /* a folded line could hide a second name */
-        if (!first && is_host_line(p, len)) {
-            if (seen || !host_value(s, p + 5, len - 5))
-                return SNIFF_UNKNOWN;
-            seen = true;
-        }
+        if (r < 0 || (!first && !header_line(s, p, len, &seen)))
+            return SNIFF_BROKEN;
         first = false;
         p += line + 1;
         n -= line + 1;
     }
 }
 
-enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n)
+enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n, bool last)
 {
     s->name[0] = '\0';
     if (n == 0)
-        return SNIFF_MORE;
+        return last ? SNIFF_UNKNOWN : SNIFF_MORE;
     size_t k = MIN(n, (size_t)SNIFF_BYTES_MAX);
-    enum sniff_kind kind = p[0] == TLS_HANDSHAKE ? sniff_tls(s, p, k) : sniff_http(s, p, k);
+    enum sniff_kind kind =
+        p[0] == TLS_HANDSHAKE ? sniff_tls(s, p, k, last) : sniff_http(s, p, k, last);
     if (kind == SNIFF_MORE && n >= SNIFF_BYTES_MAX)
-        kind = SNIFF_UNKNOWN;
-    if (kind == SNIFF_UNKNOWN)
+        kind = SNIFF_BROKEN;
+    if (kind == SNIFF_UNKNOWN || kind == SNIFF_BROKEN || kind == SNIFF_MORE)
         s->name[0] = '\0';
     return kind;
 }

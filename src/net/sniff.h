@@ -1,8 +1,13 @@
 /* Where the first bytes of a TCP flow want to go: the server name in a TLS ClientHello, or the Host
- * of an HTTP/1 request. Bytes come in any pieces; a bounded number of them is looked at. */
+ * of an HTTP request. Bytes come in any pieces; a bounded number of them is looked at.
+ *
+ * Servers are more lenient than the standards, so what some of them would take for a request that
+ * goes elsewhere (empty lines in front, an absolute target, a second Host, folded lines, stray
+ * carriage returns) is either understood here or SNIFF_BROKEN, never SNIFF_UNKNOWN. */
 #ifndef MSB_NET_SNIFF_H
 #define MSB_NET_SNIFF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,15 +16,18 @@ enum { SNIFF_NAME_MAX = 256, SNIFF_BYTES_MAX = 16 * 1024 };
 enum sniff_kind {
     SNIFF_MORE,    /* undecided: give it more */
     SNIFF_TLS,     /* a ClientHello; name "" if it has no server name */
+    SNIFF_ECH,     /* the same, and it hides a second name (encrypted hello) */
     SNIFF_HTTP,    /* a request; name "" if it has no Host */
-    SNIFF_UNKNOWN, /* neither, or broken, or too long */
+    SNIFF_UNKNOWN, /* neither */
+    SNIFF_BROKEN,  /* TLS or HTTP, but malformed, too long or of two minds about the name */
 };
 
 struct sniffer {
     char name[SNIFF_NAME_MAX]; /* lower case, no port, no final dot; set when decided */
 };
 
-/* Looks at all bytes from the first on, as many as there are by now. */
-enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n);
+/* Looks at all bytes from the first on, as many as there are by now. last: no more will come, so
+ * the answer is not SNIFF_MORE. */
+enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n, bool last);
 
 #endif

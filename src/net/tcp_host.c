@@ -126,8 +126,27 @@ void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
 
 /* --- from the guest to the host -------------------------------------------------------------- */
 
+/* Whether the first bytes may pass; while that is open they are held. */
+static void look(struct tcp_flow *t)
+{
+    struct net *n = t->f.net;
+    struct sniffer s;
+    enum sniff_kind kind = sniff(&s, buf_head(&t->held), buf_len(&t->held), t->guest_fin);
+    if (kind == SNIFF_MORE)
+        return;
+    t->sniffing = false;
+    if (n->hooks->named && !n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name))
+        tcp_abort(t, "denied by name");
+    else
+        tcp_drain(t);
+}
+
 void tcp_shut(struct tcp_flow *t)
 {
+    if (t->sniffing && t->guest_fin) { /* what there is will have to do */
+        look(t);
+        return;
+    }
     if (t->guest_fin && !t->host_shut && buf_len(&t->held) == 0) {
         t->host_shut = true;
         (void)shutdown(t->f.src.fd, SHUT_WR);
@@ -160,21 +179,6 @@ static size_t hold(struct tcp_flow *t, const struct packet *p, size_t off, size_
     buf_commit(&t->held, len);
     s->held += len;
     return len;
-}
-
-/* Whether the first bytes may pass; while that is open they are held. */
-static void look(struct tcp_flow *t)
-{
-    struct net *n = t->f.net;
-    struct sniffer s;
-    enum sniff_kind kind = sniff(&s, buf_head(&t->held), buf_len(&t->held));
-    if (kind == SNIFF_MORE)
-        return;
-    t->sniffing = false;
-    if (n->hooks->named && !n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name))
-        tcp_abort(t, "denied by name");
-    else
-        tcp_drain(t);
 }
 
 void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, size_t len)

@@ -16,11 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!p)
         abort();
     memcpy(p, data + 1, size - 1);
-    enum sniff_kind all = sniff(&whole, p, size - 1);
+    enum sniff_kind all = sniff(&whole, p, size - 1, false);
     if (memchr(whole.name, 0, sizeof(whole.name)) == NULL)
         abort();
     if (cut < size) { /* a decision on fewer bytes must not change with more of them */
-        enum sniff_kind early = sniff(&part, p, cut);
+        enum sniff_kind early = sniff(&part, p, cut, false);
         if (early != SNIFF_MORE && (early != all || strcmp(part.name, whole.name) != 0))
             abort();
     }

@@ -153,7 +153,7 @@ static bool shows(struct fix *x, const char *peer, const char *name)
     struct net_flow_id id = {.proto = PROTO_TCP,
                              .guest = {.addr = x->cfg.net.guest4, .port = 1},
                              .peer = {.addr = addr(peer), .port = 443}};
-    return gate_shown(x->gate, &id, name);
+    return gate_shown(x->gate, &id, SNIFF_TLS, name);
 }
 
 static void test_shown_names(void **state)

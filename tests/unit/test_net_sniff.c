@@ -53,7 +53,7 @@ static size_t hello(uint8_t *out, const char *name, size_t record, unsigned copi
 static void check(const uint8_t *p, size_t n, enum sniff_kind kind, const char *name)
 {
     struct sniffer s;
-    assert_int_equal(sniff(&s, p, n), kind);
+    assert_int_equal(sniff(&s, p, n, false), kind);
     assert_string_equal(s.name, name);
 }
 
@@ -65,17 +65,22 @@ static void test_tls(void **state)
     check(b, n, SNIFF_TLS, "www.example.com");
     struct sniffer s;
     for (size_t i = 0; i < n; i++) /* however it is split */
-        assert_int_equal(sniff(&s, b, i), SNIFF_MORE);
+        assert_int_equal(sniff(&s, b, i, false), SNIFF_MORE);
     n = hello(b, "example.com", 7, 1); /* over many records */
     check(b, n, SNIFF_TLS, "example.com");
     for (size_t i = 0; i < n; i++)
-        assert_int_equal(sniff(&s, b, i), SNIFF_MORE);
+        assert_int_equal(sniff(&s, b, i, false), SNIFF_MORE);
     check(b, hello(b, NULL, 4096, 1), SNIFF_TLS, "");
-    check(b, hello(b, "a.b", 4096, 2), SNIFF_UNKNOWN, ""); /* two names */
-    check(b, hello(b, "a b", 4096, 1), SNIFF_UNKNOWN, "");
+    check(b, hello(b, "a.b", 4096, 2), SNIFF_BROKEN, ""); /* two names */
+    check(b, hello(b, "a b", 4096, 1), SNIFF_BROKEN, "");
     n = hello(b, "a.b", 4096, 1);
     b[n - 4]++; /* a length that lies */
-    check(b, n, SNIFF_UNKNOWN, "");
+    check(b, n, SNIFF_BROKEN, "");
+    n = hello(b, "a.b", 4096, 1);
+    b[5 + 4 + 34 + 1 + 4 + 2 + 2] = 0xfe; /* the other extension becomes an encrypted hello */
+    b[5 + 4 + 34 + 1 + 4 + 2 + 3] = 0x0d;
+    check(b, n, SNIFF_ECH, "a.b");
+    assert_int_equal(sniff(&s, b, n - 1, true), SNIFF_BROKEN);
     memcpy(b, "\x16\x02\x00\x00\x05", 5);
     check(b, 5, SNIFF_UNKNOWN, "");
 }
@@ -97,20 +102,51 @@ static void test_http(void **state)
     http("GET / HTTP/1.1\r\nHost: exam", SNIFF_MORE, "");
     http("GE", SNIFF_MORE, "");
     http("", SNIFF_MORE, "");
-    http("GET / HTTP/1.1\r\nHost: a.b\r\nHost: c.d\r\n\r\n", SNIFF_UNKNOWN, "");
-    http("GET / HTTP/1.1\r\nHost: a.b\r\n c.d\r\n\r\n", SNIFF_UNKNOWN, "");
-    http("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", SNIFF_UNKNOWN, "");
     http("SSH-2.0-OpenSSH\r\n", SNIFF_UNKNOWN, "");
     http("GET /\r\n", SNIFF_UNKNOWN, "");
     http("\x01\x02", SNIFF_UNKNOWN, "");
     static char huge[SNIFF_BYTES_MAX + 100];
     memset(huge, 'a', sizeof(huge) - 1);
     memcpy(huge, "GET / HTTP/1.1\r\nX: ", 19);
-    http(huge, SNIFF_UNKNOWN, "");
+    http(huge, SNIFF_BROKEN, "");
+}
+
+/* What some servers take for a request to another host. */
+static void test_http_tricks(void **state)
+{
+    (void)state;
+    static const char *const broken[] = {
+        "GET / HTTP/1.1\r\nHost: a.b\r\nHost: c.d\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a.b\r\n c.d\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : a.b\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\rHost: c.d\r\nHost: a.b\r\n\r\n",
+        "GET http://c.d/ HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET http://a.b@c.d/ HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "CONNECT c.d:443 HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET http:///x HTTP/1.1\r\nHost: a.b\r\n\r\n",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++)
+        http(broken[i], SNIFF_BROKEN, "");
+    http("\r\n\nGET / HTTP/1.1\r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("X / HTTP/1.1 \r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("m-search  *  HTTP/2.0\r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("GET http://u:p@A.b:8080/x?y HTTP/1.1\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("GET http://a.b HTTP/1.1\r\nHost: a.b:80\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("GET /?u=http://c.d/ HTTP/1.1\r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n", SNIFF_HTTP, "a.b");
+    http("0032git-upload-pack /x", SNIFF_UNKNOWN, ""); /* must not wait for a line */
+    http("AMQP", SNIFF_MORE, "");
+    struct sniffer s;
+    assert_int_equal(sniff(&s, (const uint8_t *)"GET / HTTP/1.1\r\nHost: a", 24, true),
+                     SNIFF_BROKEN);
+    assert_int_equal(sniff(&s, (const uint8_t *)"HELLO", 5, true), SNIFF_UNKNOWN);
+    assert_int_equal(sniff(&s, (const uint8_t *)"", 0, true), SNIFF_UNKNOWN);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tls), cmocka_unit_test(test_http)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tls), cmocka_unit_test(test_http),
+                                       cmocka_unit_test(test_http_tricks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
