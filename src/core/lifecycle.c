@@ -183,30 +183,10 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     return launch_finish(&l, e);
 }
 
-static bool has_shares(const struct sandbox_spec *spec)
-{
-    for (size_t i = 0; i < spec->n_mounts; i++)
-        if (spec->mounts[i].kind != MOUNT_TMPFS)
-            return true;
-    return false;
-}
-
-/* The engine for this sandbox: `auto` takes one that can do what the sandbox needs. */
 static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *ret, warn_fn warn,
                          struct err *e)
 {
     int r = engine_choose(spec->engine, ret, e);
-    if (r == 0 && has_shares(spec) && !ret->ops->remote_devices) {
-        const char *name = ret->ops->name;
-        engine_choice_close(ret);
-        if (spec->engine != ENGINE_AUTO) {
-            err_set(e, ENOTSUP, "the %s engine cannot mount host directories and volumes yet",
-                    name);
-            err_hint(e, "use --engine auto or --engine uml");
-            return -ENOTSUP;
-        }
-        r = engine_choose(ENGINE_UML, ret, e);
-    }
     if (r == 0 && ret->warning[0] && warn)
         warn(ret->warning);
     return r;

@@ -30,10 +30,10 @@
 enum { ENGINE_DEVICES_MAX = 16 };
 
 struct engine_device {
-    struct virtio_dev *dev; /* NULL: another process serves it */
-    struct loop *loop;      /* whose thread serves it */
-    uint32_t id;            /* VIRTIO_ID_* of one that is served elsewhere, */
-    int server_fd;          /* ... and where its vhost-user socket, listening, is to be sent */
+    struct virtio_dev *dev;            /* NULL: another process serves it */
+    struct loop *loop;                 /* whose thread serves it, or at least answers for it */
+    const struct virtio_dev_ops *kind; /* of one that is served elsewhere, */
+    int server_fd; /* ... and where its vhost-user socket, listening or connected, is to be sent */
 };
 
 struct engine_params {
@@ -70,7 +70,7 @@ struct engine_ops {
     const char *kernel_file; /* in the assets directory */
     int max_cpus;            /* CPUs a guest can use */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
-    bool remote_devices;     /* other processes can serve devices (engine_device.server_fd) */
+    bool one_cpu;            /* a guest stays on one CPU, by turns with who serves its devices */
     /* Opens what it needs of the host. NULL: nothing. */
     int (*open)(int *ret_fd, struct err *e);
     int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,

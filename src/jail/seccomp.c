@@ -44,20 +44,29 @@
 
 enum { FILTER_MAX = 512 };
 
-/* A call that is allowed when an argument, masked, has a given value. What no rule for that call
- * allows is denied, whether the generated list has it or not. */
+/* A call that is allowed when an argument, masked, has a given value, and another one too if there
+ * is a second mask. What no rule for that call allows is denied, whether the generated list has it
+ * or not. */
 struct arg_rule {
     int nr;
     unsigned arg;
     uint32_t mask, value;
+    unsigned arg2;
+    uint32_t mask2, value2;
 };
+
+/* Descriptors are never made to block: other processes have some of them, too. */
+#define SET_NONBLOCK                                                  \
+    {                                                                 \
+        __NR_fcntl, 1, UINT32_MAX, F_SETFL, 2, O_NONBLOCK, O_NONBLOCK \
+    }
 
 static const struct arg_rule monitor_rules[] = {
     /* Memory, but no code: nothing is loaded any more. */
     {__NR_mmap, 2, PROT_EXEC, 0},
     /* Not its lock, which says that it lives, nor copies of descriptors. */
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
-    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
+    SET_NONBLOCK,
     /* What brings a virtual CPU back from its guest (engine/kvm/vcpu.c); it kills nobody there. */
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR1},
 };
@@ -65,7 +74,7 @@ static const struct arg_rule monitor_rules[] = {
 static const struct arg_rule net_rules[] = {
     {__NR_mmap, 2, PROT_EXEC, 0},
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
-    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
+    SET_NONBLOCK,
     /* The Internet, and pairs for what ends in this process; nothing listens that did not before.
      */
     {__NR_socket, 0, UINT32_MAX, AF_INET},
@@ -143,10 +152,16 @@ static void emit_load(struct program *p, size_t offset)
 
 static void emit_rule(struct program *p, const struct arg_rule *r)
 {
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, (uint32_t)r->nr);
+    bool two = r->mask2 != 0;
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, two ? 8 : 5, (uint32_t)r->nr);
     emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg);
     emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, r->value);
+    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, two ? 4 : 1, r->value);
+    if (two) {
+        emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg2);
+        emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask2);
+        emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, r->value2);
+    }
     emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
     emit_load(p, offsetof(struct seccomp_data, nr)); /* for the next rule */
 }

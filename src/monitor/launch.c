@@ -372,7 +372,9 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .report_fd = -1};
     int report[2], sync[2];
     /* They get ready while the rest is opened. */
-    c.p.cpu = spec->placement == PLACEMENT_INHERIT ? -1 : placement_next(s->locks_fd);
+    c.p.cpu = spec->placement == PLACEMENT_INHERIT || !opt->engine->ops->one_cpu
+                  ? -1
+                  : placement_next(s->locks_fd);
     int r = start_shares(&c, e);
     if (r == 0)
         r = gather(&c, dirfd, e);

@@ -533,8 +533,8 @@ static int add_devices(struct engine_params *ep, struct monitor *m, struct err *
     if (balloon) /* giving memory back takes the host a moment */
         ep->devices[ep->n_devices++] = (struct engine_device){balloon, &m->io_loop};
     for (size_t i = 0; i < m->p->n_shares; i++)
-        ep->devices[ep->n_devices++] =
-            (struct engine_device){.id = virtio_fs_ops.id, .server_fd = m->p->share_fd[i]};
+        ep->devices[ep->n_devices++] = (struct engine_device){
+            .loop = &m->loop, .kind = &virtio_fs_ops, .server_fd = m->p->share_fd[i]};
     return 0;
 }
 

@@ -32,7 +32,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* #syscalls:fs exit_group */
+/* #syscalls:fs exit_group getsockopt */
 
 enum {
     DATA_MAX = 512 * 1024 * 1024,
@@ -70,14 +70,23 @@ void share_tag(size_t index, char out[SHARE_TAG_MAX])
 static void on_socket(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
+    int listening = 0;
     (void)events;
     int fd = sock_recv_fd(src->fd);
     if (fd == -EAGAIN)
         return;
     if (fd < 0 || sh->back_end)
         _exit(0);
-    if (vhost_user_new(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL) < 0)
+    /* Listening, it is for a user-mode kernel; connected, its other end is the monitor. */
+    socklen_t len = sizeof(listening);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
         _exit(1);
+    int r = listening ? vhost_user_new(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL)
+                      : vhost_user_new_connected(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL);
+    if (r < 0)
+        _exit(1);
+    if (!listening)
+        vhost_user_take_eventfds(sh->back_end);
 }
 
 static void send_report(int sock, const struct err *e)

@@ -24,8 +24,8 @@
 #include <sys/types.h>
 
 /* Starts it, on the guest's CPU if that has one (-1: anywhere): the two take turns. *ret_fd becomes
- * a socket that, once share_wait has succeeded, takes the vhost-user socket to serve, listening
- * (sock_send_fd). *ret_stage is a child that share_wait reaps. */
+ * a socket that, once share_wait has succeeded, takes the vhost-user socket to serve, listening or
+ * connected (sock_send_fd). *ret_stage is a child that share_wait reaps. */
 int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
                 struct err *e);
 /* Waits until it is ready to serve, or says why it is not. */

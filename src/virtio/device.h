@@ -50,6 +50,15 @@ struct virtio_dev_ops {
     /* Optional: all queues are stopped; forget everything that belongs to the driver. */
     void (*reset)(struct virtio_dev *d);
     void (*free)(struct virtio_dev *d);
+
+    /* Both or neither: another process serves the queues (vhost_front.h). The transport does not
+     * watch kicks then, and calls `kick` when a queue starts, no more. */
+
+    /* Hands that process the eventfds of each queue's kicks, and the one that interrupts the
+     * driver. Called once, before the guest runs. */
+    int (*wire)(struct virtio_dev *d, const int *kick_fds, int call_fd);
+    /* After a reset: that process may still use the queues. transport->settled() follows. */
+    bool (*busy)(const struct virtio_dev *d);
 };
 
 /* Given to the device by its transport. */
@@ -59,6 +68,8 @@ struct virtio_transport {
     void (*broken)(struct virtio_transport *t, const char *reason);
     /* Call virtio_dev_kick(queue) from the loop, after so many nanoseconds. */
     void (*kick_later)(struct virtio_transport *t, unsigned queue, uint64_t delay_ns);
+    /* A device that was busy after its reset no longer is. NULL: it is never asked to wire. */
+    void (*settled)(struct virtio_transport *t);
 };
 
 /* Embedded as the first member of each device's own struct. */

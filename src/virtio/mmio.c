@@ -68,6 +68,7 @@ struct mmio {
     struct loop_src call; /* a request is there */
     struct loop_timer tell;
     const char *broken;
+    bool resetting; /* the device is not settled yet; of the loop alone */
     struct queue_src queue[VIRTIO_QUEUES_MAX];
 
     pthread_mutex_t lock;
@@ -201,10 +202,17 @@ static void on_later(struct loop_timer *t)
 
 /* --- requests: on the loop ------------------------------------------------------------------ */
 
+static bool served_elsewhere(const struct mmio *m)
+{
+    return m->dev->ops->wire != NULL;
+}
+
 /* Fails by breaking the device, which the driver sees. */
 static void start_device(struct mmio *m, const struct registers *r)
 {
     (void)virtio_dev_set_features(m->dev, r->driver_features);
+    if (served_elsewhere(m)) /* who interrupts cannot write to the page */
+        show(m, VIRTIO_MMIO_INTERRUPT_STATUS, VIRTIO_MMIO_INT_VRING);
     for (unsigned i = 0; i < m->dev->ops->n_queues; i++) {
         struct virtq_config c = {.desc = r->queue[i].desc,
                                  .avail = r->queue[i].avail,
@@ -225,22 +233,8 @@ static void reset_device(struct mmio *m)
     m->broken = NULL;
 }
 
-static void on_call(struct loop_src *src, uint32_t events)
+static void request_done(struct mmio *m, enum request request)
 {
-    struct mmio *m = CONTAINER_OF(src, struct mmio, call);
-    (void)pthread_mutex_lock(&m->lock);
-    enum request request = m->request;
-    struct registers r = m->r;
-    (void)pthread_mutex_unlock(&m->lock);
-
-    if (request == START)
-        start_device(m, &r);
-    else if (request == RESET)
-        reset_device(m);
-    else if (request == WRITE_CONFIG)
-        (void)virtio_dev_config_write(m->dev, m->config_off, m->config, m->config_len);
-    else
-        return;
     if (request != WRITE_CONFIG && m->ev && m->ev->live)
         m->ev->live(m->ctx, request == START);
 
@@ -257,6 +251,35 @@ static void on_call(struct loop_src *src, uint32_t events)
     m->request = NONE;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
+}
+
+static void on_call(struct loop_src *src, uint32_t events)
+{
+    struct mmio *m = CONTAINER_OF(src, struct mmio, call);
+    (void)pthread_mutex_lock(&m->lock);
+    enum request request = m->request;
+    struct registers r = m->r;
+    (void)pthread_mutex_unlock(&m->lock);
+
+    if (request == START)
+        start_device(m, &r);
+    else if (request == RESET)
+        reset_device(m);
+    else if (request == WRITE_CONFIG)
+        (void)virtio_dev_config_write(m->dev, m->config_off, m->config, m->config_len);
+    else
+        return;
+    m->resetting = request == RESET && served_elsewhere(m) && m->dev->ops->busy(m->dev);
+    if (!m->resetting)
+        request_done(m, request);
+}
+
+static void transport_settled(struct virtio_transport *t)
+{
+    struct mmio *m = CONTAINER_OF(t, struct mmio, transport);
+    if (m->resetting) /* else it was not the driver who asked */
+        request_done(m, RESET);
+    m->resetting = false;
 }
 
 /* --- the driver's writes: on any thread ------------------------------------------------------ */
@@ -375,6 +398,8 @@ static bool write_register(struct mmio *m, uint64_t off, uint32_t v)
     case VIRTIO_MMIO_QUEUE_NOTIFY:
         return kick(m, v);
     case VIRTIO_MMIO_INTERRUPT_ACK:
+        if (served_elsewhere(m))
+            v &= ~(uint32_t)VIRTIO_MMIO_INT_VRING;
         (void)__atomic_fetch_and(&m->page[VIRTIO_MMIO_INTERRUPT_STATUS / 4], ~v, __ATOMIC_ACQ_REL);
         return true;
     case VIRTIO_MMIO_STATUS:
@@ -454,22 +479,42 @@ int mmio_irq_fd(const struct mmio *m)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-static int watch(struct mmio *m, struct loop_src *src, int *fd, loop_fn fn)
+static int new_eventfd(int *fd)
 {
     *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*fd < 0)
-        return -errno;
+    return *fd < 0 ? -errno : 0;
+}
+
+static int watch(struct mmio *m, struct loop_src *src, int *fd, loop_fn fn)
+{
+    int r = new_eventfd(fd);
+    if (r < 0)
+        return r;
     *src = (struct loop_src){.fd = *fd, .fn = fn};
-    int r = loop_add(m->loop, src, EPOLLIN | EPOLLET);
+    r = loop_add(m->loop, src, EPOLLIN | EPOLLET);
     if (r < 0)
         src->fd = -1;
     return r;
 }
 
+static int wire(struct mmio *m)
+{
+    int fds[VIRTIO_QUEUES_MAX];
+    int r = 0;
+    for (unsigned i = 0; r == 0 && i < m->dev->ops->n_queues; i++) {
+        r = new_eventfd(&m->queue[i].fd);
+        fds[i] = m->queue[i].fd;
+    }
+    return r < 0 ? r : m->dev->ops->wire(m->dev, fds, m->irq_fd);
+}
+
 static int open_fds(struct mmio *m)
 {
-    m->irq_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int r = m->irq_fd < 0 ? -errno : watch(m, &m->call, &m->call_fd, on_call);
+    int r = new_eventfd(&m->irq_fd);
+    if (r == 0)
+        r = watch(m, &m->call, &m->call_fd, on_call);
+    if (r == 0 && served_elsewhere(m))
+        return wire(m);
     for (unsigned i = 0; r == 0 && i < m->dev->ops->n_queues; i++)
         r = watch(m, &m->queue[i].kick, &m->queue[i].fd, on_kick);
     return r;
@@ -493,7 +538,8 @@ int mmio_new(struct mmio **ret, struct loop *l, struct virtio_dev *dev, const st
                        .tell.fn = on_tell,
                        .transport = {.interrupt = transport_interrupt,
                                      .broken = transport_broken,
-                                     .kick_later = transport_kick_later}};
+                                     .kick_later = transport_kick_later,
+                                     .settled = transport_settled}};
     (void)pthread_mutex_init(&m->lock, NULL);
     (void)pthread_cond_init(&m->changed, NULL);
     for (unsigned i = 0; i < VIRTIO_QUEUES_MAX; i++) {

@@ -9,6 +9,10 @@
  * its configuration) is handed to its loop, and the virtual CPU waits for it. Kicks do not come
  * this way: each queue has an eventfd, which the engine has KVM signal, and the loop watches.
  *
+ * A device that another process serves (ops->wire) is given the eventfds instead, of kicks and of
+ * its interrupt, and its reset takes as long as that process does: the virtual CPU waits, the loop
+ * goes on. The used-buffer bit of InterruptStatus is set as long as such a device is live.
+ *
  * Queue configuration is latched at DRIVER_OK. What is written to it later is ignored and counted;
  * a reset is the only way back.
  *

@@ -36,9 +36,11 @@ const char *vhost_conn_reply(struct vhost_conn *c, uint32_t size)
     return NULL;
 }
 
-static const char *check_header(const struct header *h)
+static const char *check_header(const struct vhost_conn *c)
 {
-    if ((h->flags & F_VERSION_MASK) != F_VERSION || (h->flags & F_REPLY))
+    const struct header *h = &c->msg.h;
+    bool reply = h->flags & F_REPLY;
+    if ((h->flags & F_VERSION_MASK) != F_VERSION || reply != c->front)
         return "vhost-user: bad header flags";
     if (h->size > PAYLOAD_MAX)
         return "vhost-user: message is too long";
@@ -97,7 +99,7 @@ int vhost_conn_read(struct vhost_conn *c, const char **ret_why)
                                : "vhost-user: the front end has gone within a message";
         c->have += n > 0 ? (size_t)n : 0;
         if (!why && in_header && c->have == header)
-            why = check_header(&c->msg.h);
+            why = check_header(c);
         if (why) {
             *ret_why = why;
             return -1;

@@ -1,12 +1,13 @@
 /* vhost-user on the wire: the messages, and a connection that reads and answers them.
  *
- * Only vhost_user.c uses this. Reading never blocks and never goes past the end of a message, so
- * that descriptors belong to the message they came with.
+ * Only vhost_user.c and vhost_front.c use this. Reading never blocks and never goes past the end of
+ * a message, so that descriptors belong to the message they came with.
  */
 #ifndef MSB_VIRTIO_VHOST_MSG_H
 #define MSB_VIRTIO_VHOST_MSG_H
 
 #include <linux/vhost_types.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,10 @@ enum {
     CONFIG_MAX = 256,
     PAYLOAD_MAX = 12 + CONFIG_MAX, /* the longest is a GET_CONFIG; a full memory table is 264 */
 };
+
+/* Of the protocol's own features: that there are protocol features, and the one we know. */
+#define F_PROTOCOL_FEATURES (1ULL << 30)
+#define PROTOCOL_F_CONFIG (1ULL << 9)
 
 /* Header flags. */
 enum { F_VERSION_MASK = 3, F_VERSION = 1, F_REPLY = 4, F_NEED_REPLY = 8 };
@@ -81,6 +86,7 @@ _Static_assert(offsetof(struct message, p) == 16, "payload is aligned, so not ne
 
 struct vhost_conn {
     int fd;
+    bool front;         /* we are the one who asks: what comes are replies */
     struct message msg; /* valid after vhost_conn_read() returned 1 */
     size_t have;        /* bytes of it (header and payload) read so far */
     int fds[FDS_MAX];   /* that came with it; a handler takes one by leaving -1 there */

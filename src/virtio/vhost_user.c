@@ -9,7 +9,8 @@
  *  3. Kick descriptors must be eventfds. They are watched edge-triggered and never read, so there
  *     is no read to block on, and a storm of kicks is one event per turn.
  *  4. Call descriptors must be sockets: a send with MSG_DONTWAIT cannot block, whatever flags the
- *     front end sets on its end.
+ *     front end sets on its end. Eventfds, which KVM needs, are taken only from a front end that
+ *     cannot change them (vhost_user_take_eventfds), and only non-blocking ones.
  *  5. A running ring's configuration is latched in the queue; messages that would change it are
  *     ignored and counted.
  *  6. Owners are told of events from a timer, never from the depth of a handler.
@@ -32,14 +33,12 @@
 
 enum { MESSAGES_PER_TURN = 16 };
 
-#define F_PROTOCOL_FEATURES (1ULL << 30)
-#define PROTOCOL_F_CONFIG (1ULL << 9)
-
 struct ring {
     struct vhost_user *v;
     unsigned index;
     struct virtq_config cfg; /* addresses are the front end's until the ring is started */
     bool have_addr, enabled;
+    bool call_is_event; /* call_fd is an eventfd, else a socket */
     int call_fd, kick_fd;
     struct loop_src kick;    /* watches kick_fd */
     struct loop_timer later; /* the device wants to be kicked again */
@@ -59,6 +58,7 @@ struct vhost_user {
     struct vhost_conn conn; /* its fd: the listener, then the connection; -1 when gone */
     struct loop_src src;
 
+    bool take_eventfds;
     uint64_t acked; /* features, the transport's own included */
     struct guest_mem mem;
     struct mapping mapping[GUEST_REGIONS_MAX];
@@ -181,9 +181,12 @@ static void transport_interrupt(struct virtio_transport *t, unsigned queue)
 {
     struct vhost_user *v = CONTAINER_OF(t, struct vhost_user, transport);
     static const uint64_t one = 1;
-    /* A full socket means that the front end has interrupts enough to look at. */
-    if (v->ring[queue].call_fd >= 0)
-        (void)send(v->ring[queue].call_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const struct ring *r = &v->ring[queue];
+    /* What is full means that the front end has interrupts enough to look at. */
+    if (r->call_fd >= 0 && r->call_is_event)
+        (void)!write(r->call_fd, &one, sizeof(one));
+    else if (r->call_fd >= 0)
+        (void)send(r->call_fd, &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void transport_broken(struct virtio_transport *t, const char *reason)
@@ -439,9 +442,13 @@ static const char *set_vring_call(struct vhost_user *v)
     const char *why = take_ring_fd(v, &r, &fd);
     if (why)
         return why;
-    if (fd >= 0 && !is_unix_socket(fd))
+    bool event = fd >= 0 && v->take_eventfds && is_eventfd(fd);
+    if (event && !(fcntl(fd, F_GETFL) & O_NONBLOCK))
+        return "vhost-user: call descriptor may block";
+    if (fd >= 0 && !event && !is_unix_socket(fd))
         return "vhost-user: call descriptor is no socket";
     close_fd(&r->call_fd);
+    r->call_is_event = event;
     r->call_fd = steal_fd(&fd);
     return NULL;
 }
@@ -615,6 +622,11 @@ int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct vir
                              int fd, const struct vhost_user_events *ev, void *ctx)
 {
     return new_with(ret, l, dev, fd, on_readable, ev, ctx);
+}
+
+void vhost_user_take_eventfds(struct vhost_user *v)
+{
+    v->take_eventfds = true;
 }
 
 void vhost_user_free(struct vhost_user *v)

@@ -1,4 +1,5 @@
-/* The vhost-user back end: one front end (a user-mode Linux kernel), one device, one loop.
+/* The vhost-user back end: one front end (a user-mode Linux kernel, or a monitor that has one in a
+ * virtual machine: vhost_front.h), one device, one loop.
  *
  * The control socket and the kicks are all served on the loop given, so a device needs no locks,
  * and a device whose work may block (blk) is simply given the loop of another thread. Create and
@@ -34,6 +35,9 @@ int vhost_user_new(struct vhost_user **ret, struct loop *l, struct virtio_dev *d
 /* The same with a socket that is connected already. */
 int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev,
                              int fd, const struct vhost_user_events *ev, void *ctx);
+/* Interrupts may be eventfds, too. For a front end that cannot make a write to one block later on:
+ * a monitor, whose filter keeps it from that. */
+void vhost_user_take_eventfds(struct vhost_user *v);
 void vhost_user_free(struct vhost_user *v);
 
 #endif

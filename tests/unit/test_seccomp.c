@@ -306,6 +306,8 @@ static void test_monitor_ends(void **state)
         CALL(fcntl, 0, F_SETLK, 0),
         CALL(fcntl, 0, F_OFD_SETLK, 0),
         CALL(fcntl, 0, F_SETOWN, 1),
+        CALL(fcntl, 0, F_SETFL, 0), /* a descriptor that others have is not made to block */
+        CALL(fcntl, 0, F_SETFL, O_APPEND),
     };
     expect_ends(SECCOMP_MONITOR, never, ARRAY_LEN(never));
     expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
@@ -341,7 +343,8 @@ static void test_net_ends(void **state)
 static void use_memory_and_flags(const void *arg)
 {
     void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    _exit(p == MAP_FAILED || fcntl(0, F_GETFL) < 0 ? 1 : 0);
+    int flags = fcntl(0, F_GETFL);
+    _exit(p == MAP_FAILED || flags < 0 || fcntl(0, F_SETFL, flags | O_NONBLOCK) < 0 ? 1 : 0);
 }
 
 /* A sanitizer's run-time library makes calls of its own, which no filter of ours has room for. */

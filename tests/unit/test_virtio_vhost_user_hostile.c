@@ -288,6 +288,34 @@ static void test_call_is_no_socket(void **state)
     close(fd);
 }
 
+/* Taken from a monitor alone, and not if a write to it could block. */
+static void test_call_is_an_eventfd(void **state)
+{
+    struct fix *x = *state;
+    int may_block = eventfd(0, EFD_CLOEXEC), fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    vhost_user_take_eventfds(x->v);
+    start(x);
+    msg_u64(x, SET_VRING_CALL, 0, fd);
+    add_buffer(x, 0);
+    kick(x);
+    turn(x);
+    uint64_t n = 0;
+    assert_int_equal(read(fd, &n, sizeof(n)), sizeof(n));
+    assert_int_equal(n, 1);
+    n = UINT64_MAX - 1; /* full: nobody waits */
+    assert_int_equal(write(fd, &n, sizeof(n)), sizeof(n));
+    uint16_t event = x->avail_idx;
+    memcpy(x->ram + AVAIL + 4 + 2 * QSIZE, &event, 2);
+    add_buffer(x, 1);
+    kick(x);
+    turn(x);
+    assert_int_equal(used_idx(x), 2);
+    msg_u64(x, SET_VRING_CALL, 0, may_block);
+    expect_gone(x);
+    close(fd);
+    close(may_block);
+}
+
 static void test_a_call_socket_that_is_full(void **state)
 {
     struct fix *x = *state;
@@ -463,6 +491,7 @@ int main(void)
         T(test_kick_is_missing),
         T(test_kick_by_polling),
         T(test_call_is_no_socket),
+        T(test_call_is_an_eventfd),
         T(test_a_call_socket_that_is_full),
         cmocka_unit_test(test_a_guest_that_cuts_off_its_memory),
         T(test_region_empty),

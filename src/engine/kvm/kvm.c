@@ -18,6 +18,8 @@
 #include "engine/kvm/probe.h"
 #include "engine/kvm/vcpu.h"
 #include "util/cleanup.h"
+#include "util/sock.h"
+#include "virtio/vhost_front.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* #syscalls:monitor read write close */
@@ -39,6 +42,7 @@ struct engine {
     struct vm vm;
     struct vcpus vcpus;
     struct mmio *device[ENGINE_DEVICES_MAX];
+    struct virtio_dev *front[ENGINE_DEVICES_MAX]; /* of devices that others serve, else NULL */
     unsigned n_devices;
     int ack_fd; /* takes acknowledgements of interrupts; nobody reads it */
     struct loop_src wake;
@@ -176,6 +180,8 @@ static void kvm_free(struct engine *en)
     vcpus_destroy(&en->vcpus);
     for (unsigned i = 0; i < en->n_devices; i++)
         mmio_free(en->device[i]);
+    for (unsigned i = 0; i < ENGINE_DEVICES_MAX; i++)
+        virtio_dev_free(en->front[i]);
     vm_destroy(&en->vm);
     loop_timer_off(en->loop, &en->look);
     loop_del(en->loop, &en->wake);
@@ -192,22 +198,38 @@ static void kvm_kill(struct engine *en)
         (void)!write(en->wake.fd, &one, sizeof(one));
 }
 
+/* Connects to the process that serves the device. */
+static int reach_server(struct engine *en, const struct engine_device *d, struct virtio_dev **ret)
+{
+    int sock[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sock) < 0)
+        return -errno;
+    AUTO_CLOSE int here = sock[0], there = sock[1];
+    struct vhost_front_params p = {
+        .kind = d->kind, .fd = here, .mem = &en->vm.mem, .mem_fd = en->vm.ram_fd};
+    int r = sock_send_fd(d->server_fd, there);
+    if (r == 0)
+        r = vhost_front_new(ret, d->loop, &p);
+    if (r == 0)
+        (void)steal_fd(&here);
+    return r;
+}
+
 /* One device: its registers, a kick for each queue, its interrupt. */
 static int attach(struct engine *en, const struct engine_device *d, struct err *e)
 {
     unsigned i = en->n_devices;
     uint64_t gpa = arch_device_gpa(i);
-    if (!d->dev) {
-        err_set(e, ENOSYS, "host directories are not available with the kvm engine yet");
-        err_hint(e, "use --engine uml");
-        return -ENOSYS;
-    }
-    int r = mmio_new(&en->device[i], d->loop, d->dev, &en->vm.mem,
-                     en->vm.pages + (size_t)i * MMIO_PAGE, &device_events, en);
+    int r = d->dev ? 0 : reach_server(en, d, &en->front[i]);
+    if (r < 0)
+        return err_sys(e, -r, "cannot reach the process that serves device %u", i);
+    struct virtio_dev *dev = d->dev ? d->dev : en->front[i];
+    r = mmio_new(&en->device[i], d->loop, dev, &en->vm.mem, en->vm.pages + (size_t)i * MMIO_PAGE,
+                 &device_events, en);
     if (r < 0)
         return err_sys(e, -r, "cannot serve device %u", i);
     en->n_devices++;
-    for (unsigned q = 0; r == 0 && q < d->dev->ops->n_queues; q++)
+    for (unsigned q = 0; r == 0 && q < dev->ops->n_queues; q++)
         r = vm_add_ioeventfd(&en->vm, gpa + MMIO_NOTIFY, q, mmio_kick_fd(en->device[i], q), e);
     if (r == 0)
         r = vm_add_ioeventfd(&en->vm, gpa + MMIO_ACK, MMIO_ACK_USED, en->ack_fd, e);
@@ -223,7 +245,10 @@ static int make_machine(struct engine *en, const struct engine_params *p, struct
     int r = kvm_cmdline(cmdline, sizeof(cmdline), p);
     if (r < 0)
         return err_set(e, E2BIG, "the kernel's command line is too long");
-    r = vm_create(&en->vm, p->device_fd, p->memory_bytes, (unsigned)p->n_devices, e);
+    struct vm_params vp = {.memory_bytes = p->memory_bytes, .n_devices = (unsigned)p->n_devices};
+    for (size_t i = 0; i < p->n_devices; i++)
+        vp.shared = vp.shared || !p->devices[i].dev;
+    r = vm_create(&en->vm, p->device_fd, &vp, e);
     for (size_t i = 0; r == 0 && i < p->n_devices; i++)
         r = attach(en, &p->devices[i], e);
     if (r == 0)
@@ -247,7 +272,7 @@ static int kvm_start(struct engine **ret, const struct engine_params *p, struct 
     if (!en)
         return err_set(e, ENOMEM, "out of memory");
     *en = (struct engine){.loop = l, .ev = ev, .ctx = ctx, .look.fn = on_look};
-    en->vm.fd = -1;
+    en->vm.fd = en->vm.ram_fd = -1;
     en->ack_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     en->wake = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .fn = on_wake};
     int r = en->ack_fd < 0 || en->wake.fd < 0 ? -errno : loop_add(l, &en->wake, EPOLLIN);

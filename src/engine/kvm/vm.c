@@ -6,11 +6,16 @@
 #include "virtio/mmio.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { DEVICE_SLOT = ARCH_RAM_MAX, RUN_SIZE_MAX = 64 * 1024 };
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
 
 int vm_cap(const struct vm *vm, unsigned cap)
 {
@@ -50,16 +55,29 @@ static int check_host(struct vm *vm, struct err *e)
 
 /* Shared, so that it is no data of ours and can be given back piece by piece; not reserved: the
  * guest pays for what it touches. */
-static int map_memory(uint8_t **ret, size_t size)
+static int map_memory(uint8_t **ret, size_t size, int fd)
 {
-    void *p =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (p == MAP_FAILED)
         return -errno;
     (void)madvise(p, size, MADV_DONTDUMP);
     (void)madvise(p, size, MADV_NOHUGEPAGE);
     *ret = p;
     return 0;
+}
+
+/* The same memory, with a descriptor. Nobody who has it can change its size, so a process that maps
+ * it does not lose a page under its hands. */
+static int memory_file(size_t size)
+{
+    AUTO_CLOSE int fd = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)size) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return -errno;
+    return steal_fd(&fd);
 }
 
 static int set_slot(struct vm *vm, uint32_t slot, uint32_t flags, uint64_t gpa, uint64_t size,
@@ -73,11 +91,15 @@ static int set_slot(struct vm *vm, uint32_t slot, uint32_t flags, uint64_t gpa, 
     return kvm_ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &reg);
 }
 
-static int add_memory(struct vm *vm, uint64_t bytes, struct err *e)
+static int add_memory(struct vm *vm, uint64_t bytes, bool shared, struct err *e)
 {
     struct arch_ram ram[ARCH_RAM_MAX];
     unsigned n = arch_ram_layout(bytes, ram);
-    int r = map_memory(&vm->ram, bytes);
+    int r = shared ? memory_file(bytes) : -1;
+    if (shared && r < 0)
+        return err_sys(e, -r, "cannot make a file of guest memory");
+    vm->ram_fd = r;
+    r = map_memory(&vm->ram, bytes, vm->ram_fd);
     if (r < 0)
         return err_sys(e, -r, "cannot map %llu MiB of guest memory",
                        (unsigned long long)bytes >> 20);
@@ -99,7 +121,7 @@ static int add_device_pages(struct vm *vm, unsigned n_devices, struct err *e)
     if (n_devices == 0)
         return 0;
     size_t size = (size_t)n_devices * MMIO_PAGE;
-    int r = map_memory(&vm->pages, size);
+    int r = map_memory(&vm->pages, size, -1);
     if (r < 0)
         return err_sys(e, -r, "cannot map device registers");
     vm->pages_size = size;
@@ -109,12 +131,12 @@ static int add_device_pages(struct vm *vm, unsigned n_devices, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot show the guest its devices") : 0;
 }
 
-int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devices, struct err *e)
+int vm_create(struct vm *vm, int kvm_fd, const struct vm_params *p, struct err *e)
 {
-    *vm = (struct vm){.kvm_fd = kvm_fd, .fd = -1};
+    *vm = (struct vm){.kvm_fd = kvm_fd, .fd = -1, .ram_fd = -1};
     int r = check_host(vm, e);
     if (r == 0)
-        r = arch_vm_check(vm, memory_bytes, e);
+        r = arch_vm_check(vm, p->memory_bytes, e);
     if (r < 0)
         return r;
     vm->fd = kvm_ioctl_n(kvm_fd, KVM_CREATE_VM, 0);
@@ -127,9 +149,9 @@ int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devic
                         "--engine uml");
         return r;
     }
-    r = add_memory(vm, memory_bytes, e);
+    r = add_memory(vm, p->memory_bytes, p->shared, e);
     if (r == 0)
-        r = add_device_pages(vm, n_devices, e);
+        r = add_device_pages(vm, p->n_devices, e);
     if (r == 0)
         r = arch_vm_init(vm, e);
     if (r < 0)
@@ -140,11 +162,12 @@ int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devic
 void vm_destroy(struct vm *vm)
 {
     close_fd(&vm->fd);
+    close_fd(&vm->ram_fd);
     if (vm->ram)
         (void)munmap(vm->ram, vm->ram_size);
     if (vm->pages)
         (void)munmap(vm->pages, vm->pages_size);
-    *vm = (struct vm){.kvm_fd = -1, .fd = -1};
+    *vm = (struct vm){.kvm_fd = -1, .fd = -1, .ram_fd = -1};
 }
 
 int vm_add_ioeventfd(struct vm *vm, uint64_t gpa, uint32_t value, int fd, struct err *e)

@@ -1,7 +1,8 @@
 /* A virtual machine as KVM knows it: memory slots and eventfds. Plain data; it runs nothing.
  *
  * Memory slots are added once, here, before there is a virtual CPU, and never change:
- *     0, 1   guest memory (shared, anonymous, committed page by page as the guest touches it)
+ *     0, 1   guest memory (shared, committed page by page as the guest touches it; anonymous, or a
+ *            memfd where other processes serve devices)
  *     2      one page of registers per device, which the guest may read but not write
  */
 #ifndef MSB_ENGINE_KVM_VM_H
@@ -21,6 +22,7 @@ struct vm {
     size_t run_size; /* of what a virtual CPU shares with us */
     uint8_t *ram;    /* all of it, in one piece */
     size_t ram_size;
+    int ram_fd; /* what `ram` maps, in the order of `mem`; -1: nothing has a name for it */
     struct guest_mem mem;
     uint8_t *pages; /* registers of the devices */
     size_t pages_size;
@@ -28,7 +30,12 @@ struct vm {
 };
 
 /* On failure nothing is left. */
-int vm_create(struct vm *vm, int kvm_fd, uint64_t memory_bytes, unsigned n_devices, struct err *e);
+struct vm_params {
+    uint64_t memory_bytes;
+    unsigned n_devices;
+    bool shared; /* other processes are to map guest memory */
+};
+int vm_create(struct vm *vm, int kvm_fd, const struct vm_params *p, struct err *e);
 void vm_destroy(struct vm *vm);
 
 /* A write of `value` (4 bytes) to gpa signals fd, without an exit. */

@@ -73,7 +73,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
         char path[16];
         uml_device_path(i, path);
         const struct engine_device *d = &p->devices[i];
-        add_arg(c, "virtio_uml.device=%s:%u", path, (unsigned)(d->dev ? d->dev->ops->id : d->id));
+        add_arg(c, "virtio_uml.device=%s:%u", path, (unsigned)(d->dev ? d->dev->ops : d->kind)->id);
     }
     add_arg(c, "root=/dev/vda");
     add_arg(c, "rootfstype=erofs");
@@ -226,7 +226,7 @@ const struct engine_ops engine_uml = {
     .name = "uml",
     .kernel_file = "linux-uml",
     .max_cpus = 1,
-    .remote_devices = true,
+    .one_cpu = true,
     .start = start_seccomp,
     .kill = uml_kill,
     .free = uml_free,
@@ -236,7 +236,7 @@ const struct engine_ops engine_uml_ptrace = {
     .name = "uml-ptrace",
     .kernel_file = "linux-uml",
     .max_cpus = 1,
-    .remote_devices = true,
+    .one_cpu = true,
     .start = start_ptrace,
     .kill = uml_kill,
     .free = uml_free,

@@ -206,7 +206,10 @@ int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const cha
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e)
 {
-    int r = elf_load_kernel(kernel_fd, ELF_MAP, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
+    /* Who else has this memory would not see what is mapped over it; and the kernel gives parts of
+     * itself to its allocator once it runs. */
+    enum elf_way way = vm->ram_fd < 0 ? ELF_MAP : ELF_COPY;
+    int r = elf_load_kernel(kernel_fd, way, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
     if (r < 0)
         return r;
     uint8_t table[1024];
