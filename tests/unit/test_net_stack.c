@@ -290,6 +290,7 @@ static void test_open_talk_close(void **state)
     assert_int_equal(net_stats(x->net)->held, 0);
     assert_int_equal(x->ended, 1);
     assert_int_equal(x->end.to_host, 5);
+    assert_true(x->end.ns > 0);
     assert_int_equal(x->end.to_guest, 10);
     expect_none(x);
 }
