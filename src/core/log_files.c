@@ -84,7 +84,7 @@ static off_t size_of(const struct log_stream *s, int file)
 
 int log_stream_open(struct log_stream *s, int dirfd, const char *name, uint64_t since_ns)
 {
-    *s = (struct log_stream){.dirfd = dirfd, .name = name};
+    *s = (struct log_stream){.dirfd = dirfd, .name = name, .parse = log_line_parse};
     buf_init(&s->buf, BUF_MAX);
     int n = open_set(s, s->files, since_ns);
     if (n < 0)
@@ -169,7 +169,7 @@ static int take_line(struct log_stream *s)
         }
         size_t n = (size_t)(nl - start);
         s->entry_at = (struct log_place){s->at.file, s->at.off - (off_t)len};
-        bool ok = !s->too_long && log_line_parse(start, n, &s->entry) == 0;
+        bool ok = !s->too_long && s->parse(start, n, &s->entry) == 0;
         s->too_long = false;
         buf_consume(&s->buf, n + 1);
         if (ok)
@@ -262,7 +262,7 @@ int log_stream_prev(struct log_stream *s)
         size_t n;
         if (take_last_line(s, &line, &n)) {
             s->entry_at = s->back;
-            if (log_line_parse(line, n, &s->entry) == 0)
+            if (s->parse(line, n, &s->entry) == 0)
                 return 1;
             continue;
         }

@@ -34,6 +34,7 @@ struct log_place {
 struct log_stream {
     int dirfd; /* not owned */
     const char *name;
+    log_parse_fn parse; /* log_line_parse, unless the caller sets another before it reads */
     struct log_file files[LOG_OPEN_MAX]; /* oldest first */
     int n_files;
 

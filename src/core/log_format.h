@@ -27,6 +27,7 @@ enum {
 
 #define LOG_EXEC_NAME "exec.log"
 #define LOG_SYSTEM_NAME "system.log"
+#define LOG_NET_NAME "net.log" /* another format: core/net_record.h */
 
 enum log_source { LOG_STDOUT, LOG_STDERR, LOG_OUTPUT /* a tty's */, LOG_SYSTEM };
 

@@ -190,18 +190,24 @@ static int decode(struct log_entry *e)
     return 0;
 }
 
-static int read_members(json_t *j, struct log_entry *e)
+static int read_time(const json_t *j, struct log_entry *e)
 {
-    json_t *t = json_object_get(j, "t"), *d = json_object_get(j, "d");
-    json_t *id = json_object_get(j, "id"), *enc = json_object_get(j, "e");
-    int s = find_source(json_string_value(json_object_get(j, "s")));
-    if (!json_is_string(t) || !json_is_string(d) || s < 0)
-        return -EINVAL;
-    e->s = (enum log_source)s;
-    if (json_string_length(t) >= sizeof(e->t) ||
+    json_t *t = json_object_get(j, "t");
+    if (!json_is_string(t) || json_string_length(t) >= sizeof(e->t) ||
         time_parse_rfc3339(json_string_value(t), json_string_length(t), &e->t_ns) < 0)
         return -EINVAL;
     memcpy(e->t, json_string_value(t), json_string_length(t) + 1);
+    return 0;
+}
+
+static int read_members(const json_t *j, struct log_entry *e)
+{
+    json_t *d = json_object_get(j, "d");
+    json_t *id = json_object_get(j, "id"), *enc = json_object_get(j, "e");
+    int s = find_source(json_string_value(json_object_get(j, "s")));
+    if (!json_is_string(d) || s < 0 || read_time(j, e) < 0)
+        return -EINVAL;
+    e->s = (enum log_source)s;
     if (json_is_integer(id)) {
         json_int_t v = json_integer_value(id);
         if (v < 0 || v > UINT32_MAX)
@@ -215,20 +221,31 @@ static int read_members(json_t *j, struct log_entry *e)
     return strcmp(json_string_value(enc), "b64") == 0 ? decode(e) : -EINVAL;
 }
 
-int log_line_parse(const char *line, size_t n, struct log_entry *ret)
+static int parse(const char *line, size_t n, size_t flags,
+                 int (*members)(const json_t *j, struct log_entry *e), struct log_entry *ret)
 {
     struct log_entry e = {0};
     json_error_t why;
     if (n > LOG_LINE_MAX)
         return -EINVAL;
-    e.json = json_loadb(line, n, JSON_ALLOW_NUL, &why);
-    int r = json_is_object(e.json) ? read_members(e.json, &e) : -EINVAL;
+    e.json = json_loadb(line, n, flags, &why);
+    int r = json_is_object(e.json) ? members(e.json, &e) : -EINVAL;
     if (r < 0) {
         log_entry_free(&e);
         return r;
     }
     *ret = e;
     return 0;
+}
+
+int log_line_parse(const char *line, size_t n, struct log_entry *ret)
+{
+    return parse(line, n, JSON_ALLOW_NUL, read_members, ret);
+}
+
+int log_record_parse(const char *line, size_t n, struct log_entry *ret)
+{
+    return parse(line, n, 0, read_time, ret);
 }
 
 void log_entry_free(struct log_entry *e)

@@ -26,6 +26,9 @@ struct log_entry {
 /* -EINVAL for what is not a line of a log: cut short by a crash, or never one. On success the
  * entry is released with log_entry_free. */
 int log_line_parse(const char *line, size_t n, struct log_entry *ret);
+/* The same for logs whose lines are other objects with a "t": what else they have is in `json`. */
+int log_record_parse(const char *line, size_t n, struct log_entry *ret);
+typedef int (*log_parse_fn)(const char *line, size_t n, struct log_entry *ret);
 void log_entry_free(struct log_entry *e); /* and an entry that is all zero */
 
 /* The entry as `logs --json` shows it, without newline, to be freed; NULL when memory is short.

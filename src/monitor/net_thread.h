@@ -35,6 +35,7 @@ struct net_note {
     char name[POLICY_NAME_MAX]; /* "" = none is known. A guest's bytes: not to be trusted */
     char why[POLICY_WHY_MAX];
     uint64_t to_host, to_guest; /* GATE_ENDED: bytes */
+    uint64_t ns;                /* GATE_ENDED: how long it lasted */
 };
 
 /* Called on the main loop. */
