@@ -13,22 +13,11 @@
 /* Members, of which none but name and why is long, and these two escaped twice. */
 enum { LINE_MAX_LEN = 6 * (NET_RECORD_NAME_MAX + NET_RECORD_WHY_MAX) + 512 };
 
-/* --- budgets --- */
-
-static void budget_init(struct net_log_budget *b, uint64_t burst, uint64_t per_s, uint64_t now)
+static bool may_write(struct bucket *b, uint64_t now)
 {
-    *b = (struct net_log_budget){.per_s = per_s, .burst = burst, .filled_ns = now};
-    b->tokens_ns = burst * NS_PER_S / per_s;
-}
-
-static bool budget_take(struct net_log_budget *b, uint64_t now)
-{
-    uint64_t cost = NS_PER_S / b->per_s;
-    b->tokens_ns = MIN(b->tokens_ns + (now - b->filled_ns), cost * b->burst);
-    b->filled_ns = now;
-    if (b->tokens_ns < cost)
+    if (bucket_level(b, now) == 0)
         return false;
-    b->tokens_ns -= cost;
+    bucket_take(b, 1);
     return true;
 }
 
@@ -157,7 +146,7 @@ static bool settle(struct net_log *l, struct net_log_slot *s, uint64_t now)
 {
     if (s->more == 0)
         return true;
-    if (!budget_take(&l->deny, now))
+    if (!may_write(&l->deny, now))
         return false;
     put_note(l, &s->note, s->more);
     s->more = 0;
@@ -186,7 +175,7 @@ static void note_denial(struct net_log *l, const struct net_note *n)
         s->more++;
         return;
     }
-    if (!budget_take(&l->deny, now)) {
+    if (!may_write(&l->deny, now)) {
         l->missed++;
         return;
     }
@@ -233,8 +222,8 @@ int net_log_open(struct net_log *l, struct loop *loop, int logs_dirfd)
                           .now = now_ns,
                           .flush_timer = {.fn = on_flush},
                           .count_timer = {.fn = on_count}};
-    budget_init(&l->allow, NET_LOG_ALLOW_BURST, NET_LOG_ALLOW_PER_S, now_ns());
-    budget_init(&l->deny, NET_LOG_DENY_BURST, NET_LOG_DENY_PER_S, now_ns());
+    bucket_init(&l->allow, NET_LOG_ALLOW_PER_S, NS_PER_S, NET_LOG_ALLOW_BURST, 0, now_ns());
+    bucket_init(&l->deny, NET_LOG_DENY_PER_S, NS_PER_S, NET_LOG_DENY_BURST, 0, now_ns());
     return log_writer_open(&l->w, logs_dirfd, LOG_NET_NAME);
 }
 
@@ -244,7 +233,7 @@ void net_log_note(struct net_log *l, const struct net_note *n)
         return;
     if (!n->allow)
         note_denial(l, n);
-    else if (budget_take(&l->allow, l->now()))
+    else if (may_write(&l->allow, l->now()))
         put_note(l, n, 1);
     else
         l->missed++;

@@ -11,6 +11,7 @@
 
 #include "monitor/log_writer.h"
 #include "monitor/net_thread.h"
+#include "util/bucket.h"
 #include "util/loop.h"
 
 enum {
@@ -29,17 +30,11 @@ struct net_log_slot {
     uint64_t more;        /* how many came since the last line */
 };
 
-struct net_log_budget {
-    uint64_t per_s, burst;
-    uint64_t tokens_ns; /* time saved up */
-    uint64_t filled_ns;
-};
-
 struct net_log {
     struct log_writer w;
     struct loop *loop;
     struct loop_timer flush_timer, count_timer;
-    struct net_log_budget allow, deny;
+    struct bucket allow, deny;
     uint64_t missed;
     struct net_log_slot slot[NET_LOG_SLOTS];
     uint64_t (*now)(void); /* now_ns; tests have another */

@@ -6,7 +6,7 @@
 
 #include "util/cleanup.h"
 
-enum { PORT_DNS = 53, PORT_QUIC = 443 };
+enum { PORT_DNS = 53 };
 
 struct gate {
     struct loop *loop;
@@ -58,7 +58,7 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
     struct policy_answer a = policy_decide(&g->policy, &f);
     if (f.dns && a.rule < 0)
         a.allow = true; /* each question is held against the policy on its own */
-    if (a.by_name && id->proto == PROTO_UDP && id->peer.port == PORT_QUIC)
+    if (explain_is_quic(&a, id->proto, id->peer.port))
         a.allow = false;
     return a;
 }
@@ -67,8 +67,45 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX])
 {
     struct policy_answer a = decide(g, id);
-    policy_explain(&g->policy, &a, why);
+    if (!a.allow && explain_is_quic(&a, id->proto, id->peer.port))
+        (void)snprintf(why, POLICY_WHY_MAX, "%s", EXPLAIN_QUIC);
+    else
+        policy_explain(&g->policy, &a, why);
     return a;
+}
+
+static void explain_address(struct gate *g, const struct explain_target *t,
+                            const struct net_addr *addr, struct explain_peer *ret)
+{
+    struct net_flow_id id = {
+        .proto = t->proto, .guest.addr = g->cfg.net.guest4, .peer = {*addr, t->port}};
+    ret->addr = *addr;
+    ret->allow = gate_ask(g, &id, ret->why).allow;
+}
+
+/* A name that was resolved is judged by its addresses; otherwise the policy alone can tell. */
+void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret)
+{
+    struct net_addr pinned[EXPLAIN_PEERS_MAX];
+    if (t->name[0] == '\0') {
+        struct explain_peer p;
+        explain_address(g, t, &t->addr, &p);
+        *ret = (struct explain_answer){.allow = p.allow};
+        (void)snprintf(ret->why, sizeof(ret->why), "%s", p.why);
+        return;
+    }
+    explain_by_policy(&g->policy, t, ret);
+    ret->n_peers = pins_addresses(g->pins, t->name, pinned, EXPLAIN_PEERS_MAX, now_ns());
+    bool any = false;
+    for (size_t i = 0; i < ret->n_peers; i++) {
+        explain_address(g, t, &pinned[i], &ret->peer[i]);
+        if (i == 0 || (ret->peer[i].allow && !any))
+            (void)snprintf(ret->why, sizeof(ret->why), "%s",
+                           ret->may_ask ? ret->peer[i].why : ret->ask_why);
+        any = any || ret->peer[i].allow;
+    }
+    if (ret->n_peers)
+        ret->allow = any && ret->may_ask;
 }
 
 /* --- the stack's hooks ----------------------------------------------------------------------- */
@@ -252,11 +289,15 @@ static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t 
     return !decide(arg, id).allow;
 }
 
-void gate_set_policy(struct gate *g, struct policy *policy, bool drop)
+unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop)
 {
     take_policy(g, policy);
-    if (drop)
-        (void)net_cut(g->net, no_longer_allowed, g);
+    return drop ? net_cut(g->net, no_longer_allowed, g) : 0;
+}
+
+const struct policy *gate_policy(const struct gate *g)
+{
+    return &g->policy;
 }
 
 struct net *gate_net(struct gate *g)

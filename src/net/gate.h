@@ -13,6 +13,7 @@
 #define MSB_NET_GATE_H
 
 #include "net/dns.h"
+#include "net/explain.h"
 #include "net/net.h"
 #include "net/policy.h"
 
@@ -50,12 +51,15 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
              struct policy *policy, gate_told told, void *ctx);
 void gate_free(struct gate *g);
 
-/* For new flows; with `drop`, flows that the new policy would not allow are cut. Takes the policy.
- */
-void gate_set_policy(struct gate *g, struct policy *policy, bool drop);
+/* For new flows; with `drop`, flows that the new policy would not allow are cut: how many. Takes
+ * the policy. */
+unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop);
+const struct policy *gate_policy(const struct gate *g);
 /* What would become of such a flow now. */
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX]);
+/* The same for people: with what is pinned to a name, one by one. */
+void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret);
 /* Whether a flow that a name has allowed may show that name ("": none). */
 bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
                 const char *name);

@@ -91,3 +91,13 @@ const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t n
             return p->pin[i].name;
     return NULL;
 }
+
+size_t pins_addresses(const struct pins *p, const char *name, struct net_addr *ret, size_t max,
+                      uint64_t now)
+{
+    size_t n = 0;
+    for (unsigned i = 0; i < p->n && n < max; i++)
+        if (p->pin[i].until_ns > now && strcmp(p->pin[i].name, name) == 0)
+            ret[n++] = p->pin[i].addr;
+    return n;
+}

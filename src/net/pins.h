@@ -6,6 +6,8 @@
 
 #include "net/addr.h"
 
+#include <stddef.h>
+
 enum {
     PINS_MAX = 4096,
     PIN_LEAST_S = 60, /* programs use an address a little longer than its answer said */
@@ -23,6 +25,9 @@ void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32
 /* Whether the address is pinned to `name`, or (suffix) to a name below it. */
 bool pins_match(const struct pins *p, const struct net_addr *a, const char *name, bool suffix,
                 uint64_t now_ns);
+/* The addresses of a name, up to max; how many. */
+size_t pins_addresses(const struct pins *p, const char *name, struct net_addr *ret, size_t max,
+                      uint64_t now_ns);
 /* Some name of the address, or NULL: for logs. */
 const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t now_ns);
 

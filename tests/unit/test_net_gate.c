@@ -230,6 +230,43 @@ static void test_policy_changes(void **state)
     stop(&x);
 }
 
+static void test_explanations(void **state)
+{
+    struct fix x;
+    struct explain_target t;
+    struct explain_answer a;
+    struct err e = {0};
+    (void)state;
+    start(&x, "deny@93.184.216.35,allow@example.com:tcp:443,allow@other.com", false);
+    assert_int_equal(explain_parse("https://example.com/", false, &t, &e), 0);
+    gate_explain(x.gate, &t, &a); /* never resolved: what would be */
+    assert_true(a.is_name && a.may_ask && a.allow && a.n_peers == 0);
+    assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
+    gate_explain(x.gate, &t, &a);
+    assert_true(a.allow && a.n_peers == 1 && a.peer[0].allow);
+    assert_string_equal(a.why, "allowed by rule 2: allow@example.com:tcp:443");
+    t.port = 80;
+    gate_explain(x.gate, &t, &a);
+    assert_true(a.may_ask && !a.allow && !a.peer[0].allow);
+    /* The same address, not by name: it was resolved here, so it is as good. */
+    assert_int_equal(explain_parse("93.184.216.34", false, &t, &e), 0);
+    gate_explain(x.gate, &t, &a);
+    assert_true(a.allow && !a.is_name);
+    /* One address of two is denied: the name is still reachable. */
+    assert_int_equal(resolve(&x, "other.com", "93.184.216.35"), 1);
+    assert_int_equal(explain_parse("other.com", false, &t, &e), 0);
+    gate_explain(x.gate, &t, &a);
+    assert_true(!a.allow && a.n_peers == 1);
+    assert_string_equal(a.why, "denied by rule 1: deny@93.184.216.35");
+    assert_int_equal(resolve(&x, "other.com", "93.184.216.36"), 1);
+    gate_explain(x.gate, &t, &a);
+    assert_true(a.allow && a.n_peers == 2);
+    t.proto = PROTO_UDP; /* QUIC */
+    gate_explain(x.gate, &t, &a);
+    assert_false(a.allow);
+    stop(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_shown_names),
         cmocka_unit_test(test_the_host),
         cmocka_unit_test(test_policy_changes),
+        cmocka_unit_test(test_explanations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "net/explain.h"
 #include "net/packet.h"
 #include "net/policy.h"
 #include "util/cleanup.h"
@@ -337,6 +338,90 @@ static void test_addresses_that_rules_name(void **state)
     policy_free(&p);
 }
 
+static void test_targets(void **state)
+{
+    static const struct {
+        const char *text, *name, *addr;
+        uint16_t port;
+    } good[] = {
+        {"https://example.com/", "example.com", NULL, 443},
+        {"HTTP://user:pw@Example.COM./x?y#z", "example.com", NULL, 80},
+        {"http://example.com:8080/", "example.com", NULL, 8080},
+        {"postgres://db.example.com:5432/x", "db.example.com", NULL, 5432},
+        {"ssh://git@example.com", "example.com", NULL, 22},
+        {"example.com", "example.com", NULL, 443},
+        {"example.com:22", "example.com", NULL, 22},
+        {"1.2.3.4", NULL, "1.2.3.4", 443},
+        {"1.2.3.4:53", NULL, "1.2.3.4", 53},
+        {"2001:db8::1", NULL, "2001:db8::1", 443},
+        {"[2001:db8::1]:80", NULL, "2001:db8::1", 80},
+        {"http://[2001:db8::1]/", NULL, "2001:db8::1", 80},
+    };
+    static const char *const bad[] = {"",          "https://",       "a b",       "example.com:0",
+                                      "x.y:65536", "x.y:http",       "[1.2.3.4]", "[2001:db8::1",
+                                      "1.2.3",     "1.2.3.4.5",      "foo://x.y", "[::1]x",
+                                      "x..y",      "http://a/b@c:x", "::1::"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        struct explain_target t;
+        struct err e = {0};
+        if (explain_parse(good[i].text, false, &t, &e) < 0)
+            fail_msg("%s: %s", good[i].text, e.msg);
+        assert_string_equal(t.name, good[i].name ? good[i].name : "");
+        assert_int_equal(t.port, good[i].port);
+        assert_int_equal(t.proto, PROTO_TCP);
+        if (good[i].addr) {
+            struct net_addr want = addr(good[i].addr);
+            assert_true(addr_equal(&want, &t.addr));
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct explain_target t;
+        struct err e = {0};
+        if (strcmp(bad[i], "http://a/b@c:x") == 0) /* what comes after the host does not count */
+            assert_int_equal(explain_parse(bad[i], true, &t, &e), 0);
+        else if (explain_parse(bad[i], true, &t, &e) != -EINVAL)
+            fail_msg("'%s' passes", bad[i]);
+    }
+}
+
+static void test_explained_by_policy(void **state)
+{
+    static const struct {
+        const char *rules, *target;
+        bool udp, may_ask, allow;
+    } cases[] = {
+        {"allow@public", "example.com", false, true, true},
+        {"allow@example.com", "example.com", false, true, true},
+        {"allow@example.com", "example.com", true, true, false}, /* QUIC */
+        {"allow@example.com", "example.org", false, false, false},
+        {"allow@*.example.com:tcp:80", "a.example.com", false, true, false},
+        {"allow@*.example.com:tcp:80", "a.example.com:80", false, true, true},
+        {"deny@example.com,allow@public", "example.com", false, false, false},
+        {"deny@9.9.9.9,allow@public", "example.com", false, true, true},
+        {"allow@host:tcp:8080", "host.microsandbox.internal:8080", false, true, true},
+        {"allow@host:tcp:8080", "host.microsandbox.internal:8081", false, true, false},
+        {"allow@public", "host.microsandbox.internal:8080", false, true, false},
+        {"allow@10.0.0.0/8", "10.1.2.3", false, false, true},
+        {"allow@example.com", "1.2.3.4", false, false, false}, /* never resolved */
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy p;
+        struct err e = {0};
+        struct explain_target t;
+        struct explain_answer a;
+        policy_init(&p);
+        assert_int_equal(policy_add_rules(&p, cases[i].rules, &e), 0);
+        assert_int_equal(explain_parse(cases[i].target, cases[i].udp, &t, &e), 0);
+        explain_by_policy(&p, &t, &a);
+        if (a.allow != cases[i].allow || a.may_ask != cases[i].may_ask || a.why[0] == '\0')
+            fail_msg("%s: %s: %d %d %s", cases[i].rules, cases[i].target, a.allow, a.may_ask,
+                     a.why);
+        policy_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_bad_rules), cmocka_unit_test(test_profiles),
         cmocka_unit_test(test_limit),     cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_addresses_that_rules_name),
+        cmocka_unit_test(test_targets),   cmocka_unit_test(test_explained_by_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

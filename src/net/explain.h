@@ -1,0 +1,48 @@
+/* "What would become of a connection to there?": asked of a policy alone, or of the gate of a
+ * running sandbox (gate_explain), which also knows what names were resolved to.
+ *
+ * A name is two questions: may it be asked for, and may its addresses be reached. Without
+ * addresses the second one is answered for a public address that no rule lists.
+ */
+#ifndef MSB_NET_EXPLAIN_H
+#define MSB_NET_EXPLAIN_H
+
+#include "net/policy.h"
+
+enum { EXPLAIN_PEERS_MAX = 16 };
+
+struct explain_target {
+    char name[POLICY_NAME_MAX]; /* "": it is an address */
+    struct net_addr addr;
+    uint16_t port;
+    uint8_t proto; /* PROTO_TCP or PROTO_UDP */
+};
+
+struct explain_peer {
+    struct net_addr addr;
+    bool allow;
+    char why[POLICY_WHY_MAX];
+};
+
+struct explain_answer {
+    bool allow; /* all in all */
+    char why[POLICY_WHY_MAX];
+    bool is_name;
+    bool may_ask;
+    char ask_why[POLICY_WHY_MAX];
+    size_t n_peers; /* of a name: what it was resolved to, and is pinned to now */
+    struct explain_peer peer[EXPLAIN_PEERS_MAX];
+};
+
+/* URL, HOST, HOST:PORT, ADDRESS, ADDRESS:PORT, [ADDRESS6]:PORT. A URL's scheme says the port if
+ * the URL does not; anything else without a port means 443. */
+int explain_parse(const char *text, bool udp, struct explain_target *ret, struct err *e);
+
+void explain_by_policy(const struct policy *p, const struct explain_target *t,
+                       struct explain_answer *ret);
+
+/* What a rule with a name does not open. */
+bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port);
+#define EXPLAIN_QUIC "denied: names do not open UDP port 443, as QUIC hides what it talks to"
+
+#endif
