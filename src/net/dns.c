@@ -65,6 +65,7 @@ static void query_free(struct dns_query *u)
 {
     query_close(u);
     loop_timer_off(u->d->loop, &u->timer);
+    free(u->socks);
     buf_free(&u->in);
     node_unlink(&u->all);
     u->d->n_queries--;
@@ -91,6 +92,12 @@ static void give_up(struct dns_query *u)
 
 static void on_upstream(struct loop_src *src, uint32_t events);
 
+/* Whether an upstream is asked through the proxy. */
+static bool by_proxy(const struct dns *d, const struct net_end *to)
+{
+    return d->cfg.proxy && d->cfg.proxy->version && addr_classify(&to->addr) != CLASS_LOOPBACK;
+}
+
 /* Opens a socket to the current upstream and sends, or starts to. */
 static int start(struct dns_query *u)
 {
@@ -99,6 +106,15 @@ static int start(struct dns_query *u)
     struct sockaddr_storage a;
     query_close(u);
     buf_reset(&u->in);
+    free(u->socks);
+    u->socks = NULL;
+    if (by_proxy(d, to)) {
+        if (!(u->socks = malloc(sizeof(*u->socks))))
+            return -ENOMEM;
+        socks_begin(u->socks, d->cfg.proxy, to);
+        to = &d->cfg.proxy->at;
+        u->tcp = true;
+    }
     if (getrandom(&u->id, sizeof(u->id), 0) != sizeof(u->id))
         return -EIO;
     size_t n = dns_write_question(u->out + 2, u->id, u->q.name, u->q.type);
@@ -267,6 +283,24 @@ static void read_tcp(struct dns_query *u)
         received(u, p + 2, be16(p));
 }
 
+/* True when the upstream can be talked to; the query may be gone if not. */
+static bool through_proxy(struct dns_query *u)
+{
+    int r = socks_drive(u->socks, u->src.fd);
+    if (r < 0) {
+        try_next(u);
+        return false;
+    }
+    if (r == 0) {
+        (void)loop_mod(u->d->loop, &u->src, socks_pending(u->socks) ? EPOLLOUT : EPOLLIN);
+        return false;
+    }
+    free(u->socks);
+    u->socks = NULL;
+    (void)loop_mod(u->d->loop, &u->src, EPOLLIN | EPOLLOUT);
+    return true;
+}
+
 static void on_upstream(struct loop_src *src, uint32_t events)
 {
     struct dns_query *u = CONTAINER_OF(src, struct dns_query, src);
@@ -279,6 +313,8 @@ static void on_upstream(struct loop_src *src, uint32_t events)
             try_next(u); /* nobody listens there */
         return;
     }
+    if (u->socks && !through_proxy(u))
+        return;
     if (events & EPOLLOUT && u->out_done < u->out_len) {
         ssize_t k = send(src->fd, u->out + u->out_done, u->out_len - u->out_done,
                          MSG_DONTWAIT | MSG_NOSIGNAL);

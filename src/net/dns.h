@@ -15,6 +15,7 @@
 #include "net/dns_msg.h"
 #include "net/pins.h"
 #include "net/policy.h"
+#include "net/socks.h"
 #include "util/loop.h"
 
 enum {
@@ -35,6 +36,9 @@ struct dns_config {
     unsigned n_upstreams;
     unsigned timeout_ms; /* 0: the default; for all upstreams together */
     bool allow_rebind;
+    /* Upstreams are asked by TCP through it, but for those on the host's own loopback, which no
+     * proxy can reach. NULL, or no version: there is none. */
+    const struct socks_config *proxy;
     struct net_addr host4, host6; /* what DNS_HOST_NAME is; all zero: it has no such address */
 };
 

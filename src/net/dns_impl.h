@@ -24,6 +24,7 @@ struct dns_query {
     uint16_t id; /* ours */
     unsigned upstream;
     bool tcp;
+    struct socks *socks; /* while a proxy is being asked */
     struct loop_src src;
     struct loop_timer timer;
     struct buf in; /* TCP: what has come so far */

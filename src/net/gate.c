@@ -63,6 +63,12 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
     return a;
 }
 
+/* What leaves this machine does so through the proxy, if there is one; the host itself is here. */
+static bool goes_by_proxy(const struct gate *g, const struct net_flow_id *id)
+{
+    return g->cfg.net.proxy.version && !id->inbound && !is_gateway(g, &id->peer.addr);
+}
+
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX])
 {
@@ -71,6 +77,10 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
         (void)snprintf(why, POLICY_WHY_MAX, "%s", EXPLAIN_QUIC);
     else
         policy_explain(&g->policy, &a, why);
+    if (a.allow && id->proto != PROTO_TCP && goes_by_proxy(g, id)) {
+        a.allow = false;
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: through a proxy there is only TCP");
+    }
     return a;
 }
 
@@ -125,6 +135,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
         v->action = NET_ALLOW;
         v->sniff = a.by_name && id->proto == PROTO_TCP;
         v->tag = a.by_name;
+        v->proxied = goes_by_proxy(g, id);
         if (host) /* the gateway stands for the host's own loopback */
             (void)addr_parse(addr_is4(&id->peer.addr) ? "127.0.0.1" : "::1", &v->to.addr);
     }
@@ -253,6 +264,7 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
     g->cfg = *c;
     g->cfg.dns.host4 = c->net.gateway4;
     g->cfg.dns.host6 = c->net.gateway6;
+    g->cfg.dns.proxy = &g->cfg.net.proxy;
     g->told = told;
     g->ctx = ctx;
     policy_init(&g->policy);

@@ -7,6 +7,10 @@
  * address was resolved from. QUIC hides its name, so a name does not open UDP port 443; programs
  * fall back to TCP.
  *
+ * With a proxy (net_config) TCP that is allowed goes through it, to the address that was allowed;
+ * other protocols do not leave. Questions for names go through it, too. The host itself is reached
+ * directly.
+ *
  * One thread, that of the loop. Every decision is told, with the rule that made it.
  */
 #ifndef MSB_NET_GATE_H
@@ -21,7 +25,7 @@ struct gate;
 
 struct gate_config {
     struct net_config net;
-    struct dns_config dns; /* host4 and host6 are filled in: the gateway */
+    struct dns_config dns; /* host4 and host6 are filled in: the gateway; and so is the proxy */
     bool strict;           /* a flow that a name has allowed must show a name */
 };
 

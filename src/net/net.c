@@ -168,6 +168,7 @@ static void bury(struct net *n)
             n->stats.held -= buf_len(&tcp_of(f)->held) + buf_len(&tcp_of(f)->kept);
             buf_free(&tcp_of(f)->held);
             buf_free(&tcp_of(f)->kept);
+            tcp_proxy_end(tcp_of(f));
         }
         free(f);
     }

@@ -16,6 +16,7 @@
 #include "net/packet.h"
 #include "net/rate.h"
 #include "net/sniff.h"
+#include "net/socks.h"
 #include "util/loop.h"
 #include "virtio/link.h"
 
@@ -32,8 +33,9 @@ struct net;
 struct net_config {
     uint8_t guest_mac[6], gateway_mac[6];
     struct net_addr guest4, gateway4;
-    struct net_addr guest6, gateway6;   /* all zero: no IPv6 */
-    unsigned max_tcp, max_udp;          /* 0: the defaults */
+    struct net_addr guest6, gateway6; /* all zero: no IPv6 */
+    unsigned max_tcp, max_udp;        /* 0: the defaults */
+    struct socks_config proxy;
     struct rate_limits egress, ingress; /* from the guest, and to it, whoever opened the flow */
     bool copies; /* keep what is unacknowledged ourselves even if the host's kernel could */
 };
@@ -53,6 +55,7 @@ enum net_action {
 struct net_verdict {
     enum net_action action;
     struct net_end to; /* preset to what the guest asked for */
+    bool proxied;      /* TCP: ... through the configured proxy */
     int fd;            /* NET_LOCAL: a connected stream socket; belongs to the stack from now on */
     bool sniff;        /* hold what the guest sends until `named` has agreed */
     uint64_t tag;      /* given back with later calls for this flow */

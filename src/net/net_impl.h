@@ -70,7 +70,8 @@ struct tcp_flow {
     struct flow f;
     enum tcp_state state;
     unsigned due;
-    bool local; /* the host's end is a socket pair */
+    bool local;          /* the host's end is a socket pair */
+    struct socks *socks; /* while a proxy is being asked */
 
     /* From the guest to the host. */
     uint32_t rcv_nxt;   /* next byte from the guest */
@@ -237,7 +238,20 @@ void tcp_abort(struct tcp_flow *t, const char *how);
 void tcp_published(struct published *pub);
 struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id);
 
+/* tcp_proxy.c: asking a proxy for a connection, in TCP_DIALING. */
+bool tcp_proxy_begin(struct tcp_flow *t, const struct net_end *to);
+/* Something has happened on the socket, which is connected to the proxy. */
+void tcp_proxy_step(struct tcp_flow *t);
+/* What an error of the socket means. */
+const char *tcp_proxy_lost(const struct tcp_flow *t);
+/* One that takes too long. */
+void tcp_proxy_tick(struct tcp_flow *t, uint64_t now);
+void tcp_proxy_end(struct tcp_flow *t);
+
 /* tcp_host.c: the host's side */
+/* The host's connect has succeeded, or not: the guest is told. */
+void tcp_connected(struct tcp_flow *t);
+void tcp_failed(struct tcp_flow *t, int err, const char *how);
 void tcp_dial(struct tcp_flow *t, const struct net_verdict *v);
 int tcp_watch(struct tcp_flow *t, int fd);
 void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, size_t len);

@@ -449,5 +449,7 @@ void tcp_tick(struct net *n, uint64_t now)
             tick_handshake(t, now);
         else if (t->state == TCP_OPEN)
             tick_open(t, now);
+        else
+            tcp_proxy_tick(t, now);
     }
 }

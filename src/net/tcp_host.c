@@ -26,7 +26,7 @@ static void set_option(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-static void failed(struct tcp_flow *t, int err)
+void tcp_failed(struct tcp_flow *t, int err, const char *how)
 {
     struct net *n = t->f.net;
     n->stats.tcp_failed++;
@@ -34,14 +34,13 @@ static void failed(struct tcp_flow *t, int err)
         err == EAFNOSUPPORT) {
         out_unreachable(n, &t->f.id, t->rcv_nxt - 1,
                         err == EHOSTUNREACH || err == ETIMEDOUT ? UNREACH_HOST : UNREACH_NET);
-        flow_remove(&t->f, "unreachable");
+        flow_remove(&t->f, how ? how : "unreachable");
     } else {
-        tcp_abort(t, err == ECONNREFUSED ? "refused by the peer" : "failed");
+        tcp_abort(t, how ? how : err == ECONNREFUSED ? "refused by the peer" : "failed");
     }
 }
 
-/* The host's connect has succeeded. */
-static void connected(struct tcp_flow *t)
+void tcp_connected(struct tcp_flow *t)
 {
     t->state = TCP_ANSWERED;
     t->since_ns = now_ns();
@@ -50,20 +49,29 @@ static void connected(struct tcp_flow *t)
     flow_work(&t->f);
 }
 
+/* The connect to the peer, or to the proxy, is over; or the proxy has answered. */
+static void dialing(struct tcp_flow *t, uint32_t events)
+{
+    int err = 0;
+    socklen_t len = sizeof(err);
+    if (!(events & (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)))
+        return;
+    t->hangup |= (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0; /* it may be its only event */
+    if (getsockopt(t->f.src.fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
+        err = errno;
+    if (err != 0)
+        tcp_failed(t, err, t->socks ? tcp_proxy_lost(t) : NULL);
+    else if (t->socks)
+        tcp_proxy_step(t);
+    else if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+        tcp_connected(t);
+}
+
 static void on_host(struct loop_src *src, uint32_t events)
 {
     struct tcp_flow *t = tcp_of(CONTAINER_OF(src, struct flow, src));
     if (t->state == TCP_DIALING) {
-        int err = 0;
-        socklen_t len = sizeof(err);
-        if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-            return;
-        if (getsockopt(src->fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
-            err = errno;
-        if (err != 0)
-            failed(t, err);
-        else
-            connected(t);
+        dialing(t, events);
         return;
     }
     if ((events & EPOLLOUT) && (buf_len(&t->held) > 0))
@@ -96,32 +104,34 @@ int tcp_watch(struct tcp_flow *t, int fd)
 
 void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
 {
-    int fd = v->fd;
+    int fd = v->fd, r = 0;
+    const struct net_end *to = v->proxied ? &t->f.net->cfg.proxy.at : &v->to;
     t->local = v->action == NET_LOCAL;
     if (!t->local)
-        fd = socket(addr_is4(&v->to.addr) ? AF_INET : AF_INET6,
+        fd = socket(addr_is4(&to->addr) ? AF_INET : AF_INET6,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        failed(t, errno == EMFILE || errno == ENFILE ? ECONNREFUSED : errno);
+        tcp_failed(t, errno == EMFILE || errno == ENFILE ? ECONNREFUSED : errno, NULL);
         return;
     }
-    int r = 0;
     if (!t->local) {
         struct sockaddr_storage a;
-        socklen_t alen = end_to_sockaddr(&v->to, &a);
+        socklen_t alen = end_to_sockaddr(to, &a);
         r = connect(fd, (struct sockaddr *)&a, alen) < 0 ? -errno : 0;
     }
     if (r < 0 && r != -EINPROGRESS) {
         (void)close(fd);
-        failed(t, -r);
+        tcp_failed(t, -r, v->proxied ? "the proxy cannot be reached" : NULL);
         return;
     }
-    if (tcp_watch(t, fd) < 0) {
-        failed(t, ECONNREFUSED);
+    if (tcp_watch(t, fd) < 0 || (v->proxied && !tcp_proxy_begin(t, &v->to))) {
+        tcp_failed(t, ECONNREFUSED, NULL);
         return;
     }
-    if (r == 0)
-        connected(t);
+    if (r == 0 && !t->socks)
+        tcp_connected(t);
+    else if (r == 0)
+        tcp_proxy_step(t);
 }
 
 /* --- from the guest to the host -------------------------------------------------------------- */

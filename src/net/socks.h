@@ -1,0 +1,55 @@
+/* The client's side of SOCKS 4 and 5: asking a proxy for a connection.
+ *
+ * It is asked for an address, never for a name: what the policy allowed is this address, and a
+ * proxy that resolved a name by itself could go elsewhere.
+ *
+ * What a proxy answers is hostile. It is read byte for byte up to the end of its answer and not
+ * beyond (the rest belongs to the connection), has to be exactly what the protocol says, and fits
+ * into a fixed buffer.
+ */
+#ifndef MSB_NET_SOCKS_H
+#define MSB_NET_SOCKS_H
+
+#include <stddef.h>
+
+#include "net/addr.h"
+
+enum { SOCKS_TEXT_MAX = 255 }; /* bytes of a user name or a password */
+
+struct socks_config {
+    int version; /* 4 or 5; 0: there is no proxy */
+    struct net_end at;
+    char user[SOCKS_TEXT_MAX + 1]; /* "": none */
+    char password[SOCKS_TEXT_MAX + 1];
+};
+
+enum socks_step { SOCKS_METHOD, SOCKS_AUTH, SOCKS_REPLY, SOCKS_DONE, SOCKS_FAILED };
+
+struct socks {
+    const struct socks_config *cfg;
+    struct net_end to;
+    enum socks_step step; /* whose answer is awaited */
+    size_t out_len, out_done;
+    size_t need, have; /* of the answer */
+    int code;          /* when it failed: an errno that connect() could have had */
+    const char *why;   /* and a sentence: a string literal */
+    uint8_t out[3 + 2 * (SOCKS_TEXT_MAX + 1)];
+    uint8_t in[4 + 1 + 255 + 2];
+};
+
+void socks_begin(struct socks *s, const struct socks_config *c, const struct net_end *to);
+/* What is to be sent now, if anything. */
+static inline size_t socks_pending(const struct socks *s)
+{
+    return s->out_len - s->out_done;
+}
+/* How many bytes to read, at most; 0 when there is something to send first, or it is over. */
+size_t socks_need(const struct socks *s);
+/* Bytes that came, 1 to socks_need() of them. */
+void socks_input(struct socks *s, const uint8_t *p, size_t n);
+
+/* Goes on with it on a connected, non-blocking socket, until that has nothing more for us: 0; then
+ * it is connected: 1; or it failed: -errno, with s->why. */
+int socks_drive(struct socks *s, int fd);
+
+#endif
