@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "util/cleanup.h"
+
+/* #syscalls:net socket connect getsockname close */
 
 enum { PORT_DNS = 53 };
 
@@ -38,6 +41,25 @@ static bool is_gateway(const struct gate *g, const struct net_addr *a)
            (addr_equal(a, &g->cfg.net.gateway6) && !addr_equal(a, &none));
 }
 
+/* Whether it is an address of the host itself. Asks the routes, sends nothing; what cannot be told
+ * counts as one. Loopback has a group of its own. */
+static bool is_own(const struct net_addr *a)
+{
+    struct net_end end = {.addr = *a, .port = 9}, from;
+    struct sockaddr_storage s;
+    socklen_t n = end_to_sockaddr(&end, &s);
+    if (addr_classify(a) == CLASS_LOOPBACK)
+        return false;
+    AUTO_CLOSE int fd = socket(addr_is4(a) ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno != EAFNOSUPPORT;
+    if (connect(fd, (struct sockaddr *)&s, n) < 0)
+        return errno == EAGAIN || errno == ENOMEM || errno == ENOBUFS;
+    n = sizeof(s);
+    return getsockname(fd, (struct sockaddr *)&s, &n) < 0 || !end_from_sockaddr(&s, &from) ||
+           addr_equal(&from.addr, a);
+}
+
 static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
 {
     struct gate *g = ctx;
@@ -46,13 +68,13 @@ static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const ch
 
 static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
 {
-    bool host = !id->inbound && is_gateway(g, &id->peer.addr);
+    bool gateway = !id->inbound && is_gateway(g, &id->peer.addr);
     struct policy_flow f = {.dir = id->inbound ? POLICY_INGRESS : POLICY_EGRESS,
                             .proto = id->proto,
                             .peer = id->peer.addr,
                             .port = id->inbound ? id->guest.port : id->peer.port,
-                            .host = host,
-                            .dns = host && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
+                            .host = gateway || (!id->inbound && is_own(&id->peer.addr)),
+                            .dns = gateway && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
                             .named = pinned,
                             .ctx = g};
     struct policy_answer a = policy_decide(&g->policy, &f);

@@ -69,7 +69,7 @@ struct policy_flow {
     uint8_t proto;       /* PROTO_* */
     struct net_addr peer;
     uint16_t port; /* the peer's, or for ingress the guest's */
-    bool host;     /* the peer is the gateway, which stands for the host */
+    bool host;     /* the peer is the gateway, which stands for the host, or an address of it */
     bool dns;      /* ... and it is the gateway's name server */
     bool (*named)(void *ctx, const struct net_addr *peer, bool suffix, const char *name);
     void *ctx;

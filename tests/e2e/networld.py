@@ -13,6 +13,7 @@ import pathlib
 import re
 import resource
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -71,6 +72,10 @@ class WebServer(http.server.ThreadingHTTPServer):
         super().__init__(address, Web)
         self.tls = tls
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def server_bind(self):  # without asking for the name of its address
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
 
     def finish_request(self, request, client_address):
         if self.tls:  # here, in the connection's own thread

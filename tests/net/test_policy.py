@@ -60,16 +60,18 @@ def test_public_by_default_is_public():
 show(get("93.184.216.34", "anything.at.all"), get("93.184.216.35", "x"))
 show(get("10.9.9.9", "x"), get("10.0.2.2", "x"), get("169.254.169.254", "x"))
 show(resolve("other.org"))
+show(get("93.184.216.2", "x"))              # public, but the host's own
 """)
-    assert out == ["anything.at.all x", "ECONNREFUSED ECONNREFUSED ECONNREFUSED", "[0, '93.184.216.35']"]
+    assert out == ["anything.at.all x", "ECONNREFUSED ECONNREFUSED ECONNREFUSED",
+                   "[0, '93.184.216.35']", "ECONNREFUSED"]
 
 
 def test_the_host_only_if_a_rule_says_so():
     out, _ = run("allow@host:tcp:80", """
 show(resolve("host.microsandbox.internal"))
-show(get("10.0.2.2", "the-host"), get("93.184.216.34", "x"))
+show(get("10.0.2.2", "the-host"), get("93.184.216.34", "x"), get("93.184.216.2", "own"))
 """)
-    assert out == ["[0, '10.0.2.2']", "the-host ECONNREFUSED"]
+    assert out == ["[0, '10.0.2.2']", "the-host ECONNREFUSED own"]
 
 
 @pytest.mark.parametrize("strict", [False, True])
