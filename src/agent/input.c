@@ -167,8 +167,9 @@ static void resize(const struct session *s, const struct proto_frame *f)
         (void)ioctl(s->out[0].src.fd, TIOCSWINSZ, &ws);
 }
 
-/* false: leave the frame where it is, and everything behind it. */
-static bool take_frame(struct session *s, const struct proto_frame *f)
+/* false: leave the frame where it is, and everything behind it: the n bytes at `rest` are there. */
+static bool take_frame(struct session *s, const struct proto_frame *f, const uint8_t *rest,
+                       size_t n)
 {
     if (s->state == SESS_HELLO) {
         check_hello(s, f);
@@ -177,6 +178,8 @@ static bool take_frame(struct session *s, const struct proto_frame *f)
     if (s->state == SESS_EXEC) {
         if (f->type == PROTO_EXEC)
             session_start(s, f);
+        else if (f->type == PROTO_FILES)
+            session_start_files(s, f, rest, n);
         return true;
     }
     switch (f->type) {
@@ -206,8 +209,13 @@ static bool take_frames(struct session *s, struct buf *in)
             s->lost = true;
             return true;
         }
-        if (!take_frame(s, &f))
+        size_t whole = PROTO_HDR_LEN + f.len;
+        if (!take_frame(s, &f, buf_head(in) + whole, buf_len(in) - whole))
             return false;
+        if (s->state == SESS_FILES) { /* the child has it all */
+            buf_reset(in);
+            return true;
+        }
         proto_consume(in, &f);
     }
     return true;

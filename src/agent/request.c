@@ -145,12 +145,12 @@ static int get_exec_field(struct exec_req *q, struct arena *a, const struct prot
     }
 }
 
-int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
+int files_req_parse(struct exec_req *q, const struct proto_frame *f)
 {
     struct tally t;
     struct arena a;
     *q = (struct exec_req){0};
-    if (count_fields(f, &t) < 0 || t.args == 0)
+    if (count_fields(f, &t) < 0)
         return -EPROTO;
     size_t slots = REQ_ARGV_SPARE + t.args + 1 + t.envs + 1;
     q->arena = arena_new(&a, slots * sizeof(char *), f);
@@ -168,6 +168,16 @@ int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
     if (err)
         exec_req_free(q);
     return err;
+}
+
+int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
+{
+    int r = files_req_parse(q, f);
+    if (r == 0 && q->argc == 0) {
+        exec_req_free(q);
+        return -EPROTO;
+    }
+    return r;
 }
 
 void exec_req_free(struct exec_req *q)

@@ -73,9 +73,11 @@ struct config {
     void *arena;
 };
 
-/* Both return 0, -EPROTO (lengths or values do not make sense) or -ENOMEM; on failure the struct
+/* Each returns 0, -EPROTO (lengths or values do not make sense) or -ENOMEM; on failure the struct
  * is empty. */
 int exec_req_parse(struct exec_req *q, const struct proto_frame *f);
+/* FILES has some of EXEC's fields, and no command. */
+int files_req_parse(struct exec_req *q, const struct proto_frame *f);
 void exec_req_free(struct exec_req *q);
 int config_parse(struct config *c, const struct proto_frame *f);
 void config_free(struct config *c);

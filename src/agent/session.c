@@ -1,5 +1,6 @@
 #include "agent/session.h"
 
+#include "agent/fileop.h"
 #include "agent/procs.h"
 #include "util/cleanup.h"
 
@@ -60,6 +61,8 @@ static void on_timer(struct loop_timer *t)
     if (s->state == SESS_RUNNING) {
         s->timed_out = true;
         procs_kill_session(s->pid);
+    } else if (s->state == SESS_FILES) {
+        (void)kill(s->pid, SIGKILL);
     } else if (s->state == SESS_EXITED) {
         s->linger_over = true;
         engine_wake(s->e, s);
@@ -74,6 +77,8 @@ void session_child_exited(struct session *s, int status)
     if (s->state == SESS_RUNNING) {
         s->state = SESS_EXITED;
         session_note_owed(s);
+    } else if (s->state == SESS_FILES) {
+        s->state = SESS_CLOSING;
     }
     engine_wake(s->e, s);
 }
@@ -166,6 +171,11 @@ void session_run(struct session *s)
     if (s->state == SESS_DYING) {
         if (s->pid == 0)
             session_free(s);
+        return;
+    }
+    if (s->state == SESS_FILES) {
+        if (s->hup && !s->timer.at_ns)
+            loop_timer_set(&s->e->loop, &s->timer, (uint64_t)FILES_END_MS * 1000000);
         return;
     }
     session_push_stdin(s); /* makes room */

@@ -1,12 +1,13 @@
-/* One session: one stream, one command.
+/* One session: one stream, one command, or one child that serves files.
  *
  *   HELLO ── EXEC ── RUNNING ── EXITED ── CLOSING ── gone
+ *     │       │         └─ stream lost: DYING ────── gone
+ *     │       ├───── FILES ───────────────┤
  *     └───────┴─ refused ─────────────────┘
- *                       └─ stream lost: DYING ────── gone
  *
  * Invariants
- *  1. pid > 0 exactly while the main process is not reaped (RUNNING, DYING). Its number is ours
- *     until then, so signals go to it, its group and its session in these states only.
+ *  1. pid > 0 exactly while the main process is not reaped (RUNNING, FILES, DYING). Its number is
+ * ours until then, so signals go to it, its group and its session in these states only.
  *  2. Event handlers note readiness and queue the session. Only session_run acts, and only its
  *     last step frees.
  *  3. Output is read only while less than TX_SMALL waits to be sent: what the client does not take
@@ -38,7 +39,15 @@ enum {
     LINGER_MS = 100,
 };
 
-enum session_state { SESS_HELLO, SESS_EXEC, SESS_RUNNING, SESS_EXITED, SESS_CLOSING, SESS_DYING };
+enum session_state {
+    SESS_HELLO,
+    SESS_EXEC,
+    SESS_RUNNING,
+    SESS_FILES, /* the stream is the child's; we wait for the end of either */
+    SESS_EXITED,
+    SESS_CLOSING,
+    SESS_DYING,
+};
 
 /* Where output of the command comes from. */
 struct outlet {
@@ -95,6 +104,13 @@ void session_fail(struct session *s, uint32_t kind, int error, const char *text)
 
 /* start.c: an EXEC frame becomes a process, or a FAIL. */
 void session_start(struct session *s, const struct proto_frame *f);
+/* Where a command starts that does not say where. */
+const char *session_working_dir(const struct config *cfg, const struct exec_req *q);
+
+/* start_files.c: a FILES frame becomes a child that goes on with the stream, and with the n bytes
+ * that were received after it; or a FAIL. */
+void session_start_files(struct session *s, const struct proto_frame *f, const uint8_t *in,
+                         size_t n);
 
 /* input.c */
 void session_receive(struct session *s);

@@ -51,7 +51,7 @@ static int set_limits(struct report *r)
 
 /* The raw system calls: the C library's versions synchronise threads that do not exist here. The
  * agent runs as root without supplementary groups, so root's usual identity needs no call. */
-static int set_identity(const struct identity *id)
+int spawn_identity(const struct identity *id)
 {
     bool root = geteuid() == 0;
     if (root && id->ngroups && syscall(SYS_setgroups, id->ngroups, id->groups) < 0)
@@ -128,7 +128,7 @@ __attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
         return fail(r, STEP_CWD, errno);
-    if (set_identity(q->id) < 0)
+    if (spawn_identity(q->id) < 0)
         return fail(r, STEP_USER, errno);
     if (!there && chdir(q->cwd) < 0)
         return fail(r, STEP_CWD, errno);

@@ -29,4 +29,7 @@ struct spawn_req {
  * what the client is told. */
 pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *err);
 
+/* Makes this process, a child of the agent's, the user's; -1 with errno set. */
+int spawn_identity(const struct identity *id);
+
 #endif

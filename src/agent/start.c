@@ -104,7 +104,7 @@ static void give_away(const struct stdio *io, const struct identity *id, int dev
 }
 
 /* The image's working directory need not exist; a directory that the command asks for must. */
-static const char *working_dir(const struct config *cfg, const struct exec_req *q)
+const char *session_working_dir(const struct config *cfg, const struct exec_req *q)
 {
     if (q->c.cwd && *q->c.cwd)
         return q->c.cwd;
@@ -171,7 +171,7 @@ static void start(struct session *s, struct exec_req *q)
         struct spawn_req sp = {.argv = q->argv,
                                .envp = env.vars,
                                .path = env.path,
-                               .cwd = working_dir(cfg, q),
+                               .cwd = session_working_dir(cfg, q),
                                .id = id,
                                .limits = {&cfg->c, &q->c},
                                .fd = {io.child[0], io.child[1], io.child[2]},

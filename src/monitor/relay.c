@@ -375,6 +375,7 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
     struct relay *r = c->relay;
     switch (f->type) {
     case PROTO_EXEC:
+    case PROTO_FILES:
         begin_session(c, f); /* the frame stays in `in`, to be passed on */
         return;
     case PROTO_TOUCH:

@@ -51,9 +51,9 @@
  *                 Attributes are those of links themselves. No order.
  *   READ      F_FILE_PATH; F_FILE_OFFSET, F_FILE_LENGTH
  *                 agent: FILE_ENTRY FILE_DATA* FILE_OK. Regular files only (EINVAL, EISDIR).
- *   WRITE     F_FILE_PATH; F_FILE_MODE (of a file that is made; 0644), F_FILE_UID, F_FILE_GID,
- *             F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated); flags APPEND, EXCL,
- *             ATOMIC (a temporary file is renamed over the path at the end; not with APPEND and
+ *   WRITE     F_FILE_PATH; F_FILE_MODE (default: as it was; 0644 if it is made), F_FILE_UID,
+ *             F_FILE_GID, F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated); flags
+ * APPEND, EXCL, ATOMIC (a temporary file is renamed over the path at the end; not with APPEND and
  *             F_FILE_OFFSET), PARENTS (makes missing directories)
  *                 client: FILE_DATA* FILE_END
  *                 agent: FILE_OK with attributes. FILE_ERR may come early; data up to FILE_END is
@@ -70,7 +70,7 @@
  *   WATCH     F_FILE_PATH; flag RECURSIVE (up to PROTO_WATCH_MAX directories, new ones included)
  *                 agent: FILE_OK when it watches, then FILE_EVENT* until the stream is closed. It
  *                 is the last request of its stream.
- *   GET       F_FILE_PATH; flags FOLLOW (links become what they point to), NO_DATA;
+ *   GET       F_FILE_PATH; flags FOLLOW (what a link that it names points to), NO_DATA;
  *             F_FILE_LIMIT (entries; E2BIG beyond it)
  *                 agent: a tree: FILE_ENTRY of what the path names (a link itself unless FOLLOW),
  *                 then FILE_OK. After the FILE_ENTRY of a regular file come FILE_DATA*, at most
@@ -239,7 +239,7 @@ enum proto_file_op {
 
 enum proto_file_flag {
     FILE_NOFOLLOW = 1,  /* a link in the last component is meant itself */
-    FILE_FOLLOW = 2,    /* links are replaced by what they point to */
+    FILE_FOLLOW = 2,    /* a link in the last component is followed */
     FILE_PARENTS = 4,   /* missing directories are made */
     FILE_RECURSIVE = 8, /* with all below it */
     FILE_FORCE = 16,    /* see REMOVE, SYMLINK */

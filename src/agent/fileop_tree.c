@@ -1,0 +1,420 @@
+/* GET and PUT: whole trees, by descriptors.
+ *
+ * Nothing below the first path is ever looked up by more than one component, and never through a
+ * link: who moves directories about meanwhile gets another tree copied, but none from elsewhere.
+ */
+#include "agent/fileop.h"
+
+#include "util/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+enum { MAGIC_PROC = 0x9fa0, MAGIC_SYS = 0x62656572, MAGIC_CGROUP2 = 0x63677270 };
+
+static struct file_attr attr;
+
+/* --- GET --- */
+
+struct getting {
+    struct fchan *c;
+    struct err *err;
+    uint32_t flags;
+    uint64_t left; /* entries that may come */
+    int depth;
+};
+
+static int get_entry(struct getting *g, int dirfd, const char *path, const char *name, int at,
+                     dev_t parent);
+
+static int put_entry(struct getting *g, const char *name)
+{
+    if (g->left-- == 0)
+        return err_set(g->err, E2BIG, "too many files");
+    (void)snprintf(attr.name, sizeof(attr.name), "%s", name);
+    attr.has |= FILE_HAS_NAME;
+    fchan_put_attr(g->c, PROTO_FILE_ENTRY, &attr);
+    return fchan_relieve(g->c);
+}
+
+/* At most what the entry said: a file that grows while it is read has no end otherwise. */
+static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
+{
+    while (size) {
+        ssize_t n = fchan_send_from(g->c, fd, size);
+        if (n == -ECONNRESET)
+            return -ECONNRESET;
+        if (n < 0)
+            return err_sys(g->err, (int)-n, "%s", name);
+        if (n == 0)
+            return 0;
+        size -= (uint64_t)n;
+    }
+    return 0;
+}
+
+/* Files of the kernel's own say 0, whatever is in them: their size is found out by reading. */
+static int get_unsized(struct getting *g, int fd, const char *name)
+{
+    static uint8_t all[256 * 1024];
+    size_t n = 0;
+    ssize_t k = 0;
+    while (n < sizeof(all) && (k = read(fd, all + n, sizeof(all) - n)) > 0)
+        n += (size_t)k;
+    if (k < 0 && n == 0 && errno != EAGAIN)
+        return err_sys(g->err, errno, "%s", name);
+    attr.size = n;
+    int r = put_entry(g, name);
+    for (size_t at = 0; r == 0 && at < n; at += PROTO_DATA_MAX) {
+        if (proto_put(&g->c->tx, PROTO_FILE_DATA, all + at, MIN(n - at, (size_t)PROTO_DATA_MAX)) <
+            0)
+            return -ENOMEM;
+        r = fchan_relieve(g->c);
+    }
+    return r;
+}
+
+static int get_file(struct getting *g, int dirfd, const char *path, const char *name, int at)
+{
+    struct stat st;
+    if (g->flags & FILE_NO_DATA)
+        return put_entry(g, name);
+    AUTO_CLOSE int fd = open_regular(dirfd, path, at ? O_NOFOLLOW : 0, &st);
+    if (fd == -ENOENT || fd == -ELOOP || fd == -EINVAL || fd == -EISDIR)
+        return 0; /* gone, or another thing since we looked */
+    if (fd < 0)
+        return err_sys(g->err, -fd, "%s", name);
+    file_attr_of(&attr, &st);
+    if (attr.size == 0)
+        return get_unsized(g, fd, name);
+    int r = put_entry(g, name);
+    return r < 0 ? r : get_data(g, fd, (uint64_t)st.st_size, name);
+}
+
+/* A tree that goes over /proc or /sys means the directory, not the kernel's inner life. */
+static bool is_kernel_fs(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 &&
+           (fs.f_type == MAGIC_PROC || fs.f_type == MAGIC_SYS || fs.f_type == MAGIC_CGROUP2);
+}
+
+/* Takes fd. */
+static int get_children(struct getting *g, int fd, const char *name, dev_t dev)
+{
+    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    if (!d) {
+        (void)close(fd);
+        return err_sys(g->err, errno, "%s", name);
+    }
+    if (++g->depth > PROTO_DEPTH_MAX)
+        return err_set(g->err, ELOOP, "%s: too many directories within each other", name);
+    for (;;) {
+        errno = 0;
+        const struct dirent *de = readdir(d);
+        if (!de && errno)
+            return err_sys(g->err, errno, "%s", name);
+        if (!de)
+            break;
+        if (!file_name_ok(de->d_name))
+            continue;
+        int r = get_entry(g, dirfd(d), de->d_name, de->d_name, AT_SYMLINK_NOFOLLOW, dev);
+        if (r < 0)
+            return r;
+    }
+    g->depth--;
+    return 0;
+}
+
+static int get_dir(struct getting *g, int dirfd, const char *path, const char *name, int at,
+                   dev_t parent)
+{
+    struct stat st;
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | (at ? O_NOFOLLOW : 0);
+    AUTO_CLOSE int fd = openat(dirfd, path, flags);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(g->err, errno, "%s", name);
+    file_attr_of(&attr, &st);
+    int r = put_entry(g, name);
+    bool leave_out = g->depth > 0 && st.st_dev != parent && is_kernel_fs(fd);
+    if (r == 0 && !leave_out)
+        r = get_children(g, steal_fd(&fd), name, st.st_dev);
+    if (r == 0)
+        fchan_put_attr(g->c, PROTO_FILE_LEAVE, NULL);
+    return r;
+}
+
+static int get_entry(struct getting *g, int dirfd, const char *path, const char *name, int at,
+                     dev_t parent)
+{
+    int r = entry_attr(dirfd, path, at, &attr);
+    if (r == -ENOENT && g->depth > 0)
+        return 0;
+    if (r < 0)
+        return err_sys(g->err, -r, "%s", path);
+    if (S_ISDIR(attr.mode))
+        return get_dir(g, dirfd, path, name, at, parent);
+    if (S_ISREG(attr.mode))
+        return get_file(g, dirfd, path, name, at);
+    return put_entry(g, name); /* links; others are named, no more */
+}
+
+/* The name that the client sees of the first thing: the last component, or "root" for /. */
+static const char *last_component(const char *path, char *to)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    (void)snprintf(to, PROTO_NAME_MAX + 1, "%.*s", (int)MIN(n - start, (size_t)PROTO_NAME_MAX),
+                   path + start);
+    return file_name_ok(to) ? to : "root";
+}
+
+int fileop_get(struct fchan *c, const struct file_req *q, struct err *err)
+{
+    char buf[PROTO_NAME_MAX + 1];
+    struct getting g = {.c = c, .err = err, .flags = q->flags};
+    g.left = q->has & FILE_HAS_LIMIT ? q->limit : UINT64_MAX;
+    int at = q->flags & FILE_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+    int r = get_entry(&g, AT_FDCWD, q->path, last_component(q->path, buf), at, 0);
+    if (r == 0)
+        fchan_put_attr(c, PROTO_FILE_OK, NULL);
+    return r;
+}
+
+/* --- PUT --- */
+
+/* What a directory gets when everything is in it. */
+struct put_dir {
+    int fd;
+    bool made;
+    uint32_t has, mode, uid, gid;
+    int64_t mtime_ns;
+};
+
+struct putting {
+    struct fchan *c;
+    struct err *err;
+    bool owner;
+    int depth; /* dirs[depth] is where entries go */
+    struct put_dir dirs[PROTO_DEPTH_MAX + 1];
+    int fd; /* the file under way, or -1 */
+    char temp[TEMP_NAME_MAX];
+};
+
+static int put_error(struct putting *p, int code, const char *name)
+{
+    return err_sys(p->err, code, "%s", name);
+}
+
+static int set_owner(struct putting *p, int fd, uint32_t has, uint32_t uid, uint32_t gid)
+{
+    if (!p->owner || !(has & FILE_HAS_UID) || !(has & FILE_HAS_GID))
+        return 0;
+    return fchown(fd, uid, gid) < 0 ? -errno : 0;
+}
+
+static int set_mtime(int fd, uint32_t has, int64_t ns)
+{
+    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, ns_to_timespec(ns)};
+    return has & FILE_HAS_MTIME && futimens(fd, t) < 0 ? -errno : 0;
+}
+
+/* Over what is there, unless that is a directory. What is mounted on cannot be replaced: its
+ * content is then written. */
+static int move_into_place(struct putting *p, int dirfd, const char *name)
+{
+    if (renameat(dirfd, p->temp, dirfd, name) == 0)
+        return 0;
+    if (errno != EBUSY || p->fd < 0)
+        return -errno;
+    struct stat st;
+    AUTO_CLOSE int from = open_regular(dirfd, p->temp, O_NOFOLLOW, &st);
+    AUTO_CLOSE int to =
+        openat(dirfd, name, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (from < 0 || to < 0)
+        return -EBUSY;
+    ssize_t n;
+    while ((n = sendfile(to, from, NULL, 1 << 20)) > 0)
+        ;
+    if (n < 0)
+        return -errno;
+    (void)unlinkat(dirfd, p->temp, 0);
+    return 0;
+}
+
+static void forget_temp(struct putting *p)
+{
+    if (p->temp[0])
+        (void)unlinkat(p->dirs[p->depth].fd, p->temp, 0);
+    p->temp[0] = '\0';
+    close_fd(&p->fd);
+}
+
+/* The file under way, attr being its entry, is complete: f is the first frame after it. */
+static int put_file(struct putting *p, const struct file_attr *a, struct proto_frame *f)
+{
+    int dirfd = p->dirs[p->depth].fd;
+    uint64_t left = a->size;
+    temp_name(p->temp);
+    p->fd = openat(dirfd, p->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (p->fd < 0) {
+        p->temp[0] = '\0';
+        return put_error(p, errno, a->name);
+    }
+    int r;
+    while ((r = fchan_part(p->c, f)) == 0 && f->type == PROTO_FILE_DATA) {
+        if (f->len > left)
+            return err_set(p->err, EPROTO, "%s: more data than announced", a->name);
+        left -= f->len;
+        for (size_t at = 0; at < f->len;) {
+            ssize_t k = write(p->fd, f->data + at, f->len - at);
+            if (k < 0 && errno != EINTR)
+                return put_error(p, errno, a->name);
+            at += k > 0 ? (size_t)k : 0;
+        }
+    }
+    if (r == 0)
+        r = set_owner(p, p->fd, a->has, a->uid, a->gid);
+    if (r == 0 && fchmod(p->fd, a->has & FILE_HAS_MODE ? a->mode & 07777 : 0644) < 0)
+        r = -errno;
+    if (r == 0)
+        r = set_mtime(p->fd, a->has, a->mtime_ns);
+    if (r == 0)
+        r = move_into_place(p, dirfd, a->name);
+    if (r < 0)
+        return r == -ECONNRESET ? r : put_error(p, -r, a->name);
+    p->temp[0] = '\0';
+    close_fd(&p->fd);
+    return 0;
+}
+
+static int put_link(struct putting *p, const struct file_attr *a)
+{
+    int dirfd = p->dirs[p->depth].fd;
+    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, ns_to_timespec(a->mtime_ns)};
+    if (!(a->has & FILE_HAS_TARGET))
+        return put_error(p, EPROTO, a->name);
+    temp_name(p->temp);
+    if (symlinkat(a->target, dirfd, p->temp) < 0) {
+        p->temp[0] = '\0';
+        return put_error(p, errno, a->name);
+    }
+    if (p->owner && a->has & FILE_HAS_UID && a->has & FILE_HAS_GID)
+        (void)!fchownat(dirfd, p->temp, a->uid, a->gid, AT_SYMLINK_NOFOLLOW);
+    if (a->has & FILE_HAS_MTIME)
+        (void)utimensat(dirfd, p->temp, t, AT_SYMLINK_NOFOLLOW);
+    int r = move_into_place(p, dirfd, a->name);
+    if (r < 0)
+        return put_error(p, -r, a->name);
+    p->temp[0] = '\0';
+    return 0;
+}
+
+/* What is no directory is in the way, a link to one included. */
+static int enter_dir(struct putting *p, const struct file_attr *a)
+{
+    int dirfd = p->dirs[p->depth].fd;
+    if (p->depth == PROTO_DEPTH_MAX)
+        return err_set(p->err, ELOOP, "%s: too many directories within each other", a->name);
+    bool made = mkdirat(dirfd, a->name, 0700) == 0;
+    if (!made && errno != EEXIST)
+        return put_error(p, errno, a->name);
+    int fd = openat(dirfd, a->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return err_set(p->err, ENOTDIR, "%s: is no directory, and will not be replaced by one",
+                       a->name);
+    if (fd < 0)
+        return put_error(p, errno, a->name);
+    p->dirs[++p->depth] = (struct put_dir){.fd = fd,
+                                           .made = made,
+                                           .has = a->has,
+                                           .mode = a->has & FILE_HAS_MODE ? a->mode & 07777 : 0755,
+                                           .uid = a->uid,
+                                           .gid = a->gid,
+                                           .mtime_ns = a->mtime_ns};
+    return 0;
+}
+
+static int leave_dir(struct putting *p)
+{
+    if (p->depth == 0)
+        return err_set(p->err, EPROTO, "more directories left than entered");
+    struct put_dir *d = &p->dirs[p->depth--];
+    int r = 0;
+    if (d->made) {
+        r = set_owner(p, d->fd, d->has, d->uid, d->gid);
+        if (r == 0 && fchmod(d->fd, d->mode) < 0)
+            r = -errno;
+        if (r == 0)
+            r = set_mtime(d->fd, d->has, d->mtime_ns);
+    }
+    close_fd(&d->fd);
+    return r < 0 ? err_sys(p->err, -r, "setting the attributes of a directory") : 0;
+}
+
+/* *f is the frame after the entry and its data, when that was a file. */
+static int put_one(struct putting *p, struct proto_frame *f, bool *ahead)
+{
+    *ahead = false;
+    if (file_attr_parse(&attr, f) < 0 || !(attr.has & FILE_HAS_NAME))
+        return err_set(p->err, EPROTO, "malformed entry");
+    if (!(attr.has & FILE_HAS_MODE) || S_ISDIR(attr.mode))
+        return enter_dir(p, &attr);
+    if (S_ISLNK(attr.mode))
+        return put_link(p, &attr);
+    if (!S_ISREG(attr.mode))
+        return err_set(p->err, EINVAL, "%s: neither a file, a directory nor a link", attr.name);
+    *ahead = true;
+    return put_file(p, &attr, f);
+}
+
+static int put_all(struct putting *p)
+{
+    struct proto_frame f;
+    int r = fchan_part(p->c, &f);
+    while (r == 0 && f.type != PROTO_FILE_END) {
+        bool ahead = false;
+        if (f.type == PROTO_FILE_ENTRY)
+            r = put_one(p, &f, &ahead);
+        else if (f.type == PROTO_FILE_LEAVE)
+            r = leave_dir(p);
+        else
+            r = err_set(p->err, EPROTO, "data that belongs to no file");
+        if (r == 0 && !ahead)
+            r = fchan_part(p->c, &f);
+    }
+    return r;
+}
+
+int fileop_put(struct fchan *c, const struct file_req *q, struct err *err)
+{
+    static struct putting p;
+    p = (struct putting){.c = c, .err = err, .owner = q->flags & FILE_OWNER, .fd = -1};
+    p.dirs[0].fd = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+    if (p.dirs[0].fd < 0)
+        return err_sys(err, errno, "%s", q->path);
+    int r = put_all(&p);
+    forget_temp(&p);
+    if (r == 0 && p.depth > 0)
+        r = err_set(err, EPROTO, "a directory was not left");
+    p.err = NULL;       /* the first counts */
+    while (p.depth > 0) /* of what is half there, times and modes should be as they were to be */
+        (void)leave_dir(&p);
+    close_fd(&p.dirs[0].fd);
+    if (r == 0)
+        fchan_put_attr(c, PROTO_FILE_OK, NULL);
+    return r;
+}

@@ -1,0 +1,271 @@
+/* WATCH: what happens to a file, a directory, or all below it, by inotify.
+ *
+ * The kernel names directories by numbers; `dirs` keeps the path of each, relative to what is
+ * watched. New directories are watched as they appear, and what is already in them by then is
+ * reported as if it had just been made: between the two nothing goes unseen.
+ */
+#include "agent/fileop.h"
+
+#include "util/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#define WATCHED                                                                        \
+    (IN_CREATE | IN_CLOSE_WRITE | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_ATTRIB | \
+     IN_MOVED_FROM | IN_MOVED_TO | IN_MOVE_SELF | IN_EXCL_UNLINK)
+
+struct watched {
+    int wd;
+    char *path; /* relative; "" = what is watched itself */
+};
+
+struct watching {
+    struct fchan *c;
+    int fd;
+    const char *root;
+    bool recursive;
+    struct watched *dirs; /* sorted by wd, which only grows */
+    size_t n, cap;
+};
+
+static struct watched *find(struct watching *w, int wd)
+{
+    size_t lo = 0, hi = w->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (w->dirs[mid].wd < wd)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < w->n && w->dirs[lo].wd == wd ? &w->dirs[lo] : NULL;
+}
+
+static void forget(struct watching *w, int wd)
+{
+    struct watched *d = find(w, wd);
+    if (!d)
+        return;
+    free(d->path);
+    size_t i = (size_t)(d - w->dirs);
+    memmove(d, d + 1, (w->n - i - 1) * sizeof(*d));
+    w->n--;
+}
+
+/* Takes path. A directory that was moved is known by its number already. */
+static int remember(struct watching *w, int wd, char *path)
+{
+    struct watched *d = find(w, wd);
+    if (d) {
+        free(d->path);
+        d->path = path;
+        return 0;
+    }
+    if (w->n == w->cap) {
+        size_t cap = w->cap ? w->cap * 2 : 64;
+        struct watched *v = realloc(w->dirs, cap * sizeof(*v));
+        if (!v) {
+            free(path);
+            return -ENOMEM;
+        }
+        w->dirs = v;
+        w->cap = cap;
+    }
+    size_t i = w->n++;
+    for (; i > 0 && w->dirs[i - 1].wd > wd; i--)
+        w->dirs[i] = w->dirs[i - 1];
+    w->dirs[i] = (struct watched){.wd = wd, .path = path};
+    return 0;
+}
+
+static void put_event(struct watching *w, uint32_t what, const char *path, uint32_t cookie)
+{
+    struct proto_writer p;
+    proto_begin(&p, &w->c->tx, PROTO_FILE_EVENT);
+    proto_u32(&p, F_FILE_EVENT, what);
+    proto_str(&p, F_FILE_PATH, path);
+    if (cookie)
+        proto_u64(&p, F_COOKIE, cookie);
+    if (proto_end(&p) < 0)
+        w->c->lost = true;
+    (void)fchan_relieve(w->c);
+}
+
+/* --- directories --- */
+
+static int full_path(const struct watching *w, const char *rel, char *to, size_t size)
+{
+    int n = snprintf(to, size, "%s%s%s", w->root, *rel ? "/" : "", rel);
+    return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+static char *join(const char *dir, const char *name)
+{
+    char *p = NULL;
+    return asprintf(&p, "%s%s%s", dir, *dir && *name ? "/" : "", name) < 0 ? NULL : p;
+}
+
+static int watch_tree(struct watching *w, char *rel, bool report, int depth);
+
+static int watch_children(struct watching *w, const char *rel, const char *full, bool report,
+                          int depth)
+{
+    AUTO_CLOSEDIR DIR *d = opendir(full);
+    const struct dirent *de;
+    int r = 0;
+    while (d && r == 0 && (de = readdir(d))) {
+        struct stat st;
+        if (!file_name_ok(de->d_name) ||
+            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        char *child = join(rel, de->d_name);
+        if (!child)
+            return -ENOMEM;
+        if (report)
+            put_event(w, FILE_CREATED | (S_ISDIR(st.st_mode) ? FILE_IS_DIR : 0), child, 0);
+        if (S_ISDIR(st.st_mode))
+            r = watch_tree(w, child, report, depth + 1);
+        else
+            free(child);
+    }
+    return r;
+}
+
+/* Takes rel. What is gone again is no error, except at the root. */
+static int watch_tree(struct watching *w, char *rel, bool report, int depth)
+{
+    char full[PATH_MAX];
+    if (w->n >= PROTO_WATCH_MAX || depth > PROTO_DEPTH_MAX) {
+        free(rel);
+        return -ENOSPC;
+    }
+    int r = full_path(w, rel, full, sizeof(full));
+    int flags = depth ? IN_DONT_FOLLOW | IN_ONLYDIR : 0;
+    int wd = r < 0 ? -1 : inotify_add_watch(w->fd, full, WATCHED | (uint32_t)flags);
+    if (wd < 0) {
+        r = r < 0 ? r : -errno;
+        free(rel);
+        return depth && r != -ENOSPC ? 0 : r;
+    }
+    r = remember(w, wd, rel);
+    if (r == 0 && w->recursive)
+        r = watch_children(w, rel, full, report, depth);
+    return r;
+}
+
+/* --- events --- */
+
+static uint32_t meaning(uint32_t mask)
+{
+    static const struct {
+        uint32_t in, out;
+    } map[] = {
+        {IN_CREATE, FILE_CREATED},      {IN_CLOSE_WRITE | IN_MODIFY, FILE_MODIFIED},
+        {IN_DELETE, FILE_REMOVED},      {IN_DELETE_SELF, FILE_REMOVED},
+        {IN_ATTRIB, FILE_ATTRIB},       {IN_MOVED_FROM, FILE_MOVED_FROM},
+        {IN_MOVED_TO, FILE_MOVED_TO},   {IN_MOVE_SELF, FILE_MOVED_FROM},
+        {IN_Q_OVERFLOW, FILE_OVERFLOW}, {IN_ISDIR, FILE_IS_DIR},
+    };
+    uint32_t what = 0;
+    for (size_t i = 0; i < ARRAY_LEN(map); i++)
+        if (mask & map[i].in)
+            what |= map[i].out;
+    return what;
+}
+
+/* Of a directory below the root the parent tells more: it names it. */
+static bool of_parent(const struct watched *d, uint32_t mask)
+{
+    return *d->path && mask & (IN_DELETE_SELF | IN_MOVE_SELF);
+}
+
+/* false: what is watched is gone. */
+static bool on_event(struct watching *w, const struct inotify_event *ev)
+{
+    if (ev->mask & IN_Q_OVERFLOW) {
+        put_event(w, FILE_OVERFLOW, "", 0);
+        return true;
+    }
+    struct watched *d = find(w, ev->wd);
+    if (!d)
+        return true;
+    if (ev->mask & IN_IGNORED) {
+        bool root = !*d->path;
+        forget(w, ev->wd);
+        return !root;
+    }
+    if (of_parent(d, ev->mask) ||
+        (ev->mask & IN_ISDIR && !ev->len && ev->mask & IN_ATTRIB && *d->path))
+        return true;
+    AUTO_FREE char *path = join(d->path, ev->len ? ev->name : "");
+    uint32_t what = meaning(ev->mask);
+    if (!path)
+        return false;
+    if (what & ~(uint32_t)FILE_IS_DIR)
+        put_event(w, what, path, ev->cookie);
+    bool arrives = ev->mask & IN_ISDIR && ev->mask & (IN_CREATE | IN_MOVED_TO);
+    if (w->recursive && arrives &&
+        watch_tree(w, steal_ptr(&path), ev->mask & IN_CREATE, 1) == -ENOSPC)
+        put_event(w, FILE_OVERFLOW, "", 0); /* it is there, but not watched: look yourself */
+    return true;
+}
+
+static bool read_events(struct watching *w)
+{
+    static _Alignas(struct inotify_event) char buf[16 * 1024];
+    ssize_t n = read(w->fd, buf, sizeof(buf));
+    if (n <= 0)
+        return n < 0 && (errno == EINTR || errno == EAGAIN);
+    const struct inotify_event *ev;
+    for (char *p = buf; p < buf + n; p += sizeof(*ev) + ev->len) {
+        ev = (const struct inotify_event *)(const void *)p;
+        if (!on_event(w, ev))
+            return false;
+    }
+    return true;
+}
+
+/* Nothing is asked on this stream any more: what comes from it is its end. */
+static void pass_events(struct watching *w)
+{
+    struct pollfd p[2] = {{.fd = w->fd, .events = POLLIN}, {.fd = w->c->fd, .events = POLLRDHUP}};
+    while (fchan_flush(w->c) == 0) {
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (p[1].revents || (p[0].revents && !read_events(w)))
+            break;
+    }
+    (void)fchan_flush(w->c);
+    w->c->lost = true;
+}
+
+int fileop_watch(struct fchan *c, const struct file_req *q, struct err *err)
+{
+    struct watching w = {.c = c, .root = q->path, .recursive = q->flags & FILE_RECURSIVE};
+    w.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    char *rel = strdup("");
+    int r = w.fd < 0 ? -errno : !rel ? -ENOMEM : 0;
+    if (r == 0)
+        r = watch_tree(&w, steal_ptr(&rel), false, 0);
+    free(rel);
+    if (r == 0) {
+        fchan_put_attr(c, PROTO_FILE_OK, NULL);
+        pass_events(&w);
+    }
+    for (size_t i = 0; i < w.n; i++)
+        free(w.dirs[i].path);
+    free(w.dirs);
+    close_fd(&w.fd);
+    if (r == -ENOSPC)
+        return err_set(err, ENOSPC, "%s: too many directories to watch", q->path);
+    return r < 0 ? err_sys(err, -r, "%s", q->path) : 0;
+}

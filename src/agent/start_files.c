@@ -1,0 +1,96 @@
+/* A FILES frame becomes a child that serves the stream (fileop.h). */
+#include "agent/session.h"
+
+#include "agent/fileop.h"
+#include "agent/request.h"
+#include "agent/spawn.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { CHILD_SOCK = 3 };
+
+/* What the agent holds is not for the child to keep open: pipes of commands, other streams. */
+static void keep_only(int sock)
+{
+    if (sock != CHILD_SOCK)
+        (void)dup2(sock, CHILD_SOCK);
+    (void)syscall(SYS_close_range, CHILD_SOCK + 1, ~0U, 0);
+    (void)fcntl(CHILD_SOCK, F_SETFL, 0); /* the agent itself neither reads nor writes it again */
+}
+
+static void refuse(enum proto_fail kind, int code, const char *what)
+{
+    struct err err = {0};
+    struct buf out;
+    buf_init(&out, 4096);
+    err_sys(&err, code, "%s", what);
+    session_put_fail(&out, kind, code, err.msg);
+    (void)!write(CHILD_SOCK, buf_head(&out), buf_len(&out));
+}
+
+static void serve(int sock, const struct identity *id, const char *cwd, const uint8_t *in, size_t n)
+{
+    sigset_t none;
+    (void)setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    keep_only(sock);
+    umask(0);
+    bool there = chdir(cwd) == 0;
+    if (spawn_identity(id) < 0)
+        refuse(PROTO_FAIL_USER, errno, "changing to another user failed");
+    else if (!there && chdir(cwd) < 0)
+        refuse(PROTO_FAIL_CWD, errno, cwd);
+    else
+        fileop_serve(CHILD_SOCK, in, n);
+}
+
+static void start(struct session *s, struct exec_req *q, const uint8_t *in, size_t n)
+{
+    const struct config *cfg = s->e->cfg;
+    struct err err = {0};
+    const char *user = q->c.user ? q->c.user : cfg->c.user;
+    const struct identity *id = user_lookup(&s->e->users, user && *user ? user : "0", &err);
+    if (!id) {
+        session_fail(s, PROTO_FAIL_USER, err.code, err.msg);
+        return;
+    }
+    const char *cwd = session_working_dir(cfg, q);
+    pid_t pid = fork();
+    if (pid == 0) {
+        serve(s->sock.fd, id, cwd, in, n);
+        _exit(0);
+    }
+    if (pid < 0) {
+        session_fail(s, PROTO_FAIL_OTHER, errno, "starting a process failed");
+        return;
+    }
+    s->state = SESS_FILES;
+    s->pid = pid;
+    s->readable = false;
+    (void)loop_mod(&s->e->loop, &s->sock, EPOLLRDHUP | EPOLLET);
+}
+
+void session_start_files(struct session *s, const struct proto_frame *f, const uint8_t *in,
+                         size_t n)
+{
+    struct exec_req q;
+    if (s->e->stopping) {
+        session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
+        return;
+    }
+    int r = files_req_parse(&q, f);
+    if (r < 0) {
+        session_fail(s, PROTO_FAIL_OTHER, -r, r == -ENOMEM ? "out of memory" : "malformed FILES");
+        return;
+    }
+    start(s, &q, in, n);
+    exec_req_free(&q);
+}
