@@ -3,11 +3,11 @@
 #include "fs/fs.h"
 #include "jail/jail.h"
 #include "jail/seccomp.h"
+#include "monitor/helper.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"
-#include "util/process.h"
 #include "util/sock.h"
 #include "virtio/fs.h"
 #include "virtio/vhost_user.h"
@@ -29,7 +29,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* #syscalls:fs exit_group getsockopt */
@@ -38,12 +37,6 @@ enum {
     DATA_MAX = 512 * 1024 * 1024,
     FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
     FILES_SPARE = 64,    /* sockets, eventfds and what an operation opens for a moment */
-};
-
-/* From the server, once. */
-struct report {
-    int code;
-    char text[512];
 };
 
 struct share {
@@ -89,19 +82,6 @@ static void on_socket(struct loop_src *src, uint32_t events)
         vhost_user_take_eventfds(sh->back_end);
 }
 
-static void send_report(int sock, const struct err *e)
-{
-    struct report rep = {.code = e->code};
-    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
-    (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
-}
-
-static void __attribute__((noreturn)) fail(const struct share *sh, const struct err *e)
-{
-    send_report(sh->sock, e);
-    _exit(1);
-}
-
 /* --- the jail -------------------------------------------------------------------------------- */
 
 /* The current directory is the share, or holds the one file; it has moved along into the new
@@ -124,26 +104,6 @@ static int clone_mount(const struct share *sh, struct err *e)
     if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
         return err_sys(e, errno, "cannot confine the share %s", sh->m->source);
     return steal_fd(&fd);
-}
-
-/* Into an empty root, with /proc/self/fd as the current directory. */
-static int enter_nowhere(struct err *e)
-{
-    AUTO_CLOSE int fds =
-        (int)syscall(SYS_open_tree, AT_FDCWD, "/proc/self/fd", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (fds < 0)
-        return err_sys(e, errno, "cannot reach /proc/self/fd");
-    /* /proc is there, and nobody needs it any more. */
-    int r = jail_mount_tmpfs("/proc", "size=4k,nr_inodes=2,mode=0555", e);
-    if (r == 0)
-        r = jail_pivot(e);
-    if (r < 0)
-        return r;
-    if (mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) <
-            0 ||
-        fchdir(fds) < 0)
-        return err_sys(e, errno, "cannot close the share's root");
-    return 0;
 }
 
 static int set_limits(unsigned *ret_files, struct err *e)
@@ -183,7 +143,7 @@ static int make_server(struct share *sh, struct err *e)
     AUTO_CLOSE int root = clone_mount(sh, e);
     if (root < 0)
         return root;
-    int r = enter_nowhere(e);
+    int r = helper_enter_nowhere(e);
     if (r == 0)
         r = set_limits(&files, e);
     if (r == 0)
@@ -217,69 +177,27 @@ static int make_server(struct share *sh, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot serve %s", sh->m->source) : 0;
 }
 
-static void __attribute__((noreturn)) server_main(struct share *sh)
+static void __attribute__((noreturn)) server_main(int sock, void *arg)
 {
+    struct share *sh = arg;
     struct err e = {0};
+    sh->sock = sock;
     stay_on(sh->cpu);
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-        err_sys(&e, errno, "cannot make the share's mounts private");
-        fail(sh, &e);
-    }
     if (make_server(sh, &e) < 0)
-        fail(sh, &e);
+        helper_fail(sock, &e);
     /* Its memory is a copy of its caller's, environment included. */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     int r = seccomp_enter(SECCOMP_FS);
     if (r < 0) {
         err_sys(&e, -r, "cannot install the system call filter");
-        fail(sh, &e);
+        helper_fail(sock, &e);
     }
-    send_report(sh->sock, &e);
+    helper_report(sock, &e);
     (void)loop_run(&sh->loop);
     _exit(1);
-}
-
-/* An ordinary user gets a user namespace; root stays who it is, with fewer rights. */
-static int unshare_all(struct err *e)
-{
-    int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
-    struct jail_identity id = {.uid = geteuid(), .gid = getegid()};
-    bool user = id.uid != 0;
-    if (unshare(flags | (user ? CLONE_NEWUSER : 0)) < 0)
-        return err_sys(e, errno, "cannot make a share's namespaces");
-    return user ? jail_map(getpid(), &id, e) : 0;
-}
-
-static void __attribute__((noreturn)) stage_main(struct share *sh, int dir_fd)
-{
-    struct err e = {0};
-    (void)setsid();
-    process_default_signals();
-    (void)signal(SIGPIPE, SIG_IGN);
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
-        (void)dup2(null_fd, fd);
-    if (fchdir(dir_fd) < 0) {
-        err_sys(&e, errno, "cannot enter %s", sh->m->source);
-        fail(sh, &e);
-    }
-    if (dup3(sh->sock, 3, O_CLOEXEC) < 0 && errno != EINVAL)
-        _exit(1);
-    sh->sock = 3;
-    (void)process_close_others(4, NULL, 0);
-    if (unshare_all(&e) < 0)
-        fail(sh, &e);
-    pid_t server = fork();
-    if (server < 0) {
-        err_sys(&e, errno, "cannot start a process");
-        fail(sh, &e);
-    }
-    if (server == 0)
-        server_main(sh);
-    _exit(0);
 }
 
 /* --- in the launcher ------------------------------------------------------------------------- */
@@ -325,7 +243,6 @@ int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, 
                 struct err *e)
 {
     struct share sh = {.m = m, .index = index, .cpu = cpu, .sock = -1};
-    int sock[2];
     AUTO_CLOSE int fd = open_source(m, e);
     if (fd < 0)
         return fd;
@@ -333,30 +250,10 @@ int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, 
     int r = describe(&sh, fd, &dir, e);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot make a socket pair");
-    AUTO_CLOSE int here = sock[0], there = sock[1];
-    sh.sock = there;
-    pid_t stage = fork();
-    if (stage < 0)
-        return err_sys(e, errno, "cannot start a process");
-    if (stage == 0)
-        stage_main(&sh, dir);
-    *ret_stage = stage;
-    *ret_fd = steal_fd(&here);
-    return 0;
+    return helper_start(server_main, &sh, dir, ret_fd, ret_stage, e);
 }
 
 int share_wait(int fd, pid_t stage, struct err *e)
 {
-    struct report rep;
-    ssize_t k;
-    do
-        k = recv(fd, &rep, sizeof(rep), 0);
-    while (k < 0 && errno == EINTR);
-    (void)waitpid(stage, NULL, 0); /* which ends with having started the server, or failed to */
-    if (k != (ssize_t)sizeof(rep))
-        return err_set(e, ECHILD, "the process that serves a mount died while it started");
-    rep.text[sizeof(rep.text) - 1] = '\0';
-    return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
+    return helper_wait(fd, stage, "serves a mount", e);
 }
