@@ -210,7 +210,35 @@ static int mount_share(const struct req_mount *m, struct err *err)
     return 0;
 }
 
-int mounts_build(const struct config *cfg, int *upper_fd, struct err *err)
+/* A journal that was left unfinished can be played back only where writing is possible. */
+static const char *disk_options(const struct req_mount *m)
+{
+    if (strncmp(m->fstype, "ext", 3) != 0)
+        return NULL;
+    return m->options & PROTO_MOUNT_RO ? "noload" : "noinit_itable";
+}
+
+static int mount_disk(struct req_mount *m, struct err *err)
+{
+    unsigned long flags = mount_flags(m->options) | MS_NODEV | MS_NOATIME;
+    int r = mkdir_parents(m->path, 0755);
+    if (r < 0)
+        return err_sys(err, -r, "creating %s for a disk failed", m->path);
+    if (mount(m->device, m->path, m->fstype, flags, disk_options(m)) < 0)
+        return err_sys(err, errno, "mounting a disk (%s) on %s failed", m->fstype, m->path);
+    int fd = open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    m->fd = fd > 0 ? fd : 0;
+    return 0;
+}
+
+static int mount_one(struct req_mount *m, struct err *err)
+{
+    if (m->device)
+        return mount_disk(m, err);
+    return m->tag ? mount_share(m, err) : mount_tmpfs(m, err);
+}
+
+int mounts_build(struct config *cfg, int *upper_fd, struct err *err)
 {
     *upper_fd = -1;
     int r = mount_lower(cfg->lower, err);
@@ -229,8 +257,7 @@ int mounts_build(const struct config *cfg, int *upper_fd, struct err *err)
     if (r == 0)
         r = write_scripts(cfg, err);
     for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
-        r = cfg->mounts[i].tag ? mount_share(&cfg->mounts[i], err)
-                               : mount_tmpfs(&cfg->mounts[i], err);
+        r = mount_one(&cfg->mounts[i], err);
     return r;
 }
 

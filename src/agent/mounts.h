@@ -17,8 +17,8 @@
 #include "util/err.h"
 
 /* Everything that can make the start fail: layers, change of root, /proc, /dev, tools and scripts,
- * requested tmpfs mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
-int mounts_build(const struct config *cfg, int *upper_fd, struct err *err);
+ * requested mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
+int mounts_build(struct config *cfg, int *upper_fd, struct err *err);
 
 /* What can be had after READY while the host takes its next step: /sys, /dev/shm and the like, and
  * the directories that the image declares as volumes.

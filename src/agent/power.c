@@ -59,9 +59,12 @@ static void let_disks_settle(void)
 
 /* Freezing writes everything out and leaves the journal empty, as unmounting would, but does not
  * care who still has files open. */
-static void save(int upper_fd)
+static void save(int upper_fd, const struct config *cfg)
 {
     sync(); /* host directories, too: they are not frozen with the layer */
+    for (size_t i = 0; cfg && i < cfg->nmounts; i++)
+        if (cfg->mounts[i].fd > 0)
+            (void)ioctl(cfg->mounts[i].fd, FS_FREEZE, 0);
     if (upper_fd >= 0)
         (void)ioctl(upper_fd, FS_FREEZE, 0);
 }
@@ -78,13 +81,13 @@ static void __attribute__((noreturn)) switch_off(void)
 
 void power_off(int upper_fd)
 {
-    save(upper_fd);
+    save(upper_fd, NULL);
     switch_off();
 }
 
 static void __attribute__((noreturn)) finish(const struct power *p)
 {
-    save(p->upper_fd);
+    save(p->upper_fd, p->engine->cfg);
     if (p->saved)
         p->saved();
     switch_off();

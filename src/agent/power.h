@@ -1,5 +1,5 @@
-/* The end of the guest: everyone is asked to go, then made to, then the writable layer is brought
- * to rest and the power goes off. */
+/* The end of the guest: everyone is asked to go, then made to, then the writable layer and
+ * mounted disks are brought to rest and the power goes off. */
 #ifndef MSB_AGENT_POWER_H
 #define MSB_AGENT_POWER_H
 

@@ -204,7 +204,13 @@ static int get_mount(struct config *c, struct arena *a, const struct proto_field
             err = get_str(a, &x, &m->tag);
         else if (x.tag == F_FILE)
             err = get_str(a, &x, &m->file);
+        else if (x.tag == F_DEVICE)
+            err = get_str(a, &x, &m->device);
+        else if (x.tag == F_FSTYPE)
+            err = get_str(a, &x, &m->fstype);
     }
+    if (m->device && !m->fstype)
+        return -EPROTO;
     if (m->file && (!*m->file || strchr(m->file, '/')))
         return -EPROTO;
     return got < 0 || err || !m->path || m->path[0] != '/' ? -EPROTO : 0;

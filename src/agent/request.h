@@ -45,7 +45,10 @@ struct exec_req {
 struct req_mount {
     char *path;
     uint32_t options; /* enum proto_mount_option */
-    char *tag;        /* of the share; NULL: it is a tmpfs */
+    char *tag;        /* of the share */
+    char *device;     /* of the disk; neither: it is a tmpfs */
+    char *fstype;     /* of the disk */
+    int fd;           /* of the disk, mounted: for bringing it to rest; 0 = none */
     char *file;       /* the one file of the share that is mounted, or NULL */
     uint64_t size;    /* of the tmpfs */
 };

@@ -120,7 +120,10 @@ static void mount_options(const struct spec_mount *m, char *out, size_t size)
     for (size_t i = 0; i < ARRAY_LEN(bits); i++)
         if (m->options & bits[i])
             n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", names[i]);
-    if (m->kind == MOUNT_TMPFS)
+    if (mount_is_disk(m))
+        n += (size_t)snprintf(out + n, size - n, "%sdisk%s%s", n ? "," : "",
+                              m->fstype ? ",fstype=" : "", m->fstype ? m->fstype : "");
+    if (!mount_is_share(m))
         return;
     if (m->cache != MOUNT_CACHE_AUTO)
         n += (size_t)snprintf(out + n, size - n, "%scache=%s", n ? "," : "",

@@ -5,10 +5,12 @@
 #include "util/parse.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int no_memory(struct err *e)
 {
@@ -24,7 +26,17 @@ enum {
     SEEN_CACHE = 1 << 10,
     SEEN_UID = 1 << 11,
     SEEN_GID = 1 << 12,
-    SEEN_OTHER = 1 << 13
+    SEEN_KIND = 1 << 13,
+    SEEN_FORMAT = 1 << 14,
+    SEEN_FSTYPE = 1 << 15
+};
+
+/* What is being parsed. */
+struct parse {
+    const char *option;
+    struct spec_mount *m;
+    uint32_t seen;
+    char *fstype; /* malloc'd; the mount's */
 };
 
 static int once(const char *word, uint32_t what, uint32_t *seen, struct err *e)
@@ -72,7 +84,7 @@ static int id_value(const char *word, const char *value, uint32_t *ret, struct e
 }
 
 /* What other programs can choose, and what of it is so here in any case. */
-static int fixed_option(const char *word, uint32_t *seen, struct err *e)
+static int fixed_option(const char *word, struct err *e)
 {
     static const char *const ours[] = {"stat-virt=strict", "host-perms=mirror",
                                        "follow-root-symlinks"};
@@ -82,15 +94,58 @@ static int fixed_option(const char *word, uint32_t *seen, struct err *e)
     if (strncmp(word, "stat-virt=", 10) == 0 || strncmp(word, "host-perms=", 11) == 0)
         return err_set(e, ENOSYS, "mount option '%s' is not available yet (only %s is)", word,
                        word[0] == 's' ? ours[0] : ours[1]);
-    (void)seen;
     return 1;
 }
 
-static int share_word(const char *word, struct spec_mount *m, uint32_t *seen, struct err *e)
+/* kind= and size= of a named volume: 1 if the word is none of these. */
+static int named_word(const char *word, struct parse *p, struct err *e)
 {
+    if (strncmp(word, "kind=", 5) == 0) {
+        p->m->disk = strcmp(word + 5, "disk") == 0;
+        if (!p->m->disk && strcmp(word + 5, "dir") != 0)
+            return err_set(e, EINVAL, "mount option '%s': expected dir or disk", word);
+        return once(word, SEEN_KIND, &p->seen, e);
+    }
+    if (strncmp(word, "size=", 5) == 0) {
+        int r = once(word, SEEN_SIZE, &p->seen, e);
+        return r < 0 ? r : size_value(word, word + 5, &p->m->size, e);
+    }
+    return 1;
+}
+
+static int disk_word(const char *word, struct parse *p, struct err *e)
+{
+    if (strncmp(word, "format=", 7) == 0) {
+        if (strcmp(word + 7, "raw") != 0) {
+            (void)err_set(e, ENOTSUP, "mount option '%s': disks are raw here", word);
+            err_hint(e, "convert it with: qemu-img convert -O raw FROM TO.raw");
+            return -ENOTSUP;
+        }
+        return once(word, SEEN_FORMAT, &p->seen, e);
+    }
+    if (strncmp(word, "fstype=", 7) == 0) {
+        if (!mount_fstype_known(word + 7))
+            return err_set(e, EINVAL, "mount option '%s': the guest's kernel mounts %s", word,
+                           MOUNT_FSTYPES);
+        int r = once(word, SEEN_FSTYPE, &p->seen, e);
+        p->fstype = r < 0 ? p->fstype : strdup(word + 7);
+        return r == 0 && !p->fstype ? no_memory(e) : r;
+    }
+    return err_set(e, EINVAL,
+                   "unsupported mount option '%s' (there are ro, rw, noexec, nosuid, nodev, "
+                   "format=raw, fstype=ext4)",
+                   word);
+}
+
+static int share_word(const char *word, struct parse *p, struct err *e)
+{
+    struct spec_mount *m = p->m;
+    uint32_t *seen = &p->seen;
     const char *value = strchr(word, '=');
     value = value ? value + 1 : "";
-    int r = fixed_option(word, seen, e);
+    int r = fixed_option(word, e);
+    if (r > 0 && strcmp(p->option, "mount-named") == 0)
+        r = named_word(word, p, e);
     if (r <= 0)
         return r;
     if (strncmp(word, "quota=", 6) == 0) {
@@ -127,14 +182,17 @@ static int tmpfs_word(const char *word, struct spec_mount *m, uint32_t *seen, st
 }
 
 /* A list with commas. */
-static int words(char *list, struct spec_mount *m, uint32_t *seen, struct err *e)
+static int words(char *list, struct parse *p, struct err *e)
 {
     char *word;
     while ((word = strsep(&list, ","))) {
-        int r = flag_option(word, m, seen, e);
-        if (r > 0)
-            r = m->kind == MOUNT_TMPFS ? tmpfs_word(word, m, seen, e)
-                                       : share_word(word, m, seen, e);
+        int r = flag_option(word, p->m, &p->seen, e);
+        if (r > 0 && p->m->kind == MOUNT_TMPFS)
+            r = tmpfs_word(word, p->m, &p->seen, e);
+        else if (r > 0 && p->m->kind == MOUNT_DISK)
+            r = disk_word(word, p, e);
+        else if (r > 0)
+            r = share_word(word, p, e);
         if (r < 0)
             return r;
     }
@@ -145,17 +203,17 @@ static int words(char *list, struct spec_mount *m, uint32_t *seen, struct err *e
 
 static int tmpfs_parts(char *rest, struct spec_mount *m, struct err *e)
 {
-    uint32_t seen = 0;
+    struct parse p = {.option = "tmpfs", .m = m};
     char *part;
     while ((part = strsep(&rest, ":"))) {
         int r;
-        if (!(seen & SEEN_SIZE) && *part >= '0' && *part <= '9') {
+        if (!(p.seen & SEEN_SIZE) && *part >= '0' && *part <= '9') {
             if (parse_size(part, MIB, &m->size) < 0)
                 return err_set(e, EINVAL, "invalid size '%s': %s", part, PARSE_SIZE_EXAMPLES);
-            seen |= SEEN_SIZE;
+            p.seen |= SEEN_SIZE;
             r = 0;
         } else {
-            r = words(part, m, &seen, e);
+            r = words(part, &p, e);
         }
         if (r < 0)
             return r;
@@ -215,6 +273,46 @@ static int resolve(const char *source, char **ret, struct err *e)
     return -code;
 }
 
+/* Formats that are not what they look like from a distance. A file that a guest may write can look
+ * like anything: who says that it is raw is believed. */
+static int check_format(const char *source, const char *path, struct err *e)
+{
+    static const struct {
+        const char *magic, *name;
+    } formats[] = {{"QFI\xfb", "qcow2"},
+                   {"KDMV", "vmdk"},
+                   {"# Disk Descriptor", "vmdk"},
+                   {"vhdxfile", "vhdx"},
+                   {"conectix", "vpc"}};
+    char head[32] = "";
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof(head) - 1);
+    if (n < 0)
+        return err_sys(e, errno, "cannot read '%s'", source);
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+        if ((size_t)n >= strlen(formats[i].magic) &&
+            memcmp(head, formats[i].magic, strlen(formats[i].magic)) == 0) {
+            (void)err_set(e, ENOTSUP, "'%s' is a %s image; disks are raw here", source,
+                          formats[i].name);
+            err_hint(e, "convert it with: qemu-img convert -O raw %s %s.raw", source, source);
+            return -ENOTSUP;
+        }
+    return 0;
+}
+
+static int check_disk(const char *source, struct parse *p, struct err *e)
+{
+    struct stat st;
+    if (stat(p->m->source, &st) < 0)
+        return err_sys(e, errno, "cannot mount '%s'", source);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, EINVAL, "cannot mount '%s': a disk is a regular file", source);
+    p->m->fstype = p->fstype;
+    if (p->fstype && strcmp(p->fstype, "erofs") == 0)
+        p->m->options |= PROTO_MOUNT_RO;
+    return p->seen & SEEN_FORMAT ? 0 : check_format(source, p->m->source, e);
+}
+
 static int check_kind(const char *option, const char *source, struct spec_mount *m, struct err *e)
 {
     struct stat st;
@@ -242,10 +340,20 @@ static int check_comma(const char *source, const char *dest, struct err *e)
     return -EINVAL;
 }
 
-static int parse_mount(const char *option, const char *arg, struct spec_mount *m, char *copy,
-                       struct err *e)
+static int parse_named(struct parse *p, const char *name, struct err *e)
 {
-    uint32_t seen = 0;
+    struct spec_mount *m = p->m;
+    if (!m->disk && (p->seen & SEEN_SIZE))
+        return err_set(e, EINVAL, "size= is for disks: add kind=disk, or write quota= for a limit");
+    m->kind = MOUNT_NAMED;
+    m->source = strdup(name);
+    return m->source ? 0 : no_memory(e);
+}
+
+static int parse_mount(const char *arg, struct parse *p, char *copy, struct err *e)
+{
+    struct spec_mount *m = p->m;
+    const char *option = p->option;
     char *rest = split_source(copy);
     if (!rest) {
         err_set(e, EINVAL, "expected SOURCE:DEST[:OPTIONS] with an absolute DEST: got '%s'", arg);
@@ -255,19 +363,18 @@ static int parse_mount(const char *option, const char *arg, struct spec_mount *m
     m->guest = strsep(&rest, ":");
     int r = check_comma(copy, m->guest, e);
     if (r == 0 && rest)
-        r = words(rest, m, &seen, e);
+        r = words(rest, p, e);
     if (r < 0)
         return r;
-    if (!(seen & SEEN_UID) != !(seen & SEEN_GID))
+    if (!(p->seen & SEEN_UID) != !(p->seen & SEEN_GID))
         return err_set(e, EINVAL, "uid= and gid= go together");
     bool named = strcmp(option, "mount-named") == 0;
-    if (named || (strcmp(option, "volume") == 0 && !is_path(copy))) {
-        m->kind = MOUNT_NAMED;
-        m->source = strdup(copy);
-        return m->source ? 0 : no_memory(e);
-    }
+    if (named || (strcmp(option, "volume") == 0 && !is_path(copy)))
+        return parse_named(p, copy, e);
     r = resolve(copy, &m->source, e);
-    return r < 0 ? r : check_kind(option, copy, m, e);
+    if (r < 0)
+        return r;
+    return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);
 }
 
 int mount_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e)
@@ -275,12 +382,14 @@ int mount_option(struct sandbox_spec *s, const char *option, const char *arg, st
     AUTO_FREE char *copy = strdup(arg);
     if (!copy)
         return no_memory(e);
-    struct spec_mount m = {.kind = MOUNT_BIND};
-    int r = parse_mount(option, arg, &m, copy, e);
+    struct spec_mount m = {.kind = strcmp(option, "mount-disk") == 0 ? MOUNT_DISK : MOUNT_BIND};
+    struct parse p = {.option = option, .m = &m};
+    int r = parse_mount(arg, &p, copy, e);
     if (r < 0)
         err_wrap(e, "--%s", option);
     else
         r = spec_add_mount(s, &m, e);
     free(m.source);
+    free(p.fstype);
     return r;
 }

@@ -108,20 +108,15 @@ static int create_sandbox(struct run *r, struct err *e)
     return x;
 }
 
-/* Nothing of an ephemeral sandbox is kept, so it need not be asked to finish its writing. */
+/* An ephemeral sandbox of which nothing is kept need not be asked to finish its writing. */
 static void take_down(struct run *r)
 {
     const struct sandbox_spec *spec = &r->sandbox.spec;
     struct err e = {0};
-    int x;
-    if (spec->ephemeral) {
-        x = sandbox_remove(&r->store, spec->name, true, &e);
-        if (x == -ENOENT) /* it had ended by itself */
-            x = 0;
-    } else {
-        x = sandbox_stop(&r->store, spec->name, STOP_GRACE_DEFAULT_MS, false, &e);
-    }
-    if (x < 0)
+    uint64_t grace = spec->ephemeral ? spec_last_writes_ms(spec) : STOP_GRACE_DEFAULT_MS;
+    int x = grace ? sandbox_stop(&r->store, spec->name, grace, false, &e)
+                  : sandbox_remove(&r->store, spec->name, true, &e);
+    if (x < 0 && !(spec->ephemeral && x == -ENOENT)) /* it had ended by itself */
         ui_error(&e);
 }
 

@@ -12,14 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How much it may hold; 0 = no limit. */
+static uint64_t capacity_of(const struct volume *v)
+{
+    return v->kind == VOLUME_DISK ? v->size : v->quota;
+}
+
 static json_t *volume_json(const struct store *s, const struct volume *v)
 {
-    uint64_t mib = (v->quota + MIB - 1) / MIB;
-    return json_pack("{s:o, s:o, s:n, s:n, s:s, s:s, s:o, s:I}", "capacity_bytes",
-                     v->quota ? json_integer((json_int_t)v->quota) : json_null(), "created_at",
-                     json_time(v->created_ns), "disk_format", "disk_fstype", "kind", "dir", "name",
-                     v->name, "quota_mib", mib ? json_integer((json_int_t)mib) : json_null(),
-                     "used_bytes", (json_int_t)volume_used(s, v->name));
+    uint64_t mib = (v->quota + MIB - 1) / MIB, capacity = capacity_of(v);
+    bool disk = v->kind == VOLUME_DISK;
+    return json_pack("{s:o, s:o, s:s?, s:s?, s:s, s:s, s:o, s:I}", "capacity_bytes",
+                     capacity ? json_integer((json_int_t)capacity) : json_null(), "created_at",
+                     json_time(v->created_ns), "disk_format", disk ? "raw" : NULL, "disk_fstype",
+                     disk ? "ext4" : NULL, "kind", volume_kind_name(v->kind), "name", v->name,
+                     "quota_mib", mib ? json_integer((json_int_t)mib) : json_null(), "used_bytes",
+                     (json_int_t)volume_used(s, v));
 }
 
 static void size_text(uint64_t bytes, char *out, size_t size)
@@ -42,15 +50,19 @@ static int wanted_name(const struct args *a, const char **ret, struct err *e)
 static int create(const struct args *a, const struct store *s, const char **name, struct err *e)
 {
     const char *size = args_get(a, "size"), *kind = args_get(a, "kind");
-    uint64_t quota = 0;
+    bool disk = kind && strcmp(kind, "disk") == 0;
+    uint64_t bytes = 0;
     int r = wanted_name(a, name, e);
     if (r < 0)
         return r;
-    if (kind && strcmp(kind, "disk") == 0)
-        return err_set(e, ENOSYS, "--kind disk is not available yet");
-    if (size && (parse_size(size, MIB, &quota) < 0 || quota == 0))
+    if (size && (parse_size(size, MIB, &bytes) < 0 || bytes == 0))
         return args_bad_value(a, "size", size, PARSE_SIZE_EXAMPLES, e);
-    return volume_create(s, *name, quota, e);
+    if (disk && !size) {
+        (void)err_set(e, EINVAL, "a disk needs a size");
+        err_hint(e, "such as: msb volume create %s --kind disk --size 1G", *name);
+        return -EINVAL;
+    }
+    return volume_create(s, *name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
 }
 
 static int create_run(const struct args *a)
@@ -71,7 +83,9 @@ static int create_run(const struct args *a)
 static const struct opt create_opts[] = {
     {.name = "name", .value = "NAME", .help = "Name of the volume, instead of the argument"},
     {.name = "kind", .value = "KIND", .help = "What it is (default: dir)", .choices = "dir|disk"},
-    {.name = "size", .value = "SIZE", .help = "How much it may hold (default: no limit)"},
+    {.name = "size",
+     .value = "SIZE",
+     .help = "How much it may hold; a disk needs one (default: no limit)"},
     {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
     {0},
 };
@@ -84,7 +98,8 @@ const struct cmd cmd_volume_create = {
     .opts = {create_opts},
     .pos = {.name = "NAME", .help = "Name of the volume"},
     .examples = "  msb volume create data\n"
-                "  msb volume create cache --size 10G",
+                "  msb volume create cache --size 10G\n"
+                "  msb volume create db --kind disk --size 1G",
     .run = create_run,
 };
 
@@ -97,10 +112,11 @@ static int list_table(const struct store *s, const struct volume *list, size_t n
     table_init(&t, ARRAY_LEN(headers), headers);
     for (size_t i = 0; i < n; i++) {
         char size[32], when[TIME_TEXT_MAX];
-        size_text(volume_used(s, list[i].name), size, sizeof(size));
+        bool disk = list[i].kind == VOLUME_DISK;
+        size_text(disk ? list[i].size : volume_used(s, &list[i]), size, sizeof(size));
         time_local(list[i].created_ns, when);
         table_add(&t, list[i].name);
-        table_add(&t, "dir");
+        table_add(&t, volume_kind_name(list[i].kind));
         table_add(&t, size);
         table_add(&t, when);
     }
@@ -169,16 +185,17 @@ static int print_volume(const struct store *s, const struct volume *v)
 {
     struct buf b;
     char used[32], quota[32] = "none", when[TIME_TEXT_MAX];
-    AUTO_FREE char *path = volume_path(s, v->name);
-    size_text(volume_used(s, v->name), used, sizeof(used));
-    if (v->quota)
-        size_text(v->quota, quota, sizeof(quota));
+    bool disk = v->kind == VOLUME_DISK;
+    AUTO_FREE char *path = volume_path(s, v);
+    size_text(volume_used(s, v), used, sizeof(used));
+    if (capacity_of(v))
+        size_text(capacity_of(v), quota, sizeof(quota));
     time_local(v->created_ns, when);
     buf_init(&b, SIZE_MAX / 2);
-    (void)buf_printf(&b, "Name:           %s\nKind:           dir\nUsed:           %s\n", v->name,
-                     used);
-    (void)buf_printf(&b, "Quota:          %s\nCreated:        %s\nPath:           %s\n", quota,
-                     when, path ? path : "");
+    (void)buf_printf(&b, "Name:           %s\nKind:           %s\nUsed:           %s\n", v->name,
+                     volume_kind_name(v->kind), used);
+    (void)buf_printf(&b, "%s          %s\nCreated:        %s\nPath:           %s\n",
+                     disk ? "Size: " : "Quota:", quota, when, path ? path : "");
     int code = ui_print(&b);
     buf_free(&b);
     return code;
@@ -263,7 +280,9 @@ const struct cmd cmd_volume = {
     .subs = volume_subs,
     .details =
         "A volume is a directory that outlives sandboxes: msb run -v data:/data. One that is\n"
-        "mounted but not there is made.",
+        "mounted but not there is made. A volume of kind disk is a file with a file system in it,\n"
+        "which one running sandbox may write at a time, or several read: faster than a directory\n"
+        "of the host, and of a fixed size.",
     .examples = "  msb volume create data --size 10G\n"
                 "  msb run -v data:/data -- sh -c 'date >>/data/log'",
 };

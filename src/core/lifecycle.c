@@ -1,6 +1,7 @@
 #include "core/lifecycle.h"
 
 #include "core/request.h"
+#include "core/volume.h"
 #include "engine/engine.h"
 #include "image/upper.h"
 #include "monitor/launch.h"
@@ -159,11 +160,9 @@ static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec
 {
     if (spec->root_disk != ROOT_DISK_MANAGED)
         return 0;
-    if (mkdirat(s->home_fd, "cache", 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot create %s/cache", s->home);
-    AUTO_CLOSE int cache = openat(s->home_fd, "cache", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSE int cache = store_cache_open(s, e);
     if (cache < 0)
-        return err_sys(e, errno, "cannot open %s/cache", s->home);
+        return cache;
     return upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
 }
 
@@ -196,7 +195,12 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
-    int r = choose_engine(spec, &engine, warn, e);
+    AUTO_CLOSE int volumes = -1;
+    int r = volume_hold(s, spec, &volumes, e);
+    if (r == 0)
+        r = volume_settle(s, spec, e);
+    if (r == 0)
+        r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;
     struct name_lock lock;

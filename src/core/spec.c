@@ -62,6 +62,7 @@ void spec_free(struct sandbox_spec *s)
     for (size_t i = 0; i < s->n_mounts; i++) {
         free(s->mounts[i].guest);
         free(s->mounts[i].source);
+        free(s->mounts[i].fstype);
     }
     free(s->mounts);
     for (size_t i = 0; i < s->n_scripts; i++) {

@@ -23,7 +23,7 @@ enum {
     SPEC_MEMORY_MIN_MIB = 32,
     SPEC_MEMORY_MAX_MIB = 1024 * 1024,
     SPEC_MOUNTS_MAX = 64, /* of all kinds */
-    SPEC_SHARES_MAX = 10, /* of those, host directories and files: each is a device */
+    SPEC_SHARES_MAX = 10, /* of those, host directories, files and disks: each is a device */
     SPEC_SCRIPTS_MAX = 64,
     SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
     SPEC_RLIMITS_MAX = 16,
@@ -38,18 +38,21 @@ enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGIN
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
 
-enum mount_kind { MOUNT_TMPFS, MOUNT_BIND, MOUNT_NAMED };
+enum mount_kind { MOUNT_TMPFS, MOUNT_BIND, MOUNT_NAMED, MOUNT_DISK };
 enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
 
 struct spec_mount {
     enum mount_kind kind;
     char *guest;      /* where; normalised */
     uint32_t options; /* enum proto_mount_option */
-    uint64_t size;    /* of a tmpfs, in bytes; 0 = kernel default */
-    /* Host directories and files. */
+    uint64_t
+        size; /* of a tmpfs, in bytes; 0 = kernel default. Of a disk volume that is not there */
+    /* Host directories, files and disks. */
     char *source; /* a path: absolute, without symbolic links when the sandbox was made; or the name
                    * of a volume */
     bool file;    /* it is a regular file */
+    bool disk;    /* it is a disk's content, which the guest mounts itself */
+    char *fstype; /* of a disk; NULL = ext4 */
     enum mount_cache cache;
     uint32_t uid, gid; /* as whom the guest sees the user who started msb */
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
@@ -148,6 +151,15 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
 /* All labels of `want` (K or K=V) are present. */
 bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *want);
 
+/* How long an ephemeral sandbox may take to finish its writing: 0 when nothing of it is kept, as no
+ * directory or disk of the host is mounted for writing. */
+uint64_t spec_last_writes_ms(const struct sandbox_spec *s);
+/* It is a directory or file that the host serves; it is a block device. Neither: a tmpfs. */
+bool mount_is_share(const struct spec_mount *m);
+bool mount_is_disk(const struct spec_mount *m);
+/* File systems that a guest's kernel can mount; NULL: not this one. */
+bool mount_fstype_known(const char *fstype);
+#define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"
 const char *mount_cache_name(enum mount_cache c);
 bool mount_cache_parse(const char *s, enum mount_cache *ret);
 const char *engine_kind_name(enum engine_kind k);

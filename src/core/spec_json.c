@@ -104,7 +104,15 @@ static json_t *mount_json(const struct spec_mount *m)
         return json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
                          "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
                          number_or_null(m->size), "options", options);
+    if (m->kind == MOUNT_DISK)
+        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "DiskImage", "host", m->source,
+                         "guest", m->guest, "format", "raw", "fstype",
+                         m->fstype ? m->fstype : "ext4", "options", options);
     bool named = m->kind == MOUNT_NAMED;
+    if (m->disk)
+        return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "type", "Named", "name", m->source,
+                         "guest", m->guest, "kind", "disk", "size_bytes", number_or_null(m->size),
+                         "options", options);
     return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type",
                      named ? "Named" : "Bind", named ? "name" : "host", m->source, "guest",
                      m->guest, "file", m->file, "cache", mount_cache_name(m->cache), "uid",
@@ -495,14 +503,32 @@ static int read_id(const json_t *m, const char *key, uint32_t *ret, struct err *
     return r;
 }
 
+static int read_disk(const json_t *j, struct spec_mount *m, struct err *e)
+{
+    const char *format = plain_text(json_object_get(j, "format"));
+    m->kind = MOUNT_DISK;
+    m->source = (char *)plain_text(json_object_get(j, "host"));
+    m->fstype = (char *)plain_text(json_object_get(j, "fstype"));
+    if (!m->source || (format && strcmp(format, "raw") != 0))
+        return bad(e, "mounts");
+    return 0;
+}
+
 static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *m, struct err *e)
 {
+    static const char *const kinds[] = {"dir", "disk"};
     const char *cache = plain_text(json_object_get(j, "cache"));
+    size_t what = 0;
     m->kind = kind;
+    if (kind == MOUNT_NAMED && read_choice(j, "kind", kinds, ARRAY_LEN(kinds), &what, e) < 0)
+        return bad(e, "mounts");
+    m->disk = what == 1;
     m->source = (char *)plain_text(json_object_get(j, kind == MOUNT_NAMED ? "name" : "host"));
     if (!m->source || (cache && !mount_cache_parse(cache, &m->cache)))
         return bad(e, "mounts");
     int r = read_bool(j, "file", &m->file, e);
+    if (r == 0 && m->disk)
+        r = read_u64(j, "size_bytes", &m->size, e);
     if (r == 0)
         r = read_id(j, "uid", &m->uid, e);
     if (r == 0)
@@ -525,6 +551,8 @@ static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
         r = read_share(j, MOUNT_BIND, &m, e);
     else if (strcmp(type, "Named") == 0)
         r = read_share(j, MOUNT_NAMED, &m, e);
+    else if (strcmp(type, "DiskImage") == 0)
+        r = read_disk(j, &m, e);
     else
         return bad(e, "mounts");
     if (r == 0)

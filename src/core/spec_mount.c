@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_TEXT_MAX = 4095 };
+enum { PATH_TEXT_MAX = 4095, LAST_WRITES_MS = 1000 };
 
 char *spec_guest_path(const char *path)
 {
@@ -59,23 +59,71 @@ static int check_target(const struct sandbox_spec *s, const char *path, struct e
     return 0;
 }
 
+bool mount_is_disk(const struct spec_mount *m)
+{
+    return m->kind == MOUNT_DISK || (m->kind == MOUNT_NAMED && m->disk);
+}
+
+bool mount_is_share(const struct spec_mount *m)
+{
+    return m->kind != MOUNT_TMPFS && !mount_is_disk(m);
+}
+
+uint64_t spec_last_writes_ms(const struct sandbox_spec *s)
+{
+    for (size_t i = 0; i < s->n_mounts; i++)
+        if (s->mounts[i].kind != MOUNT_TMPFS && !(s->mounts[i].options & PROTO_MOUNT_RO))
+            return LAST_WRITES_MS;
+    return 0;
+}
+
+bool mount_fstype_known(const char *fstype)
+{
+    static const char *const known[] = {"ext4", "ext3", "ext2", "erofs"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(fstype, known[i]) == 0)
+            return true;
+    return false;
+}
+
 static int check_room(const struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
 {
     size_t shares = m->kind != MOUNT_TMPFS;
     for (size_t i = 0; i < s->n_mounts; i++)
         shares += s->mounts[i].kind != MOUNT_TMPFS;
     if (shares > SPEC_SHARES_MAX)
-        return err_set(e, E2BIG, "invalid config: at most %d host directories and files",
+        return err_set(e, E2BIG, "invalid config: at most %d host directories, files and disks",
                        SPEC_SHARES_MAX);
     if (s->n_mounts >= SPEC_MOUNTS_MAX)
         return err_set(e, E2BIG, "invalid config: at most %d mounts", SPEC_MOUNTS_MAX);
     return 0;
 }
 
-static int check_source(const struct spec_mount *m, struct err *e)
+/* A disk has one writer, who is not two. */
+static int check_disk(const struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
+{
+    if (m->fstype && !mount_fstype_known(m->fstype))
+        return err_set(e, EINVAL, "invalid config: %s: unknown file system '%.32s' (there are %s)",
+                       m->guest, m->fstype, MOUNT_FSTYPES);
+    if (m->quota || m->uid || m->gid || m->cache || m->file)
+        return err_set(e, EINVAL,
+                       "invalid config: %s: quota=, uid=, gid= and cache= are for host "
+                       "directories, not for disks",
+                       m->guest);
+    for (size_t i = 0; m->source && i < s->n_mounts; i++)
+        if (s->mounts[i].kind == m->kind && strcmp(s->mounts[i].source, m->source) == 0)
+            return err_set(e, EINVAL, "invalid config: disk '%s' is mounted twice, on %s and on %s",
+                           m->source, s->mounts[i].guest, m->guest);
+    return 0;
+}
+
+static int check_source(const struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
 {
     if (m->kind == MOUNT_TMPFS)
         return 0;
+    int r = mount_is_disk(m) ? check_disk(s, m, e) : 0;
+    if (r < 0)
+        return r;
     if (m->kind == MOUNT_NAMED)
         return volume_check_name(m->source ? m->source : "", e);
     if (!m->source || m->source[0] != '/' || strlen(m->source) > PATH_TEXT_MAX)
@@ -101,7 +149,7 @@ int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct er
         return err_set(e, EINVAL, "invalid config: not a usable guest mount path: %s", m->guest);
     int r = check_target(s, guest, e);
     if (r == 0)
-        r = check_source(m, e);
+        r = check_source(s, m, e);
     if (r == 0)
         r = check_room(s, m, e);
     if (r < 0)
@@ -110,16 +158,19 @@ int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct er
         return err_set(e, EINVAL, "invalid config: mount on %s: size or options out of range",
                        m->guest);
     AUTO_FREE char *source = m->source ? strdup(m->source) : NULL;
+    AUTO_FREE char *fstype = m->fstype ? strdup(m->fstype) : NULL;
     struct spec_mount *more = reallocarray(s->mounts, s->n_mounts + 1, sizeof(*more));
-    if (!more || (m->source && !source))
+    if (more)
+        s->mounts = more;
+    if (!more || (m->source && !source) || (m->fstype && !fstype))
         return err_set(e, ENOMEM, "out of memory");
-    s->mounts = more;
     size_t at = s->n_mounts++;
     for (; at > 0 && strcmp(more[at - 1].guest, guest) > 0; at--)
         more[at] = more[at - 1];
     more[at] = *m;
     more[at].guest = steal_ptr(&guest);
     more[at].source = steal_ptr(&source);
+    more[at].fstype = steal_ptr(&fstype);
     return 0;
 }
 

@@ -104,6 +104,14 @@ void store_close(struct store *s)
     s->home = NULL;
 }
 
+int store_cache_open(const struct store *s, struct err *e)
+{
+    if (mkdirat(s->home_fd, "cache", 0700) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot create %s/cache", s->home);
+    int fd = openat(s->home_fd, "cache", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_sys(e, errno, "cannot open %s/cache", s->home) : fd;
+}
+
 /* --- locks ---------------------------------------------------------------------------------- */
 
 /* Takes the flock of a lock file that is still the one its name leads to: a holder that gave the

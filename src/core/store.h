@@ -73,6 +73,8 @@ struct sandbox {
 int store_open(struct store *s, struct err *e); /* makes what is missing, mode 0700 */
 void store_close(struct store *s);
 
+int store_cache_open(const struct store *s, struct err *e); /* its cache/, made if missing */
+
 /* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
 void sandbox_close(struct sandbox *sb);

@@ -1,5 +1,6 @@
 #include "core/volume.h"
 
+#include "image/upper.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"
@@ -9,10 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { JSON_MAX = 4096, DEPTH_MAX = 256 };
+#define DISK "disk.raw"
+
+static const char *const kind_names[] = {[VOLUME_DIR] = "dir", [VOLUME_DISK] = "disk"};
+
+const char *volume_kind_name(enum volume_kind k)
+{
+    return kind_names[k];
+}
 
 int volume_check_name(const char *name, struct err *e)
 {
@@ -62,8 +72,12 @@ static int load(int volumes, const char *name, struct volume *ret)
         return r;
     json_t *j = json_loadb(text, n, 0, NULL);
     const json_t *created = json_object_get(j, "created_ns"), *quota = json_object_get(j, "quota");
-    *ret = (struct volume){.created_ns = (uint64_t)json_integer_value(created),
-                           .quota = (uint64_t)json_integer_value(quota)};
+    const char *kind = json_string_value(json_object_get(j, "kind"));
+    *ret = (struct volume){.kind = kind && strcmp(kind, kind_names[VOLUME_DISK]) == 0 ? VOLUME_DISK
+                                                                                      : VOLUME_DIR,
+                           .created_ns = (uint64_t)json_integer_value(created),
+                           .quota = (uint64_t)json_integer_value(quota),
+                           .size = (uint64_t)json_integer_value(json_object_get(j, "size"))};
     (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
     json_decref(j);
     return 0;
@@ -71,28 +85,53 @@ static int load(int volumes, const char *name, struct volume *ret)
 
 static int save(int dir, const struct volume *v)
 {
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I}", "name", v->name, "kind", "dir", "created_ns",
-                          (json_int_t)v->created_ns, "quota", (json_int_t)v->quota);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", v->name, "kind", kind_names[v->kind],
+                          "created_ns", (json_int_t)v->created_ns, "quota", (json_int_t)v->quota,
+                          "size", (json_int_t)v->size);
     AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text ? file_replace_at(dir, "volume.json", text, strlen(text), 0600, true) : -ENOMEM;
 }
 
-/* The lock is held, and there is no such volume. */
-static int make(int volumes, const char *name, uint64_t quota, struct volume *ret, struct err *e)
+static int make_content(const struct store *s, int dir, struct volume *v, struct err *e)
 {
-    struct volume v = {.created_ns = realtime_ns(), .quota = quota};
-    (void)snprintf(v.name, sizeof(v.name), "%s", name);
-    if (mkdirat(volumes, name, 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot make volume '%s'", name);
-    AUTO_CLOSE int dir = openat(volumes, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (dir < 0 || (mkdirat(dir, "data", 0755) < 0 && errno != EEXIST))
-        return err_sys(e, errno, "cannot make volume '%s'", name);
-    int r = save(dir, &v);
+    struct stat st;
+    if (v->kind == VOLUME_DIR) {
+        if (mkdirat(dir, "data", 0755) < 0 && errno != EEXIST)
+            return err_sys(e, errno, "cannot make volume '%s'", v->name);
+        return 0;
+    }
+    (void)unlinkat(dir, DISK, 0); /* of a creation that died */
+    AUTO_CLOSE int cache = store_cache_open(s, e);
+    int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
     if (r < 0)
-        return err_sys(e, -r, "cannot make volume '%s'", name);
-    *ret = v;
+        return err_wrap(e, "cannot make volume '%s'", v->name);
+    if (fstatat(dir, DISK, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(e, errno, "cannot make volume '%s'", v->name);
+    v->size = (uint64_t)st.st_size; /* sizes are rounded up */
     return 0;
+}
+
+/* The lock is held, and there is no such volume. */
+static int make(const struct store *s, int volumes, struct volume *v, struct err *e)
+{
+    v->created_ns = realtime_ns();
+    if (v->kind == VOLUME_DISK && v->size == 0) {
+        (void)err_set(e, EINVAL, "volume '%s' is not there, and a disk needs a size", v->name);
+        err_hint(e, "make it first: msb volume create %s --kind disk --size 1G", v->name);
+        return -EINVAL;
+    }
+    if (mkdirat(volumes, v->name, 0700) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot make volume '%s'", v->name);
+    AUTO_CLOSE int dir = openat(volumes, v->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0)
+        return err_sys(e, errno, "cannot make volume '%s'", v->name);
+    int r = make_content(s, dir, v, e);
+    if (r == 0 && (r = save(dir, v)) < 0)
+        (void)err_sys(e, -r, "cannot make volume '%s'", v->name);
+    if (r < 0)
+        (void)remove_tree_at(volumes, v->name);
+    return r;
 }
 
 static int find(int volumes, const char *name, struct volume *ret, struct err *e)
@@ -103,33 +142,111 @@ static int find(int volumes, const char *name, struct volume *ret, struct err *e
     return r < 0 ? err_sys(e, -r, "cannot read volume '%s'", name) : 0;
 }
 
-static int make_or_find(const struct store *s, const char *name, uint64_t quota, bool fresh,
-                        struct volume *ret, struct err *e)
+/* What is there must be what was asked for. */
+static int check_same(const struct volume *v, enum volume_kind kind, uint64_t size, struct err *e)
+{
+    if (v->kind != kind)
+        return err_set(e, EEXIST, "volume '%s' is a %s, not a %s", v->name,
+                       v->kind == VOLUME_DISK ? "disk" : "directory",
+                       kind == VOLUME_DISK ? "disk" : "directory");
+    if (kind == VOLUME_DISK && size &&
+        (size + UPPER_SIZE_ALIGN - 1) / UPPER_SIZE_ALIGN != v->size / UPPER_SIZE_ALIGN)
+        return err_set(e, EEXIST, "volume '%s' has %llu MiB already; leave size= out", v->name,
+                       (unsigned long long)(v->size >> 20));
+    return 0;
+}
+
+/* *v says what to make; it becomes what is there. */
+static int make_or_find(const struct store *s, const char *name, bool fresh, struct volume *v,
+                        struct err *e)
 {
     struct name_lock l;
+    struct volume found;
     AUTO_CLOSE int volumes = open_locked(s, name, &l, e);
     if (volumes < 0)
         return volumes;
-    int r = load(volumes, name, ret);
-    if (r == -ENOENT)
-        r = make(volumes, name, quota, ret, e);
-    else if (r < 0)
+    (void)snprintf(v->name, sizeof(v->name), "%s", name);
+    int r = load(volumes, name, &found);
+    if (r == -ENOENT) {
+        r = make(s, volumes, v, e);
+    } else if (r < 0) {
         r = err_sys(e, -r, "cannot read volume '%s'", name);
-    else if (fresh)
+    } else if (fresh) {
         r = err_set(e, EEXIST, "volume already exists: %s", name);
+    } else {
+        r = check_same(&found, v->kind, v->size, e);
+        *v = found;
+    }
     name_lock_drop(s, &l, true);
     return r;
 }
 
-int volume_create(const struct store *s, const char *name, uint64_t quota, struct err *e)
+int volume_create(const struct store *s, const char *name, enum volume_kind kind, uint64_t size,
+                  struct err *e)
 {
-    struct volume v;
-    return make_or_find(s, name, quota, true, &v, e);
+    struct volume v = {.kind = kind};
+    *(kind == VOLUME_DISK ? &v.size : &v.quota) = size;
+    return make_or_find(s, name, true, &v, e);
 }
 
-int volume_ensure(const struct store *s, const char *name, struct volume *ret, struct err *e)
+int volume_ensure(const struct store *s, const struct spec_mount *m, struct volume *ret,
+                  struct err *e)
 {
-    return make_or_find(s, name, 0, false, ret, e);
+    *ret =
+        (struct volume){.kind = m->disk ? VOLUME_DISK : VOLUME_DIR, .size = m->disk ? m->size : 0};
+    return make_or_find(s, m->source, false, ret, e);
+}
+
+static bool names_volumes(const struct sandbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (spec->mounts[i].kind == MOUNT_NAMED)
+            return true;
+    return false;
+}
+
+int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *e)
+{
+    if (!names_volumes(spec))
+        return 0;
+    AUTO_CLOSE int volumes = open_all(s, e);
+    if (volumes < 0)
+        return volumes;
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        struct spec_mount *m = &spec->mounts[i];
+        struct volume v;
+        if (m->kind != MOUNT_NAMED || m->disk || load(volumes, m->source, &v) < 0 ||
+            v.kind != VOLUME_DISK)
+            continue;
+        if (m->quota || m->uid || m->gid || m->cache)
+            return err_set(
+                e, EINVAL,
+                "volume '%s' is a disk: it takes no quota=, uid=, gid= or cache=", m->source);
+        m->disk = true;
+    }
+    return 0;
+}
+
+/* --- who uses them --------------------------------------------------------------------------- */
+
+/* Opens the directory of all volumes and locks it, as the header says. */
+static int lock_all(const struct store *s, int how, struct err *e)
+{
+    AUTO_CLOSE int fd = open_all(s, e);
+    while (fd >= 0 && flock(fd, how) < 0)
+        if (errno != EINTR)
+            return err_sys(e, errno, "cannot lock %s/volumes", s->home);
+    return steal_fd(&fd);
+}
+
+int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e)
+{
+    *ret = -1;
+    if (!names_volumes(spec))
+        return 0;
+    int fd = lock_all(s, LOCK_SH, e);
+    *ret = fd;
+    return fd < 0 ? fd : 0;
 }
 
 int volume_open(const struct store *s, const char *name, struct volume *ret, struct err *e)
@@ -143,10 +260,11 @@ int volume_open(const struct store *s, const char *name, struct volume *ret, str
     return find(volumes, name, ret, e);
 }
 
-char *volume_path(const struct store *s, const char *name)
+char *volume_path(const struct store *s, const struct volume *v)
 {
     char *path;
-    return asprintf(&path, "%s/volumes/%s/data", s->home, name) < 0 ? NULL : path;
+    const char *what = v->kind == VOLUME_DISK ? DISK : "data";
+    return asprintf(&path, "%s/volumes/%s/%s", s->home, v->name, what) < 0 ? NULL : path;
 }
 
 /* --- removal --------------------------------------------------------------------------------- */
@@ -180,10 +298,16 @@ int volume_remove(const struct store *s, const char *name, struct err *e)
 {
     struct volume v;
     struct name_lock l;
-    AUTO_CLOSE int volumes = open_locked(s, name, &l, e);
+    int r = volume_check_name(name, e);
+    if (r < 0)
+        return r;
+    /* After those who are about to mount it, whose specs we would not see yet. They take the lock
+     * of one volume while they hold this: so must we, in that order. */
+    AUTO_CLOSE int held = lock_all(s, LOCK_EX, e);
+    AUTO_CLOSE int volumes = held < 0 ? held : open_locked(s, name, &l, e);
     if (volumes < 0)
         return volumes;
-    int r = find(volumes, name, &v, e);
+    r = find(volumes, name, &v, e);
     if (r == 0)
         r = check_free(s, name, e);
     if (r == 0) {
@@ -265,9 +389,17 @@ static uint64_t add_up(int dir_fd, unsigned depth)
     return sum;
 }
 
-uint64_t volume_used(const struct store *s, const char *name)
+uint64_t tree_used(int dir_fd)
 {
-    AUTO_FREE char *path = volume_path(s, name);
+    return add_up(dir_fd, DEPTH_MAX);
+}
+
+uint64_t volume_used(const struct store *s, const struct volume *v)
+{
+    struct stat st;
+    AUTO_FREE char *path = volume_path(s, v);
+    if (path && v->kind == VOLUME_DISK)
+        return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
     int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    return fd < 0 ? 0 : add_up(fd, DEPTH_MAX);
+    return fd < 0 ? 0 : tree_used(fd);
 }

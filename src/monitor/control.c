@@ -23,13 +23,25 @@ static const char *last_part(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t *share)
+/* Disks follow those of the sandbox itself: tools, image, and the writable layer if it is one. */
+static void put_disk(struct proto_writer *w, const struct spec_mount *m, size_t index)
+{
+    char dev[] = "/dev/vda";
+    dev[sizeof(dev) - 2] = (char)('a' + index);
+    proto_str(w, F_DEVICE, dev);
+    proto_str(w, F_FSTYPE, m->fstype ? m->fstype : "ext4");
+}
+
+static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t *share,
+                      size_t *disk)
 {
     size_t mark = proto_nest(w, F_MOUNT);
     proto_str(w, F_PATH, m->guest);
     proto_u32(w, F_OPTIONS, m->options);
     if (m->kind == MOUNT_TMPFS) {
         proto_u64(w, F_SIZE, m->size);
+    } else if (mount_is_disk(m)) {
+        put_disk(w, m, (*disk)++);
     } else {
         char tag[SHARE_TAG_MAX];
         share_tag((*share)++, tag);
@@ -68,8 +80,9 @@ static int put_config(struct control *c)
         proto_str(&w, F_USER, s->user);
     for (size_t i = 0; i < s->n_rlimits; i++)
         put_rlimit(&w, &s->rlimits[i]);
-    for (size_t i = 0, share = 0; i < s->n_mounts; i++)
-        put_mount(&w, &s->mounts[i], &share);
+    size_t share = 0, disk = c->upper_dev ? 3 : 2;
+    for (size_t i = 0; i < s->n_mounts; i++)
+        put_mount(&w, &s->mounts[i], &share, &disk);
     for (size_t i = 0; i < s->n_scripts; i++) {
         size_t mark = proto_nest(&w, F_SCRIPT);
         proto_str(&w, F_NAME, s->scripts[i].name);

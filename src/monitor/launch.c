@@ -3,6 +3,7 @@
 #include "core/cgroup.h"
 #include "core/volume.h"
 #include "jail/jail.h"
+#include "monitor/disks.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
 #include "monitor/share.h"
@@ -147,6 +148,8 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
     int r = open_disks(c, dirfd, e);
+    if (r == 0)
+        r = disks_open(c->store, s, c->p.disk_fd, &c->p.n_disks, e);
     if (r < 0)
         return r;
     c->run_fd = openat(dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -168,10 +171,10 @@ static int start_volume(struct cargo *c, const struct spec_mount *m, struct err 
     struct volume v;
     struct spec_mount real = *m;
     size_t n = c->p.n_shares;
-    int r = volume_ensure(c->store, m->source, &v, e);
+    int r = volume_ensure(c->store, m, &v, e);
     if (r < 0)
         return r;
-    AUTO_FREE char *path = volume_path(c->store, m->source);
+    AUTO_FREE char *path = volume_path(c->store, &v);
     AUTO_FREE char *resolved = path ? realpath(path, NULL) : NULL; /* MSB_HOME may be a link */
     if (!resolved)
         return err_sys(e, errno, "cannot open volume '%s'", m->source);
@@ -186,14 +189,14 @@ static int start_shares(struct cargo *c, struct err *e)
     for (size_t i = 0; i < s->n_mounts; i++) {
         const struct spec_mount *m = &s->mounts[i];
         size_t n = c->p.n_shares;
-        int r = 0;
-        if (m->kind == MOUNT_NAMED)
-            r = start_volume(c, m, e);
-        else if (m->kind == MOUNT_BIND)
-            r = share_start(m, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
+        if (!mount_is_share(m))
+            continue;
+        int r = m->kind == MOUNT_NAMED
+                    ? start_volume(c, m, e)
+                    : share_start(m, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
         if (r < 0)
             return r;
-        c->p.n_shares += m->kind != MOUNT_TMPFS;
+        c->p.n_shares++;
     }
     return 0;
 }
@@ -221,6 +224,8 @@ static void cargo_close(struct cargo *c)
     image_disk_close(&c->p.image);
     for (size_t i = 0; i < c->p.n_shares; i++)
         close_fd(&c->p.share_fd[i]);
+    for (size_t i = 0; i < c->p.n_disks; i++)
+        close_fd(&c->p.disk_fd[i]);
 }
 
 /* --- in the new processes ------------------------------------------------------------------- */
@@ -253,11 +258,18 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
                          c->sync_fd,     c->p.device_fd};
-    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + SPEC_SHARES_MAX];
-    memcpy(keep, fixed, sizeof(fixed));
-    memcpy(keep + ARRAY_LEN(fixed), c->p.image.fd, c->p.image.n * sizeof(int));
-    memcpy(keep + ARRAY_LEN(fixed) + c->p.image.n, c->p.share_fd, c->p.n_shares * sizeof(int));
-    keep_only(keep, ARRAY_LEN(fixed) + c->p.image.n + c->p.n_shares, c->p.null_fd);
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2 * SPEC_SHARES_MAX];
+    const struct {
+        const int *fd;
+        size_t n;
+    } lists[] = {{fixed, ARRAY_LEN(fixed)},
+                 {c->p.image.fd, c->p.image.n},
+                 {c->p.share_fd, c->p.n_shares},
+                 {c->p.disk_fd, c->p.n_disks}};
+    size_t kept = 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); kept += lists[i++].n)
+        memcpy(keep + kept, lists[i].fd, lists[i].n * sizeof(int));
+    keep_only(keep, kept, c->p.null_fd);
     if (fchdir(c->run_fd) < 0) {
         err_sys(&e, errno, "cannot enter the sandbox's directory");
         stage_fail(c, &e);

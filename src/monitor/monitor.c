@@ -347,7 +347,7 @@ static void on_sessions_changed(void *ctx, unsigned n)
     if (n || !m->had_session || m->phase != RUNNING)
         return;
     if (m->spec->ephemeral) /* it is its command, and its disk goes too: no need for manners */
-        request_stop(m, 0, "its command ended");
+        request_stop(m, spec_last_writes_ms(m->spec), "its command ended");
     else if (m->p->stop_when_idle)
         request_stop(m, STOP_GRACE_MS, "started for one command, which ended");
 }
@@ -510,6 +510,21 @@ static int add_image(struct engine_params *ep, struct monitor *m, struct err *e)
     return add_segments(ep, m, seg, d->n, true, "msb-image", e);
 }
 
+/* After the sandbox's own: the guest knows them by their order. */
+static int add_mounted_disks(struct engine_params *ep, struct monitor *m, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0, n = 0; r == 0 && i < m->spec->n_mounts; i++) {
+        const struct spec_mount *mount = &m->spec->mounts[i];
+        if (!mount_is_disk(mount))
+            continue;
+        char serial[BLK_SERIAL_LEN];
+        (void)snprintf(serial, sizeof(serial), "msb-disk%zu", n);
+        r = add_disk(ep, m, m->p->disk_fd[n++], mount->options & PROTO_MOUNT_RO, serial, e);
+    }
+    return r;
+}
+
 static int add_devices(struct engine_params *ep, struct monitor *m, struct err *e)
 {
     int r = add_disk(ep, m, m->p->tools_fd, true, "msb-tools", e);
@@ -517,6 +532,8 @@ static int add_devices(struct engine_params *ep, struct monitor *m, struct err *
         r = add_image(ep, m, e);
     if (r == 0 && m->p->upper_fd >= 0)
         r = add_disk(ep, m, m->p->upper_fd, false, "msb-upper", e);
+    if (r == 0)
+        r = add_mounted_disks(ep, m, e);
     if (r < 0)
         return r;
     struct virtio_dev *rng = NULL;

@@ -40,6 +40,8 @@ struct monitor_params {
     /* To the processes that serve host directories; they end when these are closed. */
     int share_fd[SPEC_SHARES_MAX];
     size_t n_shares;
+    int disk_fd[SPEC_SHARES_MAX]; /* that it mounts, in the order of the spec; locked */
+    size_t n_disks;
 };
 
 /* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the

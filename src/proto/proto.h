@@ -187,7 +187,7 @@ enum proto_tag {
     F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
     F_UPPER_SIZE = 67,  /* u64: size of the tmpfs in its place; 0 = the kernel's default */
     F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE of a tmpfs, or F_TAG, F_FILE of a
-                           share; repeated, parents first */
+                           share, or F_DEVICE, F_FSTYPE of a disk; repeated, parents first */
     F_PATH = 69,        /* string, absolute */
     F_SIZE = 70,        /* u64; 0 = default */
     F_OPTIONS = 71,     /* u32: enum proto_mount_option bits */
@@ -220,6 +220,8 @@ enum proto_tag {
 
     /* CONFIG: write paths, disks */
     F_WRITE_PATH = 160, /* string, absolute; repeated: all else is read-only */
+    F_DEVICE = 161,     /* string: the block device of a F_MOUNT, */
+    F_FSTYPE = 162,     /* ... and what is on it */
 };
 
 enum proto_file_op {

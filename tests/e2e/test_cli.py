@@ -213,7 +213,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["-p", "8080:80"], ["--mount-disk", "/d:/d"],
+    ["-p", "8080:80"],
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
     ["--init", "auto"], ["--net", "public"], ["--net-rule", "deny@any"],

@@ -65,7 +65,7 @@ def test_the_size_holds(msb):
     (["create"], "a volume needs a name"),
     (["create", "a/b"], "volume name must start with"),
     (["create", "x", "--size", "0"], "invalid value '0' for '--size"),
-    (["create", "x", "--kind", "disk"], "--kind disk is not available yet"),
+    (["create", "x", "--kind", "disk"], "a disk needs a size"),
     (["inspect", "none"], "volume not found: none"),
     (["rm", "none"], "volume not found: none"),
 ])  # fmt: skip

@@ -1,0 +1,216 @@
+"""Disks that outlive sandboxes: volumes of kind disk, and raw files of the host."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from conftest import wait_for
+from guest import sh
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A raw disk with an ext4 on it."""
+    path = tmp_path / "disk.img"
+    with open(path, "wb") as f:
+        f.truncate(16 << 20)
+    mke2fs = shutil.which("mke2fs", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    subprocess.run([mke2fs, "-q", "-F", "-t", "ext4", path], check=True)
+    return path
+
+
+def volumes(msb):
+    return {v["name"]: v for v in json.loads(msb.ok("volume", "ls", "--format", "json"))}
+
+
+def test_a_disk_volume_keeps_what_was_written(msb):
+    assert msb.ok("volume", "create", "db", "--kind", "disk", "--size", "32M") == "db\n"
+    v = volumes(msb)["db"]
+    assert (v["kind"], v["capacity_bytes"], v["disk_format"], v["disk_fstype"]) == (
+        "disk", 32 << 20, "raw", "ext4")  # fmt: skip
+    assert v["used_bytes"] < 8 << 20  # sparse
+    msb.create("a", "-v", "db:/db")
+    sh(msb, "a", "echo 1 >/db/f; chown 5:6 /db/f; ln -s f /db/l")
+    # Its size is the end of it, for the guest and for the host.
+    p = msb.sh("a", "dd if=/dev/zero of=/db/big bs=1M count=64")
+    assert b"No space left" in p.stderr
+    raw = msb.home / "volumes/db/disk.raw"
+    msb.ok("stop", "-q", "a")
+    assert raw.stat().st_size == 32 << 20 and raw.stat().st_blocks * 512 <= 33 << 20
+    msb.ok("rm", "-q", "a")
+    msb.create("b", "-v", "db:/elsewhere:ro", "--root-disk", "tmpfs")
+    assert sh(msb, "b", "cat /elsewhere/l; stat -c %u:%g /elsewhere/f") == "1\n5:6\n"
+    assert b"Read-only" in msb.sh("b", "echo x >/elsewhere/f").stderr
+
+
+def test_made_when_missing(msb):
+    msb.create("a", "--mount-named", "n:/n:kind=disk,size=17M", "--tmpfs", "/n/t", "-w", "/n")
+    assert volumes(msb)["n"]["capacity_bytes"] == 17 << 20
+    sh(msb, "a", "touch t/x y")
+    msb.ok("stop", "-q", "a")
+    msb.ok("rm", "-q", "a")
+    # A size is for making it.
+    p = msb("create", "--mount-named", "n:/n:kind=disk,size=20M")
+    assert p.returncode == 1 and b"has 17 MiB already" in p.stderr
+    msb.create("a", "--mount-named", "n:/n:kind=disk")
+    assert "y" in sh(msb, "a", "ls /n").split()
+
+
+def test_one_writer_or_many_readers(msb, image):
+    msb.ok("volume", "create", "-q", "db", "--kind", "disk", "--size", "16M")
+    msb.create("w", "-v", "db:/db", "--mount-disk", f"{image}:/img")
+    for flags in (["-v", "db:/x"], ["-v", "db:/x:ro"], ["--mount-disk", f"{image}:/x:ro"]):
+        p = msb("create", "-n", "other", *flags)
+        assert p.returncode == 1 and b"is in use by sandbox 'w'" in p.stderr, p
+    assert msb.ok("ls", "-q") == "w\n"
+    # The lock goes with the monitor, however that ends.
+    os.kill(msb.monitor_pid("w"), signal.SIGKILL)
+    wait_for(lambda: msb.status("w") == "Crashed")
+    for name in ("r1", "r2"):
+        msb.create(name, "-v", "db:/db:ro", "--mount-disk", f"{image}:/img:ro")
+    p = msb("start", "w")
+    assert p.returncode == 1 and b"is in use by sandbox 'r" in p.stderr
+    msb.ok("stop", "-q", "-f", "r1", "r2")
+    msb.ok("start", "-q", "w")
+    sh(msb, "w", "touch /db/x /img/x")
+
+
+def test_a_command_that_ends_with_its_sandbox_loses_nothing(msb):
+    msb.ok("volume", "create", "-q", "n", "--kind", "disk", "--size", "32M")
+    for i in range(3):
+        msb.ok("run", "-q", "-v", "n:/n", "--", "sh", "-c",
+               f"echo {i} >>/n/f; sleep 86400 >/dev/null 2>&1 &")  # fmt: skip
+    assert msb.ok("run", "-q", "-v", "n:/n:ro", "--", "cat", "/n/f") == "0\n1\n2\n"
+    name = msb.ok("run", "-q", "-d", "-v", "n:/n", "--", "sh", "-c", "echo 3 >>/n/f").strip()
+    wait_for(lambda: not msb("ls", "-q").stdout)
+    assert name and msb.ok("run", "-q", "-v", "n:/n:ro", "--", "cat", "/n/f").endswith("3\n")
+
+
+def test_synced_data_survives_the_monitor(msb):
+    msb.create("a", "--mount-named", "n:/n:kind=disk,size=32M")
+    sh(msb, "a", "echo kept >/n/f; sync")
+    os.kill(msb.monitor_pid("a"), signal.SIGKILL)
+    wait_for(lambda: msb.status("a") == "Crashed")
+    assert sh(msb, "a", "cat /n/f") == "kept\n"
+
+
+def test_volumes_are_kept_while_mounted(msb):
+    msb.create("a", "--mount-named", "n:/n:kind=disk,size=16M")
+    msb.ok("stop", "-q", "a")
+    p = msb("volume", "rm", "n")
+    assert p.returncode == 1 and b"mounted by sandbox 'a'" in p.stderr
+    msb.ok("rm", "-q", "a")
+    msb.ok("volume", "rm", "-q", "n")
+    assert volumes(msb) == {}
+
+
+@pytest.mark.parametrize("kind", ["dir", "disk"])
+def test_removal_and_creation_at_the_same_time(msb, kind):
+    """Either the volume is there and mounted, or it is gone and so is nothing of value."""
+    what = "n:/n" if kind == "dir" else "n:/n:kind=disk,size=16M"
+    for i in range(4):
+        removals = []
+        t = threading.Thread(
+            target=lambda: removals.extend(msb("volume", "rm", "n").returncode for _ in range(12)))
+        t.start()
+        msb.create(f"a{i}", "--mount-named", what)
+        t.join()
+        assert "n" in volumes(msb)
+        assert sh(msb, f"a{i}", "touch /n/x; ls /n").split()[-1] == "x"
+        msb.ok("rm", "-qf", f"a{i}")
+        msb("volume", "rm", "-q", "n")
+
+
+def test_an_image_of_the_host(msb, image, tmp_path):
+    msb.create("a", "--mount-disk", f"{image}:/img:format=raw,fstype=ext4,noexec")
+    sh(msb, "a", "echo 1 >/img/f; cp /bin/busybox /img/ || cp /bin/sh /img/busybox")
+    assert msb.sh("a", "/img/busybox true").returncode == 126
+    assert "noexec" in sh(msb, "a", "grep /img /proc/mounts")
+    msb.ok("stop", "-q", "a")
+    fsck = shutil.which("e2fsck", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    subprocess.run([fsck, "-fn", image], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)  # fmt: skip
+    config = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]
+    assert config["mounts"][0]["type"] == "DiskImage"
+    # A link in the path now was put there by somebody since.
+    moved = tmp_path / "moved.img"
+    image.rename(moved)
+    image.symlink_to(moved)
+    p = msb("start", "a")
+    assert p.returncode == 1 and b"disk.img" in p.stderr
+
+
+def test_what_is_no_file_system_is_an_error(msb, tmp_path):
+    junk = tmp_path / "junk"
+    junk.write_bytes(os.urandom(1 << 20))
+    p = msb("create", "-n", "a", "--mount-disk", f"{junk}:/j")
+    assert p.returncode == 1 and b"mounting a disk (ext4) on /j failed" in p.stderr, p.stderr
+    assert msb.ok("ls", "-q") == ""
+
+
+BAD = [
+    (["--mount-disk", "{d}/q.qcow2:/x"], "qemu-img convert -O raw"),
+    (["--mount-disk", "{d}/v.vmdk:/x"], "is a vmdk image"),
+    (["--mount-disk", "{d}/raw:/x:format=qcow2"], "disks are raw"),
+    (["--mount-disk", "{d}/raw:/x:fstype=zfs"], "ext4, ext3, ext2, erofs"),
+    (["--mount-disk", "{d}/raw:/x:quota=1G"], "unsupported mount option"),
+    (["--mount-disk", "{d}/raw:/x:ro,rw"], "repeats or contradicts"),
+    (["--mount-disk", "{d}/raw:/x", "--mount-disk", "{d}/raw:/y"], "mounted twice"),
+    (["--mount-disk", "{d}:/x"], "regular file"),
+    (["--mount-disk", "/dev/null:/x"], "regular file"),
+    (["--mount-disk", "{d}/missing:/x"], "cannot mount"),
+    (["--mount-disk", "{d}/odd:/x"], "multiple of 512"),
+    (["--mount-disk", "{d}/empty:/x:ro"], "multiple of 512"),
+    (["--mount-named", "n:/x:kind=disk"], "needs a size"),
+    (["--mount-named", "n:/x:size=1G"], "kind=disk"),
+    (["--mount-named", "n:/x:kind=tape"], "dir or disk"),
+    (["--mount-named", "n:/x:kind=disk,size=1M"], "too small"),
+    (["--mount-named", "n:/x:kind=disk,size=16M,uid=1,gid=1"], "not for disks"),
+    (["-v", "n:/x:kind=disk,size=16M"], "unsupported mount option"),
+]
+
+
+@pytest.mark.parametrize("flags, why", BAD)
+def test_bad_disks(msb, tmp_path, flags, why):
+    (tmp_path / "q.qcow2").write_bytes(b"QFI\xfb" + bytes(1020))
+    (tmp_path / "v.vmdk").write_bytes(b"KDMV" + bytes(1020))
+    (tmp_path / "raw").write_bytes(bytes(1 << 20))
+    (tmp_path / "odd").write_bytes(bytes(1000))
+    (tmp_path / "empty").touch()
+    p = msb("create", "-n", "a", *[f.format(d=tmp_path) for f in flags])
+    assert p.returncode == 1 and p.stderr.startswith(b"error: ") and why in p.stderr.decode(), p
+    assert msb.ok("ls", "-q") == "" and volumes(msb) == {}
+
+
+def test_kinds_do_not_mix(msb):
+    msb.ok("volume", "create", "-q", "d")
+    p = msb("create", "--mount-named", "d:/x:kind=disk,size=16M")
+    assert p.returncode == 1 and b"'d' is a directory, not a disk" in p.stderr
+    msb.ok("volume", "create", "-q", "k", "--kind", "disk", "--size", "16M")
+    p = msb("create", "-v", "k:/x:quota=1M")
+    assert p.returncode == 1 and b"'k' is a disk" in p.stderr
+    p = msb("volume", "create", "x", "--kind", "disk")
+    assert p.returncode == 1 and b"needs a size" in p.stderr
+    p = msb("volume", "create", "k", "--kind", "disk", "--size", "16M")
+    assert p.returncode == 1 and b"already exists" in p.stderr
+
+
+def test_creation_that_was_killed_leaves_no_volume(msb):
+    for delay in (0, 0.002, 0.005, 0.01, 0.02):
+        p = msb.popen("volume", "create", "-q", "k", "--kind", "disk", "--size", "64M")
+        try:
+            p.wait(timeout=delay or 0.0001)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+        if "k" in volumes(msb):
+            msb.create("a", "-v", "k:/k")
+            sh(msb, "a", "touch /k/x")
+            msb.ok("rm", "-qf", "a")
+            msb.ok("volume", "rm", "-q", "k")
+    msb.ok("volume", "create", "-q", "k", "--kind", "disk", "--size", "64M")
+    assert os.listdir(msb.home / "volumes/k") and volumes(msb)["k"]["capacity_bytes"] == 64 << 20
