@@ -4,6 +4,7 @@
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "core/audit.h"
 #include "util/term.h"
 
 #include <errno.h>
@@ -165,5 +166,6 @@ const struct cmd cmd_help = {
 
 int cli_main(int argc, char **argv)
 {
+    audit_on_failure(ui_warn);
     return run_group(&root_cmd, 1, argc, argv);
 }

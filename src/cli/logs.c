@@ -1,46 +1,18 @@
 #include "core/logs.h"
 #include "cli/args.h"
+#include "cli/log_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/log_line.h"
 #include "core/store.h"
 #include "util/cleanup.h"
-#include "util/loop.h"
-#include "util/parse.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 
-enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
-
 static bool monitor_lives(void *arg)
 {
     return monitor_lock_holder(*(int *)arg) != 0;
-}
-
-static int parse_when(const struct args *a, const char *name, uint64_t *ret, struct err *e)
-{
-    const char *v = args_get(a, name);
-    if (!v)
-        return 0;
-    if (time_parse_when(v, realtime_ns(), ret) < 0)
-        return args_bad_value(a, name, v,
-                              "expected a time such as 2026-01-02T03:04:05Z or '2026-01-02 "
-                              "03:04:05', or how long ago, such as 10m",
-                              e);
-    return 0;
-}
-
-static int parse_tail(const struct args *a, struct logs_options *o, struct err *e)
-{
-    const char *v = args_get(a, "tail");
-    if (!v || strcmp(v, "all") == 0)
-        return 0;
-    o->has_tail = true;
-    if (parse_u64(v, &o->tail) < 0)
-        return args_bad_value(a, "tail", v, "expected a number of lines, or all", e);
-    return 0;
 }
 
 /* --source may be repeated, and each takes a list. */
@@ -76,11 +48,11 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
         o->color = COLOR_NEVER;
     else if (color && strcmp(color, "always") == 0)
         o->color = COLOR_ALWAYS;
-    int r = parse_tail(a, o, e);
+    int r = tail_option(a, &o->has_tail, &o->tail, e);
     if (r == 0)
-        r = parse_when(a, "since", &o->since_ns, e);
+        r = when_option(a, "since", &o->since_ns, e);
     if (r == 0)
-        r = parse_when(a, "until", &o->until_ns, e);
+        r = when_option(a, "until", &o->until_ns, e);
     return r == 0 ? parse_sources(a, o, e) : r;
 }
 
@@ -121,8 +93,8 @@ static int logs_run(const struct args *a)
 }
 
 static const struct opt logs_opts[] = {
-    {.name = "tail", .value = "N", .help = "Show the last N lines only"},
-    {.name = "since", .value = "TIME", .help = "Show what was written at TIME or later"},
+    TAIL_OPTION("lines"),
+    SINCE_OPTION("was written"),
     {.name = "until", .value = "TIME", .help = "Show what was written up to TIME"},
     {.name = "follow",
      .letter = 'f',
@@ -153,9 +125,7 @@ const struct cmd cmd_logs = {
     .opts = {logs_opts},
     .pos = {.name = "NAME", .help = "Sandbox whose logs to show", .required = true},
     .details =
-        "What commands wrote to stderr goes to stderr, everything else to stdout.\n"
-        "TIME is RFC 3339 (2026-01-02T03:04:05Z), local time ('2026-01-02 03:04:05' or\n"
-        "2026-01-02), or how long ago (10m, 1h30m).\n"
+        "What commands wrote to stderr goes to stderr, everything else to stdout.\n" TIME_DETAILS
         "On a terminal, control characters other than colours are shown, not obeyed. A file or\n"
         "a pipe gets the bytes as they were written.",
     .examples = "  msb logs web\n"

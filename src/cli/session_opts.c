@@ -1,6 +1,7 @@
 #include "cli/session_opts.h"
 
 #include "cli/ui.h"
+#include "core/audit.h"
 #include "core/lifecycle.h"
 #include "core/secret.h"
 #include "util/cleanup.h"
@@ -205,10 +206,14 @@ int session_execute(const struct store *s, const char *name, const struct sessio
     req.env = secrets.env;
     req.reconnect = attach_again;
     req.reconnect_ctx = &again;
+    char id[AUDIT_ID_MAX];
+    audit_exec(s, name, &(struct audit_exec){&q->argv, q->user, q->cwd, q->tty, q->detach}, id);
     r = session_run(sock, &req, &res, &e);
     (void)close(sock);
     strlist_wipe(&secrets.env);
     *detached = r == 0 && res.detached;
+    if (!*detached && !q->detach)
+        audit_exit(s, name, id, r < 0 ? EXIT_FAILED : res.exit_code);
     if (r < 0)
         return ui_fail(&e);
     if (e.code)

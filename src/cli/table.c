@@ -23,7 +23,6 @@ LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
 LATER(later_copy, "copy", "cp", GROUP_SANDBOX, "Copy files into and out of sandboxes");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
-LATER(later_net, "net", NULL, GROUP_SANDBOX, "Explain network decisions");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
@@ -66,15 +65,15 @@ static const struct cmd rmi = {
 };
 
 const struct cmd *const cmd_table[] = {
-    &cmd_run,      &cmd_create,      &cmd_start,       &cmd_stop,      &cmd_restart,
-    &cmd_exec,     &cmd_logs,        &cmd_list,        &cmd_status,    &cmd_inspect,
-    &cmd_remove,   &cmd_ping,        &cmd_touch,       &cmd_doctor,    &cmd_completion,
-    &cmd_help,     &later_modify,    &later_metrics,   &later_copy,    &later_ssh,
-    &later_port,   &later_net,       &cmd_secret,      &cmd_image,     &images,
-    &rmi,          &cmd_pull,        &cmd_load,        &cmd_save,      &cmd_registry,
-    &cmd_volume,   &later_snapshot,  &later_workspace, &later_install, &later_uninstall,
-    &later_update, &later_downgrade, &later_self,      &later_context, &later_mcp,
-    &registries,   &volumes,         &later_snapshots, NULL,
+    &cmd_run,         &cmd_create,   &cmd_start,       &cmd_stop,        &cmd_restart,
+    &cmd_exec,        &cmd_logs,     &cmd_list,        &cmd_status,      &cmd_inspect,
+    &cmd_remove,      &cmd_ping,     &cmd_touch,       &cmd_doctor,      &cmd_completion,
+    &cmd_help,        &later_modify, &later_metrics,   &later_copy,      &later_ssh,
+    &later_port,      &cmd_net,      &cmd_audit,       &cmd_secret,      &cmd_image,
+    &images,          &rmi,          &cmd_pull,        &cmd_load,        &cmd_save,
+    &cmd_registry,    &cmd_volume,   &later_snapshot,  &later_workspace, &later_install,
+    &later_uninstall, &later_update, &later_downgrade, &later_self,      &later_context,
+    &later_mcp,       &registries,   &volumes,         &later_snapshots, NULL,
 };
 
 const struct opt global_opts[] = {

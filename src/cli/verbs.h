@@ -42,6 +42,9 @@ extern const struct cmd cmd_volume_create;
 extern const struct cmd cmd_volume_list;
 extern const struct cmd cmd_volume_inspect;
 extern const struct cmd cmd_volume_remove;
+extern const struct cmd cmd_net;
+extern const struct cmd cmd_net_log;
+extern const struct cmd cmd_audit;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_help;
 

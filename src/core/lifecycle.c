@@ -1,5 +1,6 @@
 #include "core/lifecycle.h"
 
+#include "core/audit.h"
 #include "core/request.h"
 #include "core/volume.h"
 #include "engine/engine.h"
@@ -147,6 +148,7 @@ static int make_way(const struct store *s, const char *name, const struct create
         }
         r = end_monitor(&old, opt->replace_grace_ms, false, e);
         sandbox_close(&old);
+        audit_done(s, "remove", name, json_pack("{s:b}", "replaced", 1), r, e);
     } else if (r == -ENOENT || opt->replace) { /* nothing, or damaged beyond use */
         end_leftover(s, name);
         err_clear(e);
@@ -222,6 +224,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r < 0 && mine && dirfd >= 0)
         clear_leftover(s, spec->name);
     name_lock_drop(s, &lock, r < 0 && mine);
+    audit_done(s, "create", spec->name, audit_spec(spec), r, e);
     if (r == 0)
         warn_about_cpus(spec, engine.ops, warn);
     return r;
@@ -260,6 +263,8 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
                  e);
     if (r == 0)
         warn_about_cpus(&sb.spec, engine.ops, warn);
+    if (r != -EBUSY)
+        audit_done(s, "start", name, audit_spec(&sb.spec), r, e);
     sandbox_close(&sb);
     return r;
 }
@@ -297,6 +302,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         clear_leftover(s, name);
     if (r == 0) {
         r = end_monitor(&sb, grace_ms, force, e);
+        if (sb.state.pid)
+            audit_done(s, force || grace_ms == 0 ? "kill" : "stop", name, NULL, r, e);
         bool ephemeral = sb.spec.ephemeral;
         sandbox_close(&sb);
         if (r == 0 && ephemeral) {
@@ -345,6 +352,8 @@ int sandbox_remove(const struct store *s, const char *name, bool force, struct e
     if (r < 0)
         return r;
     r = remove_locked(s, name, force, e);
+    if (r != -ENOENT)
+        audit_done(s, "remove", name, NULL, r, e);
     name_lock_drop(s, &lock, r == 0 || r == -ENOENT);
     return r;
 }

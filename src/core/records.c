@@ -53,6 +53,14 @@ static void drop_source(struct records *r, size_t i)
 
 /* --- lines --- */
 
+int record_json(json_t *j, bool ascii, struct buf *out)
+{
+    size_t flags = JSON_COMPACT | JSON_SORT_KEYS | (ascii ? JSON_ENSURE_ASCII : 0);
+    AUTO_FREE char *text = j ? json_dumps(j, flags) : NULL;
+    json_decref(j);
+    return text ? buf_printf(out, "%s\n", text) : -ENOMEM;
+}
+
 static int flush(struct records *r)
 {
     int k = buf_len(&r->out) ? write_all(STDOUT_FILENO, buf_head(&r->out), buf_len(&r->out)) : 0;

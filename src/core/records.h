@@ -43,6 +43,10 @@ struct records {
     bool keeping;
 };
 
+/* A record as one line of JSON, with sorted keys; `ascii`: no byte of it can mean anything to a
+ * terminal. Takes j; NULL is -ENOMEM. */
+int record_json(json_t *j, bool ascii, struct buf *out);
+
 /* Takes dirfd, in any case. label may be NULL. */
 int records_add(struct records *r, int dirfd, const char *name, const char *label);
 /* To standard output. -EPIPE when its reader has gone. */

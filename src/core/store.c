@@ -1,5 +1,6 @@
 #include "core/store.h"
 
+#include "core/audit.h"
 #include "core/cgroup.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -309,6 +310,7 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
         cgroup_forget(dirfd); /* the one thing of a sandbox that is not in its directory */
         /* First, so that whatever is left when we are killed is a leftover (invariant 4). */
         (void)unlinkat(dirfd, "spec.json", 0);
+        audit_collect(s, name, dirfd);
     }
     int r = remove_tree_at(s->sandboxes_fd, name);
     /* A monitor whose creator was killed may still be writing its last state. */

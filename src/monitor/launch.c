@@ -310,7 +310,7 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
     pid_t stage = fork();
     if (stage == 0)
         stage_main(c);
-    const int keep[] = {c->store->sandboxes_fd, c->store->locks_fd};
+    const int keep[] = {c->store->home_fd, c->store->sandboxes_fd, c->store->locks_fd};
     keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
     (void)!chdir("/"); /* the caller's directory is not ours to keep busy */
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)

@@ -1,0 +1,319 @@
+/* The audit log, merged with what the networks of today's sandboxes decided. */
+#include "core/audit.h"
+#include "cli/log_opts.h"
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/net_record.h"
+#include "core/records.h"
+#include "util/cleanup.h"
+#include "util/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define AUDIT_FORMAT "%-19s  %-8s  %-20s  %s\n"
+
+/* A sandbox whose own log is or was shown: records of it that are copied to the audit log when it
+ * is removed have been seen up to that time. */
+struct followed {
+    struct followed *next;
+    uint64_t last_ns;
+    dev_t dev;
+    ino_t ino;
+    struct record_source *src; /* NULL: it is gone */
+    bool there;                /* at the last look */
+    char name[];
+};
+
+struct audit_view {
+    const struct store *store;
+    const char *only; /* one sandbox; NULL = all */
+    bool json, ascii, all;
+    struct followed *followed;
+};
+
+/* --- records --------------------------------------------------------------------------------- */
+
+/* Members that are not the record's frame, as KEY=VALUE, each value as JSON unless it is a word. */
+static int put_details(const json_t *j, struct buf *out)
+{
+    static const char *const frame[] = {"t", "event", "sandbox", "uid", "pid", "exec"};
+    const char *key;
+    json_t *v;
+    int r = 0;
+    json_object_foreach((json_t *)j, key, v)
+    {
+        bool skip = false;
+        for (size_t i = 0; i < ARRAY_LEN(frame); i++)
+            skip = skip || strcmp(key, frame[i]) == 0;
+        if (skip || r < 0)
+            continue;
+        const char *word = json_string_value(v);
+        bool plain = word && *word && !strpbrk(word, " \t\"'\\");
+        AUTO_FREE char *text = plain ? strdup(word) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+        if (!text)
+            return -ENOMEM;
+        utf8_defuse(text);
+        r = buf_printf(out, "%s%.64s=%s", buf_len(out) ? " " : "", key, text);
+    }
+    return r;
+}
+
+static int put_text(const char *event, const char *sandbox, uint64_t t_ns, const char *details,
+                    struct buf *out)
+{
+    char t[TIME_TEXT_MAX], name[SPEC_NAME_MAX + 1], what[32];
+    time_local(t_ns, t);
+    (void)snprintf(name, sizeof(name), "%s", sandbox);
+    (void)snprintf(what, sizeof(what), "%s", event);
+    utf8_defuse(name);
+    utf8_defuse(what);
+    return buf_printf(out, AUDIT_FORMAT, t, what, name[0] ? name : "-", details[0] ? details : "-");
+}
+
+static int put_net(const struct audit_view *v, const char *sandbox, const struct net_record *r,
+                   struct buf *out)
+{
+    if (v->json) {
+        json_t *j = net_record_json(r);
+        if (j && (json_object_set_new(j, "event", json_string("net")) < 0 ||
+                  json_object_set_new(j, "sandbox", json_string(sandbox)) < 0 ||
+                  json_object_set_new(j, "from", json_string("sandbox")) < 0)) {
+            json_decref(j);
+            j = NULL;
+        }
+        return record_json(j, v->ascii, out);
+    }
+    char peer[400], story[NET_RECORD_WHY_MAX + 200], details[2048];
+    net_record_peer(r, peer, sizeof(peer));
+    net_record_story(r, story, sizeof(story));
+    (void)snprintf(details, sizeof(details), "%s %s%s%s%s", net_record_kind_name(r->kind), peer,
+                   r->proto[0] ? "/" : "", r->proto, story[0] ? "  " : "");
+    size_t n = strlen(details);
+    (void)snprintf(details + n, sizeof(details) - n, "%s", story);
+    return put_text("net", sandbox, r->t_ns, details, out);
+}
+
+/* A record of audit.log itself. */
+static int put_own(const struct audit_view *v, const struct log_entry *e, struct buf *out)
+{
+    const char *event = json_string_value(json_object_get(e->json, "event"));
+    const char *sandbox = json_string_value(json_object_get(e->json, "sandbox"));
+    if (!event)
+        return 0;
+    if (v->only && (!sandbox || strcmp(sandbox, v->only) != 0))
+        return 0;
+    if (v->json)
+        return record_json(json_incref(e->json), v->ascii, out) < 0 ? -ENOMEM : 1;
+    struct buf details;
+    buf_init(&details, LOG_LINE_MAX);
+    int r = put_details(e->json, &details);
+    if (r == 0)
+        r = buf_append(&details, "", 1);
+    if (r == 0)
+        r = put_text(event, sandbox ? sandbox : "", e->t_ns, (const char *)buf_head(&details), out);
+    buf_free(&details);
+    return r < 0 ? r : 1;
+}
+
+static struct followed *find_followed(const struct audit_view *v, const char *name)
+{
+    for (struct followed *f = v->followed; f; f = f->next)
+        if (strcmp(f->name, name) == 0)
+            return f;
+    return NULL;
+}
+
+static int render(void *ctx, const struct record_source *from, const struct log_entry *e,
+                  struct buf *out)
+{
+    const struct audit_view *v = ctx;
+    struct net_record r;
+    const char *event = json_string_value(json_object_get(e->json, "event"));
+    bool copied = !from->label && event && strcmp(event, "net") == 0;
+    if (!from->label && !copied)
+        return put_own(v, e, out);
+    const char *sandbox =
+        copied ? json_string_value(json_object_get(e->json, "sandbox")) : from->label;
+    if (!sandbox || (v->only && strcmp(v->only, sandbox) != 0) || net_record_read(e, &r) < 0)
+        return 0;
+    if (!v->all && !copied && r.verdict != NET_RECORD_DENY && r.kind != NET_RECORD_MISSED)
+        return 0;
+    struct followed *f = find_followed(v, sandbox);
+    if (copied && f && e->t_ns <= f->last_ns)
+        return 0;
+    if (!copied && f)
+        f->last_ns = MAX(f->last_ns, e->t_ns);
+    int k = put_net(v, sandbox, &r, out);
+    return k < 0 ? k : 1;
+}
+
+/* --- sandboxes ------------------------------------------------------------------------------- */
+
+static int follow_one(struct audit_view *v, struct records *r, const char *name)
+{
+    struct stat st;
+    AUTO_CLOSE int dirfd =
+        openat(v->store->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dirfd < 0 || fstat(dirfd, &st) < 0)
+        return 0;
+    struct followed *f = find_followed(v, name);
+    if (f)
+        f->there = f->ino == st.st_ino && f->dev == st.st_dev;
+    if (f && f->src && f->there)
+        return 0;
+    if (f && f->src) /* another one of that name, when the old one is done with */
+        return 0;
+    AUTO_CLOSE int logs = sandbox_logs_open(dirfd);
+    if (logs < 0 || faccessat(logs, LOG_NET_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0; /* it has no network, or has yet to start */
+    int k = records_add(r, steal_fd(&logs), LOG_NET_NAME, name);
+    if (k < 0)
+        return k;
+    if (!f) {
+        f = calloc(1, sizeof(*f) + strlen(name) + 1);
+        if (!f)
+            return -ENOMEM;
+        memcpy(f->name, name, strlen(name) + 1);
+        f->next = v->followed;
+        v->followed = f;
+    }
+    f->dev = st.st_dev;
+    f->ino = st.st_ino;
+    f->src = r->src[r->n - 1];
+    f->there = true;
+    return 0;
+}
+
+/* Takes in the sandboxes there are; marks those that went. */
+static int look_around(struct audit_view *v, struct records *r)
+{
+    AUTO_CLOSE int fd = openat(v->store->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return -errno;
+    (void)steal_fd(&fd);
+    for (struct followed *f = v->followed; f; f = f->next)
+        f->there = false;
+    int k = 0;
+    const struct dirent *e;
+    while (k == 0 && (e = readdir(d)))
+        if (e->d_name[0] != '.' && (!v->only || strcmp(e->d_name, v->only) == 0))
+            k = follow_one(v, r, e->d_name);
+    for (struct followed *f = v->followed; f; f = f->next)
+        if (f->src && !f->there) {
+            f->src->gone = true;
+            f->src = NULL;
+        }
+    return k;
+}
+
+static bool look_again(void *ctx, struct records *r)
+{
+    return look_around(ctx, r) == 0;
+}
+
+/* --- the verb -------------------------------------------------------------------------------- */
+
+/* Each sandbox has up to three files. */
+static void raise_file_limit(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
+        l.rlim_cur = l.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+static int print_head(void)
+{
+    struct buf out;
+    buf_init(&out, 256);
+    int r = buf_printf(&out, AUDIT_FORMAT, "TIME", "EVENT", "SANDBOX", "DETAILS");
+    if (r == 0)
+        r = ui_print(&out) == EXIT_OK ? 0 : -EPIPE;
+    buf_free(&out);
+    return r;
+}
+
+static int show(struct audit_view *v, struct records *r, struct err *e)
+{
+    raise_file_limit();
+    int home = openat(v->store->home_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int k = home < 0 ? -errno : records_add(r, home, AUDIT_NAME, NULL);
+    if (k == 0)
+        k = look_around(v, r);
+    if (k == 0 && !v->json)
+        k = print_head();
+    if (k == 0)
+        k = records_show(r);
+    records_free(r);
+    while (v->followed) {
+        struct followed *next = v->followed->next;
+        free(v->followed);
+        v->followed = next;
+    }
+    return k < 0 && k != -EPIPE ? err_sys(e, -k, "cannot show the audit log") : k;
+}
+
+static int audit_run(const struct args *a)
+{
+    struct store s;
+    struct audit_view v = {.store = &s,
+                           .only = args_get(a, "name"),
+                           .json = json_lines_option(a),
+                           .ascii = isatty(STDOUT_FILENO),
+                           .all = args_has(a, "all") || audit_level() == AUDIT_ALL};
+    struct records r = {
+        .follow = args_has(a, "follow"), .render = render, .more = look_again, .ctx = &v};
+    struct err e = {0};
+    if (tail_option(a, &r.has_tail, &r.tail, &e) < 0 ||
+        when_option(a, "since", &r.since_ns, &e) < 0)
+        return ui_usage(&e);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int k = store_open(&s, &e);
+    if (k == 0)
+        k = show(&v, &r, &e);
+    store_close(&s);
+    if (k == -EPIPE)
+        return EXIT_BY_SIGPIPE;
+    return k < 0 ? ui_fail(&e) : EXIT_OK;
+}
+
+static const struct opt audit_opts[] = {
+    {.name = "name", .letter = 'n', .value = "NAME", .help = "Show this sandbox only"},
+    TAIL_OPTION("records"),
+    SINCE_OPTION("happened"),
+    {.name = "follow", .letter = 'f', .help = "Go on showing what happens, until interrupted"},
+    {.name = "all", .help = "Show what networks allowed, too, not only what they denied"},
+    {.name = "json", .help = "Print records as JSON, one a line"},
+    FORMAT_OPTION,
+    {0},
+};
+
+const struct cmd cmd_audit = {
+    .name = "audit",
+    .group = GROUP_SANDBOX,
+    .summary = "Show who did what to sandboxes, and what sandboxes were denied",
+    .opts = {audit_opts},
+    .details =
+        "Every msb appends to $MSB_HOME/audit.log: create, start, stop, kill, remove, exec (with\n"
+        "its arguments) and exit (with its code), changes of network policies and of ports.\n"
+        "Environment variables and secrets are never in it; what is passed as an argument is.\n"
+        "Records of kind net come from the sandboxes' own logs; those of a sandbox that is "
+        "removed\n"
+        "are copied, the last 500 of them. $MSB_AUDIT is off, denied (the default) or all: what "
+        "is\n"
+        "recorded, and what of networks is copied.\n" TIME_DETAILS,
+    .examples = "  msb audit --since 1h\n"
+                "  msb audit -f --name web\n"
+                "  msb audit --json --tail 100",
+    .run = audit_run,
+};

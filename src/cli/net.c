@@ -1,0 +1,15 @@
+/* The network of a sandbox: what it decided, what it would decide, and other rules for it. */
+#include "cli/verbs.h"
+
+static const struct cmd *const net_verbs[] = {
+    &cmd_net_log,
+    NULL,
+};
+
+const struct cmd cmd_net = {
+    .name = "net",
+    .group = GROUP_SANDBOX,
+    .summary = "Show, explain and change what a sandbox may reach",
+    .subs = net_verbs,
+    .examples = "  msb net log -f --denied web",
+};
