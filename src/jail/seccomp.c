@@ -128,6 +128,10 @@ static const struct arg_rule fs_rules[] = {
     {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFSOCK},
 };
 
+static const struct arg_rule connector_rules[] = {
+    {__NR_socket, 0, UINT32_MAX, AF_UNIX},
+};
+
 static const struct arg_rule converter_rules[] = {
     {__NR_mmap, 2, PROT_EXEC, 0},
     {__NR_mprotect, 2, PROT_EXEC, 0},
@@ -247,6 +251,11 @@ int seccomp_enter(enum seccomp_profile profile)
                         .rules = fs_rules,
                         .n_rules = ARRAY_LEN(fs_rules),
                         .deny = SECCOMP_RET_KILL_PROCESS},
+        [SECCOMP_CONNECTOR] = {.list = syscalls_connector,
+                               .n = ARRAY_LEN(syscalls_connector),
+                               .rules = connector_rules,
+                               .n_rules = ARRAY_LEN(connector_rules),
+                               .deny = SECCOMP_RET_KILL_PROCESS},
         [SECCOMP_CONVERTER] = {.list = syscalls_converter,
                                .n = ARRAY_LEN(syscalls_converter),
                                .more = syscalls_sanitizer,

@@ -15,6 +15,7 @@ enum seccomp_profile {
     SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */
     SECCOMP_UML_PTRACE, /* ... which traces its stubs */
     SECCOMP_FS,         /* serves a host directory to a guest; a stray call ends it */
+    SECCOMP_CONNECTOR,  /* connects to sockets of the host for a guest; a stray call ends it */
     SECCOMP_CONVERTER,  /* turns an archive into an image; a stray call ends it */
 };
 

@@ -77,7 +77,10 @@ static void accept_stream(struct vsock *v, const struct virtio_vsock_hdr *h)
     s->peer_alloc = h->buf_alloc;
     s->peer_fwd = h->fwd_cnt;
     stream_due(s, DUE_RESPONSE);
-    if (l->accept(s, l->ctx) == 0) {
+    int r = l->accept(s, l->ctx);
+    if (r >= 0) {
+        if (r == VSOCK_LATER && stream_alive(s))
+            s->due &= ~(unsigned)DUE_RESPONSE;
         v->stats.accepted++;
         return;
     }

@@ -32,10 +32,10 @@
 enum {
     VSOCK_HOST_CID = 2,
     VSOCK_GUEST_CID = 3,
-    VSOCK_CREDIT = 256 * 1024, /* bytes of a stream we hold for its owner, at most */
-    VSOCK_HELD_MAX = 64 << 20, /* and of all streams together */
-    VSOCK_STREAMS_MAX = 1024,  /* all streams */
-    VSOCK_HOST_RESERVE = 64,   /* of these, for vsock_connect() alone */
+    VSOCK_CREDIT = 256 * 1024,  /* bytes of a stream we hold for its owner, at most */
+    VSOCK_HELD_MAX = 128 << 20, /* and of all streams together */
+    VSOCK_STREAMS_MAX = 1024,   /* all streams */
+    VSOCK_HOST_RESERVE = 64,    /* of these, for vsock_connect() alone */
     VSOCK_LISTENERS_MAX = 32,
 };
 
@@ -60,7 +60,10 @@ struct vsock_stream_ops {
 };
 
 /* A guest connects. Return 0 after vsock_set_ops(), or -errno to refuse; refused streams see no
- * callback. The stream is connected already, so vsock_send() works right here. */
+ * callback. The stream is connected already, so vsock_send() works right here.
+ * Or return VSOCK_LATER, also after vsock_set_ops(): the guest waits until vsock_answer(), before
+ * which nothing may be sent, or until vsock_abort(). It may give up meanwhile. */
+enum { VSOCK_LATER = 1 };
 typedef int (*vsock_accept_fn)(struct vsock_stream *s, void *ctx);
 
 struct vsock_stats {
@@ -83,6 +86,9 @@ void vsock_unlisten(struct virtio_dev *d, uint32_t port);
  * refuses, so let it call out first). */
 struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
                                    const struct vsock_stream_ops *ops, void *ctx);
+
+/* After VSOCK_LATER: the guest's connect succeeds. */
+void vsock_answer(struct vsock_stream *s);
 
 void vsock_set_ops(struct vsock_stream *s, const struct vsock_stream_ops *ops, void *ctx);
 void *vsock_ctx(const struct vsock_stream *s);

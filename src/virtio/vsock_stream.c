@@ -530,6 +530,17 @@ struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
     return s;
 }
 
+void vsock_answer(struct vsock_stream *s)
+{
+    struct vsock *v = s->v;
+    if (s->state != STREAM_OPEN)
+        return;
+    vsock_enter(v);
+    stream_due(s, DUE_RESPONSE);
+    (void)vsock_flush(v);
+    vsock_leave(v);
+}
+
 void vsock_set_ops(struct vsock_stream *s, const struct vsock_stream_ops *ops, void *ctx)
 {
     s->ops = ops;

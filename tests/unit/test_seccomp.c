@@ -521,6 +521,29 @@ static void test_fs_ends(void **state)
     expect_ends(SECCOMP_FS, more, ARRAY_LEN(more));
 }
 
+static void test_connector_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(socket, AF_INET, SOCK_STREAM, 0),
+        CALL(socket, AF_NETLINK, SOCK_RAW, 0),
+        CALL(openat, AT_FDCWD),
+        CALL(openat2, -1),
+        CALL(read, 0),
+        CALL(write, 1),
+        CALL(clone, SIGCHLD),
+        CALL(mmap, 0),
+        CALL(kill, 1, 0),
+        CALL(prctl, PR_GET_NAME, 0),
+        CALL(bind, -1),
+        CALL(listen, -1),
+        CALL(unlinkat, -1),
+        CALL(ioctl, 0),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+        expect_ends(SECCOMP_CONNECTOR, &never[i], 1);
+    expect_ends(SECCOMP_CONNECTOR, more, ARRAY_LEN(more));
+}
+
 static void test_reaper_ends(void **state)
 {
     static const struct call more[] = {
@@ -582,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_vcpu_ends),
         cmocka_unit_test(test_vcpu_has_what_it_needs),
         cmocka_unit_test(test_fs_ends),
+        cmocka_unit_test(test_connector_ends),
         cmocka_unit_test(test_reaper_ends),
         cmocka_unit_test(test_all_can_end),
 #if defined(__x86_64__)

@@ -1,0 +1,54 @@
+/* Ports of the host that programs in the guest reach by vsock, each of which is a unix socket.
+ *
+ * A guest's connect succeeds when the connection on the host has (connector.h). Then bytes move
+ * both ways with back-pressure: what the host's server does not take stays with the guest's credit,
+ * what the guest does not take stays in the host's socket, but for one chunk. Nobody is waited for,
+ * and in one turn each connection moves one chunk, so none can hold up others or the monitor.
+ *
+ * All of it lives on the loop of the vsock device.
+ */
+#ifndef MSB_MONITOR_VSOCK_PORTS_H
+#define MSB_MONITOR_VSOCK_PORTS_H
+
+#include "core/spec_vsock.h"
+#include "util/list.h"
+#include "util/loop.h"
+#include "virtio/vsock.h"
+
+enum {
+    VSOCK_PORTS_CONNS_MAX = 256, /* of all ports together */
+    VSOCK_PORTS_CHUNK = 64 * 1024,
+};
+/* So that they never use up what other streams may hold. */
+_Static_assert((size_t)VSOCK_PORTS_CONNS_MAX *VSOCK_CREDIT * 2 <= VSOCK_HELD_MAX,
+               "room for other streams");
+
+struct vsock_conn;
+
+struct vsock_port {
+    struct vsock_ports *owner;
+    uint32_t index; /* in the list of the spec */
+};
+
+struct vsock_ports {
+    struct loop *loop;
+    struct loop_src connector;
+    struct vsock_port port[SPEC_VSOCK_MAX];
+    struct vsock_conn *conn[VSOCK_PORTS_CONNS_MAX];
+    struct node ready; /* connections with something to do */
+    struct loop_timer work;
+    unsigned n_conns;
+    uint64_t refused; /* by the limit, or by the host */
+    void (*lost)(void *ctx);
+    void *ctx;
+    uint8_t chunk[VSOCK_PORTS_CHUNK];
+};
+
+/* `connector` stays the caller's to close. lost: it has died; nothing can be connected any more. */
+int vsock_ports_init(struct vsock_ports *p, struct loop *l, struct virtio_dev *vsock,
+                     const struct spec_vsocks *list, int connector, void (*lost)(void *ctx),
+                     void *ctx);
+/* Ends all connections. */
+void vsock_ports_end(struct vsock_ports *p);
+
+#endif
