@@ -43,6 +43,7 @@ struct relay_client {
     struct relay_client *next, *prev;
     struct loop_src src; /* fd -1: the client is gone, its command is not */
     enum client_state state;
+    struct buf hello; /* what the agent is to hear first */
     struct buf in, out;
     uint32_t forward; /* bytes at the front of `in` that belong to a frame under way */
     struct vsock_stream *stream;
@@ -103,6 +104,7 @@ static void client_free(struct relay_client *c)
     r->n_clients--;
     resume_listening(r);
     end_session(c);
+    buf_free(&c->hello);
     buf_free(&c->in);
     buf_free(&c->out);
     free(c);
@@ -271,9 +273,19 @@ static bool forward_frames(struct relay_client *c)
     return true;
 }
 
+/* False while the greeting has to wait: many streams at once may use up the guest's buffers. */
+static bool greet_agent(struct relay_client *c)
+{
+    size_t took = 0;
+    if (c->stream && buf_len(&c->hello))
+        took = vsock_send_buf(c->stream, buf_head(&c->hello), buf_len(&c->hello));
+    buf_consume(&c->hello, took);
+    return buf_len(&c->hello) == 0;
+}
+
 static void pump_to_guest(struct relay_client *c)
 {
-    if (c->connected && !forward_frames(c))
+    if (c->connected && greet_agent(c) && !forward_frames(c))
         return;
     uint32_t in = buf_len(&c->in) < IN_MAX ? EPOLLIN : 0;
     (void)loop_mod(c->relay->loop, &c->src, (c->src.events & ~(uint32_t)EPOLLIN) | in);
@@ -282,12 +294,7 @@ static void pump_to_guest(struct relay_client *c)
 static void on_connected(struct vsock_stream *s, void *ctx)
 {
     struct relay_client *c = ctx;
-    struct buf hello;
-    buf_init(&hello, 256);
-    bool sent = proto_put_hello(&hello) == 0 &&
-                vsock_send_buf(s, buf_head(&hello), buf_len(&hello)) == buf_len(&hello);
-    buf_free(&hello);
-    if (!sent) { /* a fresh stream with no room for 18 bytes */
+    if (proto_put_hello(&c->hello) < 0) { /* no memory */
         client_free(c);
         return;
     }
@@ -524,6 +531,7 @@ static struct relay_client *client_new(struct relay *r, int fd)
     /* One EXEC may be as large as the protocol allows; a running session is paused far below. */
     buf_init(&c->in, PROTO_HDR_LEN + PROTO_MSG_MAX + READ_CHUNK);
     buf_init(&c->out, OUT_MAX + PROTO_DATA_MAX);
+    buf_init(&c->hello, 256);
     if (loop_add(r->loop, &c->src, EPOLLIN) < 0) {
         (void)close(fd);
         free(c);
