@@ -6,8 +6,8 @@
         r.push(image, "x:1")
 
 Images: busybox() in one layer; alpine() tagged alpine:3, busybox and no bash; debian() with Python,
-several layers, whiteouts; layers(30); multiarch(), an index. Each is built once for each recipe and
-kept in ~/.cache/msb/test-images. What a machine cannot do raises Unavailable with the reason, which
+several layers, whiteouts; python_slim(), the same with a `python`; layers(30); multiarch(), an index.
+Each is built once for each recipe and kept in ~/.cache/msb/test-images. What a machine cannot do raises Unavailable with the reason, which
 pytest takes as a skip. Not only tests use this: nothing here needs pytest.
 """
 import base64
@@ -471,6 +471,21 @@ def debian():
             (d / f"{i}.tar").unlink()
 
     return Image(cached("debian", [1, debian_release()], build) / "layout", "debian")
+
+
+def python_slim():
+    """debian() with a `python`, which is what the SDK's default image promises."""
+    def build(d):
+        base = debian()
+        need("umoci")
+        skopeo("copy", base.url, f"oci:{d / 'layout'}:python")
+        tar = Tar(d / "python.tar").dir("usr").dir("usr/local").dir("usr/local/bin")
+        tar.symlink("usr/local/bin/python", "/usr/bin/python3")
+        tar.close()
+        run("umoci", "raw", "add-layer", "--image", f"{d / 'layout'}:python", d / "python.tar")
+        (d / "python.tar").unlink()
+
+    return Image(cached("python", [1, debian_release()], build) / "layout", "python")
 
 
 def net_guest():

@@ -1,0 +1,47 @@
+"""Sandboxes with a kernel of their own, from Python.
+
+Asynchronous::
+
+    import asyncio, msb
+
+    async def main():
+        client = msb.SandboxClient()
+        async with await client.create(msb.SandboxSpec(name="demo", image="alpine:3")) as sb:
+            result = await sb.exec("uname", ["-r"])
+            print(result.stdout)
+
+    asyncio.run(main())
+
+The same without ``await``: :mod:`msb.sync`, or, in the style of other sandboxes::
+
+    with msb.Sandbox.create(image="alpine:3") as sandbox:
+        sandbox.files.write("/tmp/hello.txt", "hello")
+        print(sandbox.commands.run("cat /tmp/hello.txt").stdout)
+
+There is no server to run: commands and files go straight to the sandbox's own socket, everything else
+through the ``msb`` program.
+"""
+from __future__ import annotations
+
+from . import sync
+from ._cli import find_msb
+from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
+from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, FileDenied,
+                     FileError, FileExists, FileNotFound, ImageError, MsbError, ProtocolError,
+                     SandboxEnded, SandboxExists, SandboxNotFound, SandboxNotRunning,
+                     SandboxUnavailable, SecretError, TooManyCommands, UsageError)
+from .files import FileEvent, Files, Watch
+from .process import Process
+from .sandbox import AsyncSandbox, Sandbox
+from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncSandbox", "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout",
+    "DEFAULT_MAX_OUTPUT", "ExecResult", "FileDenied", "FileError", "FileEvent", "FileExists",
+    "FileInfo", "FileNotFound", "Files", "ImageError", "MsbError", "OutputChunk", "Process",
+    "ProtocolError", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
+    "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
+    "SecretError", "TooManyCommands", "UsageError", "Watch", "find_msb", "sync",
+]

@@ -1,0 +1,173 @@
+"""A connection to a sandbox: finding the socket, connecting, frames in both directions."""
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import stat
+from typing import List, Optional, Tuple, TypeVar
+
+from . import _proto as proto
+from .errors import MsbError, ProtocolError, SandboxEnded
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+_CONNECT_SECONDS = 10.0
+_O_DIR = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+T = TypeVar("T", bound="Channel")
+
+
+def _open_socket(home: str, name: str) -> int:
+    """A descriptor of the socket itself. By descriptor, because an address holds 107 bytes and a
+    path may be longer; not through links, because what is in ``run`` is the monitor's to change."""
+    box = os.open(os.path.join(home, "sandboxes", name), _O_DIR)
+    try:
+        run = os.open("run", _O_DIR, dir_fd=box)
+    finally:
+        os.close(box)
+    try:
+        there = os.open("agent.sock", os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=run)
+    finally:
+        os.close(run)
+    if not stat.S_ISSOCK(os.fstat(there).st_mode):
+        os.close(there)
+        raise ConnectionRefusedError("agent.sock is no socket")
+    return there
+
+
+async def connect_socket(home: str, name: str) -> socket.socket:
+    """Connects; an OSError means that nobody is there to talk to."""
+    there = _open_socket(home, name)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.setblocking(False)
+        pause, waited = 0.001, 0.0
+        while True:
+            try:
+                sock.connect(f"/proc/self/fd/{there}")
+                return sock
+            except BlockingIOError:  # its queue is full: many connect at once
+                if waited > _CONNECT_SECONDS:
+                    raise TimeoutError("the sandbox does not take connections") from None
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(pause * 2, 0.02)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(there)
+
+
+class Channel(asyncio.Protocol):
+    """Frames over a socket. Subclasses say what a frame means and what the end does."""
+
+    def __init__(self) -> None:
+        self._reader = proto.FrameReader()
+        self._transport: Optional[asyncio.Transport] = None
+        self._writable: Optional["asyncio.Future[None]"] = None
+        self.loop = asyncio.get_running_loop()
+
+    # What subclasses have to say.
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """A frame came."""
+        raise NotImplementedError
+
+    def on_end(self, error: MsbError) -> None:
+        """The connection is gone, or what came over it was nonsense."""
+        raise NotImplementedError
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for kind, payload in self._reader.feed(data):
+                self.on_frame(kind, payload)
+        except ProtocolError as e:
+            self.abort()
+            self.on_end(e)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self.resume_writing()
+        self.on_end(SandboxEnded("sandbox ended while the command ran"))
+
+    def pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+
+    # Ours.
+
+    def send(self, data: bytes) -> None:
+        """Sends whole frames; nothing happens when the connection has gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Waits until there is room for more."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def pause_reading(self) -> None:
+        """Lets the sandbox wait with what it has for us."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Takes more."""
+        if (self._transport is not None and not self._transport.is_closing()
+                and not self._transport.is_reading()):
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish_sending(self) -> None:
+        """Sends what is left, then hangs up our half."""
+        if self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+
+
+class Request(Channel):
+    """One question to the monitor, one answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: "asyncio.Future[Tuple[int, List[proto.Field]]]" = self.loop.create_future()
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result((kind, proto.fields(payload)))
+
+    def on_end(self, error: MsbError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+async def request(home: str, name: str, kind: int) -> Tuple[int, List[proto.Field]]:
+    """Asks the monitor; returns type and fields of its answer."""
+    sock = await connect_socket(home, name)
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_connection(Request, sock=sock)
+    try:
+        channel.send(proto.HELLO_FRAME + proto.frame(kind))
+        return await asyncio.wait_for(channel.answer, _CONNECT_SECONDS)
+    finally:
+        channel.abort()

@@ -1,0 +1,133 @@
+"""The ``msb`` program: where it is, and how it is run."""
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from .errors import MsbError, SandboxUnavailable, from_cli
+
+_OUTPUT_MAX = 64 * 1024 * 1024
+
+
+def find_msb() -> Optional[str]:
+    """The program: ``$MSB_PATH``, else ``msb`` on PATH, else the build in the source tree that
+    this package lies in; None if there is none."""
+    given = os.environ.get("MSB_PATH")
+    if given:
+        return given if os.path.isfile(given) and os.access(given, os.X_OK) else None
+    found = shutil.which("msb")
+    if found:
+        return found
+    for parent in pathlib.Path(__file__).resolve().parents[1:4]:
+        built = parent / "build" / "src" / "cli" / "msb"
+        if built.is_file() and os.access(built, os.X_OK):
+            return str(built)
+    return None
+
+
+def default_home() -> str:
+    """``$MSB_HOME``, else ``~/.microsandbox``."""
+    return os.path.abspath(os.environ.get("MSB_HOME") or os.path.expanduser("~/.microsandbox"))
+
+
+class Cli:
+    """Runs ``msb`` for one home."""
+
+    def __init__(self, exe: Optional[str], home: Optional[str], env: Optional[Mapping[str, str]]) -> None:
+        self._exe = exe
+        self.home = os.path.abspath(home) if home else default_home()
+        self._env = env
+
+    @property
+    def exe(self) -> str:
+        """The program's path, looked up when it is first needed."""
+        if self._exe is None:
+            self._exe = find_msb()
+        if self._exe is None:
+            raise SandboxUnavailable(
+                "msb was not found", ["install it, or set MSB_PATH to where the program is"])
+        return self._exe
+
+    def environment(self) -> Dict[str, str]:
+        """What the program is started with."""
+        env = dict(os.environ if self._env is None else self._env)
+        env["MSB_HOME"] = self.home
+        env["NO_COLOR"] = "1"
+        return env
+
+    async def start(self, *args: str, stdin: int = subprocess.DEVNULL) -> asyncio.subprocess.Process:
+        """Starts it, in a session of its own: Ctrl-C is for us, who then decide what goes on."""
+        try:
+            return await asyncio.create_subprocess_exec(
+                self.exe, *args, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=self.environment(), start_new_session=True, limit=_OUTPUT_MAX)
+        except OSError as e:
+            raise SandboxUnavailable(f"cannot run {self.exe}: {e.strerror}") from e
+
+    async def call(self, *args: str, stdin: Optional[bytes] = None) -> Tuple[int, bytes, str]:
+        """Runs it to its end: exit code, stdout, stderr. A caller that is cancelled ends it."""
+        process = await self.start(
+            *args, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
+        try:
+            out, err = await process.communicate(stdin)
+        except BaseException:
+            await end_process(process)
+            raise
+        assert process.returncode is not None
+        return process.returncode, out, err.decode("utf-8", "replace")
+
+    async def run(self, *args: str, stdin: Optional[bytes] = None) -> str:
+        """Runs it; raises what it says if it fails, else returns its stdout."""
+        code, out, err = await self.call(*args, stdin=stdin)
+        if code != 0:
+            raise from_cli(code, err)
+        return out.decode("utf-8", "replace")
+
+    async def json(self, *args: str) -> Any:
+        """Runs it with ``--format json``."""
+        text = await self.run(*args, "--format", "json")
+        try:
+            return json.loads(text)
+        except ValueError as e:
+            raise MsbError(f"msb {args[0]} printed what is not JSON: {e}") from e
+
+
+async def end_process(process: asyncio.subprocess.Process) -> None:
+    """Ends a program that nobody waits for any more, and waits for its end, cancelled or not."""
+    if process.returncode is None:
+        try:
+            process.send_signal(signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+    await uncancelled(process.wait())
+
+
+async def uncancelled(work: Any) -> Any:
+    """Waits for something that must be finished: a cancellation is passed on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: Optional[BaseException] = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as e:
+            if task.cancelled():
+                raise
+            cancelled = e
+        except BaseException:
+            break
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # seen
+        raise cancelled
+    return task.result()
+
+
+def label_args(flag: str, values: Mapping[str, str]) -> List[str]:
+    """``--label=k=v`` for each entry."""
+    return [f"{flag}={key}={value}" for key, value in values.items()]

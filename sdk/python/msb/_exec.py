@@ -1,0 +1,296 @@
+"""One command over one connection: EXEC, its output, its end."""
+from __future__ import annotations
+
+import asyncio
+import collections
+import math
+from dataclasses import dataclass
+from typing import Any, Deque, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _proto as proto
+from ._channel import Channel
+from .errors import (CommandError, CommandNotExecutable, CommandNotFound, MsbError, ProtocolError,
+                     SandboxEnded, TooManyCommands, UsageError)
+
+STREAM_WINDOW = 1024 * 1024  # what waits for a reader before the sandbox has to wait
+BACKSTOP = 5.0  # what the agent gets beyond the time limit
+
+
+class GoingDown(MsbError):
+    """The sandbox is shutting down and has done nothing: ask again."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    exit_code: int
+    signal: Optional[int] = None
+    timed_out: bool = False
+
+
+def timeout_ms(timeout: Optional[float]) -> int:
+    """A time limit as the agent takes it; 0 = none."""
+    if timeout is None or timeout == math.inf:
+        return 0
+    if not timeout > 0:
+        raise UsageError(f"invalid timeout {timeout!r}: expected a number of seconds above 0")
+    return max(1, math.ceil(timeout * 1000))
+
+
+def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str],
+               user: Optional[str], tty: Optional[Tuple[int, int]], stdin: bool,
+               timeout: Optional[float]) -> bytes:
+    """The EXEC message."""
+    if not argv or not argv[0]:
+        raise UsageError("there is no command")
+    parts = [proto.text_field(proto.F_ARG, str(a), "an argument") for a in argv]
+    for key, value in env.items():
+        if not key or "=" in key:
+            raise UsageError(f"invalid name of a variable: {key!r}")
+        parts.append(proto.text_field(proto.F_ENV, f"{key}={value}", f"variable {key}"))
+    if cwd is not None:
+        if not cwd.startswith("/"):
+            raise UsageError(f"invalid directory {cwd!r}: expected an absolute path")
+        parts.append(proto.text_field(proto.F_CWD, cwd, "the directory"))
+    if user is not None:
+        if not user:
+            raise UsageError("invalid user '': expected NAME or UID")
+        parts.append(proto.text_field(proto.F_USER, user, "the user"))
+    if tty is not None:
+        parts += [proto.u32(proto.F_TTY, 1), proto.u32(proto.F_ROWS, tty[0]),
+                  proto.u32(proto.F_COLS, tty[1])]
+    if not stdin:
+        parts.append(proto.u32(proto.F_NO_STDIN, 1))
+    ms = timeout_ms(timeout)
+    if ms:
+        parts.append(proto.u64(proto.F_TIMEOUT_MS, ms))
+    return proto.frame(proto.EXEC, b"".join(parts))
+
+
+def fail_error(found: Sequence[proto.Field], command: str) -> MsbError:
+    """The error that a FAIL before the start means."""
+    kind, text = proto.number(found, proto.F_KIND), proto.text(found, proto.F_TEXT)
+    if kind == proto.FAIL_STATE:
+        return GoingDown(text)
+    error = {proto.FAIL_NOT_FOUND: CommandNotFound,
+             proto.FAIL_NOT_EXECUTABLE: CommandNotExecutable,
+             proto.FAIL_LIMIT: TooManyCommands}.get(kind or 0, CommandError)
+    return error(f'failed to exec "{command[:256]}"', [text] if text else [])
+
+
+def _seen(future: "asyncio.Future[Any]") -> None:
+    """Whoever waits gets its error; nobody has to."""
+    if not future.cancelled():
+        future.exception()
+
+
+class ExecChannel(Channel):
+    """The connection of a running command.
+
+    Output is kept, up to ``limit`` bytes of each stream; or, with ``streaming``, queued for a
+    reader, and the sandbox waits while too much is queued.
+    """
+
+    def __init__(self, command: str, limit: int, streaming: bool, timeout: Optional[float]) -> None:
+        super().__init__()
+        self.command, self.limit, self.streaming, self.timeout = command, limit, streaming, timeout
+        self.started: "asyncio.Future[int]" = self.loop.create_future()
+        self.ended: "asyncio.Future[Ended]" = self.loop.create_future()
+        self.started.add_done_callback(_seen)
+        self.ended.add_done_callback(_seen)
+        self.kept: Tuple[List[bytes], List[bytes]] = ([], [])
+        self.sizes = [0, 0]
+        self.truncated = False
+        self.queue: Deque[Tuple[int, bytes]] = collections.deque()
+        self.queued = 0
+        self._reader_waits: Optional["asyncio.Future[None]"] = None
+        self._unacked = 0
+        self._stdin_waits: Optional["asyncio.Future[None]"] = None
+        self._backstop: Optional[asyncio.TimerHandle] = None
+
+    # --- what comes ---
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        if kind in (proto.STDOUT, proto.STDERR):
+            if not self.started.done():
+                raise ProtocolError("the sandbox broke the protocol: output before STARTED")
+            self._output(int(kind == proto.STDERR), payload)
+        elif kind == proto.STARTED:
+            self._on_started(proto.fields(payload))
+        elif kind == proto.STDIN_ACK:
+            self._on_ack(proto.number(proto.fields(payload), proto.F_BYTES) or 0)
+        elif kind == proto.FAIL:
+            self._on_fail(proto.fields(payload))
+        elif kind == proto.EXIT:
+            self._on_exit(proto.fields(payload))
+
+    def _on_started(self, found: Sequence[proto.Field]) -> None:
+        if self.started.done():
+            raise ProtocolError("the sandbox broke the protocol: STARTED twice")
+        self.started.set_result(proto.number(found, proto.F_PID) or 0)
+        if timeout_ms(self.timeout):
+            assert self.timeout is not None
+            self._backstop = self.loop.call_later(self.timeout + BACKSTOP, self._too_late)
+
+    def _on_fail(self, found: Sequence[proto.Field]) -> None:
+        if self.started.done():
+            text = proto.text(found, proto.F_TEXT)
+            self._end(SandboxEnded("sandbox ended while the command ran", [text] if text else []))
+        else:
+            self._end(fail_error(found, self.command))
+
+    def _on_exit(self, found: Sequence[proto.Field]) -> None:
+        code = proto.number(found, proto.F_CODE)
+        sig = proto.number(found, proto.F_SIGNAL)
+        if not self.started.done():
+            raise ProtocolError("the sandbox broke the protocol: EXIT before STARTED")
+        if timeout_ms(self.timeout) and proto.number(found, proto.F_TIMED_OUT) == 1:
+            self._end(Ended(124, timed_out=True))
+        elif code is not None and code <= 255:
+            self._end(Ended(code))
+        elif sig is not None and 1 <= sig <= 64:
+            self._end(Ended(128 + sig, signal=sig))
+        else:
+            raise ProtocolError("the sandbox broke the protocol: no valid exit code")
+
+    def _on_ack(self, count: int) -> None:
+        if count > self._unacked:
+            raise ProtocolError("the sandbox broke the protocol: more input acknowledged than was sent")
+        self._unacked -= count
+        self._wake_stdin()
+
+    def on_end(self, error: MsbError) -> None:
+        self._end(error)
+
+    def _end(self, how: Union[Ended, MsbError]) -> None:
+        if self._backstop is not None:
+            self._backstop.cancel()
+        if not self.started.done():
+            if isinstance(how, MsbError):
+                self.started.set_exception(how)
+                self.ended.cancel()
+        elif not self.ended.done():
+            if isinstance(how, MsbError):
+                self.ended.set_exception(how)
+            else:
+                self.ended.set_result(how)
+        self._wake_reader()
+        self._wake_stdin()
+        self.abort()
+
+    def _too_late(self) -> None:
+        """The agent did not kill it in time: it does not answer, or its output waits for us."""
+        if self._transport is not None and not self._transport.is_reading():
+            self._backstop = self.loop.call_later(1.0, self._too_late)
+        else:
+            self._end(Ended(124, timed_out=True))
+
+    # --- output ---
+
+    def _output(self, stream: int, data: bytes) -> None:
+        if self.streaming:
+            self.queue.append((stream, data))
+            self.queued += len(data)
+            if self.queued >= STREAM_WINDOW:
+                self.pause_reading()
+            self._wake_reader()
+        else:
+            self.keep(stream, data)
+
+    def keep(self, stream: int, data: bytes) -> None:
+        """Adds to what the result will hold, as far as the limit allows."""
+        room = self.limit - self.sizes[stream]
+        if len(data) > room:
+            self.truncated = True
+            data = data[:max(room, 0)]
+        if data:
+            self.kept[stream].append(data)
+            self.sizes[stream] += len(data)
+
+    def start_streaming(self) -> None:
+        """From now on somebody reads; what was kept so far comes first."""
+        if self.streaming:
+            return
+        self.streaming = True
+        for stream in (0, 1):
+            for data in self.kept[stream]:
+                self.queue.append((stream, data))
+                self.queued += len(data)
+            self.kept[stream].clear()
+            self.sizes[stream] = 0
+
+    async def next_chunk(self) -> Optional[Tuple[int, bytes]]:
+        """The next piece of output, None at the end of it."""
+        while not self.queue:
+            if self.ended.done():
+                return None
+            if self._reader_waits is None:
+                self._reader_waits = self.loop.create_future()
+            await asyncio.shield(self._reader_waits)
+        stream, data = self.queue.popleft()
+        self.queued -= len(data)
+        if self.queued < STREAM_WINDOW // 2:
+            self.resume_reading()
+        return stream, data
+
+    def _wake_reader(self) -> None:
+        if self._reader_waits is not None:
+            self._reader_waits.set_result(None)
+            self._reader_waits = None
+
+    # --- input ---
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Sends input, in the window that the agent grants; what nobody reads any more is lost."""
+        view = memoryview(data)
+        while len(view) and not self.ended.done():
+            room = min(proto.STDIN_WINDOW - self._unacked, proto.DATA_MAX, len(view))
+            if room <= 0:
+                if self._stdin_waits is None:
+                    self._stdin_waits = self.loop.create_future()
+                await asyncio.shield(self._stdin_waits)
+                continue
+            self._unacked += room
+            self.send(proto.frame(proto.STDIN, bytes(view[:room])))
+            view = view[room:]
+            await self.drain()
+
+    def early_stdin(self, data: bytes) -> bytes:
+        """The frames that carry a small input to its end; to be sent behind EXEC."""
+        self._unacked += len(data)
+        body = proto.frame(proto.STDIN, data) if data else b""
+        return body + proto.frame(proto.STDIN_EOF)
+
+    def close_stdin(self) -> None:
+        """The end of the input."""
+        self.send(proto.frame(proto.STDIN_EOF))
+
+    def _wake_stdin(self) -> None:
+        if self._stdin_waits is not None:
+            self._stdin_waits.set_result(None)
+            self._stdin_waits = None
+
+    # --- the rest ---
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command's process group."""
+        self.send(proto.frame(proto.SIGNAL, proto.u32(proto.F_SIGNAL, number)))
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Tells the terminal its size."""
+        self.send(proto.frame(proto.RESIZE, proto.u32(proto.F_ROWS, rows) +
+                              proto.u32(proto.F_COLS, cols)))
+
+    async def detach(self) -> None:
+        """Leaves, and leaves the command running."""
+        self.send(proto.frame(proto.DETACH))
+        self.streaming, self.limit = False, 0  # what comes now is nobody's
+        self.queue.clear()
+        self.resume_reading()
+        self.finish_sending()
+        try:
+            await asyncio.wait_for(asyncio.shield(self.ended), 1.0)
+        except (asyncio.TimeoutError, MsbError):
+            pass
+        self.abort()

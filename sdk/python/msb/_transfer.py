@@ -1,0 +1,219 @@
+"""Trees of files between host and sandbox.
+
+What comes from a sandbox is hostile: names are single components, every directory is entered by its
+descriptor and never through a link, and nothing outside the target is opened.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from typing import List, Optional
+
+from . import _proto as proto
+from ._filechannel import FileChannel, entry_name, file_info, operation
+from .errors import FileError, ProtocolError
+
+_O_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_O_OUT = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CHUNK = proto.DATA_MAX
+
+
+# --- into the sandbox ---------------------------------------------------------------------------
+
+
+def _attributes(st: os.stat_result) -> bytes:
+    return (proto.u32(proto.F_FILE_MODE, st.st_mode) + proto.u64(proto.F_FILE_SIZE, st.st_size) +
+            proto.u64(proto.F_FILE_MTIME, st.st_mtime_ns & (1 << 64) - 1))
+
+
+async def _send_content(channel: FileChannel, fd: int, limit: Optional[int] = None) -> bool:
+    while limit is None or limit > 0:
+        data = os.read(fd, _CHUNK if limit is None else min(_CHUNK, limit))
+        if not data:
+            return True
+        if limit is not None:
+            limit -= len(data)
+        if not await channel.send_data(data):
+            return False
+    return True
+
+
+async def put_file(channel: FileChannel, source: str, path: str) -> None:
+    """Writes one file."""
+    fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        st = os.fstat(fd)
+        if not stat.S_ISREG(st.st_mode):
+            raise FileError(f"{source}: not a file", errno.EINVAL, source)
+        channel.send(operation(proto.OP_WRITE, path, proto.PARENTS,
+                               proto.u32(proto.F_FILE_MODE, st.st_mode & 0o7777),
+                               proto.u64(proto.F_FILE_MTIME, st.st_mtime_ns & (1 << 64) - 1)))
+        await _send_content(channel, fd)
+        channel.send(proto.frame(proto.FILE_END))
+        await channel.ok(path)
+    finally:
+        os.close(fd)
+
+
+async def put_tree(channel: FileChannel, source: str, path: str) -> None:
+    """Puts what is in a directory into a directory."""
+    channel.send(operation(proto.OP_MKDIR, path, proto.PARENTS))
+    await channel.ok(path)
+    channel.send(operation(proto.OP_PUT, path))
+    top = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        await _put_children(channel, top, 1)
+    finally:
+        os.close(top)
+    channel.send(proto.frame(proto.FILE_END))
+    await channel.ok(path)
+
+
+async def _put_children(channel: FileChannel, directory: int, depth: int) -> bool:
+    if depth > proto.DEPTH_MAX:
+        raise FileError("directories are too deep", errno.ELOOP)
+    for name in sorted(os.listdir(directory)):
+        if not await _put_one(channel, directory, name, depth):
+            return False
+    return True
+
+
+async def _put_one(channel: FileChannel, directory: int, name: str, depth: int) -> bool:
+    """False when the agent has given up."""
+    st = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    label = proto.field(proto.F_FILE_NAME, os.fsencode(name))
+    if stat.S_ISLNK(st.st_mode):
+        target = os.fsencode(os.readlink(name, dir_fd=directory))
+        channel.send(proto.frame(proto.FILE_ENTRY, label + _attributes(st) +
+                                 proto.field(proto.F_FILE_TARGET, target)))
+        await channel.drain()
+    elif stat.S_ISREG(st.st_mode):
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
+                     dir_fd=directory)
+        try:
+            st = os.fstat(fd)
+            channel.send(proto.frame(proto.FILE_ENTRY, label + _attributes(st)))
+            if not await _send_content(channel, fd, st.st_size):
+                return False
+        finally:
+            os.close(fd)
+    elif stat.S_ISDIR(st.st_mode):
+        channel.send(proto.frame(proto.FILE_ENTRY, label + _attributes(st)))
+        below = os.open(name, _O_DIR, dir_fd=directory)
+        try:
+            if not await _put_children(channel, below, depth + 1):
+                return False
+        finally:
+            os.close(below)
+        channel.send(proto.frame(proto.FILE_LEAVE))
+    return not channel.answered
+
+
+# --- out of the sandbox -------------------------------------------------------------------------
+
+
+class _Receiver:
+    """Writes a tree as it comes. ``stack`` has the directories that are open, outermost first."""
+
+    def __init__(self, path: str, target: str, max_bytes: Optional[int]) -> None:
+        self.path, self.target, self.left = path, target, max_bytes
+        self.stack: List[int] = []
+        self.out = -1
+        self.seen = 0
+
+    def close(self) -> None:
+        self.close_file()
+        while self.stack:
+            os.close(self.stack.pop())
+
+    def close_file(self) -> None:
+        if self.out >= 0:
+            os.close(self.out)
+            self.out = -1
+
+    def entry(self, fields: List[proto.Field]) -> None:
+        self.close_file()
+        self.seen += 1
+        if self.seen > proto.LIST_MAX or len(self.stack) > proto.DEPTH_MAX:
+            raise FileError(f"{self.path}: too many files", errno.E2BIG, self.path)
+        if not self.stack:
+            if self.seen > 1:
+                raise ProtocolError("the sandbox broke the protocol: more than one tree")
+            self._top(fields)
+        else:
+            self._make(fields, self.stack[-1], entry_name(fields))
+
+    def _top(self, fields: List[proto.Field]) -> None:
+        """What the path names: a directory's content goes into the target."""
+        info = file_info(fields, self.path, "")
+        if info.is_dir:
+            os.makedirs(self.target, exist_ok=True)
+            self.stack.append(os.open(self.target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            return
+        where, name = os.path.split(self.target)
+        if os.path.isdir(self.target):
+            where, name = self.target, posixpath.basename(self.path.rstrip("/"))
+        directory = os.open(where or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._make(fields, directory, name)
+        finally:
+            os.close(directory)
+
+    def _make(self, fields: List[proto.Field], directory: int, name: str) -> None:
+        info = file_info(fields, self.path, name)
+        if info.kind == "dir":
+            try:
+                os.mkdir(name, 0o777, dir_fd=directory)
+            except FileExistsError:
+                pass
+            self.stack.append(os.open(name, _O_DIR, dir_fd=directory))
+        elif info.kind == "file":
+            self.out = os.open(name, _O_OUT, 0o600, dir_fd=directory)
+            if not stat.S_ISREG(os.fstat(self.out).st_mode):
+                raise FileError(f"{name}: is there, and no file", errno.EEXIST, name)
+            os.ftruncate(self.out, 0)
+            os.fchmod(self.out, info.mode & 0o777)
+        elif info.kind == "symlink":
+            try:
+                os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
+                pass
+            os.symlink(info.target or "", name, dir_fd=directory)
+
+    def data(self, payload: bytes) -> None:
+        if self.out < 0:
+            raise ProtocolError("the sandbox broke the protocol: content of no file")
+        if self.left is not None:
+            self.left -= len(payload)
+            if self.left < 0:
+                raise FileError(f"{self.path}: too long", errno.EFBIG, self.path)
+        view = memoryview(payload)
+        while len(view):
+            view = view[os.write(self.out, view):]
+
+    def leave(self) -> None:
+        self.close_file()
+        if not self.stack:
+            raise ProtocolError("the sandbox broke the protocol: a directory ends twice")
+        os.close(self.stack.pop())
+
+
+async def get(channel: FileChannel, path: str, target: str, max_bytes: Optional[int]) -> None:
+    """Copies what is at ``path`` to the host."""
+    receiver = _Receiver(path, target, max_bytes)
+    channel.send(operation(proto.OP_GET, path))
+    try:
+        while True:
+            kind, payload = await channel.next(path)
+            if kind == proto.FILE_OK:
+                return
+            if kind == proto.FILE_ENTRY:
+                receiver.entry(proto.fields(payload))
+            elif kind == proto.FILE_DATA:
+                receiver.data(payload)
+            elif kind == proto.FILE_LEAVE:
+                receiver.leave()
+    finally:
+        receiver.close()

@@ -1,0 +1,305 @@
+"""The same without ``await``: every class here is the twin of the asynchronous one of its name.
+
+::
+
+    from msb.sync import SandboxClient
+    from msb import SandboxSpec
+
+    client = SandboxClient()
+    with client.create(SandboxSpec(name="demo", image="alpine:3")) as sb:
+        print(sb.exec("uname", ["-r"]).stdout)
+
+Arguments, results and errors are those of the asynchronous methods. Calls may come from any thread, also
+from one that runs an event loop. Ctrl-C during a call cancels it: its command is killed in the guest, and a
+sandbox that was made for it is removed before KeyboardInterrupt goes on. ``on_stdout`` and ``on_stderr``
+are called in another thread and must not call the sandbox themselves.
+"""
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+
+from . import client as _client
+from . import files as _files
+from . import process as _process
+from ._portal import PORTAL
+from .client import DEFAULT_MAX_OUTPUT
+from .files import DEFAULT_MAX_READ, FileEvent
+from .process import Callback
+from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
+
+__all__ = ["Files", "Process", "SandboxClient", "SandboxHandle", "Watch"]
+
+_run = PORTAL.run
+
+
+class Process:
+    """A running command; see :class:`msb.Process`."""
+
+    def __init__(self, inner: _process.Process) -> None:
+        self._inner = inner
+        self.pid = inner.pid
+
+    @property
+    def returncode(self) -> Optional[int]:
+        """Its exit code, None while it runs."""
+        return self._inner.returncode
+
+    def wait(self, timeout: Optional[float] = None) -> ExecResult:
+        """Waits for its end."""
+        return _run(self._inner.wait(timeout))
+
+    def kill(self, signal: int = 9) -> None:
+        """Sends a signal to it and all processes of its group."""
+        _run(self._inner.kill(signal))
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        _run(self._inner.terminate())
+
+    def detach(self) -> None:
+        """Leaves the command running, with nobody connected."""
+        _run(self._inner.detach())
+
+    def close(self) -> None:
+        """Ends the connection, which kills the command if it still runs."""
+        _run(self._inner.close())
+
+    def write_stdin(self, data: Union[bytes, str]) -> None:
+        """Sends input."""
+        _run(self._inner.write_stdin(data))
+
+    def close_stdin(self) -> None:
+        """Ends the input."""
+        _run(self._inner.close_stdin())
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Changes the size of its terminal."""
+        _run(self._inner.resize(rows, cols))
+
+    def __iter__(self) -> Iterator[OutputChunk]:
+        return PORTAL.iterate(self._inner.__aiter__())
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+
+class Watch:
+    """Events as they come; see :class:`msb.Watch`."""
+
+    def __init__(self, inner: _files.Watch) -> None:
+        self._inner = inner
+
+    def __iter__(self) -> Iterator[FileEvent]:
+        return PORTAL.iterate(self._inner)
+
+    def close(self) -> None:
+        """Stops watching."""
+        _run(self._inner.close())
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Files:
+    """Files of a sandbox; see :class:`msb.Files`."""
+
+    def __init__(self, inner: _files.Files) -> None:
+        self._inner = inner
+
+    def as_user(self, user: str) -> "Files":
+        """The same files, with the rights of another user."""
+        return Files(self._inner.as_user(user))
+
+    def read(self, path: str, *, offset: int = 0, length: Optional[int] = None,
+             max_bytes: int = DEFAULT_MAX_READ) -> bytes:
+        """The content of a file."""
+        return _run(self._inner.read(path, offset=offset, length=length, max_bytes=max_bytes))
+
+    def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The content of a file as text."""
+        return _run(self._inner.read_text(path, encoding=encoding, errors=errors))
+
+    def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None,
+              append: bool = False, exclusive: bool = False, atomic: bool = False,
+              parents: bool = True) -> FileInfo:
+        """Writes a file."""
+        return _run(self._inner.write(path, data, mode=mode, append=append, exclusive=exclusive,
+                                      atomic=atomic, parents=parents))
+
+    def list(self, path: str = ".", *, limit: int = 100000) -> List[FileInfo]:
+        """What is in a directory."""
+        return _run(self._inner.list(path, limit=limit))
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
+        """Attributes of a file."""
+        return _run(self._inner.stat(path, follow_symlinks=follow_symlinks))
+
+    def exists(self, path: str) -> bool:
+        """Is there something of that name?"""
+        return _run(self._inner.exists(path))
+
+    def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
+        """Makes a directory."""
+        _run(self._inner.mkdir(path, mode=mode, parents=parents))
+
+    def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Removes a file or a directory."""
+        _run(self._inner.remove(path, recursive=recursive, missing_ok=missing_ok))
+
+    def rename(self, path: str, to: str, *, replace: bool = True) -> None:
+        """Renames."""
+        _run(self._inner.rename(path, to, replace=replace))
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Changes permissions."""
+        _run(self._inner.chmod(path, mode))
+
+    def symlink(self, target: str, path: str) -> None:
+        """Makes a symbolic link at ``path`` that says ``target``."""
+        _run(self._inner.symlink(target, path))
+
+    def watch(self, path: str, *, recursive: bool = False) -> Watch:
+        """Begins to watch: an iterator over all that happens after this returned."""
+        return Watch(_run(self._inner.watching(path, recursive=recursive)))
+
+    def upload(self, local: Union[str, "os.PathLike[str]"], path: str) -> None:
+        """Copies a file or a directory of the host into the sandbox."""
+        _run(self._inner.upload(local, path))
+
+    def download(self, path: str, local: Union[str, "os.PathLike[str]"], *,
+                 max_bytes: Optional[int] = None) -> None:
+        """Copies a file or a directory of the sandbox to the host."""
+        _run(self._inner.download(path, local, max_bytes=max_bytes))
+
+
+class SandboxHandle:
+    """A sandbox, by its name; see :class:`msb.SandboxHandle`."""
+
+    def __init__(self, inner: _client.SandboxHandle) -> None:
+        self._inner = inner
+        self.name = inner.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self._inner.files)
+
+    def exec(self, cmd: str, args: Optional[Sequence[str]] = None, *,
+             timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None,
+             cwd: Optional[str] = None, user: Optional[str] = None,
+             stdin: Union[None, str, bytes] = None, tty: bool = False,
+             max_output: Optional[int] = None, on_stdout: Optional[Callback] = None,
+             on_stderr: Optional[Callback] = None) -> ExecResult:
+        """Runs a program with exactly these arguments, and waits for its end."""
+        return _run(self._inner.exec(cmd, args, timeout=timeout, env=env, cwd=cwd, user=user,
+                                     stdin=stdin, tty=tty, max_output=max_output,
+                                     on_stdout=on_stdout, on_stderr=on_stderr))
+
+    def shell(self, script: str, *, timeout: Optional[float] = None,
+              env: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None,
+              user: Optional[str] = None, stdin: Union[None, str, bytes] = None,
+              max_output: Optional[int] = None, on_stdout: Optional[Callback] = None,
+              on_stderr: Optional[Callback] = None, shell: str = "sh") -> ExecResult:
+        """Runs a shell script."""
+        return _run(self._inner.shell(script, timeout=timeout, env=env, cwd=cwd, user=user,
+                                      stdin=stdin, max_output=max_output, on_stdout=on_stdout,
+                                      on_stderr=on_stderr, shell=shell))
+
+    def spawn(self, cmd: str, args: Optional[Sequence[str]] = None, *,
+              timeout: Optional[float] = None, env: Optional[Mapping[str, str]] = None,
+              cwd: Optional[str] = None, user: Optional[str] = None, stdin: bool = False,
+              tty: bool = False, size: Tuple[int, int] = (24, 80), stream: bool = False,
+              max_output: Optional[int] = None, on_stdout: Optional[Callback] = None,
+              on_stderr: Optional[Callback] = None) -> Process:
+        """Starts a program and returns at once."""
+        return Process(_run(self._inner.spawn(
+            cmd, args, timeout=timeout, env=env, cwd=cwd, user=user, stdin=stdin, tty=tty, size=size,
+            stream=stream, max_output=max_output, on_stdout=on_stdout, on_stderr=on_stderr)))
+
+    def stream(self, cmd: str, args: Optional[Sequence[str]] = None, **options: Any) -> Process:
+        """:meth:`spawn` with ``stream=True``: ``for chunk in sb.stream("make"): ...``"""
+        return self.spawn(cmd, args, stream=True, **options)
+
+    def start(self) -> None:
+        """Starts it; it then runs until it is stopped."""
+        _run(self._inner.start())
+
+    def stop(self, *, timeout: Optional[float] = None) -> None:
+        """Stops it in an orderly way."""
+        _run(self._inner.stop(timeout=timeout))
+
+    def kill(self) -> None:
+        """Stops it at once."""
+        _run(self._inner.kill())
+
+    def remove(self, *, force: bool = True) -> None:
+        """Removes it with all that is in it."""
+        _run(self._inner.remove(force=force))
+
+    def info(self) -> SandboxInfo:
+        """What it is and what it does."""
+        return _run(self._inner.info())
+
+    def logs(self, *, tail: Optional[int] = None) -> str:
+        """What its commands have printed."""
+        return _run(self._inner.logs(tail=tail))
+
+    def __enter__(self) -> "SandboxHandle":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        _run(self._inner.__aexit__(kind, error, trace))
+
+
+class SandboxClient:
+    """Makes and finds sandboxes; see :class:`msb.SandboxClient`."""
+
+    def __init__(self, *, msb: Optional[str] = None, home: Optional[str] = None,
+                 env: Optional[Mapping[str, str]] = None,
+                 max_output: int = DEFAULT_MAX_OUTPUT) -> None:
+        self._inner = _client.SandboxClient(msb=msb, home=home, env=env, max_output=max_output)
+
+    def create(self, spec: SandboxSpec) -> SandboxHandle:
+        """Makes a sandbox and starts it."""
+        return SandboxHandle(_run(self._inner.create(spec)))
+
+    def get(self, name: str) -> SandboxHandle:
+        """A sandbox that exists, running or not."""
+        return SandboxHandle(_run(self._inner.get(name)))
+
+    def list(self, *, labels: Optional[Mapping[str, str]] = None) -> List[str]:
+        """Names of all sandboxes, newest first."""
+        return _run(self._inner.list(labels=labels))
+
+    def remove(self, name: str, *, force: bool = False) -> None:
+        """Removes a sandbox."""
+        _run(self._inner.remove(name, force=force))
+
+    def run_python(self, code: str, *, image: str = "python:3.11-slim",
+                   timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
+        """Runs Python code in a sandbox of its own, which is gone afterwards."""
+        return _run(self._inner.run_python(code, image=image, timeout=timeout, **kwargs))
+
+    def run_shell(self, script: str, *, image: str = "python:3.11-slim",
+                  timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
+        """Runs a shell script in a sandbox of its own, which is gone afterwards."""
+        return _run(self._inner.run_shell(script, image=image, timeout=timeout, **kwargs))
+
+    def __enter__(self) -> "SandboxClient":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
