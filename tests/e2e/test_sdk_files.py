@@ -1,0 +1,306 @@
+"""The SDK's files: contents, directories, attributes, events, and copies to and from a hostile guest."""
+import asyncio
+import errno
+import os
+
+import pytest
+
+from sdkkit import BASE, client_of, go, sdk, sync_client_of
+
+
+@pytest.fixture
+def sb(box):
+    m, name = box
+    return sdk.SandboxHandle(client_of(m), name)
+
+
+def test_contents(sb):
+    async def run():
+        f = sb.files
+        data = bytes(range(256)) * 4000
+        info = await f.write("/tmp/deep/er/data", data)
+        assert info.size == len(data) and info.is_file
+        assert await f.read("/tmp/deep/er/data") == data
+        assert await f.read("/tmp/deep/er/data", offset=250, length=10) == data[250:260]
+        assert await f.read("/tmp/deep/er/data", offset=10 ** 9) == b""
+        await f.write("/tmp/text", "grüß\n")
+        await f.write("/tmp/text", "gott", append=True)
+        assert await f.read_text("/tmp/text") == "grüß\ngott"
+        assert (await sb.exec("cat", ["/tmp/text"])).stdout == "grüß\ngott"
+        await f.write("/tmp/text", b"")
+        assert await f.read("/tmp/text") == b""
+        await f.write("/tmp/script", "#!/bin/sh\necho ran\n", mode=0o755, atomic=True)
+        assert (await sb.exec("/tmp/script")).stdout == "ran\n"
+        with pytest.raises(sdk.FileExists):
+            await f.write("/tmp/script", "x", exclusive=True)
+        with pytest.raises(sdk.FileError) as e:
+            await f.read("/tmp/deep/er/data", max_bytes=1000)
+        assert e.value.errno == errno.EFBIG
+
+    go(run())
+
+
+def test_errors_are_oserrors(sb):
+    async def run():
+        f = sb.files
+        with pytest.raises(FileNotFoundError) as e:
+            await f.read("/no/such/file")
+        assert isinstance(e.value, sdk.FileNotFound) and isinstance(e.value, sdk.MsbError)
+        assert e.value.errno == errno.ENOENT and e.value.filename == "/no/such/file"
+        assert "No such file" in str(e.value)
+        with pytest.raises(sdk.FileError) as e:
+            await f.read("/tmp")
+        assert e.value.errno == errno.EISDIR
+        with pytest.raises(sdk.FileError) as e:
+            await f.write("/etc/passwd/x", "y")
+        assert e.value.errno in (errno.ENOTDIR, errno.EEXIST)
+        with pytest.raises(PermissionError):
+            await f.as_user("65534").write("/etc/mine", "y")
+        with pytest.raises(FileNotFoundError):
+            await f.write("/tmp/none/x", "y", parents=False)
+        for path in ("", "a\0b", "x" * 5000):
+            with pytest.raises(sdk.UsageError):
+                await f.read(path)
+
+    go(run())
+
+
+def test_directories_and_attributes(sb):
+    async def run():
+        f = sb.files
+        await f.mkdir("/tmp/d/e")
+        await f.mkdir("/tmp/d/e")
+        with pytest.raises(sdk.FileExists):
+            await f.mkdir("/tmp/d/e", parents=False)
+        await f.write("/tmp/d/b", "12345")
+        await f.symlink("b", "/tmp/d/l")
+        await f.chmod("/tmp/d/b", 0o600)
+        found = await f.list("/tmp/d")
+        assert [(x.name, x.path, x.kind) for x in found] == [
+            ("b", "/tmp/d/b", "file"), ("e", "/tmp/d/e", "dir"), ("l", "/tmp/d/l", "symlink")]
+        assert found[0].size == 5 and found[0].mode == 0o600 and found[2].target == "b"
+        assert abs(found[0].mtime - (await f.stat("/tmp/d/l")).mtime) < 0.001
+        assert (await f.stat("/tmp/d/l")).is_file
+        assert (await f.stat("/tmp/d/l", follow_symlinks=False)).kind == "symlink"
+        with pytest.raises(sdk.FileError) as e:
+            await f.list("/tmp/d", limit=2)
+        assert e.value.errno == errno.E2BIG
+        await f.rename("/tmp/d/b", "/tmp/d/c")
+        assert not await f.exists("/tmp/d/b") and await f.exists("/tmp/d/c")
+        await f.write("/tmp/d/b", "")
+        with pytest.raises(sdk.FileExists):
+            await f.rename("/tmp/d/b", "/tmp/d/c", replace=False)
+        with pytest.raises(sdk.FileError):
+            await f.remove("/tmp/d")
+        await f.remove("/tmp/d", recursive=True)
+        with pytest.raises(sdk.FileNotFound):
+            await f.remove("/tmp/d")
+        await f.remove("/tmp/d", missing_ok=True)
+
+    go(run())
+
+
+def test_many_at_once(sb):
+    async def run():
+        await asyncio.gather(*(sb.files.write(f"/tmp/many/{i}", str(i)) for i in range(50)))
+        found = await asyncio.gather(*(sb.files.read_text(f"/tmp/many/{i}") for i in range(50)))
+        assert found == [str(i) for i in range(50)]
+
+    go(run())
+
+
+def test_watching(sb):
+    async def run():
+        await sb.files.mkdir("/tmp/w/sub")
+        async with await sb.files.watching("/tmp/w", recursive=True) as watch:
+            await sb.files.write("/tmp/w/sub/new", "x")
+            await sb.files.rename("/tmp/w/sub/new", "/tmp/w/other")
+            await sb.files.remove("/tmp/w/other")
+            seen = []
+            async for event in watch:
+                seen.append(event)
+                if event.kind == "removed":
+                    break
+        kinds = [(e.kind, e.path) for e in seen]
+        assert kinds[0] == ("created", "sub/new") and kinds[-1] == ("removed", "other")
+        moved = {e.kind: e for e in seen if e.kind.startswith("moved")}
+        assert moved["moved_from"].cookie == moved["moved_to"].cookie != 0
+        assert moved["moved_to"].path == "other"
+        with pytest.raises(sdk.FileNotFound):
+            await sb.files.watching("/no/such")
+
+    go(run())
+
+
+def test_copies(sb, tmp_path):
+    source = tmp_path / "source"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "big").write_bytes(os.urandom(1 << 20))
+    (source / "sub" / "run.sh").write_text("#!/bin/sh\necho copied\n")
+    (source / "sub" / "run.sh").chmod(0o755)
+    (source / "sub" / "link").symlink_to("run.sh")
+    os.utime(source / "big", ns=(10 ** 18, 10 ** 18))
+
+    async def run():
+        f = sb.files
+        await f.upload(source, "/tmp/up/loaded")
+        assert (await sb.exec("/tmp/up/loaded/sub/link")).stdout == "copied\n"
+        assert (await f.stat("/tmp/up/loaded/big")).mtime == 10 ** 9
+        await f.upload(source / "big", "/tmp/up/one")
+        assert await f.read("/tmp/up/one") == (source / "big").read_bytes()
+        back = tmp_path / "back"
+        await f.download("/tmp/up/loaded", back)
+        assert (back / "big").read_bytes() == (source / "big").read_bytes()
+        assert (back / "sub" / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert os.readlink(back / "sub" / "link") == "run.sh" and (back / "sub" / "empty").is_dir()
+        await f.download("/tmp/up/loaded", back)  # again, over it
+        await f.download("/tmp/up/one", tmp_path)
+        await f.download("/tmp/up/one", tmp_path / "two")
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+        with pytest.raises(sdk.FileError) as e:
+            await f.download("/tmp/up/loaded", tmp_path / "cut", max_bytes=1000)
+        assert e.value.errno == errno.EFBIG
+        with pytest.raises(FileNotFoundError):
+            await f.download("/no/such", tmp_path / "x")
+        with pytest.raises(FileNotFoundError):
+            await f.upload(tmp_path / "not-there", "/tmp/x")
+
+    go(run())
+
+
+def test_special_files_are_left_out(sb, tmp_path):
+    async def run():
+        await sb.shell("mkdir /tmp/odd; mkfifo /tmp/odd/fifo; echo x > /tmp/odd/f; chmod 4755 /tmp/odd/f")
+        await sb.files.download("/tmp/odd", tmp_path / "odd")
+
+    go(run())
+    assert [p.name for p in (tmp_path / "odd").iterdir()] == ["f"]
+    assert (tmp_path / "odd" / "f").stat().st_mode & 0o7777 == 0o755
+
+
+def test_stopped_sandbox(msb, tmp_path):
+    async def run():
+        client = client_of(msb)
+        async with await client.create(sdk.SandboxSpec(name="f", image=BASE)) as sb:
+            await sb.files.write("/kept", "1")
+            await sb.stop()
+            assert await sb.files.read_text("/kept") == "1"
+            assert (await sb.info()).status == "Stopped"
+            await sb.files.download("/kept", tmp_path / "kept")
+
+    go(run())
+    assert (tmp_path / "kept").read_text() == "1"
+
+
+def test_the_same_without_await(box, tmp_path):
+    m, name = box
+    f = sync_client_of(m).get(name).files
+    f.write("/tmp/sync/a", "1")
+    assert f.read("/tmp/sync/a") == b"1" and f.read_text("/tmp/sync/a") == "1"
+    assert [x.name for x in f.list("/tmp/sync")] == ["a"] and f.stat("/tmp/sync/a").size == 1
+    f.mkdir("/tmp/sync/d")
+    f.chmod("/tmp/sync/a", 0o600)
+    f.symlink("a", "/tmp/sync/l")
+    f.rename("/tmp/sync/a", "/tmp/sync/b")
+    assert f.exists("/tmp/sync/b")
+    with f.watch("/tmp/sync") as watch:
+        f.as_user("0").write("/tmp/sync/new", "x")
+        assert next(iter(watch)).path == "new"
+    f.download("/tmp/sync/b", tmp_path / "b")
+    f.upload(tmp_path / "b", "/tmp/sync/c")
+    assert f.read_text("/tmp/sync/c") == "1"
+    f.remove("/tmp/sync", recursive=True)
+
+
+def test_in_the_style_of_others(msb):
+    with sdk.Sandbox.create(BASE, client=sync_client_of(msb), envs={"A": "b"}, metadata={"k": "v"}) as s:
+        assert s.is_running() and s.handle.info().labels == {"k": "v"}
+        assert s.commands.run("echo $A; [[ x == x ]] && echo bash").stdout == "b\nbash\n"
+        assert s.commands.run("sleep 9", timeout=0.2).exit_code == 124
+        got = []
+        s.commands.run("echo x", on_stdout=got.append)
+        assert got == ["x\n"]
+        p = s.commands.run("cat", background=True)
+        p.write_stdin("in")
+        p.close_stdin()
+        assert p.wait().stdout == "in"
+        s.files.write("/tmp/a/b", "text")
+        s.files.make_dir("/tmp/a/c")
+        assert s.files.read("/tmp/a/b") == "text" and s.files.read("/tmp/a/b", format="bytes") == b"text"
+        assert [e.name for e in s.files.list("/tmp/a")] == ["b", "c"] and s.files.exists("/tmp/a/b")
+        again = sdk.Sandbox.connect(s.sandbox_id, client=sync_client_of(msb))
+        assert again.commands.run("cat /tmp/a/b").stdout == "text"
+        again.kill()
+    assert msb.leftovers() == []
+
+    async def run():
+        async with await sdk.AsyncSandbox.create(BASE, client=client_of(msb), timeout=600) as s:
+            assert (await s.commands.run("echo hi")).stdout == "hi\n" and await s.is_running()
+            await s.files.write("/x", "y")
+            await s.files.make_dir("/tmp/d")
+            assert await s.files.read("/x") == "y" and len(await s.files.list("/tmp")) == 1
+            again = await sdk.AsyncSandbox.connect(s.sandbox_id, client=client_of(msb))
+            await again.kill()
+
+    go(run())
+
+
+# --- a guest that lies --------------------------------------------------------------------------
+
+
+def fields(*pairs):
+    out = b""
+    for tag, value in pairs:
+        data = value if isinstance(value, bytes) else value.to_bytes(8 if tag in (137, 139) else 4, "little")
+        out += tag.to_bytes(2, "little") + len(data).to_bytes(4, "little") + data
+    return out
+
+
+def frame(kind, payload=b""):
+    return len(payload).to_bytes(4, "little") + kind.to_bytes(2, "little") + b"\0\0" + payload
+
+
+DIR, REG, LNK = 0o040755, 0o100644, 0o120777
+OK, LEAVE = frame(71), frame(69)
+
+
+def entry(name, mode, *more):
+    return frame(68, fields((140, name), (134, mode), (139, 4), *more))
+
+
+TOP = entry(b"top", DIR)
+
+
+@pytest.mark.parametrize("reply", [
+    TOP + entry(b"../evil", REG) + frame(66, b"evil") + LEAVE + OK,
+    TOP + entry(b"..", DIR) + entry(b"evil", REG) + frame(66, b"evil") + OK,
+    TOP + entry(b"/tmp/evil", REG) + frame(66, b"evil") + OK,
+    TOP + entry(b"", REG) + frame(66, b"evil") + OK,
+    TOP + entry(b"e\0vil", REG) + frame(66, b"evil") + OK,
+    TOP + entry(b"x" * 256, REG) + frame(66, b"evil") + OK,
+    # a link, then a directory or a file of that name behind it
+    TOP + entry(b"out", LNK, (141, b"..")) + entry(b"out", DIR) + entry(b"evil", REG) + frame(66, b"evil") + OK,
+    TOP + entry(b"out", LNK, (141, b"../evil")) + entry(b"out", REG) + frame(66, b"evil") + OK,
+    TOP + LEAVE + LEAVE + OK, TOP + LEAVE + entry(b"evil", REG) + frame(66, b"evil") + OK,
+    TOP + frame(66, b"data of nothing") + OK, frame(66, b"x") + OK,
+    b"".join([TOP, *[entry(b"d", DIR)] * 300, OK])])
+def test_nothing_is_written_elsewhere(tmp_path, reply):
+    from test_sdk_exec import Liar
+    liar = Liar(tmp_path / "home", reply)
+    target = tmp_path / "target"
+    client = sdk.SandboxClient(home=str(tmp_path / "home"), msb="/bin/false")
+    with pytest.raises((sdk.MsbError, OSError)):
+        go(sdk.SandboxHandle(client, "liar").files.download("/x", target / "inner"))
+    liar.sock.close()
+    outside = [p for p in tmp_path.rglob("*evil*") if (target / "inner") not in p.parents]
+    assert outside == [] and not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("reply", [b"", b"\xff" * 20, frame(72), frame(68, b"\x80"), frame(68, fields((140, b"a/b")))])
+def test_lies_about_lists(tmp_path, reply):
+    from test_sdk_exec import Liar
+    liar = Liar(tmp_path, reply)
+    client = sdk.SandboxClient(home=str(tmp_path), msb="/bin/false")
+    with pytest.raises(sdk.MsbError):
+        go(sdk.SandboxHandle(client, "liar").files.list("/x"))
+    liar.sock.close()
