@@ -4,11 +4,8 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,11 +41,12 @@ bool hosts_has(const char *text, const char *name)
     return false;
 }
 
-int hosts_complete(const char *text, const char *name, struct buf *out)
+int hosts_complete(const char *text, const char *name, const struct req_net *net, struct buf *out)
 {
     bool local = hosts_has(text, "localhost");
     bool own = !name || !*name || hosts_has(text, name);
-    if (local && own)
+    bool host = !net->host_name || net->n_addresses == 0 || hosts_has(text, net->host_name);
+    if (local && own && host)
         return 0;
     size_t n = strlen(text);
     int r = buf_append(out, text, n);
@@ -58,10 +56,12 @@ int hosts_complete(const char *text, const char *name, struct buf *out)
         r = buf_printf(out, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     if (r == 0 && !own)
         r = buf_printf(out, "127.0.0.1\t%s\n", name);
+    if (r == 0 && !host)
+        r = buf_printf(out, "%s\t%s\n", net->address[0].gateway, net->host_name);
     return r;
 }
 
-static void write_hosts(const char *name)
+static void write_hosts(const char *name, const struct req_net *net)
 {
     errno = 0;
     AUTO_FREE char *text = file_read_text("/etc/hosts", ETC_FILE_MAX, NULL);
@@ -69,7 +69,7 @@ static void write_hosts(const char *name)
         return; /* something else than a file: the image's own affair */
     struct buf b;
     buf_init(&b, ETC_FILE_MAX + 1024);
-    if (hosts_complete(text ? text : "", name, &b) == 0 && buf_len(&b))
+    if (hosts_complete(text ? text : "", name, net, &b) == 0 && buf_len(&b))
         (void)file_write("/etc/hosts", buf_head(&b), buf_len(&b), 0644);
     buf_free(&b);
 }
@@ -87,21 +87,13 @@ static void write_hostname(const char *name)
     buf_free(&b);
 }
 
-/* Bringing it up gives it 127.0.0.1 and ::1; the kernel does that by itself. */
-void loopback_up(void)
+void hosts_setup(const struct config *cfg)
 {
-    AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq r = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING};
-    if (fd >= 0)
-        (void)ioctl(fd, SIOCSIFFLAGS, &r);
-}
-
-void hosts_setup(const char *name)
-{
+    const char *name = cfg->hostname;
     if (name && *name)
         (void)!sethostname(name, strlen(name));
     (void)mkdir("/etc", 0755);
-    write_hosts(name);
+    write_hosts(name, &cfg->net);
     if (name && *name)
         write_hostname(name);
 }

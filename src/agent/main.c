@@ -3,6 +3,7 @@
 #include "agent/engine.h"
 #include "agent/hosts.h"
 #include "agent/mounts.h"
+#include "agent/netif.h"
 #include "agent/power.h"
 #include "agent/restrict.h"
 #include "agent/vsock.h"
@@ -90,6 +91,24 @@ static int watch(struct err *err)
     return r < 0 ? err_sys(err, -r, "watching the control stream failed") : 0;
 }
 
+/* A guest without its network is still a guest: the log says what failed. */
+static void set_network_up(void)
+{
+    char line[96];
+    if (!config.net.name)
+        return;
+    int r = netif_setup(&config.net);
+    if (r < 0) {
+        (void)snprintf(line, sizeof(line), "setting up the network failed: %s", strerror(-r));
+        control_log(&control, line);
+    }
+    r = resolv_write(&config);
+    if (r < 0) {
+        (void)snprintf(line, sizeof(line), "writing /etc/resolv.conf failed: %s", strerror(-r));
+        control_log(&control, line);
+    }
+}
+
 static void log_times(uint64_t start, uint64_t ready)
 {
     char line[128];
@@ -104,7 +123,8 @@ static void log_times(uint64_t start, uint64_t ready)
 static void complete(void)
 {
     mounts_complete(&config);
-    hosts_setup(config.hostname);
+    hosts_setup(&config);
+    set_network_up();
 }
 
 int main(void)

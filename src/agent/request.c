@@ -241,6 +241,49 @@ static int get_script(struct config *c, struct arena *a, const struct proto_fiel
     return 0;
 }
 
+static int get_net_address(struct req_net *n, struct arena *a, const struct proto_field *nest)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    int got, err = 0;
+    if (n->n_addresses == REQ_ADDRESSES_MAX)
+        return -EPROTO;
+    struct req_net_address *to = &n->address[n->n_addresses++];
+    proto_reader_init(&r, nest->data, nest->len);
+    while ((got = proto_next(&r, &x)) == 1 && !err) {
+        if (x.tag == F_NET_IP)
+            err = get_str(a, &x, &to->ip);
+        else if (x.tag == F_NET_BITS)
+            err = get_u32(&x, &to->bits);
+        else if (x.tag == F_NET_GATEWAY)
+            err = get_str(a, &x, &to->gateway);
+    }
+    return got < 0 || err || !to->ip || !to->gateway ? -EPROTO : 0;
+}
+
+static int get_net(struct req_net *n, struct arena *a, const struct proto_field *nest)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    int got, err = 0;
+    proto_reader_init(&r, nest->data, nest->len);
+    while ((got = proto_next(&r, &x)) == 1 && !err) {
+        if (x.tag == F_NAME)
+            err = get_str(a, &x, &n->name);
+        else if (x.tag == F_NET_MTU)
+            err = get_u32(&x, &n->mtu);
+        else if (x.tag == F_NET_ADDRESS)
+            err = get_net_address(n, a, &x);
+        else if (x.tag == F_NET_HOST_NAME)
+            err = get_str(a, &x, &n->host_name);
+        else if (x.tag == F_NET_RESOLVER)
+            err = n->n_resolvers < REQ_RESOLVERS_MAX
+                      ? get_str(a, &x, &n->resolver[n->n_resolvers++])
+                      : -EPROTO;
+    }
+    return got < 0 || err ? -EPROTO : 0;
+}
+
 static int get_config_field(struct config *c, struct arena *a, const struct proto_field *x)
 {
     int err = get_common(&c->c, a, x);
@@ -265,6 +308,8 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_str(a, x, &c->writable[c->nwritable++]);
     case F_STOP_SIGNAL:
         return get_u32(x, &c->stop_signal);
+    case F_NET:
+        return get_net(&c->net, a, x);
     default:
         return 0;
     }

@@ -15,6 +15,8 @@
 enum {
     REQ_RLIMITS_MAX = 16, /* Linux has 16 resources */
     REQ_ARGV_SPARE = 1,   /* free slots before argv[0], for running a script by /bin/sh */
+    REQ_ADDRESSES_MAX = 2,
+    REQ_RESOLVERS_MAX = 3,
 };
 
 struct req_rlimit {
@@ -59,6 +61,22 @@ struct req_script {
     size_t len;
 };
 
+struct req_net_address {
+    char *ip, *gateway;
+    uint32_t bits;
+};
+
+/* Texts are checked where they are used. */
+struct req_net {
+    char *name; /* of the interface; NULL: there is no network */
+    uint32_t mtu;
+    struct req_net_address address[REQ_ADDRESSES_MAX];
+    size_t n_addresses;
+    char *resolver[REQ_RESOLVERS_MAX];
+    size_t n_resolvers;
+    char *host_name; /* what the first gateway is called; NULL: nothing */
+};
+
 struct config {
     struct req_common c;
     char *hostname; /* NULL when absent, like the next two */
@@ -73,6 +91,7 @@ struct config {
     char **writable; /* paths; all else is read-only, if there are any */
     size_t nwritable;
     uint32_t stop_signal; /* 0 = SIGTERM */
+    struct req_net net;
     void *arena;
 };
 

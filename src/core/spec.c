@@ -38,6 +38,7 @@ void spec_init(struct sandbox_spec *s)
         .root_disk = ROOT_DISK_MANAGED,
         .root_disk_bytes = 4 * GIB,
     };
+    spec_net_init(&s->net);
 }
 
 void spec_free(struct sandbox_spec *s)
@@ -70,6 +71,7 @@ void spec_free(struct sandbox_spec *s)
         free(s->scripts[i].body);
     }
     free(s->scripts);
+    spec_net_free(&s->net);
     spec_init(s);
 }
 
@@ -512,6 +514,8 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         r = check_env(&s->env, e);
     if (r == 0)
         r = check_runtime(s, e);
+    if (r == 0)
+        r = spec_net_validate(&s->net, e);
     if (r < 0)
         return r;
     spec_protect_mounts(s);

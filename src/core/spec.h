@@ -8,6 +8,7 @@
 #ifndef MSB_CORE_SPEC_H
 #define MSB_CORE_SPEC_H
 
+#include "core/spec_net.h"
 #include "image/image.h"
 #include "util/err.h"
 #include "util/strlist.h"
@@ -104,6 +105,7 @@ struct sandbox_spec {
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
+    struct spec_net net;
 
     bool ephemeral;           /* the directory goes when the sandbox stops */
     uint64_t idle_timeout_ms; /* 0 = none */

@@ -10,6 +10,7 @@
  */
 #include "core/spec.h"
 
+#include "core/spec_read.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -176,23 +177,6 @@ static json_t *image_json(const struct sandbox_spec *s)
     return json_pack("{s:{s:s}}", "Oci", "reference", s->image);
 }
 
-/* Sandboxes of this version have no network device. */
-static json_t *network_json(void)
-{
-    json_t *tls =
-        json_pack("{s:b, s:[], s:{s:i, s:i}, s:b, s:{s:n, s:n}, s:[i], s:[], s:[], s:[], s:b}",
-                  "block_quic_on_intercept", 1, "bypass", "cache", "capacity", 1000,
-                  "validity_hours", 24, "enabled", 0, "intercept_ca", "cert_path", "key_path",
-                  "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
-                  "upstream_ca_cert", "verify_upstream", 1);
-    return json_pack("{s:{s:[], s:i, s:b}, s:b, s:{}, s:n, s:{s:s, s:s, s:[]}, s:[], s:{s:s, s:[]},"
-                     " s:b, s:o, s:b}",
-                     "dns", "nameservers", "query_timeout_ms", 5000, "rebind_protection", 1,
-                     "enabled", 0, "interface", "max_connections", "policy", "default_egress",
-                     "deny", "default_ingress", "deny", "rules", "ports", "secrets", "on_violation",
-                     "block-and-log", "secrets", "strict", 0, "tls", tls, "trust_host_cas", 0);
-}
-
 static json_t *resources_json(const struct sandbox_spec *s)
 {
     return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o}}", "cpus", number(s->cpus),
@@ -233,7 +217,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
         "lifecycle", lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
-        mounts_json(s), "name", text_or_null(s->name), "network", network_json(), "patches",
+        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true), "patches",
         "pull_policy", pull_policies[s->pull], "resources", resources_json(s), "rlimits",
         rlimits_json(s), "runtime", runtime_json(s), "secret_env", list_json(&s->secrets),
         "security_profile", "default", "created_ns", (json_int_t)s->created_ns, "write_paths",
@@ -261,16 +245,9 @@ static bool is_usual(const char *key, const json_t *v)
 static void prune(json_t *o)
 {
     static const char *const redundant[] = {
-        "deployment_profile",
-        "disable_metrics_sample",
-        "idle_timeout_secs",
-        "max_cpus",
-        "max_duration_secs",
-        "max_memory_mib",
-        "network",
-        "security_profile",
-        "metrics_sample_interval_ms",
-        "thp",
+        "deployment_profile", "disable_metrics_sample",     "idle_timeout_secs",
+        "max_cpus",           "max_duration_secs",          "max_memory_mib",
+        "security_profile",   "metrics_sample_interval_ms", "thp",
     };
     for (size_t i = 0; i < ARRAY_LEN(redundant); i++)
         (void)json_object_del(o, redundant[i]);
@@ -299,123 +276,13 @@ json_t *spec_to_json(const struct sandbox_spec *s)
         (void)json_object_del(json_object_get(j, "runtime"), "hostname");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         prune(json_object_get(j, parts[i]));
+    json_t *net = spec_net_to_json(&s->net, false);
+    (void)json_object_set_new(j, "network", net ? net : json_null());
     prune(j);
     return j;
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
-
-/* A missing key and null are the same: the default stays. */
-static const json_t *member(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_null(v) ? NULL : v;
-}
-
-static int bad(struct err *e, const char *key)
-{
-    return err_set(e, EINVAL, "spec: '%s' has the wrong type or is out of range", key);
-}
-
-static const char *plain_text(const json_t *v)
-{
-    const char *s = json_string_value(v);
-    return s && strlen(s) == json_string_length(v) ? s : NULL;
-}
-
-static int read_text(const json_t *o, const char *key, char **ret, struct err *e)
-{
-    const json_t *v = member(o, key);
-    if (!v)
-        return 0;
-    const char *s = plain_text(v);
-    if (!s)
-        return bad(e, key);
-    char *copy = strdup(s);
-    if (!copy)
-        return err_set(e, ENOMEM, "out of memory");
-    free(*ret);
-    *ret = copy;
-    return 0;
-}
-
-static int read_u64(const json_t *o, const char *key, uint64_t *ret, struct err *e)
-{
-    const json_t *v = member(o, key);
-    if (!v)
-        return 0;
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return bad(e, key);
-    *ret = (uint64_t)json_integer_value(v);
-    return 0;
-}
-
-/* A number that has an exact key and a documented, coarser one; the exact one counts. */
-static int read_scaled(const json_t *o, const char *exact, const char *coarse, uint64_t unit,
-                       uint64_t *ret, struct err *e)
-{
-    if (member(o, exact))
-        return read_u64(o, exact, ret, e);
-    uint64_t v = *ret / unit;
-    int r = read_u64(o, coarse, &v, e);
-    if (r == 0 && v > INT64_MAX / unit)
-        return bad(e, coarse);
-    *ret = v * unit;
-    return r;
-}
-
-static int read_bool(const json_t *o, const char *key, bool *ret, struct err *e)
-{
-    const json_t *v = member(o, key);
-    if (v && !json_is_boolean(v))
-        return bad(e, key);
-    if (v)
-        *ret = json_is_true(v);
-    return 0;
-}
-
-/* One of `names` (n of them, gaps allowed); absent leaves *ret alone. */
-static int read_choice(const json_t *o, const char *key, const char *const *names, size_t n,
-                       size_t *ret, struct err *e)
-{
-    const json_t *v = member(o, key);
-    if (!v)
-        return 0;
-    const char *s = plain_text(v);
-    for (size_t i = 0; s && i < n; i++)
-        if (names[i] && strcmp(s, names[i]) == 0) {
-            *ret = i;
-            return 0;
-        }
-    return bad(e, key);
-}
-
-/* A member that must be an object when it is there; an empty one when it is not. */
-static int read_object(const json_t *o, const char *key, const json_t **ret, struct err *e)
-{
-    *ret = member(o, key);
-    return *ret && !json_is_object(*ret) ? bad(e, key) : 0;
-}
-
-static int read_array(const json_t *o, const char *key, const json_t **ret, struct err *e)
-{
-    *ret = member(o, key);
-    return *ret && !json_is_array(*ret) ? bad(e, key) : 0;
-}
-
-static int read_list(const json_t *o, const char *key, struct strlist *ret, struct err *e)
-{
-    const json_t *a;
-    int r = read_array(o, key, &a, e);
-    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
-        const char *s = plain_text(json_array_get(a, i));
-        if (!s)
-            return bad(e, key);
-        if (strlist_add(ret, s) < 0)
-            return err_set(e, ENOMEM, "out of memory");
-    }
-    return r;
-}
 
 static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
@@ -728,6 +595,11 @@ static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
     return r < 0 ? r : read_scripts(s, o, e);
 }
 
+static int read_network(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    return spec_net_from_json(&s->net, j, e);
+}
+
 int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     spec_free(s);
@@ -735,7 +607,7 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
         return err_set(e, EINVAL, "spec: not a JSON object");
     static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
         read_image,     read_env,     read_labels, read_resources, read_declared,
-        read_lifecycle, read_runtime, read_mounts, read_rlimits,
+        read_lifecycle, read_runtime, read_mounts, read_rlimits,   read_network,
     };
     int r = read_text(j, "name", &s->name, e);
     if (r == 0)

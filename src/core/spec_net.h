@@ -79,7 +79,7 @@ int spec_port_from_json(const json_t *j, struct spec_port *ret);
 /* "network" of the documented layout. `full`: with all keys, for who reads a configuration; else
  * only what reading it back needs, NULL when that is nothing. */
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
-/* *n is an initialised one; on failure one to free. */
+/* Reads "network" of the spec `j`. *n is an initialised one; on failure one to free. */
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e);
 
 #endif

@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ENGINE_DEVICES_MAX = 16 };
+enum { ENGINE_DEVICES_MAX = 19 /* pins that an I/O APIC has for them */ };
 
 struct engine_device {
     struct virtio_dev *dev;            /* NULL: another process serves it */

@@ -1,6 +1,7 @@
 #include "monitor/control.h"
 
 #include "core/signals.h"
+#include "monitor/net_setup.h"
 #include "monitor/share.h"
 #include "util/cleanup.h"
 
@@ -95,6 +96,7 @@ static int put_config(struct control *c)
         proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
     if (s->stop_signal)
         proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
+    net_put_config(&w, &s->net, c->host);
     return proto_end(&w);
 }
 
@@ -215,9 +217,10 @@ static int on_call(struct vsock_stream *s, void *ctx)
 }
 
 int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
-                 const char *upper_dev, const struct control_events *ev, void *ctx)
+                 const struct net_host *host, const char *upper_dev,
+                 const struct control_events *ev, void *ctx)
 {
-    *c = (struct control){.spec = spec, .upper_dev = upper_dev, .ev = ev, .ctx = ctx};
+    *c = (struct control){.spec = spec, .host = host, .upper_dev = upper_dev, .ev = ev, .ctx = ctx};
     buf_init(&c->in, CONTROL_IN_MAX);
     buf_init(&c->out, 2 * (size_t)PROTO_MSG_MAX);
     return vsock_listen(vsock, PROTO_PORT_CONTROL, on_call, c);

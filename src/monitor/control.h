@@ -3,6 +3,7 @@
 #ifndef MSB_MONITOR_CONTROL_H
 #define MSB_MONITOR_CONTROL_H
 
+#include "core/net_host.h"
 #include "core/spec.h"
 #include "proto/proto.h"
 #include "virtio/vsock.h"
@@ -20,6 +21,7 @@ struct control_events {
 
 struct control {
     const struct sandbox_spec *spec;
+    const struct net_host *host;
     const char *upper_dev; /* NULL: tmpfs */
     const struct control_events *ev;
     void *ctx;
@@ -31,7 +33,8 @@ struct control {
 };
 
 int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
-                 const char *upper_dev, const struct control_events *ev, void *ctx);
+                 const struct net_host *host, const char *upper_dev,
+                 const struct control_events *ev, void *ctx);
 /* False when the agent is not there to hear it. */
 bool control_ping(struct control *c, uint64_t cookie);
 bool control_shutdown(struct control *c, uint64_t grace_ms);

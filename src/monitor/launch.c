@@ -1,6 +1,7 @@
 #include "monitor/launch.h"
 
 #include "core/cgroup.h"
+#include "core/publish.h"
 #include "core/volume.h"
 #include "jail/jail.h"
 #include "monitor/disks.h"
@@ -165,6 +166,22 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
     return give_away(c->run_fd, &c->id, e);
 }
 
+/* What of the network can only be had out here. */
+static int gather_network(struct cargo *c, struct err *e)
+{
+    const struct spec_net *n = &c->p.spec->net;
+    struct net_ports *ports = &c->p.ports;
+    int r = 0;
+    if (n->off)
+        return 0;
+    net_host_look(&c->p.host);
+    for (size_t i = 0; r == 0 && i < n->n_ports; i++) {
+        r = publish_bind(c->store, &n->ports[i], &ports->fd[ports->n], &ports->port[ports->n], e);
+        ports->n += r == 0;
+    }
+    return r;
+}
+
 /* A volume is a directory with a name; one that is not there yet is made. */
 static int start_volume(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
@@ -226,6 +243,8 @@ static void cargo_close(struct cargo *c)
         close_fd(&c->p.share_fd[i]);
     for (size_t i = 0; i < c->p.n_disks; i++)
         close_fd(&c->p.disk_fd[i]);
+    for (size_t i = 0; i < c->p.ports.n; i++)
+        close_fd(&c->p.ports.fd[i]);
 }
 
 /* --- in the new processes ------------------------------------------------------------------- */
@@ -258,14 +277,15 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
                          c->sync_fd,     c->p.device_fd};
-    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2 * SPEC_SHARES_MAX];
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2 * SPEC_SHARES_MAX + SPEC_PUBLISH_MAX];
     const struct {
         const int *fd;
         size_t n;
     } lists[] = {{fixed, ARRAY_LEN(fixed)},
                  {c->p.image.fd, c->p.image.n},
                  {c->p.share_fd, c->p.n_shares},
-                 {c->p.disk_fd, c->p.n_disks}};
+                 {c->p.disk_fd, c->p.n_disks},
+                 {c->p.ports.fd, c->p.ports.n}};
     size_t kept = 0;
     for (size_t i = 0; i < ARRAY_LEN(lists); kept += lists[i++].n)
         memcpy(keep + kept, lists[i].fd, lists[i].n * sizeof(int));
@@ -390,6 +410,8 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     int r = start_shares(&c, e);
     if (r == 0)
         r = gather(&c, dirfd, e);
+    if (r == 0)
+        r = gather_network(&c, e);
     r = await_shares(&c, r, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
         r = err_sys(e, errno, "cannot make a socket pair");

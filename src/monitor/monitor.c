@@ -1,10 +1,12 @@
 #include "monitor/monitor.h"
 
+#include "core/publish.h"
 #include "core/store.h"
 #include "jail/jail.h"
 #include "jail/seccomp.h"
 #include "monitor/control.h"
 #include "monitor/exec_log.h"
+#include "monitor/net_setup.h"
 #include "monitor/relay.h"
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
@@ -60,6 +62,7 @@ struct monitor {
     sem_t io_ready;      /* the I/O thread is behind its filter, or ... */
     int io_filter_error; /* ... -errno */
     struct virtio_dev *vsock;
+    struct net_thread *net; /* NULL: the sandbox has no network */
     struct engine *engine;
     struct control control;
     struct relay relay;
@@ -466,6 +469,52 @@ static void on_stray_call(int sig, siginfo_t *si, void *uc)
     _exit(1);
 }
 
+/* --- the network ---------------------------------------------------------------------------- */
+
+static void on_net_failed(void *ctx, int code)
+{
+    char why[96];
+    (void)snprintf(why, sizeof(why), "its network failed: %s", strerror(code));
+    kill_guest(ctx, true, why);
+}
+
+static const struct net_thread_events net_events = {.failed = on_net_failed};
+
+/* Files of the monitor beside those of the network. */
+static uint64_t other_files(const struct monitor *m)
+{
+    return RELAY_CLIENTS_MAX + FILES_MAX + m->p->image.n;
+}
+
+/* Each connection takes a file; what the host's limit does not leave is not promised. */
+static unsigned max_connections(struct monitor *m)
+{
+    const struct spec_net *n = &m->spec->net;
+    uint64_t need = other_files(m) + net_thread_files(n);
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max >= need)
+        return n->max_connections;
+    uint64_t lack = need - l.rlim_max;
+    unsigned most = n->max_connections > lack ? (unsigned)(n->max_connections - lack) : 1;
+    exec_log_printf(&m->system_log,
+                    "the host lets us open %" PRIu64
+                    " files: at most %u connections at once, not %u",
+                    (uint64_t)l.rlim_max, most, n->max_connections);
+    return most;
+}
+
+static int add_network(struct engine_params *ep, struct monitor *m, struct err *e)
+{
+    if (m->spec->net.off)
+        return 0;
+    int r = net_setup(&m->net, &m->spec->net, &m->p->host, &m->p->ports, max_connections(m),
+                      &m->loop, &net_events, m, e);
+    if (r == 0)
+        ep->devices[ep->n_devices++] =
+            (struct engine_device){net_thread_device(m->net), net_thread_loop(m->net)};
+    return r;
+}
+
 /* --- set-up --------------------------------------------------------------------------------- */
 
 static void *io_main(void *arg)
@@ -549,6 +598,8 @@ static int add_devices(struct engine_params *ep, struct monitor *m, struct err *
         return err_sys(e, -r, "cannot make devices");
     if (balloon) /* giving memory back takes the host a moment */
         ep->devices[ep->n_devices++] = (struct engine_device){balloon, &m->io_loop};
+    if ((r = add_network(ep, m, e)) < 0)
+        return r;
     for (size_t i = 0; i < m->p->n_shares; i++)
         ep->devices[ep->n_devices++] = (struct engine_device){
             .loop = &m->loop, .kind = &virtio_fs_ops, .server_fd = m->p->share_fd[i]};
@@ -563,7 +614,10 @@ static int open_run_directory(struct monitor *m, struct err *e)
         return err_sys(e, errno, "cannot open the sandbox's directory");
     (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
     (void)save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
-    int r = exec_log_open(&m->log, m->logs_fd, "exec.log");
+    int r = ports_save(m->run_fd, m->p->ports.port, m->p->ports.n);
+    if (r < 0)
+        return err_sys(e, -r, "cannot record the published ports");
+    r = exec_log_open(&m->log, m->logs_fd, "exec.log");
     if (r == 0)
         r = exec_log_open(&m->system_log, m->logs_fd, "system.log");
     return r < 0 ? err_sys(e, -r, "cannot open the sandbox's logs") : 0;
@@ -614,8 +668,8 @@ static int start_engine(struct monitor *m, struct err *e)
     int r = add_devices(&ep, m, e);
     if (r < 0)
         return r;
-    r = control_init(&m->control, m->vsock, m->spec, m->p->upper_fd >= 0 ? "/dev/vdc" : NULL,
-                     &control_events, m);
+    r = control_init(&m->control, m->vsock, m->spec, &m->p->host,
+                     m->p->upper_fd >= 0 ? "/dev/vdc" : NULL, &control_events, m);
     if (r < 0)
         return err_sys(e, -r, "cannot listen for the agent");
     return m->p->engine->start(&m->engine, &ep, &m->loop, &engine_events, m, e);
@@ -641,7 +695,7 @@ static int close_jail(struct monitor *m, struct err *e)
         {RLIMIT_CORE, 0},
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_DATA, DATA_MAX},
-        {RLIMIT_NOFILE, RELAY_CLIENTS_MAX + FILES_MAX + m->p->image.n},
+        {RLIMIT_NOFILE, other_files(m) + net_thread_files(&m->spec->net)},
     };
     int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
     if (r < 0 || (r = jail_drop_caps(e)) < 0)
@@ -656,6 +710,8 @@ static int close_jail(struct monitor *m, struct err *e)
     r = m->io_filter_error;
     if (r < 0)
         return err_sys(e, -r, "cannot install the system call filter of the I/O thread");
+    if (m->net && (r = net_thread_start(m->net, e)) < 0)
+        return r;
     /* The guest runs from here on; but nobody listens to it before this thread is behind its
      * filter, too. */
     if (m->p->engine->run && (r = m->p->engine->run(m->engine, e)) < 0)

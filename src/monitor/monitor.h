@@ -14,6 +14,7 @@
 #include "core/spec.h"
 #include "engine/engine.h"
 #include "image/store.h"
+#include "monitor/net_setup.h"
 
 enum {
     BOOT_TIMEOUT_MS = 60000,
@@ -42,6 +43,8 @@ struct monitor_params {
     size_t n_shares;
     int disk_fd[SPEC_SHARES_MAX]; /* that it mounts, in the order of the spec; locked */
     size_t n_disks;
+    struct net_host host;   /* its resolvers, and whether it has IPv6 */
+    struct net_ports ports; /* published, bound */
 };
 
 /* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the

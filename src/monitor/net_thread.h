@@ -41,7 +41,7 @@ struct net_note {
 /* Called on the main loop. */
 struct net_thread_events {
     void (*decided)(void *ctx, const struct net_note *n);
-    /* So many decisions were dropped since the last call, before the one that comes next. */
+    /* So many decisions were dropped after the one that came last. */
     void (*missed)(void *ctx, uint64_t n);
     /* The thread's loop failed: there is no network any more. */
     void (*failed)(void *ctx, int code);

@@ -199,6 +199,16 @@ enum proto_tag {
     F_TAG = 77,         /* string: the virtio-fs device of a share */
     F_FILE = 78,        /* string: the file in it that is to be mounted, instead of all of it */
 
+    /* CONFIG: the network; absent = there is none but lo */
+    F_NET = 80,           /* nested: F_NAME (of the interface) and what follows */
+    F_NET_MTU = 81,       /* u32 */
+    F_NET_ADDRESS = 82,   /* nested: F_NET_IP, F_NET_BITS, F_NET_GATEWAY; repeated, one a family */
+    F_NET_IP = 83,        /* string */
+    F_NET_BITS = 84,      /* u32: length of the prefix */
+    F_NET_GATEWAY = 85,   /* string: of the default route; answers for F_NET_HOST_NAME */
+    F_NET_RESOLVER = 86,  /* string: for /etc/resolv.conf; repeated */
+    F_NET_HOST_NAME = 87, /* string: what the host is called in /etc/hosts */
+
     /* files */
     F_FILE_OP = 128,     /* u32: enum proto_file_op */
     F_FILE_PATH = 129,   /* string */

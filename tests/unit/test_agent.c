@@ -323,11 +323,13 @@ static void test_files(void **state)
     rmdir(dir);
 }
 
-static void check_hosts(const char *text, const char *name, const char *want)
+static void check_hosts(const char *text, const char *name, const struct req_net *net,
+                        const char *want)
 {
+    static const struct req_net none;
     struct buf b;
     buf_init(&b, 4096);
-    assert_int_equal(hosts_complete(text, name, &b), 0);
+    assert_int_equal(hosts_complete(text, name, net ? net : &none, &b), 0);
     assert_int_equal(buf_append(&b, "", 1), 0);
     assert_string_equal((char *)buf_head(&b), want);
     buf_free(&b);
@@ -339,12 +341,18 @@ static void test_hosts(void **state)
     assert_true(hosts_has("127.0.0.1 localhost\n", "localhost"));
     assert_true(hosts_has("#x\n\n 10.0.0.1\ta b\tbox # c", "box"));
     assert_false(hosts_has("127.0.0.1 boxes # box\n#1.1.1.1 box\nbox\n", "box"));
-    check_hosts("", "box",
+    check_hosts("", "box", NULL,
                 "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
                 "127.0.0.1\tbox\n");
-    check_hosts("127.0.0.1 localhost", "box", "127.0.0.1 localhost\n127.0.0.1\tbox\n");
-    check_hosts("127.0.0.1 localhost box\n", "box", "");
-    check_hosts("127.0.0.1 localhost\n", NULL, "");
+    check_hosts("127.0.0.1 localhost", "box", NULL, "127.0.0.1 localhost\n127.0.0.1\tbox\n");
+    check_hosts("127.0.0.1 localhost box\n", "box", NULL, "");
+    check_hosts("127.0.0.1 localhost\n", NULL, NULL, "");
+    struct req_net net = {.address = {{.ip = (char *)"10.0.0.2", .gateway = (char *)"10.0.0.1"}},
+                          .n_addresses = 1,
+                          .host_name = (char *)"host.here"};
+    check_hosts("127.0.0.1 localhost box\n", "box", &net,
+                "127.0.0.1 localhost box\n10.0.0.1\thost.here\n");
+    check_hosts("127.0.0.1 localhost box\n1.1.1.1 host.here\n", "box", &net, "");
 }
 
 int main(void)

@@ -11,6 +11,7 @@ enum { AGENT_PORT = 6000 };
 struct control_fix {
     struct fix *x;
     struct sandbox_spec spec;
+    struct net_host host;
     struct control control;
     unsigned ready, failed, pongs, logs, downs, lost;
     uint64_t cookie;
@@ -70,7 +71,8 @@ static int control_setup(void **state)
     t->x = x;
     spec_init(&t->spec);
     t->spec.hostname = strdup("box");
-    assert_int_equal(control_init(&t->control, t->x->dev, &t->spec, "/dev/vdc", &events, t), 0);
+    assert_int_equal(
+        control_init(&t->control, t->x->dev, &t->spec, &t->host, "/dev/vdc", &events, t), 0);
     give_rx(t->x, QSIZE / 2);
     *state = t;
     return 0;

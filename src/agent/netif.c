@@ -1,0 +1,213 @@
+#include "agent/netif.h"
+
+#include "agent/files.h"
+#include "util/cleanup.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <net/route.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RESOLV_MAX = 64 * 1024 };
+
+/* The kernel's, for SIOCSIFADDR on a socket of IPv6. */
+struct ifreq6 {
+    struct in6_addr addr;
+    uint32_t prefix_len;
+    int index;
+};
+
+/* --- the steps --- */
+
+static struct ifreq request(const char *name)
+{
+    struct ifreq r = {0};
+    (void)snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
+    return r;
+}
+
+static int call(int fd, unsigned long what, void *arg)
+{
+    return ioctl(fd, (int)what, arg) < 0 ? -errno : 0;
+}
+
+static int set_up(int fd, const char *name)
+{
+    struct ifreq r = request(name);
+    int k = call(fd, SIOCGIFFLAGS, &r);
+    r.ifr_flags |= IFF_UP;
+    return k < 0 ? k : call(fd, SIOCSIFFLAGS, &r);
+}
+
+static int set_mtu(int fd, const char *name, uint32_t mtu)
+{
+    struct ifreq r = request(name);
+    r.ifr_mtu = (int)mtu;
+    return call(fd, SIOCSIFMTU, &r);
+}
+
+static void put4(struct sockaddr *sa, uint32_t addr)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = addr};
+    memcpy(sa, &in, sizeof(in));
+}
+
+static int configure4(int fd, const char *name, const struct req_net_address *a)
+{
+    struct in_addr ip, gateway;
+    struct ifreq addr = request(name), mask = request(name);
+    struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
+    if (inet_pton(AF_INET, a->ip, &ip) != 1 || inet_pton(AF_INET, a->gateway, &gateway) != 1 ||
+        a->bits < 1 || a->bits > 32)
+        return -EPROTO;
+    put4(&addr.ifr_addr, ip.s_addr);
+    put4(&mask.ifr_netmask, htonl(UINT32_MAX << (32 - a->bits)));
+    put4(&route.rt_dst, 0);
+    put4(&route.rt_genmask, 0);
+    put4(&route.rt_gateway, gateway.s_addr);
+    int r = call(fd, SIOCSIFADDR, &addr);
+    if (r == 0)
+        r = call(fd, SIOCSIFNETMASK, &mask);
+    return r < 0 ? r : call(fd, SIOCADDRT, &route);
+}
+
+static int configure6(const char *name, const struct req_net_address *a)
+{
+    AUTO_CLOSE int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq6 addr = {.prefix_len = a->bits, .index = (int)if_nametoindex(name)};
+    struct in6_rtmsg route = {
+        .rtmsg_flags = RTF_UP | RTF_GATEWAY, .rtmsg_metric = 1, .rtmsg_ifindex = addr.index};
+    if (inet_pton(AF_INET6, a->ip, &addr.addr) != 1 ||
+        inet_pton(AF_INET6, a->gateway, &route.rtmsg_gateway) != 1 || a->bits > 128)
+        return -EPROTO;
+    if (fd < 0)
+        return -errno;
+    int r = call(fd, SIOCSIFADDR, &addr);
+    return r < 0 ? r : call(fd, SIOCADDRT, &route);
+}
+
+void loopback_up(void)
+{
+    AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        (void)set_up(fd, "lo");
+}
+
+/* A setting of the kernel's for this interface. */
+static void set6(const char *name, const char *setting, const char *value)
+{
+    char path[96];
+    (void)snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%.15s/%s", name, setting);
+    (void)file_write(path, value, strlen(value), 0);
+}
+
+/* Anybody may ping, as on most systems; the programs for it are not always set-uid. */
+static void allow_ping(void)
+{
+    static const char all[] = "0 2147483647";
+    (void)file_write("/proc/sys/net/ipv4/ping_group_range", all, sizeof(all) - 1, 0);
+}
+
+int netif_setup(const struct req_net *n)
+{
+    AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    /* Nobody else is on this wire: no search for another that has our address, during which it
+     * could not be used for a second, and nobody to ask for a router. */
+    set6(n->name, "accept_dad", "0");
+    set6(n->name, "accept_ra", "0");
+    int r = set_mtu(fd, n->name, n->mtu);
+    int k = set_up(fd, n->name);
+    r = r < 0 ? r : k;
+    for (size_t i = 0; i < n->n_addresses; i++) {
+        const struct req_net_address *a = &n->address[i];
+        k = strchr(a->ip, ':') ? configure6(n->name, a) : configure4(fd, n->name, a);
+        r = r < 0 ? r : k;
+    }
+    allow_ping();
+    return r;
+}
+
+/* --- names --- */
+
+static bool is_resolver(const struct req_net *n, const char *p, size_t len)
+{
+    for (size_t i = 0; i < n->n_resolvers; i++)
+        if (strlen(n->resolver[i]) == len && memcmp(n->resolver[i], p, len) == 0)
+            return true;
+    return false;
+}
+
+bool resolv_is_ours(const char *text, const struct req_net *n)
+{
+    static const char word[] = "nameserver";
+    bool ours = false;
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        const char *p = text;
+        p += strspn(p, " \t");
+        if (strncmp(p, word, sizeof(word) - 1) != 0)
+            continue;
+        p += sizeof(word) - 1;
+        p += strspn(p, " \t");
+        if (!is_resolver(n, p, strcspn(p, " \t\r\n")))
+            return false;
+        ours = true;
+    }
+    return ours;
+}
+
+/* A directory of the image's, or one that the image leads to by a link. */
+static int ensure_etc(void)
+{
+    struct stat st;
+    if (stat("/etc", &st) == 0 && S_ISDIR(st.st_mode))
+        return 0;
+    return dir_ensure("/etc", 0755);
+}
+
+/* On a file system that the user has mounted there are files of his. */
+static bool is_mounted(const struct config *cfg, const char *path)
+{
+    for (size_t i = 0; i < cfg->nmounts; i++)
+        if (strcmp(cfg->mounts[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+int resolv_write(const struct config *cfg)
+{
+    static const char path[] = "/etc/resolv.conf", fresh[] = "/etc/.resolv.conf.msb";
+    const struct req_net *n = &cfg->net;
+    struct stat st;
+    if (n->n_resolvers == 0 || is_mounted(cfg, path) || is_mounted(cfg, "/etc"))
+        return 0;
+    int r = ensure_etc();
+    if (r < 0)
+        return r;
+    /* A link is replaced even where it leads to the right text: what it leads to is usually made
+     * by a service that does not run here, and would be in our way later. */
+    bool regular = lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+    AUTO_FREE char *old = regular ? file_read_text(path, RESOLV_MAX, NULL) : NULL;
+    if (old && resolv_is_ours(old, n))
+        return 0;
+    char text[256];
+    size_t len = 0;
+    for (size_t i = 0; i < n->n_resolvers; i++)
+        len +=
+            (size_t)snprintf(text + len, sizeof(text) - len, "nameserver %.64s\n", n->resolver[i]);
+    (void)unlink(fresh);
+    (void)rmdir(path); /* an empty directory is what some tools leave to mount on */
+    r = file_write(fresh, text, len, 0644);
+    if (r == 0 && rename(fresh, path) < 0) {
+        r = -errno;
+        (void)unlink(fresh);
+    }
+    return r;
+}

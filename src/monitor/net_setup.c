@@ -1,0 +1,83 @@
+#include "monitor/net_setup.h"
+
+#include "util/cleanup.h"
+#include "virtio/net.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const uint8_t guest_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 2};
+static const uint8_t gateway_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 1};
+
+static void set_addresses(struct net_config *c, const struct net_host *host)
+{
+    memcpy(c->guest_mac, guest_mac, sizeof(guest_mac));
+    memcpy(c->gateway_mac, gateway_mac, sizeof(gateway_mac));
+    (void)addr_parse(NET_GUEST4, &c->guest4);
+    (void)addr_parse(NET_GATEWAY4, &c->gateway4);
+    if (!host->ipv6)
+        return;
+    (void)addr_parse(NET_GUEST6, &c->guest6);
+    (void)addr_parse(NET_GATEWAY6, &c->gateway6);
+}
+
+static void set_resolvers(struct dns_config *c, const struct spec_net *n,
+                          const struct net_host *host)
+{
+    bool own = n->n_nameservers > 0;
+    c->n_upstreams = own ? n->n_nameservers : host->n_resolvers;
+    memcpy(c->upstream, own ? n->nameserver : host->resolver, sizeof(c->upstream));
+    c->timeout_ms = n->dns_timeout_ms;
+    c->allow_rebind = n->allow_rebind;
+}
+
+static int publish(struct gate *g, const struct net_ports *ports, struct err *e)
+{
+    for (size_t i = 0; i < ports->n; i++) {
+        int r = net_publish(gate_net(g), ports->port[i].proto, ports->fd[i], ports->port[i].guest);
+        if (r < 0)
+            return err_sys(e, -r, "cannot publish port %u", ports->port[i].host);
+    }
+    return 0;
+}
+
+int net_setup(struct net_thread **ret, const struct spec_net *n, const struct net_host *host,
+              const struct net_ports *ports, unsigned max_connections, struct loop *main_loop,
+              const struct net_thread_events *ev, void *ctx, struct err *e)
+{
+    struct policy policy;
+    struct gate_config c = {.strict = n->strict, .net.max_tcp = max_connections};
+    int r = spec_net_policy(n, &policy, e);
+    if (r < 0)
+        return r;
+    set_addresses(&c.net, host);
+    set_resolvers(&c.dns, n, host);
+    r = net_thread_new(ret, &c, &policy, main_loop, ev, ctx, e);
+    policy_free(&policy);
+    return r < 0 ? r : publish(net_thread_gate(*ret), ports, e);
+}
+
+static void put_address(struct proto_writer *w, const char *address, uint32_t bits,
+                        const char *gateway)
+{
+    size_t mark = proto_nest(w, F_NET_ADDRESS);
+    proto_str(w, F_NET_IP, address);
+    proto_u32(w, F_NET_BITS, bits);
+    proto_str(w, F_NET_GATEWAY, gateway);
+    proto_nest_end(w, mark);
+}
+
+void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host)
+{
+    if (n->off)
+        return;
+    size_t mark = proto_nest(w, F_NET);
+    proto_str(w, F_NAME, "eth0");
+    proto_u32(w, F_NET_MTU, NET_MTU);
+    put_address(w, NET_GUEST4, NET_BITS4, NET_GATEWAY4);
+    if (host->ipv6)
+        put_address(w, NET_GUEST6, NET_BITS6, NET_GATEWAY6);
+    proto_str(w, F_NET_RESOLVER, NET_GATEWAY4);
+    proto_str(w, F_NET_HOST_NAME, DNS_HOST_NAME);
+    proto_nest_end(w, mark);
+}

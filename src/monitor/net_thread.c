@@ -1,0 +1,304 @@
+#include "monitor/net_thread.h"
+
+#include "jail/seccomp.h"
+#include "util/cleanup.h"
+#include "virtio/net.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* #syscalls:net write read futex
+ * #syscalls:monitor write read futex */
+
+/* Beside one descriptor for each flow: questions to name servers (each by UDP, then by TCP),
+ * connections to ours (two ends), loop, eventfds, guest memory. */
+enum { FILES_DNS = 2 * DNS_QUERIES_MAX + 2 * DNS_CLIENTS_MAX, FILES_OTHER = 32 };
+
+/* Two of these: one is filled on the net thread, the other is read on the main loop. */
+struct notes {
+    size_t n;
+    uint64_t missed;
+    struct net_note note[NET_NOTES_MAX];
+};
+
+struct net_thread {
+    struct loop loop; /* the thread's own */
+    struct virtio_dev *dev;
+    struct gate *gate;
+    pthread_t thread;
+    bool started;
+    sem_t ready; /* behind its filter, or ... */
+    int filter_error;
+
+    struct loop *main_loop;
+    const struct net_thread_events *ev;
+    void *ctx;
+    struct loop_src told; /* on the main loop: `filling` has something, or the thread ended */
+    struct loop_src call; /* on the thread's: there is a request */
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t done;
+    struct notes *filling;
+    bool ended;
+    int end_code;
+    net_thread_fn fn; /* NULL: there is no request */
+    void *arg;
+    int result;
+    bool stop;
+
+    struct notes *reading; /* the main loop's */
+};
+
+static void ring(int fd)
+{
+    static const uint64_t one = 1;
+    (void)!write(fd, &one, sizeof(one));
+}
+
+static void unring(int fd)
+{
+    uint64_t n;
+    (void)!read(fd, &n, sizeof(n));
+}
+
+/* --- decisions: on the net thread ------------------------------------------------------------ */
+
+static void fill_note(struct net_note *to, const struct gate_decision *d)
+{
+    to->at_ns = realtime_ns();
+    to->what = d->what;
+    to->allow = d->allow;
+    to->filtered = d->filtered;
+    to->has_id = d->id != NULL;
+    to->id = d->id ? *d->id : (struct net_flow_id){0};
+    (void)snprintf(to->name, sizeof(to->name), "%s", d->name ? d->name : "");
+    (void)snprintf(to->why, sizeof(to->why), "%s", d->why ? d->why : "");
+    to->to_host = d->to_host;
+    to->to_guest = d->to_guest;
+}
+
+static void on_told(void *ctx, const struct gate_decision *d)
+{
+    struct net_thread *t = ctx;
+    (void)pthread_mutex_lock(&t->lock);
+    struct notes *to = t->filling;
+    bool first = to->n == 0 && to->missed == 0;
+    if (to->n < NET_NOTES_MAX)
+        fill_note(&to->note[to->n++], d);
+    else
+        to->missed++;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (first)
+        ring(t->told.fd);
+}
+
+/* --- requests: on the net thread ------------------------------------------------------------- */
+
+static void on_call(struct loop_src *src, uint32_t events)
+{
+    struct net_thread *t = CONTAINER_OF(src, struct net_thread, call);
+    (void)events;
+    unring(src->fd);
+    (void)pthread_mutex_lock(&t->lock);
+    net_thread_fn fn = t->fn;
+    void *arg = t->arg;
+    bool stop = t->stop;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (stop)
+        loop_stop(&t->loop);
+    if (!fn)
+        return;
+    int result = fn(t->gate, arg); /* which may tell decisions: not under the lock */
+    (void)pthread_mutex_lock(&t->lock);
+    t->result = result;
+    t->fn = NULL;
+    (void)pthread_cond_broadcast(&t->done);
+    (void)pthread_mutex_unlock(&t->lock);
+}
+
+static void *net_main(void *arg)
+{
+    struct net_thread *t = arg;
+    t->filter_error = seccomp_enter(SECCOMP_NET);
+    (void)sem_post(&t->ready);
+    if (t->filter_error < 0)
+        return NULL;
+    int r = loop_run(&t->loop);
+    (void)pthread_mutex_lock(&t->lock);
+    t->ended = true;
+    t->end_code = -r;
+    (void)pthread_cond_broadcast(&t->done);
+    (void)pthread_mutex_unlock(&t->lock);
+    ring(t->told.fd);
+    return NULL;
+}
+
+/* --- on the main loop ------------------------------------------------------------------------ */
+
+/* Notes that were missed came after those that are there. */
+static void deliver(struct net_thread *t, struct notes *n)
+{
+    for (size_t i = 0; i < n->n; i++)
+        if (t->ev->decided)
+            t->ev->decided(t->ctx, &n->note[i]);
+    if (n->missed && t->ev->missed)
+        t->ev->missed(t->ctx, n->missed);
+    n->n = 0;
+    n->missed = 0;
+}
+
+static void on_news(struct loop_src *src, uint32_t events)
+{
+    struct net_thread *t = CONTAINER_OF(src, struct net_thread, told);
+    (void)events;
+    unring(src->fd);
+    (void)pthread_mutex_lock(&t->lock);
+    struct notes *full = t->filling;
+    t->filling = t->reading;
+    t->reading = full;
+    bool failed = t->ended && !t->stop;
+    int code = t->end_code;
+    t->stop = t->stop || failed; /* told once */
+    (void)pthread_mutex_unlock(&t->lock);
+    deliver(t, full);
+    if (failed && t->ev->failed)
+        t->ev->failed(t->ctx, code);
+}
+
+int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg)
+{
+    if (!t->started)
+        return fn(t->gate, arg);
+    (void)pthread_mutex_lock(&t->lock);
+    t->fn = fn;
+    t->arg = arg;
+    if (!t->ended)
+        ring(t->call.fd);
+    while (t->fn && !t->ended)
+        (void)pthread_cond_wait(&t->done, &t->lock);
+    int r = t->fn ? -ESHUTDOWN : t->result;
+    t->fn = NULL;
+    (void)pthread_mutex_unlock(&t->lock);
+    return r;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static int watch(struct loop *l, struct loop_src *src, loop_fn fn)
+{
+    *src = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .fn = fn};
+    return src->fd < 0 ? -errno : loop_add(l, src, EPOLLIN);
+}
+
+static int make(struct net_thread *t, const struct gate_config *c, struct policy *policy)
+{
+    /* Untouched pages cost nothing, and few are touched where few flows are opened. */
+    t->filling = calloc(1, sizeof(*t->filling));
+    t->reading = calloc(1, sizeof(*t->reading));
+    int r = t->filling && t->reading ? loop_init(&t->loop) : -ENOMEM;
+    if (r == 0)
+        r = watch(t->main_loop, &t->told, on_news);
+    if (r == 0)
+        r = watch(&t->loop, &t->call, on_call);
+    if (r == 0)
+        r = virtio_net_new(&t->dev, c->net.guest_mac);
+    if (r == 0)
+        r = gate_new(&t->gate, &t->loop, virtio_net_link(t->dev), c, policy, on_told, t);
+    return r;
+}
+
+int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct policy *policy,
+                   struct loop *main_loop, const struct net_thread_events *ev, void *ctx,
+                   struct err *e)
+{
+    struct net_thread *t = calloc(1, sizeof(*t));
+    if (!t)
+        return err_set(e, ENOMEM, "out of memory");
+    *t = (struct net_thread){.loop.epfd = -1, .main_loop = main_loop, .ev = ev, .ctx = ctx};
+    t->told.fd = t->call.fd = -1;
+    (void)pthread_mutex_init(&t->lock, NULL);
+    (void)pthread_cond_init(&t->done, NULL);
+    (void)sem_init(&t->ready, 0, 0);
+    int r = make(t, c, policy);
+    if (r < 0) {
+        net_thread_free(t);
+        return err_sys(e, -r, "cannot make the sandbox's network");
+    }
+    *ret = t;
+    return 0;
+}
+
+struct virtio_dev *net_thread_device(struct net_thread *t)
+{
+    return t->dev;
+}
+
+struct loop *net_thread_loop(struct net_thread *t)
+{
+    return &t->loop;
+}
+
+struct gate *net_thread_gate(struct net_thread *t)
+{
+    return t->gate;
+}
+
+int net_thread_start(struct net_thread *t, struct err *e)
+{
+    int r = pthread_create(&t->thread, NULL, net_main, t);
+    if (r != 0)
+        return err_sys(e, r, "cannot start the network's thread");
+    t->started = true;
+    while (sem_wait(&t->ready) < 0)
+        ;
+    if (t->filter_error < 0)
+        return err_sys(e, -t->filter_error,
+                       "cannot install the system call filter of the network's thread");
+    return 0;
+}
+
+static void join(struct net_thread *t)
+{
+    (void)pthread_mutex_lock(&t->lock);
+    t->stop = true;
+    (void)pthread_mutex_unlock(&t->lock);
+    ring(t->call.fd);
+    (void)pthread_join(t->thread, NULL);
+}
+
+void net_thread_free(struct net_thread *t)
+{
+    if (!t)
+        return;
+    if (t->started)
+        join(t);
+    int fds[] = {t->told.fd, t->call.fd};
+    gate_free(t->gate);
+    virtio_dev_free(t->dev);
+    loop_del(t->main_loop, &t->told);
+    loop_del(&t->loop, &t->call);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close_fd(&fds[i]);
+    if (t->loop.epfd >= 0)
+        loop_fini(&t->loop);
+    (void)sem_destroy(&t->ready);
+    (void)pthread_cond_destroy(&t->done);
+    (void)pthread_mutex_destroy(&t->lock);
+    free(t->filling);
+    free(t->reading);
+    free(t);
+}
+
+unsigned net_thread_files(const struct spec_net *n)
+{
+    return n->off
+               ? 0
+               : n->max_connections + NET_UDP_DEFAULT + NET_PUBLISHED_MAX + FILES_DNS + FILES_OTHER;
+}
