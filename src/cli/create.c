@@ -1,3 +1,4 @@
+#include "cli/net_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -29,6 +30,8 @@ static int create_run(const struct args *a)
     ui_set_quiet(args_has(a, "quiet"));
     int r = sandbox_request_parse(a, &q, &e);
     if (r == 0)
+        net_note_allowlist(&q.spec.net);
+    if (r == 0)
         r = create(a, &q, &e);
     if (r < 0) {
         code = sandbox_request_fail(&q, &e);
@@ -44,14 +47,16 @@ const struct cmd cmd_create = {
     .name = "create",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and boot it, ready for commands",
-    .opts = {sandbox_opts},
+    .opts = {sandbox_opts, net_opts},
     .pos = {.name = "IMAGE",
             .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
     .details =
         "The sandbox runs in the background until it is stopped. Without --name a name is made\n"
-        "up, and printed on standard output.",
-    .examples = "  msb create --name web\n"
-                "  msb create --name build --cpus 2 --memory 4G ./rootfs\n"
-                "  msb create --replace --name web --tmpfs /scratch:1G --label team=search",
+        "up, and printed on standard output.\n"
+        "\n" NET_DETAILS,
+    .examples =
+        "  msb create --name web\n"
+        "  msb create --name build --cpus 2 --memory 4G ./rootfs\n"
+        "  msb create --replace --name web --tmpfs /scratch:1G --label team=search\n" NET_EXAMPLES,
     .run = create_run,
 };

@@ -15,16 +15,29 @@ static bool active(const struct sandbox *sb)
     return sb->state.pid != 0;
 }
 
+/* What it was asked to be, with the ports that it got. */
+static json_t *active_config(const struct sandbox *sb)
+{
+    AUTO_FREE struct spec_port *p = NULL;
+    if (!active(sb))
+        return json_null();
+    size_t n = show_ports(sb, &p);
+    json_t *config = spec_to_config(&sb->spec), *ports = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(ports, spec_port_to_json(&p[i]));
+    (void)json_object_set_new(json_object_get(config, "network"), "ports", ports);
+    return config;
+}
+
 static int print_json(const struct sandbox *sb)
 {
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
-    return ui_print_json(
-        json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:[], s:s, s:o}", "active_config",
-                  active(sb) ? spec_to_config(&sb->spec) : json_null(), "config",
-                  spec_to_config(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
-                  sb->state.engine, "name", sb->spec.name, "reason", sb->state.reason, "started_at",
-                  json_time(sb->state.started_ns), "pending_changes", "status",
-                  status_name(sb->state.status), "updated_at", json_time(updated)));
+    return ui_print_json(json_pack(
+        "{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:[], s:s, s:o}", "active_config", active_config(sb),
+        "config", spec_to_config(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
+        sb->state.engine, "name", sb->spec.name, "reason", sb->state.reason, "started_at",
+        json_time(sb->state.started_ns), "pending_changes", "status", status_name(sb->state.status),
+        "updated_at", json_time(updated)));
 }
 
 /* A line "Label:   value"; what a guest or an image may have chosen is made safe to show. */
@@ -110,6 +123,35 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+static void network(struct buf *b, const struct sandbox *sb)
+{
+    const struct spec_net *n = &sb->spec.net;
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n_ports = show_ports(sb, &p);
+    bool open = !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
+    (void)buf_printf(b, "\nNetwork\n");
+    if (n->off) {
+        line(b, "  Profile:", "no network");
+        return;
+    }
+    line(b, "  Profile:", open ? "public" : n->profile ? n->profile : "none");
+    for (size_t i = 0; i < n->rules.n; i++)
+        line(b, "  Rule:", n->rules.v[i]);
+    line(b, "  Otherwise:", n->egress == NET_DEFAULT_ALLOW ? "allow" : "deny");
+    line(b, "  Ingress:", n->ingress == NET_DEFAULT_DENY ? "deny" : "allow");
+    line(b, "  Strict:", n->strict ? "yes" : NULL);
+    for (unsigned i = 0; i < n->n_nameservers; i++) {
+        char text[END_TEXT_MAX];
+        end_format(&n->nameserver[i], text);
+        line(b, "  Name server:", text);
+    }
+    for (size_t i = 0; i < n_ports; i++) {
+        char text[SPEC_PORT_TEXT_MAX];
+        spec_port_format(&p[i], text);
+        line(b, "  Port:", text);
+    }
+}
+
 static void mount_options(const struct spec_mount *m, char *out, size_t size)
 {
     static const char *const names[] = {"ro", "noexec", "nosuid", "nodev"};
@@ -191,6 +233,7 @@ static int print_text(const struct sandbox *sb)
         line(&b, "Engine:", sb->state.engine);
     }
     resources(&b, s);
+    network(&b, sb);
     runtime(&b, s);
     list_section(&b, "Environment", &s->env);
     list_section(&b, "Labels", &s->labels);

@@ -1,4 +1,5 @@
 /* run: create (or reuse) a sandbox, run a command in it, stop it again. */
+#include "cli/net_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/session_opts.h"
 #include "cli/ui.h"
@@ -98,6 +99,7 @@ static int create_sandbox(struct run *r, struct err *e)
     struct spinner spin;
     uint64_t t0 = now_ns();
     spec->ephemeral = !r->sandbox.named;
+    net_note_allowlist(&spec->net);
     catch_signals();
     spinner_start(&spin, "Creating", spec->name);
     int x = sandbox_create(&r->store, spec, &r->sandbox.create, ui_warn, e);
@@ -199,17 +201,18 @@ const struct cmd cmd_run = {
     .name = "run",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and run a command in it",
-    .opts = {run_opts, session_opts, sandbox_opts},
+    .opts = {run_opts, session_opts, sandbox_opts, net_opts},
     .pos = {.name = "IMAGE",
             .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
     .command_help = "Command for the image's entrypoint (default: the image's own, else a shell)",
     .details =
         "Without --name the sandbox is removed when the command ends. With --name it is kept,\n"
         "stopped, and used again by the next run of that name.\n"
-        "msb exits with the command's exit code, as 'msb exec' does.",
+        "msb exits with the command's exit code, as 'msb exec' does.\n"
+        "\n" NET_DETAILS,
     .examples = "  msb run -- uname -a\n"
                 "  msb run                             (a shell)\n"
                 "  msb run --name dev --memory 2G ./rootfs -- make\n"
-                "  msb run -d --name web -- python3 -m http.server",
+                "  msb run -d --name web -p 8000:8000 -- python3 -m http.server\n" NET_EXAMPLES,
     .run = run_run,
 };

@@ -2,6 +2,7 @@
 #include "cli/sandbox_opts.h"
 
 #include "cli/mount_opts.h"
+#include "cli/net_opts.h"
 #include "cli/ui.h"
 #include "image/image.h"
 #include "proto/proto.h"
@@ -294,7 +295,12 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
 {
     *q = (struct sandbox_request){.image_lock = -1};
     spec_init(&q->spec);
-    int r = single_options(a, q, e);
+    int r = net_options(a, &q->spec.net, e);
+    if (r < 0) {
+        q->exit_code = EXIT_USAGE;
+        return r;
+    }
+    r = single_options(a, q, e);
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
         r = repeated_option(q, &a->opts[i], e);
     if (r < 0)

@@ -1,6 +1,7 @@
 #include "cli/show.h"
 
 #include "cli/ui.h"
+#include "core/publish.h"
 #include "util/cleanup.h"
 #include "util/term.h"
 
@@ -55,6 +56,17 @@ int show_list(const struct args *a, keep_fn keep, order_fn order, struct sandbox
     *ret = list;
     *n = kept;
     return r < 0 ? ui_fail(&e) : EXIT_OK;
+}
+
+size_t show_ports(const struct sandbox *sb, struct spec_port **ret)
+{
+    struct store s;
+    size_t n = 0;
+    *ret = NULL;
+    if (store_open(&s, NULL) == 0)
+        (void)sandbox_ports(&s, sb, ret, &n);
+    store_close(&s);
+    return n;
 }
 
 int show_names(const struct sandbox *list, size_t n)

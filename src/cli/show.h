@@ -32,6 +32,9 @@ typedef bool (*keep_fn)(const struct sandbox *sb, const struct args *a);
 typedef int (*order_fn)(const void *a, const void *b);
 int show_list(const struct args *a, keep_fn keep, order_fn order, struct sandbox **ret, size_t *n);
 
+/* Published ports (sandbox_ports), *ret malloc'd; none when they cannot be read. */
+size_t show_ports(const struct sandbox *sb, struct spec_port **ret);
+
 /* One name a line. */
 int show_names(const struct sandbox *list, size_t n);
 

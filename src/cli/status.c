@@ -37,15 +37,45 @@ static char *command_line(const struct sandbox_spec *s)
     return line;
 }
 
+static json_t *ports_json(const struct sandbox *sb)
+{
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n = show_ports(sb, &p);
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++) {
+        char text[SPEC_PORT_TEXT_MAX];
+        spec_port_format(&p[i], text);
+        (void)json_array_append_new(a, json_string(text));
+    }
+    return a;
+}
+
+/* "127.0.0.1:8080->80/tcp, ..."; "-" = none. */
+static void add_ports(struct table *t, const struct sandbox *sb)
+{
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n = show_ports(sb, &p);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < n; i++) {
+        char text[SPEC_PORT_TEXT_MAX];
+        spec_port_format(&p[i], text);
+        (void)buf_printf(&b, "%s%s", i ? ", " : "", text);
+    }
+    table_add(t, n && buf_append(&b, "", 1) == 0 ? (const char *)buf_head(&b) : "-");
+    buf_free(&b);
+}
+
 static json_t *to_json(const struct sandbox *sb)
 {
     const struct sandbox_spec *s = &sb->spec;
     AUTO_FREE char *command = command_line(s);
-    return json_pack("{s:o, s:o, s:s, s:o, s:I, s:I, s:s, s:[], s:s, s:s}", "command",
+    return json_pack("{s:o, s:o, s:s, s:o, s:I, s:I, s:s, s:o, s:s, s:s}", "command",
                      command ? json_string(command) : json_null(), "cpus", json_number(s->cpus),
                      "image", s->image, "max_cpus", json_number(s->cpus), "max_memory_mib",
                      (json_int_t)s->memory_mib, "memory_mib", (json_int_t)s->memory_mib, "name",
-                     s->name, "ports", "status", status_name(sb->state.status), "thp", "madvise");
+                     s->name, "ports", ports_json(sb), "status", status_name(sb->state.status),
+                     "thp", "madvise");
 }
 
 static int print_json(const struct sandbox *list, size_t n)
@@ -70,7 +100,7 @@ static void add_row(struct table *t, const struct sandbox *sb)
     table_add(t, cpus);
     table_add(t, memory);
     table_add(t, status_lower(sb->state.status));
-    table_add(t, "-");
+    add_ports(t, sb);
 }
 
 static int print_table(const struct sandbox *list, size_t n)

@@ -213,13 +213,11 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["-p", "8080:80"],
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
-    ["--init", "auto"], ["--net", "public"], ["--net-rule", "deny@any"],
-    ["--net-default", "deny"], ["--net-strict"], ["--dns-nameserver", "1.1.1.1"],
+    ["--init", "auto"],
     ["--tls-intercept"], ["--secret", "KEY@host"], ["--trust-host-cas"], ["--vsock", "/s:1"],
-    ["--proxy", "socks5://1.2.3.4:1"], ["--max-connections", "5"],
+    ["--proxy", "socks5://1.2.3.4:1"],
 ]  # fmt: skip
 
 

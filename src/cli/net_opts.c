@@ -1,0 +1,137 @@
+#include "cli/net_opts.h"
+
+#include "cli/ui.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <string.h>
+
+const struct opt net_opts[] = {
+    {.name = "no-net",
+     .help = "Give it no network; with --net-rule: nothing but what the rules allow",
+     .alias = "no-network",
+     .conflicts = "net"},
+    {.name = "net",
+     .value = "PROFILE",
+     .help = "What it may reach: public, private, loopback, link-local, meta, multicast, host, "
+             "joined by commas; or all, or none (default: public)"},
+    {.name = "net-rule",
+     .value = "RULES",
+     .help = "Allow or deny a target: allow@pypi.org:tcp:443, deny@10.0.0.0/8; the first match "
+             "counts, before the profile",
+     .flags = OPT_REPEAT},
+    {.name = "net-default",
+     .value = "ACTION",
+     .help = "What happens to all other traffic",
+     .choices = "allow|deny"},
+    {.name = "net-default-egress",
+     .value = "ACTION",
+     .help = "What happens to all other traffic out of it",
+     .choices = "allow|deny"},
+    {.name = "net-default-ingress",
+     .value = "ACTION",
+     .help = "What happens to all other traffic to its published ports (default: allow)",
+     .choices = "allow|deny"},
+    {.name = "net-strict",
+     .help = "Refuse flows that a host name allows and that show none (TLS without SNI)"},
+    {.name = "port",
+     .letter = 'p',
+     .value = "[BIND:]HOST:GUEST[/udp]",
+     .help = "Publish a port: 8080:80, 0:80 (any free one), 8000-8010:8000-8010 (default bind: "
+             "127.0.0.1)",
+     .flags = OPT_REPEAT,
+     .alias = "publish"},
+    {.name = "max-connections",
+     .value = "N",
+     .help = "TCP connections that may be open at once (default: 256)"},
+    {.name = "dns-nameserver",
+     .value = "IP[:PORT]",
+     .help = "Ask this name server, instead of the host's own",
+     .flags = OPT_REPEAT},
+    {.name = "dns-query-timeout-ms",
+     .value = "MS",
+     .help = "How long a name server may take (default: 5000)"},
+    {.name = "no-dns-rebind-protection",
+     .help = "Let names of the Internet have private addresses"},
+    {0},
+};
+
+static int number(const struct args *a, const char *name, uint64_t most, uint32_t *ret,
+                  struct err *e)
+{
+    const char *v = args_get(a, name);
+    char why[64];
+    uint64_t n;
+    if (!v)
+        return 0;
+    if (parse_u64(v, &n) < 0 || n < 1 || n > most) {
+        (void)snprintf(why, sizeof(why), "expected a number from 1 to %llu",
+                       (unsigned long long)most);
+        return args_bad_value(a, name, v, why, e);
+    }
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+static void action(const struct args *a, const char *name, enum net_default *ret)
+{
+    const char *v = args_get(a, name);
+    if (v)
+        *ret = strcmp(v, "allow") == 0 ? NET_DEFAULT_ALLOW : NET_DEFAULT_DENY;
+}
+
+static int repeated(struct spec_net *n, const struct arg_opt *o, struct err *e)
+{
+    const char *name = o->opt->name;
+    if (strcmp(name, "net-rule") == 0)
+        return spec_net_add_rules(n, o->value, e);
+    if (strcmp(name, "port") == 0)
+        return spec_net_add_ports(n, o->value, e);
+    if (strcmp(name, "dns-nameserver") == 0)
+        return spec_net_add_nameserver(n, o->value, e);
+    return 0;
+}
+
+/* Rules are exceptions to "no network", as scripts for other tools have it. */
+static int no_net(const struct args *a, struct spec_net *n, struct err *e)
+{
+    static const char *const defaults[] = {"net-default", "net-default-egress",
+                                           "net-default-ingress"};
+    if (!args_has(a, "no-net"))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(defaults); i++) {
+        const char *v = args_get(a, defaults[i]);
+        if (v && strcmp(v, "allow") == 0)
+            return err_set(e, EINVAL, "--no-net cannot be used with --%s allow", defaults[i]);
+    }
+    n->off = n->rules.n == 0;
+    n->egress = n->ingress = NET_DEFAULT_DENY;
+    return 0;
+}
+
+int net_options(const struct args *a, struct spec_net *n, struct err *e)
+{
+    const char *profile = args_get(a, "net");
+    int r = profile ? spec_net_set_profile(n, profile, e) : 0;
+    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
+        r = repeated(n, &a->opts[i], e);
+    action(a, "net-default", &n->egress);
+    action(a, "net-default", &n->ingress);
+    action(a, "net-default-egress", &n->egress);
+    action(a, "net-default-ingress", &n->ingress);
+    if (r == 0)
+        r = number(a, "max-connections", SPEC_CONNECTIONS_MAX, &n->max_connections, e);
+    if (r == 0)
+        r = number(a, "dns-query-timeout-ms", SPEC_DNS_TIMEOUT_MAX_MS, &n->dns_timeout_ms, e);
+    n->strict = args_has(a, "net-strict");
+    n->allow_rebind = args_has(a, "no-dns-rebind-protection");
+    return r < 0 ? r : no_net(a, n, e);
+}
+
+void net_note_allowlist(const struct spec_net *n)
+{
+    if (spec_net_is_allowlist(n))
+        ui_note("note: --net-rule alone allows these and nothing else; add --net public to keep "
+                "the rest of the Internet reachable");
+}
