@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -279,9 +280,34 @@ static void ensure_tmp(void)
         (void)chmod("/tmp", 01777);
 }
 
+/* The kernel takes a FUSE server for a program that may fail it: it lets hardly any page be dirty,
+ * and puts writers to sleep for that, and reads ahead little. This one is the host. */
+static void trust_share(const struct req_mount *m)
+{
+    static const struct {
+        const char *file, *value;
+    } knobs[] = {{"strict_limit", "0"}, {"max_ratio", "100"}, {"read_ahead_kb", "1024"}};
+    struct stat st;
+    char path[96];
+    if (stat(m->path, &st) < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(knobs); i++) {
+        (void)snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/%s", major(st.st_dev),
+                       minor(st.st_dev), knobs[i].file);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            (void)!write(fd, knobs[i].value, strlen(knobs[i].value));
+            (void)close(fd);
+        }
+    }
+}
+
 void mounts_complete(const struct config *cfg)
 {
     (void)mount_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
+    for (size_t i = 0; i < cfg->nmounts; i++)
+        if (cfg->mounts[i].tag)
+            trust_share(&cfg->mounts[i]);
     (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
     if (!wants_mount(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);

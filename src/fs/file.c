@@ -52,12 +52,15 @@ static int open_inode(struct fs *s, struct inode *i, uint32_t flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int new_file(struct fs *s, struct inode *i, int fd, uint32_t flags,
+/* st: of the open file, NULL if it was not looked at. */
+static int new_file(struct fs *s, struct inode *i, int fd, const struct stat *st, uint32_t flags,
                     struct fuse_open_out *out)
 {
     struct handle *h;
-    bool keep =
-        s->opt.cache == FS_CACHE_ALWAYS || (s->opt.cache == FS_CACHE_AUTO && may_keep_cache(i, fd));
+    struct stat now;
+    bool keep = s->opt.cache == FS_CACHE_ALWAYS;
+    if (s->opt.cache == FS_CACHE_AUTO && (st || fstat(fd, &now) == 0))
+        keep = may_keep_cache(i, st ? st : &now);
     int r = handle_new(s, i, fd, false, &h);
     if (r < 0)
         return r;
@@ -95,7 +98,7 @@ int op_open(struct fs *s, struct call *c)
         path_of(path, fd, NULL);
         (void)kill_set_id(s, path, &st);
     }
-    return new_file(s, c->inode, steal_fd(&fd), in->flags, out);
+    return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);
 }
 
 /* A file that is there already is opened: the guest did not know of it. Nothing but a regular file
@@ -124,10 +127,27 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
     return fd < 0 ? -errno : fd;
 }
 
+/* The entry of a file that was made just now, and is open. */
+static int entry_of_new(struct fs *s, struct call *c, int fd, const struct owner *o,
+                        struct stat *st)
+{
+    char path[PATH_REF_MAX];
+    if (fstat(fd, st) < 0)
+        return -errno;
+    path_of(path, fd, NULL);
+    int r = owner_store_new(s, path, st, o);
+    if (r < 0 || (r > 0 && fstat(fd, st) < 0))
+        return r < 0 ? r : -errno;
+    if (s->opt.quota)
+        s->used += (uint64_t)st->st_blocks * 512;
+    return fill_entry(s, c->inode, c->name[0], st, o, reply(s, c, sizeof(struct fuse_entry_out)));
+}
+
 int op_create(struct fs *s, struct call *c)
 {
     const struct fuse_create_in *in = c->arg;
     struct owner o = {0};
+    struct stat st;
     bool made = true;
     int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
     if (dir < 0)
@@ -145,14 +165,14 @@ int op_create(struct fs *s, struct call *c)
     }
     if (fd < 0)
         return fd;
-    r = reply_new_entry(s, c, c->inode, c->name[0], made ? &o : NULL);
+    r = made ? entry_of_new(s, c, fd, &o, &st) : reply_new_entry(s, c, c->inode, c->name[0], NULL);
     if (r < 0)
         return r;
     struct fuse_entry_out entry;
     memcpy(&entry, s->rep, sizeof(entry));
     struct fuse_open_out open_out = {0};
     struct inode *i = inode_get(s, entry.nodeid);
-    r = new_file(s, i, steal_fd(&fd), in->flags, &open_out);
+    r = new_file(s, i, steal_fd(&fd), made ? &st : NULL, in->flags, &open_out);
     if (r < 0) {
         inode_forget(s, i, 1);
         return r;
@@ -197,7 +217,7 @@ int op_tmpfile(struct fs *s, struct call *c)
     fill_attr(s, &st, &o, &entry.attr);
     struct fuse_open_out open_out = {0};
     i->lookups++;
-    r = new_file(s, i, steal_fd(&fd), O_RDWR, &open_out);
+    r = new_file(s, i, steal_fd(&fd), &st, O_RDWR, &open_out);
     if (r < 0) {
         inode_forget(s, i, 1);
         return r;

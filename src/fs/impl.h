@@ -17,6 +17,11 @@ enum {
 
 /* --- inodes (inode.c) ----------------------------------------------------------------------- */
 
+struct owner {
+    uint32_t uid, gid;
+    uint32_t mode; /* 07777 */
+};
+
 /* An object that the guest knows. It is found by its descriptor or, when that was closed to make
  * room, by its name in its parent, and is then checked to be the same. */
 struct inode {
@@ -37,9 +42,15 @@ struct inode {
     struct timespec seen_mtime, seen_ctime;
     off_t seen_size;
     bool seen;
+    /* What was last found about its owner (owner.c). */
+    struct owner owner;
+    struct timespec owner_ctime, owner_at;
+    bool owner_known;
 };
 
 struct inode *inode_get(struct fs *s, uint64_t id); /* NULL: no such */
+/* The one that st describes, if it is known. */
+struct inode *inode_known(struct fs *s, const struct stat *st);
 /* The inode for what st describes, new or known, under that name (parent NULL: it has none). Adds
  * no reference. -ENFILE, -ENOMEM. */
 int inode_find(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
@@ -84,16 +95,21 @@ void handle_table_free(struct fs *s);
 
 /* --- owners (owner.c) ----------------------------------------------------------------------- */
 
-struct owner {
-    uint32_t uid, gid;
-    uint32_t mode; /* 07777 */
-};
 struct owner_entry;
 
 /* What the guest is to see of an object. `path` leads to it from /proc/self/fd. */
 void owner_load(struct fs *s, const char *path, const struct stat *st, struct owner *ret);
 /* Makes the guest see `want` from now on. st: as it is on the host now. */
 int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want);
+/* The same for an object that was made just now, about which nothing can be kept yet. 1: st is out
+ * of date; 0: it is not. */
+int owner_store_new(struct fs *s, const char *path, const struct stat *st,
+                    const struct owner *want);
+/* That is the owner of i, which st describes. */
+void owner_note(struct inode *i, const struct stat *st, const struct owner *o);
+/* The owner of a directory, if it need not be looked at again so soon. */
+bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret);
+bool owner_same(const struct owner *a, const struct owner *b);
 /* The mode that the host's file gets for one that the guest asked for. */
 uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode);
 /* The last name of an object is gone. */
@@ -124,6 +140,7 @@ struct fs {
     bool ready;        /* INIT was done */
     bool writeback;    /* negotiated */
     uint64_t entry_ns; /* how long names, and attributes, hold in the guest */
+    uint64_t dir_ns;   /* ... those of directories */
     uint64_t used;     /* bytes, when there is a quota */
     int root_fd;
 
@@ -170,13 +187,16 @@ void fill_attr(const struct fs *s, const struct stat *st, const struct owner *o,
 int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st);
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */
 int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e);
+/* The same for what was looked at already; o: its owner, NULL: not looked at. */
+int fill_entry(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+               const struct owner *o, struct fuse_entry_out *e);
 /* As whom something new in that directory appears, and what it needs on the host for that. */
 int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h, uint32_t mode,
               bool dir, struct owner *ret);
 int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o);
 int kill_set_id(struct fs *s, const char *path, const struct stat *st);
-bool may_keep_cache(struct inode *i, int fd);
+bool may_keep_cache(struct inode *i, const struct stat *st);
 
 /* Handlers, by file. */
 int op_lookup(struct fs *s, struct call *c);

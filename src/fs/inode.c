@@ -37,6 +37,12 @@ static struct inode *hash_find(struct fs *s, dev_t dev, ino_t ino)
     return i;
 }
 
+struct inode *inode_known(struct fs *s, const struct stat *st)
+{
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    return i && i->type == (st->st_mode & S_IFMT) ? i : NULL;
+}
+
 static void hash_remove(struct fs *s, struct inode *i)
 {
     struct inode **at = bucket_of(s, i->dev, i->ino);

@@ -57,13 +57,19 @@ static uint64_t ns_to_valid(uint64_t ns, uint32_t *ret_nsec)
     return ns / SECOND;
 }
 
+/* Paths are walked for every file; that a directory was moved or closed may show a little later. */
+static uint64_t holds_ns(const struct fs *s, const struct stat *st)
+{
+    return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
+}
+
 int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st)
 {
     struct owner o;
     struct fuse_attr_out *out = reply(s, c, sizeof(*out));
     owner_load(s, path, st, &o);
     fill_attr(s, st, &o, &out->attr);
-    out->attr_valid = ns_to_valid(s->entry_ns, &out->attr_valid_nsec);
+    out->attr_valid = ns_to_valid(holds_ns(s, st), &out->attr_valid_nsec);
     return 0;
 }
 
@@ -103,36 +109,60 @@ static int find_only_file(struct fs *s, const char *name, struct stat *st, struc
     return 0;
 }
 
+static void give_entry(struct fs *s, struct inode *i, const struct stat *st, const struct owner *o,
+                       struct fuse_entry_out *e)
+{
+    memset(e, 0, sizeof(*e));
+    fill_attr(s, st, o, &e->attr);
+    e->nodeid = i->id;
+    e->generation = i->generation;
+    e->entry_valid = ns_to_valid(holds_ns(s, st), &e->entry_valid_nsec);
+    e->attr_valid = ns_to_valid(holds_ns(s, st), &e->attr_valid_nsec);
+    i->lookups++;
+}
+
+int fill_entry(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+               const struct owner *o, struct fuse_entry_out *e)
+{
+    struct inode *i = NULL;
+    struct owner found;
+    char path[PATH_REF_MAX];
+    int r = inode_find(s, parent, name, st, &i);
+    if (r < 0 || !i)
+        return r;
+    if (!o) {
+        int dir = inode_dir_fd(s, parent);
+        path_of(path, dir, name);
+        owner_load(s, path, st, &found);
+        o = &found;
+    } else {
+        owner_note(i, st, o);
+    }
+    give_entry(s, i, st, o, e);
+    return 0;
+}
+
 int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e)
 {
     struct stat st;
     struct inode *i = NULL;
     struct owner o;
     char path[PATH_REF_MAX];
-    int r;
     if (s->opt.file && parent->id == FUSE_ROOT_ID) {
-        r = find_only_file(s, name, &st, &i);
+        int r = find_only_file(s, name, &st, &i);
+        if (r < 0 || !i)
+            return r;
         path_of(path, s->root_fd, NULL);
-    } else {
-        int dir = inode_dir_fd(s, parent);
-        if (dir < 0)
-            return dir;
-        if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
-            return -errno;
-        path_of(path, dir, name);
-        r = inode_find(s, parent, name, &st, &i);
+        owner_load(s, path, &st, &o);
+        give_entry(s, i, &st, &o, e);
+        return 0;
     }
-    if (r < 0 || !i)
-        return r;
-    owner_load(s, path, &st, &o);
-    memset(e, 0, sizeof(*e));
-    fill_attr(s, &st, &o, &e->attr);
-    e->nodeid = i->id;
-    e->generation = i->generation;
-    e->entry_valid = ns_to_valid(s->entry_ns, &e->entry_valid_nsec);
-    e->attr_valid = ns_to_valid(s->entry_ns, &e->attr_valid_nsec);
-    i->lookups++;
-    return 0;
+    int dir = inode_dir_fd(s, parent);
+    if (dir < 0)
+        return dir;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+        return -errno;
+    return fill_entry(s, parent, name, &st, NULL, e);
 }
 
 int op_lookup(struct fs *s, struct call *c)
@@ -210,11 +240,13 @@ int kill_set_id(struct fs *s, const char *path, const struct stat *st)
     return owner_store(s, path, st, &o);
 }
 
+/* 1: st is out of date; 0: everything is as it was. */
 static int set_owner(struct fs *s, const char *path, struct stat *st,
                      const struct fuse_setattr_in *in)
 {
-    struct owner o;
-    owner_load(s, path, st, &o);
+    struct owner o, was;
+    owner_load(s, path, st, &was);
+    o = was;
     if (in->valid & FATTR_UID)
         o.uid = in->uid;
     if (in->valid & FATTR_GID)
@@ -224,14 +256,18 @@ static int set_owner(struct fs *s, const char *path, struct stat *st,
     if (in->valid & FATTR_MODE)
         o.mode = in->mode & 07777;
     uint32_t host = owner_host_mode(s, st->st_mode & S_IFMT, o.mode);
-    if (in->valid & FATTR_MODE && !S_ISLNK(st->st_mode) && (st->st_mode & 07777) != host) {
+    bool change = in->valid & FATTR_MODE && !S_ISLNK(st->st_mode) && (st->st_mode & 07777) != host;
+    if (!change && owner_same(&o, &was))
+        return 0;
+    if (change) {
         /* Somebody else's file keeps its mode; the guest sees its own. */
         if (fchmodat(AT_FDCWD, path, host, 0) == 0)
             st->st_mode = (st->st_mode & S_IFMT) | host;
         else if (errno != EPERM)
             return -errno;
     }
-    return owner_store(s, path, st, &o);
+    int r = owner_store(s, path, st, &o);
+    return r < 0 ? r : 1;
 }
 
 static int set_size(struct fs *s, const struct call *c, const struct fuse_setattr_in *in)
@@ -289,15 +325,24 @@ int op_setattr(struct fs *s, struct call *c)
     if (fd < 0)
         return fd;
     path_of(path, fd, NULL);
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID))
-        r = set_owner(s, path, &st, in);
-    else if (in->valid & FATTR_SIZE && in->valid & FATTR_KILL_SUIDGID)
-        r = kill_set_id(s, path, &st);
-    if (r == 0 && in->valid & (FATTR_ATIME | FATTR_MTIME | FATTR_ATIME_NOW | FATTR_MTIME_NOW))
+    bool stale = true; /* st */
+    if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE)) {
+        if (fstat(fd, &st) < 0)
+            return -errno;
+        if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) {
+            r = set_owner(s, path, &st, in);
+            stale = r != 0;
+        } else if (in->valid & FATTR_KILL_SUIDGID) {
+            r = kill_set_id(s, path, &st);
+        } else {
+            stale = false;
+        }
+    }
+    if (r >= 0 && in->valid & (FATTR_ATIME | FATTR_MTIME | FATTR_ATIME_NOW | FATTR_MTIME_NOW)) {
         r = set_times(fd, in);
-    if (r == 0 && fstat(fd, &st) < 0)
+        stale = true;
+    }
+    if (r >= 0 && stale && fstat(fd, &st) < 0)
         r = -errno;
     return r < 0 ? r : reply_attr(s, c, path, &st);
 }
@@ -352,21 +397,20 @@ int op_access(struct fs *s, struct call *c)
 
 /* Whether what the guest has in its cache is still what is in the file. Times are as coarse as the
  * host's clock ticks, so a file that has just been changed is not trusted to be told apart. */
-bool may_keep_cache(struct inode *i, int fd)
+bool may_keep_cache(struct inode *i, const struct stat *st)
 {
     enum { TICKS_NS = 50000000 };
-    struct stat st;
     struct timespec now;
-    if (fstat(fd, &st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
+    if (clock_gettime(CLOCK_REALTIME, &now) < 0)
         return false;
-    bool keep = i->seen && i->seen_size == st.st_size &&
-                memcmp(&i->seen_mtime, &st.st_mtim, sizeof(st.st_mtim)) == 0 &&
-                memcmp(&i->seen_ctime, &st.st_ctim, sizeof(st.st_ctim)) == 0;
-    time_t age = now.tv_sec - st.st_ctim.tv_sec;
+    bool keep = i->seen && i->seen_size == st->st_size &&
+                memcmp(&i->seen_mtime, &st->st_mtim, sizeof(st->st_mtim)) == 0 &&
+                memcmp(&i->seen_ctime, &st->st_ctim, sizeof(st->st_ctim)) == 0;
+    time_t age = now.tv_sec - st->st_ctim.tv_sec;
     i->seen =
-        age > 1 || (age >= 0 && age * (long)SECOND + now.tv_nsec - st.st_ctim.tv_nsec > TICKS_NS);
-    i->seen_size = st.st_size;
-    i->seen_mtime = st.st_mtim;
-    i->seen_ctime = st.st_ctim;
+        age > 1 || (age >= 0 && age * (long)SECOND + now.tv_nsec - st->st_ctim.tv_nsec > TICKS_NS);
+    i->seen_size = st->st_size;
+    i->seen_mtime = st->st_mtim;
+    i->seen_ctime = st->st_ctim;
     return keep;
 }

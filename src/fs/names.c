@@ -22,10 +22,12 @@ int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h
     int fd = inode_dir_fd(s, parent);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    path_of(path, fd, NULL);
-    owner_load(s, path, &st, &above);
+    if (!owner_recent(s, parent, &above)) {
+        if (fstat(fd, &st) < 0)
+            return -errno;
+        path_of(path, fd, NULL);
+        owner_load(s, path, &st, &above);
+    }
     *ret = (struct owner){.uid = h->uid, .gid = h->gid, .mode = mode & 07777};
     if (above.mode & S_ISGID) { /* the group is that of the directory */
         ret->gid = above.gid;
@@ -43,17 +45,17 @@ int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const ch
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
     if (o) {
-        if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return -errno;
         path_of(path, dir, name);
-        int r = owner_store(s, path, &st, o);
-        if (r < 0)
-            return r;
+        int r = owner_store_new(s, path, &st, o);
+        if (r < 0 || (r > 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
+            return r < 0 ? r : -errno;
         if (s->opt.quota)
             s->used += (uint64_t)st.st_blocks * 512;
     }
-    return make_entry(s, parent, name, reply(s, c, sizeof(struct fuse_entry_out)));
+    return fill_entry(s, parent, name, &st, o, reply(s, c, sizeof(struct fuse_entry_out)));
 }
 
 int op_mknod(struct fs *s, struct call *c)

@@ -5,6 +5,10 @@
  * as "UID:GID:MODE" (decimal, decimal, octal); where the file system has no such attributes, or the
  * user may not write them, it is kept in memory until the sandbox ends. Nothing is kept while the
  * host's own attributes say the same.
+ *
+ * What was found is remembered with the inode. Whoever changes an attribute changes the ctime, so
+ * it holds while that is the same, if that was old enough to tell two changes apart; and in any
+ * case for as long as the guest itself may believe what it was told.
  */
 #include "fs/impl.h"
 
@@ -15,12 +19,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
+#include <time.h>
 
-/* #syscalls:fs getxattr lgetxattr setxattr lsetxattr removexattr lremovexattr */
+/* #syscalls:fs getxattr lgetxattr setxattr lsetxattr removexattr lremovexattr clock_gettime */
 
 #define ATTRIBUTE "user.msb.override_stat"
 
-enum { OWNERS_MAX = 65536, BUCKETS = 4096, TEXT_MAX = 40, MODE_BITS = 07777 };
+enum {
+    OWNERS_MAX = 65536,
+    BUCKETS = 4096,
+    TEXT_MAX = 40,
+    MODE_BITS = 07777,
+    TICKS_NS = 50000000, /* times of files are no finer than that, to be on the safe side */
+};
 
 struct owner_entry {
     dev_t dev;
@@ -152,6 +163,45 @@ static bool stored(struct fs *s, const char *path, const struct stat *st, struct
     return parse(text, ret);
 }
 
+/* --- with the inode -------------------------------------------------------------------------- */
+
+static int64_t ns_between(const struct timespec *from, const struct timespec *to)
+{
+    int64_t s = (int64_t)to->tv_sec - from->tv_sec;
+    return s > 1000 ? INT64_MAX : s < -1000 ? -1 : s * 1000000000 + to->tv_nsec - from->tv_nsec;
+}
+
+static bool young(const struct fs *s, const struct timespec *at)
+{
+    struct timespec now;
+    int64_t age = clock_gettime(CLOCK_REALTIME, &now) < 0 ? -1 : ns_between(at, &now);
+    return age >= 0 && (uint64_t)age < s->entry_ns;
+}
+
+static bool found_before(const struct fs *s, const struct inode *i, const struct stat *st)
+{
+    return i && i->owner_known && i->owner_ctime.tv_sec == st->st_ctim.tv_sec &&
+           i->owner_ctime.tv_nsec == st->st_ctim.tv_nsec &&
+           (ns_between(&st->st_ctim, &i->owner_at) > TICKS_NS || young(s, &i->owner_at));
+}
+
+void owner_note(struct inode *i, const struct stat *st, const struct owner *o)
+{
+    if (clock_gettime(CLOCK_REALTIME, &i->owner_at) < 0)
+        return;
+    i->owner = *o;
+    i->owner_ctime = st->st_ctim;
+    i->owner_known = true;
+}
+
+bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret)
+{
+    if (!i->owner_known || !young(s, &i->owner_at))
+        return false;
+    *ret = i->owner;
+    return true;
+}
+
 /* --- both ------------------------------------------------------------------------------------ */
 
 /* What the guest sees of a file about which nothing is kept. */
@@ -164,15 +214,22 @@ static struct owner natural(const struct fs *s, const struct stat *st)
     };
 }
 
-static bool same(const struct owner *a, const struct owner *b)
+bool owner_same(const struct owner *a, const struct owner *b)
 {
     return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode;
 }
 
 void owner_load(struct fs *s, const char *path, const struct stat *st, struct owner *ret)
 {
+    struct inode *i = inode_known(s, st);
+    if (found_before(s, i, st)) {
+        *ret = i->owner;
+        return;
+    }
     if (!stored(s, path, st, ret))
         *ret = natural(s, st);
+    if (i)
+        owner_note(i, st, ret);
 }
 
 /* Whoever is not privileged keeps its own access; the guest sees the mode that it asked for. */
@@ -183,23 +240,39 @@ uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode)
     return (mode & (dir ? 01777U : 0777U)) | keep;
 }
 
-int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+static int keep(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
 {
     char text[TEXT_MAX];
-    struct owner now, base = natural(s, st);
-    bool have = stored(s, path, st, &now);
-    if (same(want, &base)) {
-        owner_forget(s, st);
-        if (have && can_have_attribute(st) && s->xattrs)
-            take_away(path);
-        return 0;
-    }
-    if (have && same(want, &now))
-        return 0;
     int n = snprintf(text, sizeof(text), "%u:%u:%o", want->uid, want->gid, want->mode);
     if (s->xattrs && can_have_attribute(st) && put(path, text, (size_t)n) == 0) {
         owner_forget(s, st);
         return 0;
     }
     return remember(s, st, want);
+}
+
+int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+{
+    struct owner now, base = natural(s, st);
+    struct inode *i = inode_known(s, st);
+    if (i)
+        i->owner_known = false;
+    bool have = stored(s, path, st, &now);
+    if (owner_same(want, &base)) {
+        owner_forget(s, st);
+        if (have && can_have_attribute(st) && s->xattrs)
+            take_away(path);
+        return 0;
+    }
+    return have && owner_same(want, &now) ? 0 : keep(s, path, st, want);
+}
+
+int owner_store_new(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+{
+    struct owner base = natural(s, st);
+    owner_forget(s, st); /* of one that had its number before */
+    if (owner_same(want, &base))
+        return 0;
+    int r = keep(s, path, st, want);
+    return r < 0 ? r : 1;
 }

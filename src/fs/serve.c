@@ -28,6 +28,7 @@ enum {
 #define INIT_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
 
 #define AUTO_NS 100000000ULL
+#define AUTO_DIR_NS 1000000000ULL
 #define ALWAYS_NS (86400ULL * 1000000000ULL)
 
 /* --- INIT ------------------------------------------------------------------------------------ */
@@ -250,6 +251,7 @@ static void set_defaults(struct fs *s, const struct fs_options *o)
     s->host_gid = getegid();
     s->xattrs = true;
     s->entry_ns = o->cache == FS_CACHE_AUTO ? AUTO_NS : o->cache == FS_CACHE_ALWAYS ? ALWAYS_NS : 0;
+    s->dir_ns = o->cache == FS_CACHE_AUTO ? AUTO_DIR_NS : s->entry_ns;
 }
 
 int fs_new(struct fs **ret, const struct fs_options *o)

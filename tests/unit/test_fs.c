@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -325,6 +326,52 @@ static void test_owners_are_the_guests(void **state)
     (void)state;
 }
 
+/* What another sandbox, or the host, changes is seen although owners are remembered. */
+static void test_owners_change_behind_our_back(void **state)
+{
+    static const struct timespec pause = {.tv_nsec = 120000000};
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    char path[100], text[32];
+    client_init(&c, NULL);
+    if (!has_xattrs(&c)) {
+        client_fini(&c);
+        skip();
+    }
+    put(&c, "f", "");
+    (void)snprintf(path, sizeof(path), "%s/f", c.dir);
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        /* Longer than anything is remembered without looking at the file; then its ctime is old
+         * enough to be trusted, and is looked at. */
+        (void)nanosleep(&pause, NULL);
+        assert_int_equal(client_getattr(&c, e.nodeid, &a), 0);
+        assert_int_equal(client_getattr(&c, e.nodeid, &a), 0);
+        int n = snprintf(text, sizeof(text), "%u:%u:640", 1000 + i, 2000 + i);
+        assert_int_equal(setxattr(path, "user.msb.override_stat", text, (size_t)n, 0), 0);
+        assert_int_equal(client_getattr(&c, e.nodeid, &a), 0);
+        assert_int_equal(a.uid, 1000 + i);
+        assert_int_equal(a.gid, 2000 + i);
+        assert_int_equal(a.mode, S_IFREG | 0640);
+    }
+    /* Our own changes at once, of directories too: a new file gets the group. */
+    uint64_t dir, node, fh;
+    assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &dir), 0);
+    struct fuse_setattr_in in = {.valid = FATTR_GID | FATTR_MODE, .gid = 77, .mode = 02775};
+    assert_int_equal(client_setattr(&c, dir, &in, NULL), 0);
+    assert_int_equal(client_create(&c, dir, "g", O_WRONLY, 0644, &node, &fh), 0);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.gid, 77);
+    in = (struct fuse_setattr_in){.valid = FATTR_GID | FATTR_MODE, .gid = 78, .mode = 0755};
+    assert_int_equal(client_setattr(&c, dir, &in, NULL), 0);
+    assert_int_equal(client_create(&c, dir, "h", O_WRONLY, 0644, &node, &fh), 0);
+    assert_int_equal(client_getattr(&c, node, &a), 0);
+    assert_int_equal(a.gid, c.gid);
+    client_fini(&c);
+    (void)state;
+}
+
 static void test_new_files_belong_to_their_maker(void **state)
 {
     struct fuse_client c;
@@ -559,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_unlinked_files_live_on),
         cmocka_unit_test(test_directories_are_read_whole),
         cmocka_unit_test(test_owners_are_the_guests),
+        cmocka_unit_test(test_owners_change_behind_our_back),
         cmocka_unit_test(test_new_files_belong_to_their_maker),
         cmocka_unit_test(test_extended_attributes),
         cmocka_unit_test(test_a_single_file),
