@@ -247,6 +247,16 @@ static void cargo_close(struct cargo *c)
         close_fd(&c->p.ports.fd[i]);
 }
 
+/* A signal is no reason to give up. */
+static ssize_t receive(int fd, void *to, size_t n)
+{
+    ssize_t k;
+    do
+        k = recv(fd, to, n, 0);
+    while (k < 0 && errno == EINTR);
+    return k;
+}
+
 /* --- in the new processes ------------------------------------------------------------------- */
 
 /* Closes every descriptor that is not in the list; stdio becomes /dev/null. */
@@ -297,7 +307,7 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     if (jail_unshare(&e) < 0)
         stage_fail(c, &e);
     if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
-        recv(c->sync_fd, &go, 1, 0) != 1)
+        receive(c->sync_fd, &go, 1) != 1)
         _exit(1); /* the launcher is gone, or has an error of its own to report */
     if (jail_become(&c->id, &e) < 0)
         stage_fail(c, &e);
@@ -374,7 +384,7 @@ static int spawn(struct cargo *c, int sync_here, struct err *e)
     close_fd(&c->p.report_fd);
     pid_t stage;
     int r = 0;
-    if (recv(sync_here, &stage, sizeof(stage), 0) == (ssize_t)sizeof(stage)) {
+    if (receive(sync_here, &stage, sizeof(stage)) == (ssize_t)sizeof(stage)) {
         limit_cpu(c, stage);
         r = jail_map(stage, &c->id, e);
         if (r == 0)
@@ -382,7 +392,8 @@ static int spawn(struct cargo *c, int sync_here, struct err *e)
     } /* else the stage failed, and has reported it */
     close_fd(&sync_here);
     if (!c->p.spec->ephemeral)
-        (void)waitpid(child, NULL, 0);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
     return r;
 }
 
@@ -429,15 +440,6 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     }
     cargo_close(&c);
     return r;
-}
-
-static ssize_t receive(int fd, void *to, size_t n)
-{
-    ssize_t k;
-    do
-        k = recv(fd, to, n, 0);
-    while (k < 0 && errno == EINTR);
-    return k;
 }
 
 int launch_finish(struct launch *l, struct err *e)

@@ -23,6 +23,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import imagekit  # noqa: E402
+import processes  # noqa: E402
 
 PEER_PACKAGE = "@superradcompany/microsandbox-linux-x64-gnu@0.6.18"
 AIMS = [  # (what, against, figure, aim)
@@ -31,24 +32,6 @@ AIMS = [  # (what, against, figure, aim)
     ("msb pull", "floor", "cpu", 1.1),
 ]
 RSS_AIM_MIB = 32
-
-
-def descendants(pid):
-    """A process and all below it, by one reading of /proc."""
-    parents = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = pathlib.Path("/proc", entry, "stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry))
-    todo, found = [pid], []
-    while todo:
-        p = todo.pop()
-        found.append(p)
-        todo += parents.get(p, [])
-    return found
 
 
 def memory_kib(pid):
@@ -82,7 +65,7 @@ class Peer:
                 p = subprocess.Popen([str(c) for c in cmd], env=env, stdin=subprocess.DEVNULL,
                                      stdout=log, stderr=log)
                 while sample and p.poll() is None:
-                    peak = max(peak, sum(memory_kib(q) for q in descendants(p.pid)))
+                    peak = max(peak, sum(memory_kib(q) for q in processes.tree(p.pid)))
                     time.sleep(0.01)
                 if p.wait():
                     log.seek(0)

@@ -12,6 +12,7 @@ import time
 import pytest
 
 import imagekit
+import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb"))
@@ -116,21 +117,7 @@ class Msb:
 
     def tree(self, pid):
         """A process and all its descendants."""
-        children = {}
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                try:
-                    stat = pathlib.Path("/proc", entry, "stat").read_text()
-                except OSError:
-                    continue
-                ppid = int(stat.rsplit(")", 1)[1].split()[1])
-                children.setdefault(ppid, []).append(int(entry))
-        todo, found = [pid], []
-        while todo:
-            p = todo.pop()
-            found.append(p)
-            todo += children.get(p, [])
-        return found
+        return processes.tree(pid)
 
     def status(self, name):
         import json
