@@ -57,7 +57,7 @@ test-kvm: all ## the kvm engine, nested where there is no KVM; makes the testbed
 	@scripts/bootstrap test
 	@MSB_TEST_KVM=1 $(PYTHON) tests/run --build $(BUILD) kvm
 
-lint: build ## clang-format, clang-tidy, cppcheck, shellcheck
+lint: build ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 	@scripts/bootstrap test
 	@$(PYTHON) tests/run --build $(BUILD) lint
 

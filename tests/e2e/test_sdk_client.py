@@ -296,6 +296,8 @@ def test_everything_reaches_the_command_line():
     assert "--no-net" in create_args(sdk.SandboxSpec("x"))
     found = create_args(sdk.SandboxSpec("x", network="public"))
     assert "--net=public" in found and "--no-net" not in found
+    found = create_args(sdk.SandboxSpec("x", ports=("0:80",)))
+    assert "--net=none" in found and "--no-net" not in found
     assert "--workspace=/data" in create_args(sdk.SandboxSpec("x", workspace="/data"))
     assert "--cpus=0.5" in create_args(sdk.SandboxSpec("x", cpus=0.5))
 

@@ -48,14 +48,15 @@ def _known(name: str) -> str:
     return name
 
 
-def network_args(egress: Sequence[str], network: Optional[str]) -> List[str]:
-    """What ``msb create`` is told about the network: nothing goes out but to these names."""
+def network_args(egress: Sequence[str], network: Optional[str], published: bool) -> List[str]:
+    """What ``msb create`` is told about the network: nothing goes out but to these names. A sandbox
+    with published ports has a card, with which nothing goes out either."""
     if network is not None:
         if egress:
             raise UsageError("egress and network exclude each other")
         return [f"--net={network}"]
     if not egress:
-        return ["--no-net"]
+        return ["--net=none"] if published else ["--no-net"]
     args: List[str] = []
     for host in egress:
         if not _HOST.match(host) or host.rstrip(".").rsplit(".", 1)[-1].isdigit():
@@ -79,7 +80,8 @@ def create_args(spec: Any) -> List[str]:
             f"--cpus={spec.cpus:g}"]
     if more("replace", False):
         args.append("--replace")
-    args += network_args(_words(spec.egress, "egress"), more("network", None))
+    args += network_args(_words(spec.egress, "egress"), more("network", None),
+                         bool(more("ports", ())))
     if spec.workspace is not None:
         args.append(f"--workspace={spec.workspace}")
     args += [f"--secret-env={name}" for name in _words(spec.secrets, "secrets")]
@@ -257,6 +259,12 @@ class SandboxHandle:
     async def info(self) -> SandboxInfo:
         """What it is and what it does."""
         return await self._client._inspect(self.name)
+
+    async def ports(self) -> Dict[int, Tuple[str, int]]:
+        """Its published TCP ports while it runs: from the guest's port to address and port here."""
+        doc = await self._cli.json("status", _known(self.name))
+        found = (re.match(r"(.+):(\d+)->(\d+)/tcp\Z", str(p)) for p in doc.get("ports") or ())
+        return {int(m[3]): (m[1].strip("[]"), int(m[2])) for m in found if m}
 
     async def logs(self, *, tail: Optional[int] = None) -> str:
         """What its commands have printed, all of it or the last ``tail`` lines."""

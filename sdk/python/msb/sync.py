@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import client as _client
 from . import files as _files
@@ -251,6 +251,10 @@ class SandboxHandle:
     def info(self) -> SandboxInfo:
         """What it is and what it does."""
         return _run(self._inner.info())
+
+    def ports(self) -> Dict[int, Tuple[str, int]]:
+        """Its published TCP ports: from the guest's port to address and port here."""
+        return _run(self._inner.ports())
 
     def logs(self, *, tail: Optional[int] = None) -> str:
         """What its commands have printed."""
