@@ -82,6 +82,7 @@ static void fill_note(struct net_note *to, const struct gate_decision *d)
     (void)snprintf(to->why, sizeof(to->why), "%s", d->why ? d->why : "");
     to->to_host = d->to_host;
     to->to_guest = d->to_guest;
+    to->ns = d->ns;
 }
 
 static void on_told(void *ctx, const struct gate_decision *d)

@@ -20,7 +20,7 @@
 
 #include "util/cleanup.h"
 
-/* #syscalls:monitor write futex close */
+/* #syscalls:monitor,net write futex close */
 /* #syscalls:vcpu write futex */
 
 enum {
