@@ -113,10 +113,11 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
         (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
         return;
     }
-    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s", path,
+    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",
-                   c->command_help ? " [-- <COMMAND>...]" : "");
+                   c->then.name ? " <" : "", c->then.name ? c->then.name : "",
+                   c->then.name ? ">" : "", c->command_help ? " [-- <COMMAND>...]" : "");
 }
 
 void opt_spelling(const struct opt *o, char *out, size_t size)
@@ -318,7 +319,7 @@ static int take_word(struct parser *p, const char *word)
 {
     struct args *a = p->a;
     const struct pos *pos = &a->cmd->pos;
-    if (!pos->name || (!pos->many && a->n_pos > 0))
+    if (!pos->name || (!pos->many && a->n_pos > (a->cmd->then.name != NULL)))
         return unexpected(a->cmd, word, p->e);
     a->pos[a->n_pos++] = word;
     return 0;
@@ -338,10 +339,12 @@ static int take_rest(struct parser *p)
     return r;
 }
 
-static int missing(const struct cmd *c, struct err *e)
+static int missing(const struct cmd *c, size_t given, struct err *e)
 {
-    err_set(e, EINVAL, "the following required arguments were not provided: <%s>%s", c->pos.name,
-            c->pos.many ? "..." : "");
+    const struct pos *p = given ? &c->then : &c->pos;
+    bool both = !given && c->then.name;
+    err_set(e, EINVAL, "the following required arguments were not provided: <%s>%s%s%s%s", p->name,
+            p->many ? "..." : "", both ? " <" : "", both ? c->then.name : "", both ? ">" : "");
     return usage_hint(c, e);
 }
 
@@ -390,7 +393,8 @@ int args_parse(const struct cmd *c, int first, int argc, char **argv, struct arg
     int r = run_parser(c, first, argc, argv, a, e);
     if (r < 0 || a->help || a->tree)
         return r;
-    return c->pos.required && a->n_pos == 0 ? missing(c, e) : 0;
+    size_t least = (size_t)c->pos.required + (c->then.name != NULL);
+    return a->n_pos < least ? missing(c, a->n_pos, e) : 0;
 }
 
 void args_free(struct args *a)

@@ -61,6 +61,7 @@ struct cmd {
     const struct cmd *same;                 /* this is but a second spelling of that verb */
     const struct opt *opts[CMD_TABLES_MAX]; /* tables; the global options are added to all */
     struct pos pos;
+    struct pos then;                  /* a second argument: required, one */
     const char *command_help;         /* set: everything after "--" is a command line */
     const char *details;              /* paragraphs after the options, or NULL */
     const char *examples;             /* lines, or NULL */

@@ -30,6 +30,12 @@ static bool takes_reference(const struct cmd *c)
     return takes(c, "REFERENCE", "REFERENCES");
 }
 
+/* Of the host or of a sandbox. */
+static bool takes_path(const struct cmd *c)
+{
+    return takes(c, "SRC", "SRC");
+}
+
 static bool takes_image(const struct cmd *c)
 {
     return takes(c, "IMAGE", "IMAGE");
@@ -113,6 +119,8 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         (void)buf_printf(out, "        names=\"bash zsh fish\"\n");
     } else if (takes_registry(c)) {
         (void)buf_printf(out, "        names=\"$(" REGISTRY_NAMES ")\"\n");
+    } else if (takes_path(c)) {
+        (void)buf_printf(out, "        files=1 names=\"$(msb ls -q 2>/dev/null | sed s,$,:/,)\"\n");
     } else if (takes_image(c)) {
         (void)buf_printf(out,
                          "        files=1 names=\"msb/base $(msb image ls -q 2>/dev/null)\"\n");
@@ -227,7 +235,10 @@ static void zsh_cmd(const struct cmd *c, struct buf *out)
                        : takes_registry(c)  ? "_msb_registries"
                        : takes_shell(c)     ? "(bash zsh fish)"
                                             : "_files";
-    if (c->pos.name)
+    if (c->pos.name && c->then.name)
+        (void)buf_printf(out, "            '1:%s:%s' '2:%s:%s' ;;\n", c->pos.name, what,
+                         c->then.name, what);
+    else if (c->pos.name)
         (void)buf_printf(out, "            '%s:%s:%s' ;;\n", c->pos.many ? "*" : "1", c->pos.name,
                          what);
     else
@@ -387,6 +398,9 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     } else if (takes_reference(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");
+    } else if (takes_path(c)) {
+        fish_condition(out, c);
+        (void)buf_printf(out, " -a '(msb ls -q 2>/dev/null | string replace -r \'$\' :/)'\n");
     } else if (takes_image(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -a 'msb/base (msb image ls -q 2>/dev/null)'\n");

@@ -126,6 +126,8 @@ static void synopsis(const struct page *p, struct buf *out)
     if (c->pos.name)
         (void)buf_printf(out, c->pos.required ? " _%s_%s" : " [_%s_]%s", c->pos.name,
                          c->pos.many ? "..." : "");
+    if (c->then.name)
+        (void)buf_printf(out, " _%s_", c->then.name);
     (void)buf_printf(out, "%s\n\n", c->command_help ? " [\\-- _COMMAND_...]" : "");
 }
 
@@ -149,6 +151,10 @@ static void description(const struct page *p, struct buf *out)
     if (c->pos.name) {
         (void)buf_printf(out, "_%s_%s\n\t", c->pos.name, c->pos.many ? "..." : "");
         put_paragraph(out, c->pos.help);
+    }
+    if (c->then.name) {
+        (void)buf_printf(out, "_%s_\n\t", c->then.name);
+        put_paragraph(out, c->then.help);
     }
     if (c->command_help) {
         (void)buf_printf(out, "\\-- _COMMAND_...\n\t");

@@ -205,6 +205,10 @@ void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
         pos_left(&c->pos, left, sizeof(left));
         entry(out, left, c->command_help ? 16 : utf8_width(left), c->pos.help, columns);
     }
+    if (c->then.name) {
+        pos_left(&c->then, left, sizeof(left));
+        entry(out, left, utf8_width(left), c->then.help, columns);
+    }
     if (c->command_help)
         entry(out, "[-- COMMAND...]", 16, c->command_help, columns);
     print_options(c, out, columns);
@@ -301,11 +305,16 @@ static size_t count_verbs(const struct cmd *in)
 static void cmd_branches(const struct cmd *c, struct tree *t)
 {
     char left[SPELLING_MAX];
-    t->left = (c->pos.name != NULL) + (c->command_help != NULL) + count_verbs(c);
+    t->left =
+        (c->pos.name != NULL) + (c->then.name != NULL) + (c->command_help != NULL) + count_verbs(c);
     (void)cmd_each_opt(c, count_option, &t->left);
     if (c->pos.name) {
         pos_left(&c->pos, left, sizeof(left));
         branch(t, left, c->pos.help);
+    }
+    if (c->then.name) {
+        pos_left(&c->then, left, sizeof(left));
+        branch(t, left, c->then.help);
     }
     if (c->command_help)
         branch(t, "[-- COMMAND...]", c->command_help);

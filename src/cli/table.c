@@ -20,7 +20,6 @@
     }
 LATER(later_modify, "modify", "mod", GROUP_SANDBOX, "Change the settings of a sandbox");
 LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
-LATER(later_copy, "copy", "cp", GROUP_SANDBOX, "Copy files into and out of sandboxes");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
@@ -73,6 +72,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_stop,
     &cmd_restart,
     &cmd_exec,
+    &cmd_copy,
     &cmd_logs,
     &cmd_list,
     &cmd_status,
@@ -85,7 +85,6 @@ const struct cmd *const cmd_table[] = {
     &cmd_help,
     &later_modify,
     &later_metrics,
-    &later_copy,
     &later_ssh,
     &later_port,
     &cmd_net,

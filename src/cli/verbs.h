@@ -17,6 +17,7 @@ extern const struct cmd cmd_touch;
 extern const struct cmd cmd_list;
 extern const struct cmd cmd_status;
 extern const struct cmd cmd_remove;
+extern const struct cmd cmd_copy;
 extern const struct cmd cmd_exec;
 extern const struct cmd cmd_logs;
 extern const struct cmd cmd_inspect;

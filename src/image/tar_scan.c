@@ -2,34 +2,20 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "image/io.h"
+#include "image/tar_format.h"
 #include "util/cleanup.h"
 
 enum {
-    BLOCK = 512,
+    BLOCK = TAR_BLOCK,
     LONG_MAX_ = 64 << 10, /* bytes of a PAX header */
     MEMBERS_STEP = 64,
 };
-
-struct header {
-    char name[100];
-    char mode[8], uid[8], gid[8];
-    char size[12];
-    char mtime[12];
-    char checksum[8];
-    char type;
-    char link[100];
-    char magic[8]; /* "ustar" 0 "00", or "ustar  " for GNU's */
-    char uname[32], gname[32];
-    char major[8], minor[8];
-    char prefix[155];
-    char pad[12];
-};
-_Static_assert(sizeof(struct header) == BLOCK, "a tar header is one block");
 
 struct scan {
     int fd;
@@ -51,58 +37,6 @@ void tar_members_free(struct tar_members *m)
     }
     free(m->v);
     *m = (struct tar_members){0};
-}
-
-/* ---- fields ---- */
-
-/* Octal digits, padded by spaces or NULs; or, with the first bit set, 256 to the power of ... */
-static int parse_number(const char *p, size_t n, uint64_t *ret)
-{
-    const uint8_t *b = (const uint8_t *)p;
-    uint64_t v = 0;
-    if (b[0] & 0x80) {
-        if (b[0] != 0x80) /* negative, or over 2^88 */
-            return -EBADMSG;
-        for (size_t i = 1; i < n; i++) {
-            if (v >> 55)
-                return -EBADMSG;
-            v = v << 8 | b[i];
-        }
-        *ret = v;
-        return 0;
-    }
-    size_t i = 0;
-    while (i < n && p[i] == ' ')
-        i++;
-    for (; i < n && p[i] >= '0' && p[i] <= '7'; i++)
-        v = v << 3 | (uint64_t)(p[i] - '0'); /* 12 digits at most: 36 bits */
-    if (i < n && p[i] != ' ' && p[i] != '\0')
-        return -EBADMSG;
-    *ret = v;
-    return 0;
-}
-
-/* Some old tars summed signed characters. */
-static bool checksum_fits(const struct header *h)
-{
-    const uint8_t *b = (const uint8_t *)h;
-    uint64_t want;
-    unsigned sum = 0;
-    int sum_signed = 0;
-    for (size_t i = 0; i < BLOCK; i++) {
-        bool in = i >= offsetof(struct header, checksum) && i < offsetof(struct header, type);
-        sum += in ? ' ' : b[i];
-        sum_signed += in ? ' ' : (int8_t)b[i];
-    }
-    if (parse_number(h->checksum, sizeof(h->checksum), &want) < 0)
-        return false;
-    return want == sum || (sum_signed >= 0 && want == (uint64_t)sum_signed);
-}
-
-static bool is_zero(const struct header *h)
-{
-    static const char zeros[BLOCK];
-    return memcmp(h, zeros, BLOCK) == 0;
 }
 
 /* ---- names ---- */
@@ -143,7 +77,7 @@ static int bad_entry(const struct scan *s, const char *why, struct err *e)
     return err_set(e, EBADMSG, "entry %u of the archive %s", s->entries, why);
 }
 
-static void entry_name(const struct scan *s, const struct header *h, char out[TAR_NAME_MAX])
+static void entry_name(const struct scan *s, const struct tar_header *h, char out[TAR_NAME_MAX])
 {
     size_t n = 0;
     if (s->has_name) {
@@ -238,7 +172,7 @@ static int read_gnu(struct scan *s, uint64_t size, bool link, struct err *e)
 
 /* ---- entries ---- */
 
-static int add_member(struct scan *s, const struct header *h, enum tar_kind kind, uint64_t size,
+static int add_member(struct scan *s, const struct tar_header *h, enum tar_kind kind, uint64_t size,
                       struct err *e)
 {
     char name[TAR_NAME_MAX], link[TAR_NAME_MAX];
@@ -281,11 +215,11 @@ static bool has_content(char type)
     return type < '1' || type > '6';
 }
 
-static int read_entry(struct scan *s, const struct header *h, struct err *e)
+static int read_entry(struct scan *s, const struct tar_header *h, struct err *e)
 {
     uint64_t size = 0;
     bool extended = strchr("xgLK", h->type) && h->type;
-    if (parse_number(h->size, sizeof(h->size), &size) < 0)
+    if (tar_number(h->size, sizeof(h->size), &size) < 0)
         return bad_entry(s, "has a bad size", e);
     if (s->has_size && !extended)
         size = s->size;
@@ -339,15 +273,15 @@ static int sort_members(struct tar_members *m, struct err *e)
 
 static int scan_all(struct scan *s, struct err *e)
 {
-    struct header h;
+    struct tar_header h;
     int r = 0;
     while (r == 0 && s->at <= s->length && s->length - s->at >= BLOCK) {
         r = pread_all(s->fd, &h, BLOCK, s->at);
         if (r < 0)
             return err_sys(e, -r, "cannot read the archive");
-        if (is_zero(&h))
+        if (tar_is_zero(&h))
             return 0;
-        if (!checksum_fits(&h))
+        if (!tar_checksum_fits(&h))
             return s->entries
                        ? err_set(e, EBADMSG, "the archive is damaged after entry %u", s->entries)
                        : err_set(e, ENOMSG, "it is not a tar archive");

@@ -78,9 +78,8 @@
  *                 it, and FILE_LEAVE.
  *   PUT       F_FILE_PATH: a directory; flag OWNER (F_FILE_UID, F_FILE_GID of entries are used)
  *                 client: any number of such trees, then FILE_END. Directories that exist are
- *                 entered, and keep mode and times; F_FILE_MODE may be missing (0755) and then
- *                 the directory was made on the way to something; files and links are replaced. No
- *                 name is followed, whoever changes things meanwhile.
+ *                 entered, and keep mode and times; files and links are replaced. No name is
+ *                 followed, whoever changes things meanwhile.
  *                 agent: FILE_OK, or FILE_ERR as for WRITE
  *
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,

@@ -1,0 +1,247 @@
+/* copy: files between the host and sandboxes, by docker's rules. */
+#include "copy/copy.h"
+
+#include "cli/args.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/lifecycle.h"
+#include "core/store.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    REFUSED_MS = 10000, /* how long a sandbox may be going down */
+    RETRY_PAUSE_MS = 20,
+    DRAW_MS = 100,
+};
+
+struct side {
+    struct copy_end end;
+    char *sandbox; /* malloc'd; NULL = the host */
+    struct files files;
+    bool started;
+};
+
+/* --- endpoints ------------------------------------------------------------------------------- */
+
+static int ambiguous(const char *arg, struct err *e)
+{
+    err_set(e, EINVAL, "ambiguous copy endpoint `%s`; a sandbox's path is absolute", arg);
+    err_hint(e, "write SANDBOX:/path for a file of a sandbox, or ./%s for one of the host", arg);
+    return -EINVAL;
+}
+
+static int parse_side(struct side *s, const char *arg, struct err *e)
+{
+    const char *colon = strchr(arg, ':');
+    const char *slash = strchr(arg, '/');
+    if (strcmp(arg, "-") == 0) {
+        s->end.kind = COPY_STREAM;
+        return 0;
+    }
+    if (!colon || arg[0] == '.' || arg[0] == '~' || (slash && slash < colon)) {
+        s->end.kind = COPY_HOST;
+        return copy_path_parse(&s->end.path, arg, e);
+    }
+    if (colon == arg || colon[1] != '/')
+        return ambiguous(arg, e);
+    s->end.kind = COPY_GUEST;
+    s->sandbox = strndup(arg, (size_t)(colon - arg));
+    if (!s->sandbox)
+        return err_set(e, ENOMEM, "out of memory");
+    int r = spec_check_name(s->sandbox, e);
+    return r < 0 ? r : copy_path_parse(&s->end.path, colon + 1, e);
+}
+
+static int check_sides(const struct side *from, const struct side *to, struct err *e)
+{
+    if (!from->sandbox && !to->sandbox) {
+        err_set(e, EINVAL, "msb copy requires at least one sandbox endpoint (SANDBOX:/path)");
+        return -EINVAL;
+    }
+    if (to->end.kind == COPY_STREAM && isatty(STDOUT_FILENO))
+        return err_set(e, EINVAL, "an archive is not written to a terminal: redirect it");
+    return 0;
+}
+
+/* --- connections ----------------------------------------------------------------------------- */
+
+/* As root, from /: what a user of the image may do is no concern of a copy. The first answer shows
+ * that the sandbox will serve us: one that is just going down has not, and is started again. */
+static int connect_once(const struct store *s, struct side *x, struct err *e)
+{
+    static struct file_attr attr;
+    int sock;
+    bool started = false;
+    int r = sandbox_attach(s, x->sandbox, ui_warn, &sock, &started, e);
+    x->started = x->started || started;
+    if (r == 0)
+        r = files_open(&x->files, sock, x->sandbox, "0", "/", e);
+    if (r == 0)
+        r = files_stat(&x->files, "/", 0, &attr, e);
+    if (r < 0)
+        files_close(&x->files);
+    return r;
+}
+
+static int connect_side(const struct store *s, struct side *x, struct err *e)
+{
+    uint64_t until = now_ns() + REFUSED_MS * 1000000ULL;
+    if (!x->sandbox)
+        return 0;
+    for (;;) {
+        int r = connect_once(s, x, e);
+        if (r == 0)
+            x->end.files = &x->files;
+        if (r != -ESHUTDOWN || now_ns() >= until)
+            return r;
+        err_clear(e);
+        (void)nanosleep(&(struct timespec){.tv_nsec = RETRY_PAUSE_MS * 1000000L}, NULL);
+    }
+}
+
+static int release_side(const struct store *s, struct side *x, struct err *e)
+{
+    files_close(&x->files);
+    return x->started ? sandbox_release(s, x->sandbox, e) : 0;
+}
+
+/* --- progress -------------------------------------------------------------------------------- */
+
+static uint64_t drawn_ns; /* 0 = nothing yet */
+static bool on_screen;
+
+static void describe(const struct tree_progress *p, char *out, size_t size)
+{
+    char bytes[32];
+    format_bytes(p->bytes, bytes, sizeof(bytes));
+    (void)snprintf(out, size, "%s in %llu file%s", bytes, (unsigned long long)p->files,
+                   p->files == 1 ? "" : "s");
+}
+
+static void draw(struct tree_progress *p)
+{
+    char text[96];
+    uint64_t now = now_ns();
+    if (now - drawn_ns < DRAW_MS * 1000000ULL)
+        return;
+    drawn_ns = now;
+    on_screen = true;
+    describe(p, text, sizeof(text));
+    (void)dprintf(STDERR_FILENO, "\r     Copying      %s\x1b[K", text);
+}
+
+static void wipe(void)
+{
+    if (on_screen)
+        (void)dprintf(STDERR_FILENO, "\r\x1b[K");
+    on_screen = false;
+}
+
+static void warn(const char *text)
+{
+    wipe();
+    ui_warn(text);
+}
+
+/* --- the verb -------------------------------------------------------------------------------- */
+
+static int copy_between(const struct args *a, struct side *from, struct side *to,
+                        struct tree_progress *p, struct err *e)
+{
+    struct store s;
+    struct err late = {0};
+    struct copy_options opt = {.archive = args_has(a, "archive"),
+                               .follow = args_has(a, "follow-link")};
+    int r = store_open(&s, e);
+    if (r < 0)
+        return r;
+    r = connect_side(&s, from, e);
+    if (r == 0)
+        r = connect_side(&s, to, e);
+    if (r == 0) {
+        drawn_ns = now_ns();
+        r = copy_run(&from->end, &to->end, &opt, p, e);
+        wipe();
+    }
+    int first = release_side(&s, from, &late), second = release_side(&s, to, &late);
+    if (r == 0 && (first < 0 || second < 0)) {
+        *e = late;
+        r = first < 0 ? first : second;
+    }
+    store_close(&s);
+    return r;
+}
+
+static int copy_run_verb(const struct args *a)
+{
+    static struct side from, to;
+    struct err e = {0};
+    char text[160], what[96];
+    ui_set_quiet(args_has(a, "quiet"));
+    bool show = !ui_quiet() && isatty(STDERR_FILENO);
+    struct tree_progress p = {.warn = warn, .tick = show ? draw : NULL};
+    int r = parse_side(&from, a->pos[0], &e);
+    if (r == 0)
+        r = parse_side(&to, a->pos[1], &e);
+    if (r == 0)
+        r = check_sides(&from, &to, &e);
+    bool usage = r < 0;
+    if (r == 0)
+        r = copy_between(a, &from, &to, &p, &e);
+    int code = r == 0 ? EXIT_OK : usage ? ui_usage(&e) : ui_fail(&e);
+    if (r == 0) {
+        describe(&p, what, sizeof(what));
+        (void)snprintf(text, sizeof(text), "%s to %.48s%s", what, a->pos[1],
+                       strlen(a->pos[1]) > 48 ? "..." : "");
+        ui_success("Copied", text);
+    }
+    free(from.sandbox);
+    free(to.sandbox);
+    return code;
+}
+
+static const struct opt copy_opts[] = {
+    {.name = "archive",
+     .letter = 'a',
+     .help = "Keep owners, too (default: root in a sandbox, you on the host)"},
+    {.name = "follow-link", .letter = 'L', .help = "Copy what SRC points to, if it is a link"},
+    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {0},
+};
+
+const struct cmd cmd_copy = {
+    .name = "copy",
+    .alias = "cp",
+    .group = GROUP_SANDBOX,
+    .summary = "Copy files between the host and sandboxes",
+    .opts = {copy_opts},
+    .pos = {.name = "SRC",
+            .help = "What to copy: a path, SANDBOX:/path, or - for a tar archive on standard input",
+            .required = true},
+    .then = {.name = "DST",
+             .help = "Where to: a path, SANDBOX:/path, or - for a tar archive on standard output",
+             .required = true},
+    .details =
+        "A DST that is a directory gets SRC into it, under its own name; SRC/. stands for what is\n"
+        "in the directory SRC. A DST that does not exist becomes the copy; its parent must exist.\n"
+        "Files, directories and links are copied, with modes and times. Links stay links; what is\n"
+        "something else is skipped. On the host nothing becomes setuid by it, and nothing is\n"
+        "written outside DST, whatever a sandbox says.\n"
+        "A stopped sandbox is started for the copy and stopped again afterwards.",
+    .examples = "  msb cp data.csv web:/srv/\n"
+                "  msb cp web:/var/log ./logs\n"
+                "  msb cp ./src/. build:/work\n"
+                "  msb cp build:/out/app web:/usr/local/bin/\n"
+                "  tar cz site | zcat | msb cp - web:/srv\n"
+                "  msb cp web:/srv - > srv.tar",
+    .run = copy_run_verb,
+};

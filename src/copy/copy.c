@@ -1,0 +1,236 @@
+#include "copy/copy.h"
+
+#include "copy/guest.h"
+#include "copy/host.h"
+#include "copy/tar.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where it goes, with DST's links resolved. */
+struct target {
+    enum copy_place place;
+    bool exists, is_dir;
+    char real[PROTO_PATH_MAX + 1]; /* of one that exists */
+    const char *name;              /* of the first thing, there */
+    char dir[PROTO_PATH_MAX + 1];  /* that it goes into */
+};
+
+struct copying {
+    const struct copy_end *from, *to;
+    const struct copy_options *opt;
+    struct tree_progress *p;
+    struct err *e;
+    bool src_is_dir;
+    struct target t;
+};
+
+static struct file_attr attr;
+
+static bool follow_source(const struct copying *c)
+{
+    return c->opt->follow || c->from->path.slash;
+}
+
+/* --- looking --- */
+
+static int look_at_source(struct copying *c)
+{
+    const char *path = c->from->path.path;
+    uint32_t mode = S_IFDIR;
+    if (c->from->kind == COPY_GUEST) {
+        uint32_t flags = follow_source(c) ? 0 : FILE_NOFOLLOW;
+        int r = files_stat(c->from->files, path, flags, &attr, c->e);
+        if (r < 0)
+            return r;
+        mode = attr.mode;
+    } else if (c->from->kind == COPY_HOST) {
+        struct stat st;
+        if (fstatat(AT_FDCWD, path, &st, follow_source(c) ? 0 : AT_SYMLINK_NOFOLLOW) < 0)
+            return err_sys(c->e, errno, "cannot copy '%s'", path);
+        mode = st.st_mode;
+    }
+    c->src_is_dir = S_ISDIR(mode);
+    if (!S_ISDIR(mode) && !S_ISREG(mode) && !S_ISLNK(mode))
+        return err_set(c->e, EINVAL, "'%s' is neither a file, a directory nor a link", path);
+    return 0;
+}
+
+static int look_at_host_target(struct copying *c)
+{
+    struct target *t = &c->t;
+    struct stat st;
+    if (stat(c->to->path.path, &st) < 0) {
+        if (errno != ENOENT)
+            return err_sys(c->e, errno, "cannot copy to '%s'", c->to->path.path);
+        return 0;
+    }
+    t->exists = true;
+    t->is_dir = S_ISDIR(st.st_mode);
+    AUTO_FREE char *real = realpath(c->to->path.path, NULL);
+    if (!real || strlen(real) > PROTO_PATH_MAX)
+        return err_sys(c->e, real ? ENAMETOOLONG : errno, "cannot copy to '%s'", c->to->path.path);
+    memcpy(t->real, real, strlen(real) + 1);
+    return 0;
+}
+
+/* What the guest says of its own paths goes back to it, and nowhere else. */
+static int look_at_guest_target(struct copying *c)
+{
+    struct target *t = &c->t;
+    int r = files_stat(c->to->files, c->to->path.path, FILE_REAL, &attr, c->e);
+    if (r == -ENOENT) {
+        err_clear(c->e);
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    t->exists = true;
+    t->is_dir = S_ISDIR(attr.mode);
+    memcpy(t->real, attr.has & FILE_HAS_PATH ? attr.path : c->to->path.path, sizeof(t->real));
+    return 0;
+}
+
+static int look_at_target(struct copying *c)
+{
+    if (c->to->kind == COPY_GUEST)
+        return look_at_guest_target(c);
+    return c->to->kind == COPY_HOST ? look_at_host_target(c) : 0;
+}
+
+/* --- deciding --- */
+
+static int decide(struct copying *c)
+{
+    struct target *t = &c->t;
+    struct copy_facts facts = {.src = &c->from->path,
+                               .dst = &c->to->path,
+                               .src_is_dir = c->src_is_dir,
+                               .dst_exists = t->exists,
+                               .dst_is_dir = t->is_dir};
+    int r = copy_place(&facts, c->e);
+    if (r < 0)
+        return r;
+    t->place = (enum copy_place)r;
+    static struct copy_path real;
+    if (t->exists && copy_path_parse(&real, t->real, c->e) < 0)
+        return -c->e->code;
+    if (t->place == PLACE_AS) { /* over the file behind a link, not over the link */
+        const struct copy_path *p = t->exists ? &real : &c->to->path;
+        memcpy(t->dir, p->parent, sizeof(t->dir));
+        t->name = p->name;
+    } else {
+        memcpy(t->dir, t->real, sizeof(t->dir));
+        t->name = t->place == PLACE_IN ? c->from->path.name : "dir";
+    }
+    return 0;
+}
+
+/* A tree that is put into itself never ends. */
+static int check_overlap(struct copying *c)
+{
+    const struct copy_path *src = &c->from->path;
+    if (!c->src_is_dir || c->from->kind != COPY_GUEST || c->to->kind != COPY_GUEST ||
+        strcmp(c->from->files->name, c->to->files->name) != 0)
+        return 0;
+    int r = files_stat(c->from->files, src->path, FILE_REAL, &attr, c->e);
+    if (r < 0)
+        return r;
+    size_t n = strcmp(attr.path, "/") == 0 ? 0 : strlen(attr.path);
+    const char *dir = c->t.dir;
+    if (strncmp(dir, attr.path, n) == 0 && (dir[n] == '/' || !dir[n]))
+        return err_set(c->e, EINVAL, "cannot copy '%s' into itself", src->path);
+    return 0;
+}
+
+/* --- doing --- */
+
+static int send_all(struct copying *c, struct tree_sink *sink)
+{
+    const char *path = c->from->path.path;
+    switch (c->from->kind) {
+    case COPY_HOST:
+        return tree_from_host(AT_FDCWD, path, follow_source(c), c->t.name, sink, c->p, c->e);
+    case COPY_GUEST:
+        return tree_from_guest(c->from->files, path, follow_source(c), c->t.name, sink, c->p, c->e);
+    case COPY_STREAM:
+    default:
+        return tree_from_tar(STDIN_FILENO, sink, c->p, c->e);
+    }
+}
+
+static int to_guest(struct copying *c, bool merge)
+{
+    struct guest_sink sink;
+    int r = guest_sink_begin(&sink, c->to->files, c->t.dir, merge, c->opt->archive, c->e);
+    if (r == 0)
+        r = send_all(c, &sink.sink);
+    return r < 0 ? r : guest_sink_end(&sink, c->e);
+}
+
+static int to_host(struct copying *c, bool merge)
+{
+    static struct host_sink sink;
+    AUTO_CLOSE int fd = open(c->t.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(c->e, errno, "cannot copy to '%s'", c->t.dir);
+    host_sink_begin(&sink, fd, merge, c->opt->archive && geteuid() == 0);
+    int r = send_all(c, &sink.sink);
+    host_sink_end(&sink);
+    return r;
+}
+
+static int to_stream(struct copying *c)
+{
+    static struct tar_sink sink;
+    int r = tar_sink_begin(&sink, STDOUT_FILENO, c->e);
+    c->t.name = c->from->path.contents ? "." : c->from->path.name;
+    if (r == 0)
+        r = send_all(c, &sink.sink);
+    if (r == 0)
+        r = tar_sink_end(&sink, c->e);
+    tar_sink_free(&sink);
+    return r;
+}
+
+/* An archive is unpacked into a directory; what it is called is in it. */
+static int from_stream(struct copying *c)
+{
+    if (!c->t.is_dir) {
+        err_set(c->e, ENOTDIR, "'%s' is not a directory", c->to->path.path);
+        err_hint(c->e, "a tar archive on standard input is unpacked into one");
+        return -ENOTDIR;
+    }
+    memcpy(c->t.dir, c->t.real, sizeof(c->t.dir));
+    return to_guest(c, false);
+}
+
+int copy_run(const struct copy_end *from, const struct copy_end *to, const struct copy_options *opt,
+             struct tree_progress *p, struct err *e)
+{
+    static struct copying c;
+    c = (struct copying){.from = from, .to = to, .opt = opt, .p = p, .e = e};
+    int r = look_at_source(&c);
+    if (r == 0)
+        r = look_at_target(&c);
+    if (r < 0)
+        return r;
+    if (to->kind == COPY_STREAM)
+        return to_stream(&c);
+    if (from->kind == COPY_STREAM)
+        return from_stream(&c);
+    r = decide(&c);
+    if (r == 0)
+        r = check_overlap(&c);
+    if (r < 0)
+        return r;
+    bool merge = c.t.place == PLACE_MERGE;
+    return to->kind == COPY_GUEST ? to_guest(&c, merge) : to_host(&c, merge);
+}

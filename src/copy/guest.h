@@ -1,0 +1,32 @@
+/* Trees out of sandboxes and into them.
+ *
+ * What comes from a guest is checked against the grammar of tree.h before a sink hears of it:
+ * 1. Names are single components. 2. There is one first thing. 3. Directories are left as often as
+ * they are entered, and lie at most PROTO_DEPTH_MAX deep. 4. A file has no more data than it
+ * announced. 5. A link says where to. 6. There are at most TREE_ENTRIES_MAX things.
+ */
+#ifndef MSB_COPY_GUEST_H
+#define MSB_COPY_GUEST_H
+
+#include "copy/tree.h"
+#include "core/files.h"
+
+/* Gets what `path` names. name: what the first thing is called from here on. follow: a link is. */
+int tree_from_guest(struct files *f, const char *path, bool follow, const char *name,
+                    struct tree_sink *to, struct tree_progress *p, struct err *e);
+
+/* Puts what it is called with into a directory of a sandbox. */
+struct guest_sink {
+    struct tree_sink sink;
+    struct files *f;
+    bool merge;
+    int depth;
+};
+/* owner: entries say whose they are; else they are root's. merge: the first thing has to be a
+ * directory, and stands for `dir` itself. */
+int guest_sink_begin(struct guest_sink *g, struct files *f, const char *dir, bool merge, bool owner,
+                     struct err *e);
+/* All is there, says the guest. */
+int guest_sink_end(struct guest_sink *g, struct err *e);
+
+#endif

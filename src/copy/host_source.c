@@ -1,0 +1,173 @@
+#include "copy/host.h"
+
+#include "util/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_CHUNK = 256 * 1024 };
+
+struct walk {
+    struct tree_sink *to;
+    struct tree_progress *p;
+    struct err *e;
+    uint8_t *buf;
+    int depth;
+};
+
+static int failed(struct walk *w, int code, const char *name)
+{
+    return err_sys(w->e, code, "cannot read '%s'", name);
+}
+
+static int send_one(struct walk *w, int dirfd, const char *path, const char *name, int at);
+
+/* At most what the entry said: a file that grows while it is read has no end otherwise. */
+static int send_file(struct walk *w, int dirfd, const char *path, struct file_attr *a, int at)
+{
+    struct stat st;
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (at ? O_NOFOLLOW : 0);
+    AUTO_CLOSE int fd = openat(dirfd, path, flags);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return failed(w, errno, path);
+    if (!S_ISREG(st.st_mode))
+        return failed(w, EAGAIN, path); /* it was a file a moment ago */
+    uint32_t has = a->has & FILE_HAS_NAME;
+    file_attr_of(a, &st);
+    a->has |= has;
+    int r = w->to->ops->file(w->to, a, w->e);
+    for (uint64_t left = a->size; r == 0 && left;) {
+        ssize_t n = read(fd, w->buf, (size_t)MIN(left, (uint64_t)READ_CHUNK));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return failed(w, errno, path);
+        if (n == 0)
+            break;
+        left -= (uint64_t)n;
+        r = w->to->ops->data(w->to, w->buf, (size_t)n, w->e);
+        tree_note_bytes(w->p, (size_t)n);
+    }
+    return r < 0 ? r : w->to->ops->done(w->to, w->e);
+}
+
+static int send_link(struct walk *w, int dirfd, const char *path, struct file_attr *a)
+{
+    ssize_t n = readlinkat(dirfd, path, a->target, sizeof(a->target) - 1);
+    if (n <= 0)
+        return failed(w, n < 0 ? errno : EINVAL, path);
+    a->target[n] = '\0';
+    a->has |= FILE_HAS_TARGET;
+    return w->to->ops->link(w->to, a, w->e);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+struct names {
+    char **v;
+    size_t n, cap;
+};
+
+static void names_free(struct names *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->v[i]);
+    free(l->v);
+}
+
+/* All at once, and sorted: no directory stays open for reading, and copies are alike. */
+static int read_names(int fd, struct names *l)
+{
+    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    if (!d) {
+        (void)close(fd);
+        return -errno;
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *de = readdir(d);
+        if (!de)
+            return -errno;
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+            continue;
+        if (l->n == l->cap) {
+            size_t cap = l->cap ? l->cap * 2 : 64;
+            void *more = reallocarray(l->v, cap, sizeof(*l->v));
+            if (!more)
+                return -ENOMEM;
+            l->v = more;
+            l->cap = cap;
+        }
+        if (!(l->v[l->n] = strdup(de->d_name)))
+            return -ENOMEM;
+        l->n++;
+    }
+}
+
+static int send_children(struct walk *w, int fd, const char *path)
+{
+    CLEANUP(names_free) struct names l = {0};
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int r = own < 0 ? -errno : read_names(own, &l);
+    if (r < 0)
+        return failed(w, -r, path);
+    if (l.n)
+        qsort(l.v, l.n, sizeof(*l.v), by_name);
+    for (size_t i = 0; r == 0 && i < l.n; i++)
+        r = send_one(w, fd, l.v[i], l.v[i], AT_SYMLINK_NOFOLLOW);
+    return r;
+}
+
+static int send_dir(struct walk *w, int dirfd, const char *path, const struct file_attr *a, int at)
+{
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (at ? O_NOFOLLOW : 0);
+    AUTO_CLOSE int fd = openat(dirfd, path, flags);
+    if (fd < 0)
+        return failed(w, errno, path);
+    if (w->depth++ == PROTO_DEPTH_MAX)
+        return failed(w, ELOOP, path);
+    int r = w->to->ops->dir(w->to, a, w->e);
+    if (r == 0)
+        r = send_children(w, fd, path);
+    w->depth--;
+    return r < 0 ? r : w->to->ops->leave(w->to, w->e);
+}
+
+static int send_one(struct walk *w, int dirfd, const char *path, const char *name, int at)
+{
+    static struct file_attr a; /* done with before anything below is looked at */
+    struct stat st;
+    if (fstatat(dirfd, path, &st, at) < 0)
+        return failed(w, errno, path);
+    file_attr_of(&a, &st);
+    if (snprintf(a.name, sizeof(a.name), "%s", name) >= (int)sizeof(a.name))
+        return failed(w, ENAMETOOLONG, path);
+    a.has |= FILE_HAS_NAME;
+    int r = tree_note(w->p, &a, w->e);
+    if (r < 0)
+        return r;
+    if (S_ISDIR(st.st_mode))
+        return send_dir(w, dirfd, path, &a, at);
+    if (S_ISREG(st.st_mode))
+        return send_file(w, dirfd, path, &a, at);
+    return S_ISLNK(st.st_mode) ? send_link(w, dirfd, path, &a) : 0;
+}
+
+int tree_from_host(int dirfd, const char *path, bool follow, const char *name, struct tree_sink *to,
+                   struct tree_progress *p, struct err *e)
+{
+    AUTO_FREE uint8_t *buf = malloc(READ_CHUNK);
+    struct walk w = {.to = to, .p = p, .e = e, .buf = buf};
+    if (!buf)
+        return err_sys(e, ENOMEM, "cannot read '%s'", path);
+    return send_one(&w, dirfd, path, name, follow ? 0 : AT_SYMLINK_NOFOLLOW);
+}

@@ -1,0 +1,34 @@
+/* Trees out of tar streams and into them.
+ *
+ * A tar names each thing by its whole path, in any order; a tree (tree.h) is entered and left. The
+ * reader keeps the directories that it is in, leaves and enters as the next path asks, and makes
+ * those that the archive does not mention.
+ *
+ * An archive comes from the user, who may have it from anywhere:
+ * 1. A path with ".." in it is refused; a leading "/" means nothing.
+ * 2. Every number is checked; names are at most PROTO_PATH_MAX long, PROTO_DEPTH_MAX deep.
+ * 3. What tar can say and a tree cannot (sparse files) is refused; devices and pipes are skipped.
+ */
+#ifndef MSB_COPY_TAR_H
+#define MSB_COPY_TAR_H
+
+#include "copy/tree.h"
+#include "image/tar_write.h"
+
+/* Reads an archive from fd to its end. */
+int tree_from_tar(int fd, struct tree_sink *to, struct tree_progress *p, struct err *e);
+
+struct tar_sink {
+    struct tree_sink sink;
+    struct tar_out out;
+    int depth;
+    size_t len[PROTO_DEPTH_MAX + 2]; /* of path, at each depth */
+    char path[(PROTO_DEPTH_MAX + 2) * (PROTO_NAME_MAX + 1) + 1];
+    uint64_t size, left; /* of the file under way */
+};
+
+int tar_sink_begin(struct tar_sink *t, int fd, struct err *e);
+int tar_sink_end(struct tar_sink *t, struct err *e);
+void tar_sink_free(struct tar_sink *t);
+
+#endif

@@ -1,0 +1,52 @@
+/* A tree of files on its way: from a host directory, a sandbox or a tar stream into any of them.
+ *
+ * A source calls a sink, thing by thing, depth first:
+ *
+ *     tree  = dir tree* leave | file data* done | link
+ *
+ * Names are single components (file_name_ok), in every source. The name of the first thing is the
+ * sink's to choose: what a guest calls it is no part of where it goes.
+ */
+#ifndef MSB_COPY_TREE_H
+#define MSB_COPY_TREE_H
+
+#include "proto/files.h"
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TREE_ENTRIES_MAX = 20 * 1000 * 1000 };
+
+struct tree_sink;
+struct tree_sink_ops {
+    int (*dir)(struct tree_sink *s, const struct file_attr *a, struct err *e);
+    int (*leave)(struct tree_sink *s, struct err *e);
+    /* At most a->size bytes follow. */
+    int (*file)(struct tree_sink *s, const struct file_attr *a, struct err *e);
+    int (*data)(struct tree_sink *s, const void *p, size_t n, struct err *e);
+    int (*done)(struct tree_sink *s, struct err *e);
+    int (*link)(struct tree_sink *s, const struct file_attr *a, struct err *e);
+};
+struct tree_sink {
+    const struct tree_sink_ops *ops;
+};
+
+/* What the copy is doing, for whoever shows it. */
+struct tree_progress {
+    uint64_t files, bytes;
+    uint64_t entries;                      /* of any kind, skipped ones included */
+    uint64_t skipped;                      /* neither file, directory nor link */
+    void (*tick)(struct tree_progress *p); /* may be NULL; called often */
+    void (*warn)(const char *text);        /* may be NULL */
+};
+
+/* Counts an entry, and says so if it is one that cannot be copied; -E2BIG beyond the limit. */
+int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e);
+void tree_note_bytes(struct tree_progress *p, size_t n);
+
+/* The text is the guest's: control characters are replaced. */
+void tree_safe_name(const char *name, char *to, size_t size);
+
+#endif
