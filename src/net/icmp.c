@@ -14,22 +14,32 @@ enum { ECHO_MAX = 65535 - 60 };
 
 /* --- neighbour discovery --------------------------------------------------------------------- */
 
+/* Everybody who could be on the link is us, so that what goes there is answered, with a refusal. */
+static bool answers_for(const struct net *n, const struct net_addr *target)
+{
+    return (addr_prefix_equal(target, &n->cfg.guest6, 64) || net_link_local(target)) &&
+           !addr_equal(target, &n->cfg.guest6);
+}
+
 static void solicit_input(struct net *n, const struct packet *p)
 {
     const uint8_t *m = p->head + p->l4;
     static const struct net_addr unspecified;
-    if (p->ttl != 255 || p->l4_len < 24 || p->head_len < p->l4 + 24 || m[1] != 0 ||
-        memcmp(m + 8, n->cfg.gateway6.b, 16) != 0 || addr_equal(&p->src, &unspecified)) {
+    struct net_addr target;
+    bool whole = p->ttl == 255 && p->l4_len >= 24 && p->head_len >= p->l4 + 24 && m[1] == 0;
+    if (whole)
+        target = addr_from6(m + 8);
+    if (!whole || !answers_for(n, &target) || addr_equal(&p->src, &unspecified)) {
         n->stats.dropped[PACKET_TYPE]++;
         return;
     }
     uint8_t a[32] = {ADVERT, 0};
-    a[4] = 0xe0; /* a router, asked for, and not to be doubted */
-    memcpy(a + 8, n->cfg.gateway6.b, 16);
+    a[4] = addr_equal(&target, &n->cfg.gateway6) ? 0xe0 : 0x60; /* router; asked for, certain */
+    memcpy(a + 8, target.b, 16);
     a[24] = 2; /* option: link-layer address */
     a[25] = 1;
     memcpy(a + 26, n->cfg.gateway_mac, 6);
-    (void)out_icmp(n, &n->cfg.gateway6, &p->src, a, sizeof(a));
+    (void)out_icmp(n, &target, &p->src, a, sizeof(a));
 }
 
 /* --- echo ------------------------------------------------------------------------------------ */

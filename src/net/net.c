@@ -245,11 +245,12 @@ static bool from_guest(const struct net *n, const struct packet *p)
         return true;
     if (!n->has6)
         return false;
-    /* Neighbour discovery comes from link-local and unspecified addresses too. */
+    /* Neighbour discovery comes from link-local and unspecified addresses too; and what goes to a
+     * link-local address comes from one. */
     static const struct net_addr unspecified;
-    bool local =
-        (p->src.b[0] == 0xfe && (p->src.b[1] & 0xc0) == 0x80) || addr_equal(&p->src, &unspecified);
-    return addr_equal(&p->src, &n->cfg.guest6) || (local && p->proto == PROTO_ICMP6);
+    bool local = net_link_local(&p->src);
+    return addr_equal(&p->src, &n->cfg.guest6) || (local && net_link_local(&p->dst)) ||
+           (p->proto == PROTO_ICMP6 && (local || addr_equal(&p->src, &unspecified)));
 }
 
 void net_input_packet(struct net *n, const struct packet *p)
@@ -273,8 +274,11 @@ static void on_input(void *ctx, const struct link_offload *o, const struct iovec
     struct net *n = ctx;
     struct packet *p = &n->packet;
     enum packet_fault fault = packet_parse(p, o, iov, n_iov, len);
+    bool for_us = (p->dst_mac[0] & 1) || memcmp(p->dst_mac, n->cfg.gateway_mac, 6) == 0;
     if (fault == PACKET_OK && !from_guest(n, p))
         fault = PACKET_SPOOFED;
+    else if (fault == PACKET_OK && !for_us)
+        fault = PACKET_TYPE;
     if (fault != PACKET_OK) {
         n->stats.dropped[fault]++;
         return;

@@ -159,6 +159,11 @@ static inline struct udp_flow *udp_of(struct flow *f)
     return (struct udp_flow *)(void *)f;
 }
 
+static inline bool net_link_local(const struct net_addr *a)
+{
+    return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
+}
+
 /* --- net.c: flows in general ------------------------------------------------------------------ */
 
 struct flow *flow_find(struct net *n, const struct net_flow_id *id);

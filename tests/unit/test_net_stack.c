@@ -743,6 +743,15 @@ static void test_neighbour_discovery_and_ping(void **state)
     uint64_t sum = csum_pseudo(&x->cfg.gateway6, &x->cfg.guest6, PROTO_ICMP6, 32);
     assert_int_equal(csum_finish(csum_add(sum, r->p + n, 32)), 0);
     fl_done(&x->fl);
+    f[n + 23] ^= 0x40; /* a neighbour that could be there, the guest itself, one that could not */
+    fl_input(&x->fl, f, n + 24);
+    assert_memory_equal(must_next(x)->p + n + 8, f + n + 8, 16);
+    fl_done(&x->fl);
+    memcpy(f + n + 8, x->cfg.guest6.b, 16);
+    fl_input(&x->fl, f, n + 24);
+    f[n + 8] = 0x20;
+    fl_input(&x->fl, f, n + 24);
+    assert_null(fl_next(&x->fl));
     f[n] = 128;
     put16(f + n + 4, 7);
     fl_input(&x->fl, f, n + 24);
