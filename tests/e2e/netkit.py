@@ -21,7 +21,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -32,7 +31,8 @@ from conftest import SLOW, Msb, wait_for
 from imagekit import Unavailable, need, run
 
 HERE = pathlib.Path(__file__).resolve().parent
-GUEST_PROGRAM = HERE.parent / "net" / "guest.py"
+GUEST = (HERE.parent / "net" / "guest.py").read_text()
+PROBES = (HERE.parent / "net" / "probes.py").read_text()
 PYTHON = "/usr/bin/python3"
 
 HOST, HOST6 = "93.184.216.2", "2606:2800:220:1::2"
@@ -111,16 +111,21 @@ class Packet:
         self.src = self.dst = ""
         self.proto = self.sport = self.dport = self.flags = 0
         self.payload = b""
+        self.housekeeping = False  # neighbours that look for each other
         kind, = struct.unpack("!H", frame[12:14])
         if kind == 0x0800:
             at = 14 + (frame[14] & 15) * 4
             self.proto = frame[23]
             self.src, self.dst = (socket.inet_ntoa(frame[i:i + 4]) for i in (26, 30))
+            # the host's kernel tells its own programs that a neighbour is missing
+            self.housekeeping = self.proto == 1 and frame[at] == 3 and self.src == self.dst
         elif kind == 0x86DD:
             at = 54
             self.proto = frame[20]
+            self.housekeeping = self.proto == 0 or (self.proto == 58 and 130 <= frame[54] <= 143)
             self.src, self.dst = (socket.inet_ntop(socket.AF_INET6, frame[i:i + 16]) for i in (22, 38))
         else:
+            self.housekeeping = kind == 0x0806
             return
         if self.proto in (6, 17) and len(frame) >= at + 8:
             self.sport, self.dport = struct.unpack("!HH", frame[at:at + 4])
@@ -133,7 +138,7 @@ class Packet:
 
 
 class Capture:
-    """All frames on the wire to the world and on the host's loopback, until finish()."""
+    """All packets on the wire to the world and on the host's loopback, until finish()."""
 
     def __init__(self, net):
         self.net = net
@@ -164,6 +169,8 @@ class Capture:
             except OSError:
                 return
             p = Packet(frame, device)
+            if p.housekeeping:
+                continue
             if p.dport == 9 and p.payload.startswith(b"mark "):
                 self.marks.add((device, p.payload))
             else:
@@ -255,8 +262,10 @@ class Internet:
         for enter, lines in ((self.in_host, host), (self.in_world, world)):
             (self.dir / "batch").write_text("\n".join(lines) + "\n")
             enter("ip", "-batch", self.dir / "batch")
-        # Anybody may ping, as Debian has it.
-        self.in_host("sh", "-c", "echo 0 2147483647 >/proc/sys/net/ipv4/ping_group_range")
+        # Anybody may ping, as Debian has it; and it takes no seconds to see that a neighbour is missing.
+        self.in_host("sh", "-ec", "echo 0 2147483647 >/proc/sys/net/ipv4/ping_group_range; "
+                     "for v in 4 6; do cd /proc/sys/net/ipv$v/neigh/h0; echo 1 >mcast_solicit; "
+                     "echo 100 >retrans_time_ms; done")
         (self.dir / "resolv.conf").write_text(f"nameserver {DNS}\n")
         self.in_host("mount", "--bind", self.dir / "resolv.conf", "/etc/resolv.conf")
 
@@ -330,8 +339,9 @@ class Internet:
         self.serve("host", self.host_pid)
         wait_for(lambda: self.dns_log.exists() and "started" in self.dns_log.read_text(), timeout=20)
 
-    def serve(self, role, pid):
-        p = self.start(*self.enter(pid), PYTHON, HERE / "networld.py", role, self.dir,
+    def serve(self, role, pid, *addresses):
+        """The servers of networld.py, on these addresses or all that there are."""
+        p = self.start(*self.enter(pid), PYTHON, HERE / "networld.py", role, self.dir, *addresses,
                        stdout=subprocess.PIPE)
         line = p.stdout.readline()
         if line != b"ready\n":
@@ -395,13 +405,30 @@ class NetMsb(Msb):
     def command(self, args):
         return [*self.net.enter(self.net.host_pid), *super().command(args)]
 
-    def python(self, name, script, *args, **kw):
+    def python(self, name, script, *args, env=(), **kw):
         """Runs a Python program in a sandbox; the lines that it printed."""
         kw.setdefault("timeout", 120)
-        text = self.ok("exec", "-q", name, "--", "python3", "-", *args, input=script.encode(), **kw)
+        options = [o for e in env for o in ("-e", e)]
+        text = self.ok("exec", "-q", *options, name, "--", "python3", "-", *args,
+                       input=script.encode(), **kw)
         return text.splitlines()
+
+    def probe(self, name, script, **kw):
+        """Runs lines that use tests/net/probes.py in a sandbox."""
+        return self.python(name, PROBES + script, **kw)
 
     def guest(self, name, mode, port, *args, host=WEB, **kw):
         """Runs a mode of tests/net/guest.py in a sandbox; what it returned."""
-        script = GUEST_PROGRAM.read_text().replace('GATEWAY = "10.0.2.2"', f'GATEWAY = "{host}"')
-        return json.loads(self.python(name, script, mode, port, *args, **kw)[-1])
+        lines = self.python(name, GUEST, mode, port, *args, env=[f"NET_PEER={host}"], **kw)
+        return json.loads(lines[-1])
+
+    def start_guest(self, name, mode, port, *args, host=WEB):
+        """The same, left running; its first line is "ready" if the mode says so."""
+        p = self.popen("exec", "-q", "-e", f"NET_PEER={host}", name, "--", "python3", "-c", GUEST, mode,
+                       port, *args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        return p
+
+    def trust(self, name):
+        """The sandbox's programs trust the test's authority."""
+        self.ok("exec", "-q", name, "--", "sh", "-c", "cat >>/etc/ssl/certs/ca-certificates.crt",
+                input=self.net.ca.read_bytes())

@@ -1,9 +1,9 @@
 """The servers in a namespace of netkit.py; ends with the test that started it.
 
-    networld.py world|host DIRECTORY
+    networld.py ROLE DIRECTORY [ADDRESS...]
 
-Prints "ready". On every address that the namespace has: HTTP on port 80 (and 8080), HTTPS on 443, the
-command server of tests/net on 7000, a UDP echo on 7001. The web servers serve DIRECTORY/site, and
+Prints "ready". On these addresses, or every one that the namespace has: HTTP on port 80 (and 8080), HTTPS on 443, the
+command server of tests/net on 7000, a UDP echo on 7001 and nothing that answers on 9. The web servers serve DIRECTORY/site, and
 answer anything else with one line: the address that it came to and the Host that was asked for.
 Requests are noted in DIRECTORY/requests.
 """
@@ -43,7 +43,7 @@ class Web(http.server.SimpleHTTPRequestHandler):
         if (SITE / self.path.lstrip("/").split("?")[0]).exists() and self.path != "/":
             super().do_GET()
         else:
-            self.answer(200)
+            self.answer(404 if self.path.startswith(("/apt/", "/simple/", "/repo.git/")) else 200)
 
     def do_POST(self):
         self.note()
@@ -96,6 +96,13 @@ def echo(address):
         s.sendto(data, peer)
 
 
+def discard(address):
+    """A bound socket that nobody reads: what goes there gets no answer of any kind."""
+    s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((address, 9))
+    return s
+
+
 def addresses():
     out = subprocess.run(["ip", "-o", "addr"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [a for a in re.findall(r"inet6? ([^/]+)/", out) if not a.startswith("fe80")]
@@ -107,12 +114,14 @@ def main():
     threading.stack_size(256 << 10)  # a thread for each of a thousand connections
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(DIR / "tls.pem", DIR / "tls.key")
-    for a in addresses():
+    kept = []
+    for a in sys.argv[3:] or addresses():
         for port in (80, 8080):
             WebServer((a, port))
         WebServer((a, 443), tls)
         servers.Server((a, 7000)).start()
         threading.Thread(target=echo, args=(a,), daemon=True).start()
+        kept.append(discard(a))
     print("ready", flush=True)
     threading.Event().wait()
 

@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 
-GATEWAY = "10.0.2.2"
+GATEWAY = os.environ.get("NET_PEER", "10.0.2.2")
 GATEWAY6 = "fd00:2::2"
 CHUNK = bytes(range(256)) * 1024  # 256 KiB
 
@@ -227,9 +227,44 @@ def ping(_port, _arg):
     return {}
 
 
+def beside_bulk(port, rounds):
+    """Small exchanges beside eight streams each way that never pause."""
+    stop = threading.Event()
+
+    def pull():
+        s = connect(port)
+        s.sendall(b"SOURCE %d\n" % (1 << 40))
+        while not stop.is_set():
+            s.recv(1 << 20)
+        s.close()
+
+    def push():
+        s = connect(port)
+        s.sendall(b"SINK\n")
+        while not stop.is_set():
+            s.sendall(CHUNK)
+        s.close()
+
+    threads = [threading.Thread(target=f) for f in (pull, push) * 8]
+    for t in threads:
+        t.start()
+    s = connect(port)
+    s.sendall(b"ECHO\n")
+    for i in range(rounds):
+        s.sendall(b"%08d" % i)
+        got = b""
+        while len(got) < 8:
+            got += s.recv(8 - len(got))
+        assert got == b"%08d" % i
+    stop.set()
+    for t in threads:
+        t.join()
+    return {"rounds": rounds}
+
+
 MODES = {f.__name__: f for f in (
     upload, download, concurrent, short, errno_of, udp, udp_errno, never_read, serve, serve_udp,
-    half_close, reset, aborts, ping)}
+    half_close, reset, aborts, ping, beside_bulk)}
 
 
 def main():
