@@ -6,6 +6,7 @@ alive, and no file but the caches may exist.
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -20,6 +21,8 @@ MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "m
 # How many times slower than usual this machine is (tests/kvm runs on an interpreted one): all
 # that is waited for may take that much longer.
 SLOW = float(os.environ.get("MSB_TEST_SLOW", "1"))
+# Sizes as in real life, where the default ones are for a quick look.
+LARGE = bool(os.environ.get("MSB_TEST_LARGE"))
 # Virtual CPUs of every sandbox that does not ask for a number itself.
 CPUS = os.environ.get("MSB_TEST_CPUS")
 
@@ -143,6 +146,16 @@ def wait_for(condition, timeout=10.0, interval=0.01):
             return value
         assert time.monotonic() < deadline, "condition did not become true"
         time.sleep(interval)
+
+
+def static_program(name, directory):
+    """tests/e2e/NAME.c, linked so that it runs in any guest."""
+    exe = pathlib.Path(directory) / name
+    source = ROOT / "tests" / "e2e" / f"{name}.c"
+    cc = ["cc", "-static", "-O1", "-w", "-o", exe, source]
+    if not shutil.which("cc") or subprocess.run(cc, check=False).returncode:
+        pytest.skip("no compiler that links statically")
+    return exe
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from conftest import ROOT, wait_for
+from conftest import static_program, wait_for
 from guest import PATIENCE, sh
 
 IS_ROOT = os.geteuid() == 0
@@ -18,12 +18,8 @@ IS_ROOT = os.geteuid() == 0
 
 @pytest.fixture(scope="session")
 def checks(tmp_path_factory):
-    """posix_checks, linked so that it runs in any guest."""
-    exe = tmp_path_factory.mktemp("checks") / "posix_checks"
-    p = subprocess.run(["cc", "-static", "-O1", "-w", "-o", exe, ROOT / "tests/e2e/posix_checks.c"])
-    if p.returncode:
-        pytest.skip("no compiler that links statically")
-    return exe
+    """posix_checks, which runs in any guest."""
+    return static_program("posix_checks", tmp_path_factory.mktemp("checks"))
 
 
 @pytest.fixture
@@ -380,92 +376,3 @@ def test_bad_mounts(msb, args, message):
     assert p.returncode == 1
     assert message.encode() in p.stderr and p.stderr.startswith(b"error: ")
     assert msb.leftovers() == [] and not msb.processes()
-
-
-# --- programs -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def host_tools(tmp_path):
-    """An image in which the host's own programs run, by way of a share of /usr."""
-    if not os.path.islink("/bin") or not os.path.islink("/lib64"):
-        pytest.skip("the host's programs are not all below /usr")
-    image = tmp_path / "image"
-    (image / "etc").mkdir(parents=True)
-    for name in ("usr", "tmp", "root"):
-        (image / name).mkdir()
-    for name in ("bin", "sbin", "lib", "lib64"):
-        (image / name).symlink_to(f"usr/{name}")
-    (image / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    shutil.copy("/etc/ld.so.cache", image / "etc")
-    return image
-
-
-def run_tools(msb, image, share, script, cache="auto"):
-    return msb.ok("run", "-q", "-m", "1G", "-v", "/usr:/usr:ro", "-v", f"{share}:/w:cache={cache}",
-                  "-w", "/w", image, "--", "/bin/sh", "-ec", script, timeout=PATIENCE * 5)  # fmt: skip
-
-
-def need(*tools):
-    for tool in tools:
-        if not shutil.which(tool, path="/usr/bin"):
-            pytest.skip(f"{tool} is not installed on the host")
-
-
-def test_git(msb, host_tools, share):
-    """A repository made in the guest, sound on the host."""
-    need("git")
-    out = run_tools(msb, host_tools, share, """
-        export HOME=/root; git config --global user.email a@b.c; git config --global user.name n
-        git init -q r; cd r
-        for d in 1 2 3 4 5; do mkdir $d; for f in 1 2 3 4 5 6 7 8 9 10; do echo $d$f >$d/$f; done; done
-        git add -A; git commit -qm one; git checkout -qb side; git mv 1 moved; echo x >2/1
-        git commit -qam two; git checkout -q -; git merge -q side; git status --porcelain
-        git gc -q; git fsck --strict 2>&1 | grep -v ^dangling || true; git log --oneline | wc -l
-    """)  # fmt: skip
-    assert out.split() == ["2"]
-    git = ["git", "-c", f"safe.directory={share}/r", "-C", share / "r"]
-    subprocess.run([*git, "fsck", "--strict"], check=True, stderr=subprocess.DEVNULL)
-    assert subprocess.run([*git, "status", "--porcelain"], stdout=subprocess.PIPE).stdout == b""
-
-
-@pytest.mark.parametrize("cache", ["auto", "none", "always"])
-def test_sqlite(msb, host_tools, share, cache):
-    """Journals, locks, syncs and (WAL) shared mappings; what comes out is sound on the host."""
-    need("python3")
-    script = (
-        "import sqlite3, os\n"
-        "for mode in ('delete', 'wal'):\n"
-        "    db = sqlite3.connect(mode + '.db')\n"
-        "    db.execute('pragma journal_mode=' + mode)\n"
-        "    db.execute('create table t (k integer primary key, v text)')\n"
-        "    for i in range(30):\n"
-        "        with db:\n"
-        "            db.executemany('insert into t (v) values (?)', [(str(i) * 50,)] * 20)\n"
-        "    other = sqlite3.connect(mode + '.db')\n"
-        "    assert other.execute('select count(*) from t').fetchone() == (600,)\n"
-        "    assert other.execute('pragma integrity_check').fetchone() == ('ok',)\n"
-        "    other.close(); db.close()\n"
-    )
-    (share / "stress.py").write_text(script)
-    run_tools(msb, host_tools, share, "python3 stress.py", cache)
-    import sqlite3
-
-    for mode in ("delete", "wal"):
-        db = sqlite3.connect(share / f"{mode}.db")
-        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
-        assert db.execute("select count(*) from t").fetchone() == (600,)
-        db.close()
-
-
-def test_make_and_cc(msb, host_tools, share):
-    need("make", "gcc")
-    for i in range(4):
-        (share / f"f{i}.c").write_text(f"int f{i}(void) {{ return {i}; }}\n")
-    (share / "main.c").write_text(
-        "#include <stdio.h>\nint f0(void),f1(void),f2(void),f3(void);\n"
-        'int main(void) { printf("%d\\n", f0()+f1()+f2()+f3()); return 0; }\n')  # fmt: skip
-    (share / "Makefile").write_text("OBJS = main.o f0.o f1.o f2.o f3.o\nprog: $(OBJS)\n\t$(CC) -o $@ $^\n")
-    out = run_tools(msb, host_tools, share, "make -s -j4 CC=gcc; ./prog; make -s -q CC=gcc && echo up to date")
-    assert out == "6\nup to date\n"
-    assert subprocess.run([share / "prog"], stdout=subprocess.PIPE).stdout == b"6\n"
