@@ -289,25 +289,44 @@ static void see_also(const struct page *p, struct buf *out)
 
 /* --- the page ------------------------------------------------------------------------------- */
 
+static const struct section {
+    const char *title;
+    void (*fn)(const struct page *p, struct buf *out); /* NULL: prose alone */
+    bool required;
+} sections[] = {
+    {"NAME", name, true},          {"SYNOPSIS", synopsis, true}, {"DESCRIPTION", description, true},
+    {"COMMANDS", commands, false}, {"OPTIONS", options, true}, /* what only this page has comes next
+                                                                */
+    {"EXIT STATUS", NULL, true},   {"EXAMPLES", examples, true}, {"ENVIRONMENT", NULL, true},
+    {"FILES", NULL, true},         {"NOTES", not_yet, false},    {"SEE ALSO", see_also, true},
+};
+
+static bool is_usual(const char *title)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++)
+        if (strcmp(sections[i].title, title) == 0)
+            return true;
+    return false;
+}
+
+/* Sections of the page's own prose that no other page has, in their order. */
+static int put_own_sections(const struct page *p, struct err *e)
+{
+    int r = 0;
+    for (const char *at = p->notes; r == 0 && at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, "# ", 2) != 0)
+            continue;
+        AUTO_FREE char *title = strndup(at + 2, strcspn(at + 2, "\n"));
+        if (!title)
+            return err_set(e, ENOMEM, "out of memory");
+        if (!is_usual(title))
+            r = put_section(p, title, NULL, true, e);
+    }
+    return r;
+}
+
 static int put_page(const struct page *p, struct err *e)
 {
-    static const struct {
-        const char *title;
-        void (*fn)(const struct page *p, struct buf *out); /* NULL: prose alone */
-        bool required;
-    } sections[] = {
-        {"NAME", name, true},
-        {"SYNOPSIS", synopsis, true},
-        {"DESCRIPTION", description, true},
-        {"COMMANDS", commands, false},
-        {"OPTIONS", options, true},
-        {"EXIT STATUS", NULL, true},
-        {"EXAMPLES", examples, true},
-        {"ENVIRONMENT", NULL, true},
-        {"FILES", NULL, true},
-        {"NOTES", not_yet, false},
-        {"SEE ALSO", see_also, true},
-    };
     char title[TITLE_MAX];
     (void)buf_printf(p->out, "%s(1) \"msb %s\" \"msb manual\"\n\n",
                      page_title(p->cmd ? p->cmd : &root_cmd, title), MSB_VERSION);
@@ -319,6 +338,8 @@ static int put_page(const struct page *p, struct err *e)
         if (sections[i].fn)
             sections[i].fn(p, &generated);
         r = put_section(p, sections[i].title, &generated, sections[i].required, e);
+        if (r == 0 && sections[i].fn == options)
+            r = put_own_sections(p, e);
     }
     buf_free(&generated);
     return r;
