@@ -9,8 +9,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -34,6 +36,27 @@ static int mount_lower(const char *dev, struct err *err)
     return err_sys(err, errno, "mounting the image %s failed", dev);
 }
 
+/* Of kernel headers that the C library does not come with. */
+#define BLOCK_DEVICE_BYTES _IOR(0x12, 114, size_t)
+#define EXT4_RESIZE _IOW('f', 16, uint64_t)
+
+/* The layer's disk has grown since it was made: so does its file system. One that does not is no
+ * worse than before, and the system log has this line. */
+static void grow_upper(const char *dev, int fd)
+{
+    struct statfs fs;
+    uint64_t bytes = 0;
+    AUTO_CLOSE int disk = open(dev, O_RDONLY | O_CLOEXEC);
+    if (disk < 0 || fstatfs(fd, &fs) < 0 || fs.f_bsize <= 0 ||
+        ioctl(disk, BLOCK_DEVICE_BYTES, &bytes) < 0) {
+        dprintf(2, "msb agent: cannot tell the size of the writable layer\n");
+        return;
+    }
+    uint64_t blocks = bytes / (uint64_t)fs.f_bsize;
+    if (ioctl(fd, EXT4_RESIZE, &blocks) < 0)
+        dprintf(2, "msb agent: growing the writable layer failed: %s\n", strerror(errno));
+}
+
 static int mount_upper(const struct config *cfg, int *fd, struct err *err)
 {
     char opts[64] = "mode=0755";
@@ -43,6 +66,8 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *err)
         if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
             return err_sys(err, errno, "mounting the writable layer %s failed", cfg->upper);
         *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (cfg->upper_grow && *fd >= 0)
+            grow_upper(cfg->upper, *fd);
     } else {
         if (cfg->upper_size)
             (void)snprintf(opts, sizeof(opts), "mode=0755,size=%llu",

@@ -298,6 +298,8 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_str(a, x, &c->upper);
     case F_UPPER_SIZE:
         return get_u64(x, &c->upper_size);
+    case F_UPPER_GROW:
+        return get_flag(x, &c->upper_grow);
     case F_MOUNT:
         return get_mount(c, a, x);
     case F_SCRIPT:

@@ -18,7 +18,6 @@
         .flags = CMD_LATER | CMD_HIDDEN, \
         .summary = "Not available yet",  \
     }
-LATER(later_modify, "modify", "mod", GROUP_SANDBOX, "Change the settings of a sandbox");
 LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
@@ -77,13 +76,13 @@ const struct cmd *const cmd_table[] = {
     &cmd_list,
     &cmd_status,
     &cmd_inspect,
+    &cmd_modify,
     &cmd_remove,
     &cmd_ping,
     &cmd_touch,
     &cmd_doctor,
     &cmd_completion,
     &cmd_help,
-    &later_modify,
     &later_metrics,
     &later_ssh,
     &later_port,

@@ -21,6 +21,7 @@ extern const struct cmd cmd_copy;
 extern const struct cmd cmd_exec;
 extern const struct cmd cmd_logs;
 extern const struct cmd cmd_inspect;
+extern const struct cmd cmd_modify;
 extern const struct cmd cmd_load;
 extern const struct cmd cmd_save;
 extern const struct cmd cmd_image;

@@ -83,6 +83,7 @@ struct sandbox_spec {
     enum cpu_placement placement;
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */
+    bool root_disk_grown;     /* its file system may have to follow */
 
     struct strlist env;        /* K=V: the image's, then the user's */
     struct strlist entrypoint; /* image's, or --entrypoint */

@@ -179,13 +179,13 @@ static json_t *image_json(const struct sandbox_spec *s)
 
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o}}", "cpus", number(s->cpus),
-                     "max_cpus", number(s->cpus), "memory_mib", (json_int_t)s->memory_mib,
-                     "max_memory_mib", (json_int_t)s->memory_mib, "cpu_placement",
-                     s->placement == PLACEMENT_SPREAD ? "spread" : "inherit", "thp", "madvise",
-                     "engine", engine_kind_name(s->engine), "root_disk", "type",
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b}}", "cpus",
+                     number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
+                     (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
+                     "cpu_placement", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit",
+                     "thp", "madvise", "engine", engine_kind_name(s->engine), "root_disk", "type",
                      s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
-                     number_or_null(s->root_disk_bytes));
+                     number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown);
 }
 
 static json_t *lifecycle_json(const struct sandbox_spec *s)
@@ -560,6 +560,8 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     s->root_disk_bytes = 0;
     r = read_choice(disk, "type", disks, ARRAY_LEN(disks), &kind, e);
     s->root_disk = (enum root_disk_kind)kind;
+    if (r == 0)
+        r = read_bool(disk, "grown", &s->root_disk_grown, e);
     return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);
 }
 

@@ -1,6 +1,6 @@
 /* Where sandboxes live: $MSB_HOME (default ~/.microsandbox).
  *
- *     sandboxes/NAME/spec.json    the spec, written once
+ *     sandboxes/NAME/spec.json    the spec
  *                    upper.ext4   the writable layer
  *                    lock         record lock held by the monitor for its whole life
  *                    run/         all that the monitor sees of this: its jail's only directory

@@ -21,4 +21,8 @@
  * cache_dirfd/"upper". */
 int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
 
+/* Makes the disk dirfd/name larger; the file system in it is left to the guest, whose kernel can
+ * grow it. Nothing to do if it is that large. Killed in between, it has the old size or the new. */
+int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
+
 #endif

@@ -71,6 +71,8 @@ static int put_config(struct control *c)
     proto_str(&w, F_LOWER_DEV, "/dev/vdb");
     if (c->upper_dev)
         proto_str(&w, F_UPPER_DEV, c->upper_dev);
+    if (c->upper_dev && s->root_disk_grown)
+        proto_u32(&w, F_UPPER_GROW, 1);
     else
         proto_u64(&w, F_UPPER_SIZE, s->root_disk_bytes);
     for (size_t i = 0; i < s->env.n; i++)

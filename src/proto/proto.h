@@ -231,6 +231,7 @@ enum proto_tag {
     F_WRITE_PATH = 160, /* string, absolute; repeated: all else is read-only */
     F_DEVICE = 161,     /* string: the block device of a F_MOUNT, */
     F_FSTYPE = 162,     /* ... and what is on it */
+    F_UPPER_GROW = 163, /* u32, 1: the file system on F_UPPER_DEV is to fill it */
 };
 
 enum proto_file_op {

@@ -113,7 +113,7 @@ static void test_damaged_template(void **state)
 {
     char name[64];
     create("first", UPPER_SIZE_MIN); /* and its template */
-    (void)snprintf(name, sizeof(name), "cache/upper/%llu.v1", UPPER_SIZE_MIN);
+    (void)snprintf(name, sizeof(name), "cache/upper/%llu.v2", UPPER_SIZE_MIN);
     assert_int_equal(truncate(tmp_path(name), 5000), 0);
     create("a", UPPER_SIZE_MIN);
     check("a", UPPER_SIZE_MIN);
@@ -145,6 +145,33 @@ static void test_concurrent(void **state)
     }
 }
 
+static void test_grow(void **state)
+{
+    struct err e = {0};
+    struct stat st;
+    (void)state;
+    assert_int_equal(upper_create(cache, dest, "g", UPPER_SIZE_MIN, &e), 0);
+    assert_int_equal(upper_grow(dest, "none", 64 << 20, &e), -ENOENT);
+    err_clear(&e);
+    assert_int_equal(upper_grow(dest, "g", UPPER_SIZE_MAX + 1, &e), -EINVAL);
+    err_clear(&e);
+    assert_int_equal(upper_grow(dest, "g", (64 << 20) - 5, &e), 0);
+    assert_int_equal(fstatat(dest, "g", &st, 0), 0);
+    assert_int_equal(st.st_size, 64 << 20);
+    assert_int_equal(upper_grow(dest, "g", 32 << 20, &e), 0); /* it is that large */
+    assert_int_equal(fstatat(dest, "g", &st, 0), 0);
+    assert_int_equal(st.st_size, 64 << 20);
+    /* One with sparse_super2, which a guest's kernel would refuse to grow. */
+    int fd = openat(dest, "g", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "\x02", 1, 1024 + 0x5d), 1);
+    (void)close(fd);
+    assert_int_equal(upper_grow(dest, "g", 128 << 20, &e), -ENOTSUP);
+    err_clear(&e);
+    assert_int_equal(symlinkat("g", dest, "link"), 0);
+    assert_int_equal(upper_grow(dest, "link", 128 << 20, &e), -ELOOP);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +179,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_template, setup, teardown),
         cmocka_unit_test_setup_teardown(test_concurrent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_grow, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

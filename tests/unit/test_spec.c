@@ -336,6 +336,20 @@ static void full(struct sandbox_spec *s)
     assert_int_equal(spec_add_volume(s, "/var//lib/data/", NULL), 0);
     assert_int_equal(spec_add_write_path(s, "/", NULL), -EINVAL);
     assert_int_equal(spec_add_write_path(s, "/w", NULL), 0);
+    struct spec_mount disk = {.kind = MOUNT_DISK,
+                              .guest = (char *)"/d",
+                              .source = (char *)"/x",
+                              .fstype = (char *)"ext2"};
+    assert_int_equal(spec_add_mount(s, &disk, NULL), 0);
+    disk.guest = (char *)"/e";
+    assert_int_equal(spec_add_mount(s, &disk, NULL), -EINVAL); /* twice */
+    disk = (struct spec_mount){.kind = MOUNT_NAMED,
+                               .guest = (char *)"/w/n",
+                               .source = (char *)"vol",
+                               .disk = true,
+                               .size = 64 << 20};
+    assert_int_equal(spec_add_mount(s, &disk, NULL), 0);
+    s->root_disk_grown = true;
     s->cpus = 0.1;
     s->memory_mib = 1536;
     s->engine = ENGINE_UML_PTRACE;
@@ -397,6 +411,10 @@ static void same_parts(const struct sandbox_spec *a, const struct sandbox_spec *
 {
     assert_int_equal(a->n_mounts, b->n_mounts);
     for (size_t i = 0; i < a->n_mounts; i++) {
+        assert_int_equal(a->mounts[i].kind, b->mounts[i].kind);
+        assert_int_equal(a->mounts[i].disk, b->mounts[i].disk);
+        same_text(a->mounts[i].fstype, b->mounts[i].fstype);
+        same_text(a->mounts[i].source, b->mounts[i].source);
         assert_string_equal(a->mounts[i].guest, b->mounts[i].guest);
         assert_int_equal(a->mounts[i].size, b->mounts[i].size);
         assert_int_equal(a->mounts[i].options, b->mounts[i].options);
@@ -435,6 +453,7 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     assert_int_equal(a->placement, b->placement);
     assert_int_equal(a->root_disk, b->root_disk);
     assert_int_equal(a->root_disk_bytes, b->root_disk_bytes);
+    assert_int_equal(a->root_disk_grown, b->root_disk_grown);
     same_list(&a->env, &b->env);
     same_list(&a->entrypoint, &b->entrypoint);
     same_list(&a->cmd, &b->cmd);

@@ -1,0 +1,387 @@
+/* Changes the settings of a sandbox. All of them, or none: everything is checked on a copy of the
+ * spec before anything is stopped or written. */
+#include "core/modify.h"
+#include "cli/args.h"
+#include "cli/sandbox_opts.h"
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/lifecycle.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct change {
+    const char *field;
+    const char *change;   /* set, remove */
+    char *before, *after; /* NULL: there is, or was, none */
+};
+
+struct modify {
+    const struct args *args;
+    struct change *changes;
+    size_t n;
+    bool harmless; /* nothing that a running sandbox was told */
+};
+
+/* --- what changes ---------------------------------------------------------------------------- */
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "out of memory");
+}
+
+/* Copies both; what stays as it was is no change. */
+static int note(struct modify *m, const char *field, const char *before, const char *after,
+                struct err *e)
+{
+    if (before && after ? strcmp(before, after) == 0 : !before && !after)
+        return 0;
+    struct change *more = reallocarray(m->changes, m->n + 1, sizeof(*more));
+    if (!more)
+        return no_memory(e);
+    m->changes = more;
+    struct change *c = &more[m->n];
+    *c = (struct change){.field = field,
+                         .change = after ? "set" : "remove",
+                         .before = before ? strdup(before) : NULL,
+                         .after = after ? strdup(after) : NULL};
+    m->n++;
+    if (strcmp(field, "label") != 0)
+        m->harmless = false;
+    return (before && !c->before) || (after && !c->after) ? no_memory(e) : 0;
+}
+
+static void forget(struct modify *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        free(m->changes[i].before);
+        free(m->changes[i].after);
+    }
+    free(m->changes);
+    m->changes = NULL;
+    m->n = 0;
+}
+
+static int set_cpus(struct modify *m, struct sandbox_spec *s, struct err *e)
+{
+    const char *v = args_get(m->args, "cpus");
+    char before[32], after[32];
+    uint64_t milli;
+    if (!v)
+        return 0;
+    if (parse_milli(v, &milli) < 0 || milli > SPEC_CPUS_MAX * 1000ULL)
+        return args_bad_value(m->args, "cpus", v,
+                              "expected a number up to 255, such as 1, 2 or 0.5", e);
+    (void)snprintf(before, sizeof(before), "%g", s->cpus);
+    s->cpus = (double)milli / 1000;
+    (void)snprintf(after, sizeof(after), "%g", s->cpus);
+    return note(m, "cpus", before, after, e);
+}
+
+static int size_option(struct modify *m, const char *name, uint64_t *bytes, struct err *e)
+{
+    const char *v = args_get(m->args, name);
+    int r = parse_size(v, MIB, bytes);
+    if (r == 0 && *bytes == 0)
+        r = -EINVAL;
+    return r < 0 ? args_bad_value(m->args, name, v,
+                                  r == -ERANGE ? "too large" : PARSE_SIZE_EXAMPLES, e)
+                 : 0;
+}
+
+static int set_memory(struct modify *m, struct sandbox_spec *s, struct err *e)
+{
+    char before[32], after[32];
+    uint64_t bytes;
+    if (!args_has(m->args, "memory"))
+        return 0;
+    int r = size_option(m, "memory", &bytes, e);
+    if (r < 0)
+        return r;
+    format_mib(s->memory_mib, before, sizeof(before));
+    s->memory_mib = bytes / MIB + (bytes % MIB != 0);
+    format_mib(s->memory_mib, after, sizeof(after));
+    return note(m, "memory", before, after, e);
+}
+
+static int set_root_disk(struct modify *m, struct sandbox_spec *s, struct err *e)
+{
+    char before[32], after[32];
+    uint64_t bytes;
+    if (!args_has(m->args, "root-disk"))
+        return 0;
+    int r = size_option(m, "root-disk", &bytes, e);
+    if (r < 0)
+        return r;
+    format_mib(s->root_disk_bytes / MIB, before, sizeof(before));
+    s->root_disk_bytes = bytes;
+    format_mib(s->root_disk_bytes / MIB, after, sizeof(after));
+    return note(m, "root-disk", before, after, e);
+}
+
+static int set_workdir(struct modify *m, struct sandbox_spec *s, struct err *e)
+{
+    const char *v = args_get(m->args, "workdir");
+    if (!v)
+        return 0;
+    AUTO_FREE char *copy = *v ? strdup(v) : NULL; /* "" goes back to / */
+    if (*v && !copy)
+        return no_memory(e);
+    int r = note(m, "workdir", s->workdir, copy, e);
+    free(s->workdir);
+    s->workdir = steal_ptr(&copy);
+    return r;
+}
+
+/* Takes entry i out. */
+static void drop_entry(struct strlist *l, size_t i)
+{
+    free(l->v[i]);
+    memmove(&l->v[i], &l->v[i + 1], (l->n - i) * sizeof(char *)); /* with the NULL at the end */
+    l->n--;
+}
+
+static int remove_key(struct modify *m, const char *field, struct strlist *l, const char *key,
+                      struct err *e)
+{
+    size_t n = strlen(key);
+    for (size_t i = 0; i < l->n; i++)
+        if (strncmp(l->v[i], key, n) == 0 && l->v[i][n] == '=') {
+            int r = note(m, field, l->v[i], NULL, e);
+            drop_entry(l, i);
+            return r;
+        }
+    return 0;
+}
+
+/* The entry with the key of KEY or KEY=VALUE; NULL: none. */
+static const char *entry_of(const struct strlist *l, const char *arg)
+{
+    size_t n = strcspn(arg, "=");
+    for (size_t i = 0; i < l->n; i++)
+        if (strncmp(l->v[i], arg, n) == 0 && l->v[i][n] == '=')
+            return l->v[i];
+    return NULL;
+}
+
+static int set_entry(struct modify *m, struct sandbox_spec *s, const char *field, const char *arg,
+                     struct err *e)
+{
+    bool env = strcmp(field, "env") == 0;
+    struct strlist *l = env ? &s->env : &s->labels;
+    const char *found = entry_of(l, arg);
+    AUTO_FREE char *before = found ? strdup(found) : NULL;
+    if (found && !before)
+        return no_memory(e);
+    int r = env ? env_option(l, arg, e) : spec_add_label(s, arg, e);
+    return r < 0 ? r : note(m, field, before, entry_of(l, arg), e);
+}
+
+static int repeated(struct modify *m, struct sandbox_spec *s, const struct arg_opt *o,
+                    struct err *e)
+{
+    const char *name = o->opt->name;
+    if (strcmp(name, "env") == 0 || strcmp(name, "label") == 0)
+        return set_entry(m, s, name, o->value, e);
+    if (strcmp(name, "env-rm") == 0)
+        return remove_key(m, "env", &s->env, o->value, e);
+    if (strcmp(name, "label-rm") == 0)
+        return remove_key(m, "label", &s->labels, o->value, e);
+    return 0;
+}
+
+static int edit(struct sandbox_spec *s, void *ctx, struct err *e)
+{
+    struct modify *m = ctx;
+    forget(m);
+    m->harmless = true;
+    int r = set_cpus(m, s, e);
+    if (r == 0)
+        r = set_memory(m, s, e);
+    if (r == 0)
+        r = set_root_disk(m, s, e);
+    if (r == 0)
+        r = set_workdir(m, s, e);
+    for (size_t i = 0; r == 0 && i < m->args->n_opts; i++)
+        r = repeated(m, s, &m->args->opts[i], e);
+    return r;
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+static json_t *change_json(const struct change *c, const char *disposition)
+{
+    return json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:s}", "kind", "spec", "field", c->field,
+                     "change", c->change, "before", c->before, "after", c->after, "disposition",
+                     disposition);
+}
+
+static int print_json(const struct modify *m, const char *name, enum status st, bool applied)
+{
+    bool restart = args_has(m->args, "restart");
+    json_t *changes = json_array();
+    for (size_t i = 0; i < m->n; i++) {
+        bool live = strcmp(m->changes[i].field, "label") == 0;
+        (void)json_array_append_new(changes, change_json(&m->changes[i], live ? "live"
+                                                                         : st == STATUS_RUNNING
+                                                                             ? "requires restart"
+                                                                             : "next start"));
+    }
+    return ui_print_json(json_pack("{s:s, s:s, s:b, s:s, s:o, s:[], s:[]}", "sandbox", name,
+                                   "status", status_name(st), "applied", applied, "policy",
+                                   restart ? "restart" : "default", "changes", changes, "conflicts",
+                                   "warnings"));
+}
+
+static int print_table(const struct modify *m)
+{
+    static const char *const headers[] = {"FIELD", "CHANGE", "BEFORE", "AFTER"};
+    struct table t;
+    table_init(&t, ARRAY_LEN(headers), headers);
+    for (size_t i = 0; i < m->n; i++) {
+        const struct change *c = &m->changes[i];
+        table_add(&t, c->field);
+        table_add(&t, c->change);
+        table_add(&t, c->before ? c->before : "-");
+        table_add(&t, c->after ? c->after : "-");
+    }
+    int code = m->n ? show_table(&t, TABLE_COLUMNS_MAX) : EXIT_OK;
+    table_free(&t);
+    char text[80];
+    (void)snprintf(text, sizeof(text), "%zu change%s, none of them made (--dry-run)", m->n,
+                   m->n == 1 ? "" : "s");
+    ui_note(text);
+    return code;
+}
+
+/* --- the verb -------------------------------------------------------------------------------- */
+
+/* What would change, and whether it may. */
+static int rehearse(const struct store *s, struct modify *m, const char *name, enum status *ret,
+                    bool *running, struct err *e)
+{
+    struct sandbox sb;
+    struct sandbox_spec changed;
+    int r = sandbox_open(s, name, &sb, e);
+    if (r < 0)
+        return r;
+    spec_init(&changed);
+    json_t *j = spec_to_json(&sb.spec);
+    r = j ? spec_from_json(&changed, j, e) : no_memory(e);
+    json_decref(j);
+    if (r == 0)
+        r = edit(&changed, m, e);
+    if (r == 0)
+        r = spec_check_change(&sb.spec, &changed, e);
+    *ret = sb.state.status;
+    *running = sb.state.pid != 0;
+    spec_free(&changed);
+    sandbox_close(&sb);
+    return r;
+}
+
+static int modify(const struct store *s, struct modify *m, const char *name, enum status *st,
+                  struct err *e)
+{
+    bool running;
+    int r = rehearse(s, m, name, st, &running, e);
+    if (r < 0 || args_has(m->args, "dry-run") || m->n == 0)
+        return r;
+    bool restart = running && !m->harmless && args_has(m->args, "restart");
+    if (running && !m->harmless && args_has(m->args, "next-start")) {
+        (void)err_set(e, EBUSY, "--next-start is not available yet for a sandbox that runs");
+        err_hint(e, "stop it first, or use --restart");
+        return -EBUSY;
+    }
+    if (restart)
+        r = sandbox_stop(s, name, STOP_GRACE_DEFAULT_MS, false, e);
+    if (r == 0)
+        r = sandbox_modify(s, name, m->harmless, edit, m, e);
+    if (restart) { /* also when that failed: it ran before */
+        struct err *second = r < 0 ? NULL : e;
+        int again = sandbox_start(s, name, ui_warn, second);
+        r = r < 0 ? r : again;
+    }
+    return r;
+}
+
+static int modify_run(const struct args *a)
+{
+    struct store s;
+    struct err e = {0};
+    struct modify m = {.args = a};
+    enum status st = STATUS_STOPPED;
+    ui_set_quiet(args_has(a, "quiet"));
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = modify(&s, &m, a->pos[0], &st, &e);
+    store_close(&s);
+    int code = r < 0 ? ui_fail(&e) : EXIT_OK;
+    bool dry = args_has(a, "dry-run");
+    if (r == 0 && wants_json(a))
+        code = print_json(&m, a->pos[0], st, !dry);
+    else if (r == 0 && dry)
+        code = print_table(&m);
+    else if (r == 0)
+        ui_success("Modified", a->pos[0]);
+    forget(&m);
+    return code;
+}
+
+static const struct opt modify_opts[] = {
+    {.name = "root-disk", .value = "SIZE", .help = "Grow its writable disk to this size"},
+    {.name = "cpus", .letter = 'c', .value = "N", .help = "CPUs it may use"},
+    {.name = "memory", .letter = 'm', .value = "SIZE", .help = "Memory of the guest"},
+    {.name = "env",
+     .letter = 'e',
+     .value = "KEY[=VALUE]",
+     .help = "Set a variable for its commands; KEY alone passes on your own",
+     .flags = OPT_REPEAT},
+    {.name = "env-rm", .value = "KEY", .help = "Remove a variable", .flags = OPT_REPEAT},
+    {.name = "label", .value = "KEY[=VALUE]", .help = "Attach a label", .flags = OPT_REPEAT},
+    {.name = "label-rm", .value = "KEY", .help = "Remove a label", .flags = OPT_REPEAT},
+    {.name = "workdir",
+     .letter = 'w',
+     .value = "DIR",
+     .help = "Directory in which commands start; an empty one means /"},
+    {.name = "restart",
+     .help = "Stop it for the change, and start it again",
+     .conflicts = "next-start"},
+    {.name = "next-start", .help = "Make the change for the next start (which is the default)"},
+    {.name = "dry-run", .help = "Show what would change, and change nothing"},
+    FORMAT_OPTION,
+    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {.name = "max-cpus", .value = "N", .help = "CPUs it may grow to", .flags = OPT_LATER},
+    {.name = "max-memory", .value = "SIZE", .help = "Memory it may grow to", .flags = OPT_LATER},
+    {.name = "secret",
+     .value = "KEY@HOST[,HOST...]",
+     .help = "Inject a secret",
+     .flags = OPT_LATER | OPT_REPEAT},
+    {.name = "secret-rm",
+     .value = "KEY",
+     .help = "Remove a secret",
+     .flags = OPT_LATER | OPT_REPEAT},
+    {0},
+};
+
+const struct cmd cmd_modify = {
+    .name = "modify",
+    .alias = "mod",
+    .group = GROUP_SANDBOX,
+    .summary = "Change the settings of a sandbox",
+    .opts = {modify_opts},
+    .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
+    .details =
+        "A stopped sandbox is changed for its next start. One that runs is refused, unless it may\n"
+        "be restarted (--restart) or only labels change. All changes are made, or none. A disk "
+        "can\n"
+        "only grow; the guest's file system follows at the next start.",
+    .examples = "  msb modify web --root-disk 20G\n"
+                "  msb modify web --memory 2G --env DEBUG=1 --restart",
+    .run = modify_run,
+};
