@@ -1,6 +1,7 @@
 /* From the command line of `create` and `run` to a spec. */
 #include "cli/sandbox_opts.h"
 
+#include "cli/copy_opts.h"
 #include "cli/mount_opts.h"
 #include "cli/net_opts.h"
 #include "cli/ui.h"
@@ -227,6 +228,8 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
         return tmpfs_option(s, o->value, e);
     if (strcmp(name, "volume") == 0 || strncmp(name, "mount-", 6) == 0)
         return mount_option(s, name, o->value, e);
+    if (strncmp(name, "copy", 4) == 0 || strcmp(name, "mkdir") == 0 || strcmp(name, "rm") == 0)
+        return copy_option(s, name, o->value, e);
     if (strcmp(name, "write-path") == 0)
         return spec_add_write_path(s, o->value, e);
     if (strcmp(name, "rlimit") == 0)
@@ -305,6 +308,10 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         r = repeated_option(q, &a->opts[i], e);
     if (r < 0)
         return r;
+    if (q->spec.patches.n) {
+        q->create.prepare = copy_prepare;
+        q->create.prepare_ctx = &q->spec;
+    }
     const char *image = a->n_pos ? a->pos[0] : IMAGE_BASE_REF;
     q->spec.image = strdup(image);
     return q->spec.image ? spec_validate(&q->spec, e) : no_memory(e);

@@ -168,9 +168,18 @@ static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec
     return upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
 }
 
+static int prepare(int dirfd, const struct create_options *create, struct err *e)
+{
+    int sock = sandbox_connect(dirfd);
+    if (sock < 0)
+        return err_sys(e, -sock, "cannot connect to the new sandbox");
+    return create->prepare(create->prepare_ctx, sock, e);
+}
+
 /* Writes the spec while the guest boots: reaching the disk takes as long as a good part of that. */
 static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spec,
-                const struct launch_options *opt, struct err *e)
+                const struct launch_options *opt, const struct create_options *create,
+                struct err *e)
 {
     struct launch l;
     int r = launch_begin(&l, s, dirfd, spec, opt, e);
@@ -181,7 +190,13 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
         close_fd(&l.report_fd); /* unacknowledged: the monitor undoes it */
         return saved;
     }
-    return launch_finish(&l, e);
+    r = launch_wait(&l, e);
+    if (r == 0 && create && create->prepare)
+        r = prepare(dirfd, create, e);
+    if (r == 0)
+        return launch_finish(&l, e);
+    close_fd(&l.report_fd);
+    return r;
 }
 
 static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *ret, warn_fn warn,
@@ -219,7 +234,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         r = make_disk(s, dirfd, spec, e);
     if (r == 0)
         r = boot(s, dirfd, spec,
-                 &(struct launch_options){.engine = &engine, .creating = true, .warn = warn}, e);
+                 &(struct launch_options){.engine = &engine, .creating = true, .warn = warn}, opt,
+                 e);
     engine_choice_close(&engine); /* who may open few files needs each of them to clean up */
     if (r < 0 && mine && dirfd >= 0)
         clear_leftover(s, spec->name);
@@ -260,7 +276,7 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
         r = boot(s, sb.dirfd, &sb.spec,
                  &(struct launch_options){
                      .engine = &engine, .stop_when_idle = stop_when_idle, .warn = warn},
-                 e);
+                 NULL, e);
     if (r == 0)
         warn_about_cpus(&sb.spec, engine.ops, warn);
     if (r != -EBUSY)

@@ -17,6 +17,10 @@ enum { STOP_GRACE_DEFAULT_MS = 10000 };
 struct create_options {
     bool replace;              /* stop and remove a sandbox of that name first */
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
+    /* May be NULL. Called when the guest is up and before anybody is told, with a connection that
+     * it takes: where it fails, the creation does. */
+    int (*prepare)(void *ctx, int sock, struct err *e);
+    void *prepare_ctx;
 };
 
 /* Takes a validated spec whose image is resolved (image_digest set). Returns when the first exec

@@ -60,6 +60,7 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->ports);
     strlist_free(&s->volumes);
     strlist_free(&s->write_paths);
+    spec_patches_free(&s->patches);
     for (size_t i = 0; i < s->n_mounts; i++) {
         free(s->mounts[i].guest);
         free(s->mounts[i].source);

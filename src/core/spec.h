@@ -9,6 +9,7 @@
 #define MSB_CORE_SPEC_H
 
 #include "core/spec_net.h"
+#include "core/spec_patch.h"
 #include "image/image.h"
 #include "util/err.h"
 #include "util/strlist.h"
@@ -107,6 +108,7 @@ struct sandbox_spec {
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
     struct spec_net net;
+    struct spec_patches patches; /* were done when it was made */
 
     bool ephemeral;           /* the directory goes when the sandbox stops */
     uint64_t idle_timeout_ms; /* 0 = none */

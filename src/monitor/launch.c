@@ -442,10 +442,9 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     return r;
 }
 
-int launch_finish(struct launch *l, struct err *e)
+int launch_wait(struct launch *l, struct err *e)
 {
     struct monitor_report rep = {0};
-    char done;
     ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
     int r = 0;
     if (k != (ssize_t)sizeof(rep)) {
@@ -455,10 +454,18 @@ int launch_finish(struct launch *l, struct err *e)
         r = err_set(e, rep.code, "%s", rep.text);
         if (rep.hint[0])
             err_hint(e, "%s", rep.hint);
-    } else if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1 ||
-               receive(l->report_fd, &done, 1) != 1) {
-        r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
     }
+    if (r < 0)
+        close_fd(&l->report_fd);
+    return r;
+}
+
+int launch_finish(struct launch *l, struct err *e)
+{
+    char done;
+    int r = 0;
+    if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1 || receive(l->report_fd, &done, 1) != 1)
+        r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
     close_fd(&l->report_fd);
     return r;
 }

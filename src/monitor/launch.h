@@ -29,7 +29,10 @@ struct launch_options {
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */
 int launch_begin(struct launch *l, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e);
-/* Waits until the sandbox runs, or says why it does not. */
+/* Waits until the guest is up, or says why it is not. Nobody has been told of the sandbox yet: who
+ * closes report_fd now undoes it. */
+int launch_wait(struct launch *l, struct err *e);
+/* Acknowledges it: from now on it runs, whatever becomes of us. */
 int launch_finish(struct launch *l, struct err *e);
 
 #endif

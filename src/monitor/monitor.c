@@ -344,7 +344,7 @@ static void on_touched(void *ctx)
 static void on_sessions_changed(void *ctx, unsigned n)
 {
     struct monitor *m = ctx;
-    if (n)
+    if (n && m->acknowledged) /* what its creator does before is not what it is for */
         m->had_session = true;
     arm_idle(m);
     if (n || !m->had_session || m->phase != RUNNING)

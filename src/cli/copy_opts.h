@@ -1,0 +1,13 @@
+/* --copy, --copy-file, --copy-dir, --mkdir and --rm: what is done to a new sandbox's files. */
+#ifndef MSB_CLI_COPY_OPTS_H
+#define MSB_CLI_COPY_OPTS_H
+
+#include "core/spec.h"
+
+/* SRC:DST of a copy, else a path; `option` is the name of the option that it was given to. */
+int copy_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e);
+
+/* Fits create_options.prepare; ctx is the spec. */
+int copy_prepare(void *ctx, int sock, struct err *e);
+
+#endif
