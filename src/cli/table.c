@@ -29,7 +29,6 @@ LATER(later_update, "update", "upgrade", GROUP_INSTALL, "Update msb");
 LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older msb");
 LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
-LATER(later_mcp, "mcp", NULL, GROUP_OTHER, "Serve the Model Context Protocol");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
 
 /* The same under the names that others use. */
@@ -105,7 +104,7 @@ const struct cmd *const cmd_table[] = {
     &later_downgrade,
     &later_self,
     &later_context,
-    &later_mcp,
+    &cmd_mcp,
     &registries,
     &volumes,
     &later_snapshots,

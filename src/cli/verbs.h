@@ -39,6 +39,7 @@ extern const struct cmd cmd_secret;
 extern const struct cmd cmd_secret_set;
 extern const struct cmd cmd_secret_list;
 extern const struct cmd cmd_secret_remove;
+extern const struct cmd cmd_mcp;
 extern const struct cmd cmd_volume;
 extern const struct cmd cmd_volume_create;
 extern const struct cmd cmd_volume_list;

@@ -241,6 +241,11 @@ static bool is_tar_name(const char *arg)
     return false;
 }
 
+bool image_is_local(const char *arg)
+{
+    return arg[0] == '~' || is_path(arg) || is_tar_name(arg);
+}
+
 static int resolve(const char *arg, const struct image_ctx *ctx, struct image_store *s,
                    struct image *img, struct err *e)
 {

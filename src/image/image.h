@@ -76,6 +76,9 @@ struct image {
         .lock_fd = -1 \
     }
 
+/* It names a file or a directory of the host, rather than an image. */
+bool image_is_local(const char *image_arg);
+
 /* Finds the image that image_arg names, converting or fetching it first when it is not there.
  * *ret is untouched on failure; image_free() releases it. */
 int image_resolve(const char *image_arg, const struct image_ctx *ctx, struct image *ret,

@@ -1,0 +1,59 @@
+/* msb mcp: sandboxes as tools for language models. */
+#include "cli/args.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "mcp/server.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+static int mcp_run(const struct args *a)
+{
+    struct store s;
+    struct err e = {0};
+    struct mcp_config c = {
+        .msb = cli_main,
+        .store = &s,
+        .image = args_get(a, "image"),
+        .options = (const char *const *)a->command,
+        .n_options = a->n_command,
+        .all = args_has(a, "all"),
+        .keep = args_has(a, "keep"),
+    };
+    if (store_open(&s, &e) < 0)
+        return ui_fail(&e);
+    int r = getrandom(&c.id, sizeof(c.id), 0) == sizeof(c.id) ? mcp_serve(&c) : -errno;
+    store_close(&s);
+    if (r == -EPERM) {
+        err_set(&e, EPERM, "standard input must be a pipe or a socket");
+        err_hint(&e, "a client starts this command and talks to it; see 'msb mcp --help'");
+    } else if (r < 0) {
+        err_sys(&e, -r, "cannot serve");
+    }
+    return r < 0 ? ui_fail(&e) : EXIT_OK;
+}
+
+static const struct opt mcp_opts[] = {
+    {.name = "image", .value = "IMAGE", .help = "What a sandbox boots if the client does not say"},
+    {.name = "all",
+     .help = "Offer all of your sandboxes, not only those that were made through here"},
+    {.name = "keep", .help = "Leave sandboxes behind at the end"},
+    {0},
+};
+
+const struct cmd cmd_mcp = {
+    .name = "mcp",
+    .group = GROUP_OTHER,
+    .summary = "Serve the Model Context Protocol",
+    .opts = {mcp_opts},
+    .command_help = "Options of 'msb create' for every sandbox; the client cannot change these",
+    .details =
+        "For the configuration of an MCP client: it starts this command and talks to it on\n"
+        "standard input and output. Tools: create, exec, read_file, write_file, list_files, logs,\n"
+        "list, stop, remove. No tool takes a path of the host, and what sandboxes may reach is\n"
+        "set here and not by the client. They are removed when the client goes.",
+    .examples = "  msb mcp --image python:3.12-slim -- --net-rule allow@pypi.org --memory 1G\n"
+                "  {\"mcpServers\": {\"msb\": {\"command\": \"msb\", \"args\": [\"mcp\"]}}}",
+    .run = mcp_run,
+};

@@ -1,0 +1,45 @@
+/* Work that takes its time: a forked process with captured output, which the server waits for
+ * without standing still, and can end at any moment.
+ *
+ * The process is msb itself, without a new image: it runs a function, mostly that of the command
+ * line. When it is killed, whatever it did in a sandbox is killed with its connection. */
+#ifndef MSB_MCP_JOB_H
+#define MSB_MCP_JOB_H
+
+#include "util/buf.h"
+#include "util/loop.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct capture {
+    struct loop_src src;
+    struct buf kept;
+    uint64_t total; /* bytes that came; those beyond the limit are not kept */
+    struct job *job;
+};
+
+struct job {
+    struct loop *loop;
+    pid_t pid;
+    struct loop_src exited; /* a pidfd */
+    struct capture out, err;
+    void (*output)(struct job *j);         /* something came; may be NULL */
+    void (*done)(struct job *j, int code); /* it has ended: 128+n for a signal, as in a shell */
+};
+
+/* Runs fn(arg) in a child whose standard input is `in` (n bytes; NULL = nothing) and whose exit
+ * code is what fn returns. The job is the caller's, and must stay until done() or job_kill(). */
+int job_start(struct job *j, struct loop *l, int (*fn)(void *arg), void *arg, const void *in,
+              size_t n, size_t out_max);
+/* Ends it; done() will not be called. */
+void job_kill(struct job *j);
+/* Frees what was captured, after either. */
+void job_free(struct job *j);
+
+static inline bool capture_truncated(const struct capture *c)
+{
+    return c->total > buf_len(&c->kept);
+}
+
+#endif
