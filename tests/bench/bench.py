@@ -17,6 +17,7 @@ import tempfile
 import time
 
 import pull
+import sdk
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -147,11 +148,12 @@ class Bench:
 
     # --- podman ---
 
-    def podman(self):
+    def podman_ready(self):
+        """podman with storage of its own; (call, options of a container), or None if it does not run."""
         podman = shutil.which("podman")
         if not podman:
             print("  podman: skipped, not installed")
-            return
+            return None
         root = self.home / "podman-root"
         (root / "bin").mkdir(parents=True)
         for d in ("proc", "sys", "dev", "tmp", "etc", "run"):
@@ -175,7 +177,14 @@ class Bench:
         except subprocess.CalledProcessError as e:
             print("  podman: skipped, it does not run here:",
                   e.stderr.decode(errors="replace").strip().splitlines()[-1:])
+            return None
+        return call, opts
+
+    def podman(self):
+        ready = self.podman_ready()
+        if not ready:
             return
+        call, opts = ready
         self.note("podman run --rm true", "ms",
                   [timed(lambda: call("run", "--rm", *opts, "/bin/true"))
                    for _ in range(self.count(20))])
@@ -184,8 +193,12 @@ class Bench:
             self.note("podman exec true", "ms",
                       [timed(lambda: call("exec", "bench", "/bin/true"))
                        for _ in range(self.count(30))])
+            sdk.podman(self, lambda: call("exec", "bench", "/bin/true"))
         finally:
             call("rm", "-f", "-t", "0", "bench")
+
+    def sdk(self):
+        sdk.bench(self)
 
     # --- the verdict ---
 
@@ -196,6 +209,7 @@ class Bench:
              2.0),
             ("create -> first exec", "create -> first exec's result", "podman run --rm true", 0.3),
             ("warm exec", "warm exec true", "podman exec true", 0.05),
+            *sdk.RATIOS,
         ]
         out = []
         print("\n  ratios (p50)")
@@ -203,7 +217,7 @@ class Bench:
             if a in r and b in r:
                 ratio = r[a] / r[b]
                 out.append({"what": label, "against": b, "ratio": ratio, "aim": aim})
-                print(f"  {label:22} / {b:28} {ratio:7.3f}   (aim <= {aim})")
+                print(f"  {label:22} / {b:28} {ratio:7.3f}" + (f"   (aim <= {aim})" if aim else ""))
         return out
 
     def close(self):
@@ -224,7 +238,7 @@ def main():
     b = Bench(args)
     try:
         print(f"msb bench: {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        for step in (b.bare, b.create, b.execs, b.ls, b.podman):
+        for step in (b.bare, b.create, b.execs, b.sdk, b.ls, b.podman):
             step()
         ratios = b.ratios()
         pulls, more = pull.bench(args.msb, 2 if args.quick else 5)
