@@ -419,6 +419,42 @@ def test_secrets_reach_commands_and_nothing_else(msb, monkeypatch):
     go(run())
 
 
+# --- the audit log ------------------------------------------------------------------------------
+
+
+def test_commands_are_in_the_audit_log(msb):
+    """As those of msb exec are, and readable by msb audit."""
+    async def run(**more):
+        client = sdk.SandboxClient(msb=msb.exe, home=str(msb.home), env={**msb.env, **more})
+        async with await client.create(sdk.SandboxSpec(name="a", image=BASE)) as sb:
+            await sb.exec("sh", ["-c", "exit 3", "ü\udcff"], env={"KEY": "v4lue"}, cwd="/tmp", user="0")
+            await sb.exec("no-such-program")
+            await sb.exec("true", ["x" * 5000])
+            await asyncio.gather(*(sb.exec("true") for _ in range(20)))
+
+    go(run())
+    text = (msb.home / "audit.log").read_text()
+    records = [json.loads(x) for x in text.splitlines()]
+    ours = [r for r in records if r["event"] == "exec"]
+    codes = {r["exec"]: r["code"] for r in records if r["event"] == "exit"}
+    assert ours[0]["argv"] == ["sh", "-c", "exit 3", "ü\\xff"] and ours[0]["sandbox"] == "a"
+    assert (ours[0]["user"], ours[0]["workdir"], ours[0]["pid"]) == ("0", "/tmp", os.getpid())
+    assert [codes[r["exec"]] for r in ours] == [3, 127] + [0] * 21 and len(codes) == 23
+    assert ours[2]["cut"] is True and len(ours[2]["argv"][1]) == 4096 - 4
+    assert "v4lue" not in text and os.stat(msb.home / "audit.log").st_mode & 0o777 == 0o600
+    shown = msb.ok("audit", "--json")
+    assert shown.count('"exec"') >= 46
+    # Full: it is rotated, and nothing is lost.
+    with open(msb.home / "audit.log", "a") as f:
+        f.write("x" * 10 * 1024 * 1024)
+    go(run())
+    assert (msb.home / "audit.log.1").stat().st_size > 10 * 1024 * 1024
+    assert (msb.home / "audit.log").read_text().count('"event":"exit"') == 23
+    size = (msb.home / "audit.log").stat().st_size
+    go(run(MSB_AUDIT="off"))
+    assert (msb.home / "audit.log").stat().st_size == size
+
+
 # --- the package --------------------------------------------------------------------------------
 
 

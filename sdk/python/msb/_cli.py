@@ -10,6 +10,7 @@ import signal
 import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ._audit import Audit
 from .errors import MsbError, SandboxUnavailable, from_cli
 
 _OUTPUT_MAX = 64 * 1024 * 1024
@@ -43,6 +44,7 @@ class Cli:
         self._exe = exe
         self.home = os.path.abspath(home) if home else default_home()
         self._env = env
+        self.audit = Audit(self.home, (os.environ if env is None else env).get("MSB_AUDIT"))
 
     @property
     def exe(self) -> str:

@@ -5,7 +5,7 @@ import asyncio
 import collections
 import math
 from dataclasses import dataclass
-from typing import Any, Deque, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _proto as proto
 from ._channel import Channel
@@ -68,6 +68,12 @@ def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str
     return proto.frame(proto.EXEC, b"".join(parts))
 
 
+def failure_code(error: MsbError) -> int:
+    """What ``msb exec`` exits with when this happens."""
+    return (127 if isinstance(error, CommandNotFound) else
+            126 if isinstance(error, CommandNotExecutable) else 1)
+
+
 def fail_error(found: Sequence[proto.Field], command: str) -> MsbError:
     """The error that a FAIL before the start means."""
     kind, text = proto.number(found, proto.F_KIND), proto.text(found, proto.F_TEXT)
@@ -92,8 +98,10 @@ class ExecChannel(Channel):
     reader, and the sandbox waits while too much is queued.
     """
 
-    def __init__(self, command: str, limit: int, streaming: bool, timeout: Optional[float]) -> None:
+    def __init__(self, command: str, limit: int, streaming: bool, timeout: Optional[float],
+                 on_code: Callable[[int], None]) -> None:
         super().__init__()
+        self._on_code = on_code
         self.command, self.limit, self.streaming, self.timeout = command, limit, streaming, timeout
         self.started: "asyncio.Future[int]" = self.loop.create_future()
         self.ended: "asyncio.Future[Ended]" = self.loop.create_future()
@@ -166,6 +174,8 @@ class ExecChannel(Channel):
     def _end(self, how: Union[Ended, MsbError]) -> None:
         if self._backstop is not None:
             self._backstop.cancel()
+        if not isinstance(how, GoingDown) and not self.ended.done():
+            self._on_code(how.exit_code if isinstance(how, Ended) else failure_code(how))
         if not self.started.done():
             if isinstance(how, MsbError):
                 self.started.set_exception(how)

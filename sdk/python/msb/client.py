@@ -18,7 +18,7 @@ from . import _secrets
 from ._attach import RETRY_PAUSE, RETRY_SECONDS, attach
 from ._channel import NAME
 from ._cli import Cli, end_process, label_args, uncancelled
-from ._exec import ExecChannel, GoingDown, exec_frame
+from ._exec import ExecChannel, GoingDown, exec_frame, failure_code
 from .errors import (CommandNotExecutable, CommandNotFound, MsbError, SandboxNotFound, UsageError,
                      from_cli)
 from .files import Files
@@ -147,10 +147,8 @@ class SandboxHandle:
             process = await self._open([cmd, *(args or ())], timeout=timeout, env=env, cwd=cwd,
                                        user=user, stdin=data, keep_stdin=False, tty=tty,
                                        size=(24, 80), max_output=max_output, streaming=callbacks)
-        except CommandNotFound as e:
-            return ExecResult("", f"error: {e}\n", 127)
-        except CommandNotExecutable as e:
-            return ExecResult("", f"error: {e}\n", 126)
+        except (CommandNotFound, CommandNotExecutable) as e:
+            return ExecResult("", f"error: {e}\n", failure_code(e))
         feeder: Optional["asyncio.Task[None]"] = None
         try:
             if callbacks:
@@ -212,12 +210,18 @@ class SandboxHandle:
         loop = asyncio.get_running_loop()
         until = loop.time() + RETRY_SECONDS
         holder = None
+        record = ""
+
+        def on_code(code: int) -> None:
+            self._cli.audit.exit(self.name, record, code)
+
         try:
             while True:
                 sock, holder = await attach(self._cli, self.name, holder)
                 _, channel = await loop.create_connection(
-                    lambda: ExecChannel(argv[0], limit, streaming, timeout), sock=sock)
+                    lambda: ExecChannel(argv[0], limit, streaming, timeout, on_code), sock=sock)
                 try:
+                    record = record or self._cli.audit.exec(self.name, argv, user, cwd, tty)
                     early = b""
                     if stdin is not None and len(stdin) <= proto.DATA_MAX:
                         early = channel.early_stdin(stdin)

@@ -1,0 +1,44 @@
+"""Every ```python block of docs/sdk.md runs as it stands. (```py blocks need what a test machine lacks.)"""
+import re
+import subprocess
+import sys
+
+import pytest
+
+import imagekit
+from conftest import ROOT
+from sdkkit import SDK, python_home  # noqa: F401
+
+TEXT = (ROOT / "docs" / "sdk.md").read_text()
+BLOCKS = [(m[1].strip(), m[2]) for m in
+          re.finditer(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", TEXT, re.S | re.M)]
+
+
+@pytest.fixture(scope="module")
+def images(python_home, tmp_path_factory):  # noqa: F811
+    archive = imagekit.alpine().archive("docker", tmp_path_factory.mktemp("alpine") / "a.tar", "alpine:3")
+    python_home.ok("load", "-q", "-i", archive)
+    return python_home
+
+
+def test_blocks_are_found():
+    assert len(BLOCKS) >= 11 and len(BLOCKS) == TEXT.count("```python\n")
+
+
+@pytest.mark.parametrize("title, code", BLOCKS, ids=[title for title, _ in BLOCKS])
+def test_block(images, title, code):
+    p = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=120,
+                       env={**images.env, "MSB_PATH": images.exe, "PYTHONPATH": str(SDK)})
+    assert p.returncode == 0 and p.stderr == "", p.stdout + p.stderr
+    assert p.stdout.strip()
+    assert images.ok("ls", "-q") == ""
+
+
+def test_links_lead_somewhere():
+    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-")
+               for h in re.findall(r"^#+ (.+)$", TEXT, re.M)}
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if target.startswith("#"):
+            assert target[1:] in anchors, target
+        else:
+            assert (ROOT / "docs" / target).exists(), target
