@@ -14,8 +14,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* #syscalls:net write read futex
- * #syscalls:monitor write read futex */
+/* #syscalls:net write futex */
+/* #syscalls:monitor write read futex */
 
 /* Beside one descriptor for each flow: questions to name servers (each by UDP, then by TCP),
  * connections to ours (two ends), loop, eventfds, guest memory. */
@@ -105,8 +105,8 @@ static void on_told(void *ctx, const struct gate_decision *d)
 static void on_call(struct loop_src *src, uint32_t events)
 {
     struct net_thread *t = CONTAINER_OF(src, struct net_thread, call);
+    (void)src;
     (void)events;
-    unring(src->fd);
     (void)pthread_mutex_lock(&t->lock);
     net_thread_fn fn = t->fn;
     void *arg = t->arg;
@@ -192,10 +192,10 @@ int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static int watch(struct loop *l, struct loop_src *src, loop_fn fn)
+static int watch(struct loop *l, struct loop_src *src, loop_fn fn, uint32_t events)
 {
     *src = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .fn = fn};
-    return src->fd < 0 ? -errno : loop_add(l, src, EPOLLIN);
+    return src->fd < 0 ? -errno : loop_add(l, src, events);
 }
 
 static int make(struct net_thread *t, const struct gate_config *c, struct policy *policy)
@@ -205,9 +205,9 @@ static int make(struct net_thread *t, const struct gate_config *c, struct policy
     t->reading = calloc(1, sizeof(*t->reading));
     int r = t->filling && t->reading ? loop_init(&t->loop) : -ENOMEM;
     if (r == 0)
-        r = watch(t->main_loop, &t->told, on_news);
+        r = watch(t->main_loop, &t->told, on_news, EPOLLIN);
     if (r == 0)
-        r = watch(&t->loop, &t->call, on_call);
+        r = watch(&t->loop, &t->call, on_call, EPOLLIN | EPOLLET); /* it has no read() */
     if (r == 0)
         r = virtio_net_new(&t->dev, c->net.guest_mac);
     if (r == 0)
