@@ -1,4 +1,5 @@
 /* The guest's PID 1: set the guest up, then serve commands until told to stop. */
+#include "agent/cas.h"
 #include "agent/control.h"
 #include "agent/engine.h"
 #include "agent/hosts.h"
@@ -120,11 +121,22 @@ static void log_times(uint64_t start, uint64_t ready)
     control_log(&control, line);
 }
 
+static void install_cas(void)
+{
+    char line[128];
+    int r = config.host_cas ? cas_install("", config.host_cas) : 0;
+    (void)snprintf(line, sizeof(line), "the host's certificates were not all installed: %s",
+                   strerror(-r));
+    if (r < 0)
+        control_log(&control, line);
+}
+
 static void complete(void)
 {
     mounts_complete(&config);
     hosts_setup(&config);
     set_network_up();
+    install_cas();
 }
 
 int main(void)

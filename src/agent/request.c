@@ -308,6 +308,8 @@ static int get_config_field(struct config *c, struct arena *a, const struct prot
         return get_str(a, x, &c->dirs[c->ndirs++]);
     case F_WRITE_PATH:
         return get_str(a, x, &c->writable[c->nwritable++]);
+    case F_HOST_CAS:
+        return get_str(a, x, &c->host_cas);
     case F_STOP_SIGNAL:
         return get_u32(x, &c->stop_signal);
     case F_NET:

@@ -92,6 +92,7 @@ struct config {
     char **writable; /* paths; all else is read-only, if there are any */
     size_t nwritable;
     uint32_t stop_signal; /* 0 = SIGTERM */
+    char *host_cas;       /* PEM, or NULL */
     struct req_net net;
     void *arena;
 };

@@ -149,6 +149,7 @@ enum proto_type {
     PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to what is watched), F_COOKIE */
     PROTO_FILE_OK = 71,
     PROTO_FILE_ERR = 72, /* F_ERRNO, F_TEXT */
+    F_HOST_CAS = 184, /* string: certificate authorities that the host trusts, PEM */
 };
 
 enum proto_tag {

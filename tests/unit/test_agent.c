@@ -1,4 +1,5 @@
 /* The agent's pure parts: requests, environment, PATH, users, hosts. */
+#include "agent/cas.h"
 #include "agent/env.h"
 #include "agent/files.h"
 #include "agent/hosts.h"
@@ -355,9 +356,119 @@ static void test_hosts(void **state)
     check_hosts("127.0.0.1 localhost box\n1.1.1.1 host.here\n", "box", &net, "");
 }
 
+/* --- certificates of the host --- */
+
+#define CERT(x) "-----BEGIN CERTIFICATE-----\n" x "\n-----END CERTIFICATE-----\n"
+#define BLOCK(x) \
+    "# BEGIN certificates of the host, kept by msb\n" x "# END certificates of the host\n"
+
+static void expect_merged(const char *old, const char *pem, const char *want)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    assert_int_equal(cas_merge(&b, old, strlen(old), pem), 0);
+    assert_int_equal(buf_len(&b), strlen(want));
+    assert_memory_equal(buf_head(&b), want, strlen(want));
+    buf_free(&b);
+    buf_init(&b, 4096); /* and again: nothing more */
+    assert_int_equal(cas_merge(&b, want, strlen(want), pem), 0);
+    assert_int_equal(buf_len(&b), strlen(want));
+    assert_memory_equal(buf_head(&b), want, strlen(want));
+    buf_free(&b);
+}
+
+static void test_cas_merge(void **state)
+{
+    (void)state;
+    expect_merged("", CERT("aaa"), BLOCK(CERT("aaa")));
+    expect_merged(CERT("xxx"), CERT("aaa") CERT("bbb"), CERT("xxx") BLOCK(CERT("aaa") CERT("bbb")));
+    expect_merged("# no end of line", CERT("aaa"), "# no end of line\n" BLOCK(CERT("aaa")));
+    /* What the image has, if with other line ends, is not doubled. */
+    expect_merged("-----BEGIN CERTIFICATE-----\r\nbb\r\nb\r\n-----END CERTIFICATE-----\r\n",
+                  CERT("aaa") CERT("bbb"),
+                  "-----BEGIN CERTIFICATE-----\r\nbb\r\nb\r\n-----END CERTIFICATE-----\r\n" BLOCK(
+                      CERT("aaa")));
+    /* What the host no longer trusts goes, what the guest has added stays. */
+    expect_merged(CERT("xxx") BLOCK(CERT("old")) CERT("own"), CERT("new"),
+                  CERT("xxx") CERT("own") BLOCK(CERT("new")));
+    /* A block without an end was cut short. */
+    expect_merged(CERT("xxx") "# BEGIN certificates of the host, kept by msb\n-----BEGIN CERT",
+                  CERT("new"), CERT("xxx") BLOCK(CERT("new")));
+    expect_merged("", "no certificate", BLOCK(""));
+}
+
+static void make_file(const char *root, const char *path, const char *text)
+{
+    char p[256];
+    (void)snprintf(p, sizeof(p), "%s%s", root, path);
+    *strrchr(p, '/') = '\0';
+    assert_int_equal(mkdir_parents(p, 0755), 0);
+    (void)snprintf(p, sizeof(p), "%s%s", root, path);
+    assert_int_equal(file_write(p, text, strlen(text), 0644), 0);
+}
+
+static void expect_file(const char *root, const char *path, const char *want)
+{
+    char p[256];
+    (void)snprintf(p, sizeof(p), "%s%s", root, path);
+    AUTO_FREE char *got = file_read_text(p, 4096, NULL);
+    assert_non_null(got);
+    assert_string_equal(got, want);
+}
+
+static void expect_link(const char *root, const char *path, const char *want)
+{
+    char p[256], to[256];
+    (void)snprintf(p, sizeof(p), "%s%s", root, path);
+    ssize_t n = readlink(p, to, sizeof(to) - 1);
+    assert_true(n > 0);
+    to[MAX(n, 0)] = '\0';
+    assert_string_equal(to, want);
+}
+
+static void remove_tree(const char *root)
+{
+    char command[300];
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_cas_install(void **state)
+{
+    char root[] = "/tmp/msb-cas-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    for (unsigned i = 0; i < 2; i++) { /* an image with nothing at all; twice */
+        assert_int_equal(cas_install(root, CERT("aaa")), 0);
+        expect_file(root, CAS_BUNDLE, BLOCK(CERT("aaa")));
+        expect_link(root, "/etc/ssl/cert.pem", CAS_BUNDLE);
+    }
+    remove_tree(root);
+
+    make_file(root, "/etc/debian_version", "12\n");
+    make_file(root, CAS_BUNDLE, CERT("xxx"));
+    assert_int_equal(cas_install(root, CERT("aaa")), 0);
+    expect_file(root, CAS_BUNDLE, CERT("xxx") BLOCK(CERT("aaa")));
+    expect_link(root, "/usr/lib/ssl/cert.pem", CAS_BUNDLE);
+    remove_tree(root);
+
+    make_file(root, "/etc/pki/tls/certs/ca-bundle.crt", CERT("xxx"));
+    make_file(root, "/etc/ssl/certs/other", "");
+    assert_int_equal(cas_install(root, CERT("aaa")), 0);
+    expect_file(root, "/etc/pki/tls/certs/ca-bundle.crt", CERT("xxx") BLOCK(CERT("aaa")));
+    expect_link(root, CAS_BUNDLE, "/etc/pki/tls/certs/ca-bundle.crt");
+    remove_tree(root);
+
+    /* What is no file is left alone, and told. */
+    make_file(root, CAS_BUNDLE "/x", "");
+    assert_int_equal(cas_install(root, CERT("aaa")), -EINVAL);
+    remove_tree(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cas_merge),    cmocka_unit_test(test_cas_install),
         cmocka_unit_test(test_exec_request), cmocka_unit_test(test_script_names),
         cmocka_unit_test(test_config),       cmocka_unit_test(test_env_path),
         cmocka_unit_test(test_env_order),    cmocka_unit_test(test_path_walk),
