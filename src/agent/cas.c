@@ -1,6 +1,7 @@
 #include "agent/cas.h"
 
 #include "agent/files.h"
+#include "proto/proto.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ enum {
 
 /* What distributions call the bundle; the first one is there in the end. */
 static const char *const bundles[] = {
-    CAS_BUNDLE,
+    PROTO_CAS_BUNDLE,
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/ca-bundle.pem",
@@ -191,7 +192,7 @@ static void link_for_openssl(const char *root)
         if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode) || is_shared(path))
             continue;
         (void)snprintf(path, sizeof(path), "%s%s/cert.pem", root, openssl_dirs[i]);
-        (void)!symlink(CAS_BUNDLE, path); /* unless it has one */
+        (void)!symlink(PROTO_CAS_BUNDLE, path); /* unless it has one */
     }
 }
 
@@ -203,7 +204,8 @@ int cas_install(const char *root, const char *pem)
         (void)snprintf(path, sizeof(path), "%s%s", root, bundles[i]);
         /* Several names of one file: the second time there is nothing to do. */
         AUTO_FREE char *real = realpath(path, NULL);
-        if (!real || is_shared(real))
+        bool inside = real && strncmp(real, root, strlen(root)) == 0; /* absolute links lead out */
+        if (!inside || is_shared(real))
             continue;
         r = update(real, pem);
         if (r < 0 && first_error == 0)

@@ -2,7 +2,8 @@
  *
  * Bundles that the image has get a block at their end, between two lines of ours; a later start
  * replaces it. Certificates that the image has anyway are left out of it. An image without any
- * bundle gets one. OpenSSL's own name for it (cert.pem) is made where it is missing.
+ * bundle gets one; in any case there is PROTO_CAS_BUNDLE in the end, a file or a link to one.
+ * OpenSSL's own name for it (cert.pem) is made where it is missing.
  */
 #ifndef MSB_AGENT_CAS_H
 #define MSB_AGENT_CAS_H
@@ -10,9 +11,6 @@
 #include "util/buf.h"
 
 #include <stddef.h>
-
-/* Where it is in any case, at the end: a file, or a link to one. */
-#define CAS_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 
 enum { CAS_BUNDLE_MAX = 8 * 1024 * 1024 };
 

@@ -48,7 +48,7 @@ enum cmd_flag {
 struct cli;
 struct args;
 
-enum { CMD_TABLES_MAX = 4 };
+enum { CMD_TABLES_MAX = 5 };
 struct cmd {
     const char *name;
     const char *alias; /* one other name, shown in help */

@@ -1,3 +1,4 @@
+#include "cli/net_more_opts.h"
 #include "cli/net_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/ui.h"
@@ -47,16 +48,18 @@ const struct cmd cmd_create = {
     .name = "create",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and boot it, ready for commands",
-    .opts = {sandbox_opts, net_opts},
+    .opts = {sandbox_opts, net_opts, net_more_opts},
     .pos = {.name = "IMAGE",
             .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
     .details =
         "The sandbox runs in the background until it is stopped. Without --name a name is made\n"
         "up, and printed on standard output.\n"
-        "\n" NET_DETAILS,
+        "\n" NET_DETAILS "\n"
+        "\n" NET_MORE_DETAILS,
     .examples =
         "  msb create --name web\n"
         "  msb create --name build --cpus 2 --memory 4G ./rootfs\n"
-        "  msb create --replace --name web --tmpfs /scratch:1G --label team=search\n" NET_EXAMPLES,
+        "  msb create --replace --name web --tmpfs /scratch:1G --label team=search\n" NET_EXAMPLES
+        "\n" NET_MORE_EXAMPLES,
     .run = create_run,
 };

@@ -1,4 +1,5 @@
 /* run: create (or reuse) a sandbox, run a command in it, stop it again. */
+#include "cli/net_more_opts.h"
 #include "cli/net_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/session_opts.h"
@@ -201,7 +202,7 @@ const struct cmd cmd_run = {
     .name = "run",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and run a command in it",
-    .opts = {run_opts, session_opts, sandbox_opts, net_opts},
+    .opts = {run_opts, session_opts, sandbox_opts, net_opts, net_more_opts},
     .pos = {.name = "IMAGE",
             .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
     .command_help = "Command for the image's entrypoint (default: the image's own, else a shell)",

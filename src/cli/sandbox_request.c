@@ -3,6 +3,7 @@
 
 #include "cli/copy_opts.h"
 #include "cli/mount_opts.h"
+#include "cli/net_more_opts.h"
 #include "cli/net_opts.h"
 #include "cli/ui.h"
 #include "image/image.h"
@@ -301,6 +302,12 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
     int r = net_options(a, &q->spec.net, e);
     if (r < 0) {
         q->exit_code = EXIT_USAGE;
+        return r;
+    }
+    bool usage;
+    r = net_more_options(a, &q->spec, &usage, e);
+    if (r < 0) {
+        q->exit_code = usage ? EXIT_USAGE : 0;
         return r;
     }
     r = single_options(a, q, e);

@@ -8,7 +8,8 @@
 struct net_host {
     struct net_end resolver[DNS_UPSTREAMS_MAX]; /* of /etc/resolv.conf */
     unsigned n_resolvers;
-    bool ipv6; /* there is a route to global addresses */
+    bool ipv6;                 /* there is a route to global addresses */
+    struct socks_config proxy; /* what the spec asks for, with its password */
 };
 
 void net_host_look(struct net_host *ret);

@@ -73,6 +73,7 @@ void spec_free(struct sandbox_spec *s)
     }
     free(s->scripts);
     spec_net_free(&s->net);
+    spec_vsock_free(&s->vsocks);
     spec_init(s);
 }
 

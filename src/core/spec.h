@@ -10,6 +10,7 @@
 
 #include "core/spec_net.h"
 #include "core/spec_patch.h"
+#include "core/spec_vsock.h"
 #include "image/image.h"
 #include "util/err.h"
 #include "util/strlist.h"
@@ -103,6 +104,7 @@ struct sandbox_spec {
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;
     struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
+    struct spec_vsocks vsocks; /* sockets of the host that the guest may reach */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];

@@ -212,7 +212,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:I, s:o}",
+        "s:o, s:o, s:o, s:s, s:I, s:o?, s:o}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
@@ -220,7 +220,8 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true), "patches",
         spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull], "resources", resources_json(s), "rlimits",
         rlimits_json(s), "runtime", runtime_json(s), "secret_env", list_json(&s->secrets),
-        "security_profile", "default", "created_ns", (json_int_t)s->created_ns, "write_paths",
+        "security_profile", "default", "created_ns", (json_int_t)s->created_ns, "vsocks",
+        spec_vsock_to_json(&s->vsocks), "write_paths",
         list_json(&s->write_paths));
 }
 
@@ -599,7 +600,8 @@ static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
 
 static int read_network(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
-    return spec_net_from_json(&s->net, j, e);
+    int r = spec_net_from_json(&s->net, j, e);
+    return r < 0 ? r : spec_vsock_from_json(&s->vsocks, json_object_get(j, "vsocks"), e);
 }
 
 static int read_patches(struct sandbox_spec *s, const json_t *j, struct err *e)

@@ -29,6 +29,7 @@ void spec_net_free(struct spec_net *n)
     free(n->profile);
     strlist_free(&n->rules);
     free(n->ports);
+    spec_proxy_free(&n->proxy);
     spec_net_init(n);
 }
 
@@ -92,36 +93,10 @@ int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e)
 
 /* --- name servers --------------------------------------------------------------------------- */
 
-/* IP, IP:PORT, [IP6], [IP6]:PORT; an IPv6 address alone needs no brackets. */
-static bool parse_end(const char *text, struct net_end *ret)
-{
-    char host[ADDR_TEXT_MAX];
-    uint64_t port = DNS_PORT;
-    const char *from = text, *end, *rest;
-    if (addr_parse(text, &ret->addr) == 0) {
-        ret->port = DNS_PORT;
-        return true;
-    }
-    if (*text == '[') {
-        from = text + 1;
-        end = strchr(from, ']');
-        rest = end ? end + 1 : NULL;
-    } else {
-        end = rest = strchr(from, ':');
-    }
-    if (!end || (size_t)(end - from) >= sizeof(host))
-        return false;
-    (void)snprintf(host, sizeof(host), "%.*s", (int)(end - from), from);
-    if (*rest && (*rest != ':' || parse_u64(rest + 1, &port) < 0 || port < 1 || port > 65535))
-        return false;
-    ret->port = (uint16_t)port;
-    return addr_parse(host, &ret->addr) == 0 && (*text != '[') == addr_is4(&ret->addr);
-}
-
 int spec_net_add_nameserver(struct spec_net *n, const char *text, struct err *e)
 {
     struct net_end end = {0};
-    if (!parse_end(text, &end)) {
+    if (!end_parse(text, DNS_PORT, &end)) {
         err_set(e, EINVAL, "'%s' is no address of a name server", text);
         err_hint(e, "expected IP or IP:PORT, such as 9.9.9.9, 10.0.0.2:5353 or [2620:fe::fe]:53");
         return -EINVAL;
@@ -285,7 +260,9 @@ int spec_net_validate(const struct spec_net *n, struct err *e)
         err_hint(e, "to keep it from reaching out, and let others in: --net none");
         return -EINVAL;
     }
-    int r = spec_net_policy(n, &p, e);
+    int r = spec_proxy_validate(&n->proxy, e);
+    if (r == 0)
+        r = spec_net_policy(n, &p, e);
     if (r == 0)
         policy_free(&p);
     return r;

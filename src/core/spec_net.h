@@ -11,6 +11,8 @@
 #ifndef MSB_CORE_SPEC_NET_H
 #define MSB_CORE_SPEC_NET_H
 
+#include "core/spec_proxy.h"
+#include "core/spec_rate.h"
 #include "net/dns.h"
 #include "net/policy.h"
 #include "util/err.h"
@@ -51,6 +53,9 @@ struct spec_net {
     bool allow_rebind;
     struct spec_port *ports;
     size_t n_ports;
+    struct rate_limits egress_rate, ingress_rate;
+    struct spec_proxy proxy;
+    bool trust_host_cas;
 };
 
 void spec_net_init(struct spec_net *n);

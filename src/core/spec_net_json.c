@@ -62,6 +62,12 @@ static json_t *policy_json(const struct spec_net *n)
         "default_ingress", default_names[ingress], "profile", profile, "rules", rules_json(n));
 }
 
+static json_t *limits_json(const struct spec_net *n)
+{
+    json_t *out = spec_rate_to_json(&n->egress_rate), *in = spec_rate_to_json(&n->ingress_rate);
+    return out || in ? json_pack("{s:o*, s:o*}", "egress", out, "ingress", in) : NULL;
+}
+
 static json_t *full_json(const struct spec_net *n)
 {
     json_t *tls =
@@ -70,13 +76,14 @@ static json_t *full_json(const struct spec_net *n)
                   "validity_hours", 24, "enabled", 0, "intercept_ca", "cert_path", "key_path",
                   "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
                   "upstream_ca_cert", "verify_upstream", 1);
-    return json_pack("{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:{s:s, s:[]}, s:b, s:o, s:b}",
-                     "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
-                     (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind,
-                     "enabled", !n->off, "interface", "max_connections",
-                     (json_int_t)n->max_connections, "policy", policy_json(n), "ports",
-                     ports_json(n), "secrets", "on_violation", "block-and-log", "secrets", "strict",
-                     n->strict, "tls", tls, "trust_host_cas", 0);
+    return json_pack(
+        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:{s:s, s:[]}, s:b, s:o, s:b, s:o?, s:o?}",
+        "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
+        (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind, "enabled", !n->off,
+        "interface", "max_connections", (json_int_t)n->max_connections, "policy", policy_json(n),
+        "ports", ports_json(n), "secrets", "on_violation", "block-and-log", "secrets", "strict",
+        n->strict, "tls", tls, "trust_host_cas", n->trust_host_cas, "proxy",
+        spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
 }
 
 /* A member, unless it is what it would be anyway. */
@@ -104,6 +111,10 @@ static json_t *short_json(const struct spec_net *n)
     put_unless(o, "policy", policy_json(n), !said);
     put_unless(o, "ports", ports_json(n), n->n_ports == 0);
     put_unless(o, "strict", json_true(), !n->strict);
+    put_unless(o, "trust_host_cas", json_true(), !n->trust_host_cas);
+    put_unless(o, "proxy", spec_proxy_to_json(&n->proxy), n->proxy.version == 0);
+    json_t *limits = limits_json(n);
+    put_unless(o, "rate_limits", limits, !limits);
     if (json_object_size(o) > 0)
         return o;
     json_decref(o);
@@ -207,6 +218,23 @@ static int read_dns(struct spec_net *n, const json_t *o, struct err *e)
     return r;
 }
 
+static int read_way(struct spec_net *n, const json_t *o, struct err *e)
+{
+    const json_t *proxy = NULL, *limits = NULL, *out = NULL, *in = NULL;
+    int r = read_object(o, "proxy", &proxy, e);
+    if (r == 0)
+        r = spec_proxy_from_json(&n->proxy, proxy, e);
+    if (r == 0)
+        r = read_object(o, "rate_limits", &limits, e);
+    if (r == 0)
+        r = read_object(limits, "egress", &out, e);
+    if (r == 0)
+        r = spec_rate_from_json(&n->egress_rate, out, e);
+    if (r == 0)
+        r = read_object(limits, "ingress", &in, e);
+    return r < 0 ? r : spec_rate_from_json(&n->ingress_rate, in, e);
+}
+
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
 {
     const json_t *o;
@@ -220,6 +248,10 @@ int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
         r = read_bool(o, "strict", &n->strict, e);
     if (r == 0)
         r = read_small(o, "max_connections", &n->max_connections, e);
+    if (r == 0)
+        r = read_bool(o, "trust_host_cas", &n->trust_host_cas, e);
+    if (r == 0)
+        r = read_way(n, o, e);
     if (r == 0)
         r = read_dns(n, o, e);
     if (r == 0)

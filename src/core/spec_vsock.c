@@ -70,11 +70,12 @@ static int resolve(const char *path, char **ret, struct err *e)
     return 0;
 }
 
-int spec_vsock_add(struct spec_vsocks *l, const char *text, struct err *e)
+int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct err *e)
 {
     AUTO_FREE char *s = strdup(text);
     char *path = NULL;
     uint64_t port;
+    *usage = true;
     if (!s)
         return err_set(e, ENOMEM, "out of memory");
     char *colon = strrchr(s, ':');
@@ -91,8 +92,10 @@ int spec_vsock_add(struct spec_vsocks *l, const char *text, struct err *e)
         return err_set(e, EINVAL, "vsock: '%s': expected HOST_SOCK:PORT or HOST_SOCK:PORT/stream",
                        text);
     int r = check(l, s, port, e);
-    if (r == 0)
-        r = resolve(s, &path, e);
+    if (r < 0)
+        return r;
+    *usage = false;
+    r = resolve(s, &path, e);
     return r < 0 ? r : append(l, path, (uint32_t)port, e);
 }
 

@@ -5,6 +5,7 @@
 #include "util/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +28,9 @@ struct spec_vsocks {
 };
 
 void spec_vsock_free(struct spec_vsocks *l);
-/* HOST_SOCK:PORT[/stream]. Looks at the host for the directory. */
-int spec_vsock_add(struct spec_vsocks *l, const char *text, struct err *e);
+/* HOST_SOCK:PORT[/stream]. Looks at the host for the directory: *usage becomes false if that is
+ * what failed. */
+int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct err *e);
 /* NULL when there are none. */
 json_t *spec_vsock_to_json(const struct spec_vsocks *l);
 int spec_vsock_from_json(struct spec_vsocks *l, const json_t *j, struct err *e);

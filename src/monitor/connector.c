@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* #syscalls:connector recvfrom sendmsg socket connect close exit_group */
+/* #syscalls:connector recvfrom sendto sendmsg socket connect close exit_group */
 /* #syscalls:monitor recvmsg sendto */
 
 enum { FILES_MAX = SPEC_VSOCK_MAX + 16 };

@@ -62,6 +62,20 @@ static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
     proto_nest_end(w, mark);
 }
 
+/* With variables for programs that bring certificates of their own, or ask where they are; what the
+ * user or the image says comes later, and wins. */
+static void put_host_cas(struct proto_writer *w, const char *pem)
+{
+    static const char *const variables[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+                                            "NODE_EXTRA_CA_CERTS"};
+    proto_str(w, F_HOST_CAS, pem);
+    for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), "%s=%s", variables[i], PROTO_CAS_BUNDLE);
+        proto_str(w, F_ENV, text);
+    }
+}
+
 static int put_config(struct control *c)
 {
     const struct sandbox_spec *s = c->spec;
@@ -75,6 +89,8 @@ static int put_config(struct control *c)
         proto_u32(&w, F_UPPER_GROW, 1);
     else
         proto_u64(&w, F_UPPER_SIZE, s->root_disk_bytes);
+    if (c->host_cas)
+        put_host_cas(&w, c->host_cas);
     for (size_t i = 0; i < s->env.n; i++)
         proto_str(&w, F_ENV, s->env.v[i]);
     if (s->workdir)

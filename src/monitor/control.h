@@ -23,6 +23,7 @@ struct control {
     const struct sandbox_spec *spec;
     const struct net_host *host;
     const char *upper_dev; /* NULL: tmpfs */
+    const char *host_cas;  /* PEM; NULL: none. Set after control_init */
     const struct control_events *ev;
     void *ctx;
     struct vsock_stream *stream;

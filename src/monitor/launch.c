@@ -1,9 +1,11 @@
 #include "monitor/launch.h"
 
 #include "core/cgroup.h"
+#include "core/host_cas.h"
 #include "core/publish.h"
 #include "core/volume.h"
 #include "jail/jail.h"
+#include "monitor/connector.h"
 #include "monitor/disks.h"
 #include "monitor/monitor.h"
 #include "monitor/placement.h"
@@ -37,6 +39,8 @@ struct cargo {
     int run_fd;
     int sync_fd; /* stage to launcher: pid when unshared; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
+    char *host_cas;
+    pid_t connector_stage;
     pid_t share_stage[SPEC_SHARES_MAX];
 };
 
@@ -160,10 +164,26 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
         return err_sys(e, errno, "cannot open the files of sandbox '%s'", s->name);
     if ((c->p.listen_fd = listen_for_clients(c->run_fd, e)) < 0)
         return c->p.listen_fd;
+    if (s->net.trust_host_cas && (r = host_cas_read(&c->host_cas, e)) < 0)
+        return r;
+    c->p.host_cas = c->host_cas;
     read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
     c->p.cpuinfo = c->cpuinfo;
     jail_identity(s->name, &c->id);
     return give_away(c->run_fd, &c->id, e);
+}
+
+/* A resolver on this host's loopback cannot be asked through a proxy. */
+static void warn_of_direct_questions(const struct cargo *c)
+{
+    const struct spec_net *n = &c->p.spec->net;
+    const struct net_host *h = &c->p.host;
+    bool direct = false;
+    for (unsigned i = 0; i < h->n_resolvers; i++)
+        direct |= addr_classify(&h->resolver[i].addr) == CLASS_LOOPBACK;
+    if (n->proxy.version && n->n_nameservers == 0 && direct && c->warn)
+        c->warn("names are resolved by this host's own resolver, not through the proxy; "
+                "--dns-nameserver IP has one asked through it");
 }
 
 /* What of the network can only be had out here. */
@@ -175,6 +195,9 @@ static int gather_network(struct cargo *c, struct err *e)
     if (n->off)
         return 0;
     net_host_look(&c->p.host);
+    r = spec_proxy_resolve(&n->proxy, &c->p.host.proxy, e);
+    if (r == 0)
+        warn_of_direct_questions(c);
     for (size_t i = 0; r == 0 && i < n->n_ports; i++) {
         r = publish_bind(c->store, &n->ports[i], &ports->fd[ports->n], &ports->port[ports->n], e);
         ports->n += r == 0;
@@ -200,9 +223,15 @@ static int start_volume(struct cargo *c, const struct spec_mount *m, struct err 
     return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
 }
 
-static int start_shares(struct cargo *c, struct err *e)
+static int start_helpers(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
+    if (s->vsocks.n > 0) {
+        int r =
+            connector_start(s->vsocks.v, s->vsocks.n, &c->p.connector_fd, &c->connector_stage, e);
+        if (r < 0)
+            return r;
+    }
     for (size_t i = 0; i < s->n_mounts; i++) {
         const struct spec_mount *m = &s->mounts[i];
         size_t n = c->p.n_shares;
@@ -219,7 +248,7 @@ static int start_shares(struct cargo *c, struct err *e)
 }
 
 /* All of them, also after a failure: each has a child to be reaped. */
-static int await_shares(const struct cargo *c, int r, struct err *e)
+static int await_helpers(const struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
     for (size_t i = 0; i < c->p.n_shares; i++) {
@@ -229,16 +258,22 @@ static int await_shares(const struct cargo *c, int r, struct err *e)
             first = NULL;
         }
     }
+    if (c->p.connector_fd >= 0) {
+        int k = connector_wait(c->p.connector_fd, c->connector_stage, first);
+        r = r < 0 ? r : k;
+    }
     return r;
 }
 
 static void cargo_close(struct cargo *c)
 {
-    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,  &c->p.upper_fd, &c->p.null_fd, &c->p.lock_fd,
-                  &c->p.listen_fd, &c->p.report_fd, &c->run_fd,     &c->sync_fd};
+    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,    &c->p.upper_fd,  &c->p.null_fd,
+                  &c->p.lock_fd,   &c->p.listen_fd,   &c->p.report_fd, &c->run_fd,
+                  &c->sync_fd,     &c->p.connector_fd};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_fd(fds[i]);
     image_disk_close(&c->p.image);
+    free(c->host_cas);
     for (size_t i = 0; i < c->p.n_shares; i++)
         close_fd(&c->p.share_fd[i]);
     for (size_t i = 0; i < c->p.n_disks; i++)
@@ -284,9 +319,9 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     (void)setsid();
     process_default_signals();
     (void)umask(0077);
-    const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,  c->p.null_fd,
-                         c->p.lock_fd,   c->p.listen_fd, c->p.report_fd, c->run_fd,
-                         c->sync_fd,     c->p.device_fd};
+    const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,    c->p.null_fd,
+                         c->p.lock_fd,   c->p.listen_fd, c->p.report_fd,   c->run_fd,
+                         c->sync_fd,     c->p.device_fd, c->p.connector_fd};
     int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2 * SPEC_SHARES_MAX + SPEC_PUBLISH_MAX];
     const struct {
         const int *fd;
@@ -412,18 +447,19 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                                   .null_fd = -1,
                                   .lock_fd = -1,
                                   .listen_fd = -1,
+                                  .connector_fd = -1,
                                   .report_fd = -1};
     int report[2], sync[2];
     /* They get ready while the rest is opened. */
     c.p.cpu = spec->placement == PLACEMENT_INHERIT || !opt->engine->ops->one_cpu
                   ? -1
                   : placement_next(s->locks_fd);
-    int r = start_shares(&c, e);
+    int r = start_helpers(&c, e);
     if (r == 0)
         r = gather(&c, dirfd, e);
     if (r == 0)
         r = gather_network(&c, e);
-    r = await_shares(&c, r, e);
+    r = await_helpers(&c, r, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
         r = err_sys(e, errno, "cannot make a socket pair");
     if (r == 0) {

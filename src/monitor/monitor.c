@@ -8,6 +8,7 @@
 #include "monitor/exec_log.h"
 #include "monitor/net_setup.h"
 #include "monitor/relay.h"
+#include "monitor/vsock_ports.h"
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"
@@ -62,6 +63,7 @@ struct monitor {
     sem_t io_ready;      /* the I/O thread is behind its filter, or ... */
     int io_filter_error; /* ... -errno */
     struct virtio_dev *vsock;
+    struct vsock_ports vsock_ports;
     struct net_thread *net; /* NULL: the sandbox has no network */
     struct engine *engine;
     struct control control;
@@ -456,6 +458,11 @@ static void on_share(struct loop_src *src, uint32_t events)
     kill_guest(m, true, "the process that serves one of its mounts died");
 }
 
+static void on_connector_lost(void *ctx)
+{
+    kill_guest(ctx, true, "the process that connects to host sockets for it died");
+}
+
 /* A stray system call is the end of this monitor and so of its guest; readers of the state see that
  * it was killed, the log says why. It may have come from anywhere, malloc() on the other thread
  * included: nothing here may wait for a lock. */
@@ -483,7 +490,8 @@ static const struct net_thread_events net_events = {.failed = on_net_failed};
 /* Files of the monitor beside those of the network. */
 static uint64_t other_files(const struct monitor *m)
 {
-    return RELAY_CLIENTS_MAX + FILES_MAX + m->p->image.n;
+    return RELAY_CLIENTS_MAX + FILES_MAX + m->p->image.n +
+           (m->p->connector_fd >= 0 ? VSOCK_PORTS_CONNS_MAX : 0);
 }
 
 /* Each connection takes a file; what the host's limit does not leave is not promised. */
@@ -672,6 +680,11 @@ static int start_engine(struct monitor *m, struct err *e)
                      m->p->upper_fd >= 0 ? "/dev/vdc" : NULL, &control_events, m);
     if (r < 0)
         return err_sys(e, -r, "cannot listen for the agent");
+    m->control.host_cas = m->p->host_cas;
+    if (m->p->connector_fd >= 0 &&
+        (r = vsock_ports_init(&m->vsock_ports, &m->loop, m->vsock, &m->spec->vsocks,
+                              m->p->connector_fd, on_connector_lost, m)) < 0)
+        return err_sys(e, -r, "cannot listen for the guest's connections to host sockets");
     return m->p->engine->start(&m->engine, &ep, &m->loop, &engine_events, m, e);
 }
 

@@ -43,7 +43,9 @@ struct monitor_params {
     size_t n_shares;
     int disk_fd[SPEC_SHARES_MAX]; /* that it mounts, in the order of the spec; locked */
     size_t n_disks;
-    struct net_host host;   /* its resolvers, and whether it has IPv6 */
+    int connector_fd;     /* to the process that connects to host sockets; -1 = none is asked for */
+    const char *host_cas; /* certificates for the guest to trust, PEM; NULL = none */
+    struct net_host host; /* its resolvers, and whether it has IPv6 */
     struct net_ports ports; /* published, bound */
 };
 

@@ -51,6 +51,9 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     if (r < 0)
         return r;
     set_addresses(&c.net, host);
+    c.net.proxy = host->proxy;
+    c.net.egress = n->egress_rate;
+    c.net.ingress = n->ingress_rate;
     set_resolvers(&c.dns, n, host);
     r = net_thread_new(ret, &c, &policy, main_loop, ev, ctx, e);
     policy_free(&policy);

@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <stdio.h>
 
+#include "util/parse.h"
+
 static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 bool addr_is4(const struct net_addr *a)
@@ -60,6 +62,33 @@ void end_format(const struct net_end *e, char out[END_TEXT_MAX])
     char text[ADDR_TEXT_MAX];
     addr_format(&e->addr, text);
     (void)snprintf(out, END_TEXT_MAX, addr_is4(&e->addr) ? "%s:%u" : "[%s]:%u", text, e->port);
+}
+
+bool end_parse(const char *text, uint16_t port, struct net_end *ret)
+{
+    char host[ADDR_TEXT_MAX];
+    uint64_t number = port;
+    const char *from = text, *end, *rest;
+    if (addr_parse(text, &ret->addr) == 0) {
+        ret->port = port;
+        return port != 0;
+    }
+    if (*text == '[') {
+        from = text + 1;
+        end = strchr(from, ']');
+        rest = end ? end + 1 : NULL;
+    } else {
+        end = rest = strchr(from, ':');
+    }
+    if (!end || (size_t)(end - from) >= sizeof(host))
+        return false;
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(end - from), from);
+    if (*rest && (*rest != ':' || parse_u64(rest + 1, &number) < 0))
+        return false;
+    if (number < 1 || number > 65535)
+        return false;
+    ret->port = (uint16_t)number;
+    return addr_parse(host, &ret->addr) == 0 && (*text != '[') == addr_is4(&ret->addr);
 }
 
 socklen_t end_to_sockaddr(const struct net_end *e, struct sockaddr_storage *ret)

@@ -149,7 +149,8 @@ enum proto_type {
     PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to what is watched), F_COOKIE */
     PROTO_FILE_OK = 71,
     PROTO_FILE_ERR = 72, /* F_ERRNO, F_TEXT */
-    F_HOST_CAS = 184, /* string: certificate authorities that the host trusts, PEM */
+    F_HOST_CAS = 184, /* string: certificate authorities that the host trusts, PEM; they are in
+                         PROTO_CAS_BUNDLE then */
 };
 
 enum proto_tag {
@@ -276,6 +277,8 @@ enum proto_file_event {
     FILE_OVERFLOW = 64, /* events were lost: look again */
     FILE_IS_DIR = 128,  /* beside one of the others */
 };
+
+#define PROTO_CAS_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 
 enum proto_mount_option {
     PROTO_MOUNT_RO = 1,

@@ -216,7 +216,7 @@ OPTIONS_LATER = [
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
     ["--init", "auto"],
-    ["--tls-intercept"], ["--secret", "KEY@host"], ["--trust-host-cas"], ["--vsock", "/s:1"],
+    ["--tls-intercept"], ["--secret", "KEY@host"],
     ["--proxy", "socks5://1.2.3.4:1"],
 ]  # fmt: skip
 

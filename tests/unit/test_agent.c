@@ -440,27 +440,27 @@ static void test_cas_install(void **state)
     assert_non_null(mkdtemp(root));
     for (unsigned i = 0; i < 2; i++) { /* an image with nothing at all; twice */
         assert_int_equal(cas_install(root, CERT("aaa")), 0);
-        expect_file(root, CAS_BUNDLE, BLOCK(CERT("aaa")));
-        expect_link(root, "/etc/ssl/cert.pem", CAS_BUNDLE);
+        expect_file(root, PROTO_CAS_BUNDLE, BLOCK(CERT("aaa")));
+        expect_link(root, "/etc/ssl/cert.pem", PROTO_CAS_BUNDLE);
     }
     remove_tree(root);
 
     make_file(root, "/etc/debian_version", "12\n");
-    make_file(root, CAS_BUNDLE, CERT("xxx"));
+    make_file(root, PROTO_CAS_BUNDLE, CERT("xxx"));
     assert_int_equal(cas_install(root, CERT("aaa")), 0);
-    expect_file(root, CAS_BUNDLE, CERT("xxx") BLOCK(CERT("aaa")));
-    expect_link(root, "/usr/lib/ssl/cert.pem", CAS_BUNDLE);
+    expect_file(root, PROTO_CAS_BUNDLE, CERT("xxx") BLOCK(CERT("aaa")));
+    expect_link(root, "/usr/lib/ssl/cert.pem", PROTO_CAS_BUNDLE);
     remove_tree(root);
 
     make_file(root, "/etc/pki/tls/certs/ca-bundle.crt", CERT("xxx"));
     make_file(root, "/etc/ssl/certs/other", "");
     assert_int_equal(cas_install(root, CERT("aaa")), 0);
     expect_file(root, "/etc/pki/tls/certs/ca-bundle.crt", CERT("xxx") BLOCK(CERT("aaa")));
-    expect_link(root, CAS_BUNDLE, "/etc/pki/tls/certs/ca-bundle.crt");
+    expect_link(root, PROTO_CAS_BUNDLE, "/etc/pki/tls/certs/ca-bundle.crt");
     remove_tree(root);
 
     /* What is no file is left alone, and told. */
-    make_file(root, CAS_BUNDLE "/x", "");
+    make_file(root, PROTO_CAS_BUNDLE "/x", "");
     assert_int_equal(cas_install(root, CERT("aaa")), -EINVAL);
     remove_tree(root);
 }

@@ -1,0 +1,123 @@
+#include "cli/net_more_opts.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct opt net_more_opts[] = {
+    {.name = "net-egress-bandwidth",
+     .value = "SIZE[/TIME]",
+     .help = "Limit bytes out of it: 1M is that much a second, 512K/100ms more evenly"},
+    {.name = "net-egress-bandwidth-burst",
+     .value = "SIZE",
+     .help = "Bytes out of it that are free at first"},
+    {.name = "net-egress-ops", .value = "COUNT[/TIME]", .help = "Limit packets out of it"},
+    {.name = "net-egress-ops-burst",
+     .value = "COUNT",
+     .help = "Packets out of it that are free at first"},
+    {.name = "net-ingress-bandwidth", .value = "SIZE[/TIME]", .help = "Limit bytes into it"},
+    {.name = "net-ingress-bandwidth-burst",
+     .value = "SIZE",
+     .help = "Bytes into it that are free at first"},
+    {.name = "net-ingress-ops", .value = "COUNT[/TIME]", .help = "Limit packets into it"},
+    {.name = "net-ingress-ops-burst",
+     .value = "COUNT",
+     .help = "Packets into it that are free at first"},
+    {.name = "proxy",
+     .value = "URL",
+     .help = "Connect through a SOCKS proxy: socks5://IP:PORT or socks4://IP:PORT"},
+    {.name = "socks5-username", .value = "NAME", .help = "User of that proxy"},
+    {.name = "socks5-password-env",
+     .value = "KEY",
+     .help = "Environment variable of the host that holds the user's password, at every start"},
+    {.name = "socks4-user-id", .value = "ID", .help = "User of a socks4 proxy"},
+    {.name = "trust-host-cas",
+     .help = "Trust the certificate authorities of this host (or of $SSL_CERT_FILE) in the guest"},
+    {.name = "vsock",
+     .value = "HOST_SOCK:PORT",
+     .help = "Let the guest reach a Unix socket of the host as vsock port PORT of CID 2",
+     .flags = OPT_REPEAT},
+    {0},
+};
+
+static int no_memory(struct err *e)
+{
+    return err_set(e, ENOMEM, "out of memory");
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+static int limit(const struct args *a, const char *name, bool bytes, struct rate_limit *ret,
+                 struct err *e)
+{
+    char burst_name[64];
+    (void)snprintf(burst_name, sizeof(burst_name), "%s-burst", name);
+    const char *text = args_get(a, name), *burst = args_get(a, burst_name);
+    if (burst && !text)
+        return err_set(e, EINVAL, "--%s needs --%s", burst_name, name);
+    if (text && spec_rate_parse(text, bytes, ret) < 0)
+        return args_bad_value(a, name, text,
+                              bytes ? SPEC_RATE_EXPECTED_BYTES : SPEC_RATE_EXPECTED_COUNT, e);
+    if (burst && spec_rate_parse_burst(burst, bytes, ret) < 0)
+        return args_bad_value(a, burst_name, burst,
+                              bytes ? "expected a size such as 10M" : "expected a count", e);
+    return 0;
+}
+
+static int limits(const struct args *a, struct spec_net *n, struct err *e)
+{
+    int r = limit(a, "net-egress-bandwidth", true, &n->egress_rate.bytes, e);
+    if (r == 0)
+        r = limit(a, "net-egress-ops", false, &n->egress_rate.packets, e);
+    if (r == 0)
+        r = limit(a, "net-ingress-bandwidth", true, &n->ingress_rate.bytes, e);
+    if (r == 0)
+        r = limit(a, "net-ingress-ops", false, &n->ingress_rate.packets, e);
+    return r;
+}
+
+/* --- proxy ----------------------------------------------------------------------------------- */
+
+static int text(const struct args *a, const char *name, char **ret, struct err *e)
+{
+    const char *v = args_get(a, name);
+    if (!v)
+        return 0;
+    free(*ret);
+    *ret = strdup(v);
+    return *ret ? 0 : no_memory(e);
+}
+
+static int proxy(const struct args *a, struct spec_proxy *p, struct err *e)
+{
+    static const struct {
+        const char *name;
+        int version;
+    } needs[] = {{"socks5-username", 5}, {"socks5-password-env", 5}, {"socks4-user-id", 4}};
+    const char *url = args_get(a, "proxy");
+    int r = url ? spec_proxy_set(p, url, e) : 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(needs); i++)
+        if (args_has(a, needs[i].name) && p->version != needs[i].version)
+            r = err_set(e, EINVAL, "--%s needs --proxy socks%d://...", needs[i].name,
+                        needs[i].version);
+    if (r == 0)
+        r = text(a, p->version == 4 ? "socks4-user-id" : "socks5-username", &p->user, e);
+    if (r == 0)
+        r = text(a, "socks5-password-env", &p->password_env, e);
+    return r < 0 ? r : spec_proxy_validate(p, e);
+}
+
+int net_more_options(const struct args *a, struct sandbox_spec *s, bool *usage, struct err *e)
+{
+    *usage = true;
+    int r = limits(a, &s->net, e);
+    if (r == 0)
+        r = proxy(a, &s->net.proxy, e);
+    s->net.trust_host_cas = args_has(a, "trust-host-cas");
+    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
+        if (strcmp(a->opts[i].opt->name, "vsock") == 0)
+            r = spec_vsock_add(&s->vsocks, a->opts[i].value, usage, e);
+    return r;
+}
