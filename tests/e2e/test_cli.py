@@ -217,7 +217,6 @@ OPTIONS_LATER = [
     ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
     ["--init", "auto"],
     ["--tls-intercept"], ["--secret", "KEY@host"],
-    ["--proxy", "socks5://1.2.3.4:1"],
 ]  # fmt: skip
 
 
