@@ -65,7 +65,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 10)
 	@scripts/bootstrap build test
 	@$(PYTHON) tests/run --build $(BUILD) fuzz
 
-bench: all ## measure msb, pulls included, beside others in one run; writes build/bench.json
+bench: all ## measure msb, its pulls and its network beside others in one run; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import net
 import pull
 import sdk
 
@@ -242,9 +243,10 @@ def main():
             step()
         ratios = b.ratios()
         pulls, more = pull.bench(args.msb, 2 if args.quick else 5)
+        network, found = net.bench(args.msb, *((1, 500, 1) if args.quick else ()))
         if args.json:
-            args.json.write_text(json.dumps({"results": b.results, "pull": pulls,
-                                             "ratios": ratios + more}, indent=2,
+            args.json.write_text(json.dumps({"results": b.results, "pull": pulls, "net": network,
+                                             "ratios": ratios + more + found}, indent=2,
                                             sort_keys=True) + "\n")
             print(f"\n  written to {args.json}")
     finally:

@@ -1,11 +1,13 @@
-#!/usr/bin/env python3
-"""Throughput and cost of the network stack beside slirp4netns and passt, in one run.
+#!/usr/bin/python3
+"""The network of a sandbox beside slirp4netns and passt, in one run.
 
-    tests/bench/net.py [--stack build/tests/net/tap_stack] [--seconds 3] [--json FILE]
+    net.py [--msb PATH] [--seconds 2] [--connections 2000] [--json FILE]
 
-Each tool gives a network namespace the host's loopback (root, /dev/net/tun), MTU 1500; iperf3 in
-the namespace talks to iperf3 outside. What counts is bytes moved for each CPU second of the tool
-itself: the machine may be shared. passt runs as pasta, its form for namespaces.
+All move the same traffic (netload.c) to a server on the host's loopback, at MTU 1500: msb from a
+sandbox of the uml engine, the others from a network namespace (root, /dev/net/tun). "msb stack" is
+our stack behind a TAP device in the place of the others, with the same kernel as its guest. What counts is
+what a CPU second of the tool itself moves: the machine may be shared. passt runs as pasta, its
+form for namespaces.
 """
 import argparse
 import json
@@ -13,15 +15,17 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-GUEST = pathlib.Path(__file__).parent.parent / "net" / "guest.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 GATEWAY = "10.0.2.2"
 TICK = os.sysconf("SC_CLK_TCK")
+BULK = [(f"{'to' if mode == 'recv' else 'from'} guest, {flows} flow{'s' * (flows > 1)}", mode, flows)
+        for flows in (1, 16) for mode in ("send", "recv")]
 
 
 def cpu_seconds(pid):
@@ -29,39 +33,37 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-class Tool:
-    """Runs shell lines behind a tool and says what the tool's process has used meanwhile."""
+class Namespace:
+    """Runs netload in a network namespace behind a tool; what the tool's process used meanwhile."""
 
-    def __init__(self, scratch):
-        self.scratch = scratch
+    def __init__(self, scratch, netload):
+        self.scratch, self.netload = scratch, netload
 
     def wrap(self, script):
-        """The command to start, and how to find the tool's pid from it."""
+        """The command that runs a shell script behind the tool."""
         raise NotImplementedError
 
     def tool_pid(self, process):
         return process.pid
 
-    def run(self, line, timeout=120):
-        begin, end = self.scratch / "begin", self.scratch / "end"
-        out = self.scratch / "out"
+    def run(self, *args):
+        begin, end, out = (self.scratch / n for n in ("begin", "end", "out"))
         for f in (begin, end, out):
             f.unlink(missing_ok=True)
-        script = f"touch {begin}; {line} >{out} 2>&1 </dev/null; touch {end}; exec sleep 2"
-        p = subprocess.Popen(self.wrap(script), stdin=subprocess.DEVNULL,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                             start_new_session=True)
+        line = " ".join([str(self.netload), *map(str, args)])
+        # It begins when its CPU time was read, and ends before it is read again.
+        script = (f"touch {begin}; until [ -e {begin}.go ]; do sleep 0.02; done; "
+                  f"{line} >{out} 2>&1 </dev/null; touch {end}; exec sleep 2")
+        go = pathlib.Path(f"{begin}.go")
+        go.unlink(missing_ok=True)
+        p = subprocess.Popen(self.wrap(script), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            deadline = time.monotonic() + timeout
-            before = None
-            while not end.exists() and p.poll() is None and time.monotonic() < deadline:
-                if before is None and begin.exists():
-                    before = cpu_seconds(self.tool_pid(p))
-                time.sleep(0.02)
-            if not end.exists():
-                raise RuntimeError(f"{type(self).__name__}: did not finish")
-            used = cpu_seconds(self.tool_pid(p)) - (before or 0)
-            return out.read_text(), used
+            self.wait(p, begin)
+            before = cpu_seconds(self.tool_pid(p))
+            go.touch()
+            self.wait(p, end)
+            return out.read_text(), cpu_seconds(self.tool_pid(p)) - before
         finally:
             try:
                 os.killpg(p.pid, signal.SIGKILL)
@@ -69,15 +71,25 @@ class Tool:
                 pass
             p.wait()
 
+    def wait(self, p, path):
+        deadline = time.monotonic() + 120
+        while not path.exists():
+            if p.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{type(self).__name__} did not finish")
+            time.sleep(0.01)
 
-class Stack(Tool):
+    def close(self):
+        pass
+
+
+class Stack(Namespace):
     program = ""
 
     def wrap(self, script):
         return [self.program, "--max", "1000", "--", "sh", "-c", script]
 
 
-class Slirp(Tool):
+class Slirp(Namespace):
     """The namespace waits until its interface is there; slirp4netns is a child of the shell outside."""
 
     def wrap(self, script):
@@ -90,89 +102,145 @@ class Slirp(Tool):
         return int((self.scratch / "pid").read_text())
 
 
-class Pasta(Tool):
+class Pasta(Namespace):
     def wrap(self, script):
         return ["pasta", "--runas", "0", "--config-net", "--mtu", "1500", "-f", "-a", "10.0.2.15",
                 "-n", "24", "-g", GATEWAY, "--", "sh", "-c", script]
 
 
-def throughput(tool, port, seconds, flows, reverse):
-    line = f"iperf3 -J -c {GATEWAY} -p {port} -t {seconds} -P {flows}" + (" -R" if reverse else "")
-    text, used = tool.run(line, timeout=seconds + 30)
-    sums = json.loads(text)["end"]["sum_received"]
-    return {"gbit_s": sums["bits_per_second"] / 1e9, "cpu_s": used,
-            "gbyte_per_cpu_s": sums["bytes"] / 1e9 / max(used, 1 / TICK)}
+class Sandbox:
+    """Runs netload in a sandbox; what its monitor, which has the network in it, used meanwhile."""
+
+    def __init__(self, scratch, netload, msb):
+        self.msb = str(msb)
+        home = scratch / "home"
+        home.mkdir(mode=0o700)
+        self.env = {**os.environ, "MSB_HOME": str(home)}
+        self.call("create", "-q", "-n", "net", "--engine", "uml", "--net", "host", "--max-connections",
+                  "1000", "-v", f"{netload}:/netload:ro")
+        inode = str(os.stat(home / "sandboxes" / "net" / "lock").st_ino)
+        locks = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines()]
+        self.monitor = next(int(f[4]) for f in locks if f[1] == "POSIX" and f[5].endswith(":" + inode))
+
+    def call(self, *args):
+        return subprocess.run([self.msb, *map(str, args)], env=self.env, check=True, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=120).stdout
+
+    def run(self, *args):
+        before = cpu_seconds(self.monitor)
+        out = self.call("exec", "-q", "net", "--", "/netload", *args)
+        return out, cpu_seconds(self.monitor) - before
+
+    def close(self):
+        self.call("rm", "-f", "-q", "net")
 
 
-def short_connections(tool, port, count):
-    start = time.monotonic()
-    text, used = tool.run(f"/usr/bin/python3 {GUEST} short {port} {count}")
-    if "count" not in text:
-        raise RuntimeError(text)
-    return {"per_s": count / (time.monotonic() - start), "cpu_us_each": used / count * 1e6}
+def numbers(tool, out):
+    try:
+        return [float(x) for x in out.split()]
+    except ValueError:
+        raise RuntimeError(f"{type(tool).__name__}: {out}") from None
 
 
-def serve_short():
-    """Answers every connection with 100 bytes, in a process of its own."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    pid = os.fork()
-    if pid:
-        port = listener.getsockname()[1]
-        listener.close()
-        return pid, port
-    while True:
-        s, _ = listener.accept()
-        s.recv(100)
-        s.sendall(b"x" * 100)
-        s.close()
+def bulk(tool, port, mode, flows, seconds):
+    out, used = tool.run(mode, "gateway", port, flows, int(seconds * 1000))
+    moved, took = numbers(tool, out)
+    return {"Gbit/s": moved * 8 / took / 1e9, "GB/CPU-s": moved / 1e9 / max(used, 1 / TICK)}
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def connections(tool, port, count, flows):
+    out, used = tool.run("short", "gateway", port, count, flows)
+    done, took = numbers(tool, out)
+    return {"per s": done / took, "CPU-us each": used / done * 1e6}
+
+
+def latency(tool, port):
+    out, _ = tool.run("connect", "gateway", port, 500)
+    there, own = numbers(tool, out)
+    return {"us": there, "us to itself": own, "us over": there - own}
+
+
+def measure(tools, port, seconds, count, rounds):
+    """All tools take turns with each kind of traffic; the median of each."""
+    results = {name: {} for name in tools}
+    kinds = [(key, lambda t, m=mode, f=flows: bulk(t, port, m, f, seconds)) for key, mode, flows in BULK]
+    kinds += [(f"connections, {f} at a time", lambda t, f=f: connections(t, port, count, f)) for f in (1, 16)]
+    kinds.append(("connect", lambda t: latency(t, port)))
+    for key, fn in kinds:
+        found = {name: [] for name in tools}
+        for _ in range(rounds):
+            for name, tool in tools.items():
+                found[name].append(fn(tool))
+        for name, rows in found.items():
+            row = results[name][key] = {k: statistics.median(r[k] for r in rows) for k in rows[0]}
+            print(f"  {key:24} {name:12}" + "".join(f"  {v:10.2f} {k}" for k, v in row.items()), flush=True)
+    return results
+
+
+def ratios(results):
+    out = []
+    print("\n  ratios (bytes for each CPU second of the tool)")
+    for key, _, _ in BULK:
+        for other, aim in (("slirp4netns", 2.0), ("passt", 0.7)):
+            for ours in ("msb", "msb stack"):
+                if other in results and ours in results:
+                    ratio = results[ours][key]["GB/CPU-s"] / results[other][key]["GB/CPU-s"]
+                    out.append({"what": f"{ours}, {key}", "against": other, "ratio": ratio, "aim": aim})
+                    print(f"  {ours + ', ' + key:34} / {other:12} {ratio:7.2f}   (aim >= {aim})")
+    if "msb" in results:
+        over = results["msb"]["connect"]["us over"]
+        out.append({"what": "connect, over a connect to itself, us", "against": "", "ratio": over, "aim": 1000})
+        print(f"  connect over the guest's own cost     {over:10.0f} us   (aim <= 1000)")
+    return out
+
+
+def bench(msb, seconds=2, count=2000, rounds=3):
+    """Measures everything; (results, ratios), both empty where that cannot be done."""
+    msb = pathlib.Path(msb).resolve()
+    build = msb.parents[2]
+    netload = build / "tests" / "bench" / "netload"
+    print("\nnetwork: guest to the host's loopback, MTU 1500\n")
+    if not netload.exists():
+        print("  skipped, tests are not built here")
+        return {}, []
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="msb-bench-net-"))
+    scratch.chmod(0o755)
+    tools = {}
+    server = subprocess.Popen([netload, "serve", "127.0.0.1"], stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(server.stdout.readline())
+        tools["msb"] = Sandbox(scratch, netload, msb)
+        if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+            print("  others: skipped, they need root and /dev/net/tun here")
+        else:
+            Stack.program = str(build / "tests" / "net" / "tap_stack")
+            for name, kind, binary in (("msb stack", Stack, Stack.program), ("slirp4netns", Slirp, "slirp4netns"),
+                                       ("passt", Pasta, "pasta")):
+                if shutil.which(binary):
+                    tools[name] = kind(scratch, netload)
+                else:
+                    print(f"  {name}: skipped, not installed")
+        results = measure(tools, port, seconds, count, rounds)
+        return results, ratios(results)
+    finally:
+        for tool in tools.values():
+            tool.close()
+        server.kill()
+        server.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("--stack", default="build/tests/net/tap_stack")
-    ap.add_argument("--seconds", type=int, default=3)
+    ap.add_argument("--msb", type=pathlib.Path, default=ROOT / "build" / "src" / "cli" / "msb")
+    ap.add_argument("--seconds", type=float, default=2)
     ap.add_argument("--connections", type=int, default=2000)
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
-    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
-        sys.exit("net.py: needs root and /dev/net/tun")
-    Stack.program = os.path.abspath(args.stack)
-    results = {}
-    with tempfile.TemporaryDirectory() as tmp:
-        os.chmod(tmp, 0o755)
-        port = free_port()
-        iperf = subprocess.Popen(["iperf3", "-s", "-p", str(port)], stdout=subprocess.DEVNULL)
-        short_pid, short_port = serve_short()
-        try:
-            time.sleep(0.3)
-            for name, kind, binary in (("msb", Stack, None), ("slirp4netns", Slirp, "slirp4netns"),
-                                       ("passt", Pasta, "pasta")):
-                if binary and not shutil.which(binary):
-                    print(f"{name}: not installed", file=sys.stderr)
-                    continue
-                tool = kind(pathlib.Path(tmp))
-                rows = results[name] = {}
-                for flows in (1, 16):
-                    for reverse in (False, True):
-                        key = f"{'to' if reverse else 'from'} guest, {flows} flow{'s' * (flows > 1)}"
-                        rows[key] = throughput(tool, port, args.seconds, flows, reverse)
-                rows["short connections"] = short_connections(tool, short_port, args.connections)
-        finally:
-            iperf.kill()
-            iperf.wait()
-            os.kill(short_pid, signal.SIGKILL)
-            os.waitpid(short_pid, 0)
-    for name, rows in results.items():
-        for key, row in rows.items():
-            print(f"{name:12} {key:22} " + "  ".join(f"{k} {v:8.2f}" for k, v in row.items()))
+    results, found = bench(args.msb, args.seconds, args.connections)
     if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
+        args.json.write_text(json.dumps({"net": results, "ratios": found}, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())
