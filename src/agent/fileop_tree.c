@@ -17,6 +17,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+enum { CHILD_FD_MIN = 3 };
 enum { MAGIC_PROC = 0x9fa0, MAGIC_SYS = 0x62656572, MAGIC_CGROUP2 = 0x63677270 };
 
 static struct file_attr attr;
@@ -323,6 +324,46 @@ static int put_link(struct putting *p, const struct file_attr *a)
     return 0;
 }
 
+/* The directory that a path below the first one leads to, without links; *name is the rest of it.
+ */
+static int open_below(int dirfd, char *path, char **name)
+{
+    AUTO_CLOSE int fd = fcntl(dirfd, F_DUPFD_CLOEXEC, CHILD_FD_MIN);
+    for (char *slash; fd >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+        *slash = '\0';
+        if (!file_name_ok(path))
+            return -EINVAL;
+        int next = openat(fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        close_fd(&fd);
+        fd = next;
+    }
+    if (fd < 0)
+        return -errno;
+    *name = path;
+    return file_name_ok(path) ? steal_fd(&fd) : -EINVAL;
+}
+
+/* Only files: a second name of a link would have to be one of what it points to. */
+static int put_hard(struct putting *p, struct file_attr *a)
+{
+    int dirfd = p->dirs[p->depth].fd;
+    char *old = NULL;
+    struct stat st;
+    AUTO_CLOSE int from = open_below(p->dirs[0].fd, a->target, &old);
+    if (from < 0)
+        return put_error(p, -from, a->name);
+    if (fstatat(from, old, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return put_error(p, EINVAL, a->name);
+    temp_name(p->temp);
+    if (linkat(from, old, dirfd, p->temp, 0) < 0) {
+        p->temp[0] = '\0';
+        return put_error(p, errno, a->name);
+    }
+    int r = move_into_place(p, dirfd, a->name);
+    forget_temp(p); /* a rename of one name of a file to another does nothing */
+    return r < 0 ? put_error(p, -r, a->name) : 0;
+}
+
 /* What is no directory is in the way, a link to one included. */
 static int enter_dir(struct putting *p, const struct file_attr *a)
 {
@@ -377,6 +418,8 @@ static int put_one(struct putting *p, struct proto_frame *f, bool *ahead)
         return put_link(p, &attr);
     if (!S_ISREG(attr.mode))
         return err_set(p->err, EINVAL, "%s: neither a file, a directory nor a link", attr.name);
+    if (attr.has & FILE_HAS_HARD)
+        return put_hard(p, &attr);
     *ahead = true;
     return put_file(p, &attr, f);
 }

@@ -40,6 +40,7 @@ static int on_entry(struct getting *g, const struct proto_frame *frame)
         return violation(g, "a malformed entry");
     if (g->depth == 0 && !g->first)
         return violation(g, "a second tree");
+    a.has &= ~(uint32_t)FILE_HAS_HARD; /* not in what a guest sends */
     if (g->first)
         (void)snprintf(a.name, sizeof(a.name), "%s", g->first);
     g->first = NULL;

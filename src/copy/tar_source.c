@@ -299,6 +299,7 @@ static uint32_t type_of(char type)
     switch (type) {
     case '\0':
     case '0':
+    case '1':
     case '7':
         return S_IFREG;
     case '2':
@@ -334,6 +335,26 @@ static void entry_path(struct reader *r, const struct tar_header *h, char *out)
     out[n + k] = '\0';
 }
 
+/* A hard link names another entry: in place, single slashes, no "." and no "..". */
+static int clean_target(char *path)
+{
+    char *to = path;
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p, "/");
+        if (n == 2 && p[0] == '.' && p[1] == '.')
+            return -EPERM;
+        if (n && !(n == 1 && p[0] == '.')) {
+            if (to != path)
+                *to++ = '/';
+            memmove(to, p, n);
+            to += n;
+        }
+        p += n + (p[n] == '/');
+    }
+    *to = '\0';
+    return 0;
+}
+
 static int read_attr(struct reader *r, const struct tar_header *h, uint32_t type, uint64_t size)
 {
     struct file_attr *a = &r->attr;
@@ -351,9 +372,10 @@ static int read_attr(struct reader *r, const struct tar_header *h, uint32_t type
     a->uid = (uint32_t)(r->said & SAID_UID ? r->uid : uid);
     a->gid = (uint32_t)(r->said & SAID_GID ? r->gid : gid);
     a->mtime_ns = r->said & SAID_MTIME ? r->mtime_ns : (int64_t)mtime * 1000000000;
-    if (type != S_IFLNK)
+    bool hard = h->type == '1';
+    if (type != S_IFLNK && !hard)
         return 0;
-    a->has |= FILE_HAS_TARGET;
+    a->has |= hard ? FILE_HAS_HARD : FILE_HAS_TARGET;
     if (r->said & SAID_LINK) {
         memcpy(a->target, r->link, strlen(r->link) + 1);
     } else {
@@ -361,6 +383,8 @@ static int read_attr(struct reader *r, const struct tar_header *h, uint32_t type
         memcpy(a->target, h->link, n);
         a->target[n] = '\0';
     }
+    if (hard && clean_target(a->target) < 0)
+        return bad(r, "is a link to something outside of it");
     return a->target[0] ? 0 : bad(r, "is a link to nowhere");
 }
 
@@ -382,11 +406,12 @@ static int send_entry(struct reader *r, const struct tar_header *h, uint32_t typ
     x = tree_note(r->p, &r->attr, r->e);
     if (x < 0)
         return x;
-    if (type == S_IFREG)
+    bool link = type == S_IFLNK || r->attr.has & FILE_HAS_HARD;
+    if (type == S_IFREG && !link)
         return send_data(r, size);
     if (type == S_IFDIR)
         x = enter(r, &r->attr);
-    else if (type == S_IFLNK)
+    else if (link)
         x = r->to->ops->link(r->to, &r->attr, r->e);
     return x < 0 ? x : skip(r, size + padding(size));
 }
@@ -407,8 +432,6 @@ static int read_entry(struct reader *r, const struct tar_header *h)
     int x;
     if (h->type == 'S')
         x = bad(r, "is sparse, which is not supported here");
-    else if (h->type == '1')
-        x = bad(r, "is a hard link, which cannot be copied yet");
     else if (type)
         x = send_entry(r, h, type, size);
     else

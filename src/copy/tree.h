@@ -4,6 +4,8 @@
  *
  *     tree  = dir tree* leave | file data* done | link
  *
+ * A tar may bring a link that is another name of a file (FILE_HAS_HARD); it only goes to guests.
+ *
  * Names are single components (file_name_ok), in every source. The name of the first thing is the
  * sink's to choose: what a guest calls it is no part of where it goes.
  */

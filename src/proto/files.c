@@ -64,6 +64,9 @@ static int attr_field(struct file_attr *a, const struct proto_field *x)
     case F_FILE_TARGET:
         a->has |= FILE_HAS_TARGET;
         return get_text(x, a->target, PROTO_PATH_MAX) < 0 || !*a->target ? -EPROTO : 0;
+    case F_FILE_HARD:
+        a->has |= FILE_HAS_HARD;
+        return get_text(x, a->target, PROTO_PATH_MAX) < 0 || !*a->target ? -EPROTO : 0;
     case F_FILE_PATH:
         a->has |= FILE_HAS_PATH;
         return get_text(x, a->path, PROTO_PATH_MAX);
@@ -104,6 +107,8 @@ void file_attr_put(struct proto_writer *w, const struct file_attr *a)
         proto_u32(w, F_FILE_GID, a->gid);
     if (a->has & FILE_HAS_TARGET)
         proto_str(w, F_FILE_TARGET, a->target);
+    if (a->has & FILE_HAS_HARD)
+        proto_str(w, F_FILE_HARD, a->target);
     if (a->has & FILE_HAS_PATH)
         proto_str(w, F_FILE_PATH, a->path);
 }

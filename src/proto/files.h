@@ -28,6 +28,7 @@ enum file_has {
     FILE_HAS_OFFSET = 1024,
     FILE_HAS_LENGTH = 2048,
     FILE_HAS_LIMIT = 4096,
+    FILE_HAS_HARD = 8192, /* in file_attr.target */
 };
 
 struct file_attr {

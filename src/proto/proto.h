@@ -79,7 +79,8 @@
  *   PUT       F_FILE_PATH: a directory; flag OWNER (F_FILE_UID, F_FILE_GID of entries are used)
  *                 client: any number of such trees, then FILE_END. Directories that exist are
  *                 entered, and keep mode and times; files and links are replaced. No name is
- *                 followed, whoever changes things meanwhile.
+ *                 followed, whoever changes things meanwhile. A file with F_FILE_HARD has no data,
+ *                 but is another name of what that path names, relative to F_FILE_PATH.
  *                 agent: FILE_OK, or FILE_ERR as for WRITE
  *
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
@@ -228,6 +229,7 @@ enum proto_tag {
     F_FILE_LIMIT = 142,  /* u64 */
     F_FILE_CUT = 143,    /* u32, 1 */
     F_FILE_EVENT = 144,  /* u32: enum proto_file_event bits */
+    F_FILE_HARD = 145,   /* string: see PUT */
 
     /* CONFIG: write paths, disks */
     F_WRITE_PATH = 160, /* string, absolute; repeated: all else is read-only */

@@ -13,8 +13,8 @@ import pytest
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
          "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
-LATER = ["metrics", "copy", "ssh", "port", "snapshot", "install", "uninstall", "self", "context",
-         "cp", "ctx", "snap"]  # fmt: skip
+LATER = ["metrics", "ssh", "port", "snapshot", "install", "uninstall", "self", "context",
+         "ctx", "snap"]  # fmt: skip
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
@@ -214,7 +214,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 OPTIONS_LATER = [
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
-    ["--security", "restricted"], ["--copy", "a:/b"], ["--mkdir", "/x"], ["--rm", "/x"],
+    ["--security", "restricted"],
     ["--init", "auto"],
     ["--tls-intercept"], ["--secret", "KEY@host"],
 ]  # fmt: skip
