@@ -1,9 +1,12 @@
 """What only the kvm engine does: real CPUs, memory that comes back, threads behind filters."""
+import hashlib
 import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -87,3 +90,30 @@ def test_large_memory_is_not_touched(msb):
     msb.create("a", "-m", "4G")
     kib = int(sh(msb, "a", "sed -n 's/^MemTotal: *\\([0-9]*\\) .*/\\1/p' /proc/meminfo"))
     assert kib > 3.5 * 1024 * 1024
+
+
+def test_traffic_takes_no_exits(msb):
+    """Frames both ways stop no virtual CPU: kicks are eventfds, registers are read as memory."""
+    data = os.urandom(2 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        def serve():
+            for size in (0, len(data)):
+                c, _ = s.accept()
+                with c:
+                    got.append(c.makefile("rb").read(size))
+                    c.sendall(data)
+
+        got = []
+        threading.Thread(target=serve, daemon=True).start()
+        msb.create("a", "--net", "host", "--log-level", "debug")
+        port = s.getsockname()[1]
+        out = sh(msb, "a", f"nc host.microsandbox.internal {port} </dev/null | sha256sum;"
+                 f"head -c 2m /dev/zero | nc host.microsandbox.internal {port} | sha256sum",
+                 timeout=PATIENCE)  # fmt: skip
+        assert out.split()[::2] == [hashlib.sha256(data).hexdigest()] * 2
+        assert got == [b"", bytes(len(data))]
+    msb.ok("stop", "-q", "a", timeout=PATIENCE)
+    log = msb.ok("logs", "a", "--source", "system")
+    writes = [int(n) for n in re.findall(r"exits to user space: .* (\d+) register write", log)]
+    # Some 4 MiB moved, in thousands of frames; giving the devices up takes a few writes each.
+    assert len(writes) == 2 and writes[1] - writes[0] < 100, log
