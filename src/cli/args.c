@@ -113,11 +113,12 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
         (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
         return;
     }
-    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s", path,
+    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",
                    c->then.name ? " <" : "", c->then.name ? c->then.name : "",
-                   c->then.name ? ">" : "", c->command_help ? " [-- <COMMAND>...]" : "");
+                   c->then.name ? ">" : "", c->then.many ? "..." : "",
+                   c->command_help ? " [-- <COMMAND>...]" : "");
 }
 
 void opt_spelling(const struct opt *o, char *out, size_t size)
@@ -319,7 +320,8 @@ static int take_word(struct parser *p, const char *word)
 {
     struct args *a = p->a;
     const struct pos *pos = &a->cmd->pos;
-    if (!pos->name || (!pos->many && a->n_pos > (a->cmd->then.name != NULL)))
+    bool many = pos->many || a->cmd->then.many;
+    if (!pos->name || (!many && a->n_pos > (a->cmd->then.name != NULL)))
         return unexpected(a->cmd, word, p->e);
     a->pos[a->n_pos++] = word;
     return 0;
@@ -343,8 +345,9 @@ static int missing(const struct cmd *c, size_t given, struct err *e)
 {
     const struct pos *p = given ? &c->then : &c->pos;
     bool both = !given && c->then.name;
-    err_set(e, EINVAL, "the following required arguments were not provided: <%s>%s%s%s%s", p->name,
-            p->many ? "..." : "", both ? " <" : "", both ? c->then.name : "", both ? ">" : "");
+    err_set(e, EINVAL, "the following required arguments were not provided: <%s>%s%s%s%s%s",
+            p->name, p->many ? "..." : "", both ? " <" : "", both ? c->then.name : "",
+            both ? ">" : "", both && c->then.many ? "..." : "");
     return usage_hint(c, e);
 }
 

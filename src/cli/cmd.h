@@ -53,15 +53,17 @@ struct cmd {
     const char *name;
     const char *alias; /* one other name, shown in help */
     enum cmd_group group;
-    unsigned flags;                         /* enum cmd_flag */
-    const char *summary;                    /* one line, no full stop */
-    const struct cmd *parent;               /* the group it belongs to; NULL = msb itself */
-    const struct cmd *const *subs;          /* a group's verbs, ends with NULL. One whose parent is
-                                             * another is the same verb, found here as well */
-    const struct cmd *same;                 /* this is but a second spelling of that verb */
+    unsigned flags;                /* enum cmd_flag */
+    const char *summary;           /* one line, no full stop */
+    const struct cmd *parent;      /* the group it belongs to; NULL = msb itself */
+    const struct cmd *const *subs; /* a group's verbs, ends with NULL. One whose parent is
+                                    * another is the same verb, found here as well */
+    const struct cmd *otherwise;   /* of a group: the verb that is meant when none is named,
+                                    * but something else is ("msb port web") */
+    const struct cmd *same;        /* this is but a second spelling of that verb */
     const struct opt *opts[CMD_TABLES_MAX]; /* tables; the global options are added to all */
     struct pos pos;
-    struct pos then;                  /* a second argument: required, one */
+    struct pos then;                  /* a second argument, or more: required */
     const char *command_help;         /* set: everything after "--" is a command line */
     const char *details;              /* paragraphs after the options, or NULL */
     const char *examples;             /* lines, or NULL */

@@ -131,6 +131,8 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
     if (at >= argc)
         return no_verb(c);
     const struct cmd *verb = cmd_find(c, argv[at]);
+    if (!verb && c->otherwise)
+        return run_verb(c->otherwise, at, argc, argv);
     if (!verb)
         return unknown_verb(c, argv[at]);
     if (verb->flags & CMD_LATER)

@@ -127,7 +127,7 @@ static void synopsis(const struct page *p, struct buf *out)
         (void)buf_printf(out, c->pos.required ? " _%s_%s" : " [_%s_]%s", c->pos.name,
                          c->pos.many ? "..." : "");
     if (c->then.name)
-        (void)buf_printf(out, " _%s_", c->then.name);
+        (void)buf_printf(out, " _%s_%s", c->then.name, c->then.many ? "..." : "");
     (void)buf_printf(out, "%s\n\n", c->command_help ? " [\\-- _COMMAND_...]" : "");
 }
 
@@ -153,7 +153,7 @@ static void description(const struct page *p, struct buf *out)
         put_paragraph(out, c->pos.help);
     }
     if (c->then.name) {
-        (void)buf_printf(out, "_%s_\n\t", c->then.name);
+        (void)buf_printf(out, "_%s_%s\n\t", c->then.name, c->then.many ? "..." : "");
         put_paragraph(out, c->then.help);
     }
     if (c->command_help) {

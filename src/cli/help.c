@@ -201,13 +201,15 @@ void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
         help_group(c, out, columns);
     if (c->pos.name || c->command_help)
         (void)buf_printf(out, "\nArguments:\n");
+    char then[128] = "";
+    if (c->then.name)
+        pos_left(&c->then, then, sizeof(then));
     if (c->pos.name) {
         pos_left(&c->pos, left, sizeof(left));
-        entry(out, left, c->command_help ? 16 : utf8_width(left), c->pos.help, columns);
-    }
-    if (c->then.name) {
-        pos_left(&c->then, left, sizeof(left));
-        entry(out, left, utf8_width(left), c->then.help, columns);
+        size_t width = MAX(utf8_width(left), utf8_width(then));
+        entry(out, left, c->command_help ? 16 : width, c->pos.help, columns);
+        if (c->then.name)
+            entry(out, then, width, c->then.help, columns);
     }
     if (c->command_help)
         entry(out, "[-- COMMAND...]", 16, c->command_help, columns);

@@ -2,8 +2,7 @@
 #include "cli/verbs.h"
 
 static const struct cmd *const net_verbs[] = {
-    &cmd_net_log,
-    NULL,
+    &cmd_net_show, &cmd_net_explain, &cmd_net_set, &cmd_net_log, NULL,
 };
 
 const struct cmd cmd_net = {
@@ -11,5 +10,7 @@ const struct cmd cmd_net = {
     .group = GROUP_SANDBOX,
     .summary = "Show, explain and change what a sandbox may reach",
     .subs = net_verbs,
-    .examples = "  msb net log -f --denied web",
+    .examples = "  msb net explain web https://example.com/\n"
+                "  msb net set web --net-rule allow@pypi.org\n"
+                "  msb net log -f --denied web",
 };

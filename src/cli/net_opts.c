@@ -8,31 +8,7 @@
 #include <string.h>
 
 const struct opt net_opts[] = {
-    {.name = "no-net",
-     .help = "Give it no network; with --net-rule: nothing but what the rules allow",
-     .alias = "no-network",
-     .conflicts = "net"},
-    {.name = "net",
-     .value = "PROFILE",
-     .help = "What it may reach: public, private, loopback, link-local, meta, multicast, host, "
-             "joined by commas; or all, or none (default: public)"},
-    {.name = "net-rule",
-     .value = "RULES",
-     .help = "Allow or deny a target: allow@pypi.org:tcp:443, deny@10.0.0.0/8; the first match "
-             "counts, before the profile",
-     .flags = OPT_REPEAT},
-    {.name = "net-default",
-     .value = "ACTION",
-     .help = "What happens to all other traffic",
-     .choices = "allow|deny"},
-    {.name = "net-default-egress",
-     .value = "ACTION",
-     .help = "What happens to all other traffic out of it",
-     .choices = "allow|deny"},
-    {.name = "net-default-ingress",
-     .value = "ACTION",
-     .help = "What happens to all other traffic to its published ports (default: allow)",
-     .choices = "allow|deny"},
+    NET_POLICY_OPTIONS,
     {.name = "net-strict",
      .help = "Refuse flows that a host name allows and that show none (TLS without SNI)"},
     {.name = "port",
@@ -110,7 +86,7 @@ static int no_net(const struct args *a, struct spec_net *n, struct err *e)
     return 0;
 }
 
-int net_options(const struct args *a, struct spec_net *n, struct err *e)
+int net_policy_options(const struct args *a, struct spec_net *n, struct err *e)
 {
     const char *profile = args_get(a, "net");
     int r = profile ? spec_net_set_profile(n, profile, e) : 0;
@@ -120,13 +96,19 @@ int net_options(const struct args *a, struct spec_net *n, struct err *e)
     action(a, "net-default", &n->ingress);
     action(a, "net-default-egress", &n->egress);
     action(a, "net-default-ingress", &n->ingress);
+    return r < 0 ? r : no_net(a, n, e);
+}
+
+int net_options(const struct args *a, struct spec_net *n, struct err *e)
+{
+    int r = net_policy_options(a, n, e);
     if (r == 0)
         r = number(a, "max-connections", SPEC_CONNECTIONS_MAX, &n->max_connections, e);
     if (r == 0)
         r = number(a, "dns-query-timeout-ms", SPEC_DNS_TIMEOUT_MAX_MS, &n->dns_timeout_ms, e);
     n->strict = args_has(a, "net-strict");
     n->allow_rebind = args_has(a, "no-dns-rebind-protection");
-    return r < 0 ? r : no_net(a, n, e);
+    return r;
 }
 
 void net_note_allowlist(const struct spec_net *n)

@@ -5,6 +5,37 @@
 #include "cli/args.h"
 #include "core/spec.h"
 
+/* Those that make the policy, for option tables. */
+#define NET_POLICY_OPTIONS                                                                       \
+    {.name = "no-net",                                                                           \
+     .help = "Give it no network; with --net-rule: nothing but what the rules allow",            \
+     .alias = "no-network",                                                                      \
+     .conflicts = "net"},                                                                        \
+        {.name = "net",                                                                          \
+         .value = "PROFILE",                                                                     \
+         .help =                                                                                 \
+             "What it may reach: public, private, loopback, link-local, meta, multicast, host, " \
+             "joined by commas; or all, or none (default: public)"},                             \
+        {.name = "net-rule",                                                                     \
+         .value = "RULES",                                                                       \
+         .help =                                                                                 \
+             "Allow or deny a target: allow@pypi.org:tcp:443, deny@10.0.0.0/8; the first match " \
+             "counts, before the profile",                                                       \
+         .flags = OPT_REPEAT},                                                                   \
+        {.name = "net-default",                                                                  \
+         .value = "ACTION",                                                                      \
+         .help = "What happens to all other traffic",                                            \
+         .choices = "allow|deny"},                                                               \
+        {.name = "net-default-egress",                                                           \
+         .value = "ACTION",                                                                      \
+         .help = "What happens to all other traffic out of it",                                  \
+         .choices = "allow|deny"},                                                               \
+    {                                                                                            \
+        .name = "net-default-ingress", .value = "ACTION",                                        \
+        .help = "What happens to all other traffic to its published ports (default: allow)",     \
+        .choices = "allow|deny"                                                                  \
+    }
+
 extern const struct opt net_opts[];
 
 /* Paragraphs and examples for the help of verbs that take these options. */
@@ -24,6 +55,8 @@ extern const struct opt net_opts[];
     "  msb create --name web -p 8080:80 -p 0.0.0.0:5353:53/udp\n"                   \
     "  msb create --name app --net public,host --net-rule deny@any:tcp:25"
 
+/* The policy alone: NET_POLICY_OPTIONS. */
+int net_policy_options(const struct args *a, struct spec_net *n, struct err *e);
 /* All of them, after parsing: bad values are usage errors. */
 int net_options(const struct args *a, struct spec_net *n, struct err *e);
 /* Says, on stderr, what rules given alone mean. */

@@ -20,7 +20,6 @@
     }
 LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
-LATER(later_port, "port", NULL, GROUP_SANDBOX, "Show published ports");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
@@ -84,7 +83,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_help,
     &later_metrics,
     &later_ssh,
-    &later_port,
+    &cmd_port,
     &cmd_net,
     &cmd_audit,
     &cmd_secret,

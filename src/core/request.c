@@ -3,23 +3,20 @@
 #include "core/store.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = PROTO_HDR_LEN + PROTO_DATA_MAX };
-
 static void cleanup_buf(struct buf *b)
 {
     buf_free(b);
 }
 
-/* Sends HELLO and the request, reads one frame into *answer (which owns its bytes). */
-static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
-               struct proto_frame *f)
+int request_exchange(int dirfd, const struct buf *frames, int with_fd, struct buf *answer,
+                     struct proto_frame *f)
 {
     AUTO_CLOSE int fd = sandbox_connect(dirfd);
     if (fd < 0)
@@ -27,17 +24,19 @@ static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
     struct timeval tv = {.tv_sec = REQUEST_TIMEOUT_MS / 1000};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-    CLEANUP(cleanup_buf) struct buf out;
-    struct proto_writer w;
-    buf_init(&out, 256);
-    int r = proto_put_hello(&out);
-    proto_begin(&w, &out, type);
-    proto_u64(&w, F_GRACE_MS, grace_ms);
-    if (r < 0 || (r = proto_end(&w)) < 0)
-        return r;
-    ssize_t sent = send(fd, buf_head(&out), buf_len(&out), MSG_NOSIGNAL);
-    if (sent != (ssize_t)buf_len(&out))
-        return sent < 0 ? -errno : -EPIPE;
+    int r;
+    for (size_t done = 0; done < buf_len(frames);) {
+        const uint8_t *p = buf_head(frames) + done;
+        size_t n = buf_len(frames) - done;
+        ssize_t sent;
+        if (with_fd >= 0 && done == 0)
+            sent = sock_send_with_fd(fd, p, n, with_fd);
+        else
+            sent = (sent = send(fd, p, n, MSG_NOSIGNAL)) < 0 ? -errno : sent;
+        if (sent <= 0)
+            return sent < 0 ? (int)sent : -EPIPE;
+        done += (size_t)sent;
+    }
     while ((r = proto_peek(answer, f)) == 0) {
         uint8_t *to = buf_reserve(answer, 4096);
         if (!to)
@@ -53,11 +52,25 @@ static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
     return r < 0 ? r : 0;
 }
 
+static int ask(int dirfd, uint16_t type, uint64_t grace_ms, struct buf *answer,
+               struct proto_frame *f)
+{
+    CLEANUP(cleanup_buf) struct buf out;
+    struct proto_writer w;
+    buf_init(&out, 256);
+    int r = proto_put_hello(&out);
+    proto_begin(&w, &out, type);
+    proto_u64(&w, F_GRACE_MS, grace_ms);
+    if (r < 0 || (r = proto_end(&w)) < 0)
+        return r;
+    return request_exchange(dirfd, &out, -1, answer, f);
+}
+
 static int ask_simple(int dirfd, uint16_t type, uint64_t grace_ms, uint16_t expect)
 {
     CLEANUP(cleanup_buf) struct buf answer;
     struct proto_frame f = {0};
-    buf_init(&answer, ANSWER_MAX);
+    buf_init(&answer, REQUEST_ANSWER_MAX);
     int r = ask(dirfd, type, grace_ms, &answer, &f);
     if (r < 0)
         return r;
@@ -83,7 +96,7 @@ int request_sessions(int dirfd, unsigned *ret)
 {
     CLEANUP(cleanup_buf) struct buf answer;
     struct proto_frame f = {0};
-    buf_init(&answer, ANSWER_MAX);
+    buf_init(&answer, REQUEST_ANSWER_MAX);
     int r = ask(dirfd, PROTO_INFO, 0, &answer, &f);
     if (r < 0)
         return r;

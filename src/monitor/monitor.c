@@ -6,7 +6,7 @@
 #include "jail/seccomp.h"
 #include "monitor/control.h"
 #include "monitor/exec_log.h"
-#include "monitor/net_setup.h"
+#include "monitor/net_control.h"
 #include "monitor/relay.h"
 #include "monitor/vsock_ports.h"
 #include "util/cleanup.h"
@@ -64,7 +64,7 @@ struct monitor {
     int io_filter_error; /* ... -errno */
     struct virtio_dev *vsock;
     struct vsock_ports vsock_ports;
-    struct net_thread *net; /* NULL: the sandbox has no network */
+    struct net_control net;
     struct engine *engine;
     struct control control;
     struct relay relay;
@@ -137,6 +137,7 @@ static void __attribute__((noreturn)) end(struct monitor *m)
     relay_end(&m->relay);
     exec_log_close(&m->log);
     exec_log_close(&m->system_log);
+    net_control_close(&m->net);
     _exit(0);
 }
 
@@ -379,12 +380,19 @@ static void on_info_request(void *ctx, char *json, size_t size)
                    m->relay.n_sessions, m->relay.n_clients, vs.rx_bytes, vs.tx_bytes, vs.streams);
 }
 
+static bool on_other_request(void *ctx, const struct proto_frame *f, int *fd, struct buf *out)
+{
+    struct monitor *m = ctx;
+    return net_control_request(&m->net, f, fd, out);
+}
+
 static const struct relay_events relay_events = {
     .touched = on_touched,
     .sessions_changed = on_sessions_changed,
     .stop = on_stop_request,
     .ping = on_ping_request,
     .info = on_info_request,
+    .request = on_other_request,
 };
 
 /* --- timers, signals, launcher -------------------------------------------------------------- */
@@ -485,8 +493,6 @@ static void on_net_failed(void *ctx, int code)
     kill_guest(ctx, true, why);
 }
 
-static const struct net_thread_events net_events = {.failed = on_net_failed};
-
 /* Files of the monitor beside those of the network. */
 static uint64_t other_files(const struct monitor *m)
 {
@@ -515,11 +521,11 @@ static int add_network(struct engine_params *ep, struct monitor *m, struct err *
 {
     if (m->spec->net.off)
         return 0;
-    int r = net_setup(&m->net, &m->spec->net, &m->p->host, &m->p->ports, max_connections(m),
-                      &m->loop, &net_events, m, e);
+    int r = net_control_setup(&m->net, &m->spec->net, &m->p->host, &m->p->ports, max_connections(m),
+                              &m->loop, m->run_fd, m->logs_fd, on_net_failed, m, e);
     if (r == 0)
         ep->devices[ep->n_devices++] =
-            (struct engine_device){net_thread_device(m->net), net_thread_loop(m->net)};
+            (struct engine_device){net_thread_device(m->net.net), net_thread_loop(m->net.net)};
     return r;
 }
 
@@ -723,7 +729,7 @@ static int close_jail(struct monitor *m, struct err *e)
     r = m->io_filter_error;
     if (r < 0)
         return err_sys(e, -r, "cannot install the system call filter of the I/O thread");
-    if (m->net && (r = net_thread_start(m->net, e)) < 0)
+    if (m->net.net && (r = net_thread_start(m->net.net, e)) < 0)
         return r;
     /* The guest runs from here on; but nobody listens to it before this thread is behind its
      * filter, too. */

@@ -1,6 +1,7 @@
 #include "monitor/relay.h"
 
 #include "util/cleanup.h"
+#include "util/sock.h"
 #include "virtio/vsock.h"
 
 #include <endian.h>
@@ -11,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* #syscalls:monitor accept4 recvfrom sendto close epoll_ctl shutdown */
+/* #syscalls:monitor accept4 recvmsg sendto close epoll_ctl shutdown */
 
 enum {
     READ_CHUNK = 64 * 1024,
@@ -53,6 +54,7 @@ struct relay_client {
     struct scanner scan;
     uint64_t cookie;
     uint64_t since_ns; /* when it connected */
+    int sent_fd;       /* what came with its bytes, until a request takes it; -1 */
 };
 
 static void pump_to_guest(struct relay_client *c);
@@ -104,6 +106,7 @@ static void client_free(struct relay_client *c)
     r->n_clients--;
     resume_listening(r);
     end_session(c);
+    close_fd(&c->sent_fd);
     buf_free(&c->hello);
     buf_free(&c->in);
     buf_free(&c->out);
@@ -408,7 +411,10 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         answer_info(c);
         return;
     default:
-        refuse(c, PROTO_FAIL_OTHER, "the monitor does not know this request");
+        if (r->ev->request && r->ev->request(r->ctx, f, &c->sent_fd, &c->out))
+            finish(c);
+        else
+            refuse(c, PROTO_FAIL_OTHER, "the monitor does not know this request");
     }
 }
 
@@ -460,13 +466,30 @@ static void on_input(struct relay_client *c)
 
 /* --- sockets -------------------------------------------------------------------------------- */
 
+static bool undecided(const struct relay_client *c)
+{
+    return c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST;
+}
+
+/* As recv, but -errno. One descriptor is kept for the request that it belongs to; who sends others,
+ * or sends them with anything else, sends them in vain. */
+static ssize_t receive(struct relay_client *c, uint8_t *to, size_t n)
+{
+    int fd = -1;
+    ssize_t k = sock_recv_with_fd(c->src.fd, to, n, &fd);
+    if (k > 0 && undecided(c) && c->sent_fd < 0)
+        c->sent_fd = steal_fd(&fd);
+    close_fd(&fd);
+    return k;
+}
+
 static void on_client(struct loop_src *src, uint32_t events)
 {
     struct relay_client *c = CONTAINER_OF(src, struct relay_client, src);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
-        ssize_t k = to ? recv(src->fd, to, READ_CHUNK, MSG_DONTWAIT) : -1;
-        if (to && (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))) {
+        ssize_t k = to ? receive(c, to, READ_CHUNK) : -1;
+        if (to && (k == 0 || (k < 0 && k != -EAGAIN))) {
             client_free(c); /* gone without a word */
             return;
         }
@@ -485,11 +508,6 @@ static void on_client(struct loop_src *src, uint32_t events)
 }
 
 /* --- comings and goings --------------------------------------------------------------------- */
-
-static bool undecided(const struct relay_client *c)
-{
-    return c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST;
-}
 
 static void watch(struct relay *r)
 {
@@ -526,6 +544,7 @@ static struct relay_client *client_new(struct relay *r, int fd)
         return NULL;
     }
     c->relay = r;
+    c->sent_fd = -1;
     c->since_ns = now_ns();
     c->src = (struct loop_src){.fd = fd, .fn = on_client};
     /* One EXEC may be as large as the protocol allows; a running session is paused far below. */

@@ -38,6 +38,9 @@ struct relay_events {
     void (*stop)(void *ctx, uint64_t grace_ms);       /* STOP */
     bool (*ping)(void *ctx, uint64_t cookie);         /* ask the agent; false: it cannot be asked */
     void (*info)(void *ctx, char *json, size_t size); /* INFO */
+    /* Any other request: false when it is not known, else the answer is in `out`. *fd came with it,
+     * or is -1; who takes it leaves -1. Optional. */
+    bool (*request)(void *ctx, const struct proto_frame *f, int *fd, struct buf *out);
 };
 
 struct relay {

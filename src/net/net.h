@@ -99,8 +99,8 @@ void net_free(struct net *n);
 const struct net_stats *net_stats(const struct net *n);
 
 /* Connections, or datagrams, that arrive at `fd` (listening, or bound; non-blocking) go to that
- * port of the guest. The descriptor belongs to the stack on success. Returns a handle >= 0, -ENOSPC
- * or -errno. */
+ * port of the guest. The descriptor belongs to the stack on success. Returns a handle (the lowest
+ * that is free, from 0 on), -ENOSPC or -errno. */
 int net_publish(struct net *n, uint8_t proto, int fd, uint16_t guest_port);
 int net_unpublish(struct net *n, int handle);
 

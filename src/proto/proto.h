@@ -7,7 +7,7 @@
  * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
  *             The payload of STDIN/STDOUT/STDERR/FILE_DATA is raw bytes, at most PROTO_DATA_MAX.
  *             Every other payload is a list of fields (tag, length, bytes; see proto_field_*), at
- * most PROTO_MSG_MAX for EXEC and CONFIG and PROTO_DATA_MAX for the rest.
+ * most PROTO_MSG_MAX for EXEC, CONFIG and NET_SET and PROTO_DATA_MAX for the rest.
  *
  * Versions    Whoever opens a stream sends HELLO first. Another *major* version is refused. New
  *             message types and new field tags may appear at any time within one: a receiver
@@ -30,7 +30,8 @@
  *             acknowledged, so that a SIGNAL never waits behind input nobody reads. A session
  *             stream that ends without DETACH kills the process group with SIGKILL.
  *   files     as a session, with FILES in the place of EXEC; see "files" below
- *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP or INFO, one answer
+ *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, NET_* or PORT_*,
+ *             one answer
  *                 monitor: PONG | OK | FAIL
  *
  * Files       client: HELLO FILES, then any number of FILE_OP, each with what belongs to it. The
@@ -140,6 +141,14 @@ enum proto_type {
     PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when it has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
+    /* request: the network */
+    PROTO_NET_ASK = 48,  /* F_CTL_NAME or F_CTL_ADDRESS, F_CTL_PORT, F_CTL_PROTO. OK: F_CTL_ALLOW,
+                            F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
+    PROTO_NET_SET = 49,  /* F_CTL_SPEC, F_CTL_DROP. OK, when it is in force: F_CTL_CUT */
+    PROTO_NET_SHOW = 50, /* OK: F_CTL_RULE, F_CTL_DEFAULTS, F_TEXT (counters as JSON) */
+    PROTO_PORT_ADD = 51, /* F_CTL_PROTO, F_CTL_PORT (the guest's). A socket comes with it that
+                            listens or is bound: what it says of itself counts */
+    PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and what it takes */
@@ -210,6 +219,21 @@ enum proto_tag {
     F_NET_GATEWAY = 85,   /* string: of the default route; answers for F_NET_HOST_NAME */
     F_NET_RESOLVER = 86,  /* string: for /etc/resolv.conf; repeated */
     F_NET_HOST_NAME = 87, /* string: what the host is called in /etc/hosts */
+    /* requests about the network */
+    F_CTL_NAME = 96,      /* string: a host's, normalised */
+    F_CTL_ADDRESS = 97,   /* string: an IP address */
+    F_CTL_PORT = 98,      /* u32, 1..65535 */
+    F_CTL_PROTO = 99,     /* u32: 6 or 17 */
+    F_CTL_ALLOW = 100,    /* u32, 0 or 1 */
+    F_CTL_WHY = 101,      /* string */
+    F_CTL_MAY_ASK = 102,  /* u32, 0 or 1: the name may be resolved */
+    F_CTL_ASK_WHY = 103,  /* string */
+    F_CTL_PEER = 104,     /* nested: F_CTL_ADDRESS, F_CTL_ALLOW, F_CTL_WHY; repeated */
+    F_CTL_SPEC = 105,     /* string: a spec, as JSON, of which "network" counts */
+    F_CTL_DROP = 106,     /* u32, 1: cut flows that the new policy would not allow */
+    F_CTL_CUT = 107,      /* u32: how many were */
+    F_CTL_RULE = 108,     /* string, repeated, in order */
+    F_CTL_DEFAULTS = 109, /* u32: 1 = egress is allowed, 2 = ingress is */
 
     /* files */
     F_FILE_OP = 128,     /* u32: enum proto_file_op */

@@ -25,18 +25,17 @@ int listen_at(const char *path, int backlog)
     return r < 0 ? r : steal_fd(&fd);
 }
 
-/* #syscalls:fs recvmsg close */
+/* #syscalls:fs,monitor recvmsg close */
 
 union fd_control {
     char buf[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
 };
 
-int sock_send_fd(int sock, int fd)
+ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd)
 {
     union fd_control control = {0};
-    char byte = 0;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct iovec iov = {.iov_base = (void *)p, .iov_len = n};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.buf,
@@ -46,14 +45,15 @@ int sock_send_fd(int sock, int fd)
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    return sendmsg(sock, &m, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+    ssize_t k = sendmsg(sock, &m, MSG_NOSIGNAL);
+    return k < 0 ? -errno : k;
 }
 
-int sock_recv_fd(int sock)
+/* There is room for one descriptor: the kernel drops what does not fit. */
+ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd)
 {
     union fd_control control = {0};
-    char byte;
-    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct iovec iov = {.iov_base = p, .iov_len = n};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.buf,
@@ -61,12 +61,28 @@ int sock_recv_fd(int sock)
     ssize_t k = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (k < 0)
         return errno == EINTR ? -EAGAIN : -errno;
-    const struct cmsghdr *c = k == 1 ? CMSG_FIRSTHDR(&m) : NULL;
-    int fd;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    *ret_fd = -1;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+    return k;
+}
+
+int sock_send_fd(int sock, int fd)
+{
+    ssize_t k = sock_send_with_fd(sock, "", 1, fd);
+    return k == 1 ? 0 : (int)k;
+}
+
+int sock_recv_fd(int sock)
+{
+    char byte;
+    int fd = -1;
+    ssize_t k = sock_recv_with_fd(sock, &byte, 1, &fd);
+    if (k < 0)
+        return (int)k;
     if (k == 0)
         return -EPIPE;
-    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fd)))
-        return -EPROTO;
-    memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-    return fd;
+    return fd >= 0 ? fd : -EPROTO;
 }

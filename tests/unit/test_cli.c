@@ -197,6 +197,8 @@ static void other_spellings(void **state)
     assert_true(args_has(&l.a, "no-net"));
     args_free(&l.a);
     assert_ptr_equal(cmd_find(&root_cmd, "ls"), &cmd_list);
+    assert_null(cmd_find(&cmd_port, "web")); /* a sandbox: */
+    assert_ptr_equal(cmd_port.otherwise, &cmd_port_list);
     assert_ptr_equal(cmd_find(&root_cmd, "list"), &cmd_list);
     assert_ptr_equal(cmd_find(&root_cmd, "ps"), &cmd_status);
     assert_ptr_equal(cmd_find(&root_cmd, "rm"), &cmd_remove);

@@ -1,0 +1,223 @@
+/* Another network policy for a sandbox, and the one it has. */
+#include "cli/net_opts.h"
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/net_change.h"
+#include "core/net_request.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- set ------------------------------------------------------------------------------------- */
+
+/* The policy options; --reset is what a sandbox has of which nothing was said. */
+static int read_policy(const struct args *a, struct spec_net *n, struct err *e)
+{
+    int r = net_policy_options(a, n, e);
+    if (r < 0)
+        return r;
+    n->off = false; /* a card cannot be taken out: all is denied */
+    bool said = n->profile || n->rules.n || n->egress != NET_DEFAULT_UNSET ||
+                n->ingress != NET_DEFAULT_UNSET;
+    if (said && args_has(a, "reset"))
+        return err_set(e, EINVAL, "--reset goes with no other policy");
+    if (!said && !args_has(a, "reset")) {
+        err_set(e, EINVAL, "no policy was given");
+        err_hint(e, "use --net, --net-rule, --net-default or --no-net; --reset for the usual one");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static void report(const char *name, const struct net_policy_change *c)
+{
+    char text[128];
+    ui_success("Changed", name);
+    if (!c->live) {
+        ui_note("note: it does not run; the policy holds from its next start on");
+    } else if (c->drop) {
+        (void)snprintf(text, sizeof(text), "note: %u flows were cut", c->cut);
+        ui_note(text);
+    }
+}
+
+static int net_set_run(const struct args *a)
+{
+    struct spec_net n;
+    struct store s;
+    struct err e = {0};
+    struct net_policy_change c = {
+        .policy = &n, .add = args_has(a, "add"), .drop = args_has(a, "drop-existing")};
+    ui_set_quiet(args_has(a, "quiet"));
+    spec_net_init(&n);
+    if (read_policy(a, &n, &e) < 0) {
+        spec_net_free(&n);
+        return ui_usage(&e);
+    }
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = sandbox_net_set(&s, a->pos[0], &c, &e);
+    store_close(&s);
+    if (r == 0) {
+        report(a->pos[0], &c);
+        if (!c.add)
+            net_note_allowlist(&n);
+    }
+    spec_net_free(&n);
+    return r < 0 ? ui_fail(&e) : EXIT_OK;
+}
+
+static const struct opt net_set_opts[] = {
+    NET_POLICY_OPTIONS,
+    {.name = "reset",
+     .help = "The policy of a sandbox of which nothing was said: public addresses"},
+    {.name = "add",
+     .help = "Put the rules before those that are there, and keep what is not given"},
+    {.name = "drop-existing", .help = "Cut flows that the new policy does not allow"},
+    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {0},
+};
+
+const struct cmd cmd_net_set = {
+    .name = "set",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_net,
+    .summary = "Give a sandbox another network policy",
+    .opts = {net_set_opts},
+    .pos = {.name = "NAME", .help = "Sandbox whose policy to change", .required = true},
+    .details =
+        "What is given takes the place of the whole policy, or with --add goes before it. A\n"
+        "running sandbox has it at once, for new flows and questions; what is open stays open\n"
+        "unless --drop-existing cuts it. Later starts have it, too. --no-net denies everything.",
+    .examples = "  msb net set web --net-rule allow@pypi.org,allow@*.debian.org\n"
+                "  msb net set web --add --net-rule deny@example.com --drop-existing\n"
+                "  msb net set web --no-net --drop-existing\n"
+                "  msb net set web --reset",
+    .run = net_set_run,
+};
+
+/* --- show ------------------------------------------------------------------------------------ */
+
+struct shown {
+    struct strlist rules;
+    bool egress, ingress;
+    bool off, live;
+    bool pending; /* the spec says something else than what is in force */
+    char counters[1024];
+};
+
+static int by_spec(const struct spec_net *n, struct shown *ret, struct err *e)
+{
+    struct policy p;
+    int r = spec_net_policy(n, &p, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; r == 0 && i < p.n; i++)
+        r = strlist_add(&ret->rules, p.rule[i].text);
+    ret->egress = p.default_egress;
+    ret->ingress = p.default_ingress;
+    policy_free(&p);
+    return r < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+}
+
+static bool same_rules(const struct strlist *a, const struct strlist *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+static int look(const struct sandbox *sb, struct shown *ret, struct err *e)
+{
+    struct net_in_force now = {0};
+    ret->off = sb->spec.net.off;
+    int r = by_spec(&sb->spec.net, ret, e);
+    bool running = sb->state.pid && sb->state.status == STATUS_RUNNING;
+    if (r < 0 || ret->off || !running)
+        return r;
+    r = net_request_show(sb->dirfd, &now, e);
+    if (r < 0)
+        return monitor_lock_holder(sb->dirfd) == 0 ? 0 : err_wrap(e, "sandbox '%s'", sb->spec.name);
+    ret->live = true;
+    ret->pending = !same_rules(&now.rules, &ret->rules) || now.default_egress != ret->egress ||
+                   now.default_ingress != ret->ingress;
+    struct strlist by_file = ret->rules;
+    ret->rules = now.rules;
+    now.rules = by_file;
+    ret->egress = now.default_egress;
+    ret->ingress = now.default_ingress;
+    (void)snprintf(ret->counters, sizeof(ret->counters), "%s", now.counters);
+    net_in_force_free(&now);
+    return 0;
+}
+
+static int print_json(const struct shown *s)
+{
+    json_t *rules = json_array();
+    for (size_t i = 0; i < s->rules.n; i++)
+        (void)json_array_append_new(rules, json_string(s->rules.v[i]));
+    json_t *counters = s->counters[0] ? json_loads(s->counters, 0, NULL) : NULL;
+    return ui_print_json(json_pack("{s:b, s:b, s:b, s:o, s:s, s:s, s:o}", "enabled", !s->off,
+                                   "running", s->live, "pending", s->pending, "rules", rules,
+                                   "default_egress", s->egress ? "allow" : "deny",
+                                   "default_ingress", s->ingress ? "allow" : "deny", "counters",
+                                   counters ? counters : json_null()));
+}
+
+static int print_text(const struct shown *s)
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < s->rules.n; i++)
+        (void)buf_printf(&b, "rule %-3zu  %s\n", i + 1, s->rules.v[i]);
+    if (s->off)
+        (void)buf_printf(&b, "no network\n");
+    else
+        (void)buf_printf(&b, "otherwise egress %s, ingress %s\n", s->egress ? "allow" : "deny",
+                         s->ingress ? "allow" : "deny");
+    int code = ui_print(&b);
+    buf_free(&b);
+    if (s->pending)
+        ui_warn("its spec says something else, which holds from its next start on: a change was "
+                "interrupted; make it again with `msb net set`");
+    return code;
+}
+
+static int net_show_run(const struct args *a)
+{
+    struct sandbox sb;
+    struct shown s = {0};
+    struct err e = {0};
+    int code = show_one(a->pos[0], &sb);
+    if (code != EXIT_OK)
+        return code;
+    int r = look(&sb, &s, &e);
+    sandbox_close(&sb);
+    if (r < 0)
+        code = ui_fail(&e);
+    else
+        code = wants_json(a) ? print_json(&s) : print_text(&s);
+    strlist_free(&s.rules);
+    return code;
+}
+
+static const struct opt net_show_opts[] = {FORMAT_OPTION, {0}};
+
+const struct cmd cmd_net_show = {
+    .name = "show",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_net,
+    .summary = "Show the network policy of a sandbox, rule by rule",
+    .opts = {net_show_opts},
+    .pos = {.name = "NAME", .help = "Sandbox whose policy to show", .required = true},
+    .details =
+        "Rules have the numbers by which `net log` and `net explain` name them. Of a running\n"
+        "sandbox it is what is in force now; JSON has its counters, too.",
+    .examples = "  msb net show web\n"
+                "  msb net show --format json web",
+    .run = net_show_run,
+};

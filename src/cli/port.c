@@ -1,0 +1,171 @@
+/* Published ports: list, add, remove, while the sandbox runs or before it does. */
+#include "cli/args.h"
+#include "cli/show.h"
+#include "cli/ui.h"
+#include "cli/verbs.h"
+#include "core/net_change.h"
+#include "core/publish.h"
+#include "net/packet.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* "80/tcp -> 127.0.0.1:8080" */
+static void put_port(struct buf *b, const struct spec_port *p)
+{
+    char end[END_TEXT_MAX];
+    end_format(&(struct net_end){.addr = p->bind, .port = p->host}, end);
+    (void)buf_printf(b, "%u/%s -> %s\n", p->guest, p->proto == PROTO_UDP ? "udp" : "tcp", end);
+}
+
+static int print_ports(const struct spec_port *p, size_t n)
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < n; i++)
+        put_port(&b, &p[i]);
+    int code = ui_print(&b);
+    buf_free(&b);
+    return code;
+}
+
+static int print_json(const struct spec_port *p, size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(a, spec_port_to_json(&p[i]));
+    return ui_print_json(a);
+}
+
+static int port_list_run(const struct args *a)
+{
+    struct sandbox sb;
+    AUTO_FREE struct spec_port *p = NULL;
+    int code = show_one(a->pos[0], &sb);
+    if (code != EXIT_OK)
+        return code;
+    size_t n = show_ports(&sb, &p);
+    sandbox_close(&sb);
+    return wants_json(a) ? print_json(p, n) : print_ports(p, n);
+}
+
+static const struct opt port_list_opts[] = {FORMAT_OPTION, {0}};
+
+const struct cmd cmd_port_list = {
+    .name = "list",
+    .alias = "ls",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .summary = "Show the ports that a sandbox publishes",
+    .opts = {port_list_opts},
+    .pos = {.name = "NAME", .help = "Sandbox whose ports to show", .required = true},
+    .details = "Port 0 of a stopped sandbox is one that is picked when it starts.",
+    .examples = "  msb port web\n"
+                "  msb port list --format json web",
+    .run = port_list_run,
+};
+
+/* --- add, rm --------------------------------------------------------------------------------- */
+
+static int port_add_run(const struct args *a)
+{
+    struct store s;
+    struct err e = {0};
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n = 0;
+    ui_set_quiet(args_has(a, "quiet"));
+    int r = store_open(&s, &e);
+    for (size_t i = 1; r == 0 && i < a->n_pos; i++)
+        r = sandbox_port_add(&s, a->pos[0], a->pos[i], &p, &n, &e);
+    store_close(&s);
+    int code = n && !ui_quiet() ? print_ports(p, n) : EXIT_OK;
+    if (r == -EINVAL)
+        return ui_usage(&e);
+    return r < 0 ? ui_fail(&e) : code;
+}
+
+static const struct opt port_opts[] = {
+    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {0},
+};
+
+const struct cmd cmd_port_add = {
+    .name = "add",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .summary = "Publish more ports of a sandbox",
+    .opts = {port_opts},
+    .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
+    .then = {.name = "PORTS",
+             .help = "What to publish: [BIND:]HOST:GUEST[/udp]",
+             .required = true,
+             .many = true},
+    .details =
+        "Takes what --port of `create` takes: HOST may be 0 (any free port), HOST and GUEST may "
+        "be\n"
+        "ranges. A running sandbox has the port at once; later starts publish it, too. What was\n"
+        "bound is printed. The policy's ingress rules hold for it.",
+    .examples = "  msb port add web 8080:80\n"
+                "  msb port add web 0:443 0.0.0.0:53:53/udp",
+    .run = port_add_run,
+};
+
+static int port_remove_run(const struct args *a)
+{
+    struct store s;
+    struct err e = {0};
+    ui_set_quiet(args_has(a, "quiet"));
+    int code = EXIT_OK;
+    int r = store_open(&s, &e);
+    if (r < 0)
+        return ui_fail(&e);
+    for (size_t i = 1; i < a->n_pos; i++) {
+        struct err one = {0};
+        r = sandbox_port_remove(&s, a->pos[0], a->pos[i], &one);
+        if (r == 0) {
+            ui_success("Closed", a->pos[i]);
+            continue;
+        }
+        ui_error(&one);
+        if (r == -EINVAL)
+            code = EXIT_USAGE;
+        else if (code == EXIT_OK)
+            code = EXIT_FAILED;
+    }
+    store_close(&s);
+    return code;
+}
+
+const struct cmd cmd_port_remove = {
+    .name = "rm",
+    .alias = "remove",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .summary = "Stop publishing ports of a sandbox",
+    .opts = {port_opts},
+    .pos = {.name = "NAME", .help = "Sandbox whose ports to close", .required = true},
+    .then = {.name = "PORTS",
+             .help = "Ports of the host: [BIND:]HOST[/udp]",
+             .required = true,
+             .many = true},
+    .details = "Nobody can connect any more; TCP connections that are open stay open.",
+    .examples = "  msb port rm web 8080\n"
+                "  msb port rm web 53/udp 127.0.0.1:8443",
+    .run = port_remove_run,
+};
+
+static const struct cmd *const port_subs[] = {&cmd_port_list, &cmd_port_add, &cmd_port_remove,
+                                              NULL};
+
+const struct cmd cmd_port = {
+    .name = "port",
+    .group = GROUP_SANDBOX,
+    .summary = "Show, add and remove published ports",
+    .subs = port_subs,
+    .otherwise = &cmd_port_list,
+    .details = "With a name alone it is `msb port list NAME`.",
+    .examples = "  msb port web\n"
+                "  msb port add web 8080:80\n"
+                "  msb port rm web 8080",
+};

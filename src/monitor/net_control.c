@@ -1,0 +1,389 @@
+#include "monitor/net_control.h"
+
+#include "core/publish.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* #syscalls:monitor getsockopt getsockname fcntl close openat renameat unlinkat write fsync */
+
+enum { SPEC_TEXT_MAX = 1024 * 1024 };
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+static bool refuse(struct buf *out, enum proto_fail kind, int code, const char *text)
+{
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_FAIL);
+    proto_u32(&w, F_KIND, kind);
+    proto_u32(&w, F_ERRNO, (uint32_t)code);
+    proto_str(&w, F_TEXT, text);
+    (void)proto_end(&w);
+    return true;
+}
+
+static bool malformed(struct buf *out)
+{
+    return refuse(out, PROTO_FAIL_OTHER, EINVAL, "the monitor does not understand the request");
+}
+
+static bool ok(struct buf *out)
+{
+    (void)proto_put(out, PROTO_OK, NULL, 0);
+    return true;
+}
+
+/* --- what a request says --------------------------------------------------------------------- */
+
+/* A text field, whole; false when it is absent, too long, or has a NUL in it. */
+static bool find_str(const struct proto_frame *f, uint16_t tag, char *to, size_t size)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    proto_reader_init(&r, f->data, f->len);
+    while (proto_next(&r, &x) == 1)
+        if (x.tag == tag) {
+            if (x.len >= size || memchr(x.data, '\0', x.len))
+                return false;
+            memcpy(to, x.data, x.len);
+            to[x.len] = '\0';
+            return true;
+        }
+    return false;
+}
+
+static bool read_address(const struct proto_frame *f, struct net_addr *ret)
+{
+    char text[ADDR_TEXT_MAX];
+    return find_str(f, F_CTL_ADDRESS, text, sizeof(text)) && addr_parse(text, ret) == 0;
+}
+
+static bool read_port(const struct proto_frame *f, uint16_t *port, uint8_t *proto)
+{
+    uint64_t n = proto_find_num(f, F_CTL_PORT, 0), p = proto_find_num(f, F_CTL_PROTO, 0);
+    if (n == 0 || n > UINT16_MAX || (p != PROTO_TCP && p != PROTO_UDP))
+        return false;
+    *port = (uint16_t)n;
+    *proto = (uint8_t)p;
+    return true;
+}
+
+/* --- explain --------------------------------------------------------------------------------- */
+
+struct question {
+    struct explain_target t;
+    struct explain_answer a;
+};
+
+static int on_net_explain(struct gate *g, void *arg)
+{
+    struct question *q = arg;
+    gate_explain(g, &q->t, &q->a);
+    return 0;
+}
+
+static void put_peer(struct proto_writer *w, const struct explain_peer *p)
+{
+    char text[ADDR_TEXT_MAX];
+    addr_format(&p->addr, text);
+    size_t mark = proto_nest(w, F_CTL_PEER);
+    proto_str(w, F_CTL_ADDRESS, text);
+    proto_u32(w, F_CTL_ALLOW, p->allow);
+    proto_str(w, F_CTL_WHY, p->why);
+    proto_nest_end(w, mark);
+}
+
+static bool explain(struct net_control *c, const struct proto_frame *f, struct buf *out)
+{
+    struct question q = {0};
+    char name[POLICY_NAME_MAX];
+    bool named = find_str(f, F_CTL_NAME, name, sizeof(name));
+    if (!read_port(f, &q.t.port, &q.t.proto) ||
+        (named ? !policy_name_normal(name, q.t.name) : !read_address(f, &q.t.addr)))
+        return malformed(out);
+    int r = net_thread_call(c->net, on_net_explain, &q);
+    if (r < 0)
+        return refuse(out, PROTO_FAIL_STATE, -r, "the sandbox's network has failed");
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_OK);
+    proto_u32(&w, F_CTL_ALLOW, q.a.allow);
+    proto_str(&w, F_CTL_WHY, q.a.why);
+    if (named) {
+        proto_u32(&w, F_CTL_MAY_ASK, q.a.may_ask);
+        proto_str(&w, F_CTL_ASK_WHY, q.a.ask_why);
+    }
+    for (size_t i = 0; i < q.a.n_peers; i++)
+        put_peer(&w, &q.a.peer[i]);
+    (void)proto_end(&w);
+    return true;
+}
+
+/* --- another policy -------------------------------------------------------------------------- */
+
+struct change {
+    struct policy policy;
+    bool drop;
+    unsigned cut;
+};
+
+static int on_net_set(struct gate *g, void *arg)
+{
+    struct change *c = arg;
+    c->cut = gate_set_policy(g, &c->policy, c->drop);
+    return 0;
+}
+
+/* The policy that the request's JSON means. */
+static int read_policy(const struct proto_frame *f, struct policy *ret, struct err *e)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    json_t *j = NULL;
+    proto_reader_init(&r, f->data, f->len);
+    while (!j && proto_next(&r, &x) == 1)
+        if (x.tag == F_CTL_SPEC && x.len <= SPEC_TEXT_MAX)
+            j = json_loadb((const char *)x.data, x.len, 0, NULL);
+    if (!j)
+        return err_set(e, EINVAL, "the monitor does not understand the request");
+    struct spec_net n;
+    spec_net_init(&n);
+    int k = spec_net_from_json(&n, j, e);
+    if (k == 0)
+        k = spec_net_policy(&n, ret, e);
+    spec_net_free(&n);
+    json_decref(j);
+    return k;
+}
+
+static bool set_policy(struct net_control *c, const struct proto_frame *f, struct buf *out)
+{
+    struct change change = {.drop = proto_find_num(f, F_CTL_DROP, 0) != 0};
+    struct err e = {0};
+    int r = read_policy(f, &change.policy, &e);
+    if (r < 0)
+        return refuse(out, PROTO_FAIL_OTHER, -r, e.msg);
+    r = net_thread_call(c->net, on_net_set, &change);
+    policy_free(&change.policy);
+    if (r < 0)
+        return refuse(out, PROTO_FAIL_STATE, -r, "the sandbox's network has failed");
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_OK);
+    proto_u32(&w, F_CTL_CUT, change.cut);
+    (void)proto_end(&w);
+    return true;
+}
+
+/* --- what is in force ------------------------------------------------------------------------ */
+
+static int on_net_show(struct gate *g, void *arg)
+{
+    struct proto_writer *w = arg;
+    const struct policy *p = gate_policy(g);
+    const struct net_stats *s = net_stats(gate_net(g));
+    const struct dns_stats *d = gate_dns_stats(g);
+    char text[512];
+    for (size_t i = 0; i < p->n; i++)
+        proto_str(w, F_CTL_RULE, p->rule[i].text);
+    proto_u32(w, F_CTL_DEFAULTS, (p->default_egress ? 1U : 0) | (p->default_ingress ? 2U : 0));
+    (void)snprintf(text, sizeof(text),
+                   "{\"tcp\":{\"open\":%u,\"opened\":%llu,\"denied\":%llu,\"failed\":%llu,"
+                   "\"refused\":%llu},\"udp\":{\"open\":%u,\"opened\":%llu,\"denied\":%llu},"
+                   "\"dns\":{\"questions\":%llu,\"denied\":%llu,\"filtered\":%llu,"
+                   "\"limited\":%llu}}",
+                   s->tcp_flows, (unsigned long long)s->tcp_opened,
+                   (unsigned long long)s->tcp_denied, (unsigned long long)s->tcp_failed,
+                   (unsigned long long)s->tcp_refused, s->udp_flows,
+                   (unsigned long long)s->udp_opened, (unsigned long long)s->udp_denied,
+                   (unsigned long long)d->questions, (unsigned long long)d->denied,
+                   (unsigned long long)d->filtered, (unsigned long long)d->limited);
+    proto_str(w, F_TEXT, text);
+    return 0;
+}
+
+static bool show(struct net_control *c, struct buf *out)
+{
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_OK);
+    int r = net_thread_call(c->net, on_net_show, &w);
+    if (proto_end(&w) == 0 && r == 0)
+        return true;
+    buf_reset(out);
+    return refuse(out, PROTO_FAIL_STATE, EIO, "the sandbox's network has failed");
+}
+
+/* --- ports ----------------------------------------------------------------------------------- */
+
+struct publishing {
+    uint8_t proto;
+    uint16_t guest;
+    int fd, handle;
+};
+
+static int on_net_publish(struct gate *g, void *arg)
+{
+    struct publishing *p = arg;
+    return net_publish(gate_net(g), p->proto, p->fd, p->guest);
+}
+
+static int on_net_unpublish(struct gate *g, void *arg)
+{
+    struct publishing *p = arg;
+    return net_unpublish(gate_net(g), p->handle);
+}
+
+static int option(int fd, int name)
+{
+    int v = -1;
+    socklen_t n = sizeof(v);
+    return getsockopt(fd, SOL_SOCKET, name, &v, &n) < 0 ? -1 : v;
+}
+
+/* Is it what the request says? Where it is bound it knows best itself. NULL, or what is wrong. */
+static const char *check_socket(int fd, struct spec_port *p)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof(sa);
+    struct net_end end;
+    bool tcp = p->proto == PROTO_TCP;
+    if (fd < 0)
+        return "no socket came with the request";
+    if (option(fd, SO_TYPE) != (tcp ? SOCK_STREAM : SOCK_DGRAM) ||
+        option(fd, SO_PROTOCOL) != p->proto)
+        return "the socket is of another kind";
+    if (tcp && option(fd, SO_ACCEPTCONN) != 1)
+        return "the socket does not listen";
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || !(flags & O_NONBLOCK))
+        return "the socket blocks";
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 || !end_from_sockaddr(&sa, &end) ||
+        end.port == 0)
+        return "the socket is not bound";
+    p->bind = end.addr;
+    p->host = end.port;
+    return NULL;
+}
+
+static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd, struct buf *out)
+{
+    struct spec_port p = {0};
+    if (!read_port(f, &p.guest, &p.proto))
+        return malformed(out);
+    const char *wrong = check_socket(*fd, &p);
+    if (wrong)
+        return refuse(out, PROTO_FAIL_OTHER, EINVAL, wrong);
+    if (c->n_ports == SPEC_PUBLISH_MAX)
+        return refuse(out, PROTO_FAIL_LIMIT, E2BIG, "too many ports are published");
+    struct publishing x = {.proto = p.proto, .guest = p.guest, .fd = *fd};
+    int handle = net_thread_call(c->net, on_net_publish, &x);
+    if (handle < 0)
+        return refuse(out, PROTO_FAIL_OTHER, -handle, "the port cannot be published");
+    *fd = -1; /* the stack's */
+    c->port[c->n_ports] = p;
+    c->handle[c->n_ports++] = handle;
+    int r = ports_save(c->run_fd, c->port, c->n_ports);
+    if (r < 0) { /* what nobody can see must not be open */
+        x.handle = handle;
+        c->n_ports--;
+        (void)net_thread_call(c->net, on_net_unpublish, &x);
+        return refuse(out, PROTO_FAIL_OTHER, -r, "the port cannot be recorded");
+    }
+    return ok(out);
+}
+
+static bool remove_port(struct net_control *c, const struct proto_frame *f, struct buf *out)
+{
+    struct spec_port p = {0};
+    if (!read_port(f, &p.host, &p.proto) || !read_address(f, &p.bind))
+        return malformed(out);
+    for (size_t i = 0; i < c->n_ports; i++) {
+        const struct spec_port *o = &c->port[i];
+        if (o->host != p.host || o->proto != p.proto || !addr_equal(&o->bind, &p.bind))
+            continue;
+        struct publishing x = {.handle = c->handle[i]};
+        int r = net_thread_call(c->net, on_net_unpublish, &x);
+        if (r < 0)
+            return refuse(out, PROTO_FAIL_OTHER, -r, "the port cannot be closed");
+        c->n_ports--;
+        memmove(&c->port[i], &c->port[i + 1], (c->n_ports - i) * sizeof(c->port[0]));
+        memmove(&c->handle[i], &c->handle[i + 1], (c->n_ports - i) * sizeof(c->handle[0]));
+        (void)ports_save(c->run_fd, c->port, c->n_ports);
+        return ok(out);
+    }
+    return refuse(out, PROTO_FAIL_NOT_FOUND, ENOENT, "no such port is published");
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+bool net_control_request(struct net_control *c, const struct proto_frame *f, int *fd,
+                         struct buf *out)
+{
+    if (f->type < PROTO_NET_ASK || f->type > PROTO_PORT_RM)
+        return false;
+    if (!c->net)
+        return refuse(out, PROTO_FAIL_STATE, ENETDOWN, "the sandbox has no network");
+    switch (f->type) {
+    case PROTO_NET_ASK:
+        return explain(c, f, out);
+    case PROTO_NET_SET:
+        return set_policy(c, f, out);
+    case PROTO_NET_SHOW:
+        return show(c, out);
+    case PROTO_PORT_ADD:
+        return add_port(c, f, fd, out);
+    default:
+        return remove_port(c, f, out);
+    }
+}
+
+static void on_decided(void *ctx, const struct net_note *n)
+{
+    struct net_control *c = ctx;
+    net_log_note(&c->log, n);
+}
+
+static void on_missed(void *ctx, uint64_t n)
+{
+    struct net_control *c = ctx;
+    net_log_missed(&c->log, n);
+}
+
+static void on_failed(void *ctx, int code)
+{
+    struct net_control *c = ctx;
+    c->failed(c->ctx, code);
+}
+
+static const struct net_thread_events events = {
+    .decided = on_decided, .missed = on_missed, .failed = on_failed};
+
+int net_control_setup(struct net_control *c, const struct spec_net *n, const struct net_host *host,
+                      const struct net_ports *ports, unsigned max_connections, struct loop *loop,
+                      int run_fd, int logs_fd, void (*failed)(void *ctx, int code), void *ctx,
+                      struct err *e)
+{
+    c->run_fd = run_fd;
+    c->failed = failed;
+    c->ctx = ctx;
+    int r = net_log_open(&c->log, loop, logs_fd);
+    if (r < 0)
+        return err_sys(e, -r, "cannot open the log of the sandbox's network");
+    r = net_setup(&c->net, n, host, ports, max_connections, loop, &events, c, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < ports->n; i++) {
+        c->port[i] = ports->port[i];
+        c->handle[i] = (int)i; /* they were the first */
+    }
+    c->n_ports = ports->n;
+    return 0;
+}
+
+void net_control_close(struct net_control *c)
+{
+    if (c->net)
+        net_log_close(&c->log);
+}
