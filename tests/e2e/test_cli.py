@@ -13,7 +13,7 @@ import pytest
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
          "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
-LATER = ["metrics", "ssh", "port", "snapshot", "install", "uninstall", "self", "context",
+LATER = ["metrics", "ssh", "snapshot", "install", "uninstall", "self", "context",
          "ctx", "snap"]  # fmt: skip
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
