@@ -16,6 +16,7 @@ import uuid
 
 import pytest
 
+from conftest import MSB
 from guest import FOREVER
 from sdkkit import BASE, SDK, SEEDS, client_of, go, python_home, sdk, sync_client_of  # noqa: F401
 
@@ -476,6 +477,8 @@ def test_pip_installs_it_from_the_tree(tmp_path):
     assert (tmp_path / "site" / "msb" / "py.typed").exists()
     metadata = next((tmp_path / "site").glob("msb-*.dist-info/METADATA")).read_text()
     assert "Requires-Python: >=3.9" in metadata and "Requires-Dist" not in metadata
+    program = subprocess.run([MSB, "--version"], capture_output=True, text=True, check=True).stdout
+    assert program.split()[1] == sdk.__version__ and f"Version: {sdk.__version__}\n" in metadata
 
 
 def test_everything_public_is_documented():

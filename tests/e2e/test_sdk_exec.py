@@ -194,6 +194,27 @@ def test_iterating(sb):
     go(run())
 
 
+def test_waiting_for_what_nobody_reads(sb):
+    """Output beyond any buffer, and an iteration that was never begun, or left early."""
+    async def run():
+        script = "head -c 5000000 /dev/zero | tr '\\0' x; exit 3"
+        async with await sb.stream("sh", ["-c", script], max_output=100) as p:
+            assert await p.wait() == sdk.ExecResult("x" * 100, exit_code=3, truncated=True)
+        async with await sb.stream("sh", ["-c", script]) as p:
+            async for chunk in p:
+                break
+            r = await p.wait()
+            assert r.exit_code == 3 and len(chunk.data) + len(r.stdout) == 5000000
+        async with await sb.stream("sh", ["-c", script]) as p:
+            async def read():
+                return sum([len(chunk.data) async for chunk in p])
+
+            size, r = await asyncio.gather(read(), p.wait())
+            assert (size, r.stdout, r.exit_code) == (5000000, "", 3), "who iterates gets all of it"
+
+    go(run())
+
+
 # --- processes ----------------------------------------------------------------------------------
 
 
@@ -406,6 +427,35 @@ def test_hostile_answers(tmp_path, reply, error):
         go(sdk.SandboxHandle(client, "liar").exec("true"))
     assert "\x1b" not in str(e.value)
     liar.sock.close()
+
+
+def test_any_bytes_at_all():
+    """Whatever comes, cut anywhere: frames, or a ProtocolError; and never more held than one frame."""
+    import random
+    from msb import _proto as proto
+    rnd = random.Random(20261115)
+    good = (STARTED + frame(21, b"x" * 300) + frame(25, number(10, 0)) + frame(4, number(3, 1) + number(2, 7))
+            + frame(68, b"\x8c\0\3\0\0\0abc"))
+    for _ in range(3000):
+        data = bytearray(good)
+        for _ in range(rnd.randrange(6)):
+            at = rnd.randrange(len(data))
+            data[at:at + rnd.randrange(3)] = rnd.randbytes(rnd.randrange(4))
+            data = data or bytearray(b"x")
+        reader, at = proto.FrameReader(), 0
+        try:
+            while at < len(data):
+                step = rnd.randrange(1, 200)
+                for kind, payload in reader.feed(bytes(data[at:at + step])):
+                    assert len(payload) <= proto.DATA_MAX
+                    found = proto.fields(payload)
+                    for tag in (2, 3, 7, 10, 140):
+                        proto.number(found, tag)
+                        assert all(c.isprintable() for c in proto.text(found, tag))
+                at += step
+                assert len(reader._held) <= 8 + proto.DATA_MAX
+        except sdk.ProtocolError:
+            pass
 
 
 def test_unknown_messages_are_ignored(tmp_path):

@@ -129,6 +129,16 @@ def test_watching(sb):
         with pytest.raises(sdk.FileNotFound):
             await sb.files.watching("/no/such")
 
+        async def first():
+            async for event in sb.files.watch("/tmp/w"):
+                return event.path
+
+        task = asyncio.ensure_future(first())
+        while not task.done():
+            await sb.files.write("/tmp/w/again", "x")
+            await asyncio.sleep(0.01)
+        assert await task == "again"
+
     go(run())
 
 

@@ -98,8 +98,23 @@ class Channel(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
+        if exc is not None:
+            self._last_words()
         self.resume_writing()
         self.on_end(SandboxEnded("sandbox ended while the command ran"))
+
+    def _last_words(self) -> None:
+        """Sending failed because the other end has closed; what it said before that is still there."""
+        assert self._transport is not None
+        sock = self._transport.get_extra_info("socket")
+        try:
+            while True:
+                data = os.read(sock.fileno(), 256 * 1024)
+                if not data:
+                    return
+                self.data_received(data)
+        except OSError:
+            return
 
     def pause_writing(self) -> None:
         if self._writable is None:

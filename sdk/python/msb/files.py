@@ -215,8 +215,9 @@ class Files:
         The first item comes when something happens; what happened before the first ``await`` is over
         is not seen. Use :meth:`watching` to know when it watches.
         """
-        async for event in await self.watching(path, recursive=recursive):
-            yield event
+        async with await self.watching(path, recursive=recursive) as watch:
+            async for event in watch:
+                yield event
 
     async def watching(self, path: str, *, recursive: bool = False) -> "Watch":
         """Begins to watch: all that happens after this returned will be seen."""

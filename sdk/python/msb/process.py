@@ -46,6 +46,7 @@ class Process:
         self._channel, self._holder = channel, holder
         self._tty = tty
         self._pump: Optional["asyncio.Task[None]"] = None
+        self._readers = 0  # iterations under way
         self.pid = pid
         """Its process id in the guest."""
 
@@ -69,7 +70,8 @@ class Process:
 
     async def wait(self, timeout: Optional[float] = None) -> ExecResult:
         """Waits for its end. :class:`CommandTimeout` if that takes longer than ``timeout`` seconds;
-        the command goes on then."""
+        the command goes on then. Output that nobody iterates over any more is kept for the result."""
+        await self._take_over()
         waiting = asyncio.shield(self._channel.ended)
         try:
             how = await (waiting if timeout is None else asyncio.wait_for(waiting, timeout))
@@ -84,6 +86,16 @@ class Process:
             await self._pump
         await self._release()
         return self._result(how)
+
+    async def _take_over(self) -> None:
+        """A command whose output nobody takes would wait for ever, and we for it."""
+        if not self._channel.streaming or self._pump is not None:
+            return
+        for _ in range(3):  # an iteration that was left is closed by the loop
+            if not self._readers:
+                self._start_pump(None, None)
+                return
+            await asyncio.sleep(0)
 
     async def kill(self, signal: int = signals.SIGKILL) -> None:
         """Sends a signal to it and all processes of its group."""
@@ -147,11 +159,15 @@ class Process:
         return self._chunks()
 
     async def _chunks(self) -> AsyncIterator[OutputChunk]:
-        while True:
-            chunk = await self._channel.next_chunk()
-            if chunk is None:
-                return
-            yield OutputChunk(_STREAMS[chunk[0]], chunk[1])
+        self._readers += 1
+        try:
+            while True:
+                chunk = await self._channel.next_chunk()
+                if chunk is None:
+                    return
+                yield OutputChunk(_STREAMS[chunk[0]], chunk[1])
+        finally:
+            self._readers -= 1
 
     def _start_pump(self, on_stdout: Optional[Callback], on_stderr: Optional[Callback]) -> None:
         """Hands output to callbacks and keeps it, too."""
