@@ -29,14 +29,14 @@ def env(python_home):  # noqa: F811
 
 
 def test_code_interpreter(env):
-    out = example(env, "code_interpreter.py", "--timeout", "4")
+    out = example(env, "code_interpreter.py", "--timeout", "2")
     answers = [x for x in out.splitlines() if not x.startswith((">>>", "..."))]
     assert answers[0] == "17" and answers[-1] == "False"
-    assert "NameError" in out and "25.88" in out and "killed after 4 s" in out
+    assert "NameError" in out and "25.88" in out and "killed after 2 s" in out
 
 
 def test_parallel_tests(env):
-    out = example(env, "parallel_tests.py", "--timeout", "8", code=1)
+    out = example(env, "parallel_tests.py", "--timeout", "5", code=1)
     lines = {x.split()[-1]: x.split("  ")[0].strip() for x in out.splitlines() if ".py" in x and " s  " in x}
     assert lines == {"tests/test_total.py": "passed", "tests/test_wrong.py": "failed",
                      "tests/test_hangs.py": "timed out"}
