@@ -258,6 +258,29 @@ def test_create_cancelled_at_any_moment(msb):
     go(run())
 
 
+@pytest.mark.parametrize("created_ns, removed", [(1, False), (1 << 62, True)])
+def test_create_cancelled_when_the_name_exists(tmp_path, created_ns, removed):
+    """A create is ended before it could say that the name is taken, or after it was done: the sandbox that
+    is there then is only removed if it is newer than the attempt."""
+    program = tmp_path / "msb"
+    doc = json.dumps({"name": "x", "status": "Running", "config": {"created_ns": created_ns}})
+    program.write_text(f"""#!/bin/sh
+        case $1 in
+        create) exec sleep 1000;;
+        inspect) echo '{doc}';;
+        remove) echo "$@" > {tmp_path}/removed;;
+        esac""")
+    program.chmod(0o755)
+
+    async def run():
+        client = sdk.SandboxClient(msb=str(program), home=str(tmp_path))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.create(sdk.SandboxSpec(name="x", image=BASE)), 0.5)
+
+    go(run())
+    assert (tmp_path / "removed").exists() == removed
+
+
 def test_context_managers(msb):
     async def run():
         async with client_of(msb) as client:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -71,6 +72,13 @@ class Cli:
                 env=self.environment(), start_new_session=True, limit=_OUTPUT_MAX)
         except OSError as e:
             raise SandboxUnavailable(f"cannot run {self.exe}: {e.strerror}") from e
+
+    def leave(self, *args: str) -> None:
+        """Starts it for something that nobody can wait for any more."""
+        with contextlib.suppress(OSError):
+            subprocess.Popen([self.exe, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, env=self.environment(),
+                             start_new_session=True)
 
     async def call(self, *args: str, stdin: Optional[bytes] = None) -> Tuple[int, bytes, str]:
         """Runs it to its end: exit code, stdout, stderr. A caller that is cancelled ends it."""

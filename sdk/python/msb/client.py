@@ -370,11 +370,16 @@ class SandboxClient:
                            details=doc)
 
     async def _tear_down(self, sandbox: SandboxHandle) -> None:
-        """Stops and removes, and does not complain."""
-        with contextlib.suppress(Exception):
-            await sandbox.stop()
-        with contextlib.suppress(Exception):
-            await self.remove(sandbox.name, force=True)
+        """Stops and removes, and does not complain. If the loop ends all tasks meanwhile (a second
+        Ctrl-C), the removal goes on without us."""
+        try:
+            with contextlib.suppress(Exception):
+                await sandbox.stop()
+            with contextlib.suppress(Exception):
+                await self.remove(sandbox.name, force=True)
+        except BaseException:
+            self._cli.leave("remove", "--force", "--quiet", sandbox.name)
+            raise
 
     async def _one_shot(self, prefix: str, image: str, spec: Mapping[str, Any],
                         use: Callable[[SandboxHandle], Awaitable[ExecResult]]) -> ExecResult:
