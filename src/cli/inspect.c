@@ -123,6 +123,41 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+static void limit(struct buf *b, const char *label, const struct rate_limits *l)
+{
+    char text[SPEC_RATE_TEXT_MAX];
+    const struct rate_limit *both[] = {&l->bytes, &l->packets};
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        if (both[i]->amount == 0)
+            continue;
+        spec_rate_format(both[i], i == 0, text);
+        line(b, label, text);
+    }
+}
+
+/* How what is allowed gets there. */
+static void network_way(struct buf *b, const struct spec_net *n)
+{
+    char url[SPEC_PROXY_URL_MAX];
+    limit(b, "  Limit out:", &n->egress_rate);
+    limit(b, "  Limit in:", &n->ingress_rate);
+    if (n->proxy.version) {
+        spec_proxy_url(&n->proxy, url);
+        line(b, "  Proxy:", url);
+        line(b, "  Proxy user:", n->proxy.user);
+        line(b, "  Password in:", n->proxy.password_env);
+    }
+    line(b, "  Host CAs:", n->trust_host_cas ? "trusted" : NULL);
+}
+
+static void vsocks(struct buf *b, const struct spec_vsocks *l)
+{
+    if (l->n > 0)
+        (void)buf_printf(b, "\nHost sockets\n");
+    for (size_t i = 0; i < l->n; i++)
+        (void)buf_printf(b, "  vsock %-10u→ %s\n", l->v[i].port, l->v[i].path);
+}
+
 static void network(struct buf *b, const struct sandbox *sb)
 {
     const struct spec_net *n = &sb->spec.net;
@@ -150,6 +185,7 @@ static void network(struct buf *b, const struct sandbox *sb)
         spec_port_format(&p[i], text);
         line(b, "  Port:", text);
     }
+    network_way(b, n);
 }
 
 static void mount_options(const struct spec_mount *m, char *out, size_t size)
@@ -234,6 +270,7 @@ static int print_text(const struct sandbox *sb)
     }
     resources(&b, s);
     network(&b, sb);
+    vsocks(&b, &sb->spec.vsocks);
     runtime(&b, s);
     list_section(&b, "Environment", &s->env);
     list_section(&b, "Labels", &s->labels);
