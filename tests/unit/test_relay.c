@@ -476,6 +476,31 @@ static void test_input_before_the_agent_answers(void **state)
     }
 }
 
+/* All of the guest's buffers are in use when the agent answers: the greeting waits for one. */
+static void test_greeting_waits_for_room(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port, last;
+    int fd[QSIZE / 2];
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        fd[i] = begin_session(t, i == 0 ? &port : &last);
+    send_op(t->x, OP_RESPONSE, PROTO_PORT_SESSION, port);
+    turn(t);
+    expect_none(t->x);
+    assert_int_equal(t->relay.n_clients, ARRAY_LEN(fd));
+    give_rx(t->x, 4);
+    turn(t);
+    struct virtio_vsock_hdr hello = expect(t->x, OP_RW), exec = expect(t->x, OP_RW);
+    assert_int_equal(hello.src_port, port);
+    assert_int_equal(hello.len, PROTO_HDR_LEN + 10);
+    assert_int_equal(exec.len, PROTO_HDR_LEN);
+    agent_says(t, port, PROTO_EXIT, 0);
+    turn(t);
+    assert_int_equal(hear(fd[0], 0, NULL), PROTO_EXIT);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        (void)close(fd[i]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, relay_setup, relay_teardown)
@@ -495,6 +520,7 @@ int main(void)
         TEST(test_agent_that_does_not_listen),
         TEST(test_out_of_descriptors),
         TEST(test_input_before_the_agent_answers),
+        TEST(test_greeting_waits_for_room),
     };
     return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
 }
