@@ -3,6 +3,7 @@
 The surface is stated here in our own words; where the client's own definition is at hand, the same suite
 runs through it: our classes have to satisfy its abstract ones, and its specs and results have to fit ours.
 """
+import ast
 import asyncio
 import dataclasses
 import importlib.util
@@ -502,6 +503,12 @@ def test_pip_installs_it_from_the_tree(tmp_path):
     assert "Requires-Python: >=3.9" in metadata and "Requires-Dist" not in metadata
     program = subprocess.run([MSB, "--version"], capture_output=True, text=True, check=True).stdout
     assert program.split()[1] == sdk.__version__ and f"Version: {sdk.__version__}\n" in metadata
+
+
+def test_oldest_python():
+    """What it is written in; the types of the standard library are checked against 3.9 by mypy (lint)."""
+    for path in [*SDK.rglob("*.py"), *(SDK.parents[1] / "examples").glob("*.py")]:
+        ast.parse(path.read_text(), str(path), feature_version=(3, 9))
 
 
 def test_everything_public_is_documented():

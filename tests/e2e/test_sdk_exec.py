@@ -87,7 +87,7 @@ def test_what_is_not_there(sb):
     {"cmd": ""}, {"cmd": "a\0b"}, {"cmd": "true", "env": {"A=B": "c"}}, {"cmd": "true", "env": {"": "c"}},
     {"cmd": "true", "cwd": "relative"}, {"cmd": "true", "user": ""}, {"cmd": "true", "timeout": 0},
     {"cmd": "true", "timeout": -1.5}, {"cmd": "true", "timeout": float("nan")},
-    {"cmd": "true", "args": ["x" * 5000000]}])
+    {"cmd": "true", "args": ["x" * 5000000]}, {"cmd": "echo", "args": "letters"}])
 def test_bad_arguments(sb, arguments):
     with pytest.raises(sdk.UsageError) as e:
         go(sb.exec(**arguments))
@@ -235,7 +235,9 @@ def test_background_process(sb):
         p = await sb.spawn("sleep", [FOREVER])
         await p.kill()
         assert (await p.wait()).exit_code == 137
-        async with await sb.spawn("sleep", [FOREVER + "3"]):
+        async with await sb.spawn("sleep", [FOREVER + "3"]) as p:
+            with pytest.raises(sdk.UsageError):
+                await p.write_stdin("it would be lost")
             assert await alive(sb, FOREVER + "3") == 1
         assert await gone(sb, FOREVER + "3")
         p = await sb.spawn("sh", ["-c", "echo kept; exec sleep 1"], timeout=0.2)

@@ -23,7 +23,7 @@ through the ``msb`` program.
 """
 from __future__ import annotations
 
-from . import sync
+from . import environments, sync
 from ._cli import find_msb
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, FileDenied,
@@ -43,5 +43,5 @@ __all__ = [
     "FileInfo", "FileNotFound", "Files", "ImageError", "MsbError", "OutputChunk", "Process",
     "ProtocolError", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
     "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
-    "SecretError", "TooManyCommands", "UsageError", "Watch", "find_msb", "sync",
+    "SecretError", "TooManyCommands", "UsageError", "Watch", "environments", "find_msb", "sync",
 ]

@@ -48,6 +48,13 @@ def _known(name: str) -> str:
     return name
 
 
+def _command(cmd: str, args: Optional[Sequence[str]]) -> List[str]:
+    """A command line; a string in the place of arguments would be taken letter by letter."""
+    if isinstance(args, (str, bytes)):
+        raise UsageError(f"invalid arguments {args!r}: expected a list of strings")
+    return [cmd, *map(str, args or ())]
+
+
 def network_args(egress: Sequence[str], network: Optional[str], published: bool) -> List[str]:
     """What ``msb create`` is told about the network: nothing goes out but to these names. A sandbox
     with published ports has a card, with which nothing goes out either."""
@@ -144,7 +151,7 @@ class SandboxHandle:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         callbacks = on_stdout is not None or on_stderr is not None
         try:
-            process = await self._open([cmd, *(args or ())], timeout=timeout, env=env, cwd=cwd,
+            process = await self._open(_command(cmd, args), timeout=timeout, env=env, cwd=cwd,
                                        user=user, stdin=data, keep_stdin=False, tty=tty,
                                        size=(24, 80), max_output=max_output, streaming=callbacks)
         except (CommandNotFound, CommandNotExecutable) as e:
@@ -185,7 +192,7 @@ class SandboxHandle:
         somebody who iterates over the process from the start; otherwise it is kept for ``wait()``.
         """
         callbacks = on_stdout is not None or on_stderr is not None
-        process = await self._open([cmd, *(args or ())], timeout=timeout, env=env, cwd=cwd,
+        process = await self._open(_command(cmd, args), timeout=timeout, env=env, cwd=cwd,
                                    user=user, stdin=None, keep_stdin=stdin or tty, tty=tty,
                                    size=size, max_output=max_output, streaming=stream or callbacks)
         if callbacks:
@@ -227,7 +234,7 @@ class SandboxHandle:
                         early = channel.early_stdin(stdin)
                     channel.send(proto.HELLO_FRAME + message + early)
                     pid = await channel.started
-                    return Process(channel, holder, pid, tty)
+                    return Process(channel, holder, pid, tty, keep_stdin)
                 except GoingDown as e:
                     channel.abort()
                     if loop.time() > until:

@@ -42,9 +42,10 @@ class Process:
         print((await p.wait()).exit_code)
     """
 
-    def __init__(self, channel: ExecChannel, holder: Optional[Holder], pid: int, tty: bool) -> None:
+    def __init__(self, channel: ExecChannel, holder: Optional[Holder], pid: int, tty: bool,
+                 stdin: bool) -> None:
         self._channel, self._holder = channel, holder
-        self._tty = tty
+        self._tty, self._stdin = tty, stdin
         self._pump: Optional["asyncio.Task[None]"] = None
         self._readers = 0  # iterations under way
         self.pid = pid
@@ -139,6 +140,8 @@ class Process:
     async def write_stdin(self, data: Union[bytes, str]) -> None:
         """Sends input, waiting while the command does not read; it was spawned with ``stdin=True``.
         Input for a command that has ended is dropped."""
+        if not self._stdin:
+            raise UsageError("the command has no input", ["spawn it with stdin=True"])
         await self._channel.write_stdin(data.encode() if isinstance(data, str) else bytes(data))
 
     async def close_stdin(self) -> None:
