@@ -242,8 +242,7 @@ static void bad_json(void **state)
         "{\"network\":{\"policy\":{\"profile\":\"x\"}}}",
         "{\"network\":{\"policy\":{\"default_egress\":\"x\"}}}",
         "{\"network\":{\"ports\":[{\"host_bind\":\"x\",\"host_port\":1,\"guest_port\":1}]}}",
-        "{\"network\":{\"ports\":[{\"host_bind\":\"1.1.1.1\",\"host_port\":-1,"
-        "\"guest_port\":1}]}}",
+        "{\"network\":{\"ports\":[{\"host_bind\":\"::\",\"host_port\":-1,\"guest_port\":1}]}}",
         "{\"network\":{\"ports\":[{\"host_bind\":\"1.1.1.1\",\"host_port\":1}]}}",
         "{\"network\":{\"dns\":{\"nameservers\":[\"x\"]}}}",
     };
