@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,6 +37,22 @@ static int source_kind(const char *option, const char *src, const struct stat *s
     return 0;
 }
 
+/* Absolute. The name of a file is kept, even if it is a link's: a copy into a directory has it. */
+static char *absolute(const char *src, bool dir)
+{
+    const char *slash = strrchr(src, '/');
+    char *out = NULL;
+    if (dir)
+        return realpath(src, NULL);
+    AUTO_FREE char *parent =
+        slash ? strndup(src, slash == src ? 1 : (size_t)(slash - src)) : strdup(".");
+    AUTO_FREE char *real = parent ? realpath(parent, NULL) : NULL;
+    if (!real || asprintf(&out, "%s%s%s", real, strcmp(real, "/") == 0 ? "" : "/",
+                          slash ? slash + 1 : src) < 0)
+        return NULL;
+    return out;
+}
+
 static int add_copy(struct sandbox_spec *s, const char *option, const char *arg, struct err *e)
 {
     AUTO_FREE char *copy = strdup(arg);
@@ -47,8 +64,10 @@ static int add_copy(struct sandbox_spec *s, const char *option, const char *arg,
     int r = split(copy, &dst, e);
     if (r < 0)
         return r;
-    AUTO_FREE char *real = realpath(copy, NULL);
-    if (!real || stat(real, &st) < 0)
+    if (stat(copy, &st) < 0)
+        return err_sys(e, errno, "cannot copy '%s'", copy);
+    AUTO_FREE char *real = absolute(copy, S_ISDIR(st.st_mode));
+    if (!real)
         return err_sys(e, errno, "cannot copy '%s'", copy);
     r = source_kind(option, copy, &st, &kind, e);
     return r < 0 ? r : spec_patches_add(&s->patches, kind, real, dst, e);

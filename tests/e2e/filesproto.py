@@ -57,13 +57,19 @@ class Files:
         self.buf = bytearray()
         p = b"" if user is None else field(F_USER, user)
         p += b"" if cwd is None else field(F_CWD, cwd)
-        self.sock.sendall(frame(HELLO, field(F_VERSION, 1 << 16)) + frame(FILES, p))
+        self.send(frame(HELLO, field(F_VERSION, 1 << 16)) + frame(FILES, p))
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
         self.sock.close()
+
+    def send(self, data):
+        try:
+            self.sock.sendall(data)
+        except BrokenPipeError:
+            pass  # refused; why is in what came
 
     def next(self):
         """(type, payload)"""
@@ -85,7 +91,7 @@ class Files:
                 "size": F_SIZE, "limit": F_LIMIT}
         p = field(F_OP, op) + field(F_PATH, path)
         p += b"".join(field(tags[k], v) for k, v in kw.items())
-        self.sock.sendall(frame(OP, p))
+        self.send(frame(OP, p))
 
     def answer(self, on_frame=None):
         """The fields of FILE_OK; other frames go to on_frame(type, payload)."""
@@ -115,12 +121,12 @@ class Files:
     def write(self, path, data, **kw):
         self.send_op(WRITE, path, **kw)
         self.send_data(data)
-        self.sock.sendall(frame(END))
+        self.send(frame(END))
         return self.answer()
 
     def send_data(self, data):
         for at in range(0, len(data), DATA_MAX):
-            self.sock.sendall(frame(DATA, data[at : at + DATA_MAX]))
+            self.send(frame(DATA, data[at : at + DATA_MAX]))
 
     def list(self, path, **kw):
         entries = []
@@ -145,7 +151,7 @@ class Files:
 
     def put(self, path, *frames, **kw):
         self.send_op(PUT, path, **kw)
-        self.sock.sendall(b"".join(frames) + frame(END))
+        self.send(b"".join(frames) + frame(END))
         return self.answer()
 
 
