@@ -7,7 +7,9 @@
 #include "util/cleanup.h"
 #include "util/parse.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,20 @@ struct held {
     bool live;
 };
 
+/* Temporary files of changes that were killed: while we hold the lock, nobody is at one. */
+static void sweep(int dirfd)
+{
+    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return;
+    (void)steal_fd(&fd);
+    const struct dirent *e;
+    while ((e = readdir(d)))
+        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
+            (void)unlinkat(dirfd, e->d_name, 0);
+}
+
 static int hold(const struct store *s, const char *name, struct held *h, struct err *e)
 {
     *h = (struct held){.store = s};
@@ -39,6 +55,7 @@ static int hold(const struct store *s, const char *name, struct held *h, struct 
         name_lock_drop(s, &h->lock, r == -ENOENT);
         return r;
     }
+    sweep(h->sb.dirfd);
     /* One that is going down finds the new spec when it starts again. */
     h->live = h->sb.state.pid && h->sb.state.status == STATUS_RUNNING;
     return 0;

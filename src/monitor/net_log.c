@@ -181,6 +181,7 @@ static void note_denial(struct net_log *l, const struct net_note *n)
     }
     put_note(l, n, 1);
     take_slot(l, n, now);
+    log_writer_flush(&l->w); /* a sandbox that is killed next has still said it */
 }
 
 /* --- the whole --- */

@@ -5,6 +5,7 @@
  *   2. Denials and what was allowed have a budget each: neither can hide the other. What is beyond
  *      it is counted, and the count is a line, one a second at most.
  *   3. Files are rotated as all logs are.
+ * A new denial is written at once; everything else within LOG_FLUSH_MS, or NET_LOG_COUNT_MS.
  */
 #ifndef MSB_MONITOR_NET_LOG_H
 #define MSB_MONITOR_NET_LOG_H
