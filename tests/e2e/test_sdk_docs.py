@@ -1,4 +1,5 @@
-"""Every ```python block of docs/sdk.md runs as it stands. (```py blocks need what a test machine lacks.)"""
+"""Every ```python block of docs/sdk.md and of the README runs as it stands. (```py blocks need what a test
+machine lacks.)"""
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from sdkkit import SDK, python_home  # noqa: F401
 TEXT = (ROOT / "docs" / "sdk.md").read_text()
 BLOCKS = [(m[1].strip(), m[2]) for m in
           re.finditer(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", TEXT, re.S | re.M)]
+README = [("README", code) for code in
+          re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M)]
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +25,10 @@ def images(python_home, tmp_path_factory):  # noqa: F811
 
 
 def test_blocks_are_found():
-    assert len(BLOCKS) >= 11 and len(BLOCKS) == TEXT.count("```python\n")
+    assert README and len(BLOCKS) >= 11 and len(BLOCKS) == TEXT.count("```python\n")
 
 
-@pytest.mark.parametrize("title, code", BLOCKS, ids=[title for title, _ in BLOCKS])
+@pytest.mark.parametrize("title, code", BLOCKS + README, ids=[title for title, _ in BLOCKS + README])
 def test_block(images, title, code):
     p = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, timeout=120,
                        env={**images.env, "MSB_PATH": images.exe, "PYTHONPATH": str(SDK)})
