@@ -110,19 +110,18 @@ def abstract_classes_satisfied(s, m):
         pass
 
     class Client(sdk.SandboxClient, s.SandboxClient):
-        pass
+        handle_class = Handle
 
     client = Client(msb=m.exe, home=str(m.home), env=m.env)
     assert isinstance(client, s.SandboxClient)
-    assert isinstance(Handle(client, "x"), s.SandboxHandle)
-    return client
+    return client, Handle
 
 
 async def conformance(client, spec_of, result_of, available=sdk.SandboxUnavailable):
     """Every documented behaviour, through whatever client this is."""
     spec = spec_of(name="conf", labels={"team": "search", "n": "1"}, memory_mib=256)
     sb = await client.create(spec)
-    assert sb.name == "conf"
+    assert sb.name == "conf" and type(sb) is client.handle_class
     r = await sb.exec("echo", ["a  b", "$HOME;"])
     assert (r.stdout, r.stderr, r.exit_code, r.truncated) == ("a  b $HOME;\n", "", 0, False)
     assert result_of(r.stdout, r.stderr, r.exit_code, r.truncated).output == r.output and r.ok
@@ -137,7 +136,8 @@ async def conformance(client, spec_of, result_of, available=sdk.SandboxUnavailab
     assert await sb.logs(tail=0) == ""
     # Empty egress: nothing goes out, and there is nothing to go out by.
     assert "default" not in (await sb.shell("ip route 2>/dev/null; cat /proc/net/route | wc -l")).stdout
-    assert (await client.get("conf")).name == "conf"
+    again = await client.get("conf")
+    assert again.name == "conf" and type(again) is client.handle_class
     assert await client.list() == ["conf"]
     info = await sb.info()
     assert info.labels == {"team": "search", "n": "1"} and info.running
@@ -171,7 +171,8 @@ def test_conformance(python_home):  # noqa: F811
 
 def test_conformance_through_their_classes(python_home):  # noqa: F811
     s = load_surface()
-    client = abstract_classes_satisfied(s, python_home)
+    client, handle = abstract_classes_satisfied(s, python_home)
+    assert issubclass(handle, s.SandboxHandle)
     go(conformance(client, s.SandboxSpec, s.ExecResult))
 
 
@@ -531,7 +532,7 @@ def test_the_twin_has_every_method():
     for name in ("SandboxClient", "SandboxHandle", "Process", "Files"):
         ours = {n for n in dir(getattr(sdk, name)) if n[0] != "_"} - {"watching"}
         twin = {n for n in dir(getattr(sdk.sync, name)) if n[0] != "_"}
-        assert ours - twin <= {"max_output"}, name
+        assert ours - twin <= {"max_output", "handle_class"}, name
         for method in sorted(ours & twin):
             a, b = getattr(getattr(sdk, name), method), getattr(getattr(sdk.sync, name), method)
             if inspect.isfunction(a) and method != "watch":

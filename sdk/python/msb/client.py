@@ -315,6 +315,9 @@ class SandboxClient:
         print((await client.run_shell("uname -a", image="alpine:3")).stdout)
     """
 
+    handle_class: Type[SandboxHandle] = SandboxHandle
+    """What ``create`` and ``get`` return; a subclass may have one of its own."""
+
     def __init__(self, *, msb: Optional[str] = None, home: Optional[str] = None,
                  env: Optional[Mapping[str, str]] = None,
                  max_output: int = DEFAULT_MAX_OUTPUT) -> None:
@@ -334,7 +337,7 @@ class SandboxClient:
         assert process.returncode is not None
         if process.returncode != 0:
             raise from_cli(process.returncode, err.decode("utf-8", "replace"))
-        return SandboxHandle(self, spec.name, _words(spec.secrets, "secrets"), owned=True)
+        return self.handle_class(self, spec.name, _words(spec.secrets, "secrets"), owned=True)
 
     async def _undo_create(self, process: asyncio.subprocess.Process, name: str, begun: int) -> None:
         """The caller does not want it any more. A create that is ended leaves nothing, unless it was
@@ -352,7 +355,7 @@ class SandboxClient:
         """A sandbox that exists, running or not; :class:`SandboxNotFound` if there is none."""
         config = (await self._inspect(name)).details.get("config")
         secrets = config.get("secret_env", ()) if isinstance(config, dict) else ()
-        return SandboxHandle(self, name, tuple(map(str, secrets)))
+        return self.handle_class(self, name, tuple(map(str, secrets)))
 
     async def list(self, *, labels: Optional[Mapping[str, str]] = None) -> List[str]:
         """Names of all sandboxes, newest first; with ``labels`` of those that have all of them."""
