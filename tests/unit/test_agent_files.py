@@ -24,8 +24,13 @@ def server(tmp_path_factory):
     sock = tmp_path_factory.mktemp("agent") / "sock"
     p = subprocess.Popen([os.environ["AGENT_SERVE"], sock], stdin=subprocess.PIPE)
     end = time.monotonic() + 20
-    while not sock.exists() and time.monotonic() < end:
-        time.sleep(0.005)
+    while True:
+        try:
+            Files(sock).sock.close()
+            break
+        except OSError:
+            assert time.monotonic() < end
+            time.sleep(0.005)
     yield sock
     p.stdin.close()
     assert p.wait(timeout=20) == 0
