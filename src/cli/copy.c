@@ -4,6 +4,7 @@
 #include "cli/args.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "core/audit.h"
 #include "core/lifecycle.h"
 #include "core/store.h"
 #include "util/cleanup.h"
@@ -154,6 +155,16 @@ static void warn(const char *text)
 
 /* --- the verb -------------------------------------------------------------------------------- */
 
+static void record(const struct store *s, const struct args *a, const struct side *x,
+                   const struct tree_progress *p, int r, const struct err *e)
+{
+    if (x->sandbox)
+        audit_done(s, "copy", x->sandbox,
+                   json_pack("{s:s, s:s, s:I, s:I}", "from", a->pos[0], "to", a->pos[1], "files",
+                             (json_int_t)p->files, "bytes", (json_int_t)p->bytes),
+                   r, e);
+}
+
 static int copy_between(const struct args *a, struct side *from, struct side *to,
                         struct tree_progress *p, struct err *e)
 {
@@ -172,6 +183,9 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
         r = copy_run(&from->end, &to->end, &opt, p, e);
         wipe();
     }
+    record(&s, a, from, p, r, e);
+    if (!from->sandbox || !to->sandbox || strcmp(from->sandbox, to->sandbox) != 0)
+        record(&s, a, to, p, r, e);
     int first = release_side(&s, from, &late), second = release_side(&s, to, &late);
     if (r == 0 && (first < 0 || second < 0)) {
         *e = late;
