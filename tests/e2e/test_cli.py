@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect",
+VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect", "net", "port", "audit",
          "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
 LATER = ["metrics", "ssh", "snapshot", "install", "uninstall", "self", "context",
