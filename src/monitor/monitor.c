@@ -500,29 +500,18 @@ static uint64_t other_files(const struct monitor *m)
            (m->p->connector_fd >= 0 ? VSOCK_PORTS_CONNS_MAX : 0);
 }
 
-/* Each connection takes a file; what the host's limit does not leave is not promised. */
-static unsigned max_connections(struct monitor *m)
-{
-    const struct spec_net *n = &m->spec->net;
-    uint64_t need = other_files(m) + net_thread_files(n);
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max >= need)
-        return n->max_connections;
-    uint64_t lack = need - l.rlim_max;
-    unsigned most = n->max_connections > lack ? (unsigned)(n->max_connections - lack) : 1;
-    exec_log_printf(&m->system_log,
-                    "the host lets us open %" PRIu64
-                    " files: at most %u connections at once, not %u",
-                    (uint64_t)l.rlim_max, most, n->max_connections);
-    return most;
-}
-
 static int add_network(struct engine_params *ep, struct monitor *m, struct err *e)
 {
-    if (m->spec->net.off)
+    const struct spec_net *n = &m->spec->net;
+    if (n->off)
         return 0;
-    int r = net_control_setup(&m->net, &m->spec->net, &m->p->host, &m->p->ports, max_connections(m),
-                              &m->loop, m->run_fd, m->logs_fd, on_net_failed, m, e);
+    unsigned most = net_max_connections(n, other_files(m));
+    if (most < n->max_connections)
+        exec_log_printf(&m->system_log,
+                        "the host's limit on open files leaves %u connections at once, not %u",
+                        most, n->max_connections);
+    int r = net_control_setup(&m->net, n, &m->p->host, &m->p->ports, most, &m->loop, m->run_fd,
+                              m->logs_fd, on_net_failed, m, e);
     if (r == 0)
         ep->devices[ep->n_devices++] =
             (struct engine_device){net_thread_device(m->net.net), net_thread_loop(m->net.net)};

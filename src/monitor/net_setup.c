@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
+
+enum { CONNECTIONS_LEAST = 64 }; /* seldom is everything else in use */
 
 static const uint8_t guest_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 2};
 static const uint8_t gateway_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 1};
@@ -29,6 +32,17 @@ static void set_resolvers(struct dns_config *c, const struct spec_net *n,
     memcpy(c->upstream, own ? n->nameserver : host->resolver, sizeof(c->upstream));
     c->timeout_ms = n->dns_timeout_ms;
     c->allow_rebind = n->allow_rebind;
+}
+
+unsigned net_max_connections(const struct spec_net *n, uint64_t others)
+{
+    uint64_t need = others + net_thread_files(n);
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max >= need)
+        return n->max_connections;
+    uint64_t lack = need - l.rlim_max;
+    unsigned most = n->max_connections > lack ? (unsigned)(n->max_connections - lack) : 0;
+    return MAX(most, MIN(n->max_connections, (unsigned)CONNECTIONS_LEAST));
 }
 
 static int publish(struct gate *g, const struct net_ports *ports, struct err *e)

@@ -20,7 +20,11 @@ struct net_ports {
     size_t n;
 };
 
-/* max_connections is what the host's limit on open files leaves of the spec's. */
+/* What the host's limit on open files leaves of the spec's connections, each of which is one; so
+ * many others the monitor may have. */
+unsigned net_max_connections(const struct spec_net *n, uint64_t others);
+
+/* max_connections: see above. */
 int net_setup(struct net_thread **ret, const struct spec_net *n, const struct net_host *host,
               const struct net_ports *ports, unsigned max_connections, struct loop *main_loop,
               const struct net_thread_events *ev, void *ctx, struct err *e);
