@@ -331,7 +331,8 @@ class Internet:
             "".join(f"host-record=big.example.com,93.184.{i}.7\n" for i in range(100, 140)))
         self.dnsmasq = self.start(*self.enter(self.world_pid), "dnsmasq", "-k", "-C",
                                   self.dir / "dnsmasq.conf")
-        self.start(*self.enter(self.world_pid), "git", "daemon", "--export-all", "--reuseaddr",
+        daemon = pathlib.Path(run("git", "--exec-path").strip()) / "git-daemon"  # no wrapper to outlive
+        self.start(*self.enter(self.world_pid), daemon, "--export-all", "--reuseaddr",
                    f"--base-path={self.dir / 'site'}", f"--listen={MIRROR}",
                    stderr=subprocess.DEVNULL)
         self.requests_file = self.dir / "requests"
