@@ -64,6 +64,7 @@ host-record=ula.example.com,{PRIVATE6}
 host-record=mapped.example.com,::ffff:127.0.0.1
 host-record=nat64.example.com,64:ff9b::7f00:1
 host-record=loop6.example.com,::1
+host-record=half.example.com,{WEB},{PRIVATE6}
 host-record=mixed.example.com,{WEB}
 host-record=mixed.example.com,10.9.9.9
 cname=alias.example.com,four.example.com

@@ -91,7 +91,7 @@ show(answers == {GATEWAY})
 
 def test_malformed_frames(attack):
     """Every cut and many a flip of frames that were good; the flips may well make another good one."""
-    out, _ = attack(f"""
+    out, _ = attack("""
 random.seed(11)
 good = [eth(tcp("10.9.9.9", 80, payload=b"x" * 40, options=b"\\2\\4\\5\\xb4")), eth(udp4("10.9.9.9", 53, b"y" * 40)),
         eth(udp4(GATEWAY, 53, question("denied.invalid"))), eth(ip4(b"\\x08\\0\\0\\0" + bytes(40), 1, "10.9.9.9")),
@@ -111,7 +111,7 @@ for kind in (0, 1, 0x05dc, 0x0600, 0x8100, 0x88a8, 0x8863, 0x88cc, 0xffff):
     send(eth(os.urandom(1400), kind))
 for options in (b"\\x44\\x28" + bytes(38), b"\\x83\\x27\\4" + socket.inet_aton("10.9.9.9") * 9 + b"\\0",
                 b"\\7\\x28\\4" + bytes(37), b"\\xff" * 40, b"\\x01" * 40, b"\\x82\\0" + bytes(38)):
-    send(eth(tcp("10.9.9.9", 80, options=b"", **{{"vihl": 0x4f}})[:20] + options + bytes(20)))
+    send(eth(tcp("10.9.9.9", 80, options=b"", **{"vihl": 0x4f})[:20] + options + bytes(20)))
 for vihl in range(0, 256, 5):
     send(eth(tcp("10.9.9.9", 80, vihl=vihl)))
 for total in (0, 19, 20, 21, 39, 41, 1500, 65535):
@@ -128,7 +128,7 @@ show(sent > 1500)
 
 def test_fragments(attack):
     """Overlapping, endless, never complete, and of what must not be in pieces."""
-    attack(f"""
+    attack("""
 MF = 0x2000
 whole = udp4("10.9.9.9", 7, bytes(2992))[20:]
 def pieces(ident, *spans, dst="10.9.9.9", proto=17):
@@ -263,7 +263,7 @@ for dst in ("fe80::2", "ff02::1", "ff05::2", "::1", "::", "::ffff:127.0.0.1", ":
 
 def test_offloads_that_lie(attack):
     """The card's own header in front of frames: sizes, offsets and kinds that do not fit them."""
-    attack(f"""
+    attack("""
 SOL_PACKET, PACKET_VNET_HDR = 263, 15
 card.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
 frame = eth(tcp("10.9.9.9", 80, flags=0x18, payload=bytes(4000)))

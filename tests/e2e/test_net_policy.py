@@ -1,10 +1,8 @@
 """The policy of a sandbox's network: what may leave it, and a capture of what did."""
-import json
-
 import pytest
 
 import netkit
-from netkit import COMMANDS, DNS, DNS6, ECHO, HOST, METADATA, MIRROR, OTHER, OTHER6, PRIVATE, PRIVATE6, WEB, WEB6
+from netkit import COMMANDS, DNS, ECHO, HOST, METADATA, MIRROR, OTHER, OTHER6, PRIVATE, PRIVATE6, WEB, WEB6
 
 INSIDE = [*PRIVATE, METADATA, "169.254.7.7", "0.0.0.0", HOST, "240.0.0.1", "198.18.0.1"]
 INSIDE6 = [PRIVATE6, "fe80::1%eth0", "::ffff:10.9.9.9", "64:ff9b::a09:909", "2002:a09:909::1", netkit.HOST6]
@@ -55,7 +53,6 @@ def probe(net_msb, boxes, internet):
     return run
 
 
-PUBLIC = ("public",)
 EXAMPLE = ("example", "--net-rule", "allow@example.com")
 
 
@@ -159,7 +156,7 @@ def test_ingress_rules(net_msb, internet):
 
 
 def test_unlisted_names_do_not_exist_and_cause_no_question(probe, internet):
-    out, seen = probe(f"""
+    out, seen = probe("""
 show(resolve("other.org"), resolve("data.tunnel.evil.net"), resolve("sub.example.com"))
 show(resolve_tcp("other.org"), resolve("example.com.evil.net"), resolve("xexample.com"))
 show(resolve("com"), resolve(""), resolve("10.in-addr.arpa", 12))
@@ -315,6 +312,22 @@ show(connect("10.9.9.9"), connect("{METADATA}"), connect(GATEWAY))
     assert out[:-1] == [f"{n} [3] [3]" for n in REBINDING] + [f"{n} [0]" for n in REBINDING6]
     assert out[-1] == "ECONNREFUSED ECONNREFUSED ECONNREFUSED"
     assert seen.to("10.9.9.9", METADATA) == [] and [p for p in seen.packets if p.device == "lo"] == []
+
+
+def test_only_the_family_that_lies_is_dropped(probe):
+    out, _ = default(probe, """
+show(resolve("half.example.com"), resolve("half.example.com", AAAA), resolve("six.example.com", AAAA))
+show(get("half.example.com", "half.example.com"), get("six.example.com", "six"))
+""")
+    assert out == [f"[0, '{WEB}'] [0] [0, '{WEB6}']",
+                   f"world {WEB} half.example.com world {WEB6} six"]
+
+
+@pytest.mark.parametrize("text", ["2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.16689662"])
+def test_odd_spellings_of_the_metadata_address(probe, text):
+    """The guest's own library reads them; and no name server is asked whether it can."""
+    out, seen = default(probe, f'show(get("{text}", "x"))')
+    assert out == ["ECONNREFUSED"] and seen.packets == []
 
 
 def test_a_name_that_changes_its_mind(net_msb, boxes, internet):

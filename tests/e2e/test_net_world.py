@@ -7,8 +7,7 @@ import threading
 import pytest
 
 import netkit
-from conftest import wait_for
-from netkit import COMMANDS, ECHO, HOST, MIRROR, WEB, WEB6
+from netkit import COMMANDS, ECHO, HOST, WEB, WEB6
 
 MIB = 1 << 20
 

@@ -209,3 +209,19 @@ def test_shares(user, account, place):
         assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
         assert os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user")
     user.ok("rm", "-f", "s", "-q")
+
+
+def test_the_network(user, internet, monkeypatch):
+    """Names, pages, pings and a published port, by a user who could not open a raw socket."""
+    inside = user.command
+    monkeypatch.setattr(user, "command", lambda args: [*internet.enter(internet.host_pid), *inside(args)])
+    user.ok("create", "-n", "netted", "-q", "-m", "128M", "-p", "18600:8080")
+    out = user.sh("netted", "wget -q -O - http://four.example.com/; wget -q -O - http://10.9.9.9/; echo $?; "
+                            "ping -c 1 -W 20 93.184.216.34 >/dev/null && echo pinged").stdout.decode()
+    assert out.splitlines() == ["world 93.184.216.34 four.example.com", "1", "pinged"]
+    p = user.popen("exec", "-q", "netted", "--", "sh", "-c", "echo hello | nc -l -p 8080")
+    wait_for(lambda: user.sh("netted", "grep -q :1F90 /proc/net/tcp /proc/net/tcp6").returncode == 0)
+    with internet.connect("127.0.0.1", 18600) as s:
+        assert s.recv(10) == b"hello\n"
+    p.wait(20)
+    user.ok("rm", "-f", "-q", "netted")

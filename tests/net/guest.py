@@ -6,7 +6,6 @@ Prints one line of JSON, or raises.
 """
 import json
 import os
-import selectors
 import socket
 import struct
 import sys
