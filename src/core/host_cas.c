@@ -23,8 +23,7 @@ static const char *const bundles[] = {
 
 char *host_cas_extract(const char *pem)
 {
-    size_t len = strlen(pem);
-    char *out = malloc(len + len / sizeof(CERT_BEGIN) + 2); /* lines' ends may be missing */
+    char *out = malloc(2 * strlen(pem) + 1); /* lines' ends may be missing */
     char *to = out;
     const char *end;
     while (out && (pem = strstr(pem, CERT_BEGIN)) && (end = strstr(pem, CERT_END))) {

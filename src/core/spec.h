@@ -104,7 +104,7 @@ struct sandbox_spec {
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;
     struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
-    struct spec_vsocks vsocks; /* sockets of the host that the guest may reach */
+    struct spec_vsocks vsocks;  /* sockets of the host that the guest may reach */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];

@@ -29,7 +29,7 @@ static int parse_period(const char *text, uint64_t *ret)
     static const struct {
         const char *unit;
         uint64_t ms;
-    } units[] = {{"s", SECOND_MS}, {"m", 60 * SECOND_MS}, {"h", 3600 * SECOND_MS}};
+    } units[] = {{"s", 1000}, {"m", 60000}, {"h", 3600000}};
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
         if (strcmp(text, units[i].unit) == 0) {
             *ret = units[i].ms;

@@ -88,13 +88,16 @@ static void __attribute__((noreturn)) stage_main(helper_main run, void *arg, int
     pid_t helper = fork();
     if (helper > 0)
         _exit(0);
-    if (helper < 0)
+    if (helper < 0) {
         err_sys(&e, errno, "cannot start a process");
-    else if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        helper_fail(SOCK, &e);
+    }
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         err_sys(&e, errno, "cannot make a helper's mounts private");
-    else
-        run(SOCK, arg);
-    helper_fail(SOCK, &e);
+        helper_fail(SOCK, &e);
+    }
+    run(SOCK, arg);
+    _exit(1);
 }
 
 int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret_stage,

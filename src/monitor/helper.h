@@ -14,8 +14,9 @@
 
 #include <sys/types.h>
 
-/* In the new process. `sock` is the helper's end of its socket (SOCK_SEQPACKET). */
-typedef void (*helper_main)(int sock, void *arg) __attribute__((noreturn));
+/* In the new process, which ends with it. `sock` is the helper's end of its socket
+ * (SOCK_SEQPACKET). */
+typedef void (*helper_main)(int sock, void *arg);
 
 /* Starts one; its current directory is dir_fd (-1: the root). *ret_fd becomes the monitor's end;
  * *ret_stage is a child that helper_wait() reaps. */

@@ -322,7 +322,8 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,    c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd,   c->run_fd,
                          c->sync_fd,     c->p.device_fd, c->p.connector_fd};
-    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2 * SPEC_SHARES_MAX + SPEC_PUBLISH_MAX];
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2UL * SPEC_SHARES_MAX +
+             SPEC_PUBLISH_MAX];
     const struct {
         const int *fd;
         size_t n;

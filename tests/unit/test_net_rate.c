@@ -372,7 +372,7 @@ static void test_datagrams(void **state)
     struct fix *x = start(state, &two, &once);
     static uint8_t buf[4096];
     for (unsigned i = 0; i < 5; i++) {
-        fl_udp(&x->fl, &x->cfg.guest4, &x->peer, 5000, 6000, "x", i);
+        fl_udp(&x->fl, &x->cfg.guest4, &x->peer, 5000, 6000, "abcd", i);
         fl_input_end(&x->fl);
     }
     struct sockaddr_storage a;

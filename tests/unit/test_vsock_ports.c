@@ -202,7 +202,7 @@ static void test_impatience(void **state)
     send_op(t->x, OP_REQUEST, GUEST + 1, HOST_PORT);
     send_op(t->x, OP_RST, GUEST + 1, HOST_PORT);
     assert_int_equal(t->ports->n_conns, 2); /* its slot waits for the answer */
-    answer(t, 0); /* with which the first one ends, too */
+    answer(t, 0);                           /* with which the first one ends, too */
     assert_int_equal(t->ports->n_conns, 0);
     assert_int_equal(recv(t->host, buf, sizeof(buf), 0), 0);
 }
