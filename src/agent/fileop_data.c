@@ -112,12 +112,11 @@ static int open_in_place(struct writing *w, const struct file_req *q)
     if (w->fd < 0)
         return errno == ENXIO ? -EINVAL : -errno;
     int r = check_regular(w->fd, &st);
-    if (r == 0 && q->has & FILE_HAS_OFFSET && lseek(w->fd, (off_t)q->offset, SEEK_SET) < 0)
-        r = -errno;
-    else if (r == 0 && !(q->has & FILE_HAS_OFFSET) && !(q->flags & FILE_APPEND) && st.st_size &&
-             ftruncate(w->fd, 0) < 0)
-        r = -errno;
-    return r;
+    if (r < 0 || q->flags & FILE_APPEND)
+        return r;
+    bool there = q->has & FILE_HAS_OFFSET ? lseek(w->fd, (off_t)q->offset, SEEK_SET) >= 0
+                                          : !st.st_size || ftruncate(w->fd, 0) == 0;
+    return there ? 0 : -errno;
 }
 
 static int open_for(struct writing *w, const struct file_req *q)

@@ -347,7 +347,7 @@ static int open_below(int dirfd, char *path, char **name)
 static int put_hard(struct putting *p, struct file_attr *a)
 {
     int dirfd = p->dirs[p->depth].fd;
-    char *old = NULL;
+    char none[1] = "", *old = none;
     struct stat st;
     AUTO_CLOSE int from = open_below(p->dirs[0].fd, a->target, &old);
     if (from < 0)

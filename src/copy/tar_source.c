@@ -195,7 +195,7 @@ static int extended(struct reader *r, char type, uint64_t size)
 {
     if (size > LONG_TEXT_MAX)
         return bad(r, "has an extended header over 64 KiB");
-    AUTO_FREE char *p = malloc(size + 1);
+    AUTO_FREE char *p = calloc(1, size + 1);
     if (!p)
         return err_sys(r->e, ENOMEM, "cannot read the archive");
     int x = size ? take(r, p, size, false) : 0;

@@ -175,7 +175,7 @@ int files_next(struct files *f, struct proto_frame *frame, struct err *e)
 
 int files_wait(struct files *f, struct file_attr *a, struct err *e)
 {
-    struct proto_frame frame;
+    struct proto_frame frame = {0};
     int r = files_next(f, &frame, e);
     if (r < 0)
         return r;
