@@ -180,6 +180,7 @@ def tear_down(m):
     if names:
         m("rm", "-f", "-q", *names, timeout=120)
     wait_for(lambda: not m.processes(), timeout=20)
+    m("ls", "-q", timeout=120)  # clears what a creator left that was killed
     assert m.leftovers() == []
 
 
