@@ -21,6 +21,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -31,6 +32,7 @@ from conftest import SLOW, Msb, wait_for
 from imagekit import Unavailable, need, run
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "net"))  # its pieces are used here, too
 GUEST = (HERE.parent / "net" / "guest.py").read_text()
 PROBES = (HERE.parent / "net" / "probes.py").read_text()
 PYTHON = "/usr/bin/python3"

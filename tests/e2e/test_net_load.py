@@ -3,11 +3,13 @@
 A gigabyte each way and 10,000 connections; an eighth of it where the machine is said to be slow."""
 import pathlib
 import time
+import zlib
 
 import pytest
 
 from conftest import SLOW, wait_for
 from netkit import COMMANDS, WEB6
+from servers import CHUNK
 
 BYTES = (1 << 30) if SLOW <= 1 else (1 << 27)
 SHORT = 10000 if SLOW <= 1 else 1250
@@ -61,14 +63,6 @@ def test_many_bytes_over_ipv6(load, settled):
 
 def expected_crc(size):
     """Of what the command server sends."""
-    import sys
-    import zlib
-
-    import netkit
-
-    sys.path.insert(0, str(netkit.HERE.parent / "net"))
-    from servers import CHUNK
-
     n = crc = 0
     while n < size:
         piece = CHUNK[n % 241:][:size - n]

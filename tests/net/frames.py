@@ -8,6 +8,8 @@ import random
 import socket
 import struct
 
+WEB, HOST, ECHO = "93.184.216.34", "93.184.216.2", 7001  # a public server; the host itself
+
 card = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 card.bind(("eth0", 0))
 card.setblocking(False)
