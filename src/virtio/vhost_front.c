@@ -4,13 +4,14 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "util/cleanup.h"
 #include "virtio/vhost_msg.h"
 
-/* #syscalls:monitor recvmsg sendto close */
+/* #syscalls:monitor recvmsg sendto read close */
 
 enum {
     CONFIG_BYTES = 64, /* of the device's configuration; what it does not have is zero */
@@ -23,6 +24,8 @@ struct front {
     struct loop *loop;
     struct loop_src src;
     struct vhost_conn conn; /* its fd: -1 when the server is gone */
+    int err_fd;             /* an eventfd: the server says that the driver broke a queue */
+    struct loop_src err_src;
     uint8_t config[CONFIG_BYTES];
     bool featured; /* it knows the features of this driver */
     bool busy;     /* its answer to a reset is to come */
@@ -117,9 +120,24 @@ static int ask_u64(struct front *f, uint32_t request, uint64_t *ret)
 
 /* --- the server while the guest runs --------------------------------------------------------- */
 
+static bool was_told(struct front *f)
+{
+    uint64_t n;
+    return read(f->err_fd, &n, sizeof(n)) == (ssize_t)sizeof(n);
+}
+
+static void on_error(struct loop_src *src, uint32_t events)
+{
+    struct front *f = CONTAINER_OF(src, struct front, err_src);
+    (void)events;
+    if (was_told(f) && !f->busy) /* else a reset is on its way, which heals it */
+        virtio_dev_break(&f->dev, "vhost-user: the driver broke a queue");
+}
+
 static void settle(struct front *f)
 {
     f->busy = false;
+    (void)was_told(f);
     if (f->dev.transport)
         f->dev.transport->settled(f->dev.transport);
 }
@@ -202,7 +220,9 @@ static int front_wire(struct virtio_dev *d, const int *kick_fds, int call_fd)
     struct front *f = front_of(d);
     int r = 0;
     for (uint64_t i = 0; r == 0 && i < d->ops->n_queues; i++) {
-        r = tell_fds(f, SET_VRING_CALL, &i, sizeof(i), &call_fd, 1);
+        r = tell_fds(f, SET_VRING_ERR, &i, sizeof(i), &f->err_fd, 1);
+        if (r == 0)
+            r = tell_fds(f, SET_VRING_CALL, &i, sizeof(i), &call_fd, 1);
         if (r == 0)
             r = tell_fds(f, SET_VRING_KICK, &i, sizeof(i), &kick_fds[i], 1);
     }
@@ -214,7 +234,9 @@ static void front_free(struct virtio_dev *d)
     struct front *f = front_of(d);
     vhost_conn_drop_fds(&f->conn);
     loop_del(f->loop, &f->src);
+    loop_del(f->loop, &f->err_src);
     close_fd(&f->conn.fd);
+    close_fd(&f->err_fd);
     free(f);
 }
 
@@ -281,11 +303,16 @@ int vhost_front_new(struct virtio_dev **ret, struct loop *l, const struct vhost_
     f->dev.ops = &f->ops;
     f->dev.config = f->config;
     f->dev.config_len = CONFIG_BYTES;
-    int r = negotiate(f, p);
+    f->err_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    f->err_src = (struct loop_src){.fd = f->err_fd, .fn = on_error};
+    int r = f->err_fd < 0 ? -errno : negotiate(f, p);
     if (r == 0)
-        r = loop_add(l, &f->src, EPOLLIN);
+        r = loop_add(l, &f->err_src, EPOLLIN);
+    if (r == 0 && (r = loop_add(l, &f->src, EPOLLIN)) < 0)
+        loop_del(l, &f->err_src);
     if (r < 0) {
         vhost_conn_drop_fds(&f->conn);
+        close_fd(&f->err_fd);
         return r;
     }
     *ret = &f->dev;

@@ -40,6 +40,7 @@ struct ring {
     bool have_addr, enabled;
     bool call_is_event; /* call_fd is an eventfd, else a socket */
     int call_fd, kick_fd;
+    int err_fd;              /* an eventfd: the front end wants to hear that the ring broke */
     struct loop_src kick;    /* watches kick_fd */
     struct loop_timer later; /* the device wants to be kicked again */
 };
@@ -144,6 +145,7 @@ static void hang_up(struct vhost_user *v, const char *reason)
     for (unsigned i = 0; i < VIRTIO_QUEUES_MAX; i++) {
         ring_set_kick(&v->ring[i], -1);
         close_fd(&v->ring[i].call_fd);
+        close_fd(&v->ring[i].err_fd);
     }
     unmap_all(v);
     vhost_conn_drop_fds(&v->conn);
@@ -192,6 +194,10 @@ static void transport_interrupt(struct virtio_transport *t, unsigned queue)
 static void transport_broken(struct virtio_transport *t, const char *reason)
 {
     struct vhost_user *v = CONTAINER_OF(t, struct vhost_user, transport);
+    static const uint64_t one = 1;
+    for (unsigned i = 0; i < v->dev->ops->n_queues; i++)
+        if (v->ring[i].err_fd >= 0)
+            (void)!write(v->ring[i].err_fd, &one, sizeof(one));
     v->broken = reason;
     loop_timer_set(v->loop, &v->tell, 0);
 }
@@ -435,6 +441,12 @@ static const char *set_vring_kick(struct vhost_user *v)
     return NULL;
 }
 
+static bool may_block(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || !(flags & O_NONBLOCK);
+}
+
 static const char *set_vring_call(struct vhost_user *v)
 {
     struct ring *r;
@@ -443,13 +455,29 @@ static const char *set_vring_call(struct vhost_user *v)
     if (why)
         return why;
     bool event = fd >= 0 && v->take_eventfds && is_eventfd(fd);
-    if (event && !(fcntl(fd, F_GETFL) & O_NONBLOCK))
+    if (event && may_block(fd))
         return "vhost-user: call descriptor may block";
     if (fd >= 0 && !event && !is_unix_socket(fd))
         return "vhost-user: call descriptor is no socket";
     close_fd(&r->call_fd);
     r->call_is_event = event;
     r->call_fd = steal_fd(&fd);
+    return NULL;
+}
+
+static const char *set_vring_err(struct vhost_user *v)
+{
+    struct ring *r;
+    AUTO_CLOSE int fd = -1;
+    if (!v->take_eventfds)
+        return NULL;
+    const char *why = take_ring_fd(v, &r, &fd);
+    if (why)
+        return why;
+    if (fd >= 0 && (!is_eventfd(fd) || may_block(fd)))
+        return "vhost-user: error descriptor is no eventfd, or may block";
+    close_fd(&r->err_fd);
+    r->err_fd = steal_fd(&fd);
     return NULL;
 }
 
@@ -504,7 +532,7 @@ static const struct {
     [GET_VRING_BASE] = {get_vring_base, 8, 0, true},
     [SET_VRING_KICK] = {set_vring_kick, 8, 1, false},
     [SET_VRING_CALL] = {set_vring_call, 8, 1, false},
-    [SET_VRING_ERR] = {do_nothing, 8, 1, false},
+    [SET_VRING_ERR] = {set_vring_err, 8, 1, false},
     [GET_PROTOCOL_FEATURES] = {get_protocol_features, 0, 0, true},
     [SET_PROTOCOL_FEATURES] = {set_protocol_features, 8, 0, false},
     [GET_QUEUE_NUM] = {get_queue_num, 0, 0, true},
@@ -599,7 +627,7 @@ static int new_with(struct vhost_user **ret, struct loop *l, struct virtio_dev *
         struct ring *r = &v->ring[i];
         r->v = v;
         r->index = i;
-        r->call_fd = r->kick_fd = r->kick.fd = -1;
+        r->call_fd = r->kick_fd = r->err_fd = r->kick.fd = -1;
         r->kick.fn = on_kick;
         r->later.fn = on_later;
     }

@@ -9,11 +9,16 @@
  */
 #include "engine/engine.h"
 #include "engine/kvm/kvm.h"
+#include "fs/fs.h"
+#include "util/sock.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"
+#include "virtio/fs.h"
 #include "virtio/rng.h"
+#include "virtio/vhost_user.h"
 #include "virtio/vsock.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,6 +27,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,12 +69,80 @@ struct host {
     struct loop_timer kill, patience;
     struct engine *engine;
     struct virtio_dev *dev[5];
+    struct share *share;
     char said[8192]; /* the last of what the guest printed */
     size_t n_said;
     unsigned ends;
     bool killed, late;
     char how[256];
 };
+
+/* A host directory, served as a process of its own would, but on a thread, so that it is under the
+ * same sanitizers. */
+struct share {
+    char dir[32];
+    struct loop loop;
+    struct loop_src sock; /* brings the connection; its end is ours */
+    int engine_fd;        /* its other end */
+    pthread_t thread;
+    struct virtio_dev *dev;
+    struct vhost_user *back_end;
+};
+
+static void on_share_socket(struct loop_src *src, uint32_t ready)
+{
+    struct share *s = CONTAINER_OF(src, struct share, sock);
+    (void)ready;
+    int fd = sock_recv_fd(src->fd);
+    if (fd < 0 && fd != -EAGAIN)
+        loop_stop(&s->loop);
+    if (fd < 0)
+        return;
+    if (s->back_end || vhost_user_new_connected(&s->back_end, &s->loop, s->dev, fd, NULL, NULL) < 0)
+        abort();
+    vhost_user_take_eventfds(s->back_end);
+}
+
+static void *run_io(void *arg);
+
+static struct share *start_share(void)
+{
+    struct share *s = calloc(1, sizeof(*s));
+    struct fs_options o = {.cache = FS_CACHE_AUTO, .files_max = 64, .fds_max = 64};
+    struct fs *server;
+    int sock[2];
+    if (!s)
+        return NULL;
+    (void)snprintf(s->dir, sizeof(s->dir), "/tmp/evil.XXXXXX");
+    if (!mkdtemp(s->dir) || chdir("/proc/self/fd") < 0 || loop_init(&s->loop) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
+        return NULL;
+    (void)umask(0);
+    o.root_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    s->engine_fd = sock[0];
+    s->sock = (struct loop_src){.fd = sock[1], .fn = on_share_socket};
+    if (o.root_fd < 0 || fs_new(&server, &o) < 0 || virtio_fs_new(&s->dev, server, "evil") < 0 ||
+        loop_add(&s->loop, &s->sock, EPOLLIN) < 0 ||
+        pthread_create(&s->thread, NULL, run_io, &s->loop) != 0)
+        return NULL;
+    return s;
+}
+
+/* The directory must be as empty as it was: no request of an attack says CREATE. */
+static bool end_share(struct share *s)
+{
+    int fd = s->sock.fd;
+    (void)close(s->engine_fd);
+    (void)pthread_join(s->thread, NULL);
+    vhost_user_free(s->back_end);
+    virtio_dev_free(s->dev);
+    loop_del(&s->loop, &s->sock);
+    (void)close(fd);
+    loop_fini(&s->loop);
+    bool empty = rmdir(s->dir) == 0;
+    free(s);
+    return empty;
+}
 
 static void *run_io(void *arg)
 {
@@ -223,6 +298,11 @@ static int make_devices(struct host *h, struct engine_params *p, const int disk[
         return -1;
     for (unsigned i = 0; i < 5; i++)
         p->devices[p->n_devices++] = (struct engine_device){h->dev[i], i < 2 ? &h->io : &h->main};
+    h->share = start_share();
+    if (!h->share)
+        return -1;
+    p->devices[p->n_devices++] = (struct engine_device){
+        .loop = &h->main, .kind = &virtio_fs_ops, .server_fd = h->share->engine_fd};
     return 0;
 }
 
@@ -282,6 +362,10 @@ static int live_and_die(struct host *h, struct engine_params *p, const int disk[
     engine_kvm.free(h->engine);
     for (unsigned i = 0; i < sizeof(h->dev) / sizeof(h->dev[0]); i++)
         virtio_dev_free(h->dev[i]);
+    if (!end_share(h->share)) {
+        (void)fprintf(stderr, "the share was written to\n");
+        r = 1;
+    }
     loop_fini(&h->main);
     loop_fini(&h->io);
     return r;

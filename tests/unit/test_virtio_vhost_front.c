@@ -44,8 +44,8 @@ static int64_t dev_kick(struct virtio_dev *d, unsigned queue)
     while (virtio_dev_pop(d, queue, &v->c) > 0) {
         virtq_push(&d->vq[queue], &v->c, (uint32_t)virtq_chain_write(&v->c, 0, "served", 6));
         v->served++;
+        virtio_dev_interrupt(d, queue);
     }
-    virtio_dev_interrupt(d, queue);
     return VIRTIO_IDLE;
 }
 
@@ -340,6 +340,28 @@ static void test_nonsense_breaks_the_device_and_not_the_server(void **state)
     teardown(&b);
 }
 
+/* What only the server sees: the driver hears of it, and a reset heals. */
+static void test_a_queue_that_the_server_finds_broken(void **state)
+{
+    (void)state;
+    static const uint64_t one = 1;
+    struct bench b;
+    setup(&b);
+    for (unsigned i = 0; i < 3; i++) {
+        bring_up(&b, SIZE);
+        assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), LIVE);
+        fake_publish(&b.f, 0, SIZE + 1);
+        assert_int_equal(write(mmio_kick_fd(b.m, 0), &one, sizeof(one)), sizeof(one));
+        assert_true(interrupted(&b, WAIT_MS));
+        assert_true(rd(&b, VIRTIO_MMIO_STATUS) & VIRTIO_CONFIG_S_NEEDS_RESET);
+        wr(&b, VIRTIO_MMIO_STATUS, 0);
+        fresh_rings(&b);
+    }
+    bring_up(&b, SIZE);
+    one_request(&b, 0);
+    teardown(&b);
+}
+
 /* The loop of the front end hears of it in its own time; the driver is interrupted. */
 static void expect_broken(struct bench *b, const char *why)
 {
@@ -515,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_requests_go_straight_through),
         cmocka_unit_test(test_a_reset_waits_for_the_server),
         cmocka_unit_test(test_nonsense_breaks_the_device_and_not_the_server),
+        cmocka_unit_test(test_a_queue_that_the_server_finds_broken),
         cmocka_unit_test(test_a_server_that_dies),
         cmocka_unit_test(test_servers_that_are_not_understood),
         cmocka_unit_test(test_a_server_that_speaks_out_of_turn),

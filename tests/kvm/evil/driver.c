@@ -317,10 +317,34 @@ static void check_sockets(void)
         fail("no disconnection");
 }
 
+/* A FUSE server that starts over: INIT, in which both sides say their version. */
+static void check_share(void)
+{
+    struct fuse_init {
+        uint32_t len, opcode;
+        uint64_t unique, node;
+        uint32_t uid, gid, pid, extra;
+        uint32_t major, minor, readahead, flags;
+    } __attribute__((packed));
+    struct dev *d = device(ID_FS, 0);
+    struct fuse_init *in = (struct fuse_init *)(void *)buf;
+    const uint32_t *out = (const uint32_t *)(const void *)(buf + 512);
+    bring_up(d, 0);
+    *in = (struct fuse_init){
+        .len = sizeof(*in), .opcode = 26, .unique = 4711, .major = 7, .minor = 38};
+    set_desc(&d->q[1], 0, (uint64_t)in, sizeof(*in), NEXT, 1);
+    set_desc(&d->q[1], 1, (uint64_t)out, 512, WRITE, 0);
+    put_avail(&d->q[1], 0);
+    kick(d, 1);
+    if (!wait_used(d, 1) || out[1] != 0 || out[2] != 4711 || out[4] != 7)
+        fail("the share does not answer");
+}
+
 void check_machine(void)
 {
     check_disk(device(ID_BLK, 0));
     check_disk(device(ID_BLK, 1));
     check_random();
     check_sockets();
+    check_share();
 }

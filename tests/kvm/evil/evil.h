@@ -62,7 +62,7 @@ static inline uint32_t inl(uint16_t port)
 
 /* --- driver.c: a virtio driver that can be told to lie --------------------------------------- */
 
-enum { ID_BLK = 2, ID_RNG = 4, ID_BALLOON = 5, ID_VSOCK = 19 };
+enum { ID_BLK = 2, ID_RNG = 4, ID_BALLOON = 5, ID_VSOCK = 19, ID_FS = 26 };
 enum {
     REG_MAGIC = 0x000,
     REG_DEVICE_ID = 0x008,
