@@ -105,10 +105,10 @@ static int explain(const struct sandbox *sb, const struct explain_target *t,
 static int net_explain_run(const struct args *a)
 {
     struct explain_target t;
-    struct explain_answer answer;
+    struct explain_answer answer = {0};
     struct sandbox sb;
     struct err e = {0};
-    bool live;
+    bool live = false;
     if (explain_parse(a->pos[1], args_has(a, "udp"), &t, &e) < 0)
         return ui_usage(&e);
     int code = show_one(a->pos[0], &sb);

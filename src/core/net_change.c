@@ -187,8 +187,8 @@ static json_t *audit_policy(const struct spec_net *n)
 int sandbox_net_set(const struct store *s, const char *name, struct net_policy_change *c,
                     struct err *e)
 {
-    struct held h;
-    struct spec_net now;
+    struct held h = {0};
+    struct spec_net now = {0};
     int r = hold(s, name, &h, e);
     if (r < 0)
         return r;
@@ -237,7 +237,7 @@ static int tell_unpublish(struct held *h, void *arg, struct err *e)
 static int add_one(struct held *h, const struct spec_port *want, struct spec_port *got,
                    struct err *e)
 {
-    struct spec_net now;
+    struct spec_net now = {0};
     AUTO_CLOSE int fd = -1;
     *got = *want;
     int r = h->live ? publish_bind(h->store, want, &fd, got, e) : 0;
@@ -275,7 +275,7 @@ static size_t find_spec(const struct spec_net *n, const struct spec_port *p)
 
 static int remove_one(struct held *h, const struct spec_port *p, struct err *e)
 {
-    struct spec_net now;
+    struct spec_net now = {0};
     int r = copy_net(&h->sb.spec.net, &now, e);
     if (r < 0)
         return r;
@@ -293,7 +293,7 @@ static int remove_one(struct held *h, const struct spec_port *p, struct err *e)
 int sandbox_port_add(const struct store *s, const char *name, const char *text,
                      struct spec_port **ret, size_t *n, struct err *e)
 {
-    struct held h;
+    struct held h = {0};
     struct spec_net parsed;
     spec_net_init(&parsed);
     int r = spec_net_add_ports(&parsed, text, e);
@@ -310,7 +310,7 @@ int sandbox_port_add(const struct store *s, const char *name, const char *text,
     else if (r == 0)
         r = no_memory(e);
     size_t done = 0;
-    for (; r == 0 && done < parsed.n_ports; done += r == 0) {
+    for (; all && r == 0 && done < parsed.n_ports; done += r == 0) {
         r = add_one(&h, &parsed.ports[done], &all[*n + done], e);
         audit_port(s, "port-add", name, r == 0 ? &all[*n + done] : &parsed.ports[done], r, e);
     }
@@ -392,9 +392,9 @@ static int find_open(struct held *h, const struct spec_port *want, bool any_bind
 
 int sandbox_port_remove(const struct store *s, const char *name, const char *text, struct err *e)
 {
-    struct held h;
-    struct spec_port want, p = {0};
-    bool any_bind;
+    struct held h = {0};
+    struct spec_port want = {0}, p = {0};
+    bool any_bind = false;
     int r = parse_host_side(text, &want, &any_bind, e);
     if (r == 0)
         r = hold(s, name, &h, e);

@@ -271,7 +271,7 @@ static void test_collected(void **state)
         "\n"
         "{\"t\":\"2026-01-02T03:04:05Z\",\"kind\":\"flow\",\"verdict\":\"allow\"}\n"
         "not json\n",
-        2 * AUDIT_COLLECT_MAX);
+        (size_t)2 * AUDIT_COLLECT_MAX);
     assert_int_equal(sandbox_dir_remove(&store, "web", &e), 0);
     assert_int_equal(each(keep_last, &f), AUDIT_COLLECT_MAX); /* the last ones, denials alone */
     assert_non_null(strstr(f.last, "\"t\":\"2026-01-02T03:04:05.000000999Z\""));

@@ -225,7 +225,7 @@ static void test_full_log_is_silent(void **state)
 
 static int read_line(const char *line, struct net_record *r)
 {
-    struct log_entry e;
+    struct log_entry e = {0};
     int k = log_record_parse(line, strlen(line), &e);
     if (k < 0)
         return k;
