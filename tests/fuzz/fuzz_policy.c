@@ -1,4 +1,5 @@
 /* Rules: what is accepted is consistent, and can be decided and explained. */
+#include "net/explain.h"
 #include "net/policy.h"
 
 #include <stdlib.h>
@@ -44,6 +45,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     policy_explain(&p, &a, why);
     a = policy_decide_name(&p, "www.example.com");
     policy_explain(&p, &a, why);
+    struct explain_target t;
+    struct explain_answer said;
+    if (explain_parse(text, size & 1, &t, &e) == 0) {
+        if (t.port == 0 || (t.name[0] && !policy_name_normal(t.name, t.name)))
+            abort();
+        explain_by_policy(&p, &t, &said);
+        if (said.why[0] == '\0' || (said.is_name && said.allow && !said.may_ask))
+            abort();
+    }
     (void)policy_add_profile(&p, text, &e);
     policy_free(&p);
     free(text);

@@ -2,6 +2,7 @@
 #include "fake_vsock.h"
 #include "monitor/relay.h"
 #include "util/cleanup.h"
+#include "util/sock.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -23,6 +24,9 @@ struct relay_fix {
     struct exec_log log;
     struct relay relay;
     unsigned changes, sessions, stops;
+    unsigned requests; /* of a kind that only the owner knows */
+    int got_fd;        /* what came with the last one; -1 = nothing */
+    bool keep_fd;
 };
 
 static void on_touched(void *ctx)
@@ -52,7 +56,20 @@ static void on_info(void *ctx, char *json, size_t size)
     (void)snprintf(json, size, "{}");
 }
 
-static const struct relay_events events = {on_touched, on_sessions, on_stop, on_ping, on_info};
+static bool on_request(void *ctx, const struct proto_frame *f, int *fd, struct buf *out)
+{
+    struct relay_fix *t = ctx;
+    if (f->type != PROTO_PORT_ADD)
+        return false;
+    t->requests++;
+    t->got_fd = *fd;
+    if (t->keep_fd)
+        *fd = -1;
+    return proto_put(out, PROTO_OK, NULL, 0) == 0;
+}
+
+static const struct relay_events events = {on_touched, on_sessions, on_stop,
+                                           on_ping,    on_info,     on_request};
 
 static int relay_setup(void **state)
 {
@@ -501,6 +518,69 @@ static void test_greeting_waits_for_room(void **state)
         (void)close(fd[i]);
 }
 
+/* The end of a pipe is open somewhere as long as its reader sees no end of file. */
+static bool is_open(int reader)
+{
+    char c;
+    ssize_t k = read(reader, &c, 1);
+    return k < 0 && errno == EAGAIN;
+}
+
+static void send_with(int fd, uint16_t type, int passed)
+{
+    struct buf b;
+    buf_init(&b, 256);
+    assert_int_equal(proto_put(&b, type, NULL, 0), 0);
+    assert_int_equal(sock_send_with_fd(fd, buf_head(&b), buf_len(&b), passed), buf_len(&b));
+    buf_free(&b);
+    (void)close(passed);
+}
+
+/* A descriptor goes to the request that it came with, and is closed if nobody wants it. */
+static void test_descriptors(void **state)
+{
+    struct relay_fix *t = *state;
+    uint32_t port;
+    int p[5][2];
+    for (size_t i = 0; i < ARRAY_LEN(p); i++)
+        assert_int_equal(pipe2(p[i], O_CLOEXEC | O_NONBLOCK), 0);
+    for (int keep = 0; keep < 2; keep++) {
+        AUTO_CLOSE int fd = dial(t);
+        t->keep_fd = keep;
+        t->got_fd = -1;
+        hello(fd, VERSION);
+        send_with(fd, PROTO_PORT_ADD, p[keep][1]);
+        turn(t);
+        assert_int_equal(hear(fd, 0, NULL), PROTO_OK);
+        assert_true(t->got_fd >= 0);
+        assert_int_equal(is_open(p[keep][0]), keep);
+        assert_true(!keep || fcntl(t->got_fd, F_GETFD) & FD_CLOEXEC);
+    }
+    close_fd(&t->got_fd);
+    AUTO_CLOSE int other = dial(t); /* a request that nobody knows */
+    hello(other, VERSION);
+    send_with(other, PROTO_PORT_RM, p[2][1]);
+    turn(t);
+    assert_int_equal(hear(other, 0, NULL), PROTO_FAIL);
+    assert_false(is_open(p[2][0]));
+    AUTO_CLOSE int silent = dial(t); /* two before the request: the first counts */
+    int extra = dup(p[3][1]);
+    assert_true(extra >= 0);
+    send_with(silent, PROTO_HELLO, p[3][1]);
+    send_with(silent, PROTO_HELLO, extra);
+    turn(t);
+    assert_int_equal(t->relay.n_clients, 0); /* and it was no greeting */
+    assert_false(is_open(p[3][0]));
+    AUTO_CLOSE int session = begin_session(t, &port); /* in a session it is nobody's */
+    agent_accepts(t, port);
+    send_with(session, PROTO_STDIN, p[4][1]);
+    turn(t);
+    assert_false(is_open(p[4][0]));
+    assert_int_equal(t->requests, 2);
+    for (size_t i = 0; i < ARRAY_LEN(p); i++)
+        (void)close(p[i][0]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, relay_setup, relay_teardown)
@@ -521,6 +601,7 @@ int main(void)
         TEST(test_out_of_descriptors),
         TEST(test_input_before_the_agent_answers),
         TEST(test_greeting_waits_for_room),
+        TEST(test_descriptors),
     };
     return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
 }
