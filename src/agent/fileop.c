@@ -120,6 +120,7 @@ static const fileop_fn ops[] = {
     [FILE_OP_RENAME] = fileop_rename,   [FILE_OP_SET] = fileop_set,
     [FILE_OP_SYMLINK] = fileop_symlink, [FILE_OP_WATCH] = fileop_watch,
     [FILE_OP_GET] = fileop_get,         [FILE_OP_PUT] = fileop_put,
+    [FILE_OP_SYNC] = fileop_sync,
 };
 
 static void put_error(struct fchan *c, int code, const char *text)

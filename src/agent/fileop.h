@@ -59,6 +59,7 @@ int fileop_read(struct fchan *c, const struct file_req *q, struct err *err);
 int fileop_write(struct fchan *c, const struct file_req *q, struct err *err);
 int fileop_get(struct fchan *c, const struct file_req *q, struct err *err);
 int fileop_put(struct fchan *c, const struct file_req *q, struct err *err);
+int fileop_sync(struct fchan *c, const struct file_req *q, struct err *err);
 int fileop_watch(struct fchan *c, const struct file_req *q, struct err *err);
 
 /* Opens a regular file for reading without waiting. -EISDIR, -EINVAL when it is something else. */

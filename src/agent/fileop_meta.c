@@ -240,6 +240,15 @@ int fileop_remove(struct fchan *c, const struct file_req *q, struct err *err)
     return 0;
 }
 
+int fileop_sync(struct fchan *c, const struct file_req *q, struct err *err)
+{
+    AUTO_CLOSE int fd = open(q->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || syncfs(fd) < 0)
+        return sys_error(err, q->path);
+    fchan_put_attr(c, PROTO_FILE_OK, NULL);
+    return 0;
+}
+
 /* --- rename, set, symlink --- */
 
 int fileop_rename(struct fchan *c, const struct file_req *q, struct err *err)

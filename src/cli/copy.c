@@ -112,7 +112,7 @@ static int connect_side(const struct store *s, struct side *x, struct err *e)
 static int release_side(const struct store *s, struct side *x, struct err *e)
 {
     files_close(&x->files);
-    return x->started ? sandbox_release(s, x->sandbox, e) : 0;
+    return x->started ? sandbox_release(s, x->sandbox, ui_warn, e) : 0;
 }
 
 /* --- progress -------------------------------------------------------------------------------- */

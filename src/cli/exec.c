@@ -49,7 +49,7 @@ static int exec_in(const struct store *s, const char *name, const struct session
     struct err e = {0};
     bool started = false, detached;
     int code = session_execute(s, name, q, &started, &detached);
-    if (started && sandbox_release(s, name, &e) < 0) {
+    if (started && sandbox_release(s, name, ui_warn, &e) < 0) {
         ui_error(&e);
         code = code ? code : EXIT_FAILED;
     }

@@ -299,7 +299,7 @@ static int modify(const struct store *s, struct modify *m, const char *name, enu
         return -EBUSY;
     }
     if (restart)
-        r = sandbox_stop(s, name, STOP_GRACE_DEFAULT_MS, false, e);
+        r = sandbox_stop(s, name, STOP_GRACE_DEFAULT_MS, false, ui_warn, e);
     if (r == 0)
         r = sandbox_modify(s, name, m->harmless, edit, m, e);
     if (restart) { /* also when that failed: it ran before */

@@ -253,7 +253,7 @@ static bool is_path(const char *source)
 }
 
 /* Absolute, without symbolic links: a path that has one later was tampered with. */
-static int resolve(const char *source, char **ret, struct err *e)
+int mount_resolve(const char *source, char **ret, struct err *e)
 {
     AUTO_FREE char *path = NULL;
     const char *home = getenv("HOME");
@@ -371,7 +371,7 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     bool named = strcmp(option, "mount-named") == 0;
     if (named || (strcmp(option, "volume") == 0 && !is_path(copy)))
         return parse_named(p, copy, e);
-    r = resolve(copy, &m->source, e);
+    r = mount_resolve(copy, &m->source, e);
     if (r < 0)
         return r;
     return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);

@@ -9,7 +9,7 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
 {
     struct spinner spin;
     spinner_start(&spin, "Removing", name);
-    int r = sandbox_remove(s, name, args_has(a, "force"), e);
+    int r = sandbox_remove(s, name, args_has(a, "force"), ui_warn, e);
     spinner_stop(&spin);
     if (r == 0)
         ui_success("Removed", name);

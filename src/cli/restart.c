@@ -33,7 +33,7 @@ static int restart_one(const struct store *s, const struct args *a, const char *
         return r;
     struct spinner spin;
     spinner_start(&spin, "Restarting", name);
-    r = sandbox_stop(s, name, grace, force, e);
+    r = sandbox_stop(s, name, grace, force, ui_warn, e);
     if (r == 0)
         r = sandbox_start(s, name, ui_warn, e);
     spinner_stop(&spin);

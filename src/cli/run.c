@@ -20,6 +20,7 @@ struct run {
     struct sandbox_request sandbox;
     struct session_request session;
     bool created; /* this call made the sandbox, and so takes it down */
+    bool passing; /* it is to go when its command has ended */
 };
 
 /* A Ctrl-C between the creation and the command must not leave the sandbox behind. */
@@ -99,7 +100,10 @@ static int create_sandbox(struct run *r, struct err *e)
     struct sandbox_spec *spec = &r->sandbox.spec;
     struct spinner spin;
     uint64_t t0 = now_ns();
-    spec->ephemeral = !r->sandbox.named;
+    /* One whose workspace has to be brought back goes when that is done, and not before. */
+    r->passing = !r->sandbox.named;
+    spec->ephemeral = r->passing && !spec_has_snapshot(spec);
+    r->sandbox.create.stop_when_idle = r->passing && !spec->ephemeral;
     net_note_allowlist(&spec->net);
     catch_signals();
     spinner_start(&spin, "Creating", spec->name);
@@ -117,8 +121,10 @@ static void take_down(struct run *r)
     const struct sandbox_spec *spec = &r->sandbox.spec;
     struct err e = {0};
     uint64_t grace = spec->ephemeral ? spec_last_writes_ms(spec) : STOP_GRACE_DEFAULT_MS;
-    int x = grace ? sandbox_stop(&r->store, spec->name, grace, false, &e)
-                  : sandbox_remove(&r->store, spec->name, true, &e);
+    int x = grace ? sandbox_stop(&r->store, spec->name, grace, false, ui_warn, &e)
+                  : sandbox_remove(&r->store, spec->name, true, ui_warn, &e);
+    if (x == 0 && r->passing && !spec->ephemeral)
+        x = sandbox_remove(&r->store, spec->name, false, ui_warn, &e);
     if (x < 0 && !(spec->ephemeral && x == -ENOENT)) /* it had ended by itself */
         ui_error(&e);
 }
@@ -133,9 +139,12 @@ static int run_command(struct run *r)
     int code = interrupted ? 128 + (int)interrupted
                            : session_execute(&r->store, name, &r->session, &started, &detached);
     bool leave = (r->session.detach || detached) && code == EXIT_OK;
+    if (leave && r->passing && !r->sandbox.spec.ephemeral)
+        ui_warn("the sandbox is kept when its command has ended, until its workspace is synced: "
+                "`msb rm` does both");
     if (r->created && !leave)
         take_down(r);
-    else if (started && !leave && sandbox_release(&r->store, name, &e) < 0)
+    else if (started && !leave && sandbox_release(&r->store, name, ui_warn, &e) < 0)
         ui_error(&e);
     return r->session.detach && code == EXIT_OK ? ui_print_line(name) : code;
 }

@@ -6,6 +6,7 @@
 #include "cli/net_more_opts.h"
 #include "cli/net_opts.h"
 #include "cli/ui.h"
+#include "cli/workspace_opts.h"
 #include "image/image.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -289,6 +290,8 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = time_option(a, "idle-timeout", &s->idle_timeout_ms, e);
     if (r == 0)
         r = replace_options(a, q, e);
+    if (r == 0)
+        r = workspace_options(a, s, q->named, e);
     const char *placement = args_get(a, "cpu-placement");
     if (placement)
         s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD : PLACEMENT_INHERIT;

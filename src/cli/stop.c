@@ -28,7 +28,7 @@ static int stop_one(const struct store *s, const struct args *a, const char *nam
         return r;
     struct spinner spin;
     spinner_start(&spin, "Stopping", name);
-    r = sandbox_stop(s, name, grace, force, e);
+    r = sandbox_stop(s, name, grace, force, ui_warn, e);
     spinner_stop(&spin);
     if (r == 0)
         ui_success("Stopped", name);

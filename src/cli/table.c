@@ -21,7 +21,6 @@
 LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
-LATER(later_workspace, "workspace", NULL, GROUP_STORAGE, "Manage workspaces");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
 LATER(later_uninstall, "uninstall", NULL, GROUP_INSTALL, "Remove an installed command");
 LATER(later_update, "update", "upgrade", GROUP_INSTALL, "Update msb");
@@ -96,7 +95,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_registry,
     &cmd_volume,
     &later_snapshot,
-    &later_workspace,
+    &cmd_workspace,
     &later_install,
     &later_uninstall,
     &later_update,

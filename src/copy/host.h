@@ -6,6 +6,8 @@
  * 2. Links are made, not followed. What is no file, directory or link is not made at all.
  * 3. A file has no name until it is complete (or a temporary one, where the file system knows no
  *    files without names); then it takes the place of another file or link, never of a directory.
+ *    In a tree that nobody looks at before it is complete (`direct`) it has its own from the start,
+ *    which is several times faster; nothing is replaced there.
  * 4. Only permissions are kept of a mode: nothing on the host becomes setuid by a copy.
  * 5. Directories that exist are entered and keep their mode; those that are made get theirs, and
  *    their times, when all is in them.
@@ -23,8 +25,9 @@ struct host_dir {
 
 struct host_sink {
     struct tree_sink sink;
-    bool owner; /* set owners as the tree says */
-    bool merge; /* the first thing, a directory, is what we were given */
+    bool owner;  /* set owners as the tree says */
+    bool merge;  /* the first thing, a directory, is what we were given */
+    bool direct; /* to be set by the caller, after host_sink_begin() */
     bool temp_used;
     int depth;
     struct host_dir dirs[PROTO_DEPTH_MAX + 2];

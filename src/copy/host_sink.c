@@ -87,6 +87,11 @@ static int sink_file(struct tree_sink *s, const struct file_attr *a, struct err 
     if (h->merge && h->depth == 0)
         return err_set(e, ENOTDIR, "a file cannot take the place of a directory");
     h->attr = *a;
+    if (h->direct) {
+        h->fd =
+            openat(here(h), a->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        return h->fd < 0 ? failed(e, errno, a->name) : 0;
+    }
     h->fd = openat(here(h), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (h->fd >= 0)
         return 0;
@@ -109,6 +114,8 @@ static int sink_data(struct tree_sink *s, const void *p, size_t n, struct err *e
 static int give_name(struct host_sink *h)
 {
     char path[64];
+    if (h->direct)
+        return 0;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", h->fd);
     if (!h->temp_used) {
         if (linkat(AT_FDCWD, path, here(h), h->attr.name, AT_SYMLINK_FOLLOW) == 0)

@@ -8,6 +8,8 @@
 #include "monitor/launch.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
+#include "workspace/snapshot.h"
+#include "workspace/workspace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,9 +134,72 @@ static void clear_leftover(const struct store *s, const char *name)
     (void)sandbox_dir_remove(s, name, NULL);
 }
 
+static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *ret, warn_fn warn,
+                         struct err *e);
+
+/* --- workspaces that are copied -------------------------------------------------------------- */
+
+/* A guest with nothing in it but its disk: no mounts, no network, no limits of time. */
+static struct sandbox_spec bare(const struct sandbox_spec *spec)
+{
+    struct sandbox_spec b = *spec;
+    b.n_mounts = 0;
+    b.n_scripts = 0;
+    b.write_paths = (struct strlist){0};
+    b.secrets = (struct strlist){0};
+    b.vsocks = (struct spec_vsocks){0};
+    b.workspace = (struct spec_workspace){0};
+    spec_net_init(&b.net);
+    b.net.off = true;
+    b.idle_timeout_ms = b.max_duration_ms = 0;
+    b.ephemeral = false;
+    return b;
+}
+
+/* Boots it for nobody but us. */
+static int sync_stopped(const struct store *s, struct sandbox *sb, struct snapshot_sync *how,
+                        struct err *e)
+{
+    struct sandbox_spec spec = bare(&sb->spec);
+    CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    struct launch l;
+    int r = choose_engine(&spec, &engine, NULL, e);
+    if (r == 0)
+        r = launch_begin(&l, s, sb->dirfd, &spec, &(struct launch_options){.engine = &engine}, e);
+    if (r == 0)
+        r = launch_wait(&l, e);
+    if (r < 0)
+        return err_wrap(e, "the workspace of sandbox '%s' is not synced", sb->spec.name);
+    AUTO_CLOSE int pidfd = monitor_pidfd(sb->dirfd);
+    r = snapshot_leave(s, sb->dirfd, &sb->spec, how, e);
+    launch_dismiss(&l);
+    if (pidfd >= 0)
+        (void)wait_gone(pidfd, KILL_WAIT_MS);
+    return r;
+}
+
+/* Under the name's lock. */
+static int sync_workspace(const struct store *s, struct sandbox *sb, uint64_t max, warn_fn warn,
+                          struct err *e)
+{
+    if (!spec_has_snapshot(&sb->spec) || !snapshot_is_out(sb->dirfd))
+        return 0;
+    sb->state.pid = monitor_lock_holder(sb->dirfd);
+    struct snapshot_sync how = {.max = max,
+                                .crashed = sb->state.status == STATUS_CRASHED,
+                                .still = sb->state.pid != 0,
+                                .warn = warn};
+    if (!how.still)
+        return sync_stopped(s, sb, &how, e);
+    how.crashed = false;
+    return snapshot_leave(s, sb->dirfd, &sb->spec, &how, e);
+}
+
+/* --- create, start, continued ---------------------------------------------------------------- */
+
 /* Under the name's lock: whatever stands in the way of a new sandbox of that name. */
 static int make_way(const struct store *s, const char *name, const struct create_options *opt,
-                    struct err *e)
+                    warn_fn warn, struct err *e)
 {
     struct sandbox old;
     int r = sandbox_open(s, name, &old, e);
@@ -147,6 +212,8 @@ static int make_way(const struct store *s, const char *name, const struct create
                            name);
         }
         r = end_monitor(&old, opt->replace_grace_ms, false, e);
+        if (r == 0)
+            r = sync_workspace(s, &old, 0, warn, e);
         sandbox_close(&old);
         audit_done(s, "remove", name, json_pack("{s:b}", "replaced", 1), r, e);
     } else if (r == -ENOENT || opt->replace) { /* nothing, or damaged beyond use */
@@ -191,11 +258,15 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
         return saved;
     }
     r = launch_wait(&l, e);
-    if (r == 0 && create && create->prepare)
+    if (r < 0)
+        return r;
+    if (create && create->prepare)
         r = prepare(dirfd, create, e);
+    if (r == 0 && spec_has_snapshot(spec))
+        r = snapshot_enter(s, dirfd, spec, opt->warn, e);
     if (r == 0)
         return launch_finish(&l, e);
-    close_fd(&l.report_fd);
+    launch_dismiss(&l);
     return r;
 }
 
@@ -217,6 +288,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = volume_settle(s, spec, e);
     if (r == 0)
+        r = workspace_settle(s, spec, e);
+    if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;
@@ -226,7 +299,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         return r;
     AUTO_CLOSE int dirfd = -1;
     spec->created_ns = realtime_ns();
-    r = make_way(s, spec->name, opt, e);
+    r = make_way(s, spec->name, opt, warn, e);
     bool mine = r == 0; /* from here on the directory is ours to undo */
     if (r == 0)
         r = sandbox_dir_make(s, spec->name, &dirfd, e);
@@ -234,8 +307,11 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         r = make_disk(s, dirfd, spec, e);
     if (r == 0)
         r = boot(s, dirfd, spec,
-                 &(struct launch_options){.engine = &engine, .creating = true, .warn = warn}, opt,
-                 e);
+                 &(struct launch_options){.engine = &engine,
+                                          .creating = true,
+                                          .stop_when_idle = opt->stop_when_idle,
+                                          .warn = warn},
+                 opt, e);
     engine_choice_close(&engine); /* who may open few files needs each of them to clean up */
     if (r < 0 && mine && dirfd >= 0)
         clear_leftover(s, spec->name);
@@ -258,6 +334,32 @@ static void wait_ending(struct sandbox *sb)
     sb->state.pid = monitor_lock_holder(sb->dirfd);
 }
 
+int sandbox_sync(const struct store *s, const char *name, uint64_t max, warn_fn warn, struct err *e)
+{
+    struct name_lock lock;
+    struct sandbox sb;
+    int r = name_lock_take(s, name, &lock, e);
+    if (r < 0)
+        return r;
+    r = sandbox_open(s, name, &sb, e);
+    bool gone = r == -ENOENT;
+    if (r == 0) {
+        wait_ending(&sb);
+        r = sync_workspace(s, &sb, max, warn, e);
+        sandbox_close(&sb);
+    }
+    name_lock_drop(s, &lock, gone);
+    return r;
+}
+
+/* It ended by itself, and nobody has asked since. What cannot be synced now stays in the guest. */
+static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn warn)
+{
+    struct err why = {0};
+    if (sync_workspace(s, sb, 0, warn, &why) < 0 && warn)
+        warn(why.msg);
+}
+
 static int start_locked(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
                         struct err *e)
 {
@@ -270,6 +372,8 @@ static int start_locked(const struct store *s, const char *name, bool stop_when_
         r = err_set(e, EBUSY, "sandbox still running: cannot start sandbox '%s': already running",
                     name);
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    if (r == 0)
+        sync_before_start(s, &sb, warn);
     if (r == 0)
         r = choose_engine(&sb.spec, &engine, warn, e);
     if (r == 0)
@@ -305,7 +409,7 @@ int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct 
 /* --- stop, remove --------------------------------------------------------------------------- */
 
 int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
-                 struct err *e)
+                 warn_fn warn, struct err *e)
 {
     struct name_lock lock;
     struct sandbox sb;
@@ -320,6 +424,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         r = end_monitor(&sb, grace_ms, force, e);
         if (sb.state.pid)
             audit_done(s, force || grace_ms == 0 ? "kill" : "stop", name, NULL, r, e);
+        if (r == 0 && !force && grace_ms)
+            r = sync_workspace(s, &sb, 0, warn, e);
         bool ephemeral = sb.spec.ephemeral;
         sandbox_close(&sb);
         if (r == 0 && ephemeral) {
@@ -331,7 +437,23 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
     return r;
 }
 
-static int remove_locked(const struct store *s, const char *name, bool force, struct err *e)
+/* What the sandbox alone has of its workspace goes to the host first, unless it may be lost. */
+static int sync_or_lose(const struct store *s, struct sandbox *sb, bool force, warn_fn warn,
+                        struct err *e)
+{
+    if (!force) {
+        int r = sync_workspace(s, sb, 0, warn, e);
+        if (r < 0)
+            err_hint(e, "`msb rm -f %s` removes it without", sb->spec.name);
+        return r;
+    }
+    if (spec_has_snapshot(&sb->spec) && snapshot_is_out(sb->dirfd) && warn)
+        warn("changes of its workspace that were not synced are lost");
+    return 0;
+}
+
+static int remove_locked(const struct store *s, const char *name, bool force, warn_fn warn,
+                         struct err *e)
 {
     struct sandbox sb;
     int r = sandbox_open(s, name, &sb, e);
@@ -357,17 +479,19 @@ static int remove_locked(const struct store *s, const char *name, bool force, st
     } else if (sb.state.pid) {
         r = end_monitor(&sb, 0, true, e);
     }
+    if (r == 0)
+        r = sync_or_lose(s, &sb, force, warn, e);
     sandbox_close(&sb);
     return r < 0 ? r : sandbox_dir_remove(s, name, e);
 }
 
-int sandbox_remove(const struct store *s, const char *name, bool force, struct err *e)
+int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn, struct err *e)
 {
     struct name_lock lock;
     int r = name_lock_take(s, name, &lock, e);
     if (r < 0)
         return r;
-    r = remove_locked(s, name, force, e);
+    r = remove_locked(s, name, force, warn, e);
     if (r != -ENOENT)
         audit_done(s, "remove", name, NULL, r, e);
     name_lock_drop(s, &lock, r == 0 || r == -ENOENT);
@@ -471,7 +595,7 @@ int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *r
     return sandbox_attach_look(s, name, NULL, warn, ret_fd, started, e);
 }
 
-int sandbox_release(const struct store *s, const char *name, struct err *e)
+int sandbox_release(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
     for (;;) {
         struct sandbox sb;
@@ -482,8 +606,11 @@ int sandbox_release(const struct store *s, const char *name, struct err *e)
         unsigned sessions = 0;
         bool others = pidfd >= 0 && request_sessions(sb.dirfd, &sessions) == 0 && sessions > 0;
         bool gone = pidfd < 0 || (!others && wait_gone(pidfd, STOP_GRACE_DEFAULT_MS));
+        bool copied = spec_has_snapshot(&sb.spec);
         sandbox_close(&sb);
+        if (gone && copied)
+            r = sandbox_sync(s, name, 0, warn, e);
         if (gone || others)
-            return 0;
+            return r;
     }
 }

@@ -17,6 +17,7 @@ enum { STOP_GRACE_DEFAULT_MS = 10000 };
 struct create_options {
     bool replace;              /* stop and remove a sandbox of that name first */
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
+    bool stop_when_idle;       /* it goes with its last command */
     /* May be NULL. Called when the guest is up and before anybody is told, with a connection that
      * it takes: where it fails, the creation does. */
     int (*prepare)(void *ctx, int sock, struct err *e);
@@ -35,10 +36,17 @@ int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct 
 
 /* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */
 int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
-                 struct err *e);
+                 warn_fn warn, struct err *e);
 
 /* Waits for a stop under way; refuses a running sandbox unless force. */
-int sandbox_remove(const struct store *s, const char *name, bool force, struct err *e);
+int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn,
+                   struct err *e);
+
+/* Brings a workspace that was copied into the sandbox back to the host, if it may have changed. One
+ * that runs is copied as it is; else the sandbox is started for that, and for nobody else. Stopping
+ * and removing without force, and starting, do so by themselves. max: 0 = what the spec says. */
+int sandbox_sync(const struct store *s, const char *name, uint64_t max, warn_fn warn,
+                 struct err *e);
 
 /* Ping: round trip through monitor and agent, in ns. "sandbox 'N' is not running (status: S);
  * cannot ping" when it is not. Does not count as activity; touch does. */
@@ -60,6 +68,6 @@ int sandbox_attach_look(const struct store *s, const char *name, const struct at
                         warn_fn warn, int *ret_fd, bool *started, struct err *e);
 /* After a session in a sandbox that sandbox_attach() started: returns when it has stopped, or at
  * once when others still run commands in it. */
-int sandbox_release(const struct store *s, const char *name, struct err *e);
+int sandbox_release(const struct store *s, const char *name, warn_fn warn, struct err *e);
 
 #endif

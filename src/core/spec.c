@@ -37,6 +37,7 @@ void spec_init(struct sandbox_spec *s)
         .placement = PLACEMENT_SPREAD,
         .root_disk = ROOT_DISK_MANAGED,
         .root_disk_bytes = 4 * GIB,
+        .workspace.max = SPEC_WORKSPACE_MAX_DEFAULT,
     };
     spec_net_init(&s->net);
 }
@@ -61,6 +62,7 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->volumes);
     strlist_free(&s->write_paths);
     spec_patches_free(&s->patches);
+    spec_workspace_free(&s->workspace);
     for (size_t i = 0; i < s->n_mounts; i++) {
         free(s->mounts[i].guest);
         free(s->mounts[i].source);
@@ -518,6 +520,8 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         r = check_runtime(s, e);
     if (r == 0)
         r = spec_net_validate(&s->net, e);
+    if (r == 0)
+        r = spec_validate_workspace(s, e);
     if (r < 0)
         return r;
     spec_protect_mounts(s);

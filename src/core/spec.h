@@ -61,6 +61,21 @@ struct spec_mount {
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
 };
 
+/* What appears as /workspace. */
+enum workspace_mode {
+    WORKSPACE_FUSE,     /* a share */
+    WORKSPACE_SNAPSHOT, /* copied into the guest's own disk, and back when it has stopped */
+};
+#define SPEC_WORKSPACE_MIN (1ULL << 20)
+#define SPEC_WORKSPACE_MAX_DEFAULT (1ULL << 30)
+
+struct spec_workspace {
+    char *name; /* of one that msb keeps (workspace/workspace.h), or */
+    char *path; /* a directory of the host; neither: there is none */
+    enum workspace_mode mode;
+    uint64_t max; /* bytes that a snapshot may have */
+};
+
 struct spec_script {
     char *name;
     char *body; /* with its #! line */
@@ -103,6 +118,7 @@ struct sandbox_spec {
 
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;
+    struct spec_workspace workspace;
     struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
     struct spec_vsocks vsocks;  /* sockets of the host that the guest may reach */
     struct spec_script *scripts;
@@ -140,6 +156,13 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* 
 int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
 int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
 int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
+int spec_check_workspace(const char *name, struct err *e);
+int spec_validate_workspace(const struct sandbox_spec *s, struct err *e);
+bool spec_has_snapshot(const struct sandbox_spec *s);
+const char *workspace_mode_name(enum workspace_mode m);
+json_t *spec_workspace_json(const struct sandbox_spec *s);
+int spec_read_workspace(struct sandbox_spec *s, const json_t *j, struct err *e);
+void spec_workspace_free(struct spec_workspace *w);
 /* A shared directory that no write path is in or above is read-only for the host, too. */
 int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e);
 void spec_protect_mounts(struct sandbox_spec *s);

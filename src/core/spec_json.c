@@ -212,17 +212,17 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:I, s:o?, s:o}",
+        "s:o, s:o, s:o, s:s, s:I, s:o?, s:o, s:o}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
         "lifecycle", lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
-        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true), "patches",
-        spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull], "resources", resources_json(s), "rlimits",
-        rlimits_json(s), "runtime", runtime_json(s), "secret_env", list_json(&s->secrets),
-        "security_profile", "default", "created_ns", (json_int_t)s->created_ns, "vsocks",
-        spec_vsock_to_json(&s->vsocks), "write_paths",
-        list_json(&s->write_paths));
+        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
+        "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
+        "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
+        "secret_env", list_json(&s->secrets), "security_profile", "default", "created_ns",
+        (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths",
+        list_json(&s->write_paths), "workspace", spec_workspace_json(s));
 }
 
 /* What a spec that does not say otherwise means, now and in every later version: sizes are not
@@ -615,9 +615,8 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (!json_is_object(j))
         return err_set(e, EINVAL, "spec: not a JSON object");
     static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
-        read_image,     read_env,     read_labels, read_resources, read_declared,
-        read_lifecycle, read_runtime, read_mounts, read_rlimits,   read_network,
-        read_patches,
+        read_image,   read_env,    read_labels,  read_resources, read_declared, read_lifecycle,
+        read_runtime, read_mounts, read_rlimits, read_network,   read_patches,  spec_read_workspace,
     };
     int r = read_text(j, "name", &s->name, e);
     if (r == 0)

@@ -239,10 +239,15 @@ static int lock_all(const struct store *s, int how, struct err *e)
     return steal_fd(&fd);
 }
 
+int volume_lock_all(const struct store *s, struct err *e)
+{
+    return lock_all(s, LOCK_EX, e);
+}
+
 int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e)
 {
     *ret = -1;
-    if (!names_volumes(spec))
+    if (!names_volumes(spec) && !spec->workspace.name)
         return 0;
     int fd = lock_all(s, LOCK_SH, e);
     *ret = fd;

@@ -37,6 +37,8 @@ int volume_ensure(const struct store *s, const struct spec_mount *m, struct volu
                   struct err *e);
 /* Before a sandbox is made: which of its mounts are disks, since volumes of that name are. */
 int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *e);
+/* Alone with all volumes and workspaces: what volume_hold() waits for. A descriptor, or -errno. */
+int volume_lock_all(const struct store *s, struct err *e);
 /* Keeps all of them from being removed until *ret is closed; -1 if the spec needs none. */
 int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e);
 /* "volume not found: NAME" (ENOENT). */

@@ -57,7 +57,7 @@ static int with_files(const struct tool_run *run,
         files_close(&f);
     }
     if (started)
-        (void)sandbox_release(&s, run->name, NULL);
+        (void)sandbox_release(&s, run->name, NULL, NULL);
     store_close(&s);
     return r < 0 ? complain(&e) : 0;
 }

@@ -499,10 +499,18 @@ int launch_wait(struct launch *l, struct err *e)
 
 int launch_finish(struct launch *l, struct err *e)
 {
+    const char answer = MONITOR_RUN;
     char done;
     int r = 0;
-    if (send(l->report_fd, "", 1, MSG_NOSIGNAL) != 1 || receive(l->report_fd, &done, 1) != 1)
+    if (send(l->report_fd, &answer, 1, MSG_NOSIGNAL) != 1 || receive(l->report_fd, &done, 1) != 1)
         r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
     close_fd(&l->report_fd);
     return r;
+}
+
+void launch_dismiss(struct launch *l)
+{
+    const char answer = MONITOR_END;
+    (void)send(l->report_fd, &answer, 1, MSG_NOSIGNAL);
+    close_fd(&l->report_fd);
 }

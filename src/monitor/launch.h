@@ -34,5 +34,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
 int launch_wait(struct launch *l, struct err *e);
 /* Acknowledges it: from now on it runs, whatever becomes of us. */
 int launch_finish(struct launch *l, struct err *e);
+/* Or ends it: it has served us, and never ran for anybody else. */
+void launch_dismiss(struct launch *l);
 
 #endif

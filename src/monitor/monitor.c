@@ -443,8 +443,10 @@ static void on_report(struct loop_src *src, uint32_t events)
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int fd = src->fd;
-    bool recorded = m->phase != RUNNING || k != 1 || save_state(m, STATUS_RUNNING);
-    m->acknowledged = k == 1 && recorded;
+    bool served = k == 1 && ack == MONITOR_END;
+    bool wanted = k == 1 && !served;
+    bool recorded = m->phase != RUNNING || !wanted || save_state(m, STATUS_RUNNING);
+    m->acknowledged = wanted && recorded;
     loop_del(&m->loop, src);
     if (m->acknowledged)
         (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -453,6 +455,8 @@ static void on_report(struct loop_src *src, uint32_t events)
     close_fd(&fd);
     if (!recorded)
         kill_guest(m, true, "its state could not be saved");
+    else if (served)
+        kill_guest(m, false, "stopped");
     else if (!m->acknowledged)
         kill_guest(m, false, "its creator was killed before it was done");
 }

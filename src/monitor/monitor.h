@@ -49,6 +49,10 @@ struct monitor_params {
     struct net_ports ports; /* published, bound */
 };
 
+/* The launcher's answer to a report that all is well: the sandbox runs, or it has served already.
+ */
+enum { MONITOR_RUN = 0, MONITOR_END = 1 };
+
 /* What the monitor tells its launcher, once. Only after the launcher's answer (one byte) is the
  * sandbox acknowledged; the monitor records that it runs, and says so with a byte of its own. */
 struct monitor_report {

@@ -84,6 +84,9 @@
  *                 but is another name of what that path names, relative to F_FILE_PATH.
  *                 agent: FILE_OK, or FILE_ERR as for WRITE
  *
+ *   SYNC      F_FILE_PATH: all of its file system is on disk before the answer
+ *                 agent: FILE_OK
+ *
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
  *             F_FILE_MTIME, F_FILE_UID, F_FILE_GID, F_FILE_TARGET of a link, F_FILE_PATH with REAL.
  */
@@ -275,6 +278,7 @@ enum proto_file_op {
     FILE_OP_WATCH = 10,
     FILE_OP_GET = 11,
     FILE_OP_PUT = 12,
+    FILE_OP_SYNC = 13,
 };
 
 enum proto_file_flag {

@@ -1,0 +1,61 @@
+#include "cli/workspace_opts.h"
+
+#include "cli/mount_opts.h"
+#include "core/volume.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int where(const char *v, struct spec_workspace *w, struct err *e)
+{
+    struct stat st;
+    if (!*v || !strchr("./~", *v)) {
+        int r = spec_check_workspace(v, e);
+        w->name = r < 0 ? NULL : strdup(v);
+        return r == 0 && !w->name ? err_set(e, ENOMEM, "out of memory") : r;
+    }
+    int r = mount_resolve(v, &w->path, e);
+    if (r == 0 && (stat(w->path, &st) < 0 || !S_ISDIR(st.st_mode)))
+        r = err_set(e, ENOTDIR, "'%s' is no directory", v);
+    return r;
+}
+
+/* A volume, called after what outlives the sandbox. */
+static int persist_home(struct sandbox_spec *s, bool named, struct err *e)
+{
+    char volume[VOLUME_NAME_MAX + 1];
+    const char *of = s->workspace.name ? s->workspace.name : named ? s->name : NULL;
+    if (!of) {
+        (void)err_set(e, EINVAL, "--persist-home needs a name to keep /root under");
+        err_hint(e, "give the sandbox one (--name), or a workspace (--workspace NAME)");
+        return -EINVAL;
+    }
+    if ((size_t)snprintf(volume, sizeof(volume), "home-%s", of) >= sizeof(volume))
+        return err_set(e, ENAMETOOLONG, "--persist-home: the name '%s' is too long", of);
+    struct spec_mount m = {.kind = MOUNT_NAMED, .guest = (char *)"/root", .source = volume};
+    return spec_add_mount(s, &m, e);
+}
+
+int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e)
+{
+    const char *v = args_get(a, "workspace"), *mode = args_get(a, "workspace-mode");
+    const char *max = args_get(a, "workspace-max");
+    if (!v && (mode || max))
+        return err_set(e, EINVAL, "--workspace-%s is of no use without --workspace",
+                       mode ? "mode" : "max");
+    int r = v ? where(v, &s->workspace, e) : 0;
+    if (r < 0)
+        return err_wrap(e, "--workspace");
+    if (mode && strcmp(mode, "snapshot") == 0)
+        s->workspace.mode = WORKSPACE_SNAPSHOT;
+    if (max && s->workspace.mode != WORKSPACE_SNAPSHOT)
+        return err_set(e, EINVAL, "--workspace-max is for --workspace-mode snapshot");
+    if (max && parse_size(max, MIB, &s->workspace.max) < 0)
+        return args_bad_value(a, "workspace-max", max, PARSE_SIZE_EXAMPLES, e);
+    return args_has(a, "persist-home") ? persist_home(s, named, e) : 0;
+}

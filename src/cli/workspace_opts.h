@@ -1,0 +1,11 @@
+/* --workspace and --persist-home: what of a task is kept, as people write it. */
+#ifndef MSB_CLI_WORKSPACE_OPTS_H
+#define MSB_CLI_WORKSPACE_OPTS_H
+
+#include "cli/args.h"
+#include "core/spec.h"
+
+/* named: the user chose the sandbox's name. */
+int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e);
+
+#endif

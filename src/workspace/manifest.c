@@ -1,0 +1,147 @@
+#include "workspace/manifest.h"
+
+#include "util/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct walk {
+    struct hasher h;
+    struct manifest *m;
+    const char *what;
+    struct err *e;
+};
+
+/* All that a change would change. */
+struct record {
+    uint64_t inode, size;
+    int64_t sec;
+    uint32_t nsec, mode, name_len, target_len;
+};
+
+static int walk_dir(struct walk *w, int dirfd, const char *name, unsigned depth);
+
+static int add_entry(struct walk *w, int dirfd, const char *name, const struct statx *st)
+{
+    char target[PATH_MAX];
+    ssize_t n = 0;
+    if (S_ISLNK(st->stx_mode) && (n = readlinkat(dirfd, name, target, sizeof(target))) < 0)
+        return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);
+    struct record r = {.inode = st->stx_ino,
+                       .size = S_ISDIR(st->stx_mode) ? 0 : st->stx_size,
+                       .sec = st->stx_mtime.tv_sec,
+                       .nsec = st->stx_mtime.tv_nsec,
+                       .mode = st->stx_mode,
+                       .name_len = (uint32_t)strlen(name),
+                       .target_len = (uint32_t)n};
+    hasher_update(&w->h, &r, sizeof(r));
+    hasher_update(&w->h, name, r.name_len);
+    hasher_update(&w->h, target, (size_t)n);
+    if (++w->m->entries > MANIFEST_ENTRIES_MAX)
+        return err_set(w->e, E2BIG, "%s has more than %d files", w->what, MANIFEST_ENTRIES_MAX);
+    w->m->bytes += S_ISREG(st->stx_mode) ? st->stx_size : 0;
+    return 0;
+}
+
+static int visit(struct walk *w, int dirfd, const char *name, unsigned depth)
+{
+    struct statx st;
+    if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st) < 0)
+        return err_sys(w->e, errno, "cannot look at '%s' in %s", name, w->what);
+    if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
+        return err_set(w->e, EXDEV, "'%s' in %s is a mount, which cannot be copied back", name,
+                       w->what);
+    if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode) && !S_ISLNK(st.stx_mode))
+        return err_set(w->e, EINVAL,
+                       "'%s' in %s is neither a file, a directory nor a link, and cannot be copied",
+                       name, w->what);
+    int r = add_entry(w, dirfd, name, &st);
+    return r == 0 && S_ISDIR(st.stx_mode) ? walk_dir(w, dirfd, name, depth + 1) : r;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+/* Takes the descriptor. */
+static int read_names(struct walk *w, int fd, char ***ret, size_t *ret_n)
+{
+    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    char **names = NULL;
+    size_t n = 0;
+    const struct dirent *entry;
+    if (!d) {
+        (void)close(fd);
+        return err_sys(w->e, ENOMEM, "cannot read %s", w->what);
+    }
+    while ((entry = readdir(d))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        char **more = n % 64 ? names : reallocarray(names, n + 64, sizeof(*names));
+        if (more)
+            names = more;
+        if (!more || n >= MANIFEST_ENTRIES_MAX || !(names[n] = strdup(entry->d_name))) {
+            free_names(names, n);
+            return err_set(w->e, more && n >= MANIFEST_ENTRIES_MAX ? E2BIG : ENOMEM,
+                           "a directory in %s is too large", w->what);
+        }
+        n++;
+    }
+    if (n)
+        qsort(names, n, sizeof(*names), compare);
+    *ret = names;
+    *ret_n = n;
+    return 0;
+}
+
+static int walk_dir(struct walk *w, int dirfd, const char *name, unsigned depth)
+{
+    char **names = NULL;
+    size_t n = 0;
+    static const uint8_t leave = 0;
+    if (depth > MANIFEST_DEPTH_MAX)
+        return err_set(w->e, ELOOP, "%s has directories more than %d deep", w->what,
+                       MANIFEST_DEPTH_MAX);
+    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0)
+        return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);
+    int r = read_names(w, copy, &names, &n);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = visit(w, fd, names[i], depth);
+    if (r == 0)
+        hasher_update(&w->h, &leave, 1);
+    free_names(names, n);
+    return r;
+}
+
+int manifest_of(int dirfd, const char *name, const char *what, struct manifest *ret, struct err *e)
+{
+    struct manifest m = {0};
+    struct walk w = {.m = &m, .what = what, .e = e};
+    int r = hasher_init(&w.h);
+    if (r < 0)
+        return err_sys(e, -r, "cannot look at %s", what);
+    r = walk_dir(&w, dirfd, name, 0);
+    if (r == 0 && (r = hasher_finish(&w.h, &m.digest)) < 0)
+        (void)err_sys(e, -r, "cannot look at %s", what);
+    hasher_free(&w.h);
+    if (r == 0)
+        *ret = m;
+    return r;
+}

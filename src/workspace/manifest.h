@@ -1,0 +1,23 @@
+/* What a directory tree looked like: one digest over the names, kinds, modes, sizes, times and
+ * inodes of everything in it, in an order that does not depend on the file system. Two equal
+ * digests mean that nobody has changed the tree in between; contents are not read. */
+#ifndef MSB_WORKSPACE_MANIFEST_H
+#define MSB_WORKSPACE_MANIFEST_H
+
+#include "image/digest.h"
+
+#include <stdint.h>
+
+enum { MANIFEST_ENTRIES_MAX = 1000 * 1000, MANIFEST_DEPTH_MAX = 256 };
+
+struct manifest {
+    struct digest digest;
+    uint64_t entries;
+    uint64_t bytes; /* of files */
+};
+
+/* Refused are trees that cannot be copied as they are: with sockets, pipes or devices, with
+ * something mounted in them, too deep, or with too many entries. `what` is for messages. */
+int manifest_of(int dirfd, const char *name, const char *what, struct manifest *ret, struct err *e);
+
+#endif
