@@ -83,7 +83,7 @@ static int confine(struct connector *c, struct err *e)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE, e);
     if (r < 0)
         return r;
-    /* Its memory is a copy of its caller's, environment included. */
+    /* Its memory is a copy of its caller's. */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     r = seccomp_enter(SECCOMP_CONNECTOR);
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;

@@ -72,6 +72,7 @@ static void __attribute__((noreturn)) stage_main(helper_main run, void *arg, int
     struct err e = {0};
     (void)setsid();
     process_default_signals();
+    process_forget_environment("MSB_");
     (void)signal(SIGPIPE, SIG_IGN);
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null_fd >= 0 && fd < SOCK; fd++)

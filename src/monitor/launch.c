@@ -318,6 +318,7 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     char go;
     (void)setsid();
     process_default_signals();
+    process_forget_environment("MSB_");
     (void)umask(0077);
     const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,    c->p.null_fd,
                          c->p.lock_fd,   c->p.listen_fd, c->p.report_fd,   c->run_fd,
@@ -347,8 +348,8 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
         _exit(1); /* the launcher is gone, or has an error of its own to report */
     if (jail_become(&c->id, &e) < 0)
         stage_fail(c, &e);
-    /* Its memory is that of the caller, environment included; what it starts may be hostile, and
-     * trace what has the same user. (Not before: the maps are files that only an owner may write.)
+    /* Its memory is that of the caller; what it starts may be hostile, and trace what has the same
+     * user. (Not before: the maps are files that only an owner may write.)
      */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
         err_sys(&e, errno, "cannot hide the monitor's memory");
@@ -371,6 +372,7 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
 {
     (void)setsid();
     process_default_signals();
+    process_forget_environment("MSB_");
     (void)signal(SIGHUP, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t stage = fork();

@@ -188,7 +188,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
     (void)mallopt(M_ARENA_MAX, 1);
     if (make_server(sh, &e) < 0)
         helper_fail(sock, &e);
-    /* Its memory is a copy of its caller's, environment included. */
+    /* Its memory is a copy of its caller's. */
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     int r = seccomp_enter(SECCOMP_FS);
     if (r < 0) {

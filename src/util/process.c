@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 int process_close_others(unsigned from, const int *keep, size_t n)
@@ -27,4 +28,17 @@ void process_default_signals(void)
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+void process_forget_environment(const char *prefix)
+{
+    char **to = environ;
+    for (char **from = environ; from && *from; from++) {
+        if (strncmp(*from, prefix, strlen(prefix)) == 0)
+            *to++ = *from;
+        else
+            explicit_bzero(*from, strlen(*from));
+    }
+    if (to)
+        *to = NULL;
 }

@@ -11,4 +11,8 @@ int process_close_others(unsigned from, const int *keep, size_t n);
 /* Every signal does what it does by default, and none is blocked. */
 void process_default_signals(void);
 
+/* Overwrites every environment variable whose name does not begin with `prefix`, in memory, too:
+ * what a caller has in its environment (keys, tokens) is not for a process that lives on. */
+void process_forget_environment(const char *prefix);
+
 #endif

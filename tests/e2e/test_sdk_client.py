@@ -423,8 +423,10 @@ def test_secrets_reach_commands_and_nothing_else(msb, monkeypatch):
     msb.ok("secret", "set", "TOKEN", "--from-env", "SDK_TEST_TOKEN")
 
     async def run():
-        client = client_of(msb)
-        spec = sdk.SandboxSpec(name="s", image=BASE, secrets=("API_KEY", "TOKEN"))
+        # Whoever creates it has the value in its environment; what runs from then on has not.
+        client = sdk.SandboxClient(msb=msb.exe, home=str(msb.home), env={**msb.env, "SDK_TEST_TOKEN": referred})
+        spec = sdk.SandboxSpec(name="s", image=BASE, secrets=("API_KEY", "TOKEN"),
+                               volumes=(f"{msb.home.parent}:/host:ro",))
         async with await client.create(spec) as sb:
             with pytest.raises(sdk.SecretError, match="SDK_TEST_TOKEN"):
                 await sb.exec("env")
