@@ -405,14 +405,18 @@ static const char *take_ring_fd(struct vhost_user *v, struct ring **ret, int *re
     return NULL;
 }
 
+static bool is_anonymous(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
+}
+
 /* An eventfd is an anonymous inode that takes a write of eight zero bytes, which has no effect and
  * cannot block. Of the other anonymous kinds (epoll, timerfd, ...) none does. */
 static bool is_eventfd(int fd)
 {
     static const uint64_t zero = 0;
-    struct stat st;
-    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0 &&
-           write(fd, &zero, sizeof(zero)) == (ssize_t)sizeof(zero);
+    return is_anonymous(fd) && write(fd, &zero, sizeof(zero)) == (ssize_t)sizeof(zero);
 }
 
 static bool is_unix_socket(int fd)
@@ -454,7 +458,9 @@ static const char *set_vring_call(struct vhost_user *v)
     const char *why = take_ring_fd(v, &r, &fd);
     if (why)
         return why;
-    bool event = fd >= 0 && v->take_eventfds && is_eventfd(fd);
+    /* Not tried out: KVM takes even a write of zero for an interrupt. Whatever else it is, it would
+     * refuse what is written. */
+    bool event = fd >= 0 && v->take_eventfds && is_anonymous(fd);
     if (event && may_block(fd))
         return "vhost-user: call descriptor may block";
     if (fd >= 0 && !event && !is_unix_socket(fd))
