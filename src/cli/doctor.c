@@ -237,6 +237,21 @@ static int try_tmpfs(void)
     return p == MAP_FAILED ? errno : 0;
 }
 
+/* What serves a host directory clones a mount and confines the clone: Linux 5.12. */
+static int try_shares(void)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
+    if (unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return errno;
+    AUTO_CLOSE int fd = (int)syscall(SYS_open_tree, AT_FDCWD, "/",
+                                     OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (fd < 0 ||
+        syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+        return errno;
+    return 0;
+}
+
 static int try_seccomp(void)
 {
     static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
@@ -271,6 +286,17 @@ static void check_tmpfs(struct doctor *d)
     else
         remedy(add(d, "tmpfs", MARK_FAIL, "no tmpfs that allows execution: %s", strerror(code)),
                "allow mounts in user namespaces (in a container: an unconfined AppArmor profile)");
+}
+
+static void check_shares(struct doctor *d)
+{
+    int code = in_child(try_shares);
+    if (code == 0)
+        add(d, "Shares", MARK_OK, "host directories and volumes can be mounted in sandboxes");
+    else
+        remedy(add(d, "Shares", MARK_WARN, "host directories and volumes cannot be mounted: %s",
+                   strerror(code)),
+               code == ENOSYS ? "use Linux 5.12 or newer" : "allow mounts in user namespaces");
 }
 
 static void check_seccomp(struct doctor *d)
@@ -443,8 +469,8 @@ static int print_json(const struct doctor *d, bool usable)
 static int doctor_run(const struct args *a)
 {
     static void (*const all[])(struct doctor *) = {
-        check_home,    check_kvm,    check_engine, check_assets,  check_namespaces, check_tmpfs,
-        check_seccomp, check_cgroup, check_mke2fs, check_libcurl, check_memory,
+        check_home,   check_kvm,     check_engine, check_assets, check_namespaces, check_tmpfs,
+        check_shares, check_seccomp, check_cgroup, check_mke2fs, check_libcurl,    check_memory,
     };
     struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
     struct utsname un;

@@ -442,7 +442,7 @@ def test_doctor(msb, tmp_path):
     """Only stderr; 0 when sandboxes can run, 1 and a remedy when they cannot."""
     p = msb("doctor")
     assert (p.returncode, p.stdout) == (0, b"")
-    for what in ("Host", "Engine", "Namespaces", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
+    for what in ("Host", "Engine", "Namespaces", "Shares", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
         assert re.search(rf"✓ {what} ", stderr(p)), what
     assert re.search(r"✓ Kernel \((kvm|uml)\) ", stderr(p)), "that of the engine"
     assert re.search(r"[✓!] KVM ", stderr(p)), "the finding of the probe, whatever it is"
