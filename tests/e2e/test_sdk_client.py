@@ -546,3 +546,32 @@ def test_pydoc_renders(topic):
     p = subprocess.run([sys.executable, "-m", "pydoc", topic], env={**os.environ, "PYTHONPATH": str(SDK)},
                        capture_output=True, text=True, timeout=60)
     assert p.returncode == 0 and "no Python documentation found" not in p.stdout and len(p.stdout) > 500
+
+
+# --- workspaces ---------------------------------------------------------------------------------
+
+
+def test_workspace(msb, tmp_path):
+    """A directory of the host, or one that msb keeps under a name; what is written there stays."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "in").write_text("from the host")
+
+    async def run():
+        client = client_of(msb)
+        spec = sdk.SandboxSpec(name="w", image=BASE, workspace=str(work))
+        async with await client.create(spec) as sb:
+            assert (await sb.exec("cat", ["/workspace/in"])).stdout == "from the host"
+            await sb.shell("echo back > /workspace/out")
+        assert (work / "out").read_text() == "back\n"
+        r = await client.run_shell("echo kept > /workspace/f", image=BASE, workspace="notes")
+        assert r.ok
+        r = await client.run_shell("cat /workspace/f", image=BASE, workspace="notes")
+        assert r.stdout == "kept\n"
+        spec = dataclasses.replace(spec, options=("--workspace-mode", "snapshot"))
+        async with await client.create(spec) as sb:
+            await sb.shell("echo later > /workspace/out")
+            assert (work / "out").read_text() == "back\n", "not yet"
+        assert (work / "out").read_text() == "later\n"
+
+    go(run())
