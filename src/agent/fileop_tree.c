@@ -264,18 +264,49 @@ static void forget_temp(struct putting *p)
     close_fd(&p->fd);
 }
 
+/* Without a name, where the file system can do that: nobody sees half of it, and nothing stays of
+ * it, however this ends. */
+static int open_new(struct putting *p, int dirfd, mode_t mode)
+{
+    p->fd = openat(dirfd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode & 0777);
+    if (p->fd >= 0)
+        return 0;
+    temp_name(p->temp);
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    p->fd = openat(dirfd, p->temp, flags, mode & 0777);
+    if (p->fd < 0) {
+        p->temp[0] = '\0';
+        return -errno;
+    }
+    return 0;
+}
+
+static int give_name(struct putting *p, int dirfd, const char *name)
+{
+    char self[32];
+    (void)snprintf(self, sizeof(self), "/proc/self/fd/%d", p->fd);
+    if (!p->temp[0]) {
+        if (linkat(AT_FDCWD, self, dirfd, name, AT_SYMLINK_FOLLOW) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return -errno;
+        temp_name(p->temp);
+        if (linkat(AT_FDCWD, self, dirfd, p->temp, AT_SYMLINK_FOLLOW) < 0) {
+            p->temp[0] = '\0';
+            return -errno;
+        }
+    }
+    return move_into_place(p, dirfd, name);
+}
+
 /* The file under way, attr being its entry, is complete: f is the first frame after it. */
 static int put_file(struct putting *p, const struct file_attr *a, struct proto_frame *f)
 {
     int dirfd = p->dirs[p->depth].fd;
     uint64_t left = a->size;
-    temp_name(p->temp);
-    p->fd = openat(dirfd, p->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (p->fd < 0) {
-        p->temp[0] = '\0';
-        return put_error(p, errno, a->name);
-    }
-    int r;
+    int r = open_new(p, dirfd, a->has & FILE_HAS_MODE ? a->mode & 07777 : 0644);
+    if (r < 0)
+        return put_error(p, -r, a->name);
     while ((r = fchan_part(p->c, f)) == 0 && f->type == PROTO_FILE_DATA) {
         if (f->len > left)
             return err_set(p->err, EPROTO, "%s: more data than announced", a->name);
@@ -289,12 +320,12 @@ static int put_file(struct putting *p, const struct file_attr *a, struct proto_f
     }
     if (r == 0)
         r = set_owner(p, p->fd, a->has, a->uid, a->gid);
-    if (r == 0 && fchmod(p->fd, a->has & FILE_HAS_MODE ? a->mode & 07777 : 0644) < 0)
+    if (r == 0 && (p->owner || a->mode & 07000) && fchmod(p->fd, a->mode & 07777) < 0)
         r = -errno;
     if (r == 0)
         r = set_mtime(p->fd, a->has, a->mtime_ns);
     if (r == 0)
-        r = move_into_place(p, dirfd, a->name);
+        r = give_name(p, dirfd, a->name);
     if (r < 0)
         return r == -ECONNRESET ? r : put_error(p, -r, a->name);
     p->temp[0] = '\0';

@@ -337,7 +337,7 @@ def test_one_that_is_killed_leaves_nothing_half(box, tmp_path):
     out.mkdir()
     (out / "huge").write_text("old")
     p = msb.popen("cp", "-q", f"{name}:/huge", out / "huge")
-    wait_for(lambda: p.poll() is not None or _reads(p.pid) > 1 << 20, timeout=20)
+    wait_for(lambda: p.poll() is not None or _bytes(p.pid, "wchar") > 1 << 20, timeout=20)
     p.send_signal(signal.SIGKILL)
     p.wait()
     assert os.listdir(out) == ["huge"] and (out / "huge").read_text() == "old"
@@ -345,19 +345,19 @@ def test_one_that_is_killed_leaves_nothing_half(box, tmp_path):
     with open(tmp_path / "zeros", "wb") as f:
         f.truncate(1 << 30)
     p = msb.popen("cp", "-q", tmp_path / "zeros", f"{name}:/half/zeros")
-    wait_for(lambda: msb.sh(name, "ls -A /half").stdout, timeout=20)
+    wait_for(lambda: p.poll() is not None or _bytes(p.pid, "rchar") > 1 << 22, timeout=20)
     p.send_signal(signal.SIGKILL)
-    p.wait()
+    assert p.wait() == -signal.SIGKILL
     wait_for(lambda: msb.sh(name, "ls -A /half").stdout == b"", timeout=20)
     msb.sh(name, "rm /huge", check=0)
 
 
-def _reads(pid):
+def _bytes(pid, which):
     try:
         text = pathlib.Path(f"/proc/{pid}/io").read_text()
     except OSError:
         return 0
-    return int(text.split("wchar: ")[1].split()[0])
+    return int(text.split(f"{which}: ")[1].split()[0])
 
 
 def test_disk_full(msb, tmp_path):
