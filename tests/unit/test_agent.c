@@ -3,6 +3,7 @@
 #include "agent/env.h"
 #include "agent/files.h"
 #include "agent/hosts.h"
+#include "agent/netif.h"
 #include "agent/request.h"
 #include "agent/users.h"
 #include "util/cleanup.h"
@@ -356,6 +357,68 @@ static void test_hosts(void **state)
     check_hosts("127.0.0.1 localhost box\n1.1.1.1 host.here\n", "box", &net, "");
 }
 
+static void test_resolv(void **state)
+{
+    (void)state;
+    struct req_net net = {.resolver = {(char *)"10.0.0.1"}, .n_resolvers = 1};
+    static const char *const ours[] = {"nameserver 10.0.0.1\n", "nameserver\t10.0.0.1 \nsearch x\n",
+                                       "# mine\noptions ndots:2\nnameserver 10.0.0.1"};
+    static const char *const others[] = {"",
+                                         "search x\n",
+                                         "nameserver 10.0.0.10\n",
+                                         "nameserver 10.0.0.1\nnameserver 8.8.8.8\n",
+                                         "#nameserver 10.0.0.1\n",
+                                         "nameserver\n10.0.0.1\n"};
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        assert_true(resolv_is_ours(ours[i], &net));
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_false(resolv_is_ours(others[i], &net));
+}
+
+static void test_config_network(void **state)
+{
+    (void)state;
+    struct buf b;
+    struct proto_writer w;
+    struct proto_frame f;
+    struct config c;
+    for (unsigned n = 0; n <= REQ_ADDRESSES_MAX + 1; n++) {
+        buf_init(&b, 1 << 16);
+        proto_begin(&w, &b, PROTO_CONFIG);
+        size_t net = proto_nest(&w, F_NET);
+        proto_str(&w, F_NAME, "eth0");
+        proto_u32(&w, F_NET_MTU, 1500);
+        for (unsigned i = 0; i < n; i++) {
+            size_t mark = proto_nest(&w, F_NET_ADDRESS);
+            proto_str(&w, F_NET_IP, "10.0.0.2");
+            proto_u32(&w, F_NET_BITS, 30);
+            proto_str(&w, F_NET_GATEWAY, "10.0.0.1");
+            proto_nest_end(&w, mark);
+        }
+        proto_str(&w, F_NET_RESOLVER, "10.0.0.1");
+        proto_str(&w, F_NET_HOST_NAME, "host.here");
+        proto_nest_end(&w, net);
+        assert_int_equal(proto_end(&w), 0);
+        assert_int_equal(proto_peek(&b, &f), 1);
+        bool fits = n <= REQ_ADDRESSES_MAX;
+        assert_int_equal(config_parse(&c, &f), fits ? 0 : -EPROTO);
+        if (fits) {
+            assert_string_equal(c.net.name, "eth0");
+            assert_int_equal(c.net.mtu, 1500);
+            assert_int_equal(c.net.n_addresses, n);
+            assert_int_equal(c.net.n_resolvers, 1);
+            assert_string_equal(c.net.host_name, "host.here");
+        }
+        if (fits && n) {
+            assert_string_equal(c.net.address[n - 1].ip, "10.0.0.2");
+            assert_int_equal(c.net.address[n - 1].bits, 30);
+            assert_string_equal(c.net.address[n - 1].gateway, "10.0.0.1");
+        }
+        config_free(&c);
+        buf_free(&b);
+    }
+}
+
 /* --- certificates of the host --- */
 
 #define CERT(x) "-----BEGIN CERTIFICATE-----\n" x "\n-----END CERTIFICATE-----\n"
@@ -474,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_env_order),    cmocka_unit_test(test_path_walk),
         cmocka_unit_test(test_users),        cmocka_unit_test(test_user_cache),
         cmocka_unit_test(test_files),        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_resolv),       cmocka_unit_test(test_config_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
