@@ -77,7 +77,7 @@ static bool has_port(const struct store *s, const struct sandbox *sb, const stru
     if (!sb->state.pid || sandbox_ports(s, sb, &p, &n) < 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        found = found || (p[i].host == want->host && p[i].proto == want->proto);
+        found = found || spec_port_clashes(&p[i], want);
     free(p);
     return found;
 }

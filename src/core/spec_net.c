@@ -178,15 +178,20 @@ static bool covers(const struct net_addr *a, const struct net_addr *b)
     return addr_is4(a) == addr_is4(b) && addr_equal(a, addr_is4(a) ? &any4 : &any6);
 }
 
+bool spec_port_clashes(const struct spec_port *a, const struct spec_port *b)
+{
+    return a->host == b->host && a->host != 0 && a->proto == b->proto &&
+           (covers(&a->bind, &b->bind) || covers(&b->bind, &a->bind));
+}
+
 int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err *e)
 {
     if (p->guest == 0 || (p->proto != PROTO_TCP && p->proto != PROTO_UDP))
         return err_set(e, EINVAL, "invalid config: a published port leads to a port of the guest");
-    for (size_t i = 0; p->host != 0 && i < n->n_ports; i++) {
+    for (size_t i = 0; i < n->n_ports; i++) {
         const struct spec_port *o = &n->ports[i];
         char text[SPEC_PORT_TEXT_MAX];
-        if (o->host != p->host || o->proto != p->proto ||
-            (!covers(&o->bind, &p->bind) && !covers(&p->bind, &o->bind)))
+        if (!spec_port_clashes(o, p))
             continue;
         spec_port_format(o, text);
         return err_set(e, EINVAL, "port %u is published twice: %s is there already", p->host, text);

@@ -76,6 +76,8 @@ int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e);
 /* Rules were given and no profile: what they do not allow is denied, public addresses included. */
 bool spec_net_is_allowlist(const struct spec_net *n);
 
+/* Whether the host can have only one of them. */
+bool spec_port_clashes(const struct spec_port *a, const struct spec_port *b);
 /* "127.0.0.1:8080->80/tcp" */
 void spec_port_format(const struct spec_port *p, char out[SPEC_PORT_TEXT_MAX]);
 json_t *spec_port_to_json(const struct spec_port *p);
