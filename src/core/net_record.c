@@ -81,13 +81,15 @@ int net_record_read(const struct log_entry *e, struct net_record *ret)
     ret->verdict = verdict < 0 ? NET_RECORD_NONE : (enum net_record_verdict)verdict;
     const char *direction = json_string_value(json_object_get(j, "direction"));
     ret->has_flow = direction != NULL;
-    ret->ingress = direction && strcmp(direction, "ingress") == 0;
-    take_text(j, "proto", ret->proto, sizeof(ret->proto));
-    take_text(j, "address", ret->address, sizeof(ret->address));
+    if (ret->has_flow) {
+        ret->ingress = strcmp(direction, "ingress") == 0;
+        take_text(j, "proto", ret->proto, sizeof(ret->proto));
+        take_text(j, "address", ret->address, sizeof(ret->address));
+        uint64_t port = take_number(j, "port", 0);
+        ret->port = port <= UINT16_MAX ? (uint16_t)port : 0;
+    }
     take_text(j, "name", ret->name, sizeof(ret->name));
     take_text(j, "why", ret->why, sizeof(ret->why));
-    uint64_t port = take_number(j, "port", 0);
-    ret->port = port <= UINT16_MAX ? (uint16_t)port : 0;
     ret->to_host = take_number(j, "to_host", 0);
     ret->to_guest = take_number(j, "to_guest", 0);
     ret->ms = take_number(j, "ms", 0);
