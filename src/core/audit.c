@@ -199,13 +199,43 @@ static json_t *mounts_of(const struct sandbox_spec *spec)
     return list;
 }
 
+json_t *audit_net(const struct spec_net *n)
+{
+    static const char *const names[] = {NULL, "allow", "deny"};
+    bool unsaid = !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
+    if (n->off)
+        return json_pack("{s:b}", "off", 1);
+    json_t *rules = json_array();
+    for (size_t i = 0; i < n->rules.n; i++)
+        (void)json_array_append_new(rules, json_string(n->rules.v[i]));
+    return json_pack("{s:s*, s:o, s:s*, s:s*}", "profile", unsaid ? "public" : n->profile, "rules",
+                     rules, "egress", names[n->egress], "ingress", names[n->ingress]);
+}
+
+static json_t *ports_of(const struct spec_net *n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n->n_ports; i++) {
+        char text[SPEC_PORT_TEXT_MAX];
+        spec_port_format(&n->ports[i], text);
+        (void)json_array_append_new(list, json_string(text));
+    }
+    return list;
+}
+
+static void put_list(json_t *j, const char *key, json_t *list)
+{
+    if (j && json_array_size(list))
+        (void)json_object_set(j, key, list);
+    json_decref(list);
+}
+
 json_t *audit_spec(const struct sandbox_spec *spec)
 {
-    json_t *j = json_pack("{s:s*, s:s*}", "image", spec->image, "digest", spec->image_digest);
-    json_t *mounts = mounts_of(spec);
-    if (json_array_size(mounts) && j)
-        (void)json_object_set(j, "mounts", mounts);
-    json_decref(mounts);
+    json_t *j = json_pack("{s:s*, s:s*, s:o*}", "image", spec->image, "digest", spec->image_digest,
+                          "net", audit_net(&spec->net));
+    put_list(j, "mounts", mounts_of(spec));
+    put_list(j, "ports", ports_of(&spec->net));
     return j;
 }
 

@@ -50,8 +50,9 @@ void audit(const struct store *s, const char *event, const char *sandbox, json_t
 void audit_done(const struct store *s, const char *event, const char *sandbox, json_t *more, int r,
                 const struct err *e);
 
-/* What a sandbox was made of, as far as the host is concerned: image, mounts, network. */
+/* What a sandbox was made of, as far as the host is concerned: image, mounts, network, ports. */
 json_t *audit_spec(const struct sandbox_spec *spec);
+json_t *audit_net(const struct spec_net *n); /* the policy */
 
 /* A command: before it starts, and when it has ended. id: ties the two together. */
 struct audit_exec {

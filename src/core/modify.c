@@ -1,5 +1,6 @@
 #include "core/modify.h"
 
+#include "core/audit.h"
 #include "image/upper.h"
 #include "util/cleanup.h"
 
@@ -57,9 +58,11 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
             r = err_set(e, EBUSY, "sandbox still running: cannot change sandbox '%s'", name);
             err_hint(e, "stop it first, or let it be restarted: msb modify %s --restart ...", name);
         } else {
+            spec_sweep(sb.dirfd);
             r = apply(&sb, edit, ctx, e);
         }
         sandbox_close(&sb);
+        audit_done(s, "modify", name, NULL, r, e);
     }
     name_lock_drop(s, &lock, gone);
     return r;

@@ -7,9 +7,7 @@
 #include "util/cleanup.h"
 #include "util/parse.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,20 +26,6 @@ struct held {
     bool live;
 };
 
-/* Temporary files of changes that were killed: while we hold the lock, nobody is at one. */
-static void sweep(int dirfd)
-{
-    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        return;
-    (void)steal_fd(&fd);
-    const struct dirent *e;
-    while ((e = readdir(d)))
-        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
-            (void)unlinkat(dirfd, e->d_name, 0);
-}
-
 static int hold(const struct store *s, const char *name, struct held *h, struct err *e)
 {
     *h = (struct held){.store = s};
@@ -55,7 +39,7 @@ static int hold(const struct store *s, const char *name, struct held *h, struct 
         name_lock_drop(s, &h->lock, r == -ENOENT);
         return r;
     }
-    sweep(h->sb.dirfd);
+    spec_sweep(h->sb.dirfd);
     /* One that is going down finds the new spec when it starts again. */
     h->live = h->sb.state.pid && h->sb.state.status == STATUS_RUNNING;
     return 0;
@@ -173,17 +157,6 @@ static int make_policy(struct spec_net *n, const struct net_policy_change *c, st
     return r;
 }
 
-static json_t *audit_policy(const struct spec_net *n)
-{
-    static const char *const names[] = {NULL, "allow", "deny"};
-    json_t *rules = json_array();
-    for (size_t i = 0; i < n->rules.n; i++)
-        (void)json_array_append_new(rules, json_string(n->rules.v[i]));
-    return json_pack("{s:s*, s:o, s:s*, s:s*}", "profile",
-                     n->profile || !is_unsaid(n) ? n->profile : "public", "rules", rules, "egress",
-                     names[n->egress], "ingress", names[n->ingress]);
-}
-
 int sandbox_net_set(const struct store *s, const char *name, struct net_policy_change *c,
                     struct err *e)
 {
@@ -201,7 +174,7 @@ int sandbox_net_set(const struct store *s, const char *name, struct net_policy_c
         if (r == 0)
             r = change(&h, &now, tell_policy, &t, e);
         spec_net_free(&now);
-        json_t *more = audit_policy(r == 0 ? &h.sb.spec.net : c->policy);
+        json_t *more = audit_net(r == 0 ? &h.sb.spec.net : c->policy);
         if (more && c->cut)
             (void)json_object_set_new(more, "cut", json_integer(c->cut));
         audit_done(s, "net-set", name, more, r, e);

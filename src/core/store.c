@@ -253,6 +253,19 @@ static int state_load_at(int at, const char *path, struct sandbox_state *st)
     return parsed == (enum status) - 1 ? -EINVAL : 0;
 }
 
+void spec_sweep(int dirfd)
+{
+    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return;
+    (void)steal_fd(&fd);
+    const struct dirent *e;
+    while ((e = readdir(d)))
+        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
+            (void)unlinkat(dirfd, e->d_name, 0);
+}
+
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e)
 {
     json_t *j = spec_to_json(spec);

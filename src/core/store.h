@@ -101,6 +101,8 @@ void name_lock_drop(const struct store *s, struct name_lock *l, bool forget);
 int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, struct err *e);
 int sandbox_dir_remove(const struct store *s, const char *name, struct err *e);
 
+/* Temporary files of specs that somebody was killed over. */
+void spec_sweep(int dirfd);
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
 /* run_fd: the sandbox's run/. */
 int state_save(int run_fd, const struct sandbox_state *st);

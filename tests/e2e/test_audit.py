@@ -39,6 +39,7 @@ def test_a_life(msb, tmp_path):
     mounts = by_event["create"]["mounts"]
     assert mounts == [{"type": "bind", "source": f"{tmp_path}/data", "guest": "/data", "read_only": True}]
     assert by_event["create"]["digest"].startswith("sha256:")
+    assert by_event["create"]["net"] == {"profile": "public", "rules": []}
     run, end = by_event["exec"], by_event["exit"]
     assert run["argv"] == ["sh", "-c", "exit 7"] and run["user"] == "root" and run["workdir"] == "/tmp"
     assert end["code"] == 7 and end["exec"] == run["exec"] and end["pid"] == run["pid"]
@@ -86,11 +87,11 @@ def test_what_a_network_denied(msb):
     r = wait_for(lambda: [r for r in records(msb) if r["event"] == "net"], timeout=20)[0]
     assert (r["sandbox"], r["verdict"], r["address"], r["port"]) == ("a", "deny", "10.1.2.3", 7)
     assert r["from"] == "sandbox" and r["why"] == "denied: no rule allows it"
-    assert b'"net"' not in (msb.home / "audit.log").read_bytes()
+    assert b'"event":"net"' not in (msb.home / "audit.log").read_bytes()
     msb.ok("rm", "-f", "-q", "a")
     again = [r for r in records(msb) if r["event"] == "net"]
     assert [(r["address"], r["t"]) for r in again] == [("10.1.2.3", r["t"])]
-    assert b'"net"' in (msb.home / "audit.log").read_bytes()
+    assert b'"event":"net"' in (msb.home / "audit.log").read_bytes()
     msb("run", "-q", "-m", "64M", "--", "/.msb/bin/bash", "-c", "echo x >/dev/tcp/10.1.2.4/7")
     assert wait_for(lambda: [r for r in records(msb) if r.get("address") == "10.1.2.4"], timeout=20)
     text = msb.ok("audit")
