@@ -400,7 +400,7 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");
     } else if (takes_path(c)) {
         fish_condition(out, c);
-        (void)buf_printf(out, " -a '(msb ls -q 2>/dev/null | string replace -r \'$\' :/)'\n");
+        (void)buf_printf(out, " -a '(msb ls -q 2>/dev/null | string replace -r \"\\$\" :/)'\n");
     } else if (takes_image(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -a 'msb/base (msb image ls -q 2>/dev/null)'\n");

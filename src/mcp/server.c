@@ -537,7 +537,7 @@ int mcp_serve(const struct mcp_config *c)
     r = watch(&s);
     if (r == 0)
         r = loop_run(&s.loop);
-    AUTO_CLOSE int signals = s.signals.fd;
+    int signals = s.signals.fd;
     loop_del(&s.loop, &s.input);
     loop_del(&s.loop, &s.signals);
     while (node_linked(&s.calls))
@@ -547,5 +547,6 @@ int mcp_serve(const struct mcp_config *c)
     strlist_free(&s.made);
     buf_free(&s.in);
     loop_fini(&s.loop);
+    close_fd(&signals);
     return r;
 }
