@@ -70,11 +70,13 @@ def test_threads_are_filtered(msb):
         assert re.search(r"^NoNewPrivs:\t1$", status, re.M), (task, status)
 
 
-def test_memory_comes_back(msb):
-    """What a guest has freed goes back to the host, by free page reporting."""
+@pytest.mark.parametrize("shared", [False, True])
+def test_memory_comes_back(msb, tmp_path, shared):
+    """What a guest has freed goes back to the host, by free page reporting; also where its memory is a
+    file that a share's server has mapped, too."""
     if os.geteuid() != 0:
         pytest.skip("looking into a monitor's /proc takes root")
-    msb.create("a", "-m", "128M")
+    msb.create("a", "-m", "128M", *(["-v", f"{tmp_path}:/w"] if shared else []))
     before = guest_memory_kib(msb, "a")
     assert before < 80 * 1024, "memory is committed as it is used"
     sh(msb, "a", "mount -t tmpfs -o size=100m t /mnt && head -c 48m /dev/zero > /mnt/x", timeout=PATIENCE)
