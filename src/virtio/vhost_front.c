@@ -246,7 +246,7 @@ static void front_free(struct virtio_dev *d)
 static int give_memory(struct front *f, const struct guest_mem *mem, int fd)
 {
     struct mem_table t = {.n = mem->n};
-    int fds[FDS_MAX];
+    int fds[FDS_MAX] = {0};
     uint64_t off = 0;
     for (unsigned i = 0; i < mem->n; i++) {
         const struct guest_region *g = &mem->region[i];

@@ -38,7 +38,7 @@
 #define TAG "share"
 #define PROTOCOL_F_REPLY_ACK (1ULL << 3)
 
-static void die(const char *what)
+static void __attribute__((noreturn)) die(const char *what)
 {
     perror(what);
     exit(99);
