@@ -4,12 +4,14 @@ import os
 import pathlib
 import pwd
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
 
 import pytest
 
-from conftest import MSB, Msb, tear_down, wait_for
+from conftest import MSB, Msb, static_program, tear_down, wait_for
 
 USER = "msb-e2e-user"
 
@@ -112,6 +114,27 @@ def test_files_belong_to_the_user(user, account):
         for f in dirs + files:
             assert os.lstat(os.path.join(top, f)).st_uid == account.pw_uid, f
     user.ok("rm", "-f", "own", "-q")
+
+
+def test_host_sockets(user, account, tmp_path_factory):
+    """A socket that only its owner may connect to, which is this user."""
+    path = user.home.parent / "mine.sock"
+    client = static_program("vsock_client", tmp_path_factory.mktemp("client"))
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(path))
+        os.chown(path, account.pw_uid, account.pw_gid)
+        path.chmod(0o600)
+        s.listen()
+        s.settimeout(30)
+        user.ok("create", "-n", "v", "-q", "-m", "64M", "--vsock", f"{path}:5000")
+        user.ok("exec", "-q", "v", "--", "sh", "-c", "cat >/c; chmod +x /c", input=client.read_bytes())
+        p = user.popen("exec", "-q", "v", "--", "/c", "5000", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with s.accept()[0] as c:
+            _, uid, _ = struct.unpack("3i", c.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            assert uid == account.pw_uid
+            c.sendall(b"to you")
+        assert p.communicate(timeout=30)[0] == b"to you"
+        user.ok("rm", "-f", "v", "-q")
 
 
 def test_crash_is_repaired(user):

@@ -13,6 +13,7 @@ static struct net *net;
 static struct net_config cfg;
 static int host[HOSTS];
 static unsigned n_hosts, allowed, ended;
+static int turn_ms;
 static uint32_t guest_seq[PORTS], guest_ack[PORTS]; /* what fits, for each source port */
 
 static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdict *v)
@@ -173,7 +174,7 @@ static void step(struct input *in, struct loop *l)
             fl.link.user->reset(fl.link.ctx);
         break;
     default:
-        (void)loop_turn(l, 0);
+        (void)loop_turn(l, turn_ms);
         break;
     }
 }
@@ -186,7 +187,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cfg = fl_config();
     cfg.max_tcp = 4;
     cfg.max_udp = 4;
-    fl_init(&fl, in_u8(&in) & 15);
+    const struct rate_limit tight = {.amount = 3000, .period_ms = RATE_PERIOD_MIN_MS};
+    uint8_t how = in_u8(&in);
+    fl_init(&fl, how & 15);
+    cfg.egress.bytes = how & 16 ? tight : (struct rate_limit){0};
+    cfg.ingress.bytes = how & 32 ? tight : (struct rate_limit){0};
+    turn_ms = how & 64 ? 2 : 0; /* for flows that wait for their turn */
     if (loop_init(&l) < 0 || net_new(&net, &l, &fl.link, &cfg, &hooks, NULL) < 0)
         abort();
     while (in.n > 0) {

@@ -231,8 +231,7 @@ static void bad_json(void **state)
         "{\"network\": {\"rate_limits\": {\"egress\": {\"bandwidth\": {}}}}}",
         "{\"network\": {\"rate_limits\": {\"egress\": {\"bandwidth\": {\"size\": 0}}}}}",
         "{\"network\": {\"rate_limits\": {\"egress\": {\"ops\": {\"refill_time_ms\": 0}}}}}",
-        "{\"network\": {\"rate_limits\": {\"egress\": {\"ops\": {\"size\": "
-        "9000000000000000000}}}}}",
+        "{\"network\": {\"rate_limits\": {\"egress\": {\"ops\": {\"size\": -1}}}}}",
         "{\"network\": {\"proxy\": \"socks5://1.2.3.4:1\"}}",
         "{\"network\": {\"proxy\": {\"url\": \"http://x\"}}}",
         "{\"network\": {\"proxy\": {\"username\": \"x\"}}}",
