@@ -62,7 +62,7 @@ static void serve_own(int listen_fd, const char *share, const char *cache)
                                                                    : FS_CACHE_AUTO};
     struct fs *server;
     struct virtio_dev *dev;
-    struct vhost_user *v;
+    struct vhost_user *v = NULL;
     o.root_fd = open(share, O_PATH | O_DIRECTORY | O_CLOEXEC);
     o.privileged = geteuid() == 0;
     (void)umask(0);
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
 {
     static struct loop loop;
     struct virtio_dev *disk;
-    struct vhost_user *v;
+    struct vhost_user *v = NULL;
     struct stat st;
     bool own = argc == 7 && strcmp(argv[4], "own") == 0;
     if (!own && !(argc == 6 && strcmp(argv[4], "vhost") == 0))
