@@ -84,6 +84,11 @@ void control_ready(struct control *c)
     put_simple(c, PROTO_READY, 0, NULL);
 }
 
+void control_sealed(struct control *c)
+{
+    put_simple(c, PROTO_SEALED, 0, NULL);
+}
+
 void control_log(struct control *c, const char *text)
 {
     put_simple(c, PROTO_LOG, F_TEXT, text);
@@ -138,6 +143,8 @@ static void on_control(struct loop_src *src, uint32_t events)
             pong(c, &f);
         else if (f.type == PROTO_SHUTDOWN)
             c->on_shutdown(c, proto_find_num(&f, F_GRACE_MS, 0));
+        else if (f.type == PROTO_SEAL)
+            c->on_seal(c);
         proto_consume(&c->rx, &f);
     }
     flush(c);

@@ -14,6 +14,7 @@ struct control {
     struct buf rx, tx;
     void (*on_shutdown)(struct control *c, uint64_t grace_ms);
     void (*on_lost)(struct control *c);
+    void (*on_seal)(struct control *c);
 };
 
 /* Connects and says HELLO. */
@@ -21,6 +22,7 @@ int control_open(struct control *c, struct err *err);
 /* Waits for CONFIG. */
 int control_configure(struct control *c, struct config *cfg, struct err *err);
 void control_ready(struct control *c);
+void control_sealed(struct control *c);
 /* Says why the guest cannot start, and gives the monitor a moment to read it. */
 void control_fail(struct control *c, const struct err *err);
 /* All is on disk. Waits a moment for the monitor to cut the power. */

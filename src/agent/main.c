@@ -44,6 +44,17 @@ static void on_saved(void)
     control_down(&control);
 }
 
+static void die(const struct err *err);
+
+/* Whoever made the sandbox has written what it had to write. */
+static void on_seal(struct control *c)
+{
+    struct err err = {0};
+    if (config.nwritable && restrict_writes(&config, &err) < 0)
+        die(&err);
+    control_sealed(c);
+}
+
 /* spawn.c relies on 0, 1 and 2 being taken. */
 static void ensure_stdio(void)
 {
@@ -88,6 +99,7 @@ static int watch(struct err *err)
 {
     control.on_shutdown = on_shutdown;
     control.on_lost = on_lost;
+    control.on_seal = on_seal;
     int r = control_watch(&control, &engine.loop);
     return r < 0 ? err_sys(err, -r, "watching the control stream failed") : 0;
 }
@@ -147,9 +159,9 @@ int main(void)
     if (prepare(&err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
         die(&err);
     bool restricted = config.nwritable > 0;
-    if (restricted) { /* which comes last, and may fail */
+    if (restricted) { /* a path may be in what is mounted last, and making it may fail */
         complete();
-        if (restrict_writes(&config, &err) < 0)
+        if (restrict_prepare(&config, &err) < 0)
             die(&err);
     }
     control_ready(&control);

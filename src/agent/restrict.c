@@ -185,17 +185,20 @@ static int spare_system(struct err *err)
     return r;
 }
 
-int restrict_writes(const struct config *cfg, struct err *err)
+int restrict_prepare(const struct config *cfg, struct err *err)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
         if (!covered(cfg, i))
             r = prepare_path(cfg->writable[i], err);
-    if (r < 0)
-        return r;
+    return r;
+}
+
+int restrict_writes(const struct config *cfg, struct err *err)
+{
     remove_nodes();
     disarm_helpers();
-    r = split_proc(err);
+    int r = split_proc(err);
     if (r == 0)
         r = set_attributes("/", RECURSIVE, ATTR_RDONLY | ATTR_NODEV, 0, err);
     if (r == 0)

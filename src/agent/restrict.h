@@ -14,8 +14,9 @@
 #include "agent/request.h"
 #include "util/err.h"
 
-/* When everything is mounted and nothing of the guest's set-up is left to write. Paths that are not
- * there become directories. */
+/* When everything is mounted. Paths that are not there become directories. */
+int restrict_prepare(const struct config *cfg, struct err *err);
+/* When nothing of the guest's set-up is left to write, and before the first command. */
 int restrict_writes(const struct config *cfg, struct err *err);
 
 #endif

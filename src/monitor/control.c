@@ -147,9 +147,15 @@ static void handle(struct control *c, const struct proto_frame *f)
         }
         break;
     case PROTO_FAIL:
-        if (!c->ready) {
+        if (!c->ready || c->sealing) {
             proto_find_text(f, F_TEXT, text, sizeof(text));
             c->ev->failed(c->ctx, text);
+        }
+        break;
+    case PROTO_SEALED:
+        if (c->sealing) {
+            c->sealing = false;
+            c->ev->sealed(c->ctx);
         }
         break;
     case PROTO_PONG:
@@ -254,6 +260,12 @@ static bool send_number(struct control *c, uint16_t type, uint16_t tag, uint64_t
     bool ok = proto_end(&w) == 0;
     flush(c);
     return ok;
+}
+
+bool control_seal(struct control *c)
+{
+    c->sealing = send_number(c, PROTO_SEAL, F_COOKIE, 0);
+    return c->sealing;
 }
 
 bool control_ping(struct control *c, uint64_t cookie)

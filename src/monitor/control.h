@@ -14,6 +14,7 @@ struct control_events {
     void (*ready)(void *ctx);
     void (*failed)(void *ctx, const char *why); /* why is printable */
     void (*pong)(void *ctx, uint64_t cookie);
+    void (*sealed)(void *ctx);                /* the answer to control_seal() */
     void (*down)(void *ctx);                  /* all is on disk: the guest may be cut off */
     void (*log)(void *ctx, const char *line); /* printable */
     void (*lost)(void *ctx);                  /* the stream ended */
@@ -30,6 +31,7 @@ struct control {
     bool called;  /* the one call there is has come */
     bool greeted; /* HELLO seen, CONFIG sent */
     bool ready;
+    bool sealing; /* SEAL sent, not answered */
     struct buf in, out;
 };
 
@@ -37,6 +39,7 @@ int control_init(struct control *c, struct virtio_dev *vsock, const struct sandb
                  const struct net_host *host, const char *upper_dev,
                  const struct control_events *ev, void *ctx);
 /* False when the agent is not there to hear it. */
+bool control_seal(struct control *c);
 bool control_ping(struct control *c, uint64_t cookie);
 bool control_shutdown(struct control *c, uint64_t grace_ms);
 

@@ -502,10 +502,17 @@ int launch_wait(struct launch *l, struct err *e)
 int launch_finish(struct launch *l, struct err *e)
 {
     const char answer = MONITOR_RUN;
-    char done;
+    struct monitor_report rep = {0};
     int r = 0;
-    if (send(l->report_fd, &answer, 1, MSG_NOSIGNAL) != 1 || receive(l->report_fd, &done, 1) != 1)
+    ssize_t k = send(l->report_fd, &answer, 1, MSG_NOSIGNAL) == 1
+                    ? receive(l->report_fd, &rep, sizeof(rep))
+                    : -1;
+    if (k == (ssize_t)sizeof(rep) && rep.code) { /* the last step failed */
+        rep.text[sizeof(rep.text) - 1] = '\0';
+        r = err_set(e, rep.code, "%s", rep.text);
+    } else if (k != 1) {
         r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
+    }
     close_fd(&l->report_fd);
     return r;
 }

@@ -122,7 +122,7 @@ static void send_report(struct monitor *m, int code, const char *text, const cha
 /* The end of the process. The state is on record before the lock goes with us. */
 static void __attribute__((noreturn)) end(struct monitor *m)
 {
-    if (m->phase == BOOTING) {
+    if (m->phase == BOOTING || m->control.sealing) {
         char hint[LAST_LINE_MAX + 32] = "";
         if (m->last_len)
             (void)snprintf(hint, sizeof(hint), "the kernel's last words: %s", m->last_line);
@@ -313,10 +313,35 @@ static void on_agent_lost(void *ctx)
     loop_timer_set(&m->loop, &m->boot_timer, MS(POWEROFF_SLACK_MS));
 }
 
+/* The launcher wants it, and it is as it is to be. */
+static void acknowledge(struct monitor *m)
+{
+    int fd = m->report.fd;
+    bool recorded = m->phase != RUNNING || save_state(m, STATUS_RUNNING);
+    m->acknowledged = recorded;
+    m->report.fd = -1;
+    if (recorded)
+        (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (recorded && m->p->creating)
+        loop_timer_set(&m->loop, &m->sync_timer, MS(SYNC_DELAY_MS));
+    close_fd(&fd);
+    if (!recorded)
+        kill_guest(m, true, "its state could not be saved");
+}
+
+static void on_agent_sealed(void *ctx)
+{
+    struct monitor *m = ctx;
+    loop_timer_off(&m->loop, &m->boot_timer);
+    if (!m->acknowledged && !m->why[0])
+        acknowledge(m);
+}
+
 static const struct control_events control_events = {
     .ready = on_agent_ready,
     .failed = on_agent_failed,
     .pong = on_agent_pong,
+    .sealed = on_agent_sealed,
     .down = on_agent_down,
     .log = on_agent_log,
     .lost = on_agent_lost,
@@ -443,22 +468,19 @@ static void on_report(struct loop_src *src, uint32_t events)
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int fd = src->fd;
-    bool served = k == 1 && ack == MONITOR_END;
-    bool wanted = k == 1 && !served;
-    bool recorded = m->phase != RUNNING || !wanted || save_state(m, STATUS_RUNNING);
-    m->acknowledged = wanted && recorded;
     loop_del(&m->loop, src);
-    if (m->acknowledged)
-        (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (m->acknowledged && m->p->creating)
-        loop_timer_set(&m->loop, &m->sync_timer, MS(SYNC_DELAY_MS));
-    close_fd(&fd);
-    if (!recorded)
-        kill_guest(m, true, "its state could not be saved");
-    else if (served)
+    src->fd = fd; /* it is answered later */
+    bool served = k == 1 && ack == MONITOR_END;
+    if (served)
         kill_guest(m, false, "stopped");
-    else if (!m->acknowledged)
+    else if (k != 1)
         kill_guest(m, false, "its creator was killed before it was done");
+    else if (m->spec->write_paths.n == 0)
+        acknowledge(m);
+    else if (control_seal(&m->control)) /* on_agent_sealed() follows, or it fails */
+        loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
+    else
+        kill_guest(m, true, "the agent does not listen");
 }
 
 /* A process that serves a host directory is there for as long as we are. */

@@ -19,6 +19,7 @@
  * Streams
  *   control   agent -> monitor, vsock port PROTO_PORT_CONTROL, for the life of the guest
  *                 agent: HELLO          monitor: CONFIG       agent: READY | FAIL
+ *                 monitor: SEAL         agent: SEALED | FAIL    (if CONFIG has F_WRITE_PATH)
  *                 monitor: PING         agent: PONG
  *                 monitor: SHUTDOWN     agent: DOWN (or the guest just powers off)
  *                 agent: LOG            (a line for the system log)
@@ -127,6 +128,8 @@ enum proto_type {
     PROTO_PONG = 7,     /* F_COOKIE */
     PROTO_LOG = 8,      /* F_TEXT */
     PROTO_DOWN = 9,     /* no fields: all is on disk, the power may be cut */
+    PROTO_SEAL = 10,    /* no fields: what is to be prepared is; F_WRITE_PATH holds from here on */
+    PROTO_SEALED = 11,  /* no fields; or FAIL */
     /* session */
     PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
     PROTO_STARTED = 17,   /* F_PID */

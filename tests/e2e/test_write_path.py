@@ -95,6 +95,17 @@ def test_image_device_nodes_do_not_help(msb):
     assert "nodev" in sh(msb, "w", "grep '^overlay / ' /proc/mounts")
 
 
+def test_what_is_copied_in_before_comes_before(msb, tmp_path):
+    """--copy and the like are done by who makes the sandbox, whatever may be written later."""
+    (tmp_path / "x").write_text("x\n")
+    msb.create("w", "--write-path", "/tmp", "--copy", f"{tmp_path}/x:/etc/x", "--mkdir", "/opt/new")
+    assert sh(msb, "w", "cat /etc/x; ls -d /opt/new") == "x\n/opt/new\n"
+    refused(msb, "w", "/etc/x", "/opt/new/y")
+    p = msb("cp", tmp_path / "x", "w:/etc/y")
+    assert p.returncode == 1 and b"Read-only file system" in p.stderr
+    msb.ok("cp", "-q", tmp_path / "x", "w:/tmp/y")
+
+
 @pytest.mark.parametrize("path, why", [
     ("relative", "absolute"), ("/a/../b", "absolute"), ("", "absolute"), ("/", "restrict nothing"),
     ("/proc/sys", "set up by msb"), ("/dev/shm", "set up by msb"), ("/sys", "set up by msb"),

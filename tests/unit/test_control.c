@@ -13,7 +13,7 @@ struct control_fix {
     struct sandbox_spec spec;
     struct net_host host;
     struct control control;
-    unsigned ready, failed, pongs, logs, downs, lost;
+    unsigned ready, failed, pongs, sealed, logs, downs, lost;
     uint64_t cookie;
     char text[600];
 };
@@ -37,6 +37,11 @@ static void on_pong(void *ctx, uint64_t cookie)
     t->cookie = cookie;
 }
 
+static void on_sealed(void *ctx)
+{
+    ((struct control_fix *)ctx)->sealed++;
+}
+
 static void on_down(void *ctx)
 {
     ((struct control_fix *)ctx)->downs++;
@@ -58,6 +63,7 @@ static const struct control_events events = {
     .ready = on_ready,
     .failed = on_failed,
     .pong = on_pong,
+    .sealed = on_sealed,
     .down = on_down,
     .log = on_log,
     .lost = on_lost,
@@ -139,6 +145,15 @@ static void test_agent_comes_up(void **state)
     assert_int_equal(t->cookie, 42);
     say(t, PROTO_FAIL, F_TEXT, "late", 4); /* only a boot can fail */
     assert_int_equal(t->failed, 0);
+    say(t, PROTO_SEALED, 0, NULL, 0); /* which nobody asked for */
+    assert_int_equal(t->sealed, 0);
+    assert_true(control_seal(&t->control));
+    say(t, PROTO_SEALED, 0, NULL, 0);
+    say(t, PROTO_SEALED, 0, NULL, 0);
+    assert_int_equal(t->sealed, 1);
+    assert_true(control_seal(&t->control));
+    say(t, PROTO_FAIL, F_TEXT, "late", 4); /* ... or sealing */
+    assert_int_equal(t->failed, 1);
     say(t, PROTO_LOG, F_TEXT, "a\x1b[1m\nb", 7);
     assert_string_equal(t->text, "a?[1m?b");
     say(t, 999, 0, NULL, 0); /* of a later version */
