@@ -22,6 +22,7 @@ extern uint32_t start_info;
 extern char ap_start[], ap_end[], image_end[];
 void exception(void);
 void tick(void);
+void ignore(void);
 void evil_main(void);
 void evil_ap(void);
 void evil_exception(uint64_t a, uint64_t b) __attribute__((noreturn));
@@ -29,6 +30,7 @@ void run_attack(const char *name);
 void *memset(void *p, int c, size_t n);
 void *memcpy(void *to, const void *from, size_t n);
 
+enum { NMI = 2, SPURIOUS = 0xff };
 static struct gate idt[256];
 static char args[2048];
 static uint64_t end_of_ram;
@@ -144,6 +146,8 @@ void evil_main(void)
     for (unsigned i = 0; i < 256; i++)
         set_gate(i, exception);
     set_gate(0x40, tick);
+    set_gate(NMI, ignore);
+    set_gate(SPURIOUS, ignore);
     load_idt();
     read_start_info();
     const char *name = args;

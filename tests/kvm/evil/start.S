@@ -141,6 +141,12 @@ tick:
     pop %rax
     iretq
 
+/* What a machine may do at any time: an interrupt that was withdrawn on its way, and an NMI, which
+ * some hosts' KVM hands to guests under load. */
+    .globl ignore
+ignore:
+    iretq
+
     .data
     .balign 8
 gdt:
