@@ -248,8 +248,10 @@ static int show(struct audit_view *v, struct records *r, struct err *e)
     raise_file_limit();
     int home = openat(v->store->home_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int k = home < 0 ? -errno : records_add(r, home, AUDIT_NAME, NULL);
-    if (k == 0)
+    if (k == 0) {
+        r->src[0]->unordered = true; /* records of networks are copied when their sandbox goes */
         k = look_around(v, r);
+    }
     if (k == 0 && !v->json)
         k = print_head();
     if (k == 0)

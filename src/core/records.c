@@ -116,17 +116,81 @@ static int show_kept(struct records *r)
     return k;
 }
 
-static int show(struct records *r, struct record_source *s)
+/* What was rendered goes on to where it belongs. */
+static int pass_on(struct records *r)
+{
+    if (r->keeping)
+        return keep(r);
+    return buf_len(&r->out) >= FLUSH_AT ? flush(r) : 0;
+}
+
+/* The next line, as it would be shown, into `out` (1), or not (0). */
+static int render(struct records *r, struct record_source *s)
 {
     if (s->stream.entry.t_ns < r->since_ns)
         return 0;
     int k = r->render(r->ctx, s, &s->stream.entry, &r->out);
-    if (k <= 0)
-        return k;
-    s->last_ns = MAX(s->last_ns, s->stream.entry.t_ns);
-    if (r->keeping)
-        return keep(r);
-    return buf_len(&r->out) >= FLUSH_AT ? flush(r) : 0;
+    if (k > 0)
+        s->last_ns = MAX(s->last_ns, s->stream.entry.t_ns);
+    return k;
+}
+
+static int show(struct records *r, struct record_source *s)
+{
+    int k = render(r, s);
+    return k <= 0 ? k : pass_on(r);
+}
+
+/* --- sources that are not in order --- */
+
+static int by_time(const void *a, const void *b)
+{
+    const struct record_line *x = a, *y = b;
+    if (x->t_ns != y->t_ns)
+        return x->t_ns < y->t_ns ? -1 : 1;
+    return x->nth < y->nth ? -1 : x->nth > y->nth;
+}
+
+static int add_early(struct records *r, uint64_t t_ns)
+{
+    if (r->n_early == r->cap_early) {
+        size_t cap = r->cap_early ? 2 * r->cap_early : 256;
+        struct record_line *more = reallocarray(r->early, cap, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        r->early = more;
+        r->cap_early = cap;
+    }
+    char *text = strndup((const char *)buf_head(&r->out), buf_len(&r->out));
+    buf_reset(&r->out);
+    if (!text)
+        return -ENOMEM;
+    r->early[r->n_early] = (struct record_line){t_ns, r->n_early, text};
+    r->n_early++;
+    return 0;
+}
+
+static int read_unordered(struct records *r)
+{
+    int k = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        struct record_source *s = r->src[i];
+        while (s->unordered && (k = log_stream_next(&s->stream)) == 1)
+            if ((k = render(r, s)) < 0 || (k > 0 && (k = add_early(r, s->stream.entry.t_ns)) < 0))
+                return k;
+        if (k < 0)
+            return k;
+    }
+    if (r->n_early)
+        qsort(r->early, r->n_early, sizeof(*r->early), by_time);
+    return 0;
+}
+
+static int show_early(struct records *r)
+{
+    const struct record_line *l = &r->early[r->at_early++];
+    int k = buf_append(&r->out, l->text, strlen(l->text));
+    return k < 0 ? k : pass_on(r);
 }
 
 /* Shows everything there is by now, in the order of time. */
@@ -143,10 +207,16 @@ static int show_available(struct records *r)
             if (s->has && (!first || s->stream.entry.t_ns < first->stream.entry.t_ns))
                 first = s;
         }
-        if (!first)
+        int k;
+        if (r->at_early < r->n_early &&
+            (!first || r->early[r->at_early].t_ns <= first->stream.entry.t_ns)) {
+            k = show_early(r);
+        } else if (first) {
+            k = show(r, first);
+            first->has = false;
+        } else {
             return 0;
-        int k = show(r, first);
-        first->has = false;
+        }
         if (k < 0)
             return k;
     }
@@ -178,7 +248,9 @@ int records_show(struct records *r)
 {
     buf_init(&r->out, OUT_MAX);
     r->keeping = r->has_tail;
-    int k = show_available(r);
+    int k = read_unordered(r);
+    if (k == 0)
+        k = show_available(r);
     if (k == 0 && r->keeping)
         k = show_kept(r);
     if (k == 0 && r->follow)
@@ -193,6 +265,11 @@ void records_free(struct records *r)
         drop_source(r, r->n - 1);
     free(r->src);
     r->src = NULL;
+    for (size_t i = 0; i < r->n_early; i++)
+        free(r->early[i].text);
+    free(r->early);
+    r->early = NULL;
+    r->n_early = 0;
     for (size_t i = 0; i < r->n_kept; i++)
         free(r->kept[i]);
     free(r->kept);

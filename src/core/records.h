@@ -16,9 +16,18 @@ struct record_source {
     struct log_stream stream;
     int dirfd; /* owned */
     char *label;
+    bool unordered;   /* records may be later in the file than others that are newer: what is there
+                       * at first is read as a whole, and sorted */
     bool has;         /* stream.entry is the next one of it */
     bool gone;        /* dropped when all of it was read */
     uint64_t last_ns; /* time of the last record that was shown */
+};
+
+/* A line that was rendered before its turn. */
+struct record_line {
+    uint64_t t_ns;
+    size_t nth; /* of those of the same time the first comes first */
+    char *text;
 };
 
 struct records {
@@ -38,6 +47,8 @@ struct records {
     struct record_source **src;
     size_t n;
     struct buf out;
+    struct record_line *early;
+    size_t n_early, cap_early, at_early;
     char **kept; /* the last `tail` lines: a ring */
     size_t n_kept, cap_kept, first_kept;
     bool keeping;

@@ -92,6 +92,8 @@ def test_what_a_network_denied(msb):
     again = [r for r in records(msb) if r["event"] == "net"]
     assert [(r["address"], r["t"]) for r in again] == [("10.1.2.3", r["t"])]
     assert b'"event":"net"' in (msb.home / "audit.log").read_bytes()
+    times = [r["t"] for r in records(msb)]
+    assert times == sorted(times), "copied last, shown in its place"
     msb("run", "-q", "-m", "64M", "--", "/.msb/bin/bash", "-c", "echo x >/dev/tcp/10.1.2.4/7")
     assert wait_for(lambda: [r for r in records(msb) if r.get("address") == "10.1.2.4"], timeout=20)
     text = msb.ok("audit")
