@@ -220,7 +220,7 @@ static int listen_in(const char *dir, unsigned i)
 int main(int argc, char **argv)
 {
     static struct loop loop;
-    struct virtio_dev *disk;
+    struct virtio_dev *disk = NULL;
     struct vhost_user *v = NULL;
     struct stat st;
     bool own = argc == 7 && strcmp(argv[4], "own") == 0;

@@ -263,7 +263,7 @@ static void test_collected(void **state)
     struct found f = {0};
     struct err e = {0};
     (void)state;
-    AUTO_CLOSE int dirfd = make_sandbox(
+    int dirfd = make_sandbox(
         "web",
         "\"kind\":\"flow\",\"verdict\":\"deny\","
         "\"direction\":\"egress\",\"proto\":\"tcp\",\"address\":\"203.0.113.7\",\"port\":443,"
@@ -273,6 +273,7 @@ static void test_collected(void **state)
         "not json\n",
         (size_t)2 * AUDIT_COLLECT_MAX);
     assert_int_equal(sandbox_dir_remove(&store, "web", &e), 0);
+    close_fd(&dirfd);
     assert_int_equal(each(keep_last, &f), AUDIT_COLLECT_MAX); /* the last ones, denials alone */
     assert_non_null(strstr(f.last, "\"t\":\"2026-01-02T03:04:05.000000999Z\""));
     assert_non_null(strstr(f.last, "\"event\":\"net\",\"sandbox\":\"web\""));
@@ -281,8 +282,9 @@ static void test_collected(void **state)
     assert_null(strstr(f.last, "true"));
     /* With everything. */
     (void)setenv("MSB_AUDIT", "all", 1);
-    AUTO_CLOSE int again = make_sandbox("all", "\"kind\":\"flow\",\"verdict\":\"allow\"}\n", 3);
+    dirfd = make_sandbox("all", "\"kind\":\"flow\",\"verdict\":\"allow\"}\n", 3);
     assert_int_equal(sandbox_dir_remove(&store, "all", &e), 0);
+    close_fd(&dirfd);
     assert_int_equal(each(NULL, NULL), AUDIT_COLLECT_MAX + 3);
 }
 
