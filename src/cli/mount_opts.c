@@ -303,7 +303,7 @@ static int check_format(const char *source, const char *path, struct err *e)
 static int check_disk(const char *source, struct parse *p, struct err *e)
 {
     struct stat st;
-    if (stat(p->m->source, &st) < 0)
+    if (!p->m->source || stat(p->m->source, &st) < 0)
         return err_sys(e, errno, "cannot mount '%s'", source);
     if (!S_ISREG(st.st_mode))
         return err_set(e, EINVAL, "cannot mount '%s': a disk is a regular file", source);

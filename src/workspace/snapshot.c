@@ -12,12 +12,14 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -107,11 +109,22 @@ static int lock_place(const struct store *s, struct place *p, struct err *e)
     return name_lock_take(s, name, &p->lock, e);
 }
 
+/* The path was made canonical when the sandbox was made: a link in it now is somebody's since. */
+static int open_parent(const struct store *s, const struct spec_workspace *w, char *path,
+                       struct err *e)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    if (w->name)
+        return workspace_dir_open(s, w->name, e);
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, dirname(path), &how, sizeof(how));
+    return fd < 0 ? err_sys(e, errno, "cannot open what the workspace %s is in", w->path) : fd;
+}
+
 static int open_place(const struct store *s, const struct spec_workspace *w, struct place *p,
                       struct err *e)
 {
     char dir[PATH_MAX], base[PATH_MAX];
-    *p = (struct place){.parent = -1, .lock.fd = -1};
     AUTO_FREE char *named = w->name ? workspace_path(s, w->name) : NULL;
     const char *path = w->name ? named : w->path;
     if (!path || (size_t)snprintf(p->path, sizeof(p->path), "%s", path) >= sizeof(p->path))
@@ -123,10 +136,8 @@ static int open_place(const struct store *s, const struct spec_workspace *w, str
         return err_set(e, EINVAL, "'%s' cannot be a workspace in mode snapshot", path);
     (void)snprintf(p->name, sizeof(p->name), "%s", name);
     (void)snprintf(p->fresh, sizeof(p->fresh), ".%.210s.msb-new", name);
-    p->parent = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (p->parent < 0)
-        return err_sys(e, errno, "cannot open the workspace %s", path);
-    return lock_place(s, p, e);
+    p->parent = open_parent(s, w, dir, e);
+    return p->parent < 0 ? p->parent : lock_place(s, p, e);
 }
 
 static void close_place(struct place *p)
@@ -207,6 +218,7 @@ static int recover(int dirfd, const struct place *p, struct standing *st, warn_f
 static int begin(const struct store *s, int dirfd, const struct sandbox_spec *spec, struct place *p,
                  struct standing *st, warn_fn warn, struct err *e)
 {
+    *p = (struct place){.parent = -1, .lock.fd = -1};
     int r = load(dirfd, st);
     if (r < 0)
         return err_sys(e, -r, "cannot read where the workspace of '%s' stands", spec->name);
