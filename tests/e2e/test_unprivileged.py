@@ -248,3 +248,20 @@ def test_the_network(user, internet, monkeypatch):
         assert s.recv(10) == b"hello\n"
     p.wait(20)
     user.ok("rm", "-f", "-q", "netted")
+
+
+def test_copies(user, account, place):
+    """Files of the guest's own users and modes are the caller's on the host; -a changes no owner."""
+    user.ok("create", "-n", "cp", "-q", "-m", "128M")
+    user.sh("cp", "mkdir -p /d/closed; echo x > /d/f; chown -R 12:34 /d; chmod 4000 /d/f; "
+                  "chmod 0 /d/closed", check=0)
+    user.ok("cp", "-q", "-a", "cp:/d", user.home.parent / "d")
+    for p in (user.home.parent / "d").rglob("*"):
+        assert os.lstat(p).st_uid == account.pw_uid
+        assert os.lstat(p).st_mode & 0o7777 == 0
+    (place / "in").write_text("in")
+    user.ok("cp", "-q", place / "in", "cp:/root/")
+    assert user.sh("cp", "cat /root/in; stat -c %u /root/in").stdout == b"in0\n"
+    p = user("cp", "cp:/d", place / "bin" / "x", check=1)
+    assert b"Permission denied" in p.stderr
+    user.ok("rm", "-f", "cp", "-q")
