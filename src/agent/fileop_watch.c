@@ -26,6 +26,7 @@
 struct watched {
     int wd;
     char *path; /* relative; "" = what is watched itself */
+    bool gone;  /* events that were on their way mean nothing any more */
 };
 
 struct watching {
@@ -35,6 +36,8 @@ struct watching {
     bool recursive;
     struct watched *dirs; /* sorted by wd, which only grows */
     size_t n, cap;
+    char *moved;     /* the path of a directory of which we saw it move away, and no more yet */
+    uint32_t cookie; /* of that */
 };
 
 static struct watched *find(struct watching *w, int wd)
@@ -182,15 +185,84 @@ static uint32_t meaning(uint32_t mask)
     return what;
 }
 
-/* Of a directory below the root the parent tells more: it names it. */
-static bool of_parent(const struct watched *d, uint32_t mask)
+static bool is_below(const char *path, const char *dir)
 {
-    return *d->path && mask & (IN_DELETE_SELF | IN_MOVE_SELF);
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && (path[n] == '/' || !path[n]);
+}
+
+/* A directory that moved away did not turn up again: it is no longer below what is watched, nor is
+ * what was in it. IN_IGNORED comes for each, and it is forgotten. */
+static void drop_moved(struct watching *w)
+{
+    for (size_t i = 0; w->moved && i < w->n; i++)
+        if (is_below(w->dirs[i].path, w->moved)) {
+            (void)inotify_rm_watch(w->fd, w->dirs[i].wd);
+            w->dirs[i].gone = true;
+        }
+    free(w->moved);
+    w->moved = NULL;
+}
+
+/* It did: what is in it has other names now. */
+static int rename_moved(struct watching *w, const char *to)
+{
+    size_t n = strlen(w->moved);
+    for (size_t i = 0; i < w->n; i++) {
+        struct watched *d = &w->dirs[i];
+        if (!is_below(d->path, w->moved))
+            continue;
+        char *path = NULL;
+        if (asprintf(&path, "%s%s", to, d->path + n) < 0)
+            return -ENOMEM;
+        free(d->path);
+        d->path = path;
+    }
+    free(w->moved);
+    w->moved = NULL;
+    return 0;
+}
+
+/* Directories that come and go. Takes path. */
+static int on_dir(struct watching *w, const struct inotify_event *ev, char *path)
+{
+    if (ev->mask & IN_MOVED_FROM) {
+        w->moved = path;
+        w->cookie = ev->cookie;
+        return 0;
+    }
+    if (ev->mask & IN_MOVED_TO && w->moved) {
+        int r = rename_moved(w, path);
+        free(path);
+        return r;
+    }
+    if (ev->mask & (IN_CREATE | IN_MOVED_TO))
+        return watch_tree(w, path, ev->mask & IN_CREATE, 1);
+    free(path);
+    return 0;
+}
+
+static void report(struct watching *w, const struct inotify_event *ev, const struct watched *d)
+{
+    uint32_t what = meaning(ev->mask);
+    char *path = join(d->path, ev->len ? ev->name : "");
+    if (!path) {
+        w->c->lost = true;
+        return;
+    }
+    if (what & ~(uint32_t)FILE_IS_DIR)
+        put_event(w, what, path, ev->cookie);
+    if (!w->recursive || !(ev->mask & IN_ISDIR) || !ev->len)
+        free(path);
+    else if (on_dir(w, ev, path) < 0)
+        put_event(w, FILE_OVERFLOW, "", 0); /* it is there, but not watched: look yourself */
 }
 
 /* false: what is watched is gone. */
 static bool on_event(struct watching *w, const struct inotify_event *ev)
 {
+    if (w->moved && !(ev->mask & IN_MOVED_TO && ev->cookie == w->cookie))
+        drop_moved(w);
     if (ev->mask & IN_Q_OVERFLOW) {
         put_event(w, FILE_OVERFLOW, "", 0);
         return true;
@@ -203,19 +275,9 @@ static bool on_event(struct watching *w, const struct inotify_event *ev)
         forget(w, ev->wd);
         return !root;
     }
-    if (of_parent(d, ev->mask) ||
-        (ev->mask & IN_ISDIR && !ev->len && ev->mask & IN_ATTRIB && *d->path))
-        return true;
-    AUTO_FREE char *path = join(d->path, ev->len ? ev->name : "");
-    uint32_t what = meaning(ev->mask);
-    if (!path)
-        return false;
-    if (what & ~(uint32_t)FILE_IS_DIR)
-        put_event(w, what, path, ev->cookie);
-    bool arrives = ev->mask & IN_ISDIR && ev->mask & (IN_CREATE | IN_MOVED_TO);
-    if (w->recursive && arrives &&
-        watch_tree(w, steal_ptr(&path), ev->mask & IN_CREATE, 1) == -ENOSPC)
-        put_event(w, FILE_OVERFLOW, "", 0); /* it is there, but not watched: look yourself */
+    bool of_itself = *d->path && !ev->len; /* the event of its parent says more: a name */
+    if (!d->gone && !of_itself)
+        report(w, ev, d);
     return true;
 }
 
@@ -264,6 +326,7 @@ int fileop_watch(struct fchan *c, const struct file_req *q, struct err *err)
     for (size_t i = 0; i < w.n; i++)
         free(w.dirs[i].path);
     free(w.dirs);
+    free(w.moved);
     close_fd(&w.fd);
     if (r == -ENOSPC)
         return err_set(err, ENOSPC, "%s: too many directories to watch", q->path);

@@ -1,15 +1,15 @@
 #include "copy/tree.h"
 
+#include "util/utf8.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 void tree_safe_name(const char *name, char *to, size_t size)
 {
-    size_t n = 0;
-    for (; name[n] && n + 1 < size; n++)
-        to[n] = (unsigned char)name[n] < 0x20 || name[n] == 0x7f ? '?' : name[n];
-    to[n] = '\0';
+    (void)snprintf(to, size, "%s", name);
+    utf8_defuse(to);
 }
 
 int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e)

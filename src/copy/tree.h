@@ -48,7 +48,7 @@ struct tree_progress {
 int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e);
 void tree_note_bytes(struct tree_progress *p, size_t n);
 
-/* The text is the guest's: control characters are replaced. */
+/* A name that may be a guest's, to be shown. */
 void tree_safe_name(const char *name, char *to, size_t size);
 
 #endif

@@ -1,6 +1,7 @@
 #include "core/files.h"
 
 #include "util/cleanup.h"
+#include "util/utf8.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -141,6 +142,7 @@ static int guest_error(const struct files *f, const struct proto_frame *frame, s
     char text[ERR_MSG_MAX / 2];
     uint64_t code = proto_find_num(frame, F_ERRNO, EIO);
     proto_find_text(frame, F_TEXT, text, sizeof(text));
+    utf8_defuse(text);
     if (code == 0 || code > 4095)
         code = EIO;
     if (frame->type == PROTO_FAIL && proto_find_num(frame, F_KIND, 0) == PROTO_FAIL_STATE)

@@ -54,9 +54,9 @@
  *   READ      F_FILE_PATH; F_FILE_OFFSET, F_FILE_LENGTH
  *                 agent: FILE_ENTRY FILE_DATA* FILE_OK. Regular files only (EINVAL, EISDIR).
  *   WRITE     F_FILE_PATH; F_FILE_MODE (default: as it was; 0644 if it is made), F_FILE_UID,
- *             F_FILE_GID, F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated); flags
- * APPEND, EXCL, ATOMIC (a temporary file is renamed over the path at the end; not with APPEND and
- *             F_FILE_OFFSET), PARENTS (makes missing directories)
+ *             F_FILE_GID, F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated);
+ *             flags APPEND, EXCL, ATOMIC (a temporary file is renamed over the path at the end;
+ *             not with APPEND and F_FILE_OFFSET), PARENTS (makes missing directories)
  *                 client: FILE_DATA* FILE_END
  *                 agent: FILE_OK with attributes. FILE_ERR may come early; data up to FILE_END is
  *                 then ignored.
@@ -302,7 +302,7 @@ enum proto_file_flag {
  * MOVED_TO with the same F_COOKIE. */
 enum proto_file_event {
     FILE_CREATED = 1,
-    FILE_MODIFIED = 2, /* written and closed, or truncated */
+    FILE_MODIFIED = 2, /* written to, truncated, or closed after that */
     FILE_REMOVED = 4,
     FILE_ATTRIB = 8,
     FILE_MOVED_FROM = 16,

@@ -300,7 +300,8 @@ def events(files, until):
     return got
 
 
-def test_watch(server, tmp_path):
+def test_watch(server, tmp_path, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
     (tmp_path / "sub").mkdir()
     with Files(server) as f:
         f.op(fp.WATCH, str(tmp_path), flags=fp.RECURSIVE)
@@ -318,8 +319,13 @@ def test_watch(server, tmp_path):
         os.rename(tmp_path / "new", tmp_path / "moved")
         (tmp_path / "moved/deep/d").write_text("x")
         got = events(f, lambda e: e[0] & fp.CREATED and e[1].endswith("deep/d"))
+        assert "moved/deep/d" in [e[1] for e in got]
+        os.rename(tmp_path / "moved", elsewhere / "moved")
+        events(f, lambda e: e == (fp.MOVED_FROM | fp.IS_DIR, "moved"))
+        (elsewhere / "moved/deep/unseen").write_text("x")
         os.unlink(tmp_path / "sub/z")
-        events(f, lambda e: e == (fp.REMOVED, "sub/z"))
+        got = events(f, lambda e: e == (fp.REMOVED, "sub/z"))
+        assert not [e for e in got if "unseen" in e[1]]
     with Files(server) as f:
         fails(errno.ENOENT, f.op, fp.WATCH, f"{tmp_path}/none")
 
