@@ -95,6 +95,10 @@ static json_t *well_formed(void)
     (void)spec_add_tmpfs(&s, "/scratch", 1 << 20, PROTO_MOUNT_RO, NULL);
     (void)spec_add_script(&s, "hi", "#!/bin/sh\n", NULL);
     (void)spec_add_rlimit(&s, "nofile=1:2", NULL);
+    (void)spec_net_set_profile(&s.net, "public,host", NULL);
+    (void)spec_net_add_rules(&s.net, "allow@*.example.com:tcp:443,deny:any@10.0.0.0/8", NULL);
+    (void)spec_net_add_nameserver(&s.net, "[2620:fe::fe]:53", NULL);
+    (void)spec_net_add_ports(&s.net, "[::1]:8000-8001:80-81/udp", NULL);
     json_t *j = spec_validate(&s, NULL) == 0 ? spec_to_config(&s) : NULL;
     spec_free(&s);
     return j;
