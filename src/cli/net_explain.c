@@ -79,6 +79,8 @@ static int explain_stopped(const struct sandbox *sb, const struct explain_target
     if (r < 0)
         return r;
     explain_by_policy(&p, t, ret);
+    if (sb->spec.net.proxy.version)
+        explain_with_proxy(t, ret);
     policy_free(&p);
     return 0;
 }

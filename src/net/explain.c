@@ -162,3 +162,12 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
     else
         policy_explain(p, &a, ret->why);
 }
+
+void explain_with_proxy(const struct explain_target *t, struct explain_answer *a)
+{
+    bool host = strcmp(t->name, DNS_HOST_NAME) == 0; /* which is reached without it */
+    if (!a->allow || t->proto == PROTO_TCP || host)
+        return;
+    a->allow = false;
+    (void)snprintf(a->why, sizeof(a->why), "%s", EXPLAIN_PROXY);
+}

@@ -41,6 +41,10 @@ int explain_parse(const char *text, bool udp, struct explain_target *ret, struct
 void explain_by_policy(const struct policy *p, const struct explain_target *t,
                        struct explain_answer *ret);
 
+/* Afterwards, for a sandbox whose way out is a proxy. */
+void explain_with_proxy(const struct explain_target *t, struct explain_answer *a);
+#define EXPLAIN_PROXY "denied: through a proxy there is only TCP"
+
 /* What a rule with a name does not open. */
 bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port);
 #define EXPLAIN_QUIC "denied: names do not open UDP port 443, as QUIC hides what it talks to"

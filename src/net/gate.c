@@ -88,7 +88,8 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
 /* What leaves this machine does so through the proxy, if there is one; the host itself is here. */
 static bool goes_by_proxy(const struct gate *g, const struct net_flow_id *id)
 {
-    return g->cfg.net.proxy.version && !id->inbound && !is_gateway(g, &id->peer.addr);
+    return g->cfg.net.proxy.version && !id->inbound && !is_gateway(g, &id->peer.addr) &&
+           !is_own(&id->peer.addr);
 }
 
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
@@ -101,7 +102,7 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
         policy_explain(&g->policy, &a, why);
     if (a.allow && id->proto != PROTO_TCP && goes_by_proxy(g, id)) {
         a.allow = false;
-        (void)snprintf(why, POLICY_WHY_MAX, "denied: through a proxy there is only TCP");
+        (void)snprintf(why, POLICY_WHY_MAX, "%s", EXPLAIN_PROXY);
     }
     return a;
 }
@@ -127,6 +128,8 @@ void gate_explain(struct gate *g, const struct explain_target *t, struct explain
         return;
     }
     explain_by_policy(&g->policy, t, ret);
+    if (g->cfg.net.proxy.version)
+        explain_with_proxy(t, ret);
     ret->n_peers = pins_addresses(g->pins, t->name, pinned, EXPLAIN_PEERS_MAX, now_ns());
     bool any = false;
     for (size_t i = 0; i < ret->n_peers; i++) {

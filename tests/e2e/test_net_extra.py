@@ -128,8 +128,12 @@ def test_everything_goes_through_the_proxy(internet, net_msb, box, proxy):
     assert out[0].split() != ["ping", "pong"] and "E" in out[0]
     ends = {(p.dst, p.dport) for p in seen.packets if p.src in (HOST, netkit.HOST6)}
     assert ends == {(PROXY, 1080)}, ends
-    log = net_msb.ok("net", "log", "box")
-    assert "through a proxy there is only TCP" in log
+    why = "through a proxy there is only TCP"
+    assert why in net_msb.ok("net", "log", "box")
+    asks = [["explain", "box", "four.example.com:53", "--udp"], ["explain", "box", f"{OTHER}:53", "--udp"]]
+    assert all(why in net_msb("net", *ask).stdout.decode() for ask in asks)
+    net_msb.ok("stop", "-q", "box")
+    assert all(why in net_msb("net", *ask).stdout.decode() for ask in asks)
 
 
 def test_names_keep_their_promise_through_a_proxy(net_msb, box, proxy):
