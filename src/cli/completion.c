@@ -110,6 +110,8 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     if (c->subs) {
         (void)buf_printf(out, "        names=\"");
         verb_names(c, out);
+        if (c->otherwise && takes_sandbox(c->otherwise))
+            (void)buf_printf(out, " $(msb ls -q 2>/dev/null)");
         (void)buf_printf(out, "\"\n");
     } else if (takes_sandbox(c)) {
         (void)buf_printf(out, "        names=\"$(msb ls -q 2>/dev/null)\"\n");
