@@ -255,7 +255,7 @@ const struct cmd cmd_copy = {
                 "  msb cp web:/var/log ./logs\n"
                 "  msb cp ./src/. build:/work\n"
                 "  msb cp build:/out/app web:/usr/local/bin/\n"
-                "  tar cz site | zcat | msb cp - web:/srv\n"
+                "  tar c site | msb cp - web:/srv\n"
                 "  msb cp web:/srv - > srv.tar",
     .run = copy_run_verb,
 };

@@ -297,7 +297,19 @@ def test_300_megabytes(box, tmp_path):
     want = hashlib.sha256(big.read_bytes()).hexdigest()
     cp(msb, big, f"{name}:/big", timeout=120)
     assert msb.sh(name, "stat -c %s /big").stdout.strip() == str(300 << 20).encode()
-    cp(msb, f"{name}:/big", tmp_path / "back", timeout=120)
+    # On a terminal it shows how far it is, and wipes that.
+    ours, theirs = os.openpty()
+    p = msb.popen("cp", f"{name}:/big", tmp_path / "back", stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as tty:
+        try:
+            while data := tty.read(4096):
+                shown += data
+        except OSError:  # nobody is at the other end any more
+            pass
+    assert p.wait(timeout=120) == 0
+    assert b"Copying" in shown and b"Copied" in shown.rsplit(b"\x1b[K", 1)[1], shown[-300:]
     assert hashlib.sha256((tmp_path / "back").read_bytes()).hexdigest() == want
     msb.sh(name, "rm /big", check=0)
 
