@@ -265,3 +265,23 @@ def test_copies(user, account, place):
     p = user("cp", "cp:/d", place / "bin" / "x", check=1)
     assert b"Permission denied" in p.stderr
     user.ok("rm", "-f", "cp", "-q")
+def test_disks_workspaces_and_write_paths(user, account):
+    base = user.home.parent / "work"
+    base.mkdir()
+    (base / "f").write_text("host\n")
+    for path in (base, base / "f"):
+        os.chown(path, account.pw_uid, account.pw_gid)
+    user.ok("volume", "create", "-q", "disk", "--kind", "disk", "--size", "16M")
+    user.ok("create", "-n", "w", "-q", "-m", "64M", "--root-disk", "64M", "-v", "disk:/disk",
+            "--workspace", str(base), "--workspace-mode", "snapshot", "--write-path", "/workspace",
+            "--write-path", "/disk")  # fmt: skip
+    p = user.sh("w", "cat /workspace/f; echo guest >/workspace/f; echo 1 >/disk/f; echo x >/etc/x")
+    assert p.stdout == b"host\n" and b"Read-only file system" in p.stderr
+    user.ok("modify", "-q", "w", "--root-disk", "128M", "--restart")
+    assert (base / "f").read_text() == "guest\n"
+    assert (base / "f").stat().st_uid == account.pw_uid
+    assert user.sh("w", "cat /disk/f /workspace/f").stdout == b"1\nguest\n"
+    user.ok("stop", "-q", "w")
+    user.ok("rm", "-q", "w")
+    user.ok("volume", "rm", "-q", "disk")
+    assert [p.name for p in base.parent.iterdir() if "conflict" in p.name or "msb-new" in p.name] == []
