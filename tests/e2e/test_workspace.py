@@ -1,7 +1,6 @@
 """Workspaces: directories for tasks, shared with a sandbox or copied into it and back."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import threading
@@ -225,7 +224,6 @@ def test_killed_at_any_moment(msb, stage):
     assert tree(data(msb, "w")) == files
     msb.create("a", "--workspace", "w", *SNAP)
     sh(msb, "a", "cd /workspace; for f in f*; do printf new >$f; done")
-    new = {k: "new" for k in files}
     if stage == "leave":
         msb.ok("stop", "-q", "-f", "a")
         sh(msb, "a", "cd /workspace; for f in f*; do printf new >$f; done; sync")

@@ -1,21 +1,15 @@
 """--write-path: everything else in the guest is read-only, for root, too."""
 import json
-import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import static_program
 from guest import sh
 
 
 @pytest.fixture(scope="session")
 def attacks(tmp_path_factory):
-    exe = tmp_path_factory.mktemp("attacks") / "attacks"
-    p = subprocess.run(["cc", "-static", "-O1", "-w", "-o", exe,
-                        ROOT / "tests/e2e/write_path_attacks.c"])  # fmt: skip
-    if p.returncode:
-        pytest.skip("no compiler that links statically")
-    return exe
+    return static_program("write_path_attacks", tmp_path_factory.mktemp("attacks"))
 
 
 def refused(msb, name, *paths):
