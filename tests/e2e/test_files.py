@@ -169,6 +169,13 @@ def test_copies_of_run(msb, src):
     assert msb.leftovers() == []
 
 
+def test_copies_come_before_what_is_read_only(msb, src):
+    msb.ok("create", "-q", "-n", "box", "--write-path", "/work", "--copy", f"{src}/f:/etc/app/f")
+    p = msb.sh("box", "cat /etc/app/f; touch /work/x && ! touch /etc/app/g")
+    assert p.returncode == 0 and p.stdout == b"f\n" and b"Read-only" in p.stderr
+    assert "Read-only" in msb("cp", src / "f", "box:/etc/g", check=1).stderr.decode()
+
+
 @pytest.mark.parametrize("args,code,want", [
     (["--copy", "{src}/none:/x"], 1, "cannot copy"),
     (["--copy", "{src}/f"], 1, "expected SRC:DST"),
