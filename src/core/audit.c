@@ -93,8 +93,9 @@ static int open_for(const struct store *s, size_t n)
             return -errno;
         int lock = LOCK_SH;
         for (;;) {
-            if (flock(fd, lock) < 0 && errno != EINTR)
-                return -errno;
+            while (flock(fd, lock) < 0)
+                if (errno != EINTR)
+                    return -errno;
             if (fstat(fd, &st) < 0)
                 return -errno;
             if (!S_ISREG(st.st_mode))
@@ -241,6 +242,18 @@ json_t *audit_spec(const struct sandbox_spec *spec)
 
 /* --- commands -------------------------------------------------------------------------------- */
 
+/* At most so many bytes of it. Arguments are bytes; a record is text. */
+static json_t *text_of(const char *s, size_t most)
+{
+    char text[AUDIT_ARGV_MAX + 1];
+    if (!s)
+        return NULL;
+    if (strlen(s) <= most && utf8_valid(s))
+        return json_string(s);
+    net_record_escape(s, text, MIN(sizeof(text), most + 1));
+    return json_string(text);
+}
+
 /* As many arguments as fit, the last one cut where it must be; *cut says so. */
 static json_t *argv_of(const struct strlist *argv, bool *cut)
 {
@@ -248,15 +261,9 @@ static json_t *argv_of(const struct strlist *argv, bool *cut)
     size_t left = AUDIT_ARGV_MAX;
     *cut = false;
     for (size_t i = 0; i < argv->n && !*cut; i++) {
-        size_t n = strlen(argv->v[i]);
-        char text[AUDIT_ARGV_MAX + 1];
+        size_t n = strlen(argv->v[i]) + 3; /* quotes and a comma */
         *cut = n > left;
-        /* Arguments are bytes; a record is text. */
-        net_record_escape(argv->v[i], text, MIN(sizeof(text), left + 1));
-        if (utf8_valid(argv->v[i]) && !*cut)
-            (void)json_array_append_new(list, json_string(argv->v[i]));
-        else
-            (void)json_array_append_new(list, json_string(text));
+        (void)json_array_append_new(list, text_of(argv->v[i], left));
         left -= MIN(n, left);
     }
     return list;
@@ -269,8 +276,9 @@ void audit_exec(const struct store *s, const char *sandbox, const struct audit_e
     (void)snprintf(id, AUDIT_ID_MAX, "%d-%" PRIx64, (int)getpid(), now_ns());
     if (level() == AUDIT_OFF)
         return;
-    json_t *j = json_pack("{s:s, s:o, s:s*, s:s*}", "exec", id, "argv", argv_of(x->argv, &cut),
-                          "user", x->user, "workdir", x->cwd);
+    json_t *j =
+        json_pack("{s:s, s:o, s:o*, s:o*}", "exec", id, "argv", argv_of(x->argv, &cut), "user",
+                  text_of(x->user, AUDIT_ARGV_MAX), "workdir", text_of(x->cwd, AUDIT_ARGV_MAX));
     if (j && x->tty)
         (void)json_object_set_new(j, "tty", json_true());
     if (j && cut)

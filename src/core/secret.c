@@ -26,10 +26,10 @@ static bool variable_name(const char *s)
 {
     if (!isalpha((unsigned char)*s) && *s != '_')
         return false;
-    size_t n = 0;
-    while (isalnum((unsigned char)s[n]) || s[n] == '_')
-        n++;
-    return s[n] == '\0' && n <= SECRET_NAME_MAX;
+    const char *end = s;
+    while (isalnum((unsigned char)*end) || *end == '_')
+        end++;
+    return *end == '\0' && end - s <= SECRET_NAME_MAX;
 }
 
 int secret_check_name(const char *name, struct err *e)

@@ -178,7 +178,7 @@ int connector_answer(int fd, uint32_t *cookie, int *ret)
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = &control,
-                       .msg_controllen = sizeof(control.space)};
+                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* one, and no second one */
     ssize_t k = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;

@@ -85,10 +85,10 @@ static int put_config(struct control *c)
     proto_str(&w, F_LOWER_DEV, "/dev/vdb");
     if (c->upper_dev)
         proto_str(&w, F_UPPER_DEV, c->upper_dev);
-    if (c->upper_dev && s->root_disk_grown)
-        proto_u32(&w, F_UPPER_GROW, 1);
     else
         proto_u64(&w, F_UPPER_SIZE, s->root_disk_bytes);
+    if (c->upper_dev && s->root_disk_grown)
+        proto_u32(&w, F_UPPER_GROW, 1);
     if (c->host_cas)
         put_host_cas(&w, c->host_cas);
     for (size_t i = 0; i < s->env.n; i++)

@@ -165,8 +165,6 @@ enum proto_type {
     PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to what is watched), F_COOKIE */
     PROTO_FILE_OK = 71,
     PROTO_FILE_ERR = 72, /* F_ERRNO, F_TEXT */
-    F_HOST_CAS = 184, /* string: certificate authorities that the host trusts, PEM; they are in
-                         PROTO_CAS_BUNDLE then */
 };
 
 enum proto_tag {
@@ -266,6 +264,8 @@ enum proto_tag {
     F_DEVICE = 161,     /* string: the block device of a F_MOUNT, */
     F_FSTYPE = 162,     /* ... and what is on it */
     F_UPPER_GROW = 163, /* u32, 1: the file system on F_UPPER_DEV is to fill it */
+    F_HOST_CAS = 184,   /* string: certificate authorities that the host trusts, PEM; they are in
+                           PROTO_CAS_BUNDLE then */
 };
 
 enum proto_file_op {

@@ -49,7 +49,8 @@ ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd)
     return k < 0 ? -errno : k;
 }
 
-/* There is room for one descriptor: the kernel drops what does not fit. */
+/* There is room for one descriptor: the kernel drops what does not fit. (CMSG_SPACE would leave
+ * room for a second one in what aligns the first.) */
 ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd)
 {
     union fd_control control = {0};
@@ -57,7 +58,7 @@ ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd)
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.buf,
-                       .msg_controllen = sizeof(control.buf)};
+                       .msg_controllen = CMSG_LEN(sizeof(int))};
     ssize_t k = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (k < 0)
         return errno == EINTR ? -EAGAIN : -errno;

@@ -35,8 +35,8 @@ int vhost_user_new(struct vhost_user **ret, struct loop *l, struct virtio_dev *d
 /* The same with a socket that is connected already. */
 int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev,
                              int fd, const struct vhost_user_events *ev, void *ctx);
-/* Interrupts may be eventfds, too, and so what tells of broken rings. For a front end that cannot make a write to one block later on:
- * a monitor, whose filter keeps it from that. */
+/* Interrupts may be eventfds, too, and so what tells of broken rings. For a front end that cannot
+ * make a write to one block later on: a monitor, whose filter keeps it from that. */
 void vhost_user_take_eventfds(struct vhost_user *v);
 void vhost_user_free(struct vhost_user *v);
 

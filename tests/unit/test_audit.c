@@ -127,6 +127,28 @@ static void test_records(void **state)
     assert_int_equal(complaints, 0);
 }
 
+/* Whatever a command is called with, it is in the log. */
+static void test_commands_of_any_bytes(void **state)
+{
+    struct found f = {0};
+    struct strlist argv = {0};
+    char id[AUDIT_ID_MAX];
+    (void)state;
+    assert_int_equal(strlist_add(&argv, "sh"), 0);
+    audit_exec(&store, "web", &(struct audit_exec){.argv = &argv, .user = "a\xff", .cwd = "/\xc3"},
+               id);
+    (void)each(keep_last, &f);
+    assert_non_null(strstr(f.last, "\"argv\":[\"sh\"],\"user\":\"a\\\\xff\""));
+    assert_non_null(strstr(f.last, "\"workdir\":\"/\\\\xc3\""));
+    for (int i = 0; i < 200000; i++)
+        assert_int_equal(strlist_add(&argv, ""), 0);
+    audit_exec(&store, "web", &(struct audit_exec){.argv = &argv}, id);
+    assert_int_equal(each(keep_last, &f), 2);
+    assert_non_null(strstr(f.last, "\"cut\":true"));
+    assert_int_equal(complaints, 0);
+    strlist_free(&argv);
+}
+
 static void test_off(void **state)
 {
     char id[AUDIT_ID_MAX];
@@ -292,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_records, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_commands_of_any_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_off, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_writers_and_rotation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_three_files_at_most, setup, teardown),

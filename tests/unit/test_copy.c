@@ -360,6 +360,25 @@ static void trees_are_not_endless(void **state)
     assert_true(depth >= PROTO_DEPTH_MAX);
 }
 
+/* --- names on a terminal --- */
+
+static char warned[512];
+
+static void keep_warning(const char *text)
+{
+    (void)snprintf(warned, sizeof(warned), "%s", text);
+}
+
+static void names_are_shown_without_effect(void **state)
+{
+    struct tree_progress p = {.warn = keep_warning};
+    struct err e = {0};
+    static struct file_attr a = {.mode = S_IFIFO, .name = "a\033[2Jb\xc2\x9b-\xe2\x80\xae-\xff"};
+    (void)state;
+    assert_int_equal(tree_note(&p, &a, &e), 0);
+    assert_non_null(strstr(warned, "'a?[2Jb?-?-?'"));
+}
+
 /* --- patches --- */
 
 static void patches(void **state)
@@ -421,6 +440,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(half_a_file_has_no_name, setup, teardown),
         cmocka_unit_test_setup_teardown(a_merge_takes_a_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(trees_are_not_endless, setup, teardown),
+        cmocka_unit_test(names_are_shown_without_effect),
         cmocka_unit_test(patches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

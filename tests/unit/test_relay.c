@@ -581,6 +581,39 @@ static void test_descriptors(void **state)
         (void)close(p[i][0]);
 }
 
+/* Two in one message fit where one is expected, with what aligns it: neither may stay. */
+static void test_descriptors_in_one_message(void **state)
+{
+    struct relay_fix *t = *state;
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(2 * sizeof(int))];
+    } control = {0};
+    char byte = 0; /* the beginning of a frame */
+    int p[2], send[2];
+    assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
+    send[0] = p[1];
+    send[1] = dup(p[1]);
+    AUTO_CLOSE int fd = dial(t);
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.space,
+                       .msg_controllen = sizeof(control.space)};
+    control.align = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(send))};
+    memcpy(CMSG_DATA(&control.align), send, sizeof(send));
+    assert_int_equal(sendmsg(fd, &m, 0), 1);
+    (void)close(send[0]);
+    (void)close(send[1]);
+    turn(t);
+    close_fd(&fd);
+    turn(t);
+    assert_int_equal(t->relay.n_clients, 0);
+    assert_false(is_open(p[0]));
+    (void)close(p[0]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, relay_setup, relay_teardown)
@@ -602,6 +635,7 @@ int main(void)
         TEST(test_input_before_the_agent_answers),
         TEST(test_greeting_waits_for_room),
         TEST(test_descriptors),
+        TEST(test_descriptors_in_one_message),
     };
     return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
 }
