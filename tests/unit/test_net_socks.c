@@ -174,6 +174,12 @@ static void test_refusals(void **state)
     s.out_done = s.out_len;
     feed(&s, "HT", 2);
     assert_int_equal(s.code, EPROTO);
+    socks_begin(&s, &c, &to);
+    s.out_done = s.out_len;
+    feed(&s, "\5\0", 2);
+    s.out_done = s.out_len;
+    feed(&s, "\5\0\1\1", 4); /* a reserved byte that is not */
+    assert_int_equal(s.code, EPROTO);
 }
 
 /* Every byte of every answer takes every value, and answers come in pieces: it ends in one of two
@@ -339,8 +345,8 @@ static void test_flow(void **state)
     proxy_says(x, "\0", 1);
     proxy_hears(x, "\5\1\0\1\x5d\xb8\xd8\x22\1\xbb", 10);
     assert_int_equal(next_frame(x, NULL), -1); /* the guest waits as long as we do */
-    proxy_says(x, "\5\0\0\1\1\2\3\4\5\6HELLO", 15);
-    close_fd(&x->conn); /* all at once, and the end as well */
+    assert_int_equal(send(x->conn, "\5\0\0\1\1\2\3\4\5\6HELLO", 15, 0), 15);
+    close_fd(&x->conn); /* all in one event, and the end as well */
     turn(x);
     assert_int_equal(next_frame(x, &seq), SEG_SYN | SEG_ACK);
     struct fl_seg s = {.sport = GPORT,
