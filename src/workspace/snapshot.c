@@ -411,11 +411,22 @@ static int charge(struct capped *c, uint64_t n, struct err *e)
     return -EFBIG;
 }
 
+/* What its owner may not read or enter could neither be copied nor removed again. */
+static const struct file_attr *opened(const struct file_attr *a, uint32_t bits)
+{
+    static struct file_attr copy;
+    if ((a->mode & bits) == bits || !(a->has & FILE_HAS_MODE))
+        return a;
+    copy = *a;
+    copy.mode |= bits;
+    return &copy;
+}
+
 static int cap_dir(struct tree_sink *s, const struct file_attr *a, struct err *e)
 {
     struct capped *c = CONTAINER_OF(s, struct capped, sink);
     int r = charge(c, ENTRY_BYTES, e);
-    return r < 0 ? r : c->to->ops->dir(c->to, a, e);
+    return r < 0 ? r : c->to->ops->dir(c->to, opened(a, S_IRWXU), e);
 }
 
 static int cap_leave(struct tree_sink *s, struct err *e)
@@ -428,7 +439,7 @@ static int cap_file(struct tree_sink *s, const struct file_attr *a, struct err *
 {
     struct capped *c = CONTAINER_OF(s, struct capped, sink);
     int r = charge(c, ENTRY_BYTES, e);
-    return r < 0 ? r : c->to->ops->file(c->to, a, e);
+    return r < 0 ? r : c->to->ops->file(c->to, opened(a, S_IRUSR), e);
 }
 
 static int cap_data(struct tree_sink *s, const void *p, size_t n, struct err *e)

@@ -277,7 +277,10 @@ def test_disks_workspaces_and_write_paths(user, account):
             "--write-path", "/disk")  # fmt: skip
     p = user.sh("w", "cat /workspace/f; echo guest >/workspace/f; echo 1 >/disk/f; echo x >/etc/x")
     assert p.stdout == b"host\n" and b"Read-only file system" in p.stderr
+    user.sh("w", "mkdir -p /workspace/d/e; touch /workspace/d/e/f; chmod 0 /workspace/d/e/f "
+                 "/workspace/d/e /workspace/d", check=0)  # fmt: skip
     user.ok("modify", "-q", "w", "--root-disk", "128M", "--restart")
+    user.sh("w", "rm -r /workspace/d", check=0)
     assert (base / "f").read_text() == "guest\n"
     assert (base / "f").stat().st_uid == account.pw_uid
     assert user.sh("w", "cat /disk/f /workspace/f").stdout == b"1\nguest\n"
