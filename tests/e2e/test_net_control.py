@@ -445,6 +445,24 @@ def test_the_monitor_looks_at_what_it_is_sent(web, tmp_path):
     wait_for(lambda: len(os.listdir(f"/proc/{web.monitor_pid('web')}/fd")) <= len(fds), timeout=10)
 
 
+def test_what_the_monitor_refuses_is_not_in_the_spec(web):
+    """It is told last; when it has no room, the old spec is put back."""
+    path = web.home / "sandboxes" / "web" / "spec.json"
+    before = path.read_bytes()
+    for _ in range(256):
+        with socket.socket(type=socket.SOCK_DGRAM) as s:
+            s.bind(("127.0.0.1", 0))
+            s.setblocking(False)
+            assert ask_monitor(web, "web", PORT_ADD, [(98, 9), (99, 17)], s.fileno())[0] == OK
+    p = web("port", "add", "web", "0:80")
+    assert (p.returncode, p.stdout) == (1, b"") and "too many ports" in stderr(p)
+    assert path.read_bytes() == before
+    assert len(web.ok("port", "web").splitlines()) == 256
+    web.ok("restart", "-q", "-t", "0", "web")
+    assert web.ok("port", "web") == ""
+    serve(web)
+
+
 def test_a_killed_change_leaves_a_sound_sandbox(web):
     """Either the old policy or the new one, in the spec and in force; the same change again mends it."""
     random.seed(5)
