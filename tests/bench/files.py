@@ -49,7 +49,7 @@ def workloads(files, mib):
     }  # fmt: skip
 
 
-GIT = ("[ -d t/.git ] || { git -C t init -q && git -C t add -A && "
+GIT = ("[ -d t/.git ] || { git -C t init -q --template= && git -C t add -A && "
        "git -C t -c user.name=n -c user.email=e commit -qm one; }; git -C t status --porcelain")  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def share(tmp_path, fsx):
 @pytest.mark.parametrize("cache", ["auto", "none", "always"])
 def test_random_operations(msb, share, cache):
     """What the guest reads is what it wrote, and at every sync the host has the same."""
-    ops, size = (100000, 16 << 20) if LARGE else (2000, 1 << 20)
+    ops, size = (30000, 8 << 20) if LARGE else (2000, 1 << 20)
     seed = {"auto": 11, "none": 12, "always": 13}[cache]
     p = msb.popen("run", "-q", "-v", f"{share}:/w:cache={cache}", "--", "/w/fsx", "/w/f", str(seed), str(ops),
                   str(size), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
