@@ -4,6 +4,7 @@
 #include "core/store.h"
 #include "jail/jail.h"
 #include "jail/seccomp.h"
+#include "monitor/blk_devices.h"
 #include "monitor/control.h"
 #include "monitor/exec_log.h"
 #include "monitor/net_control.h"
@@ -11,7 +12,6 @@
 #include "monitor/vsock_ports.h"
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
-#include "virtio/blk.h"
 #include "virtio/fs.h"
 #include "virtio/rng.h"
 #include "virtio/vsock.h"
@@ -556,62 +556,9 @@ static void *io_main(void *arg)
     return NULL;
 }
 
-static int add_segments(struct engine_params *ep, struct monitor *m, const struct blk_segment *seg,
-                        size_t n, bool read_only, const char *serial, struct err *e)
-{
-    struct engine_device *d = &ep->devices[ep->n_devices];
-    int r = virtio_blk_new(&d->dev, seg, n, read_only, serial);
-    if (r < 0)
-        return err_sys(e, -r, "cannot serve disk %s", serial);
-    d->loop = &m->io_loop;
-    ep->n_devices++;
-    return 0;
-}
-
-static int add_disk(struct engine_params *ep, struct monitor *m, int fd, bool read_only,
-                    const char *serial, struct err *e)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_sys(e, errno, "cannot look at disk %s", serial);
-    struct blk_segment seg = {.fd = fd, .length = (uint64_t)st.st_size};
-    return add_segments(ep, m, &seg, 1, read_only, serial, e);
-}
-
-/* One disk, however many files: merged metadata first, then the layers. */
-static int add_image(struct engine_params *ep, struct monitor *m, struct err *e)
-{
-    const struct image_disk *d = &m->p->image;
-    struct blk_segment seg[ARRAY_LEN(d->fd)];
-    for (size_t i = 0; i < d->n; i++)
-        seg[i] = (struct blk_segment){.fd = d->fd[i], .length = d->length[i]};
-    return add_segments(ep, m, seg, d->n, true, "msb-image", e);
-}
-
-/* After the sandbox's own: the guest knows them by their order. */
-static int add_mounted_disks(struct engine_params *ep, struct monitor *m, struct err *e)
-{
-    int r = 0;
-    for (size_t i = 0, n = 0; r == 0 && i < m->spec->n_mounts; i++) {
-        const struct spec_mount *mount = &m->spec->mounts[i];
-        if (!mount_is_disk(mount))
-            continue;
-        char serial[BLK_SERIAL_LEN];
-        (void)snprintf(serial, sizeof(serial), "msb-disk%zu", n);
-        r = add_disk(ep, m, m->p->disk_fd[n++], mount->options & PROTO_MOUNT_RO, serial, e);
-    }
-    return r;
-}
-
 static int add_devices(struct engine_params *ep, struct monitor *m, struct err *e)
 {
-    int r = add_disk(ep, m, m->p->tools_fd, true, "msb-tools", e);
-    if (r == 0)
-        r = add_image(ep, m, e);
-    if (r == 0 && m->p->upper_fd >= 0)
-        r = add_disk(ep, m, m->p->upper_fd, false, "msb-upper", e);
-    if (r == 0)
-        r = add_mounted_disks(ep, m, e);
+    int r = blk_devices(ep, m->p, &m->io_loop, e);
     if (r < 0)
         return r;
     struct virtio_dev *rng = NULL;
