@@ -160,8 +160,9 @@ static void record(const struct store *s, const struct args *a, const struct sid
 {
     if (x->sandbox)
         audit_done(s, "copy", x->sandbox,
-                   json_pack("{s:s, s:s, s:I, s:I}", "from", a->pos[0], "to", a->pos[1], "files",
-                             (json_int_t)p->files, "bytes", (json_int_t)p->bytes),
+                   json_pack("{s:o, s:o, s:I, s:I}", "from", audit_text(a->pos[0]), "to",
+                             audit_text(a->pos[1]), "files", (json_int_t)p->files, "bytes",
+                             (json_int_t)p->bytes),
                    r, e);
 }
 

@@ -88,3 +88,22 @@ int for_each_selected(const struct args *a, each_fn fn)
     store_close(&s);
     return code;
 }
+
+int for_each_named(const struct args *a, const char *did, named_fn fn)
+{
+    struct store s;
+    struct err e = {0};
+    int code = EXIT_OK;
+    ui_set_quiet(args_has(a, "quiet"));
+    if (store_open(&s, &e) < 0)
+        return ui_fail(&e);
+    for (size_t i = 0; i < a->n_pos; i++) {
+        err_clear(&e);
+        if (fn(&s, a->pos[i], &e) < 0)
+            code = ui_fail(&e);
+        else
+            ui_success(did, a->pos[i]);
+    }
+    store_close(&s);
+    return code;
+}

@@ -27,4 +27,9 @@ typedef int (*each_fn)(const struct store *s, const struct args *a, const char *
                        struct err *e);
 int for_each_selected(const struct args *a, each_fn fn);
 
+/* For verbs that act on things of another kind by name: calls fn for each, says `did` of those that
+ * it was done to, and reports failures. Returns the exit code. */
+typedef int (*named_fn)(const struct store *s, const char *name, struct err *e);
+int for_each_named(const struct args *a, const char *did, named_fn fn);
+
 #endif

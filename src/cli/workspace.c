@@ -1,6 +1,7 @@
 /* Workspaces: list, inspect, sync, remove. */
 #include "workspace/workspace.h"
 #include "cli/args.h"
+#include "cli/select.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -263,21 +264,7 @@ const struct cmd cmd_workspace_sync = {
 
 static int remove_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    int code = EXIT_OK;
-    ui_set_quiet(args_has(a, "quiet"));
-    if (store_open(&s, &e) < 0)
-        return ui_fail(&e);
-    for (size_t i = 0; i < a->n_pos; i++) {
-        err_clear(&e);
-        if (workspace_remove(&s, a->pos[i], &e) < 0)
-            code = ui_fail(&e);
-        else
-            ui_success("Removed", a->pos[i]);
-    }
-    store_close(&s);
-    return code;
+    return for_each_named(a, "Removed", workspace_remove);
 }
 
 static const struct opt remove_opts[] = {

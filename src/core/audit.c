@@ -182,6 +182,22 @@ void audit_done(const struct store *s, const char *event, const char *sandbox, j
     audit(s, event, sandbox, more);
 }
 
+static json_t *text_of(const char *s, size_t most)
+{
+    char text[AUDIT_ARGV_MAX + 1];
+    if (!s)
+        return NULL;
+    if (strlen(s) <= most && utf8_valid(s))
+        return json_string(s);
+    net_record_escape(s, text, MIN(sizeof(text), most + 1));
+    return json_string(text);
+}
+
+json_t *audit_text(const char *s)
+{
+    return text_of(s, AUDIT_ARGV_MAX);
+}
+
 /* --- what a sandbox is made of --------------------------------------------------------------- */
 
 static json_t *mounts_of(const struct sandbox_spec *spec)
@@ -224,6 +240,25 @@ static json_t *ports_of(const struct spec_net *n)
     return list;
 }
 
+static json_t *vsocks_of(const struct spec_vsocks *l)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:I}", "source", l->v[i].path, "port",
+                                                    (json_int_t)l->v[i].port));
+    return list;
+}
+
+static json_t *copies_of(const struct spec_patches *l)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i].source)
+            (void)json_array_append_new(
+                list, json_pack("{s:s, s:s}", "source", l->v[i].source, "guest", l->v[i].path));
+    return list;
+}
+
 static void put_list(json_t *j, const char *key, json_t *list)
 {
     if (j && json_array_size(list))
@@ -237,22 +272,15 @@ json_t *audit_spec(const struct sandbox_spec *spec)
                           "net", audit_net(&spec->net));
     put_list(j, "mounts", mounts_of(spec));
     put_list(j, "ports", ports_of(&spec->net));
+    put_list(j, "vsocks", vsocks_of(&spec->vsocks));
+    put_list(j, "copied", copies_of(&spec->patches));
+    const char *workspace = spec->workspace.name ? spec->workspace.name : spec->workspace.path;
+    if (j && workspace)
+        (void)json_object_set_new(j, "workspace", audit_text(workspace));
     return j;
 }
 
 /* --- commands -------------------------------------------------------------------------------- */
-
-/* At most so many bytes of it. Arguments are bytes; a record is text. */
-static json_t *text_of(const char *s, size_t most)
-{
-    char text[AUDIT_ARGV_MAX + 1];
-    if (!s)
-        return NULL;
-    if (strlen(s) <= most && utf8_valid(s))
-        return json_string(s);
-    net_record_escape(s, text, MIN(sizeof(text), most + 1));
-    return json_string(text);
-}
 
 /* As many arguments as fit, the last one cut where it must be; *cut says so. */
 static json_t *argv_of(const struct strlist *argv, bool *cut)
@@ -276,9 +304,8 @@ void audit_exec(const struct store *s, const char *sandbox, const struct audit_e
     (void)snprintf(id, AUDIT_ID_MAX, "%d-%" PRIx64, (int)getpid(), now_ns());
     if (level() == AUDIT_OFF)
         return;
-    json_t *j =
-        json_pack("{s:s, s:o, s:o*, s:o*}", "exec", id, "argv", argv_of(x->argv, &cut), "user",
-                  text_of(x->user, AUDIT_ARGV_MAX), "workdir", text_of(x->cwd, AUDIT_ARGV_MAX));
+    json_t *j = json_pack("{s:s, s:o, s:o*, s:o*}", "exec", id, "argv", argv_of(x->argv, &cut),
+                          "user", audit_text(x->user), "workdir", audit_text(x->cwd));
     if (j && x->tty)
         (void)json_object_set_new(j, "tty", json_true());
     if (j && cut)

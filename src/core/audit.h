@@ -50,7 +50,11 @@ void audit(const struct store *s, const char *event, const char *sandbox, json_t
 void audit_done(const struct store *s, const char *event, const char *sandbox, json_t *more, int r,
                 const struct err *e);
 
-/* What a sandbox was made of, as far as the host is concerned: image, mounts, network, ports. */
+/* Bytes as a member of a record: what is no text is escaped, at most AUDIT_ARGV_MAX of it. NULL for
+ * NULL. */
+json_t *audit_text(const char *s);
+/* What a sandbox was made of, as far as the host is concerned: image, mounts, network, ports, host
+ * sockets, what was copied into it, workspace. */
 json_t *audit_spec(const struct sandbox_spec *spec);
 json_t *audit_net(const struct spec_net *n); /* the policy */
 

@@ -149,6 +149,27 @@ static void test_commands_of_any_bytes(void **state)
     strlist_free(&argv);
 }
 
+/* All ways to the host are named. */
+static void test_what_it_is_made_of(void **state)
+{
+    char sock[] = "/run/x.sock", from[] = "/h", to[] = "/g", made[] = "/m",
+         work[] = "/home/me/work";
+    struct spec_vsock vsock = {.path = sock, .port = 7000};
+    struct spec_patch patches[] = {{.kind = PATCH_MKDIR, .path = made},
+                                   {.kind = PATCH_COPY_FILE, .source = from, .path = to}};
+    struct sandbox_spec spec = {.vsocks = {.v = &vsock, .n = 1},
+                                .patches = {.v = patches, .n = 2},
+                                .workspace = {.path = work}};
+    (void)state;
+    json_t *j = audit_spec(&spec);
+    AUTO_FREE char *t = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    assert_non_null(t);
+    assert_non_null(strstr(t, "\"vsocks\":[{\"source\":\"/run/x.sock\",\"port\":7000}]"));
+    assert_non_null(strstr(t, "\"copied\":[{\"source\":\"/h\",\"guest\":\"/g\"}]"));
+    assert_non_null(strstr(t, "\"workspace\":\"/home/me/work\""));
+}
+
 static void test_off(void **state)
 {
     char id[AUDIT_ID_MAX];
@@ -315,6 +336,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_records, setup, teardown),
         cmocka_unit_test_setup_teardown(test_commands_of_any_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_it_is_made_of, setup, teardown),
         cmocka_unit_test_setup_teardown(test_off, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_writers_and_rotation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_three_files_at_most, setup, teardown),

@@ -37,9 +37,9 @@ def _arguments(argv: Sequence[str]) -> "tuple[List[str], bool]":
     for word in argv:
         data = word.encode("utf-8", "surrogateescape")
         kept.append(data[:left].decode("utf-8", "backslashreplace"))
-        if len(data) > left:
+        if len(data) + 3 > left:  # with quotes and a comma
             return kept, True
-        left -= len(data)
+        left -= len(data) + 3
     return kept, False
 
 
