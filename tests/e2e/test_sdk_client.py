@@ -487,13 +487,12 @@ def test_commands_are_in_the_audit_log(msb):
 
 
 def test_pip_installs_it_from_the_tree(tmp_path):
-    """Offline, with Debian's pip and setuptools; what is installed is typed and has no dependency."""
-    missing = [m for m in ("pip", "setuptools", "wheel") if importlib.util.find_spec(m) is None]
-    if missing:
-        pytest.skip(f"python3-{missing[0]} is not installed")
+    """Offline, with pip and nothing else; what is installed is typed and has no dependency."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("python3-pip is not installed")
     copy = tmp_path / "src"
     subprocess.run(["cp", "-r", SDK, copy], check=True)
-    p = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation",
+    p = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index",
                         "--disable-pip-version-check", "--target", tmp_path / "site", copy],
                        capture_output=True, text=True, timeout=120)
     assert p.returncode == 0, p.stderr
