@@ -104,6 +104,11 @@ void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX])
     (void)snprintf(out + n, CMD_PATH_MAX - n, "%s", c->name);
 }
 
+const char *cmd_rest_name(const struct cmd *c)
+{
+    return c->command_name ? c->command_name : "COMMAND";
+}
+
 void cmd_usage(const struct cmd *c, char *out, size_t size)
 {
     const struct pos *p = &c->pos;
@@ -113,12 +118,13 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
         (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
         return;
     }
-    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s%s", path,
+    (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",
                    c->then.name ? " <" : "", c->then.name ? c->then.name : "",
                    c->then.name ? ">" : "", c->then.many ? "..." : "",
-                   c->command_help ? " [-- <COMMAND>...]" : "");
+                   c->command_help ? " [-- <" : "", c->command_help ? cmd_rest_name(c) : "",
+                   c->command_help ? ">...]" : "");
 }
 
 void opt_spelling(const struct opt *o, char *out, size_t size)
@@ -149,7 +155,7 @@ static int unexpected(const struct cmd *c, const char *word, struct err *e)
         (void)cmd_each_opt(c, nearer, &n);
         if (n.opt)
             err_hint(e, "a similar argument exists: '--%s'", n.opt->name);
-    } else if (c->command_help) {
+    } else if (c->command_help && !c->command_name) {
         err_hint(e, "a command goes after '--': msb %s ... -- %s", c->name, word);
     }
     return usage_hint(c, e);

@@ -307,13 +307,14 @@ const struct cmd cmd_audit = {
     .opts = {audit_opts},
     .details =
         "Every msb appends to $MSB_HOME/audit.log: create, start, stop, kill, remove, exec (with\n"
-        "its arguments) and exit (with its code), changes of network policies and of ports.\n"
+        "its arguments) and exit (with its code), copy, modify, changes of network policies and\n"
+        "of ports.\n"
         "Environment variables and secrets are never in it; what is passed as an argument is.\n"
         "Records of kind net come from the sandboxes' own logs; those of a sandbox that is "
         "removed\n"
         "are copied, the last 500 of them. $MSB_AUDIT is off, denied (the default) or all: what "
         "is\n"
-        "recorded, and what of networks is copied.\n" TIME_DETAILS,
+        "recorded, and what of networks is copied.\n" TIME_DETAILS_END,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit -f --name web\n"
                 "  msb audit --json --tail 100",

@@ -65,6 +65,7 @@ struct cmd {
     struct pos pos;
     struct pos then;                  /* a second argument, or more: required */
     const char *command_help;         /* set: everything after "--" is a command line */
+    const char *command_name;         /* what usage calls that; NULL: COMMAND */
     const char *details;              /* paragraphs after the options, or NULL */
     const char *examples;             /* lines, or NULL */
     int (*run)(const struct args *a); /* returns the exit code */
@@ -91,6 +92,8 @@ void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX]);
 typedef bool (*opt_fn)(const struct opt *o, void *arg);
 const struct opt *cmd_each_opt(const struct cmd *c, opt_fn fn, void *arg);
 
+/* What usage calls the words after "--". */
+const char *cmd_rest_name(const struct cmd *c);
 /* "msb stop [OPTIONS] [NAMES]..." */
 void cmd_usage(const struct cmd *c, char *out, size_t size);
 

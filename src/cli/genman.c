@@ -128,7 +128,9 @@ static void synopsis(const struct page *p, struct buf *out)
                          c->pos.many ? "..." : "");
     if (c->then.name)
         (void)buf_printf(out, " _%s_%s", c->then.name, c->then.many ? "..." : "");
-    (void)buf_printf(out, "%s\n\n", c->command_help ? " [\\-- _COMMAND_...]" : "");
+    if (c->command_help)
+        (void)buf_printf(out, " [\\-- _%s_...]", cmd_rest_name(c));
+    (void)buf_printf(out, "\n\n");
 }
 
 static void description(const struct page *p, struct buf *out)
@@ -157,7 +159,7 @@ static void description(const struct page *p, struct buf *out)
         put_paragraph(out, c->then.help);
     }
     if (c->command_help) {
-        (void)buf_printf(out, "\\-- _COMMAND_...\n\t");
+        (void)buf_printf(out, "\\-- _%s_...\n\t", cmd_rest_name(c));
         put_paragraph(out, c->command_help);
     }
 }

@@ -211,8 +211,10 @@ void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
         if (c->then.name)
             entry(out, then, width, c->then.help, columns);
     }
-    if (c->command_help)
-        entry(out, "[-- COMMAND...]", 16, c->command_help, columns);
+    if (c->command_help) {
+        (void)snprintf(left, sizeof(left), "[-- %s...]", cmd_rest_name(c));
+        entry(out, left, 16, c->command_help, columns);
+    }
     print_options(c, out, columns);
     if (c->subs)
         print_coming(out, c, columns);
@@ -318,8 +320,10 @@ static void cmd_branches(const struct cmd *c, struct tree *t)
         pos_left(&c->then, left, sizeof(left));
         branch(t, left, c->then.help);
     }
-    if (c->command_help)
-        branch(t, "[-- COMMAND...]", c->command_help);
+    if (c->command_help) {
+        (void)snprintf(left, sizeof(left), "[-- %s...]", cmd_rest_name(c));
+        branch(t, left, c->command_help);
+    }
     (void)cmd_each_opt(c, option_branch, t);
     if (c->subs)
         verb_branches(c, t);

@@ -101,6 +101,7 @@ static void resources(struct buf *b, const struct sandbox_spec *s)
 static void runtime(struct buf *b, const struct sandbox_spec *s)
 {
     char text[64];
+    (void)buf_printf(b, "\n");
     line(b, "Security:", "default");
     line(b, "Workdir:", s->workdir);
     line(b, "User:", s->user);

@@ -19,9 +19,10 @@ enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
         .name = "since", .value = "TIME", .help = "Show what " what " at TIME or later" \
     }
 
-#define TIME_DETAILS                                                                  \
+#define TIME_DETAILS_END                                                              \
     "TIME is RFC 3339 (2026-01-02T03:04:05Z), local time ('2026-01-02 03:04:05' or\n" \
-    "2026-01-02), or how long ago (10m, 1h30m).\n"
+    "2026-01-02), or how long ago (10m, 1h30m)."
+#define TIME_DETAILS TIME_DETAILS_END "\n"
 
 int when_option(const struct args *a, const char *name, uint64_t *ret, struct err *e);
 int tail_option(const struct args *a, bool *has, uint64_t *n, struct err *e);

@@ -47,6 +47,7 @@ const struct cmd cmd_mcp = {
     .group = GROUP_OTHER,
     .summary = "Serve the Model Context Protocol",
     .opts = {mcp_opts},
+    .command_name = "OPTIONS",
     .command_help = "Options of 'msb create' for every sandbox; the client cannot change these",
     .details =
         "For the configuration of an MCP client: it starts this command and talks to it on\n"

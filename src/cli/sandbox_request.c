@@ -302,7 +302,9 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
 {
     *q = (struct sandbox_request){.image_lock = -1};
     spec_init(&q->spec);
-    int r = net_options(a, &q->spec.net, e);
+    int r = workspace_options_check(a, e);
+    if (r == 0)
+        r = net_options(a, &q->spec.net, e);
     if (r < 0) {
         q->exit_code = EXIT_USAGE;
         return r;

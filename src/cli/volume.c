@@ -31,7 +31,8 @@ static json_t *volume_json(const struct store *s, const struct volume *v)
                      (json_int_t)volume_used(s, v));
 }
 
-static void size_text(uint64_t bytes, char *out, size_t size)
+/* What it may hold is in whole MiB; what it holds may be little. */
+static void capacity_text(uint64_t bytes, char *out, size_t size)
 {
     format_mib((bytes + MIB - 1) / MIB, out, size);
 }
@@ -48,22 +49,19 @@ static int wanted_name(const struct args *a, const char **ret, struct err *e)
     return *ret ? 0 : err_set(e, EINVAL, "a volume needs a name: msb volume create NAME");
 }
 
-static int create(const struct args *a, const struct store *s, const char **name, struct err *e)
+static int create(const struct args *a, const struct store *s, const char *name, struct err *e)
 {
     const char *size = args_get(a, "size"), *kind = args_get(a, "kind");
     bool disk = kind && strcmp(kind, "disk") == 0;
     uint64_t bytes = 0;
-    int r = wanted_name(a, name, e);
-    if (r < 0)
-        return r;
     if (size && (parse_size(size, MIB, &bytes) < 0 || bytes == 0))
         return args_bad_value(a, "size", size, PARSE_SIZE_EXAMPLES, e);
     if (disk && !size) {
         (void)err_set(e, EINVAL, "a disk needs a size");
-        err_hint(e, "such as: msb volume create %s --kind disk --size 1G", *name);
+        err_hint(e, "such as: msb volume create %s --kind disk --size 1G", name);
         return -EINVAL;
     }
-    return volume_create(s, *name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
+    return volume_create(s, name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
 }
 
 static int create_run(const struct args *a)
@@ -72,9 +70,11 @@ static int create_run(const struct args *a)
     struct err e = {0};
     const char *name = NULL;
     ui_set_quiet(args_has(a, "quiet"));
+    if (wanted_name(a, &name, &e) < 0)
+        return ui_usage(&e);
     int r = store_open(&s, &e);
     if (r == 0)
-        r = create(a, &s, &name, &e);
+        r = create(a, &s, name, &e);
     store_close(&s);
     if (r < 0)
         return ui_fail(&e);
@@ -114,7 +114,10 @@ static int list_table(const struct store *s, const struct volume *list, size_t n
     for (size_t i = 0; i < n; i++) {
         char size[32], when[TIME_TEXT_MAX];
         bool disk = list[i].kind == VOLUME_DISK;
-        size_text(disk ? list[i].size : volume_used(s, &list[i]), size, sizeof(size));
+        if (disk)
+            capacity_text(list[i].size, size, sizeof(size));
+        else
+            format_bytes(volume_used(s, &list[i]), size, sizeof(size));
         time_local(list[i].created_ns, when);
         table_add(&t, list[i].name);
         table_add(&t, volume_kind_name(list[i].kind));
@@ -188,9 +191,9 @@ static int print_volume(const struct store *s, const struct volume *v)
     char used[32], quota[32] = "none", when[TIME_TEXT_MAX];
     bool disk = v->kind == VOLUME_DISK;
     AUTO_FREE char *path = volume_path(s, v);
-    size_text(volume_used(s, v), used, sizeof(used));
+    format_bytes(volume_used(s, v), used, sizeof(used));
     if (capacity_of(v))
-        size_text(capacity_of(v), quota, sizeof(quota));
+        capacity_text(capacity_of(v), quota, sizeof(quota));
     time_local(v->created_ns, when);
     buf_init(&b, SIZE_MAX / 2);
     (void)buf_printf(&b, "Name:           %s\nKind:           %s\nUsed:           %s\n", v->name,

@@ -201,7 +201,9 @@ static int sync_one(const struct store *s, const char *name, uint64_t max, struc
         if (!has(&boxes[i], name) && strcmp(box, name) != 0)
             continue;
         found++;
-        if (spec_has_snapshot(&boxes[i].spec))
+        if (boxes[i].spec.workspace.name == NULL && boxes[i].spec.workspace.path == NULL)
+            r = err_set(e, EINVAL, "sandbox '%s' has no workspace", box);
+        else if (spec_has_snapshot(&boxes[i].spec))
             r = sandbox_sync(s, box, max, ui_warn, e);
     }
     sandbox_list_free(boxes, n);

@@ -41,20 +41,27 @@ static int persist_home(struct sandbox_spec *s, bool named, struct err *e)
     return spec_add_mount(s, &m, e);
 }
 
+int workspace_options_check(const struct args *a, struct err *e)
+{
+    const char *mode = args_get(a, "workspace-mode");
+    bool max = args_has(a, "workspace-max");
+    if (!args_has(a, "workspace") && (mode || max))
+        return err_set(e, EINVAL, "--workspace-%s is of no use without --workspace",
+                       mode ? "mode" : "max");
+    if (max && (!mode || strcmp(mode, "snapshot") != 0))
+        return err_set(e, EINVAL, "--workspace-max is for --workspace-mode snapshot");
+    return 0;
+}
+
 int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e)
 {
     const char *v = args_get(a, "workspace"), *mode = args_get(a, "workspace-mode");
     const char *max = args_get(a, "workspace-max");
-    if (!v && (mode || max))
-        return err_set(e, EINVAL, "--workspace-%s is of no use without --workspace",
-                       mode ? "mode" : "max");
     int r = v ? where(v, &s->workspace, e) : 0;
     if (r < 0)
         return err_wrap(e, "--workspace");
     if (mode && strcmp(mode, "snapshot") == 0)
         s->workspace.mode = WORKSPACE_SNAPSHOT;
-    if (max && s->workspace.mode != WORKSPACE_SNAPSHOT)
-        return err_set(e, EINVAL, "--workspace-max is for --workspace-mode snapshot");
     if (max && parse_size(max, MIB, &s->workspace.max) < 0)
         return args_bad_value(a, "workspace-max", max, PARSE_SIZE_EXAMPLES, e);
     return args_has(a, "persist-home") ? persist_home(s, named, e) : 0;

@@ -5,6 +5,8 @@
 #include "cli/args.h"
 #include "core/spec.h"
 
+/* What of it cannot be meant, whatever the values are: an error of usage. */
+int workspace_options_check(const struct args *a, struct err *e);
 /* named: the user chose the sandbox's name. */
 int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e);
 

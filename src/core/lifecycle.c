@@ -430,6 +430,7 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         sandbox_close(&sb);
         if (r == 0 && ephemeral) {
             r = sandbox_dir_remove(s, name, e);
+            audit_done(s, "remove", name, NULL, r, e);
             gone = r == 0;
         }
     }

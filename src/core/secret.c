@@ -64,7 +64,12 @@ static void wipe(char *text, size_t n)
 
 static int unknown(const char *name, struct err *e)
 {
-    err_set(e, ENOENT, "there is no secret '%s'", name);
+    return err_set(e, ENOENT, "there is no secret '%s'", name);
+}
+
+static int wanted(const char *name, struct err *e)
+{
+    (void)unknown(name, e);
     err_hint(e, "store it: msb secret set %s", name);
     return -ENOENT;
 }
@@ -74,7 +79,7 @@ static int check_private(int dir, const char *name, struct err *e)
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? unknown(name, e)
+        return errno == ENOENT ? wanted(name, e)
                                : err_sys(e, errno, "cannot read secret '%s'", name);
     if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077))
         return 0;

@@ -71,6 +71,9 @@ def test_run_and_its_end(msb):
     assert [e for e, n in events(msb) if n == name] == ["create", "exec", "exit", "remove"]
     exits = [r["code"] for r in records(msb) if r["event"] == "exit"]
     assert exits == [3]
+    msb.ok("run", "-q", "-m", "64M", "-v", "v:/v", "--", "true")  # stopped, for what it has to write
+    name = records(msb)[-1]["sandbox"]
+    assert [e for e, n in events(msb) if n == name] == ["create", "exec", "exit", "stop", "remove"]
 
 
 def test_secrets_are_not_in_it(msb):

@@ -128,6 +128,8 @@ def test_private(msb):
 
 
 def test_gone_when_it_is_needed(msb):
+    p = msb("secret", "rm", "NONE")
+    assert p.returncode == 1 and p.stderr == b"error: there is no secret 'NONE'\n"
     store(msb)
     msb.create("b", "--secret-env", "TOKEN")
     msb.ok("stop", "-q", "b")

@@ -1,5 +1,6 @@
 """Named volumes: made, mounted, kept, removed."""
 import json
+import re
 
 import pytest
 
@@ -62,7 +63,6 @@ def test_the_size_holds(msb):
 
 
 @pytest.mark.parametrize("args,message", [
-    (["create"], "a volume needs a name"),
     (["create", "a/b"], "volume name must start with"),
     (["create", "x", "--size", "0"], "invalid value '0' for '--size"),
     (["create", "x", "--kind", "disk"], "a disk needs a size"),
@@ -73,6 +73,19 @@ def test_bad_volumes(msb, args, message):
     p = msb("volume", *args)
     assert p.returncode == 1 and message.encode() in p.stderr
     assert msb.leftovers() == []
+
+
+def test_a_volume_has_one_name(msb):
+    for args, why in (["create"], b"a volume needs a name"), (["create", "x", "--name", "y"], b"given twice"):
+        p = msb("volume", *args)
+        assert p.returncode == 2 and why in p.stderr, p.stderr
+    assert msb.leftovers() == []
+
+
+def test_sizes_are_as_small_as_they_are(msb):
+    msb.ok("run", "-q", "-v", "v:/v", "--", "sh", "-c", "echo 12345 >/v/f; sync")
+    assert re.search(r"dir +[\d.]+ (B|KiB) ", msb.ok("volume", "ls"))
+    assert re.search(r"Used: +[\d.]+ (B|KiB)\n", msb.ok("volume", "inspect", "v"))
 
 
 def test_created_once(msb):

@@ -71,6 +71,19 @@ def test_a_host_directory(msb, tmp_path):
     assert names(msb) == []
 
 
+def test_what_cannot_be_meant(msb):
+    msb.create("a")
+    p = msb("workspace", "sync", "a")
+    assert p.returncode == 1 and b"sandbox 'a' has no workspace" in p.stderr
+    for args, why in [
+        (["--workspace-mode", "snapshot"], b"of no use without --workspace"),
+        (["--workspace", "w", "--workspace-max", "1G"], b"is for --workspace-mode snapshot"),
+    ]:
+        p = msb("create", *args)
+        assert p.returncode == 2 and why in p.stderr, p.stderr
+    assert names(msb) == []
+
+
 def test_persist_home(msb):
     msb.ok("run", "-q", "-n", "a", "--persist-home", "--", "sh", "-c", "echo 1 >~/f")
     msb.ok("rm", "-q", "a")
@@ -275,8 +288,6 @@ def test_a_workspace_that_is_used_at_the_same_time(msb):
     (["--workspace", ""], "workspace name must"),
     (["--workspace", "./missing-dir"], "cannot mount"),
     (["--workspace", "/etc/passwd"], "no directory"),
-    (["--workspace-mode", "snapshot"], "without --workspace"),
-    (["--workspace", "w", "--workspace-max", "1G"], "for --workspace-mode snapshot"),
     (["--workspace", "w", *SNAP, "--workspace-max", "x"], "invalid value"),
     (["--workspace", "w", *SNAP, "--workspace-max", "1K"], "1 MiB at least"),
     (["--workspace", "w", *SNAP, "--root-disk", "tmpfs"], "cannot be in memory"),
