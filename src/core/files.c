@@ -42,11 +42,11 @@ static int take_in(struct files *f)
     return n == 0 || (errno != EAGAIN && errno != EINTR) ? -ECONNRESET : 0;
 }
 
-/* Sends what waits until at most `leave` bytes are left; true when all went well. What cannot be
- * sent because nobody reads it any more is dropped: the reason is in what came. */
-static void push_out(struct files *f, size_t leave)
+/* Sends what waits. What cannot be sent because nobody reads it any more is dropped: the reason is
+ * in what came. */
+static void push_out(struct files *f)
 {
-    while (buf_len(&f->tx) > leave) {
+    while (buf_len(&f->tx)) {
         ssize_t n = send(f->sock, buf_head(&f->tx), buf_len(&f->tx), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0) {
             buf_consume(&f->tx, (size_t)n);
@@ -68,7 +68,7 @@ static int queued(struct files *f, int r, struct err *e)
     if (r < 0)
         return err_sys(e, -r, "cannot send to sandbox '%s'", f->name);
     if (buf_len(&f->tx) >= TX_SEND)
-        push_out(f, 0);
+        push_out(f);
     return 0;
 }
 
@@ -157,7 +157,7 @@ int files_next(struct files *f, struct proto_frame *frame, struct err *e)
     if (f->taken)
         proto_consume(&f->rx, &f->cur);
     f->taken = false;
-    push_out(f, 0);
+    push_out(f);
     while ((got = proto_peek(&f->rx, &f->cur)) == 0) {
         struct pollfd p = {.fd = f->sock, .events = POLLIN};
         int r = take_in(f);

@@ -386,7 +386,8 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
     switch (f->type) {
     case PROTO_EXEC:
     case PROTO_FILES:
-        begin_session(c, f); /* the frame stays in `in`, to be passed on */
+        close_fd(&c->sent_fd); /* none belongs to these */
+        begin_session(c, f);   /* the frame stays in `in`, to be passed on */
         return;
     case PROTO_TOUCH:
         r->ev->touched(r->ctx);

@@ -541,7 +541,7 @@ static void test_descriptors(void **state)
 {
     struct relay_fix *t = *state;
     uint32_t port;
-    int p[5][2];
+    int p[6][2];
     for (size_t i = 0; i < ARRAY_LEN(p); i++)
         assert_int_equal(pipe2(p[i], O_CLOEXEC | O_NONBLOCK), 0);
     for (int keep = 0; keep < 2; keep++) {
@@ -576,6 +576,12 @@ static void test_descriptors(void **state)
     send_with(session, PROTO_STDIN, p[4][1]);
     turn(t);
     assert_false(is_open(p[4][0]));
+    AUTO_CLOSE int begins = dial(t); /* nor is it with what begins one */
+    hello(begins, VERSION);
+    send_with(begins, PROTO_EXEC, p[5][1]);
+    turn(t);
+    (void)expect(t->x, OP_REQUEST);
+    assert_false(is_open(p[5][0]));
     assert_int_equal(t->requests, 2);
     for (size_t i = 0; i < ARRAY_LEN(p); i++)
         (void)close(p[i][0]);
