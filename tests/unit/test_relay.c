@@ -576,6 +576,7 @@ static void test_descriptors(void **state)
     send_with(session, PROTO_STDIN, p[4][1]);
     turn(t);
     assert_false(is_open(p[4][0]));
+    (void)expect(t->x, OP_RW);       /* its input */
     AUTO_CLOSE int begins = dial(t); /* nor is it with what begins one */
     hello(begins, VERSION);
     send_with(begins, PROTO_EXEC, p[5][1]);
