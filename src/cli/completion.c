@@ -3,11 +3,22 @@
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "util/cleanup.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define REGISTRY_NAMES "msb registry ls -q 2>/dev/null"
+
+/* Things with names, and the verb that lists them. */
+struct things {
+    const char *plural; /* also what zsh's function is called after */
+    const char *list;
+};
+static const struct things sandboxes = {"sandboxes", "msb ls -q 2>/dev/null"};
+static const struct things volumes = {"volumes", "msb volume ls -q 2>/dev/null"};
+static const struct things workspaces = {"workspaces", "msb workspace ls -q 2>/dev/null"};
+static const struct things secrets = {"secrets", "msb secret ls -q 2>/dev/null"};
 
 static bool offered(const struct cmd *c)
 {
@@ -20,9 +31,29 @@ static bool takes(const struct cmd *c, const char *one, const char *many)
     return c->pos.name && (strcmp(c->pos.name, one) == 0 || strcmp(c->pos.name, many) == 0);
 }
 
-static bool takes_sandbox(const struct cmd *c)
+/* What a NAME is the name of; NULL: of nothing that is there yet. */
+static const struct things *takes_name(const struct cmd *c)
 {
-    return takes(c, "NAME", "NAMES");
+    if (!takes(c, "NAME", "NAMES") || c == &cmd_volume_create)
+        return NULL;
+    return c->parent == &cmd_volume      ? &volumes
+           : c->parent == &cmd_workspace ? &workspaces
+           : c->parent == &cmd_secret    ? &secrets
+                                         : &sandboxes;
+}
+
+/* The same of an option's value. A workspace may be a directory as well. */
+static const struct things *value_names(const struct opt *o)
+{
+    return strcmp(o->name, "secret-env") == 0  ? &secrets
+           : strcmp(o->name, "workspace") == 0 ? &workspaces
+           : strcmp(o->name, "name") == 0      ? &sandboxes
+                                               : NULL;
+}
+
+static bool also_files(const struct things *t)
+{
+    return t == &workspaces;
 }
 
 static bool takes_reference(const struct cmd *c)
@@ -87,6 +118,9 @@ static bool bash_value(const struct opt *o, void *arg)
         for (const char *p = o->choices; *p; p++)
             (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
         (void)buf_printf(out, "\" -- \"$cur\")); return ;;\n");
+    } else if (value_names(o)) {
+        (void)buf_printf(out, ") COMPREPLY=($(compgen %s-W \"$(%s)\" -- \"$cur\")); return ;;\n",
+                         also_files(value_names(o)) ? "-d " : "", value_names(o)->list);
     } else {
         (void)buf_printf(out, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
     }
@@ -110,11 +144,11 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     if (c->subs) {
         (void)buf_printf(out, "        names=\"");
         verb_names(c, out);
-        if (c->otherwise && takes_sandbox(c->otherwise))
-            (void)buf_printf(out, " $(msb ls -q 2>/dev/null)");
+        if (c->otherwise && takes_name(c->otherwise))
+            (void)buf_printf(out, " $(%s)", takes_name(c->otherwise)->list);
         (void)buf_printf(out, "\"\n");
-    } else if (takes_sandbox(c)) {
-        (void)buf_printf(out, "        names=\"$(msb ls -q 2>/dev/null)\"\n");
+    } else if (takes_name(c)) {
+        (void)buf_printf(out, "        names=\"$(%s)\"\n", takes_name(c)->list);
     } else if (takes_reference(c)) {
         (void)buf_printf(out, "        names=\"$(msb image ls -q 2>/dev/null)\"\n");
     } else if (takes_shell(c)) {
@@ -158,8 +192,8 @@ static void bash_script(struct buf *out)
                      "        '') verb=\"${COMP_WORDS[i]}\" ;;\n");
     for (const struct cmd *const *c = cmd_table; *c; c++)
         if (offered(*c) && (*c)->subs)
-            (void)buf_printf(out, "        %s) verb=\"%s ${COMP_WORDS[i]}\" ;;\n", (*c)->name,
-                             (*c)->name);
+            (void)buf_printf(out, "        %s%s%s) verb=\"%s ${COMP_WORDS[i]}\" ;;\n", (*c)->name,
+                             (*c)->alias ? "|" : "", (*c)->alias ? (*c)->alias : "", (*c)->name);
     (void)buf_printf(out, "        esac\n"
                           "    done\n"
                           "    case \"$verb\" in\n"
@@ -210,7 +244,9 @@ static bool zsh_option(const struct opt *o, void *arg)
             (void)buf_printf(out, ":");
             zsh_text(out, o->value);
             (void)buf_printf(out, ":");
-            if (!o->choices)
+            if (!o->choices && value_names(o))
+                (void)buf_printf(out, "_msb_%s", value_names(o)->plural);
+            else if (!o->choices)
                 (void)buf_printf(out, "_files");
             for (const char *p = o->choices; p && *p; p++)
                 (void)buf_printf(out, p == o->choices ? "(%c" : "%c", *p == '|' ? ' ' : *p);
@@ -231,7 +267,10 @@ static void zsh_cmd(const struct cmd *c, struct buf *out)
     }
     (void)buf_printf(out, "_arguments -S \\\n");
     (void)cmd_each_opt(c, zsh_option, out);
-    const char *what = takes_sandbox(c)     ? "_msb_sandboxes"
+    const struct things *names = takes_name(c);
+    char list[32];
+    (void)snprintf(list, sizeof(list), "_msb_%s", names ? names->plural : "");
+    const char *what = names                ? list
                        : takes_reference(c) ? "_msb_images"
                        : takes_image(c)     ? "_msb_images_files"
                        : takes_registry(c)  ? "_msb_registries"
@@ -283,13 +322,18 @@ static void zsh_group(const struct cmd *in, struct buf *out)
 
 static void zsh_script(struct buf *out)
 {
-    (void)buf_printf(out, "#compdef msb\n"
-                          "_msb_sandboxes() {\n"
-                          "    local -a names\n"
-                          "    names=(${(f)\"$(msb ls -q 2>/dev/null)\"})\n"
-                          "    compadd -a names\n"
-                          "}\n"
-                          "_msb_images() {\n"
+    static const struct things *const all[] = {&sandboxes, &volumes, &workspaces, &secrets};
+    (void)buf_printf(out, "#compdef msb\n");
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        (void)buf_printf(out,
+                         "_msb_%s() {\n"
+                         "    local -a names\n"
+                         "    names=(${(f)\"$(%s)\"})\n"
+                         "    compadd -a names\n"
+                         "%s"
+                         "}\n",
+                         all[i]->plural, all[i]->list, also_files(all[i]) ? "    _files -/\n" : "");
+    (void)buf_printf(out, "_msb_images() {\n"
                           "    local -a names\n"
                           "    names=(${(f)\"$(msb image ls -q 2>/dev/null)\"})\n"
                           "    compadd -a names\n"
@@ -340,8 +384,10 @@ static void fish_condition(struct buf *out, const struct cmd *c)
     fish_names(out, c);
     for (const struct cmd *const *g = c->parent ? NULL : cmd_table; g && *g; g++) {
         const struct cmd *other = (*g)->subs && offered(*g) ? cmd_find(*g, c->name) : NULL;
-        if (other && other != c)
-            (void)buf_printf(out, "; and not __fish_seen_subcommand_from %s", (*g)->name);
+        if (other && other != c) {
+            (void)buf_printf(out, "; and not ");
+            fish_names(out, *g);
+        }
     }
     (void)buf_printf(out, "'");
 }
@@ -361,6 +407,9 @@ static bool fish_option(const struct opt *o, void *arg)
         for (const char *p = o->choices; *p; p++)
             (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
         (void)buf_printf(out, "'");
+    } else if (value_names(o)) {
+        (void)buf_printf(out, " %s -a '(%s)'", also_files(value_names(o)) ? "-r" : "-x",
+                         value_names(o)->list);
     } else if (o->value) {
         (void)buf_printf(out, " -r");
     }
@@ -394,9 +443,9 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         return;
     struct fish f = {out, c};
     (void)cmd_each_opt(c, fish_option, &f);
-    if (takes_sandbox(c)) {
+    if (takes_name(c)) {
         fish_condition(out, c);
-        (void)buf_printf(out, " -f -a '(msb ls -q 2>/dev/null)'\n");
+        (void)buf_printf(out, " -f -a '(%s)'\n", takes_name(c)->list);
     } else if (takes_reference(c)) {
         fish_condition(out, c);
         (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");

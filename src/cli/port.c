@@ -47,6 +47,8 @@ static int port_list_run(const struct args *a)
         return code;
     size_t n = show_ports(&sb, &p);
     sandbox_close(&sb);
+    if (n == 0 && !wants_json(a))
+        ui_note("No ports published.");
     return wants_json(a) ? print_json(p, n) : print_ports(p, n);
 }
 

@@ -69,6 +69,13 @@ static int open_subdir(const struct store *s, const char *name, int *ret, struct
     return *ret < 0 ? err_sys(e, errno, "cannot open %s/%s", s->home, name) : 0;
 }
 
+static int no_home(const struct store *s, int code, const char *what, struct err *e)
+{
+    int r = err_sys(e, code, "cannot %s %s", what, s->home);
+    err_hint(e, "$MSB_HOME is to name a directory of your own (default: ~/.microsandbox)");
+    return r;
+}
+
 int store_open(struct store *s, struct err *e)
 {
     *s = (struct store){.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1};
@@ -79,11 +86,11 @@ int store_open(struct store *s, struct err *e)
     if (s->home_fd < 0 && errno == ENOENT) {
         r = mkdir_parents(s->home, 0700);
         if (r < 0)
-            return err_sys(e, -r, "cannot create %s", s->home);
+            return no_home(s, -r, "create", e);
         s->home_fd = open(s->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
     if (s->home_fd < 0)
-        return err_sys(e, errno, "cannot open %s", s->home);
+        return no_home(s, errno, "open", e);
     struct stat st;
     if (fstat(s->home_fd, &st) < 0)
         return err_sys(e, errno, "cannot look at %s", s->home);

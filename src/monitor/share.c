@@ -224,6 +224,8 @@ static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
     if (fstat(fd, &sh->st) < 0)
         return err_sys(e, errno, "cannot look at %s", sh->m->source);
     if (S_ISDIR(sh->st.st_mode)) {
+        if (faccessat(fd, ".", X_OK, AT_EACCESS) < 0)
+            return err_sys(e, errno, "cannot mount %s", sh->m->source);
         *ret_dir = fcntl(fd, F_DUPFD_CLOEXEC, 3);
         return *ret_dir < 0 ? err_sys(e, errno, "cannot open %s", sh->m->source) : 0;
     }

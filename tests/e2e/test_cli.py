@@ -456,6 +456,10 @@ FAKE_MSB = """msb() {
     case "$*" in
     "image ls -q") printf '%s\\n' python:3.11 python:3.12 localhost:5000/team/app:1 ;;
     "registry ls -q") printf '%s\\n' docker.io ghcr.io ;;
+    "ls -q") echo box ;;
+    "volume ls -q") echo vol-1 ;;
+    "workspace ls -q") echo task-1 ;;
+    "secret ls -q") echo S1 ;;
     esac
 }
 """
@@ -491,7 +495,11 @@ def test_completion(msb):
                            ("run python:3.1", ["3.11", "3.12"]), ("run pyth", ["python:3.11", "python:3.12"]),
                            ("image rm localhost:5000/te", ["5000/team/app:1"]),
                            ("image rm localhost:5000/team/app:", ["1"]), ("save msb", []),
-                           ("registry logout gh", ["ghcr.io"]), ("create msb/", ["msb/base"])):
+                           ("registry logout gh", ["ghcr.io"]), ("create msb/", ["msb/base"]),
+                           ("volume rm v", ["vol-1"]), ("vol inspect v", ["vol-1"]), ("volume create v", []),
+                           ("ws rm t", ["task-1"]), ("run --workspace task-", ["task-1"]), ("secret rm S", ["S1"]),
+                           ("run --secret-env S", ["S1"]), ("audit --name b", ["box"]), ("port b", ["box"]),
+                           ("net explain b", ["box"])):
         assert complete(out, line) == expected, line
     for shell in ("zsh", "fish"):
         text = msb.ok("completion", shell)
