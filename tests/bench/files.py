@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -267,6 +268,8 @@ def main():
     ap.add_argument("--peers-only", action="store_true", help="only the comparison with virtiofsd")
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
+    # So that nothing stays behind when this is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     work = pathlib.Path(tempfile.mkdtemp(prefix="msb-bench-files-", dir=args.dir))
     env = {**os.environ, "MSB_HOME": str(work / "home")}
     (work / "home").mkdir(mode=0o700)
