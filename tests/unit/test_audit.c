@@ -140,7 +140,7 @@ static void test_commands_of_any_bytes(void **state)
     (void)each(keep_last, &f);
     assert_non_null(strstr(f.last, "\"argv\":[\"sh\"],\"user\":\"a\\\\xff\""));
     assert_non_null(strstr(f.last, "\"workdir\":\"/\\\\xc3\""));
-    for (int i = 0; i < 200000; i++)
+    for (int i = 0; i < 5000; i++)
         assert_int_equal(strlist_add(&argv, ""), 0);
     audit_exec(&store, "web", &(struct audit_exec){.argv = &argv}, id);
     assert_int_equal(each(keep_last, &f), 2);
