@@ -155,6 +155,8 @@ static int unexpected(const struct cmd *c, const char *word, struct err *e)
         (void)cmd_each_opt(c, nearer, &n);
         if (n.opt)
             err_hint(e, "a similar argument exists: '--%s'", n.opt->name);
+        else if (c->command_name)
+            err_hint(e, "options for sandboxes go after '--': msb %s -- %s ...", c->name, word);
     } else if (c->command_help && !c->command_name) {
         err_hint(e, "a command goes after '--': msb %s ... -- %s", c->name, word);
     }

@@ -8,10 +8,26 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* A mistake in them is whoever wrote the configuration's, not the model's: it is told at once. */
+static int check_options(const struct args *a, struct err *e)
+{
+    struct args create = {0};
+    int r = args_parse(&cmd_create, 0, (int)a->n_command, a->command, &create, e);
+    if (r == 0 && create.n_pos > 0) {
+        r = err_set(e, EINVAL, "'%s' is no option of 'msb create'", create.pos[0]);
+        err_hint(e, "an image is given before the '--': msb mcp --image %s", create.pos[0]);
+    }
+    args_free(&create);
+    return r;
+}
+
 static int mcp_run(const struct args *a)
 {
     struct store s;
     struct err e = {0};
+    int bad = check_options(a, &e);
+    if (bad < 0)
+        return bad == -ENOSYS ? ui_fail(&e) : ui_usage(&e);
     struct mcp_config c = {
         .msb = cli_main,
         .store = &s,

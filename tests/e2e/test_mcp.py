@@ -271,6 +271,15 @@ def test_standard_input_must_be_a_stream(msb):
     assert p.returncode == 1 and b"must be a pipe or a socket" in p.stderr
 
 
+def test_options_of_sandboxes_are_looked_at_first(msb):
+    p = msb("mcp", "--net-rule", "allow@example.com")
+    assert p.returncode == 2 and b"go after '--': msb mcp -- --net-rule ..." in p.stderr
+    p = msb("mcp", "--", "--nmae", "x", input=b"")
+    assert p.returncode == 2 and b"a similar argument exists: '--name'" in p.stderr
+    p = msb("mcp", "--", "image", input=b"")
+    assert p.returncode == 2 and b"--image" in p.stderr
+
+
 # --- the official clients -------------------------------------------------------------------------
 
 
