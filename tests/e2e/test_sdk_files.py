@@ -149,6 +149,7 @@ def test_copies(sb, tmp_path):
     (source / "sub" / "run.sh").write_text("#!/bin/sh\necho copied\n")
     (source / "sub" / "run.sh").chmod(0o755)
     (source / "sub" / "link").symlink_to("run.sh")
+    (source / "sub" / "empty").chmod(0o700)
     os.utime(source / "big", ns=(10 ** 18, 10 ** 18))
 
     async def run():
@@ -163,6 +164,7 @@ def test_copies(sb, tmp_path):
         assert (back / "big").read_bytes() == (source / "big").read_bytes()
         assert (back / "sub" / "run.sh").stat().st_mode & 0o777 == 0o755
         assert os.readlink(back / "sub" / "link") == "run.sh" and (back / "sub" / "empty").is_dir()
+        assert (back / "sub" / "empty").stat().st_mode & 0o777 == 0o700  # as private as in the sandbox
         await f.download("/tmp/up/loaded", back)  # again, over it
         await f.download("/tmp/up/one", tmp_path)
         await f.download("/tmp/up/one", tmp_path / "two")

@@ -9,7 +9,7 @@ import errno
 import os
 import posixpath
 import stat
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from . import _proto as proto
 from ._filechannel import FileChannel, entry_name, file_info, operation
@@ -115,18 +115,27 @@ async def _put_one(channel: FileChannel, directory: int, name: str, depth: int) 
 
 
 class _Receiver:
-    """Writes a tree as it comes. ``stack`` has the directories that are open, outermost first."""
+    """Writes a tree as it comes. ``stack`` has the directories that are open, outermost first, each with
+    the permissions that it gets when everything is in it; None: it was there before."""
 
     def __init__(self, path: str, target: str, max_bytes: Optional[int]) -> None:
         self.path, self.target, self.left = path, target, max_bytes
-        self.stack: List[int] = []
+        self.stack: List[Tuple[int, Optional[int]]] = []
         self.out = -1
         self.seen = 0
 
     def close(self) -> None:
         self.close_file()
         while self.stack:
-            os.close(self.stack.pop())
+            self._close_directory()
+
+    def _close_directory(self) -> None:
+        directory, mode = self.stack.pop()
+        try:
+            if mode is not None:
+                os.fchmod(directory, mode)
+        finally:
+            os.close(directory)
 
     def close_file(self) -> None:
         if self.out >= 0:
@@ -143,14 +152,14 @@ class _Receiver:
                 raise ProtocolError("the sandbox broke the protocol: more than one tree")
             self._top(fields)
         else:
-            self._make(fields, self.stack[-1], entry_name(fields))
+            self._make(fields, self.stack[-1][0], entry_name(fields))
 
     def _top(self, fields: List[proto.Field]) -> None:
         """What the path names: a directory's content goes into the target."""
         info = file_info(fields, self.path, "")
         if info.is_dir:
             os.makedirs(self.target, exist_ok=True)
-            self.stack.append(os.open(self.target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self.stack.append((os.open(self.target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None))
             return
         where, name = os.path.split(self.target)
         if os.path.isdir(self.target):
@@ -164,11 +173,12 @@ class _Receiver:
     def _make(self, fields: List[proto.Field], directory: int, name: str) -> None:
         info = file_info(fields, self.path, name)
         if info.kind == "dir":
+            mode: Optional[int] = info.mode & 0o777
             try:
-                os.mkdir(name, 0o777, dir_fd=directory)
+                os.mkdir(name, 0o700, dir_fd=directory)
             except FileExistsError:
-                pass
-            self.stack.append(os.open(name, _O_DIR, dir_fd=directory))
+                mode = None
+            self.stack.append((os.open(name, _O_DIR, dir_fd=directory), mode))
         elif info.kind == "file":
             self.out = os.open(name, _O_OUT, 0o600, dir_fd=directory)
             if not stat.S_ISREG(os.fstat(self.out).st_mode):
@@ -197,7 +207,7 @@ class _Receiver:
         self.close_file()
         if not self.stack:
             raise ProtocolError("the sandbox broke the protocol: a directory ends twice")
-        os.close(self.stack.pop())
+        self._close_directory()
 
 
 async def get(channel: FileChannel, path: str, target: str, max_bytes: Optional[int]) -> None:
