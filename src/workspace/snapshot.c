@@ -121,9 +121,24 @@ static int open_parent(const struct store *s, const struct spec_workspace *w, ch
     return fd < 0 ? err_sys(e, errno, "cannot open what the workspace %s is in", w->path) : fd;
 }
 
-static int open_place(const struct store *s, const struct spec_workspace *w, struct place *p,
+/* A name of this sandbox's alone: what another one left half done may be the only copy of
+ * something, and is that one's to finish. */
+static int name_fresh(struct place *p, const char *sandbox)
+{
+    struct digest d;
+    char hex[DIGEST_HEX_SIZE];
+    int r = digest_of(sandbox, strlen(sandbox), &d);
+    if (r < 0)
+        return r;
+    digest_hex(&d, hex);
+    (void)snprintf(p->fresh, sizeof(p->fresh), ".%.200s.%.12s.msb-new", p->name, hex);
+    return 0;
+}
+
+static int open_place(const struct store *s, const struct sandbox_spec *spec, struct place *p,
                       struct err *e)
 {
+    const struct spec_workspace *w = &spec->workspace;
     char dir[PATH_MAX], base[PATH_MAX];
     AUTO_FREE char *named = w->name ? workspace_path(s, w->name) : NULL;
     const char *path = w->name ? named : w->path;
@@ -135,7 +150,9 @@ static int open_place(const struct store *s, const struct spec_workspace *w, str
     if (strcmp(name, "/") == 0 || strlen(name) > NAME_MAX - 40)
         return err_set(e, EINVAL, "'%s' cannot be a workspace in mode snapshot", path);
     (void)snprintf(p->name, sizeof(p->name), "%s", name);
-    (void)snprintf(p->fresh, sizeof(p->fresh), ".%.210s.msb-new", name);
+    int r = name_fresh(p, spec->name);
+    if (r < 0)
+        return err_sys(e, -r, "cannot name a new tree beside %s", path);
     p->parent = open_parent(s, w, dir, e);
     return p->parent < 0 ? p->parent : lock_place(s, p, e);
 }
@@ -222,7 +239,7 @@ static int begin(const struct store *s, int dirfd, const struct sandbox_spec *sp
     int r = load(dirfd, st);
     if (r < 0)
         return err_sys(e, -r, "cannot read where the workspace of '%s' stands", spec->name);
-    r = open_place(s, &spec->workspace, p, e);
+    r = open_place(s, spec, p, e);
     if (r == 0)
         r = recover(dirfd, p, st, warn, e);
     return r;

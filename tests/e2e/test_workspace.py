@@ -1,4 +1,5 @@
 """Workspaces: directories for tasks, shared with a sandbox or copied into it and back."""
+import hashlib
 import json
 import os
 import signal
@@ -261,6 +262,27 @@ def test_killed_at_any_moment(msb, stage):
     msb.ok("stop", "-q", "a")
     got = tree(data(msb, "w"))
     assert len(got) == 60 and {v for k, v in got.items() if k != "f0"} == {"new"}
+
+
+def test_what_a_killed_sync_left_is_for_its_own_sandbox(msb):
+    """One that died after the exchange has left the old tree, with what somebody had changed in it:
+    another sandbox with the same workspace must not take it for half of a new one."""
+    options = ("-m", "64M", "--workspace", "w", "--workspace-mode", "snapshot")
+    msb.create("a", *options)
+    msb.ok("stop", "-q", "a")
+    place = msb.home / "workspaces" / "w"
+    now = (place / "data").stat()
+    state = msb.home / "sandboxes" / "a" / "workspace.json"
+    was = json.loads(state.read_text())
+    state.write_text(json.dumps({**was, "stage": "replacing", "new_dev": now.st_dev, "new_ino": now.st_ino}))
+    old = place / f".data.{hashlib.sha256(b'a').hexdigest()[:12]}.msb-new"
+    old.mkdir()
+    (old / "precious").write_text("mine")
+    msb.create("b", *options)
+    msb.ok("stop", "-q", "b")
+    msb.ok("start", "-q", "a")
+    kept = conflicts(msb, "w")
+    assert [(c / "precious").read_text() for c in kept] == ["mine"]
 
 
 def test_a_workspace_that_is_used_at_the_same_time(msb):
