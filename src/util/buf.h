@@ -28,7 +28,7 @@ static inline size_t buf_len(const struct buf *b)
 }
 static inline uint8_t *buf_head(const struct buf *b)
 {
-    return b->data + b->head;
+    return b->head ? b->data + b->head : b->data; /* an empty one has no memory to count from */
 }
 
 /* Makes room for n more bytes and returns where they go, or NULL (limit or memory). */
