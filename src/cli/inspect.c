@@ -113,6 +113,10 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     words_line(b, "Exposed ports:", &s->ports);
     words_line(b, "Volumes:", &s->volumes);
     words_line(b, "Write paths:", &s->write_paths);
+    if (s->workspace.name || s->workspace.path) {
+        line(b, "Workspace:", s->workspace.name ? s->workspace.name : s->workspace.path);
+        line(b, "  Mode:", s->workspace.mode == WORKSPACE_SNAPSHOT ? "snapshot" : "fuse");
+    }
     line(b, "Ephemeral:", s->ephemeral ? "yes" : NULL);
     if (s->idle_timeout_ms) {
         format_duration(s->idle_timeout_ms, text, sizeof(text));
@@ -230,6 +234,21 @@ static void mounts(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+/* What was put into it before its first command. */
+static void patches(struct buf *b, const struct spec_patches *l)
+{
+    if (l->n)
+        (void)buf_printf(b, "\nFiles\n");
+    for (size_t i = 0; i < l->n; i++) {
+        const struct spec_patch *p = &l->v[i];
+        (void)buf_printf(b, "  %s %s%s%s\n",
+                         p->kind == PATCH_MKDIR    ? "mkdir"
+                         : p->kind == PATCH_REMOVE ? "rm"
+                                                   : "copy",
+                         p->path, p->source ? " ← " : "", p->source ? p->source : "");
+    }
+}
+
 static void scripts_and_limits(struct buf *b, const struct sandbox_spec *s)
 {
     if (s->n_scripts)
@@ -274,8 +293,10 @@ static int print_text(const struct sandbox *sb)
     vsocks(&b, &sb->spec.vsocks);
     runtime(&b, s);
     list_section(&b, "Environment", &s->env);
+    list_section(&b, "Secrets", &s->secrets);
     list_section(&b, "Labels", &s->labels);
     mounts(&b, s);
+    patches(&b, &s->patches);
     scripts_and_limits(&b, s);
     int code = ui_print(&b);
     buf_free(&b);

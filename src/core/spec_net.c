@@ -58,8 +58,11 @@ int spec_net_add_rules(struct spec_net *n, const char *text, struct err *e)
 {
     struct policy p;
     policy_init(&p);
-    int r = strlen(text) > RULES_TEXT_MAX ? err_set(e, E2BIG, "network rules are too long")
-                                          : policy_add_rules(&p, text, e);
+    int r =
+        strlen(text) > RULES_TEXT_MAX
+            ? err_set(e, E2BIG, "network rules are too long: %d bytes at most in one --net-rule",
+                      (int)RULES_TEXT_MAX)
+            : policy_add_rules(&p, text, e);
     policy_free(&p);
     if (r < 0)
         return r;

@@ -156,6 +156,7 @@ def test_copies_are_there_first(msb, src):
     assert config["patches"][0] == {"type": "Remove", "path": "/etc/passwd"}
     assert config["patches"][1] == {"type": "CopyFile", "src": f"{src}/f", "dst": "/etc/passwd"}
     assert config["patches"][4] == {"type": "Mkdir", "path": "/var/new/dir"}
+    assert f"  rm /etc/passwd\n  copy /etc/passwd ← {src}/f\n" in msb.ok("inspect", "box")
     # Once: what is done to them later stays.
     msb.sh("box", "echo changed > /etc/passwd", check=0)
     msb.ok("restart", "-q", "box")

@@ -132,6 +132,7 @@ def test_gone_when_it_is_needed(msb):
     assert p.returncode == 1 and p.stderr == b"error: there is no secret 'NONE'\n"
     store(msb)
     msb.create("b", "--secret-env", "TOKEN")
+    assert "\nSecrets\n  TOKEN\n" in msb.ok("inspect", "b")
     msb.ok("stop", "-q", "b")
     msb.ok("secret", "rm", "-q", "TOKEN")
     p = msb("exec", "b", "--", "true")

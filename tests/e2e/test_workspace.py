@@ -52,6 +52,7 @@ def test_a_named_workspace_outlives_sandboxes(msb):
     assert msb("exec", "-q", "-u", "1000", "a", "--", "ls", "/workspace").stdout == b"f\n"
     assert names(msb) == ["task"]
     assert "a" in msb.ok("workspace", "ls") and "a" in msb.ok("ws", "inspect", "task")
+    assert "\nWorkspace:      task\n  Mode:         fuse\n" in msb.ok("inspect", "a")
     w = json.loads(msb.ok("workspace", "inspect", "task", "--format", "json"))
     assert w["sandboxes"] == [{"mode": "fuse", "name": "a"}] and w["used_bytes"] > 0
     p = msb("workspace", "rm", "task")
