@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -151,6 +152,16 @@ static int guest_error(const struct files *f, const struct proto_frame *frame, s
                    *text ? text : "refused");
 }
 
+/* Before it is all there: there may be no room for all of it, ever. */
+static bool is_too_long(const struct files *f)
+{
+    struct proto_hdr h;
+    if (buf_len(&f->rx) < PROTO_HDR_LEN)
+        return false;
+    memcpy(&h, buf_head(&f->rx), sizeof(h));
+    return le32toh(h.len) > PROTO_DATA_MAX;
+}
+
 int files_next(struct files *f, struct proto_frame *frame, struct err *e)
 {
     int got;
@@ -160,13 +171,15 @@ int files_next(struct files *f, struct proto_frame *frame, struct err *e)
     push_out(f);
     while ((got = proto_peek(&f->rx, &f->cur)) == 0) {
         struct pollfd p = {.fd = f->sock, .events = POLLIN};
+        if (is_too_long(f))
+            break;
         int r = take_in(f);
         if (r < 0)
             return ended(f, e);
         if (r == 0)
             (void)poll(&p, 1, -1);
     }
-    if (got < 0 || f->cur.len > PROTO_DATA_MAX)
+    if (got <= 0 || f->cur.len > PROTO_DATA_MAX)
         return violation(f, "a frame is too long", e);
     f->taken = true;
     *frame = f->cur;

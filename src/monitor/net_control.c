@@ -209,9 +209,12 @@ static bool show(struct net_control *c, struct buf *out)
     struct proto_writer w;
     proto_begin(&w, out, PROTO_OK);
     int r = net_thread_call(c->net, on_net_show, &w);
-    if (proto_end(&w) == 0 && r == 0)
+    int k = proto_end(&w);
+    if (k == 0 && r == 0)
         return true;
     buf_reset(out);
+    if (k < 0)
+        return refuse(out, PROTO_FAIL_LIMIT, -k, "the rules in force are too long for one answer");
     return refuse(out, PROTO_FAIL_STATE, EIO, "the sandbox's network has failed");
 }
 

@@ -1,10 +1,12 @@
 /* Where a copy goes; what a host directory takes of a tree; what messages about files may say. */
 #include "copy/copy.h"
 #include "copy/host.h"
+#include "core/files.h"
 #include "core/spec_patch.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -360,6 +363,28 @@ static void trees_are_not_endless(void **state)
     assert_true(depth >= PROTO_DEPTH_MAX);
 }
 
+/* --- frames --- */
+
+/* Of a kind that may be long elsewhere, and longer than there is room for: it must not be waited
+ * for. */
+static void a_frame_that_is_too_long(void **state)
+{
+    struct proto_hdr h = {.len = htole32(2 << 20), .type = htole16(PROTO_EXEC)};
+    struct proto_frame frame;
+    struct files f;
+    struct err e = {0};
+    int fd[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
+    assert_int_equal(files_open(&f, fd[0], "box", NULL, NULL, &e), 0);
+    assert_int_equal(write(fd[1], &h, sizeof(h)), sizeof(h));
+    (void)alarm(10);
+    assert_int_equal(files_next(&f, &frame, &e), -EPROTO);
+    (void)alarm(0);
+    files_close(&f);
+    (void)close(fd[1]);
+}
+
 /* --- names on a terminal --- */
 
 static char warned[512];
@@ -440,6 +465,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(half_a_file_has_no_name, setup, teardown),
         cmocka_unit_test_setup_teardown(a_merge_takes_a_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(trees_are_not_endless, setup, teardown),
+        cmocka_unit_test(a_frame_that_is_too_long),
         cmocka_unit_test(names_are_shown_without_effect),
         cmocka_unit_test(patches),
     };
