@@ -230,7 +230,7 @@ int secret_resolve(const struct store *s, const struct strlist *names, struct st
         return 0;
     AUTO_CLOSE int dir = open_dir(s, false, e);
     if (dir < 0)
-        return dir == -ENOENT ? unknown(names->v[0], e) : dir;
+        return dir == -ENOENT ? wanted(names->v[0], e) : dir;
     int r = 0;
     for (size_t i = 0; r == 0 && i < names->n; i++)
         r = resolve_one(dir, names->v[i], env, e);
@@ -243,7 +243,7 @@ int secret_check_known(const struct store *s, const struct strlist *names, struc
         return 0;
     AUTO_CLOSE int dir = open_dir(s, false, e);
     if (dir < 0)
-        return dir == -ENOENT ? unknown(names->v[0], e) : dir;
+        return dir == -ENOENT ? wanted(names->v[0], e) : dir;
     int r = 0;
     for (size_t i = 0; r == 0 && i < names->n; i++)
         r = check_private(dir, names->v[i], e);

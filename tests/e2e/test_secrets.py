@@ -157,5 +157,6 @@ def test_gone_when_it_is_needed(msb):
 def test_bad_secrets(msb, args, stdin, message):
     p = msb(*args, input=stdin)
     assert p.returncode == 1 and message.encode() in p.stderr
+    assert ("NONE" in args) == (b"msb secret set NONE" in p.stderr)
     assert msb.leftovers() == []
     assert not (msb.home / "secrets").exists() or list((msb.home / "secrets").iterdir()) == []
