@@ -3,6 +3,7 @@
 Bigger worlds, with names and public addresses, are in tests of their own.
 """
 import contextlib
+import errno
 import json
 import pathlib
 import socket
@@ -252,6 +253,13 @@ def get(port, host="127.0.0.1"):
     return call(port, b"GET /f HTTP/1.0\r\n\r\n", host).split(b"\r\n\r\n")[-1]
 
 
+def hangs_up(port):
+    """Before or after we have said something."""
+    with pytest.raises(OSError) as e:
+        get(port)
+    return e.value.errno in (errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE)
+
+
 def test_published_ports_lead_to_the_guest(msb):
     port = free_port()
     msb.create("box", "-p", f"{port}:80", "-p", "0:81", "-p", "0:82-83")
@@ -267,8 +275,7 @@ def test_published_ports_lead_to_the_guest(msb):
     assert text[0][:20] in msb.ok("ps", "box")
     # A port where nobody listens in the guest is one that hangs up.
     msb.sh("box", "killall httpd")
-    with pytest.raises(ConnectionResetError):
-        get(port)
+    assert hangs_up(port)
     # After a stop it is free, and after a start it is back; 0 is whatever is free then.
     msb.ok("stop", "-q", "box")
     with socket.socket() as s:
@@ -322,8 +329,7 @@ def test_ingress_rules_say_who_comes_in(msb):
     serve_in(msb, "box", "in", 80, 81)
     ports = [p["host_port"] for p in network(msb, "box", "active_config")["ports"]]
     assert get(ports[1]) == b"in\n"
-    with pytest.raises(ConnectionResetError):
-        get(ports[0])
+    assert hangs_up(ports[0])
 
 
 def test_a_busy_port_fails_with_its_owner(msb):
