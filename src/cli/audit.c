@@ -1,11 +1,11 @@
 /* The audit log, merged with what the networks of today's sandboxes decided. */
-#include "core/audit.h"
+#include "store/audit.h"
 #include "cli/log_opts.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/net_record.h"
-#include "core/records.h"
+#include "logs/net_record.h"
+#include "logs/records.h"
 #include "util/cleanup.h"
 #include "util/utf8.h"
 

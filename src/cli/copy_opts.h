@@ -2,7 +2,7 @@
 #ifndef MSB_CLI_COPY_OPTS_H
 #define MSB_CLI_COPY_OPTS_H
 
-#include "core/spec.h"
+#include "spec/spec.h"
 
 /* SRC:DST of a copy, else a path; `option` is the name of the option that it was given to. */
 int copy_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e);

@@ -4,7 +4,7 @@
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/audit.h"
+#include "store/audit.h"
 #include "util/term.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include "cli/session_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
-#include "core/secret.h"
+#include "sandbox/lifecycle.h"
+#include "store/secret.h"
 
 #include <errno.h>
 

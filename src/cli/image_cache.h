@@ -2,8 +2,8 @@
 #ifndef MSB_CLI_IMAGE_CACHE_H
 #define MSB_CLI_IMAGE_CACHE_H
 
-#include "core/store.h"
-#include "image/store.h"
+#include "image/store/store.h"
+#include "store/store.h"
 #include "util/err.h"
 
 struct image_cache {

@@ -1,4 +1,4 @@
-#include "image/load.h"
+#include "image/archive/load.h"
 #include "cli/args.h"
 #include "cli/image_cache.h"
 #include "cli/ui.h"

@@ -1,6 +1,6 @@
 #include "cli/log_opts.h"
 
-#include "core/log_line.h"
+#include "logs/line.h"
 #include "util/loop.h"
 #include "util/parse.h"
 

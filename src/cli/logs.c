@@ -1,9 +1,9 @@
-#include "core/logs.h"
+#include "logs/logs.h"
 #include "cli/args.h"
 #include "cli/log_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/store.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /* Changes the settings of a sandbox. All of them, or none: everything is checked on a copy of the
  * spec before anything is stopped or written. */
-#include "core/modify.h"
+#include "sandbox/modify.h"
 #include "cli/args.h"
 #include "cli/sandbox_opts.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
+#include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

@@ -2,7 +2,7 @@
 #ifndef MSB_CLI_MOUNT_OPTS_H
 #define MSB_CLI_MOUNT_OPTS_H
 
-#include "core/spec.h"
+#include "spec/spec.h"
 
 /* PATH[:SIZE][:OPTIONS] */
 int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e);

@@ -3,7 +3,7 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/net_request.h"
+#include "client/net_request.h"
 #include "net/dns.h"
 #include "net/packet.h"
 #include "util/cleanup.h"

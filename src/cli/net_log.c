@@ -3,9 +3,9 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/net_record.h"
-#include "core/records.h"
-#include "core/store.h"
+#include "logs/net_record.h"
+#include "logs/records.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #define MSB_CLI_NET_MORE_OPTS_H
 
 #include "cli/args.h"
-#include "core/spec.h"
+#include "spec/spec.h"
 
 extern const struct opt net_more_opts[];
 

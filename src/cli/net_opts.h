@@ -3,7 +3,7 @@
 #define MSB_CLI_NET_OPTS_H
 
 #include "cli/args.h"
-#include "core/spec.h"
+#include "spec/spec.h"
 
 /* Those that make the policy, for option tables. */
 #define NET_POLICY_OPTIONS                                                                       \

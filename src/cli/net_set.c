@@ -3,8 +3,8 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/net_change.h"
-#include "core/net_request.h"
+#include "client/net_request.h"
+#include "sandbox/net_change.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

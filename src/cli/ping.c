@@ -1,7 +1,7 @@
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
+#include "sandbox/lifecycle.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #include "cli/pull_progress.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/store.h"
 #include "image/image.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 
 #include "cli/image_cache.h"
 #include "cli/ui.h"
-#include "core/store.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/term.h"

@@ -4,9 +4,9 @@
 #ifndef MSB_CLI_PULL_PROGRESS_H
 #define MSB_CLI_PULL_PROGRESS_H
 
-#include "image/digest.h"
-#include "image/reference.h"
-#include "image/store.h"
+#include "image/oci/digest.h"
+#include "image/oci/reference.h"
+#include "image/store/store.h"
 #include "registry/pull.h"
 #include "util/err.h"
 

@@ -5,8 +5,8 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/store.h"
 #include "registry/auth_store.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

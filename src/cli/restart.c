@@ -2,7 +2,7 @@
 #include "cli/stop_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
+#include "sandbox/lifecycle.h"
 
 #include <errno.h>
 

@@ -5,7 +5,7 @@
 #include "cli/session_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
+#include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 

@@ -4,9 +4,9 @@
 
 #include "cli/pull_progress.h"
 #include "cli/ui.h"
-#include "core/secret.h"
-#include "core/signals.h"
 #include "image/image.h"
+#include "spec/signals.h"
+#include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 

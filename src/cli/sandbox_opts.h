@@ -3,9 +3,9 @@
 #define MSB_CLI_SANDBOX_OPTS_H
 
 #include "cli/args.h"
-#include "core/lifecycle.h"
-#include "core/spec.h"
-#include "core/store.h"
+#include "sandbox/lifecycle.h"
+#include "spec/spec.h"
+#include "store/store.h"
 
 extern const struct opt sandbox_opts[];
 

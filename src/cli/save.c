@@ -1,4 +1,4 @@
-#include "image/save.h"
+#include "image/archive/save.h"
 #include "cli/args.h"
 #include "cli/image_cache.h"
 #include "cli/ui.h"

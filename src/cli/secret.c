@@ -1,5 +1,5 @@
 /* msb secret set|list|rm: values for the environment of commands, by name. */
-#include "core/secret.h"
+#include "store/secret.h"
 #include "cli/args.h"
 #include "cli/password.h"
 #include "cli/select.h"

@@ -3,7 +3,7 @@
 #define MSB_CLI_SELECT_H
 
 #include "cli/args.h"
-#include "core/store.h"
+#include "store/store.h"
 
 /* For the option table of a verb that selects. */
 #define LABEL_SELECTOR(does)                                                                       \

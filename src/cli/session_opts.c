@@ -1,9 +1,9 @@
 #include "cli/session_opts.h"
 
 #include "cli/ui.h"
-#include "core/audit.h"
-#include "core/lifecycle.h"
-#include "core/secret.h"
+#include "sandbox/lifecycle.h"
+#include "store/audit.h"
+#include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"

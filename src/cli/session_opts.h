@@ -3,9 +3,9 @@
 #define MSB_CLI_SESSION_OPTS_H
 
 #include "cli/args.h"
-#include "core/session.h"
-#include "core/spec.h"
-#include "core/store.h"
+#include "client/session.h"
+#include "spec/spec.h"
+#include "store/store.h"
 
 extern const struct opt session_opts[];
 

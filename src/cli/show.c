@@ -1,7 +1,7 @@
 #include "cli/show.h"
 
 #include "cli/ui.h"
-#include "core/publish.h"
+#include "launch/publish.h"
 #include "util/cleanup.h"
 #include "util/term.h"
 

@@ -3,7 +3,7 @@
 #define MSB_CLI_SHOW_H
 
 #include "cli/args.h"
-#include "core/store.h"
+#include "store/store.h"
 #include "util/text.h"
 
 #define FORMAT_OPTION                                                                      \

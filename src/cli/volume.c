@@ -1,5 +1,5 @@
 /* Named volumes: create, list, inspect, remove. */
-#include "core/volume.h"
+#include "store/volume.h"
 #include "cli/args.h"
 #include "cli/select.h"
 #include "cli/show.h"

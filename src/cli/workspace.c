@@ -5,7 +5,7 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "core/lifecycle.h"
+#include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 #include "workspace/snapshot.h"

@@ -1,7 +1,7 @@
 #include "cli/workspace_opts.h"
 
 #include "cli/mount_opts.h"
-#include "core/volume.h"
+#include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

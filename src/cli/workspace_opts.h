@@ -3,7 +3,7 @@
 #define MSB_CLI_WORKSPACE_OPTS_H
 
 #include "cli/args.h"
-#include "core/spec.h"
+#include "spec/spec.h"
 
 /* What of it cannot be meant, whatever the values are: an error of usage. */
 int workspace_options_check(const struct args *a, struct err *e);

@@ -5,9 +5,9 @@
 #ifndef MSB_COPY_COPY_H
 #define MSB_COPY_COPY_H
 
+#include "client/files.h"
 #include "copy/place.h"
 #include "copy/tree.h"
-#include "core/files.h"
 
 enum copy_kind { COPY_HOST, COPY_GUEST, COPY_STREAM };
 

@@ -8,8 +8,8 @@
 #ifndef MSB_COPY_GUEST_H
 #define MSB_COPY_GUEST_H
 
+#include "client/files.h"
 #include "copy/tree.h"
-#include "core/files.h"
 
 /* Gets what `path` names. name: what the first thing is called from here on. follow: a link is. */
 int tree_from_guest(struct files *f, const char *path, bool follow, const char *name,

@@ -2,7 +2,7 @@
 #ifndef MSB_COPY_PATCHES_H
 #define MSB_COPY_PATCHES_H
 
-#include "core/spec_patch.h"
+#include "spec/patch.h"
 #include "util/err.h"
 
 /* In order, as root; missing directories on the way to a copy are made. Takes the connection. */

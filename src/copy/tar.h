@@ -13,7 +13,7 @@
 #define MSB_COPY_TAR_H
 
 #include "copy/tree.h"
-#include "image/tar_write.h"
+#include "image/tar/write.h"
 
 /* Reads an archive from fd to its end. */
 int tree_from_tar(int fd, struct tree_sink *to, struct tree_progress *p, struct err *e);

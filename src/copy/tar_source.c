@@ -1,6 +1,6 @@
 #include "copy/tar.h"
 
-#include "image/tar_format.h"
+#include "image/tar/format.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -18,7 +18,7 @@
 #ifndef MSB_ENGINE_ENGINE_H
 #define MSB_ENGINE_ENGINE_H
 
-#include "core/spec.h"
+#include "spec/spec.h"
 #include "util/err.h"
 #include "util/loop.h"
 #include "virtio/device.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "image/local.h"
-#include "image/store.h"
+#include "image/store/store.h"
 #include "util/cleanup.h"
 
 static void free_list(char **list)

@@ -9,12 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "image/erofs.h"
-#include "image/io.h"
-#include "image/layer.h"
-#include "image/source.h"
-#include "image/tree.h"
+#include "image/erofs/erofs.h"
+#include "image/erofs/tree.h"
+#include "image/layer/layer.h"
+#include "image/layer/source.h"
 #include "util/cleanup.h"
+#include "util/io.h"
 
 enum {
     DIR_TRIES = 3, /* to catch a directory while nobody changes it */

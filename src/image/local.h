@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "image/cache.h"
 #include "image/image.h"
+#include "image/store/cache.h"
 #include "util/err.h"
 
 struct local_image {

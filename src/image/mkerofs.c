@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "image/source.h"
+#include "image/layer/source.h"
 #include "util/cleanup.h"
 
 enum { LIST_MAX = 32, FIELDS_MAX = 5, LINE_MAX_BYTES = 8192 };

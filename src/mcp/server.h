@@ -14,7 +14,7 @@
 #ifndef MSB_MCP_SERVER_H
 #define MSB_MCP_SERVER_H
 
-#include "core/store.h"
+#include "store/store.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
  * the others JSON. */
 #include "mcp/tools.h"
 
-#include "core/files.h"
-#include "core/lifecycle.h"
+#include "client/files.h"
 #include "mcp/message.h"
+#include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/text.h"

@@ -1,8 +1,8 @@
 #include "monitor/control.h"
 
-#include "core/signals.h"
+#include "launch/share.h"
 #include "monitor/net_setup.h"
-#include "monitor/share.h"
+#include "spec/signals.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
 #ifndef MSB_MONITOR_CONTROL_H
 #define MSB_MONITOR_CONTROL_H
 
-#include "core/net_host.h"
-#include "core/spec.h"
+#include "launch/net_host.h"
 #include "proto/proto.h"
+#include "spec/spec.h"
 #include "virtio/vsock.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* Writes the sandbox's log files (the format: core/log_format.h).
+/* Writes the sandbox's log files (the format: logs/format.h).
  *
  * Lines are buffered for at most LOG_FLUSH_MS (the owner's timer calls exec_log_flush), and a
  * crash of the monitor loses no more than that. Logging is on the path of all output, so a line

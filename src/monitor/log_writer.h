@@ -7,7 +7,7 @@
 #ifndef MSB_MONITOR_LOG_WRITER_H
 #define MSB_MONITOR_LOG_WRITER_H
 
-#include "core/log_format.h"
+#include "logs/format.h"
 #include "util/buf.h"
 
 #include <stdint.h>

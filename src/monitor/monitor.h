@@ -11,10 +11,10 @@
 #ifndef MSB_MONITOR_MONITOR_H
 #define MSB_MONITOR_MONITOR_H
 
-#include "core/spec.h"
 #include "engine/engine.h"
-#include "image/store.h"
+#include "image/store/store.h"
 #include "monitor/net_setup.h"
+#include "spec/spec.h"
 
 enum {
     BOOT_TIMEOUT_MS = 60000,

@@ -1,6 +1,6 @@
 #include "monitor/net_log.h"
 
-#include "core/net_record.h"
+#include "logs/net_record.h"
 #include "monitor/exec_log.h"
 #include "util/cleanup.h"
 #include "util/text.h"

@@ -1,4 +1,4 @@
-/* Writes net.log: what the network of this sandbox decided (the format: core/net_record.h).
+/* Writes net.log: what the network of this sandbox decided (the format: logs/net_record.h).
  *
  * A guest can ask for as many decisions as it likes, so what is written is bounded:
  *   1. Equal denials are one line, and then one a second with their count.

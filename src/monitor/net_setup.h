@@ -2,7 +2,7 @@
 #ifndef MSB_MONITOR_NET_SETUP_H
 #define MSB_MONITOR_NET_SETUP_H
 
-#include "core/net_host.h"
+#include "launch/net_host.h"
 #include "monitor/net_thread.h"
 #include "proto/proto.h"
 

@@ -15,8 +15,8 @@
 #ifndef MSB_MONITOR_NET_THREAD_H
 #define MSB_MONITOR_NET_THREAD_H
 
-#include "core/spec_net.h"
 #include "net/gate.h"
+#include "spec/net.h"
 #include "util/err.h"
 #include "util/loop.h"
 #include "virtio/device.h"

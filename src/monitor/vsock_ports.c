@@ -1,6 +1,6 @@
 #include "monitor/vsock_ports.h"
 
-#include "monitor/connector.h"
+#include "launch/connector.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 

@@ -10,7 +10,7 @@
 #ifndef MSB_MONITOR_VSOCK_PORTS_H
 #define MSB_MONITOR_VSOCK_PORTS_H
 
-#include "core/spec_vsock.h"
+#include "spec/vsock.h"
 #include "util/list.h"
 #include "util/loop.h"
 #include "virtio/vsock.h"

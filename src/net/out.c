@@ -2,7 +2,7 @@
 #include "net/csum.h"
 #include "net/net_impl.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 enum { OUT_TTL = 64 };
 

@@ -1,7 +1,7 @@
 #include "net/packet.h"
 
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 enum { TCP_OPT_END, TCP_OPT_NOP, TCP_OPT_MSS, TCP_OPT_WSCALE };
 enum { V6_HOP = 0, V6_ROUTING = 43, V6_FRAGMENT = 44, V6_DEST = 60 };

@@ -13,7 +13,7 @@
 
 #include "net/net_impl.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 /* #syscalls:net socket connect setsockopt getsockopt sendmsg sendto recvmsg recvfrom shutdown */
 

@@ -5,7 +5,7 @@
 #include "net/csum.h"
 #include "net/net_impl.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 enum { TCP_HEAD = 20, SYN_OPTIONS = 8 };
 

@@ -8,7 +8,7 @@
 #include "net/csum.h"
 #include "net/net_impl.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 /* #syscalls:net socket connect sendto sendmsg recvmsg recvfrom */
 

@@ -3,7 +3,7 @@
  * and so is the time it may take. */
 #include "registry/credentials.h"
 
-#include "image/reference.h"
+#include "image/oci/reference.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/loop.h"

@@ -1,7 +1,7 @@
 /* Docker's config.json: credentials, or who to ask for them. */
 #include "registry/credentials.h"
 
-#include "image/reference.h"
+#include "image/oci/reference.h"
 #include "util/cleanup.h"
 
 #include <ctype.h>

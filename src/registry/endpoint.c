@@ -1,6 +1,6 @@
 #include "registry/endpoint.h"
 
-#include "image/reference.h"
+#include "image/oci/reference.h"
 #include "registry/address.h"
 #include "registry/settings.h"
 #include "util/cleanup.h"

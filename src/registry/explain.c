@@ -1,5 +1,5 @@
 /* What a registry's refusal means, and what to do about it. */
-#include "image/reference.h"
+#include "image/oci/reference.h"
 #include "registry/registry_impl.h"
 #include "util/cleanup.h"
 #include "util/utf8.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "image/digest.h"
+#include "image/oci/digest.h"
 #include "registry/registry.h"
 #include "util/err.h"
 #include "util/stream.h"

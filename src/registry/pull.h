@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "image/oci.h"
-#include "image/reference.h"
-#include "image/store.h"
+#include "image/oci/oci.h"
+#include "image/oci/reference.h"
+#include "image/store/store.h"
 #include "registry/registry.h"
 #include "util/err.h"
 

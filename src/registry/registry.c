@@ -1,6 +1,6 @@
 #include "registry/registry_impl.h"
 
-#include "image/oci.h"
+#include "image/oci/oci.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

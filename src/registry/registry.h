@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "image/digest.h"
-#include "image/reference.h"
+#include "image/oci/digest.h"
+#include "image/oci/reference.h"
 #include "util/buf.h"
 #include "util/err.h"
 #include "util/stream.h"

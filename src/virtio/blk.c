@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "util/cleanup.h"
+#include "util/iov.h"
 #include "util/loop.h"
-#include "virtio/iov.h"
 
 /* #syscalls:monitor preadv pwritev fdatasync fallocate */
 

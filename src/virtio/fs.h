@@ -1,13 +1,13 @@
 /* virtio-fs: a host directory as a FUSE file system of the guest.
  *
- * The requests in the queues go to a server (fs/fs.h); the device knows nothing of files. The first
+ * The requests in the queues go to a server (fuse/fuse.h); the device knows nothing of files. The first
  * queue is the urgent one (FORGET), the second takes the rest. Serving is synchronous: give the
  * device a loop of its own.
  */
 #ifndef MSB_VIRTIO_FS_H
 #define MSB_VIRTIO_FS_H
 
-#include "fs/fs.h"
+#include "fuse/fuse.h"
 #include "virtio/device.h"
 
 enum { FS_TAG_MAX = 36 };

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "util/cleanup.h"
+#include "util/iov.h"
 #include "util/loop.h"
-#include "virtio/iov.h"
 
 enum { Q_RX, Q_TX, N_QUEUES };
 enum {

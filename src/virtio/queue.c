@@ -20,7 +20,7 @@
 #include <linux/virtio_ring.h>
 #include <stddef.h>
 
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rings are little endian");
 _Static_assert(sizeof(struct vring_desc) == 16, "descriptor layout");

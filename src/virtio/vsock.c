@@ -30,7 +30,7 @@
 #include <sys/random.h>
 
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 #include "virtio/vsock_impl.h"
 
 /* #syscalls:monitor getrandom */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 #include "virtio/vsock_impl.h"
 
 /* --- slots ---------------------------------------------------------------------------------- */

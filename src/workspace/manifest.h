@@ -4,7 +4,7 @@
 #ifndef MSB_WORKSPACE_MANIFEST_H
 #define MSB_WORKSPACE_MANIFEST_H
 
-#include "image/digest.h"
+#include "image/oci/digest.h"
 
 #include <stdint.h>
 

@@ -21,8 +21,8 @@
 #ifndef MSB_WORKSPACE_SNAPSHOT_H
 #define MSB_WORKSPACE_SNAPSHOT_H
 
-#include "core/lifecycle.h"
-#include "core/store.h"
+#include "sandbox/lifecycle.h"
+#include "store/store.h"
 
 /* Between a sandbox's READY and its acknowledgement: the workspace goes in, unless the guest has
  * it, or has changes of its own that were not synced. */

@@ -1,6 +1,6 @@
 #include "workspace/workspace.h"
 
-#include "core/volume.h"
+#include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"

@@ -11,7 +11,7 @@
 #ifndef MSB_WORKSPACE_WORKSPACE_H
 #define MSB_WORKSPACE_WORKSPACE_H
 
-#include "core/store.h"
+#include "store/store.h"
 
 #define WORKSPACE_GUEST_PATH "/workspace"
 

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fs/fs.h"
+#include "fuse/fuse.h"
 #include "util/cleanup.h"
 #include "util/sock.h"
 #include "virtio/blk.h"

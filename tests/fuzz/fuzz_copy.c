@@ -3,7 +3,7 @@
  * whether checksums of headers are made right. */
 #include "copy/guest.h"
 #include "copy/tar.h"
-#include "image/tar_format.h"
+#include "image/tar/format.h"
 #include "util/cleanup.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "image/disk.h"
-#include "image/erofs.h"
+#include "image/erofs/disk.h"
+#include "image/erofs/erofs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fs/fs.h"
+#include "fuse/fuse.h"
 #include "util/fs.h"
 
 enum { REQUEST_MAX = 2048, NODES = 12, HANDLES = 8 };

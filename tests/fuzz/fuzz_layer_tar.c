@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image/convert.h"
-#include "image/layer_tar.h"
+#include "image/layer/convert.h"
+#include "image/layer/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,10 +3,10 @@
  *
  * The input is read as a line where it is one; the bytes of the entry, or else of the input, then
  * go through the defuser. */
-#include "core/log_line.h"
-#include "core/log_print.h"
-#include "core/net_record.h"
-#include "core/records.h"
+#include "logs/line.h"
+#include "logs/net_record.h"
+#include "logs/print.h"
+#include "logs/records.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "fuzz_guest.h"
 
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 #include "virtio/net.h"
 
 static struct input *input;

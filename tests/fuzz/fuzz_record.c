@@ -1,6 +1,6 @@
 /* Records of the image store from a stranger: nothing in them may crash the reader, and what it
  * accepts is within the limits that everybody relies on. */
-#include "image/record.h"
+#include "image/store/record.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Image references: what is accepted keeps its meaning in both of its spellings, and has nothing
  * in it that could leave the place in a URL or a message where it is put. */
-#include "image/reference.h"
+#include "image/oci/reference.h"
 
 #include <stdlib.h>
 #include <string.h>

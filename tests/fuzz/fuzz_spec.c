@@ -4,8 +4,8 @@
  * The input is read as JSON where it is JSON. Otherwise it directs changes to a well-formed spec:
  * each four bytes pick a member and a value to put there, so that noise gets past the parser too.
  */
-#include "core/spec.h"
 #include "proto/proto.h"
+#include "spec/spec.h"
 
 #include <stdlib.h>
 #include <string.h>

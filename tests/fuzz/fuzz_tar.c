@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image/convert.h"
-#include "image/disk.h"
+#include "image/erofs/disk.h"
+#include "image/layer/convert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

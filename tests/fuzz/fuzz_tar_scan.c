@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "image/tar_scan.h"
+#include "image/tar/scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
  */
 #include "engine/engine.h"
 #include "engine/kvm/kvm.h"
-#include "fs/fs.h"
+#include "fuse/fuse.h"
 #include "util/sock.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"

@@ -8,7 +8,7 @@
 
 #include "net/net.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 
 enum { FL_FRAMES = 2048 };
 

@@ -3,7 +3,7 @@
 #ifndef MSB_TESTS_FUSE_CLIENT_H
 #define MSB_TESTS_FUSE_CLIENT_H
 
-#include "fs/fs.h"
+#include "fuse/fuse.h"
 
 #include <linux/fuse.h>
 #include <stdint.h>

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "image/decode.h"
-#include "image/disk.h"
-#include "image/layer.h"
+#include "image/erofs/disk.h"
+#include "image/layer/decode.h"
+#include "image/layer/layer.h"
 #include "util/cleanup.h"
 
 enum { LAYERS_MAX = 128, COPY = 1 << 20 };

@@ -7,7 +7,7 @@
 #ifndef MSB_TESTS_SESSION_PEER_H
 #define MSB_TESTS_SESSION_PEER_H
 
-#include "core/session.h"
+#include "client/session.h"
 #include "proto/proto.h"
 #include "util/buf.h"
 

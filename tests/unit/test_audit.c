@@ -1,8 +1,8 @@
 /* The audit log: records of many writers stay whole across rotations; what a sandbox leaves is
  * copied, bounded and checked; nothing that fails here fails what was done. */
-#include "core/audit.h"
-#include "core/log_files.h"
-#include "core/net_record.h"
+#include "logs/files.h"
+#include "logs/net_record.h"
+#include "store/audit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -1,8 +1,8 @@
 /* Where a copy goes; what a host directory takes of a tree; what messages about files may say. */
+#include "client/files.h"
 #include "copy/copy.h"
 #include "copy/host.h"
-#include "core/files.h"
-#include "core/spec_patch.h"
+#include "spec/patch.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

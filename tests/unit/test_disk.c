@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "erofs_reader.h"
-#include "image/disk.h"
-#include "image/erofs.h"
-#include "image/layer.h"
+#include "image/erofs/disk.h"
+#include "image/erofs/erofs.h"
+#include "image/layer/layer.h"
 #include "image_fixture.h"
 #include "util/cleanup.h"
 

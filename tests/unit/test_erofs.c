@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "erofs_reader.h"
-#include "image/erofs.h"
+#include "image/erofs/erofs.h"
 #include "image_fixture.h"
 
 static struct tree_attr attr(uint16_t mode)

@@ -1,5 +1,5 @@
 /* The log writer: every byte comes back, every line is valid JSON, failures stay its own. */
-#include "core/log_line.h"
+#include "logs/line.h"
 #include "monitor/exec_log.h"
 #include "util/cleanup.h"
 

@@ -19,7 +19,7 @@
 
 #include "erofs_reader.h"
 #include "image/image.h"
-#include "image/store.h"
+#include "image/store/store.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
 #include "util/cleanup.h"

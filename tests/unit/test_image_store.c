@@ -22,14 +22,14 @@
 
 #include <cmocka.h>
 
-#include "image/disk.h"
-#include "image/erofs_format.h"
+#include "image/erofs/disk.h"
+#include "image/erofs/format.h"
 #include "image/image.h"
-#include "image/io.h"
-#include "image/store.h"
+#include "image/store/store.h"
 #include "image_fixture.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/io.h"
 
 enum { THREADS = 8, LAYER_SIZE = 2 * EROFS_BLOCK_SIZE };
 

@@ -16,7 +16,7 @@
 #include <zstd.h>
 
 #include "erofs_reader.h"
-#include "image/convert.h"
+#include "image/layer/convert.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
 

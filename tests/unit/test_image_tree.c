@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/tree.h"
+#include "image/erofs/tree.h"
 
 static int add(struct tree *t, const char *path, uint16_t mode)
 {

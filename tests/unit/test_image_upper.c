@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "image/upper.h"
+#include "image/store/upper.h"
 #include "image_fixture.h"
 
 static int cache = -1, dest = -1;

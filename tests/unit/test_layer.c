@@ -22,8 +22,8 @@
 #include <zstd.h>
 
 #include "erofs_reader.h"
-#include "image/decode.h"
-#include "image/layer.h"
+#include "image/layer/decode.h"
+#include "image/layer/layer.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
 #include "util/cleanup.h"

@@ -1,7 +1,7 @@
 /* The log reader: order, tail, filters, follow, hostile content. */
-#include "core/log_files.h"
-#include "core/log_line.h"
-#include "core/logs.h"
+#include "logs/files.h"
+#include "logs/line.h"
+#include "logs/logs.h"
 #include "monitor/exec_log.h"
 #include "util/cleanup.h"
 #include "util/loop.h"

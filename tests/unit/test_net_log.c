@@ -1,7 +1,7 @@
 /* net.log: what is written is what is read, equal denials are counted, floods are bounded, and
  * whatever is in the file is safe to show. */
-#include "core/net_record.h"
-#include "core/records.h"
+#include "logs/net_record.h"
+#include "logs/records.h"
 #include "monitor/net_log.h"
 #include "util/cleanup.h"
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/oci.h"
-#include "image/oci_json.h"
+#include "image/oci/json.h"
+#include "image/oci/oci.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 

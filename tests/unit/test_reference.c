@@ -1,5 +1,5 @@
 /* Image references: Docker's grammar, and what is said of those outside it. */
-#include "image/reference.h"
+#include "image/oci/reference.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

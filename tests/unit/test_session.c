@@ -1,7 +1,7 @@
 /* session_run against an agent that behaves, is slow, or lies. */
 #include "session_peer.h"
 
-#include "core/session_io.h"
+#include "client/session_io.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 

@@ -6,7 +6,7 @@
  */
 #include "session_peer.h"
 
-#include "core/terminal.h"
+#include "client/terminal.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 

@@ -1,7 +1,7 @@
 /* The spec: its rules, its messages, and that JSON brings back exactly what was written. */
-#include "core/signals.h"
-#include "core/spec.h"
 #include "proto/proto.h"
+#include "spec/signals.h"
+#include "spec/spec.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

@@ -3,10 +3,10 @@
 #include "cli/args.h"
 #include "cli/net_opts.h"
 #include "cli/verbs.h"
-#include "core/net_host.h"
-#include "core/publish.h"
-#include "core/spec.h"
+#include "launch/net_host.h"
+#include "launch/publish.h"
 #include "net/packet.h"
+#include "spec/spec.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

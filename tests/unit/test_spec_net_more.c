@@ -1,7 +1,7 @@
 /* Limits, proxies, host sockets and certificates in a spec: what texts mean, what is refused, and
  * that JSON brings back the same. */
-#include "core/host_cas.h"
-#include "core/spec.h"
+#include "launch/host_cas.h"
+#include "spec/spec.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

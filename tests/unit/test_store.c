@@ -1,5 +1,5 @@
 /* The store: what readers make of what a crash, or a hostile monitor, left in a directory. */
-#include "core/store.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "image/tar_scan.h"
+#include "image/tar/scan.h"
 #include "tar_builder.h"
 #include "util/cleanup.h"
 

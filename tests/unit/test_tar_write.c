@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image/tar_write.h"
+#include "image/tar/write.h"
 #include "util/cleanup.h"
 
 /* Writes one entry (no content) and opens the archive at it. */

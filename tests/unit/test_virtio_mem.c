@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
+#include "util/iov.h"
 #include "virtio/guest_map.h"
 #include "virtio/guest_mem.h"
-#include "virtio/iov.h"
 
 static void test_h05_translation_is_checked_as_a_whole(void **state)
 {

@@ -9,7 +9,7 @@
 
 #include "fake_driver.h"
 #include "util/cleanup.h"
-#include "virtio/iov.h"
+#include "util/iov.h"
 #include "virtio/net.h"
 
 enum { RX, TX, HDR = 12, RING = 64 };

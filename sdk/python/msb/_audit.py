@@ -1,4 +1,4 @@
-"""The audit log (src/core/audit.h): commands that this package runs are in it, as those of ``msb exec``.
+"""The audit log (src/store/audit.h): commands that this package runs are in it, as those of ``msb exec``.
 
 ``$MSB_HOME/audit.log``, one JSON object a line, appended with one write under a shared lock, rotated under
 an exclusive one. Arguments are recorded, variables and secrets never. What cannot be recorded does not fail

@@ -1,4 +1,4 @@
-"""Values of secrets, looked up when a command is run (src/core/secret.h).
+"""Values of secrets, looked up when a command is run (src/store/secret.h).
 
 A sandbox's spec has names only. Values are read from ``$MSB_HOME/secrets/NAME``, or from the
 variable of our own environment that is named there; they go into the command's environment, and

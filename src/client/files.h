@@ -1,0 +1,58 @@
+/* The client's end of a stream about files (proto.h, "Files").
+ *
+ * One connection, requests one after another. Nothing waits on one direction alone: while we send,
+ * what comes is taken in, so that an agent that answers early and one that answers much never stand
+ * opposite a client that only talks.
+ *
+ * Every byte that comes is hostile. Frames and fields are checked here; what names and sizes are
+ * good for is for the caller to see (copy/from_guest.h).
+ */
+#ifndef MSB_CLIENT_FILES_H
+#define MSB_CLIENT_FILES_H
+
+#include "proto/files.h"
+#include "util/buf.h"
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct files {
+    int sock; /* taken over by files_open() */
+    struct buf rx, tx;
+    struct proto_frame cur; /* what files_next() gave out last */
+    bool taken;             /* cur is still in rx */
+    const char *name;       /* of the sandbox, for messages; not owned */
+};
+
+/* Says HELLO and FILES. user: NULL = the sandbox's; relative paths are relative to cwd, NULL = the
+ * sandbox's working directory. Nothing is waited for. Takes sock, on failure, too. */
+int files_open(struct files *f, int sock, const char *name, const char *user, const char *cwd,
+               struct err *e);
+void files_close(struct files *f); /* harmless twice */
+
+/* Queues a request. */
+int files_send(struct files *f, const struct file_req *q, struct err *e);
+/* Queues a frame that belongs to one: FILE_END, FILE_LEAVE, or with attributes FILE_ENTRY. */
+int files_send_part(struct files *f, uint16_t type, const struct file_attr *a, struct err *e);
+/* Queues FILE_DATA of any length. */
+int files_send_data(struct files *f, const void *p, size_t n, struct err *e);
+/* An answer has begun to come: who is sending should look at it, since it can only be a failure. */
+bool files_answered(const struct files *f);
+
+/* The next frame of an answer, after everything queued is sent. It lives until the next call. A
+ * FILE_ERR or FAIL is the error that it describes: -errno as the guest said it, -ESHUTDOWN for a
+ * sandbox that is going down and has not looked at the request. */
+int files_next(struct files *f, struct proto_frame *frame, struct err *e);
+/* Waits for FILE_OK; its attributes go to *a, which may be NULL. */
+int files_wait(struct files *f, struct file_attr *a, struct err *e);
+
+/* A request and its answer. */
+int files_ask(struct files *f, const struct file_req *q, struct file_attr *a, struct err *e);
+int files_stat(struct files *f, const char *path, uint32_t flags, struct file_attr *a,
+               struct err *e);
+
+/* A request with op, path and flags; -ENAMETOOLONG. */
+int file_req_init(struct file_req *q, uint32_t op, const char *path, uint32_t flags);
+
+#endif

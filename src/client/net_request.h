@@ -1,0 +1,32 @@
+/* Questions about the network of a running sandbox, and changes of it: NET_* and PORT_* of the
+ * protocol, from the client's side. The answers come from a monitor that may have been taken over:
+ * texts are cut and made safe to show.
+ *
+ * dirfd is the sandbox's directory. Failures to reach the monitor are those of client/request.h; what
+ * it refuses is EPROTO or what it says, with its words in `e`.
+ */
+#ifndef MSB_CLIENT_NET_REQUEST_H
+#define MSB_CLIENT_NET_REQUEST_H
+
+#include "net/explain.h"
+#include "spec/net.h"
+#include "util/err.h"
+
+int net_request_explain(int dirfd, const struct explain_target *t, struct explain_answer *ret,
+                        struct err *e);
+/* The policy of `n`, at once. */
+int net_request_set(int dirfd, const struct spec_net *n, bool drop, unsigned *cut, struct err *e);
+
+struct net_in_force {
+    struct strlist rules;
+    bool default_egress, default_ingress;
+    char counters[1024]; /* JSON */
+};
+int net_request_show(int dirfd, struct net_in_force *ret, struct err *e);
+void net_in_force_free(struct net_in_force *n);
+
+/* fd: bound, and for TCP listening; the caller keeps his own. */
+int net_request_publish(int dirfd, const struct spec_port *p, int fd, struct err *e);
+int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e);
+
+#endif

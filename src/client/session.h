@@ -1,0 +1,58 @@
+/* The client's end of one exec: from this process's stdio to a command in the sandbox.
+ *
+ * Streams both ways byte-faithfully with back-pressure, forwards signals and window size, puts
+ * the terminal into raw mode for a tty session and restores it whatever happens.
+ */
+#ifndef MSB_CLIENT_SESSION_H
+#define MSB_CLIENT_SESSION_H
+
+#include "spec/spec.h"
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct session_request {
+    struct strlist argv;
+    struct strlist secrets; /* names, besides those of the sandbox; see store/secret.h */
+    struct strlist env;     /* K=V, on top of the sandbox's own and of secrets */
+    const char *cwd;        /* NULL = the sandbox's */
+    const char *user;       /* NULL = the sandbox's */
+    struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
+    size_t n_rlimits;
+    bool tty;            /* a pty in the guest */
+    bool interactive;    /* the local terminal is in raw mode; detach keys work */
+    bool no_stdin;       /* the command reads /dev/null */
+    bool detach;         /* start it, do not wait (run -d) */
+    uint64_t timeout_ms; /* 0 = none */
+    uint8_t detach_keys[8];
+    size_t n_detach_keys; /* default: ctrl-] */
+    /* May be NULL. Asked for another connection when the sandbox refuses because it was just going
+     * down (FAIL_STATE), so that nothing was done and everything can be sent again. Returns the
+     * connection, or -errno with *e set. */
+    int (*reconnect)(void *ctx, struct err *e);
+    void *reconnect_ctx;
+};
+
+struct session_result {
+    int exit_code; /* what msb exits with: the command's, 128+n, 126/127, 124 */
+    bool detached; /* the user left; the command lives on */
+    bool timed_out;
+    bool failed_to_start; /* e says why; exit_code is 126, 127 or 1 */
+};
+
+/* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and their
+ * modes are as before when it returns. The connection is of no use afterwards (it is shut down),
+ * closing it is the caller's. Returns
+ *   0, e->code 0    *res says how it went. An output whose reader is gone is exit_code 141
+ *                   (128 + SIGPIPE): end silently, as a filter does
+ *   0, e->code set  the command did not start, or timed out: print e, exit with exit_code
+ *   -errno          the connection broke ("sandbox ended while the command ran", ECONNRESET),
+ *                   the peer does not keep to the protocol (EPROTO), or our own output cannot be
+ *                   written: print e, exit 1
+ */
+int session_run(int sock, const struct session_request *req, struct session_result *res,
+                struct err *e);
+
+#endif

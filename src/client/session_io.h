@@ -1,0 +1,46 @@
+/* This process's stdin, stdout and stderr, used without ever blocking on them.
+ *
+ * They are inherited: whoever gave them to us shares the open file description, so O_NONBLOCK may
+ * not be set on them. What is done instead depends on what they are:
+ *   pipe, tty     opened anew through /proc/self/fd: a description of our own, non-blocking
+ *   socket        MSG_DONTWAIT
+ *   file, device  read and written as they are; they do not wait for a peer
+ *   otherwise     (no /proc, or a pipe of another user) poll first, and never more than PIPE_BUF
+ *                 at once, which a pipe that is ready takes whole; only a second writer that
+ *                 fills the pipe between the two can then make us wait for its reader
+ * Nothing is changed that would outlive us.
+ */
+#ifndef MSB_CLIENT_SESSION_IO_H
+#define MSB_CLIENT_SESSION_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum stdio_kind {
+    STDIO_CLOSED, /* not open: reads are EOF, what is written vanishes */
+    STDIO_PLAIN,
+    STDIO_OWN, /* own description, non-blocking */
+    STDIO_SOCKET,
+    STDIO_POLLED,
+};
+
+struct stdio {
+    int fd;
+    enum stdio_kind kind;
+    bool is_tty;
+    bool is_null; /* /dev/null */
+};
+
+/* Never fails: what cannot be used is STDIO_CLOSED. */
+void stdio_open(struct stdio *s, int fd, bool for_writing);
+/* Closes only what stdio_open opened. */
+void stdio_close(struct stdio *s);
+
+/* As readv/writev, but -errno on failure and -EAGAIN instead of waiting. Writing may be partial.
+ * No SIGPIPE from sockets; for pipes the caller ignores it. */
+ssize_t stdio_read(const struct stdio *s, void *p, size_t n);
+ssize_t stdio_writev(const struct stdio *s, const struct iovec *iov, int n);
+
+#endif

@@ -1,0 +1,28 @@
+/* The user's terminal: raw mode that is always undone, and its size.
+ *
+ * There is one controlling terminal, so there is one saved state, and it is restored on every way
+ * out that a process can see: terminal_restore(), exit(), abort() and the signals of a crash.
+ * SIGKILL cannot be seen; `stty sane` is what remains then.
+ */
+#ifndef MSB_CLIENT_TERMINAL_H
+#define MSB_CLIENT_TERMINAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Puts the terminal into raw mode, remembering how it was. -ENOTTY when it is none. */
+int terminal_raw(int fd);
+/* Back to what it was; does nothing when it is not raw. Safe in a signal handler. */
+void terminal_restore(void);
+bool terminal_is_raw(void);
+
+/* Stops this process as the terminal's suspend key would, with the terminal as the shell expects
+ * it; returns in raw mode (if that was the mode) once the user has continued us. */
+void terminal_suspend(void);
+/* After SIGCONT: the shell has had the terminal meanwhile, so take raw mode again. */
+void terminal_resumed(void);
+
+/* The size of the first of stdin, stdout, stderr that is a terminal; false when none is. */
+bool terminal_size(uint32_t *rows, uint32_t *cols);
+
+#endif

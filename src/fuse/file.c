@@ -1,0 +1,394 @@
+/* File contents: OPEN, CREATE, TMPFILE, READ, WRITE, RELEASE, FSYNC, FALLOCATE, LSEEK, copies. */
+#include "fuse/impl.h"
+
+#include "util/cleanup.h"
+#include "util/iov.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+#include <unistd.h>
+
+/* #syscalls:fs openat preadv pwritev fstat newfstatat fsync fdatasync fallocate lseek
+ * copy_file_range close */
+
+enum { COPY_MAX = 64 << 20 };
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* What of the guest's flags the host's file is opened with. The guest's kernel sees to syncing and
+ * to direct I/O itself. */
+static int host_flags(const struct fs *s, uint32_t flags)
+{
+    int mode = (int)(flags & O_ACCMODE);
+    int keep = (int)(flags & (O_APPEND | O_TRUNC));
+    if (s->writeback) { /* pages are filled from the file, and written where they are */
+        keep &= ~O_APPEND;
+        mode = mode == O_WRONLY ? O_RDWR : mode;
+    }
+    return mode | keep | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+}
+
+static bool wants_writing(uint32_t flags)
+{
+    return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
+}
+
+static int open_inode(struct fs *s, struct inode *i, uint32_t flags)
+{
+    char path[PATH_REF_MAX];
+    if (S_ISDIR(i->type))
+        return -EISDIR;
+    if (!S_ISREG(i->type))
+        return S_ISLNK(i->type) ? -ELOOP : -ENXIO;
+    int base = inode_fd(s, i);
+    if (base < 0)
+        return base;
+    path_of(path, base, NULL);
+    int fd = open(path, host_flags(s, flags));
+    if (fd < 0 && errno == EACCES && s->writeback && (flags & O_ACCMODE) == O_WRONLY)
+        fd = open(path, (host_flags(s, flags) & ~O_ACCMODE) | O_WRONLY);
+    return fd < 0 ? -errno : fd;
+}
+
+/* st: of the open file, NULL if it was not looked at. */
+static int new_file(struct fs *s, struct inode *i, int fd, const struct stat *st, uint32_t flags,
+                    struct fuse_open_out *out)
+{
+    struct handle *h;
+    struct stat now;
+    bool keep = s->opt.cache == FS_CACHE_ALWAYS;
+    if (s->opt.cache == FS_CACHE_AUTO && (st || fstat(fd, &now) == 0))
+        keep = may_keep_cache(i, st ? st : &now);
+    int r = handle_new(s, i, fd, false, &h);
+    if (r < 0)
+        return r;
+    h->writable = (flags & O_ACCMODE) != O_RDONLY;
+    out->fh = h->id;
+    out->open_flags = s->opt.cache == FS_CACHE_NONE ? FOPEN_DIRECT_IO : keep ? FOPEN_KEEP_CACHE : 0;
+    return 0;
+}
+
+int op_open(struct fs *s, struct call *c)
+{
+    const struct fuse_open_in *in = c->arg;
+    struct fuse_open_out *out = reply(s, c, sizeof(*out));
+    struct stat st;
+    char path[PATH_REF_MAX];
+    if (s->opt.read_only && wants_writing(in->flags))
+        return -EROFS;
+    if (s->handles_used >= s->opt.files_max)
+        return -EMFILE;
+    AUTO_CLOSE int fd = -1;
+    if (s->opt.quota && in->flags & O_TRUNC) { /* in two steps, to see what it gives back */
+        fd = open_inode(s, c->inode, in->flags & ~(uint32_t)O_TRUNC);
+        if (fd < 0)
+            return fd;
+        uint64_t before = quota_before(s, fd);
+        if (ftruncate(fd, 0) < 0)
+            return -errno;
+        quota_after(s, fd, before);
+    } else {
+        fd = open_inode(s, c->inode, in->flags);
+        if (fd < 0)
+            return fd;
+    }
+    if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && fstat(fd, &st) == 0) {
+        path_of(path, fd, NULL);
+        (void)kill_set_id(s, path, &st);
+    }
+    return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);
+}
+
+/* A file that is there already is opened: the guest did not know of it. Nothing but a regular file
+ * is: a name that leads elsewhere, or to a device, is an error before it is opened. */
+static int open_existing(struct fs *s, struct inode *parent, const char *name, uint32_t flags)
+{
+    struct stat st;
+    struct inode *i = NULL;
+    int dir = inode_dir_fd(s, parent);
+    if (dir < 0)
+        return dir;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    int r = inode_find(s, parent, name, &st, &i);
+    if (r < 0)
+        return r;
+    i->lookups++;
+    int fd = open_inode(s, i, flags);
+    inode_forget(s, i, 1);
+    return fd;
+}
+
+static int create_new(int dir, const char *name, int flags, uint32_t mode)
+{
+    int fd = openat(dir, name, flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+    return fd < 0 ? -errno : fd;
+}
+
+/* The entry of a file that was made just now, and is open. */
+static int entry_of_new(struct fs *s, struct call *c, int fd, const struct owner *o,
+                        struct stat *st)
+{
+    char path[PATH_REF_MAX];
+    if (fstat(fd, st) < 0)
+        return -errno;
+    path_of(path, fd, NULL);
+    int r = owner_store_new(s, path, st, o);
+    if (r < 0 || (r > 0 && fstat(fd, st) < 0))
+        return r < 0 ? r : -errno;
+    if (s->opt.quota)
+        s->used += (uint64_t)st->st_blocks * 512;
+    return fill_entry(s, c->inode, c->name[0], st, o, reply(s, c, sizeof(struct fuse_entry_out)));
+}
+
+int op_create(struct fs *s, struct call *c)
+{
+    const struct fuse_create_in *in = c->arg;
+    struct owner o = {0};
+    struct stat st;
+    bool made = true;
+    int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
+    if (dir < 0)
+        return dir;
+    if (s->handles_used >= s->opt.files_max)
+        return -EMFILE;
+    int r = quota_check(s, 1);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int fd = create_new(dir, c->name[0], host_flags(s, in->flags & ~(uint32_t)O_TRUNC),
+                                   owner_host_mode(s, S_IFREG, o.mode));
+    if (fd == -EEXIST && !(in->flags & O_EXCL)) {
+        made = false;
+        fd = open_existing(s, c->inode, c->name[0], in->flags);
+    }
+    if (fd < 0)
+        return fd;
+    r = made ? entry_of_new(s, c, fd, &o, &st) : reply_new_entry(s, c, c->inode, c->name[0], NULL);
+    if (r < 0)
+        return r;
+    struct fuse_entry_out entry;
+    memcpy(&entry, s->rep, sizeof(entry));
+    struct fuse_open_out open_out = {0};
+    struct inode *i = inode_get(s, entry.nodeid);
+    r = new_file(s, i, steal_fd(&fd), made ? &st : NULL, in->flags, &open_out);
+    if (r < 0) {
+        inode_forget(s, i, 1);
+        return r;
+    }
+    memcpy(s->rep + sizeof(entry), &open_out, sizeof(open_out));
+    c->rep_len = sizeof(entry) + sizeof(open_out);
+    return 0;
+}
+
+/* A file without a name, which LINK may give one later. */
+int op_tmpfile(struct fs *s, struct call *c)
+{
+    const struct fuse_create_in *in = c->arg;
+    struct owner o = {0};
+    struct stat st;
+    struct inode *i = NULL;
+    char path[PATH_REF_MAX];
+    int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
+    if (dir < 0)
+        return dir;
+    if (s->handles_used >= s->opt.files_max)
+        return -EMFILE;
+    int flags = (host_flags(s, in->flags) & ~(O_ACCMODE | O_TRUNC)) | O_RDWR | O_TMPFILE |
+                (int)(in->flags & O_EXCL);
+    AUTO_CLOSE int fd = openat(dir, ".", flags, owner_host_mode(s, S_IFREG, o.mode));
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    path_of(path, fd, NULL);
+    AUTO_CLOSE int base = open(path, O_PATH | O_CLOEXEC);
+    if (base < 0)
+        return -errno;
+    int r = owner_store(s, path, &st, &o);
+    if (r == 0)
+        r = inode_find(s, NULL, NULL, &st, &i);
+    if (r < 0 || !i)
+        return r;
+    if (i->fd < 0) {
+        inode_set_fd(s, i, steal_fd(&base));
+        inode_pin(s, i);
+    }
+    struct fuse_entry_out entry = {.nodeid = i->id, .generation = i->generation};
+    fill_attr(s, &st, &o, &entry.attr);
+    struct fuse_open_out open_out = {0};
+    i->lookups++;
+    r = new_file(s, i, steal_fd(&fd), &st, O_RDWR, &open_out);
+    if (r < 0) {
+        inode_forget(s, i, 1);
+        return r;
+    }
+    (void)reply(s, c, sizeof(entry) + sizeof(open_out));
+    memcpy(s->rep, &entry, sizeof(entry));
+    memcpy(s->rep + sizeof(entry), &open_out, sizeof(open_out));
+    return 0;
+}
+
+int op_release(struct fs *s, struct call *c)
+{
+    const struct fuse_release_in *in = c->arg;
+    struct handle *h = handle_get(s, in->fh, false);
+    struct stat st;
+    if (!h)
+        return -EBADF;
+    if (s->opt.quota && h->inode->opens == 1 && fstat(h->fd, &st) == 0 && st.st_nlink == 0)
+        quota_gone(s, &st);
+    handle_free(s, h);
+    return 0;
+}
+
+/* --- data ------------------------------------------------------------------------------------ */
+
+int op_read(struct fs *s, struct call *c)
+{
+    const struct fuse_read_in *in = c->arg;
+    const struct handle *h = handle_get(s, in->fh, false);
+    const size_t head = sizeof(struct fuse_out_header);
+    if (!h)
+        return -EBADF;
+    if (in->offset > (uint64_t)INT64_MAX - in->size)
+        return -EINVAL;
+    c->direct = true;
+    size_t want = MIN((size_t)in->size, c->q->in_len - head);
+    while (c->rep_len < want) {
+        unsigned k = iov_slice(s->io, ARRAY_LEN(s->io), c->q->in, c->q->n_in, head + c->rep_len,
+                               want - c->rep_len);
+        ssize_t n = preadv(h->fd, s->io, (int)k, (off_t)(in->offset + c->rep_len));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return c->rep_len ? 0 : -errno;
+        if (n == 0)
+            break;
+        c->rep_len += (size_t)n;
+    }
+    return 0;
+}
+
+static ssize_t write_out(struct fs *s, const struct call *c, const struct handle *h, uint64_t off,
+                         size_t len)
+{
+    const size_t head = sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in);
+    size_t done = 0;
+    while (done < len) {
+        unsigned k =
+            iov_slice(s->io, ARRAY_LEN(s->io), c->q->out, c->q->n_out, head + done, len - done);
+        ssize_t n = pwritev(h->fd, s->io, (int)k, (off_t)(off + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return done ? (ssize_t)done : n < 0 ? -errno : -EIO;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+int op_write(struct fs *s, struct call *c)
+{
+    const struct fuse_write_in *in = c->arg;
+    const struct handle *h = handle_get(s, in->fh, false);
+    size_t have = c->q->out_len - sizeof(struct fuse_in_header) - sizeof(*in);
+    uint64_t off = in->offset;
+    uint32_t size = in->size, flags = in->write_flags;
+    struct stat st;
+    char path[PATH_REF_MAX];
+    if (!h || !h->writable)
+        return -EBADF;
+    if (size > have || off > (uint64_t)INT64_MAX - size)
+        return -EINVAL;
+    int r = quota_check_write(s, h->fd, off, size);
+    if (r < 0)
+        return r;
+    if (flags & FUSE_WRITE_KILL_SUIDGID && fstat(h->fd, &st) == 0) {
+        path_of(path, h->fd, NULL);
+        (void)kill_set_id(s, path, &st);
+    }
+    uint64_t before = quota_before(s, h->fd);
+    ssize_t n = write_out(s, c, h, off, size);
+    quota_after(s, h->fd, before);
+    if (n < 0)
+        return (int)n;
+    struct fuse_write_out *out = reply(s, c, sizeof(*out));
+    out->size = (uint32_t)n;
+    return 0;
+}
+
+int op_fsync(struct fs *s, struct call *c)
+{
+    const struct fuse_fsync_in *in = c->arg;
+    const struct handle *h = handle_get(s, in->fh, false);
+    if (!h)
+        return -EBADF;
+    return (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0 ? -errno : 0;
+}
+
+int op_fallocate(struct fs *s, struct call *c)
+{
+    const struct fuse_fallocate_in *in = c->arg;
+    const struct handle *h = handle_get(s, in->fh, false);
+    struct stat st;
+    char path[PATH_REF_MAX];
+    if (!h || !h->writable)
+        return -EBADF;
+    if (in->offset > INT64_MAX || in->length > INT64_MAX - in->offset)
+        return -EFBIG;
+    int r = in->mode & FALLOC_FL_PUNCH_HOLE ? 0 : quota_check(s, in->length);
+    if (r < 0)
+        return r;
+    uint64_t before = quota_before(s, h->fd);
+    do
+        r = fallocate(h->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length) < 0 ? -errno : 0;
+    while (r == -EINTR);
+    quota_after(s, h->fd, before);
+    if (r == 0 && fstat(h->fd, &st) == 0) {
+        path_of(path, h->fd, NULL);
+        (void)kill_set_id(s, path, &st);
+    }
+    return r;
+}
+
+int op_lseek(struct fs *s, struct call *c)
+{
+    const struct fuse_lseek_in *in = c->arg;
+    const struct handle *h = handle_get(s, in->fh, false);
+    if (s->writeback) /* the guest holds data that our file does not have yet */
+        return -ENOSYS;
+    if (!h)
+        return -EBADF;
+    if ((in->whence != SEEK_DATA && in->whence != SEEK_HOLE) || in->offset > INT64_MAX)
+        return -EINVAL;
+    off_t at = lseek(h->fd, (off_t)in->offset, (int)in->whence);
+    if (at < 0)
+        return -errno;
+    struct fuse_lseek_out *out = reply(s, c, sizeof(*out));
+    out->offset = (uint64_t)at;
+    return 0;
+}
+
+int op_copy_file_range(struct fs *s, struct call *c)
+{
+    const struct fuse_copy_file_range_in *in = c->arg;
+    const struct handle *from = handle_get(s, in->fh_in, false);
+    const struct handle *to = handle_get(s, in->fh_out, false);
+    if (!from || !to || !to->writable)
+        return -EBADF;
+    if (in->off_in > INT64_MAX || in->off_out > INT64_MAX)
+        return -EINVAL;
+    size_t len = MIN(in->len, (uint64_t)COPY_MAX);
+    int r = quota_check_write(s, to->fd, in->off_out, len);
+    if (r < 0)
+        return r;
+    off_t off_in = (off_t)in->off_in, off_out = (off_t)in->off_out;
+    uint64_t before = quota_before(s, to->fd);
+    ssize_t n = copy_file_range(from->fd, &off_in, to->fd, &off_out, len, 0);
+    quota_after(s, to->fd, before);
+    if (n < 0)
+        return -errno;
+    struct fuse_write_out *out = reply(s, c, sizeof(*out));
+    out->size = (uint32_t)n;
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* A FUSE server for one host directory (or one file), independent of how requests arrive.
+ *
+ * Requests are scattered buffers, and so are replies: file data moves by preadv and pwritev
+ * straight between the file and the guest's buffers. Everything else is copied once, then checked,
+ * then used. The guest's kernel decides permissions (it mounts with default_permissions); we act
+ * with the rights of the process, which is whoever started msb.
+ *
+ * Containment:
+ *  1. Every object is reached from the root's descriptor, one name at a time; a name is one path
+ *     component, checked in every opcode that has one. No symbolic link of the host is followed.
+ *  2. Only regular files and directories are ever opened for I/O. Device nodes are neither opened
+ *     nor made, and no file gets a set-user-ID bit on the host.
+ *  3. A read-only share refuses every opcode that changes something before any system call, and
+ *     opens files for reading only.
+ *  4. Inodes, descriptors, open files and remembered owners are all bounded.
+ *
+ * What cannot be seen on the host (owners, set-ID bits) is kept in an extended attribute,
+ * `user.msb.override_stat`, or in memory where there are none (owner.c).
+ *
+ * One thread. The current directory of the process must be /proc/self/fd, which is how an O_PATH
+ * descriptor is opened, linked, or asked for its attributes; and its umask must be 0.
+ */
+#ifndef MSB_FUSE_FUSE_H
+#define MSB_FUSE_FUSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct fs;
+
+/* How long the guest may believe what it was told. */
+enum fs_cache {
+    FS_CACHE_AUTO,   /* briefly; the host's changes show up promptly */
+    FS_CACHE_NONE,   /* not at all: every access asks */
+    FS_CACHE_ALWAYS, /* for ever: nobody else changes these files */
+};
+
+struct fs_options {
+    int root_fd;      /* O_PATH; belongs to the server if fs_new succeeds */
+    const char *file; /* not NULL: root_fd is a file, shown under this name in an empty directory */
+    bool read_only;
+    enum fs_cache cache;
+    uint32_t uid, gid; /* as whom the guest sees the process's own user */
+    bool privileged;   /* the process may read and write its files whatever their modes say */
+    uint64_t quota;    /* bytes that the tree may take; 0 = no limit */
+    unsigned inodes_max, fds_max, files_max; /* 0 = the defaults below */
+};
+
+enum {
+    FS_INODES_MAX = 1 << 20, /* ENFILE beyond */
+    FS_FDS_MAX = 16384,      /* O_PATH descriptors kept; the oldest are closed, and found again */
+    FS_FILES_MAX = 8192,     /* open files and directories: EMFILE beyond */
+};
+
+struct fs_request {
+    const struct iovec *out; /* the request */
+    unsigned n_out;
+    size_t out_len;
+    const struct iovec *in; /* room for the reply */
+    unsigned n_in;
+    size_t in_len;
+};
+
+int fs_new(struct fs **ret, const struct fs_options *o);
+void fs_free(struct fs *s);
+/* The guest is gone, or starts over: all its inodes and open files go. */
+void fs_reset(struct fs *s);
+
+/* Serves one request; how many bytes of reply there are (0: this kind has none), or -EPROTO when it
+ * is no request at all, or leaves no room for an answer. */
+ssize_t fs_serve(struct fs *s, const struct fs_request *q);
+
+#endif

@@ -1,0 +1,397 @@
+/* The table of inodes that the guest knows.
+ *
+ *  1. An inode lives while the guest holds references (lookups) or something here does (refs).
+ *  2. It has a descriptor, or a parent and a name, or both; the root has a descriptor always.
+ *  3. (dev, ino) are in the hash once; what is found under a name is the same object only if both
+ *     are the same, and its type.
+ *  4. Parents form no cycle: the host may move directories so that our memory of them would.
+ */
+#include "fuse/impl.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* #syscalls:fs openat close fstat newfstatat */
+
+enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192 };
+
+/* --- hash, list of descriptors --------------------------------------------------------------- */
+
+static struct inode **bucket_of(struct fs *s, dev_t dev, ino_t ino)
+{
+    uint64_t h = ((uint64_t)ino ^ (uint64_t)dev << 40) * 0x9e3779b97f4a7c15ULL;
+    return &s->bucket[h >> 50 & (BUCKETS - 1)];
+}
+
+static struct inode *hash_find(struct fs *s, dev_t dev, ino_t ino)
+{
+    struct inode *i = *bucket_of(s, dev, ino);
+    while (i && (i->dev != dev || i->ino != ino))
+        i = i->hash_next;
+    return i;
+}
+
+struct inode *inode_known(struct fs *s, const struct stat *st)
+{
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    return i && i->type == (st->st_mode & S_IFMT) ? i : NULL;
+}
+
+static void hash_remove(struct fs *s, struct inode *i)
+{
+    struct inode **at = bucket_of(s, i->dev, i->ino);
+    while (*at && *at != i)
+        at = &(*at)->hash_next;
+    if (*at)
+        *at = i->hash_next;
+}
+
+static void list_remove(struct fs *s, struct inode *i)
+{
+    if (!i->older && !i->newer && s->oldest != i)
+        return;
+    *(i->older ? &i->older->newer : &s->oldest) = i->newer;
+    *(i->newer ? &i->newer->older : &s->newest) = i->older;
+    i->older = i->newer = NULL;
+}
+
+static void list_add(struct fs *s, struct inode *i)
+{
+    i->older = s->newest;
+    *(s->newest ? &s->newest->newer : &s->oldest) = i;
+    s->newest = i;
+}
+
+static void drop_fd(struct fs *s, struct inode *i)
+{
+    if (i->fd < 0)
+        return;
+    list_remove(s, i);
+    s->n_pinned -= i->pinned;
+    s->n_fds--;
+    i->pinned = false;
+    close_fd(&i->fd);
+}
+
+/* Makes room for one more. Those without a name stay; they are bounded by inode_name_goes. */
+static void evict(struct fs *s)
+{
+    while (s->n_fds >= s->opt.fds_max && s->oldest)
+        drop_fd(s, s->oldest);
+}
+
+void inode_set_fd(struct fs *s, struct inode *i, int fd)
+{
+    if (i->fd >= 0) {
+        (void)close(fd);
+        return;
+    }
+    evict(s);
+    i->fd = fd;
+    s->n_fds++;
+    list_add(s, i);
+}
+
+static void set_pinned(struct fs *s, struct inode *i, bool on)
+{
+    if (i->pinned == on || i->fd < 0 || i->id == FUSE_ROOT_ID)
+        return;
+    i->pinned = on;
+    s->n_pinned += on ? 1 : -1U;
+    if (on)
+        list_remove(s, i);
+    else
+        list_add(s, i);
+}
+
+void inode_pin(struct fs *s, struct inode *i)
+{
+    set_pinned(s, i, true);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static int grow(struct fs *s)
+{
+    uint32_t n = s->n_slots ? s->n_slots * 2 : SLOTS_FIRST;
+    struct inode **slot = reallocarray(s->slot, n, sizeof(struct inode *));
+    if (!slot)
+        return -ENOMEM;
+    s->slot = slot;
+    uint32_t *free_slot = reallocarray(s->free_slot, n, sizeof(*free_slot));
+    if (!free_slot)
+        return -ENOMEM;
+    s->free_slot = free_slot;
+    memset(slot + s->n_slots, 0, (n - s->n_slots) * sizeof(struct inode *));
+    s->n_slots = n;
+    return 0;
+}
+
+static int new_inode(struct fs *s, const struct stat *st, struct inode **ret)
+{
+    if (s->n_inodes >= s->opt.inodes_max)
+        return -ENFILE;
+    if (s->free_slots == 0 && s->slots_used >= s->n_slots && grow(s) < 0)
+        return -ENOMEM;
+    struct inode *i = calloc(1, sizeof(*i));
+    if (!i)
+        return -ENOMEM;
+    i->id = s->free_slots ? s->free_slot[--s->free_slots] : s->slots_used++;
+    i->generation = ++s->generation;
+    i->fd = -1;
+    i->dev = st->st_dev;
+    i->ino = st->st_ino;
+    i->type = st->st_mode & S_IFMT;
+    struct inode **b = bucket_of(s, i->dev, i->ino);
+    i->hash_next = *b;
+    *b = i;
+    s->slot[i->id] = i;
+    s->n_inodes++;
+    *ret = i;
+    return 0;
+}
+
+static void set_parent(struct fs *s, struct inode *i, struct inode *parent, char *name)
+{
+    struct inode *old = i->parent;
+    free(i->name);
+    i->name = name;
+    i->parent = parent;
+    if (parent)
+        inode_ref(parent);
+    if (old)
+        inode_unref(s, old);
+}
+
+void inode_ref(struct inode *i)
+{
+    i->refs++;
+}
+
+/* Frees what nobody holds any more: it, and perhaps its parents. */
+static void collect(struct fs *s, struct inode *i)
+{
+    while (i && i->refs == 0 && i->lookups == 0 && i->id != FUSE_ROOT_ID) {
+        struct inode *parent = i->parent;
+        drop_fd(s, i);
+        hash_remove(s, i);
+        s->slot[i->id] = NULL;
+        s->free_slot[s->free_slots++] = (uint32_t)i->id;
+        s->n_inodes--;
+        free(i->name);
+        free(i);
+        if (parent)
+            parent->refs--;
+        i = parent;
+    }
+}
+
+void inode_unref(struct fs *s, struct inode *i)
+{
+    i->refs--;
+    collect(s, i);
+}
+
+void inode_forget(struct fs *s, struct inode *i, uint64_t n)
+{
+    i->lookups -= MIN(n, i->lookups);
+    collect(s, i);
+}
+
+struct inode *inode_get(struct fs *s, uint64_t id)
+{
+    return id < s->n_slots ? s->slot[id] : NULL;
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static bool is_above(const struct inode *i, const struct inode *below)
+{
+    unsigned depth = 0;
+    for (; below && depth < DEPTH_MAX; below = below->parent, depth++)
+        if (below == i)
+            return true;
+    return depth == DEPTH_MAX;
+}
+
+/* Remembers where i was found. */
+static int set_name(struct fs *s, struct inode *i, struct inode *parent, const char *name)
+{
+    if (i->id == FUSE_ROOT_ID || (i->parent == parent && i->name && strcmp(i->name, name) == 0))
+        return 0;
+    char *copy = strdup(name);
+    if (!copy)
+        return -ENOMEM;
+    /* The host has moved them: what we remember of `parent`, which is open, is no longer so. */
+    if (S_ISDIR(i->type) && is_above(i, parent)) {
+        set_pinned(s, parent, true);
+        set_parent(s, parent, NULL, NULL);
+    }
+    set_parent(s, i, parent, copy);
+    set_pinned(s, i, false);
+    return 0;
+}
+
+int inode_find(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+               struct inode **ret)
+{
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    int r = 0;
+    if (i && i->type != (st->st_mode & S_IFMT)) { /* the number was used again */
+        hash_remove(s, i);
+        i = NULL;
+    }
+    if (!i)
+        r = new_inode(s, st, &i);
+    if (r == 0 && parent) {
+        inode_ref(i); /* it may be new, and must outlive the change of parents */
+        r = set_name(s, i, parent, name);
+        i->refs--;
+    }
+    if (r == 0)
+        *ret = i;
+    else if (i)
+        collect(s, i);
+    return r;
+}
+
+/* Opens i by its name, which is one component and not followed; its parent is open. */
+static int reopen(struct fs *s, struct inode *i)
+{
+    struct stat st;
+    int fd = openat(i->parent->fd, i->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? -ESTALE : -errno;
+    if (fstat(fd, &st) < 0 || st.st_dev != i->dev || st.st_ino != i->ino ||
+        (st.st_mode & S_IFMT) != i->type) {
+        (void)close(fd);
+        return -ESTALE;
+    }
+    inode_set_fd(s, i, fd);
+    return i->fd;
+}
+
+static void touch(struct fs *s, struct inode *i)
+{
+    if (i->pinned || i->id == FUSE_ROOT_ID || s->newest == i)
+        return;
+    list_remove(s, i);
+    list_add(s, i);
+}
+
+int inode_fd(struct fs *s, struct inode *i)
+{
+    if (i->fd >= 0) {
+        touch(s, i);
+        return i->fd;
+    }
+    /* From the nearest parent that is open, down. */
+    unsigned depth = 0;
+    for (struct inode *p = i; p->fd < 0; p = p->parent)
+        if (!p->parent || ++depth > DEPTH_MAX)
+            return -ESTALE;
+    AUTO_FREE struct inode **chain = calloc(depth, sizeof(struct inode *));
+    if (!chain)
+        return -ENOMEM;
+    unsigned n = depth;
+    for (struct inode *p = i; p->fd < 0; p = p->parent)
+        chain[--n] = p;
+    touch(s, chain[0]->parent);
+    int r = 0;
+    for (n = 0; r >= 0 && n < depth; n++)
+        r = reopen(s, chain[n]);
+    return r;
+}
+
+int inode_dir_fd(struct fs *s, struct inode *i)
+{
+    if (!S_ISDIR(i->type))
+        return -ENOTDIR;
+    if (s->opt.file) /* its one directory exists for the guest alone */
+        return -EROFS;
+    return inode_fd(s, i);
+}
+
+void inode_name_goes(struct fs *s, struct inode *parent, const char *name)
+{
+    struct stat st;
+    int dir = inode_dir_fd(s, parent);
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    struct inode *i = hash_find(s, st.st_dev, st.st_ino);
+    if (!i || i->id == FUSE_ROOT_ID)
+        return;
+    inode_ref(i);
+    /* Under the name that goes, which is there for certain. */
+    if (set_name(s, i, parent, name) == 0 && s->n_pinned < s->opt.fds_max / 2 &&
+        inode_fd(s, i) >= 0) {
+        set_pinned(s, i, true);
+        set_parent(s, i, NULL, NULL);
+    }
+    inode_unref(s, i);
+}
+
+void inode_name_came(struct fs *s, struct inode *parent, const char *name)
+{
+    struct stat st;
+    int dir = inode_dir_fd(s, parent);
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    struct inode *i = hash_find(s, st.st_dev, st.st_ino);
+    if (!i)
+        return;
+    inode_ref(i);
+    (void)set_name(s, i, parent, name);
+    inode_unref(s, i);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+int inode_table_init(struct fs *s, int root_fd)
+{
+    struct stat st;
+    struct inode *root;
+    s->bucket = calloc(BUCKETS, sizeof(struct inode *));
+    if (!s->bucket)
+        return -ENOMEM;
+    if (fstat(root_fd, &st) < 0)
+        return -errno;
+    if (s->opt.file) {
+        st.st_mode = S_IFDIR; /* a directory that does not exist, with no number of its own */
+        st.st_dev = 0;
+        st.st_ino = 0;
+    }
+    s->slots_used = FUSE_ROOT_ID;
+    int r = new_inode(s, &st, &root);
+    if (r == 0 && !s->opt.file)
+        root->fd = root_fd; /* not counted, not in the list: it stays */
+    return r;
+}
+
+void inode_table_free(struct fs *s)
+{
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        struct inode *x = s->slot[i];
+        if (!x)
+            continue;
+        if (x->id != FUSE_ROOT_ID)
+            close_fd(&x->fd);
+        free(x->name);
+        free(x);
+    }
+    free(s->slot);
+    free(s->free_slot);
+    free(s->bucket);
+    s->slot = NULL;
+    s->free_slot = NULL;
+    s->bucket = NULL;
+    s->n_slots = s->slots_used = s->free_slots = s->n_inodes = 0;
+    s->n_fds = s->n_pinned = 0;
+    s->oldest = s->newest = NULL;
+}

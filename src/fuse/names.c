@@ -1,0 +1,234 @@
+/* Making, removing and moving names: MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME. */
+#include "fuse/impl.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* #syscalls:fs mkdirat mknodat symlinkat linkat unlinkat renameat2 newfstatat fstat */
+
+int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h, uint32_t mode,
+              bool dir, struct owner *ret)
+{
+    struct stat st;
+    struct owner above;
+    char path[PATH_REF_MAX];
+    int fd = inode_dir_fd(s, parent);
+    if (fd < 0)
+        return fd;
+    if (!owner_recent(s, parent, &above)) {
+        if (fstat(fd, &st) < 0)
+            return -errno;
+        path_of(path, fd, NULL);
+        owner_load(s, path, &st, &above);
+    }
+    *ret = (struct owner){.uid = h->uid, .gid = h->gid, .mode = mode & 07777};
+    if (above.mode & S_ISGID) { /* the group is that of the directory */
+        ret->gid = above.gid;
+        if (dir)
+            ret->mode |= S_ISGID;
+    }
+    return fd;
+}
+
+int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const char *name,
+                    const struct owner *o)
+{
+    struct stat st;
+    char path[PATH_REF_MAX];
+    int dir = inode_dir_fd(s, parent);
+    if (dir < 0)
+        return dir;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (o) {
+        path_of(path, dir, name);
+        int r = owner_store_new(s, path, &st, o);
+        if (r < 0 || (r > 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
+            return r < 0 ? r : -errno;
+        if (s->opt.quota)
+            s->used += (uint64_t)st.st_blocks * 512;
+    }
+    return fill_entry(s, parent, name, &st, o, reply(s, c, sizeof(struct fuse_entry_out)));
+}
+
+int op_mknod(struct fs *s, struct call *c)
+{
+    const struct fuse_mknod_in *in = c->arg;
+    uint32_t type = in->mode & S_IFMT ? in->mode & S_IFMT : S_IFREG;
+    struct owner o = {0};
+    if (type != S_IFREG && type != S_IFIFO && type != S_IFSOCK)
+        return -EPERM;
+    int dir = new_owner(s, c->inode, &c->h, in->mode, false, &o);
+    if (dir < 0)
+        return dir;
+    int r = quota_check(s, 1);
+    if (r < 0)
+        return r;
+    if (mknodat(dir, c->name[0], type | owner_host_mode(s, type, o.mode), 0) < 0)
+        return -errno;
+    return reply_new_entry(s, c, c->inode, c->name[0], &o);
+}
+
+int op_mkdir(struct fs *s, struct call *c)
+{
+    const struct fuse_mkdir_in *in = c->arg;
+    struct owner o = {0};
+    int dir = new_owner(s, c->inode, &c->h, in->mode, true, &o);
+    if (dir < 0)
+        return dir;
+    int r = quota_check(s, 1);
+    if (r < 0)
+        return r;
+    if (mkdirat(dir, c->name[0], owner_host_mode(s, S_IFDIR, o.mode)) < 0)
+        return -errno;
+    return reply_new_entry(s, c, c->inode, c->name[0], &o);
+}
+
+int op_symlink(struct fs *s, struct call *c)
+{
+    struct owner o = {0};
+    const char *target = c->name[1];
+    if (!*target)
+        return -ENOENT;
+    if (strlen(target) >= PATH_MAX)
+        return -ENAMETOOLONG;
+    int dir = new_owner(s, c->inode, &c->h, 0777, false, &o);
+    if (dir < 0)
+        return dir;
+    int r = quota_check(s, 1);
+    if (r < 0)
+        return r;
+    if (symlinkat(target, dir, c->name[0]) < 0)
+        return -errno;
+    return reply_new_entry(s, c, c->inode, c->name[0], &o);
+}
+
+int op_link(struct fs *s, struct call *c)
+{
+    const struct fuse_link_in *in = c->arg;
+    struct inode *old = inode_get(s, in->oldnodeid);
+    char path[PATH_REF_MAX];
+    if (!old)
+        return -ESTALE;
+    if (S_ISDIR(old->type))
+        return -EPERM;
+    int fd = inode_fd(s, old);
+    if (fd < 0)
+        return fd;
+    path_of(path, fd, NULL);
+    int dir = inode_dir_fd(s, c->inode);
+    if (dir < 0)
+        return dir;
+    if (old->fd != fd) /* finding the directory has taken all descriptors */
+        return -ESTALE;
+    if (linkat(AT_FDCWD, path, dir, c->name[0], AT_SYMLINK_FOLLOW) < 0)
+        return -errno;
+    return reply_new_entry(s, c, c->inode, c->name[0], NULL);
+}
+
+/* --- away ------------------------------------------------------------------------------------ */
+
+static bool is_open(struct fs *s, const struct stat *st)
+{
+    for (unsigned i = 0; i < s->n_handles; i++)
+        if (s->handle[i] && s->handle[i]->inode->dev == st->st_dev &&
+            s->handle[i]->inode->ino == st->st_ino)
+            return true;
+    return false;
+}
+
+/* Before a name goes, and after: whatever it leads to stays reachable for who has it open, and
+ * what was kept about it goes with its last name. */
+static int name_goes(struct fs *s, struct inode *parent, const char *name, int dir,
+                     struct stat *ret)
+{
+    if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    inode_name_goes(s, parent, name);
+    return inode_dir_fd(s, parent);
+}
+
+static void name_gone(struct fs *s, const struct stat *st)
+{
+    if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
+        return;
+    owner_forget(s, st);
+    if (s->opt.quota && !is_open(s, st))
+        quota_gone(s, st);
+}
+
+static int remove_name(struct fs *s, const struct call *c, int flags)
+{
+    struct stat st;
+    int dir = inode_dir_fd(s, c->inode);
+    if (dir >= 0)
+        dir = name_goes(s, c->inode, c->name[0], dir, &st);
+    if (dir < 0)
+        return dir;
+    if (unlinkat(dir, c->name[0], flags) < 0)
+        return -errno;
+    name_gone(s, &st);
+    return 0;
+}
+
+int op_unlink(struct fs *s, struct call *c)
+{
+    return remove_name(s, c, 0);
+}
+
+int op_rmdir(struct fs *s, struct call *c)
+{
+    return remove_name(s, c, AT_REMOVEDIR);
+}
+
+/* --- elsewhere ------------------------------------------------------------------------------- */
+
+static int do_rename(struct fs *s, const struct call *c, uint64_t to_id, unsigned flags)
+{
+    struct inode *from = c->inode, *to = inode_get(s, to_id);
+    struct stat st;
+    bool replaced = false;
+    if (!to)
+        return -ESTALE;
+    /* A whiteout is a device node. */
+    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+        return -EINVAL;
+    int to_fd = inode_dir_fd(s, to);
+    if (to_fd >= 0 && flags == 0 && fstatat(to_fd, c->name[1], &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        replaced = true;
+        to_fd = name_goes(s, to, c->name[1], to_fd, &st);
+    }
+    int from_fd = inode_dir_fd(s, from);
+    if (to_fd < 0 || from_fd < 0)
+        return to_fd < 0 ? to_fd : from_fd;
+    to_fd = inode_dir_fd(s, to); /* finding the other may have closed it */
+    if (to_fd < 0 || from->fd != from_fd)
+        return to_fd < 0 ? to_fd : -ESTALE;
+    if (syscall(SYS_renameat2, from_fd, c->name[0], to_fd, c->name[1], flags) < 0)
+        return -errno;
+    if (replaced)
+        name_gone(s, &st);
+    inode_name_came(s, to, c->name[1]);
+    if (flags & RENAME_EXCHANGE)
+        inode_name_came(s, from, c->name[0]);
+    return 0;
+}
+
+int op_rename(struct fs *s, struct call *c)
+{
+    const struct fuse_rename_in *in = c->arg;
+    return do_rename(s, c, in->newdir, 0);
+}
+
+int op_rename2(struct fs *s, struct call *c)
+{
+    const struct fuse_rename2_in *in = c->arg;
+    return do_rename(s, c, in->newdir, in->flags);
+}

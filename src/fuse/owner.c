@@ -1,0 +1,278 @@
+/* Owners and modes as the guest set them.
+ *
+ * On the host everything belongs to the user who started msb, and has no set-ID bits. What the
+ * guest is to see instead is kept with the file, in the extended attribute user.msb.override_stat,
+ * as "UID:GID:MODE" (decimal, decimal, octal); where the file system has no such attributes, or the
+ * user may not write them, it is kept in memory until the sandbox ends. Nothing is kept while the
+ * host's own attributes say the same.
+ *
+ * What was found is remembered with the inode. Whoever changes an attribute changes the ctime, so
+ * it holds while that is the same, if that was old enough to tell two changes apart; and in any
+ * case for as long as the guest itself may believe what it was told.
+ */
+#include "fuse/impl.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+/* #syscalls:fs getxattr lgetxattr setxattr lsetxattr removexattr lremovexattr clock_gettime */
+
+#define ATTRIBUTE "user.msb.override_stat"
+
+enum {
+    OWNERS_MAX = 65536,
+    BUCKETS = 4096,
+    TEXT_MAX = 40,
+    MODE_BITS = 07777,
+    TICKS_NS = 50000000, /* times of files are no finer than that, to be on the safe side */
+};
+
+struct owner_entry {
+    dev_t dev;
+    ino_t ino;
+    struct owner o;
+    struct owner_entry *next;
+};
+
+/* --- in memory ------------------------------------------------------------------------------- */
+
+static struct owner_entry **place(const struct fs *s, const struct stat *st)
+{
+    uint64_t h = ((uint64_t)st->st_ino ^ (uint64_t)st->st_dev << 40) * 0x9e3779b97f4a7c15ULL;
+    struct owner_entry **at = &s->owners[h >> 52 & (BUCKETS - 1)];
+    while (*at && ((*at)->dev != st->st_dev || (*at)->ino != st->st_ino))
+        at = &(*at)->next;
+    return at;
+}
+
+static int remember(struct fs *s, const struct stat *st, const struct owner *o)
+{
+    if (!s->owners && !(s->owners = calloc(BUCKETS, sizeof(struct owner_entry *))))
+        return -ENOMEM;
+    struct owner_entry **at = place(s, st);
+    if (!*at) {
+        if (s->n_owners >= OWNERS_MAX)
+            return -ENOSPC;
+        struct owner_entry *e = calloc(1, sizeof(*e));
+        if (!e)
+            return -ENOMEM;
+        e->dev = st->st_dev;
+        e->ino = st->st_ino;
+        *at = e;
+        s->n_owners++;
+    }
+    (*at)->o = *o;
+    return 0;
+}
+
+void owner_forget(struct fs *s, const struct stat *st)
+{
+    struct owner_entry **at = s->n_owners ? place(s, st) : NULL;
+    if (!at || !*at)
+        return;
+    struct owner_entry *e = *at;
+    *at = e->next;
+    free(e);
+    s->n_owners--;
+}
+
+void owner_table_free(struct fs *s)
+{
+    for (unsigned i = 0; s->owners && i < BUCKETS; i++)
+        while (s->owners[i]) {
+            struct owner_entry *e = s->owners[i];
+            s->owners[i] = e->next;
+            free(e);
+        }
+    free(s->owners);
+    s->owners = NULL;
+    s->n_owners = 0;
+}
+
+/* --- on the file ----------------------------------------------------------------------------- */
+
+/* Anyone on the host can write such an attribute: it is read with suspicion. */
+static bool parse(char *text, struct owner *o)
+{
+    unsigned long v[3];
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        if (*text < '0' || *text > '9')
+            return false;
+        errno = 0;
+        v[i] = strtoul(text, &end, i == 2 ? 8 : 10);
+        if (errno || *end != (i == 2 ? '\0' : ':') || v[i] > UINT32_MAX)
+            return false;
+        text = end + 1;
+    }
+    *o = (struct owner){(uint32_t)v[0], (uint32_t)v[1], (uint32_t)v[2] & MODE_BITS};
+    return true;
+}
+
+/* "FD" is followed, to where the descriptor leads; the last part of "FD/NAME" never is. */
+static bool is_name(const char *path)
+{
+    return strchr(path, '/') != NULL;
+}
+
+static ssize_t get(const char *path, char *to, size_t n)
+{
+    return is_name(path) ? lgetxattr(path, ATTRIBUTE, to, n) : getxattr(path, ATTRIBUTE, to, n);
+}
+
+static int put(const char *path, const char *text, size_t n)
+{
+    return is_name(path) ? lsetxattr(path, ATTRIBUTE, text, n, 0)
+                         : setxattr(path, ATTRIBUTE, text, n, 0);
+}
+
+static void take_away(const char *path)
+{
+    (void)(is_name(path) ? lremovexattr(path, ATTRIBUTE) : removexattr(path, ATTRIBUTE));
+}
+
+static bool can_have_attribute(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) || S_ISDIR(st->st_mode);
+}
+
+static bool stored(struct fs *s, const char *path, const struct stat *st, struct owner *ret)
+{
+    char text[TEXT_MAX];
+    if (s->n_owners) {
+        const struct owner_entry *e = *place(s, st);
+        if (e) {
+            *ret = e->o;
+            return true;
+        }
+    }
+    if (!s->xattrs || !can_have_attribute(st))
+        return false;
+    ssize_t n = get(path, text, sizeof(text) - 1);
+    if (n < 0 && errno == EOPNOTSUPP)
+        s->xattrs = false;
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return parse(text, ret);
+}
+
+/* --- with the inode -------------------------------------------------------------------------- */
+
+static int64_t ns_between(const struct timespec *from, const struct timespec *to)
+{
+    int64_t s = (int64_t)to->tv_sec - from->tv_sec;
+    return s > 1000 ? INT64_MAX : s < -1000 ? -1 : s * 1000000000 + to->tv_nsec - from->tv_nsec;
+}
+
+static bool young(const struct fs *s, const struct timespec *at)
+{
+    struct timespec now;
+    int64_t age = clock_gettime(CLOCK_REALTIME, &now) < 0 ? -1 : ns_between(at, &now);
+    return age >= 0 && (uint64_t)age < s->entry_ns;
+}
+
+static bool found_before(const struct fs *s, const struct inode *i, const struct stat *st)
+{
+    return i && i->owner_known && i->owner_ctime.tv_sec == st->st_ctim.tv_sec &&
+           i->owner_ctime.tv_nsec == st->st_ctim.tv_nsec &&
+           (ns_between(&st->st_ctim, &i->owner_at) > TICKS_NS || young(s, &i->owner_at));
+}
+
+void owner_note(struct inode *i, const struct stat *st, const struct owner *o)
+{
+    if (clock_gettime(CLOCK_REALTIME, &i->owner_at) < 0)
+        return;
+    i->owner = *o;
+    i->owner_ctime = st->st_ctim;
+    i->owner_known = true;
+}
+
+bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret)
+{
+    if (!i->owner_known || !young(s, &i->owner_at))
+        return false;
+    *ret = i->owner;
+    return true;
+}
+
+/* --- both ------------------------------------------------------------------------------------ */
+
+/* What the guest sees of a file about which nothing is kept. */
+static struct owner natural(const struct fs *s, const struct stat *st)
+{
+    return (struct owner){
+        .uid = st->st_uid == s->host_uid ? s->opt.uid : st->st_uid,
+        .gid = st->st_gid == s->host_gid ? s->opt.gid : st->st_gid,
+        .mode = st->st_mode & MODE_BITS,
+    };
+}
+
+bool owner_same(const struct owner *a, const struct owner *b)
+{
+    return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode;
+}
+
+void owner_load(struct fs *s, const char *path, const struct stat *st, struct owner *ret)
+{
+    struct inode *i = inode_known(s, st);
+    if (found_before(s, i, st)) {
+        *ret = i->owner;
+        return;
+    }
+    if (!stored(s, path, st, ret))
+        *ret = natural(s, st);
+    if (i)
+        owner_note(i, st, ret);
+}
+
+/* Whoever is not privileged keeps its own access; the guest sees the mode that it asked for. */
+uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode)
+{
+    bool dir = type == S_IFDIR;
+    uint32_t keep = s->opt.privileged ? 0 : dir ? 0700 : 0600;
+    return (mode & (dir ? 01777U : 0777U)) | keep;
+}
+
+static int keep(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+{
+    char text[TEXT_MAX];
+    int n = snprintf(text, sizeof(text), "%u:%u:%o", want->uid, want->gid, want->mode);
+    if (s->xattrs && can_have_attribute(st) && put(path, text, (size_t)n) == 0) {
+        owner_forget(s, st);
+        return 0;
+    }
+    return remember(s, st, want);
+}
+
+int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+{
+    struct owner now, base = natural(s, st);
+    struct inode *i = inode_known(s, st);
+    if (i)
+        i->owner_known = false;
+    bool have = stored(s, path, st, &now);
+    if (owner_same(want, &base)) {
+        owner_forget(s, st);
+        if (have && can_have_attribute(st) && s->xattrs)
+            take_away(path);
+        return 0;
+    }
+    return have && owner_same(want, &now) ? 0 : keep(s, path, st, want);
+}
+
+int owner_store_new(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+{
+    struct owner base = natural(s, st);
+    owner_forget(s, st); /* of one that had its number before */
+    if (owner_same(want, &base))
+        return 0;
+    int r = keep(s, path, st, want);
+    return r < 0 ? r : 1;
+}

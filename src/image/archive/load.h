@@ -1,0 +1,36 @@
+/* Images out of archives: what `docker save`, `podman save`, skopeo and buildx write.
+ *
+ *     docker-archive    manifest.json names configurations, layers and references
+ *     OCI layout        index.json leads to manifests, which lead to blobs; as a tar or a directory
+ *
+ * An archive that is both (Docker writes such) is read as an OCI layout, which has the digests.
+ * Nothing in an archive is believed: documents are parsed within bounds (oci.h), blobs must have
+ * the digests that lead to them, and layers the diff_ids of their configuration. References come
+ * last, when all images of the archive are in the store: a failed load leaves nothing but garbage
+ * there, which image_store_collect() takes away.
+ */
+#ifndef MSB_IMAGE_ARCHIVE_LOAD_H
+#define MSB_IMAGE_ARCHIVE_LOAD_H
+
+#include <stdint.h>
+
+#include "image/oci/oci.h"
+#include "image/oci/reference.h"
+#include "image/store/store.h"
+#include "util/err.h"
+
+enum { LOAD_IMAGES_MAX = 1024, LOAD_NAMES_MAX = 1024 };
+
+struct load_options {
+    const struct reference *tag;         /* instead of the archive's own names; may be NULL */
+    const struct oci_platform *platform; /* of an index; NULL: this machine's */
+    uint64_t max_expanded;               /* 0: the default; for each layer, and for the archive */
+    /* Called for each reference, once it means its image; may be NULL. */
+    void (*loaded)(void *ctx, const struct reference *ref, const struct digest *image);
+    void *ctx;
+};
+
+/* fd: a file, a pipe, or a directory; stays the caller's. */
+int load_images(struct image_store *s, int fd, const struct load_options *opt, struct err *e);
+
+#endif

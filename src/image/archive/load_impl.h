@@ -1,0 +1,46 @@
+/* What the readers of the archives' formats share. */
+#ifndef MSB_IMAGE_ARCHIVE_LOAD_IMPL_H
+#define MSB_IMAGE_ARCHIVE_LOAD_IMPL_H
+
+#include "image/archive/bundle.h"
+#include "image/archive/load.h"
+#include "util/strlist.h"
+
+/* An image of the archive, ready for its references. */
+struct loaded {
+    struct digest digest;
+    struct strlist names;
+};
+
+struct load {
+    struct image_store *store;
+    const struct load_options *opt;
+    struct bundle bundle;
+    struct oci_platform platform;
+    struct loaded *images;
+    size_t n;
+};
+
+/* One image to take over. */
+struct load_source {
+    char *manifest, *config; /* the documents */
+    size_t manifest_len, config_len;
+    struct oci_manifest m;
+    struct oci_config c;
+    char **layers; /* names in the bundle, as many as the manifest has */
+    struct strlist names;
+};
+void load_source_free(struct load_source *src);
+
+/* Puts the layers and the image into the store and notes it, with its names, in l->images. */
+int load_add(struct load *l, struct load_source *src, struct err *e);
+
+int load_docker(struct load *l, struct err *e);
+int load_oci(struct load *l, struct err *e);
+
+/* What tells the formats. */
+#define LOAD_MANIFEST "manifest.json"
+#define LOAD_INDEX "index.json"
+#define LOAD_LAYOUT "oci-layout"
+
+#endif

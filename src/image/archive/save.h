@@ -1,0 +1,25 @@
+/* Images into archives that other tools take: docker-archive, or an OCI layout in a tar.
+ *
+ * Layers are made anew out of their EROFS files, not compressed, so digests differ from those of
+ * the registry: diff_ids, configuration and manifest are written to match. What a layer holds is
+ * the same. Each is generated twice, once for its digest, which comes first in an archive, and once
+ * into it: no temporary files, and no more memory than one layer's tree. The same images give the
+ * same bytes, and so does saving what was loaded from such an archive.
+ */
+#ifndef MSB_IMAGE_ARCHIVE_SAVE_H
+#define MSB_IMAGE_ARCHIVE_SAVE_H
+
+#include <stddef.h>
+
+#include "image/oci/reference.h"
+#include "image/store/store.h"
+#include "util/err.h"
+
+enum save_format { SAVE_DOCKER, SAVE_OCI };
+
+enum { SAVE_IMAGES_MAX = 256 };
+
+int save_images(struct image_store *s, const struct reference *refs, size_t n,
+                enum save_format format, int out_fd, struct err *e);
+
+#endif

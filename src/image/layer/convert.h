@@ -1,0 +1,60 @@
+/* A compressed tar becomes an EROFS image: decompressed, hashed, parsed and written in one pass.
+ *
+ * Two threads: one decompresses into a ring of buffers; the other hashes them, hands them to the
+ * tar parser without copying, and writes. All bytes are hostile, and most code that reads them is
+ * other people's, so this is made for a process that gave up everything else (layer.h):
+ *
+ * 1. convert_init() runs in the caller. It opens what must be opened and takes the locks that must
+ *    be taken (locale, OpenSSL's method store): another thread may hold them when a process forks.
+ * 2. convert_start() makes the thread, which closes the filter on itself, and waits.
+ * 3. The caller closes the filter on itself.
+ * 4. convert_run() does the work with the system calls listed beside the code.
+ */
+#ifndef MSB_IMAGE_LAYER_CONVERT_H
+#define MSB_IMAGE_LAYER_CONVERT_H
+
+#include <locale.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "image/erofs/erofs.h"
+#include "image/oci/digest.h"
+#include "util/err.h"
+
+struct convert_ring;
+
+struct convert {
+    int in_fd; /* not owned */
+    bool layer;
+    uint64_t max_bytes; /* sum of the files' sizes */
+    uint64_t max_tar;   /* of the tar itself */
+    uint32_t max_entries;
+    struct erofs_writer w;
+    struct hasher hash; /* of the tar */
+    locale_t locale;
+    struct convert_ring *ring;
+};
+
+struct convert_made {
+    struct digest diff_id;
+    uint64_t tar_size, erofs_size;
+    uint32_t entries;
+};
+
+struct convert_limits {
+    uint64_t max_bytes;   /* 0: IMAGE_EXPANDED_MAX_DEFAULT */
+    uint32_t max_entries; /* 0: TREE_ENTRIES_MAX */
+};
+
+/* out_fd: an empty regular file. spool_dirfd: as for erofs_begin(). `layer`: .wh. names delete, and
+ * the image keeps a layer's marks. */
+int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool layer,
+                 const struct convert_limits *limits, struct err *e);
+/* Optional. `confine` is called in the thread before it reads anything; what it returns, if not 0,
+ * is the result of the conversion. */
+int convert_start(struct convert *c, int (*confine)(void)); /* -errno */
+int convert_run(struct convert *c, struct convert_made *ret, struct err *e);
+/* Also ends the thread, which may wait for in_fd to give bytes or end. */
+void convert_free(struct convert *c);
+
+#endif

@@ -1,0 +1,79 @@
+#include "image/layer/links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int layer_links_add(struct layer_links *l, const char *path, const char *target)
+{
+    if (!l->v || l->n == l->cap) {
+        size_t cap = l->cap + l->cap / 2 + 64;
+        void *more = reallocarray(l->v, cap, sizeof(*l->v));
+        if (!more)
+            return -ENOMEM;
+        l->v = more;
+        l->cap = cap;
+    }
+    struct layer_link x = {.path = strdup(path), .target = strdup(target)};
+    if (!x.path || !x.target) {
+        free(x.path);
+        free(x.target);
+        return -ENOMEM;
+    }
+    l->v[l->n++] = x;
+    return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct layer_link *)a)->path, ((const struct layer_link *)b)->path);
+}
+
+/* The link at the name that this one means; NULL when there is none but itself. */
+static struct layer_link *at_target(const struct layer_links *l, const struct layer_link *x)
+{
+    const struct layer_link key = {.path = x->target};
+    struct layer_link *found = bsearch(&key, l->v, l->n, sizeof(*l->v), by_path);
+    return found == x ? NULL : found;
+}
+
+/* Takes whatever nothing must come before, again and again: each link is looked at once when it is
+ * free and once when it is taken. Those that wait for each other, which no archive can produce,
+ * come last. */
+int layer_links_sort(struct layer_links *l)
+{
+    size_t ready = 0;
+    l->order = calloc(l->n + 1, sizeof(struct layer_link *));
+    if (!l->order)
+        return -ENOMEM;
+    if (l->n)
+        qsort(l->v, l->n, sizeof(*l->v), by_path);
+    for (size_t i = 0; i < l->n; i++) {
+        struct layer_link *t = at_target(l, &l->v[i]);
+        if (t)
+            t->before++;
+    }
+    for (size_t i = 0; i < l->n; i++)
+        if (!l->v[i].before)
+            l->order[ready++] = &l->v[i];
+    for (size_t i = 0; i < ready; i++) {
+        struct layer_link *t = at_target(l, l->order[i]);
+        if (t && --t->before == 0)
+            l->order[ready++] = t;
+    }
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i].before)
+            l->order[ready++] = &l->v[i];
+    return 0;
+}
+
+void layer_links_free(struct layer_links *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->v[i].path);
+        free(l->v[i].target);
+    }
+    free(l->v);
+    free(l->order);
+    *l = (struct layer_links){0};
+}

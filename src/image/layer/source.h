@@ -1,0 +1,66 @@
+/* Where images come from: a directory on the host, or a tar archive.
+ *
+ * Both become a tree and its data. A directory is walked twice: a scan of names and attributes,
+ * cheap enough for every `create`, gives the tree and a key that changes with anything in the
+ * directory; only when no image exists for the key are contents read. An archive is read once, from
+ * front to end.
+ */
+#ifndef MSB_IMAGE_LAYER_SOURCE_H
+#define MSB_IMAGE_LAYER_SOURCE_H
+
+#include <locale.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "image/erofs/erofs.h"
+#include "image/erofs/tree.h"
+#include "util/err.h"
+
+enum { SOURCE_KEY_SIZE = 32 }; /* SHA-256 */
+
+/* Directories.
+ *
+ * Symlinks are never followed, not even by a walk racing with someone who makes one. A directory
+ * on another file system (a mount point) is taken as an empty directory. Hard links are kept. For a
+ * caller who is not root, the caller's own files belong to root in the image: that is who owned
+ * them before an ordinary user unpacked them.
+ */
+struct source_dir {
+    int fd;           /* not owned */
+    const char *name; /* for messages */
+    /* A directory to take as empty: the cache, when it lies inside what is being cached. */
+    dev_t skip_dev;
+    ino_t skip_ino;
+    uint8_t key[SOURCE_KEY_SIZE];
+    int64_t newest_ctime_ns; /* of anything in it */
+};
+
+/* Fills the tree and the key. */
+int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e);
+/* Reads xattrs and contents. A file that shrank meanwhile is filled up with zeros, one that grew is
+ * cut: the caller scans again to see whether that happened. */
+int source_dir_load(struct source_dir *s, struct tree *t, struct erofs_writer *w, struct err *e);
+
+/* Archives: tar in its v7, ustar, PAX and GNU forms, not compressed (decode.h does that). Run it
+ * in a jail: see convert.h. */
+struct source_tar {
+    /* The next bytes: how many, 0 at the end, or -errno with e set. They stay until the next call.
+     * Whole multiples of 512 save copies. */
+    ssize_t (*next)(void *ctx, const void **ret, struct err *e);
+    void *ctx;
+    bool layer;      /* names starting with .wh. are whiteouts, as in image layers */
+    locale_t locale; /* "C": see source_tar.c */
+};
+
+/* Loads what the C library loads when it is first needed. Call it before a process gives up its
+ * rights to open files. Safe from several threads. */
+void source_tar_prepare(void);
+/* Takes all bytes, those behind the end of the archive too. */
+int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w, struct err *e);
+
+/* Whether an extended attribute of the host or an archive goes into an image. Host labels
+ * (SELinux, IMA), overlayfs's own marks and ours do not. */
+bool source_wants_xattr(const char *name);
+
+#endif

@@ -1,0 +1,88 @@
+#include "image/oci/digest.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <string.h>
+
+#define PREFIX "sha256:"
+enum { PREFIX_LEN = sizeof(PREFIX) - 1 };
+
+/* Upper-case digits would be a second spelling of the same digest: refused, as everybody does. */
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int digest_parse(const char *text, struct digest *ret, struct err *e)
+{
+    const char *colon = strchr(text, ':');
+    if (colon && colon != text && strncmp(text, PREFIX, PREFIX_LEN) != 0)
+        return err_set(e, ENOTSUP, "digest '%.80s' uses an algorithm other than sha256", text);
+    struct digest d;
+    bool ok = strncmp(text, PREFIX, PREFIX_LEN) == 0 && strlen(text) == DIGEST_TEXT_SIZE - 1;
+    for (size_t i = 0; ok && i < DIGEST_SIZE; i++) {
+        int hi = hex_value(text[PREFIX_LEN + 2 * i]), lo = hex_value(text[PREFIX_LEN + 2 * i + 1]);
+        ok = hi >= 0 && lo >= 0;
+        d.b[i] = (uint8_t)(ok ? hi << 4 | lo : 0);
+    }
+    if (!ok)
+        return err_set(e, EINVAL, "'%.80s' is no digest (sha256: and 64 hex digits)", text);
+    *ret = d;
+    return 0;
+}
+
+void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < DIGEST_SIZE; i++) {
+        hex[2 * i] = digits[d->b[i] >> 4];
+        hex[2 * i + 1] = digits[d->b[i] & 15];
+    }
+    hex[DIGEST_HEX_SIZE - 1] = '\0';
+}
+
+void digest_text(const struct digest *d, char text[DIGEST_TEXT_SIZE])
+{
+    memcpy(text, PREFIX, PREFIX_LEN);
+    digest_hex(d, text + PREFIX_LEN);
+}
+
+bool digest_equal(const struct digest *a, const struct digest *b)
+{
+    return memcmp(a->b, b->b, DIGEST_SIZE) == 0;
+}
+
+int digest_of(const void *p, size_t n, struct digest *ret)
+{
+    return EVP_Digest(p, n, ret->b, NULL, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
+}
+
+int hasher_init(struct hasher *h)
+{
+    h->ctx = EVP_MD_CTX_new();
+    if (!h->ctx || EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL) != 1) {
+        hasher_free(h);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void hasher_update(struct hasher *h, const void *p, size_t n)
+{
+    (void)EVP_DigestUpdate(h->ctx, p, n); /* cannot fail for a software digest */
+}
+
+int hasher_finish(struct hasher *h, struct digest *ret)
+{
+    int ok = EVP_DigestFinal_ex(h->ctx, ret->b, NULL);
+    hasher_free(h);
+    return ok == 1 ? 0 : -EIO;
+}
+
+void hasher_free(struct hasher *h)
+{
+    EVP_MD_CTX_free(h->ctx);
+    h->ctx = NULL;
+}

@@ -1,0 +1,39 @@
+/* Names of content: "sha256:" and 64 lower-case hex digits. Other algorithms are refused by name.
+ */
+#ifndef MSB_IMAGE_OCI_DIGEST_H
+#define MSB_IMAGE_OCI_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/err.h"
+
+enum {
+    DIGEST_SIZE = 32,
+    DIGEST_HEX_SIZE = 2 * DIGEST_SIZE + 1,
+    DIGEST_TEXT_SIZE = 7 + DIGEST_HEX_SIZE
+};
+
+struct digest {
+    uint8_t b[DIGEST_SIZE];
+};
+
+/* Exactly one digest and nothing else. */
+int digest_parse(const char *text, struct digest *ret, struct err *e);
+void digest_text(const struct digest *d, char text[DIGEST_TEXT_SIZE]);
+void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE]);
+bool digest_equal(const struct digest *a, const struct digest *b);
+/* Of bytes in memory. */
+int digest_of(const void *p, size_t n, struct digest *ret);
+
+/* Of bytes as they pass. */
+struct hasher {
+    void *ctx; /* an EVP_MD_CTX */
+};
+int hasher_init(struct hasher *h); /* -ENOMEM */
+void hasher_update(struct hasher *h, const void *p, size_t n);
+int hasher_finish(struct hasher *h, struct digest *ret);
+void hasher_free(struct hasher *h); /* harmless twice */
+
+#endif

@@ -1,0 +1,96 @@
+#include "image/oci/json.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+
+/* Counts brackets and commas outside of strings, before the parser allocates for each of them. */
+static int check_shape(const char *p, size_t n, const char *what, struct err *e)
+{
+    size_t depth = 0, values = 0;
+    bool text = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = p[i];
+        if (text) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                text = false;
+            continue;
+        }
+        if (c == '"')
+            text = true;
+        else if (c == '{' || c == '[')
+            depth++;
+        else if ((c == '}' || c == ']') && depth)
+            depth--;
+        values += c == '{' || c == '[' || c == ',';
+        if (depth > OCI_JSON_DEPTH)
+            return err_set(e, EBADMSG, "the %s is nested more than %d levels deep", what,
+                           OCI_JSON_DEPTH);
+        if (values > OCI_JSON_VALUES)
+            return err_set(e, EBADMSG, "the %s has more than %d values", what, OCI_JSON_VALUES);
+    }
+    return 0;
+}
+
+static json_t *load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+{
+    if (n > max) {
+        (void)err_set(e, EFBIG, "the %s is larger than %zu MiB", what, max >> 20);
+        return NULL;
+    }
+    if (check_shape(doc, n, what, e) < 0)
+        return NULL;
+    json_error_t why;
+    json_t *j = json_loadb(doc, n, JSON_REJECT_DUPLICATES, &why);
+    if (!j)
+        (void)err_set(e, EBADMSG, "the %s is not valid JSON: %s at line %d", what, why.text,
+                      why.line);
+    return j;
+}
+
+json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+{
+    AUTO_JSON json_t *j = load(doc, n, max, what, e);
+    if (j && !json_is_object(j)) {
+        (void)err_set(e, EBADMSG, "the %s is not a JSON object", what);
+        return NULL;
+    }
+    return steal_ptr(&j);
+}
+
+json_t *oci_json_load_list(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+{
+    AUTO_JSON json_t *j = load(doc, n, max, what, e);
+    if (j && !json_is_array(j)) {
+        (void)err_set(e, EBADMSG, "the %s is not a JSON array", what);
+        return NULL;
+    }
+    return steal_ptr(&j);
+}
+
+const json_t *oci_json_member(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+int oci_json_bad(const char *key, struct err *e)
+{
+    return err_set(e, EBADMSG, "'%s' has the wrong type or is out of range", key);
+}
+
+int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret, struct err *e)
+{
+    const json_t *v = oci_json_member(o, key);
+    if (!v)
+        return 0;
+    /* The loader lets no NUL through, so the length is what strlen says. */
+    if (!json_is_string(v) || json_string_length(v) > max)
+        return oci_json_bad(key, e);
+    *ret = json_string_value(v);
+    return 0;
+}

@@ -1,0 +1,104 @@
+/* What registries and archives say about an image: indexes, manifests, configurations.
+ *
+ * OCI and Docker schema 2 documents are the same thing in two spellings. All of it is untrusted
+ * JSON: sizes, counts and strings are bounded here, and what comes out is safe to use as it is.
+ * Unknown fields are ignored, as the formats demand.
+ */
+#ifndef MSB_IMAGE_OCI_OCI_H
+#define MSB_IMAGE_OCI_OCI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/image.h"
+#include "image/oci/digest.h"
+#include "util/err.h"
+
+enum {
+    OCI_DOCUMENT_MAX = 4 << 20, /* bytes of a manifest or index: what registries accept */
+    OCI_CONFIG_MAX = 8 << 20,   /* bytes of a configuration */
+    OCI_LAYERS_MAX = 128,       /* Docker's own limit is 127 */
+    OCI_INDEX_MAX = 1024,       /* manifests in one index */
+    OCI_LIST_MAX = 4096,        /* entries of Env, Cmd, Labels, ... */
+    OCI_STRING_MAX = 128 << 10, /* bytes of one of them: what the kernel takes as an argument */
+};
+
+enum oci_compression { OCI_PLAIN, OCI_GZIP, OCI_ZSTD };
+
+struct oci_descriptor {
+    struct digest digest;
+    uint64_t size;
+    enum oci_compression
+        compression; /* of a layer, by its media type; converters look at the bytes */
+    char *media_type;
+};
+void oci_descriptor_free(struct oci_descriptor *d);
+
+struct oci_manifest {
+    struct oci_descriptor config;
+    struct oci_descriptor *layers; /* lowest first; at least one */
+    size_t n_layers;
+};
+
+/* "linux/amd64", "linux/arm64/v8". Parts may be NULL. */
+struct oci_platform {
+    char *os, *architecture, *variant;
+};
+int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e);
+void oci_platform_host(
+    struct oci_platform *ret); /* what this machine runs; parts are NULL without memory */
+void oci_platform_free(struct oci_platform *p);
+/* "linux/arm64/v8"; "unknown" for what is NULL. */
+enum { OCI_PLATFORM_TEXT = 128 };
+void oci_platform_text(const struct oci_platform *p, char text[OCI_PLATFORM_TEXT]);
+/* How well `have` runs where `want` is asked for: 0 not at all; the highest is best. A later
+ * variant of an architecture runs what was built for the earlier ones. */
+unsigned oci_platform_match(const struct oci_platform *have, const struct oci_platform *want);
+
+enum oci_kind { OCI_MANIFEST, OCI_INDEX };
+/* What a document is, by its mediaType or, where that is missing, by its fields. Schema 1 and
+ * artifacts that are no images are refused by name; so is a document that could be read both ways.
+ */
+int oci_kind(const void *doc, size_t n, enum oci_kind *ret, struct err *e);
+
+int oci_manifest_parse(const void *doc, size_t n, struct oci_manifest *ret, struct err *e);
+void oci_manifest_free(struct oci_manifest *m);
+
+/* An index: manifests, and indexes inside. What is known to be no image (signatures, attestations)
+ * is left out. */
+struct oci_index_entry {
+    struct oci_descriptor d;
+    struct oci_platform platform; /* all NULL where the index does not say */
+    char *ref_name;               /* org.opencontainers.image.ref.name; NULL without one */
+    char *image_name;             /* io.containerd.image.name: a full reference; NULL without one */
+};
+struct oci_index {
+    struct oci_index_entry *entries;
+    size_t n;
+};
+int oci_index_parse(const void *doc, size_t n, struct oci_index *ret, struct err *e);
+void oci_index_free(struct oci_index *x);
+
+/* The manifest for a platform, or an index that may have it: oci_kind() of the document tells. The
+ * error lists the platforms there are. */
+int oci_index_pick(const void *doc, size_t n, const struct oci_platform *want,
+                   struct oci_descriptor *ret, struct err *e);
+
+/* An image's configuration document. */
+struct oci_config {
+    struct image_config run; /* Env, Entrypoint, Cmd, ... */
+    struct digest *diff_ids;
+    size_t n_diff_ids;
+    char *os, *architecture, *variant; /* NULL where nothing is said */
+    char *created;                     /* RFC 3339, or NULL */
+};
+int oci_config_parse(const void *doc, size_t n, struct oci_config *ret, struct err *e);
+void oci_config_free(struct oci_config *c);
+
+/* Whether a manifest and the configuration that it names belong together (as many diff_ids as
+ * layers), and the image is for the platform that was wanted. */
+int oci_check(const struct oci_manifest *m, const struct oci_config *c,
+              const struct oci_platform *want, struct err *e);
+
+#endif

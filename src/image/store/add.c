@@ -1,0 +1,274 @@
+/* Adding to the image store: layers, their merged metadata, images. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "image/erofs/disk.h"
+#include "image/erofs/format.h"
+#include "image/store/impl.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/io.h"
+
+/* --- layers --------------------------------------------------------------------------------- */
+
+/* Locks under which one thing of a kind ("layer", "disk") is made. */
+static int build_lock(struct cache_build *b, const struct image_store *s, const char *kind,
+                      const struct digest *d, struct err *e)
+{
+    char text[128], hex[DIGEST_HEX_SIZE], key[DIGEST_HEX_SIZE];
+    struct digest hashed;
+    *b = (struct cache_build){.lock_fd = -1, .fd = -1}; /* ending it does no harm */
+    digest_hex(d, hex);
+    (void)snprintf(text, sizeof(text), "%.16s:%d:%s", kind, CACHE_VERSION, hex);
+    if (digest_of(text, strlen(text), &hashed) < 0)
+        return err_sys(e, ENOMEM, "cannot lock the image store");
+    digest_hex(&hashed, key);
+    return cache_build_lock(b, &s->cache, key, e);
+}
+
+/* Under the layer's lock. */
+static int make_layer(struct image_store *s, struct cache_build *b, const struct layer_want *want,
+                      layer_open_fn open, void *ctx, struct layer_progress *progress,
+                      struct image_layer *ret, struct err *e)
+{
+    struct stream *in = NULL;
+    struct layer_made made = {0};
+    char name[RECORD_NAME_SIZE];
+    int r = cache_build_begin(b, e);
+    if (r == 0)
+        r = open(ctx, &in, e);
+    if (r < 0)
+        return r;
+    r = layer_convert(in, want, b->fd, s->cache.tmp_fd, progress, &made, e);
+    stream_close(in);
+    if (r < 0)
+        return r;
+    if (!digest_equal(&made.diff_id, want->diff_id))
+        return err_set(e, EBADMSG, "%s is not what the image's configuration says", want->name);
+    record_erofs_name(want->diff_id, name);
+    r = cache_build_publish_as(b, s->layers_fd, name, e);
+    if (r < 0)
+        return r;
+    ret->blob = made.blob;
+    ret->blob_size = made.blob_size;
+    ret->erofs_size = made.erofs_size;
+    return 0;
+}
+
+int image_store_add_layer(struct image_store *s, const struct layer_want *want, layer_open_fn open,
+                          void *ctx, struct layer_progress *progress, struct image_layer *ret,
+                          struct err *e)
+{
+    struct image_layer l = {.diff_id = *want->diff_id, .blob_size = want->blob_size};
+    if (want->blob)
+        l.blob = *want->blob;
+    int r = 0;
+    if (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)) {
+        struct cache_build b;
+        r = build_lock(&b, s, "layer", want->diff_id, e);
+        if (r == 0 && (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)))
+            r = make_layer(s, &b, want, open, ctx, progress, &l, e);
+        cache_build_end(&b);
+    }
+    if (r == 0)
+        *ret = l;
+    return r;
+}
+
+/* --- disks ---------------------------------------------------------------------------------- */
+
+static int disk_name(const struct image_layer *layers, size_t n, struct digest *ret)
+{
+    struct hasher h;
+    char head[32];
+    int r = hasher_init(&h);
+    if (r < 0)
+        return r;
+    (void)snprintf(head, sizeof(head), "disk:%d:", CACHE_VERSION);
+    hasher_update(&h, head, strlen(head));
+    for (size_t i = 0; i < n; i++)
+        hasher_update(&h, layers[i].diff_id.b, DIGEST_SIZE);
+    return hasher_finish(&h, ret);
+}
+
+static bool has_disk(const struct image_store *s, const struct digest *disk, uint64_t layers_size,
+                     uint64_t *ret_size)
+{
+    char name[RECORD_NAME_SIZE];
+    record_erofs_name(disk, name);
+    AUTO_CLOSE int fd = openat(s->disks_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    return fd >= 0 && cache_check_image(fd, layers_size, ret_size) == 0;
+}
+
+static int write_disk(struct image_store *s, struct cache_build *b,
+                      const struct image_layer *layers, size_t n, struct err *e)
+{
+    int fds[OCI_LAYERS_MAX];
+    size_t opened = 0;
+    int r = 0;
+    for (; r == 0 && opened < n; opened += r == 0) {
+        uint64_t size;
+        fds[opened] = store_open_layer(s->layers_fd, &layers[opened].diff_id, &size);
+        if (fds[opened] < 0)
+            r = err_sys(e, -fds[opened], "cannot open a layer of the image");
+    }
+    if (r == 0)
+        r = disk_write_metadata(fds, n, b->fd, s->cache.tmp_fd, IMAGE_EXPANDED_MAX_DEFAULT, e);
+    for (size_t i = 0; i < opened; i++)
+        close_fd(&fds[i]);
+    return r;
+}
+
+static int make_disk(struct image_store *s, const struct image_layer *layers, size_t n,
+                     const struct digest *disk, uint64_t *ret_size, struct err *e)
+{
+    uint64_t layers_size = 0;
+    for (size_t i = 0; i < n; i++)
+        layers_size += layers[i].erofs_size;
+    if (n > OCI_LAYERS_MAX)
+        return err_set(e, E2BIG, "the image has more than %d layers", OCI_LAYERS_MAX);
+    if (has_disk(s, disk, layers_size, ret_size))
+        return 0;
+    struct cache_build b;
+    int r = build_lock(&b, s, "disk", disk, e);
+    if (r == 0 && !has_disk(s, disk, layers_size, ret_size)) {
+        struct stat st;
+        char name[RECORD_NAME_SIZE];
+        record_erofs_name(disk, name);
+        r = cache_build_begin(&b, e);
+        if (r == 0)
+            r = write_disk(s, &b, layers, n, e);
+        if (r == 0 && fstat(b.fd, &st) < 0)
+            r = err_sys(e, errno, "cannot look at the image's disk");
+        if (r == 0)
+            *ret_size = (uint64_t)st.st_size;
+        if (r == 0)
+            r = cache_build_publish_as(&b, s->disks_fd, name, e);
+    }
+    cache_build_end(&b);
+    return r;
+}
+
+/* --- images --------------------------------------------------------------------------------- */
+
+static int write_doc(struct image_store *s, const struct digest *d, const void *p, size_t n,
+                     struct err *e)
+{
+    char hex[DIGEST_HEX_SIZE];
+    AUTO_FREE char *there = NULL;
+    size_t len;
+    if (store_read_doc(s->docs_fd, d, n, &there, &len) == 0)
+        return 0;
+    digest_hex(d, hex);
+    int r = file_replace_at(s->docs_fd, hex, p, n, 0600, true);
+    return r < 0 ? err_sys(e, -r, "cannot store the image's documents") : 0;
+}
+
+/* The documents must agree with each other and with the layers that were added. */
+static int check_documents(const struct oci_manifest *m, const struct oci_config *c,
+                           const struct digest *config, const struct image_layer *layers, size_t n,
+                           struct err *e)
+{
+    if (!digest_equal(&m->config.digest, config))
+        return err_set(e, EBADMSG, "the image's configuration is not the one its manifest names");
+    if (m->n_layers != c->n_diff_ids || n != c->n_diff_ids)
+        return err_set(e, EBADMSG,
+                       "the image's manifest lists %zu layers, its configuration %zu, and %zu came",
+                       m->n_layers, c->n_diff_ids, n);
+    for (size_t i = 0; i < n; i++)
+        if (!digest_equal(&layers[i].diff_id, &c->diff_ids[i]))
+            return err_set(e, EBADMSG, "layer %zu is not the one in the image's configuration", i);
+    return 0;
+}
+
+/* The record's layers: what the manifest says of the blobs, and what is stored. */
+static int fill_layers(struct image_store *s, const struct oci_manifest *m,
+                       const struct oci_config *c, struct record *r, struct err *e)
+{
+    r->layers = calloc(m->n_layers + 1, sizeof(*r->layers));
+    if (!r->layers)
+        return err_set(e, ENOMEM, "out of memory");
+    for (size_t i = 0; i < m->n_layers; i++) {
+        struct image_layer *l = &r->layers[r->n_layers++];
+        const struct oci_descriptor *d = &m->layers[i];
+        *l = (struct image_layer){
+            .diff_id = c->diff_ids[i], .blob = d->digest, .blob_size = d->size};
+        bool typed = d->media_type && strlen(d->media_type) <= RECORD_MEDIA_TYPE_MAX;
+        if (typed && !(l->media_type = strdup(d->media_type)))
+            return err_set(e, ENOMEM, "out of memory");
+        if (!image_store_has_layer(s, &l->diff_id, &l->erofs_size)) {
+            char text[DIGEST_TEXT_SIZE];
+            digest_text(&l->diff_id, text);
+            return err_set(e, ENOENT, "layer %s is not in the image store", text);
+        }
+    }
+    return 0;
+}
+
+static uint64_t realtime(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+/* Bottom up, so that an image that is there is whole. */
+static int store_image(struct image_store *s, const struct oci_manifest *m,
+                       const struct oci_config *c, const struct digest *image, struct record *r,
+                       struct err *e)
+{
+    struct record old = {0};
+    r->stored_ns = realtime();
+    if (record_read(s->cache.images_fd, image, &old) == 0)
+        r->stored_ns = old.stored_ns;
+    record_free(&old);
+    int code = fill_layers(s, m, c, r, e);
+    if (code == 0 && disk_name(r->layers, r->n_layers, &r->disk) < 0)
+        code = err_set(e, ENOMEM, "out of memory");
+    if (code == 0)
+        code = make_disk(s, r->layers, r->n_layers, &r->disk, &r->disk_size, e);
+    if (code < 0)
+        return code;
+    code = record_write(s->cache.images_fd, image, r);
+    return code < 0 ? err_sys(e, -code, "cannot record the image") : 0;
+}
+
+int image_store_add_image(struct image_store *s, const void *manifest, size_t manifest_len,
+                          const void *config, size_t config_len, const struct image_layer *layers,
+                          size_t n_layers, struct digest *ret, struct err *e)
+{
+    struct oci_manifest m = {0};
+    struct oci_config c = {0};
+    struct record rec = {0};
+    struct digest image;
+    int r = oci_manifest_parse(manifest, manifest_len, &m, e);
+    if (r < 0)
+        return r;
+    r = oci_config_parse(config, config_len, &c, e);
+    if (r < 0) {
+        oci_manifest_free(&m);
+        return r;
+    }
+    if (digest_of(manifest, manifest_len, &image) < 0 ||
+        digest_of(config, config_len, &rec.config) < 0)
+        r = err_set(e, ENOMEM, "out of memory");
+    if (r == 0)
+        r = check_documents(&m, &c, &rec.config, layers, n_layers, e);
+    if (r == 0)
+        r = write_doc(s, &rec.config, config, config_len, e);
+    if (r == 0)
+        r = write_doc(s, &image, manifest, manifest_len, e);
+    if (r == 0)
+        r = store_image(s, &m, &c, &image, &rec, e);
+    record_free(&rec);
+    oci_manifest_free(&m);
+    oci_config_free(&c);
+    if (r == 0)
+        *ret = image;
+    return r;
+}

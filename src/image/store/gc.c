@@ -1,0 +1,308 @@
+/* Removing images: whatever no reference and no sandbox leads to.
+ *
+ * Under the exclusive lock nobody adds, and nobody is about to use something that no spec names
+ * yet. Names go before what they lead to, so that being killed here leaves garbage and nothing
+ * else.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "image/store/impl.h"
+#include "util/cleanup.h"
+
+enum {
+    WAIT_MS = 10000, /* for others to finish */
+    WAIT_STEP_MS = 50,
+    PARTIAL_AGE_S = 24 * 3600, /* an interrupted download that nobody takes up again */
+};
+
+/* A set of file names; sorted before it is asked. */
+struct names {
+    char (*v)[RECORD_NAME_SIZE];
+    size_t n, cap;
+};
+
+struct gc {
+    struct image_store *s;
+    const struct image_collect *opt;
+    struct image_collected done;
+    struct strlist used; /* digests of sandboxes' images */
+    struct names records, singles, disks, layers, docs;
+};
+
+static void names_free(struct names *k)
+{
+    free(k->v);
+    *k = (struct names){0};
+}
+
+static int names_add(struct names *k, const char *name)
+{
+    if (k->n == k->cap) {
+        size_t cap = k->cap ? 2 * k->cap : 64;
+        void *more = reallocarray(k->v, cap, sizeof(*k->v));
+        if (!more)
+            return -ENOMEM;
+        k->v = more;
+        k->cap = cap;
+    }
+    (void)snprintf(k->v[k->n++], RECORD_NAME_SIZE, "%s", name);
+    return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static void names_sort(struct names *k)
+{
+    if (k->n)
+        qsort(k->v, k->n, sizeof(*k->v), compare);
+}
+
+static bool names_have(const struct names *k, const char *name)
+{
+    return k->n && bsearch(name, k->v, k->n, sizeof(*k->v), compare);
+}
+
+/* --- directories ---------------------------------------------------------------------------- */
+
+typedef int (*entry_fn)(struct gc *g, int dirfd, const char *name);
+
+static int each_entry(struct gc *g, int dirfd, entry_fn fn)
+{
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        int r = -errno;
+        close_fd(&fd);
+        return r;
+    }
+    int r = 0;
+    for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
+        if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
+            r = fn(g, dirfd, ent->d_name);
+    return r;
+}
+
+static int drop(struct gc *g, int dirfd, const char *name)
+{
+    struct stat st;
+    if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (unlinkat(dirfd, name, 0) < 0)
+        return errno == ENOENT || errno == EISDIR ? 0 : -errno; /* no directory is ours */
+    if (S_ISREG(st.st_mode) && st.st_nlink == 1)
+        g->done.bytes += (uint64_t)st.st_blocks * 512;
+    return 0;
+}
+
+/* --- what is kept --------------------------------------------------------------------------- */
+
+static int keep_image(struct gc *g, const struct digest *d)
+{
+    char name[RECORD_NAME_SIZE];
+    record_json_name(d, name);
+    return names_add(&g->records, name);
+}
+
+static int keep_used(struct gc *g)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < g->used.n; i++) {
+        struct digest d;
+        char name[RECORD_NAME_SIZE];
+        if (digest_parse(g->used.v[i], &d, NULL) < 0)
+            continue;
+        record_erofs_name(&d, name);
+        r = names_add(&g->singles, name);
+        if (r == 0)
+            r = keep_image(g, &d);
+    }
+    return r;
+}
+
+/* A reference stays, and its image with it, unless it is unused and that is enough. */
+static int visit_ref(struct gc *g, int dirfd, const char *name)
+{
+    AUTO_FREE char *reference = NULL;
+    struct digest d;
+    char text[DIGEST_TEXT_SIZE];
+    int r = ref_read(dirfd, name, &reference, &d);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == 0) {
+        digest_text(&d, text);
+        if (!g->opt->unused || strlist_has(&g->used, text))
+            return keep_image(g, &d);
+        g->done.refs++;
+    }
+    return drop(g, dirfd, name);
+}
+
+static int keep_parts(struct gc *g, const struct digest *image, const struct record *rec)
+{
+    char name[RECORD_NAME_SIZE], hex[2][DIGEST_HEX_SIZE];
+    record_erofs_name(&rec->disk, name);
+    digest_hex(image, hex[0]);
+    digest_hex(&rec->config, hex[1]);
+    int r = names_add(&g->disks, name);
+    for (size_t i = 0; r == 0 && i < 2; i++)
+        r = names_add(&g->docs, hex[i]);
+    for (size_t i = 0; r == 0 && i < rec->n_layers; i++) {
+        record_erofs_name(&rec->layers[i].diff_id, name);
+        r = names_add(&g->layers, name);
+    }
+    return r;
+}
+
+/* The digest in "<hex>.json" and "<hex>.1.erofs". */
+static bool digest_in_name(const char *name, const char *end, struct digest *ret)
+{
+    char text[DIGEST_TEXT_SIZE];
+    if (strlen(name) < DIGEST_HEX_SIZE - 1 || strcmp(name + DIGEST_HEX_SIZE - 1, end) != 0)
+        return false;
+    (void)snprintf(text, sizeof(text), "sha256:%.64s", name);
+    return digest_parse(text, ret, NULL) == 0;
+}
+
+/* images/ holds records, and images of directories and tars. */
+static int visit_image(struct gc *g, int dirfd, const char *name)
+{
+    struct digest d;
+    struct record rec = {0};
+    size_t n = strlen(name);
+    if (n > 6 && strcmp(name + n - 6, ".erofs") == 0)
+        return g->opt->unused && !names_have(&g->singles, name) ? drop(g, dirfd, name) : 0;
+    int r = -ENOENT;
+    if (digest_in_name(name, ".json", &d) && names_have(&g->records, name))
+        r = record_read(dirfd, &d, &rec);
+    if (r == 0) {
+        r = keep_parts(g, &d, &rec);
+        record_free(&rec);
+        return r;
+    }
+    if (r != -ENOENT)
+        return r;
+    g->done.images += digest_in_name(name, ".json", &d);
+    return drop(g, dirfd, name);
+}
+
+/* --- what is not ---------------------------------------------------------------------------- */
+
+static int visit_layer(struct gc *g, int dirfd, const char *name)
+{
+    return names_have(&g->layers, name) ? 0 : drop(g, dirfd, name);
+}
+
+static int visit_disk(struct gc *g, int dirfd, const char *name)
+{
+    return names_have(&g->disks, name) ? 0 : drop(g, dirfd, name);
+}
+
+static int visit_doc(struct gc *g, int dirfd, const char *name)
+{
+    return names_have(&g->docs, name) ? 0 : drop(g, dirfd, name);
+}
+
+static int visit_partial(struct gc *g, int dirfd, const char *name)
+{
+    struct stat st;
+    if (!g->opt->unused && fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        time(NULL) - st.st_mtime < PARTIAL_AGE_S)
+        return 0;
+    return drop(g, dirfd, name);
+}
+
+/* Notes about host files whose image is gone. */
+static int visit_index(struct gc *g, int dirfd, const char *name)
+{
+    char hex[DIGEST_HEX_SIZE], image[CACHE_NAME_SIZE];
+    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? 0 : read(fd, hex, sizeof(hex) - 1);
+    hex[n > 0 ? n : 0] = '\0';
+    cache_image_name(hex, image);
+    if (name[0] != '.' && faccessat(g->s->cache.images_fd, image, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    return drop(g, dirfd, name);
+}
+
+static int sweep(struct gc *g)
+{
+    struct image_store *s = g->s;
+    int r = keep_used(g);
+    if (r == 0)
+        r = each_entry(g, s->refs_fd, visit_ref);
+    if (r < 0)
+        return r;
+    (void)fsync(s->refs_fd);
+    names_sort(&g->records);
+    names_sort(&g->singles);
+    r = each_entry(g, s->cache.images_fd, visit_image);
+    if (r < 0)
+        return r;
+    (void)fsync(s->cache.images_fd);
+    names_sort(&g->layers);
+    names_sort(&g->disks);
+    names_sort(&g->docs);
+    const struct {
+        int fd;
+        entry_fn fn;
+    } rest[] = {{s->disks_fd, visit_disk},
+                {s->docs_fd, visit_doc},
+                {s->layers_fd, visit_layer},
+                {s->partial_fd, visit_partial},
+                {s->cache.index_fd, visit_index},
+                {s->cache.tmp_fd, drop}}; /* nobody is building anything */
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(rest); i++)
+        r = each_entry(g, rest[i].fd, rest[i].fn);
+    return r;
+}
+
+/* --- the lock ------------------------------------------------------------------------------- */
+
+/* Others may hold the lock for as long as a download takes; nobody waits for that. */
+static int lock_out(struct image_store *s, bool wait, struct err *e)
+{
+    int r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);
+    for (int t = 0; r == -EWOULDBLOCK && wait && t < WAIT_MS; t += WAIT_STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_MS * 1000000L}, NULL);
+        r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);
+    }
+    if (r == 0)
+        return 0;
+    if (r != -EWOULDBLOCK)
+        return err_sys(e, -r, "cannot lock the image store");
+    (void)store_flock(s->gc_fd, LOCK_SH);
+    (void)err_set(e, EBUSY, "the image store is in use: images are being pulled, loaded or saved");
+    err_hint(e, "try again when that is done");
+    return -EBUSY;
+}
+
+int image_store_collect(struct image_store *s, const struct image_collect *opt,
+                        struct image_collected *ret, struct err *e)
+{
+    struct gc g = {.s = s, .opt = opt};
+    int r = lock_out(s, opt->wait, e);
+    if (r < 0)
+        return r;
+    r = opt->used(opt->ctx, &g.used, e);
+    if (r == 0 && (r = sweep(&g)) < 0)
+        (void)err_sys(e, -r, "cannot remove unused images");
+    (void)store_flock(s->gc_fd, LOCK_SH);
+    struct names *all[] = {&g.records, &g.singles, &g.disks, &g.layers, &g.docs};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        names_free(all[i]);
+    strlist_free(&g.used);
+    if (ret)
+        *ret = g.done;
+    return r;
+}

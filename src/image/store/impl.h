@@ -1,0 +1,19 @@
+/* What the parts of the image store share. */
+#ifndef MSB_IMAGE_STORE_IMPL_H
+#define MSB_IMAGE_STORE_IMPL_H
+
+#include <sys/file.h>
+
+#include "image/store/record.h"
+#include "image/store/store.h"
+
+/* flock, through interruptions; -errno. */
+int store_flock(int fd, int op);
+
+/* A layer's file, open for reading, checked; -ENOENT when it is not there or damaged. */
+int store_open_layer(int layers_fd, const struct digest *diff_id, uint64_t *ret_size);
+
+/* A document that has the digest it is named by, malloc'd, NUL-terminated; -ENOENT. */
+int store_read_doc(int docs_fd, const struct digest *d, size_t max, char **ret, size_t *ret_len);
+
+#endif

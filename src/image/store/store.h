@@ -1,0 +1,155 @@
+/* The image store: everything that was pulled or loaded, content-addressed.
+ *
+ *     layers/<diff_id>.<version>.erofs    one file per layer, shared by all images that have it
+ *     disks/<chain>.<version>.erofs       merged metadata, one per combination of layers (disk.h)
+ *     docs/<digest>                       manifests and configurations, as they came
+ *     images/<manifest digest>.json       an image: which layers, disk and documents it has
+ *     refs/<hash of the reference>.json   which image a reference means
+ *     partial/<blob digest>               what an interrupted download has got so far
+ *     gc.lock                             held shared by whoever adds or uses, exclusively by
+ *                                         whoever removes
+ *
+ * It lives in the same directory as the cache of directories and tars (cache.h) and follows its
+ * rules.
+ *
+ * Invariants:
+ * 1. A name appears by rename when its content is on disk. What a name of content stands for never
+ *    changes; only refs/ are replaced.
+ * 2. A reference is written after its image, an image after all it consists of; removal goes the
+ *    other way. So a crash at any moment leaves at most garbage, and whatever no reference and no
+ *    sandbox leads to is garbage, which any later removal takes away.
+ * 3. Nothing is removed but under the exclusive lock. Whoever is going to use what is there (a pull
+ *    that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
+ * 4. A record, a document or a file that is damaged is the same as none: it is not found, and the
+ *    next pull makes it anew.
+ */
+#ifndef MSB_IMAGE_STORE_STORE_H
+#define MSB_IMAGE_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/layer/layer.h"
+#include "image/oci/oci.h"
+#include "image/oci/reference.h"
+#include "image/store/cache.h"
+#include "util/err.h"
+#include "util/stream.h"
+#include "util/strlist.h"
+
+struct image_store {
+    struct cache cache;
+    int layers_fd, disks_fd, docs_fd, refs_fd, partial_fd;
+    int gc_fd; /* holds gc.lock, shared, while the store is open */
+};
+
+#define IMAGE_STORE_INIT                                                                    \
+    {                                                                                       \
+        .cache = CACHE_INIT, .layers_fd = -1, .disks_fd = -1, .docs_fd = -1, .refs_fd = -1, \
+        .partial_fd = -1, .gc_fd = -1                                                       \
+    }
+
+/* Makes what is missing, and waits while somebody removes. */
+int image_store_open(struct image_store *s, const char *cache_dir, struct err *e);
+void image_store_close(struct image_store *s); /* harmless twice */
+
+struct image_layer {
+    struct digest diff_id, blob;
+    uint64_t blob_size, erofs_size;
+    char *media_type; /* NULL: not known */
+};
+
+/* --- adding --------------------------------------------------------------------------------- */
+
+bool image_store_has_layer(const struct image_store *s, const struct digest *diff_id,
+                           uint64_t *ret_erofs_size);
+
+/* Makes a layer, unless it is there by the time its lock is ours: two pulls of one layer share the
+ * work. open() is called only when the bytes are needed; the stream is closed here. want->diff_id
+ * must be set. *ret has what is known of the blob: all of it, or, where the layer was there, what
+ * `want` says. Safe to call from several threads. */
+typedef int (*layer_open_fn)(void *ctx, struct stream **ret, struct err *e);
+int image_store_add_layer(struct image_store *s, const struct layer_want *want, layer_open_fn open,
+                          void *ctx, struct layer_progress *progress, struct image_layer *ret,
+                          struct err *e);
+
+/* Records an image whose layers are all there, and makes its disk. `manifest` and `config` are the
+ * documents as they came; of `layers` (lowest first) the diff_ids count, the rest is what the
+ * manifest says. Idempotent. */
+int image_store_add_image(struct image_store *s, const void *manifest, size_t manifest_len,
+                          const void *config, size_t config_len, const struct image_layer *layers,
+                          size_t n_layers, struct digest *ret, struct err *e);
+
+/* From now on the reference means that image. One with a digest is known by that alone, whatever
+ * its tag. */
+int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
+                    struct err *e);
+
+/* --- looking -------------------------------------------------------------------------------- */
+
+struct image_record {
+    char *reference; /* full spelling; NULL for an image that lost its last one */
+    struct digest digest;
+    char *manifest, *config; /* the documents, NUL-terminated */
+    size_t manifest_len, config_len;
+    struct oci_config parsed;
+    struct image_layer *layers; /* lowest first */
+    size_t n_layers;
+    uint64_t disk_size; /* of the merged metadata */
+    uint64_t stored_ns; /* CLOCK_REALTIME, when it was pulled or loaded */
+};
+void image_record_free(struct image_record *r);
+
+/* -ENOENT (e set) when the reference means nothing here. With a digest, only that image will do
+ * (or the one that a pull by that digest, an index's perhaps, came to). */
+int image_store_find(struct image_store *s, const struct reference *ref, struct image_record *ret,
+                     struct err *e);
+/* The same for an image's own digest, whether a reference leads to it or not. */
+int image_store_get(struct image_store *s, const struct digest *image, struct image_record *ret,
+                    struct err *e);
+
+/* Every reference, sorted by name. */
+struct image_list {
+    struct image_record *v;
+    size_t n;
+};
+int image_store_list(struct image_store *s, struct image_list *ret, struct err *e);
+void image_list_free(struct image_list *l);
+
+/* --- removing ------------------------------------------------------------------------------- */
+
+/* Forgets the reference; the image stays until it is collected. -ENOENT (e set). */
+int image_store_untag(struct image_store *s, const struct reference *ref, struct err *e);
+
+/* What to keep is asked under the exclusive lock: which digests ("sha256:...") sandboxes have. */
+struct image_collect {
+    int (*used)(void *ctx, struct strlist *ret, struct err *e);
+    void *ctx;
+    bool unused; /* forget the references to images that no sandbox has, too, and the images of
+                  * directories and tars that none has, and what interrupted downloads left */
+    bool wait;   /* for others to finish; a while */
+};
+struct image_collected {
+    uint64_t bytes;      /* freed on disk */
+    size_t images, refs; /* removed */
+};
+/* Removes garbage. -EBUSY (e set), nothing done, while others add or use images. The store must
+ * not be in use by other threads. */
+int image_store_collect(struct image_store *s, const struct image_collect *opt,
+                        struct image_collected *ret, struct err *e);
+
+/* --- using ---------------------------------------------------------------------------------- */
+
+/* The files of an image's disk, in order, open for reading. For images of all kinds. */
+struct image_disk {
+    int fd[OCI_LAYERS_MAX + 1];
+    uint64_t length[OCI_LAYERS_MAX + 1];
+    size_t n;
+};
+/* digest: "sha256:...". -ENOENT (e set) when it, or a part of it, is not there. */
+int image_disk_open(const char *cache_dir, const char *digest, struct image_disk *ret,
+                    struct err *e);
+void image_disk_close(struct image_disk *d); /* harmless twice */
+
+#endif

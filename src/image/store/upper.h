@@ -1,0 +1,28 @@
+/* The writable layer of a sandbox: a sparse ext4 file whose size is the disk quota.
+ *
+ * Making a file system takes mke2fs tens of milliseconds, and `create` is in a hurry, so each size
+ * is formatted once, as a template in the cache. A new layer is a clone of it: by reflink where the
+ * host's file system can, else by copying the few blocks that hold anything.
+ */
+#ifndef MSB_IMAGE_STORE_UPPER_H
+#define MSB_IMAGE_STORE_UPPER_H
+
+#include <stdint.h>
+
+#include "util/err.h"
+
+#define UPPER_SIZE_MIN (16ULL << 20)
+#define UPPER_SIZE_MAX (8ULL << 40)
+/* Sizes are rounded up to a multiple of this. */
+#define UPPER_SIZE_ALIGN (1ULL << 20)
+
+/* Makes dest_dirfd/name, a fresh ext4 file system of `size` bytes, mode 0600. The name appears when
+ * the file is complete, and -EEXIST when it is there already. Templates live in
+ * cache_dirfd/"upper". */
+int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
+
+/* Makes the disk dirfd/name larger; the file system in it is left to the guest, whose kernel can
+ * grow it. Nothing to do if it is that large. Killed in between, it has the old size or the new. */
+int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
+
+#endif

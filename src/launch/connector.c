@@ -1,0 +1,198 @@
+#include "launch/connector.h"
+
+#include "jail/jail.h"
+#include "jail/seccomp.h"
+#include "launch/helper.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* #syscalls:connector recvfrom sendto sendmsg socket connect close exit_group */
+/* #syscalls:monitor recvmsg sendto */
+
+enum { FILES_MAX = SPEC_VSOCK_MAX + 16 };
+
+struct connector {
+    const struct spec_vsock *list;
+    size_t n;
+    struct sockaddr_un addr[SPEC_VSOCK_MAX];
+};
+
+/* --- the process ----------------------------------------------------------------------------- */
+
+/* The directory of a socket, as a mount of its own; the socket itself may come and go. */
+static int open_directory(const struct spec_vsock *v, struct err *e)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC |
+                                          MOUNT_ATTR_NOSYMFOLLOW,
+                              .propagation = MS_PRIVATE};
+    char dir[SPEC_VSOCK_PATH_MAX];
+    (void)snprintf(dir, sizeof(dir), "%.*s", (int)MAX(strrchr(v->path, '/') - v->path, 1L),
+                   v->path);
+    AUTO_CLOSE int at = (int)syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
+    if (at < 0)
+        return err_sys(e, errno, "cannot reach the directory of %s", v->path);
+    AUTO_CLOSE int fd =
+        (int)syscall(SYS_open_tree, at, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+    if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+        return err_sys(e, errno, "cannot confine the way to %s", v->path);
+    return steal_fd(&fd);
+}
+
+static int open_all(struct connector *c, struct err *e)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        struct sockaddr_un *a = &c->addr[i];
+        int fd = open_directory(&c->list[i], e);
+        if (fd < 0)
+            return fd;
+        a->sun_family = AF_UNIX;
+        int n = snprintf(a->sun_path, sizeof(a->sun_path), "%d/%s", fd,
+                         strrchr(c->list[i].path, '/') + 1);
+        if ((size_t)n >= sizeof(a->sun_path))
+            return err_set(e, ENAMETOOLONG, "the name of %s is too long", c->list[i].path);
+    }
+    return 0;
+}
+
+static int confine(struct connector *c, struct err *e)
+{
+    static const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_NOFILE, FILES_MAX}};
+    int r = open_all(c, e);
+    if (r == 0)
+        r = helper_enter_nowhere(e);
+    if (r == 0)
+        r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    /* What root may open elsewhere it may connect to here; nobody else gets anything by it. */
+    if (r == 0)
+        r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE, e);
+    if (r < 0)
+        return r;
+    /* Its memory is a copy of its caller's. */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    r = seccomp_enter(SECCOMP_CONNECTOR);
+    return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
+}
+
+static int connect_to(const struct connector *c, uint32_t index)
+{
+    if (index >= c->n)
+        return -EINVAL;
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&c->addr[index], sizeof(c->addr[index])) < 0)
+        return -errno;
+    return steal_fd(&fd);
+}
+
+/* False: the monitor is gone. */
+static bool reply(int sock, uint32_t cookie, int fd)
+{
+    struct connector_reply a = {.cookie = cookie, .code = MIN(fd, 0)};
+    struct iovec iov = {.iov_base = &a, .iov_len = sizeof(a)};
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        m.msg_control = &control;
+        m.msg_controllen = sizeof(control.space);
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        *h = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+        memcpy(CMSG_DATA(h), &fd, sizeof(fd));
+    }
+    ssize_t k;
+    do
+        k = sendmsg(sock, &m, MSG_NOSIGNAL);
+    while (k < 0 && errno == EINTR);
+    return k == (ssize_t)sizeof(a);
+}
+
+static void __attribute__((noreturn)) connector_main(int sock, void *arg)
+{
+    struct connector *c = arg;
+    struct err e = {0};
+    if (confine(c, &e) < 0)
+        helper_fail(sock, &e);
+    helper_report(sock, &e);
+    for (;;) {
+        struct connector_request q;
+        ssize_t k = recv(sock, &q, sizeof(q), 0);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k != (ssize_t)sizeof(q))
+            _exit(0);
+        AUTO_CLOSE int fd = connect_to(c, q.index);
+        if (!reply(sock, q.cookie, fd))
+            _exit(0);
+    }
+}
+
+/* --- in the launcher ------------------------------------------------------------------------- */
+
+int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t *ret_stage,
+                    struct err *e)
+{
+    struct connector c = {.list = list, .n = n};
+    return helper_start(connector_main, &c, -1, ret_fd, ret_stage, e);
+}
+
+int connector_wait(int fd, pid_t stage, struct err *e)
+{
+    return helper_wait(fd, stage, "connects to host sockets", e);
+}
+
+/* --- in the monitor -------------------------------------------------------------------------- */
+
+int connector_ask(int fd, uint32_t cookie, uint32_t index)
+{
+    struct connector_request q = {.cookie = cookie, .index = index};
+    ssize_t k = send(fd, &q, sizeof(q), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return k == (ssize_t)sizeof(q) ? 0 : -errno;
+}
+
+int connector_answer(int fd, uint32_t *cookie, int *ret)
+{
+    struct connector_reply a;
+    struct iovec iov = {.iov_base = &a, .iov_len = sizeof(a)};
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* one, and no second one */
+    ssize_t k = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+    AUTO_CLOSE int got = -1;
+    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+        h->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&got, CMSG_DATA(h), sizeof(got));
+    if (k != (ssize_t)sizeof(a))
+        return -EPIPE;
+    *cookie = a.cookie;
+    if (a.code == 0 && got < 0)
+        *ret = -EMFILE; /* it did not fit into our table */
+    else
+        *ret = a.code < 0 ? a.code : steal_fd(&got);
+    return 1;
+}

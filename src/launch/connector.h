@@ -1,0 +1,40 @@
+/* The process that connects to sockets of the host for a guest (--vsock).
+ *
+ * The monitor cannot: its root is empty, it may be another user, and it may not make sockets. This
+ * one (helper.h) has the caller's identity, and of all files the directories that hold these
+ * sockets, each as a mount of its own on which no symbolic link is followed, so that whoever can
+ * write there cannot lead it elsewhere. It can make sockets of the family AF_UNIX, connect them to
+ * those names, and pass them on. It does not wait for anybody: a server whose queue is full counts
+ * as one that refuses.
+ */
+#ifndef MSB_LAUNCH_CONNECTOR_H
+#define MSB_LAUNCH_CONNECTOR_H
+
+#include "spec/vsock.h"
+#include "util/err.h"
+
+#include <sys/types.h>
+
+/* *ret_fd becomes the monitor's end, *ret_stage a child that connector_wait() reaps. */
+int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t *ret_stage,
+                    struct err *e);
+int connector_wait(int fd, pid_t stage, struct err *e);
+
+/* What they say to each other, in packets. */
+struct connector_request {
+    uint32_t cookie, index;
+};
+struct connector_reply {
+    uint32_t cookie;
+    int32_t code; /* 0, and a descriptor comes with it; or -errno */
+};
+
+/* --- the monitor's side; nothing here waits --- */
+
+/* Asks for a connection to the socket with that index. -EAGAIN: it has too much to do. */
+int connector_ask(int fd, uint32_t cookie, uint32_t index);
+/* The next answer: 1, with the cookie and a connected, non-blocking socket or -errno; 0: none is
+ * there now; -EPIPE: the process has died. */
+int connector_answer(int fd, uint32_t *cookie, int *ret);
+
+#endif

@@ -1,0 +1,103 @@
+#include "launch/disks.h"
+
+#include "proto/proto.h"
+#include "store/volume.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SECTOR = 512 };
+
+static bool same_disk(const struct spec_mount *m, const struct spec_mount *other,
+                      const struct stat *st)
+{
+    struct stat there;
+    if (!mount_is_disk(other) || other->kind != m->kind)
+        return false;
+    if (m->kind == MOUNT_NAMED)
+        return strcmp(m->source, other->source) == 0;
+    return stat(other->source, &there) == 0 && there.st_dev == st->st_dev &&
+           there.st_ino == st->st_ino;
+}
+
+/* For the message: it may have ended since. */
+static int taken(const struct store *s, const struct spec_mount *m, const struct stat *st,
+                 struct err *e)
+{
+    struct sandbox *list = NULL;
+    size_t n = 0;
+    char who[SPEC_NAME_MAX + 16] = "another process";
+    if (store_list(s, &list, &n, NULL) == 0)
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; list[i].state.pid && j < list[i].spec.n_mounts; j++)
+                if (same_disk(m, &list[i].spec.mounts[j], st))
+                    (void)snprintf(who, sizeof(who), "sandbox '%s'", list[i].spec.name);
+    sandbox_list_free(list, n);
+    (void)err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
+    err_hint(e, "a disk has one sandbox that writes it; several may share it if all mount it ro");
+    return -EBUSY;
+}
+
+/* The path was made canonical when the sandbox was made: a link in it now is somebody's since. */
+static int open_file(const char *path, bool ro)
+{
+    struct open_how how = {.flags = (ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_disk(const struct store *s, const struct spec_mount *m, struct err *e)
+{
+    bool ro = m->options & PROTO_MOUNT_RO;
+    struct stat st;
+    AUTO_FREE char *path = NULL;
+    if (m->kind == MOUNT_NAMED) {
+        struct volume v;
+        int r = volume_ensure(s, m, &v, e);
+        if (r < 0)
+            return r;
+        AUTO_FREE char *named = volume_path(s, &v);
+        path = named ? realpath(named, NULL) : NULL; /* MSB_HOME may be a link */
+    }
+    AUTO_CLOSE int fd =
+        m->kind == MOUNT_NAMED && !path ? -ENOENT : open_file(path ? path : m->source, ro);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, fd < 0 ? -fd : errno, "cannot open disk '%s'", m->source);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, EINVAL, "disk '%s' is not a regular file", m->source);
+    if (st.st_size < SECTOR || (!ro && st.st_size % SECTOR))
+        return err_set(e, EINVAL,
+                       "disk '%s' has %lld bytes: a disk has a multiple of %d, and not none",
+                       m->source, (long long)st.st_size, SECTOR);
+    while (flock(fd, (ro ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return taken(s, m, &st, e);
+        if (errno != EINTR)
+            return err_sys(e, errno, "cannot lock disk '%s'", m->source);
+    }
+    return steal_fd(&fd);
+}
+
+int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds, size_t *n,
+               struct err *e)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        if (!mount_is_disk(&spec->mounts[i]))
+            continue;
+        int fd = open_disk(s, &spec->mounts[i], e);
+        if (fd < 0)
+            return fd;
+        fds[(*n)++] = fd;
+    }
+    return 0;
+}

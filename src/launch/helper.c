@@ -1,0 +1,133 @@
+#include "launch/helper.h"
+
+#include "jail/jail.h"
+#include "util/cleanup.h"
+#include "util/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* From the helper, once. */
+struct report {
+    int code;
+    char text[512];
+};
+
+enum { SOCK = 3 }; /* the number that the helper's end gets */
+
+void helper_report(int sock, const struct err *e)
+{
+    struct report rep = {.code = e->code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
+    (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
+}
+
+void helper_fail(int sock, const struct err *e)
+{
+    helper_report(sock, e);
+    _exit(1);
+}
+
+int helper_enter_nowhere(struct err *e)
+{
+    AUTO_CLOSE int fds =
+        (int)syscall(SYS_open_tree, AT_FDCWD, "/proc/self/fd", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (fds < 0)
+        return err_sys(e, errno, "cannot reach /proc/self/fd");
+    /* /proc is there, and nobody needs it any more. */
+    int r = jail_mount_tmpfs("/proc", "size=4k,nr_inodes=2,mode=0555", e);
+    if (r == 0)
+        r = jail_pivot(e);
+    if (r < 0)
+        return r;
+    if (mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) <
+            0 ||
+        fchdir(fds) < 0)
+        return err_sys(e, errno, "cannot close a helper's root");
+    return 0;
+}
+
+/* An ordinary user gets a user namespace; root stays who it is, with fewer rights. */
+static int unshare_all(struct err *e)
+{
+    int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    struct jail_identity id = {.uid = geteuid(), .gid = getegid()};
+    bool user = id.uid != 0;
+    if (unshare(flags | (user ? CLONE_NEWUSER : 0)) < 0)
+        return err_sys(e, errno, "cannot make a helper's namespaces");
+    return user ? jail_map(getpid(), &id, e) : 0;
+}
+
+static void __attribute__((noreturn)) stage_main(helper_main run, void *arg, int dir_fd, int sock)
+{
+    struct err e = {0};
+    (void)setsid();
+    process_default_signals();
+    process_forget_environment("MSB_");
+    (void)signal(SIGPIPE, SIG_IGN);
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null_fd >= 0 && fd < SOCK; fd++)
+        (void)dup2(null_fd, fd);
+    if (dir_fd >= 0 ? fchdir(dir_fd) < 0 : chdir("/") < 0) {
+        err_sys(&e, errno, "cannot enter a directory");
+        helper_fail(sock, &e);
+    }
+    if (dup3(sock, SOCK, O_CLOEXEC) < 0 && errno != EINVAL)
+        _exit(1);
+    (void)process_close_others(SOCK + 1, NULL, 0);
+    if (unshare_all(&e) < 0)
+        helper_fail(SOCK, &e);
+    pid_t helper = fork();
+    if (helper > 0)
+        _exit(0);
+    if (helper < 0) {
+        err_sys(&e, errno, "cannot start a process");
+        helper_fail(SOCK, &e);
+    }
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        err_sys(&e, errno, "cannot make a helper's mounts private");
+        helper_fail(SOCK, &e);
+    }
+    run(SOCK, arg);
+    _exit(1);
+}
+
+int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret_stage,
+                 struct err *e)
+{
+    int sock[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
+        return err_sys(e, errno, "cannot make a socket pair");
+    AUTO_CLOSE int here = sock[0], there = sock[1];
+    pid_t stage = fork();
+    if (stage < 0)
+        return err_sys(e, errno, "cannot start a process");
+    if (stage == 0)
+        stage_main(run, arg, dir_fd, there);
+    *ret_stage = stage;
+    *ret_fd = steal_fd(&here);
+    return 0;
+}
+
+int helper_wait(int fd, pid_t stage, const char *what, struct err *e)
+{
+    struct report rep;
+    ssize_t k;
+    do
+        k = recv(fd, &rep, sizeof(rep), 0);
+    while (k < 0 && errno == EINTR);
+    (void)waitpid(stage, NULL, 0); /* which ends with having started the helper, or failed to */
+    if (k != (ssize_t)sizeof(rep))
+        return err_set(e, ECHILD, "the process that %s died while it started", what);
+    rep.text[sizeof(rep.text) - 1] = '\0';
+    return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
+}

@@ -1,0 +1,17 @@
+/* The certificate authorities that this host trusts, for --trust-host-cas. */
+#ifndef MSB_LAUNCH_HOST_CAS_H
+#define MSB_LAUNCH_HOST_CAS_H
+
+#include "util/err.h"
+
+#include <stddef.h>
+
+enum { HOST_CAS_MAX = 2 * 1024 * 1024 }; /* bytes: it has to fit into a message to the agent */
+
+/* The certificates in $SSL_CERT_FILE, or in the bundle where distributions keep it: PEM, without
+ * anything around them; malloc'd. */
+int host_cas_read(char **ret, struct err *e);
+/* The certificates alone, each ending with a line; malloc'd. */
+char *host_cas_extract(const char *pem);
+
+#endif

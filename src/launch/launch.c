@@ -1,0 +1,525 @@
+#include "launch/launch.h"
+
+#include "jail/cgroup.h"
+#include "jail/jail.h"
+#include "launch/connector.h"
+#include "launch/disks.h"
+#include "launch/host_cas.h"
+#include "launch/placement.h"
+#include "launch/publish.h"
+#include "launch/share.h"
+#include "monitor/monitor.h"
+#include "store/volume.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/process.h"
+#include "util/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256 };
+
+/* Everything that crosses into the new processes. */
+struct cargo {
+    const struct store *store;
+    int dirfd; /* the sandbox's directory; not ours to close */
+    void (*warn)(const char *text);
+    struct monitor_params p;
+    struct jail_identity id;
+    int run_fd;
+    int sync_fd; /* stage to launcher: pid when unshared; launcher to stage: go */
+    char cpuinfo[CPUINFO_MAX];
+    char *host_cas;
+    pid_t connector_stage;
+    pid_t share_stage[SPEC_SHARES_MAX];
+};
+
+/* --- gathering ------------------------------------------------------------------------------ */
+
+static int open_asset(const char *dir, const char *file, struct err *e)
+{
+    char path[4096 + 64];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        int code = errno;
+        err_sys(e, code, "cannot open %s", path);
+        err_hint(e, "build it with: make kernel-%s, or see `msb doctor`",
+                 strcmp(file, engine_kvm.kernel_file) == 0 ? "kvm" : "uml");
+        return -code;
+    }
+    return fd;
+}
+
+/* By digest: what the name means may have changed. */
+static void hint_pull(const struct sandbox_spec *s, struct err *e)
+{
+    struct reference ref = {0};
+    if (reference_parse(s->image, &ref, NULL) < 0)
+        return;
+    struct reference exact = {ref.registry, ref.repository, NULL, s->image_digest};
+    AUTO_FREE char *name = reference_familiar(&exact);
+    if (name)
+        err_hint(e, "get it back with: msb pull %s", name);
+    reference_free(&ref);
+}
+
+/* The image that it was made from, whatever its reference means by now. */
+static int open_image(struct cargo *c, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    AUTO_FREE char *cache = NULL;
+    if (!s->image_digest) {
+        (void)err_set(e, EINVAL, "the spec of sandbox '%s' does not say which image it has",
+                      s->name);
+        err_hint(e, "recreate it with: msb create --replace -n %s %s", s->name, s->image);
+        return -EINVAL;
+    }
+    if (asprintf(&cache, "%s/cache", c->store->home) < 0)
+        return err_set(e, ENOMEM, "out of memory");
+    int r = image_disk_open(cache, s->image_digest, &c->p.image, e);
+    if (r != -ENOENT)
+        return r;
+    (void)err_set(e, ENOENT, "image '%s' of sandbox '%s' is gone (%s)", s->image, s->name,
+                  s->image_digest);
+    if (s->image_kind == IMAGE_OCI)
+        hint_pull(s, e);
+    err_hint(e, "recreate the sandbox with: msb create --replace -n %s %s", s->name, s->image);
+    return r;
+}
+
+static int open_disks(struct cargo *c, int dirfd, struct err *e)
+{
+    char assets[4096];
+    const struct sandbox_spec *s = c->p.spec;
+    int r = assets_dir(assets, sizeof(assets), e);
+    if (r < 0)
+        return r;
+    if ((c->p.kernel_fd = open_asset(assets, c->p.engine->kernel_file, e)) < 0)
+        return c->p.kernel_fd;
+    if ((c->p.tools_fd = open_asset(assets, "tools.erofs", e)) < 0)
+        return c->p.tools_fd;
+    if ((r = open_image(c, e)) < 0)
+        return r;
+    if (s->root_disk == ROOT_DISK_MANAGED) {
+        c->p.upper_fd = openat(dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (c->p.upper_fd < 0)
+            return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
+    }
+    return 0;
+}
+
+/* By descriptor: a socket address holds 107 bytes, a home directory and a name may be longer. */
+static int listen_for_clients(int run_fd, struct err *e)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/agent.sock", run_fd);
+    (void)remove_tree_at(run_fd, "agent.sock"); /* whatever an earlier monitor made of it */
+    int fd = listen_at(path, LISTEN_BACKLOG);
+    return fd < 0 ? err_sys(e, -fd, "cannot make agent.sock") : fd;
+}
+
+/* The first CPU's entry is all that a guest kernel asks for. */
+static void read_cpuinfo(char *to, size_t size)
+{
+    AUTO_CLOSE int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, to, size - 1);
+    to[n > 0 ? n : 0] = '\0';
+    char *end = strstr(to, "\n\n");
+    if (end)
+        end[2] = '\0';
+}
+
+/* As root, the monitor is another user, who must own its directory. */
+static int give_away(int run_fd, const struct jail_identity *id, struct err *e)
+{
+    if (id->dropped && (fchown(run_fd, id->uid, id->gid) < 0 ||
+                        fchownat(run_fd, "logs", id->uid, id->gid, AT_SYMLINK_NOFOLLOW) < 0))
+        return err_sys(e, errno, "cannot give the sandbox's directory to its user");
+    return 0;
+}
+
+static int gather(struct cargo *c, int dirfd, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    int r = open_disks(c, dirfd, e);
+    if (r == 0)
+        r = disks_open(c->store, s, c->p.disk_fd, &c->p.n_disks, e);
+    if (r < 0)
+        return r;
+    c->run_fd = openat(dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    c->p.lock_fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    c->p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (c->run_fd < 0 || c->p.lock_fd < 0 || c->p.null_fd < 0)
+        return err_sys(e, errno, "cannot open the files of sandbox '%s'", s->name);
+    if ((c->p.listen_fd = listen_for_clients(c->run_fd, e)) < 0)
+        return c->p.listen_fd;
+    if (s->net.trust_host_cas && (r = host_cas_read(&c->host_cas, e)) < 0)
+        return r;
+    c->p.host_cas = c->host_cas;
+    read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
+    c->p.cpuinfo = c->cpuinfo;
+    jail_identity(s->name, &c->id);
+    return give_away(c->run_fd, &c->id, e);
+}
+
+/* A resolver on this host's loopback cannot be asked through a proxy. */
+static void warn_of_direct_questions(const struct cargo *c)
+{
+    const struct spec_net *n = &c->p.spec->net;
+    const struct net_host *h = &c->p.host;
+    bool direct = false;
+    for (unsigned i = 0; i < h->n_resolvers; i++)
+        direct |= addr_classify(&h->resolver[i].addr) == CLASS_LOOPBACK;
+    if (n->proxy.version && n->n_nameservers == 0 && direct && c->warn)
+        c->warn("names are resolved by this host's own resolver, not through the proxy; "
+                "--dns-nameserver IP has one asked through it");
+}
+
+/* What of the network can only be had out here. */
+static int gather_network(struct cargo *c, struct err *e)
+{
+    const struct spec_net *n = &c->p.spec->net;
+    struct net_ports *ports = &c->p.ports;
+    int r = 0;
+    if (n->off)
+        return 0;
+    net_host_look(&c->p.host);
+    r = spec_proxy_resolve(&n->proxy, &c->p.host.proxy, e);
+    if (r == 0)
+        warn_of_direct_questions(c);
+    for (size_t i = 0; r == 0 && i < n->n_ports; i++) {
+        r = publish_bind(c->store, &n->ports[i], &ports->fd[ports->n], &ports->port[ports->n], e);
+        ports->n += r == 0;
+    }
+    return r;
+}
+
+/* A volume is a directory with a name; one that is not there yet is made. */
+static int start_volume(struct cargo *c, const struct spec_mount *m, struct err *e)
+{
+    struct volume v;
+    struct spec_mount real = *m;
+    size_t n = c->p.n_shares;
+    int r = volume_ensure(c->store, m, &v, e);
+    if (r < 0)
+        return r;
+    AUTO_FREE char *path = volume_path(c->store, &v);
+    AUTO_FREE char *resolved = path ? realpath(path, NULL) : NULL; /* MSB_HOME may be a link */
+    if (!resolved)
+        return err_sys(e, errno, "cannot open volume '%s'", m->source);
+    real.source = resolved;
+    real.quota = m->quota && v.quota ? MIN(m->quota, v.quota) : m->quota + v.quota;
+    return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
+}
+
+static int start_helpers(struct cargo *c, struct err *e)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    if (s->vsocks.n > 0) {
+        int r =
+            connector_start(s->vsocks.v, s->vsocks.n, &c->p.connector_fd, &c->connector_stage, e);
+        if (r < 0)
+            return r;
+    }
+    for (size_t i = 0; i < s->n_mounts; i++) {
+        const struct spec_mount *m = &s->mounts[i];
+        size_t n = c->p.n_shares;
+        if (!mount_is_share(m))
+            continue;
+        int r = m->kind == MOUNT_NAMED
+                    ? start_volume(c, m, e)
+                    : share_start(m, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
+        if (r < 0)
+            return r;
+        c->p.n_shares++;
+    }
+    return 0;
+}
+
+/* All of them, also after a failure: each has a child to be reaped. */
+static int await_helpers(const struct cargo *c, int r, struct err *e)
+{
+    struct err *first = r < 0 ? NULL : e;
+    for (size_t i = 0; i < c->p.n_shares; i++) {
+        int k = share_wait(c->p.share_fd[i], c->share_stage[i], first);
+        if (k < 0 && r == 0) {
+            r = k;
+            first = NULL;
+        }
+    }
+    if (c->p.connector_fd >= 0) {
+        int k = connector_wait(c->p.connector_fd, c->connector_stage, first);
+        r = r < 0 ? r : k;
+    }
+    return r;
+}
+
+static void cargo_close(struct cargo *c)
+{
+    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,    &c->p.upper_fd,  &c->p.null_fd,
+                  &c->p.lock_fd,   &c->p.listen_fd,   &c->p.report_fd, &c->run_fd,
+                  &c->sync_fd,     &c->p.connector_fd};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close_fd(fds[i]);
+    image_disk_close(&c->p.image);
+    free(c->host_cas);
+    for (size_t i = 0; i < c->p.n_shares; i++)
+        close_fd(&c->p.share_fd[i]);
+    for (size_t i = 0; i < c->p.n_disks; i++)
+        close_fd(&c->p.disk_fd[i]);
+    for (size_t i = 0; i < c->p.ports.n; i++)
+        close_fd(&c->p.ports.fd[i]);
+}
+
+/* A signal is no reason to give up. */
+static ssize_t receive(int fd, void *to, size_t n)
+{
+    ssize_t k;
+    do
+        k = recv(fd, to, n, 0);
+    while (k < 0 && errno == EINTR);
+    return k;
+}
+
+/* --- in the new processes ------------------------------------------------------------------- */
+
+/* Closes every descriptor that is not in the list; stdio becomes /dev/null. */
+static void keep_only(const int *keep, size_t n, int null_fd)
+{
+    for (int fd = 0; fd < 3; fd++)
+        (void)dup2(null_fd, fd);
+    (void)process_close_others(3, keep, n);
+}
+
+static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const struct err *e)
+{
+    struct monitor_report rep = {.code = e->code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
+    (void)snprintf(rep.hint, sizeof(rep.hint), "%.511s", e->hints ? e->hint[0] : "");
+    (void)send(c->p.report_fd, &rep, sizeof(rep), MSG_NOSIGNAL);
+    _exit(1);
+}
+
+static void __attribute__((noreturn)) stage_main(const struct cargo *c)
+{
+    struct err e = {0};
+    pid_t pid = getpid();
+    char go;
+    (void)setsid();
+    process_default_signals();
+    process_forget_environment("MSB_");
+    (void)umask(0077);
+    const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,    c->p.null_fd,
+                         c->p.lock_fd,   c->p.listen_fd, c->p.report_fd,   c->run_fd,
+                         c->sync_fd,     c->p.device_fd, c->p.connector_fd};
+    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2UL * SPEC_SHARES_MAX +
+             SPEC_PUBLISH_MAX];
+    const struct {
+        const int *fd;
+        size_t n;
+    } lists[] = {{fixed, ARRAY_LEN(fixed)},
+                 {c->p.image.fd, c->p.image.n},
+                 {c->p.share_fd, c->p.n_shares},
+                 {c->p.disk_fd, c->p.n_disks},
+                 {c->p.ports.fd, c->p.ports.n}};
+    size_t kept = 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); kept += lists[i++].n)
+        memcpy(keep + kept, lists[i].fd, lists[i].n * sizeof(int));
+    keep_only(keep, kept, c->p.null_fd);
+    if (fchdir(c->run_fd) < 0) {
+        err_sys(&e, errno, "cannot enter the sandbox's directory");
+        stage_fail(c, &e);
+    }
+    if (jail_unshare(&e) < 0)
+        stage_fail(c, &e);
+    if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
+        receive(c->sync_fd, &go, 1) != 1)
+        _exit(1); /* the launcher is gone, or has an error of its own to report */
+    if (jail_become(&c->id, &e) < 0)
+        stage_fail(c, &e);
+    /* Its memory is that of the caller; what it starts may be hostile, and trace what has the same
+     * user. (Not before: the maps are files that only an owner may write.)
+     */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
+        err_sys(&e, errno, "cannot hide the monitor's memory");
+        stage_fail(c, &e);
+    }
+    (void)close(c->sync_fd);
+    (void)close(c->run_fd);
+    pid_t monitor = fork();
+    if (monitor < 0) {
+        err_sys(&e, errno, "cannot start the monitor");
+        stage_fail(c, &e);
+    }
+    if (monitor == 0)
+        monitor_main(&c->p);
+    _exit(0);
+}
+
+/* Waits for all that came of the stage, then removes the ephemeral sandbox, if nobody else has. */
+static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
+{
+    (void)setsid();
+    process_default_signals();
+    process_forget_environment("MSB_");
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    pid_t stage = fork();
+    if (stage == 0)
+        stage_main(c);
+    const int keep[] = {c->store->home_fd, c->store->sandboxes_fd, c->store->locks_fd};
+    keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
+    (void)!chdir("/"); /* the caller's directory is not ours to keep busy */
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
+    sandbox_sweep(c->store, c->p.spec->name);
+    _exit(0);
+}
+
+/* --- in the launcher ------------------------------------------------------------------------ */
+
+static void limit_cpu(const struct cargo *c, pid_t stage)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    cgroup_forget(c->dirfd); /* of an earlier run */
+    if (s->cpus >= 1)
+        return;
+    int r = cgroup_limit_cpu(c->dirfd, s->name, stage, s->cpus);
+    if (r < 0 && c->warn) {
+        char text[160];
+        (void)snprintf(text, sizeof(text),
+                       "--cpus %g: this host does not let us limit CPU time (%s); the sandbox may "
+                       "use a whole CPU",
+                       s->cpus, strerror(-r));
+        c->warn(text);
+    }
+}
+
+static int spawn(struct cargo *c, int sync_here, struct err *e)
+{
+    /* A child that we need not wait for long: the stage ends at once, the janitor is adopted when
+     * we end. */
+    pid_t child = fork();
+    if (child < 0)
+        return err_sys(e, errno, "cannot start a process");
+    if (child == 0) {
+        if (c->p.spec->ephemeral)
+            janitor_main(c);
+        stage_main(c);
+    }
+    close_fd(&c->sync_fd);
+    close_fd(&c->p.report_fd);
+    pid_t stage;
+    int r = 0;
+    if (receive(sync_here, &stage, sizeof(stage)) == (ssize_t)sizeof(stage)) {
+        limit_cpu(c, stage);
+        r = jail_map(stage, &c->id, e);
+        if (r == 0)
+            (void)send(sync_here, "", 1, MSG_NOSIGNAL);
+    } /* else the stage failed, and has reported it */
+    close_fd(&sync_here);
+    if (!c->p.spec->ephemeral)
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+    return r;
+}
+
+int launch_begin(struct launch *l, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
+{
+    struct cargo c = {.store = s, .dirfd = dirfd, .warn = opt->warn, .run_fd = -1, .sync_fd = -1};
+    c.p = (struct monitor_params){.spec = spec,
+                                  .engine = opt->engine->ops,
+                                  .device_fd = opt->engine->device_fd,
+                                  .creating = opt->creating,
+                                  .stop_when_idle = opt->stop_when_idle,
+                                  .kernel_fd = -1,
+                                  .tools_fd = -1,
+                                  .upper_fd = -1,
+                                  .null_fd = -1,
+                                  .lock_fd = -1,
+                                  .listen_fd = -1,
+                                  .connector_fd = -1,
+                                  .report_fd = -1};
+    int report[2], sync[2];
+    /* They get ready while the rest is opened. */
+    c.p.cpu = spec->placement == PLACEMENT_INHERIT || !opt->engine->ops->one_cpu
+                  ? -1
+                  : placement_next(s->locks_fd);
+    int r = start_helpers(&c, e);
+    if (r == 0)
+        r = gather(&c, dirfd, e);
+    if (r == 0)
+        r = gather_network(&c, e);
+    r = await_helpers(&c, r, e);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
+        r = err_sys(e, errno, "cannot make a socket pair");
+    if (r == 0) {
+        c.p.report_fd = report[1];
+        l->report_fd = report[0];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sync) < 0) {
+            r = err_sys(e, errno, "cannot make a socket pair");
+        } else {
+            c.sync_fd = sync[1];
+            r = spawn(&c, sync[0], e);
+        }
+        if (r < 0)
+            close_fd(&l->report_fd);
+    }
+    cargo_close(&c);
+    return r;
+}
+
+int launch_wait(struct launch *l, struct err *e)
+{
+    struct monitor_report rep = {0};
+    ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
+    int r = 0;
+    if (k != (ssize_t)sizeof(rep)) {
+        r = err_set(e, ECHILD, "the sandbox's monitor died while it started");
+    } else if (rep.code) {
+        rep.text[sizeof(rep.text) - 1] = rep.hint[sizeof(rep.hint) - 1] = '\0';
+        r = err_set(e, rep.code, "%s", rep.text);
+        if (rep.hint[0])
+            err_hint(e, "%s", rep.hint);
+    }
+    if (r < 0)
+        close_fd(&l->report_fd);
+    return r;
+}
+
+int launch_finish(struct launch *l, struct err *e)
+{
+    const char answer = MONITOR_RUN;
+    struct monitor_report rep = {0};
+    int r = 0;
+    ssize_t k = send(l->report_fd, &answer, 1, MSG_NOSIGNAL) == 1
+                    ? receive(l->report_fd, &rep, sizeof(rep))
+                    : -1;
+    if (k == (ssize_t)sizeof(rep) && rep.code) { /* the last step failed */
+        rep.text[sizeof(rep.text) - 1] = '\0';
+        r = err_set(e, rep.code, "%s", rep.text);
+    } else if (k != 1) {
+        r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
+    }
+    close_fd(&l->report_fd);
+    return r;
+}
+
+void launch_dismiss(struct launch *l)
+{
+    const char answer = MONITOR_END;
+    (void)send(l->report_fd, &answer, 1, MSG_NOSIGNAL);
+    close_fd(&l->report_fd);
+}

@@ -1,0 +1,162 @@
+#include "launch/publish.h"
+
+#include "net/packet.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { BACKLOG = 256, PORTS_FILE_MAX = 64 * 1024 };
+
+static const char PORTS_FILE[] = "ports.json";
+
+/* --- the record ----------------------------------------------------------------------------- */
+
+int ports_save(int run_fd, const struct spec_port *p, size_t n)
+{
+    if (n == 0)
+        return unlinkat(run_fd, PORTS_FILE, 0) < 0 && errno != ENOENT ? -errno : 0;
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(a, spec_port_to_json(&p[i]));
+    AUTO_FREE char *text = json_dumps(a, JSON_COMPACT);
+    json_decref(a);
+    return text ? file_replace_at(run_fd, PORTS_FILE, text, strlen(text), 0600, false) : -ENOMEM;
+}
+
+static int ports_load(const struct store *s, const char *name, struct spec_port **ret, size_t *n)
+{
+    char path[SPEC_NAME_MAX + 32];
+    AUTO_FREE char *text = NULL;
+    (void)snprintf(path, sizeof(path), "%s/run/%s", name, PORTS_FILE);
+    int r = file_read_at(s->sandboxes_fd, path, PORTS_FILE_MAX, &text, NULL);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    json_t *a = json_loads(text, 0, NULL);
+    size_t count = MIN(json_array_size(a), (size_t)SPEC_PUBLISH_MAX);
+    struct spec_port *p = count ? calloc(count, sizeof(*p)) : NULL;
+    for (size_t i = 0; p && i < count; i++)
+        if (spec_port_from_json(json_array_get(a, i), &p[*n]) == 0)
+            (*n)++;
+    json_decref(a);
+    *ret = p;
+    return count && !p ? -ENOMEM : 0;
+}
+
+int sandbox_ports(const struct store *s, const struct sandbox *sb, struct spec_port **ret,
+                  size_t *n)
+{
+    const struct spec_net *net = &sb->spec.net;
+    *ret = NULL;
+    *n = 0;
+    if (sb->state.pid)
+        return ports_load(s, sb->spec.name, ret, n);
+    if (net->n_ports == 0)
+        return 0;
+    *ret = calloc(net->n_ports, sizeof(**ret));
+    if (!*ret)
+        return -ENOMEM;
+    memcpy(*ret, net->ports, net->n_ports * sizeof(**ret));
+    *n = net->n_ports;
+    return 0;
+}
+
+/* --- binding -------------------------------------------------------------------------------- */
+
+static bool has_port(const struct store *s, const struct sandbox *sb, const struct spec_port *want)
+{
+    struct spec_port *p;
+    size_t n;
+    bool found = false;
+    if (!sb->state.pid || sandbox_ports(s, sb, &p, &n) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        found = found || spec_port_clashes(&p[i], want);
+    free(p);
+    return found;
+}
+
+static void blame(const struct store *s, const struct spec_port *want, struct err *e)
+{
+    struct sandbox *list;
+    size_t n;
+    const char *owner = NULL;
+    if (!s || store_list(s, &list, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; !owner && i < n; i++)
+        if (has_port(s, &list[i], want))
+            owner = list[i].spec.name;
+    if (owner)
+        err_hint(e,
+                 "sandbox '%s' publishes it: stop that one with `msb stop %s`, or take another "
+                 "port, or 0 for any",
+                 owner, owner);
+    else
+        err_hint(e, "another program has it; take another port, or 0 for any that is free");
+    sandbox_list_free(list, n);
+}
+
+static int fail(const struct store *s, const struct spec_port *want, int code, struct err *e)
+{
+    char end[END_TEXT_MAX], bind[ADDR_TEXT_MAX];
+    end_format(&(struct net_end){.addr = want->bind, .port = want->host}, end);
+    addr_format(&want->bind, bind);
+    const char *proto = want->proto == PROTO_UDP ? "udp" : "tcp";
+    switch (code) {
+    case EADDRINUSE:
+        err_set(e, code, "cannot publish %s/%s: the port is in use", end, proto);
+        blame(s, want, e);
+        break;
+    case EADDRNOTAVAIL:
+        err_set(e, code, "cannot publish %s/%s: this host has no address %s", end, proto, bind);
+        break;
+    case EACCES:
+    case EPERM:
+        err_set(e, code, "cannot publish %s/%s: you may not use that port", end, proto);
+        err_hint(e, "ports below 1024 are for root; take a higher one, such as %u",
+                 8000 + want->host % 1000);
+        break;
+    default:
+        err_sys(e, code, "cannot publish %s/%s", end, proto);
+    }
+    return -code;
+}
+
+static int bind_socket(const struct spec_port *want, int *ret_fd, uint16_t *port)
+{
+    const int one = 1;
+    struct sockaddr_storage sa;
+    struct net_end end = {.addr = want->bind, .port = want->host};
+    socklen_t len = end_to_sockaddr(&end, &sa);
+    int type = want->proto == PROTO_UDP ? SOCK_DGRAM : SOCK_STREAM;
+    AUTO_CLOSE int fd = socket(sa.ss_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    if (sa.ss_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+    if (type == SOCK_STREAM) /* connections of an earlier run may still be closing */
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(fd, (struct sockaddr *)&sa, len) < 0 ||
+        (type == SOCK_STREAM && listen(fd, BACKLOG) < 0))
+        return -errno;
+    len = sizeof(sa);
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0 || !end_from_sockaddr(&sa, &end))
+        return -errno;
+    *port = end.port;
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
+int publish_bind(const struct store *s, const struct spec_port *want, int *ret_fd,
+                 struct spec_port *got, struct err *e)
+{
+    *got = *want;
+    int r = bind_socket(want, ret_fd, &got->host);
+    return r < 0 ? fail(s, want, -r, e) : 0;
+}

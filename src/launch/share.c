@@ -1,0 +1,261 @@
+#include "launch/share.h"
+
+#include "fuse/fuse.h"
+#include "jail/jail.h"
+#include "jail/seccomp.h"
+#include "launch/helper.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/loop.h"
+#include "util/sock.h"
+#include "virtio/fs.h"
+#include "virtio/vhost_user.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/openat2.h>
+#include <malloc.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* #syscalls:fs exit_group getsockopt */
+
+enum {
+    DATA_MAX = 512 * 1024 * 1024,
+    FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
+    FILES_SPARE = 64,    /* sockets, eventfds and what an operation opens for a moment */
+};
+
+struct share {
+    const struct spec_mount *m;
+    size_t index;
+    int cpu;
+    int sock;
+    struct stat st; /* of the source */
+    char name[NAME_MAX + 1];
+    struct loop loop;
+    struct loop_src sock_src;
+    struct virtio_dev *dev;
+    struct vhost_user *back_end;
+};
+
+void share_tag(size_t index, char out[SHARE_TAG_MAX])
+{
+    (void)snprintf(out, SHARE_TAG_MAX, "msb%zu", index);
+}
+
+/* --- serving --------------------------------------------------------------------------------- */
+
+/* The socket to serve, or the end. */
+static void on_socket(struct loop_src *src, uint32_t events)
+{
+    struct share *sh = CONTAINER_OF(src, struct share, sock_src);
+    int listening = 0;
+    (void)events;
+    int fd = sock_recv_fd(src->fd);
+    if (fd == -EAGAIN)
+        return;
+    if (fd < 0 || sh->back_end)
+        _exit(0);
+    /* Listening, it is for a user-mode kernel; connected, its other end is the monitor. */
+    socklen_t len = sizeof(listening);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
+        _exit(1);
+    int r = listening ? vhost_user_new(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL)
+                      : vhost_user_new_connected(&sh->back_end, &sh->loop, sh->dev, fd, NULL, NULL);
+    if (r < 0)
+        _exit(1);
+    if (!listening)
+        vhost_user_take_eventfds(sh->back_end);
+}
+
+/* --- the jail -------------------------------------------------------------------------------- */
+
+/* The current directory is the share, or holds the one file; it has moved along into the new
+ * namespaces. */
+static int clone_mount(const struct share *sh, struct err *e)
+{
+    unsigned how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
+    bool dir = S_ISDIR(sh->st.st_mode);
+    struct stat st;
+    AUTO_CLOSE int fd =
+        (int)syscall(SYS_open_tree, AT_FDCWD, dir ? "." : sh->name, dir ? how | AT_RECURSIVE : how);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot share %s", sh->m->source);
+    if (fstat(fd, &st) < 0 || st.st_dev != sh->st.st_dev || st.st_ino != sh->st.st_ino)
+        return err_set(e, ESTALE, "cannot share %s: it was replaced meanwhile", sh->m->source);
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+                              .propagation = MS_PRIVATE};
+    if (sh->m->options & PROTO_MOUNT_RO)
+        attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+        return err_sys(e, errno, "cannot confine the share %s", sh->m->source);
+    return steal_fd(&fd);
+}
+
+static int set_limits(unsigned *ret_files, struct err *e)
+{
+    static const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_MEMLOCK, 0},
+        {RLIMIT_DATA, DATA_MAX},
+        {RLIMIT_NOFILE, FILES_LIMIT},
+    };
+    struct rlimit files;
+    int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    if (r < 0)
+        return r;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur < 4UL * FILES_SPARE)
+        return err_set(e, EMFILE, "the limit of open files (ulimit -Hn) is too low for a share");
+    *ret_files = (unsigned)files.rlim_cur - FILES_SPARE;
+    return 0;
+}
+
+static void stay_on(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu < 0)
+        return;
+    CPU_SET((size_t)cpu, &set);
+    (void)sched_setaffinity(0, sizeof(set), &set); /* a CPU that went away costs speed, no more */
+}
+
+/* --- the processes --------------------------------------------------------------------------- */
+
+static int make_server(struct share *sh, struct err *e)
+{
+    unsigned files = 0;
+    char tag[SHARE_TAG_MAX];
+    AUTO_CLOSE int root = clone_mount(sh, e);
+    if (root < 0)
+        return root;
+    int r = helper_enter_nowhere(e);
+    if (r == 0)
+        r = set_limits(&files, e);
+    if (r == 0)
+        r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER, e);
+    if (r < 0)
+        return r;
+    struct fs_options o = {
+        .root_fd = root,
+        .file = S_ISDIR(sh->st.st_mode) ? NULL : sh->name,
+        .read_only = sh->m->options & PROTO_MOUNT_RO,
+        .cache = (enum fs_cache)sh->m->cache,
+        .uid = sh->m->uid,
+        .gid = sh->m->gid,
+        .quota = sh->m->quota,
+        .privileged = jail_has_cap(CAP_DAC_OVERRIDE),
+        .files_max = files / 3,
+        .fds_max = files - files / 3,
+    };
+    struct fs *server;
+    share_tag(sh->index, tag);
+    r = fs_new(&server, &o);
+    if (r < 0)
+        return err_sys(e, -r, "cannot serve %s", sh->m->source);
+    (void)steal_fd(&root);
+    r = virtio_fs_new(&sh->dev, server, tag);
+    if (r == 0)
+        r = loop_init(&sh->loop);
+    sh->sock_src = (struct loop_src){.fd = sh->sock, .fn = on_socket};
+    if (r == 0)
+        r = loop_add(&sh->loop, &sh->sock_src, EPOLLIN);
+    return r < 0 ? err_sys(e, -r, "cannot serve %s", sh->m->source) : 0;
+}
+
+static void __attribute__((noreturn)) server_main(int sock, void *arg)
+{
+    struct share *sh = arg;
+    struct err e = {0};
+    sh->sock = sock;
+    stay_on(sh->cpu);
+    (void)umask(0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    (void)mallopt(M_ARENA_MAX, 1);
+    if (make_server(sh, &e) < 0)
+        helper_fail(sock, &e);
+    /* Its memory is a copy of its caller's. */
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    int r = seccomp_enter(SECCOMP_FS);
+    if (r < 0) {
+        err_sys(&e, -r, "cannot install the system call filter");
+        helper_fail(sock, &e);
+    }
+    helper_report(sock, &e);
+    (void)loop_run(&sh->loop);
+    _exit(1);
+}
+
+/* --- in the launcher ------------------------------------------------------------------------- */
+
+/* The path was made canonical when the sandbox was made; a symbolic link in it now was put there
+ * by somebody since. */
+static int open_source(const struct spec_mount *m, struct err *e)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, m->source, &how, sizeof(how));
+    if (fd >= 0)
+        return fd;
+    int code = errno;
+    err_sys(e, code, "cannot mount %s on %s", m->source, m->guest);
+    if (code == ELOOP)
+        err_hint(e, "a part of that path has become a symbolic link since the sandbox was made");
+    return -code;
+}
+
+static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
+{
+    char path[PATH_MAX];
+    if (fstat(fd, &sh->st) < 0)
+        return err_sys(e, errno, "cannot look at %s", sh->m->source);
+    if (S_ISDIR(sh->st.st_mode)) {
+        if (faccessat(fd, ".", X_OK, AT_EACCESS) < 0)
+            return err_sys(e, errno, "cannot mount %s", sh->m->source);
+        *ret_dir = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return *ret_dir < 0 ? err_sys(e, errno, "cannot open %s", sh->m->source) : 0;
+    }
+    if (!S_ISREG(sh->st.st_mode))
+        return err_set(e, EINVAL, "cannot mount %s: it is neither a directory nor a regular file",
+                       sh->m->source);
+    (void)snprintf(path, sizeof(path), "%s", sh->m->source);
+    (void)snprintf(sh->name, sizeof(sh->name), "%s", basename(path));
+    (void)snprintf(path, sizeof(path), "%s", sh->m->source);
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    *ret_dir = (int)syscall(SYS_openat2, AT_FDCWD, dirname(path), &how, sizeof(how));
+    return *ret_dir < 0 ? err_sys(e, errno, "cannot open the directory of %s", sh->m->source) : 0;
+}
+
+int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
+                struct err *e)
+{
+    struct share sh = {.m = m, .index = index, .cpu = cpu, .sock = -1};
+    AUTO_CLOSE int fd = open_source(m, e);
+    if (fd < 0)
+        return fd;
+    AUTO_CLOSE int dir = -1;
+    int r = describe(&sh, fd, &dir, e);
+    if (r < 0)
+        return r;
+    return helper_start(server_main, &sh, dir, ret_fd, ret_stage, e);
+}
+
+int share_wait(int fd, pid_t stage, struct err *e)
+{
+    return helper_wait(fd, stage, "serves a mount", e);
+}

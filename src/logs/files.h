@@ -1,0 +1,72 @@
+/* Reads a log and its rotated files as one stream of entries: forwards, from any place, and on
+ * across rotations while the monitor writes; backwards, to find the place where the last few
+ * entries begin without reading what comes before.
+ *
+ * Invariants
+ *   1. Files are opened newest first, and one seen twice is taken once: a rotation in between
+ *      neither hides nor repeats a file that was there when we began.
+ *   2. A file is left for the next one only after its end was read when it was known to have been
+ *      rotated, and so to grow no more.
+ *   3. What does not parse is skipped, wherever it is; no line longer than LOG_LINE_MAX is held.
+ */
+#ifndef MSB_LOGS_FILES_H
+#define MSB_LOGS_FILES_H
+
+#include "logs/line.h"
+#include "util/buf.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum { LOG_OPEN_MAX = LOG_FILES + 1 }; /* one that was rotated away, and those there are */
+
+struct log_file {
+    int fd;
+    dev_t dev;
+    ino_t ino;
+};
+
+struct log_place {
+    int file; /* index; == n_files: behind all of them */
+    off_t off;
+};
+
+struct log_stream {
+    int dirfd; /* not owned */
+    const char *name;
+    log_parse_fn parse; /* log_line_parse, unless the caller sets another before it reads */
+    struct log_file files[LOG_OPEN_MAX]; /* oldest first */
+    int n_files;
+
+    /* forwards */
+    struct log_place at; /* where to read on */
+    struct buf buf;      /* read, not parsed yet */
+    bool too_long;       /* inside a line that is: skip to its end */
+    struct log_entry entry;
+    struct log_place entry_at; /* where its line begins */
+
+    /* backwards: what is left of files[back.file] is its first back.off bytes, of which the last
+     * `window_len` are in `window` */
+    struct log_place back;
+    struct log_place end; /* of the last whole line, once log_stream_prev was called */
+    char *window;
+    size_t window_len, window_cap;
+};
+
+/* Files last written before since_ns are left out. A log that is not there is an empty one. */
+int log_stream_open(struct log_stream *s, int dirfd, const char *name, uint64_t since_ns);
+void log_stream_close(struct log_stream *s);
+
+/* 1: s->entry is the next entry; 0: there are no more for now; -errno. */
+int log_stream_next(struct log_stream *s);
+/* 1: s->entry is the entry before the last one this returned (first: the last there is), with
+ * s->entry_at; 0: there are no more. */
+int log_stream_prev(struct log_stream *s);
+void log_stream_drop(struct log_stream *s); /* releases s->entry */
+
+/* Forwards from there. */
+void log_stream_seek(struct log_stream *s, struct log_place to);
+/* At the end: looks whether files were rotated or have come into being. */
+int log_stream_refresh(struct log_stream *s);
+
+#endif

@@ -1,0 +1,55 @@
+/* Lines out of log entries: pieces put together, filtered, counted, prefixed and printed.
+ *
+ * Memory is bounded: at most LINES_OPEN_MAX unfinished lines of at most LOG_CHUNK_MAX bytes are
+ * held (a longer line is shown in parts), and the last `tail` lines while these are being found.
+ */
+#ifndef MSB_LOGS_LINES_H
+#define MSB_LOGS_LINES_H
+
+#include "logs/line.h"
+#include "logs/print.h"
+
+#include <regex.h>
+
+enum { LINES_OPEN_MAX = 64 };
+
+struct open_line {
+    struct buf text; /* empty = the slot is free */
+    enum log_source s;
+    uint32_t id;
+    char t[LOG_TIME_LEN]; /* when its first byte was written */
+};
+
+struct kept_line {
+    enum log_source s;
+    uint32_t id;
+    char t[LOG_TIME_LEN];
+    size_t n;
+    uint8_t text[];
+};
+
+struct lines {
+    struct sink *out, *err;
+    const regex_t *grep; /* NULL = all lines */
+    bool timestamps, show_id;
+
+    struct open_line open[LINES_OPEN_MAX];
+    unsigned next_open; /* the slot to take when none is free */
+
+    /* while `keeping`, only the last `tail` lines are kept, in a ring, and none is printed */
+    bool keeping;
+    size_t tail;
+    struct kept_line **kept;
+    size_t n_kept, cap_kept, first_kept;
+};
+
+void lines_init(struct lines *l, struct sink *out, struct sink *err);
+void lines_free(struct lines *l);
+/* Takes the entry's bytes; each returns 0 or -errno (of printing, or -ENOMEM). */
+int lines_add(struct lines *l, const struct log_entry *e);
+/* Shows what was kept; from now on lines are printed as they come. */
+int lines_show_kept(struct lines *l);
+/* Nothing more will come: unfinished lines are lines. */
+int lines_end(struct lines *l);
+
+#endif

@@ -1,0 +1,51 @@
+/* Where log text goes: stdout and stderr, without letting it drive the user's terminal.
+ *
+ * A command's output may hold any bytes, and reading a log must be safe however hostile they are.
+ * On a terminal, therefore, only text, newlines, tabs and colours (SGR sequences) pass. Every
+ * other control character is shown instead of obeyed: ESC as ^[, C1 controls and the marks that
+ * reorder text as <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as
+ * they are.
+ */
+#ifndef MSB_LOGS_PRINT_H
+#define MSB_LOGS_PRINT_H
+
+#include "util/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DEFUSE_HELD_MAX = 32 };
+
+struct defuser {
+    enum { DEFUSE_TEXT, DEFUSE_CR, DEFUSE_ESC, DEFUSE_CSI, DEFUSE_UTF8 } state;
+    uint8_t held[DEFUSE_HELD_MAX]; /* the sequence so far, in the last three states */
+    size_t n_held;
+    bool strip_colors;
+    bool colored; /* a colour may be on */
+};
+
+/* Appends p to `out`, made safe. A sequence may be spread over several calls. */
+int defuse(struct defuser *d, struct buf *out, const uint8_t *p, size_t n);
+/* What is held back is no sequence any more; colours are off afterwards. */
+int defuse_end(struct defuser *d, struct buf *out);
+
+struct sink {
+    int fd;
+    bool is_tty;
+    bool colors; /* our own: time stamps, ids */
+    struct defuser d;
+    struct buf out;
+};
+
+enum color_choice { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
+
+void sink_open(struct sink *s, int fd, enum color_choice c);
+/* Ends, flushes and releases; the first error. */
+int sink_close(struct sink *s);
+/* Bytes of a command; `ours` is text of msb itself, which is trusted. */
+int sink_write(struct sink *s, const void *p, size_t n);
+int sink_ours(struct sink *s, const char *text);
+int sink_flush(struct sink *s); /* -EPIPE: the reader has gone */
+
+#endif

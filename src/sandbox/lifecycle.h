@@ -1,0 +1,73 @@
+/* Verbs on a sandbox as a whole. Each takes the name's lock for as long as it works on it, so
+ * that create, start, stop and remove of one name are serial however many clients there are.
+ *
+ * Messages are the documented ones; `struct err` is what the CLI prints after "error: ".
+ */
+#ifndef MSB_SANDBOX_LIFECYCLE_H
+#define MSB_SANDBOX_LIFECYCLE_H
+
+#include "spec/spec.h"
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STOP_GRACE_DEFAULT_MS = 10000 };
+
+struct create_options {
+    bool replace;              /* stop and remove a sandbox of that name first */
+    uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
+    bool stop_when_idle;       /* it goes with its last command */
+    /* May be NULL. Called when the guest is up and before anybody is told, with a connection that
+     * it takes: where it fails, the creation does. */
+    int (*prepare)(void *ctx, int sock, struct err *e);
+    void *prepare_ctx;
+};
+
+/* Takes a validated spec whose image is resolved (image_digest set). Returns when the first exec
+ * would succeed. On failure nothing is left behind. `warn`, if set, is called with one-line
+ * warnings for the user (e.g. that this engine runs one CPU). */
+typedef void (*warn_fn)(const char *text);
+int sandbox_create(const struct store *s, struct sandbox_spec *spec,
+                   const struct create_options *opt, warn_fn warn, struct err *e);
+
+/* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
+int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
+
+/* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */
+int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
+                 warn_fn warn, struct err *e);
+
+/* Waits for a stop under way; refuses a running sandbox unless force. */
+int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn,
+                   struct err *e);
+
+/* Brings a workspace that was copied into the sandbox back to the host, if it may have changed. One
+ * that runs is copied as it is; else the sandbox is started for that, and for nobody else. Stopping
+ * and removing without force, and starting, do so by themselves. max: 0 = what the spec says. */
+int sandbox_sync(const struct store *s, const char *name, uint64_t max, warn_fn warn,
+                 struct err *e);
+
+/* Ping: round trip through monitor and agent, in ns. "sandbox 'N' is not running (status: S);
+ * cannot ping" when it is not. Does not count as activity; touch does. */
+int sandbox_ping(const struct store *s, const char *name, uint64_t *rtt_ns, struct err *e);
+int sandbox_touch(const struct store *s, const char *name, struct err *e);
+
+/* For exec: connects to the sandbox, starting it when it is stopped or crashed. *started says
+ * that this call started it: such a sandbox stops by itself when its last command has ended, and
+ * sandbox_release() waits for that. */
+int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
+                   bool *started, struct err *e);
+/* The same for who needs to know the spec: `fn` sees it before anything is started, and its failure
+ * is that of the call. */
+struct attach_look {
+    int (*fn)(void *ctx, const struct sandbox_spec *spec, struct err *e);
+    void *ctx;
+};
+int sandbox_attach_look(const struct store *s, const char *name, const struct attach_look *look,
+                        warn_fn warn, int *ret_fd, bool *started, struct err *e);
+/* After a session in a sandbox that sandbox_attach() started: returns when it has stopped, or at
+ * once when others still run commands in it. */
+int sandbox_release(const struct store *s, const char *name, warn_fn warn, struct err *e);
+
+#endif

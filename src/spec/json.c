@@ -1,0 +1,627 @@
+/* The spec as JSON: "config" in `inspect --format json`, and spec.json on disk.
+ *
+ * The layout is the documented one. In "config" the keys of features that this version does not
+ * have are there with the values that describe it, so that a reader written for the full set finds
+ * them. Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact
+ * value and is the one that is read back. spec.json leaves out whatever reading it back does not
+ * need: `ls` parses one of them for each sandbox there is.
+ *
+ * Reading is strict about the type and range of what it knows, and ignores what it does not know.
+ */
+#include "spec/spec.h"
+
+#include "proto/proto.h"
+#include "spec/read.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* --- writing -------------------------------------------------------------------------------- */
+
+static json_t *text_or_null(const char *s)
+{
+    return s ? json_string(s) : json_null();
+}
+
+static json_t *number(double v)
+{
+    return v == floor(v) ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static json_t *number_or_null(uint64_t v)
+{
+    return v ? json_integer((json_int_t)v) : json_null();
+}
+
+/* These fail when a part of them does, so that nothing is left out in silence. */
+static json_t *list_json(const struct strlist *l)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        if (json_array_append_new(a, json_string(l->v[i])) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+static json_t *list_or_null(const struct strlist *l)
+{
+    return l->n ? list_json(l) : json_null();
+}
+
+static json_t *env_json(const struct strlist *env)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < env->n; i++) {
+        const char *kv = env->v[i];
+        size_t n = strcspn(kv, "=");
+        json_t *entry = json_pack("{s:s%, s:s}", "key", kv, n, "value", kv[n] ? kv + n + 1 : "");
+        if (json_array_append_new(a, entry) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
+static json_t *labels_json(const struct strlist *labels)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < labels->n; i++) {
+        size_t n = strcspn(labels->v[i], "=");
+        AUTO_FREE char *key = strndup(labels->v[i], n);
+        if (!key || json_object_set_new(o, key, json_string(labels->v[i] + n + 1)) < 0) {
+            json_decref(o);
+            return NULL;
+        }
+    }
+    return o;
+}
+
+static json_t *scripts_json(const struct sandbox_spec *s)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < s->n_scripts; i++)
+        if (json_object_set_new(o, s->scripts[i].name, json_string(s->scripts[i].body)) < 0) {
+            json_decref(o);
+            return NULL;
+        }
+    return o;
+}
+
+static json_t *mount_json(const struct spec_mount *m)
+{
+    json_t *options =
+        json_pack("{s:b, s:b, s:b, s:b}", "readonly", !!(m->options & PROTO_MOUNT_RO), "noexec",
+                  !!(m->options & PROTO_MOUNT_NOEXEC), "nosuid",
+                  !!(m->options & PROTO_MOUNT_NOSUID), "nodev", !!(m->options & PROTO_MOUNT_NODEV));
+    if (m->kind == MOUNT_TMPFS)
+        return json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
+                         "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
+                         number_or_null(m->size), "options", options);
+    if (m->kind == MOUNT_DISK)
+        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "DiskImage", "host", m->source,
+                         "guest", m->guest, "format", "raw", "fstype",
+                         m->fstype ? m->fstype : "ext4", "options", options);
+    bool named = m->kind == MOUNT_NAMED;
+    if (m->disk)
+        return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "type", "Named", "name", m->source,
+                         "guest", m->guest, "kind", "disk", "size_bytes", number_or_null(m->size),
+                         "options", options);
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type",
+                     named ? "Named" : "Bind", named ? "name" : "host", m->source, "guest",
+                     m->guest, "file", m->file, "cache", mount_cache_name(m->cache), "uid",
+                     (json_int_t)m->uid, "gid", (json_int_t)m->gid, "quota_mib",
+                     number_or_null((m->quota + MIB - 1) / MIB), "quota_bytes",
+                     number_or_null(m->quota), "options", options);
+}
+
+static json_t *mounts_json(const struct sandbox_spec *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n_mounts; i++)
+        if (json_array_append_new(a, mount_json(&s->mounts[i])) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+static json_t *limit_json(uint64_t v)
+{
+    return v == RLIM_INFINITY ? json_string("unlimited") : json_integer((json_int_t)v);
+}
+
+static json_t *rlimits_json(const struct sandbox_spec *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n_rlimits; i++) {
+        const struct spec_rlimit *l = &s->rlimits[i];
+        json_t *o = json_pack("{s:s, s:o, s:o}", "resource", spec_rlimit_name(l->resource), "soft",
+                              limit_json(l->soft), "hard", limit_json(l->hard));
+        if (json_array_append_new(a, o) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    }
+    return a;
+}
+
+static const char *const image_kinds[] = {
+    [IMAGE_BUILTIN] = "builtin",
+    [IMAGE_DIRECTORY] = "directory",
+    [IMAGE_TAR] = "tar",
+    [IMAGE_OCI] = "oci",
+};
+
+static const char *const pull_policies[] = {
+    [IMAGE_PULL_MISSING] = "IfMissing",
+    [IMAGE_PULL_ALWAYS] = "Always",
+    [IMAGE_PULL_NEVER] = "Never",
+};
+
+static json_t *image_json(const struct sandbox_spec *s)
+{
+    if (!s->image)
+        return json_null();
+    if (s->image_kind == IMAGE_DIRECTORY)
+        return json_pack("{s:{s:s, s:b}}", "Bind", "path", s->image, "follow_root_symlinks", 0);
+    if (s->image_kind == IMAGE_TAR)
+        return json_pack("{s:{s:s}}", "Tar", "path", s->image);
+    return json_pack("{s:{s:s}}", "Oci", "reference", s->image);
+}
+
+static json_t *resources_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b}}", "cpus",
+                     number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
+                     (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
+                     "cpu_placement", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit",
+                     "thp", "madvise", "engine", engine_kind_name(s->engine), "root_disk", "type",
+                     s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
+                     number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown);
+}
+
+static json_t *lifecycle_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:b, s:o, s:o, s:o, s:o}", "ephemeral", s->ephemeral, "idle_timeout_secs",
+                     number_or_null((s->idle_timeout_ms + 999) / 1000), "idle_timeout_ms",
+                     number_or_null(s->idle_timeout_ms), "max_duration_secs",
+                     number_or_null((s->max_duration_ms + 999) / 1000), "max_duration_ms",
+                     number_or_null(s->max_duration_ms));
+}
+
+static json_t *runtime_json(const struct sandbox_spec *s)
+{
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:i, s:o, s:s, s:o, s:o, s:o}", "cmd",
+                     list_or_null(&s->cmd), "disable_metrics_sample", 0, "entrypoint",
+                     list_or_null(&s->entrypoint), "hostname", text_or_null(s->hostname),
+                     "log_level", text_or_null(s->log_level), "metrics_sample_interval_ms", 1000,
+                     "scripts", scripts_json(s), "shell", s->shell ? s->shell : "/bin/sh",
+                     "stop_signal", text_or_null(s->stop_signal), "user", text_or_null(s->user),
+                     "workdir", text_or_null(s->workdir));
+}
+
+json_t *spec_to_config(const struct sandbox_spec *s)
+{
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
+        "s:o, s:o, s:o, s:s, s:I, s:o?, s:o, s:o}",
+        "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
+        list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
+        "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
+        "lifecycle", lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
+        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
+        "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
+        "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
+        "secret_env", list_json(&s->secrets), "security_profile", "default", "created_ns",
+        (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths",
+        list_json(&s->write_paths), "workspace", spec_workspace_json(s));
+}
+
+/* What a spec that does not say otherwise means, now and in every later version: sizes are not
+ * among these, since their defaults may change. */
+static bool is_usual(const char *key, const json_t *v)
+{
+    static const struct {
+        const char *key, *value;
+    } usual[] = {{"cpu_placement", "spread"},
+                 {"engine", "auto"},
+                 {"pull_policy", "IfMissing"},
+                 {"shell", "/bin/sh"}};
+    for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
+        if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
+            return true;
+    return false;
+}
+
+/* Takes out what says nothing: null, false, empty, usual, and what is derived from other keys or
+ * the same in every spec. `ls` reads every spec there is, and reading JSON is most of its work. */
+static void prune(json_t *o)
+{
+    static const char *const redundant[] = {
+        "deployment_profile", "disable_metrics_sample",     "idle_timeout_secs",
+        "max_cpus",           "max_duration_secs",          "max_memory_mib",
+        "security_profile",   "metrics_sample_interval_ms", "thp",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(redundant); i++)
+        (void)json_object_del(o, redundant[i]);
+    const char *key;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(o, next, key, v)
+    {
+        bool empty = json_is_null(v) || json_is_false(v) ||
+                     (json_is_array(v) && json_array_size(v) == 0) ||
+                     (json_is_object(v) && json_object_size(v) == 0);
+        if (empty || is_usual(key, v))
+            (void)json_object_del(o, key);
+    }
+}
+
+json_t *spec_to_json(const struct sandbox_spec *s)
+{
+    static const char *const parts[] = {"lifecycle", "resources", "runtime"};
+    json_t *j = spec_to_config(s);
+    if (!j)
+        return NULL;
+    char hostname[SPEC_HOSTNAME_MAX];
+    spec_hostname_from(s->name ? s->name : "", hostname);
+    if (s->hostname && strcmp(s->hostname, hostname) == 0)
+        (void)json_object_del(json_object_get(j, "runtime"), "hostname");
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        prune(json_object_get(j, parts[i]));
+    json_t *net = spec_net_to_json(&s->net, false);
+    (void)json_object_set_new(j, "network", net ? net : json_null());
+    prune(j);
+    return j;
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "env", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
+        const json_t *entry = json_array_get(a, i);
+        const char *key = plain_text(json_object_get(entry, "key"));
+        const char *value = plain_text(json_object_get(entry, "value"));
+        if (!key || !value || !*key || strchr(key, '='))
+            return bad(e, "env");
+        char *kv;
+        if (asprintf(&kv, "%s=%s", key, value) < 0 || strlist_take(&s->env, kv) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+    }
+    return r;
+}
+
+static int read_labels(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "labels", &o, e);
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        const char *value = plain_text(v);
+        if (!value || strchr(key, '='))
+            return bad(e, "labels");
+        AUTO_FREE char *kv = NULL;
+        if (asprintf(&kv, "%s=%s", key, value) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+        r = spec_add_label(s, kv, e);
+        if (r < 0)
+            return r;
+    }
+    return r;
+}
+
+static int read_scripts(struct sandbox_spec *s, const json_t *runtime, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(runtime, "scripts", &o, e);
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)o, name, v)
+    {
+        const char *body = plain_text(v);
+        if (!body)
+            return bad(e, "scripts");
+        r = spec_add_script(s, name, body, e);
+        if (r < 0)
+            return r;
+    }
+    return r;
+}
+
+static int read_mount_options(const json_t *m, uint32_t *bits, struct err *e)
+{
+    static const struct {
+        const char *key;
+        uint32_t bit;
+    } flags[] = {{"readonly", PROTO_MOUNT_RO},
+                 {"noexec", PROTO_MOUNT_NOEXEC},
+                 {"nosuid", PROTO_MOUNT_NOSUID},
+                 {"nodev", PROTO_MOUNT_NODEV}};
+    const json_t *options;
+    int r = read_object(m, "options", &options, e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(flags); i++) {
+        bool on = false;
+        r = read_bool(options, flags[i].key, &on, e);
+        if (on)
+            *bits |= flags[i].bit;
+    }
+    return r;
+}
+
+static int read_id(const json_t *m, const char *key, uint32_t *ret, struct err *e)
+{
+    uint64_t v = 0;
+    int r = read_u64(m, key, &v, e);
+    if (r == 0 && v >= UINT32_MAX)
+        return bad(e, key);
+    *ret = (uint32_t)v;
+    return r;
+}
+
+static int read_disk(const json_t *j, struct spec_mount *m, struct err *e)
+{
+    const char *format = plain_text(json_object_get(j, "format"));
+    m->kind = MOUNT_DISK;
+    m->source = (char *)plain_text(json_object_get(j, "host"));
+    m->fstype = (char *)plain_text(json_object_get(j, "fstype"));
+    if (!m->source || (format && strcmp(format, "raw") != 0))
+        return bad(e, "mounts");
+    return 0;
+}
+
+static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *m, struct err *e)
+{
+    static const char *const kinds[] = {"dir", "disk"};
+    const char *cache = plain_text(json_object_get(j, "cache"));
+    size_t what = 0;
+    m->kind = kind;
+    if (kind == MOUNT_NAMED && read_choice(j, "kind", kinds, ARRAY_LEN(kinds), &what, e) < 0)
+        return bad(e, "mounts");
+    m->disk = what == 1;
+    m->source = (char *)plain_text(json_object_get(j, kind == MOUNT_NAMED ? "name" : "host"));
+    if (!m->source || (cache && !mount_cache_parse(cache, &m->cache)))
+        return bad(e, "mounts");
+    int r = read_bool(j, "file", &m->file, e);
+    if (r == 0 && m->disk)
+        r = read_u64(j, "size_bytes", &m->size, e);
+    if (r == 0)
+        r = read_id(j, "uid", &m->uid, e);
+    if (r == 0)
+        r = read_id(j, "gid", &m->gid, e);
+    if (r == 0)
+        r = read_scaled(j, "quota_bytes", "quota_mib", MIB, &m->quota, e);
+    return r;
+}
+
+static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const char *type = plain_text(json_object_get(j, "type"));
+    struct spec_mount m = {.guest = (char *)plain_text(json_object_get(j, "guest"))};
+    int r;
+    if (!type || !m.guest)
+        return bad(e, "mounts");
+    if (strcmp(type, "Tmpfs") == 0)
+        r = read_scaled(j, "size_bytes", "size_mib", MIB, &m.size, e);
+    else if (strcmp(type, "Bind") == 0)
+        r = read_share(j, MOUNT_BIND, &m, e);
+    else if (strcmp(type, "Named") == 0)
+        r = read_share(j, MOUNT_NAMED, &m, e);
+    else if (strcmp(type, "DiskImage") == 0)
+        r = read_disk(j, &m, e);
+    else
+        return bad(e, "mounts");
+    if (r == 0)
+        r = read_mount_options(j, &m.options, e);
+    return r < 0 ? r : spec_add_mount(s, &m, e);
+}
+
+static int read_mounts(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "mounts", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++)
+        r = read_mount(s, json_array_get(a, i), e);
+    return r;
+}
+
+static const char *limit_text(const json_t *v, char *out, size_t size)
+{
+    if (json_is_string(v))
+        return plain_text(v);
+    if (!json_is_integer(v))
+        return NULL;
+    (void)snprintf(out, size, "%lld", (long long)json_integer_value(v));
+    return out;
+}
+
+static int read_rlimits(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *a;
+    int r = read_array(j, "rlimits", &a, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(a); i++) {
+        const json_t *o = json_array_get(a, i);
+        char nums[2][32];
+        const char *resource = plain_text(json_object_get(o, "resource"));
+        const char *soft = limit_text(json_object_get(o, "soft"), nums[0], sizeof(nums[0]));
+        const char *hard = limit_text(json_object_get(o, "hard"), nums[1], sizeof(nums[1]));
+        if (!resource || !soft || !hard)
+            return bad(e, "rlimits");
+        AUTO_FREE char *arg = NULL;
+        if (asprintf(&arg, "%s=%s:%s", resource, soft, hard) < 0)
+            return err_set(e, ENOMEM, "out of memory");
+        r = spec_add_rlimit(s, arg, e);
+    }
+    return r;
+}
+
+static int read_image(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    static const struct {
+        const char *variant, *key;
+        enum image_kind kind;
+    } variants[] = {{"Oci", "reference", IMAGE_OCI},
+                    {"Bind", "path", IMAGE_DIRECTORY},
+                    {"Tar", "path", IMAGE_TAR}};
+    const json_t *image;
+    int r = read_object(j, "image", &image, e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(variants); i++) {
+        const json_t *v;
+        r = read_object(image, variants[i].variant, &v, e);
+        if (r == 0 && v) {
+            s->image_kind = variants[i].kind;
+            r = read_text(v, variants[i].key, &s->image, e);
+        }
+    }
+    size_t kind = s->image_kind;
+    if (r == 0)
+        r = read_choice(j, "image_kind", image_kinds, ARRAY_LEN(image_kinds), &kind, e);
+    s->image_kind = (enum image_kind)kind;
+    size_t pull = s->pull;
+    if (r == 0)
+        r = read_choice(j, "pull_policy", pull_policies, ARRAY_LEN(pull_policies), &pull, e);
+    s->pull = (enum image_pull)pull;
+    return r < 0 ? r : read_text(j, "manifest_digest", &s->image_digest, e);
+}
+
+/* A list whose entries are checked one by one. */
+static int read_each(struct sandbox_spec *s, const json_t *j, const char *key,
+                     int (*add)(struct sandbox_spec *, const char *, struct err *), struct err *e)
+{
+    struct strlist l = {0};
+    int r = read_list(j, key, &l, e);
+    for (size_t i = 0; r == 0 && i < l.n; i++)
+        r = add(s, l.v[i], e);
+    strlist_free(&l);
+    return r;
+}
+
+static int read_declared(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    int r = read_each(s, j, "exposed_ports", spec_add_port, e);
+    if (r == 0)
+        r = read_each(s, j, "secret_env", spec_add_secret, e);
+    if (r == 0)
+        r = read_each(s, j, "write_paths", spec_add_write_path, e);
+    return r < 0 ? r : read_each(s, j, "image_volumes", spec_add_volume, e);
+}
+
+static int read_engine(struct sandbox_spec *s, const json_t *resources, struct err *e)
+{
+    const json_t *v = member(resources, "engine");
+    if (!v)
+        return 0;
+    const char *name = plain_text(v);
+    s->engine = name ? engine_kind_parse(name) : ENGINE_INVALID;
+    return s->engine == ENGINE_INVALID ? bad(e, "engine") : 0;
+}
+
+static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    static const char *const placements[] = {
+        [PLACEMENT_SPREAD] = "spread",
+        [PLACEMENT_INHERIT] = "inherit",
+    };
+    static const char *const disks[] = {
+        [ROOT_DISK_MANAGED] = "managed",
+        [ROOT_DISK_TMPFS] = "tmpfs",
+    };
+    const json_t *o, *disk = NULL;
+    int r = read_object(j, "resources", &o, e);
+    if (r < 0)
+        return r;
+    const json_t *cpus = member(o, "cpus");
+    if (cpus && !json_is_number(cpus))
+        return bad(e, "cpus");
+    if (cpus)
+        s->cpus = json_number_value(cpus);
+    r = read_u64(o, "memory_mib", &s->memory_mib, e);
+    if (r == 0)
+        r = read_engine(s, o, e);
+    size_t placement = s->placement, kind = s->root_disk;
+    if (r == 0)
+        r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);
+    s->placement = (enum cpu_placement)placement;
+    if (r == 0)
+        r = read_object(o, "root_disk", &disk, e);
+    if (r < 0 || !disk)
+        return r;
+    s->root_disk_bytes = 0;
+    r = read_choice(disk, "type", disks, ARRAY_LEN(disks), &kind, e);
+    s->root_disk = (enum root_disk_kind)kind;
+    if (r == 0)
+        r = read_bool(disk, "grown", &s->root_disk_grown, e);
+    return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);
+}
+
+static int read_lifecycle(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "lifecycle", &o, e);
+    if (r == 0)
+        r = read_bool(o, "ephemeral", &s->ephemeral, e);
+    if (r == 0)
+        r = read_scaled(o, "idle_timeout_ms", "idle_timeout_secs", 1000, &s->idle_timeout_ms, e);
+    if (r == 0)
+        r = read_scaled(o, "max_duration_ms", "max_duration_secs", 1000, &s->max_duration_ms, e);
+    return r;
+}
+
+static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    const json_t *o;
+    int r = read_object(j, "runtime", &o, e);
+    const struct {
+        const char *key;
+        char **to;
+    } texts[] = {{"hostname", &s->hostname}, {"log_level", &s->log_level},
+                 {"shell", &s->shell},       {"stop_signal", &s->stop_signal},
+                 {"user", &s->user},         {"workdir", &s->workdir}};
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
+        r = read_text(o, texts[i].key, texts[i].to, e);
+    if (r == 0)
+        r = read_list(o, "cmd", &s->cmd, e);
+    if (r == 0)
+        r = read_list(o, "entrypoint", &s->entrypoint, e);
+    return r < 0 ? r : read_scripts(s, o, e);
+}
+
+static int read_network(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    int r = spec_net_from_json(&s->net, j, e);
+    return r < 0 ? r : spec_vsock_from_json(&s->vsocks, json_object_get(j, "vsocks"), e);
+}
+
+static int read_patches(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    return spec_patches_from_json(&s->patches, json_object_get(j, "patches"), e);
+}
+
+int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    spec_free(s);
+    if (!json_is_object(j))
+        return err_set(e, EINVAL, "spec: not a JSON object");
+    static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
+        read_image,   read_env,    read_labels,  read_resources, read_declared, read_lifecycle,
+        read_runtime, read_mounts, read_rlimits, read_network,   read_patches,  spec_read_workspace,
+    };
+    int r = read_text(j, "name", &s->name, e);
+    if (r == 0)
+        r = read_u64(j, "created_ns", &s->created_ns, e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(parts); i++)
+        r = parts[i](s, j, e);
+    return r < 0 ? r : spec_validate(s, e);
+}

@@ -1,0 +1,201 @@
+/* What a sandbox is asked to be.
+ *
+ * The spec is made once by `create`/`run`, checked once (spec_validate), and kept as spec.json in
+ * the sandbox's directory; everything that later starts, shows or modifies the sandbox reads it
+ * from there. It says nothing about what the sandbox is doing now: that is struct
+ * sandbox_state (store/store.h).
+ */
+#ifndef MSB_SPEC_SPEC_H
+#define MSB_SPEC_SPEC_H
+
+#include "image/image.h"
+#include "spec/net.h"
+#include "spec/patch.h"
+#include "spec/vsock.h"
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SPEC_NAME_MAX = 128,
+    SPEC_HOSTNAME_MAX = 64,
+    SPEC_CPUS_MAX = 255,
+    SPEC_MEMORY_MIN_MIB = 32,
+    SPEC_MEMORY_MAX_MIB = 1024 * 1024,
+    SPEC_MOUNTS_MAX = 64, /* of all kinds */
+    SPEC_SHARES_MAX = 10, /* of those, host directories, files and disks: each is a device */
+    SPEC_SCRIPTS_MAX = 64,
+    SPEC_SCRIPT_BODY_MAX = 1024 * 1024,
+    SPEC_RLIMITS_MAX = 16,
+    SPEC_LABELS_MAX = 256,
+    SPEC_PORTS_MAX = 256,
+    SPEC_VOLUMES_MAX = 64,
+    SPEC_SECRETS_MAX = 64,
+    SPEC_WRITE_PATHS_MAX = 64,
+};
+
+enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
+enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
+enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
+
+enum mount_kind { MOUNT_TMPFS, MOUNT_BIND, MOUNT_NAMED, MOUNT_DISK };
+enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
+
+struct spec_mount {
+    enum mount_kind kind;
+    char *guest;      /* where; normalised */
+    uint32_t options; /* enum proto_mount_option */
+    uint64_t
+        size; /* of a tmpfs, in bytes; 0 = kernel default. Of a disk volume that is not there */
+    /* Host directories, files and disks. */
+    char *source; /* a path: absolute, without symbolic links when the sandbox was made; or the name
+                   * of a volume */
+    bool file;    /* it is a regular file */
+    bool disk;    /* it is a disk's content, which the guest mounts itself */
+    char *fstype; /* of a disk; NULL = ext4 */
+    enum mount_cache cache;
+    uint32_t uid, gid; /* as whom the guest sees the user who started msb */
+    uint64_t quota;    /* bytes that it may take; 0 = no limit */
+};
+
+/* What appears as /workspace. */
+enum workspace_mode {
+    WORKSPACE_FUSE,     /* a share */
+    WORKSPACE_SNAPSHOT, /* copied into the guest's own disk, and back when it has stopped */
+};
+#define SPEC_WORKSPACE_MIN (1ULL << 20)
+#define SPEC_WORKSPACE_MAX_DEFAULT (1ULL << 30)
+
+struct spec_workspace {
+    char *name; /* of one that msb keeps (workspace/workspace.h), or */
+    char *path; /* a directory of the host; neither: there is none */
+    enum workspace_mode mode;
+    uint64_t max; /* bytes that a snapshot may have */
+};
+
+struct spec_script {
+    char *name;
+    char *body; /* with its #! line */
+};
+
+struct spec_rlimit {
+    uint32_t resource; /* RLIMIT_* */
+    uint64_t soft, hard;
+};
+
+struct sandbox_spec {
+    char *name;
+
+    char *image; /* as the user wrote it */
+    enum image_kind image_kind;
+    char *image_digest; /* "sha256:..." of what was resolved: what it boots from, ever after */
+    enum image_pull pull;
+
+    double cpus;
+    uint64_t memory_mib;
+    enum engine_kind engine;
+    enum cpu_placement placement;
+    enum root_disk_kind root_disk;
+    uint64_t root_disk_bytes; /* 0 = default */
+    bool root_disk_grown;     /* its file system may have to follow */
+
+    struct strlist env;        /* K=V: the image's, then the user's */
+    struct strlist entrypoint; /* image's, or --entrypoint */
+    struct strlist cmd;        /* image's, or what came after -- on `run` */
+    struct strlist secrets;    /* names: see store/secret.h */
+    struct strlist labels;     /* K=V, V may be empty */
+    char *workdir;             /* NULL = "/" */
+    char *user;                /* NULL = root */
+    char *shell;               /* NULL = /bin/sh */
+    char *hostname;            /* never NULL after spec_validate */
+    char *log_level;           /* NULL = default */
+    char *stop_signal;         /* the image's: "SIGINT"; NULL = SIGTERM */
+    struct strlist ports;      /* that the image exposes: "80/tcp" */
+    struct strlist volumes;    /* that the image declares: directories in the guest */
+
+    struct spec_mount *mounts; /* sorted by path, so that parents come first */
+    size_t n_mounts;
+    struct spec_workspace workspace;
+    struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
+    struct spec_vsocks vsocks;  /* sockets of the host that the guest may reach */
+    struct spec_script *scripts;
+    size_t n_scripts;
+    struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
+    size_t n_rlimits;
+    struct spec_net net;
+    struct spec_patches patches; /* were done when it was made */
+
+    bool ephemeral;           /* the directory goes when the sandbox stops */
+    uint64_t idle_timeout_ms; /* 0 = none */
+    uint64_t max_duration_ms; /* 0 = none */
+    uint64_t created_ns;      /* CLOCK_REALTIME */
+};
+
+void spec_init(struct sandbox_spec *s); /* defaults: 1 CPU, 512 MiB, 4 GiB disk */
+void spec_free(struct sandbox_spec *s);
+
+/* The documented naming rule, with the documented messages. */
+int spec_check_name(const char *name, struct err *e);
+/* Checks everything that can be checked without the host, fills in derived fields (hostname). */
+int spec_validate(struct sandbox_spec *s, struct err *e);
+
+/* Absolute, without empty, "." or ".." components, no '/' at the end; malloc'd, NULL = not so. */
+char *spec_guest_path(const char *path);
+
+/* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalised; a second mount on the
+ * same target is refused. */
+int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
+                   struct err *e);
+int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct err *e);
+int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
+int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* nofile=1024:2048 */
+int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* K or K=V */
+int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
+int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
+int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
+int spec_check_workspace(const char *name, struct err *e);
+int spec_validate_workspace(const struct sandbox_spec *s, struct err *e);
+bool spec_has_snapshot(const struct sandbox_spec *s);
+const char *workspace_mode_name(enum workspace_mode m);
+json_t *spec_workspace_json(const struct sandbox_spec *s);
+int spec_read_workspace(struct sandbox_spec *s, const json_t *j, struct err *e);
+void spec_workspace_free(struct spec_workspace *w);
+/* A shared directory that no write path is in or above is read-only for the host, too. */
+int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e);
+void spec_protect_mounts(struct sandbox_spec *s);
+bool spec_path_within(const char *path, const char *dir); /* both normalised */
+/* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
+int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
+const char *spec_rlimit_name(uint32_t resource);
+
+/* spec.json, and what `inspect --format json` shows under "config": the same layout, with all
+ * documented keys. spec_from_json reads both; *s is an initialised spec, and on failure one to
+ * free. */
+json_t *spec_to_json(const struct sandbox_spec *s);
+json_t *spec_to_config(const struct sandbox_spec *s);
+int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
+
+/* All labels of `want` (K or K=V) are present. */
+bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *want);
+
+/* How long an ephemeral sandbox may take to finish its writing: 0 when nothing of it is kept, as no
+ * directory or disk of the host is mounted for writing. */
+uint64_t spec_last_writes_ms(const struct sandbox_spec *s);
+/* It is a directory or file that the host serves; it is a block device. Neither: a tmpfs. */
+bool mount_is_share(const struct spec_mount *m);
+bool mount_is_disk(const struct spec_mount *m);
+/* File systems that a guest's kernel can mount; NULL: not this one. */
+bool mount_fstype_known(const char *fstype);
+#define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"
+const char *mount_cache_name(enum mount_cache c);
+bool mount_cache_parse(const char *s, enum mount_cache *ret);
+const char *engine_kind_name(enum engine_kind k);
+enum engine_kind engine_kind_parse(const char *s); /* ENGINE_INVALID */
+/* Host name from any sandbox name: at most 63 characters of [A-Za-z0-9-], never empty; long names
+ * are cut and get a hash so that they stay distinct. */
+void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX]);
+
+#endif

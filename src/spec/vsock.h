@@ -1,0 +1,38 @@
+/* Sockets of the host that programs in a guest reach by vsock: CID 2 and a port. */
+#ifndef MSB_SPEC_VSOCK_H
+#define MSB_SPEC_VSOCK_H
+
+#include "util/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SPEC_VSOCK_MAX = 16,        /* ports */
+    SPEC_VSOCK_PORT_MIN = 1024, /* what is below is ours */
+    SPEC_VSOCK_PATH_MAX = 4096,
+    SPEC_VSOCK_NAME_MAX =
+        96, /* of the last component: the rest of the address is for its directory */
+};
+
+struct spec_vsock {
+    char *path; /* absolute; its directory without symbolic links when the sandbox was made */
+    uint32_t port;
+};
+
+struct spec_vsocks {
+    struct spec_vsock *v;
+    size_t n;
+};
+
+void spec_vsock_free(struct spec_vsocks *l);
+/* HOST_SOCK:PORT[/stream]. Looks at the host for the directory: *usage becomes false if that is
+ * what failed. */
+int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct err *e);
+/* NULL when there are none. */
+json_t *spec_vsock_to_json(const struct spec_vsocks *l);
+int spec_vsock_from_json(struct spec_vsocks *l, const json_t *j, struct err *e);
+
+#endif

@@ -1,0 +1,44 @@
+/* Secrets by name: what a sandbox's commands get in their environment without anybody writing it
+ * down.
+ *
+ *     $MSB_HOME/secrets/NAME      JSON, mode 0600: {"updated_ns": N, "value": "..."}
+ *                                 or {"updated_ns": N, "from_env": "VARIABLE"}
+ *
+ * A spec has names only. Whoever runs a command (msb exec, the SDK) looks them up at that moment,
+ * as the user who runs it, and sends the values with the command: they are in no argument list, no
+ * spec, state or log, and in the environment of no process on the host. With from_env not even the
+ * store has the value: it comes from the environment of whoever runs the command.
+ */
+#ifndef MSB_STORE_SECRET_H
+#define MSB_STORE_SECRET_H
+
+#include "store/store.h"
+#include "util/err.h"
+#include "util/strlist.h"
+
+enum {
+    SECRET_NAME_MAX = 128,
+    SECRET_VALUE_MAX = 32 * 1024, /* the guest's kernel takes 128 KiB for one variable */
+};
+
+struct secret {
+    char name[SECRET_NAME_MAX + 1];
+    char from_env[SECRET_NAME_MAX + 1]; /* "" = the value is stored */
+    uint64_t updated_ns;
+};
+
+/* The name of an environment variable: that is what it will be. */
+int secret_check_name(const char *name, struct err *e);
+/* Replaces it if there is one. Exactly one of value and from_env is given. */
+int secret_set(const struct store *s, const char *name, const char *value, const char *from_env,
+               struct err *e);
+int secret_remove(const struct store *s, const char *name, struct err *e);
+/* Sorted by name; free() the list. */
+int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e);
+/* ENOENT, with what to do about it, when there is none. Values are not looked at. */
+int secret_check_known(const struct store *s, const struct strlist *names, struct err *e);
+/* Appends NAME=value for each. The caller wipes the list (strlist_wipe). */
+int secret_resolve(const struct store *s, const struct strlist *names, struct strlist *env,
+                   struct err *e);
+
+#endif

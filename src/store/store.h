@@ -1,0 +1,125 @@
+/* Where sandboxes live: $MSB_HOME (default ~/.microsandbox).
+ *
+ *     sandboxes/NAME/spec.json    the spec
+ *                    upper.ext4   the writable layer
+ *                    lock         record lock held by the monitor for its whole life
+ *                    run/         all that the monitor sees of this: its jail's only directory
+ *                        state.json   what the sandbox is doing
+ *                        agent.sock   where clients connect
+ *                        logs/        exec.log system.log (+ .1 .2)
+ *     locks/NAME                  flock held by a CLI that creates, starts, stops or removes NAME
+ *     cache/                      images and disk templates
+ *
+ * Invariants
+ *   1. A name is taken by mkdir of its directory, under its flock: of two creators one wins.
+ *   2. A sandbox is alive if and only if somebody holds the record lock on its `lock` file. The
+ *      kernel drops that lock however the monitor dies, and tells us the holder's pid, so no pid
+ *      is ever guessed.
+ *   3. spec.json and state.json are replaced by rename: a reader sees the old or the new one.
+ *   4. A directory whose spec or state is not there, or whose state is `creating`, and whose flock
+ *      is free, is the rest of a creation or removal that died: readers delete it. A state that is
+ *      there but cannot be read is no such thing: that sandbox has crashed.
+ *   5. A state that says running without a live monitor means the monitor was killed: readers
+ *      see `crashed` (or nothing, for an ephemeral sandbox, which they delete).
+ *   6. The monitor may be taken over by its guest, and run/ is writable to it: what is in there is
+ *      read as hostile input, and nothing outside run/ is. When root starts a sandbox the monitor
+ *      runs as another user, who owns run/ and nothing else.
+ */
+#ifndef MSB_STORE_STORE_H
+#define MSB_STORE_STORE_H
+
+#include "spec/spec.h"
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct store {
+    char *home;  /* absolute path of $MSB_HOME */
+    int home_fd; /* O_PATH|O_DIRECTORY */
+    int sandboxes_fd;
+    int locks_fd;
+};
+
+enum status {
+    STATUS_CREATING, /* never shown: no acknowledged sandbox has it */
+    STATUS_STARTING,
+    STATUS_RUNNING,
+    STATUS_DRAINING,
+    STATUS_STOPPED,
+    STATUS_CRASHED,
+};
+const char *status_name(enum status s);  /* "Running": JSON */
+const char *status_lower(enum status s); /* "running": tables */
+enum status status_parse(const char *s); /* -1 */
+
+struct sandbox_state {
+    enum status status;
+    char reason[256];    /* why it stopped or crashed; "" when nobody needs telling */
+    char engine[16];     /* what runs it: "uml", "uml-ptrace"; "" before the first start */
+    uint64_t started_ns; /* CLOCK_REALTIME of the last start, 0 = never */
+    uint64_t updated_ns; /* of the last transition */
+    pid_t pid;           /* the live monitor, as the lock says; 0 = none. Not stored */
+};
+
+/* One sandbox, opened: directory, spec and (repaired) state. */
+struct sandbox {
+    int dirfd; /* -1 in a list */
+    struct sandbox_spec spec;
+    struct sandbox_state state;
+};
+
+int store_open(struct store *s, struct err *e); /* makes what is missing, mode 0700 */
+void store_close(struct store *s);
+
+int store_cache_open(const struct store *s, struct err *e); /* its cache/, made if missing */
+
+/* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
+int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
+void sandbox_close(struct sandbox *sb);
+/* Removes the sandbox if it is a leftover, after whoever is at work on that name. */
+void sandbox_sweep(const struct store *s, const char *name);
+/* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on
+ * stderr as warnings and skipped. */
+int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
+/* For who removes what no sandbox uses: fails (EBUSY) when one cannot be read, as it could use
+ * anything. */
+int store_list_whole(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
+void sandbox_list_free(struct sandbox *list, size_t n);
+
+/* The name's flock. Waits while another CLI holds it (a stop under way, say). Unlocking with
+ * `forget` also removes the lock file (the name is gone). */
+struct name_lock {
+    int fd;
+    char name[SPEC_NAME_MAX + 1];
+};
+int name_lock_take(const struct store *s, const char *name, struct name_lock *ret, struct err *e);
+void name_lock_drop(const struct store *s, struct name_lock *l, bool forget);
+
+/* Directory and files; the caller holds the name's flock. */
+int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, struct err *e);
+int sandbox_dir_remove(const struct store *s, const char *name, struct err *e);
+
+/* Temporary files of specs that somebody was killed over. */
+void spec_sweep(int dirfd);
+int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
+/* run_fd: the sandbox's run/. */
+int state_save(int run_fd, const struct sandbox_state *st);
+int state_load(int run_fd, struct sandbox_state *st);
+
+/* The monitor's lock. take: in the monitor, on the descriptor of `lock`, which it never closes.
+ * holder: pid of the live monitor as seen from here, 0 = none, -errno when that cannot be told. */
+int monitor_lock_take(int lock_fd);
+pid_t monitor_lock_holder(int dirfd);
+
+/* A connection to a live sandbox's agent.sock; -ECONNREFUSED or -ENOENT when there is none. */
+int sandbox_connect(int dirfd);
+/* The directory with the log files, O_DIRECTORY|O_CLOEXEC, or -errno. */
+int sandbox_logs_open(int dirfd);
+
+/* Directory with kernel, tools disk and base image: $MSB_ASSETS, or beside the executable
+ * (build tree), or <prefix>/lib/msb. */
+int assets_dir(char *out, size_t size, struct err *e);
+
+#endif
