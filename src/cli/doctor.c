@@ -9,6 +9,7 @@
 #include "jail/cgroup.h"
 #include "registry/registry.h"
 #include "store/store.h"
+#include "util/assets.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/parse.h"

@@ -3,9 +3,9 @@
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "launch/publish.h"
 #include "net/packet.h"
 #include "sandbox/net_change.h"
+#include "store/ports.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -7,6 +7,7 @@
 #include "image/image.h"
 #include "spec/signals.h"
 #include "store/secret.h"
+#include "util/assets.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 

@@ -1,7 +1,7 @@
 #include "cli/show.h"
 
 #include "cli/ui.h"
-#include "launch/publish.h"
+#include "store/ports.h"
 #include "util/cleanup.h"
 #include "util/term.h"
 

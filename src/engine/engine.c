@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include "engine/kvm/probe.h"
-#include "store/store.h"
+#include "util/assets.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

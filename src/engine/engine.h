@@ -18,7 +18,7 @@
 #ifndef MSB_ENGINE_ENGINE_H
 #define MSB_ENGINE_ENGINE_H
 
-#include "spec/spec.h"
+#include "engine/kind.h"
 #include "util/err.h"
 #include "util/loop.h"
 #include "virtio/device.h"

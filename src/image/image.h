@@ -16,14 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "image/layer/layer.h"
+#include "image/oci/image_config.h"
 #include "util/err.h"
 
 /* The built-in image's name, and its file in the assets directory. */
 #define IMAGE_BASE_REF "msb/base"
 #define IMAGE_BASE_FILE "base.erofs"
-
-/* How much an archive may expand to when the caller names no limit. */
-#define IMAGE_EXPANDED_MAX_DEFAULT (64ULL << 30)
 
 enum image_kind { IMAGE_BUILTIN, IMAGE_DIRECTORY, IMAGE_TAR, IMAGE_OCI };
 enum image_pull { IMAGE_PULL_MISSING, IMAGE_PULL_ALWAYS, IMAGE_PULL_NEVER };
@@ -44,23 +43,6 @@ struct image_ctx {
     void *fetch_ctx;
     const struct oci_platform *platform; /* what it must be for; NULL: this machine */
 };
-
-/* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
- * where the image says nothing. Directories and tars carry no configuration: all is empty. */
-struct image_config {
-    char **env; /* "KEY=VALUE" */
-    char **entrypoint;
-    char **cmd;
-    char **labels;        /* "KEY=VALUE" */
-    char **exposed_ports; /* "80/tcp" */
-    char **volumes;       /* paths */
-    char *workdir;
-    char *user;
-    char *stop_signal; /* "SIGTERM", "15" */
-};
-/* All lists empty; -ENOMEM. */
-int image_config_init(struct image_config *c);
-void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
 
 struct image {
     char *digest;         /* "sha256:<64 hex digits>"; names the content the image was made from */

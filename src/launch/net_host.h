@@ -3,14 +3,7 @@
 #ifndef MSB_LAUNCH_NET_HOST_H
 #define MSB_LAUNCH_NET_HOST_H
 
-#include "net/dns.h"
-
-struct net_host {
-    struct net_end resolver[DNS_UPSTREAMS_MAX]; /* of /etc/resolv.conf */
-    unsigned n_resolvers;
-    bool ipv6;                 /* there is a route to global addresses */
-    struct socks_config proxy; /* what the spec asks for, with its password */
-};
+#include "monitor/net_setup.h"
 
 void net_host_look(struct net_host *ret);
 /* The resolvers that this text of a resolv.conf names; without any, the local one, as for the C

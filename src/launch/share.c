@@ -52,11 +52,6 @@ struct share {
     struct vhost_user *back_end;
 };
 
-void share_tag(size_t index, char out[SHARE_TAG_MAX])
-{
-    (void)snprintf(out, SHARE_TAG_MAX, "msb%zu", index);
-}
-
 /* --- serving --------------------------------------------------------------------------------- */
 
 /* The socket to serve, or the end. */
@@ -139,7 +134,7 @@ static void stay_on(int cpu)
 static int make_server(struct share *sh, struct err *e)
 {
     unsigned files = 0;
-    char tag[SHARE_TAG_MAX];
+    char tag[VIRTIO_FS_TAG_TEXT];
     AUTO_CLOSE int root = clone_mount(sh, e);
     if (root < 0)
         return root;
@@ -163,7 +158,7 @@ static int make_server(struct share *sh, struct err *e)
         .fds_max = files - files / 3,
     };
     struct fs *server;
-    share_tag(sh->index, tag);
+    virtio_fs_tag(sh->index, tag);
     r = fs_new(&server, &o);
     if (r < 0)
         return err_sys(e, -r, "cannot serve %s", sh->m->source);

@@ -31,8 +31,4 @@ int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, 
 /* Waits until it is ready to serve, or says why it is not. */
 int share_wait(int fd, pid_t stage, struct err *e);
 
-/* The tag under which the guest finds share `index`. */
-enum { SHARE_TAG_MAX = 16 };
-void share_tag(size_t index, char out[SHARE_TAG_MAX]);
-
 #endif

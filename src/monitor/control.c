@@ -1,9 +1,8 @@
 #include "monitor/control.h"
 
-#include "launch/share.h"
-#include "monitor/net_setup.h"
 #include "spec/signals.h"
 #include "util/cleanup.h"
+#include "virtio/fs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,8 +43,8 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t
     } else if (mount_is_disk(m)) {
         put_disk(w, m, (*disk)++);
     } else {
-        char tag[SHARE_TAG_MAX];
-        share_tag((*share)++, tag);
+        char tag[VIRTIO_FS_TAG_TEXT];
+        virtio_fs_tag((*share)++, tag);
         proto_str(w, F_TAG, tag);
         if (m->file)
             proto_str(w, F_FILE, last_part(m->source));

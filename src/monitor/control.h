@@ -3,7 +3,7 @@
 #ifndef MSB_MONITOR_CONTROL_H
 #define MSB_MONITOR_CONTROL_H
 
-#include "launch/net_host.h"
+#include "monitor/net_setup.h"
 #include "proto/proto.h"
 #include "spec/spec.h"
 #include "virtio/vsock.h"

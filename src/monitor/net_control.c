@@ -1,6 +1,6 @@
 #include "monitor/net_control.h"
 
-#include "launch/publish.h"
+#include "store/ports.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 #ifndef MSB_MONITOR_NET_SETUP_H
 #define MSB_MONITOR_NET_SETUP_H
 
-#include "launch/net_host.h"
 #include "monitor/net_thread.h"
+#include "net/dns.h"
 #include "proto/proto.h"
 
 /* Every sandbox has the same addresses, since none shares a wire with another. */
@@ -12,6 +12,14 @@
 #define NET_GUEST6 "fd42:6d73:62::2"
 #define NET_GATEWAY6 "fd42:6d73:62::1"
 enum { NET_BITS4 = 30, NET_BITS6 = 64 };
+
+/* What there is of a network on this host (launch/net_host.h fills it in). */
+struct net_host {
+    struct net_end resolver[DNS_UPSTREAMS_MAX]; /* of /etc/resolv.conf */
+    unsigned n_resolvers;
+    bool ipv6;                 /* there is a route to global addresses */
+    struct socks_config proxy; /* what the spec asks for, with its password */
+};
 
 /* What is published: the descriptors belong to the stack once net_setup has succeeded. */
 struct net_ports {

@@ -1,6 +1,6 @@
 #include "monitor/vsock_ports.h"
 
-#include "launch/connector.h"
+#include "monitor/connector_link.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 

@@ -27,7 +27,6 @@ struct create_options {
 /* Takes a validated spec whose image is resolved (image_digest set). Returns when the first exec
  * would succeed. On failure nothing is left behind. `warn`, if set, is called with one-line
  * warnings for the user (e.g. that this engine runs one CPU). */
-typedef void (*warn_fn)(const char *text);
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e);
 

@@ -4,6 +4,7 @@
 #include "launch/publish.h"
 #include "net/packet.h"
 #include "store/audit.h"
+#include "store/ports.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

@@ -3,7 +3,6 @@
 #include "spec/spec.h"
 
 #include "proto/proto.h"
-#include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/text.h"
 

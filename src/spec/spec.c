@@ -4,7 +4,6 @@
 #include "image/store/upper.h"
 #include "proto/proto.h"
 #include "spec/signals.h"
-#include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 #include "util/text.h"
@@ -92,31 +91,6 @@ static bool plain(const char *s)
 
 /* --- names ---------------------------------------------------------------------------------- */
 
-static bool alnum(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-int spec_check_name(const char *name, struct err *e)
-{
-    if (!name || !*name)
-        return err_set(e, EINVAL, "invalid config: sandbox name is required");
-    size_t n = strlen(name);
-    if (n > SPEC_NAME_MAX)
-        return err_set(e, EINVAL,
-                       "invalid config: sandbox name must be at most %d characters: got %zu",
-                       SPEC_NAME_MAX, n);
-    bool ok = alnum(name[0]);
-    for (const char *p = name; ok && *p; p++)
-        ok = alnum(*p) || strchr("._-", *p);
-    if (!ok)
-        return err_set(e, EINVAL,
-                       "invalid config: sandbox name must start with an alphanumeric and contain "
-                       "only alphanumeric, dots, hyphens, and underscores: %s",
-                       name);
-    return 0;
-}
-
 /* FNV-1a: spreads names, proves nothing. */
 static uint32_t hash32(const char *s)
 {
@@ -132,8 +106,8 @@ void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX])
     size_t n = 0, len = strlen(name);
     size_t max = len < SPEC_HOSTNAME_MAX ? len : (size_t)CUT;
     for (size_t i = 0; i < max; i++)
-        if (alnum(name[i]) || n > 0) /* a host name starts with a letter or a digit */
-            out[n++] = alnum(name[i]) ? name[i] : '-';
+        if (ascii_alnum(name[i]) || n > 0) /* a host name starts with a letter or a digit */
+            out[n++] = ascii_alnum(name[i]) ? name[i] : '-';
     while (n > 0 && out[n - 1] == '-')
         n--;
     out[n] = '\0';
@@ -141,26 +115,6 @@ void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX])
         (void)snprintf(out, SPEC_HOSTNAME_MAX, "sandbox");
     else if (max < len)
         (void)snprintf(out + n, SPEC_HOSTNAME_MAX - n, "-%08x", hash32(name));
-}
-
-static const char *const engine_names[] = {
-    [ENGINE_AUTO] = "auto",
-    [ENGINE_KVM] = "kvm",
-    [ENGINE_UML] = "uml",
-    [ENGINE_UML_PTRACE] = "uml-ptrace",
-};
-
-const char *engine_kind_name(enum engine_kind k)
-{
-    return k >= 0 && (size_t)k < ARRAY_LEN(engine_names) ? engine_names[k] : "invalid";
-}
-
-enum engine_kind engine_kind_parse(const char *s)
-{
-    for (size_t i = 0; i < ARRAY_LEN(engine_names); i++)
-        if (strcmp(s, engine_names[i]) == 0)
-            return (enum engine_kind)i;
-    return ENGINE_INVALID;
 }
 
 /* --- resource limits ------------------------------------------------------------------------ */
@@ -465,9 +419,9 @@ static int check_env(const struct strlist *env, struct err *e)
 static int check_hostname(const char *h, struct err *e)
 {
     size_t n = strlen(h);
-    bool ok = n > 0 && n < SPEC_HOSTNAME_MAX && alnum(h[0]) && alnum(h[n - 1]);
+    bool ok = n > 0 && n < SPEC_HOSTNAME_MAX && ascii_alnum(h[0]) && ascii_alnum(h[n - 1]);
     for (const char *p = h; ok && *p; p++)
-        ok = alnum(*p) || *p == '-' || *p == '.';
+        ok = ascii_alnum(*p) || *p == '-' || *p == '.';
     if (!ok)
         return err_set(e, EINVAL,
                        "invalid config: hostname '%.80s' must be 1 to %d letters, digits, dots and "

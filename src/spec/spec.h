@@ -8,7 +8,9 @@
 #ifndef MSB_SPEC_SPEC_H
 #define MSB_SPEC_SPEC_H
 
+#include "engine/kind.h"
 #include "image/image.h"
+#include "spec/names.h"
 #include "spec/net.h"
 #include "spec/patch.h"
 #include "spec/vsock.h"
@@ -20,7 +22,6 @@
 #include <stdint.h>
 
 enum {
-    SPEC_NAME_MAX = 128,
     SPEC_HOSTNAME_MAX = 64,
     SPEC_CPUS_MAX = 255,
     SPEC_MEMORY_MIN_MIB = 32,
@@ -37,7 +38,6 @@ enum {
     SPEC_WRITE_PATHS_MAX = 64,
 };
 
-enum engine_kind { ENGINE_AUTO, ENGINE_KVM, ENGINE_UML, ENGINE_UML_PTRACE, ENGINE_INVALID = -22 };
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT };
 
@@ -138,7 +138,6 @@ void spec_init(struct sandbox_spec *s); /* defaults: 1 CPU, 512 MiB, 4 GiB disk 
 void spec_free(struct sandbox_spec *s);
 
 /* The documented naming rule, with the documented messages. */
-int spec_check_name(const char *name, struct err *e);
 /* Checks everything that can be checked without the host, fills in derived fields (hostname). */
 int spec_validate(struct sandbox_spec *s, struct err *e);
 
@@ -192,8 +191,6 @@ bool mount_fstype_known(const char *fstype);
 #define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"
 const char *mount_cache_name(enum mount_cache c);
 bool mount_cache_parse(const char *s, enum mount_cache *ret);
-const char *engine_kind_name(enum engine_kind k);
-enum engine_kind engine_kind_parse(const char *s); /* ENGINE_INVALID */
 /* Host name from any sandbox name: at most 63 characters of [A-Za-z0-9-], never empty; long names
  * are cut and get a hash so that they stay distinct. */
 void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX]);

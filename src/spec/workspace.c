@@ -2,7 +2,6 @@
 #include "spec/read.h"
 #include "spec/spec.h"
 
-#include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/text.h"
 

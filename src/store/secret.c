@@ -22,26 +22,6 @@ static int no_memory(struct err *e)
     return err_set(e, ENOMEM, "out of memory");
 }
 
-static bool variable_name(const char *s)
-{
-    if (!isalpha((unsigned char)*s) && *s != '_')
-        return false;
-    const char *end = s;
-    while (isalnum((unsigned char)*end) || *end == '_')
-        end++;
-    return *end == '\0' && end - s <= SECRET_NAME_MAX;
-}
-
-int secret_check_name(const char *name, struct err *e)
-{
-    if (variable_name(name))
-        return 0;
-    return err_set(e, EINVAL,
-                   "'%.64s' is no name for a secret: letters, digits and '_', no digit first, at "
-                   "most %d",
-                   name, SECRET_NAME_MAX);
-}
-
 /* -ENOENT without a word when there are no secrets at all and `make` is not set. */
 static int open_dir(const struct store *s, bool make, struct err *e)
 {

@@ -17,7 +17,6 @@
 #include "util/strlist.h"
 
 enum {
-    SECRET_NAME_MAX = 128,
     SECRET_VALUE_MAX = 32 * 1024, /* the guest's kernel takes 128 KiB for one variable */
 };
 
@@ -27,8 +26,6 @@ struct secret {
     uint64_t updated_ns;
 };
 
-/* The name of an environment variable: that is what it will be. */
-int secret_check_name(const char *name, struct err *e);
 /* Replaces it if there is one. Exactly one of value and from_env is given. */
 int secret_set(const struct store *s, const char *name, const char *value, const char *from_env,
                struct err *e);

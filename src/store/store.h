@@ -118,8 +118,4 @@ int sandbox_connect(int dirfd);
 /* The directory with the log files, O_DIRECTORY|O_CLOEXEC, or -errno. */
 int sandbox_logs_open(int dirfd);
 
-/* Directory with kernel, tools disk and base image: $MSB_ASSETS, or beside the executable
- * (build tree), or <prefix>/lib/msb. */
-int assets_dir(char *out, size_t size, struct err *e);
-
 #endif

@@ -24,17 +24,6 @@ const char *volume_kind_name(enum volume_kind k)
     return kind_names[k];
 }
 
-int volume_check_name(const char *name, struct err *e)
-{
-    struct err why = {0};
-    if (strlen(name) <= VOLUME_NAME_MAX && spec_check_name(name, &why) == 0)
-        return 0;
-    return err_set(e, EINVAL,
-                   "invalid config: volume name must start with an alphanumeric and contain only "
-                   "alphanumeric, dots, hyphens, and underscores, at most %d: %.120s",
-                   VOLUME_NAME_MAX, name);
-}
-
 static int open_all(const struct store *s, struct err *e)
 {
     if (mkdirat(s->home_fd, "volumes", 0700) < 0 && errno != EEXIST)

@@ -14,8 +14,6 @@
 
 #include "store/store.h"
 
-enum { VOLUME_NAME_MAX = 100 };
-
 enum volume_kind { VOLUME_DIR, VOLUME_DISK };
 
 struct volume {
@@ -27,7 +25,6 @@ struct volume {
 };
 const char *volume_kind_name(enum volume_kind k);
 
-int volume_check_name(const char *name, struct err *e);
 /* "volume already exists: NAME" (EEXIST) if it does. size: a directory's quota, or a disk's size.
  */
 int volume_create(const struct store *s, const char *name, enum volume_kind kind, uint64_t size,

@@ -29,4 +29,7 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *e);
 
+/* Takes a line for the user about something that is not an error. */
+typedef void (*warn_fn)(const char *text);
+
 #endif

@@ -5,7 +5,12 @@
 #include <string.h>
 
 #include "util/cleanup.h"
-#include "virtio/guest_mem.h"
+
+void guest_copy(void *dst, const void *src, size_t len)
+{
+    memcpy(dst, src, len);
+    __asm__ volatile("" ::: "memory");
+}
 
 /* A place in a list of buffers. */
 struct cursor {

@@ -5,6 +5,10 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
+/* memcpy from memory that may change meanwhile: the compiler may not read the source again later,
+ * so checks on the copy hold for the copy. */
+void guest_copy(void *dst, const void *src, size_t len);
+
 size_t iov_total(const struct iovec *iov, unsigned n);
 /* Copies between a flat buffer and iov[] from byte `off` on; returns how many bytes moved. */
 size_t iov_read(const struct iovec *iov, unsigned n, size_t off, void *dst, size_t len);

@@ -16,6 +16,12 @@ unsigned edit_distance(const char *a, const char *b);
  * beginning of the other; TEXT_FAR when no one would call them similar. */
 unsigned word_unlikeness(const char *typed, const char *word);
 
+/* A letter or digit of ASCII, whatever the locale. */
+static inline bool ascii_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 bool utf8_valid(const char *s);
 /* Columns a UTF-8 string takes, one a character. */
 size_t utf8_width(const char *s);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/virtio_fs.h>
 #include <linux/virtio_ids.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,6 +62,11 @@ const struct virtio_dev_ops virtio_fs_ops = {
     .reset = fs_dev_reset,
     .free = fs_dev_free,
 };
+
+void virtio_fs_tag(size_t index, char out[VIRTIO_FS_TAG_TEXT])
+{
+    (void)snprintf(out, VIRTIO_FS_TAG_TEXT, "msb%zu", index);
+}
 
 int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag)
 {

@@ -10,11 +10,14 @@
 #include "fuse/fuse.h"
 #include "virtio/device.h"
 
-enum { FS_TAG_MAX = 36 };
+enum { FS_TAG_MAX = 36, VIRTIO_FS_TAG_TEXT = 16 };
 
 /* tag: the name by which the guest mounts it, at most FS_TAG_MAX bytes. The server belongs to the
  * device if this succeeds. */
 int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag);
+
+/* The tag of the sandbox's share `index`. */
+void virtio_fs_tag(size_t index, char out[VIRTIO_FS_TAG_TEXT]);
 
 extern const struct virtio_dev_ops virtio_fs_ops;
 

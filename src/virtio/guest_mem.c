@@ -54,9 +54,3 @@ int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, si
     memcpy(p, src, len);
     return 0;
 }
-
-void guest_copy(void *dst, const void *src, size_t len)
-{
-    memcpy(dst, src, len);
-    __asm__ volatile("" ::: "memory");
-}

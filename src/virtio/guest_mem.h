@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "util/iov.h"
+
 enum { GUEST_REGIONS_MAX = 8 };
 
 struct guest_region {
@@ -37,9 +39,5 @@ void *guest_mem_ptr(const struct guest_mem *m, uint64_t gpa, uint64_t len);
 /* Copy in or out; 0 or -EFAULT, and on failure nothing was copied. */
 int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *dst, size_t len);
 int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, size_t len);
-
-/* memcpy from memory that may change meanwhile: the compiler may not read the source again later,
- * so checks on the copy hold for the copy. */
-void guest_copy(void *dst, const void *src, size_t len);
 
 #endif

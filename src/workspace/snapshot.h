@@ -21,7 +21,6 @@
 #ifndef MSB_WORKSPACE_SNAPSHOT_H
 #define MSB_WORKSPACE_SNAPSHOT_H
 
-#include "sandbox/lifecycle.h"
 #include "store/store.h"
 
 /* Between a sandbox's READY and its acknowledgement: the workspace goes in, unless the guest has

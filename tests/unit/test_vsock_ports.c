@@ -1,7 +1,7 @@
 /* Host sockets by vsock: the guest is played by a fake driver, the connector and the host's servers
  * by the test. */
 #include "fake_vsock.h"
-#include "launch/connector.h"
+#include "monitor/connector_link.h"
 #include "monitor/vsock_ports.h"
 #include "util/cleanup.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "image/erofs/tree.h"
-#include "image/image.h"
 #include "image/layer/decode.h"
 #include "image/layer/layer.h"
 #include "image/layer/source.h"

@@ -21,6 +21,9 @@
 #include "util/err.h"
 #include "util/stream.h"
 
+/* How much an archive may expand to when the caller names no limit. */
+#define IMAGE_EXPANDED_MAX_DEFAULT (64ULL << 30)
+
 enum { LAYER_INLINE_MAX = 512 };
 
 /* What the layer must turn out to be; NULL and 0 where nothing was said. */

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "image/image.h"
 #include "image/oci/digest.h"
+#include "image/oci/image_config.h"
 #include "util/err.h"
 
 enum {

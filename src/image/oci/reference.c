@@ -2,6 +2,7 @@
 
 #include "util/cleanup.h"
 #include "util/parse.h"
+#include "util/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -22,11 +23,6 @@ static bool is_lower_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-static bool is_alnum(char c)
-{
-    return is_lower_alnum(c) || (c >= 'A' && c <= 'Z');
-}
-
 static int __attribute__((format(printf, 3, 4)))
 refuse(struct err *e, const char *text, const char *fmt, ...)
 {
@@ -45,7 +41,7 @@ static bool host_valid(const char *s, size_t n)
 {
     bool inside = false; /* of a label, with something in it */
     for (size_t i = 0; i < n; i++) {
-        if (is_alnum(s[i]))
+        if (ascii_alnum(s[i]))
             inside = true;
         else if (s[i] == '-' && inside && i + 1 < n && s[i + 1] != '.')
             continue;
@@ -216,7 +212,7 @@ static int parse_tag(const char *text, const char *s, size_t n, char **ret, stru
     if (n > REFERENCE_TAG_MAX)
         return refuse(e, text, "the tag has more than %d characters", REFERENCE_TAG_MAX);
     for (size_t i = 0; i < n; i++)
-        if (!is_alnum(s[i]) && s[i] != '_' && (i == 0 || (s[i] != '.' && s[i] != '-')))
+        if (!ascii_alnum(s[i]) && s[i] != '_' && (i == 0 || (s[i] != '.' && s[i] != '-')))
             return refuse(e, text, "'%.*s' is no tag (letters, digits, '_', '.' and '-')", (int)n,
                           s);
     *ret = strndup(s, n);

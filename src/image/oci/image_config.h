@@ -1,0 +1,22 @@
+/* What an image says of the commands that run in it. */
+#ifndef MSB_IMAGE_OCI_IMAGE_CONFIG_H
+#define MSB_IMAGE_OCI_IMAGE_CONFIG_H
+
+/* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
+ * where the image says nothing. Directories and tars carry no configuration: all is empty. */
+struct image_config {
+    char **env; /* "KEY=VALUE" */
+    char **entrypoint;
+    char **cmd;
+    char **labels;        /* "KEY=VALUE" */
+    char **exposed_ports; /* "80/tcp" */
+    char **volumes;       /* paths */
+    char *workdir;
+    char *user;
+    char *stop_signal; /* "SIGTERM", "15" */
+};
+/* All lists empty; -ENOMEM. */
+int image_config_init(struct image_config *c);
+void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
+
+#endif

@@ -1,0 +1,17 @@
+/* What sandboxes, volumes and secrets may be called. */
+#ifndef MSB_SPEC_NAMES_H
+#define MSB_SPEC_NAMES_H
+
+#include "util/err.h"
+
+#include <stdbool.h>
+
+enum { SPEC_NAME_MAX = 128, VOLUME_NAME_MAX = 100, SECRET_NAME_MAX = 128 };
+
+int spec_check_name(const char *name, struct err *e);
+int volume_check_name(const char *name, struct err *e);
+/* A secret has the name of the environment variable that it becomes. */
+int secret_check_name(const char *name, struct err *e);
+bool variable_name(const char *s);
+
+#endif
