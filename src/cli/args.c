@@ -392,7 +392,7 @@ static int run_parser(const struct cmd *c, int first, int argc, char **argv, str
     a->opts = calloc(most, sizeof(*a->opts));
     a->pos = calloc((size_t)(argc - first) + 1, sizeof(*a->pos));
     if (!a->opts || !a->pos)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     struct parser p = {.at = first, .argc = argc, .argv = argv, .a = a, .e = e};
     int r = parse(&p);
     a->rest = p.at;

@@ -57,7 +57,7 @@ static int parse_side(struct side *s, const char *arg, struct err *e)
     s->end.kind = COPY_GUEST;
     s->sandbox = strndup(arg, (size_t)(colon - arg));
     if (!s->sandbox)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     int r = spec_check_name(s->sandbox, e);
     return r < 0 ? r : copy_path_parse(&s->end.path, colon + 1, e);
 }

@@ -60,7 +60,7 @@ static int add_copy(struct sandbox_spec *s, const char *option, const char *arg,
     struct stat st;
     enum patch_kind kind = PATCH_COPY_FILE;
     if (!copy)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     int r = split(copy, &dst, e);
     if (r < 0)
         return r;
@@ -82,7 +82,7 @@ int copy_option(struct sandbox_spec *s, const char *option, const char *arg, str
         r = spec_patches_add(&s->patches, PATCH_REMOVE, NULL, arg, e);
     else
         r = add_copy(s, option, arg, e);
-    return r < 0 ? err_wrap(e, "--%s", option) : 0;
+    return r < 0 ? err_wrap(e, r, "--%s", option) : 0;
 }
 
 int copy_prepare(void *ctx, int sock, struct err *e)

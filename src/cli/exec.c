@@ -12,12 +12,12 @@ static int parse_request(const struct args *a, struct session_request *q, struct
     int r = session_request_parse(a, q, e);
     struct strlist env = {0};
     if (r == 0 && args_list(a, "env", &env) < 0)
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     for (size_t i = 0; r == 0 && i < env.n; i++)
         r = env_option(&q->env, env.v[i], e);
     strlist_free(&env);
     if (r == 0 && args_list(a, "secret-env", &q->secrets) < 0)
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     for (size_t i = 0; r == 0 && i < q->secrets.n; i++)
         r = secret_check_name(q->secrets.v[i], e);
     q->cwd = args_get(a, "workdir");

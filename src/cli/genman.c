@@ -320,7 +320,7 @@ static int put_own_sections(const struct page *p, struct err *e)
             continue;
         AUTO_FREE char *title = strndup(at + 2, strcspn(at + 2, "\n"));
         if (!title)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         if (!is_usual(title))
             r = put_section(p, title, NULL, true, e);
     }

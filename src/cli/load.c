@@ -49,7 +49,7 @@ static int load(const struct args *a, int fd, const struct load_options *opt, st
     r = load_images(&c.images, fd, opt, e);
     spinner_stop(&spin);
     if (r < 0) {
-        (void)err_wrap(e, path ? "cannot load '%s'" : "cannot load %s", name);
+        (void)err_wrap(e, r, path ? "cannot load '%s'" : "cannot load %s", name);
         image_cache_sweep(&c);
     }
     image_cache_close(&c);

@@ -30,11 +30,6 @@ struct modify {
 
 /* --- what changes ---------------------------------------------------------------------------- */
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* Copies both; what stays as it was is no change. */
 static int note(struct modify *m, const char *field, const char *before, const char *after,
                 struct err *e)
@@ -43,7 +38,7 @@ static int note(struct modify *m, const char *field, const char *before, const c
         return 0;
     struct change *more = reallocarray(m->changes, m->n + 1, sizeof(*more));
     if (!more)
-        return no_memory(e);
+        return err_oom(e);
     m->changes = more;
     struct change *c = &more[m->n];
     *c = (struct change){.field = field,
@@ -53,7 +48,7 @@ static int note(struct modify *m, const char *field, const char *before, const c
     m->n++;
     if (strcmp(field, "label") != 0)
         m->harmless = false;
-    return (before && !c->before) || (after && !c->after) ? no_memory(e) : 0;
+    return (before && !c->before) || (after && !c->after) ? err_oom(e) : 0;
 }
 
 static void forget(struct modify *m)
@@ -131,7 +126,7 @@ static int set_workdir(struct modify *m, struct sandbox_spec *s, struct err *e)
         return 0;
     AUTO_FREE char *copy = *v ? strdup(v) : NULL; /* "" goes back to / */
     if (*v && !copy)
-        return no_memory(e);
+        return err_oom(e);
     int r = note(m, "workdir", s->workdir, copy, e);
     free(s->workdir);
     s->workdir = steal_ptr(&copy);
@@ -177,7 +172,7 @@ static int set_entry(struct modify *m, struct sandbox_spec *s, const char *field
     const char *found = entry_of(l, arg);
     AUTO_FREE char *before = found ? strdup(found) : NULL;
     if (found && !before)
-        return no_memory(e);
+        return err_oom(e);
     int r = env ? env_option(l, arg, e) : spec_add_label(s, arg, e);
     return r < 0 ? r : note(m, field, before, entry_of(l, arg), e);
 }
@@ -272,7 +267,7 @@ static int rehearse(const struct store *s, struct modify *m, const char *name, e
         return r;
     spec_init(&changed);
     json_t *j = spec_to_json(&sb.spec);
-    r = j ? spec_from_json(&changed, j, e) : no_memory(e);
+    r = j ? spec_from_json(&changed, j, e) : err_oom(e);
     json_decref(j);
     if (r == 0)
         r = edit(&changed, m, e);

@@ -12,11 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* --- options --------------------------------------------------------------------------------- */
 
 /* What was given already, beside the flags, whose bits are those of proto_mount_option. */
@@ -129,7 +124,7 @@ static int disk_word(const char *word, struct parse *p, struct err *e)
                            MOUNT_FSTYPES);
         int r = once(word, SEEN_FSTYPE, &p->seen, e);
         p->fstype = r < 0 ? p->fstype : strdup(word + 7);
-        return r == 0 && !p->fstype ? no_memory(e) : r;
+        return r == 0 && !p->fstype ? err_oom(e) : r;
     }
     return err_set(e, EINVAL,
                    "unsupported mount option '%s' (there are ro, rw, noexec, nosuid, nodev, "
@@ -225,13 +220,13 @@ int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e)
 {
     AUTO_FREE char *copy = strdup(arg);
     if (!copy)
-        return no_memory(e);
+        return err_oom(e);
     struct spec_mount m = {.kind = MOUNT_TMPFS};
     char *rest = copy;
     m.guest = strsep(&rest, ":");
     int r = rest ? tmpfs_parts(rest, &m, e) : 0;
     if (r < 0)
-        return err_wrap(e, "--tmpfs '%s'", arg);
+        return err_wrap(e, r, "--tmpfs '%s'", arg);
     return spec_add_mount(s, &m, e);
 }
 
@@ -261,7 +256,7 @@ int mount_resolve(const char *source, char **ret, struct err *e)
         if (!home || home[0] != '/')
             return err_set(e, ENOENT, "'%s': HOME is not set", source);
         if (asprintf(&path, "%s%s", home, source + 1) < 0)
-            return no_memory(e);
+            return err_oom(e);
     }
     *ret = realpath(path ? path : source, NULL);
     if (*ret)
@@ -347,7 +342,7 @@ static int parse_named(struct parse *p, const char *name, struct err *e)
         return err_set(e, EINVAL, "size= is for disks: add kind=disk, or write quota= for a limit");
     m->kind = MOUNT_NAMED;
     m->source = strdup(name);
-    return m->source ? 0 : no_memory(e);
+    return m->source ? 0 : err_oom(e);
 }
 
 static int parse_mount(const char *arg, struct parse *p, char *copy, struct err *e)
@@ -381,12 +376,12 @@ int mount_option(struct sandbox_spec *s, const char *option, const char *arg, st
 {
     AUTO_FREE char *copy = strdup(arg);
     if (!copy)
-        return no_memory(e);
+        return err_oom(e);
     struct spec_mount m = {.kind = strcmp(option, "mount-disk") == 0 ? MOUNT_DISK : MOUNT_BIND};
     struct parse p = {.option = option, .m = &m};
     int r = parse_mount(arg, &p, copy, e);
     if (r < 0)
-        err_wrap(e, "--%s", option);
+        err_wrap(e, r, "--%s", option);
     else
         r = spec_add_mount(s, &m, e);
     free(m.source);

@@ -101,7 +101,7 @@ static int explain(const struct sandbox *sb, const struct explain_target *t,
         err_clear(e);
         r = explain_stopped(sb, t, ret, e);
     }
-    return r < 0 ? err_wrap(e, "sandbox '%s'", sb->spec.name) : 0;
+    return r < 0 ? err_wrap(e, r, "sandbox '%s'", sb->spec.name) : 0;
 }
 
 static int net_explain_run(const struct args *a)

@@ -42,11 +42,6 @@ const struct opt net_more_opts[] = {
     {0},
 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* --- limits ---------------------------------------------------------------------------------- */
 
 static int limit(const struct args *a, const char *name, bool bytes, struct rate_limit *ret,
@@ -87,7 +82,7 @@ static int text(const struct args *a, const char *name, char **ret, struct err *
         return 0;
     free(*ret);
     *ret = strdup(v);
-    return *ret ? 0 : no_memory(e);
+    return *ret ? 0 : err_oom(e);
 }
 
 static int proxy(const struct args *a, struct spec_proxy *p, struct err *e)

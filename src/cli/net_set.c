@@ -120,7 +120,7 @@ static int by_spec(const struct spec_net *n, struct shown *ret, struct err *e)
     ret->egress = p.default_egress;
     ret->ingress = p.default_ingress;
     policy_free(&p);
-    return r < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+    return r < 0 ? err_oom(e) : 0;
 }
 
 static bool same_rules(const struct strlist *a, const struct strlist *b)
@@ -141,7 +141,8 @@ static int look(const struct sandbox *sb, struct shown *ret, struct err *e)
         return r;
     r = net_request_show(sb->dirfd, &now, e);
     if (r < 0)
-        return monitor_lock_holder(sb->dirfd) == 0 ? 0 : err_wrap(e, "sandbox '%s'", sb->spec.name);
+        return monitor_lock_holder(sb->dirfd) == 0 ? 0
+                                                   : err_wrap(e, r, "sandbox '%s'", sb->spec.name);
     ret->live = true;
     ret->pending = !same_rules(&now.rules, &ret->rules) || now.default_egress != ret->egress ||
                    now.default_ingress != ret->ingress;

@@ -29,7 +29,7 @@ int password_from_stdin(const char *what, size_t max, char **ret, struct err *e)
     size_t len = 0, cap = max + 3; /* a newline or two may follow */
     char *p = calloc(1, cap + 1);
     if (!p)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     while (len < cap) {
         ssize_t n = read(STDIN_FILENO, p + len, cap - len);
         if (n < 0 && errno == EINTR)

@@ -39,7 +39,7 @@ static int pull_into(const struct store *s, const struct reference *ref, struct 
     AUTO_FREE char *cache = NULL;
     if (asprintf(&cache, "%s/cache", s->home) < 0) {
         cache = NULL;
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     struct image_store images = IMAGE_STORE_INIT;
     opt->registry.home = s->home;

@@ -259,7 +259,7 @@ static int find_home(char **ret, struct err *e)
     if (r == 0) {
         *ret = strdup(s.home);
         if (!*ret)
-            r = err_set(e, ENOMEM, "out of memory");
+            r = err_oom(e);
     }
     store_close(&s);
     return r;
@@ -326,6 +326,6 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     if (r < 0 && !worth_keeping(r))
         sweep(s);
     if (r < 0 && r != -EINTR && name && e)
-        (void)err_wrap(e, "cannot pull %s", name);
+        (void)err_wrap(e, r, "cannot pull %s", name);
     return r;
 }

@@ -40,7 +40,7 @@ static int registry_name(const char *text, char **ret, struct err *e)
     struct reference ref;
     if (!host || asprintf(&image, "%s/x", host) < 0) {
         image = NULL;
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     bool ok = reference_parse(image, &ref, NULL) == 0;
     if (ok) {
@@ -62,8 +62,7 @@ static int login(const struct args *a, const char *home, const char *registry, s
     struct credentials c = {.username = strdup(user ? user : "")};
     struct registry_options opt = {
         .home = home, .insecure = args_has(a, "insecure"), .ca_certs = args_get(a, "ca-certs")};
-    int r = c.username ? get_password(a, registry, &c.password, e)
-                       : err_set(e, ENOMEM, "out of memory");
+    int r = c.username ? get_password(a, registry, &c.password, e) : err_oom(e);
     if (r == 0 && (!c.username || strchr(c.username, ':') || !*c.username))
         r = err_set(e, EINVAL, "a user name is not empty and has no ':' in it");
     (void)signal(SIGPIPE, SIG_IGN);

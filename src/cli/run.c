@@ -79,7 +79,7 @@ static int choose_command(struct run *r, struct err *e)
         if (strlist_copy(&argv, &r->sandbox.spec.entrypoint) < 0 ||
             strlist_copy(&argv, &r->session.argv) < 0) {
             strlist_free(&argv);
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         }
         strlist_free(&r->session.argv);
         r->session.argv = argv;

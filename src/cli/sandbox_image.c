@@ -16,11 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* --- its configuration ---------------------------------------------------------------------- */
 
 /* The image's variables, overridden by the user's. What an image says is not trusted to be well
@@ -36,7 +31,7 @@ static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err 
         r = strlist_set_env(&merged, s->env.v[i]);
     if (r < 0) {
         strlist_free(&merged);
-        return no_memory(e);
+        return err_oom(e);
     }
     strlist_free(&s->env);
     s->env = merged;
@@ -61,7 +56,7 @@ static int add_all(struct strlist *to, char *const *from, struct err *e)
 {
     for (; *from; from++)
         if (strlist_add(to, *from) < 0)
-            return no_memory(e);
+            return err_oom(e);
     return 0;
 }
 
@@ -75,7 +70,7 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
     if (!entrypoint)
         r = add_all(&s->entrypoint, c->entrypoint, e);
     else if (*entrypoint && strlist_add(&s->entrypoint, entrypoint) < 0)
-        r = no_memory(e);
+        r = err_oom(e);
     if (r < 0)
         return r;
     if (a->command)
@@ -97,7 +92,7 @@ static int take_text(char **to, const char *from, bool usable, struct err *e)
     if (*to || !usable)
         return 0;
     *to = strdup(from);
-    return *to ? 0 : no_memory(e);
+    return *to ? 0 : err_oom(e);
 }
 
 static int adopt_image(struct sandbox_request *q, const struct args *a, struct image *img,
@@ -203,7 +198,7 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     if (r < 0)
         return r;
     if (asprintf(&cache, "%s/cache", s->home) < 0)
-        return no_memory(e);
+        return err_oom(e);
     char assets[4096];
     struct err assets_err = {0};
     bool have_assets = assets_dir(assets, sizeof(assets), &assets_err) == 0;

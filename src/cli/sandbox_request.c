@@ -21,24 +21,19 @@
 
 /* --- single values -------------------------------------------------------------------------- */
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 int env_option(struct strlist *env, const char *arg, struct err *e)
 {
     if (arg[0] == '=' || arg[0] == '\0')
         return err_set(e, EINVAL, "environment variable must be KEY=VALUE or KEY: got '%s'", arg);
     if (strchr(arg, '='))
-        return strlist_set_env(env, arg) < 0 ? no_memory(e) : 0;
+        return strlist_set_env(env, arg) < 0 ? err_oom(e) : 0;
     const char *value = getenv(arg);
     if (!value)
         return err_set(e, ENOENT, "environment variable '%s' not set", arg);
     AUTO_FREE char *kv = NULL;
     if (asprintf(&kv, "%s=%s", arg, value) < 0)
-        return no_memory(e);
-    return strlist_set_env(env, kv) < 0 ? no_memory(e) : 0;
+        return err_oom(e);
+    return strlist_set_env(env, kv) < 0 ? err_oom(e) : 0;
 }
 
 static int text_option(const struct args *a, const char *name, char **to, struct err *e)
@@ -49,7 +44,7 @@ static int text_option(const struct args *a, const char *name, char **to, struct
     if (!*v)
         return args_bad_value(a, name, v, "it must not be empty", e);
     *to = strdup(v);
-    return *to ? 0 : no_memory(e);
+    return *to ? 0 : err_oom(e);
 }
 
 static int time_option(const struct args *a, const char *name, uint64_t *ms, struct err *e)
@@ -174,7 +169,7 @@ static int script_file(const char *path, char **ret, struct err *e)
         return err_sys(e, errno, "cannot read script file '%s'", path);
     AUTO_FREE char *text = malloc(SPEC_SCRIPT_BODY_MAX + 2);
     if (!text)
-        return no_memory(e);
+        return err_oom(e);
     size_t n = 0;
     ssize_t got;
     while ((got = read(fd, text + n, SPEC_SCRIPT_BODY_MAX + 1 - n)) != 0) {
@@ -210,7 +205,7 @@ static int script_option(struct sandbox_spec *s, const char *opt, const char *ar
     } else {
         body = strdup(sep + 1);
     }
-    return name && body ? spec_add_script(s, name, body, e) : no_memory(e);
+    return name && body ? spec_add_script(s, name, body, e) : err_oom(e);
 }
 
 /* --- the request ---------------------------------------------------------------------------- */
@@ -254,12 +249,12 @@ static int name_option(const struct args *a, struct sandbox_request *q, struct e
     q->named = name != NULL;
     if (name) {
         q->spec.name = strdup(name);
-        return q->spec.name ? spec_check_name(name, e) : no_memory(e);
+        return q->spec.name ? spec_check_name(name, e) : err_oom(e);
     }
     uint32_t id;
     if (getrandom(&id, sizeof(id), 0) != sizeof(id))
         return err_sys(e, errno, "cannot make up a name");
-    return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? no_memory(e) : 0;
+    return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? err_oom(e) : 0;
 }
 
 static int single_options(const struct args *a, struct sandbox_request *q, struct err *e)
@@ -326,7 +321,7 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
     }
     const char *image = a->n_pos ? a->pos[0] : IMAGE_BASE_REF;
     q->spec.image = strdup(image);
-    return q->spec.image ? spec_validate(&q->spec, e) : no_memory(e);
+    return q->spec.image ? spec_validate(&q->spec, e) : err_oom(e);
 }
 
 int sandbox_request_fail(const struct sandbox_request *q, const struct err *e)

@@ -31,14 +31,14 @@ static int add_labelled(const struct store *s, const struct strlist *labels, str
             r = strlist_add(ret, list[i].spec.name);
     }
     sandbox_list_free(list, n);
-    return r < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+    return r < 0 ? err_oom(e) : 0;
 }
 
 int select_names(const struct store *s, const struct args *a, struct strlist *ret, struct err *e)
 {
     for (size_t i = 0; i < a->n_pos; i++)
         if (!strlist_has(ret, a->pos[i]) && strlist_add(ret, a->pos[i]) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     struct strlist labels = {0};
     int r = args_list(a, "label", &labels);
     size_t matched = 0;

@@ -113,7 +113,7 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
         return r;
     for (size_t i = 0; i < a->n_command; i++)
         if (strlist_add(&q->argv, a->command[i]) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     bool terminal = isatty(STDIN_FILENO);
     bool stream = given(a, "stream");
     q->detach = given(a, "detach");
@@ -134,13 +134,11 @@ int session_default_command(struct session_request *q, const struct sandbox_spec
                             struct err *e)
 {
     if (strlist_copy(&q->argv, &spec->entrypoint) < 0 || strlist_copy(&q->argv, &spec->cmd) < 0)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     if (q->argv.n > 0)
         return 1;
     if (q->interactive)
-        return strlist_add(&q->argv, spec->shell ? spec->shell : "/bin/sh") < 0
-                   ? err_set(e, ENOMEM, "out of memory")
-                   : 1;
+        return strlist_add(&q->argv, spec->shell ? spec->shell : "/bin/sh") < 0 ? err_oom(e) : 1;
     ui_warn("no command provided and stdin is not a terminal");
     return 0;
 }
@@ -180,7 +178,7 @@ static int add_secrets(void *ctx, const struct sandbox_spec *spec, struct err *e
     if (r == 0)
         r = secret_resolve(l->store, &l->request->secrets, &l->env, e);
     if (r == 0 && strlist_copy(&l->env, &l->request->env) < 0)
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     return r;
 }
 

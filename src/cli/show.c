@@ -36,7 +36,7 @@ int show_list(const struct args *a, keep_fn keep, order_fn order, struct sandbox
     size_t all = 0, kept = 0;
     int r = store_open(&s, &e);
     if (r == 0 && args_list(a, "label", &labels) < 0)
-        r = err_set(&e, ENOMEM, "out of memory");
+        r = err_oom(&e);
     if (r == 0)
         r = store_list(&s, &list, &all, &e);
     for (size_t i = 0; r == 0 && i < all; i++) {

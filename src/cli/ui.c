@@ -225,7 +225,7 @@ int ui_print_json(json_t *j)
     json_decref(j);
     if (!text) {
         struct err e = {0};
-        err_set(&e, ENOMEM, "out of memory");
+        err_oom(&e);
         return ui_fail(&e);
     }
     return ui_print_line(text);

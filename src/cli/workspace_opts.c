@@ -17,7 +17,7 @@ static int where(const char *v, struct spec_workspace *w, struct err *e)
     if (!*v || !strchr("./~", *v)) {
         int r = spec_check_workspace(v, e);
         w->name = r < 0 ? NULL : strdup(v);
-        return r == 0 && !w->name ? err_set(e, ENOMEM, "out of memory") : r;
+        return r == 0 && !w->name ? err_oom(e) : r;
     }
     int r = mount_resolve(v, &w->path, e);
     if (r == 0 && (stat(w->path, &st) < 0 || !S_ISDIR(st.st_mode)))
@@ -59,7 +59,7 @@ int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, 
     const char *max = args_get(a, "workspace-max");
     int r = v ? where(v, &s->workspace, e) : 0;
     if (r < 0)
-        return err_wrap(e, "--workspace");
+        return err_wrap(e, r, "--workspace");
     if (mode && strcmp(mode, "snapshot") == 0)
         s->workspace.mode = WORKSPACE_SNAPSHOT;
     if (max && parse_size(max, MIB, &s->workspace.max) < 0)

@@ -125,7 +125,7 @@ int net_request_set(int dirfd, const struct spec_net *n, bool drop, unsigned *cu
     begin(&out, &w, PROTO_NET_SET);
     buf_init(&answer, REQUEST_ANSWER_MAX);
     if (!text)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     proto_str(&w, F_CTL_SPEC, text);
     proto_u32(&w, F_CTL_DROP, drop);
     int r = finish(dirfd, &w, -1, &answer, &f, e);
@@ -160,7 +160,7 @@ int net_request_show(int dirfd, struct net_in_force *ret, struct err *e)
         }
     if (r < 0)
         net_in_force_free(ret);
-    return r < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+    return r < 0 ? err_oom(e) : 0;
 }
 
 void net_in_force_free(struct net_in_force *n)

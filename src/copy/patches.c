@@ -50,7 +50,7 @@ static int apply(const struct spec_patch *p, struct files *f, struct err *e)
         r = ask(f, FILE_OP_REMOVE, p->path, FILE_RECURSIVE | FILE_FORCE, e);
     else
         r = apply_copy(p, f, e);
-    return r < 0 ? err_wrap(e, "%s %s%s%s", options[p->kind], p->source ? p->source : "",
+    return r < 0 ? err_wrap(e, r, "%s %s%s%s", options[p->kind], p->source ? p->source : "",
                             p->source ? ":" : "", p->path)
                  : 0;
 }

@@ -168,7 +168,7 @@ static int add_manifest(struct mk *mk, const char *file, struct err *e)
     for (int no = 1; getline(&line, &cap, f) >= 0; no++) {
         int r = add_line(mk, dir, line, e);
         if (r < 0)
-            return err_wrap(e, "%s:%d", file, no);
+            return err_wrap(e, r, "%s:%d", file, no);
     }
     return ferror(f) ? err_set(e, EIO, "%s: read error", file) : 0;
 }

@@ -53,7 +53,7 @@ int host_cas_read(char **ret, struct err *e)
             return err_sys(e, -r, "cannot read the host's certificates in %s", path);
         AUTO_FREE char *certs = host_cas_extract(pem);
         if (!certs)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         if (!*certs)
             return err_set(e, EINVAL, "there are no certificates in %s", path);
         *ret = steal_ptr(&certs);

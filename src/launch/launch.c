@@ -88,7 +88,7 @@ static int open_image(struct cargo *c, struct err *e)
         return -EINVAL;
     }
     if (asprintf(&cache, "%s/cache", c->store->home) < 0)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     int r = image_disk_open(cache, s->image_digest, &c->p.image, e);
     if (r != -ENOENT)
         return r;

@@ -72,7 +72,7 @@ static int put_json(json_t *j, struct err *e)
 {
     AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
-    return text ? put(text, strlen(text), e) : err_set(e, ENOMEM, "out of memory");
+    return text ? put(text, strlen(text), e) : err_oom(e);
 }
 
 static int request(const struct tool_run *run, uint32_t op, uint32_t flags, struct file_req *q,
@@ -180,7 +180,7 @@ static int list_it(const struct tool_run *run, struct files *f, struct err *e)
                        json_array_size(all) >= ENTRIES_MAX))
             r = err_set(e, EPROTO, "the sandbox does not keep to the protocol");
         if (r == 0 && json_array_append_new(all, entry_json(&a)) < 0)
-            r = err_set(e, ENOMEM, "out of memory");
+            r = err_oom(e);
     }
     if (r == 0)
         return put_json(json_pack("{s:o, s:b}", "entries", all, "truncated", cut), e);
@@ -278,7 +278,7 @@ static int decode(const char *text, size_t n, struct tool_run *run, struct err *
 {
     AUTO_FREE uint8_t *to = malloc(n / 4 * 3 + 1);
     if (!to)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     int got = n % 4 == 0 && n > 0 ? EVP_DecodeBlock(to, (const unsigned char *)text, (int)n) : 0;
     if (n % 4 || got < 0 || (size_t)got != n / 4 * 3)
         return err_set(e, EINVAL, "the argument 'content' is not valid base64");
@@ -306,7 +306,7 @@ static int take_content(const json_t *args, struct tool_run *run, struct err *e)
         return decode(json_string_value(content), n, run, e);
     run->input = malloc(n + 1);
     if (!run->input)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     memcpy(run->input, json_string_value(content), n);
     run->n_input = n;
     return 0;

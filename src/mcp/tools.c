@@ -29,11 +29,6 @@ void tool_run_free(struct tool_run *run)
     free(run->input);
 }
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* --- arguments ------------------------------------------------------------------------------- */
 
 /* NULL for a missing one and for null. */
@@ -125,7 +120,7 @@ static int add_text(const json_t *args, const char *key, const char *option, str
     const char *v;
     int r = arg_text(args, key, false, &v, e);
     if (r == 0 && v && add_option(argv, option, v) < 0)
-        r = no_memory(e);
+        r = err_oom(e);
     return r;
 }
 
@@ -143,14 +138,14 @@ static int add_env(const json_t *args, struct strlist *argv, struct err *e)
         if (!value || !*key || strchr(key, '=') || strlen(value) != json_string_length(v))
             return err_set(e, EINVAL, "the argument 'env' must map names to strings");
         if (asprintf(&kv, "%s=%s", key, value) < 0 || add_option(argv, "env", kv) < 0)
-            return no_memory(e);
+            return err_oom(e);
     }
     return 0;
 }
 
 static int begin(struct tool_run *run, const char *verb, struct err *e)
 {
-    return add(&run->argv, "msb", verb) < 0 ? no_memory(e) : 0;
+    return add(&run->argv, "msb", verb) < 0 ? err_oom(e) : 0;
 }
 
 /* What msb printed: without "error: ", and on one line. */
@@ -235,15 +230,15 @@ static int add_resources(const struct mcp_config *c, const json_t *args, struct 
     if (mib && !decided(c, "memory", 'm')) {
         (void)snprintf(text, sizeof(text), "%" PRIu64 "M", mib);
         if (add_option(argv, "memory", text) < 0)
-            return no_memory(e);
+            return err_oom(e);
     }
     if (cpus && !decided(c, "cpus", 'c')) {
         (void)snprintf(text, sizeof(text), "%.3f", json_number_value(cpus));
         if (add_option(argv, "cpus", text) < 0)
-            return no_memory(e);
+            return err_oom(e);
     }
     bool add_no_net = !network && !decided(c, "no-net", 0) && !decided(c, "no-network", 0);
-    return add_no_net && strlist_add(argv, "--no-net") < 0 ? no_memory(e) : 0;
+    return add_no_net && strlist_add(argv, "--no-net") < 0 ? err_oom(e) : 0;
 }
 
 static int create_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
@@ -257,7 +252,7 @@ static int create_start(const struct mcp_config *c, const json_t *args, struct t
         r = name_for(args, run, e);
     if (r == 0 && (add_option(&run->argv, "name", run->made) < 0 ||
                    add_option(&run->argv, "label", label) < 0))
-        r = no_memory(e);
+        r = err_oom(e);
     if (r == 0)
         r = add_resources(c, args, &run->argv, e);
     if (r == 0 && !decided(c, "workdir", 'w'))
@@ -273,10 +268,10 @@ static int create_start(const struct mcp_config *c, const json_t *args, struct t
                        image);
     for (size_t i = 0; i < c->n_options; i++)
         if (strlist_add(&run->argv, c->options[i]) < 0)
-            return no_memory(e);
+            return err_oom(e);
     if (!image)
         image = c->image;
-    return image && strlist_add(&run->argv, image) < 0 ? no_memory(e) : 0;
+    return image && strlist_add(&run->argv, image) < 0 ? err_oom(e) : 0;
 }
 
 static json_t *create_finish(const struct tool_run *run, const json_t *args, const struct job *j,
@@ -302,7 +297,7 @@ static int add_command(const json_t *args, struct strlist *argv, struct err *e)
     if (!command == !shell)
         return err_set(e, EINVAL, "give either 'command', a list of strings, or 'shell', a script");
     if (shell)
-        return add(argv, "sh", "-c") < 0 || strlist_add(argv, shell) < 0 ? no_memory(e) : 0;
+        return add(argv, "sh", "-c") < 0 || strlist_add(argv, shell) < 0 ? err_oom(e) : 0;
     size_t n = json_array_size(command);
     if (n == 0 || n > ARGS_MAX)
         return err_set(e, EINVAL, "the argument 'command' must be a list of 1 to %d strings",
@@ -313,7 +308,7 @@ static int add_command(const json_t *args, struct strlist *argv, struct err *e)
         if (!s || strlen(s) != json_string_length(v))
             return err_set(e, EINVAL, "the argument 'command' must be a list of strings");
         if (strlist_add(argv, s) < 0)
-            return no_memory(e);
+            return err_oom(e);
     }
     return 0;
 }
@@ -327,7 +322,7 @@ static int add_timeout(const json_t *args, struct strlist *argv, struct err *e)
         return err_set(e, EINVAL, "the argument 'timeout_seconds' must be above 0 and at most %d",
                        TIMEOUT_MAX_S);
     (void)snprintf(text, sizeof(text), "%.0fms", ceil(s * 1000));
-    return add_option(argv, "timeout", text) < 0 ? no_memory(e) : 0;
+    return add_option(argv, "timeout", text) < 0 ? err_oom(e) : 0;
 }
 
 static int exec_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
@@ -339,7 +334,7 @@ static int exec_start(const struct mcp_config *c, const json_t *args, struct too
     if (r == 0)
         r = begin(run, "exec", e);
     if (r == 0 && add(&run->argv, "-q", "--no-tty") < 0)
-        r = no_memory(e);
+        r = err_oom(e);
     if (r == 0)
         r = add_timeout(args, &run->argv, e);
     if (r == 0)
@@ -353,7 +348,7 @@ static int exec_start(const struct mcp_config *c, const json_t *args, struct too
     if (r == 0)
         r = arg_text(args, "stdin", false, &input, e);
     if (r == 0 && add(&run->argv, run->name, "--") < 0)
-        r = no_memory(e);
+        r = err_oom(e);
     if (r == 0)
         r = add_command(args, &run->argv, e);
     if (r < 0)
@@ -362,7 +357,7 @@ static int exec_start(const struct mcp_config *c, const json_t *args, struct too
     if (input) {
         run->n_input = strlen(input);
         run->input = strdup(input);
-        r = run->input ? 0 : no_memory(e);
+        r = run->input ? 0 : err_oom(e);
     }
     return r;
 }
@@ -405,7 +400,7 @@ static int logs_start(const struct mcp_config *c, const json_t *args, struct too
         return r;
     (void)snprintf(text, sizeof(text), "%" PRIu64, tail);
     if (add_option(&run->argv, "tail", text) < 0 || strlist_add(&run->argv, run->name) < 0)
-        return no_memory(e);
+        return err_oom(e);
     run->out_max = MCP_OUTPUT_MAX;
     run->fn = run_logs;
     return 0;
@@ -431,7 +426,7 @@ static int list_start(const struct mcp_config *c, const json_t *args, struct too
     int r = begin(run, "list", e);
     if (r == 0 && (add(&run->argv, "--format", "json") < 0 ||
                    (!c->all && add_option(&run->argv, "label", MCP_LABEL) < 0)))
-        r = no_memory(e);
+        r = err_oom(e);
     run->out_max = LIST_OUTPUT_MAX;
     return r;
 }
@@ -458,7 +453,7 @@ static int verb_start(const struct mcp_config *c, const json_t *args, struct too
     if (r == 0)
         r = begin(run, verb, e);
     if (r == 0 && (add(&run->argv, "-q", option) < 0 || strlist_add(&run->argv, run->name) < 0))
-        r = no_memory(e);
+        r = err_oom(e);
     return r;
 }
 

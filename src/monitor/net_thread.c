@@ -221,7 +221,7 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
 {
     struct net_thread *t = calloc(1, sizeof(*t));
     if (!t)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     *t = (struct net_thread){.loop.epfd = -1, .main_loop = main_loop, .ev = ev, .ctx = ctx};
     t->told.fd = t->call.fd = -1;
     (void)pthread_mutex_init(&t->lock, NULL);

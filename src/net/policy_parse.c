@@ -270,9 +270,9 @@ static int parse_rule(struct policy_rule *r, const char *text, struct err *e)
             k = err_set(e, EINVAL, "that address has no %s", v4 ? "icmpv6" : "icmpv4");
     }
     if (k < 0)
-        return err_wrap(e, "network rule '%s'", text);
+        return err_wrap(e, k, "network rule '%s'", text);
     r->text = strdup(text);
-    return r->text ? 0 : err_set(e, ENOMEM, "out of memory");
+    return r->text ? 0 : err_oom(e);
 }
 
 static int append(struct policy *p, const struct policy_rule *r, struct err *e)
@@ -281,7 +281,7 @@ static int append(struct policy *p, const struct policy_rule *r, struct err *e)
         return err_set(e, E2BIG, "more than %d network rules", POLICY_RULES_MAX);
     struct policy_rule *grown = realloc(p->rule, (p->n + 1) * sizeof(*grown));
     if (!grown)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     p->rule = grown;
     p->rule[p->n++] = *r;
     return 0;
@@ -300,7 +300,7 @@ static int each(struct policy *p, const char *text, struct err *e,
     size_t before = p->n;
     AUTO_FREE char *copy = strdup(text);
     if (!copy)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     for (char *item = copy, *comma; item; item = comma) {
         comma = strchr(item, ',');
         if (comma)

@@ -50,7 +50,7 @@ static int look_for_credentials(struct endpoint *ep, struct err *e)
         return 0;
     int r = credentials_find(ep->home, ep->registry, &ep->credentials, e);
     if (r < 0 && r != -ENOENT)
-        return err_wrap(e, "credentials for %s", ep->registry);
+        return err_wrap(e, r, "credentials for %s", ep->registry);
     ep->has_credentials = r == 0;
     ep->looked = true;
     return 0;
@@ -200,7 +200,7 @@ static int fetch_token(struct endpoint *ep, const struct challenge *c, struct er
                                  .foreign = true};
         r = http_open(ep->http, &q, &resp, e);
     } else {
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     }
     if (query.data)
         explicit_bzero(query.data, query.cap);
@@ -208,7 +208,7 @@ static int fetch_token(struct endpoint *ep, const struct challenge *c, struct er
     if (basic)
         explicit_bzero(basic, strlen(basic));
     if (r < 0 || !resp)
-        return err_wrap(e, "token for %s", ep->host);
+        return err_wrap(e, r, "token for %s", ep->host);
     r = token_answer(ep, resp, e);
     http_close(resp);
     return r;
@@ -223,7 +223,7 @@ static int use_basic(struct endpoint *ep, struct err *e)
         return denied(ep, e);
     char *value = credentials_basic(&ep->credentials);
     if (!value)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     set_authorization(ep, value, 0);
     return 0;
 }

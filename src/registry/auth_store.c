@@ -19,7 +19,7 @@ static int open_dir(const char *home, bool make, int *ret, struct err *e)
     AUTO_FREE char *path = NULL;
     if (asprintf(&path, "%s/" DIR_NAME, home) < 0) {
         path = NULL;
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     int r = make ? mkdir_parents(path, 0700) : 0;
     if (r < 0)
@@ -37,7 +37,7 @@ static int load(int dirfd, char **text, size_t *n, struct err *e)
     if (r == -ENOENT) {
         *text = strdup("{}");
         *n = 2;
-        return *text ? 0 : err_set(e, ENOMEM, "out of memory");
+        return *text ? 0 : err_oom(e);
     }
     return r < 0 ? err_sys(e, -r, "cannot read " DIR_NAME "/" FILE_NAME) : 0;
 }
@@ -78,7 +78,7 @@ int auth_store_get(const char *home, const char *registry, struct credentials *r
     r = docker_config_lookup(text, n, registry, &a, e);
     explicit_bzero(text, n);
     if (r < 0)
-        return r == -ENOENT ? r : err_wrap(e, "%s/" DIR_NAME "/" FILE_NAME, home);
+        return r == -ENOENT ? r : err_wrap(e, r, "%s/" DIR_NAME "/" FILE_NAME, home);
     if (a.helper) { /* never written here */
         docker_auth_free(&a);
         return -ENOENT;
@@ -128,9 +128,7 @@ static int put(json_t *auths, const void *ctx, struct err *e)
                        AUTH_STORE_MAX);
     AUTO_FREE char *auth = docker_auth_encode(n->c->username, n->c->password);
     json_t *value = auth ? json_pack("{s:s}", "auth", auth) : NULL;
-    return value && json_object_set_new(auths, n->registry, value) == 0
-               ? 0
-               : err_set(e, ENOMEM, "out of memory");
+    return value && json_object_set_new(auths, n->registry, value) == 0 ? 0 : err_oom(e);
 }
 
 int auth_store_put(const char *home, const char *registry, const struct credentials *c,
@@ -190,5 +188,5 @@ int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e
         credentials_free(&c);
     }
     json_decref(root);
-    return names ? 0 : err_set(e, ENOMEM, "out of memory");
+    return names ? 0 : err_oom(e);
 }

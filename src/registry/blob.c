@@ -161,7 +161,7 @@ int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, 
 {
     struct blob *b = calloc(1, sizeof(*b));
     if (!b)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     char text[DIGEST_TEXT_SIZE];
     digest_text(blob, text);
     b->base.ops = &blob_ops;

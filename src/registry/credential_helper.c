@@ -45,10 +45,10 @@ static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
     char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "get", NULL};
     posix_spawnattr_t attr;
     if (posix_spawn_file_actions_init(&fa))
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     if (set_signals(&attr) < 0) {
         (void)posix_spawn_file_actions_destroy(&fa);
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDIN_FILENO);
     (void)posix_spawn_file_actions_adddup2(&fa, child_fd, STDOUT_FILENO);
@@ -182,7 +182,7 @@ int credential_helper_get(const char *name, const char *registry, struct credent
         r = credential_helper_parse(buf_len(&answer) ? (const char *)buf_head(&answer) : "",
                                     buf_len(&answer), ret, e);
         if (r < 0)
-            (void)err_wrap(e, "%s", program);
+            (void)err_wrap(e, r, "%s", program);
     }
     if (answer.data)
         explicit_bzero(answer.data, answer.cap);

@@ -66,7 +66,7 @@ static int find_in_docker(const char *registry, struct credentials *ret, struct 
     r = docker_config_lookup(text, n, registry, &a, e);
     explicit_bzero(text, n);
     if (r < 0)
-        return r == -ENOENT ? r : err_wrap(e, "%s", path);
+        return r == -ENOENT ? r : err_wrap(e, r, "%s", path);
     if (a.helper) {
         r = credential_helper_get(a.helper, registry, ret, e);
     } else {

@@ -122,7 +122,7 @@ static int use_helper(const char *name, struct docker_auth *ret, struct err *e)
     if (!helper_name_valid(name))
         return err_set(e, EINVAL, "'%.60s' is no name of a credential helper", name);
     ret->helper = strdup(name);
-    return ret->helper ? 0 : err_set(e, ENOMEM, "out of memory");
+    return ret->helper ? 0 : err_oom(e);
 }
 
 static int lookup(json_t *root, const char *registry, struct docker_auth *ret, struct err *e)

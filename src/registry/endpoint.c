@@ -53,7 +53,7 @@ static int make(struct endpoint **ret, const char *registry, const char *host,
 {
     struct endpoint *ep = calloc(1, sizeof(*ep));
     if (!ep)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     (void)pthread_mutex_init(&ep->lock, NULL);
     ep->registry = strdup(registry);
     ep->host = strdup(host);
@@ -61,7 +61,7 @@ static int make(struct endpoint **ret, const char *registry, const char *host,
     ep->home = opt->home ? strdup(opt->home) : NULL;
     int r = ep->registry && ep->host && !ep->repository == !repository && !ep->home == !opt->home
                 ? make_http(ep, opt, plain_only, e)
-                : err_set(e, ENOMEM, "out of memory");
+                : err_oom(e);
     if (r < 0) {
         endpoint_free(ep);
         return r;
@@ -93,7 +93,7 @@ int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *r
     if (asprintf(&path, "%.*s%s%s", (int)prefix_len, prefix, prefix_len ? "/" : "", repository) < 0)
         path = NULL;
     if (!host || !path)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     /* --insecure and --ca-certs were said of the registry; a mirror has settings of its own. */
     struct registry_options o = *opt;
     o.insecure = false;
@@ -142,7 +142,7 @@ static int get_once(struct endpoint *ep, const char *path, const char *accept, u
         if (asprintf(&url, "%s://%s/v2/%s%s%s", plain ? "http" : "https", ep->host,
                      path ? ep->repository : "", path ? "/" : "", path ? path : "") < 0) {
             url = NULL;
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         }
         struct http_request q = {
             .url = url, .accept = accept, .authorization = authorization, .from = from};

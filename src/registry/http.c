@@ -138,7 +138,7 @@ int http_new(struct http **ret, const struct http_options *opt, struct err *e)
     }
     struct http *h = calloc(1, sizeof(*h));
     if (!h)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     h->curl = curl;
     h->insecure = opt->insecure;
     memcpy(h->cancel, opt->cancel, sizeof(h->cancel));
@@ -150,7 +150,7 @@ int http_new(struct http **ret, const struct http_options *opt, struct err *e)
     (void)pthread_mutex_init(&h->lock, NULL);
     if (opt->ca_certs && !(h->ca_certs = strdup(opt->ca_certs))) {
         http_free(h);
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     *ret = h;
     return 0;
@@ -394,7 +394,7 @@ static int begin(struct answer *a, struct err *e)
     (void)set(c, CURLOPT_WRITEDATA, a);
     if (set(c, CURLOPT_URL, a->url) != CURLE_OK || set_request(a, c) < 0 ||
         a->h->curl->multi_add_handle(a->conn->multi, c) != CURLM_OK)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     return 0;
 }
 
@@ -600,7 +600,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
 {
     struct answer *a = calloc(1, sizeof(*a));
     if (!a)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     a->h = h;
     a->q = q;
     a->foreign = q->foreign;
@@ -609,7 +609,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
     a->url = strdup(q->url);
     a->origin = strdup(q->url);
     a->conn = conn_get(h);
-    int r = a->url && a->origin && a->conn ? follow(a, e) : err_set(e, ENOMEM, "out of memory");
+    int r = a->url && a->origin && a->conn ? follow(a, e) : err_oom(e);
     if (r < 0) {
         http_close(&a->pub);
         return r;
@@ -692,6 +692,6 @@ int http_body(struct http_response *r, struct buf *b, struct err *e)
         if ((size_t)n > room)
             return -EFBIG;
         if (buf_append(b, chunk, (size_t)n) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     }
 }

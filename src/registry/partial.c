@@ -101,7 +101,7 @@ int partial_open(int dirfd, struct registry *r, const struct digest *blob, uint6
 {
     struct partial *s = calloc(1, sizeof(*s));
     if (!s)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     *fate = (struct partial_fate){0};
     s->base.ops = &partial_ops;
     s->r = r;

@@ -80,7 +80,7 @@ static int read_blob(struct pull *p, const struct oci_descriptor *d, struct buf 
     int r = registry_blob(p->registry, &d->digest, d->size, 0, &s, e);
     while (r == 0 && s) {
         uint8_t *to = buf_reserve(body, 16384);
-        ssize_t n = to ? stream_read(s, to, 16384, e) : err_set(e, ENOMEM, "out of memory");
+        ssize_t n = to ? stream_read(s, to, 16384, e) : err_oom(e);
         if (n <= 0) {
             r = (int)n;
             break;
@@ -102,7 +102,7 @@ static int get_config(struct pull *p, struct buf *body, struct err *e)
     int r = read_blob(p, d, body, e);
     struct digest is;
     if (r == 0 && digest_of(buf_head(body), buf_len(body), &is) < 0)
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     if (r == 0 && !digest_equal(&is, &d->digest)) {
         char other[DIGEST_TEXT_SIZE];
         digest_text(&is, other);
@@ -260,7 +260,7 @@ static int get_layers(struct pull *p, struct err *e)
     p->layers = calloc(n, sizeof(*p->layers));
     p->made = calloc(n, sizeof(*p->made));
     if (!p->layers || !p->made)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     for (size_t i = 0; i < n; i++) {
         p->layers[i].blob = p->manifest.layers[i].digest;
         p->layers[i].size = p->manifest.layers[i].size;

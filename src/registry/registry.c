@@ -48,12 +48,12 @@ int registry_open(struct registry **ret, const struct reference *ref,
         return code;
     struct registry *r = calloc(1, sizeof(*r));
     if (!r)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     r->notice = opt->notice;
     r->ctx = opt->ctx;
     if (asprintf(&r->name, "%s/%s", ref->registry, ref->repository) < 0) {
         r->name = NULL;
-        code = err_set(e, ENOMEM, "out of memory");
+        code = err_oom(e);
     }
     if (code == 0)
         code = add_mirrors(r, ref, opt, e);
@@ -190,7 +190,7 @@ static int check_digest(const struct endpoint *ep, const char *which,
                         struct digest *ret, struct err *e)
 {
     if (digest_of(buf_head(body), buf_len(body), ret) < 0)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     char text[DIGEST_TEXT_SIZE];
     digest_text(ret, text);
     struct digest want;
@@ -277,7 +277,7 @@ int registry_check_login(const char *registry, const char *username, const char 
     ep->credentials.password = strdup(password);
     r = ep->credentials.username && ep->credentials.password
             ? endpoint_get(ep, NULL, NULL, 0, &resp, e)
-            : err_set(e, ENOMEM, "out of memory");
+            : err_oom(e);
     if (r == -EACCES || (r == 0 && resp && (resp->status == 401 || resp->status == 403))) {
         r = err_set(e, EACCES, "%s does not accept this user and password", registry);
     } else if (r == 0 && resp && resp->status != 200) {

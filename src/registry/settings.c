@@ -45,7 +45,7 @@ static int read_mirrors(const char *name, json_t *v, struct registry_settings *s
                            "a mirror of %.100s is no address such as https://mirror.example.com",
                            name);
         if (strlist_add(&s->mirrors, json_string_value(m)) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     }
     return 0;
 }
@@ -66,7 +66,7 @@ static int read_entry(const char *name, json_t *entry, struct registry_settings 
         } else if (strcmp(key, "ca_certs") == 0 && json_is_string(v) &&
                    json_string_value(v)[0] == '/') {
             s->ca_certs = strdup(json_string_value(v));
-            r = s->ca_certs ? 0 : err_set(e, ENOMEM, "out of memory");
+            r = s->ca_certs ? 0 : err_oom(e);
         } else {
             r = err_set(e, EINVAL,
                         "\"%.60s\" of %.100s is no setting (\"mirrors\": [...], \"insecure\": "
@@ -135,7 +135,7 @@ static int find_in(const char *path, bool must, const char *registry, struct reg
         return r == -ENOENT ? -EINVAL : r; /* -ENOENT: the registry is not mentioned */
     }
     r = settings_parse(text, n, registry, ret, e);
-    return r == 0 || r == -ENOENT ? r : err_wrap(e, "%s", path);
+    return r == 0 || r == -ENOENT ? r : err_wrap(e, r, "%s", path);
 }
 
 int settings_find(const char *home, const char *registry, struct registry_settings *ret,
@@ -152,7 +152,7 @@ int settings_find(const char *home, const char *registry, struct registry_settin
     if (home) {
         if (asprintf(&user, "%s/registries.json", home) < 0) {
             user = NULL;
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         }
         r = find_in(user, false, registry, ret, e);
     }

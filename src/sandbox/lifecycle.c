@@ -169,7 +169,7 @@ static int sync_stopped(const struct store *s, struct sandbox *sb, struct snapsh
     if (r == 0)
         r = launch_wait(&l, e);
     if (r < 0)
-        return err_wrap(e, "the workspace of sandbox '%s' is not synced", sb->spec.name);
+        return err_wrap(e, r, "the workspace of sandbox '%s' is not synced", sb->spec.name);
     AUTO_CLOSE int pidfd = monitor_pidfd(sb->dirfd);
     r = snapshot_leave(s, sb->dirfd, &sb->spec, how, e);
     launch_dismiss(&l);

@@ -28,7 +28,7 @@ static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, struct err *e
     struct sandbox_spec changed;
     spec_init(&changed);
     json_t *j = spec_to_json(&sb->spec);
-    int r = j ? spec_from_json(&changed, j, e) : err_set(e, ENOMEM, "out of memory");
+    int r = j ? spec_from_json(&changed, j, e) : err_oom(e);
     json_decref(j);
     if (r == 0)
         r = edit(&changed, ctx, e);

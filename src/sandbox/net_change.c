@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* --- a sandbox under its lock ---------------------------------------------------------------- */
 
 struct held {
@@ -62,7 +57,7 @@ static int copy_net(const struct spec_net *from, struct spec_net *to, struct err
 {
     spec_net_init(to);
     json_t *j = json_pack("{s:o*}", "network", spec_net_to_json(from, false));
-    int r = j ? spec_net_from_json(to, j, e) : no_memory(e);
+    int r = j ? spec_net_from_json(to, j, e) : err_oom(e);
     json_decref(j);
     if (r < 0)
         spec_net_free(to);
@@ -149,7 +144,7 @@ static int make_policy(struct spec_net *n, const struct net_policy_change *c, st
         r = spec_net_set_profile(n, w->profile, e);
     if (r == 0 &&
         (strlist_copy(&n->rules, &w->rules) < 0 || (c->add && strlist_copy(&n->rules, &old) < 0)))
-        r = no_memory(e);
+        r = err_oom(e);
     strlist_free(&old);
     if (w->egress != NET_DEFAULT_UNSET)
         n->egress = w->egress;
@@ -282,7 +277,7 @@ int sandbox_port_add(const struct store *s, const char *name, const char *text,
     if (all)
         *ret = all;
     else if (r == 0)
-        r = no_memory(e);
+        r = err_oom(e);
     size_t done = 0;
     for (; all && r == 0 && done < parsed.n_ports; done += r == 0) {
         r = add_one(&h, &parsed.ports[done], &all[*n + done], e);

@@ -297,7 +297,7 @@ static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
             return bad(e, "env");
         char *kv;
         if (asprintf(&kv, "%s=%s", key, value) < 0 || strlist_take(&s->env, kv) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     }
     return r;
 }
@@ -315,7 +315,7 @@ static int read_labels(struct sandbox_spec *s, const json_t *j, struct err *e)
             return bad(e, "labels");
         AUTO_FREE char *kv = NULL;
         if (asprintf(&kv, "%s=%s", key, value) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         r = spec_add_label(s, kv, e);
         if (r < 0)
             return r;
@@ -461,7 +461,7 @@ static int read_rlimits(struct sandbox_spec *s, const json_t *j, struct err *e)
             return bad(e, "rlimits");
         AUTO_FREE char *arg = NULL;
         if (asprintf(&arg, "%s=%s:%s", resource, soft, hard) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         r = spec_add_rlimit(s, arg, e);
     }
     return r;

@@ -162,7 +162,7 @@ int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct er
     if (more)
         s->mounts = more;
     if (!more || (m->source && !source) || (m->fstype && !fstype))
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     size_t at = s->n_mounts++;
     for (; at > 0 && strcmp(more[at - 1].guest, guest) > 0; at--)
         more[at] = more[at - 1];

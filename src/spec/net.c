@@ -11,11 +11,6 @@
 
 enum { DNS_PORT = 53, RULES_TEXT_MAX = 64 * 1024 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 void spec_net_init(struct spec_net *n)
 {
     *n = (struct spec_net){
@@ -48,7 +43,7 @@ int spec_net_set_profile(struct spec_net *n, const char *text, struct err *e)
     }
     char *copy = strdup(text);
     if (!copy)
-        return no_memory(e);
+        return err_oom(e);
     free(n->profile);
     n->profile = copy;
     return 0;
@@ -66,7 +61,7 @@ int spec_net_add_rules(struct spec_net *n, const char *text, struct err *e)
     policy_free(&p);
     if (r < 0)
         return r;
-    return strlist_add(&n->rules, text) < 0 ? no_memory(e) : 0;
+    return strlist_add(&n->rules, text) < 0 ? err_oom(e) : 0;
 }
 
 bool spec_net_is_allowlist(const struct spec_net *n)
@@ -203,7 +198,7 @@ int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err 
         return err_set(e, E2BIG, "at most %d published ports", SPEC_PUBLISH_MAX);
     struct spec_port *more = reallocarray(n->ports, n->n_ports + 1, sizeof(*more));
     if (!more)
-        return no_memory(e);
+        return err_oom(e);
     n->ports = more;
     n->ports[n->n_ports++] = *p;
     return 0;
@@ -215,7 +210,7 @@ int spec_net_add_ports(struct spec_net *n, const char *text, struct err *e)
     struct range host, guest;
     AUTO_FREE char *copy = strdup(text);
     if (!copy)
-        return no_memory(e);
+        return err_oom(e);
     char *s = copy;
     if (!split_proto(s, &p.proto))
         return bad_port(e, text, "a protocol is tcp or udp");

@@ -60,7 +60,7 @@ int spec_patches_add(struct spec_patches *l, enum patch_kind kind, const char *s
         l->v = v;
     AUTO_FREE char *from = source ? strdup(source) : NULL;
     if (!v || (source && !from))
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     v[l->n++] =
         (struct spec_patch){.kind = kind, .source = steal_ptr(&from), .path = steal_ptr(&clean)};
     return 0;

@@ -41,7 +41,7 @@ static inline int read_text(const json_t *o, const char *key, char **ret, struct
         return bad(e, key);
     char *copy = strdup(s);
     if (!copy)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     free(*ret);
     *ret = copy;
     return 0;
@@ -120,7 +120,7 @@ static inline int read_list(const json_t *o, const char *key, struct strlist *re
         if (!s)
             return bad(e, key);
         if (strlist_add(ret, s) < 0)
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
     }
     return r;
 }

@@ -22,11 +22,6 @@ enum {
     PATH_TEXT_MAX = 4095,
 };
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 void spec_init(struct sandbox_spec *s)
 {
     *s = (struct sandbox_spec){
@@ -175,7 +170,7 @@ int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e)
     }
     AUTO_FREE char *soft = strdup(eq + 1);
     if (!soft)
-        return no_memory(e);
+        return err_oom(e);
     char *hard = strchr(soft, ':');
     if (hard)
         *hard++ = '\0';
@@ -244,7 +239,7 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e)
         return r;
     char *kv;
     if (asprintf(&kv, "%.*s=%s", (int)key_len, arg, value) < 0)
-        return no_memory(e);
+        return err_oom(e);
     size_t at = 0;
     while (at < s->labels.n && strncmp(s->labels.v[at], kv, key_len + 1) < 0)
         at++;
@@ -258,7 +253,7 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e)
         return err_set(e, E2BIG, "invalid config: at most %d labels", SPEC_LABELS_MAX);
     }
     if (strlist_take(&s->labels, kv) < 0)
-        return no_memory(e);
+        return err_oom(e);
     for (size_t i = s->labels.n - 1; i > at; i--) {
         s->labels.v[i] = s->labels.v[i - 1];
         s->labels.v[i - 1] = kv;
@@ -292,7 +287,7 @@ static int add_once(struct strlist *l, const char *what, size_t max, const char 
         return 0;
     if (l->n >= max)
         return err_set(e, E2BIG, "invalid config: at most %zu %s", max, name);
-    return strlist_add(l, what) < 0 ? no_memory(e) : 0;
+    return strlist_add(l, what) < 0 ? err_oom(e) : 0;
 }
 
 int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
@@ -301,7 +296,7 @@ int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
     const char *protocol = strchr(port, '/');
     uint64_t n;
     if (!number)
-        return no_memory(e);
+        return err_oom(e);
     if (parse_u64(number, &n) < 0 || n < 1 || n > 65535 ||
         (protocol && strcmp(protocol, "/tcp") != 0 && strcmp(protocol, "/udp") != 0 &&
          strcmp(protocol, "/sctp") != 0))
@@ -357,7 +352,7 @@ int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, 
     AUTO_FREE char *new_name = strdup(name);
     AUTO_FREE char *new_body = strdup(body);
     if (!new_name || !new_body)
-        return no_memory(e);
+        return err_oom(e);
     size_t at = 0;
     while (at < s->n_scripts && strcmp(s->scripts[at].name, name) < 0)
         at++;
@@ -370,7 +365,7 @@ int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, 
         return err_set(e, E2BIG, "invalid config: at most %d scripts", SPEC_SCRIPTS_MAX);
     struct spec_script *more = reallocarray(s->scripts, s->n_scripts + 1, sizeof(*more));
     if (!more)
-        return no_memory(e);
+        return err_oom(e);
     s->scripts = more;
     memmove(&more[at + 1], &more[at], (s->n_scripts - at) * sizeof(*more));
     more[at] = (struct spec_script){steal_ptr(&new_name), steal_ptr(&new_body)};
@@ -465,8 +460,9 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         return r;
     if (!s->image || !plain(s->image))
         return err_set(e, EINVAL, "invalid config: image must be a name or a path");
-    if (s->image_digest && digest_parse(s->image_digest, &(struct digest){0}, e) < 0)
-        return err_wrap(e, "invalid config: image '%s'", s->image);
+    r = s->image_digest ? digest_parse(s->image_digest, &(struct digest){0}, e) : 0;
+    if (r < 0)
+        return err_wrap(e, r, "invalid config: image '%s'", s->image);
     r = check_resources(s, e);
     if (r == 0)
         r = check_env(&s->env, e);
@@ -480,12 +476,12 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
         return r;
     spec_protect_mounts(s);
     if (!s->shell && !(s->shell = strdup("/bin/sh")))
-        return no_memory(e);
+        return err_oom(e);
     if (!s->hostname) {
         char name[SPEC_HOSTNAME_MAX];
         spec_hostname_from(s->name, name);
         s->hostname = strdup(name);
-        return s->hostname ? 0 : no_memory(e);
+        return s->hostname ? 0 : err_oom(e);
     }
     return check_hostname(s->hostname, e);
 }

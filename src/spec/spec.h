@@ -135,7 +135,8 @@ struct sandbox_spec {
 };
 
 void spec_init(struct sandbox_spec *s); /* defaults: 1 CPU, 512 MiB, 4 GiB disk */
-void spec_free(struct sandbox_spec *s);
+void spec_free(struct sandbox_spec *s); /* harmless twice */
+#define AUTO_SPEC CLEANUP(spec_free)
 
 /* The documented naming rule, with the documented messages. */
 /* Checks everything that can be checked without the host, fills in derived fields (hostname). */

@@ -47,7 +47,7 @@ static int append(struct spec_vsocks *l, char *path, uint32_t port, struct err *
     if (!v || !path) {
         l->v = v ? v : l->v;
         free(path);
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     l->v = v;
     v[l->n++] = (struct spec_vsock){.path = path, .port = port};
@@ -59,14 +59,14 @@ static int resolve(const char *path, char **ret, struct err *e)
 {
     AUTO_FREE char *dir = strdup(path);
     if (!dir)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     char *slash = strrchr(dir, '/');
     slash[slash == dir] = '\0';
     AUTO_FREE char *real = realpath(dir, NULL);
     if (!real)
         return err_sys(e, errno, "vsock: cannot reach %s", dir);
     if (asprintf(ret, "%s%s", strcmp(real, "/") == 0 ? "" : real, strrchr(path, '/')) < 0)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     return 0;
 }
 
@@ -77,7 +77,7 @@ int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct 
     uint64_t port;
     *usage = true;
     if (!s)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     char *colon = strrchr(s, ':');
     char *kind = colon ? strchr(colon, '/') : NULL;
     if (kind)

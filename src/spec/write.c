@@ -34,7 +34,7 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
         return 0;
     if (s->write_paths.n >= SPEC_WRITE_PATHS_MAX)
         return err_set(e, E2BIG, "invalid config: at most %d write paths", SPEC_WRITE_PATHS_MAX);
-    return strlist_add(&s->write_paths, clean) < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+    return strlist_add(&s->write_paths, clean) < 0 ? err_oom(e) : 0;
 }
 
 void spec_protect_mounts(struct sandbox_spec *s)

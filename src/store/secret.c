@@ -17,11 +17,6 @@
 
 enum { FILE_MAX = 6 * SECRET_VALUE_MAX + 4096 }; /* JSON spells a control character with six */
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 /* -ENOENT without a word when there are no secrets at all and `make` is not set. */
 static int open_dir(const struct store *s, bool make, struct err *e)
 {
@@ -94,7 +89,7 @@ static int load(int dir, const char *name, struct secret *ret, char **value, str
     }
     if (r == 0 && v && value) {
         *value = strdup(v);
-        r = *value ? 0 : no_memory(e);
+        r = *value ? 0 : err_oom(e);
     }
     json_decref(j);
     return r;
@@ -127,7 +122,7 @@ int secret_set(const struct store *s, const char *name, const char *value, const
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     if (!text)
-        return no_memory(e);
+        return err_oom(e);
     r = file_replace_at(dir, name, text, strlen(text), 0600, true);
     wipe(text, strlen(text));
     return r < 0 ? err_sys(e, -r, "cannot store secret '%s'", name) : 0;
@@ -164,7 +159,7 @@ int secret_list(const struct store *s, struct secret **ret, size_t *n, struct er
     AUTO_CLOSEDIR DIR *d = fdopendir(fd);
     if (!d) {
         (void)close(fd);
-        return no_memory(e);
+        return err_oom(e);
     }
     const struct dirent *entry;
     while ((entry = readdir(d))) {
@@ -175,7 +170,7 @@ int secret_list(const struct store *s, struct secret **ret, size_t *n, struct er
         if (!more) {
             free(*ret);
             *ret = NULL;
-            return no_memory(e);
+            return err_oom(e);
         }
         more[(*n)++] = one;
         *ret = more;
@@ -197,7 +192,7 @@ static int resolve_one(int dir, const char *name, struct strlist *env, struct er
         r = err_set(e, ENOENT, "secret '%s': environment variable '%s' is not set", name,
                     one.from_env);
     } else if (asprintf(&kv, "%s=%s", name, value) < 0 || strlist_take(env, kv) < 0) {
-        r = no_memory(e);
+        r = err_oom(e);
     }
     wipe(stored, stored ? strlen(stored) : 0);
     return r;

@@ -54,7 +54,7 @@ static int find_home(char **ret, struct err *e)
             p = NULL;
     }
     *ret = p;
-    return p ? 0 : err_set(e, ENOMEM, "out of memory");
+    return p ? 0 : err_oom(e);
 }
 
 static int open_subdir(const struct store *s, const char *name, int *ret, struct err *e)
@@ -401,7 +401,7 @@ static int load(int at, const char *prefix, const char *name, bool glance, struc
         return not_found(name, e);
     }
     if (r < 0) {
-        (void)err_wrap(e, "sandbox '%s'", name);
+        (void)err_wrap(e, r, "sandbox '%s'", name);
         return r;
     }
     if (pid == 0 && !is_over(sb->state.status)) {
@@ -549,7 +549,7 @@ static int list_all(const struct store *s, struct sandbox **ret, size_t *ret_n, 
             struct sandbox *more = reallocarray(list, cap, sizeof(*list));
             if (!more) {
                 sandbox_list_free(list, n);
-                return err_set(e, ENOMEM, "out of memory");
+                return err_oom(e);
             }
             list = more;
         }

@@ -71,13 +71,24 @@ struct sandbox {
 };
 
 int store_open(struct store *s, struct err *e); /* makes what is missing, mode 0700 */
-void store_close(struct store *s);
+void store_close(struct store *s);              /* harmless twice */
+#define AUTO_STORE CLEANUP(store_close)
+/* For one that may never be opened. */
+#define STORE_NONE                                        \
+    {                                                     \
+        .home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1 \
+    }
 
 int store_cache_open(const struct store *s, struct err *e); /* its cache/, made if missing */
 
 /* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
-void sandbox_close(struct sandbox *sb);
+void sandbox_close(struct sandbox *sb); /* harmless twice */
+#define AUTO_SANDBOX CLEANUP(sandbox_close)
+#define SANDBOX_NONE \
+    {                \
+        .dirfd = -1  \
+    }
 /* Removes the sandbox if it is a leftover, after whoever is at work on that name. */
 void sandbox_sweep(const struct store *s, const char *name);
 /* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on

@@ -94,7 +94,7 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
     AUTO_CLOSE int cache = store_cache_open(s, e);
     int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
     if (r < 0)
-        return err_wrap(e, "cannot make volume '%s'", v->name);
+        return err_wrap(e, r, "cannot make volume '%s'", v->name);
     if (fstatat(dir, DISK, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, errno, "cannot make volume '%s'", v->name);
     v->size = (uint64_t)st.st_size; /* sizes are rounded up */
@@ -348,7 +348,7 @@ int volume_list(const struct store *s, struct volume **ret, size_t *n, struct er
         struct volume *more = reallocarray(*ret, *n + 1, sizeof(*more));
         if (!more) {
             free(*ret);
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         }
         more[(*n)++] = v;
         *ret = more;

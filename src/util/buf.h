@@ -6,6 +6,8 @@
 #ifndef MSB_UTIL_BUF_H
 #define MSB_UTIL_BUF_H
 
+#include "util/cleanup.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +20,8 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t limit);
-void buf_free(struct buf *b);
+void buf_free(struct buf *b); /* harmless twice, and on zeros */
+#define AUTO_BUF CLEANUP(buf_free)
 /* Forgets the content; keeps the memory. */
 void buf_reset(struct buf *b);
 

@@ -1,5 +1,6 @@
 #include "util/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,10 +42,15 @@ int err_sys(struct err *e, int code, const char *fmt, ...)
     return -code;
 }
 
-int err_wrap(struct err *e, const char *fmt, ...)
+int err_oom(struct err *e)
+{
+    return err_set(e, ENOMEM, "out of memory");
+}
+
+int err_wrap(struct err *e, int r, const char *fmt, ...)
 {
     if (!e)
-        return -1;
+        return r;
     char old[ERR_MSG_MAX];
     memcpy(old, e->msg, sizeof(old));
     va_list ap;
@@ -54,7 +60,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
     size_t n = strlen(e->msg);
     (void)snprintf(e->msg + n, sizeof(e->msg) - n, ": %s", old);
     utf8_defuse(e->msg);
-    return -e->code;
+    return r;
 }
 
 void err_hint(struct err *e, const char *fmt, ...)

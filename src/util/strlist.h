@@ -2,6 +2,8 @@
 #ifndef MSB_UTIL_STRLIST_H
 #define MSB_UTIL_STRLIST_H
 
+#include "util/cleanup.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,7 +16,8 @@ int strlist_add(struct strlist *l, const char *s); /* copies; -ENOMEM */
 int strlist_take(struct strlist *l, char *s);      /* takes ownership, frees on failure */
 bool strlist_has(const struct strlist *l, const char *s);
 int strlist_copy(struct strlist *to, const struct strlist *from);
-void strlist_free(struct strlist *l);
+void strlist_free(struct strlist *l); /* harmless twice, and on zeros */
+#define AUTO_STRLIST CLEANUP(strlist_free)
 void strlist_wipe(struct strlist *l); /* the same, for what nobody may find in freed memory */
 /* Sets "K=V" in a list of such: replaces the entry of the same K, or appends. */
 int strlist_set_env(struct strlist *l, const char *kv);

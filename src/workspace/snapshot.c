@@ -314,7 +314,7 @@ static int list_guest(struct files *f, struct strlist *names, struct err *e)
         if (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0 ||
             !(a.has & FILE_HAS_NAME) || names->n > PROTO_LIST_MAX)
             return err_set(e, EPROTO, "sandbox '%s' broke the protocol", f->name);
-        r = strlist_add(names, a.name) < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+        r = strlist_add(names, a.name) < 0 ? err_oom(e) : 0;
     }
     return r;
 }
@@ -374,7 +374,7 @@ static int copy_in(int dirfd, const struct sandbox_spec *spec, const struct plac
     if (r == 0 && !same)
         r = err_set(e, EBUSY, "the workspace %s keeps changing while it is copied", p->path);
     if (r < 0)
-        return err_wrap(e, "cannot copy the workspace into sandbox '%s'", spec->name);
+        return err_wrap(e, r, "cannot copy the workspace into sandbox '%s'", spec->name);
     st.stage = STAGE_OUT;
     digest_text(&m->digest, st.base);
     return save(dirfd, &st, e);
@@ -572,5 +572,5 @@ int snapshot_leave(const struct store *s, int dirfd, const struct sandbox_spec *
     if (r == 0 && st.stage == STAGE_OUT)
         r = bring_back(dirfd, spec, &p, &st, how, e);
     close_place(&p);
-    return r < 0 ? err_wrap(e, "the workspace of sandbox '%s' is not synced", spec->name) : 0;
+    return r < 0 ? err_wrap(e, r, "the workspace of sandbox '%s' is not synced", spec->name) : 0;
 }

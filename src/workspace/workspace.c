@@ -149,7 +149,7 @@ int workspace_list(const struct store *s, struct workspace **ret, size_t *n, str
         struct workspace *more = reallocarray(*ret, *n + 1, sizeof(*more));
         if (!more) {
             free(*ret);
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         }
         more[(*n)++] = w;
         *ret = more;

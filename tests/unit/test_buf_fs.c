@@ -116,7 +116,7 @@ static void test_errors_are_defused_and_cut(void **state)
     big[sizeof(big) - 1] = '\0';
     assert_int_equal(err_sys(&e, ENOENT, "%s", big), -ENOENT);
     assert_int_equal(strlen(e.msg), ERR_MSG_MAX - 1);
-    assert_int_equal(err_wrap(&e, "%s", big), -ENOENT);
+    assert_int_equal(err_wrap(&e, -ENOENT, "%s", big), -ENOENT);
     assert_int_equal(strlen(e.msg), ERR_MSG_MAX - 1);
     for (int i = 0; i < ERR_HINTS_MAX + 2; i++)
         err_hint(&e, "%s", big);

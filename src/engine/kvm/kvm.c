@@ -270,7 +270,7 @@ static int kvm_start(struct engine **ret, const struct engine_params *p, struct 
         return err_set(e, EINVAL, "the kvm engine runs 1 to %d CPUs", ARCH_CPUS_MAX);
     struct engine *en = calloc(1, sizeof(*en));
     if (!en)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     *en = (struct engine){.loop = l, .ev = ev, .ctx = ctx, .look.fn = on_look};
     en->vm.fd = en->vm.ram_fd = -1;
     en->ack_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

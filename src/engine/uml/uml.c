@@ -188,7 +188,7 @@ static int uml_start(struct engine **ret, const struct engine_params *p, struct 
     if (!en || c.failed) {
         free(en);
         free_args(&c);
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     *en = (struct engine){.loop = l, .ev = ev, .ctx = ctx, .tree.pidfd = -1};
     en->exit_src.fd = en->console_src.fd = -1;

@@ -186,7 +186,7 @@ static int load_index(struct load *l, const struct oci_index *x, struct err *e)
         r = entry ? read_image(l, entry, &src, e) : err_set(e, EBADMSG, "%s is empty", LOAD_INDEX);
         load_source_free(&src);
         if (r < 0 && name)
-            (void)err_wrap(e, "image '%.256s'", name);
+            (void)err_wrap(e, r, "image '%.256s'", name);
     }
     strlist_free(&names);
     return r;

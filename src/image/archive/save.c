@@ -80,7 +80,7 @@ static int write_layer(struct save *s, const struct digest *diff_id, struct tar_
     char hex[DIGEST_HEX_SIZE];
     digest_hex(diff_id, hex);
     int r = fd < 0 ? err_sys(e, -fd, "cannot open it") : layer_write_tar(fd, o, e);
-    return r < 0 ? err_wrap(e, "layer sha256:%.12s", hex) : 0;
+    return r < 0 ? err_wrap(e, r, "layer sha256:%.12s", hex) : 0;
 }
 
 /* Finds out what the layer's tar will be. */
@@ -232,7 +232,7 @@ static int add_reference(struct save *s, const struct reference *ref, struct err
     image_record_free(&rec);
     if (r < 0) {
         AUTO_FREE char *name = reference_familiar(ref);
-        return err_wrap(e, "cannot save '%s'", name ? name : "?");
+        return err_wrap(e, r, "cannot save '%s'", name ? name : "?");
     }
     return add_name(img, ref, e);
 }

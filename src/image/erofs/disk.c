@@ -17,7 +17,7 @@ static int add_layer(struct tree *base, int fd, uint32_t blob, struct err *e)
     if (r == 0)
         r = tree_merge(base, &layer, e);
     tree_free(&layer);
-    return r < 0 ? err_wrap(e, "layer %u", blob + 1) : 0;
+    return r < 0 ? err_wrap(e, r, "layer %u", blob + 1) : 0;
 }
 
 static int add_layers(struct tree *t, struct erofs_blob *blobs, const int *fds, size_t n,

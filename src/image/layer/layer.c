@@ -270,7 +270,7 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
             continue;
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (r < 0) {
-        (void)err_wrap(e, "%s", name_of(&j));
+        (void)err_wrap(e, r, "%s", name_of(&j));
         return r;
     }
     *ret = made;

@@ -212,7 +212,7 @@ static int scan_entry(struct walk_state *ws, int dirfd, const struct pending *p,
         return tree_link_at(ws->t, p->dir, name, h->inode, e);
     r = tree_add_at(ws->t, p->dir, name, &a, &ino, e);
     if (r < 0) {
-        (void)err_wrap(e, "%.300s/%.300s", ws->s->name, p->path);
+        (void)err_wrap(e, r, "%.300s/%.300s", ws->s->name, p->path);
         return r;
     }
     if (h)
@@ -388,7 +388,7 @@ static int load_entry(struct walk_state *ws, int dirfd, const struct pending *p,
         return fail(ws, -r, p->path, d->name, e);
     if (e)
         *e = inner;
-    (void)err_wrap(e, "'%.300s/%.300s/%.256s'", ws->s->name, p->path, d->name);
+    (void)err_wrap(e, r, "'%.300s/%.300s/%.256s'", ws->s->name, p->path, d->name);
     return r;
 }
 

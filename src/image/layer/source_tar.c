@@ -251,7 +251,7 @@ static int add_entry(struct tar *tar, struct err *e)
         r = add_data(tar, ino, e);
     /* Errors of the archive and the disk are not the entry's. */
     if (r == -E2BIG)
-        (void)err_wrap(e, "entry '%.256s'", path);
+        (void)err_wrap(e, r, "entry '%.256s'", path);
     return r;
 }
 

@@ -279,7 +279,7 @@ int oci_config_parse(const void *doc, size_t n, struct oci_config *ret, struct e
         oci_config_free(&c);
         if (r == -ENOMEM)
             return r;
-        return err_wrap(e, "the image's configuration");
+        return err_wrap(e, r, "the image's configuration");
     }
     *ret = c;
     return 0;

@@ -2,10 +2,10 @@
 #ifndef MSB_IMAGE_OCI_JSON_H
 #define MSB_IMAGE_OCI_JSON_H
 
-#include <jansson.h>
 #include <stddef.h>
 
 #include "util/err.h"
+#include "util/json.h"
 
 enum {
     OCI_JSON_DEPTH = 64,
@@ -27,11 +27,5 @@ int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret
 
 /* "'size' has the wrong type or is out of range" */
 int oci_json_bad(const char *key, struct err *e);
-
-static inline void oci_json_unref(json_t **j)
-{
-    json_decref(*j);
-}
-#define AUTO_JSON __attribute__((cleanup(oci_json_unref)))
 
 #endif

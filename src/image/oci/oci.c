@@ -193,7 +193,7 @@ static int read_config_descriptor(const json_t *j, struct oci_descriptor *ret, s
         return err_set(e, EBADMSG, "the manifest names no configuration");
     int r = read_descriptor(o, ret, e);
     if (r < 0)
-        return err_wrap(e, "the manifest's configuration");
+        return err_wrap(e, r, "the manifest's configuration");
     if (*ret->media_type && !IS_ONE_OF(ret->media_type, config_types))
         return no_image(e, ret->media_type);
     if (ret->size > OCI_CONFIG_MAX)
@@ -217,12 +217,11 @@ static int read_layers(const json_t *j, struct oci_manifest *m, struct err *e)
         return err_sys(e, ENOMEM, "cannot read the manifest");
     for (; m->n_layers < n; m->n_layers++) {
         struct oci_descriptor d;
-        if (read_descriptor(json_array_get(a, m->n_layers), &d, e) < 0)
-            return err_wrap(e, "layer %zu of the manifest", m->n_layers + 1);
-        if (set_compression(&d, e) < 0) {
+        int r = read_descriptor(json_array_get(a, m->n_layers), &d, e);
+        if (r == 0 && (r = set_compression(&d, e)) < 0)
             oci_descriptor_free(&d);
-            return err_wrap(e, "layer %zu of the manifest", m->n_layers + 1);
-        }
+        if (r < 0)
+            return err_wrap(e, r, "layer %zu of the manifest", m->n_layers + 1);
         m->layers[m->n_layers] = d;
     }
     return 0;
@@ -346,8 +345,9 @@ static int read_entries(const json_t *j, struct oci_index *x, struct err *e)
     {
         if (is_no_image(o))
             continue;
-        if (read_entry(o, &x->entries[x->n], e) < 0)
-            return err_wrap(e, "manifest %zu of the index", i + 1);
+        int r = read_entry(o, &x->entries[x->n], e);
+        if (r < 0)
+            return err_wrap(e, r, "manifest %zu of the index", i + 1);
         x->n++;
     }
     return 0;

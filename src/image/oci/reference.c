@@ -86,7 +86,7 @@ static int parse_registry(const char *text, const char *s, size_t n, char **ret,
     }
     char *registry = strndup(s, n);
     if (!registry)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     for (char *p = registry; *p; p++)
         *p = (char)tolower((unsigned char)*p);
     if (strcmp(registry, HUB_OLD) == 0)
@@ -198,7 +198,7 @@ static int parse_name(const char *text, const char *s, size_t n, struct referenc
     if (!r->registry ||
         asprintf(&r->repository, "%s%.*s", official ? HUB_OFFICIAL : "", (int)len, path) < 0) {
         r->repository = NULL;
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     return strlen(r->repository) <= REFERENCE_REPOSITORY_MAX ? 0 : too_long(text, e);
 }
@@ -216,7 +216,7 @@ static int parse_tag(const char *text, const char *s, size_t n, char **ret, stru
             return refuse(e, text, "'%.*s' is no tag (letters, digits, '_', '.' and '-')", (int)n,
                           s);
     *ret = strndup(s, n);
-    return *ret ? 0 : err_set(e, ENOMEM, "out of memory");
+    return *ret ? 0 : err_oom(e);
 }
 
 static int parse_digest(const char *text, const char *s, char **ret, struct err *e)
@@ -224,9 +224,9 @@ static int parse_digest(const char *text, const char *s, char **ret, struct err 
     struct digest d;
     int r = digest_parse(s, &d, e);
     if (r < 0)
-        return err_wrap(e, "invalid image reference '%.*s'", 300, text);
+        return err_wrap(e, r, "invalid image reference '%.*s'", 300, text);
     *ret = strdup(s);
-    return *ret ? 0 : err_set(e, ENOMEM, "out of memory");
+    return *ret ? 0 : err_oom(e);
 }
 
 /* --- the whole ------------------------------------------------------------------------------ */
@@ -280,7 +280,7 @@ static int parse_parts(const char *text, struct reference *r, struct err *e)
         ret = parse_tag(text, colon + 1, (size_t)(end - colon - 1), &r->tag, e);
     if (ret == 0 && !r->tag && !r->digest) {
         r->tag = strdup("latest");
-        ret = r->tag ? 0 : err_set(e, ENOMEM, "out of memory");
+        ret = r->tag ? 0 : err_oom(e);
     }
     return ret;
 }

@@ -192,7 +192,7 @@ static int fill_layers(struct image_store *s, const struct oci_manifest *m,
 {
     r->layers = calloc(m->n_layers + 1, sizeof(*r->layers));
     if (!r->layers)
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     for (size_t i = 0; i < m->n_layers; i++) {
         struct image_layer *l = &r->layers[r->n_layers++];
         const struct oci_descriptor *d = &m->layers[i];
@@ -200,7 +200,7 @@ static int fill_layers(struct image_store *s, const struct oci_manifest *m,
             .diff_id = c->diff_ids[i], .blob = d->digest, .blob_size = d->size};
         bool typed = d->media_type && strlen(d->media_type) <= RECORD_MEDIA_TYPE_MAX;
         if (typed && !(l->media_type = strdup(d->media_type)))
-            return err_set(e, ENOMEM, "out of memory");
+            return err_oom(e);
         if (!image_store_has_layer(s, &l->diff_id, &l->erofs_size)) {
             char text[DIGEST_TEXT_SIZE];
             digest_text(&l->diff_id, text);
@@ -229,7 +229,7 @@ static int store_image(struct image_store *s, const struct oci_manifest *m,
     record_free(&old);
     int code = fill_layers(s, m, c, r, e);
     if (code == 0 && disk_name(r->layers, r->n_layers, &r->disk) < 0)
-        code = err_set(e, ENOMEM, "out of memory");
+        code = err_oom(e);
     if (code == 0)
         code = make_disk(s, r->layers, r->n_layers, &r->disk, &r->disk_size, e);
     if (code < 0)
@@ -256,7 +256,7 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
     }
     if (digest_of(manifest, manifest_len, &image) < 0 ||
         digest_of(config, config_len, &rec.config) < 0)
-        r = err_set(e, ENOMEM, "out of memory");
+        r = err_oom(e);
     if (r == 0)
         r = check_documents(&m, &c, &rec.config, layers, n_layers, e);
     if (r == 0)

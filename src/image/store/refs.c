@@ -24,18 +24,13 @@ static int not_found(const char *what, struct err *e)
     return err_set(e, ENOENT, "image not found: %s", what);
 }
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "out of memory");
-}
-
 int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
                     struct err *e)
 {
     AUTO_FREE char *spelling = ref_spelling(ref);
     char name[RECORD_NAME_SIZE];
     if (!spelling || ref_name(spelling, name) < 0)
-        return no_memory(e);
+        return err_oom(e);
     int r = ref_write(s->refs_fd, name, spelling, image);
     return r < 0 ? err_sys(e, -r, "cannot record the reference '%s'", spelling) : 0;
 }
@@ -46,7 +41,7 @@ int image_store_untag(struct image_store *s, const struct reference *ref, struct
     AUTO_FREE char *familiar = reference_familiar(ref);
     char name[RECORD_NAME_SIZE];
     if (!spelling || !familiar || ref_name(spelling, name) < 0)
-        return no_memory(e);
+        return err_oom(e);
     if (unlinkat(s->refs_fd, name, 0) < 0)
         return errno == ENOENT ? not_found(familiar, e)
                                : err_sys(e, errno, "cannot remove the reference '%s'", familiar);
@@ -145,7 +140,7 @@ int image_store_find(struct image_store *s, const struct reference *ref, struct 
     AUTO_FREE char *spelling = ref_spelling(ref);
     AUTO_FREE char *familiar = reference_familiar(ref);
     if (!spelling || !familiar)
-        return no_memory(e);
+        return err_oom(e);
     struct image_record out = {0};
     int r = find(s, ref, spelling, &out);
     if (r == -ENOENT)
