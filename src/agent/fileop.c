@@ -2,7 +2,6 @@
 
 #include "util/cleanup.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -105,8 +104,7 @@ ssize_t fchan_send_from(struct fchan *c, int fd, uint64_t n)
     while (k < 0 && errno == EINTR);
     if (k <= 0)
         return k < 0 ? -errno : 0;
-    struct proto_hdr h = {.len = htole32((uint32_t)k), .type = htole16(PROTO_FILE_DATA)};
-    memcpy(to, &h, sizeof(h));
+    proto_header_write(to, PROTO_FILE_DATA, (size_t)k);
     buf_commit(&c->tx, PROTO_HDR_LEN + (size_t)k);
     return fchan_relieve(c) < 0 ? -ECONNRESET : k;
 }

@@ -9,7 +9,6 @@
 
 #include "util/cleanup.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -87,8 +86,7 @@ static size_t frame_up(uint8_t *p, size_t n, uint16_t type)
     size_t total = 0;
     while (n) {
         size_t len = MIN(n, (size_t)PROTO_DATA_MAX);
-        struct proto_hdr h = {.len = htole32((uint32_t)len), .type = htole16(type)};
-        memcpy(p + total, &h, sizeof(h));
+        proto_header_write(p + total, type, len);
         total += PROTO_HDR_LEN + len;
         n -= len;
     }

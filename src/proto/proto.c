@@ -1,5 +1,6 @@
 #include "proto/proto.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,20 +14,31 @@ size_t proto_limit(uint16_t type)
                                                                                : PROTO_DATA_MAX;
 }
 
+bool proto_header_read(const void *p, struct proto_header *h)
+{
+    struct proto_hdr wire;
+    memcpy(&wire, p, sizeof(wire));
+    *h = (struct proto_header){.len = le32toh(wire.len), .type = le16toh(wire.type)};
+    return h->len <= proto_limit(h->type);
+}
+
+void proto_header_write(void *p, uint16_t type, size_t len)
+{
+    assert(len <= proto_limit(type));
+    struct proto_hdr wire = {.len = htole32((uint32_t)len), .type = htole16(type)};
+    memcpy(p, &wire, sizeof(wire));
+}
+
 int proto_peek(const struct buf *in, struct proto_frame *f)
 {
+    struct proto_header h;
     if (buf_len(in) < PROTO_HDR_LEN)
         return 0;
-    struct proto_hdr h;
-    memcpy(&h, buf_head(in), sizeof(h));
-    size_t len = le32toh(h.len);
-    f->type = le16toh(h.type);
-    if (len > proto_limit(f->type))
+    if (!proto_header_read(buf_head(in), &h))
         return -EPROTO;
-    if (buf_len(in) - PROTO_HDR_LEN < len)
+    if (buf_len(in) - PROTO_HDR_LEN < h.len)
         return 0;
-    f->data = buf_head(in) + PROTO_HDR_LEN;
-    f->len = len;
+    *f = (struct proto_frame){.type = h.type, .data = buf_head(in) + PROTO_HDR_LEN, .len = h.len};
     return 1;
 }
 
@@ -42,8 +54,7 @@ int proto_put(struct buf *out, uint16_t type, const void *p, size_t n)
     uint8_t *to = buf_reserve(out, PROTO_HDR_LEN + n);
     if (!to)
         return -ENOSPC;
-    struct proto_hdr h = {.len = htole32((uint32_t)n), .type = htole16(type)};
-    memcpy(to, &h, sizeof(h));
+    proto_header_write(to, type, n);
     if (n)
         memcpy(to + PROTO_HDR_LEN, p, n);
     buf_commit(out, PROTO_HDR_LEN + n);
@@ -52,7 +63,7 @@ int proto_put(struct buf *out, uint16_t type, const void *p, size_t n)
 
 void proto_begin(struct proto_writer *w, struct buf *out, uint16_t type)
 {
-    *w = (struct proto_writer){.out = out, .start = buf_len(out)};
+    *w = (struct proto_writer){.out = out, .start = buf_len(out), .type = type};
     w->err = proto_put(out, type, NULL, 0);
 }
 
@@ -114,12 +125,8 @@ int proto_end(struct proto_writer *w)
 {
     size_t len = buf_len(w->out) - w->start;
     if (!w->err) {
-        struct proto_hdr h;
-        uint8_t *at = buf_head(w->out) + w->start;
-        memcpy(&h, at, sizeof(h));
-        if (len - PROTO_HDR_LEN <= proto_limit(le16toh(h.type))) {
-            h.len = htole32((uint32_t)(len - PROTO_HDR_LEN));
-            memcpy(at, &h, sizeof(h));
+        if (len - PROTO_HDR_LEN <= proto_limit(w->type)) {
+            proto_header_write(buf_head(w->out) + w->start, w->type, len - PROTO_HDR_LEN);
             return 0;
         }
         w->err = -EMSGSIZE;

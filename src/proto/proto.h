@@ -6,8 +6,8 @@
  *
  * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
  *             The payload of STDIN/STDOUT/STDERR/FILE_DATA is raw bytes, at most PROTO_DATA_MAX.
- *             Every other payload is a list of fields (tag, length, bytes; see proto_field_*), at
- * most PROTO_MSG_MAX for EXEC, CONFIG and NET_SET and PROTO_DATA_MAX for the rest.
+ *             Every other payload is a list of fields (tag, length, bytes; see proto_next), at most
+ *             PROTO_MSG_MAX for EXEC, CONFIG and NET_SET and PROTO_DATA_MAX for the rest.
  *
  * Versions    Whoever opens a stream sends HELLO first. Another *major* version is refused. New
  *             message types and new field tags may appear at any time within one: a receiver
@@ -348,6 +348,18 @@ struct proto_frame {
 
 /* --- frames --- */
 
+/* A frame's header, in the host's byte order. */
+struct proto_header {
+    uint32_t len; /* of the payload */
+    uint16_t type;
+};
+
+/* Decodes the PROTO_HDR_LEN bytes at p. False: the length exceeds proto_limit() of the type. *h is
+ * set either way. */
+bool proto_header_read(const void *p, struct proto_header *h);
+/* Encodes a header into the PROTO_HDR_LEN bytes at p, for a payload that is put behind it. */
+void proto_header_write(void *p, uint16_t type, size_t len);
+
 /* Looks at the front of `in`. 1: *f is a whole frame (drop it with proto_consume); 0: more bytes
  * are needed; -EPROTO: the length is over the type's limit and the stream is beyond repair. */
 int proto_peek(const struct buf *in, struct proto_frame *f);
@@ -363,6 +375,7 @@ int proto_put(struct buf *out, uint16_t type, const void *p, size_t n);
 struct proto_writer {
     struct buf *out;
     size_t start; /* offset of the header from buf_head */
+    uint16_t type;
     int err;
 };
 void proto_begin(struct proto_writer *w, struct buf *out, uint16_t type);

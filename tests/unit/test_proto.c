@@ -17,7 +17,12 @@ static void test_frame_round_trip(void **state)
     struct proto_frame f;
     (void)state;
     buf_init(&b, 1024);
+    struct proto_header h;
     assert_int_equal(proto_put(&b, PROTO_STDOUT, "hello", 5), 0);
+    assert_memory_equal(buf_head(&b), "\5\0\0\0\25\0\0\0hello", 13);
+    assert_true(proto_header_read(buf_head(&b), &h));
+    assert_int_equal(h.type, PROTO_STDOUT);
+    assert_int_equal(h.len, 5);
     assert_int_equal(proto_put(&b, PROTO_READY, NULL, 0), 0);
     assert_int_equal(proto_peek(&b, &f), 1);
     assert_int_equal(f.type, PROTO_STDOUT);
@@ -74,8 +79,11 @@ static void test_length_limits(void **state)
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
         struct buf b;
         struct proto_frame f;
+        struct proto_header h;
         buf_init(&b, 64);
         put_header(&b, t[i].len, t[i].type);
+        assert_int_equal(proto_header_read(buf_head(&b), &h), t[i].want == 0);
+        assert_int_equal(h.len, t[i].len);
         assert_int_equal(proto_peek(&b, &f), t[i].want);
         buf_free(&b);
     }
