@@ -14,7 +14,7 @@
 #include "image/layer/layer.h"
 #include "image/layer/source.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     DIR_TRIES = 3, /* to catch a directory while nobody changes it */

@@ -2,12 +2,15 @@
 
 #include "util/cleanup.h"
 
+#include <assert.h>
+
 /* Products of tokens and nanoseconds do not fit 64 bits. */
 __extension__ typedef unsigned __int128 wide;
 
 void bucket_init(struct bucket *b, uint64_t amount, uint64_t period_ns, uint64_t capacity,
                  uint64_t extra, uint64_t now)
 {
+    assert(amount == 0 || period_ns > 0);
     capacity = MIN(capacity, BUCKET_MAX);
     extra = MIN(extra, BUCKET_MAX);
     *b = (struct bucket){.amount = amount,

@@ -1,15 +1,15 @@
-/* A token bucket: so much in so long, with time given by the caller.
+/* A token bucket; the caller passes the time in.
  *
- * It holds at most `capacity` tokens, starts full, and gains `amount` in each `period_ns`. What is
- * taken may exceed what is there (a packet is not cut in two for it): the rest is a debt, which
- * time pays off first. A debt never exceeds the capacity, so no taker can buy a silence for ever.
+ * It holds at most `capacity` tokens, starts full, and gains `amount` in each `period_ns`. A taker
+ * may take more than there is (a packet is not split): the rest is a debt, which is paid off first.
+ * A debt never exceeds the capacity, so a single large take cannot block the bucket for long.
  */
 #ifndef MSB_UTIL_BUCKET_H
 #define MSB_UTIL_BUCKET_H
 
 #include <stdint.h>
 
-/* The most that capacity, and an extra at the start, may be: sums of them fit. */
+/* The limit of `capacity` and of `extra`: their sum fits an int64_t. */
 #define BUCKET_MAX (1ULL << 60)
 
 struct bucket {
@@ -19,14 +19,14 @@ struct bucket {
     uint64_t filled_ns;
 };
 
-/* `extra` tokens are there beyond the capacity at the start, once. */
+/* The bucket starts with `extra` tokens beyond its capacity: a burst that is not refilled. */
 void bucket_init(struct bucket *b, uint64_t amount, uint64_t period_ns, uint64_t capacity,
                  uint64_t extra, uint64_t now);
-/* How many tokens are there; 0 in debt; UINT64_MAX without a limit. */
+/* The tokens available; 0 in debt; UINT64_MAX without a limit. */
 uint64_t bucket_level(struct bucket *b, uint64_t now);
-/* At the time of the last bucket_level(). */
+/* Takes n tokens, at the time of the last bucket_level(). */
 void bucket_take(struct bucket *b, uint64_t n);
-/* How long until there are n, or as many as it can hold: 0 when they are there. */
+/* How long until n tokens, or as many as fit, are available; 0 when they are. */
 uint64_t bucket_wait_ns(const struct bucket *b, uint64_t n);
 
 #endif

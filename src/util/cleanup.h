@@ -1,7 +1,7 @@
 /* Scope-bound cleanup: a resource is released where its variable goes out of scope.
  *
- * `_cleanup_(free_p)` style attributes replace goto chains; `steal_fd()` and `steal_ptr()` hand
- * ownership on, so a function reads "acquire, acquire, give away".
+ * AUTO_* attributes replace goto chains; `steal_fd()` and `steal_ptr()` hand ownership on, so a
+ * function reads "acquire, acquire, give away".
  */
 #ifndef MSB_UTIL_CLEANUP_H
 #define MSB_UTIL_CLEANUP_H
@@ -56,7 +56,7 @@ static inline void *steal_ptr_(void *pp)
 }
 #define steal_ptr(pp) ((__typeof__(*(pp)))steal_ptr_(pp))
 
-/* Close, and forget, so that a second close cannot hit a stranger's descriptor. */
+/* Closes and forgets, so that a second close cannot hit a descriptor opened since. */
 static inline void close_fd(int *fd)
 {
     if (*fd >= 0)

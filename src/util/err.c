@@ -7,8 +7,8 @@
 
 #include "util/utf8.h"
 
-/* Messages may quote bytes that came from a guest, an image or a registry: all of them are made
- * safe to show when they are set, so that nobody who prints one has to think of it. */
+/* Messages may quote bytes that came from a guest, an image or a registry: they are made
+ * safe to show here, so that code that prints one need not care. */
 static void __attribute__((format(printf, 3, 0)))
 vset(struct err *e, int code, const char *fmt, va_list ap)
 {

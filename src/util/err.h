@@ -23,15 +23,15 @@ struct err {
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* As err_set, with ": strerror(code)" appended. */
 int err_sys(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* "out of memory", which is all that can be said: -ENOMEM. */
+/* "out of memory"; -ENOMEM. */
 int err_oom(struct err *e);
-/* Puts "context: " before the message that is there. Returns r, the result that it came with. */
+/* Puts "context: " before the message that is set. Returns r, the result that came with it. */
 int err_wrap(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Adds a hint line (at most ERR_HINTS_MAX; further ones are dropped). */
 void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *e);
 
-/* Takes a line for the user about something that is not an error. */
+/* Receives a line for the user about something that is not an error. */
 typedef void (*warn_fn)(const char *text);
 
 #endif

@@ -3,10 +3,7 @@
 #include "util/cleanup.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +16,44 @@ enum { SMALL_FILE = 4096 };
 
 int write_all(int fd, const void *p, size_t n)
 {
-    const char *at = p;
-    while (n) {
-        ssize_t k = write(fd, at, n);
-        if (k < 0) {
-            if (errno == EINTR)
-                continue;
+    for (const char *b = p; n;) {
+        ssize_t w = write(fd, b, n);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w < 0)
             return -errno;
-        }
-        at += k;
+        b += w;
+        n -= (size_t)w;
+    }
+    return 0;
+}
+
+int pwrite_all(int fd, const void *p, size_t n, uint64_t offset)
+{
+    for (const char *b = p; n;) {
+        ssize_t w = pwrite(fd, b, n, (off_t)offset);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w < 0)
+            return -errno;
+        b += w;
+        n -= (size_t)w;
+        offset += (uint64_t)w;
+    }
+    return 0;
+}
+
+int pread_all(int fd, void *p, size_t n, uint64_t offset)
+{
+    for (char *b = p; n;) {
+        ssize_t k = pread(fd, b, n, (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return k < 0 ? -errno : -EIO;
+        b += k;
         n -= (size_t)k;
+        offset += (uint64_t)k;
     }
     return 0;
 }
@@ -95,7 +120,7 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
     int k = snprintf(tmp, sizeof(tmp), ".%s.tmp-%d", name, (int)getpid());
     if (k < 0 || (size_t)k >= sizeof(tmp))
         return -ENAMETOOLONG;
-    /* What has this name was left by a process of that pid, or put there to make us wait. */
+    /* A file of this name was left by an earlier process with our pid, or planted to stop us. */
     (void)unlinkat(dirfd, tmp, 0);
     AUTO_CLOSE int fd =
         openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
@@ -141,9 +166,9 @@ int remove_tree_at(int dirfd, const char *name)
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return -errno;
-    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = dir_open_at(dirfd, name);
     if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return fd == -ENOENT ? 0 : fd;
     int r = remove_children(fd); /* owns fd */
     if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return r < 0 ? r : -errno;

@@ -1,17 +1,28 @@
 /* Files by directory descriptor: whole-file reads, atomic replacement, recursive removal.
  *
- * Everything here refuses to follow a symbolic link in the last component: some of the
- * directories we work in are writable by a less privileged process.
+ * Everything here that takes a name refuses to follow a symbolic link in its last component: some
+ * of the directories we work in are writable by a less privileged process. All return -errno on
+ * failure.
  */
 #ifndef MSB_UTIL_FS_H
 #define MSB_UTIL_FS_H
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
+/* Opens a directory for reading, close-on-exec. -ENOTDIR when it is something else, a link included. */
+static inline int dir_open_at(int dirfd, const char *name)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
 /* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG when
- * it is larger, -ELOOP/-EINVAL when it is no regular file. */
+ * it is larger, -ELOOP/-EINVAL when it is not a regular file. */
 int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len);
 
 /* Writes a temporary file beside `name` and renames it over. sync: the content is on disk before
@@ -21,10 +32,12 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
 /* Removes a file or a whole directory tree; never crosses a symlink. Missing is success. */
 int remove_tree_at(int dirfd, const char *name);
 
-/* mkdir -p for an absolute path; made directories get `mode`. */
+/* mkdir -p for an absolute path; new directories get `mode`. */
 int mkdir_parents(const char *path, mode_t mode);
 
-/* write() until everything is written. */
+/* Write, or read, all n bytes. pread_all: -EIO when the file ends first. */
 int write_all(int fd, const void *p, size_t n);
+int pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
+int pread_all(int fd, void *p, size_t n, uint64_t offset);
 
 #endif

@@ -51,38 +51,6 @@ size_t iov_total(const struct iovec *iov, unsigned n)
     return sum;
 }
 
-size_t iov_read(const struct iovec *iov, unsigned n, size_t off, void *dst, size_t len)
-{
-    struct cursor c = cursor_at(iov, n, off);
-    size_t done = 0;
-    while (done < len) {
-        uint8_t *p;
-        size_t k = cursor_run(&c, len - done, &p);
-        if (k == 0)
-            break;
-        guest_copy((uint8_t *)dst + done, p, k);
-        c.off += k;
-        done += k;
-    }
-    return done;
-}
-
-size_t iov_write(const struct iovec *iov, unsigned n, size_t off, const void *src, size_t len)
-{
-    struct cursor c = cursor_at(iov, n, off);
-    size_t done = 0;
-    while (done < len) {
-        uint8_t *p;
-        size_t k = cursor_run(&c, len - done, &p);
-        if (k == 0)
-            break;
-        memcpy(p, (const uint8_t *)src + done, k);
-        c.off += k;
-        done += k;
-    }
-    return done;
-}
-
 size_t iov_move(const struct iovec *dst, unsigned nd, size_t doff, const struct iovec *src,
                 unsigned ns, size_t soff, size_t len)
 {
@@ -94,12 +62,23 @@ size_t iov_move(const struct iovec *dst, unsigned nd, size_t doff, const struct 
         k = k == 0 ? 0 : cursor_run(&s, k, &from);
         if (k == 0)
             break;
-        memcpy(to, from, k);
+        guest_copy(to, from, k);
         d.off += k;
         s.off += k;
         done += k;
     }
     return done;
+}
+
+size_t iov_read(const struct iovec *iov, unsigned n, size_t off, void *dst, size_t len)
+{
+    return iov_move(&(struct iovec){.iov_base = dst, .iov_len = len}, 1, 0, iov, n, off, len);
+}
+
+size_t iov_write(const struct iovec *iov, unsigned n, size_t off, const void *src, size_t len)
+{
+    struct iovec flat = {.iov_base = (void *)src, .iov_len = len};
+    return iov_move(iov, n, off, &flat, 1, 0, len);
 }
 
 size_t iov_zero(const struct iovec *iov, unsigned n, size_t off, size_t len)

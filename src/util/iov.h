@@ -1,4 +1,4 @@
-/* Helpers for scattered buffers. All offsets are checked; short means short, never past the end. */
+/* Scattered buffers. All offsets are checked: a copy ends short, never past the end. */
 #ifndef MSB_UTIL_IOV_H
 #define MSB_UTIL_IOV_H
 
@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 
 /* memcpy from memory that may change meanwhile: the compiler may not read the source again later,
- * so checks on the copy hold for the copy. */
+ * so what was checked in the copy stays true of the copy. */
 void guest_copy(void *dst, const void *src, size_t len);
 
 size_t iov_total(const struct iovec *iov, unsigned n);
@@ -19,7 +19,7 @@ size_t iov_move(const struct iovec *dst, unsigned nd, size_t doff, const struct 
 /* Zeroes up to len bytes from off on. */
 size_t iov_zero(const struct iovec *iov, unsigned n, size_t off, size_t len);
 /* Describes [off, off+len) of src in dst[max]; returns the number of entries used. The slice is
- * shorter than len if src or dst end first. */
+ * shorter than len if src or dst ends first. */
 unsigned iov_slice(struct iovec *dst, unsigned max, const struct iovec *src, unsigned n, size_t off,
                    size_t len);
 

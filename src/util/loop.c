@@ -1,5 +1,6 @@
 #include "util/loop.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
@@ -41,6 +42,7 @@ void loop_fini(struct loop *l)
 
 int loop_add(struct loop *l, struct loop_src *src, uint32_t events)
 {
+    assert(src->fn);
     struct epoll_event ev = {.events = events, .data.ptr = src};
     src->events = events;
     return epoll_ctl(l->epfd, EPOLL_CTL_ADD, src->fd, &ev) < 0 ? -errno : 0;

@@ -59,7 +59,7 @@ static inline void loop_stop(struct loop *l)
 uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
 uint64_t realtime_ns(void); /* CLOCK_REALTIME: for records, never for waiting */
 
-/* By way of void *: the member is inside the type, so alignment is given. */
+/* Through void *: the member lies inside the type, so the alignment is right. */
 #define CONTAINER_OF(ptr, type, member) \
     ((type *)(void *)((char *)(ptr) - __builtin_offsetof(type, member)))
 

@@ -1,8 +1,8 @@
 /* A file that appears under its name when it is complete, and not at all otherwise.
  *
  * Until then it has no name (or, where the file system cannot do that, a temporary one beside it),
- * so whatever ends this process leaves the old file or none. What is no regular file (a device, a
- * pipe) is written as it is. The file is its owner's alone, as Docker does it: images hold secrets.
+ * so a process that dies leaves the old file or none. Anything but a regular file (a device, a
+ * pipe) is written in place. Only the owner may read the file, as with Docker: images hold secrets.
  */
 #ifndef MSB_UTIL_OUTPUT_FILE_H
 #define MSB_UTIL_OUTPUT_FILE_H
@@ -15,7 +15,7 @@ struct output_file {
     int fd; /* write here */
     int dirfd;
     char *path;     /* as given, for messages */
-    char *name;     /* in dirfd; NULL: written as it is */
+    char *name;     /* in dirfd; NULL: written in place */
     char temp[64];  /* in dirfd */
     bool temp_used; /* temp exists */
 };

@@ -2,8 +2,8 @@
  *
  * Each parser takes the whole string or refuses it: no sign, no white space, no trailing junk, no
  * overflow. Fractions are computed in integers, so 0.1G is the same on every machine. They return
- * 0, -EINVAL (not such a number) or -ERANGE (too large); the caller knows which option it was and
- * writes the message.
+ * 0, -EINVAL (malformed) or -ERANGE (too large); the caller knows which option it was and writes
+ * the message.
  */
 #ifndef MSB_UTIL_PARSE_H
 #define MSB_UTIL_PARSE_H
@@ -15,7 +15,7 @@
 #define GIB (1ULL << 30)
 #define TIB (1ULL << 40)
 
-/* Decimal digits alone. */
+/* Decimal digits only. */
 int parse_u64(const char *s, uint64_t *ret);
 
 /* 512, 512M, 1.5G, 64MiB, 2GB, 100K: powers of 1024 whatever the spelling, in bytes. A bare number
@@ -26,10 +26,10 @@ int parse_size(const char *s, uint64_t unit, uint64_t *ret);
  * millisecond counts as a whole one, so that only 0 is 0. */
 int parse_duration_ms(const char *s, uint64_t *ret);
 
-/* 1, 0.5, 1.25: a count of CPUs, in thousandths; more than three decimals are refused. */
+/* 1, 0.5, 1.25: a number of CPUs, in thousandths; more than three decimals are refused. */
 int parse_milli(const char *s, uint64_t *ret);
 
-/* What the messages of a refused value say after it. */
+/* How the message about a refused value ends. */
 #define PARSE_SIZE_EXAMPLES "expected a size such as 512M, 1G or 1.5GiB"
 #define PARSE_DURATION_EXAMPLES "expected a duration such as 30s, 500ms, 5m or 1h30m"
 

@@ -1,4 +1,4 @@
-/* What a new process should not have from the one that forked it. */
+/* What a new process should not inherit from the one that forked it. */
 #ifndef MSB_UTIL_PROCESS_H
 #define MSB_UTIL_PROCESS_H
 
@@ -8,11 +8,11 @@
  * hold -1. */
 int process_close_others(unsigned from, const int *keep, size_t n);
 
-/* Every signal does what it does by default, and none is blocked. */
+/* Resets every signal to its default action and unblocks all of them. */
 void process_default_signals(void);
 
-/* Overwrites every environment variable whose name does not begin with `prefix`, in memory, too:
- * what a caller has in its environment (keys, tokens) is not for a process that lives on. */
+/* Removes every environment variable whose name does not begin with `prefix` and overwrites it in
+ * memory: a process that outlives its caller should not hold the caller's keys and tokens. */
 void process_forget_environment(const char *prefix);
 
 #endif

@@ -50,7 +50,7 @@ ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd)
 }
 
 /* There is room for one descriptor: the kernel drops what does not fit. (CMSG_SPACE would leave
- * room for a second one in what aligns the first.) */
+ * room for a second one in the first one's padding.) */
 ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd)
 {
     union fd_control control = {0};

@@ -5,18 +5,18 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A stream socket that listens at `path`, which nothing has yet; only we may connect to it. Close
- * on exec, non-blocking. -errno. Changes the process's umask for a moment. */
+/* A stream socket that listens at `path`, which must not exist; only our user may connect to it.
+ * Close-on-exec, non-blocking. -errno on failure. Changes the process's umask for a moment. */
 int listen_at(const char *path, int backlog);
 
-/* Sends bytes, a descriptor with the first of them; how many went, or -errno. */
+/* Sends bytes, and a descriptor with the first of them; how many were sent, or -errno. */
 ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd);
 /* Receives bytes and the descriptor that came with them, close-on-exec (-1 = none); does not block.
  * As recv(), but -errno, and -EAGAIN for an interruption. */
 ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd);
 /* Sends a descriptor along with one byte. */
 int sock_send_fd(int sock, int fd);
-/* Takes one that was sent so. -EAGAIN: nothing there now; -EPIPE: the other end is closed; -EPROTO:
+/* Receives such a descriptor. -EAGAIN: none has arrived; -EPIPE: the other end is closed; -EPROTO:
  * something else came. Does not block. */
 int sock_recv_fd(int sock);
 

@@ -1,7 +1,7 @@
-/* Bytes that come from somewhere, front to end: a file, a pipe, a download.
+/* A source of bytes, read from front to end: a file, a pipe, a download.
  *
- * The reader pulls; a stream that has nothing yet blocks. Owners embed `struct stream` first in a
- * struct of their own.
+ * The reader pulls; a stream that has nothing yet blocks. Implementations embed `struct stream`
+ * first in a struct of their own.
  */
 #ifndef MSB_UTIL_STREAM_H
 #define MSB_UTIL_STREAM_H
@@ -14,7 +14,7 @@
 struct stream;
 
 struct stream_ops {
-    /* 1..n bytes, 0 at the end (and ever after), or -errno with e set. */
+    /* 1..n bytes, 0 at the end (and from then on), or -errno with e set. */
     ssize_t (*read)(struct stream *s, void *p, size_t n, struct err *e);
     void (*close)(struct stream *s);
 };
@@ -35,7 +35,7 @@ static inline void stream_close(struct stream *s)
         s->ops->close(s);
 }
 
-/* Over a descriptor, read from where it stands. Closing it frees nothing and closes nothing. */
+/* A stream over a descriptor, from its current offset. Closing the stream does nothing. */
 struct fd_stream {
     struct stream s;
     int fd;           /* not owned */

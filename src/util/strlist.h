@@ -18,8 +18,8 @@ bool strlist_has(const struct strlist *l, const char *s);
 int strlist_copy(struct strlist *to, const struct strlist *from);
 void strlist_free(struct strlist *l); /* harmless twice, and on zeros */
 #define AUTO_STRLIST CLEANUP(strlist_free)
-void strlist_wipe(struct strlist *l); /* the same, for what nobody may find in freed memory */
-/* Sets "K=V" in a list of such: replaces the entry of the same K, or appends. */
+void strlist_wipe(struct strlist *l); /* the same, and overwrites secrets first */
+/* In a list of "K=V": replaces the entry with the same K, or appends. */
 int strlist_set_env(struct strlist *l, const char *kv);
 /* The V of "K=V" for this K; NULL when absent. */
 const char *strlist_get_env(const struct strlist *l, const char *key);

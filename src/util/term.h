@@ -1,4 +1,4 @@
-/* Whether, and how, to colour what goes to a terminal. */
+/* Whether and how to colour terminal output. */
 #ifndef MSB_UTIL_TERM_H
 #define MSB_UTIL_TERM_H
 
@@ -14,7 +14,7 @@
 
 /* fd is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb". */
 bool term_colors(int fd);
-/* Columns of the terminal behind fd; `otherwise` when it is none. */
+/* Columns of the terminal behind fd; `otherwise` when it is not a terminal. */
 unsigned term_columns(int fd, unsigned otherwise);
 
 #endif

@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ unsigned word_unlikeness(const char *typed, const char *word)
     unsigned d = edit_distance(typed, word);
     size_t longer = MAX(n, m);
     unsigned limit = longer <= 3 ? 1 : longer <= 6 ? 2 : 3;
-    /* Nothing of the word left is no similarity: "xy" is not a misspelt "rm". */
+    /* Some letters must match: "xy" is not a misspelt "rm". */
     return d <= limit && d < MIN(n, m) ? d : TEXT_FAR;
 }
 
@@ -84,6 +85,7 @@ static size_t utf8_prefix(const char *s, size_t chars)
 
 void table_init(struct table *t, size_t columns, const char *const *headers)
 {
+    assert(columns > 0 && columns <= TABLE_COLUMNS_MAX);
     *t = (struct table){.columns = columns};
     for (size_t i = 0; i < columns; i++)
         table_add(t, headers[i]);

@@ -1,4 +1,4 @@
-/* Text for people: similar words, tables, quoting, time stamps. */
+/* Text for people: similar words, tables, time stamps. */
 #ifndef MSB_UTIL_TEXT_H
 #define MSB_UTIL_TEXT_H
 
@@ -13,17 +13,17 @@
 enum { TEXT_WORD_MAX = 63, TEXT_FAR = 1000 };
 unsigned edit_distance(const char *a, const char *b);
 /* How unlike two words are for "did you mean": the edit distance, or 1 where the typed word is the
- * beginning of the other; TEXT_FAR when no one would call them similar. */
+ * beginning of the other; TEXT_FAR when they are not similar. */
 unsigned word_unlikeness(const char *typed, const char *word);
 
-/* A letter or digit of ASCII, whatever the locale. */
+/* An ASCII letter or digit, whatever the locale. */
 static inline bool ascii_alnum(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 bool utf8_valid(const char *s);
-/* Columns a UTF-8 string takes, one a character. */
+/* Columns that a UTF-8 string takes, counting one for each character. */
 size_t utf8_width(const char *s);
 
 /* A table of strings, printed with aligned columns four spaces apart. */
@@ -37,9 +37,9 @@ struct table {
 };
 void table_init(struct table *t, size_t columns, const char *const *headers);
 void table_free(struct table *t);
-/* Control characters become '?': names and images must not drive the user's terminal. */
+/* Control characters become '?': a name or an image must not control the user's terminal. */
 void table_add(struct table *t, const char *cell);
-/* `style`, if set, names the escape sequence to put around a cell ("" or NULL = none). */
+/* `style`, if set, returns the escape sequence to put before a cell ("" or NULL = none). */
 typedef const char *(*table_style)(size_t row, size_t column, const char *cell);
 int table_print(const struct table *t, struct buf *out, table_style style);
 

@@ -10,12 +10,12 @@
  * far are the beginning of a character that goes on after p + n. -1: not UTF-8. */
 int utf8_char(const uint8_t *p, size_t n, uint32_t *cp);
 
-/* How many bytes at the very end, 0..3, are the beginning of a character whose rest is to come. */
+/* How many bytes at the very end, 0..3, are the beginning of a character that is not complete. */
 size_t utf8_unfinished(const uint8_t *p, size_t n);
 
-/* Makes text from a stranger safe to show on one line of a terminal, in place: control
- * characters (C0, DEL, C1, and the marks that reorder text) and whatever is not UTF-8 become
- * '?'. The text never grows. */
+/* Makes untrusted text safe to show on one line of a terminal, in place: control characters (C0,
+ * DEL, C1, and the marks that reorder text) and everything that is not UTF-8 become '?'. The text
+ * never grows. */
 void utf8_defuse(char *s);
 
 #endif

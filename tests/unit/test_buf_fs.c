@@ -178,7 +178,7 @@ static void test_files_are_replaced_whole(void **state)
     assert_int_equal(st.st_mode & 07777, 0640 & ~0022);
 }
 
-/* Whoever owns the directory may have put something in the way of the temporary file. */
+/* The directory's owner may have planted something in the place of the temporary file. */
 static void test_replacing_does_not_follow(void **state)
 {
     struct dir *d = *state;
@@ -192,7 +192,7 @@ static void test_replacing_does_not_follow(void **state)
     expect_content(d, "victim", "safe");
 }
 
-static void test_reading_refuses_what_is_no_file(void **state)
+static void test_reading_takes_regular_files_only(void **state)
 {
     struct dir *d = *state;
     char *text = NULL;
@@ -206,6 +206,19 @@ static void test_reading_refuses_what_is_no_file(void **state)
     assert_int_equal(file_replace_at(d->fd, "big", "123456", 6, 0600, false), 0);
     assert_int_equal(file_read_at(d->fd, "big", 5, &text, NULL), -EFBIG);
     assert_null(text);
+}
+
+static void test_directories_are_not_opened_through_links(void **state)
+{
+    struct dir *d = *state;
+    AUTO_CLOSE int self = dir_open_at(d->fd, ".");
+    assert_true(self >= 0);
+    assert_int_equal(fcntl(self, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(dir_open_at(d->fd, "none"), -ENOENT);
+    assert_int_equal(symlinkat("/", d->fd, "link"), 0);
+    assert_int_equal(dir_open_at(d->fd, "link"), -ENOTDIR);
+    assert_int_equal(mkfifoat(d->fd, "fifo", 0600), 0);
+    assert_int_equal(dir_open_at(d->fd, "fifo"), -ENOTDIR);
 }
 
 static void test_removal_stays_inside(void **state)
@@ -254,7 +267,8 @@ int main(void)
         cmocka_unit_test(test_errors_are_defused_and_cut),
         WITH_DIR(test_files_are_replaced_whole),
         WITH_DIR(test_replacing_does_not_follow),
-        WITH_DIR(test_reading_refuses_what_is_no_file),
+        WITH_DIR(test_reading_takes_regular_files_only),
+        WITH_DIR(test_directories_are_not_opened_through_links),
         WITH_DIR(test_removal_stays_inside),
         WITH_DIR(test_mkdir_parents),
     };

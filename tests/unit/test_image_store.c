@@ -29,7 +29,6 @@
 #include "image_fixture.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
-#include "util/io.h"
 
 enum { THREADS = 8, LAYER_SIZE = 2 * EROFS_BLOCK_SIZE };
 

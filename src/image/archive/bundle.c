@@ -11,7 +11,7 @@
 
 #include "image/archive/spool.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 /* ---- opening ---- */
 

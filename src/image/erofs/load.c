@@ -20,7 +20,7 @@
 
 #include "image/erofs/erofs.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum { CACHE_UNIT = 64 << 10, CACHE_UNITS = 16 };
 

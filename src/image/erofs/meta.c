@@ -19,7 +19,7 @@
 
 #include "image/erofs/erofs.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     OPEN_BLOCKS = 32,

@@ -7,7 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     OUT_BUF = 256 << 10,

@@ -10,7 +10,7 @@
 #include "image/erofs/format.h"
 #include "image/layer/links.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     COPY_SIZE = 256 << 10,

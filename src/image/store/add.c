@@ -12,7 +12,6 @@
 #include "image/store/impl.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
-#include "util/io.h"
 
 /* --- layers --------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include "image/oci/digest.h"
 #include "image/store/lock.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 int cache_subdir(int dirfd, const char *name)
 {

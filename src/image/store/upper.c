@@ -19,7 +19,7 @@
 
 #include "image/store/lock.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     BLOCK = 4096,

@@ -9,7 +9,7 @@
 
 #include "image/tar/format.h"
 #include "util/cleanup.h"
-#include "util/io.h"
+#include "util/fs.h"
 
 enum {
     BLOCK = TAR_BLOCK,
