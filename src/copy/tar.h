@@ -4,10 +4,9 @@
  * reader keeps the directories that it is in, leaves and enters as the next path asks, and makes
  * those that the archive does not mention.
  *
- * An archive comes from the user, who may have it from anywhere:
- * 1. A path with ".." in it is refused; a leading "/" means nothing.
- * 2. Every number is checked; names are at most PROTO_PATH_MAX long, PROTO_DEPTH_MAX deep.
- * 3. What tar can say and a tree cannot (sparse files) is refused; devices and pipes are skipped.
+ * An archive comes from the user, who may have it from anywhere: image/tar/read.h says what is
+ * refused. Names are at most PROTO_PATH_MAX long and PROTO_DEPTH_MAX deep; devices and FIFOs are
+ * skipped.
  */
 #ifndef MSB_COPY_TAR_H
 #define MSB_COPY_TAR_H

@@ -271,9 +271,9 @@ def test_bad_archives(box):
     assert "empty" in refused(b"")
     assert "not a tar" in refused(b"\x1f\x8b" + os.urandom(2000))
     good = tar_of((member("a"), b"x" * 3000))
-    assert "cut off" in refused(good[:1500])
-    assert "leads out" in refused(tar_of((member("../out/f"), b"evil")))
-    assert "leads out" in refused(tar_of((member("a/../../out/f"), b"evil")))
+    assert "truncated" in refused(good[:1500])
+    assert "unsafe path" in refused(tar_of((member("../out/f"), b"evil")))
+    assert "unsafe path" in refused(tar_of((member("a/../../out/f"), b"evil")))
     # Through a link that the archive itself brought.
     refused(tar_of((member("l", tarfile.SYMTYPE, "/out"), b""), (member("l/f"), b"evil")))
     refused(tar_of((member("h", tarfile.LNKTYPE, "../out/f"), b"")))

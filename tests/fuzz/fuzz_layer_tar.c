@@ -2,41 +2,16 @@
  * comes out as the same bytes. Input as in fuzz_tar: the first byte chooses whether checksums are
  * made right. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fuzz_tar.h"
 #include "image/layer/convert.h"
 #include "image/layer/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BLOCK = 512, INPUT_MAX = 1 << 20, ENTRIES_MAX = 1000, BYTES_MAX = 8 << 20 };
-
-static int memfile(void)
-{
-    int fd = memfd_create("fuzz", MFD_CLOEXEC);
-    if (fd < 0)
-        abort();
-    return fd;
-}
-
-static void fix_checksums(uint8_t *p, size_t n)
-{
-    for (uint8_t *h = p; h + BLOCK <= p + n; h += BLOCK) {
-        unsigned sum = 0;
-        char text[16];
-        if (memcmp(h + 257, "ustar", 5) != 0)
-            continue;
-        memset(h + 148, ' ', 8);
-        for (int i = 0; i < BLOCK; i++)
-            sum += h[i];
-        memcpy(h + 148, text, (size_t)snprintf(text, sizeof(text), "%06o", sum & 0777777) + 1);
-    }
-}
+enum { BLOCK = TAR_BLOCK, INPUT_MAX = 1 << 20, ENTRIES_MAX = 1000, BYTES_MAX = 8 << 20 };
 
 /* A tar to an image; the limits of the second time are wider than those of the first. */
 static int convert(int in, int out, unsigned scale, struct err *e)
@@ -121,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     memcpy(copy, data + 1, size - 1);
     if (!(data[0] & 1))
-        fix_checksums(copy, size - 1);
+        fix_headers(copy, size - 1);
     if (ftruncate(in, 0) < 0 || pwrite(in, copy, size + 2 * BLOCK, 0) != (ssize_t)size + 2 * BLOCK)
         abort();
     free(copy);

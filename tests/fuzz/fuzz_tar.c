@@ -1,59 +1,16 @@
 /* Archives from strangers: parsed, turned into a tree, written as an image. The first byte of the
  * input chooses how: as it is, or with the checksums of all headers made right, so that mutations
  * get past them; as a layer or not. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fuzz_tar.h"
 #include "image/erofs/disk.h"
 #include "image/layer/convert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BLOCK = 512, INPUT_MAX = 1 << 20, ENTRIES_MAX = 1000, BYTES_MAX = 8 << 20 };
-
-static void fix_checksum(uint8_t *h)
-{
-    unsigned sum = 0;
-    char text[16];
-    memset(h + 148, ' ', 8);
-    for (int i = 0; i < BLOCK; i++)
-        sum += h[i];
-    (void)snprintf(text, sizeof(text), "%06o", sum & 0777777);
-    memcpy(h + 148, text, 7);
-}
-
-static size_t field(const uint8_t *p, size_t n)
-{
-    size_t v = 0;
-    for (size_t i = 0; i < n && p[i] >= '0' && p[i] <= '7'; i++)
-        v = v * 8 + (size_t)(p[i] - '0');
-    return v;
-}
-
-/* Walks the archive as a reader would, header by header. */
-static void fix_headers(uint8_t *p, size_t n)
-{
-    for (size_t at = 0; at + BLOCK <= n;) {
-        size_t body = field(p + at + 124, 12);
-        fix_checksum(p + at);
-        if (body > n)
-            break;
-        at += BLOCK + (body + BLOCK - 1) / BLOCK * BLOCK;
-    }
-}
-
-static int memfile(void)
-{
-    int fd = memfd_create("fuzz", MFD_CLOEXEC);
-    if (fd < 0)
-        abort();
-    return fd;
-}
+enum { BLOCK = TAR_BLOCK, INPUT_MAX = 1 << 20, ENTRIES_MAX = 1000, BYTES_MAX = 8 << 20 };
 
 static void convert(const uint8_t *p, size_t n, bool layer)
 {

@@ -97,6 +97,17 @@ void tb_pax(struct tb *b, const char *key, const void *value, size_t len)
     free(rec);
 }
 
+void tb_pax_global(struct tb *b, const char *key, const char *value)
+{
+    struct tb record = {0};
+    tb_pax(&record, key, value, strlen(value));
+    tb_add(b,
+           (struct tb_entry){
+               .name = "GlobalHead", .type = 'g', .data = record.pax->p, .size = record.pax->len});
+    tb_free(record.pax);
+    free(record.pax);
+}
+
 void tb_end(struct tb *b)
 {
     static const uint8_t zero[1024];

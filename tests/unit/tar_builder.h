@@ -26,6 +26,8 @@ struct tb_entry {
 void tb_add(struct tb *b, struct tb_entry e);
 /* A PAX record for the entry that follows. */
 void tb_pax(struct tb *b, const char *key, const void *value, size_t len);
+/* A global PAX header of one record. */
+void tb_pax_global(struct tb *b, const char *key, const char *value);
 void tb_raw(struct tb *b, const void *p, size_t n);
 void tb_end(struct tb *b); /* two zero blocks */
 void tb_free(struct tb *b);

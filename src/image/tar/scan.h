@@ -1,16 +1,11 @@
 /* What is in a tar file, and where: its members by name, without their content.
  *
- * Archives of images (`docker save`, OCI layouts) are tars of documents and layers. Their members
- * are found by one scan of the headers; names are only ever compared, never used on the host. This
- * runs with the user's own rights, in the process that owns the cache, so it is a reader of its
- * own, small enough to be checked by hand, and not the library that parses layers in a jail: it
- * knows headers, long names (PAX and GNU) and sizes, and nothing else of tar.
+ * Archives of images (`docker save`, OCI layouts) are tars of documents and layers. One scan of the
+ * headers (read.h) finds their members; names are only ever compared, never used on the host.
  *
- * 1. Every number from the file is checked before it is used: sizes against the file's length,
- *    names against TAR_NAME_MAX, the count of members against TAR_MEMBERS_MAX.
- * 2. A name with a ".." in it, a name twice, a sparse member: refused, since no tool writes that.
- * 3. Leading "./" and "/" and doubled slashes mean nothing. Directories, devices and what else has
- *    no content for us are passed over.
+ * 1. At most TAR_MEMBERS_MAX entries, with names below TAR_NAME_MAX, within the file's length.
+ * 2. A name that appears twice is refused: no tool writes that.
+ * 3. Directories, devices and FIFOs are skipped.
  */
 #ifndef MSB_IMAGE_TAR_SCAN_H
 #define MSB_IMAGE_TAR_SCAN_H
@@ -40,7 +35,7 @@ struct tar_members {
     size_t n;
 };
 
-/* fd: a regular file; its position is neither used nor changed. -ENOMSG: this is no tar. */
+/* fd: a regular file; its position is neither used nor changed. Errors as of tar_next(). */
 int tar_scan(int fd, struct tar_members *ret, struct err *e);
 void tar_members_free(struct tar_members *m);
 
