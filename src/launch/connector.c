@@ -5,6 +5,7 @@
 #include "launch/helper.h"
 #include "monitor/connector_link.h"
 #include "util/cleanup.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* #syscalls:connector recvfrom sendto sendmsg socket connect close exit_group */
+/* #syscalls:connector recvfrom sendto socket connect close exit_group */
 
 enum { FILES_MAX = SPEC_VSOCK_MAX + 16 };
 
@@ -32,7 +33,7 @@ struct connector {
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* The directory of a socket, as a mount of its own; the socket itself may come and go. */
+/* The directory of a socket, as a mount of its own: the socket itself may come and go. */
 static int open_directory(const struct spec_vsock *v, struct err *e)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
@@ -45,11 +46,11 @@ static int open_directory(const struct spec_vsock *v, struct err *e)
                    v->path);
     AUTO_CLOSE int at = (int)syscall(SYS_openat2, AT_FDCWD, dir, &how, sizeof(how));
     if (at < 0)
-        return err_sys(e, errno, "cannot reach the directory of %s", v->path);
+        return err_sys(e, errno, "cannot open the directory of %s", v->path);
     AUTO_CLOSE int fd =
         (int)syscall(SYS_open_tree, at, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
     if (fd < 0 || syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
-        return err_sys(e, errno, "cannot confine the way to %s", v->path);
+        return err_sys(e, errno, "cannot confine access to %s", v->path);
     return steal_fd(&fd);
 }
 
@@ -64,7 +65,7 @@ static int open_all(struct connector *c, struct err *e)
         int n = snprintf(a->sun_path, sizeof(a->sun_path), "%d/%s", fd,
                          strrchr(c->list[i].path, '/') + 1);
         if ((size_t)n >= sizeof(a->sun_path))
-            return err_set(e, ENAMETOOLONG, "the name of %s is too long", c->list[i].path);
+            return err_set(e, ENAMETOOLONG, "the socket name in %s is too long", c->list[i].path);
     }
     return 0;
 }
@@ -78,7 +79,7 @@ static int confine(struct connector *c, struct err *e)
         r = helper_enter_nowhere(e);
     if (r == 0)
         r = jail_set_limits(limits, ARRAY_LEN(limits), e);
-    /* What root may open elsewhere it may connect to here; nobody else gets anything by it. */
+    /* Root may connect to sockets that it could open elsewhere; others gain nothing by it. */
     if (r == 0)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE, e);
     if (r < 0)
@@ -89,7 +90,7 @@ static int confine(struct connector *c, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
-static int connect_to(const struct connector *c, uint32_t index)
+static int connector_connect(const struct connector *c, uint32_t index)
 {
     if (index >= c->n)
         return -EINVAL;
@@ -100,27 +101,13 @@ static int connect_to(const struct connector *c, uint32_t index)
 }
 
 /* False: the monitor is gone. */
-static bool reply(int sock, uint32_t cookie, int fd)
+static bool connector_send(int sock, uint32_t cookie, int fd)
 {
     struct connector_reply a = {.cookie = cookie, .code = MIN(fd, 0)};
-    struct iovec iov = {.iov_base = &a, .iov_len = sizeof(a)};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd >= 0) {
-        m.msg_control = &control;
-        m.msg_controllen = sizeof(control.space);
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        *h = (struct cmsghdr){
-            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-        memcpy(CMSG_DATA(h), &fd, sizeof(fd));
-    }
     ssize_t k;
     do
-        k = sendmsg(sock, &m, MSG_NOSIGNAL);
-    while (k < 0 && errno == EINTR);
+        k = sock_send_with_fd(sock, &a, sizeof(a), fd);
+    while (k == -EINTR);
     return k == (ssize_t)sizeof(a);
 }
 
@@ -138,8 +125,8 @@ static void __attribute__((noreturn)) connector_main(int sock, void *arg)
             continue;
         if (k != (ssize_t)sizeof(q))
             _exit(0);
-        AUTO_CLOSE int fd = connect_to(c, q.index);
-        if (!reply(sock, q.cookie, fd))
+        AUTO_CLOSE int fd = connector_connect(c, q.index);
+        if (!connector_send(sock, q.cookie, fd))
             _exit(0);
     }
 }

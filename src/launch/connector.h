@@ -1,11 +1,12 @@
-/* The process that connects to sockets of the host for a guest (--vsock).
+/* The connector: the process that connects to Unix sockets of the host for a guest (--vsock).
  *
- * The monitor cannot: its root is empty, it may be another user, and it may not make sockets. This
- * one (helper.h) has the caller's identity, and of all files the directories that hold these
- * sockets, each as a mount of its own on which no symbolic link is followed, so that whoever can
- * write there cannot lead it elsewhere. It can make sockets of the family AF_UNIX, connect them to
- * those names, and pass them on. It does not wait for anybody: a server whose queue is full counts
- * as one that refuses.
+ * The monitor cannot: its root is empty, it may run as another user, and it may not create sockets.
+ * The connector is a helper (helper.h), so it has the caller's identity. Of all files it sees only
+ * the directories of these sockets, each as a mount on which no symbolic link is followed, so that
+ * nobody who can write there can redirect it. It can create AF_UNIX sockets, connect them to those
+ * names, and pass them on. It never blocks: a server whose backlog is full counts as refusing.
+ *
+ * It serves the requests of monitor/connector_link.h, which defines the messages.
  */
 #ifndef MSB_LAUNCH_CONNECTOR_H
 #define MSB_LAUNCH_CONNECTOR_H
@@ -15,7 +16,7 @@
 
 #include <sys/types.h>
 
-/* *ret_fd becomes the monitor's end, *ret_stage a child that connector_wait() reaps. */
+/* *ret_fd becomes the monitor's end; *ret_stage is a child that connector_wait() reaps. */
 int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t *ret_stage,
                     struct err *e);
 int connector_wait(int fd, pid_t stage, struct err *e);

@@ -29,9 +29,9 @@ static bool same_disk(const struct spec_mount *m, const struct spec_mount *other
            there.st_ino == st->st_ino;
 }
 
-/* For the message: it may have ended since. */
-static int taken(const struct store *s, const struct spec_mount *m, const struct stat *st,
-                 struct err *e)
+/* Names the sandbox that has it, which may have ended since. */
+static int disk_taken(const struct store *s, const struct spec_mount *m, const struct stat *st,
+                      struct err *e)
 {
     struct sandbox *list = NULL;
     size_t n = 0;
@@ -42,12 +42,12 @@ static int taken(const struct store *s, const struct spec_mount *m, const struct
                 if (same_disk(m, &list[i].spec.mounts[j], st))
                     (void)snprintf(who, sizeof(who), "sandbox '%s'", list[i].spec.name);
     sandbox_list_free(list, n);
-    (void)err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
-    err_hint(e, "a disk has one sandbox that writes it; several may share it if all mount it ro");
-    return -EBUSY;
+    int r = err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
+    err_hint(e, "only one sandbox can write to a disk; to share it, mount it ro in all of them");
+    return r;
 }
 
-/* The path was made canonical when the sandbox was made: a link in it now is somebody's since. */
+/* The path was canonical when the sandbox was created: a link in it was put there since. */
 static int open_file(const char *path, bool ro)
 {
     struct open_how how = {.flags = (ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
@@ -77,11 +77,11 @@ static int open_disk(const struct store *s, const struct spec_mount *m, struct e
         return err_set(e, EINVAL, "disk '%s' is not a regular file", m->source);
     if (st.st_size < SECTOR || (!ro && st.st_size % SECTOR))
         return err_set(e, EINVAL,
-                       "disk '%s' has %lld bytes: a disk has a multiple of %d, and not none",
+                       "invalid disk '%s': its size (%lld bytes) must be a non-zero multiple of %d",
                        m->source, (long long)st.st_size, SECTOR);
     while (flock(fd, (ro ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0) {
         if (errno == EWOULDBLOCK)
-            return taken(s, m, &st, e);
+            return disk_taken(s, m, &st, e);
         if (errno != EINTR)
             return err_sys(e, errno, "cannot lock disk '%s'", m->source);
     }

@@ -1,16 +1,16 @@
-/* Disks that a sandbox mounts: volumes of that kind, and raw files of the host.
+/* Disks that a sandbox mounts: volumes of that kind, and raw image files on the host.
  *
- * What is in them is the guest's: its kernel mounts them, the host never does, nor looks inside. A
- * disk has one sandbox that writes it, or any number that read it: the launcher takes an flock with
- * the descriptor that the monitor goes on to hold, so it ends with the monitor, however that dies.
+ * Only the guest's kernel mounts them; the host never does, and does not look inside. A disk has
+ * one writer or any number of readers: the launcher takes an flock through the descriptor that the
+ * monitor then holds, so the lock is released when the monitor ends, however it ends.
  */
 #ifndef MSB_LAUNCH_DISKS_H
 #define MSB_LAUNCH_DISKS_H
 
 #include "store/store.h"
 
-/* Opens and locks all of them, in the order of the spec's mounts. EBUSY, naming the sandbox that
- * has it, for one that is taken. fds: room for SPEC_SHARES_MAX; on failure *n of them are open. */
+/* Opens and locks them, in the order of the spec's mounts; -EBUSY for one that is in use. fds has
+ * room for SPEC_SHARES_MAX; on failure *n of them are open. */
 int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds, size_t *n,
                struct err *e);
 

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From the helper, once. */
+/* The one message from a helper to the launcher. */
 struct report {
     int code;
     char text[512];
@@ -42,8 +42,8 @@ int helper_enter_nowhere(struct err *e)
     AUTO_CLOSE int fds =
         (int)syscall(SYS_open_tree, AT_FDCWD, "/proc/self/fd", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (fds < 0)
-        return err_sys(e, errno, "cannot reach /proc/self/fd");
-    /* /proc is there, and nobody needs it any more. */
+        return err_sys(e, errno, "cannot open /proc/self/fd");
+    /* /proc is a directory that exists, and it is not needed any more. */
     int r = jail_mount_tmpfs("/proc", "size=4k,nr_inodes=2,mode=0555", e);
     if (r == 0)
         r = jail_pivot(e);
@@ -56,18 +56,18 @@ int helper_enter_nowhere(struct err *e)
     return 0;
 }
 
-/* An ordinary user gets a user namespace; root stays who it is, with fewer rights. */
-static int unshare_all(struct err *e)
+/* An ordinary user gets a user namespace; root stays root, with fewer rights. */
+static int helper_unshare(struct err *e)
 {
     int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     struct jail_identity id = {.uid = geteuid(), .gid = getegid()};
     bool user = id.uid != 0;
     if (unshare(flags | (user ? CLONE_NEWUSER : 0)) < 0)
-        return err_sys(e, errno, "cannot make a helper's namespaces");
+        return err_sys(e, errno, "cannot create a helper's namespaces");
     return user ? jail_map(getpid(), &id, e) : 0;
 }
 
-static void __attribute__((noreturn)) stage_main(helper_main run, void *arg, int dir_fd, int sock)
+static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, int dir_fd, int sock)
 {
     struct err e = {0};
     (void)setsid();
@@ -84,7 +84,7 @@ static void __attribute__((noreturn)) stage_main(helper_main run, void *arg, int
     if (dup3(sock, SOCK, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     (void)process_close_others(SOCK + 1, NULL, 0);
-    if (unshare_all(&e) < 0)
+    if (helper_unshare(&e) < 0)
         helper_fail(SOCK, &e);
     pid_t helper = fork();
     if (helper > 0)
@@ -106,13 +106,13 @@ int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret
 {
     int sock[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot make a socket pair");
+        return err_sys(e, errno, "cannot create a socket pair");
     AUTO_CLOSE int here = sock[0], there = sock[1];
     pid_t stage = fork();
     if (stage < 0)
         return err_sys(e, errno, "cannot start a process");
     if (stage == 0)
-        stage_main(run, arg, dir_fd, there);
+        helper_stage(run, arg, dir_fd, there);
     *ret_stage = stage;
     *ret_fd = steal_fd(&here);
     return 0;
@@ -125,9 +125,9 @@ int helper_wait(int fd, pid_t stage, const char *what, struct err *e)
     do
         k = recv(fd, &rep, sizeof(rep), 0);
     while (k < 0 && errno == EINTR);
-    (void)waitpid(stage, NULL, 0); /* which ends with having started the helper, or failed to */
+    (void)waitpid(stage, NULL, 0); /* it ends once it has started the helper, or failed to */
     if (k != (ssize_t)sizeof(rep))
-        return err_set(e, ECHILD, "the process that %s died while it started", what);
+        return err_set(e, ECHILD, "the process that %s died during start-up", what);
     rep.text[sizeof(rep.text) - 1] = '\0';
     return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
 }

@@ -1,11 +1,11 @@
-/* Processes beside the monitor that keep the identity of whoever called msb, because they reach
- * what is the caller's: host directories (share.h), host sockets (connector.h).
+/* Processes beside the monitor that keep the caller's identity, because they reach what belongs to
+ * the caller: host directories (share.h), host sockets (connector.h).
  *
- * Each is started by the launcher, has one socket to the monitor and nothing else of its caller,
- * and namespaces of its own: mount, pid, network, ipc, uts, and for an ordinary user also a user
- * namespace with that one user in it. It then gives up what it does not need, closes a filter and
- * reports. It ends when the other end of its socket is closed, that is, with the monitor, however
- * that dies.
+ * Each is started by the launcher. It keeps one descriptor, its socket to the monitor, and gets its
+ * own namespaces: mount, pid, network, ipc, uts, and for an ordinary user also a user namespace
+ * that maps only that user. It then drops the rights it does not need, installs its seccomp filter
+ * and reports. It ends when the other end of its socket is closed: with the monitor, however that
+ * ends.
  */
 #ifndef MSB_LAUNCH_HELPER_H
 #define MSB_LAUNCH_HELPER_H
@@ -14,25 +14,25 @@
 
 #include <sys/types.h>
 
-/* In the new process, which ends with it. `sock` is the helper's end of its socket
+/* Runs in the new process, which ends when it returns. `sock` is the helper's end of its socket
  * (SOCK_SEQPACKET). */
 typedef void (*helper_main)(int sock, void *arg);
 
-/* Starts one; its current directory is dir_fd (-1: the root). *ret_fd becomes the monitor's end;
+/* Starts one in the directory dir_fd (-1: the root). *ret_fd becomes the monitor's end;
  * *ret_stage is a child that helper_wait() reaps. */
 int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret_stage,
                  struct err *e);
-/* Waits until it is ready, or says why it is not; `what` it is, for the message. */
+/* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT". */
 int helper_wait(int fd, pid_t stage, const char *what, struct err *e);
 
 /* --- for the helper itself --- */
 
-/* Says that it is ready (e->code is 0), or why it is not. Once. */
+/* Reports that it is ready (e->code is 0), or why it is not. Once. */
 void helper_report(int sock, const struct err *e);
-/* Says why it cannot go on, and ends. */
+/* Reports why it cannot go on, and exits. */
 void helper_fail(int sock, const struct err *e) __attribute__((noreturn));
-/* Into an empty read-only root, with /proc/self/fd as the current directory, a mount of its own
- * from which nothing leads up: "5/name" is a name in the directory that descriptor 5 is. */
+/* Enters an empty read-only root. The current directory becomes /proc/self/fd, as a mount of its
+ * own with no way up: "5/name" is `name` in the directory behind descriptor 5. */
 int helper_enter_nowhere(struct err *e);
 
 #endif

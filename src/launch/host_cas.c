@@ -11,7 +11,7 @@
 #define CERT_BEGIN "-----BEGIN CERTIFICATE-----"
 #define CERT_END "-----END CERTIFICATE-----"
 
-/* Debian and Alpine, Fedora, SUSE, the rest. */
+/* Debian and Alpine, Fedora, RHEL, SUSE, others. */
 static const char *const bundles[] = {
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -23,7 +23,7 @@ static const char *const bundles[] = {
 
 char *host_cas_extract(const char *pem)
 {
-    char *out = malloc(2 * strlen(pem) + 1); /* lines' ends may be missing */
+    char *out = malloc(2 * strlen(pem) + 1); /* newlines may have to be added */
     char *to = out;
     const char *end;
     while (out && (pem = strstr(pem, CERT_BEGIN)) && (end = strstr(pem, CERT_END))) {
@@ -43,7 +43,7 @@ int host_cas_read(char **ret, struct err *e)
     size_t n = own && *own ? 1 : ARRAY_LEN(bundles);
     for (size_t i = 0; i < n; i++) {
         const char *path = own && *own ? own : bundles[i];
-        AUTO_FREE char *real = realpath(path, NULL); /* it is a link in many places */
+        AUTO_FREE char *real = realpath(path, NULL); /* a link on many hosts */
         AUTO_FREE char *pem = NULL;
         size_t len;
         if (!real && errno == ENOENT)
@@ -55,12 +55,12 @@ int host_cas_read(char **ret, struct err *e)
         if (!certs)
             return err_oom(e);
         if (!*certs)
-            return err_set(e, EINVAL, "there are no certificates in %s", path);
+            return err_set(e, EINVAL, "no certificates in %s", path);
         *ret = steal_ptr(&certs);
         return 0;
     }
-    int r = err_set(e, ENOENT, "this host has no bundle of certificates to trust%s%s",
+    int r = err_set(e, ENOENT, "this host has no bundle of certificates%s%s",
                     own && *own ? " at " : "", own && *own ? own : "");
-    err_hint(e, "install ca-certificates, or name a bundle in SSL_CERT_FILE");
+    err_hint(e, "install ca-certificates, or set SSL_CERT_FILE to a bundle");
     return r;
 }

@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-enum { HOST_CAS_MAX = 2 * 1024 * 1024 }; /* bytes: it has to fit into a message to the agent */
+enum { HOST_CAS_MAX = 2 * 1024 * 1024 }; /* bytes: it must fit into a message to the agent */
 
-/* The certificates in $SSL_CERT_FILE, or in the bundle where distributions keep it: PEM, without
- * anything around them; malloc'd. */
+/* The certificates in $SSL_CERT_FILE, or else in the distribution's bundle: PEM, with nothing
+ * around them; malloc'd. */
 int host_cas_read(char **ret, struct err *e);
-/* The certificates alone, each ending with a line; malloc'd. */
+/* The certificates alone, each followed by a newline; malloc'd. */
 char *host_cas_extract(const char *pem);
 
 #endif

@@ -17,6 +17,7 @@
 #include "util/process.h"
 #include "util/sock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -34,17 +35,51 @@ enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256 };
 /* Everything that crosses into the new processes. */
 struct cargo {
     const struct store *store;
-    int dirfd; /* the sandbox's directory; not ours to close */
-    void (*warn)(const char *text);
+    int dirfd; /* the sandbox's directory; not owned */
+    warn_fn warn;
     struct monitor_params p;
     struct jail_identity id;
     int run_fd;
-    int sync_fd; /* stage to launcher: pid when unshared; launcher to stage: go */
+    int sync_fd; /* stage to launcher: its pid, once unshared; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
     char *host_cas;
     pid_t connector_stage;
     pid_t share_stage[SPEC_SHARES_MAX];
 };
+
+/* The descriptors that it owns; a new one is one line here. They are -1 until they are opened
+ * (cargo_init), the stage closes all others (stage_keep), the launcher these (cargo_close). */
+struct cargo_fds {
+    int *fd;
+    size_t n;
+};
+#define CARGO_FDS(c)                                                              \
+    {                                                                             \
+        {&(c)->p.kernel_fd, 1}, {&(c)->p.tools_fd, 1}, {&(c)->p.upper_fd, 1},     \
+            {&(c)->p.null_fd, 1}, {&(c)->p.lock_fd, 1}, {&(c)->p.listen_fd, 1},   \
+            {&(c)->p.report_fd, 1}, {&(c)->p.connector_fd, 1}, {&(c)->run_fd, 1}, \
+            {&(c)->sync_fd, 1}, {(c)->p.image.fd, (c)->p.image.n},                \
+            {(c)->p.share_fd, (c)->p.n_shares}, {(c)->p.disk_fd, (c)->p.n_disks}, \
+            {(c)->p.ports.fd, (c)->p.ports.n},                                    \
+    }
+
+/* Lists are empty as yet. */
+static void cargo_init(struct cargo *c)
+{
+    const struct cargo_fds all[] = CARGO_FDS(c);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        for (size_t k = 0; k < all[i].n; k++)
+            all[i].fd[k] = -1;
+}
+
+static void cargo_close(struct cargo *c)
+{
+    const struct cargo_fds all[] = CARGO_FDS(c);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        for (size_t k = 0; k < all[i].n; k++)
+            close_fd(&all[i].fd[k]);
+    free(c->host_cas);
+}
 
 /* --- gathering ------------------------------------------------------------------------------ */
 
@@ -56,14 +91,14 @@ static int open_asset(const char *dir, const char *file, struct err *e)
     if (fd < 0) {
         int code = errno;
         err_sys(e, code, "cannot open %s", path);
-        err_hint(e, "build it with: make kernel-%s, or see `msb doctor`",
+        err_hint(e, "run `make kernel-%s` to build it, or see `msb doctor`",
                  strcmp(file, engine_kvm.kernel_file) == 0 ? "kvm" : "uml");
         return -code;
     }
     return fd;
 }
 
-/* By digest: what the name means may have changed. */
+/* By digest: the name may refer to another image by now. */
 static void hint_pull(const struct sandbox_spec *s, struct err *e)
 {
     struct reference ref = {0};
@@ -72,20 +107,19 @@ static void hint_pull(const struct sandbox_spec *s, struct err *e)
     struct reference exact = {ref.registry, ref.repository, NULL, s->image_digest};
     AUTO_FREE char *name = reference_familiar(&exact);
     if (name)
-        err_hint(e, "get it back with: msb pull %s", name);
+        err_hint(e, "run `msb pull %s` to get it back", name);
     reference_free(&ref);
 }
 
-/* The image that it was made from, whatever its reference means by now. */
+/* The image that it was created from, whatever its name refers to by now. */
 static int open_image(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
     AUTO_FREE char *cache = NULL;
     if (!s->image_digest) {
-        (void)err_set(e, EINVAL, "the spec of sandbox '%s' does not say which image it has",
-                      s->name);
-        err_hint(e, "recreate it with: msb create --replace -n %s %s", s->name, s->image);
-        return -EINVAL;
+        int r = err_set(e, EINVAL, "the spec of sandbox '%s' does not name its image", s->name);
+        err_hint(e, "run `msb create --replace -n %s %s` to recreate it", s->name, s->image);
+        return r;
     }
     if (asprintf(&cache, "%s/cache", c->store->home) < 0)
         return err_oom(e);
@@ -96,11 +130,11 @@ static int open_image(struct cargo *c, struct err *e)
                   s->image_digest);
     if (s->image_kind == IMAGE_OCI)
         hint_pull(s, e);
-    err_hint(e, "recreate the sandbox with: msb create --replace -n %s %s", s->name, s->image);
+    err_hint(e, "run `msb create --replace -n %s %s` to recreate the sandbox", s->name, s->image);
     return r;
 }
 
-static int open_disks(struct cargo *c, int dirfd, struct err *e)
+static int open_disks(struct cargo *c, struct err *e)
 {
     char assets[4096];
     const struct sandbox_spec *s = c->p.spec;
@@ -114,24 +148,24 @@ static int open_disks(struct cargo *c, int dirfd, struct err *e)
     if ((r = open_image(c, e)) < 0)
         return r;
     if (s->root_disk == ROOT_DISK_MANAGED) {
-        c->p.upper_fd = openat(dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        c->p.upper_fd = openat(c->dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (c->p.upper_fd < 0)
             return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
     }
     return 0;
 }
 
-/* By descriptor: a socket address holds 107 bytes, a home directory and a name may be longer. */
+/* By descriptor: a socket address has room for 107 bytes, and the full path may be longer. */
 static int listen_for_clients(int run_fd, struct err *e)
 {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/agent.sock", run_fd);
-    (void)remove_tree_at(run_fd, "agent.sock"); /* whatever an earlier monitor made of it */
+    (void)remove_tree_at(run_fd, "agent.sock"); /* an earlier monitor's */
     int fd = listen_at(path, LISTEN_BACKLOG);
-    return fd < 0 ? err_sys(e, -fd, "cannot make agent.sock") : fd;
+    return fd < 0 ? err_sys(e, -fd, "cannot create agent.sock") : fd;
 }
 
-/* The first CPU's entry is all that a guest kernel asks for. */
+/* The first CPU's entry is all that a guest kernel needs. */
 static void read_cpuinfo(char *to, size_t size)
 {
     AUTO_CLOSE int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
@@ -142,25 +176,25 @@ static void read_cpuinfo(char *to, size_t size)
         end[2] = '\0';
 }
 
-/* As root, the monitor is another user, who must own its directory. */
+/* A monitor that root starts runs as another user, which must own its directory. */
 static int give_away(int run_fd, const struct jail_identity *id, struct err *e)
 {
     if (id->dropped && (fchown(run_fd, id->uid, id->gid) < 0 ||
                         fchownat(run_fd, "logs", id->uid, id->gid, AT_SYMLINK_NOFOLLOW) < 0))
-        return err_sys(e, errno, "cannot give the sandbox's directory to its user");
+        return err_sys(e, errno, "cannot change the owner of the sandbox's directory");
     return 0;
 }
 
-static int gather(struct cargo *c, int dirfd, struct err *e)
+static int gather(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
-    int r = open_disks(c, dirfd, e);
+    int r = open_disks(c, e);
     if (r == 0)
         r = disks_open(c->store, s, c->p.disk_fd, &c->p.n_disks, e);
     if (r < 0)
         return r;
-    c->run_fd = openat(dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    c->p.lock_fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    c->run_fd = openat(c->dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    c->p.lock_fd = openat(c->dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     c->p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (c->run_fd < 0 || c->p.lock_fd < 0 || c->p.null_fd < 0)
         return err_sys(e, errno, "cannot open the files of sandbox '%s'", s->name);
@@ -175,8 +209,8 @@ static int gather(struct cargo *c, int dirfd, struct err *e)
     return give_away(c->run_fd, &c->id, e);
 }
 
-/* A resolver on this host's loopback cannot be asked through a proxy. */
-static void warn_of_direct_questions(const struct cargo *c)
+/* A resolver on this host's loopback address is out of a proxy's reach. */
+static void warn_of_direct_queries(const struct cargo *c)
 {
     const struct spec_net *n = &c->p.spec->net;
     const struct net_host *h = &c->p.host;
@@ -185,10 +219,10 @@ static void warn_of_direct_questions(const struct cargo *c)
         direct |= addr_classify(&h->resolver[i].addr) == CLASS_LOOPBACK;
     if (n->proxy.version && n->n_nameservers == 0 && direct && c->warn)
         c->warn("names are resolved by this host's own resolver, not through the proxy; "
-                "--dns-nameserver IP has one asked through it");
+                "use --dns-nameserver IP to resolve them through it");
 }
 
-/* What of the network can only be had out here. */
+/* What the network needs that a jailed process cannot get. */
 static int gather_network(struct cargo *c, struct err *e)
 {
     const struct spec_net *n = &c->p.spec->net;
@@ -199,7 +233,7 @@ static int gather_network(struct cargo *c, struct err *e)
     net_host_look(&c->p.host);
     r = spec_proxy_resolve(&n->proxy, &c->p.host.proxy, e);
     if (r == 0)
-        warn_of_direct_questions(c);
+        warn_of_direct_queries(c);
     for (size_t i = 0; r == 0 && i < n->n_ports; i++) {
         r = publish_bind(c->store, &n->ports[i], &ports->fd[ports->n], &ports->port[ports->n], e);
         ports->n += r == 0;
@@ -207,7 +241,7 @@ static int gather_network(struct cargo *c, struct err *e)
     return r;
 }
 
-/* A volume is a directory with a name; one that is not there yet is made. */
+/* A volume is a named directory, created on first use. */
 static int start_volume(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
     struct volume v;
@@ -249,7 +283,7 @@ static int start_helpers(struct cargo *c, struct err *e)
     return 0;
 }
 
-/* All of them, also after a failure: each has a child to be reaped. */
+/* All of them, even after a failure: each has a child to be reaped. */
 static int await_helpers(const struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
@@ -267,24 +301,7 @@ static int await_helpers(const struct cargo *c, int r, struct err *e)
     return r;
 }
 
-static void cargo_close(struct cargo *c)
-{
-    int *fds[] = {&c->p.kernel_fd, &c->p.tools_fd,    &c->p.upper_fd,  &c->p.null_fd,
-                  &c->p.lock_fd,   &c->p.listen_fd,   &c->p.report_fd, &c->run_fd,
-                  &c->sync_fd,     &c->p.connector_fd};
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-        close_fd(fds[i]);
-    image_disk_close(&c->p.image);
-    free(c->host_cas);
-    for (size_t i = 0; i < c->p.n_shares; i++)
-        close_fd(&c->p.share_fd[i]);
-    for (size_t i = 0; i < c->p.n_disks; i++)
-        close_fd(&c->p.disk_fd[i]);
-    for (size_t i = 0; i < c->p.ports.n; i++)
-        close_fd(&c->p.ports.fd[i]);
-}
-
-/* A signal is no reason to give up. */
+/* As recv(), whatever signals come. */
 static ssize_t receive(int fd, void *to, size_t n)
 {
     ssize_t k;
@@ -296,7 +313,7 @@ static ssize_t receive(int fd, void *to, size_t n)
 
 /* --- in the new processes ------------------------------------------------------------------- */
 
-/* Closes every descriptor that is not in the list; stdio becomes /dev/null. */
+/* Closes every descriptor that is not listed; stdio becomes /dev/null. */
 static void keep_only(const int *keep, size_t n, int null_fd)
 {
     for (int fd = 0; fd < 3; fd++)
@@ -313,7 +330,21 @@ static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const st
     _exit(1);
 }
 
-static void __attribute__((noreturn)) stage_main(const struct cargo *c)
+/* Of all descriptors the stage keeps the cargo's own and the engine's device. */
+static void stage_keep(struct cargo *c)
+{
+    const struct cargo_fds all[] = CARGO_FDS(c);
+    int keep[ARRAY_LEN(all) + 1 + ARRAY_LEN(c->p.image.fd) + ARRAY_LEN(c->p.share_fd) +
+             ARRAY_LEN(c->p.disk_fd) + ARRAY_LEN(c->p.ports.fd)];
+    size_t n = 0;
+    keep[n++] = c->p.device_fd;
+    for (size_t i = 0; i < ARRAY_LEN(all); n += all[i++].n)
+        memcpy(keep + n, all[i].fd, all[i].n * sizeof(int));
+    assert(n <= ARRAY_LEN(keep));
+    keep_only(keep, n, c->p.null_fd);
+}
+
+static void __attribute__((noreturn)) stage_main(struct cargo *c)
 {
     struct err e = {0};
     pid_t pid = getpid();
@@ -322,23 +353,7 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     process_default_signals();
     process_forget_environment("MSB_");
     (void)umask(0077);
-    const int fixed[] = {c->p.kernel_fd, c->p.tools_fd,  c->p.upper_fd,    c->p.null_fd,
-                         c->p.lock_fd,   c->p.listen_fd, c->p.report_fd,   c->run_fd,
-                         c->sync_fd,     c->p.device_fd, c->p.connector_fd};
-    int keep[ARRAY_LEN(fixed) + ARRAY_LEN(c->p.image.fd) + 2UL * SPEC_SHARES_MAX +
-             SPEC_PUBLISH_MAX];
-    const struct {
-        const int *fd;
-        size_t n;
-    } lists[] = {{fixed, ARRAY_LEN(fixed)},
-                 {c->p.image.fd, c->p.image.n},
-                 {c->p.share_fd, c->p.n_shares},
-                 {c->p.disk_fd, c->p.n_disks},
-                 {c->p.ports.fd, c->p.ports.n}};
-    size_t kept = 0;
-    for (size_t i = 0; i < ARRAY_LEN(lists); kept += lists[i++].n)
-        memcpy(keep + kept, lists[i].fd, lists[i].n * sizeof(int));
-    keep_only(keep, kept, c->p.null_fd);
+    stage_keep(c);
     if (fchdir(c->run_fd) < 0) {
         err_sys(&e, errno, "cannot enter the sandbox's directory");
         stage_fail(c, &e);
@@ -347,12 +362,11 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
         stage_fail(c, &e);
     if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
         receive(c->sync_fd, &go, 1) != 1)
-        _exit(1); /* the launcher is gone, or has an error of its own to report */
+        _exit(1); /* the launcher is gone, or reports an error of its own */
     if (jail_become(&c->id, &e) < 0)
         stage_fail(c, &e);
-    /* Its memory is that of the caller; what it starts may be hostile, and trace what has the same
-     * user. (Not before: the maps are files that only an owner may write.)
-     */
+    /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
+     * user could trace it. Not earlier: only the owner of /proc/PID may write its id maps. */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
         err_sys(&e, errno, "cannot hide the monitor's memory");
         stage_fail(c, &e);
@@ -369,8 +383,9 @@ static void __attribute__((noreturn)) stage_main(const struct cargo *c)
     _exit(0);
 }
 
-/* Waits for all that came of the stage, then removes the ephemeral sandbox, if nobody else has. */
-static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
+/* Waits for all descendants of the stage, then removes the ephemeral sandbox, unless somebody else
+ * has. */
+static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 {
     (void)setsid();
     process_default_signals();
@@ -382,7 +397,7 @@ static void __attribute__((noreturn)) janitor_main(const struct cargo *c)
         stage_main(c);
     const int keep[] = {c->store->home_fd, c->store->sandboxes_fd, c->store->locks_fd};
     keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
-    (void)!chdir("/"); /* the caller's directory is not ours to keep busy */
+    (void)!chdir("/"); /* do not keep the caller's directory busy */
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
     sandbox_sweep(c->store, c->p.spec->name);
@@ -401,17 +416,32 @@ static void limit_cpu(const struct cargo *c, pid_t stage)
     if (r < 0 && c->warn) {
         char text[160];
         (void)snprintf(text, sizeof(text),
-                       "--cpus %g: this host does not let us limit CPU time (%s); the sandbox may "
-                       "use a whole CPU",
+                       "--cpus %g: cannot limit CPU time on this host (%s); the sandbox may use a "
+                       "whole CPU",
                        s->cpus, strerror(-r));
         c->warn(text);
     }
 }
 
-static int spawn(struct cargo *c, int sync_here, struct err *e)
+static int make_pair(int *ret_here, int *ret_there, struct err *e)
 {
-    /* A child that we need not wait for long: the stage ends at once, the janitor is adopted when
-     * we end. */
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
+    *ret_here = pair[0];
+    *ret_there = pair[1];
+    return 0;
+}
+
+/* Forks the stage (or the janitor, which forks it), and sets up from outside what it cannot. */
+static int spawn(struct cargo *c, int *ret_report, struct err *e)
+{
+    AUTO_CLOSE int report = -1, sync_here = -1;
+    int r = make_pair(&report, &c->p.report_fd, e);
+    if (r == 0)
+        r = make_pair(&sync_here, &c->sync_fd, e);
+    if (r < 0)
+        return r;
     pid_t child = fork();
     if (child < 0)
         return err_sys(e, errno, "cannot start a process");
@@ -423,62 +453,44 @@ static int spawn(struct cargo *c, int sync_here, struct err *e)
     close_fd(&c->sync_fd);
     close_fd(&c->p.report_fd);
     pid_t stage;
-    int r = 0;
     if (receive(sync_here, &stage, sizeof(stage)) == (ssize_t)sizeof(stage)) {
         limit_cpu(c, stage);
         r = jail_map(stage, &c->id, e);
         if (r == 0)
             (void)send(sync_here, "", 1, MSG_NOSIGNAL);
-    } /* else the stage failed, and has reported it */
-    close_fd(&sync_here);
-    if (!c->p.spec->ephemeral)
+    }                          /* else the stage failed, and has reported it */
+    close_fd(&sync_here);      /* the stage ends, whatever it waits for */
+    if (!c->p.spec->ephemeral) /* the janitor stays; init adopts it when we end */
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
             ;
+    if (r == 0)
+        *ret_report = steal_fd(&report);
     return r;
 }
 
 int launch_begin(struct launch *l, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
 {
-    struct cargo c = {.store = s, .dirfd = dirfd, .warn = opt->warn, .run_fd = -1, .sync_fd = -1};
-    c.p = (struct monitor_params){.spec = spec,
-                                  .engine = opt->engine->ops,
-                                  .device_fd = opt->engine->device_fd,
-                                  .creating = opt->creating,
-                                  .stop_when_idle = opt->stop_when_idle,
-                                  .kernel_fd = -1,
-                                  .tools_fd = -1,
-                                  .upper_fd = -1,
-                                  .null_fd = -1,
-                                  .lock_fd = -1,
-                                  .listen_fd = -1,
-                                  .connector_fd = -1,
-                                  .report_fd = -1};
-    int report[2], sync[2];
-    /* They get ready while the rest is opened. */
-    c.p.cpu = spec->placement == PLACEMENT_INHERIT || !opt->engine->ops->one_cpu
-                  ? -1
-                  : placement_next(s->locks_fd);
-    int r = start_helpers(&c, e);
+    struct cargo c = {.store = s,
+                      .dirfd = dirfd,
+                      .warn = opt->warn,
+                      .p = {.spec = spec,
+                            .engine = opt->engine->ops,
+                            .device_fd = opt->engine->device_fd,
+                            .creating = opt->creating,
+                            .stop_when_idle = opt->stop_when_idle,
+                            .cpu = -1}};
+    cargo_init(&c);
+    if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)
+        c.p.cpu = placement_next(s->locks_fd);
+    int r = start_helpers(&c, e); /* they get ready while the rest is opened */
     if (r == 0)
-        r = gather(&c, dirfd, e);
+        r = gather(&c, e);
     if (r == 0)
         r = gather_network(&c, e);
     r = await_helpers(&c, r, e);
-    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0)
-        r = err_sys(e, errno, "cannot make a socket pair");
-    if (r == 0) {
-        c.p.report_fd = report[1];
-        l->report_fd = report[0];
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sync) < 0) {
-            r = err_sys(e, errno, "cannot make a socket pair");
-        } else {
-            c.sync_fd = sync[1];
-            r = spawn(&c, sync[0], e);
-        }
-        if (r < 0)
-            close_fd(&l->report_fd);
-    }
+    if (r == 0)
+        r = spawn(&c, &l->report_fd, e);
     cargo_close(&c);
     return r;
 }
@@ -489,7 +501,7 @@ int launch_wait(struct launch *l, struct err *e)
     ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
     int r = 0;
     if (k != (ssize_t)sizeof(rep)) {
-        r = err_set(e, ECHILD, "the sandbox's monitor died while it started");
+        r = err_set(e, ECHILD, "the sandbox's monitor died during start-up");
     } else if (rep.code) {
         rep.text[sizeof(rep.text) - 1] = rep.hint[sizeof(rep.hint) - 1] = '\0';
         r = err_set(e, rep.code, "%s", rep.text);
@@ -513,7 +525,7 @@ int launch_finish(struct launch *l, struct err *e)
         rep.text[sizeof(rep.text) - 1] = '\0';
         r = err_set(e, rep.code, "%s", rep.text);
     } else if (k != 1) {
-        r = err_set(e, ECHILD, "the sandbox ended as soon as it had started");
+        r = err_set(e, ECHILD, "the sandbox ended right after it started");
     }
     close_fd(&l->report_fd);
     return r;

@@ -1,11 +1,18 @@
-/* Starting a monitor: from a CLI process with all its privileges to a jailed process of its own.
+/* Starting a sandbox, on the caller's side of the jail.
+ *
+ * All of src/launch runs with the caller's rights: it opens, binds and locks what a sandbox needs
+ * and is entitled to, so that the monitor (src/monitor), which is jailed, opens nothing of the host
+ * by itself. struct monitor_params (monitor/params.h) is all that crosses, and the only other link
+ * is the socket on which the monitor reports.
  *
  *     msb ──fork──▶ (janitor) ──fork──▶ stage ──unshare, fork──▶ monitor
+ *       └───fork──▶ share servers, connector (helper.h)
  *
- * The stage exists to make the namespaces, whose maps msb writes, and to be gone: the monitor is
- * nobody's child, in a session of its own, with none of its caller's descriptors. The janitor
- * exists for ephemeral sandboxes only: outside the jail, it deletes the directory when the monitor
- * has ended, however that came.
+ * The stage creates the namespaces, whose id maps msb writes, and exits: so the monitor is pid 1 of
+ * its namespaces, in a session of its own, with no other descriptors of its caller. The janitor
+ * exists for ephemeral sandboxes only: it stays outside the jail and deletes the sandbox's
+ * directory when the monitor has ended, however it ended. Helpers keep the caller's identity, and
+ * are confined otherwise.
  */
 #ifndef MSB_LAUNCH_LAUNCH_H
 #define MSB_LAUNCH_LAUNCH_H
@@ -21,20 +28,19 @@ struct launch {
 
 struct launch_options {
     const struct engine_choice *engine;
-    bool creating;                  /* see struct monitor_params */
-    bool stop_when_idle;            /* started for one command: goes with the last one */
-    void (*warn)(const char *text); /* may be NULL */
+    bool creating, stop_when_idle; /* see struct monitor_params */
+    warn_fn warn;                  /* may be NULL */
 };
 
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */
 int launch_begin(struct launch *l, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e);
-/* Waits until the guest is up, or says why it is not. Nobody has been told of the sandbox yet: who
- * closes report_fd now undoes it. */
+/* Waits until the guest is up, or says why it is not. The sandbox is not acknowledged yet: closing
+ * report_fd now undoes it. */
 int launch_wait(struct launch *l, struct err *e);
-/* Acknowledges it: from now on it runs, whatever becomes of us. */
+/* Acknowledges it: from now on it runs, whatever happens to the caller. */
 int launch_finish(struct launch *l, struct err *e);
-/* Or ends it: it has served us, and never ran for anybody else. */
+/* Or ends it, unacknowledged: it was started for the caller's own use. */
 void launch_dismiss(struct launch *l);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { DNS_PORT = 53, RESOLV_MAX = 16 * 1024 };
 
-static void add_line(struct net_host *h, const char *line, size_t n)
+static void add_resolver(struct net_host *h, const char *line, size_t n)
 {
     static const char word[] = "nameserver";
     char text[ADDR_TEXT_MAX];
@@ -23,7 +23,8 @@ static void add_line(struct net_host *h, const char *line, size_t n)
         p++;
     size_t len = strcspn(p, " \t\r\n");
     len = MIN(len, (size_t)(stop - p));
-    /* One with a scope (fe80::1%eth0) is of one link of the host's: no sandbox is on it. */
+    /* An address with a scope (fe80::1%eth0) belongs to one of the host's links, which no sandbox
+     * is on: addr_parse() rejects it. */
     if (len >= sizeof(text) || h->n_resolvers == DNS_UPSTREAMS_MAX)
         return;
     (void)snprintf(text, sizeof(text), "%.*s", (int)len, p);
@@ -36,7 +37,7 @@ void net_host_resolvers(struct net_host *h, const char *text)
     h->n_resolvers = 0;
     while (*text) {
         size_t n = strcspn(text, "\n");
-        add_line(h, text, n);
+        add_resolver(h, text, n);
         text += n + (text[n] == '\n');
     }
     if (h->n_resolvers > 0)
@@ -46,7 +47,7 @@ void net_host_resolvers(struct net_host *h, const char *text)
     h->n_resolvers = 1;
 }
 
-/* Connecting a UDP socket asks the routing table and sends nothing. The address is any global one;
+/* Connecting a UDP socket consults the routing table and sends nothing. Any global address will do;
  * this is a root name server's. */
 static bool has_route6(void)
 {

@@ -1,12 +1,12 @@
-/* What there is of a network on this host, as a sandbox's start sees it. Only files and the routing
- * table are looked at: no packet is sent and nothing is waited for. */
+/* This host's network, as a sandbox finds it at its start. Only files and the routing table are
+ * read: no packet is sent, and nothing blocks. */
 #ifndef MSB_LAUNCH_NET_HOST_H
 #define MSB_LAUNCH_NET_HOST_H
 
-#include "monitor/net_setup.h"
+#include "monitor/params.h"
 
 void net_host_look(struct net_host *ret);
-/* The resolvers that this text of a resolv.conf names; without any, the local one, as for the C
+/* The resolvers named in the text of a resolv.conf; if there are none, the local one, as in the C
  * library. */
 void net_host_resolvers(struct net_host *h, const char *text);
 

@@ -8,7 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Not a possible sandbox name: those start with a letter or a digit. */
+/* No sandbox can have this name: names start with a letter or a digit. */
 #define COUNTER_FILE ".placement"
 
 static uint32_t next_ticket(int dirfd)
@@ -17,7 +17,7 @@ static uint32_t next_ticket(int dirfd)
         openat(dirfd, COUNTER_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     uint32_t n = 0;
     if (fd < 0 || flock(fd, LOCK_EX) < 0)
-        return (uint32_t)getpid(); /* spread all the same */
+        return (uint32_t)getpid(); /* still spreads them */
     if (pread(fd, &n, sizeof(n), 0) != (ssize_t)sizeof(n))
         n = 0;
     uint32_t after = n + 1;

@@ -1,13 +1,13 @@
 /* Which CPU a guest runs on.
  *
  * A user-mode kernel and its stub processes hand every system call to each other; on one CPU that
- * costs a third of what it costs across two. So a guest is pinned, and guests take turns over the
- * CPUs that we may use.
+ * costs a third of what it costs across two. So each guest is pinned, round-robin over the CPUs
+ * that we may use.
  */
 #ifndef MSB_LAUNCH_PLACEMENT_H
 #define MSB_LAUNCH_PLACEMENT_H
 
-/* The CPU for the next sandbox, by a counter kept in dirfd; -1 when there is no choice to make. */
+/* The CPU for the next sandbox, by a counter kept in dirfd; -1 when the CPUs are not known. */
 int placement_next(int dirfd);
 
 #endif

@@ -28,7 +28,7 @@ static bool has_port(const struct store *s, const struct sandbox *sb, const stru
     return found;
 }
 
-static void blame(const struct store *s, const struct spec_port *want, struct err *e)
+static void hint_owner(const struct store *s, const struct spec_port *want, struct err *e)
 {
     struct sandbox *list;
     size_t n;
@@ -40,15 +40,16 @@ static void blame(const struct store *s, const struct spec_port *want, struct er
             owner = list[i].spec.name;
     if (owner)
         err_hint(e,
-                 "sandbox '%s' publishes it: stop that one with `msb stop %s`, or take another "
-                 "port, or 0 for any",
+                 "sandbox '%s' publishes it: run `msb stop %s`, or choose another port (0: any "
+                 "free one)",
                  owner, owner);
     else
-        err_hint(e, "another program has it; take another port, or 0 for any that is free");
+        err_hint(e, "another program has it; choose another port (0: any free one)");
     sandbox_list_free(list, n);
 }
 
-static int fail(const struct store *s, const struct spec_port *want, int code, struct err *e)
+static int publish_error(const struct store *s, const struct spec_port *want, int code,
+                         struct err *e)
 {
     char end[END_TEXT_MAX], bind[ADDR_TEXT_MAX];
     end_format(&(struct net_end){.addr = want->bind, .port = want->host}, end);
@@ -57,15 +58,15 @@ static int fail(const struct store *s, const struct spec_port *want, int code, s
     switch (code) {
     case EADDRINUSE:
         err_set(e, code, "cannot publish %s/%s: the port is in use", end, proto);
-        blame(s, want, e);
+        hint_owner(s, want, e);
         break;
     case EADDRNOTAVAIL:
         err_set(e, code, "cannot publish %s/%s: this host has no address %s", end, proto, bind);
         break;
     case EACCES:
     case EPERM:
-        err_set(e, code, "cannot publish %s/%s: you may not use that port", end, proto);
-        err_hint(e, "ports below 1024 are for root; take a higher one, such as %u",
+        err_set(e, code, "cannot publish %s/%s: permission denied", end, proto);
+        err_hint(e, "ports below 1024 are reserved for root; choose a higher one, such as %u",
                  8000 + want->host % 1000);
         break;
     default:
@@ -104,5 +105,5 @@ int publish_bind(const struct store *s, const struct spec_port *want, int *ret_f
 {
     *got = *want;
     int r = bind_socket(want, ret_fd, &got->host);
-    return r < 0 ? fail(s, want, -r, e) : 0;
+    return r < 0 ? publish_error(s, want, -r, e) : 0;
 }

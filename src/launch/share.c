@@ -36,7 +36,7 @@
 enum {
     DATA_MAX = 512 * 1024 * 1024,
     FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
-    FILES_SPARE = 64,    /* sockets, eventfds and what an operation opens for a moment */
+    FILES_SPARE = 64,    /* sockets, eventfds, and what an operation opens temporarily */
 };
 
 struct share {
@@ -54,7 +54,7 @@ struct share {
 
 /* --- serving --------------------------------------------------------------------------------- */
 
-/* The socket to serve, or the end. */
+/* Brings the socket to serve; its end is ours. */
 static void on_socket(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
@@ -65,7 +65,8 @@ static void on_socket(struct loop_src *src, uint32_t events)
         return;
     if (fd < 0 || sh->back_end)
         _exit(0);
-    /* Listening, it is for a user-mode kernel; connected, its other end is the monitor. */
+    /* A user-mode kernel connects to a listening one; the monitor has the other end of a connected
+     * one. */
     socklen_t len = sizeof(listening);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
         _exit(1);
@@ -79,8 +80,8 @@ static void on_socket(struct loop_src *src, uint32_t events)
 
 /* --- the jail -------------------------------------------------------------------------------- */
 
-/* The current directory is the share, or holds the one file; it has moved along into the new
- * namespaces. */
+/* The current directory, which this process entered before its namespaces were made, is the share
+ * or holds the one file. */
 static int clone_mount(const struct share *sh, struct err *e)
 {
     unsigned how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
@@ -91,7 +92,8 @@ static int clone_mount(const struct share *sh, struct err *e)
     if (fd < 0)
         return err_sys(e, errno, "cannot share %s", sh->m->source);
     if (fstat(fd, &st) < 0 || st.st_dev != sh->st.st_dev || st.st_ino != sh->st.st_ino)
-        return err_set(e, ESTALE, "cannot share %s: it was replaced meanwhile", sh->m->source);
+        return err_set(e, ESTALE, "cannot share %s: it was replaced in the meantime",
+                       sh->m->source);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
                               .propagation = MS_PRIVATE};
     if (sh->m->options & PROTO_MOUNT_RO)
@@ -101,7 +103,7 @@ static int clone_mount(const struct share *sh, struct err *e)
     return steal_fd(&fd);
 }
 
-static int set_limits(unsigned *ret_files, struct err *e)
+static int share_set_limits(unsigned *ret_files, struct err *e)
 {
     static const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
@@ -114,19 +116,19 @@ static int set_limits(unsigned *ret_files, struct err *e)
     if (r < 0)
         return r;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur < 4UL * FILES_SPARE)
-        return err_set(e, EMFILE, "the limit of open files (ulimit -Hn) is too low for a share");
+        return err_set(e, EMFILE, "the limit on open files (ulimit -Hn) is too low for a share");
     *ret_files = (unsigned)files.rlim_cur - FILES_SPARE;
     return 0;
 }
 
-static void stay_on(int cpu)
+static void pin_to(int cpu)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (cpu < 0)
         return;
     CPU_SET((size_t)cpu, &set);
-    (void)sched_setaffinity(0, sizeof(set), &set); /* a CPU that went away costs speed, no more */
+    (void)sched_setaffinity(0, sizeof(set), &set); /* if that CPU went away, only speed is lost */
 }
 
 /* --- the processes --------------------------------------------------------------------------- */
@@ -140,7 +142,7 @@ static int make_server(struct share *sh, struct err *e)
         return root;
     int r = helper_enter_nowhere(e);
     if (r == 0)
-        r = set_limits(&files, e);
+        r = share_set_limits(&files, e);
     if (r == 0)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER, e);
     if (r < 0)
@@ -177,7 +179,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
     struct share *sh = arg;
     struct err e = {0};
     sh->sock = sock;
-    stay_on(sh->cpu);
+    pin_to(sh->cpu);
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
@@ -197,8 +199,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
 
 /* --- in the launcher ------------------------------------------------------------------------- */
 
-/* The path was made canonical when the sandbox was made; a symbolic link in it now was put there
- * by somebody since. */
+/* The path was canonical when the sandbox was created: a symbolic link in it was put there since. */
 static int open_source(const struct spec_mount *m, struct err *e)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
@@ -209,7 +210,7 @@ static int open_source(const struct spec_mount *m, struct err *e)
     int code = errno;
     err_sys(e, code, "cannot mount %s on %s", m->source, m->guest);
     if (code == ELOOP)
-        err_hint(e, "a part of that path has become a symbolic link since the sandbox was made");
+        err_hint(e, "a part of that path has become a symbolic link since the sandbox was created");
     return -code;
 }
 
@@ -217,7 +218,7 @@ static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
 {
     char path[PATH_MAX];
     if (fstat(fd, &sh->st) < 0)
-        return err_sys(e, errno, "cannot look at %s", sh->m->source);
+        return err_sys(e, errno, "cannot stat %s", sh->m->source);
     if (S_ISDIR(sh->st.st_mode)) {
         if (faccessat(fd, ".", X_OK, AT_EACCESS) < 0)
             return err_sys(e, errno, "cannot mount %s", sh->m->source);

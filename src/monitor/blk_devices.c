@@ -1,5 +1,6 @@
 #include "monitor/blk_devices.h"
 
+#include "proto/proto.h"
 #include "util/cleanup.h"
 #include "virtio/blk.h"
 

@@ -1,22 +1,24 @@
-/* The monitor's end of the socket to the connector (launch/connector.h). Nothing here waits. */
+/* The monitor's end of the socket to the connector (launch/connector.h), which connects to Unix
+ * sockets of the host on its behalf, and the messages that the two exchange: SOCK_SEQPACKET, one
+ * reply to each request. Nothing here blocks. */
 #ifndef MSB_MONITOR_CONNECTOR_LINK_H
 #define MSB_MONITOR_CONNECTOR_LINK_H
 
 #include <stdint.h>
 
-/* What they say to each other, in packets. */
 struct connector_request {
-    uint32_t cookie, index;
+    uint32_t cookie; /* comes back with the reply */
+    uint32_t index;  /* of the socket, in the spec's list */
 };
 struct connector_reply {
     uint32_t cookie;
-    int32_t code; /* 0, and a descriptor comes with it; or -errno */
+    int32_t code; /* 0: the connected socket comes with it; or -errno */
 };
 
-/* Asks for a connection to the socket with that index. -EAGAIN: it has too much to do. */
+/* Asks for a connection. -EAGAIN: too many requests are pending. */
 int connector_ask(int fd, uint32_t cookie, uint32_t index);
-/* The next answer: 1, with the cookie and a connected, non-blocking socket or -errno; 0: none is
- * there now; -EPIPE: the process has died. */
+/* Takes the next reply: 1, with its cookie and a connected, non-blocking socket or -errno; 0: there
+ * is none yet; -EPIPE: the connector has died. */
 int connector_answer(int fd, uint32_t *cookie, int *ret);
 
 #endif

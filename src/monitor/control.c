@@ -1,5 +1,6 @@
 #include "monitor/control.h"
 
+#include "monitor/net_setup.h"
 #include "spec/signals.h"
 #include "util/cleanup.h"
 #include "virtio/fs.h"

@@ -1,9 +1,13 @@
-/* The agent's control stream: it calls, is told what to set up, says that it is ready, and is told
- * when to power off. Everything it says is checked; it may be an impostor. */
+/* The agent's control stream: the agent connects, is told what to set up, says that it is ready,
+ * and is told when to power off.
+ *
+ *     (called) ──HELLO──▶ greeted ──READY──▶ ready ──SEAL──▶ sealing ──SEALED──▶ ready ...
+ *
+ * Everything that it says is checked: it may be an impostor. */
 #ifndef MSB_MONITOR_CONTROL_H
 #define MSB_MONITOR_CONTROL_H
 
-#include "monitor/net_setup.h"
+#include "monitor/params.h"
 #include "proto/proto.h"
 #include "spec/spec.h"
 #include "virtio/vsock.h"
@@ -12,10 +16,10 @@
 
 struct control_events {
     void (*ready)(void *ctx);
-    void (*failed)(void *ctx, const char *why); /* why is printable */
+    void (*failed)(void *ctx, const char *why); /* printable */
     void (*pong)(void *ctx, uint64_t cookie);
     void (*sealed)(void *ctx);                /* the answer to control_seal() */
-    void (*down)(void *ctx);                  /* all is on disk: the guest may be cut off */
+    void (*down)(void *ctx);                  /* all is on disk: the power may be cut */
     void (*log)(void *ctx, const char *line); /* printable */
     void (*lost)(void *ctx);                  /* the stream ended */
 };
@@ -28,7 +32,7 @@ struct control {
     const struct control_events *ev;
     void *ctx;
     struct vsock_stream *stream;
-    bool called;  /* the one call there is has come */
+    bool called;  /* the agent has connected, which it does once */
     bool greeted; /* HELLO seen, CONFIG sent */
     bool ready;
     bool sealing; /* SEAL sent, not answered */
@@ -38,7 +42,7 @@ struct control {
 int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
                  const struct net_host *host, const char *upper_dev,
                  const struct control_events *ev, void *ctx);
-/* False when the agent is not there to hear it. */
+/* These return false when the agent cannot be told. */
 bool control_seal(struct control *c);
 bool control_ping(struct control *c, uint64_t cookie);
 bool control_shutdown(struct control *c, uint64_t grace_ms);

@@ -370,12 +370,11 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
 
 static void answer_info(struct relay_client *c)
 {
-    char json[2048];
+    AUTO_FREE char *json = c->relay->ev->info(c->relay->ctx);
     struct proto_writer w;
-    c->relay->ev->info(c->relay->ctx, json, sizeof(json));
     proto_begin(&w, &c->out, PROTO_OK);
     proto_u32(&w, F_SESSIONS, c->relay->n_sessions);
-    proto_str(&w, F_TEXT, json);
+    proto_str(&w, F_TEXT, json ? json : "{}");
     (void)proto_end(&w);
     finish(c);
 }
@@ -578,14 +577,13 @@ static void on_listener(struct loop_src *src, uint32_t events)
     watch(r);
 }
 
-int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
-               int listen_fd, const struct relay_events *ev, void *ctx)
+void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
+                int listen_fd, const struct relay_events *ev, void *ctx)
 {
     *r = (struct relay){.loop = l, .vsock = vsock, .log = log, .ev = ev, .ctx = ctx};
     r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
     r->watch.fn = on_watch;
     r->hello_ns = RELAY_HELLO_MS * 1000000ULL;
-    return 0;
 }
 
 void relay_open(struct relay *r)

@@ -1,17 +1,17 @@
-/* Between clients and the agent: accepts on agent.sock, answers requests, relays sessions.
+/* The relay between clients and the agent: accepts on agent.sock, answers requests, relays
+ * sessions.
  *
- * A session is one client connection tied to one vsock stream. Frames go through byte for byte;
- * the relay reads only what it must: where frames begin, what output to log, when the command
- * exits, when the client detaches. Buffers are bounded, and a full one stops its source and
- * nothing else.
+ * A session is one client connection tied to one vsock stream. Frames pass through byte for byte;
+ * the relay parses only what it must: where frames begin, what output to log, when the command
+ * exits, when the client detaches. Buffers are bounded, and a full one stops only its source.
  *
  * Invariants
- *   1. A session's stream lives as long as its command: a client that goes without DETACH resets
- *      the stream, on which the agent kills the command.
- *   2. Bytes from the guest are copied out of its memory once, and looked at in the copy.
+ *   1. A session's stream lives as long as its command: a client that disconnects without DETACH
+ *      resets the stream, upon which the agent kills the command.
+ *   2. Bytes from the guest are copied out of its memory once, and parsed in the copy.
  *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
- *   4. A session counts until its client has all of its output, or has gone.
- *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be made again.
+ *   4. A session counts until its client has received all of its output, or has disconnected.
+ *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated.
  */
 #ifndef MSB_MONITOR_RELAY_H
 #define MSB_MONITOR_RELAY_H
@@ -26,20 +26,20 @@
 
 enum {
     RELAY_CLIENTS_MAX = 1024,
-    RELAY_HELLO_MS = 10000, /* for a client to say what it wants */
+    RELAY_HELLO_MS = 10000, /* for a client to make its request */
 };
 
 struct relay_client;
 
 /* What the relay asks of its owner. */
 struct relay_events {
-    void (*touched)(void *ctx);                       /* TOUCH */
-    void (*sessions_changed)(void *ctx, unsigned n);  /* a session began or ended */
-    void (*stop)(void *ctx, uint64_t grace_ms);       /* STOP */
-    bool (*ping)(void *ctx, uint64_t cookie);         /* ask the agent; false: it cannot be asked */
-    void (*info)(void *ctx, char *json, size_t size); /* INFO */
+    void (*touched)(void *ctx);                      /* TOUCH */
+    void (*sessions_changed)(void *ctx, unsigned n); /* a session began or ended */
+    void (*stop)(void *ctx, uint64_t grace_ms);      /* STOP */
+    bool (*ping)(void *ctx, uint64_t cookie);        /* ask the agent; false: it cannot be asked */
+    char *(*info)(void *ctx);                        /* INFO: counters as JSON; malloc'd, or NULL */
     /* Any other request: false when it is not known, else the answer is in `out`. *fd came with it,
-     * or is -1; who takes it leaves -1. Optional. */
+     * or is -1; a handler that takes it leaves -1. Optional. */
     bool (*request)(void *ctx, const struct proto_frame *f, int *fd, struct buf *out);
 };
 
@@ -57,18 +57,18 @@ struct relay {
     uint64_t last_cookie;
     uint64_t hello_ns; /* RELAY_HELLO_MS */
     struct loop_timer watch;
-    bool listening; /* clients are taken */
-    bool open;      /* sessions are taken */
+    bool listening; /* clients are accepted */
+    bool open;      /* sessions are accepted */
 };
 
 /* listen_fd is non-blocking and stays the caller's. Clients wait until relay_open(). */
-int relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
-               int listen_fd, const struct relay_events *ev, void *ctx);
+void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
+                int listen_fd, const struct relay_events *ev, void *ctx);
 void relay_open(struct relay *r);
 /* No new sessions: the sandbox is going down. */
 void relay_refuse(struct relay *r);
-/* The last call: who has connected, or asked for a session that has not reached the agent, is told
- * to ask again elsewhere. */
+/* The last call: clients that have made no request yet, or whose session has not reached the agent,
+ * are refused with FAIL_STATE. */
 void relay_end(struct relay *r);
 /* The agent answered a ping. */
 void relay_pong(struct relay *r, uint64_t cookie);

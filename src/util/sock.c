@@ -26,6 +26,7 @@ int listen_at(const char *path, int backlog)
 }
 
 /* #syscalls:fs,monitor recvmsg close */
+/* #syscalls:connector sendmsg */
 
 union fd_control {
     char buf[CMSG_SPACE(sizeof(int))];
@@ -38,8 +39,8 @@ ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd)
     struct iovec iov = {.iov_base = (void *)p, .iov_len = n};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
-                       .msg_control = control.buf,
-                       .msg_controllen = sizeof(control.buf)};
+                       .msg_control = fd < 0 ? NULL : control.buf,
+                       .msg_controllen = fd < 0 ? 0 : sizeof(control.buf)};
     struct cmsghdr *c = &control.align;
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;

@@ -430,7 +430,7 @@ def test_a_spec_without_a_digest(own):
     j = json.loads(spec.read_text())
     del j["manifest_digest"]
     spec.write_text(json.dumps(j))
-    refused(own("start", "s"), "does not say which image", "msb create --replace -n s msb/base")
+    refused(own("start", "s"), "does not name its image", "msb create --replace -n s msb/base")
 
 
 # --- several at once, and sudden death -----------------------------------------------------------

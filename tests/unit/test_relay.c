@@ -51,9 +51,9 @@ static bool on_ping(void *ctx, uint64_t cookie)
     return true;
 }
 
-static void on_info(void *ctx, char *json, size_t size)
+static char *on_info(void *ctx)
 {
-    (void)snprintf(json, size, "{}");
+    return strdup("{}");
 }
 
 static bool on_request(void *ctx, const struct proto_frame *f, int *fd, struct buf *out)
@@ -87,8 +87,7 @@ static int relay_setup(void **state)
     assert_int_equal(listen(t->listen_fd, 256), 0);
     assert_int_equal(loop_init(&t->loop), 0);
     assert_int_equal(exec_log_open(&t->log, t->logs_fd, "exec.log"), 0);
-    assert_int_equal(relay_init(&t->relay, &t->loop, t->x->dev, &t->log, t->listen_fd, &events, t),
-                     0);
+    relay_init(&t->relay, &t->loop, t->x->dev, &t->log, t->listen_fd, &events, t);
     relay_open(&t->relay);
     give_rx(t->x, QSIZE / 2);
     *state = t;

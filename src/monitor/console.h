@@ -1,0 +1,21 @@
+/* The guest kernel's console: its last line is kept for error messages, and what it says when it
+ * panics, since that tells more than the signal that ends it. */
+#ifndef MSB_MONITOR_CONSOLE_H
+#define MSB_MONITOR_CONSOLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CONSOLE_LINE_MAX = 256 };
+
+struct console {
+    char line[CONSOLE_LINE_MAX]; /* the last one, printable */
+    size_t len;
+    bool over;       /* it is complete: the next byte begins another */
+    char panic[192]; /* a phrase, or "" */
+};
+
+/* Untrusted bytes, as they come. */
+void console_note(struct console *c, const char *p, size_t n);
+
+#endif

@@ -1,0 +1,109 @@
+/* The monitor's state, and the jobs that its files share it for:
+ *
+ *     monitor.c   what happens: events of the engine, the agent, clients, timers, the launcher
+ *     setup.c     from parameters to a running guest behind a closed jail
+ *     stop.c      reasons, reports, recorded state, and the end
+ */
+#ifndef MSB_MONITOR_INTERNAL_H
+#define MSB_MONITOR_INTERNAL_H
+
+#include "monitor/console.h"
+#include "monitor/control.h"
+#include "monitor/exec_log.h"
+#include "monitor/net_control.h"
+#include "monitor/params.h"
+#include "monitor/relay.h"
+#include "monitor/vsock_ports.h"
+#include "store/store.h"
+#include "util/loop.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define MS(n) ((uint64_t)(n)*1000000ULL)
+
+enum {
+    BOOT_TIMEOUT_MS = 60000,
+    POWEROFF_SLACK_MS = 1000,
+    STOP_GRACE_MS = 10000,
+    EPHEMERAL_WAIT_MS = 30000,
+};
+
+enum phase { BOOTING, RUNNING, DRAINING };
+
+struct monitor {
+    const struct monitor_params *p;
+    const struct sandbox_spec *spec;
+    enum phase phase;
+    struct sandbox_state state;
+    int run_fd, logs_fd;
+
+    struct loop loop;    /* vsock, rng, clients, timers */
+    struct loop io_loop; /* disks, balloon: their I/O may block */
+    pthread_t io_thread;
+    sem_t io_ready;      /* the I/O thread is behind its filter, or ... */
+    int io_filter_error; /* ... -errno */
+    struct virtio_dev *vsock;
+    struct vsock_ports vsock_ports;
+    struct net_control net;
+    struct engine *engine;
+    struct control control;
+    struct relay relay;
+    struct exec_log log, system_log;
+
+    struct loop_src signals;
+    struct loop_src share[SPEC_SHARES_MAX];
+    struct loop_src report; /* until the launcher has acknowledged */
+    bool acknowledged;
+    struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer, sync_timer;
+    bool had_session;
+
+    struct console console;
+    char why[192]; /* why it is ending; the first reason stays */
+    bool crashed;
+    _Atomic(const char *) broken_device;
+};
+
+static inline bool monitor_verbose(const struct monitor *m)
+{
+    const char *level = m->spec->log_level;
+    return level && (strcmp(level, "debug") == 0 || strcmp(level, "trace") == 0);
+}
+
+/* --- setup.c --- */
+
+/* What monitor.c does about the events of what is set up. Sources and timers in struct monitor have
+ * their handlers already. */
+struct monitor_handlers {
+    const struct engine_events *engine;
+    const struct control_events *control;
+    const struct relay_events *relay;
+    void (*share_lost)(struct loop_src *src, uint32_t events);
+    void (*connector_lost)(void *ctx);
+    void (*net_failed)(void *ctx, int code);
+    void (*stray_call)(int sig, siginfo_t *si, void *uc);
+};
+
+/* Takes the lock, enters the jail, boots the guest and closes the jail. On failure the process must
+ * end: what was started goes with it. */
+int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct err *e);
+
+/* --- stop.c --- */
+
+/* False when it could not be written; the log says why. */
+bool monitor_save_state(struct monitor *m, enum status st);
+/* To the launcher, while it listens. */
+void monitor_send_report(struct monitor *m, int code, const char *text, const char *hint);
+/* The first reason stays. */
+void monitor_note_reason(struct monitor *m, bool crashed, const char *why);
+/* Ends the guest; the engine's `ended` follows. */
+void monitor_kill(struct monitor *m, bool crashed, const char *why);
+/* Stops the guest in order, and kills it after the grace period; at once if that is 0. */
+void monitor_stop(struct monitor *m, uint64_t grace_ms, const char *why);
+/* The guest is gone: the end of the process. */
+void monitor_end(struct monitor *m) __attribute__((noreturn));
+
+#endif

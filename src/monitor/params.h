@@ -1,0 +1,68 @@
+/* What the launcher (src/launch) and the monitor say to each other: everything that crosses into
+ * the jail, and the report that comes back. */
+#ifndef MSB_MONITOR_PARAMS_H
+#define MSB_MONITOR_PARAMS_H
+
+#include "engine/engine.h"
+#include "image/store/store.h"
+#include "net/dns.h"
+#include "net/socks.h"
+#include "spec/spec.h"
+
+/* The host's network, as the launcher found it (launch/net_host.h). */
+struct net_host {
+    struct net_end resolver[DNS_UPSTREAMS_MAX]; /* of /etc/resolv.conf */
+    unsigned n_resolvers;
+    bool ipv6;                 /* there is a route to global addresses */
+    struct socks_config proxy; /* the spec's, with its password */
+};
+
+/* Published ports. The network stack owns the sockets once net_setup() has succeeded. */
+struct net_ports {
+    struct spec_port port[SPEC_PUBLISH_MAX]; /* as they were bound */
+    int fd[SPEC_PUBLISH_MAX];
+    size_t n;
+};
+
+struct monitor_params {
+    const struct sandbox_spec *spec;
+    const struct engine_ops *engine;
+    int device_fd;       /* of struct engine_choice; -1 = none */
+    bool creating;       /* a new sandbox: it is undone if its creator goes away before it has
+                            acknowledged it */
+    bool stop_when_idle; /* started for one command: it stops with the last one */
+    int cpu;             /* for the guest; -1 = any */
+    const char *cpuinfo;
+    int kernel_fd, tools_fd;
+    struct image_disk image; /* its files, in order */
+    int upper_fd;            /* -1: the writable layer is a tmpfs in the guest */
+    int null_fd;
+    int lock_fd;   /* the sandbox's lock file */
+    int listen_fd; /* agent.sock, listening */
+    int report_fd; /* to the launcher: SOCK_SEQPACKET */
+    /* To the share servers, which end when these are closed. */
+    int share_fd[SPEC_SHARES_MAX];
+    size_t n_shares;
+    int disk_fd[SPEC_SHARES_MAX]; /* disks to mount, in the order of the spec; locked */
+    size_t n_disks;
+    int connector_fd;     /* to the connector; -1 = there is none */
+    const char *host_cas; /* certificates for the guest to trust, PEM; NULL = none */
+    struct net_host host;
+    struct net_ports ports;
+};
+
+/* What the monitor reports, once. The launcher answers a report of success with one byte; only a
+ * MONITOR_RUN acknowledges the sandbox. The monitor records that it runs, and confirms with a byte
+ * of its own. */
+struct monitor_report {
+    int code;       /* 0 = ready */
+    char text[512]; /* what went wrong */
+    char hint[512]; /* the kernel's last words, perhaps */
+};
+
+enum {
+    MONITOR_RUN = 0, /* the sandbox is acknowledged */
+    MONITOR_END = 1, /* it has served its purpose */
+};
+
+#endif

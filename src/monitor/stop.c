@@ -1,0 +1,87 @@
+#include "monitor/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* #syscalls:monitor sendto exit_group */
+
+bool monitor_save_state(struct monitor *m, enum status st)
+{
+    m->state.status = st;
+    m->state.updated_ns = realtime_ns();
+    int r = state_save(m->run_fd, &m->state);
+    if (r < 0)
+        exec_log_printf(&m->system_log, "cannot save state: %s", strerror(-r));
+    return r == 0;
+}
+
+void monitor_send_report(struct monitor *m, int code, const char *text, const char *hint)
+{
+    if (m->report.fd < 0)
+        return;
+    struct monitor_report rep = {.code = code};
+    (void)snprintf(rep.text, sizeof(rep.text), "%s", text);
+    (void)snprintf(rep.hint, sizeof(rep.hint), "%s", hint);
+    (void)send(m->report.fd, &rep, sizeof(rep), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void monitor_note_reason(struct monitor *m, bool crashed, const char *why)
+{
+    if (m->why[0])
+        return;
+    (void)snprintf(m->why, sizeof(m->why), "%s", why);
+    m->crashed = crashed;
+}
+
+void monitor_kill(struct monitor *m, bool crashed, const char *why)
+{
+    monitor_note_reason(m, crashed, why);
+    if (m->engine)
+        m->p->engine->kill(m->engine);
+}
+
+void monitor_stop(struct monitor *m, uint64_t grace_ms, const char *why)
+{
+    if (m->phase == DRAINING) {
+        if (grace_ms == 0)
+            monitor_kill(m, false, why);
+        return;
+    }
+    monitor_note_reason(m, false, why);
+    relay_refuse(&m->relay);
+    bool asked = false;
+    if (m->phase == RUNNING) {
+        (void)monitor_save_state(m, STATUS_DRAINING);
+        asked = grace_ms > 0 && control_shutdown(&m->control, grace_ms);
+        m->phase = DRAINING;
+    }
+    if (asked)
+        loop_timer_set(&m->loop, &m->kill_timer, MS(grace_ms + POWEROFF_SLACK_MS));
+    else
+        monitor_kill(m, false, why);
+}
+
+/* The state is on record before the lock goes with the process. */
+void monitor_end(struct monitor *m)
+{
+    if (m->phase == BOOTING || m->control.sealing) {
+        char hint[CONSOLE_LINE_MAX + 32] = "";
+        if (m->console.len)
+            (void)snprintf(hint, sizeof(hint), "the kernel's last words: %s", m->console.line);
+        monitor_send_report(m, ECHILD, m->why, hint);
+    }
+    exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
+    (void)snprintf(m->state.reason, sizeof(m->state.reason), "%s", m->why);
+    if (m->p->creating && !m->acknowledged)
+        (void)monitor_save_state(m,
+                                 STATUS_CREATING); /* it was never acknowledged: readers undo it */
+    else
+        (void)monitor_save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
+    relay_end(&m->relay);
+    exec_log_close(&m->log);
+    exec_log_close(&m->system_log);
+    net_control_close(&m->net);
+    _exit(0);
+}
