@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "net/addr.h"
+#include "util/addr.h"
 
 uint64_t csum_add(uint64_t sum, const void *p, size_t n);
 /* [off, off+len) of iov; it must start at an even place of what is summed. */

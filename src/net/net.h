@@ -12,11 +12,11 @@
 #ifndef MSB_NET_NET_H
 #define MSB_NET_NET_H
 
-#include "net/addr.h"
 #include "net/packet.h"
 #include "net/rate.h"
 #include "net/sniff.h"
 #include "net/socks.h"
+#include "util/addr.h"
 #include "util/loop.h"
 #include "virtio/link.h"
 

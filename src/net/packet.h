@@ -12,7 +12,7 @@
 #ifndef MSB_NET_PACKET_H
 #define MSB_NET_PACKET_H
 
-#include "net/addr.h"
+#include "util/addr.h"
 #include "virtio/link.h"
 
 enum { PACKET_HEAD_MAX = 256, PACKET_EXT_MAX = 8 };

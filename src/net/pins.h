@@ -4,7 +4,7 @@
 #ifndef MSB_NET_PINS_H
 #define MSB_NET_PINS_H
 
-#include "net/addr.h"
+#include "util/addr.h"
 
 #include <stddef.h>
 

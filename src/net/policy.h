@@ -16,7 +16,7 @@
 #ifndef MSB_NET_POLICY_H
 #define MSB_NET_POLICY_H
 
-#include "net/class.h"
+#include "util/addr_class.h"
 #include "util/err.h"
 
 enum {

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "net/addr.h"
+#include "util/addr.h"
 
 enum { SOCKS_TEXT_MAX = 255 }; /* bytes of a user name or a password */
 

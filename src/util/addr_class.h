@@ -1,10 +1,10 @@
 /* What kind of address it is: the groups of the policy. Each address is in one class. Forms that
  * carry an IPv4 address inside (mapped, compatible, NAT64, 6to4) are what that address is, so no
  * spelling of 127.0.0.1 is public. */
-#ifndef MSB_NET_CLASS_H
-#define MSB_NET_CLASS_H
+#ifndef MSB_UTIL_ADDR_CLASS_H
+#define MSB_UTIL_ADDR_CLASS_H
 
-#include "net/addr.h"
+#include "util/addr.h"
 
 enum addr_class {
     CLASS_PUBLIC,

@@ -1,4 +1,4 @@
-#include "net/class.h"
+#include "util/addr_class.h"
 
 #include "util/cleanup.h"
 

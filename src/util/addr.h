@@ -1,6 +1,6 @@
 /* Internet addresses: IPv6, or IPv4 in its mapped form ::ffff:a.b.c.d. */
-#ifndef MSB_NET_ADDR_H
-#define MSB_NET_ADDR_H
+#ifndef MSB_UTIL_ADDR_H
+#define MSB_UTIL_ADDR_H
 
 #include <stdbool.h>
 #include <stdint.h>
