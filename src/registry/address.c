@@ -1,58 +1,23 @@
 #include "registry/address.h"
 
+#include "util/cleanup.h"
+
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
-static unsigned kind4(uint32_t a)
+static unsigned kind_of(const struct net_addr *a)
 {
-    if (a >> 24 == 127 || a >> 24 == 0)
-        return ADDRESS_LOOPBACK;
-    if (a >> 16 == 0xa9fe)
-        return ADDRESS_LINK_LOCAL;
-    /* Metadata services outside 169.254/16: 100.100.100.200 and 192.0.0.192. */
-    return a == 0x646464c8 || a == 0xc00000c0 ? ADDRESS_LINK_LOCAL : 0;
+    return 1U << addr_classify(a) & (ADDRESS_LOOPBACK | ADDRESS_LINK_LOCAL | ADDRESS_META);
 }
 
-static uint32_t be32(const uint8_t *p)
+unsigned address_kind(const struct sockaddr *sa, socklen_t len)
 {
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static unsigned kind6(const struct in6_addr *a)
-{
-    static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b};
-    static const uint8_t metadata[16] = {0xfd, 0, 0x0e, 0xc2, 0, 0, 0, 0,
-                                         0,    0, 0,    0,    0, 0, 2, 0x54};
-    const uint8_t *b = a->s6_addr;
-    if (IN6_IS_ADDR_LOOPBACK(a) || IN6_IS_ADDR_UNSPECIFIED(a))
-        return ADDRESS_LOOPBACK;
-    if (IN6_IS_ADDR_LINKLOCAL(a) || memcmp(b, metadata, 16) == 0)
-        return ADDRESS_LINK_LOCAL;
-    if (IN6_IS_ADDR_V4MAPPED(a) || IN6_IS_ADDR_V4COMPAT(a) || memcmp(b, nat64, 12) == 0)
-        return kind4(be32(b + 12));
-    if (b[0] == 0x20 && b[1] == 0x02)
-        return kind4(be32(b + 2));
-    return 0;
-}
-
-unsigned address_kind(const struct sockaddr *sa)
-{
-    if (sa->sa_family == AF_INET) {
-        struct sockaddr_in in;
-        memcpy(&in, sa, sizeof(in));
-        return kind4(ntohl(in.sin_addr.s_addr));
-    }
-    if (sa->sa_family == AF_INET6) {
-        struct sockaddr_in6 in6;
-        memcpy(&in6, sa, sizeof(in6));
-        return kind6(&in6.sin6_addr);
-    }
-    return ADDRESS_LOOPBACK; /* nothing of the sort is on a network */
+    struct sockaddr_storage s = {0};
+    struct net_end end;
+    memcpy(&s, sa, MIN(len, sizeof(s)));
+    /* Anything but IP, such as a Unix socket, is on this machine. */
+    return end_from_sockaddr(&s, &end) ? kind_of(&end.addr) : ADDRESS_LOOPBACK;
 }
 
 unsigned address_kind_text(const char *host)
@@ -62,12 +27,14 @@ unsigned address_kind_text(const char *host)
     bool brackets = n > 2 && host[0] == '[' && host[n - 1] == ']';
     (void)snprintf(text, sizeof(text), "%.*s", (int)(brackets ? n - 2 : n), host + brackets);
     text[strcspn(text, "%")] = '\0'; /* a scope */
+    struct net_addr a;
     struct in_addr in;
-    struct in6_addr in6;
-    if (inet_pton(AF_INET6, text, &in6) == 1)
-        return kind6(&in6);
-    if (inet_aton(text, &in)) /* decimal and octal spellings too */
-        return kind4(ntohl(in.s_addr));
+    if (addr_parse(text, &a) == 0)
+        return kind_of(&a);
+    if (inet_aton(text, &in)) { /* decimal and octal spellings too */
+        a = addr_from4((const uint8_t *)&in);
+        return kind_of(&a);
+    }
     size_t dot = n > 0 && host[n - 1] == '.';
     return (n - dot == 9 && strncasecmp(host, "localhost", 9) == 0) ||
                    (n - dot > 10 && strncasecmp(host + n - dot - 10, ".localhost", 10) == 0)

@@ -1,17 +1,20 @@
-/* Where an address leads, as far as it matters to who may send us there. */
+/* Addresses that a registry may send us to only if it is at one of their kind itself. */
 #ifndef MSB_REGISTRY_ADDRESS_H
 #define MSB_REGISTRY_ADDRESS_H
 
 #include <sys/socket.h>
 
+#include "util/addr_class.h"
+
 enum address_kind {
-    ADDRESS_LOOPBACK = 1,   /* this machine: 127/8, ::1, the unspecified addresses */
-    ADDRESS_LINK_LOCAL = 2, /* 169.254/16, fe80::/10, and where clouds keep their metadata */
+    ADDRESS_LOOPBACK = 1 << CLASS_LOOPBACK,
+    ADDRESS_LINK_LOCAL = 1 << CLASS_LINK_LOCAL,
+    ADDRESS_META = 1 << CLASS_META,
 };
 
-/* 0 for all other addresses. IPv4 inside IPv6 (mapped, NAT64, 6to4) counts as what it is. */
-unsigned address_kind(const struct sockaddr *sa);
-/* Of a host in a URL: "localhost", an address with or without brackets; 0 for a name. */
+/* 0 for all other addresses. */
+unsigned address_kind(const struct sockaddr *sa, socklen_t len);
+/* Of the host in a URL: an address in any spelling, "localhost", or another name, which is 0. */
 unsigned address_kind_text(const char *host);
 
 #endif

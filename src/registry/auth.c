@@ -1,5 +1,4 @@
 /* Answers to challenges: passwords and tokens. */
-#include "registry/address.h"
 #include "registry/endpoint.h"
 #include "util/cleanup.h"
 #include "util/loop.h"

@@ -210,7 +210,7 @@ static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_soc
     struct answer *a = data;
     (void)purpose;
     if (a->foreign) {
-        unsigned no = address_kind(&addr->addr) & ~atomic_load(&a->h->seen);
+        unsigned no = address_kind(&addr->addr, addr->addrlen) & ~atomic_load(&a->h->seen);
         if (a->h->proxied)
             no &= ~(unsigned)ADDRESS_LOOPBACK; /* that is the proxy */
         if (no) {

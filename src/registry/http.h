@@ -8,10 +8,9 @@
  * 1. Redirects are followed here, HTTP_REDIRECTS_MAX at most. Authorization goes to the scheme,
  * host and port it was given for and to no other.
  * 2. https never becomes http, unless the server is allowed to be insecure.
- * 3. A redirect (or a token server that the registry named) cannot lead to loopback or link-local
- *    addresses, where a machine's own services and metadata live, unless the registry itself is
- *    there. The address that is really connected to counts, and of the registry the one that
- *    answers.
+ * 3. A redirect (or a token server that the registry names) cannot lead to loopback, link-local or
+ *    cloud metadata addresses unless the registry itself is at one of that kind (address.h). What
+ *    counts is the address that is connected to and, for the registry, the one that answered.
  * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
  *    given up.
  */

@@ -45,12 +45,13 @@ void addr_format(const struct net_addr *a, char out[ADDR_TEXT_MAX]);
 /* "1.2.3.4:80", "[2001:db8::1]:80" */
 void end_format(const struct net_end *e, char out[END_TEXT_MAX]);
 
-/* IP, IP:PORT, [IP6] or [IP6]:PORT; an IPv6 address alone needs no brackets. `port` is for where
- * there is none; 0: then there must be one. */
+/* IP, IP:PORT, [IP6] or [IP6]:PORT; an IPv6 address alone needs no brackets. `port` is the default;
+ * 0: the text must name one. */
 bool end_parse(const char *text, uint16_t port, struct net_end *ret);
 
 /* For the host's sockets. */
 socklen_t end_to_sockaddr(const struct net_end *e, struct sockaddr_storage *ret);
+/* False unless it is IPv4 or IPv6. */
 bool end_from_sockaddr(const struct sockaddr_storage *s, struct net_end *ret);
 
 #endif

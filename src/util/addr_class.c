@@ -14,7 +14,7 @@ static const struct range ranges4[] = {
     {{169, 254, 170, 2}, 32, CLASS_META}, /* container credentials */
     {{169, 254, 170, 23}, 32, CLASS_META},
     {{100, 100, 100, 200}, 32, CLASS_META},
-    {{168, 63, 129, 16}, 32, CLASS_META},
+    {{168, 63, 129, 16}, 32, CLASS_META}, /* Azure's wire server */
     {{192, 0, 0, 192}, 32, CLASS_META},
     {{127}, 8, CLASS_LOOPBACK},
     {{0}, 8, CLASS_LOOPBACK},
@@ -37,8 +37,6 @@ static const struct range ranges4[] = {
 static const struct range ranges6[] = {
     {{0xfd, 0, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54}, 128, CLASS_META},
     {{0xfd, 0x20, 0, 0xce, [14] = 0x02, [15] = 0x54}, 128, CLASS_META},
-    {{[15] = 1}, 128, CLASS_LOOPBACK},
-    {{0}, 128, CLASS_LOOPBACK},
     {{0xfe, 0x80}, 10, CLASS_LINK_LOCAL},
     {{0xfe, 0xc0}, 10, CLASS_PRIVATE},
     {{0xfc}, 7, CLASS_PRIVATE},
@@ -51,7 +49,6 @@ static const struct range ranges6[] = {
     {{0}, 0, CLASS_RESERVED},
 };
 
-/* size is that of an address, in bytes. */
 static enum addr_class lookup(const struct range *r, size_t n, const uint8_t *b, size_t size)
 {
     struct net_addr a = {0}, in;
@@ -64,13 +61,11 @@ static enum addr_class lookup(const struct range *r, size_t n, const uint8_t *b,
     return CLASS_PUBLIC;
 }
 
-/* Where the IPv4 address inside an IPv6 one starts, or -1. */
+/* Where the IPv4 address inside an IPv6 one starts, or -1. ::1 and :: are 0.0.0.1 and 0.0.0.0. */
 static int inner4(const struct net_addr *a)
 {
     static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b}, zero[12];
-    if (addr_is4(a) || memcmp(a->b, nat64, 12) == 0)
-        return 12;
-    if (memcmp(a->b, zero, 12) == 0 && (a->b[12] | a->b[13] | a->b[14]) != 0)
+    if (addr_is4(a) || memcmp(a->b, nat64, 12) == 0 || memcmp(a->b, zero, 12) == 0)
         return 12;
     return a->b[0] == 0x20 && a->b[1] == 0x02 ? 2 : -1;
 }

@@ -234,7 +234,8 @@ def test_no_redirect_from_https_to_http(puller, image, certificate):
 @pytest.mark.parametrize("url", [
     "http://169.254.169.254/latest/meta-data/", "http://2852039166/", "http://0251.0376.0251.0376/",
     "http://[::ffff:169.254.169.254]/", "http://[fe80::1]/", "http://[fd00:ec2::254]/",
-    "http://100.100.100.200/", "http://[64:ff9b::a9fe:a9fe]/"])
+    "http://100.100.100.200/", "http://[64:ff9b::a9fe:a9fe]/", "http://168.63.129.16/machine/",
+    "http://[::ffff:168.63.129.16]/", "http://[fd20:ce::254]/"])
 @pytest.mark.parametrize("what", ["blob", "manifest", "realm"])
 def test_no_way_to_metadata_services(puller, fake, url, what):
     def script(q):
