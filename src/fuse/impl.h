@@ -184,7 +184,6 @@ void *reply(struct fs *s, struct call *c, size_t n);                /* n zeroed 
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
 void fill_attr(const struct fs *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a);
-int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st);
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */
 int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e);
 /* The same for what was looked at already; o: its owner, NULL: not looked at. */

@@ -63,7 +63,7 @@ static uint64_t holds_ns(const struct fs *s, const struct stat *st)
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
 }
 
-int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st)
+static int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st)
 {
     struct owner o;
     struct fuse_attr_out *out = reply(s, c, sizeof(*out));

@@ -446,11 +446,6 @@ void dns_free(struct dns *d)
     free(d);
 }
 
-void dns_set_policy(struct dns *d, const struct policy *policy)
-{
-    d->policy = policy;
-}
-
 const struct dns_stats *dns_stats(const struct dns *d)
 {
     return &d->stats;

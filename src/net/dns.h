@@ -60,7 +60,6 @@ int dns_new(struct dns **ret, struct loop *l, const struct dns_config *c,
             const struct policy *policy, struct pins *pins, const struct dns_hooks *hooks,
             void *ctx);
 void dns_free(struct dns *d);
-void dns_set_policy(struct dns *d, const struct policy *policy);
 const struct dns_stats *dns_stats(const struct dns *d);
 
 /* A datagram of the guest to the gateway. */

@@ -7,7 +7,7 @@
 #include "net/net_impl.h"
 #include "util/cleanup.h"
 
-/* #syscalls:net socket connect sendto recvfrom */
+/* #syscalls:net sendto recvfrom */
 
 enum { ECHO4 = 8, REPLY4 = 0, ECHO6 = 128, REPLY6 = 129, SOLICIT = 135, ADVERT = 136 };
 enum { ECHO_MAX = 65535 - 60 };
@@ -53,34 +53,20 @@ static void reply_to_guest(struct net *n, const struct net_addr *from, const str
     (void)out_icmp(n, from, to, msg, len);
 }
 
-/* -EACCES if the host does not let us ping. */
-static int ping_socket(const struct net_end *to)
-{
-    bool v4 = addr_is4(&to->addr);
-    AUTO_CLOSE int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                               v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
-    if (fd < 0)
-        return -errno;
-    struct sockaddr_storage a;
-    socklen_t alen = end_to_sockaddr(to, &a);
-    if (connect(fd, (struct sockaddr *)&a, alen) < 0)
-        return -errno;
-    return steal_fd(&fd);
-}
-
 static struct udp_flow *ping_open(struct net *n, const struct net_flow_id *id)
 {
     struct net_verdict v;
     if (!udp_allowed(n, id, &v))
         return NULL;
-    int fd = ping_socket(&v.to);
+    int fd = udp_socket(&v.to, addr_is4(&v.to.addr) ? IPPROTO_ICMP : IPPROTO_ICMPV6);
     if (fd < 0) {
+        /* The host may not let us ping. */
         bool refused = fd == -EACCES || fd == -EPERM || fd == -EPROTONOSUPPORT;
         n->stats.ping_refused += refused;
         out_unreachable(n, id, 0, refused ? UNREACH_ADMIN : UNREACH_NET);
         return NULL;
     }
-    return udp_flow_allowed(n, id, PING_OUT, fd, &v);
+    return udp_flow_new(n, id, PING_OUT, fd, &v);
 }
 
 static void echo_input(struct net *n, const struct packet *p)

@@ -253,7 +253,7 @@ static bool from_guest(const struct net *n, const struct packet *p)
            (p->proto == PROTO_ICMP6 && (local || addr_equal(&p->src, &unspecified)));
 }
 
-void net_input_packet(struct net *n, const struct packet *p)
+static void input_packet(struct net *n, const struct packet *p)
 {
     switch (p->proto) {
     case PROTO_TCP:
@@ -290,12 +290,12 @@ static void on_input(void *ctx, const struct link_offload *o, const struct iovec
     if (p->fragment) {
         struct packet whole;
         if (frag_add(n->frags, p, now_ns(), &whole, &fault))
-            net_input_packet(n, &whole);
+            input_packet(n, &whole);
         else
             n->stats.dropped[fault] += fault != PACKET_OK;
         return;
     }
-    net_input_packet(n, p);
+    input_packet(n, p);
 }
 
 static void on_input_end(void *ctx)

@@ -179,7 +179,6 @@ void net_random(struct net *n, void *p, size_t len);
 void net_tick_soon(struct net *n);
 /* A flow from that peer through a published port, as the guest sees it. */
 struct net_flow_id net_inbound_id(const struct published *pub, const struct net_end *peer);
-void net_input_packet(struct net *n, const struct packet *p);
 
 /* --- turns.c: limits ---------------------------------------------------------------------------
  */
@@ -219,15 +218,15 @@ void udp_input(struct net *n, const struct packet *p);
 void udp_work(struct udp_flow *u);
 void udp_tick(struct net *n, uint64_t now);
 void udp_published(struct published *pub);
-struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
-                              int fd);
 /* Whether a limit lets a datagram of so many bytes pass, which is charged; else it is lost. */
 bool udp_passes(struct udp_flow *u, enum net_dir dir, size_t len);
 /* Asks the policy; a refusal has been answered (ICMP) and counted. */
 bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v);
-/* udp_flow_new() for what a verdict allowed. */
-struct udp_flow *udp_flow_allowed(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
-                                  int fd, const struct net_verdict *v);
+/* A non-blocking datagram socket connected to that end, or -errno. */
+int udp_socket(const struct net_end *to, int proto);
+/* The flow that a verdict allowed; takes fd in any case. NULL: out of memory or descriptors. */
+struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
+                              int fd, const struct net_verdict *v);
 bool to_gateway(const struct net *n, const struct packet *p);
 /* The host's error on a flow's socket, told to the guest; the flow may be gone. */
 void udp_error(struct udp_flow *u, int err);
@@ -241,7 +240,6 @@ bool tcp_needs_tick(const struct tcp_flow *t);
 /* Resets both sides. */
 void tcp_abort(struct tcp_flow *t, const char *how);
 void tcp_published(struct published *pub);
-struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id);
 
 /* tcp_proxy.c: asking a proxy for a connection, in TCP_DIALING. */
 bool tcp_proxy_begin(struct tcp_flow *t, const struct net_end *to);
@@ -273,7 +271,6 @@ bool tcp_send(struct tcp_flow *t, uint8_t flags, uint32_t seq);
 void tcp_send_reset(struct net *n, const struct packet *p);
 enum pump { PUMP_IDLE, PUMP_MORE, PUMP_BLOCKED };
 enum pump tcp_pump(struct tcp_flow *t);
-uint32_t tcp_window(struct tcp_flow *t);
 
 static inline bool seq_lt(uint32_t a, uint32_t b)
 {

@@ -167,7 +167,7 @@ static enum packet_fault parse_udp(struct packet *p)
     return PACKET_OK;
 }
 
-enum packet_fault packet_parse_l4(struct packet *p)
+static enum packet_fault parse_l4(struct packet *p)
 {
     bool v4 = p->ethertype == ETHERTYPE_V4;
     if (p->proto == PROTO_TCP)
@@ -210,5 +210,5 @@ enum packet_fault packet_parse(struct packet *p, const struct link_offload *off,
         return p->ethertype == ETHERTYPE_ARP_ ? PACKET_OK : PACKET_TYPE;
     if (f != PACKET_OK || p->fragment)
         return f;
-    return packet_parse_l4(p);
+    return parse_l4(p);
 }

@@ -84,8 +84,6 @@ struct packet {
 /* Ethernet, and IP if it is IP. Transport headers are left alone if it is a fragment. */
 enum packet_fault packet_parse(struct packet *p, const struct link_offload *off,
                                const struct iovec *iov, unsigned n, size_t len);
-/* The transport header of a whole packet (packet_parse calls it; reassembly calls it again). */
-enum packet_fault packet_parse_l4(struct packet *p);
 
 /* Copies from the frame, header copy or not; short at its end. */
 size_t packet_read(const struct packet *p, size_t off, void *to, size_t n);

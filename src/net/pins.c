@@ -21,19 +21,10 @@ struct pins *pins_new(void)
     return calloc(1, sizeof(struct pins));
 }
 
-void pins_clear(struct pins *p)
-{
-    for (unsigned i = 0; i < p->n; i++) {
-        free(p->pin[i].name);
-        p->pin[i] = (struct pin){0};
-    }
-    p->n = 0;
-}
-
 void pins_free(struct pins *p)
 {
-    if (p)
-        pins_clear(p);
+    for (unsigned i = 0; p && i < p->n; i++)
+        free(p->pin[i].name);
     free(p);
 }
 

@@ -18,7 +18,6 @@ struct pins;
 
 struct pins *pins_new(void);
 void pins_free(struct pins *p);
-void pins_clear(struct pins *p);
 /* name: lower case, no final dot. */
 void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32_t ttl_s,
               uint64_t now_ns);

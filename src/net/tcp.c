@@ -34,7 +34,7 @@ enum {
 
 #define MS(n) ((uint64_t)(n)*1000000ULL)
 
-struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id)
+static struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id)
 {
     struct tcp_flow *t = calloc(1, sizeof(*t));
     if (!t)

@@ -10,7 +10,7 @@
 enum { TCP_HEAD = 20, SYN_OPTIONS = 8 };
 
 /* What the guest may send us now, as the header says it; moves rcv_edge with it. */
-uint32_t tcp_window(struct tcp_flow *t)
+static uint32_t tcp_window(struct tcp_flow *t)
 {
     size_t free_flow = NET_HELD_FLOW_MAX - buf_len(&t->held);
     size_t held = t->f.net->stats.held;

@@ -40,7 +40,7 @@ static void touch(struct udp_flow *u)
 }
 
 struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
-                              int fd)
+                              int fd, const struct net_verdict *v)
 {
     if (n->stats.udp_flows >= n->cfg.max_udp) {
         n->stats.udp_evicted++;
@@ -61,14 +61,16 @@ struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum 
         flow_remove(&u->f, "out of descriptors");
         return NULL;
     }
+    u->f.tag = v->tag;
+    u->f.allowed = true;
     n->stats.udp_opened++;
     return u;
 }
 
-static int udp_socket(const struct net_end *to)
+int udp_socket(const struct net_end *to, int proto)
 {
     AUTO_CLOSE int fd = socket(addr_is4(&to->addr) ? AF_INET : AF_INET6,
-                               SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+                               SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, proto);
     if (fd < 0)
         return -errno;
     struct sockaddr_storage a;
@@ -115,28 +117,17 @@ bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict
     return false;
 }
 
-struct udp_flow *udp_flow_allowed(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
-                                  int fd, const struct net_verdict *v)
-{
-    struct udp_flow *u = udp_flow_new(n, id, kind, fd);
-    if (u) {
-        u->f.tag = v->tag;
-        u->f.allowed = true;
-    }
-    return u;
-}
-
 static struct udp_flow *open_out(struct net *n, const struct net_flow_id *id)
 {
     struct net_verdict v;
     if (!udp_allowed(n, id, &v))
         return NULL;
-    int fd = udp_socket(&v.to);
+    int fd = udp_socket(&v.to, IPPROTO_UDP);
     if (fd < 0) {
         out_unreachable(n, id, 0, reason(-fd));
         return NULL;
     }
-    return udp_flow_allowed(n, id, UDP_OUT, fd, &v);
+    return udp_flow_new(n, id, UDP_OUT, fd, &v);
 }
 
 bool to_gateway(const struct net *n, const struct packet *p)
@@ -316,12 +307,10 @@ static struct udp_flow *flow_in(struct published *pub, const struct net_end *pee
         n->stats.udp_denied++;
         return NULL;
     }
-    struct udp_flow *u = udp_flow_new(n, &id, UDP_IN, -1);
+    struct udp_flow *u = udp_flow_new(n, &id, UDP_IN, -1, &v);
     if (u) {
         u->pub = pub;
         u->real = *peer;
-        u->f.tag = v.tag;
-        u->f.allowed = true;
     }
     return u;
 }

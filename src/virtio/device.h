@@ -129,7 +129,4 @@ void virtio_dev_break(struct virtio_dev *d, const char *reason);
 /* The transport must have been freed before. NULL is fine. */
 void virtio_dev_free(struct virtio_dev *d);
 
-/* Every device type there is, NULL at the end. */
-extern const struct virtio_dev_ops *const virtio_dev_table[];
-
 #endif

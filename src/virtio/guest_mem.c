@@ -37,15 +37,6 @@ void *guest_mem_ptr(const struct guest_mem *m, uint64_t gpa, uint64_t len)
     return NULL;
 }
 
-int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *dst, size_t len)
-{
-    const void *p = guest_mem_ptr(m, gpa, len);
-    if (!p)
-        return -EFAULT;
-    guest_copy(dst, p, len);
-    return 0;
-}
-
 int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, size_t len)
 {
     void *p = guest_mem_ptr(m, gpa, len);

@@ -5,8 +5,8 @@
  * bytes. Nothing else in the project turns a guest's number into a pointer.
  *
  * The bytes behind such a pointer can change at any time (another virtual CPU, or the whole guest
- * kernel, is hostile). So whatever is to be *checked* is first copied with guest_copy() or
- * guest_mem_read(); only bulk payload, which nobody interprets here, is used in place.
+ * kernel, is hostile). So whatever is to be *checked* is first copied with guest_copy(); only bulk
+ * payload, which nobody interprets here, is used in place.
  */
 #ifndef MSB_VIRTIO_GUEST_MEM_H
 #define MSB_VIRTIO_GUEST_MEM_H
@@ -36,8 +36,7 @@ int guest_mem_add(struct guest_mem *m, uint64_t gpa, uint64_t size, void *host);
 /* Where [gpa, gpa+len) lives, or NULL unless all of it is inside one region. len 0 is refused. */
 void *guest_mem_ptr(const struct guest_mem *m, uint64_t gpa, uint64_t len);
 
-/* Copy in or out; 0 or -EFAULT, and on failure nothing was copied. */
-int guest_mem_read(const struct guest_mem *m, uint64_t gpa, void *dst, size_t len);
+/* 0, or -EFAULT and nothing was copied. */
 int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, size_t len);
 
 #endif

@@ -326,10 +326,3 @@ int vsock_listen(struct virtio_dev *d, uint32_t port, vsock_accept_fn accept, vo
         }
     return -ENOSPC;
 }
-
-void vsock_unlisten(struct virtio_dev *d, uint32_t port)
-{
-    struct vsock_listener *l = find_listener(vsock_of(d), port);
-    if (l)
-        l->accept = NULL;
-}

@@ -79,7 +79,6 @@ void vsock_stats(const struct virtio_dev *d, struct vsock_stats *ret);
 
 /* Guest-initiated streams to a host port; the rest is refused. -EADDRINUSE, -ENOSPC. */
 int vsock_listen(struct virtio_dev *d, uint32_t port, vsock_accept_fn accept, void *ctx);
-void vsock_unlisten(struct virtio_dev *d, uint32_t port);
 
 /* NULL with errno EMFILE when there are too many streams. Works before the guest is up: the
  * request goes out once the guest has given receive buffers (but a guest that listens not yet
@@ -91,9 +90,6 @@ struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
 void vsock_answer(struct vsock_stream *s);
 
 void vsock_set_ops(struct vsock_stream *s, const struct vsock_stream_ops *ops, void *ctx);
-void *vsock_ctx(const struct vsock_stream *s);
-uint32_t vsock_guest_port(const struct vsock_stream *s);
-uint32_t vsock_host_port(const struct vsock_stream *s);
 
 /* Returns the bytes taken. Less than asked for: writable() will be called. Bytes for a guest that
  * reads no more are taken and dropped; after vsock_shutdown(SEND) none are taken. */

@@ -103,8 +103,6 @@ struct vsock_stream *stream_new(struct vsock *v, uint32_t guest_port, uint32_t h
                                 bool by_guest);
 bool stream_alive(const struct vsock_stream *s); /* it has an owner */
 void stream_due(struct vsock_stream *s, unsigned due);
-/* Out of all lists; calls nobody. */
-void stream_drop(struct vsock_stream *s);
 /* The owner, if there is one, hears closed(reset=true); the guest is sent a reset. */
 void stream_reset(struct vsock_stream *s);
 /* The guest broke a rule: reset, and counted. */

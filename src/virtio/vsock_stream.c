@@ -108,7 +108,8 @@ static void stop_waiting(struct vsock_stream *s)
     node_unlink(&s->waiting);
 }
 
-void stream_drop(struct vsock_stream *s)
+/* Out of all lists; calls nobody. */
+static void stream_drop(struct vsock_stream *s)
 {
     struct vsock *v = s->v;
     if (s->state == STREAM_DEAD || s->state == STREAM_FREE)
@@ -545,21 +546,6 @@ void vsock_set_ops(struct vsock_stream *s, const struct vsock_stream_ops *ops, v
 {
     s->ops = ops;
     s->ctx = ctx;
-}
-
-void *vsock_ctx(const struct vsock_stream *s)
-{
-    return s->ctx;
-}
-
-uint32_t vsock_guest_port(const struct vsock_stream *s)
-{
-    return s->guest_port;
-}
-
-uint32_t vsock_host_port(const struct vsock_stream *s)
-{
-    return s->host_port;
 }
 
 size_t vsock_held(const struct vsock_stream *s)

@@ -21,8 +21,8 @@ static void test_guest_connects_talks_and_closes(void **state)
     assert_int_equal(h.len, 6);
     assert_int_equal(h.fwd_cnt, 5);
     assert_memory_equal(p, "answer", 6);
-    assert_int_equal(vsock_guest_port(o->s), 5000);
-    assert_int_equal(vsock_host_port(o->s), PORT);
+    assert_int_equal(h.dst_port, 5000);
+    assert_int_equal(h.src_port, PORT);
     send_shutdown(x, 5000, PORT, 3);
     assert_int_equal(o->shutdown, 1);
     assert_int_equal(o->closed, 1);
@@ -45,10 +45,6 @@ static void test_nobody_listens(void **state)
     send_op(x, OP_REQUEST, 5000, PORT);
     expect(x, OP_RST);
     expect_none(x);
-    vsock_unlisten(x->dev, PORT);
-    x->refuse = 0;
-    send_op(x, OP_REQUEST, 5000, PORT);
-    expect(x, OP_RST);
     assert_int_equal(n_streams(x), 0);
     assert_int_equal(vsock_listen(x->dev, 1, accept_any, NULL), 0);
     assert_int_equal(vsock_listen(x->dev, 1, accept_any, NULL), -EADDRINUSE);
