@@ -21,9 +21,9 @@ struct linux_dirent64 {
     char d_name[];
 };
 
-int op_opendir(struct fs *s, struct call *c)
+int op_opendir(struct fuse_server *s, struct call *c)
 {
-    struct fuse_open_out *out = reply(s, c, sizeof(*out));
+    struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
     struct handle *h;
     char path[PATH_REF_MAX];
     int fd = -1;
@@ -42,12 +42,12 @@ int op_opendir(struct fs *s, struct call *c)
     if (r < 0)
         return r;
     out->fh = h->id;
-    if (s->opt.cache == FS_CACHE_ALWAYS)
+    if (s->opt.cache == FUSE_CACHE_ALWAYS)
         out->open_flags = FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
     return 0;
 }
 
-int op_releasedir(struct fs *s, struct call *c)
+int op_releasedir(struct fuse_server *s, struct call *c)
 {
     const struct fuse_release_in *in = c->arg;
     struct handle *h = handle_get(s, in->fh, true);
@@ -57,7 +57,7 @@ int op_releasedir(struct fs *s, struct call *c)
     return 0;
 }
 
-int op_fsyncdir(struct fs *s, struct call *c)
+int op_fsyncdir(struct fuse_server *s, struct call *c)
 {
     const struct fuse_fsync_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, true);
@@ -71,7 +71,8 @@ int op_fsyncdir(struct fs *s, struct call *c)
 /* --- entries --------------------------------------------------------------------------------- */
 
 /* The three entries of the directory around a single file. */
-static const struct linux_dirent64 *next_of_three(struct fs *s, struct handle *h, uint64_t off)
+static const struct linux_dirent64 *next_of_three(struct fuse_server *s, struct handle *h,
+                                                  uint64_t off)
 {
     const char *names[] = {".", "..", s->file_name};
     struct linux_dirent64 *d = (struct linux_dirent64 *)(void *)h->buf;
@@ -89,7 +90,8 @@ static const struct linux_dirent64 *next_of_three(struct fs *s, struct handle *h
 }
 
 /* The entry at offset `off`; NULL at the end, or on an error. */
-static const struct linux_dirent64 *entry_at(struct fs *s, struct handle *h, uint64_t off, int *err)
+static const struct linux_dirent64 *entry_at(struct fuse_server *s, struct handle *h, uint64_t off,
+                                             int *err)
 {
     if (!h->buf && !(h->buf = malloc(DIR_BUF))) {
         *err = -ENOMEM;
@@ -117,7 +119,7 @@ static const struct linux_dirent64 *entry_at(struct fs *s, struct handle *h, uin
     return (const struct linux_dirent64 *)(void *)(h->buf + h->pos);
 }
 
-static void advance(const struct fs *s, struct handle *h, const struct linux_dirent64 *d)
+static void advance(const struct fuse_server *s, struct handle *h, const struct linux_dirent64 *d)
 {
     h->next = (uint64_t)d->d_off;
     if (!s->opt.file)
@@ -130,7 +132,7 @@ static bool is_dots(const char *name)
 }
 
 /* Where the root's ".." leads is none of the guest's business. */
-static uint64_t shown_ino(const struct fs *s, const struct handle *h,
+static uint64_t shown_ino(const struct fuse_server *s, const struct handle *h,
                           const struct linux_dirent64 *d)
 {
     if (h->inode->id == FUSE_ROOT_ID && is_dots(d->d_name) && !s->opt.file)
@@ -138,7 +140,7 @@ static uint64_t shown_ino(const struct fs *s, const struct handle *h,
     return d->d_ino;
 }
 
-static int read_entries(struct fs *s, struct call *c, bool plus)
+static int read_entries(struct fuse_server *s, struct call *c, bool plus)
 {
     const struct fuse_read_in *in = c->arg;
     struct handle *h = handle_get(s, in->fh, true);
@@ -178,12 +180,12 @@ static int read_entries(struct fs *s, struct call *c, bool plus)
     return c->rep_len ? 0 : err;
 }
 
-int op_readdir(struct fs *s, struct call *c)
+int op_readdir(struct fuse_server *s, struct call *c)
 {
     return read_entries(s, c, false);
 }
 
-int op_readdirplus(struct fs *s, struct call *c)
+int op_readdirplus(struct fuse_server *s, struct call *c)
 {
     return read_entries(s, c, true);
 }

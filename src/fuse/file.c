@@ -19,7 +19,7 @@ enum { COPY_MAX = 64 << 20 };
 
 /* What of the guest's flags the host's file is opened with. The guest's kernel sees to syncing and
  * to direct I/O itself. */
-static int host_flags(const struct fs *s, uint32_t flags)
+static int host_flags(const struct fuse_server *s, uint32_t flags)
 {
     int mode = (int)(flags & O_ACCMODE);
     int keep = (int)(flags & (O_APPEND | O_TRUNC));
@@ -35,7 +35,7 @@ static bool wants_writing(uint32_t flags)
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC;
 }
 
-static int open_inode(struct fs *s, struct inode *i, uint32_t flags)
+static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
 {
     char path[PATH_REF_MAX];
     if (S_ISDIR(i->type))
@@ -53,27 +53,29 @@ static int open_inode(struct fs *s, struct inode *i, uint32_t flags)
 }
 
 /* st: of the open file, NULL if it was not looked at. */
-static int new_file(struct fs *s, struct inode *i, int fd, const struct stat *st, uint32_t flags,
-                    struct fuse_open_out *out)
+static int new_file(struct fuse_server *s, struct inode *i, int fd, const struct stat *st,
+                    uint32_t flags, struct fuse_open_out *out)
 {
     struct handle *h;
     struct stat now;
-    bool keep = s->opt.cache == FS_CACHE_ALWAYS;
-    if (s->opt.cache == FS_CACHE_AUTO && (st || fstat(fd, &now) == 0))
+    bool keep = s->opt.cache == FUSE_CACHE_ALWAYS;
+    if (s->opt.cache == FUSE_CACHE_AUTO && (st || fstat(fd, &now) == 0))
         keep = may_keep_cache(i, st ? st : &now);
     int r = handle_new(s, i, fd, false, &h);
     if (r < 0)
         return r;
     h->writable = (flags & O_ACCMODE) != O_RDONLY;
     out->fh = h->id;
-    out->open_flags = s->opt.cache == FS_CACHE_NONE ? FOPEN_DIRECT_IO : keep ? FOPEN_KEEP_CACHE : 0;
+    out->open_flags = s->opt.cache == FUSE_CACHE_NONE ? FOPEN_DIRECT_IO
+                      : keep                          ? FOPEN_KEEP_CACHE
+                                                      : 0;
     return 0;
 }
 
-int op_open(struct fs *s, struct call *c)
+int op_open(struct fuse_server *s, struct call *c)
 {
     const struct fuse_open_in *in = c->arg;
-    struct fuse_open_out *out = reply(s, c, sizeof(*out));
+    struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
     struct stat st;
     char path[PATH_REF_MAX];
     if (s->opt.read_only && wants_writing(in->flags))
@@ -103,7 +105,8 @@ int op_open(struct fs *s, struct call *c)
 
 /* A file that is there already is opened: the guest did not know of it. Nothing but a regular file
  * is: a name that leads elsewhere, or to a device, is an error before it is opened. */
-static int open_existing(struct fs *s, struct inode *parent, const char *name, uint32_t flags)
+static int open_existing(struct fuse_server *s, struct inode *parent, const char *name,
+                         uint32_t flags)
 {
     struct stat st;
     struct inode *i = NULL;
@@ -128,7 +131,7 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
 }
 
 /* The entry of a file that was made just now, and is open. */
-static int entry_of_new(struct fs *s, struct call *c, int fd, const struct owner *o,
+static int entry_of_new(struct fuse_server *s, struct call *c, int fd, const struct owner *o,
                         struct stat *st)
 {
     char path[PATH_REF_MAX];
@@ -140,10 +143,11 @@ static int entry_of_new(struct fs *s, struct call *c, int fd, const struct owner
         return r < 0 ? r : -errno;
     if (s->opt.quota)
         s->used += (uint64_t)st->st_blocks * 512;
-    return fill_entry(s, c->inode, c->name[0], st, o, reply(s, c, sizeof(struct fuse_entry_out)));
+    return fill_entry(s, c->inode, c->name[0], st, o,
+                      call_reply(s, c, sizeof(struct fuse_entry_out)));
 }
 
-int op_create(struct fs *s, struct call *c)
+int op_create(struct fuse_server *s, struct call *c)
 {
     const struct fuse_create_in *in = c->arg;
     struct owner o = {0};
@@ -183,7 +187,7 @@ int op_create(struct fs *s, struct call *c)
 }
 
 /* A file without a name, which LINK may give one later. */
-int op_tmpfile(struct fs *s, struct call *c)
+int op_tmpfile(struct fuse_server *s, struct call *c)
 {
     const struct fuse_create_in *in = c->arg;
     struct owner o = {0};
@@ -222,13 +226,13 @@ int op_tmpfile(struct fs *s, struct call *c)
         inode_forget(s, i, 1);
         return r;
     }
-    (void)reply(s, c, sizeof(entry) + sizeof(open_out));
+    (void)call_reply(s, c, sizeof(entry) + sizeof(open_out));
     memcpy(s->rep, &entry, sizeof(entry));
     memcpy(s->rep + sizeof(entry), &open_out, sizeof(open_out));
     return 0;
 }
 
-int op_release(struct fs *s, struct call *c)
+int op_release(struct fuse_server *s, struct call *c)
 {
     const struct fuse_release_in *in = c->arg;
     struct handle *h = handle_get(s, in->fh, false);
@@ -243,7 +247,7 @@ int op_release(struct fs *s, struct call *c)
 
 /* --- data ------------------------------------------------------------------------------------ */
 
-int op_read(struct fs *s, struct call *c)
+int op_read(struct fuse_server *s, struct call *c)
 {
     const struct fuse_read_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
@@ -269,8 +273,8 @@ int op_read(struct fs *s, struct call *c)
     return 0;
 }
 
-static ssize_t write_out(struct fs *s, const struct call *c, const struct handle *h, uint64_t off,
-                         size_t len)
+static ssize_t write_out(struct fuse_server *s, const struct call *c, const struct handle *h,
+                         uint64_t off, size_t len)
 {
     const size_t head = sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in);
     size_t done = 0;
@@ -287,7 +291,7 @@ static ssize_t write_out(struct fs *s, const struct call *c, const struct handle
     return (ssize_t)done;
 }
 
-int op_write(struct fs *s, struct call *c)
+int op_write(struct fuse_server *s, struct call *c)
 {
     const struct fuse_write_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
@@ -312,12 +316,12 @@ int op_write(struct fs *s, struct call *c)
     quota_after(s, h->fd, before);
     if (n < 0)
         return (int)n;
-    struct fuse_write_out *out = reply(s, c, sizeof(*out));
+    struct fuse_write_out *out = call_reply(s, c, sizeof(*out));
     out->size = (uint32_t)n;
     return 0;
 }
 
-int op_fsync(struct fs *s, struct call *c)
+int op_fsync(struct fuse_server *s, struct call *c)
 {
     const struct fuse_fsync_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
@@ -326,7 +330,7 @@ int op_fsync(struct fs *s, struct call *c)
     return (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0 ? -errno : 0;
 }
 
-int op_fallocate(struct fs *s, struct call *c)
+int op_fallocate(struct fuse_server *s, struct call *c)
 {
     const struct fuse_fallocate_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
@@ -351,7 +355,7 @@ int op_fallocate(struct fs *s, struct call *c)
     return r;
 }
 
-int op_lseek(struct fs *s, struct call *c)
+int op_lseek(struct fuse_server *s, struct call *c)
 {
     const struct fuse_lseek_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
@@ -364,12 +368,12 @@ int op_lseek(struct fs *s, struct call *c)
     off_t at = lseek(h->fd, (off_t)in->offset, (int)in->whence);
     if (at < 0)
         return -errno;
-    struct fuse_lseek_out *out = reply(s, c, sizeof(*out));
+    struct fuse_lseek_out *out = call_reply(s, c, sizeof(*out));
     out->offset = (uint64_t)at;
     return 0;
 }
 
-int op_copy_file_range(struct fs *s, struct call *c)
+int op_copy_file_range(struct fuse_server *s, struct call *c)
 {
     const struct fuse_copy_file_range_in *in = c->arg;
     const struct handle *from = handle_get(s, in->fh_in, false);
@@ -388,7 +392,7 @@ int op_copy_file_range(struct fs *s, struct call *c)
     quota_after(s, to->fd, before);
     if (n < 0)
         return -errno;
-    struct fuse_write_out *out = reply(s, c, sizeof(*out));
+    struct fuse_write_out *out = call_reply(s, c, sizeof(*out));
     out->size = (uint32_t)n;
     return 0;
 }

@@ -29,20 +29,20 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-struct fs;
+struct fuse_server;
 
 /* How long the guest may believe what it was told. */
-enum fs_cache {
-    FS_CACHE_AUTO,   /* briefly; the host's changes show up promptly */
-    FS_CACHE_NONE,   /* not at all: every access asks */
-    FS_CACHE_ALWAYS, /* for ever: nobody else changes these files */
+enum fuse_cache {
+    FUSE_CACHE_AUTO,   /* briefly; the host's changes show up promptly */
+    FUSE_CACHE_NONE,   /* not at all: every access asks */
+    FUSE_CACHE_ALWAYS, /* for ever: nobody else changes these files */
 };
 
-struct fs_options {
-    int root_fd;      /* O_PATH; belongs to the server if fs_new succeeds */
+struct fuse_options {
+    int root_fd;      /* O_PATH; belongs to the server if fuse_new succeeds */
     const char *file; /* not NULL: root_fd is a file, shown under this name in an empty directory */
     bool read_only;
-    enum fs_cache cache;
+    enum fuse_cache cache;
     uint32_t uid, gid; /* as whom the guest sees the process's own user */
     bool privileged;   /* the process may read and write its files whatever their modes say */
     uint64_t quota;    /* bytes that the tree may take; 0 = no limit */
@@ -50,12 +50,12 @@ struct fs_options {
 };
 
 enum {
-    FS_INODES_MAX = 1 << 20, /* ENFILE beyond */
-    FS_FDS_MAX = 16384,      /* O_PATH descriptors kept; the oldest are closed, and found again */
-    FS_FILES_MAX = 8192,     /* open files and directories: EMFILE beyond */
+    FUSE_INODES_MAX = 1 << 20, /* ENFILE beyond */
+    FUSE_FDS_MAX = 16384,      /* O_PATH descriptors kept; the oldest are closed, and found again */
+    FUSE_FILES_MAX = 8192,     /* open files and directories: EMFILE beyond */
 };
 
-struct fs_request {
+struct fuse_request {
     const struct iovec *out; /* the request */
     unsigned n_out;
     size_t out_len;
@@ -64,13 +64,13 @@ struct fs_request {
     size_t in_len;
 };
 
-int fs_new(struct fs **ret, const struct fs_options *o);
-void fs_free(struct fs *s);
+int fuse_new(struct fuse_server **ret, const struct fuse_options *o);
+void fuse_free(struct fuse_server *s);
 /* The guest is gone, or starts over: all its inodes and open files go. */
-void fs_reset(struct fs *s);
+void fuse_reset(struct fuse_server *s);
 
 /* Serves one request; how many bytes of reply there are (0: this kind has none), or -EPROTO when it
  * is no request at all, or leaves no room for an answer. */
-ssize_t fs_serve(struct fs *s, const struct fs_request *q);
+ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { FIRST = 64 };
 
-static int free_place(struct fs *s, unsigned *ret)
+static int free_place(struct fuse_server *s, unsigned *ret)
 {
     for (unsigned i = 0; s->handles_used < s->n_handles && i < s->n_handles; i++)
         if (!s->handle[i]) {
@@ -32,7 +32,7 @@ static int free_place(struct fs *s, unsigned *ret)
     return 0;
 }
 
-int handle_new(struct fs *s, struct inode *i, int fd, bool dir, struct handle **ret)
+int handle_new(struct fuse_server *s, struct inode *i, int fd, bool dir, struct handle **ret)
 {
     AUTO_CLOSE int owned = fd;
     unsigned at = 0;
@@ -54,36 +54,36 @@ int handle_new(struct fs *s, struct inode *i, int fd, bool dir, struct handle **
     return 0;
 }
 
-struct handle *handle_get(struct fs *s, uint64_t id, bool dir)
+struct handle *handle_get(struct fuse_server *s, uint64_t id, bool dir)
 {
     uint32_t at = (uint32_t)id;
     struct handle *h = at < s->n_handles ? s->handle[at] : NULL;
     return h && h->id == id && h->dir == dir ? h : NULL;
 }
 
-static void release(struct handle *h)
+static void handle_release(struct handle *h)
 {
     close_fd(&h->fd);
     free(h->buf);
     free(h);
 }
 
-void handle_free(struct fs *s, struct handle *h)
+void handle_free(struct fuse_server *s, struct handle *h)
 {
     struct inode *i = h->inode;
     s->handle[(uint32_t)h->id] = NULL;
     s->handles_used--;
-    release(h);
+    handle_release(h);
     i->opens--;
     inode_unref(s, i);
 }
 
 /* The inodes go with their own table. */
-void handle_table_free(struct fs *s)
+void handle_table_free(struct fuse_server *s)
 {
     for (unsigned i = 0; i < s->n_handles; i++)
         if (s->handle[i])
-            release(s->handle[i]);
+            handle_release(s->handle[i]);
     free(s->handle);
     s->handle = NULL;
     s->n_handles = s->handles_used = 0;

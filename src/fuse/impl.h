@@ -48,32 +48,32 @@ struct inode {
     bool owner_known;
 };
 
-struct inode *inode_get(struct fs *s, uint64_t id); /* NULL: no such */
+struct inode *inode_get(struct fuse_server *s, uint64_t id); /* NULL: no such */
 /* The one that st describes, if it is known. */
-struct inode *inode_known(struct fs *s, const struct stat *st);
+struct inode *inode_known(struct fuse_server *s, const struct stat *st);
 /* The inode for what st describes, new or known, under that name (parent NULL: it has none). Adds
  * no reference. -ENFILE, -ENOMEM. */
-int inode_find(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                struct inode **ret);
 /* An O_PATH descriptor, good until the next call that wants one for something else. -ESTALE when
  * the host has moved it away. */
-int inode_fd(struct fs *s, struct inode *i);
+int inode_fd(struct fuse_server *s, struct inode *i);
 /* The descriptor of a directory that names may be looked up in. */
-int inode_dir_fd(struct fs *s, struct inode *i);
+int inode_dir_fd(struct fuse_server *s, struct inode *i);
 /* Gives the inode a descriptor that the caller has opened. */
-void inode_set_fd(struct fs *s, struct inode *i, int fd);
+void inode_set_fd(struct fuse_server *s, struct inode *i, int fd);
 /* Drops n of the guest's references; more than there are is all of them. */
-void inode_forget(struct fs *s, struct inode *i, uint64_t n);
+void inode_forget(struct fuse_server *s, struct inode *i, uint64_t n);
 void inode_ref(struct inode *i);
-void inode_unref(struct fs *s, struct inode *i);
+void inode_unref(struct fuse_server *s, struct inode *i);
 /* A name is about to go: whatever it leads to, if it is known, keeps a descriptor. */
-void inode_name_goes(struct fs *s, struct inode *parent, const char *name);
+void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name);
 /* Something has that name now; if it is known, it is found there from now on. */
-void inode_name_came(struct fs *s, struct inode *parent, const char *name);
+void inode_name_came(struct fuse_server *s, struct inode *parent, const char *name);
 /* Its descriptor stays for as long as it has no name. */
-void inode_pin(struct fs *s, struct inode *i);
-void inode_table_free(struct fs *s);
-int inode_table_init(struct fs *s, int root_fd);
+void inode_pin(struct fuse_server *s, struct inode *i);
+void inode_table_free(struct fuse_server *s);
+int inode_table_init(struct fuse_server *s, int root_fd);
 
 /* --- open files (handle.c) ------------------------------------------------------------------ */
 
@@ -88,52 +88,53 @@ struct handle {
 };
 
 /* Takes fd in any case. */
-int handle_new(struct fs *s, struct inode *i, int fd, bool dir, struct handle **ret);
-struct handle *handle_get(struct fs *s, uint64_t id, bool dir); /* NULL: no such */
-void handle_free(struct fs *s, struct handle *h);
-void handle_table_free(struct fs *s);
+int handle_new(struct fuse_server *s, struct inode *i, int fd, bool dir, struct handle **ret);
+struct handle *handle_get(struct fuse_server *s, uint64_t id, bool dir); /* NULL: no such */
+void handle_free(struct fuse_server *s, struct handle *h);
+void handle_table_free(struct fuse_server *s);
 
 /* --- owners (owner.c) ----------------------------------------------------------------------- */
 
 struct owner_entry;
 
 /* What the guest is to see of an object. `path` leads to it from /proc/self/fd. */
-void owner_load(struct fs *s, const char *path, const struct stat *st, struct owner *ret);
+void owner_load(struct fuse_server *s, const char *path, const struct stat *st, struct owner *ret);
 /* Makes the guest see `want` from now on. st: as it is on the host now. */
-int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want);
+int owner_store(struct fuse_server *s, const char *path, const struct stat *st,
+                const struct owner *want);
 /* The same for an object that was made just now, about which nothing can be kept yet. 1: st is out
  * of date; 0: it is not. */
-int owner_store_new(struct fs *s, const char *path, const struct stat *st,
+int owner_store_new(struct fuse_server *s, const char *path, const struct stat *st,
                     const struct owner *want);
 /* That is the owner of i, which st describes. */
 void owner_note(struct inode *i, const struct stat *st, const struct owner *o);
 /* The owner of a directory, if it need not be looked at again so soon. */
-bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret);
+bool owner_recent(const struct fuse_server *s, const struct inode *i, struct owner *ret);
 bool owner_same(const struct owner *a, const struct owner *b);
 /* The mode that the host's file gets for one that the guest asked for. */
-uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode);
+uint32_t owner_host_mode(const struct fuse_server *s, uint32_t type, uint32_t mode);
 /* The last name of an object is gone. */
-void owner_forget(struct fs *s, const struct stat *st);
-void owner_table_free(struct fs *s);
+void owner_forget(struct fuse_server *s, const struct stat *st);
+void owner_table_free(struct fuse_server *s);
 
 /* --- quota (quota.c) ------------------------------------------------------------------------ */
 
 /* Adds up what is there already; 0, or -errno. */
-int quota_init(struct fs *s);
+int quota_init(struct fuse_server *s);
 /* Whether `more` bytes still fit: 0 or -EDQUOT. */
-int quota_check(const struct fs *s, uint64_t more);
+int quota_check(const struct fuse_server *s, uint64_t more);
 /* The same for a write of len bytes at off. */
-int quota_check_write(const struct fs *s, int fd, uint64_t off, uint64_t len);
+int quota_check_write(const struct fuse_server *s, int fd, uint64_t off, uint64_t len);
 /* The blocks of a file before and after what was done to it. */
-uint64_t quota_before(const struct fs *s, int fd);
-void quota_after(struct fs *s, int fd, uint64_t before);
+uint64_t quota_before(const struct fuse_server *s, int fd);
+void quota_after(struct fuse_server *s, int fd, uint64_t before);
 /* The last name of something is gone, and no open file holds it. */
-void quota_gone(struct fs *s, const struct stat *st);
+void quota_gone(struct fuse_server *s, const struct stat *st);
 
 /* --- the server ----------------------------------------------------------------------------- */
 
-struct fs {
-    struct fs_options opt;
+struct fuse_server {
+    struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
     bool xattrs;       /* until one was refused */
@@ -167,7 +168,7 @@ struct fs {
 
 /* One request in the hands of its handler. */
 struct call {
-    const struct fs_request *q;
+    const struct fuse_request *q;
     struct fuse_in_header h;
     const void *arg;     /* the opcode's struct, copied */
     size_t arg_len;      /* what follows it included */
@@ -178,64 +179,65 @@ struct call {
     bool silent;         /* no reply at all */
 };
 
-typedef int (*op_fn)(struct fs *s, struct call *c);
+typedef int (*op_fn)(struct fuse_server *s, struct call *c);
 
-void *reply(struct fs *s, struct call *c, size_t n);                /* n zeroed bytes of reply */
+void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed bytes of reply */
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
-void fill_attr(const struct fs *s, const struct stat *st, const struct owner *o,
+void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a);
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */
-int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e);
+int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
+               struct fuse_entry_out *e);
 /* The same for what was looked at already; o: its owner, NULL: not looked at. */
-int fill_entry(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+int fill_entry(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                const struct owner *o, struct fuse_entry_out *e);
 /* As whom something new in that directory appears, and what it needs on the host for that. */
-int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h, uint32_t mode,
-              bool dir, struct owner *ret);
-int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const char *name,
+int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_header *h,
+              uint32_t mode, bool dir, struct owner *ret);
+int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o);
-int kill_set_id(struct fs *s, const char *path, const struct stat *st);
+int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st);
 bool may_keep_cache(struct inode *i, const struct stat *st);
 
 /* Handlers, by file. */
-int op_lookup(struct fs *s, struct call *c);
-int op_forget(struct fs *s, struct call *c);
-int op_batch_forget(struct fs *s, struct call *c);
-int op_getattr(struct fs *s, struct call *c);
-int op_setattr(struct fs *s, struct call *c);
-int op_readlink(struct fs *s, struct call *c);
-int op_statfs(struct fs *s, struct call *c);
-int op_access(struct fs *s, struct call *c);
+int op_lookup(struct fuse_server *s, struct call *c);
+int op_forget(struct fuse_server *s, struct call *c);
+int op_batch_forget(struct fuse_server *s, struct call *c);
+int op_getattr(struct fuse_server *s, struct call *c);
+int op_setattr(struct fuse_server *s, struct call *c);
+int op_readlink(struct fuse_server *s, struct call *c);
+int op_statfs(struct fuse_server *s, struct call *c);
+int op_access(struct fuse_server *s, struct call *c);
 
-int op_mknod(struct fs *s, struct call *c);
-int op_mkdir(struct fs *s, struct call *c);
-int op_symlink(struct fs *s, struct call *c);
-int op_unlink(struct fs *s, struct call *c);
-int op_rmdir(struct fs *s, struct call *c);
-int op_rename(struct fs *s, struct call *c);
-int op_rename2(struct fs *s, struct call *c);
-int op_link(struct fs *s, struct call *c);
+int op_mknod(struct fuse_server *s, struct call *c);
+int op_mkdir(struct fuse_server *s, struct call *c);
+int op_symlink(struct fuse_server *s, struct call *c);
+int op_unlink(struct fuse_server *s, struct call *c);
+int op_rmdir(struct fuse_server *s, struct call *c);
+int op_rename(struct fuse_server *s, struct call *c);
+int op_rename2(struct fuse_server *s, struct call *c);
+int op_link(struct fuse_server *s, struct call *c);
 
-int op_opendir(struct fs *s, struct call *c);
-int op_readdir(struct fs *s, struct call *c);
-int op_readdirplus(struct fs *s, struct call *c);
-int op_releasedir(struct fs *s, struct call *c);
-int op_fsyncdir(struct fs *s, struct call *c);
+int op_opendir(struct fuse_server *s, struct call *c);
+int op_readdir(struct fuse_server *s, struct call *c);
+int op_readdirplus(struct fuse_server *s, struct call *c);
+int op_releasedir(struct fuse_server *s, struct call *c);
+int op_fsyncdir(struct fuse_server *s, struct call *c);
 
-int op_open(struct fs *s, struct call *c);
-int op_create(struct fs *s, struct call *c);
-int op_tmpfile(struct fs *s, struct call *c);
-int op_read(struct fs *s, struct call *c);
-int op_write(struct fs *s, struct call *c);
-int op_release(struct fs *s, struct call *c);
-int op_fsync(struct fs *s, struct call *c);
-int op_fallocate(struct fs *s, struct call *c);
-int op_lseek(struct fs *s, struct call *c);
-int op_copy_file_range(struct fs *s, struct call *c);
+int op_open(struct fuse_server *s, struct call *c);
+int op_create(struct fuse_server *s, struct call *c);
+int op_tmpfile(struct fuse_server *s, struct call *c);
+int op_read(struct fuse_server *s, struct call *c);
+int op_write(struct fuse_server *s, struct call *c);
+int op_release(struct fuse_server *s, struct call *c);
+int op_fsync(struct fuse_server *s, struct call *c);
+int op_fallocate(struct fuse_server *s, struct call *c);
+int op_lseek(struct fuse_server *s, struct call *c);
+int op_copy_file_range(struct fuse_server *s, struct call *c);
 
-int op_setxattr(struct fs *s, struct call *c);
-int op_getxattr(struct fs *s, struct call *c);
-int op_listxattr(struct fs *s, struct call *c);
-int op_removexattr(struct fs *s, struct call *c);
+int op_setxattr(struct fuse_server *s, struct call *c);
+int op_getxattr(struct fuse_server *s, struct call *c);
+int op_listxattr(struct fuse_server *s, struct call *c);
+int op_removexattr(struct fuse_server *s, struct call *c);
 
 #endif

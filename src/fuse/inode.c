@@ -23,13 +23,13 @@ enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192 };
 
 /* --- hash, list of descriptors --------------------------------------------------------------- */
 
-static struct inode **bucket_of(struct fs *s, dev_t dev, ino_t ino)
+static struct inode **bucket_of(struct fuse_server *s, dev_t dev, ino_t ino)
 {
     uint64_t h = ((uint64_t)ino ^ (uint64_t)dev << 40) * 0x9e3779b97f4a7c15ULL;
     return &s->bucket[h >> 50 & (BUCKETS - 1)];
 }
 
-static struct inode *hash_find(struct fs *s, dev_t dev, ino_t ino)
+static struct inode *hash_find(struct fuse_server *s, dev_t dev, ino_t ino)
 {
     struct inode *i = *bucket_of(s, dev, ino);
     while (i && (i->dev != dev || i->ino != ino))
@@ -37,13 +37,13 @@ static struct inode *hash_find(struct fs *s, dev_t dev, ino_t ino)
     return i;
 }
 
-struct inode *inode_known(struct fs *s, const struct stat *st)
+struct inode *inode_known(struct fuse_server *s, const struct stat *st)
 {
     struct inode *i = hash_find(s, st->st_dev, st->st_ino);
     return i && i->type == (st->st_mode & S_IFMT) ? i : NULL;
 }
 
-static void hash_remove(struct fs *s, struct inode *i)
+static void hash_remove(struct fuse_server *s, struct inode *i)
 {
     struct inode **at = bucket_of(s, i->dev, i->ino);
     while (*at && *at != i)
@@ -52,7 +52,7 @@ static void hash_remove(struct fs *s, struct inode *i)
         *at = i->hash_next;
 }
 
-static void list_remove(struct fs *s, struct inode *i)
+static void list_remove(struct fuse_server *s, struct inode *i)
 {
     if (!i->older && !i->newer && s->oldest != i)
         return;
@@ -61,14 +61,14 @@ static void list_remove(struct fs *s, struct inode *i)
     i->older = i->newer = NULL;
 }
 
-static void list_add(struct fs *s, struct inode *i)
+static void list_add(struct fuse_server *s, struct inode *i)
 {
     i->older = s->newest;
     *(s->newest ? &s->newest->newer : &s->oldest) = i;
     s->newest = i;
 }
 
-static void drop_fd(struct fs *s, struct inode *i)
+static void drop_fd(struct fuse_server *s, struct inode *i)
 {
     if (i->fd < 0)
         return;
@@ -80,25 +80,25 @@ static void drop_fd(struct fs *s, struct inode *i)
 }
 
 /* Makes room for one more. Those without a name stay; they are bounded by inode_name_goes. */
-static void evict(struct fs *s)
+static void evict_fds(struct fuse_server *s)
 {
     while (s->n_fds >= s->opt.fds_max && s->oldest)
         drop_fd(s, s->oldest);
 }
 
-void inode_set_fd(struct fs *s, struct inode *i, int fd)
+void inode_set_fd(struct fuse_server *s, struct inode *i, int fd)
 {
     if (i->fd >= 0) {
         (void)close(fd);
         return;
     }
-    evict(s);
+    evict_fds(s);
     i->fd = fd;
     s->n_fds++;
     list_add(s, i);
 }
 
-static void set_pinned(struct fs *s, struct inode *i, bool on)
+static void set_pinned(struct fuse_server *s, struct inode *i, bool on)
 {
     if (i->pinned == on || i->fd < 0 || i->id == FUSE_ROOT_ID)
         return;
@@ -110,14 +110,14 @@ static void set_pinned(struct fs *s, struct inode *i, bool on)
         list_add(s, i);
 }
 
-void inode_pin(struct fs *s, struct inode *i)
+void inode_pin(struct fuse_server *s, struct inode *i)
 {
     set_pinned(s, i, true);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static int grow(struct fs *s)
+static int table_grow(struct fuse_server *s)
 {
     uint32_t n = s->n_slots ? s->n_slots * 2 : SLOTS_FIRST;
     struct inode **slot = reallocarray(s->slot, n, sizeof(struct inode *));
@@ -133,11 +133,11 @@ static int grow(struct fs *s)
     return 0;
 }
 
-static int new_inode(struct fs *s, const struct stat *st, struct inode **ret)
+static int new_inode(struct fuse_server *s, const struct stat *st, struct inode **ret)
 {
     if (s->n_inodes >= s->opt.inodes_max)
         return -ENFILE;
-    if (s->free_slots == 0 && s->slots_used >= s->n_slots && grow(s) < 0)
+    if (s->free_slots == 0 && s->slots_used >= s->n_slots && table_grow(s) < 0)
         return -ENOMEM;
     struct inode *i = calloc(1, sizeof(*i));
     if (!i)
@@ -157,7 +157,7 @@ static int new_inode(struct fs *s, const struct stat *st, struct inode **ret)
     return 0;
 }
 
-static void set_parent(struct fs *s, struct inode *i, struct inode *parent, char *name)
+static void set_parent(struct fuse_server *s, struct inode *i, struct inode *parent, char *name)
 {
     struct inode *old = i->parent;
     free(i->name);
@@ -175,7 +175,7 @@ void inode_ref(struct inode *i)
 }
 
 /* Frees what nobody holds any more: it, and perhaps its parents. */
-static void collect(struct fs *s, struct inode *i)
+static void free_unheld(struct fuse_server *s, struct inode *i)
 {
     while (i && i->refs == 0 && i->lookups == 0 && i->id != FUSE_ROOT_ID) {
         struct inode *parent = i->parent;
@@ -192,19 +192,19 @@ static void collect(struct fs *s, struct inode *i)
     }
 }
 
-void inode_unref(struct fs *s, struct inode *i)
+void inode_unref(struct fuse_server *s, struct inode *i)
 {
     i->refs--;
-    collect(s, i);
+    free_unheld(s, i);
 }
 
-void inode_forget(struct fs *s, struct inode *i, uint64_t n)
+void inode_forget(struct fuse_server *s, struct inode *i, uint64_t n)
 {
     i->lookups -= MIN(n, i->lookups);
-    collect(s, i);
+    free_unheld(s, i);
 }
 
-struct inode *inode_get(struct fs *s, uint64_t id)
+struct inode *inode_get(struct fuse_server *s, uint64_t id)
 {
     return id < s->n_slots ? s->slot[id] : NULL;
 }
@@ -221,7 +221,7 @@ static bool is_above(const struct inode *i, const struct inode *below)
 }
 
 /* Remembers where i was found. */
-static int set_name(struct fs *s, struct inode *i, struct inode *parent, const char *name)
+static int set_name(struct fuse_server *s, struct inode *i, struct inode *parent, const char *name)
 {
     if (i->id == FUSE_ROOT_ID || (i->parent == parent && i->name && strcmp(i->name, name) == 0))
         return 0;
@@ -238,7 +238,7 @@ static int set_name(struct fs *s, struct inode *i, struct inode *parent, const c
     return 0;
 }
 
-int inode_find(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                struct inode **ret)
 {
     struct inode *i = hash_find(s, st->st_dev, st->st_ino);
@@ -257,12 +257,12 @@ int inode_find(struct fs *s, struct inode *parent, const char *name, const struc
     if (r == 0)
         *ret = i;
     else if (i)
-        collect(s, i);
+        free_unheld(s, i);
     return r;
 }
 
 /* Opens i by its name, which is one component and not followed; its parent is open. */
-static int reopen(struct fs *s, struct inode *i)
+static int reopen_by_name(struct fuse_server *s, struct inode *i)
 {
     struct stat st;
     int fd = openat(i->parent->fd, i->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -277,7 +277,7 @@ static int reopen(struct fs *s, struct inode *i)
     return i->fd;
 }
 
-static void touch(struct fs *s, struct inode *i)
+static void touch_fd(struct fuse_server *s, struct inode *i)
 {
     if (i->pinned || i->id == FUSE_ROOT_ID || s->newest == i)
         return;
@@ -285,10 +285,10 @@ static void touch(struct fs *s, struct inode *i)
     list_add(s, i);
 }
 
-int inode_fd(struct fs *s, struct inode *i)
+int inode_fd(struct fuse_server *s, struct inode *i)
 {
     if (i->fd >= 0) {
-        touch(s, i);
+        touch_fd(s, i);
         return i->fd;
     }
     /* From the nearest parent that is open, down. */
@@ -302,14 +302,14 @@ int inode_fd(struct fs *s, struct inode *i)
     unsigned n = depth;
     for (struct inode *p = i; p->fd < 0; p = p->parent)
         chain[--n] = p;
-    touch(s, chain[0]->parent);
+    touch_fd(s, chain[0]->parent);
     int r = 0;
     for (n = 0; r >= 0 && n < depth; n++)
-        r = reopen(s, chain[n]);
+        r = reopen_by_name(s, chain[n]);
     return r;
 }
 
-int inode_dir_fd(struct fs *s, struct inode *i)
+int inode_dir_fd(struct fuse_server *s, struct inode *i)
 {
     if (!S_ISDIR(i->type))
         return -ENOTDIR;
@@ -318,7 +318,7 @@ int inode_dir_fd(struct fs *s, struct inode *i)
     return inode_fd(s, i);
 }
 
-void inode_name_goes(struct fs *s, struct inode *parent, const char *name)
+void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name)
 {
     struct stat st;
     int dir = inode_dir_fd(s, parent);
@@ -337,7 +337,7 @@ void inode_name_goes(struct fs *s, struct inode *parent, const char *name)
     inode_unref(s, i);
 }
 
-void inode_name_came(struct fs *s, struct inode *parent, const char *name)
+void inode_name_came(struct fuse_server *s, struct inode *parent, const char *name)
 {
     struct stat st;
     int dir = inode_dir_fd(s, parent);
@@ -353,7 +353,7 @@ void inode_name_came(struct fs *s, struct inode *parent, const char *name)
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-int inode_table_init(struct fs *s, int root_fd)
+int inode_table_init(struct fuse_server *s, int root_fd)
 {
     struct stat st;
     struct inode *root;
@@ -374,7 +374,7 @@ int inode_table_init(struct fs *s, int root_fd)
     return r;
 }
 
-void inode_table_free(struct fs *s)
+void inode_table_free(struct fuse_server *s)
 {
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct inode *x = s->slot[i];

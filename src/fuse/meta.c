@@ -26,7 +26,7 @@ void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name)
 
 /* --- attributes ------------------------------------------------------------------------------ */
 
-void fill_attr(const struct fs *s, const struct stat *st, const struct owner *o,
+void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a)
 {
     const struct inode *root = s->slot[FUSE_ROOT_ID];
@@ -58,15 +58,16 @@ static uint64_t ns_to_valid(uint64_t ns, uint32_t *ret_nsec)
 }
 
 /* Paths are walked for every file; that a directory was moved or closed may show a little later. */
-static uint64_t holds_ns(const struct fs *s, const struct stat *st)
+static uint64_t holds_ns(const struct fuse_server *s, const struct stat *st)
 {
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
 }
 
-static int reply_attr(struct fs *s, struct call *c, const char *path, const struct stat *st)
+static int reply_attr(struct fuse_server *s, struct call *c, const char *path,
+                      const struct stat *st)
 {
     struct owner o;
-    struct fuse_attr_out *out = reply(s, c, sizeof(*out));
+    struct fuse_attr_out *out = call_reply(s, c, sizeof(*out));
     owner_load(s, path, st, &o);
     fill_attr(s, st, &o, &out->attr);
     out->attr_valid = ns_to_valid(holds_ns(s, st), &out->attr_valid_nsec);
@@ -74,7 +75,7 @@ static int reply_attr(struct fs *s, struct call *c, const char *path, const stru
 }
 
 /* The directory around a single file, which exists for the guest alone. */
-static void only_directory(const struct fs *s, struct stat *st)
+static void only_directory(const struct fuse_server *s, struct stat *st)
 {
     struct stat file;
     *st = (struct stat){.st_ino = FUSE_ROOT_ID,
@@ -90,7 +91,8 @@ static void only_directory(const struct fs *s, struct stat *st)
 /* --- entries --------------------------------------------------------------------------------- */
 
 /* In the directory around a single file there is one name. */
-static int find_only_file(struct fs *s, const char *name, struct stat *st, struct inode **ret)
+static int find_only_file(struct fuse_server *s, const char *name, struct stat *st,
+                          struct inode **ret)
 {
     if (strcmp(name, s->file_name) != 0)
         return -ENOENT;
@@ -109,8 +111,8 @@ static int find_only_file(struct fs *s, const char *name, struct stat *st, struc
     return 0;
 }
 
-static void give_entry(struct fs *s, struct inode *i, const struct stat *st, const struct owner *o,
-                       struct fuse_entry_out *e)
+static void give_entry(struct fuse_server *s, struct inode *i, const struct stat *st,
+                       const struct owner *o, struct fuse_entry_out *e)
 {
     memset(e, 0, sizeof(*e));
     fill_attr(s, st, o, &e->attr);
@@ -121,7 +123,7 @@ static void give_entry(struct fs *s, struct inode *i, const struct stat *st, con
     i->lookups++;
 }
 
-int fill_entry(struct fs *s, struct inode *parent, const char *name, const struct stat *st,
+int fill_entry(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                const struct owner *o, struct fuse_entry_out *e)
 {
     struct inode *i = NULL;
@@ -142,7 +144,8 @@ int fill_entry(struct fs *s, struct inode *parent, const char *name, const struc
     return 0;
 }
 
-int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse_entry_out *e)
+int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
+               struct fuse_entry_out *e)
 {
     struct stat st;
     struct inode *i = NULL;
@@ -165,11 +168,11 @@ int make_entry(struct fs *s, struct inode *parent, const char *name, struct fuse
     return fill_entry(s, parent, name, &st, NULL, e);
 }
 
-int op_lookup(struct fs *s, struct call *c)
+int op_lookup(struct fuse_server *s, struct call *c)
 {
-    struct fuse_entry_out *e = reply(s, c, sizeof(*e));
+    struct fuse_entry_out *e = call_reply(s, c, sizeof(*e));
     int r = make_entry(s, c->inode, c->name[0], e);
-    if (r != -ENOENT || s->opt.cache == FS_CACHE_NONE)
+    if (r != -ENOENT || s->opt.cache == FUSE_CACHE_NONE)
         return r;
     /* No such name, and the guest may remember that, too. */
     memset(e, 0, sizeof(*e));
@@ -177,14 +180,14 @@ int op_lookup(struct fs *s, struct call *c)
     return 0;
 }
 
-int op_forget(struct fs *s, struct call *c)
+int op_forget(struct fuse_server *s, struct call *c)
 {
     const struct fuse_forget_in *in = c->arg;
     inode_forget(s, c->inode, in->nlookup);
     return 0;
 }
 
-int op_batch_forget(struct fs *s, struct call *c)
+int op_batch_forget(struct fuse_server *s, struct call *c)
 {
     const struct fuse_batch_forget_in *in = c->arg;
     size_t fit = (c->arg_len - sizeof(*in)) / sizeof(struct fuse_forget_one);
@@ -202,13 +205,13 @@ int op_batch_forget(struct fs *s, struct call *c)
 /* --- GETATTR, SETATTR ------------------------------------------------------------------------ */
 
 /* The descriptor behind an open file if the guest names one, else the inode's own. */
-static int any_fd(struct fs *s, const struct call *c, bool with_handle, uint64_t fh)
+static int any_fd(struct fuse_server *s, const struct call *c, bool with_handle, uint64_t fh)
 {
     const struct handle *h = with_handle ? handle_get(s, fh, false) : NULL;
     return h && h->inode == c->inode ? h->fd : inode_fd(s, c->inode);
 }
 
-int op_getattr(struct fs *s, struct call *c)
+int op_getattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_getattr_in *in = c->arg;
     struct stat st;
@@ -227,7 +230,7 @@ int op_getattr(struct fs *s, struct call *c)
     return reply_attr(s, c, path, &st);
 }
 
-int kill_set_id(struct fs *s, const char *path, const struct stat *st)
+int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st)
 {
     struct owner o;
     if (!S_ISREG(st->st_mode))
@@ -241,7 +244,7 @@ int kill_set_id(struct fs *s, const char *path, const struct stat *st)
 }
 
 /* 1: st is out of date; 0: everything is as it was. */
-static int set_owner(struct fs *s, const char *path, struct stat *st,
+static int set_owner(struct fuse_server *s, const char *path, struct stat *st,
                      const struct fuse_setattr_in *in)
 {
     struct owner o, was;
@@ -270,7 +273,7 @@ static int set_owner(struct fs *s, const char *path, struct stat *st,
     return r < 0 ? r : 1;
 }
 
-static int set_size(struct fs *s, const struct call *c, const struct fuse_setattr_in *in)
+static int set_size(struct fuse_server *s, const struct call *c, const struct fuse_setattr_in *in)
 {
     const struct handle *h = in->valid & FATTR_FH ? handle_get(s, in->fh, false) : NULL;
     AUTO_CLOSE int opened = -1;
@@ -311,7 +314,7 @@ static int set_times(int fd, const struct fuse_setattr_in *in)
     return utimensat(fd, "", ts, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-int op_setattr(struct fs *s, struct call *c)
+int op_setattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_setattr_in *in = c->arg;
     struct stat st;
@@ -349,7 +352,7 @@ int op_setattr(struct fs *s, struct call *c)
 
 /* --- the rest -------------------------------------------------------------------------------- */
 
-int op_readlink(struct fs *s, struct call *c)
+int op_readlink(struct fuse_server *s, struct call *c)
 {
     if (!S_ISLNK(c->inode->type))
         return -EINVAL;
@@ -363,10 +366,10 @@ int op_readlink(struct fs *s, struct call *c)
     return 0;
 }
 
-int op_statfs(struct fs *s, struct call *c)
+int op_statfs(struct fuse_server *s, struct call *c)
 {
     struct statfs f;
-    struct fuse_statfs_out *out = reply(s, c, sizeof(*out));
+    struct fuse_statfs_out *out = call_reply(s, c, sizeof(*out));
     if (fstatfs(s->root_fd, &f) < 0)
         return -errno;
     out->st = (struct fuse_kstatfs){
@@ -389,7 +392,7 @@ int op_statfs(struct fs *s, struct call *c)
 }
 
 /* The guest's kernel has decided already. */
-int op_access(struct fs *s, struct call *c)
+int op_access(struct fuse_server *s, struct call *c)
 {
     const struct fuse_access_in *in = c->arg;
     return in->mask & W_OK && s->opt.read_only ? -EROFS : 0;

@@ -13,8 +13,8 @@
 
 /* #syscalls:fs mkdirat mknodat symlinkat linkat unlinkat renameat2 newfstatat fstat */
 
-int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h, uint32_t mode,
-              bool dir, struct owner *ret)
+int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_header *h,
+              uint32_t mode, bool dir, struct owner *ret)
 {
     struct stat st;
     struct owner above;
@@ -37,7 +37,7 @@ int new_owner(struct fs *s, struct inode *parent, const struct fuse_in_header *h
     return fd;
 }
 
-int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const char *name,
+int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o)
 {
     struct stat st;
@@ -55,10 +55,10 @@ int reply_new_entry(struct fs *s, struct call *c, struct inode *parent, const ch
         if (s->opt.quota)
             s->used += (uint64_t)st.st_blocks * 512;
     }
-    return fill_entry(s, parent, name, &st, o, reply(s, c, sizeof(struct fuse_entry_out)));
+    return fill_entry(s, parent, name, &st, o, call_reply(s, c, sizeof(struct fuse_entry_out)));
 }
 
-int op_mknod(struct fs *s, struct call *c)
+int op_mknod(struct fuse_server *s, struct call *c)
 {
     const struct fuse_mknod_in *in = c->arg;
     uint32_t type = in->mode & S_IFMT ? in->mode & S_IFMT : S_IFREG;
@@ -76,7 +76,7 @@ int op_mknod(struct fs *s, struct call *c)
     return reply_new_entry(s, c, c->inode, c->name[0], &o);
 }
 
-int op_mkdir(struct fs *s, struct call *c)
+int op_mkdir(struct fuse_server *s, struct call *c)
 {
     const struct fuse_mkdir_in *in = c->arg;
     struct owner o = {0};
@@ -91,7 +91,7 @@ int op_mkdir(struct fs *s, struct call *c)
     return reply_new_entry(s, c, c->inode, c->name[0], &o);
 }
 
-int op_symlink(struct fs *s, struct call *c)
+int op_symlink(struct fuse_server *s, struct call *c)
 {
     struct owner o = {0};
     const char *target = c->name[1];
@@ -110,7 +110,7 @@ int op_symlink(struct fs *s, struct call *c)
     return reply_new_entry(s, c, c->inode, c->name[0], &o);
 }
 
-int op_link(struct fs *s, struct call *c)
+int op_link(struct fuse_server *s, struct call *c)
 {
     const struct fuse_link_in *in = c->arg;
     struct inode *old = inode_get(s, in->oldnodeid);
@@ -135,7 +135,7 @@ int op_link(struct fs *s, struct call *c)
 
 /* --- away ------------------------------------------------------------------------------------ */
 
-static bool is_open(struct fs *s, const struct stat *st)
+static bool is_open(struct fuse_server *s, const struct stat *st)
 {
     for (unsigned i = 0; i < s->n_handles; i++)
         if (s->handle[i] && s->handle[i]->inode->dev == st->st_dev &&
@@ -146,7 +146,7 @@ static bool is_open(struct fs *s, const struct stat *st)
 
 /* Before a name goes, and after: whatever it leads to stays reachable for who has it open, and
  * what was kept about it goes with its last name. */
-static int name_goes(struct fs *s, struct inode *parent, const char *name, int dir,
+static int name_goes(struct fuse_server *s, struct inode *parent, const char *name, int dir,
                      struct stat *ret)
 {
     if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
@@ -155,7 +155,7 @@ static int name_goes(struct fs *s, struct inode *parent, const char *name, int d
     return inode_dir_fd(s, parent);
 }
 
-static void name_gone(struct fs *s, const struct stat *st)
+static void name_gone(struct fuse_server *s, const struct stat *st)
 {
     if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
         return;
@@ -164,7 +164,7 @@ static void name_gone(struct fs *s, const struct stat *st)
         quota_gone(s, st);
 }
 
-static int remove_name(struct fs *s, const struct call *c, int flags)
+static int remove_name(struct fuse_server *s, const struct call *c, int flags)
 {
     struct stat st;
     int dir = inode_dir_fd(s, c->inode);
@@ -178,19 +178,19 @@ static int remove_name(struct fs *s, const struct call *c, int flags)
     return 0;
 }
 
-int op_unlink(struct fs *s, struct call *c)
+int op_unlink(struct fuse_server *s, struct call *c)
 {
     return remove_name(s, c, 0);
 }
 
-int op_rmdir(struct fs *s, struct call *c)
+int op_rmdir(struct fuse_server *s, struct call *c)
 {
     return remove_name(s, c, AT_REMOVEDIR);
 }
 
 /* --- elsewhere ------------------------------------------------------------------------------- */
 
-static int do_rename(struct fs *s, const struct call *c, uint64_t to_id, unsigned flags)
+static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id, unsigned flags)
 {
     struct inode *from = c->inode, *to = inode_get(s, to_id);
     struct stat st;
@@ -221,13 +221,13 @@ static int do_rename(struct fs *s, const struct call *c, uint64_t to_id, unsigne
     return 0;
 }
 
-int op_rename(struct fs *s, struct call *c)
+int op_rename(struct fuse_server *s, struct call *c)
 {
     const struct fuse_rename_in *in = c->arg;
     return do_rename(s, c, in->newdir, 0);
 }
 
-int op_rename2(struct fs *s, struct call *c)
+int op_rename2(struct fuse_server *s, struct call *c)
 {
     const struct fuse_rename2_in *in = c->arg;
     return do_rename(s, c, in->newdir, in->flags);

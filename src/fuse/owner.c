@@ -42,7 +42,7 @@ struct owner_entry {
 
 /* --- in memory ------------------------------------------------------------------------------- */
 
-static struct owner_entry **place(const struct fs *s, const struct stat *st)
+static struct owner_entry **entry_place(const struct fuse_server *s, const struct stat *st)
 {
     uint64_t h = ((uint64_t)st->st_ino ^ (uint64_t)st->st_dev << 40) * 0x9e3779b97f4a7c15ULL;
     struct owner_entry **at = &s->owners[h >> 52 & (BUCKETS - 1)];
@@ -51,11 +51,11 @@ static struct owner_entry **place(const struct fs *s, const struct stat *st)
     return at;
 }
 
-static int remember(struct fs *s, const struct stat *st, const struct owner *o)
+static int entry_store(struct fuse_server *s, const struct stat *st, const struct owner *o)
 {
     if (!s->owners && !(s->owners = calloc(BUCKETS, sizeof(struct owner_entry *))))
         return -ENOMEM;
-    struct owner_entry **at = place(s, st);
+    struct owner_entry **at = entry_place(s, st);
     if (!*at) {
         if (s->n_owners >= OWNERS_MAX)
             return -ENOSPC;
@@ -71,9 +71,9 @@ static int remember(struct fs *s, const struct stat *st, const struct owner *o)
     return 0;
 }
 
-void owner_forget(struct fs *s, const struct stat *st)
+void owner_forget(struct fuse_server *s, const struct stat *st)
 {
-    struct owner_entry **at = s->n_owners ? place(s, st) : NULL;
+    struct owner_entry **at = s->n_owners ? entry_place(s, st) : NULL;
     if (!at || !*at)
         return;
     struct owner_entry *e = *at;
@@ -82,7 +82,7 @@ void owner_forget(struct fs *s, const struct stat *st)
     s->n_owners--;
 }
 
-void owner_table_free(struct fs *s)
+void owner_table_free(struct fuse_server *s)
 {
     for (unsigned i = 0; s->owners && i < BUCKETS; i++)
         while (s->owners[i]) {
@@ -98,7 +98,7 @@ void owner_table_free(struct fs *s)
 /* --- on the file ----------------------------------------------------------------------------- */
 
 /* Anyone on the host can write such an attribute: it is read with suspicion. */
-static bool parse(char *text, struct owner *o)
+static bool parse_owner(char *text, struct owner *o)
 {
     unsigned long v[3];
     for (int i = 0; i < 3; i++) {
@@ -121,18 +121,18 @@ static bool is_name(const char *path)
     return strchr(path, '/') != NULL;
 }
 
-static ssize_t get(const char *path, char *to, size_t n)
+static ssize_t attr_get(const char *path, char *to, size_t n)
 {
     return is_name(path) ? lgetxattr(path, ATTRIBUTE, to, n) : getxattr(path, ATTRIBUTE, to, n);
 }
 
-static int put(const char *path, const char *text, size_t n)
+static int attr_put(const char *path, const char *text, size_t n)
 {
     return is_name(path) ? lsetxattr(path, ATTRIBUTE, text, n, 0)
                          : setxattr(path, ATTRIBUTE, text, n, 0);
 }
 
-static void take_away(const char *path)
+static void attr_remove(const char *path)
 {
     (void)(is_name(path) ? lremovexattr(path, ATTRIBUTE) : removexattr(path, ATTRIBUTE));
 }
@@ -142,11 +142,12 @@ static bool can_have_attribute(const struct stat *st)
     return S_ISREG(st->st_mode) || S_ISDIR(st->st_mode);
 }
 
-static bool stored(struct fs *s, const char *path, const struct stat *st, struct owner *ret)
+static bool load_override(struct fuse_server *s, const char *path, const struct stat *st,
+                          struct owner *ret)
 {
     char text[TEXT_MAX];
     if (s->n_owners) {
-        const struct owner_entry *e = *place(s, st);
+        const struct owner_entry *e = *entry_place(s, st);
         if (e) {
             *ret = e->o;
             return true;
@@ -154,13 +155,13 @@ static bool stored(struct fs *s, const char *path, const struct stat *st, struct
     }
     if (!s->xattrs || !can_have_attribute(st))
         return false;
-    ssize_t n = get(path, text, sizeof(text) - 1);
+    ssize_t n = attr_get(path, text, sizeof(text) - 1);
     if (n < 0 && errno == EOPNOTSUPP)
         s->xattrs = false;
     if (n <= 0)
         return false;
     text[n] = '\0';
-    return parse(text, ret);
+    return parse_owner(text, ret);
 }
 
 /* --- with the inode -------------------------------------------------------------------------- */
@@ -171,14 +172,14 @@ static int64_t ns_between(const struct timespec *from, const struct timespec *to
     return s > 1000 ? INT64_MAX : s < -1000 ? -1 : s * 1000000000 + to->tv_nsec - from->tv_nsec;
 }
 
-static bool young(const struct fs *s, const struct timespec *at)
+static bool young(const struct fuse_server *s, const struct timespec *at)
 {
     struct timespec now;
     int64_t age = clock_gettime(CLOCK_REALTIME, &now) < 0 ? -1 : ns_between(at, &now);
     return age >= 0 && (uint64_t)age < s->entry_ns;
 }
 
-static bool found_before(const struct fs *s, const struct inode *i, const struct stat *st)
+static bool found_before(const struct fuse_server *s, const struct inode *i, const struct stat *st)
 {
     return i && i->owner_known && i->owner_ctime.tv_sec == st->st_ctim.tv_sec &&
            i->owner_ctime.tv_nsec == st->st_ctim.tv_nsec &&
@@ -194,7 +195,7 @@ void owner_note(struct inode *i, const struct stat *st, const struct owner *o)
     i->owner_known = true;
 }
 
-bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret)
+bool owner_recent(const struct fuse_server *s, const struct inode *i, struct owner *ret)
 {
     if (!i->owner_known || !young(s, &i->owner_at))
         return false;
@@ -205,7 +206,7 @@ bool owner_recent(const struct fs *s, const struct inode *i, struct owner *ret)
 /* --- both ------------------------------------------------------------------------------------ */
 
 /* What the guest sees of a file about which nothing is kept. */
-static struct owner natural(const struct fs *s, const struct stat *st)
+static struct owner host_owner(const struct fuse_server *s, const struct stat *st)
 {
     return (struct owner){
         .uid = st->st_uid == s->host_uid ? s->opt.uid : st->st_uid,
@@ -219,60 +220,63 @@ bool owner_same(const struct owner *a, const struct owner *b)
     return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode;
 }
 
-void owner_load(struct fs *s, const char *path, const struct stat *st, struct owner *ret)
+void owner_load(struct fuse_server *s, const char *path, const struct stat *st, struct owner *ret)
 {
     struct inode *i = inode_known(s, st);
     if (found_before(s, i, st)) {
         *ret = i->owner;
         return;
     }
-    if (!stored(s, path, st, ret))
-        *ret = natural(s, st);
+    if (!load_override(s, path, st, ret))
+        *ret = host_owner(s, st);
     if (i)
         owner_note(i, st, ret);
 }
 
 /* Whoever is not privileged keeps its own access; the guest sees the mode that it asked for. */
-uint32_t owner_host_mode(const struct fs *s, uint32_t type, uint32_t mode)
+uint32_t owner_host_mode(const struct fuse_server *s, uint32_t type, uint32_t mode)
 {
     bool dir = type == S_IFDIR;
     uint32_t keep = s->opt.privileged ? 0 : dir ? 0700 : 0600;
     return (mode & (dir ? 01777U : 0777U)) | keep;
 }
 
-static int keep(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+static int store_override(struct fuse_server *s, const char *path, const struct stat *st,
+                          const struct owner *want)
 {
     char text[TEXT_MAX];
     int n = snprintf(text, sizeof(text), "%u:%u:%o", want->uid, want->gid, want->mode);
-    if (s->xattrs && can_have_attribute(st) && put(path, text, (size_t)n) == 0) {
+    if (s->xattrs && can_have_attribute(st) && attr_put(path, text, (size_t)n) == 0) {
         owner_forget(s, st);
         return 0;
     }
-    return remember(s, st, want);
+    return entry_store(s, st, want);
 }
 
-int owner_store(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+int owner_store(struct fuse_server *s, const char *path, const struct stat *st,
+                const struct owner *want)
 {
-    struct owner now, base = natural(s, st);
+    struct owner now, base = host_owner(s, st);
     struct inode *i = inode_known(s, st);
     if (i)
         i->owner_known = false;
-    bool have = stored(s, path, st, &now);
+    bool have = load_override(s, path, st, &now);
     if (owner_same(want, &base)) {
         owner_forget(s, st);
         if (have && can_have_attribute(st) && s->xattrs)
-            take_away(path);
+            attr_remove(path);
         return 0;
     }
-    return have && owner_same(want, &now) ? 0 : keep(s, path, st, want);
+    return have && owner_same(want, &now) ? 0 : store_override(s, path, st, want);
 }
 
-int owner_store_new(struct fs *s, const char *path, const struct stat *st, const struct owner *want)
+int owner_store_new(struct fuse_server *s, const char *path, const struct stat *st,
+                    const struct owner *want)
 {
-    struct owner base = natural(s, st);
+    struct owner base = host_owner(s, st);
     owner_forget(s, st); /* of one that had its number before */
     if (owner_same(want, &base))
         return 0;
-    int r = keep(s, path, st, want);
+    int r = store_override(s, path, st, want);
     return r < 0 ? r : 1;
 }

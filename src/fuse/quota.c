@@ -25,7 +25,7 @@ static bool first_name(const struct stat *st)
 }
 
 /* Hard links count in full under each name at first: too much rather than too little. */
-static int add_up(struct fs *s, int dir_fd, unsigned depth)
+static int add_up(struct fuse_server *s, int dir_fd, unsigned depth)
 {
     AUTO_CLOSEDIR DIR *d = fdopendir(dir_fd);
     if (!d) {
@@ -52,7 +52,7 @@ static int add_up(struct fs *s, int dir_fd, unsigned depth)
     return 0;
 }
 
-int quota_init(struct fs *s)
+int quota_init(struct fuse_server *s)
 {
     char path[PATH_REF_MAX];
     if (!s->opt.quota)
@@ -62,14 +62,14 @@ int quota_init(struct fs *s)
     return fd < 0 ? -errno : add_up(s, fd, DEPTH_MAX);
 }
 
-int quota_check(const struct fs *s, uint64_t more)
+int quota_check(const struct fuse_server *s, uint64_t more)
 {
     if (!s->opt.quota)
         return 0;
     return s->used >= s->opt.quota || more > s->opt.quota - s->used ? -EDQUOT : 0;
 }
 
-int quota_check_write(const struct fs *s, int fd, uint64_t off, uint64_t len)
+int quota_check_write(const struct fuse_server *s, int fd, uint64_t off, uint64_t len)
 {
     struct stat st;
     if (!s->opt.quota || len == 0)
@@ -83,18 +83,18 @@ int quota_check_write(const struct fs *s, int fd, uint64_t off, uint64_t len)
     return quota_check(s, grows ? grows : 1);
 }
 
-uint64_t quota_before(const struct fs *s, int fd)
+uint64_t quota_before(const struct fuse_server *s, int fd)
 {
     struct stat st;
     return s->opt.quota && fstat(fd, &st) == 0 ? bytes_of(&st) : 0;
 }
 
-static void give_back(struct fs *s, uint64_t n)
+static void give_back(struct fuse_server *s, uint64_t n)
 {
     s->used -= MIN(n, s->used);
 }
 
-void quota_after(struct fs *s, int fd, uint64_t before)
+void quota_after(struct fuse_server *s, int fd, uint64_t before)
 {
     struct stat st;
     if (!s->opt.quota || fstat(fd, &st) < 0)
@@ -106,7 +106,7 @@ void quota_after(struct fs *s, int fd, uint64_t before)
         give_back(s, before - now);
 }
 
-void quota_gone(struct fs *s, const struct stat *st)
+void quota_gone(struct fuse_server *s, const struct stat *st)
 {
     give_back(s, bytes_of(st));
 }

@@ -33,25 +33,25 @@ enum {
 
 /* --- INIT ------------------------------------------------------------------------------------ */
 
-static int op_init(struct fs *s, struct call *c)
+static int op_init(struct fuse_server *s, struct call *c)
 {
     struct fuse_init_in in = {0};
     uint64_t want = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
                     FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
                     FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | INIT_DIRECT_IO_ALLOW_MMAP;
     memcpy(&in, c->arg, MIN(c->arg_len, sizeof(in)));
-    struct fuse_init_out *out = reply(s, c, sizeof(*out));
+    struct fuse_init_out *out = call_reply(s, c, sizeof(*out));
     out->major = FUSE_KERNEL_VERSION;
     out->minor = FUSE_KERNEL_MINOR_VERSION;
     if (in.major > FUSE_KERNEL_VERSION)
         return 0; /* it will ask again, with ours */
     if (in.major < FUSE_KERNEL_VERSION || in.minor < 36)
         return -EPROTO;
-    if (s->opt.cache != FS_CACHE_NONE)
+    if (s->opt.cache != FUSE_CACHE_NONE)
         want |= FUSE_CACHE_SYMLINKS;
-    if (s->opt.cache == FS_CACHE_AUTO)
+    if (s->opt.cache == FUSE_CACHE_AUTO)
         want |= FUSE_AUTO_INVAL_DATA;
-    if (s->opt.cache == FS_CACHE_ALWAYS && !s->opt.read_only)
+    if (s->opt.cache == FUSE_CACHE_ALWAYS && !s->opt.read_only)
         want |= FUSE_WRITEBACK_CACHE;
     uint64_t flags = want & (in.flags | (uint64_t)in.flags2 << 32);
     s->ready = true;
@@ -67,15 +67,15 @@ static int op_init(struct fs *s, struct call *c)
     return 0;
 }
 
-static int op_destroy(struct fs *s, struct call *c)
+static int op_destroy(struct fuse_server *s, struct call *c)
 {
     (void)c;
-    fs_reset(s);
+    fuse_reset(s);
     return 0;
 }
 
 /* Everything is done by the time it is answered, so there is nothing to interrupt. */
-static int op_nothing(struct fs *s, struct call *c)
+static int op_nothing(struct fuse_server *s, struct call *c)
 {
     (void)s;
     (void)c;
@@ -172,9 +172,9 @@ static int take_names(struct call *c, const struct op *op, uint32_t opcode)
 }
 
 /* Copies what the handler will look at, and looks at it first. */
-static int prepare(struct fs *s, struct call *c, const struct op *op)
+static int read_request(struct fuse_server *s, struct call *c, const struct op *op)
 {
-    const struct fs_request *q = c->q;
+    const struct fuse_request *q = c->q;
     size_t len = q->out_len - sizeof(c->h);
     if (len < op->arg)
         return -EINVAL;
@@ -195,16 +195,16 @@ static int prepare(struct fs *s, struct call *c, const struct op *op)
     return take_names(c, op, c->h.opcode);
 }
 
-void *reply(struct fs *s, struct call *c, size_t n)
+void *call_reply(struct fuse_server *s, struct call *c, size_t n)
 {
     memset(s->rep, 0, n);
     c->rep_len = n;
     return s->rep;
 }
 
-static ssize_t finish(struct fs *s, const struct call *c, int r)
+static ssize_t send_reply(struct fuse_server *s, const struct call *c, int r)
 {
-    const struct fs_request *q = c->q;
+    const struct fuse_request *q = c->q;
     struct fuse_out_header out = {.unique = c->h.unique, .error = r};
     size_t len = r < 0 ? 0 : c->rep_len;
     if (len > q->in_len - sizeof(out)) { /* the guest left no room for what it asked for */
@@ -218,7 +218,7 @@ static ssize_t finish(struct fs *s, const struct call *c, int r)
     return (ssize_t)out.len;
 }
 
-ssize_t fs_serve(struct fs *s, const struct fs_request *q)
+ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
 {
     struct call c = {.q = q};
     if (iov_read(q->out, q->n_out, 0, &c.h, sizeof(c.h)) != sizeof(c.h))
@@ -231,32 +231,34 @@ ssize_t fs_serve(struct fs *s, const struct fs_request *q)
     if (c.h.len != q->out_len)
         r = -EINVAL;
     if (r == 0)
-        r = prepare(s, &c, op);
+        r = read_request(s, &c, op);
     if (r == 0)
         r = op->fn(s, &c);
-    return silent ? 0 : finish(s, &c, r);
+    return silent ? 0 : send_reply(s, &c, r);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static void set_defaults(struct fs *s, const struct fs_options *o)
+static void set_defaults(struct fuse_server *s, const struct fuse_options *o)
 {
     s->opt = *o;
     s->opt.file = s->file_name;
-    s->opt.inodes_max = o->inodes_max ? o->inodes_max : FS_INODES_MAX;
-    s->opt.fds_max = MAX(o->fds_max ? o->fds_max : FS_FDS_MAX, 16U);
-    s->opt.files_max = o->files_max ? o->files_max : FS_FILES_MAX;
+    s->opt.inodes_max = o->inodes_max ? o->inodes_max : FUSE_INODES_MAX;
+    s->opt.fds_max = MAX(o->fds_max ? o->fds_max : FUSE_FDS_MAX, 16U);
+    s->opt.files_max = o->files_max ? o->files_max : FUSE_FILES_MAX;
     s->root_fd = o->root_fd;
     s->host_uid = geteuid();
     s->host_gid = getegid();
     s->xattrs = true;
-    s->entry_ns = o->cache == FS_CACHE_AUTO ? AUTO_NS : o->cache == FS_CACHE_ALWAYS ? ALWAYS_NS : 0;
-    s->dir_ns = o->cache == FS_CACHE_AUTO ? AUTO_DIR_NS : s->entry_ns;
+    s->entry_ns = o->cache == FUSE_CACHE_AUTO     ? AUTO_NS
+                  : o->cache == FUSE_CACHE_ALWAYS ? ALWAYS_NS
+                                                  : 0;
+    s->dir_ns = o->cache == FUSE_CACHE_AUTO ? AUTO_DIR_NS : s->entry_ns;
 }
 
-int fs_new(struct fs **ret, const struct fs_options *o)
+int fuse_new(struct fuse_server **ret, const struct fuse_options *o)
 {
-    struct fs *s = calloc(1, sizeof(*s));
+    struct fuse_server *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
     int r = 0;
@@ -271,14 +273,14 @@ int fs_new(struct fs **ret, const struct fs_options *o)
         r = quota_init(s);
     if (r < 0) {
         s->root_fd = -1;
-        fs_free(s);
+        fuse_free(s);
         return r;
     }
     *ret = s;
     return 0;
 }
 
-void fs_reset(struct fs *s)
+void fuse_reset(struct fuse_server *s)
 {
     handle_table_free(s);
     inode_table_free(s);
@@ -287,7 +289,7 @@ void fs_reset(struct fs *s)
     (void)inode_table_init(s, s->root_fd);
 }
 
-void fs_free(struct fs *s)
+void fuse_free(struct fuse_server *s)
 {
     if (!s)
         return;

@@ -17,7 +17,7 @@
 
 enum { SETXATTR_HEAD = FUSE_COMPAT_SETXATTR_IN_SIZE };
 
-static int check(const char *name)
+static int check_attr_name(const char *name)
 {
     if (strncmp(name, USERS, strlen(USERS)) != 0)
         return -EOPNOTSUPP;
@@ -32,7 +32,7 @@ static bool is_ours(const char *name)
     return strncmp(name, OURS, strlen(OURS)) == 0;
 }
 
-static int path_to(struct fs *s, const struct call *c, char path[PATH_REF_MAX])
+static int path_to(struct fuse_server *s, const struct call *c, char path[PATH_REF_MAX])
 {
     if (s->opt.file && c->inode->id == FUSE_ROOT_ID)
         return -EOPNOTSUPP;
@@ -43,13 +43,13 @@ static int path_to(struct fs *s, const struct call *c, char path[PATH_REF_MAX])
     return 0;
 }
 
-int op_setxattr(struct fs *s, struct call *c)
+int op_setxattr(struct fuse_server *s, struct call *c)
 {
     struct fuse_setxattr_in in = {0};
     char path[PATH_REF_MAX];
     memcpy(&in, c->arg, SETXATTR_HEAD);
     size_t head = SETXATTR_HEAD + strlen(c->name[0]) + 1;
-    int r = check(c->name[0]);
+    int r = check_attr_name(c->name[0]);
     if (r < 0)
         return r;
     if (is_ours(c->name[0]))
@@ -66,10 +66,10 @@ int op_setxattr(struct fs *s, struct call *c)
 }
 
 /* Answers with n bytes that are in s->rep, or with their number if that was the question. */
-static int answer(struct fs *s, struct call *c, size_t n, uint32_t room)
+static int reply_sized(struct fuse_server *s, struct call *c, size_t n, uint32_t room)
 {
     if (room == 0) {
-        struct fuse_getxattr_out *out = reply(s, c, sizeof(*out));
+        struct fuse_getxattr_out *out = call_reply(s, c, sizeof(*out));
         out->size = (uint32_t)n;
         return 0;
     }
@@ -80,15 +80,15 @@ static int answer(struct fs *s, struct call *c, size_t n, uint32_t room)
 }
 
 /* For an attribute that the guest takes to exist: our own do not, as far as it can see. */
-static int path_to_named(struct fs *s, const struct call *c, char path[PATH_REF_MAX])
+static int path_to_named(struct fuse_server *s, const struct call *c, char path[PATH_REF_MAX])
 {
-    int r = check(c->name[0]);
+    int r = check_attr_name(c->name[0]);
     if (r < 0)
         return r;
     return is_ours(c->name[0]) ? -ENODATA : path_to(s, c, path);
 }
 
-int op_getxattr(struct fs *s, struct call *c)
+int op_getxattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_getxattr_in *in = c->arg;
     char path[PATH_REF_MAX];
@@ -96,16 +96,16 @@ int op_getxattr(struct fs *s, struct call *c)
     if (r < 0)
         return r;
     ssize_t n = getxattr(path, c->name[0], s->rep, REP_MAX_BYTES);
-    return n < 0 ? -errno : answer(s, c, (size_t)n, in->size);
+    return n < 0 ? -errno : reply_sized(s, c, (size_t)n, in->size);
 }
 
-int op_listxattr(struct fs *s, struct call *c)
+int op_listxattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_getxattr_in *in = c->arg;
     char path[PATH_REF_MAX];
     int r = path_to(s, c, path);
     if (r < 0)
-        return r == -EOPNOTSUPP ? answer(s, c, 0, in->size) : r;
+        return r == -EOPNOTSUPP ? reply_sized(s, c, 0, in->size) : r;
     ssize_t n = listxattr(path, (char *)s->rep, REP_MAX_BYTES - 1);
     if (n < 0)
         return -errno;
@@ -113,16 +113,16 @@ int op_listxattr(struct fs *s, struct call *c)
     size_t kept = 0;
     for (char *p = (char *)s->rep, *end = p + n; p < end;) {
         size_t len = strlen(p) + 1;
-        if (check(p) == 0 && !is_ours(p)) {
+        if (check_attr_name(p) == 0 && !is_ours(p)) {
             memmove(s->rep + kept, p, len);
             kept += len;
         }
         p += len;
     }
-    return answer(s, c, kept, in->size);
+    return reply_sized(s, c, kept, in->size);
 }
 
-int op_removexattr(struct fs *s, struct call *c)
+int op_removexattr(struct fuse_server *s, struct call *c)
 {
     char path[PATH_REF_MAX];
     int r = path_to_named(s, c, path);

@@ -147,11 +147,11 @@ static int make_server(struct share *sh, struct err *e)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER, e);
     if (r < 0)
         return r;
-    struct fs_options o = {
+    struct fuse_options o = {
         .root_fd = root,
         .file = S_ISDIR(sh->st.st_mode) ? NULL : sh->name,
         .read_only = sh->m->options & PROTO_MOUNT_RO,
-        .cache = (enum fs_cache)sh->m->cache,
+        .cache = (enum fuse_cache)sh->m->cache,
         .uid = sh->m->uid,
         .gid = sh->m->gid,
         .quota = sh->m->quota,
@@ -159,9 +159,9 @@ static int make_server(struct share *sh, struct err *e)
         .files_max = files / 3,
         .fds_max = files - files / 3,
     };
-    struct fs *server;
+    struct fuse_server *server;
     virtio_fs_tag(sh->index, tag);
-    r = fs_new(&server, &o);
+    r = fuse_new(&server, &o);
     if (r < 0)
         return err_sys(e, -r, "cannot serve %s", sh->m->source);
     (void)steal_fd(&root);

@@ -13,7 +13,7 @@
 struct fs_dev {
     struct virtio_dev dev;
     struct virtio_fs_config config;
-    struct fs *server;
+    struct fuse_server *server;
     struct virtq_chain chain;
 };
 
@@ -22,13 +22,13 @@ static size_t serve(struct virtio_dev *d, unsigned queue)
 {
     struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
     const struct virtq_chain *c = &f->chain;
-    struct fs_request q = {.out = virtq_out(c),
-                           .n_out = c->n_out,
-                           .out_len = c->out_len,
-                           .in = virtq_in(c),
-                           .n_in = c->n_in,
-                           .in_len = c->in_len};
-    ssize_t n = fs_serve(f->server, &q);
+    struct fuse_request q = {.out = virtq_out(c),
+                             .n_out = c->n_out,
+                             .out_len = c->out_len,
+                             .in = virtq_in(c),
+                             .n_in = c->n_in,
+                             .in_len = c->in_len};
+    ssize_t n = fuse_serve(f->server, &q);
     if (n < 0) {
         virtio_dev_break(d, "fs: a request without a header, or without room for a reply");
         return 0;
@@ -44,13 +44,13 @@ static int64_t fs_kick(struct virtio_dev *d, unsigned queue)
 
 static void fs_dev_reset(struct virtio_dev *d)
 {
-    fs_reset(CONTAINER_OF(d, struct fs_dev, dev)->server);
+    fuse_reset(CONTAINER_OF(d, struct fs_dev, dev)->server);
 }
 
 static void fs_dev_free(struct virtio_dev *d)
 {
     struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
-    fs_free(f->server);
+    fuse_free(f->server);
     free(f);
 }
 
@@ -68,7 +68,7 @@ void virtio_fs_tag(size_t index, char out[VIRTIO_FS_TAG_TEXT])
     (void)snprintf(out, VIRTIO_FS_TAG_TEXT, "msb%zu", index);
 }
 
-int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag)
+int virtio_fs_new(struct virtio_dev **ret, struct fuse_server *server, const char *tag)
 {
     size_t n = strlen(tag);
     if (n == 0 || n > FS_TAG_MAX)

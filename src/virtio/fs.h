@@ -1,6 +1,6 @@
 /* virtio-fs: a host directory as a FUSE file system of the guest.
  *
- * The requests in the queues go to a server (fuse/fuse.h); the device knows nothing of files. The first
+ * Requests go to a FUSE server (fuse/fuse.h); the device knows nothing of files. The first
  * queue is the urgent one (FORGET), the second takes the rest. Serving is synchronous: give the
  * device a loop of its own.
  */
@@ -14,7 +14,7 @@ enum { FS_TAG_MAX = 36, VIRTIO_FS_TAG_TEXT = 16 };
 
 /* tag: the name by which the guest mounts it, at most FS_TAG_MAX bytes. The server belongs to the
  * device if this succeeds. */
-int virtio_fs_new(struct virtio_dev **ret, struct fs *server, const char *tag);
+int virtio_fs_new(struct virtio_dev **ret, struct fuse_server *server, const char *tag);
 
 /* The tag of the sandbox's share `index`. */
 void virtio_fs_tag(size_t index, char out[VIRTIO_FS_TAG_TEXT]);

@@ -57,10 +57,10 @@ static const struct vhost_user_events events = {.gone = on_gone};
 static void serve_own(int listen_fd, const char *share, const char *cache)
 {
     static struct loop loop;
-    struct fs_options o = {.cache = strcmp(cache, "none") == 0     ? FS_CACHE_NONE
-                                    : strcmp(cache, "always") == 0 ? FS_CACHE_ALWAYS
-                                                                   : FS_CACHE_AUTO};
-    struct fs *server;
+    struct fuse_options o = {.cache = strcmp(cache, "none") == 0     ? FUSE_CACHE_NONE
+                                      : strcmp(cache, "always") == 0 ? FUSE_CACHE_ALWAYS
+                                                                     : FUSE_CACHE_AUTO};
+    struct fuse_server *server;
     struct virtio_dev *dev;
     struct vhost_user *v = NULL;
     o.root_fd = open(share, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -68,7 +68,7 @@ static void serve_own(int listen_fd, const char *share, const char *cache)
     (void)umask(0);
     if (o.root_fd < 0 || chdir("/proc/self/fd") < 0)
         die(share);
-    if (loop_init(&loop) < 0 || fs_new(&server, &o) < 0 || virtio_fs_new(&dev, server, TAG) < 0 ||
+    if (loop_init(&loop) < 0 || fuse_new(&server, &o) < 0 || virtio_fs_new(&dev, server, TAG) < 0 ||
         vhost_user_new(&v, &loop, dev, listen_fd, &events, &loop) < 0)
         die("server");
     (void)loop_run(&loop);

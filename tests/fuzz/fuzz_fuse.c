@@ -110,7 +110,7 @@ static size_t put_name(struct input *in, uint8_t *to)
     return strlen(name) + 1;
 }
 
-static void request(struct fs *s, struct memory *m, struct input *in)
+static void request(struct fuse_server *s, struct memory *m, struct input *in)
 {
     uint8_t buf[REQUEST_MAX] = {0}, rep[4096];
     uint32_t op = in_u8(in) % 54;
@@ -137,9 +137,9 @@ static void request(struct fs *s, struct memory *m, struct input *in)
     memcpy(buf, &h, sizeof(h));
     size_t room = how & 128 ? in_u16(in) % sizeof(rep) : sizeof(rep);
     struct iovec out[2] = {{buf, n / 2}, {buf + n / 2, n - n / 2}}, reply[1] = {{rep, room}};
-    struct fs_request q = {
+    struct fuse_request q = {
         .out = out, .n_out = 2, .out_len = n, .in = reply, .n_in = 1, .in_len = room};
-    ssize_t r = fs_serve(s, &q);
+    ssize_t r = fuse_serve(s, &q);
     if (r > (ssize_t)room)
         abort();
     learn(m, op, rep, r > 0 ? (size_t)r : 0);
@@ -149,18 +149,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
     struct memory m = {.node = {FUSE_ROOT_ID}};
-    struct fs *s;
+    struct fuse_server *s;
     uint8_t how = in_u8(&in);
     struct stat before, after;
     make_tree();
-    struct fs_options o = {.root_fd = share_fd,
-                           .read_only = how & 1,
-                           .cache = (enum fs_cache)(how >> 1 & 3) % 3,
-                           .quota = how & 8 ? 1 << 20 : 0,
-                           .inodes_max = 64,
-                           .files_max = 16,
-                           .fds_max = 16};
-    if (fstatat(base_fd, "share", &before, 0) < 0 || fs_new(&s, &o) < 0)
+    struct fuse_options o = {.root_fd = share_fd,
+                             .read_only = how & 1,
+                             .cache = (enum fuse_cache)(how >> 1 & 3) % 3,
+                             .quota = how & 8 ? 1 << 20 : 0,
+                             .inodes_max = 64,
+                             .files_max = 16,
+                             .fds_max = 16};
+    if (fstatat(base_fd, "share", &before, 0) < 0 || fuse_new(&s, &o) < 0)
         abort();
     for (unsigned i = 0; i < NODES; i++)
         m.node[i] = FUSE_ROOT_ID;
@@ -171,12 +171,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               .in = {.major = 7, .minor = 40, .flags = UINT32_MAX, .flags2 = UINT32_MAX}};
     uint8_t rep[256];
     struct iovec out = {&init, sizeof(init)}, reply = {rep, sizeof(rep)};
-    struct fs_request q = {&out, 1, sizeof(init), &reply, 1, sizeof(rep)};
-    if (fs_serve(s, &q) < 0)
+    struct fuse_request q = {&out, 1, sizeof(init), &reply, 1, sizeof(rep)};
+    if (fuse_serve(s, &q) < 0)
         abort();
     while (in.n > 0)
         request(s, &m, &in);
-    fs_free(s);
+    fuse_free(s);
     if (how & 1 && (fstatat(base_fd, "share", &after, 0) < 0 ||
                     memcmp(&before.st_ctim, &after.st_ctim, sizeof(before.st_ctim)) != 0))
         abort();

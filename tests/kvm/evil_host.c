@@ -108,8 +108,8 @@ static void *run_io(void *arg);
 static struct share *start_share(void)
 {
     struct share *s = calloc(1, sizeof(*s));
-    struct fs_options o = {.cache = FS_CACHE_AUTO, .files_max = 64, .fds_max = 64};
-    struct fs *server;
+    struct fuse_options o = {.cache = FUSE_CACHE_AUTO, .files_max = 64, .fds_max = 64};
+    struct fuse_server *server;
     int sock[2];
     if (!s)
         return NULL;
@@ -121,7 +121,7 @@ static struct share *start_share(void)
     o.root_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     s->engine_fd = sock[0];
     s->sock = (struct loop_src){.fd = sock[1], .fn = on_share_socket};
-    if (o.root_fd < 0 || fs_new(&server, &o) < 0 || virtio_fs_new(&s->dev, server, "evil") < 0 ||
+    if (o.root_fd < 0 || fuse_new(&server, &o) < 0 || virtio_fs_new(&s->dev, server, "evil") < 0 ||
         loop_add(&s->loop, &s->sock, EPOLLIN) < 0 ||
         pthread_create(&s->thread, NULL, run_io, &s->loop) != 0)
         return NULL;

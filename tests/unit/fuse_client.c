@@ -16,9 +16,9 @@
 
 enum { PIECES = 4 };
 
-void client_init(struct fuse_client *c, const struct fs_options *o)
+void client_init(struct fuse_client *c, const struct fuse_options *o)
 {
-    struct fs_options opt = o ? *o : (struct fs_options){0};
+    struct fuse_options opt = o ? *o : (struct fuse_options){0};
     *c = (struct fuse_client){.room = 1 << 20};
     (void)umask(0);
     (void)snprintf(c->dir, sizeof(c->dir), "/tmp/test-fs-XXXXXX");
@@ -35,13 +35,13 @@ void client_init(struct fuse_client *c, const struct fs_options *o)
         opt.root_fd = open(c->dir, O_PATH | O_CLOEXEC);
     }
     opt.privileged = geteuid() == 0;
-    assert_int_equal(fs_new(&c->s, &opt), 0);
+    assert_int_equal(fuse_new(&c->s, &opt), 0);
     client_hello(c);
 }
 
 void client_fini(struct fuse_client *c)
 {
-    fs_free(c->s);
+    fuse_free(c->s);
     free(c->rep);
     (void)close(c->dir_fd);
     assert_int_equal(remove_tree_at(AT_FDCWD, c->dir), 0);
@@ -79,10 +79,10 @@ static void gather(struct iovec *iov, unsigned k, uint8_t *to)
 ssize_t client_raw(struct fuse_client *c, const void *p, size_t n, size_t room)
 {
     struct iovec out[PIECES], in[PIECES];
-    struct fs_request q = {.out = out, .out_len = n, .in = in, .in_len = room};
+    struct fuse_request q = {.out = out, .out_len = n, .in = in, .in_len = room};
     q.n_out = scatter(out, p, n);
     q.n_in = scatter(in, NULL, room);
-    ssize_t r = fs_serve(c->s, &q);
+    ssize_t r = fuse_serve(c->s, &q);
     uint8_t *rep = malloc(room + 1);
     assert_non_null(rep);
     gather(out, q.n_out, NULL);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 struct fuse_client {
-    struct fs *s;
+    struct fuse_server *s;
     char dir[64]; /* the share's root on the host */
     int dir_fd;
     uint32_t uid, gid; /* the guest's process */
@@ -20,7 +20,7 @@ struct fuse_client {
 };
 
 /* A new directory with a server on it; `o` may be NULL. INIT is done. */
-void client_init(struct fuse_client *c, const struct fs_options *o);
+void client_init(struct fuse_client *c, const struct fuse_options *o);
 void client_fini(struct fuse_client *c);
 void client_hello(struct fuse_client *c);
 
@@ -30,7 +30,7 @@ int client_call(struct fuse_client *c, uint32_t op, uint64_t node, const void *a
 /* The same with one or two strings behind the struct. */
 int client_name(struct fuse_client *c, uint32_t op, uint64_t node, const void *arg, size_t n,
                 const char *name, const char *second);
-/* Sends bytes as they are; what fs_serve says. */
+/* Sends bytes as they are; what fuse_serve says. */
 ssize_t client_raw(struct fuse_client *c, const void *p, size_t n, size_t room);
 
 /* Each returns an error, or 0 and the answer. */

@@ -288,7 +288,7 @@ static void test_owners_are_the_guests(void **state)
     struct fuse_entry_out e;
     struct fuse_attr a;
     struct stat st;
-    client_init(&c, &(struct fs_options){.uid = 7, .gid = 8});
+    client_init(&c, &(struct fuse_options){.uid = 7, .gid = 8});
     put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 7); /* what is ours on the host is theirs */
@@ -302,7 +302,7 @@ static void test_owners_are_the_guests(void **state)
     assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
     assert_int_equal(st.st_uid, geteuid()); /* and on the host nothing has changed hands */
     assert_int_equal(st.st_mode & 07000, 0);
-    fs_reset(c.s); /* a new boot sees the same */
+    fuse_reset(c.s); /* a new boot sees the same */
     client_hello(&c);
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 1000);
@@ -447,7 +447,7 @@ static void test_a_single_file(void **state)
     struct fuse_entry_out e;
     struct fuse_attr a;
     uint64_t fh, node;
-    client_init(&c, &(struct fs_options){.file = "one"});
+    client_init(&c, &(struct fuse_options){.file = "one"});
     put(&c, "other", "hidden");
     assert_int_equal(client_getattr(&c, ROOT, &a), 0);
     assert_true(S_ISDIR(a.mode));
@@ -475,7 +475,7 @@ static void test_descriptors_are_found_again(void **state)
     struct fuse_entry_out e[200], d;
     struct fuse_attr a;
     uint64_t dir = ROOT, fh;
-    client_init(&c, &(struct fs_options){.fds_max = 16});
+    client_init(&c, &(struct fuse_options){.fds_max = 16});
     for (int depth = 0; depth < 40; depth++)
         assert_int_equal(client_mkdir(&c, dir, "deep", 0755, &dir), 0);
     for (int i = 0; i < 200; i++) {
@@ -508,7 +508,7 @@ static void test_the_host_may_turn_directories_around(void **state)
     struct fuse_client c;
     struct fuse_entry_out a, b;
     struct fuse_attr attr;
-    client_init(&c, &(struct fs_options){.fds_max = 16});
+    client_init(&c, &(struct fuse_options){.fds_max = 16});
     assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
     assert_int_equal(mkdirat(c.dir_fd, "a/b", 0755), 0);
     assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
@@ -532,7 +532,7 @@ static void test_quota(void **state)
     uint64_t node, fh;
     struct fuse_statfs_out st;
     AUTO_FREE char *mib = calloc(1, 1 << 20);
-    client_init(&c, &(struct fs_options){.quota = 8 << 20});
+    client_init(&c, &(struct fuse_options){.quota = 8 << 20});
     assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
     int r = 0;
     unsigned n = 0;
@@ -583,7 +583,7 @@ static void test_caches(void **state)
     assert_true(keeps[1]);
     assert_false(keeps[2]);
     client_fini(&c);
-    client_init(&c, &(struct fs_options){.cache = FS_CACHE_NONE});
+    client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_NONE});
     put(&c, "f", "one");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr_valid + e.attr_valid_nsec + e.entry_valid + e.entry_valid_nsec, 0);

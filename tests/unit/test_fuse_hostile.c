@@ -261,7 +261,7 @@ static void test_h24_hoarding(void **state)
     uint64_t node = 0, fh, dir = ROOT;
     int r = 0;
     unsigned n = 0;
-    client_init(&c, &(struct fs_options){.inodes_max = 100, .files_max = 20, .fds_max = 16});
+    client_init(&c, &(struct fuse_options){.inodes_max = 100, .files_max = 20, .fds_max = 16});
     put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     while (n < 100 && (r = client_open(&c, e.nodeid, O_RDONLY, &fh)) == 0)
@@ -278,7 +278,7 @@ static void test_h24_hoarding(void **state)
     client_forget(&c, dir, 1); /* one goes, one fits */
     assert_int_equal(client_lookup(&c, ROOT, "none", NULL), -ENOENT);
     /* Files without a name keep their descriptors, but not without end. */
-    fs_reset(c.s);
+    fuse_reset(c.s);
     client_hello(&c);
     for (n = 0; n < 90; n++) {
         char name[16];
@@ -319,7 +319,7 @@ static void test_h25_links_put_in_its_way(void **state)
     struct fuse_client c;
     char outside[96], path[128], buf[64];
     pthread_t thread;
-    client_init(&c, &(struct fs_options){.fds_max = 16, .cache = FS_CACHE_NONE});
+    client_init(&c, &(struct fuse_options){.fds_max = 16, .cache = FUSE_CACHE_NONE});
     (void)snprintf(outside, sizeof(outside), "%s-outside", c.dir);
     assert_int_equal(mkdir(outside, 0755), 0);
     (void)snprintf(path, sizeof(path), "%s/secret", outside);
@@ -381,7 +381,7 @@ static void test_h26_read_only(void **state)
     struct fuse_entry_out e;
     uint64_t fh, arg[20] = {0};
     struct stat before, after;
-    client_init(&c, &(struct fs_options){.read_only = true});
+    client_init(&c, &(struct fuse_options){.read_only = true});
     put(&c, "f", "text");
     assert_int_equal(fstatat(c.dir_fd, "f", &before, 0), 0);
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
@@ -416,7 +416,7 @@ static void test_nothing_before_init(void **state)
     struct fuse_client c;
     struct fuse_attr a;
     client_init(&c, NULL);
-    fs_reset(c.s);
+    fuse_reset(c.s);
     assert_int_equal(client_getattr(&c, ROOT, &a), -EPROTO);
     assert_int_equal(client_mkdir(&c, ROOT, "x", 0755, NULL), -EPROTO);
     struct fuse_init_in in = {.major = 6, .minor = 1};
