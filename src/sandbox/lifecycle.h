@@ -1,5 +1,6 @@
-/* Verbs on a sandbox as a whole. Each takes the name's lock for as long as it works on it, so
- * that create, start, stop and remove of one name are serial however many clients there are.
+/* Verbs on a sandbox as a whole: create and start (create.c), stop and remove (stop.c), sync (sync.c),
+ * requests to a running one (attach.c). Those that change it hold the lock of its name, so that
+ * they run one after another however many clients there are.
  *
  * Messages are the documented ones; `struct err` is what the CLI prints after "error: ".
  */
@@ -17,9 +18,9 @@ enum { STOP_GRACE_DEFAULT_MS = 10000 };
 struct create_options {
     bool replace;              /* stop and remove a sandbox of that name first */
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
-    bool stop_when_idle;       /* it goes with its last command */
-    /* May be NULL. Called when the guest is up and before anybody is told, with a connection that
-     * it takes: where it fails, the creation does. */
+    bool stop_when_idle;       /* it stops when its last command has ended */
+    /* May be NULL. Called when the guest is up, before the sandbox can be seen, with a connection
+     * that it takes. If it fails, so does the creation. */
     int (*prepare)(void *ctx, int sock, struct err *e);
     void *prepare_ctx;
 };
@@ -32,6 +33,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
 
 /* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
+/* The same; it stops when its last command has ended. */
+int sandbox_start_on_demand(const struct store *s, const char *name, warn_fn warn, struct err *e);
 
 /* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */
 int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
@@ -41,9 +44,9 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
 int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn,
                    struct err *e);
 
-/* Brings a workspace that was copied into the sandbox back to the host, if it may have changed. One
- * that runs is copied as it is; else the sandbox is started for that, and for nobody else. Stopping
- * and removing without force, and starting, do so by themselves. max: 0 = what the spec says. */
+/* Brings a workspace that was copied into the sandbox back to the host, if it may have changed. A
+ * sandbox that is not running is started for this alone. Start, and stop and remove without force,
+ * do it by themselves. max: 0 = what the spec says. */
 int sandbox_sync(const struct store *s, const char *name, uint64_t max, warn_fn warn,
                  struct err *e);
 
@@ -57,8 +60,8 @@ int sandbox_touch(const struct store *s, const char *name, struct err *e);
  * sandbox_release() waits for that. */
 int sandbox_attach(const struct store *s, const char *name, warn_fn warn, int *ret_fd,
                    bool *started, struct err *e);
-/* The same for who needs to know the spec: `fn` sees it before anything is started, and its failure
- * is that of the call. */
+/* The same for a caller that needs the spec: `fn` sees it before anything is started; if it fails, so
+ * does the call. */
 struct attach_look {
     int (*fn)(void *ctx, const struct sandbox_spec *spec, struct err *e);
     void *ctx;

@@ -3,70 +3,45 @@
 #include "client/net_request.h"
 #include "launch/publish.h"
 #include "net/packet.h"
+#include "sandbox/held.h"
 #include "store/audit.h"
 #include "store/ports.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* --- a sandbox under its lock ---------------------------------------------------------------- */
+/* --- a change of the spec that a running sandbox is told ------------------------------------- */
 
-struct held {
-    const struct store *store;
-    struct name_lock lock;
-    struct sandbox sb;
-    bool live;
-};
-
-static int hold(const struct store *s, const char *name, struct held *h, struct err *e)
+/* A sandbox that is going down finds the new spec when it starts again. */
+static bool is_live(const struct sandbox *sb)
 {
-    *h = (struct held){.store = s};
-    int r = spec_check_name(name, e);
+    return sb->state.pid && sb->state.status == STATUS_RUNNING;
+}
+
+/* The sandbox under its lock, ready for a new spec. */
+static int net_hold(const struct store *s, const char *name, struct held *h, struct err *e)
+{
+    int r = held_take(s, name, h, e);
     if (r == 0)
-        r = name_lock_take(s, name, &h->lock, e);
-    if (r < 0)
-        return r;
-    r = sandbox_open(s, name, &h->sb, e);
-    if (r < 0) {
-        name_lock_drop(s, &h->lock, r == -ENOENT);
-        return r;
-    }
-    spec_sweep(h->sb.dirfd);
-    /* One that is going down finds the new spec when it starts again. */
-    h->live = h->sb.state.pid && h->sb.state.status == STATUS_RUNNING;
-    return 0;
-}
-
-static void let_go(struct held *h)
-{
-    sandbox_close(&h->sb);
-    name_lock_drop(h->store, &h->lock, false);
-}
-
-static int save(struct held *h, struct err *e)
-{
-    return spec_save(h->sb.dirfd, &h->sb.spec, true, e);
-}
-
-/* A copy, by way of what is stored: they cannot differ. */
-static int copy_net(const struct spec_net *from, struct spec_net *to, struct err *e)
-{
-    spec_net_init(to);
-    json_t *j = json_pack("{s:o*}", "network", spec_net_to_json(from, false));
-    int r = j ? spec_net_from_json(to, j, e) : err_oom(e);
-    json_decref(j);
-    if (r < 0)
-        spec_net_free(to);
+        spec_sweep(h->sb.dirfd);
     return r;
 }
 
-/* Puts `now` in the spec's place, tells the sandbox by `tell`, and puts the old one back if it
- * refuses. Takes what *now holds, in any case. A sandbox that has ended meanwhile need not be told.
- */
+/* A copy, by way of what is stored: they cannot differ. *to is one to free, on failure, too. */
+static int copy_net(const struct spec_net *from, struct spec_net *to, struct err *e)
+{
+    spec_net_init(to);
+    AUTO_JSON json_t *j = json_pack("{s:o*}", "network", spec_net_to_json(from, false));
+    return j ? spec_net_from_json(to, j, e) : err_oom(e);
+}
+
+/* Makes `now` the network of the spec, tells a running sandbox by `tell`, and restores the old one if
+ * it refuses. Takes what *now holds in any case. A sandbox that has ended meanwhile need not be
+ * told. */
 static int change(struct held *h, struct spec_net *now,
                   int (*tell)(struct held *h, void *arg, struct err *e), void *arg, struct err *e)
 {
@@ -75,13 +50,13 @@ static int change(struct held *h, struct spec_net *now,
     spec_net_init(now);
     int r = spec_net_validate(&h->sb.spec.net, e);
     if (r == 0)
-        r = save(h, e);
+        r = spec_save(h->sb.dirfd, &h->sb.spec, true, e);
     bool saved = r == 0;
-    if (r == 0 && h->live) {
+    if (r == 0 && is_live(&h->sb)) {
         r = tell(h, arg, e);
         if (r < 0 && monitor_lock_holder(h->sb.dirfd) == 0) {
             err_clear(e);
-            h->live = false;
+            h->sb.state.pid = 0;
             r = 0;
         }
     }
@@ -92,17 +67,17 @@ static int change(struct held *h, struct spec_net *now,
     spec_net_free(&h->sb.spec.net);
     h->sb.spec.net = was;
     struct err again = {0};
-    if (saved && save(h, &again) < 0)
-        err_hint(e, "the next start will use the change all the same: %s", again.msg);
+    if (saved && spec_save(h->sb.dirfd, &h->sb.spec, true, &again) < 0)
+        err_hint(e, "the next start will use the change nevertheless: %s", again.msg);
     return r;
 }
 
 static int needs_card(const struct held *h, struct err *e)
 {
-    if (!h->live || !h->sb.spec.net.off)
+    if (!is_live(&h->sb) || !h->sb.spec.net.off)
         return 0;
     err_set(e, ENETDOWN, "sandbox '%s' was started without a network", h->sb.spec.name);
-    err_hint(e, "stop it first: it gets one when it starts again");
+    err_hint(e, "stop it first: it will have one at the next start");
     return -ENETDOWN;
 }
 
@@ -120,8 +95,8 @@ static int tell_policy(struct held *h, void *arg, struct err *e)
     return net_request_set(h->sb.dirfd, &h->sb.spec.net, t->c->drop, &t->c->cut, e);
 }
 
-/* What was never said means public addresses; beside rules it has to be said. */
-static bool is_unsaid(const struct spec_net *n)
+/* Without any setting, public addresses are allowed; beside rules the profile must be explicit. */
+static bool is_unset(const struct spec_net *n)
 {
     return !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
 }
@@ -131,7 +106,7 @@ static int make_policy(struct spec_net *n, const struct net_policy_change *c, st
     const struct spec_net *w = c->policy;
     struct strlist old = n->rules;
     int r = 0;
-    if (c->add && is_unsaid(n) && !w->profile)
+    if (c->add && is_unset(n) && !w->profile)
         r = spec_net_set_profile(n, "public", e);
     if (!c->add) {
         free(n->profile);
@@ -156,9 +131,9 @@ static int make_policy(struct spec_net *n, const struct net_policy_change *c, st
 int sandbox_net_set(const struct store *s, const char *name, struct net_policy_change *c,
                     struct err *e)
 {
-    struct held h = {0};
-    struct spec_net now = {0};
-    int r = hold(s, name, &h, e);
+    AUTO_HELD struct held h = HELD_NONE;
+    CLEANUP(spec_net_free) struct spec_net now = {0};
+    int r = net_hold(s, name, &h, e);
     if (r < 0)
         return r;
     r = needs_card(&h, e);
@@ -169,14 +144,12 @@ int sandbox_net_set(const struct store *s, const char *name, struct net_policy_c
         r = make_policy(&now, c, e);
         if (r == 0)
             r = change(&h, &now, tell_policy, &t, e);
-        spec_net_free(&now);
         json_t *more = audit_net(r == 0 ? &h.sb.spec.net : c->policy);
         if (more && c->cut)
             (void)json_object_set_new(more, "cut", json_integer(c->cut));
         audit_done(s, "net-set", name, more, r, e);
     }
-    c->live = h.live;
-    let_go(&h);
+    c->live = is_live(&h.sb);
     return r;
 }
 
@@ -206,20 +179,17 @@ static int tell_unpublish(struct held *h, void *arg, struct err *e)
 static int add_one(struct held *h, const struct spec_port *want, struct spec_port *got,
                    struct err *e)
 {
-    struct spec_net now = {0};
+    CLEANUP(spec_net_free) struct spec_net now = {0};
     AUTO_CLOSE int fd = -1;
     *got = *want;
-    int r = h->live ? publish_bind(h->store, want, &fd, got, e) : 0;
+    int r = is_live(&h->sb) ? publish_bind(h->lock.store, want, &fd, got, e) : 0;
     if (r == 0)
         r = copy_net(&h->sb.spec.net, &now, e);
     if (r < 0)
         return r;
     struct telling t = {.port = got, .fd = fd};
     r = spec_net_add_port(&now, want, e);
-    if (r == 0)
-        r = change(h, &now, tell_publish, &t, e);
-    spec_net_free(&now);
-    return r;
+    return r < 0 ? r : change(h, &now, tell_publish, &t, e);
 }
 
 static bool same_port(const struct spec_port *a, const struct spec_port *b)
@@ -227,7 +197,7 @@ static bool same_port(const struct spec_port *a, const struct spec_port *b)
     return a->host == b->host && a->proto == b->proto && addr_equal(&a->bind, &b->bind);
 }
 
-/* What the spec says of a port that is open: itself, or that any would do for that of the guest. */
+/* The spec's entry for a port that is open: the same, or any host port for that guest port. */
 static size_t find_spec(const struct spec_net *n, const struct spec_port *p)
 {
     for (int any = 0; any < 2; any++)
@@ -244,7 +214,7 @@ static size_t find_spec(const struct spec_net *n, const struct spec_port *p)
 
 static int remove_one(struct held *h, const struct spec_port *p, struct err *e)
 {
-    struct spec_net now = {0};
+    CLEANUP(spec_net_free) struct spec_net now = {0};
     int r = copy_net(&h->sb.spec.net, &now, e);
     if (r < 0)
         return r;
@@ -254,24 +224,20 @@ static int remove_one(struct held *h, const struct spec_port *p, struct err *e)
         memmove(&now.ports[i], &now.ports[i + 1], (now.n_ports - i) * sizeof(*now.ports));
     }
     struct telling t = {.port = p};
-    r = change(h, &now, tell_unpublish, &t, e);
-    spec_net_free(&now);
-    return r;
+    return change(h, &now, tell_unpublish, &t, e);
 }
 
 int sandbox_port_add(const struct store *s, const char *name, const char *text,
                      struct spec_port **ret, size_t *n, struct err *e)
 {
-    struct held h = {0};
-    struct spec_net parsed;
+    AUTO_HELD struct held h = HELD_NONE;
+    CLEANUP(spec_net_free) struct spec_net parsed;
     spec_net_init(&parsed);
     int r = spec_net_add_ports(&parsed, text, e);
     if (r == 0)
-        r = hold(s, name, &h, e);
-    if (r < 0) {
-        spec_net_free(&parsed);
+        r = net_hold(s, name, &h, e);
+    if (r < 0)
         return r;
-    }
     r = needs_card(&h, e);
     struct spec_port *all = reallocarray(*ret, *n + parsed.n_ports, sizeof(*all));
     if (all)
@@ -289,12 +255,10 @@ int sandbox_port_add(const struct store *s, const char *name, const char *text,
             audit_port(s, "port-rm", name, &all[*n + done - 1], 0, NULL);
         }
     *n += done;
-    let_go(&h);
-    spec_net_free(&parsed);
     return r;
 }
 
-/* [BIND:]PORT[/PROTO]; without an address any that there is. */
+/* [BIND:]PORT[/PROTO]; without an address, any. */
 static int parse_host_side(const char *text, struct spec_port *ret, bool *any_bind, struct err *e)
 {
     char copy[END_TEXT_MAX + 8], *s = copy, *slash, *colon;
@@ -302,7 +266,7 @@ static int parse_host_side(const char *text, struct spec_port *ret, bool *any_bi
     *ret = (struct spec_port){.proto = PROTO_TCP};
     *any_bind = true;
     if (strlen(text) >= sizeof(copy))
-        return err_set(e, EINVAL, "invalid port '%.32s...': it is too long", text);
+        return err_set(e, EINVAL, "invalid port '%.32s...': too long", text);
     (void)snprintf(copy, sizeof(copy), "%s", text);
     slash = strchr(s, '/');
     if (slash)
@@ -324,7 +288,7 @@ static int parse_host_side(const char *text, struct spec_port *ret, bool *any_bi
     }
     if (!ok || parse_u64(s, &port) < 0 || port < 1 || port > UINT16_MAX) {
         err_set(e, EINVAL, "invalid port '%s'", text);
-        err_hint(e, "expected the host's side of it: [BIND:]HOST[/udp], such as 8080, 53/udp or "
+        err_hint(e, "expected the host's side: [BIND:]HOST[/udp], such as 8080, 53/udp or "
                     "127.0.0.1:8080");
         return -EINVAL;
     }
@@ -337,7 +301,7 @@ static int find_open(struct held *h, const struct spec_port *want, bool any_bind
 {
     AUTO_FREE struct spec_port *p = NULL;
     size_t n = 0, found = 0;
-    int r = sandbox_ports(h->store, &h->sb, &p, &n);
+    int r = sandbox_ports(h->lock.store, &h->sb, &p, &n);
     if (r < 0)
         return err_sys(e, -r, "cannot read which ports sandbox '%s' publishes", h->sb.spec.name);
     for (size_t i = 0; i < n; i++)
@@ -348,25 +312,24 @@ static int find_open(struct held *h, const struct spec_port *want, bool any_bind
         }
     if (found > 1)
         return err_set(e, EINVAL,
-                       "port %u is published at several addresses: say which, as "
-                       "ADDRESS:%u",
+                       "port %u is published at several addresses: specify one as ADDRESS:%u",
                        want->host, want->host);
     if (found == 1)
         return 0;
     err_set(e, ENOENT, "sandbox '%s' does not publish port %u/%s", h->sb.spec.name, want->host,
             want->proto == PROTO_UDP ? "udp" : "tcp");
-    err_hint(e, "`msb port %s` shows what it publishes", h->sb.spec.name);
+    err_hint(e, "run `msb port %s` to see its ports", h->sb.spec.name);
     return -ENOENT;
 }
 
 int sandbox_port_remove(const struct store *s, const char *name, const char *text, struct err *e)
 {
-    struct held h = {0};
+    AUTO_HELD struct held h = HELD_NONE;
     struct spec_port want = {0}, p = {0};
     bool any_bind = false;
     int r = parse_host_side(text, &want, &any_bind, e);
     if (r == 0)
-        r = hold(s, name, &h, e);
+        r = net_hold(s, name, &h, e);
     if (r < 0)
         return r;
     r = find_open(&h, &want, any_bind, &p, e);
@@ -374,6 +337,5 @@ int sandbox_port_remove(const struct store *s, const char *name, const char *tex
         r = remove_one(&h, &p, e);
         audit_port(s, "port-rm", name, &p, r, e);
     }
-    let_go(&h);
     return r;
 }

@@ -1,11 +1,11 @@
 #include "store/ports.h"
 
+#include "store/json_file.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,26 +20,22 @@ int ports_save(int run_fd, const struct spec_port *p, size_t n)
     json_t *a = json_array();
     for (size_t i = 0; i < n; i++)
         (void)json_array_append_new(a, spec_port_to_json(&p[i]));
-    AUTO_FREE char *text = json_dumps(a, JSON_COMPACT);
-    json_decref(a);
-    return text ? file_replace_at(run_fd, PORTS_FILE, text, strlen(text), 0600, false) : -ENOMEM;
+    return json_file_save(run_fd, PORTS_FILE, a, false);
 }
 
 static int ports_load(const struct store *s, const char *name, struct spec_port **ret, size_t *n)
 {
     char path[SPEC_NAME_MAX + 32];
-    AUTO_FREE char *text = NULL;
+    AUTO_JSON json_t *a = NULL;
     (void)snprintf(path, sizeof(path), "%s/run/%s", name, PORTS_FILE);
-    int r = file_read_at(s->sandboxes_fd, path, PORTS_FILE_MAX, &text, NULL);
+    int r = json_file_load(s->sandboxes_fd, path, PORTS_FILE_MAX, &a);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    json_t *a = json_loads(text, 0, NULL);
     size_t count = MIN(json_array_size(a), (size_t)SPEC_PUBLISH_MAX);
     struct spec_port *p = count ? calloc(count, sizeof(*p)) : NULL;
     for (size_t i = 0; p && i < count; i++)
         if (spec_port_from_json(json_array_get(a, i), &p[*n]) == 0)
             (*n)++;
-    json_decref(a);
     *ret = p;
     return count && !p ? -ENOMEM : 0;
 }

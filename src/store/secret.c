@@ -1,32 +1,20 @@
 #include "store/secret.h"
 
+#include "store/named.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/loop.h"
 #include "util/text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { FILE_MAX = 6 * SECRET_VALUE_MAX + 4096 }; /* JSON spells a control character with six */
-
-/* -ENOENT without a word when there are no secrets at all and `make` is not set. */
-static int open_dir(const struct store *s, bool make, struct err *e)
-{
-    if (make && mkdirat(s->home_fd, "secrets", 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot make %s/secrets", s->home);
-    int fd = openat(s->home_fd, "secrets", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0 || errno == ENOENT)
-        return fd >= 0 ? fd : -ENOENT;
-    return err_sys(e, errno, "cannot open %s/secrets", s->home);
-}
 
 static void wipe(char *text, size_t n)
 {
@@ -37,34 +25,39 @@ static void wipe(char *text, size_t n)
 
 /* --- one of them ----------------------------------------------------------------------------- */
 
-static int unknown(const char *name, struct err *e)
+static int secret_unknown(const char *name, struct err *e)
 {
     return err_set(e, ENOENT, "there is no secret '%s'", name);
 }
 
-static int wanted(const char *name, struct err *e)
+static int secret_missing(const char *name, struct err *e)
 {
-    (void)unknown(name, e);
+    int r = secret_unknown(name, e);
     err_hint(e, "store it: msb secret set %s", name);
-    return -ENOENT;
+    return r;
 }
 
-/* A file that others may read is as good as published: nothing is taken from it. */
+static int unusable(int code, const char *name, const char *why, struct err *e)
+{
+    int r = err_set(e, code, "secret '%s' %s", name, why);
+    err_hint(e, "store it again: msb secret set %s", name);
+    return r;
+}
+
+/* A file that others may read is as good as published: it is not used. */
 static int check_private(int dir, const char *name, struct err *e)
 {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? wanted(name, e)
+        return errno == ENOENT ? secret_missing(name, e)
                                : err_sys(e, errno, "cannot read secret '%s'", name);
     if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077))
         return 0;
-    err_set(e, EPERM, "secret '%s' can be read by others", name);
-    err_hint(e, "store it anew: msb secret set %s", name);
-    return -EPERM;
+    return unusable(EPERM, name, "can be read by others", e);
 }
 
 /* *value: malloc'd, to be wiped; NULL when it is a reference. value itself may be NULL. */
-static int load(int dir, const char *name, struct secret *ret, char **value, struct err *e)
+static int secret_load(int dir, const char *name, struct secret *ret, char **value, struct err *e)
 {
     char *text = NULL;
     size_t n = 0;
@@ -74,26 +67,35 @@ static int load(int dir, const char *name, struct secret *ret, char **value, str
     r = file_read_at(dir, name, FILE_MAX, &text, &n);
     if (r < 0)
         return err_sys(e, -r, "cannot read secret '%s'", name);
-    json_t *j = json_loadb(text, n, 0, NULL);
+    AUTO_JSON json_t *j = json_loadb(text, n, 0, NULL);
     wipe(text, n);
     const char *from = json_string_value(json_object_get(j, "from_env"));
     const char *v = json_string_value(json_object_get(j, "value"));
     *ret = (struct secret){.updated_ns =
                                (uint64_t)json_integer_value(json_object_get(j, "updated_ns"))};
     (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
-    if (!v == !from || (from && !variable_name(from))) {
-        r = err_set(e, EINVAL, "secret '%s' is damaged", name);
-        err_hint(e, "store it anew: msb secret set %s", name);
-    } else if (from) {
+    if (!v == !from || (from && !variable_name(from)))
+        return unusable(EINVAL, name, "is damaged", e);
+    if (from)
         (void)snprintf(ret->from_env, sizeof(ret->from_env), "%s", from);
-    }
-    if (r == 0 && v && value) {
-        *value = strdup(v);
-        r = *value ? 0 : err_oom(e);
-    }
-    json_decref(j);
-    return r;
+    if (v && value && !(*value = strdup(v)))
+        return err_oom(e);
+    return 0;
 }
+
+static int load_listed(int all, const char *name, void *ret)
+{
+    return secret_load(all, name, ret, NULL, NULL);
+}
+
+_Static_assert(offsetof(struct secret, name) == 0, "see named.h");
+static const struct named_kind secrets = {
+    .what = "secret",
+    .dir = "secrets",
+    .size = sizeof(struct secret),
+    .check_name = secret_check_name,
+    .load = load_listed,
+};
 
 static int check_value(const char *value, struct err *e)
 {
@@ -111,16 +113,15 @@ int secret_set(const struct store *s, const char *name, const char *value, const
     if (r == 0 && value)
         r = check_value(value, e);
     if (r == 0 && from_env && !variable_name(from_env))
-        r = err_set(e, EINVAL, "'%.64s' is no name of an environment variable", from_env);
+        r = err_set(e, EINVAL, "invalid name of an environment variable: '%.64s'", from_env);
     if (r < 0)
         return r;
-    AUTO_CLOSE int dir = open_dir(s, true, e);
+    AUTO_CLOSE int dir = named_dir_open(s, &secrets, true, e);
     if (dir < 0)
         return dir;
-    json_t *j = json_pack("{s:I, s:s}", "updated_ns", (json_int_t)realtime_ns(),
-                          value ? "value" : "from_env", value ? value : from_env);
+    AUTO_JSON json_t *j = json_pack("{s:I, s:s}", "updated_ns", (json_int_t)realtime_ns(),
+                                    value ? "value" : "from_env", value ? value : from_env);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
     if (!text)
         return err_oom(e);
     r = file_replace_at(dir, name, text, strlen(text), 0600, true);
@@ -133,58 +134,30 @@ int secret_remove(const struct store *s, const char *name, struct err *e)
     int r = secret_check_name(name, e);
     if (r < 0)
         return r;
-    AUTO_CLOSE int dir = open_dir(s, false, e);
+    AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
     if (dir < 0)
-        return dir == -ENOENT ? unknown(name, e) : dir;
+        return dir == -ENOENT ? secret_unknown(name, e) : dir;
     if (unlinkat(dir, name, 0) == 0)
         return 0;
-    return errno == ENOENT ? unknown(name, e)
+    return errno == ENOENT ? secret_unknown(name, e)
                            : err_sys(e, errno, "cannot remove secret '%s'", name);
 }
 
 /* --- several --------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct secret *)a)->name, ((const struct secret *)b)->name);
-}
-
 int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e)
 {
-    *ret = NULL;
-    *n = 0;
-    int fd = open_dir(s, false, e);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        (void)close(fd);
-        return err_oom(e);
-    }
-    const struct dirent *entry;
-    while ((entry = readdir(d))) {
-        struct secret one;
-        if (!variable_name(entry->d_name) || load(dirfd(d), entry->d_name, &one, NULL, NULL) < 0)
-            continue;
-        struct secret *more = reallocarray(*ret, *n + 1, sizeof(*more));
-        if (!more) {
-            free(*ret);
-            *ret = NULL;
-            return err_oom(e);
-        }
-        more[(*n)++] = one;
-        *ret = more;
-    }
-    if (*n)
-        qsort(*ret, *n, sizeof(**ret), by_name);
-    return 0;
+    void *list;
+    int r = named_list(s, &secrets, &list, n, e);
+    *ret = list;
+    return r;
 }
 
 static int resolve_one(int dir, const char *name, struct strlist *env, struct err *e)
 {
     struct secret one;
     char *stored = NULL, *kv = NULL;
-    int r = load(dir, name, &one, &stored, e);
+    int r = secret_load(dir, name, &one, &stored, e);
     if (r < 0)
         return r;
     const char *value = stored ? stored : getenv(one.from_env);
@@ -198,15 +171,20 @@ static int resolve_one(int dir, const char *name, struct strlist *env, struct er
     return r;
 }
 
+/* The directory of all secrets, some of which are needed. */
+static int open_needed(const struct store *s, const struct strlist *names, struct err *e)
+{
+    int dir = named_dir_open(s, &secrets, false, e);
+    return dir == -ENOENT ? secret_missing(names->v[0], e) : dir;
+}
+
 int secret_resolve(const struct store *s, const struct strlist *names, struct strlist *env,
                    struct err *e)
 {
     if (names->n == 0)
         return 0;
-    AUTO_CLOSE int dir = open_dir(s, false, e);
-    if (dir < 0)
-        return dir == -ENOENT ? wanted(names->v[0], e) : dir;
-    int r = 0;
+    AUTO_CLOSE int dir = open_needed(s, names, e);
+    int r = MIN(dir, 0);
     for (size_t i = 0; r == 0 && i < names->n; i++)
         r = resolve_one(dir, names->v[i], env, e);
     return r;
@@ -216,10 +194,8 @@ int secret_check_known(const struct store *s, const struct strlist *names, struc
 {
     if (names->n == 0)
         return 0;
-    AUTO_CLOSE int dir = open_dir(s, false, e);
-    if (dir < 0)
-        return dir == -ENOENT ? wanted(names->v[0], e) : dir;
-    int r = 0;
+    AUTO_CLOSE int dir = open_needed(s, names, e);
+    int r = MIN(dir, 0);
     for (size_t i = 0; r == 0 && i < names->n; i++)
         r = check_private(dir, names->v[i], e);
     return r;

@@ -1,13 +1,13 @@
-/* Secrets by name: what a sandbox's commands get in their environment without anybody writing it
- * down.
+/* Secrets by name: values for the environment of a sandbox's commands that no spec, state, log or
+ * argument list ever contains.
  *
  *     $MSB_HOME/secrets/NAME      JSON, mode 0600: {"updated_ns": N, "value": "..."}
  *                                 or {"updated_ns": N, "from_env": "VARIABLE"}
  *
- * A spec has names only. Whoever runs a command (msb exec, the SDK) looks them up at that moment,
- * as the user who runs it, and sends the values with the command: they are in no argument list, no
- * spec, state or log, and in the environment of no process on the host. With from_env not even the
- * store has the value: it comes from the environment of whoever runs the command.
+ * A spec has only names. The process that runs a command (msb exec, the SDK) looks them up at that
+ * moment, as its own user, and sends the values with the command; no process on the host has them
+ * in its environment. With from_env not even the store has the value: it comes from the environment
+ * of the process that runs the command.
  */
 #ifndef MSB_STORE_SECRET_H
 #define MSB_STORE_SECRET_H
@@ -26,13 +26,13 @@ struct secret {
     uint64_t updated_ns;
 };
 
-/* Replaces it if there is one. Exactly one of value and from_env is given. */
+/* Replaces one of that name. Exactly one of value and from_env is given. */
 int secret_set(const struct store *s, const char *name, const char *value, const char *from_env,
                struct err *e);
 int secret_remove(const struct store *s, const char *name, struct err *e);
 /* Sorted by name; free() the list. */
 int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e);
-/* ENOENT, with what to do about it, when there is none. Values are not looked at. */
+/* ENOENT, with what to do about it, when one does not exist. Values are not looked at. */
 int secret_check_known(const struct store *s, const struct strlist *names, struct err *e);
 /* Appends NAME=value for each. The caller wipes the list (strlist_wipe). */
 int secret_resolve(const struct store *s, const struct strlist *names, struct strlist *env,

@@ -7,23 +7,25 @@
  *                        state.json   what the sandbox is doing
  *                        agent.sock   where clients connect
  *                        logs/        exec.log system.log (+ .1 .2)
- *     locks/NAME                  flock held by a CLI that creates, starts, stops or removes NAME
+ *     locks/NAME                  flock held by a process that creates, starts, stops or removes
+ *                                 sandbox NAME
+ *     locks/KIND:NAME             the same for a volume or a workspace
  *     cache/                      images and disk templates
  *
  * Invariants
  *   1. A name is taken by mkdir of its directory, under its flock: of two creators one wins.
- *   2. A sandbox is alive if and only if somebody holds the record lock on its `lock` file. The
+ *   2. A sandbox is alive if and only if a process holds the record lock on its `lock` file. The
  *      kernel drops that lock however the monitor dies, and tells us the holder's pid, so no pid
  *      is ever guessed.
  *   3. spec.json and state.json are replaced by rename: a reader sees the old or the new one.
- *   4. A directory whose spec or state is not there, or whose state is `creating`, and whose flock
- *      is free, is the rest of a creation or removal that died: readers delete it. A state that is
- *      there but cannot be read is no such thing: that sandbox has crashed.
+ *   4. A directory without a spec or a state, or whose state is `creating`, and whose flock is
+ *      free, is left over from a creation or removal that died: readers delete it. One with a
+ *      state that cannot be read is not: that sandbox has crashed.
  *   5. A state that says running without a live monitor means the monitor was killed: readers
  *      see `crashed` (or nothing, for an ephemeral sandbox, which they delete).
- *   6. The monitor may be taken over by its guest, and run/ is writable to it: what is in there is
- *      read as hostile input, and nothing outside run/ is. When root starts a sandbox the monitor
- *      runs as another user, who owns run/ and nothing else.
+ *   6. The monitor may be taken over by its guest, and can write to run/: files in there are read
+ *      as hostile input, files outside it are not. When root starts a sandbox the monitor runs as
+ *      another user, who owns run/ and nothing else.
  */
 #ifndef MSB_STORE_STORE_H
 #define MSB_STORE_STORE_H
@@ -56,8 +58,8 @@ enum status status_parse(const char *s); /* -1 */
 
 struct sandbox_state {
     enum status status;
-    char reason[256];    /* why it stopped or crashed; "" when nobody needs telling */
-    char engine[16];     /* what runs it: "uml", "uml-ptrace"; "" before the first start */
+    char reason[256];    /* why it stopped or crashed; "" for an ordinary stop */
+    char engine[16];     /* that runs it: "uml", "uml-ptrace"; "" before the first start */
     uint64_t started_ns; /* CLOCK_REALTIME of the last start, 0 = never */
     uint64_t updated_ns; /* of the last transition */
     pid_t pid;           /* the live monitor, as the lock says; 0 = none. Not stored */
@@ -73,13 +75,14 @@ struct sandbox {
 int store_open(struct store *s, struct err *e); /* makes what is missing, mode 0700 */
 void store_close(struct store *s);              /* harmless twice */
 #define AUTO_STORE CLEANUP(store_close)
-/* For one that may never be opened. */
 #define STORE_NONE                                        \
     {                                                     \
         .home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1 \
     }
 
-int store_cache_open(const struct store *s, struct err *e); /* its cache/, made if missing */
+/* A directory in it, made if missing. cache/ may be a symbolic link. */
+int store_subdir_open(const struct store *s, const char *name, struct err *e);
+int store_cache_open(const struct store *s, struct err *e);
 
 /* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
@@ -89,30 +92,41 @@ void sandbox_close(struct sandbox *sb); /* harmless twice */
     {                \
         .dirfd = -1  \
     }
-/* Removes the sandbox if it is a leftover, after whoever is at work on that name. */
+/* Removes the sandbox if it is a leftover; waits for the name's lock. */
 void sandbox_sweep(const struct store *s, const char *name);
 /* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on
  * stderr as warnings and skipped. */
 int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
-/* For who removes what no sandbox uses: fails (EBUSY) when one cannot be read, as it could use
+/* To find out what no sandbox uses: fails (EBUSY) when one cannot be read, as it could use
  * anything. */
 int store_list_whole(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
 void sandbox_list_free(struct sandbox *list, size_t n);
 
-/* The name's flock. Waits while another CLI holds it (a stop under way, say). Unlocking with
- * `forget` also removes the lock file (the name is gone). */
+/* The lock of a sandbox's name. Taking it waits while another process holds it (a stop under way,
+ * say). */
 struct name_lock {
-    int fd;
+    const struct store *store;
+    int fd;      /* -1: not held */
+    bool forget; /* the name is gone: dropping the lock removes its file */
     char name[SPEC_NAME_MAX + 1];
 };
+#define AUTO_NAME_LOCK CLEANUP(name_lock_drop)
+#define NAME_LOCK_NONE \
+    {                  \
+        .fd = -1       \
+    }
 int name_lock_take(const struct store *s, const char *name, struct name_lock *ret, struct err *e);
-void name_lock_drop(const struct store *s, struct name_lock *l, bool forget);
+/* Of something else than a sandbox, whose name has been checked. No sandbox's lock is in its way: no
+ * sandbox's name has a colon. */
+int name_lock_take_kind(const struct store *s, const char *kind, const char *name,
+                        struct name_lock *ret, struct err *e);
+void name_lock_drop(struct name_lock *l); /* harmless twice */
 
 /* Directory and files; the caller holds the name's flock. */
 int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, struct err *e);
 int sandbox_dir_remove(const struct store *s, const char *name, struct err *e);
 
-/* Temporary files of specs that somebody was killed over. */
+/* Removes temporary files of processes that were killed while they wrote the spec. */
 void spec_sweep(int dirfd);
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
 /* run_fd: the sandbox's run/. */

@@ -1,20 +1,22 @@
 #include "store/volume.h"
 
 #include "image/store/upper.h"
+#include "store/json_file.h"
+#include "store/named.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-enum { JSON_MAX = 4096, DEPTH_MAX = 256 };
+enum { DEPTH_MAX = 256 };
 #define DISK "disk.raw"
 
 static const char *const kind_names[] = {[VOLUME_DIR] = "dir", [VOLUME_DISK] = "disk"};
@@ -24,62 +26,56 @@ const char *volume_kind_name(enum volume_kind k)
     return kind_names[k];
 }
 
-static int open_all(const struct store *s, struct err *e)
-{
-    if (mkdirat(s->home_fd, "volumes", 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot make %s/volumes", s->home);
-    int fd = openat(s->home_fd, "volumes", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? err_sys(e, errno, "cannot open %s/volumes", s->home) : fd;
-}
-
-/* Opens the directory of all volumes and locks one of them: one operation on a volume at a time, as
- * with sandboxes. */
-static int open_locked(const struct store *s, const char *name, struct name_lock *l, struct err *e)
-{
-    char lock_name[SPEC_NAME_MAX + 1];
-    int r = volume_check_name(name, e);
-    if (r < 0)
-        return r;
-    AUTO_CLOSE int volumes = open_all(s, e);
-    if (volumes < 0)
-        return volumes;
-    (void)snprintf(lock_name, sizeof(lock_name), "volume.%s", name);
-    r = name_lock_take(s, lock_name, l, e);
-    return r < 0 ? r : steal_fd(&volumes);
-}
-
 /* --- one volume ------------------------------------------------------------------------------ */
 
-static int load(int volumes, const char *name, struct volume *ret)
+static int volume_load(int all, const char *name, void *ret);
+
+static bool mounts_volume(const struct sandbox_spec *spec, const char *name)
 {
-    AUTO_FREE char *text = NULL;
-    char file[VOLUME_NAME_MAX + 32];
-    size_t n;
-    (void)snprintf(file, sizeof(file), "%s/volume.json", name);
-    int r = file_read_at(volumes, file, JSON_MAX, &text, &n);
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (spec->mounts[i].kind == MOUNT_NAMED && strcmp(spec->mounts[i].source, name) == 0)
+            return true;
+    return false;
+}
+
+_Static_assert(offsetof(struct volume, name) == 0, "see named.h");
+static const struct named_kind volumes = {
+    .what = "volume",
+    .dir = "volumes",
+    .size = sizeof(struct volume),
+    .check_name = volume_check_name,
+    .load = volume_load,
+    .record = "volume.json",
+    .used_by = mounts_volume,
+    .use = "is mounted by",
+};
+
+static int volume_load(int all, const char *name, void *ret)
+{
+    AUTO_JSON json_t *j = NULL;
+    struct volume *v = ret;
+    int r = named_record_load(&volumes, all, name, &j);
     if (r < 0)
         return r;
-    json_t *j = json_loadb(text, n, 0, NULL);
-    const json_t *created = json_object_get(j, "created_ns"), *quota = json_object_get(j, "quota");
     const char *kind = json_string_value(json_object_get(j, "kind"));
-    *ret = (struct volume){.kind = kind && strcmp(kind, kind_names[VOLUME_DISK]) == 0 ? VOLUME_DISK
-                                                                                      : VOLUME_DIR,
-                           .created_ns = (uint64_t)json_integer_value(created),
-                           .quota = (uint64_t)json_integer_value(quota),
-                           .size = (uint64_t)json_integer_value(json_object_get(j, "size"))};
-    (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
-    json_decref(j);
+    bool disk = kind && strcmp(kind, kind_names[VOLUME_DISK]) == 0;
+    *v = (struct volume){
+        .kind = disk ? VOLUME_DISK : VOLUME_DIR,
+        .created_ns = (uint64_t)json_integer_value(json_object_get(j, "created_ns")),
+        .quota = (uint64_t)json_integer_value(json_object_get(j, "quota")),
+        .size = (uint64_t)json_integer_value(json_object_get(j, "size")),
+    };
+    (void)snprintf(v->name, sizeof(v->name), "%s", name);
     return 0;
 }
 
-static int save(int dir, const struct volume *v)
+static int volume_save(int dir, const struct volume *v)
 {
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", v->name, "kind", kind_names[v->kind],
-                          "created_ns", (json_int_t)v->created_ns, "quota", (json_int_t)v->quota,
-                          "size", (json_int_t)v->size);
-    AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
-    return text ? file_replace_at(dir, "volume.json", text, strlen(text), 0600, true) : -ENOMEM;
+    return json_file_save(dir, volumes.record,
+                          json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", v->name, "kind",
+                                    kind_names[v->kind], "created_ns", (json_int_t)v->created_ns,
+                                    "quota", (json_int_t)v->quota, "size", (json_int_t)v->size),
+                          true);
 }
 
 static int make_content(const struct store *s, int dir, struct volume *v, struct err *e)
@@ -87,51 +83,41 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
     struct stat st;
     if (v->kind == VOLUME_DIR) {
         if (mkdirat(dir, "data", 0755) < 0 && errno != EEXIST)
-            return err_sys(e, errno, "cannot make volume '%s'", v->name);
+            return err_sys(e, errno, "cannot create volume '%s'", v->name);
         return 0;
     }
     (void)unlinkat(dir, DISK, 0); /* of a creation that died */
     AUTO_CLOSE int cache = store_cache_open(s, e);
     int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
     if (r < 0)
-        return err_wrap(e, r, "cannot make volume '%s'", v->name);
+        return err_wrap(e, r, "cannot create volume '%s'", v->name);
     if (fstatat(dir, DISK, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(e, errno, "cannot make volume '%s'", v->name);
+        return err_sys(e, errno, "cannot create volume '%s'", v->name);
     v->size = (uint64_t)st.st_size; /* sizes are rounded up */
     return 0;
 }
 
 /* The lock is held, and there is no such volume. */
-static int make(const struct store *s, int volumes, struct volume *v, struct err *e)
+static int volume_make(const struct store *s, int all, struct volume *v, struct err *e)
 {
     v->created_ns = realtime_ns();
     if (v->kind == VOLUME_DISK && v->size == 0) {
-        (void)err_set(e, EINVAL, "volume '%s' is not there, and a disk needs a size", v->name);
-        err_hint(e, "make it first: msb volume create %s --kind disk --size 1G", v->name);
+        (void)err_set(e, EINVAL, "volume '%s' does not exist, and a disk needs a size", v->name);
+        err_hint(e, "create it first: msb volume create %s --kind disk --size 1G", v->name);
         return -EINVAL;
     }
-    if (mkdirat(volumes, v->name, 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot make volume '%s'", v->name);
-    AUTO_CLOSE int dir = openat(volumes, v->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int dir = named_made_open(&volumes, all, v->name, e);
     if (dir < 0)
-        return err_sys(e, errno, "cannot make volume '%s'", v->name);
+        return dir;
     int r = make_content(s, dir, v, e);
-    if (r == 0 && (r = save(dir, v)) < 0)
-        (void)err_sys(e, -r, "cannot make volume '%s'", v->name);
+    if (r == 0 && (r = volume_save(dir, v)) < 0)
+        (void)err_sys(e, -r, "cannot create volume '%s'", v->name);
     if (r < 0)
-        (void)remove_tree_at(volumes, v->name);
+        (void)remove_tree_at(all, v->name);
     return r;
 }
 
-static int find(int volumes, const char *name, struct volume *ret, struct err *e)
-{
-    int r = load(volumes, name, ret);
-    if (r == -ENOENT)
-        return err_set(e, ENOENT, "volume not found: %s", name);
-    return r < 0 ? err_sys(e, -r, "cannot read volume '%s'", name) : 0;
-}
-
-/* What is there must be what was asked for. */
+/* An existing volume must be what was asked for. */
 static int check_same(const struct volume *v, enum volume_kind kind, uint64_t size, struct err *e)
 {
     if (v->kind != kind)
@@ -140,7 +126,7 @@ static int check_same(const struct volume *v, enum volume_kind kind, uint64_t si
                        kind == VOLUME_DISK ? "disk" : "directory");
     if (kind == VOLUME_DISK && size &&
         (size + UPPER_SIZE_ALIGN - 1) / UPPER_SIZE_ALIGN != v->size / UPPER_SIZE_ALIGN)
-        return err_set(e, EEXIST, "volume '%s' has %llu MiB already; leave size= out", v->name,
+        return err_set(e, EEXIST, "volume '%s' already has %llu MiB; leave out size=", v->name,
                        (unsigned long long)(v->size >> 20));
     return 0;
 }
@@ -149,24 +135,25 @@ static int check_same(const struct volume *v, enum volume_kind kind, uint64_t si
 static int make_or_find(const struct store *s, const char *name, bool fresh, struct volume *v,
                         struct err *e)
 {
-    struct name_lock l;
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
     struct volume found;
-    AUTO_CLOSE int volumes = open_locked(s, name, &l, e);
-    if (volumes < 0)
-        return volumes;
+    int r = volume_check_name(name, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int all = named_dir_open(s, &volumes, true, e);
+    r = all < 0 ? all : name_lock_take_kind(s, volumes.what, name, &lock, e);
+    if (r < 0)
+        return r;
     (void)snprintf(v->name, sizeof(v->name), "%s", name);
-    int r = load(volumes, name, &found);
-    if (r == -ENOENT) {
-        r = make(s, volumes, v, e);
-    } else if (r < 0) {
-        r = err_sys(e, -r, "cannot read volume '%s'", name);
-    } else if (fresh) {
-        r = err_set(e, EEXIST, "volume already exists: %s", name);
-    } else {
-        r = check_same(&found, v->kind, v->size, e);
-        *v = found;
-    }
-    name_lock_drop(s, &l, true);
+    r = volume_load(all, name, &found);
+    if (r == -ENOENT)
+        return volume_make(s, all, v, e);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read volume '%s'", name);
+    if (fresh)
+        return err_set(e, EEXIST, "volume already exists: %s", name);
+    r = check_same(&found, v->kind, v->size, e);
+    *v = found;
     return r;
 }
 
@@ -198,39 +185,22 @@ int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *
 {
     if (!names_volumes(spec))
         return 0;
-    AUTO_CLOSE int volumes = open_all(s, e);
-    if (volumes < 0)
-        return volumes;
+    AUTO_CLOSE int all = named_dir_open(s, &volumes, false, e);
+    if (all < 0)
+        return all == -ENOENT ? 0 : all;
     for (size_t i = 0; i < spec->n_mounts; i++) {
         struct spec_mount *m = &spec->mounts[i];
         struct volume v;
-        if (m->kind != MOUNT_NAMED || m->disk || load(volumes, m->source, &v) < 0 ||
+        if (m->kind != MOUNT_NAMED || m->disk || volume_load(all, m->source, &v) < 0 ||
             v.kind != VOLUME_DISK)
             continue;
         if (m->quota || m->uid || m->gid || m->cache)
             return err_set(
                 e, EINVAL,
-                "volume '%s' is a disk: it takes no quota=, uid=, gid= or cache=", m->source);
+                "volume '%s' is a disk, which takes no quota=, uid=, gid= or cache=", m->source);
         m->disk = true;
     }
     return 0;
-}
-
-/* --- who uses them --------------------------------------------------------------------------- */
-
-/* Opens the directory of all volumes and locks it, as the header says. */
-static int lock_all(const struct store *s, int how, struct err *e)
-{
-    AUTO_CLOSE int fd = open_all(s, e);
-    while (fd >= 0 && flock(fd, how) < 0)
-        if (errno != EINTR)
-            return err_sys(e, errno, "cannot lock %s/volumes", s->home);
-    return steal_fd(&fd);
-}
-
-int volume_lock_all(const struct store *s, struct err *e)
-{
-    return lock_all(s, LOCK_EX, e);
 }
 
 int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e)
@@ -238,20 +208,26 @@ int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret
     *ret = -1;
     if (!names_volumes(spec) && !spec->workspace.name)
         return 0;
-    int fd = lock_all(s, LOCK_SH, e);
-    *ret = fd;
-    return fd < 0 ? fd : 0;
+    *ret = named_lock_all(s, LOCK_SH, e);
+    return MIN(*ret, 0);
 }
 
 int volume_open(const struct store *s, const char *name, struct volume *ret, struct err *e)
 {
-    int r = volume_check_name(name, e);
-    if (r < 0)
-        return r;
-    AUTO_CLOSE int volumes = open_all(s, e);
-    if (volumes < 0)
-        return volumes;
-    return find(volumes, name, ret, e);
+    return named_open(s, &volumes, name, ret, e);
+}
+
+int volume_remove(const struct store *s, const char *name, struct err *e)
+{
+    return named_remove(s, &volumes, name, e);
+}
+
+int volume_list(const struct store *s, struct volume **ret, size_t *n, struct err *e)
+{
+    void *list;
+    int r = named_list(s, &volumes, &list, n, e);
+    *ret = list;
+    return r;
 }
 
 char *volume_path(const struct store *s, const struct volume *v)
@@ -261,102 +237,7 @@ char *volume_path(const struct store *s, const struct volume *v)
     return asprintf(&path, "%s/volumes/%s/%s", s->home, v->name, what) < 0 ? NULL : path;
 }
 
-/* --- removal --------------------------------------------------------------------------------- */
-
-static bool mounts(const struct sandbox_spec *spec, const char *name)
-{
-    for (size_t i = 0; i < spec->n_mounts; i++)
-        if (spec->mounts[i].kind == MOUNT_NAMED && strcmp(spec->mounts[i].source, name) == 0)
-            return true;
-    return false;
-}
-
-static int check_free(const struct store *s, const char *name, struct err *e)
-{
-    struct sandbox *list;
-    size_t n;
-    int r = store_list_whole(s, &list, &n, e);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; r == 0 && i < n; i++)
-        if (mounts(&list[i].spec, name)) {
-            r = err_set(e, EBUSY, "volume '%s' is mounted by sandbox '%s'", name,
-                        list[i].spec.name);
-            err_hint(e, "remove the sandbox first: msb rm %s", list[i].spec.name);
-        }
-    sandbox_list_free(list, n);
-    return r;
-}
-
-int volume_remove(const struct store *s, const char *name, struct err *e)
-{
-    struct volume v;
-    struct name_lock l;
-    int r = volume_check_name(name, e);
-    if (r < 0)
-        return r;
-    /* After those who are about to mount it, whose specs we would not see yet. They take the lock
-     * of one volume while they hold this: so must we, in that order. */
-    AUTO_CLOSE int held = lock_all(s, LOCK_EX, e);
-    AUTO_CLOSE int volumes = held < 0 ? held : open_locked(s, name, &l, e);
-    if (volumes < 0)
-        return volumes;
-    r = find(volumes, name, &v, e);
-    if (r == 0)
-        r = check_free(s, name, e);
-    if (r == 0) {
-        /* First what makes it one: a removal that dies leaves no half of a volume. */
-        char file[VOLUME_NAME_MAX + 32];
-        (void)snprintf(file, sizeof(file), "%s/volume.json", name);
-        if (unlinkat(volumes, file, 0) < 0 && errno != ENOENT)
-            r = -errno;
-        else
-            r = remove_tree_at(volumes, name);
-        if (r < 0)
-            err_sys(e, -r, "cannot remove volume '%s'", name);
-    }
-    name_lock_drop(s, &l, true);
-    return r;
-}
-
-/* --- all of them ----------------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct volume *)a)->name, ((const struct volume *)b)->name);
-}
-
-int volume_list(const struct store *s, struct volume **ret, size_t *n, struct err *e)
-{
-    *ret = NULL;
-    *n = 0;
-    int fd = open_all(s, e);
-    if (fd < 0)
-        return fd;
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        int r = err_sys(e, errno, "cannot read %s/volumes", s->home);
-        (void)close(fd);
-        return r;
-    }
-    const struct dirent *entry;
-    while ((entry = readdir(d))) {
-        struct volume v;
-        if (entry->d_name[0] == '.' || volume_check_name(entry->d_name, NULL) < 0 ||
-            load(dirfd(d), entry->d_name, &v) < 0)
-            continue;
-        struct volume *more = reallocarray(*ret, *n + 1, sizeof(*more));
-        if (!more) {
-            free(*ret);
-            return err_oom(e);
-        }
-        more[(*n)++] = v;
-        *ret = more;
-    }
-    if (*n)
-        qsort(*ret, *n, sizeof(**ret), by_name);
-    return 0;
-}
+/* --- space ----------------------------------------------------------------------------------- */
 
 /* Takes dir_fd. Guests fill volumes: depth is bounded, links are not followed. */
 static uint64_t add_up(int dir_fd, unsigned depth)
@@ -383,9 +264,10 @@ static uint64_t add_up(int dir_fd, unsigned depth)
     return sum;
 }
 
-uint64_t tree_used(int dir_fd)
+uint64_t tree_used(const char *path)
 {
-    return add_up(dir_fd, DEPTH_MAX);
+    int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    return fd < 0 ? 0 : add_up(fd, DEPTH_MAX);
 }
 
 uint64_t volume_used(const struct store *s, const struct volume *v)
@@ -394,6 +276,5 @@ uint64_t volume_used(const struct store *s, const struct volume *v)
     AUTO_FREE char *path = volume_path(s, v);
     if (path && v->kind == VOLUME_DISK)
         return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
-    int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    return fd < 0 ? 0 : tree_used(fd);
+    return tree_used(path);
 }

@@ -2,8 +2,10 @@
 
 #include "copy/guest.h"
 #include "copy/host.h"
+#include "store/json_file.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/loop.h"
 #include "workspace/manifest.h"
 #include "workspace/workspace.h"
@@ -45,15 +47,13 @@ struct standing {
     bool still;                  /* replacing: of a sandbox that runs on */
 };
 
-static int load(int dirfd, struct standing *ret)
+static int standing_load(int dirfd, struct standing *ret)
 {
-    AUTO_FREE char *text = NULL;
-    size_t n;
+    AUTO_JSON json_t *j = NULL;
     *ret = (struct standing){0};
-    int r = file_read_at(dirfd, STATE_FILE, STATE_MAX, &text, &n);
+    int r = json_file_load(dirfd, STATE_FILE, STATE_MAX, &j);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    json_t *j = json_loadb(text, n, 0, NULL);
     const char *stage = json_string_value(json_object_get(j, "stage"));
     const char *base = json_string_value(json_object_get(j, "base"));
     for (size_t i = 0; stage && i < ARRAY_LEN(stages); i++)
@@ -63,25 +63,22 @@ static int load(int dirfd, struct standing *ret)
     ret->new_dev = (uint64_t)json_integer_value(json_object_get(j, "new_dev"));
     ret->new_ino = (uint64_t)json_integer_value(json_object_get(j, "new_ino"));
     ret->still = json_is_true(json_object_get(j, "still"));
-    json_decref(j);
     return 0;
 }
 
-static int save(int dirfd, const struct standing *st, struct err *e)
+static int standing_save(int dirfd, const struct standing *st, struct err *e)
 {
     json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:b}", "stage", stages[st->stage], "base", st->base,
                           "new_dev", (json_int_t)st->new_dev, "new_ino", (json_int_t)st->new_ino,
                           "still", st->still);
-    AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
-    int r = text ? file_replace_at(dirfd, STATE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
-    return r < 0 ? err_sys(e, -r, "cannot record where the workspace stands") : 0;
+    int r = json_file_save(dirfd, STATE_FILE, j, true);
+    return r < 0 ? err_sys(e, -r, "cannot record the state of the workspace") : 0;
 }
 
 bool snapshot_is_out(int dirfd)
 {
     struct standing st;
-    return load(dirfd, &st) == 0 && (st.stage == STAGE_OUT || st.stage == STAGE_REPLACING);
+    return standing_load(dirfd, &st) == 0 && (st.stage == STAGE_OUT || st.stage == STAGE_REPLACING);
 }
 
 /* --- the host's tree ------------------------------------------------------------------------- */
@@ -92,21 +89,22 @@ struct place {
     char fresh[NAME_MAX + 1]; /* what the new tree is called until it takes the place */
     char path[PATH_MAX];      /* for messages */
     struct name_lock lock;
-    const struct store *store;
 };
+#define PLACE_NONE                  \
+    {                               \
+        .parent = -1, .lock.fd = -1 \
+    }
 
-/* One at a time is at work on a workspace. */
+/* One process at a time works on a workspace. */
 static int lock_place(const struct store *s, struct place *p, struct err *e)
 {
     struct digest d;
-    char hex[DIGEST_HEX_SIZE], name[64];
+    char hex[DIGEST_HEX_SIZE];
     int r = digest_of(p->path, strlen(p->path), &d);
     if (r < 0)
         return err_sys(e, -r, "cannot lock %s", p->path);
     digest_hex(&d, hex);
-    (void)snprintf(name, sizeof(name), "workspace.%.24s", hex);
-    p->store = s;
-    return name_lock_take(s, name, &p->lock, e);
+    return name_lock_take_kind(s, "workspace-path", hex, &p->lock, e);
 }
 
 /* The path was made canonical when the sandbox was made: a link in it now is somebody's since. */
@@ -159,8 +157,7 @@ static int open_place(const struct store *s, const struct sandbox_spec *spec, st
 
 static void close_place(struct place *p)
 {
-    if (p->lock.fd >= 0)
-        name_lock_drop(p->store, &p->lock, true);
+    name_lock_drop(&p->lock);
     close_fd(&p->parent);
 }
 
@@ -226,7 +223,7 @@ static int recover(int dirfd, const struct place *p, struct standing *st, warn_f
     st->stage = done && !st->still ? STAGE_SAME : STAGE_OUT;
     if (done)
         digest_text(&m.digest, st->base);
-    r = save(dirfd, st, e); /* first: what is not there counts as done */
+    r = standing_save(dirfd, st, e); /* first: what is not there counts as done */
     if (r == 0 && any && !done && (r = remove_tree_at(p->parent, p->fresh)) < 0)
         (void)err_sys(e, -r, "cannot remove what is left of a sync");
     return r;
@@ -235,8 +232,7 @@ static int recover(int dirfd, const struct place *p, struct standing *st, warn_f
 static int begin(const struct store *s, int dirfd, const struct sandbox_spec *spec, struct place *p,
                  struct standing *st, warn_fn warn, struct err *e)
 {
-    *p = (struct place){.parent = -1, .lock.fd = -1};
-    int r = load(dirfd, st);
+    int r = standing_load(dirfd, st);
     if (r < 0)
         return err_sys(e, -r, "cannot read where the workspace of '%s' stands", spec->name);
     r = open_place(s, spec, p, e);
@@ -323,7 +319,7 @@ static int list_guest(struct files *f, struct strlist *names, struct err *e)
 static int empty_guest(struct files *f, struct err *e)
 {
     static struct file_req q;
-    struct strlist names = {0};
+    AUTO_STRLIST struct strlist names = {0};
     int r = ask(f, FILE_OP_MKDIR, FILE_PARENTS, e);
     if (r == 0)
         r = list_guest(f, &names, e);
@@ -333,7 +329,6 @@ static int empty_guest(struct files *f, struct err *e)
         (void)file_req_init(&q, FILE_OP_REMOVE, path, FILE_RECURSIVE | FILE_FORCE);
         r = files_ask(f, &q, NULL, e);
     }
-    strlist_free(&names);
     return r;
 }
 
@@ -357,7 +352,7 @@ static int copy_in(int dirfd, const struct sandbox_spec *spec, const struct plac
 {
     struct files f = {0};
     struct standing st = {.stage = STAGE_COPYING};
-    int r = save(dirfd, &st, e);
+    int r = standing_save(dirfd, &st, e);
     if (r == 0)
         r = connect_guest(dirfd, spec->name, &f, e);
     bool same = false;
@@ -377,13 +372,13 @@ static int copy_in(int dirfd, const struct sandbox_spec *spec, const struct plac
         return err_wrap(e, r, "cannot copy the workspace into sandbox '%s'", spec->name);
     st.stage = STAGE_OUT;
     digest_text(&m->digest, st.base);
-    return save(dirfd, &st, e);
+    return standing_save(dirfd, &st, e);
 }
 
 int snapshot_enter(const struct store *s, int dirfd, const struct sandbox_spec *spec, warn_fn warn,
                    struct err *e)
 {
-    struct place p;
+    CLEANUP(close_place) struct place p = PLACE_NONE;
     struct standing st;
     struct manifest m;
     char text[DIGEST_TEXT_SIZE];
@@ -397,14 +392,13 @@ int snapshot_enter(const struct store *s, int dirfd, const struct sandbox_spec *
         bool have = st.stage == STAGE_SAME && strcmp(st.base, text) == 0;
         if (have) { /* from here on it may differ */
             st.stage = STAGE_OUT;
-            r = save(dirfd, &st, e);
+            r = standing_save(dirfd, &st, e);
         } else if (st.stage != STAGE_OUT) {
             r = copy_in(dirfd, spec, &p, &m, e);
         } else if (warn) {
             warn("the workspace has changes that were not synced; the sandbox keeps them");
         }
     }
-    close_place(&p);
     return r;
 }
 
@@ -519,7 +513,7 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
                    const struct snapshot_sync *how, struct err *e)
 {
     st->stage = STAGE_REPLACING;
-    int r = save(dirfd, st, e);
+    int r = standing_save(dirfd, st, e);
     if (r < 0)
         return r;
     if (renameat2(p->parent, p->fresh, p->parent, p->name, RENAME_EXCHANGE) < 0) {
@@ -528,7 +522,7 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
         if (code == EBUSY)
             err_hint(e, "something is mounted there: use --workspace-mode fuse");
         st->stage = STAGE_OUT;
-        (void)save(dirfd, st, NULL); /* before the new tree goes: see recover() */
+        (void)standing_save(dirfd, st, NULL); /* before the new tree goes: see recover() */
         (void)remove_tree_at(p->parent, p->fresh);
         return -code;
     }
@@ -536,7 +530,7 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
     r = retire(p, st->base, how->crashed, how->warn, e);
     st->stage = how->still ? STAGE_OUT : STAGE_SAME;
     digest_text(&m->digest, st->base);
-    int saved = r < 0 ? 0 : save(dirfd, st, e);
+    int saved = r < 0 ? 0 : standing_save(dirfd, st, e);
     return r < 0 ? r : saved;
 }
 
@@ -566,11 +560,10 @@ static int bring_back(int dirfd, const struct sandbox_spec *spec, const struct p
 int snapshot_leave(const struct store *s, int dirfd, const struct sandbox_spec *spec,
                    const struct snapshot_sync *how, struct err *e)
 {
-    struct place p;
+    CLEANUP(close_place) struct place p = PLACE_NONE;
     struct standing st;
     int r = begin(s, dirfd, spec, &p, &st, how->warn, e);
     if (r == 0 && st.stage == STAGE_OUT)
         r = bring_back(dirfd, spec, &p, &st, how, e);
-    close_place(&p);
     return r < 0 ? err_wrap(e, r, "the workspace of sandbox '%s' is not synced", spec->name) : 0;
 }

@@ -145,7 +145,7 @@ def test_gone_when_it_is_needed(msb):
 @pytest.mark.parametrize("args,stdin,message", [
     (["secret", "set", "A-B"], b"x", "'A-B' is no name for a secret"),
     (["secret", "set", "1A"], b"x", "'1A' is no name for a secret"),
-    (["secret", "set", "A", "--from-env", "x y"], b"", "'x y' is no name of an environment variable"),
+    (["secret", "set", "A", "--from-env", "x y"], b"", "invalid name of an environment variable: 'x y'"),
     (["secret", "set", "A"], b"", "there is no value on standard input"),
     (["secret", "set", "A"], b"\n", "there is no value on standard input"),
     (["secret", "set", "A"], b"a\0b", "has a NUL byte in it"),

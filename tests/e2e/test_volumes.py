@@ -39,7 +39,7 @@ def test_made_when_missing_and_kept_while_used(msb):
     text = spec.read_bytes()
     spec.write_bytes(b"garbage")  # what it mounts is not known: anything
     p = msb("volume", "rm", "fresh")
-    assert p.returncode == 1 and b"what sandboxes use is not known" in p.stderr
+    assert p.returncode == 1 and b"cannot tell what is in use" in p.stderr
     spec.write_bytes(text)
     msb.ok("stop", "-q", "b")
     assert msb("volume", "rm", "fresh").returncode == 1

@@ -1,5 +1,6 @@
 /* The store: what readers make of what a crash, or a hostile monitor, left in a directory. */
 #include "store/store.h"
+#include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -178,13 +179,13 @@ static void test_directory_without_spec_is_a_leftover(void **state)
 static void test_no_leftover_while_somebody_works_on_the_name(void **state)
 {
     struct fix *x = *state;
-    struct name_lock l;
+    struct name_lock l = NAME_LOCK_NONE;
     (void)close(make(x, "a", NULL, false));
     assert_int_equal(name_lock_take(&x->s, "a", &l, NULL), 0);
     assert_int_equal(look(x, "a", NULL), -ENOENT);
     assert_int_equal(count(x), 0);
     assert_true(exists(x, "a"));
-    name_lock_drop(&x->s, &l, false);
+    name_lock_drop(&l);
     assert_int_equal(count(x), 0);
     assert_false(exists(x, "a"));
 }
@@ -206,12 +207,12 @@ static void test_no_leftover_while_a_monitor_lives(void **state)
 static void test_lock_files_of_nobody_go(void **state)
 {
     struct fix *x = *state;
-    struct name_lock l;
+    struct name_lock l = NAME_LOCK_NONE;
     (void)close(make(x, "a", "{\"status\":\"Stopped\"}", false));
     static const char *const names[] = {"a", "killed"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         assert_int_equal(name_lock_take(&x->s, names[i], &l, NULL), 0);
-        name_lock_drop(&x->s, &l, false);
+        name_lock_drop(&l);
     }
     assert_int_equal(count(x), 1);
     assert_int_equal(faccessat(x->s.locks_fd, "a", F_OK, 0), 0);
@@ -390,7 +391,7 @@ static void test_strangers_are_left_alone(void **state)
 static void test_names_are_checked(void **state)
 {
     struct fix *x = *state;
-    struct name_lock l;
+    struct name_lock l = NAME_LOCK_NONE;
     static const char *const bad[] = {"", ".", "..", "a/b", "../x", "-x", ".x", "a\n"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_true(look(x, bad[i], NULL) < 0);
@@ -403,21 +404,64 @@ static void test_names_are_checked(void **state)
 static void test_name_lock_of_a_forgotten_name(void **state)
 {
     struct fix *x = *state;
-    struct name_lock l;
+    struct name_lock l = NAME_LOCK_NONE;
     assert_int_equal(name_lock_take(&x->s, "a", &l, NULL), 0);
     pid_t pid = fork();
     if (pid == 0) { /* waits on the lock file that is then unlinked */
-        struct name_lock mine;
+        struct name_lock mine = NAME_LOCK_NONE;
         (void)close(l.fd); /* a copy of it would hold the lock */
         if (name_lock_take(&x->s, "a", &mine, NULL) < 0)
             _exit(1);
         _exit(faccessat(x->s.locks_fd, "a", F_OK, 0) == 0 ? 0 : 2);
     }
     (void)usleep(20000);
-    name_lock_drop(&x->s, &l, true);
+    l.forget = true;
+    name_lock_drop(&l);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
+}
+
+/* A sandbox called volume.a, which is being created with volume a: two locks, not one twice. */
+static void test_volume_lock_is_not_a_sandbox_lock(void **state)
+{
+    struct fix *x = *state;
+    struct name_lock l = NAME_LOCK_NONE;
+    struct volume v, *list = NULL;
+    size_t n = 0;
+    struct err e = {0};
+    assert_int_equal(name_lock_take(&x->s, "volume.a", &l, NULL), 0);
+    (void)alarm(10);
+    assert_int_equal(volume_create(&x->s, "b", VOLUME_DIR, 0, &e), 0);
+    assert_int_equal(volume_create(&x->s, "a", VOLUME_DIR, 5, &e), 0);
+    (void)alarm(0);
+    assert_int_equal(volume_create(&x->s, "a", VOLUME_DIR, 0, &e), -EEXIST);
+    assert_int_equal(volume_open(&x->s, "a", &v, &e), 0);
+    assert_int_equal(v.quota, 5);
+    assert_int_equal(volume_list(&x->s, &list, &n, &e), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(list[0].name, "a");
+    assert_string_equal(list[1].name, "b");
+    free(list);
+    assert_int_equal(volume_remove(&x->s, "a", &e), 0);
+    assert_int_equal(volume_open(&x->s, "a", &v, &e), -ENOENT);
+    assert_string_equal(e.msg, "volume not found: a");
+    name_lock_drop(&l);
+    assert_int_equal(faccessat(x->s.locks_fd, "volume:a", F_OK, 0), -1);
+}
+
+/* Lock files of processes that were killed before they had made anything. */
+static void test_lock_files_are_swept(void **state)
+{
+    struct fix *x = *state;
+    struct sandbox *list;
+    size_t n;
+    put(x->s.locks_fd, "a", "");
+    put(x->s.locks_fd, "volume:a", "");
+    assert_int_equal(store_list(&x->s, &list, &n, NULL), 0);
+    sandbox_list_free(list, n);
+    assert_int_equal(faccessat(x->s.locks_fd, "a", F_OK, 0), -1);
+    assert_int_equal(faccessat(x->s.locks_fd, "volume:a", F_OK, 0), -1);
 }
 
 static void test_name_is_taken_once(void **state)
@@ -476,6 +520,8 @@ int main(void)
         TEST(test_strangers_are_left_alone),
         TEST(test_names_are_checked),
         TEST(test_name_lock_of_a_forgotten_name),
+        TEST(test_volume_lock_is_not_a_sandbox_lock),
+        TEST(test_lock_files_are_swept),
         TEST(test_name_is_taken_once),
         TEST(test_connects_to_a_socket_only),
     };

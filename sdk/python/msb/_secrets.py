@@ -20,24 +20,24 @@ _FILE_MAX = 6 * 32 * 1024 + 4096
 
 def _load(home: str, name: str) -> Dict[str, object]:
     path = os.path.join(home, "secrets", name)
-    anew = [f"store it anew: msb secret set {name}"]
+    again = [f"store it again: msb secret set {name}"]
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise SecretError(f"there is no secret '{name}'",
                           [f"store it: msb secret set {name}"]) from None
     except OSError as e:
-        raise SecretError(f"cannot read secret '{name}': {e.strerror}", anew) from None
+        raise SecretError(f"cannot read secret '{name}': {e.strerror}", again) from None
     with os.fdopen(fd, "rb") as f:
         st = os.fstat(fd)
         if not stat.S_ISREG(st.st_mode) or st.st_uid != os.geteuid() or st.st_mode & 0o077:
-            raise SecretError(f"secret '{name}' can be read by others", anew)
+            raise SecretError(f"secret '{name}' can be read by others", again)
         try:
             doc = json.loads(f.read(_FILE_MAX))
         except ValueError:
             doc = None
     if not isinstance(doc, dict) or ("value" in doc) == ("from_env" in doc):
-        raise SecretError(f"secret '{name}' is damaged", anew)
+        raise SecretError(f"secret '{name}' is damaged", again)
     return doc
 
 
@@ -56,6 +56,6 @@ def resolve(home: str, names: Iterable[str]) -> Dict[str, str]:
                 raise SecretError(f"secret '{name}': environment variable '{variable}' is not set")
         if not isinstance(value, str):
             raise SecretError(f"secret '{name}' is damaged",
-                              [f"store it anew: msb secret set {name}"])
+                              [f"store it again: msb secret set {name}"])
         found[name] = value
     return found

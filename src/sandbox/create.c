@@ -1,0 +1,203 @@
+/* create and start. */
+#include "engine/engine.h"
+#include "image/store/upper.h"
+#include "launch/launch.h"
+#include "sandbox/held.h"
+#include "sandbox/lifecycle.h"
+#include "sandbox/monitor.h"
+#include "sandbox/sync.h"
+#include "store/audit.h"
+#include "store/volume.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+#include "workspace/snapshot.h"
+#include "workspace/workspace.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
+                            warn_fn warn)
+{
+    if (!warn || spec->cpus <= engine->max_cpus)
+        return;
+    char text[128], most[16] = "one CPU";
+    if (engine->max_cpus > 1)
+        (void)snprintf(most, sizeof(most), "%d CPUs", engine->max_cpus);
+    (void)snprintf(text, sizeof(text), "the %s engine runs %s; --cpus %g has no further effect",
+                   engine->name, most, spec->cpus);
+    warn(text);
+}
+
+/* Under the name's lock: removes an existing sandbox of that name, if it may be replaced, and what is
+ * left of one. */
+static int make_way(const struct store *s, const char *name, const struct create_options *opt,
+                    warn_fn warn, struct err *e)
+{
+    AUTO_SANDBOX struct sandbox old = SANDBOX_NONE;
+    int r = sandbox_open(s, name, &old, e);
+    if (r == 0) {
+        if (!opt->replace)
+            return err_set(e, EEXIST,
+                           "sandbox already exists: sandbox '%s' already exists; remove it, start "
+                           "the stopped sandbox, or recreate with .replace()",
+                           name);
+        r = monitor_terminate(&old, opt->replace_grace_ms, e);
+        if (r == 0)
+            r = sync_workspace(s, &old, 0, warn, e);
+        sandbox_close(&old);
+        audit_done(s, "remove", name, json_pack("{s:b}", "replaced", 1), r, e);
+    } else if (r == -ENOENT || opt->replace) { /* none, or one damaged beyond use */
+        monitor_kill_leftover(s, name);
+        err_clear(e);
+        r = 0;
+    }
+    return r < 0 ? r : sandbox_dir_remove(s, name, e);
+}
+
+static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec *spec,
+                     struct err *e)
+{
+    if (spec->root_disk != ROOT_DISK_MANAGED)
+        return 0;
+    AUTO_CLOSE int cache = store_cache_open(s, e);
+    if (cache < 0)
+        return cache;
+    return upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
+}
+
+static int prepare(int dirfd, const struct create_options *create, struct err *e)
+{
+    int sock = sandbox_connect(dirfd);
+    if (sock < 0)
+        return err_sys(e, -sock, "cannot connect to the new sandbox");
+    return create->prepare(create->prepare_ctx, sock, e);
+}
+
+/* Writes the spec while the guest boots: getting it to disk takes a good part of that time. */
+static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spec,
+                const struct launch_options *opt, const struct create_options *create,
+                struct err *e)
+{
+    struct launch l;
+    int r = launch_begin(&l, s, dirfd, spec, opt, e);
+    if (r < 0)
+        return r;
+    int saved = opt->creating ? spec_save(dirfd, spec, true, e) : 0;
+    if (saved < 0) {
+        close_fd(&l.report_fd); /* unacknowledged: the monitor undoes it */
+        return saved;
+    }
+    r = launch_wait(&l, e);
+    if (r < 0)
+        return r;
+    if (create && create->prepare)
+        r = prepare(dirfd, create, e);
+    if (r == 0 && spec_has_snapshot(spec))
+        r = snapshot_enter(s, dirfd, spec, opt->warn, e);
+    if (r == 0)
+        return launch_finish(&l, e);
+    launch_dismiss(&l);
+    return r;
+}
+
+static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *ret, warn_fn warn,
+                         struct err *e)
+{
+    int r = engine_choose(spec->engine, ret, e);
+    if (r == 0 && ret->warning[0] && warn)
+        warn(ret->warning);
+    return r;
+}
+
+int sandbox_create(const struct store *s, struct sandbox_spec *spec,
+                   const struct create_options *opt, warn_fn warn, struct err *e)
+{
+    CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    AUTO_CLOSE int volumes = -1;
+    int r = volume_hold(s, spec, &volumes, e);
+    if (r == 0)
+        r = volume_settle(s, spec, e);
+    if (r == 0)
+        r = workspace_settle(s, spec, e);
+    if (r == 0)
+        r = choose_engine(spec, &engine, warn, e);
+    if (r < 0)
+        return r;
+    AUTO_HELD struct held h = HELD_NONE;
+    r = name_lock_take(s, spec->name, &h.lock, e);
+    if (r < 0)
+        return r;
+    spec->created_ns = realtime_ns();
+    r = make_way(s, spec->name, opt, warn, e);
+    h.lock.forget = r == 0; /* until the sandbox is there */
+    if (r == 0)
+        r = sandbox_dir_make(s, spec->name, &h.sb.dirfd, e);
+    if (r == 0)
+        r = make_disk(s, h.sb.dirfd, spec, e);
+    if (r == 0)
+        r = boot(s, h.sb.dirfd, spec,
+                 &(struct launch_options){.engine = &engine,
+                                          .creating = true,
+                                          .stop_when_idle = opt->stop_when_idle,
+                                          .warn = warn},
+                 opt, e);
+    engine_choice_close(&engine); /* cleaning up may need the descriptors */
+    if (r == 0) {
+        h.lock.forget = false;
+    } else if (h.sb.dirfd >= 0) {
+        monitor_kill_leftover(s, spec->name);
+        (void)held_remove(&h, NULL);
+    }
+    audit_done(s, "create", spec->name, audit_spec(spec), r, e);
+    if (r == 0)
+        warn_about_cpus(spec, engine.ops, warn);
+    return r;
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+/* The sandbox ended by itself, and nothing has synced it since. If that fails, its changes stay in
+ * the guest. */
+static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn warn)
+{
+    struct err why = {0};
+    if (sync_workspace(s, sb, 0, warn, &why) < 0 && warn)
+        warn(why.msg);
+}
+
+static int start(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
+                 struct err *e)
+{
+    CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
+    AUTO_HELD struct held h = HELD_NONE;
+    int r = held_take(s, name, &h, e);
+    if (r < 0)
+        return r;
+    monitor_wait_ending(&h.sb);
+    if (h.sb.state.pid)
+        return err_set(e, EBUSY,
+                       "sandbox still running: cannot start sandbox '%s': already running", name);
+    sync_before_start(s, &h.sb, warn);
+    r = choose_engine(&h.sb.spec, &engine, warn, e);
+    if (r == 0)
+        r = boot(s, h.sb.dirfd, &h.sb.spec,
+                 &(struct launch_options){
+                     .engine = &engine, .stop_when_idle = stop_when_idle, .warn = warn},
+                 NULL, e);
+    if (r == 0)
+        warn_about_cpus(&h.sb.spec, engine.ops, warn);
+    if (r != -EBUSY) /* sandbox_start_on_demand() is called again */
+        audit_done(s, "start", name, audit_spec(&h.sb.spec), r, e);
+    return r;
+}
+
+int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e)
+{
+    return start(s, name, false, warn, e);
+}
+
+int sandbox_start_on_demand(const struct store *s, const char *name, warn_fn warn, struct err *e)
+{
+    return start(s, name, true, warn, e);
+}

@@ -1,0 +1,26 @@
+/* A sandbox that a verb works on: opened, under the lock of its name. */
+#ifndef MSB_SANDBOX_HELD_H
+#define MSB_SANDBOX_HELD_H
+
+#include "store/store.h"
+
+struct held {
+    struct name_lock lock;
+    struct sandbox sb;
+};
+#define AUTO_HELD CLEANUP(held_drop)
+#define HELD_NONE                     \
+    {                                 \
+        .lock.fd = -1, .sb.dirfd = -1 \
+    }
+
+/* Waits for the lock. On failure only the lock may be held: a sandbox that cannot be read can still
+ * be removed. "sandbox not found: NAME" (ENOENT) also clears what a creation or removal left when it
+ * died. */
+int held_take(const struct store *s, const char *name, struct held *h, struct err *e);
+void held_drop(struct held *h); /* harmless twice */
+
+/* Removes the sandbox's directory, and closes the sandbox. Its monitor has ended. */
+int held_remove(struct held *h, struct err *e);
+
+#endif

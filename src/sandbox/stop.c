@@ -1,0 +1,87 @@
+/* stop and remove. */
+#include "sandbox/held.h"
+#include "sandbox/lifecycle.h"
+#include "sandbox/monitor.h"
+#include "sandbox/sync.h"
+#include "store/audit.h"
+#include "workspace/snapshot.h"
+
+#include <errno.h>
+
+int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, bool force,
+                 warn_fn warn, struct err *e)
+{
+    AUTO_HELD struct held h = HELD_NONE;
+    int r = held_take(s, name, &h, e);
+    if (r < 0)
+        return r;
+    if (force)
+        grace_ms = 0;
+    r = monitor_terminate(&h.sb, grace_ms, e);
+    if (h.sb.state.pid)
+        audit_done(s, grace_ms ? "stop" : "kill", name, NULL, r, e);
+    if (r == 0 && grace_ms)
+        r = sync_workspace(s, &h.sb, 0, warn, e);
+    if (r == 0 && h.sb.spec.ephemeral) {
+        r = held_remove(&h, e);
+        audit_done(s, "remove", name, NULL, r, e);
+    }
+    return r;
+}
+
+/* Changes of the workspace go to the host first, unless they may be lost. */
+static int sync_or_lose(const struct store *s, struct sandbox *sb, bool force, warn_fn warn,
+                        struct err *e)
+{
+    if (!force) {
+        int r = sync_workspace(s, sb, 0, warn, e);
+        if (r < 0)
+            err_hint(e, "remove it without a sync: msb rm -f %s", sb->spec.name);
+        return r;
+    }
+    if (spec_has_snapshot(&sb->spec) && snapshot_is_out(sb->dirfd) && warn)
+        warn("changes to its workspace that were not synced are lost");
+    return 0;
+}
+
+/* One that cannot be read can only be removed. */
+static int remove_damaged(struct held *h, bool force, int why, struct err *e)
+{
+    if (!force) {
+        err_hint(e, "remove it with `msb rm -f %s`", h->lock.name);
+        return why;
+    }
+    monitor_kill_leftover(h->lock.store, h->lock.name);
+    err_clear(e);
+    return held_remove(h, e);
+}
+
+static int remove_whole(struct held *h, bool force, warn_fn warn, struct err *e)
+{
+    struct sandbox *sb = &h->sb;
+    const char *name = h->lock.name;
+    int r = 0;
+    if (!force)
+        monitor_wait_ending(sb);
+    if (sb->state.pid && !force) {
+        r = err_set(e, EBUSY, "sandbox still running: cannot remove sandbox \"%s\": status is %s",
+                    name, status_name(sb->state.status));
+        err_hint(e, "stop it first with `msb stop %s`, or use `msb rm -f %s`", name, name);
+    } else if (sb->state.pid) {
+        r = monitor_terminate(sb, 0, e);
+    }
+    if (r == 0)
+        r = sync_or_lose(h->lock.store, sb, force, warn, e);
+    return r < 0 ? r : held_remove(h, e);
+}
+
+int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn, struct err *e)
+{
+    AUTO_HELD struct held h = HELD_NONE;
+    int r = held_take(s, name, &h, e);
+    if (h.lock.fd < 0 || r == -ENOENT)
+        return r;
+    r = r < 0 ? remove_damaged(&h, force, r, e) : remove_whole(&h, force, warn, e);
+    audit_done(s, "remove", name, NULL, r, e);
+    return r;
+}

@@ -1,0 +1,163 @@
+#include "store/named.h"
+
+#include "store/json_file.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+enum { RECORD_MAX = 4096 };
+
+int named_dir_open(const struct store *s, const struct named_kind *k, bool make, struct err *e)
+{
+    if (make)
+        return store_subdir_open(s, k->dir, e);
+    int fd = openat(s->home_fd, k->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 || errno == ENOENT)
+        return fd >= 0 ? fd : -ENOENT;
+    return err_sys(e, errno, "cannot open %s/%s", s->home, k->dir);
+}
+
+int named_made_open(const struct named_kind *k, int all, const char *name, struct err *e)
+{
+    int fd = -1;
+    if (mkdirat(all, name, 0700) == 0 || errno == EEXIST)
+        fd = openat(all, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? err_sys(e, errno, "cannot create %s '%s'", k->what, name) : fd;
+}
+
+static void record_path(const struct named_kind *k, const char *name, char out[NAME_MAX])
+{
+    (void)snprintf(out, NAME_MAX, "%s/%s", name, k->record);
+}
+
+int named_record_load(const struct named_kind *k, int all, const char *name, json_t **ret)
+{
+    char file[NAME_MAX];
+    record_path(k, name, file);
+    return json_file_load(all, file, RECORD_MAX, ret);
+}
+
+static int not_found(const struct named_kind *k, const char *name, struct err *e)
+{
+    return err_set(e, ENOENT, "%s not found: %s", k->what, name);
+}
+
+int named_open(const struct store *s, const struct named_kind *k, const char *name, void *ret,
+               struct err *e)
+{
+    int r = k->check_name(name, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int all = named_dir_open(s, k, false, e);
+    if (all < 0)
+        return all == -ENOENT ? not_found(k, name, e) : all;
+    r = k->load(all, name, ret);
+    if (r == -ENOENT)
+        return not_found(k, name, e);
+    return r < 0 ? err_sys(e, -r, "cannot read %s '%s'", k->what, name) : 0;
+}
+
+/* --- all of them ----------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b); /* names come first: see named.h */
+}
+
+static int list_dir(DIR *d, const struct named_kind *k, void **ret, size_t *n, struct err *e)
+{
+    AUTO_FREE char *list = NULL;
+    const struct dirent *entry;
+    size_t count = 0;
+    while ((entry = readdir(d))) {
+        if (k->check_name(entry->d_name, NULL) < 0)
+            continue;
+        char *more = reallocarray(list, count + 1, k->size);
+        if (!more)
+            return err_oom(e);
+        list = more;
+        count += k->load(dirfd(d), entry->d_name, list + count * k->size) == 0;
+    }
+    if (count)
+        qsort(list, count, k->size, by_name);
+    *ret = steal_ptr(&list);
+    *n = count;
+    return 0;
+}
+
+int named_list(const struct store *s, const struct named_kind *k, void **ret, size_t *n,
+               struct err *e)
+{
+    *ret = NULL;
+    *n = 0;
+    AUTO_CLOSE int fd = named_dir_open(s, k, false, e);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    if (!d)
+        return err_sys(e, errno, "cannot read %s/%s", s->home, k->dir);
+    (void)steal_fd(&fd);
+    return list_dir(d, k, ret, n, e);
+}
+
+/* --- removal --------------------------------------------------------------------------------- */
+
+int named_lock_all(const struct store *s, int op, struct err *e)
+{
+    AUTO_CLOSE int fd = store_subdir_open(s, "volumes", e);
+    while (fd >= 0 && flock(fd, op) < 0)
+        if (errno != EINTR)
+            return err_sys(e, errno, "cannot lock %s/volumes", s->home);
+    return steal_fd(&fd);
+}
+
+static int check_unused(const struct store *s, const struct named_kind *k, const char *name,
+                        struct err *e)
+{
+    struct sandbox *list;
+    size_t n;
+    int r = store_list_whole(s, &list, &n, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; r == 0 && i < n; i++)
+        if (k->used_by(&list[i].spec, name)) {
+            const char *sandbox = list[i].spec.name;
+            r = err_set(e, EBUSY, "%s '%s' %s sandbox '%s'", k->what, name, k->use, sandbox);
+            err_hint(e, "remove the sandbox first: msb rm %s", sandbox);
+        }
+    sandbox_list_free(list, n);
+    return r;
+}
+
+int named_remove(const struct store *s, const struct named_kind *k, const char *name, struct err *e)
+{
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    AUTO_FREE void *described = calloc(1, k->size);
+    char record[NAME_MAX];
+    if (!described)
+        return err_oom(e);
+    int r = k->check_name(name, e);
+    if (r < 0)
+        return r;
+    /* First waits for those who are about to use it, whose specs we would not see yet. They take
+     * the lock of one thing while they hold that of all: so must we, in that order. */
+    AUTO_CLOSE int held = named_lock_all(s, LOCK_EX, e);
+    r = held < 0 ? held : name_lock_take_kind(s, k->what, name, &lock, e);
+    if (r == 0)
+        r = named_open(s, k, name, described, e);
+    if (r == 0)
+        r = check_unused(s, k, name, e);
+    AUTO_CLOSE int all = r < 0 ? r : named_dir_open(s, k, true, e);
+    if (all < 0)
+        return all;
+    /* The record first: a removal that dies leaves nothing that looks whole. */
+    record_path(k, name, record);
+    r = unlinkat(all, record, 0) < 0 && errno != ENOENT ? -errno : remove_tree_at(all, name);
+    return r < 0 ? err_sys(e, -r, "cannot remove %s '%s'", k->what, name) : 0;
+}

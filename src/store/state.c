@@ -1,0 +1,112 @@
+/* state.json and spec.json. */
+#include "store/impl.h"
+#include "store/json_file.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SPEC_FILE_MAX = 96 * 1024 * 1024, /* 64 scripts of 1 MiB, escaped */
+    STATE_FILE_MAX = 4096,
+};
+
+static const struct {
+    const char *name, *lower;
+} status_names[] = {
+    [STATUS_CREATING] = {"Creating", "creating"}, [STATUS_STARTING] = {"Starting", "starting"},
+    [STATUS_RUNNING] = {"Running", "running"},    [STATUS_DRAINING] = {"Draining", "draining"},
+    [STATUS_STOPPED] = {"Stopped", "stopped"},    [STATUS_CRASHED] = {"Crashed", "crashed"},
+};
+
+const char *status_name(enum status st)
+{
+    return status_names[st].name;
+}
+
+const char *status_lower(enum status st)
+{
+    return status_names[st].lower;
+}
+
+enum status status_parse(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(status_names); i++)
+        if (strcmp(name, status_names[i].name) == 0)
+            return (enum status)i;
+    return (enum status) - 1;
+}
+
+int state_save(int run_fd, const struct sandbox_state *st)
+{
+    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I}", "status", status_name(st->status), "reason",
+                          st->reason, "engine", st->engine, "started_ns",
+                          (json_int_t)st->started_ns, "updated_ns", (json_int_t)st->updated_ns);
+    if (!j) /* the reason quotes a guest and is not UTF-8: leave it out */
+        j = json_pack("{s:s, s:s}", "status", status_name(st->status), "reason", "");
+    return json_file_save(run_fd, "state.json", j, false);
+}
+
+int state_load_at(int at, const char *path, struct sandbox_state *st)
+{
+    AUTO_JSON json_t *j = NULL;
+    *st = (struct sandbox_state){.status = STATUS_CREATING};
+    int r = json_file_load(at, path, STATE_FILE_MAX, &j);
+    if (r < 0)
+        return r;
+    const char *status = "", *reason = "", *engine = "";
+    json_int_t started = 0, updated = 0;
+    r = json_unpack(j, "{s:s, s?s, s?s, s?I, s?I}", "status", &status, "reason", &reason, "engine",
+                    &engine, "started_ns", &started, "updated_ns", &updated);
+    enum status parsed = r == 0 ? status_parse(status) : (enum status) - 1;
+    if (parsed == (enum status) - 1)
+        return -EINVAL;
+    st->status = parsed;
+    (void)snprintf(st->reason, sizeof(st->reason), "%s", reason);
+    (void)snprintf(st->engine, sizeof(st->engine), "%s", engine);
+    st->started_ns = started > 0 ? (uint64_t)started : 0;
+    st->updated_ns = updated > 0 ? (uint64_t)updated : 0;
+    return 0;
+}
+
+int state_load(int run_fd, struct sandbox_state *st)
+{
+    return state_load_at(run_fd, "state.json", st);
+}
+
+/* --- spec.json ------------------------------------------------------------------------------ */
+
+void spec_sweep(int dirfd)
+{
+    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return;
+    (void)steal_fd(&fd);
+    const struct dirent *e;
+    while ((e = readdir(d)))
+        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
+            (void)unlinkat(dirfd, e->d_name, 0);
+}
+
+int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e)
+{
+    json_t *j = spec_to_json(spec);
+    if (!j)
+        return err_set(e, EINVAL, "cannot store the settings of sandbox '%s': not UTF-8",
+                       spec->name);
+    int r = json_file_save(dirfd, "spec.json", j, sync);
+    return r < 0 ? err_sys(e, -r, "cannot write the spec of sandbox '%s'", spec->name) : 0;
+}
+
+int spec_load_at(int at, const char *path, struct sandbox_spec *spec, struct err *e)
+{
+    AUTO_JSON json_t *j = NULL;
+    int r = json_file_load(at, path, SPEC_FILE_MAX, &j);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read spec.json");
+    return j ? spec_from_json(spec, j, e) : err_set(e, EINVAL, "spec.json is damaged");
+}
