@@ -5,8 +5,11 @@
 
 Runs the end-to-end tests listed in suite.txt with MSB_ENGINE=kvm on one and on two virtual CPUs,
 and in the testbed the evil guest too (where KVM works, or half works, the unit tests run that
-already). Reports: kvm-1.xml and kvm-2.xml (junit), evil.txt. Exit status 0 when all went well, 1
-when a test failed, 125 when the testbed did.
+already). Reports: kvm-1.xml and kvm-2.xml (junit), evil.txt, and kvm.log, which grows as tests start
+and end. Exit status 0 when all went well, 1 when a test failed, 125 when the testbed did.
+
+In the testbed each phase of a test has a time limit (watch.py), L1 one for its silence, and the whole
+one for all of it: what hangs fails, with its name and a report on what it was doing.
 """
 import argparse
 import json
@@ -24,7 +27,11 @@ TESTBED = HERE / "testbed"
 ASSETS = ["linux-kvm", "tools.erofs", "base.erofs"]
 CPUS = (1, 2)
 SLOW = 10  # times the patience of the tests, in the testbed
-LIMIT = 1800  # seconds, for all of it
+# Seconds, in the testbed, which is slow at best and gets half a CPU or less on a busy machine: most
+# tests take less than 10, none more than 40.
+PHASE_LIMIT = 300  # for the setup, the call or the teardown of a test
+SILENCE_LIMIT = 2 * PHASE_LIMIT  # between two words of L1
+LIMIT = 3600  # for all of it
 
 
 def tests():
@@ -47,8 +54,8 @@ def kvm_works(msb):
 
 
 def pytest(report):
-    return ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=short",
-            "--durations=5", f"--junitxml={report}", *tests()]
+    return ["/usr/bin/python3", "-m", "pytest", "-v", "-p", "watch", "-p", "no:cacheprovider", "-rfE",
+            "--tb=short", "--durations=5", f"--junitxml={report}", *tests()]
 
 
 def run_here(build, report):
@@ -56,7 +63,7 @@ def run_here(build, report):
     for cpus in CPUS:
         print(f"    {cpus} virtual CPU(s), on this machine's KVM", flush=True)
         env = {**os.environ, "MSB_BIN": str(build / "src" / "cli" / "msb"), "MSB_ENGINE": "kvm",
-               "MSB_TEST_CPUS": str(cpus)}
+               "MSB_TEST_CPUS": str(cpus), "PYTHONPATH": str(HERE)}
         p = subprocess.run(pytest(report / f"kvm-{cpus}.xml"), cwd=ROOT, env=env, check=False)
         status = status or (1 if p.returncode else 0)
     return status
@@ -80,6 +87,7 @@ def pack(stage, build, sanitized):
         shutil.copy(build / "assets" / name, stage / "build" / "assets")
     shutil.copytree(ROOT / "tests" / "e2e", stage / "tests" / "e2e",
                     ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(HERE / "watch.py", stage / "tests")
     evil = sanitized / "tests" / "kvm" / "evil_host"
     for f in (evil, sanitized / "tests" / "kvm" / "evil.elf", *libraries(evil)):
         shutil.copy(f, stage / "evil")
@@ -87,18 +95,39 @@ def pack(stage, build, sanitized):
 
 def script():
     """What L1 does. Its own disk is faster than the directory it shares with us."""
-    lines = ["set -u", "mkdir /tmp/msb", "cd /tmp/msb",
+    lines = ["set -uo pipefail", "mkdir /tmp/msb", "cd /tmp/msb",
              "cp -r /mnt/share/build /mnt/share/tests /mnt/share/evil .",
              "export MSB_ENGINE=kvm PYTHONDONTWRITEBYTECODE=1 status=0",
+             f"export PYTHONPATH=/tmp/msb/tests MSB_WATCH_LIMIT={PHASE_LIMIT}",
              f"export MSB_TEST_SLOW={SLOW} MSB_BIN=/tmp/msb/build/src/cli/msb"]
     for cpus in CPUS:
         cmd = " ".join(f"'{a}'" for a in pytest(f"/mnt/share/report/kvm-{cpus}.xml"))
         lines += [f"echo '    {cpus} virtual CPU(s)'", f"MSB_TEST_CPUS={cpus} {cmd} || status=1"]
     lines += ["echo '    the evil guest, under ASan and UBSan'",
-              "LD_LIBRARY_PATH=evil evil/evil_host evil/evil.elf > /mnt/share/report/evil.txt 2>&1"
-              " || { status=1; grep -v ^ok /mnt/share/report/evil.txt; }",
+              "LD_LIBRARY_PATH=evil evil/evil_host evil/evil.elf 2>&1 | tee /mnt/share/report/evil.txt"
+              " || status=1",
               "exit $status"]
     return "\n".join(lines) + "\n"
+
+
+def run_logged(cmd, log):
+    """Runs a command whose output goes to our own and to a file, piece by piece as it comes."""
+    with open(log, "wb") as f, subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+        try:
+            while piece := os.read(p.stdout.fileno(), 65536):
+                for to in (f, sys.stdout.buffer):
+                    to.write(piece)
+                    to.flush()
+        except BaseException:
+            p.terminate()
+            raise
+    return p.returncode
+
+
+def last_test(log):
+    """The test or attack that was named last in a log."""
+    lines = log.read_text(errors="replace").splitlines()
+    return next((x for x in reversed(lines) if x.startswith(("tests/e2e/", "ok  ", "FAIL"))), "nothing")
 
 
 def run_nested(build, sanitized, report):
@@ -106,11 +135,14 @@ def run_nested(build, sanitized, report):
     try:
         pack(stage, build, sanitized)
         (stage / "script").write_text(script())
-        p = subprocess.run([TESTBED, "run", "-v", "--timeout", str(LIMIT), "--share", stage, "--", "bash",
-                            "/mnt/share/script"], check=False)
+        status = run_logged([TESTBED, "run", "-v", "--timeout", str(LIMIT), "--silence", str(SILENCE_LIMIT),
+                             "--share", stage, "--", "bash", "/mnt/share/script"], report / "kvm.log")
         for f in (stage / "report").iterdir():
             shutil.copy(f, report)
-        return p.returncode
+        if status not in (0, 1):
+            print(f"    it did not come to its end; the last that began or ended was\n"
+                  f"    {last_test(report / 'kvm.log')}", flush=True)
+        return status
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
