@@ -7,7 +7,7 @@
 
 #include "fuzz_tar.h"
 #include "image/layer/convert.h"
-#include "image/layer/tar.h"
+#include "image/layer/to_tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/archive/load_impl.h"
+#include "image/archive/load_internal.h"
 #include "util/cleanup.h"
 
 enum { SHORT_HEX = 12 };

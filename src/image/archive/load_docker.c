@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/archive/load_impl.h"
+#include "image/archive/load_internal.h"
 #include "image/oci/json.h"
 #include "util/cleanup.h"
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/archive/load_impl.h"
+#include "image/archive/load_internal.h"
 #include "util/cleanup.h"
 
 enum { NESTED_MAX = 4 }; /* indexes inside of indexes */

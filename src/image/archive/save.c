@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "image/layer/tar.h"
+#include "image/layer/to_tar.h"
 #include "image/oci/json.h"
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "image/tar/write.h"
 #include "util/cleanup.h"
 

@@ -9,7 +9,7 @@
 
 #include "image/erofs/disk.h"
 #include "image/erofs/format.h"
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "util/cleanup.h"
 
 void image_disk_close(struct image_disk *d)

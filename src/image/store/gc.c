@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "util/cleanup.h"
 
 enum {

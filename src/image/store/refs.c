@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "util/cleanup.h"
 
 void image_record_free(struct image_record *r)

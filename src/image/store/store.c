@@ -8,7 +8,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "image/store/impl.h"
+#include "image/store/internal.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -1,4 +1,4 @@
-#include "image/layer/tar.h"
+#include "image/layer/to_tar.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What the parts of the image store share. */
-#ifndef MSB_IMAGE_STORE_IMPL_H
-#define MSB_IMAGE_STORE_IMPL_H
+#ifndef MSB_IMAGE_STORE_INTERNAL_H
+#define MSB_IMAGE_STORE_INTERNAL_H
 
 #include <sys/file.h>
 

@@ -1,6 +1,6 @@
 /* What the readers of the archives' formats share. */
-#ifndef MSB_IMAGE_ARCHIVE_LOAD_IMPL_H
-#define MSB_IMAGE_ARCHIVE_LOAD_IMPL_H
+#ifndef MSB_IMAGE_ARCHIVE_LOAD_INTERNAL_H
+#define MSB_IMAGE_ARCHIVE_LOAD_INTERNAL_H
 
 #include "image/archive/bundle.h"
 #include "image/archive/load.h"

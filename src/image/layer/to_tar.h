@@ -5,8 +5,8 @@
  * first). Directories that nobody listed are left out. Converting the tar gives the same EROFS file
  * again, and so the same tar: saving is stable from the first time on.
  */
-#ifndef MSB_IMAGE_LAYER_TAR_H
-#define MSB_IMAGE_LAYER_TAR_H
+#ifndef MSB_IMAGE_LAYER_TO_TAR_H
+#define MSB_IMAGE_LAYER_TO_TAR_H
 
 #include "image/tar/write.h"
 #include "util/err.h"
