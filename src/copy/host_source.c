@@ -168,6 +168,6 @@ int tree_from_host(int dirfd, const char *path, bool follow, const char *name, s
     AUTO_FREE uint8_t *buf = malloc(READ_CHUNK);
     struct walk w = {.to = to, .p = p, .e = e, .buf = buf};
     if (!buf)
-        return err_sys(e, ENOMEM, "cannot read '%s'", path);
+        return err_oom(e);
     return send_one(&w, dirfd, path, name, follow ? 0 : AT_SYMLINK_NOFOLLOW);
 }

@@ -32,7 +32,7 @@ static int fill_local(const struct local_image *l, enum image_kind kind, struct 
     if (asprintf(&img->digest, "sha256:%s", l->hex) < 0)
         img->digest = NULL;
     if (!img->digest || image_config_init(&img->config) < 0)
-        return err_sys(e, ENOMEM, "cannot open the image");
+        return err_oom(e);
     return 0;
 }
 
@@ -147,7 +147,7 @@ static int fill_record(struct image_record *r, struct image *img, struct err *e)
     img->digest = strdup(text);
     img->config = r->parsed.run;
     r->parsed.run = (struct image_config){0};
-    return img->digest ? 0 : err_sys(e, ENOMEM, "cannot open the image");
+    return img->digest ? 0 : err_oom(e);
 }
 
 /* Somebody who typed the name of a directory here meant that. */

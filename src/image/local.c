@@ -59,7 +59,7 @@ static int scan_dir(struct source_dir *s, const struct image_ctx *ctx, struct tr
                     struct err *e)
 {
     if (tree_init(t, 0, max_expanded(ctx)) < 0)
-        return err_sys(e, ENOMEM, "cannot read '%s'", s->name);
+        return err_oom(e);
     int r = source_dir_scan(s, t, e);
     if (r < 0)
         tree_free(t);

@@ -188,7 +188,7 @@ static int build(struct mk *mk, const char *dir, const char *out, struct err *e)
     AUTO_CLOSE int fd = open(out, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return err_sys(e, errno, "%s", out);
-    int r = tree_init(&mk->tree, 0, 0) < 0 ? err_sys(e, ENOMEM, "%s", out) : 0;
+    int r = tree_init(&mk->tree, 0, 0) < 0 ? err_oom(e) : 0;
     erofs_begin(&mk->w, fd, -1);
     if (r == 0 && !dir)
         r = tree_add(&mk->tree, "/",

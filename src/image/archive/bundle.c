@@ -183,7 +183,7 @@ int bundle_stream(const struct bundle *b, const char *name, struct stream **ret,
     struct part_stream *ps = malloc(sizeof(*ps));
     if (!ps) {
         drop_part(&p);
-        return err_sys(e, ENOMEM, "cannot read '%.256s'", name);
+        return err_oom(e);
     }
     *ps = (struct part_stream){.s = {&ops}, .p = p};
     *ret = &ps->s;

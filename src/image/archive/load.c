@@ -67,7 +67,7 @@ static int add_image(struct load *l, struct load_source *src, struct digest *ret
     size_t n = src->m.n_layers;
     struct image_layer *layers = calloc(n + 1, sizeof(*layers));
     if (!layers)
-        return err_sys(e, ENOMEM, "cannot load the image");
+        return err_oom(e);
     int r = 0;
     for (size_t i = 0; r == 0 && i < n; i++)
         r = add_layer(l, src, i, &layers[i], e);
@@ -96,7 +96,7 @@ int load_add(struct load *l, struct load_source *src, struct err *e)
         return r;
     struct loaded *more = reallocarray(l->images, l->n + 1, sizeof(*more));
     if (!more)
-        return err_sys(e, ENOMEM, "cannot load the image");
+        return err_oom(e);
     l->images = more;
     l->images[l->n++] = (struct loaded){.digest = d, .names = src->names};
     src->names = (struct strlist){0};
@@ -122,7 +122,7 @@ static int parse_names(const struct load *l, struct reference **ret, size_t *ret
         total += l->images[i].names.n;
     struct reference *refs = calloc(total + 1, sizeof(*refs));
     if (!refs)
-        return err_sys(e, ENOMEM, "cannot load the images");
+        return err_oom(e);
     *ret = refs;
     for (size_t i = 0; i < l->n; i++)
         for (size_t k = 0; k < l->images[i].names.n; k++) {

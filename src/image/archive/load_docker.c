@@ -37,7 +37,7 @@ static int read_names(const struct load *l, const json_t *o, struct strlist *ret
         if (!s)
             return oci_json_bad("RepoTags", e);
         if (strlist_add(ret, s) < 0)
-            return err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);
+            return err_oom(e);
     }
     return 0;
 }
@@ -54,7 +54,7 @@ static int hash_member(const struct bundle *b, const char *name, struct digest *
         return r;
     if (!buf || hasher_init(&h) < 0) {
         stream_close(s);
-        return err_sys(e, ENOMEM, "cannot read '%.256s'", name);
+        return err_oom(e);
     }
     ssize_t n;
     while ((n = stream_read(s, buf, HASH_SIZE, e)) > 0)
@@ -111,7 +111,7 @@ static int describe_layer(const struct load *l, const char *name, const struct d
     if (r == 0 && strcmp(type, DOCKER_TYPE "image.rootfs.diff.tar") != 0)
         r = hash_member(&l->bundle, name, &d, e);
     if (r == 0 && !(*ret = descriptor(type, size, &d)))
-        r = err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);
+        r = err_oom(e);
     return r;
 }
 
@@ -157,7 +157,7 @@ static int make_manifest(const struct load *l, const json_t *names, struct load_
                       "layers", layers);
     src->manifest = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (!src->manifest)
-        return err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);
+        return err_oom(e);
     src->manifest_len = strlen(src->manifest);
     return oci_manifest_parse(src->manifest, src->manifest_len, &src->m, e);
 }
@@ -167,8 +167,8 @@ static int name_layers(const json_t *names, struct load_source *src, struct err 
     src->layers = calloc(src->m.n_layers + 1, sizeof(char *));
     for (size_t i = 0; src->layers && i < src->m.n_layers; i++)
         if (!(src->layers[i] = strdup(json_string_value(json_array_get(names, i)))))
-            return err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);
-    return src->layers ? 0 : err_sys(e, ENOMEM, "cannot read %s", LOAD_MANIFEST);
+            return err_oom(e);
+    return src->layers ? 0 : err_oom(e);
 }
 
 /* ---- images ---- */

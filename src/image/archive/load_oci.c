@@ -132,16 +132,16 @@ static int read_image(struct load *l, const struct oci_index_entry *x, struct lo
         return r;
     src->layers = calloc(src->m.n_layers + 1, sizeof(char *));
     if (!src->layers)
-        return err_sys(e, ENOMEM, "cannot read the image");
+        return err_oom(e);
     for (size_t i = 0; i < src->m.n_layers; i++) {
         char name[BLOB_NAME];
         blob_name(&src->m.layers[i].digest, name);
         if (!(src->layers[i] = strdup(name)))
-            return err_sys(e, ENOMEM, "cannot read the image");
+            return err_oom(e);
     }
     const char *name = entry_name(x);
     if (!l->opt->tag && name && strlist_add(&src->names, name) < 0)
-        return err_sys(e, ENOMEM, "cannot read the image");
+        return err_oom(e);
     return load_add(l, src, e);
 }
 
@@ -156,7 +156,7 @@ static int list_names(const struct load *l, const struct oci_index *x, struct st
         const char *name = entry_name(&x->entries[i]);
         silent += !name && !x->entries[i].platform.os;
         if (name && !strlist_has(ret, name) && strlist_add(ret, name) < 0)
-            return err_sys(e, ENOMEM, "cannot read the index");
+            return err_oom(e);
     }
     if (l->opt->tag && ret->n > 1)
         return err_set(e, EINVAL, "the archive has %zu images: one name (-t) is not enough",

@@ -45,11 +45,6 @@ struct save {
     struct tar_out out;
 };
 
-static int no_memory(struct err *e)
-{
-    return err_sys(e, ENOMEM, "cannot save the images");
-}
-
 static int output(int r, struct err *e)
 {
     return r < 0 ? err_sys(e, -r, "cannot write the archive") : 0;
@@ -89,14 +84,14 @@ static int measure_layer(struct save *s, struct layer *l, struct err *e)
     struct hasher h;
     struct tar_out o;
     if (hasher_init(&h) < 0)
-        return no_memory(e);
-    int r = tar_out_init(&o, -1, &h) < 0 ? no_memory(e) : write_layer(s, &l->was, &o, e);
+        return err_oom(e);
+    int r = tar_out_init(&o, -1, &h) < 0 ? err_oom(e) : write_layer(s, &l->was, &o, e);
     if (r == 0)
         (void)tar_out_flush(&o);
     l->size = o.bytes;
     tar_out_free(&o);
     if (r == 0 && hasher_finish(&h, &l->is) < 0)
-        r = no_memory(e);
+        r = err_oom(e);
     hasher_free(&h);
     return r;
 }
@@ -108,7 +103,7 @@ static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, 
             return 0;
     struct layer *more = reallocarray(s->layers, s->n_layers + 1, sizeof(*more));
     if (!more)
-        return no_memory(e);
+        return err_oom(e);
     s->layers = more;
     struct layer l = {.was = *diff_id};
     int r = measure_layer(s, &l, e);
@@ -123,9 +118,9 @@ static int set_document(struct document *d, const json_t *j, struct err *e)
 {
     d->text = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (!d->text)
-        return no_memory(e);
+        return err_oom(e);
     d->len = strlen(d->text);
-    return digest_of(d->text, d->len, &d->digest) < 0 ? no_memory(e) : 0;
+    return digest_of(d->text, d->len, &d->digest) < 0 ? err_oom(e) : 0;
 }
 
 /* The configuration as it was, with the layers as they are. */
@@ -144,7 +139,7 @@ static int make_config(struct save *s, struct saved *img, const struct image_rec
     }
     json_t *rootfs = json_pack("{s:s, s:o}", "type", "layers", "diff_ids", ids);
     if (json_object_set_new(j, "rootfs", rootfs) < 0)
-        return no_memory(e);
+        return err_oom(e);
     return set_document(&img->config, j, e);
 }
 
@@ -173,7 +168,7 @@ static int make_manifest(struct save *s, struct saved *img, const struct image_r
         "config", descriptor(OCI_TYPE "config.v1+json", &img->config.digest, img->config.len),
         "layers", layers);
     if (j && json_is_object(notes) && json_object_set(j, "annotations", notes) < 0)
-        return no_memory(e);
+        return err_oom(e);
     return set_document(&img->manifest, j, e);
 }
 
@@ -185,7 +180,7 @@ static int make_image(struct save *s, const struct image_record *rec, struct sav
     img->digest = rec->digest;
     img->layers = calloc(rec->n_layers + 1, sizeof(size_t));
     if (!img->layers)
-        return no_memory(e);
+        return err_oom(e);
     int r = 0;
     for (; r == 0 && img->n_layers < rec->n_layers; img->n_layers++)
         r = use_layer(s, &rec->layers[img->n_layers].diff_id, &img->layers[img->n_layers], e);
@@ -213,11 +208,11 @@ static int add_name(struct saved *img, const struct reference *ref, struct err *
         return 0;
     AUTO_FREE char *name = reference_familiar(ref), *full = reference_full(ref);
     if (!name || !full)
-        return no_memory(e);
+        return err_oom(e);
     if (strlist_has(&img->full_names, full))
         return 0;
     if (strlist_add(&img->names, name) < 0 || strlist_add(&img->full_names, full) < 0)
-        return no_memory(e);
+        return err_oom(e);
     return 0;
 }
 
@@ -400,7 +395,7 @@ int save_images(struct image_store *store, const struct reference *refs, size_t 
     s.images = calloc(n + 1, sizeof(*s.images));
     if (!s.images || tar_out_init(&s.out, out_fd, NULL) < 0) {
         free_all(&s);
-        return no_memory(e);
+        return err_oom(e);
     }
     int r = 0;
     for (size_t i = 0; r == 0 && i < n; i++)

@@ -105,7 +105,7 @@ int spool_archive(int in_fd, int dirfd, uint64_t max, struct err *e)
     decode_prepare();
     int r = decoder_init(&j.decoder, in_fd);
     erofs_out_init(&j.out, fd);
-    r = r < 0 || !j.buf ? err_sys(e, ENOMEM, "cannot read the archive") : run(&j, e);
+    r = r < 0 || !j.buf ? err_oom(e) : run(&j, e);
     decoder_free(&j.decoder);
     erofs_out_free(&j.out);
     free(j.buf);

@@ -12,7 +12,7 @@ static int add_layer(struct tree *base, int fd, uint32_t blob, struct err *e)
 {
     struct tree layer;
     if (tree_init(&layer, 0, base->max_bytes) < 0)
-        return err_sys(e, ENOMEM, "cannot merge layers");
+        return err_oom(e);
     int r = erofs_load_tree(fd, blob, &layer, e);
     if (r == 0)
         r = tree_merge(base, &layer, e);
@@ -42,7 +42,7 @@ int disk_write_metadata(const int *layer_fds, size_t n, int out_fd, int spool_di
     struct erofs_writer w;
     AUTO_FREE struct erofs_blob *blobs = calloc(n + 1, sizeof(*blobs));
     if (!blobs || n > UINT32_MAX || tree_init(&t, 0, max_bytes) < 0)
-        return err_sys(e, ENOMEM, "cannot merge layers");
+        return err_oom(e);
     int r = add_layers(&t, blobs, layer_fds, n, e);
     erofs_begin(&w, out_fd, spool_dirfd);
     erofs_set_blobs(&w, blobs, (uint32_t)n);

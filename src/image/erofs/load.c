@@ -230,7 +230,7 @@ static int load_xattrs(struct loader *l, const struct raw *r, struct tree_inode 
         return r->xattr ? damaged(e, "extended attributes are cut off") : 0;
     AUTO_FREE uint8_t *b = malloc(r->xattr);
     if (!b)
-        return err_sys(e, ENOMEM, "cannot read the image file");
+        return err_oom(e);
     int got = read_at(l, r->at + r->head, b, r->xattr, e);
     if (got < 0)
         return got;
@@ -281,7 +281,7 @@ static int push_dir(struct loader *l, struct tree_inode *ino, uint64_t nid, uint
     struct dir_item *d = malloc(sizeof(*d));
     if (!note || !d) {
         free(d);
-        return err_sys(e, ENOMEM, "cannot read the image file");
+        return err_oom(e);
     }
     if (note->ino) {
         free(d);
@@ -361,7 +361,7 @@ static int load_entry(struct loader *l, const struct dir_item *dir, const char *
     bool is_dir = S_ISDIR(r.attr.mode);
     if (!is_dir && r.nlink > 1) {
         if (!(note = note_of(l, de->nid)))
-            return err_sys(e, ENOMEM, "cannot read the image file");
+            return err_oom(e);
         if (note->ino)
             return tree_link_at(l->t, dir->ino, name, note->ino, e);
     }
@@ -495,7 +495,7 @@ int erofs_load_tree(int fd, uint32_t blob, struct tree *t, struct err *e)
     struct loader l = {
         .fd = fd, .blob = blob, .t = t, .cache = malloc((size_t)CACHE_UNITS * CACHE_UNIT)};
     l.last = &l.first;
-    int r = l.cache ? load_super(&l, e) : err_sys(e, ENOMEM, "cannot read the image file");
+    int r = l.cache ? load_super(&l, e) : err_oom(e);
     if (r == 0)
         r = load_root(&l, e);
     for (struct dir_item *d; r == 0 && (d = l.first);) {

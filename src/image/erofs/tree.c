@@ -237,7 +237,7 @@ static int walk_missing(struct tree *t, struct walk *w, const char *name, size_t
     if (!d)
         d = child_insert(t, w->dir, name, len);
     if (!ino || !d)
-        return err_sys(e, ENOMEM, "entry '%.512s'", w->path);
+        return err_oom(e);
     if (d->inode) /* deleted below and made again: nothing from below shows through */
         ino->flags |= TREE_OPAQUE;
     d->inode = ino;
@@ -414,12 +414,12 @@ static int put(struct tree *t, struct tree_inode *dir, const char *path, const c
     if (!ino) {
         ino = S_ISDIR(attr->mode) ? new_dir(t, dir) : tree_alloc(t, sizeof(*ino));
         if (!ino || fill_inode(t, ino, attr) < 0)
-            return err_sys(e, ENOMEM, "entry '%.512s'", path);
+            return err_oom(e);
     }
     if (!d)
         d = child_insert(t, dir, name, len);
     if (!d)
-        return err_sys(e, ENOMEM, "entry '%.512s'", path);
+        return err_oom(e);
     if (old && (old->flags & TREE_WHITEOUT) && S_ISDIR(ino->mode))
         ino->flags |= TREE_OPAQUE;
     d->inode = ino;
@@ -514,7 +514,7 @@ int tree_set_xattr(struct tree *t, struct tree_inode *ino, const char *name, con
         at = &(*at)->next;
     struct tree_xattr *x = tree_alloc(t, sizeof(*x) + nlen + 1 + len);
     if (!x)
-        return err_sys(e, ENOMEM, "extended attribute '%.64s'", name);
+        return err_oom(e);
     x->value_len = (uint16_t)len;
     x->name_len = (uint8_t)nlen;
     memcpy(x->bytes, name, nlen);
@@ -617,7 +617,7 @@ static int merge_push(struct tree *base, struct merge_item **work, struct tree_i
 {
     struct merge_item *m = tree_alloc(base, sizeof(*m));
     if (!m)
-        return err_sys(e, ENOMEM, "merging layers");
+        return err_oom(e);
     *m = (struct merge_item){.next = *work, .to = to, .from = from};
     *work = m;
     return 0;
@@ -657,7 +657,7 @@ static int merge_find_dir(struct tree *base, struct tree_inode *to, struct tree_
         return err_set(e, ELOOP, "'%.256s' is nested deeper than %d directories", from->name,
                        TREE_DEPTH_MAX);
     *ret = new_dir(base, to);
-    return *ret ? 0 : err_sys(e, ENOMEM, "merging layers");
+    return *ret ? 0 : err_oom(e);
 }
 
 static int merge_entry(struct tree *base, struct merge_item **work, struct tree_inode *to,
@@ -686,7 +686,7 @@ static int merge_entry(struct tree *base, struct merge_item **work, struct tree_
     if (!d)
         d = child_insert(base, to, from->name, from->name_len);
     if (!d)
-        return err_sys(e, ENOMEM, "merging layers");
+        return err_oom(e);
     d->inode = ino;
     return 0;
 }

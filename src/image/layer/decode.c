@@ -213,7 +213,7 @@ static int find_codec(struct decoder *d, struct err *e)
         d->codec = &codec_zstd;
     }
     if (d->codec && !(d->state = d->codec->open()))
-        return err_sys(e, ENOMEM, "cannot decompress it");
+        return err_oom(e);
     d->known = true;
     return 0;
 }
@@ -222,7 +222,7 @@ static int run_failed(const struct decoder *d, int code, struct err *e)
 {
     switch (code) {
     case -ENOMEM:
-        return err_sys(e, ENOMEM, "cannot decompress it");
+        return err_oom(e);
     case -E2BIG:
         return err_set(e, E2BIG, "its zstd data needs a window over the limit of %d MiB",
                        1 << (DECODE_WINDOW_LOG - 20));

@@ -103,7 +103,7 @@ static int job_start(struct job *j, int spool_dirfd, struct err *e)
     int feed[2] = {-1, -1}, report[2] = {-1, -1};
     j->buf = malloc(FEED_SIZE);
     if (!j->buf || hasher_init(&j->hash) < 0)
-        return err_sys(e, ENOMEM, "cannot convert it");
+        return err_oom(e);
     if (pipe2(feed, O_CLOEXEC) < 0 || pipe2(report, O_CLOEXEC) < 0) {
         int code = errno;
         close_fd(&feed[0]);

@@ -260,7 +260,7 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
     int r = 0;
     if (!ws.hash || !EVP_DigestInit_ex(ws.hash, EVP_sha256(), NULL) ||
         push(&ws, t->root, ".", ".") < 0) {
-        r = err_sys(e, ENOMEM, "cannot read '%s'", s->name);
+        r = err_oom(e);
     } else if (fstat(s->fd, &st) < 0) {
         r = err_sys(e, errno, "cannot read '%s'", s->name);
     } else {
@@ -397,7 +397,7 @@ int source_dir_load(struct source_dir *s, struct tree *t, struct erofs_writer *w
     struct walk_state ws = {.s = s, .t = t, .tail = &ws.head, .w = w, .buf = malloc(READ_BUF)};
     int r = 0;
     if (!ws.buf || push(&ws, t->root, ".", ".") < 0)
-        r = err_sys(e, ENOMEM, "cannot read '%s'", s->name);
+        r = err_oom(e);
     if (r == 0 && (r = load_xattrs(&ws, s->fd, ".", t->root, e)) < 0 && e && !e->code)
         r = fail(&ws, -r, ".", "", e);
     for (struct pending *p; r == 0 && (p = pop(&ws));) {

@@ -50,7 +50,7 @@ static int tar_fail(struct tar *tar, struct err *e)
         return -tar->io.code;
     }
     if (archive_errno(tar->a) == ENOMEM)
-        return err_sys(e, ENOMEM, "cannot read the archive");
+        return err_oom(e);
     /* Nothing recognised, and not for want of bytes. */
     if (!tar->entries && archive_format(tar->a) == 0 &&
         (!why || strstr(why, "Unrecognized archive format"))) {
@@ -292,7 +292,7 @@ static int read_rest(struct tar *tar, struct err *e)
 static int load(struct tar *tar, struct err *e)
 {
     if (!tar->a || archive_read_support_format_tar(tar->a) != ARCHIVE_OK)
-        return err_sys(e, ENOMEM, "cannot read the archive");
+        return err_oom(e);
     int r = 0;
     if (archive_read_open(tar->a, tar, NULL, tar_read, NULL) != ARCHIVE_OK && tar->bytes)
         r = tar_fail(tar, e);

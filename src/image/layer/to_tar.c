@@ -42,11 +42,6 @@ struct walk {
 
 typedef int (*visit_fn)(struct walk *w, struct tree_inode *ino);
 
-static int no_memory(struct walk *w)
-{
-    return err_sys(w->e, ENOMEM, "cannot write the layer");
-}
-
 static int output_failed(struct walk *w, int r)
 {
     if (r == -EINVAL)
@@ -99,7 +94,7 @@ static int put_header(struct walk *w, const struct tar_entry *t)
     if (w->o->bytes == w->start && t->path[0] != '.') {
         if (asprintf(&dotted, "./%s", t->path) < 0) {
             dotted = NULL;
-            return no_memory(w);
+            return err_oom(w->e);
         }
         first.path = dotted;
     }
@@ -230,7 +225,7 @@ static int put_links(struct walk *w, struct tree *t)
     if (r == 0)
         r = layer_links_sort(&w->links);
     if (r == -ENOMEM)
-        return no_memory(w);
+        return err_oom(w->e);
     for (size_t i = 0; r == 0 && i < w->links.n; i++) {
         const struct layer_link *l = w->links.order[i];
         (void)snprintf(w->path, PATH_SIZE, "%s", l->path);
@@ -245,13 +240,13 @@ static int note_first(struct walk *w)
         size_t cap = w->cap_first + w->cap_first / 2 + 64;
         char **more = reallocarray(w->first, cap, sizeof(char *));
         if (!more)
-            return no_memory(w);
+            return err_oom(w->e);
         w->first = more;
         w->cap_first = cap;
     }
     char *name = strdup(w->path);
     if (!name)
-        return no_memory(w);
+        return err_oom(w->e);
     w->first[w->n_first++] = name;
     return 0;
 }
@@ -295,13 +290,13 @@ int layer_write_tar(int fd, struct tar_out *o, struct err *e)
     struct tree t;
     struct walk w = {.fd = fd, .o = o, .start = o->bytes, .e = e};
     if (tree_init(&t, 0, 0) < 0)
-        return no_memory(&w);
+        return err_oom(w.e);
     w.path = malloc(PATH_SIZE + 64);
     w.stack = calloc(TREE_DEPTH_MAX + 1, sizeof(*w.stack));
     w.buf = malloc(COPY_SIZE);
     int r = -ENOMEM;
     if (!w.path || !w.stack || !w.buf)
-        (void)no_memory(&w);
+        (void)err_oom(w.e);
     else if ((r = erofs_load_tree(fd, 0, &t, e)) == 0)
         r = put_all(&w, &t);
     for (size_t i = 0; i < w.n_first; i++)

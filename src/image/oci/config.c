@@ -12,11 +12,6 @@
 
 enum { USER_MAX = 255, SIGNAL_MAX = 31, CREATED_MAX = 63 };
 
-static int no_memory(struct err *e)
-{
-    return err_sys(e, ENOMEM, "cannot read the image's configuration");
-}
-
 void oci_config_free(struct oci_config *c)
 {
     image_config_free(&c->run);
@@ -38,7 +33,7 @@ static int grow(char ***list, size_t n, const char *key, struct err *e)
                        OCI_LIST_MAX);
     char **v = calloc(n + 1, sizeof(char *));
     if (!v)
-        return no_memory(e);
+        return err_oom(e);
     free(*list);
     *list = v;
     return 0;
@@ -65,7 +60,7 @@ static int read_list(const json_t *o, const char *key, keep_fn keep, char ***ret
         if (keep && !keep(s))
             continue;
         if (!((*ret)[n++] = strdup(s)))
-            return no_memory(e);
+            return err_oom(e);
     }
     return 0;
 }
@@ -96,7 +91,7 @@ static int read_keys(const json_t *o, const char *key, char ***ret, struct err *
         if (strlen(name) >= PATH_MAX)
             return oci_json_bad(key, e);
         if (!((*ret)[n++] = strdup(name)))
-            return no_memory(e);
+            return err_oom(e);
     }
     return 0;
 }
@@ -119,7 +114,7 @@ static int read_labels(const json_t *o, char ***ret, struct err *e)
             continue;
         if (asprintf(&(*ret)[n], "%s=%s", name, value) < 0) {
             (*ret)[n] = NULL;
-            return no_memory(e);
+            return err_oom(e);
         }
         n++;
     }
@@ -145,7 +140,7 @@ static int read_word(const json_t *o, const char *key, size_t max, char **ret, s
         if (iscntrl((unsigned char)*p))
             return oci_json_bad(key, e);
     *ret = strdup(s);
-    return *ret ? 0 : no_memory(e);
+    return *ret ? 0 : err_oom(e);
 }
 
 /* Docker takes a relative directory as one below the root. */
@@ -159,7 +154,7 @@ static int read_workdir(const json_t *o, char **ret, struct err *e)
         *ret = steal_ptr(&s);
     else if (asprintf(ret, "/%s", s) < 0)
         *ret = NULL;
-    return *ret ? 0 : no_memory(e);
+    return *ret ? 0 : err_oom(e);
 }
 
 static int read_stop_signal(const json_t *o, char **ret, struct err *e)
@@ -177,7 +172,7 @@ static int read_created(const json_t *j, char **ret, struct err *e)
     const char *s = json_string_value(json_object_get(j, "created"));
     if (!s || !*s || strlen(s) > CREATED_MAX || s[strspn(s, "0123456789-+:.TZtz")])
         return 0;
-    return (*ret = strdup(s)) ? 0 : no_memory(e);
+    return (*ret = strdup(s)) ? 0 : err_oom(e);
 }
 
 static int read_platform(const json_t *j, struct oci_config *c, struct err *e)
@@ -246,7 +241,7 @@ static int read_diff_ids(const json_t *j, struct oci_config *c, struct err *e)
     if (n > OCI_LAYERS_MAX)
         return err_set(e, E2BIG, "it has %zu layers; at most %d are supported", n, OCI_LAYERS_MAX);
     if (!(c->diff_ids = calloc(n + 1, sizeof(*c->diff_ids))))
-        return no_memory(e);
+        return err_oom(e);
     json_array_foreach(a, i, v)
     {
         const char *s = json_string_value(v);
@@ -268,7 +263,7 @@ int oci_config_parse(const void *doc, size_t n, struct oci_config *ret, struct e
     if (!j)
         return -e->code;
     struct oci_config c = {0};
-    int r = image_config_init(&c.run) < 0 ? no_memory(e) : read_diff_ids(j, &c, e);
+    int r = image_config_init(&c.run) < 0 ? err_oom(e) : read_diff_ids(j, &c, e);
     if (r == 0)
         r = read_run(j, &c.run, e);
     if (r == 0)

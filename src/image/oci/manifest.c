@@ -158,7 +158,7 @@ static int read_descriptor(const json_t *o, struct oci_descriptor *ret, struct e
     if (r < 0)
         return r;
     if (!(d.media_type = strdup(type ? type : "")))
-        return err_sys(e, ENOMEM, "cannot read a descriptor");
+        return err_oom(e);
     *ret = d;
     return 0;
 }
@@ -214,7 +214,7 @@ static int read_layers(const json_t *j, struct oci_manifest *m, struct err *e)
         return err_set(e, E2BIG, "the image has %zu layers; at most %d are supported", n,
                        OCI_LAYERS_MAX);
     if (!(m->layers = calloc(n, sizeof(*m->layers))))
-        return err_sys(e, ENOMEM, "cannot read the manifest");
+        return err_oom(e);
     for (; m->n_layers < n; m->n_layers++) {
         struct oci_descriptor d;
         int r = read_descriptor(json_array_get(a, m->n_layers), &d, e);
@@ -307,7 +307,7 @@ static int read_note(const json_t *notes, const char *key, char **ret, struct er
     const char *s = NULL;
     int r = oci_json_text(notes, key, REF_NAME_MAX, &s, e);
     if (r == 0 && s && *s && !(*ret = strdup(s)))
-        r = err_sys(e, ENOMEM, "cannot read the index");
+        r = err_oom(e);
     return r;
 }
 
@@ -340,7 +340,7 @@ static int read_entries(const json_t *j, struct oci_index *x, struct err *e)
         return err_set(e, E2BIG, "the index has %zu manifests; at most %d are supported", n,
                        OCI_INDEX_MAX);
     if (!(x->entries = calloc(n + 1, sizeof(*x->entries))))
-        return err_sys(e, ENOMEM, "cannot read the index");
+        return err_oom(e);
     json_array_foreach(a, i, o)
     {
         if (is_no_image(o))

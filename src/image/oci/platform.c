@@ -117,7 +117,7 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
         p.variant = strdup(variant);
     if (!p.os || !p.architecture || (variant && !p.variant)) {
         oci_platform_free(&p);
-        return err_sys(e, ENOMEM, "cannot read a platform");
+        return err_oom(e);
     }
     *ret = p;
     return 0;

@@ -25,7 +25,7 @@ static int build_lock(struct cache_build *b, const struct image_store *s, const 
     digest_hex(d, hex);
     (void)snprintf(text, sizeof(text), "%.16s:%d:%s", kind, CACHE_VERSION, hex);
     if (digest_of(text, strlen(text), &hashed) < 0)
-        return err_sys(e, ENOMEM, "cannot lock the image store");
+        return err_oom(e);
     digest_hex(&hashed, key);
     return cache_build_lock(b, &s->cache, key, e);
 }

@@ -86,7 +86,7 @@ static int run_mke2fs(int fd, uint64_t size, struct err *e)
     posix_spawn_file_actions_t fa;
     pid_t pid;
     if (posix_spawn_file_actions_init(&fa))
-        return err_sys(e, ENOMEM, "cannot run mke2fs");
+        return err_oom(e);
     (void)posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
     (void)posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0);
@@ -203,7 +203,7 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
 
     AUTO_FREE struct pack *p = calloc(1, sizeof(*p));
     if (!p)
-        return err_sys(e, ENOMEM, "cannot make a disk template");
+        return err_oom(e);
     memcpy(p->h.magic, pack_magic, sizeof(pack_magic));
     p->h.size = size;
     AUTO_CLOSE int out =
