@@ -205,7 +205,7 @@ static int from_stream(struct copying *c)
 {
     if (!c->t.is_dir) {
         err_set(c->e, ENOTDIR, "'%s' is not a directory", c->to->path.path);
-        err_hint(c->e, "a tar archive on standard input is unpacked into one");
+        err_hint(c->e, "a tar archive on standard input is unpacked into a directory");
         return -ENOTDIR;
     }
     memcpy(c->t.dir, c->t.real, sizeof(c->t.dir));

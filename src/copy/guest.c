@@ -49,12 +49,12 @@ static int on_entry(struct getting *g, const struct proto_frame *frame)
         return r;
     if (S_ISDIR(a.mode)) {
         if (g->depth++ == PROTO_DEPTH_MAX)
-            return violation(g, "too many directories within each other");
+            return violation(g, "directories nested too deeply");
         return g->to->ops->dir(g->to, &a, g->e);
     }
     if (S_ISLNK(a.mode)) {
         if (!(a.has & FILE_HAS_TARGET))
-            return violation(g, "a link to nowhere");
+            return violation(g, "a link without a target");
         return g->to->ops->link(g->to, &a, g->e);
     }
     if (!S_ISREG(a.mode))
@@ -67,7 +67,7 @@ static int on_entry(struct getting *g, const struct proto_frame *frame)
 static int on_data(struct getting *g, const struct proto_frame *frame)
 {
     if (!g->in_file)
-        return violation(g, "data that belongs to no file");
+        return violation(g, "data outside a file");
     if (frame->len > g->left)
         return violation(g, "more data than announced");
     g->left -= frame->len;
@@ -93,7 +93,7 @@ static int on_end(struct getting *g)
     if (g->depth)
         return violation(g, "a directory was not left");
     if (g->first)
-        return err_set(g->e, ENOENT, "%s: it was gone before it could be read", g->f->name);
+        return err_set(g->e, ENOENT, "%s: it disappeared before it could be read", g->f->name);
     return 0;
 }
 

@@ -85,7 +85,7 @@ static int sink_file(struct tree_sink *s, const struct file_attr *a, struct err 
 {
     struct host_sink *h = self(s);
     if (h->merge && h->depth == 0)
-        return err_set(e, ENOTDIR, "a file cannot take the place of a directory");
+        return err_set(e, ENOTDIR, "a file cannot replace a directory");
     h->attr = *a;
     if (h->direct) {
         h->fd =
@@ -150,7 +150,7 @@ static int sink_link(struct tree_sink *s, const struct file_attr *a, struct err 
     struct host_sink *h = self(s);
     struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, mtime_of(a)};
     if (h->merge && h->depth == 0)
-        return err_set(e, ENOTDIR, "a link cannot take the place of a directory");
+        return err_set(e, ENOTDIR, "a link cannot replace a directory");
     temp_name(h);
     if (symlinkat(a->target, here(h), h->temp) < 0)
         return failed(e, errno, a->name);

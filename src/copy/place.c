@@ -28,7 +28,7 @@ int copy_path_parse(struct copy_path *p, const char *text, struct err *e)
     size_t n = strlen(text);
     *p = (struct copy_path){0};
     if (n == 0)
-        return err_set(e, ENOENT, "an empty path names no file");
+        return err_set(e, ENOENT, "the path is empty");
     if (n > PROTO_PATH_MAX)
         return err_set(e, ENAMETOOLONG, "the path '%.64s...' is too long", text);
     memcpy(p->path, text, n + 1);
@@ -60,7 +60,7 @@ int copy_place(const struct copy_facts *f, struct err *e)
         return err_set(e, ENOTDIR, "'%s' is not a directory", dst->path);
     if (!f->dst_exists && dst->slash && !f->src_is_dir) {
         err_set(e, ENOENT, "there is no directory '%s'", dst->path);
-        err_hint(e, "without the slash the copy itself gets that name");
+        err_hint(e, "leave out the trailing slash to give the copy that name");
         return -ENOENT;
     }
     if (!*dst->name)

@@ -112,7 +112,7 @@ static int find(struct image_store *s, const struct reference *ref, const struct
                       have);
     oci_platform_text(want, text);
     image_record_free(ret);
-    return err_set(e, ENOENT, "the image that is stored is for %s, not for %s", have, text);
+    return err_set(e, ENOENT, "the stored image is for %s, not for %s", have, text);
 }
 
 static int find_or_fetch(struct image_store *s, const struct reference *ref,
@@ -155,7 +155,7 @@ static void hint_local(const char *arg, struct err *e)
 {
     struct stat st;
     if (stat(arg, &st) == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
-        err_hint(e, "for the %s of that name here, write ./%s",
+        err_hint(e, "to use the %s of that name in the current directory, write ./%s",
                  S_ISDIR(st.st_mode) ? "directory" : "file", arg);
 }
 

@@ -237,7 +237,7 @@ static int build_copy(int fd, const char *name, const struct image_ctx *ctx, str
     int r = cache_check_image(fd, 0, &size);
     if (r < 0) {
         (void)err_sys(e, -r, "the built-in image '%s' is damaged", name);
-        err_hint(e, "install msb again");
+        err_hint(e, "reinstall msb");
         return r;
     }
     cache_settle(ctime_ns(st));

@@ -244,7 +244,7 @@ def test_names_in_a_layout(msb, tmp_path, ref, full, name):
     out.entries.append(entry(out.image([small()]), ref, full))
     out.write_index()
     if name is None:
-        lines = refused(msb, tmp_path / "layout", "does not say what its image is called")
+        lines = refused(msb, tmp_path / "layout", "has no name for its image")
         assert any("msb load -t NAME:TAG" in line for line in lines)
     else:
         msb.ok("load", "-i", tmp_path / "layout")
@@ -281,7 +281,7 @@ def test_index_in_index_in_index(msb, tmp_path):
         inner = out.index([inner])
     out.entries.clear()
     out.tag(inner, "deeper:1")
-    refused(msb, tmp_path / "layout", "nested more than 4 deep")
+    refused(msb, tmp_path / "layout", "nested more than 4 levels deep")
 
 
 def test_platforms_side_by_side(msb, tmp_path):
@@ -315,9 +315,9 @@ def test_bad_input(msb, tmp_path):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(100000))[:5000])
     refused(msb, tmp_path / "cut.gz")
     Tar(tmp_path / "root.tar").dir("bin").add("bin/sh", "x").close()
-    refused(msb, tmp_path / "root.tar", "no image archive", "msb run ./FILE.tar")
+    refused(msb, tmp_path / "root.tar", "not an image archive", "msb run ./FILE.tar")
     (tmp_path / "dir").mkdir()
-    refused(msb, tmp_path / "dir", "no image archive")
+    refused(msb, tmp_path / "dir", "not an image archive")
     Tar(tmp_path / "old.tar").add("repositories", "{}").add("x/layer.tar", small()).close()
     refused(msb, tmp_path / "old.tar", "older than 1.10")
     p = msb("load", "-i", tmp_path / "nonesuch", check=1)
@@ -369,10 +369,10 @@ def test_directory_with_links_to_the_host(msb, tmp_path):
     (tmp_path / "outside").write_text((out.path / "index.json").read_text())
     (out.path / "index.json").unlink()
     (out.path / "index.json").symlink_to(tmp_path / "outside")
-    refused(msb, out.path, "no image archive")
+    refused(msb, out.path, "not an image archive")
     (out.path / "index.json").unlink()
     os.mkfifo(out.path / "index.json")
-    refused(msb, out.path, "no image archive")
+    refused(msb, out.path, "not an image archive")
 
 
 @pytest.mark.parametrize("broken", ["truncated", "flipped", "members", "twice", "sparse", "size"])
@@ -444,9 +444,9 @@ def test_missing_and_lying_documents(msb, tmp_path):
     for path in (config, manifest):
         whole = path.read_bytes()
         path.write_bytes(whole + b" ")
-        refused(msb, out.path, "does not have that digest")
+        refused(msb, out.path, "does not match its digest")
         path.unlink()
-        refused(msb, out.path, "it has no 'blobs/sha256/")
+        refused(msb, out.path, "the directory has no 'blobs/sha256/")
         path.write_bytes(whole)
     for missing in ("Config", "Layers"):
         doc = {"Config": "c.json", "RepoTags": ["x:1"], "Layers": ["l.tar"]}

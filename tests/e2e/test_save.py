@@ -192,7 +192,7 @@ def test_by_digest(msb, other, tmp_path):
     for kind in ("docker", "oci"):
         msb.ok("save", "--format", kind, "-o", tmp_path / "a.tar", ref)
         p = other("load", "-i", tmp_path / "a.tar", check=1)
-        assert "does not say what its image is called" in stderr(p)
+        assert "has no name for its image" in stderr(p)
         other.ok("load", "-i", tmp_path / "a.tar", "-t", "y:1")
 
 

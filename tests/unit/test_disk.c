@@ -304,10 +304,10 @@ static void test_lies_about_inodes(void **state)
     refused(&v, "");
     open_victim(&v);
     poke(&v, v.file + 2, 1, 2);
-    refused(&v, "extended attributes are cut off");
+    refused(&v, "extended attributes are truncated");
     open_victim(&v);
     poke(&v, v.file + 64 + 4, 3, 1); /* shared ones */
-    refused(&v, "shares extended attributes");
+    refused(&v, "shared extended attributes");
     open_victim(&v);
     poke(&v, v.file + 64 + 12 + 1, 99, 1); /* prefix */
     refused(&v, "bad name");
@@ -316,7 +316,7 @@ static void test_lies_about_inodes(void **state)
     refused(&v, "");
     open_victim(&v);
     poke(&v, v.root + 4, S_IFREG | 0644, 2);
-    refused(&v, "its root is no directory");
+    refused(&v, "its root is not a directory");
 }
 
 static void test_lies_about_names(void **state)
@@ -324,17 +324,17 @@ static void test_lies_about_names(void **state)
     struct victim v;
     open_victim(&v); /* root: ".", "..", "dir", "link" */
     poke(&v, dirent_at(&v.rootino, 0) + 8, 7, 2);
-    refused(&v, "makes no sense");
+    refused(&v, "a directory block is invalid");
     open_victim(&v);
     poke(&v, dirent_at(&v.rootino, 1) + 8, 4000, 2);
-    refused(&v, "makes no sense");
+    refused(&v, "a directory block is invalid");
     open_victim(&v);
     poke(&v, dirent_at(&v.rootino, 4) + 1 + 2, '/', 1); /* "dir" becomes "/ir" */
     struct tree t;
     struct err e = {0};
     assert_int_equal(tree_init(&t, 0, 0), 0);
     assert_int_equal(erofs_load_tree(v.fd, 0, &t, &e), -EINVAL);
-    assert_non_null(strstr(e.msg, "is no file name"));
+    assert_non_null(strstr(e.msg, "invalid file name"));
     tree_free(&t);
     close_victim(&v);
     open_victim(&v);
@@ -342,7 +342,7 @@ static void test_lies_about_names(void **state)
     refused(&v, "not sorted");
     open_victim(&v);
     poke(&v, dirent_at(&v.rootino, 4) + 1 + 2, '\0', 1);
-    refused(&v, "name makes no sense");
+    refused(&v, "name is invalid");
     open_victim(&v);
     poke(&v, v.link + 8, 4096, 4); /* a link of a length that cannot be */
     refused(&v, "");

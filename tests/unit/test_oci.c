@@ -100,8 +100,8 @@ static void bad_manifests(void **state)
                     "not what its mediaType says");
     refuse_manifest("{\"manifests\":[]}", "this is an index");
     refuse_manifest("{\"mediaType\":\"application/vnd.cncf.x\",\"layers\":[]}",
-                    "no container image");
-    refuse_manifest("{\"layers\":[" GZIP_DESC "]}", "names no configuration");
+                    "not a container image");
+    refuse_manifest("{\"layers\":[" GZIP_DESC "]}", "does not name a configuration");
     refuse_manifest("{\"config\":" CONFIG_DESC "}", "no list of layers");
     refuse_manifest(MANIFEST(CONFIG_DESC, ""), "no layers");
     refuse_manifest(MANIFEST("7", GZIP_DESC), "descriptor");
@@ -113,12 +113,14 @@ static void bad_manifests(void **state)
     refuse_manifest(
         MANIFEST(CONFIG_DESC, GZIP_DESC "," DESC(OCI "layer.v1.tar+gzip+encrypted", D3, "1")),
         "layer 2 of the manifest: it is encrypted");
-    refuse_manifest(MANIFEST(CONFIG_DESC, DESC("text/plain", D3, "1")), "no file system layer");
+    refuse_manifest(MANIFEST(CONFIG_DESC, DESC("text/plain", D3, "1")), "not a file system layer");
     refuse_manifest(MANIFEST(CONFIG_DESC, DESC("text\\u001bplain", D3, "1")), "'mediaType'");
     refuse_manifest(MANIFEST(CONFIG_DESC, DESC(OCI "layer.v1.tar", "sha512:11", "1")),
                     "other than sha256");
-    refuse_manifest(MANIFEST(CONFIG_DESC, DESC(OCI "layer.v1.tar", "../../x", "1")), "no digest");
-    refuse_manifest(MANIFEST(CONFIG_DESC, "{\"mediaType\":\"x\",\"size\":1}"), "no digest");
+    refuse_manifest(MANIFEST(CONFIG_DESC, DESC(OCI "layer.v1.tar", "../../x", "1")),
+                    "invalid digest");
+    refuse_manifest(MANIFEST(CONFIG_DESC, "{\"mediaType\":\"x\",\"size\":1}"),
+                    "a descriptor has no digest");
     static const char *const sizes[] = {"-1", "1.5", "\"1\"", "null", "[]", "1e3"};
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         AUTO_FREE char *doc = NULL;
@@ -418,7 +420,7 @@ static void bad_configs(void **state)
         {"{}", "diff_ids"},
         {"{\"rootfs\":{\"type\":\"zip\",\"diff_ids\":[]}}", "diff_ids"},
         {"{\"rootfs\":{\"diff_ids\":[7]}}", "'diff_ids'"},
-        {"{\"rootfs\":{\"diff_ids\":[\"x\"]}}", "is no digest"},
+        {"{\"rootfs\":{\"diff_ids\":[\"x\"]}}", "invalid digest"},
         {"{" ROOTFS ",\"config\":[]}", "'config'"},
         {"{" ROOTFS ",\"config\":{\"Cmd\":\"sh\"}}", "'Cmd'"},
         {"{" ROOTFS ",\"config\":{\"Env\":[7]}}", "'Env'"},

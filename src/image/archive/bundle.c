@@ -93,8 +93,8 @@ static int find_part(const struct bundle *b, const char *name, struct part *ret,
     if (b->directory) {
         int r = open_file(b->fd, name, ret);
         if (r == -ENOENT)
-            return err_set(e, ENOENT, "it has no '%.256s'", name);
-        return r < 0 ? err_sys(e, -r, "cannot open '%.256s' in it", name) : 0;
+            return err_set(e, ENOENT, "the directory has no '%.256s'", name);
+        return r < 0 ? err_sys(e, -r, "cannot open '%.256s' in the directory", name) : 0;
     }
     const struct tar_member *m = tar_find(&b->members, name);
     if (!m)

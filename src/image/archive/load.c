@@ -88,7 +88,7 @@ int load_add(struct load *l, struct load_source *src, struct err *e)
         char text[OCI_PLATFORM_TEXT];
         oci_platform_text(&(struct oci_platform){src->c.os, src->c.architecture, src->c.variant},
                           text);
-        err_hint(e, "to load it all the same, use --platform %s", text);
+        err_hint(e, "to load it anyway, use --platform %s", text);
     }
     if (r == 0)
         r = add_image(l, src, &d, e);
@@ -130,7 +130,7 @@ static int parse_names(const struct load *l, struct reference **ret, size_t *ret
             if (r < 0)
                 return r;
             if (refs[(*ret_n)++].digest)
-                return err_set(e, EINVAL, "the archive names an image by a digest: '%.256s'",
+                return err_set(e, EINVAL, "the archive names an image by digest: '%.256s'",
                                l->images[i].names.v[k]);
         }
     return 0;
@@ -154,14 +154,15 @@ static int tag_all(struct load *l, struct err *e)
 
 static int no_format(const struct load *l, struct err *e)
 {
-    int r = err_set(e, EINVAL, "it is no image archive: neither %s nor %s is in it", LOAD_MANIFEST,
-                    LOAD_INDEX);
+    int r = err_set(e, EINVAL, "it is not an image archive: it contains neither %s nor %s",
+                    LOAD_MANIFEST, LOAD_INDEX);
     if (bundle_has(&l->bundle, "repositories", NULL))
-        err_hint(e, "it was written by a Docker older than 1.10: load it there and save it anew");
+        err_hint(e, "it was written by a Docker older than 1.10: load it there and save it with a "
+                    "newer one");
     else if (l->bundle.directory)
-        err_hint(e, "a directory with a root file system runs as it is: msb run ./DIRECTORY");
+        err_hint(e, "to run a directory that holds a root file system: msb run ./DIRECTORY");
     else
-        err_hint(e, "a tar of a root file system runs as it is: msb run ./FILE.tar");
+        err_hint(e, "to run a tar of a root file system: msb run ./FILE.tar");
     return r;
 }
 

@@ -124,7 +124,7 @@ static int check_layers(const json_t *a, const struct load_source *src, struct e
         return err_set(e, E2BIG, "the image has %zu layers; at most %d are supported", n,
                        OCI_LAYERS_MAX);
     if (n != src->c.n_diff_ids)
-        return err_set(e, EBADMSG, "%s lists %zu layers, but the image's configuration %zu",
+        return err_set(e, EBADMSG, "%s lists %zu layers, but the image's configuration lists %zu",
                        LOAD_MANIFEST, n, src->c.n_diff_ids);
     return 0;
 }
@@ -189,8 +189,8 @@ static int read_image(struct load *l, const json_t *o, struct load_source *src, 
     if (r == 0)
         r = read_names(l, o, &src->names, e);
     if (r == 0 && !l->opt->tag && !src->names.n) {
-        r = err_set(e, EINVAL, "the archive does not say what its image is called");
-        err_hint(e, "name it: msb load -t NAME:TAG ...");
+        r = err_set(e, EINVAL, "the archive has no name for its image");
+        err_hint(e, "give it one: msb load -t NAME:TAG ...");
     }
     return r < 0 ? r : load_add(l, src, e);
 }
@@ -210,7 +210,7 @@ int load_docker(struct load *l, struct err *e)
         return err_set(e, EBADMSG, "%s lists %zu images; 1 to %d are supported", LOAD_MANIFEST, n,
                        LOAD_IMAGES_MAX);
     if (n > 1 && l->opt->tag)
-        return err_set(e, EINVAL, "the archive has %zu images: one name (-t) is not enough", n);
+        return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", n);
     const json_t *o;
     json_array_foreach(j, i, o)
     {

@@ -42,7 +42,7 @@ static int read_blob(const struct load *l, const struct oci_descriptor *d, size_
     if (r < 0)
         return r;
     if (digest_of(doc, *ret_len, &is) < 0 || !digest_equal(&is, &d->digest))
-        return err_set(e, EBADMSG, "the content of '%s' does not have that digest", name);
+        return err_set(e, EBADMSG, "'%s' does not match its digest", name);
     *ret = steal_ptr(&doc);
     return 0;
 }
@@ -99,7 +99,7 @@ static int read_manifest(const struct load *l, const struct oci_descriptor *from
     int r = 0;
     for (int depth = 0; r == 0; depth++) {
         if (depth > NESTED_MAX)
-            return err_set(e, ELOOP, "its indexes are nested more than %d deep", NESTED_MAX);
+            return err_set(e, ELOOP, "its indexes are nested more than %d levels deep", NESTED_MAX);
         AUTO_FREE char *doc = NULL;
         size_t len;
         r = read_blob(l, &at, OCI_DOCUMENT_MAX, &doc, &len, e);
@@ -159,15 +159,14 @@ static int list_names(const struct load *l, const struct oci_index *x, struct st
             return err_oom(e);
     }
     if (l->opt->tag && ret->n > 1)
-        return err_set(e, EINVAL, "the archive has %zu images: one name (-t) is not enough",
-                       ret->n);
+        return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", ret->n);
     if (ret->n)
         return 0;
     if (silent > 1)
         return err_set(e, EINVAL, "the archive has %zu images and no names for them", silent);
     if (!l->opt->tag) {
-        int r = err_set(e, EINVAL, "the archive does not say what its image is called");
-        err_hint(e, "name it: msb load -t NAME:TAG ...");
+        int r = err_set(e, EINVAL, "the archive has no name for its image");
+        err_hint(e, "give it one: msb load -t NAME:TAG ...");
         return r;
     }
     return 0;

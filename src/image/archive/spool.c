@@ -100,7 +100,7 @@ int spool_archive(int in_fd, int dirfd, uint64_t max, struct err *e)
 {
     AUTO_CLOSE int fd = make_file(dirfd);
     if (fd < 0)
-        return err_sys(e, -fd, "cannot make a temporary file");
+        return err_sys(e, -fd, "cannot create a temporary file");
     struct job j = {.max = max, .buf = malloc(COPY_SIZE)};
     decode_prepare();
     int r = decoder_init(&j.decoder, in_fd);

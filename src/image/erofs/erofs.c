@@ -114,7 +114,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
 {
     struct tree_inode *ino = w->file;
     if (offset < w->file_pos || offset > ino->size || n > ino->size - offset)
-        return err_set(e, EINVAL, "file data is not where its size says");
+        return err_set(e, EINVAL, "file data lies outside the file's size");
     w->file_pos = offset + n;
     uint64_t full = full_bytes(ino);
     int r = 0;
@@ -152,7 +152,7 @@ int erofs_write_failed(int code, struct err *e)
 {
     int r = err_sys(e, code, "cannot write the image");
     if (code == ENOSPC)
-        err_hint(e, "free some space, or let MSB_HOME point to a larger disk");
+        err_hint(e, "free some space, or point MSB_HOME to a larger disk");
     return r;
 }
 

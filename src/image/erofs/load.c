@@ -113,7 +113,7 @@ static int decode_inode(struct loader *l, const uint8_t *b, size_t n, struct raw
     if (layout != EROFS_FLAT_PLAIN && layout != EROFS_FLAT_INLINE)
         return damaged(e, "an inode has an unknown layout");
     if (extended && n < sizeof(x))
-        return damaged(e, "an inode is cut off");
+        return damaged(e, "an inode is truncated");
     r->inl = layout == EROFS_FLAT_INLINE;
     r->xattr =
         c.xattr_count ? sizeof(struct erofs_xattr_header) + 4 * ((size_t)c.xattr_count - 1) : 0;
@@ -227,7 +227,7 @@ static int load_xattrs(struct loader *l, const struct raw *r, struct tree_inode 
 {
     struct erofs_xattr_header head;
     if (r->xattr <= sizeof(head))
-        return r->xattr ? damaged(e, "extended attributes are cut off") : 0;
+        return r->xattr ? damaged(e, "extended attributes are truncated") : 0;
     AUTO_FREE uint8_t *b = malloc(r->xattr);
     if (!b)
         return err_oom(e);
@@ -236,15 +236,15 @@ static int load_xattrs(struct loader *l, const struct raw *r, struct tree_inode 
         return got;
     memcpy(&head, b, sizeof(head));
     if (head.shared_count)
-        return damaged(e, "it shares extended attributes");
+        return damaged(e, "it uses shared extended attributes");
     for (size_t at = sizeof(head); at < r->xattr;) {
         struct erofs_xattr_entry h;
         if (r->xattr - at < sizeof(h))
-            return damaged(e, "extended attributes are cut off");
+            return damaged(e, "extended attributes are truncated");
         memcpy(&h, b + at, sizeof(h));
         size_t len = sizeof(h) + h.name_len + (size_t)h.value_len;
         if (len > r->xattr - at)
-            return damaged(e, "extended attributes are cut off");
+            return damaged(e, "extended attributes are truncated");
         got = add_xattr(l, ino, &h, b + at + sizeof(h), e);
         if (got < 0)
             return got;
@@ -406,11 +406,11 @@ static int load_dir_block(struct loader *l, const struct dir_item *dir, struct d
 {
     struct erofs_dirent de, next;
     if (n < sizeof(de))
-        return damaged(e, "a directory is cut off");
+        return damaged(e, "a directory is truncated");
     memcpy(&de, b, sizeof(de));
     size_t count = de.nameoff / sizeof(de);
     if (de.nameoff % sizeof(de) || count == 0 || de.nameoff > n)
-        return damaged(e, "a directory block makes no sense");
+        return damaged(e, "a directory block is invalid");
     for (size_t i = 0; i < count; i++, de = next) {
         size_t end = n;
         next = de;
@@ -419,13 +419,13 @@ static int load_dir_block(struct loader *l, const struct dir_item *dir, struct d
             end = next.nameoff;
         }
         if (de.nameoff > end || end > n)
-            return damaged(e, "a directory block makes no sense");
+            return damaged(e, "a directory block is invalid");
         size_t len = end - de.nameoff;
         if (i + 1 == count) /* the last name ends with the block or at a NUL */
             len = strnlen((const char *)b + de.nameoff, len);
         char name[TREE_NAME_MAX + 1];
         if (len == 0 || len > TREE_NAME_MAX || memchr(b + de.nameoff, '\0', len))
-            return damaged(e, "a name makes no sense");
+            return damaged(e, "a name is invalid");
         memcpy(name, b + de.nameoff, len);
         name[len] = '\0';
         int r = load_dirent(l, dir, s, name, &de, e);
@@ -459,7 +459,7 @@ static int load_root(struct loader *l, struct err *e)
     uint64_t nid = l->sb.root_nid;
     int got = read_inode(l, nid, &r, e);
     if (got == 0 && !S_ISDIR(r.attr.mode))
-        got = damaged(e, "its root is no directory");
+        got = damaged(e, "its root is not a directory");
     r.attr.mode &= S_IFMT | 07777;
     if (got == 0)
         got = tree_add(l->t, "/", &r.attr, &ino, e);
@@ -476,7 +476,7 @@ static int load_super(struct loader *l, struct err *e)
     l->size = (uint64_t)st.st_size;
     l->blocks = l->size >> EROFS_BLOCK_BITS;
     if (!S_ISREG(st.st_mode) || l->size % EROFS_BLOCK_SIZE || l->blocks > EROFS_BLOCKS_MAX)
-        return damaged(e, "its length makes no sense");
+        return damaged(e, "its length is invalid");
     uint8_t b[EROFS_BLOCK_SIZE - EROFS_SUPER_OFFSET];
     int r = read_at(l, EROFS_SUPER_OFFSET, b, sizeof(b), e);
     if (r < 0)
@@ -486,7 +486,7 @@ static int load_super(struct loader *l, struct err *e)
     if (l->sb.magic != EROFS_MAGIC || l->sb.block_bits != EROFS_BLOCK_BITS ||
         l->sb.feature_incompat || l->sb.blocks != l->blocks || l->sb.meta_block >= l->blocks ||
         l->sb.checksum != erofs_crc32c(~0U, b, sizeof(b)))
-        return damaged(e, "its superblock makes no sense");
+        return damaged(e, "its superblock is invalid");
     return 0;
 }
 

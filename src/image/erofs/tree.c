@@ -328,7 +328,7 @@ static int check_attr(struct tree *t, const char *path, const struct tree_attr *
         return 0;
     case S_IFLNK:
         if (!a->target || !a->target[0])
-            return err_set(e, EINVAL, "entry '%.512s' is a symbolic link to nothing", path);
+            return err_set(e, EINVAL, "entry '%.512s' is a symbolic link without a target", path);
         if (strlen(a->target) >= TREE_PATH_MAX)
             return err_set(e, ENAMETOOLONG, "entry '%.512s' is a symbolic link over %d bytes", path,
                            TREE_PATH_MAX - 1);
@@ -455,7 +455,7 @@ static int check_name(const char *name, struct err *e)
     if (len > 0 && len <= TREE_NAME_MAX && !strchr(name, '/') && strcmp(name, ".") != 0 &&
         strcmp(name, "..") != 0)
         return 0;
-    return err_set(e, EINVAL, "'%.256s' is no file name", name);
+    return err_set(e, EINVAL, "invalid file name '%.256s'", name);
 }
 
 int tree_add_at(struct tree *t, struct tree_inode *dir, const char *name,
@@ -575,7 +575,7 @@ int tree_opaque(struct tree *t, const char *path, struct err *e)
         if (!d || !d->inode || (d->inode->flags & TREE_WHITEOUT))
             r = walk_missing(t, &w, name, strlen(name), d, e);
         else if (!S_ISDIR(d->inode->mode))
-            r = err_set(e, ENOTDIR, "'%.512s' is hidden like a directory and is none", path);
+            r = err_set(e, ENOTDIR, "'%.512s' is marked opaque but is not a directory", path);
         else
             w.dir = d->inode;
     }

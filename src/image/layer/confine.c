@@ -56,7 +56,7 @@ static int child_died(int status, struct err *e)
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
         return err_set(e, EPERM, "the converter made a system call that is not allowed");
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-        return err_set(e, ENOMEM, "the converter was killed, perhaps for want of memory");
+        return err_set(e, ENOMEM, "the converter was killed, perhaps because memory ran out");
     if (WIFSIGNALED(status))
         return err_set(e, EIO, "the converter crashed (signal %d)", WTERMSIG(status));
     return err_set(e, EIO, "the converter ended without a result");

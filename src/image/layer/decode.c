@@ -255,8 +255,7 @@ static int next_member(struct decoder *d, struct err *e)
     /* Tapes and some tools pad with zeros. */
     while (n) {
         if (!zeros_only(p, n))
-            return err_set(e, EBADMSG, "its %s data is followed by bytes that are no part of it",
-                           d->codec->name);
+            return err_set(e, EBADMSG, "its %s data is followed by other bytes", d->codec->name);
         d->at = d->len = 0;
         if ((r = fill(d, 1)) < 0)
             return in_failed(-r, e);
@@ -285,7 +284,7 @@ static ssize_t read_codec(struct decoder *d, uint8_t *p, size_t n, struct err *e
         done = n - io.out_len;
         d->between = r == CODEC_END;
         if (r == CODEC_MORE && !moved && (d->in_eof || io.in_len))
-            return err_set(e, EBADMSG, "its %s data is damaged: it ends too early", d->codec->name);
+            return err_set(e, EBADMSG, "its %s data is truncated or damaged", d->codec->name);
     }
     return (ssize_t)done;
 }

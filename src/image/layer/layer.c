@@ -153,7 +153,7 @@ static int job_feed(struct job *j, struct err *e)
         if (j->progress)
             atomic_store_explicit(&j->progress->read, j->size, memory_order_relaxed);
         if (w->blob_size && j->size > w->blob_size)
-            return err_set(e, EBADMSG, "it is longer than the %llu bytes that it should have",
+            return err_set(e, EBADMSG, "it is longer than the expected %llu bytes",
                            (unsigned long long)w->blob_size);
         hasher_update(&j->hash, j->buf, (size_t)n);
         if (j->feed_fd < 0)
@@ -201,10 +201,10 @@ static int job_collect(struct job *j, struct layer_made *ret, struct err *e)
         return confine_error(&rep.e, e);
     struct stat st;
     if (fstat(j->out_fd, &st) < 0)
-        return err_sys(e, errno, "cannot look at the image");
+        return err_sys(e, errno, "cannot stat the image");
     if (!j->complete || st.st_size <= 0 || st.st_size % EROFS_BLOCK_SIZE ||
         (uint64_t)st.st_size != rep.made.erofs_size)
-        return err_set(e, EIO, "the converter's result makes no sense");
+        return err_set(e, EIO, "the converter's result is invalid");
     ret->diff_id = rep.made.diff_id;
     ret->tar_size = rep.made.tar_size;
     ret->erofs_size = rep.made.erofs_size;

@@ -119,7 +119,8 @@ static int fail(const struct walk_state *ws, int code, const char *dir, const ch
     int r = err_sys(e, code, "cannot read '%.300s/%.300s%s%s'", ws->s->name, top ? "" : dir,
                     top || !*name ? "" : "/", name);
     if (code == EACCES || code == EPERM)
-        err_hint(e, "an image takes every file: make it readable, or use a tar of the directory");
+        err_hint(e,
+                 "an image includes every file: make it readable, or use a tar of the directory");
     return r;
 }
 

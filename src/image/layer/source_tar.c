@@ -116,7 +116,7 @@ static int add_acl(struct tar *tar, struct tree_inode *ino, int kind, const char
         if (!t || (named && id < 0)) /* a name that only its own system knows */
             continue;
         if (n == ACL_ENTRIES_MAX)
-            return err_set(e, E2BIG, "an access list has more than %d entries", ACL_ENTRIES_MAX);
+            return err_set(e, E2BIG, "an ACL has more than %d entries", ACL_ENTRIES_MAX);
         acl.e[n++] = (struct acl_entry){t, (uint16_t)(perm & 7), named ? (uint32_t)id : UINT32_MAX};
     }
     if (n < 3)
@@ -191,7 +191,7 @@ static int add_data(struct tar *tar, struct tree_inode *ino, struct err *e)
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
             return tar_fail(tar, e);
         if (offset < 0)
-            return err_set(e, EINVAL, "file data is not where its size says");
+            return err_set(e, EINVAL, "file data lies outside the file's size");
         if (n)
             r = erofs_file_write(tar->w, (uint64_t)offset, p, n, e);
     }
@@ -219,7 +219,7 @@ static int add_mark(struct tar *tar, const char *path, struct err *e)
     } else if (strncmp(name, ".wh.", 4) == 0) {
         r = 0; /* other marks of that kind are some union file system's own */
     } else if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        r = err_set(e, EINVAL, "entry '%.512s' deletes nothing that could exist", path);
+        r = err_set(e, EINVAL, "entry '%.512s' is an invalid whiteout", path);
     } else {
         memcpy(target + dir, name, strlen(name) + 1);
         r = tree_whiteout(tar->t, target, e);

@@ -45,7 +45,8 @@ typedef int (*visit_fn)(struct walk *w, struct tree_inode *ino);
 static int output_failed(struct walk *w, int r)
 {
     if (r == -EINVAL)
-        return err_set(w->e, EINVAL, "'/%.512s' has an attribute that no tar can hold", w->path);
+        return err_set(w->e, EINVAL, "'/%.512s' has an attribute that tar cannot represent",
+                       w->path);
     return r < 0 ? err_sys(w->e, -r, "cannot write the archive") : 0;
 }
 
@@ -74,7 +75,7 @@ static int walk_tree(struct walk *w, struct tree *t, visit_fn fn)
         r = fn(w, d->inode);
         if (r == 0 && S_ISDIR(d->inode->mode)) {
             if (depth > TREE_DEPTH_MAX)
-                return err_set(w->e, ENAMETOOLONG, "the layer is too deep");
+                return err_set(w->e, ENAMETOOLONG, "the layer is nested too deeply");
             w->path[w->base + d->name_len] = '/';
             tree_iter_init(&w->stack[depth].it, d->inode);
             w->stack[depth++].path_len = w->base + d->name_len + 1;
@@ -198,7 +199,7 @@ static int put_other(struct walk *w, const struct tree_inode *ino)
         t.type = '6';
         break;
     default:
-        return err_set(w->e, EINVAL, "'/%.512s' is of a kind that no tar can hold", w->path);
+        return err_set(w->e, EINVAL, "'/%.512s' is of a type that tar cannot represent", w->path);
     }
     int r = put_header(w, &t);
     return r == 0 && S_ISREG(ino->mode) ? put_data(w, ino) : r;

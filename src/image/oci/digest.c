@@ -28,7 +28,9 @@ int digest_parse(const char *text, struct digest *ret, struct err *e)
         d.b[i] = (uint8_t)(ok ? hi << 4 | lo : 0);
     }
     if (!ok)
-        return err_set(e, EINVAL, "'%.80s' is no digest (sha256: and 64 hex digits)", text);
+        return err_set(e, EINVAL,
+                       "invalid digest '%.80s': it must be sha256: and 64 lower-case hex digits",
+                       text);
     *ret = d;
     return 0;
 }

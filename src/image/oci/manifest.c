@@ -55,14 +55,14 @@ static bool is_one_of(const char *s, const char *const *list, size_t n)
 
 static int no_image(struct err *e, const char *type)
 {
-    int r = err_set(e, ENOTSUP, "this is no container image but '%.128s'", type);
+    int r = err_set(e, ENOTSUP, "this is not a container image but '%.128s'", type);
     err_hint(e, "charts, signatures and other artifacts of a registry cannot be run");
     return r;
 }
 
 static int schema_1(struct err *e)
 {
-    int r = err_set(e, ENOTSUP, "the manifest has the old schema 1, which is not supported");
+    int r = err_set(e, ENOTSUP, "the manifest uses the old schema 1, which is not supported");
     err_hint(e, "push the image again with a current tool");
     return r;
 }
@@ -183,14 +183,14 @@ static int set_compression(struct oci_descriptor *d, struct err *e)
         }
     if (strstr(d->media_type, "+encrypted"))
         return err_set(e, ENOTSUP, "it is encrypted, which is not supported");
-    return err_set(e, ENOTSUP, "it is no file system layer but '%.128s'", d->media_type);
+    return err_set(e, ENOTSUP, "it is not a file system layer but '%.128s'", d->media_type);
 }
 
 static int read_config_descriptor(const json_t *j, struct oci_descriptor *ret, struct err *e)
 {
     const json_t *o = oci_json_member(j, "config");
     if (!o)
-        return err_set(e, EBADMSG, "the manifest names no configuration");
+        return err_set(e, EBADMSG, "the manifest does not name a configuration");
     int r = read_descriptor(o, ret, e);
     if (r < 0)
         return err_wrap(e, r, "the manifest's configuration");
@@ -209,7 +209,7 @@ static int read_layers(const json_t *j, struct oci_manifest *m, struct err *e)
     if (!json_is_array(a))
         return err_set(e, EBADMSG, "the manifest has no list of layers");
     if (!n)
-        return err_set(e, EBADMSG, "the image has no layers: there is nothing in it");
+        return err_set(e, EBADMSG, "the image has no layers");
     if (n > OCI_LAYERS_MAX)
         return err_set(e, E2BIG, "the image has %zu layers; at most %d are supported", n,
                        OCI_LAYERS_MAX);

@@ -69,12 +69,12 @@ static int parse_registry(const char *text, const char *s, size_t n, char **ret,
     if (*s == '[') {
         colon = ipv6_end(s, end);
         if (!colon || (colon < end && *colon != ':'))
-            return refuse(e, text, "'%.*s' is no address in brackets", (int)n, s);
+            return refuse(e, text, "'%.*s' is not an address in brackets", (int)n, s);
     } else {
         colon = memchr(s, ':', n);
         colon = colon ? colon : end;
         if (!host_valid(s, (size_t)(colon - s)))
-            return refuse(e, text, "'%.*s' is no host name", (int)(colon - s), s);
+            return refuse(e, text, "'%.*s' is not a valid host name", (int)(colon - s), s);
     }
     if (colon < end) {
         char port[8];
@@ -82,7 +82,7 @@ static int parse_registry(const char *text, const char *s, size_t n, char **ret,
         size_t len = (size_t)(end - colon - 1);
         (void)snprintf(port, sizeof(port), "%.*s", (int)MIN(len, sizeof(port)), colon + 1);
         if (len >= sizeof(port) || parse_u64(port, &value) < 0 || value < 1 || value > 65535)
-            return refuse(e, text, "'%.*s' is no port (1 to 65535)", (int)len, colon + 1);
+            return refuse(e, text, "'%.*s' is not a valid port (1 to 65535)", (int)len, colon + 1);
     }
     char *registry = strndup(s, n);
     if (!registry)
@@ -150,7 +150,7 @@ static int too_long(const char *text, struct err *e)
 static int check_repository(const char *text, const char *s, size_t n, struct err *e)
 {
     if (n == 0)
-        return refuse(e, text, "it names no repository");
+        return refuse(e, text, "it has no repository");
     if (n > REFERENCE_REPOSITORY_MAX)
         return too_long(text, e);
     for (const char *p = s, *end = s + n;;) {
@@ -161,10 +161,11 @@ static int check_repository(const char *text, const char *s, size_t n, struct er
         if (len == 0)
             return refuse(e, text, "a part between slashes is empty");
         if (!component_valid(p, len))
-            return refuse(e, text,
-                          "'%.*s' is no part of a repository name (letters and digits, with single "
-                          "'.', '_' or '-' between them)",
-                          (int)len, p);
+            return refuse(
+                e, text,
+                "'%.*s' is not valid in a repository name (letters and digits, with single "
+                "'.', '_' or '-' between them)",
+                (int)len, p);
         if (!slash)
             return 0;
         p = slash + 1;
@@ -213,8 +214,8 @@ static int parse_tag(const char *text, const char *s, size_t n, char **ret, stru
         return refuse(e, text, "the tag has more than %d characters", REFERENCE_TAG_MAX);
     for (size_t i = 0; i < n; i++)
         if (!ascii_alnum(s[i]) && s[i] != '_' && (i == 0 || (s[i] != '.' && s[i] != '-')))
-            return refuse(e, text, "'%.*s' is no tag (letters, digits, '_', '.' and '-')", (int)n,
-                          s);
+            return refuse(e, text, "'%.*s' is not a valid tag (letters, digits, '_', '.' and '-')",
+                          (int)n, s);
     *ret = strndup(s, n);
     return *ret ? 0 : err_oom(e);
 }
@@ -242,9 +243,9 @@ static int check_text(const char *text, struct err *e)
 {
     size_t n = strlen(text);
     if (n == 0)
-        return err_set(e, EINVAL, "an image reference is empty");
+        return err_set(e, EINVAL, "the image reference is empty");
     if (n > REFERENCE_MAX)
-        return err_set(e, EINVAL, "an image reference has more than %d characters: '%.40s...'",
+        return err_set(e, EINVAL, "the image reference has more than %d characters: '%.40s...'",
                        REFERENCE_MAX, text);
     const char *scheme = strstr(text, "://");
     if (scheme)
@@ -254,7 +255,8 @@ static int check_text(const char *text, struct err *e)
             return refuse(e, text, "it has a space or a character that is not ASCII");
     struct digest d;
     if (digest_parse(text, &d, NULL) == 0)
-        return refuse(e, text, "a digest alone names no image; write NAME@%.*s...", 19, text);
+        return refuse(e, text, "a digest alone does not name an image; write NAME@%.*s...", 19,
+                      text);
     if (is_id(text))
         return refuse(e, text, "it is an id, not a name; by digest it is NAME@sha256:...");
     return 0;

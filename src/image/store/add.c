@@ -48,7 +48,7 @@ static int make_layer(struct image_store *s, struct cache_build *b, const struct
     if (r < 0)
         return r;
     if (!digest_equal(&made.diff_id, want->diff_id))
-        return err_set(e, EBADMSG, "%s is not what the image's configuration says", want->name);
+        return err_set(e, EBADMSG, "%s does not match the image's configuration", want->name);
     record_erofs_name(want->diff_id, name);
     r = cache_build_publish_as(b, s->layers_fd, name, e);
     if (r < 0)
@@ -143,7 +143,7 @@ static int make_disk(struct image_store *s, const struct image_layer *layers, si
         if (r == 0)
             r = write_disk(s, &b, layers, n, e);
         if (r == 0 && fstat(b.fd, &st) < 0)
-            r = err_sys(e, errno, "cannot look at the image's disk");
+            r = err_sys(e, errno, "cannot stat the image's disk");
         if (r == 0)
             *ret_size = (uint64_t)st.st_size;
         if (r == 0)
@@ -176,9 +176,10 @@ static int check_documents(const struct oci_manifest *m, const struct oci_config
     if (!digest_equal(&m->config.digest, config))
         return err_set(e, EBADMSG, "the image's configuration is not the one its manifest names");
     if (m->n_layers != c->n_diff_ids || n != c->n_diff_ids)
-        return err_set(e, EBADMSG,
-                       "the image's manifest lists %zu layers, its configuration %zu, and %zu came",
-                       m->n_layers, c->n_diff_ids, n);
+        return err_set(
+            e, EBADMSG,
+            "the image's manifest lists %zu layers, its configuration %zu, and %zu were added",
+            m->n_layers, c->n_diff_ids, n);
     for (size_t i = 0; i < n; i++)
         if (!digest_equal(&layers[i].diff_id, &c->diff_ids[i]))
             return err_set(e, EBADMSG, "layer %zu is not the one in the image's configuration", i);

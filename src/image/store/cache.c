@@ -225,7 +225,7 @@ int cache_build_begin(struct cache_build *b, struct err *e)
     close_fd(&b->fd);
     (void)unlinkat(b->c->tmp_fd, name, 0);
     b->fd = openat(b->c->tmp_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    return b->fd < 0 ? err_sys(e, errno, "cannot make a file in the image cache") : 0;
+    return b->fd < 0 ? err_sys(e, errno, "cannot create a file in the image cache") : 0;
 }
 
 int cache_build_publish(struct cache_build *b, const char *hex, struct err *e)
@@ -242,7 +242,7 @@ int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, s
     int r = 0;
     if (fchmod(b->fd, 0400) < 0 || fsync(b->fd) < 0 ||
         renameat(b->c->tmp_fd, temp, dirfd, name) < 0 || fsync(dirfd) < 0)
-        r = err_sys(e, errno, "cannot put the image into the cache");
+        r = err_sys(e, errno, "cannot add the image to the cache");
     else
         close_fd(&b->fd);
     return r;

@@ -108,8 +108,8 @@ static int run_mke2fs(int fd, uint64_t size, struct err *e)
         return 0;
     struct statvfs fs; /* mke2fs writes little, and cannot tell us why it could not */
     if (fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN)
-        return err_sys(e, ENOSPC, "cannot make a file system of %" PRIu64 " MiB", size >> 20);
-    return err_set(e, EIO, "mke2fs failed to make a file system of %" PRIu64 " MiB", size >> 20);
+        return err_sys(e, ENOSPC, "cannot create a file system of %" PRIu64 " MiB", size >> 20);
+    return err_set(e, EIO, "mke2fs failed to create a file system of %" PRIu64 " MiB", size >> 20);
 }
 
 struct pack {
@@ -189,12 +189,12 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
     AUTO_CLOSE int fd =
         openat(dirfd, scratch, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_sys(e, errno, "cannot make a disk template");
+        return err_sys(e, errno, "cannot create a disk template");
     (void)unlinkat(dirfd, scratch, 0);
     if (ftruncate(fd, (off_t)size) < 0) {
-        int r = err_sys(e, errno, "cannot make a disk of %" PRIu64 " MiB", size >> 20);
+        int r = err_sys(e, errno, "cannot create a disk of %" PRIu64 " MiB", size >> 20);
         if (r == -EFBIG)
-            err_hint(e, "the host's file system does not hold files of that size");
+            err_hint(e, "the host's file system does not support files of that size");
         return r;
     }
     int r = run_mke2fs(fd, size, e);
@@ -216,7 +216,7 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
         r = -errno;
     if (r < 0) {
         (void)unlinkat(dirfd, temp, 0);
-        return err_sys(e, -r, "cannot make a disk template");
+        return err_sys(e, -r, "cannot create a disk template");
     }
     return 0;
 }
@@ -281,10 +281,10 @@ static int unpack(const uint8_t *p, int fd)
 static int check_size(uint64_t *size, struct err *e)
 {
     if (*size < UPPER_SIZE_MIN)
-        return err_set(e, EINVAL, "a disk of %" PRIu64 " MiB is too small: %llu MiB is the least",
+        return err_set(e, EINVAL, "a disk of %" PRIu64 " MiB is too small: the minimum is %llu MiB",
                        *size >> 20, UPPER_SIZE_MIN >> 20);
     if (*size > UPPER_SIZE_MAX)
-        return err_set(e, EINVAL, "a disk of %" PRIu64 " GiB is too large: %llu GiB is the most",
+        return err_set(e, EINVAL, "a disk of %" PRIu64 " GiB is too large: the maximum is %llu GiB",
                        *size >> 30, UPPER_SIZE_MAX >> 30);
     *size = (*size + UPPER_SIZE_ALIGN - 1) & ~(UPPER_SIZE_ALIGN - 1);
     return 0;
@@ -295,7 +295,7 @@ static int open_templates(int cache_dirfd, struct err *e)
     int fd = openat(cache_dirfd, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) {
         if (mkdirat(cache_dirfd, "upper", 0700) < 0 && errno != EEXIST)
-            return err_sys(e, errno, "cannot make the directory for disk templates");
+            return err_sys(e, errno, "cannot create the directory for disk templates");
         fd = openat(cache_dirfd, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     }
     return fd < 0 ? err_sys(e, errno, "cannot open the directory of disk templates") : fd;
@@ -359,16 +359,16 @@ int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t siz
     char temp[NAME_BYTES];
     AUTO_CLOSE int fd = open_new(dest_dirfd, name, temp, sizeof(temp));
     if (fd < 0)
-        return err_sys(e, -fd, "cannot make the disk '%s'", name);
+        return err_sys(e, -fd, "cannot create the disk '%s'", name);
     r = unpack(pack, fd);
     if (r == 0)
         r = publish(fd, temp, dest_dirfd, name);
     if (r < 0) {
         if (temp[0])
             (void)unlinkat(dest_dirfd, temp, 0);
-        err_sys(e, -r, "cannot make the disk '%s'", name);
+        err_sys(e, -r, "cannot create the disk '%s'", name);
         if (r == -EFBIG)
-            err_hint(e, "the host's file system does not hold files of that size");
+            err_hint(e, "the host's file system does not support files of that size");
     }
     return r;
 }
@@ -399,14 +399,14 @@ int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e)
     if ((uint64_t)st.st_size >= size)
         return 0;
     if (!can_grow(fd)) {
-        (void)err_set(e, ENOTSUP, "the disk was made by an older msb, and cannot grow");
+        (void)err_set(e, ENOTSUP, "the disk was created by an older msb and cannot grow");
         err_hint(e, "recreate the sandbox with a larger --root-disk");
         return -ENOTSUP;
     }
     if (ftruncate(fd, (off_t)size) < 0 || fsync(fd) < 0) {
-        r = err_sys(e, errno, "cannot make the disk '%s' larger", name);
+        r = err_sys(e, errno, "cannot enlarge the disk '%s'", name);
         if (r == -EFBIG)
-            err_hint(e, "the host's file system does not hold files of that size");
+            err_hint(e, "the host's file system does not support files of that size");
         return r;
     }
     return 0;
