@@ -7,6 +7,7 @@ alive, and no file but the caches may exist.
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 
@@ -25,6 +26,8 @@ SLOW = float(os.environ.get("MSB_TEST_SLOW", "1"))
 LARGE = bool(os.environ.get("MSB_TEST_LARGE"))
 # Virtual CPUs of every sandbox that does not ask for a number itself.
 CPUS = os.environ.get("MSB_TEST_CPUS")
+# Seconds that a test may take, its fixtures included, unless a mark says otherwise.
+LIMIT = 120
 
 
 class Client(subprocess.Popen):
@@ -234,6 +237,18 @@ def net_msb(internet, tmp_path_factory, shared_cache):
 def pytest_configure(config):
     if not MSB.exists():
         raise pytest.UsageError(f"{MSB} does not exist: run `make` first")
+    config.addinivalue_line("markers", "timeout(seconds): how long the test may take (pytest-timeout)")
+    # What a shell's background job, nohup or cron ignores, clients would ignore, too.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items):
+    """Every test has a time limit, in seconds of this machine."""
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        item.add_marker(pytest.mark.timeout((own.args[0] if own else LIMIT) * SLOW, method="signal"), append=False)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -7,10 +7,12 @@
 
 Images: busybox() in one layer; alpine() tagged alpine:3, busybox and no bash; debian() with Python,
 several layers, whiteouts; python_slim(), the same with a `python`; layers(30); multiarch(), an index.
-Each is built once for each recipe and kept in ~/.cache/msb/test-images. What a machine cannot do raises Unavailable with the reason, which
-pytest takes as a skip. Not only tests use this: nothing here needs pytest.
+Each is built once for each recipe and kept in ~/.cache/msb/test-images; run as a program, this makes all
+that take long. What a machine cannot do raises Unavailable with the reason, which pytest takes as a skip.
+Not only tests use this: nothing here needs pytest.
 """
 import base64
+import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
@@ -71,7 +73,7 @@ def sha256(data):
 
 def cache_dir():
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "msb" / "test-images"
+    return pathlib.Path(os.environ.get("MSB_CACHE_DIR") or pathlib.Path(base, "msb")) / "test-images"
 
 
 @contextlib.contextmanager
@@ -649,3 +651,25 @@ class Registry:
         """The file that holds a blob: tests break it."""
         hexes = digest.split(":")[1]
         return self.data / "docker/registry/v2/blobs/sha256" / hexes[:2] / hexes / "data"
+
+
+# --- all of them, before anybody waits for one ---------------------------------------------------
+
+
+def prepare():
+    """Makes the images that take a minute, side by side; says what this machine cannot make."""
+    def debians():
+        python_slim()
+        for kind in ("gzip", "zstd"):
+            debian().recompressed(kind)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for made in [pool.submit(debians), pool.submit(net_guest)]:
+            try:
+                made.result()
+            except Unavailable as e:
+                print(f"    images: {e}", flush=True)
+
+
+if __name__ == "__main__":
+    prepare()

@@ -300,6 +300,7 @@ static void directories_are_held(void **state)
     assert_int_equal(access("dest/moved/f", F_OK), 0);
     assert_int_equal(stat("dest/moved", &st), 0);
     assert_int_equal(st.st_mode & 07777, 0500);
+    assert_int_equal(chmod("dest/moved", 0700), 0); /* so that others than root can remove it */
 }
 
 static void files_do_not_replace_directories(void **state)

@@ -1,0 +1,1 @@
+"""What tests/run is made of: main.py, and one file for each stage."""

@@ -1,0 +1,131 @@
+"""What a new user does, on a machine that has nothing: make run, make test, make install, the quick start.
+
+Short, as part of make test: an ordinary user, who may not write to the sources, on machines on which
+scripts/bootstrap has already run; the tree is built on one that has no test packages, and tested on one
+that has. MSB_TEST_FRESH=full (make test-fresh): everything from nothing, as root and as a user with sudo,
+all of make test, and the next Debian. MSB_TEST_FRESH=no: not at all.
+"""
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+
+from runner import machine
+from runner.report import ROOT
+
+# Releases that are tried where they can be had.
+OTHERS = ["trixie"]
+# Enough to see that a sandbox works, and that signals are not those of whoever started it.
+TESTS = "tests/e2e/test_smoke.py tests/e2e/test_exec_signals.py"
+# Whoever started it has odd habits, and no terminal.
+ODD = {"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8", "TMPDIR": "/var/tmp"}
+TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
+# What the quick start does with images from registries and with tools of the user's own stays out.
+NOT_HERE = re.compile(r"python|nginx|rootfs|\bdev\b|mcp|net-rule|--no-net|write-path|^msb run +#|^$")
+
+
+def quick_start():
+    """The commands of the README that need nothing but msb."""
+    text = (ROOT / "README.md").read_text()
+    block = re.search(r"^## Quick start\n.*?^```sh\n(.*?)^```", text, re.S | re.M)[1]
+    lines = [x for x in block.splitlines() if not NOT_HERE.search(x)]
+    return "\n".join(["set -e", "cd $(mktemp -d)", "mkdir src", "echo secret >key.txt", *lines])
+
+
+class Trial:
+    """One user's way on one machine."""
+
+    def __init__(self, t, m, title, user):
+        self.t, self.machine, self.user = t, m, user
+        self.title = f"{title}, {'a user with sudo' if user else 'root'}"
+        self.build = f"/home/{machine.USER}/build" if user else "/root/msb/build"
+        self.ok = True
+
+    def step(self, what, command, want="", **env):
+        """One command that must succeed; after one that does not, the others tell nothing."""
+        if self.ok:
+            p = self.machine.run(command, self.user, **env)
+            self.ok = p.returncode == 0 and bool(re.search(want, p.stdout, re.S))
+            self.t.check(f"{self.title}: {what}", self.ok, f"(status {p.returncode})\n{p.stdout[-8000:]}")
+            return p.stdout
+        return ""
+
+    def make(self, target):
+        """A user builds outside the sources, which are read-only for him; root in a copy."""
+        tree = "/tree" if self.user else "/root/msb"
+        return f"make --no-print-directory -C {tree} BUILD={self.build} {target}"
+
+    def tested(self, what, command, least, **env):
+        """Tests of which none fails, and of which there are as many as there should be."""
+        out = self.step(what, command, **ODD, **env)
+        found = TOTALS.findall(out)
+        if self.ok:
+            self.ok = bool(found) and int(found[-1][0]) >= least
+            self.t.check(f"{self.title}: of {what}, at least {least} pass", self.ok, out[-4000:])
+
+    def make_run(self):
+        copy = "" if self.user else "cp -r /tree /root/msb && "
+        self.step("make run", copy + self.make("run"), r"msb rm demo\n.*Removed", **ODD)
+        self.step("make bench has its programs",
+                  f"cd {self.build}/tests && test -x bench/bare -a -x bench/netload -a -x net/tap_stack")
+
+    def install(self):
+        self.step("make install", self.make("install"), "installed msb in /usr/local/bin")
+        self.step("everybody may use what is installed",
+                  "! find /usr/local -path '*msb*' ! -type l ! -perm -004 | grep .")
+        self.step("the README's quick start", "cd /tmp && " + self.quick(), "42.*HELLO")
+
+    def quick(self):
+        script = self.machine.work / "places" / "tmp" / "quick-start"
+        script.write_text(quick_start())
+        script.chmod(0o755)
+        return "sh -x /tmp/quick-start"
+
+
+def short(t, release, work):
+    """make run with build packages alone, then tests of the same tree."""
+    built = machine.Machine(release, machine.layers(release, "build"), work)
+    trial = Trial(t, built, release, True)
+    trial.make_run()
+    trial.machine = machine.Machine(release, machine.layers(release, "build", "test"), work)
+    trial.tested("make test, unit tests and ten of the end-to-end tests", trial.make("test STAGES='unit e2e'"), 500,
+                 MSB_TEST_E2E=TESTS)
+    trial.install()
+
+
+def full(t, release, work, user):
+    """All of it, from nothing."""
+    trial = Trial(t, machine.Machine(release, machine.layers(release), work), release, user)
+    trial.make_run()
+    trial.tested("make test", trial.make("test"), 1000, MSB_TEST_FRESH="no", FUZZ_SECONDS="1")
+    trial.install()
+
+
+def attempt(t, name, function, *args):
+    """A trial in a directory of its own, or the reason why there is none."""
+    work = pathlib.Path(tempfile.mkdtemp(prefix="fresh-"))
+    try:
+        function(t, *args[:1], work, *args[1:])
+    except machine.Unavailable as e:
+        t.skip(name, str(e))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def stage(args, t):
+    how = os.environ.get("MSB_TEST_FRESH", "short")
+    if how == "no":
+        t.skip("a fresh machine", "MSB_TEST_FRESH says so")
+        return
+    try:
+        own = machine.this_release()
+    except machine.Unavailable as e:
+        t.skip("a fresh machine", str(e))
+        return
+    if how != "full":
+        attempt(t, f"a fresh {own}", short, own)
+        return
+    for release in dict.fromkeys([own, *OTHERS]):
+        for user in (False, True):
+            attempt(t, f"a fresh {release}", full, release, user)

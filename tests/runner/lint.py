@@ -1,0 +1,52 @@
+"""Everything that reads the code and does not run it."""
+import os
+import re
+import shutil
+
+from runner import tidy
+from runner.report import ROOT, configure, run, sources
+
+# Another version lays the same code out otherwise, so that one decides.
+CLANG_FORMAT = "clang-format-14"
+
+
+def is_shell(path):
+    try:
+        with (ROOT / path).open("rb") as f:
+            return bool(re.match(rb"#!.*\b(ba)?sh\b", f.readline()))
+    except OSError:
+        return False
+
+
+def check(t, name, cmd, **kw):
+    p = run(cmd, **kw)
+    t.check(name, p.returncode == 0, p.stdout)
+
+
+def check_format(t):
+    if not shutil.which(CLANG_FORMAT):
+        t.skip("clang-format", f"{CLANG_FORMAT} is not installed: where the release has it, run scripts/bootstrap test")
+        return
+    check(t, "clang-format", [CLANG_FORMAT, "--dry-run", "-Werror", *sources("*.c", "*.h")])
+
+
+def stage(args, t):
+    check_format(t)
+    scripts = [s for s in sources() if is_shell(s)]
+    check(t, f"shellcheck ({len(scripts)} scripts)", ["shellcheck", *scripts])
+    done = args.build / "cppcheck"
+    done.mkdir(exist_ok=True)
+    check(t, "cppcheck", [
+        "cppcheck", "-q", "-j", os.cpu_count(), "--std=c11", "--error-exitcode=1",
+        "--enable=warning,portability,performance", "--inline-suppr",
+        "--suppressions-list=.cppcheck-suppressions", f"--cppcheck-build-dir={done}", "-D__x86_64__",
+        "-D_GNU_SOURCE", "-Isrc", "src"])
+    python = sources("sdk/*.py", "examples/*.py", "tests/runner/*.py", "tests/bench/*.py")
+    check(t, f"pyflakes ({len(python)} files)", ["pyflakes3", *python])
+    check(t, "mypy --strict", ["mypy", "--no-error-summary", "--cache-dir", args.build / "mypy", "msb"],
+          cwd=ROOT / "sdk" / "python")
+    p = configure(args.build)  # the compiler says which headers a file reads
+    if p.returncode:
+        t.check("build", False, p.stdout)
+        return
+    tidy.check(args.build, t)

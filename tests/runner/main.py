@@ -1,0 +1,90 @@
+"""The command line, and the order of the stages."""
+import argparse
+import importlib
+import os
+import pathlib
+import signal
+import sys
+import time
+
+from runner import environment
+from runner.report import ROOT, Totals
+from runner.supervisor import Stage, kill_below
+
+# How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
+STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "fresh": 90, "kvm": 120}
+
+
+class Ended(Exception):
+    """Somebody wants this to end."""
+
+
+def on_signal(number, _frame):
+    raise Ended(signal.Signals(number).name)
+
+
+def parse():
+    ap = argparse.ArgumentParser(description="Runs test stages, and prints one line of totals.")
+    ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    ap.add_argument("--inside", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
+    ap.add_argument("stages", nargs="*", metavar="stage", help=", ".join(STAGES))
+    args = ap.parse_args()
+    unknown = set(args.stages) - set(STAGES)
+    if unknown:
+        ap.error(f"no such stage: {', '.join(sorted(unknown))}")
+    args.build = args.build.resolve()
+    return args
+
+
+def inside(args):
+    """The process of one stage: its module does the work, and every result is in the file at once."""
+    totals = Totals(args.inside)
+    start = time.monotonic()
+    print(f"==> {args.stages[0]}", flush=True)
+    importlib.import_module(f"runner.{args.stages[0]}").stage(args, totals)
+    print(f"    ({time.monotonic() - start:.0f} s)", flush=True)
+    totals.finish()
+    return 0
+
+
+def run_stages(args, names, place, totals, running):
+    """Each stage in a process of its own; nested KVM keeps one CPU busy for minutes, beside the others."""
+    def start(name, output=None):
+        running[name] = Stage(name, args.build, place, STAGES[name] * 60 * environment.slow(), output)
+        return running[name]
+
+    for name in names:
+        if name == "fuzz" and "kvm" in names:
+            start("kvm", place.directory / "kvm.out")
+        stage = running.get(name) or start(name)
+        stage.finish(totals)
+        del running[name]
+
+
+def main():
+    args = parse()
+    if args.inside:
+        return inside(args)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup's, or a shell's for its background
+            signal.signal(number, on_signal)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody could tell how a stage ended
+    environment.adopt_orphans()
+    totals, running = Totals(), {}
+    try:
+        with environment.Place() as place:
+            try:
+                run_stages(args, args.stages or list(STAGES), place, totals, running)
+            except Ended as e:
+                totals.check(f"the run was ended by {e}", False)
+            finally:
+                for stage in running.values():
+                    stage.kill()
+                kill_below(os.getpid())
+    finally:
+        print(totals, flush=True)
+    return 1 if totals.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
