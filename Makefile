@@ -6,21 +6,21 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 DESTDIR ?=
 PYTHON  ?= /usr/bin/python3
+STAGES  ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build kernel kernel-uml kernel-kvm run test test-e2e test-kvm unit lint fuzz bench bench-files \
-        bench-kvm \
-        install uninstall clean help bootstrap
+.PHONY: all build configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
+        fuzz bench bench-files bench-kvm install uninstall clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest's kernel
 
 bootstrap: ## install the Debian packages that the build needs, if any are missing
 	@scripts/bootstrap build
 
-$(BUILD)/build.ninja: | bootstrap
-	@meson setup $(BUILD) >/dev/null
+configure: bootstrap
+	@scripts/configure $(BUILD)
 
-build: bootstrap $(BUILD)/build.ninja ## build msb, the agent and the guest's disks
+build: configure ## build msb, the agent and the guest's disks
 	@echo "==> building msb"
 	@ninja -C $(BUILD)
 
@@ -40,36 +40,45 @@ kernel-kvm: | bootstrap ## that of the kvm engine, of use here or not
 run: all ## show sandboxes at work
 	@scripts/demo $(BUILD)/src/cli/msb
 
-test: ## everything: lint, unit tests, sanitizers, fuzzing, end-to-end tests
+# All that tests need, whatever the tree was configured for before and in whatever order.
+tested:
 	@scripts/bootstrap build test
+	@scripts/configure $(BUILD) -Dtests=enabled
 	@$(MAKE) --no-print-directory all
-	@$(PYTHON) tests/run --build $(BUILD)
 
-unit: all ## unit tests alone
-	@scripts/bootstrap test
-	@$(PYTHON) tests/run --build $(BUILD) unit
+RUN = $(PYTHON) -B tests/run --build $(BUILD)
 
-test-e2e: all ## end-to-end tests alone
-	@scripts/bootstrap test
-	@$(PYTHON) tests/run --build $(BUILD) e2e
+test: tested ## everything: lint, unit tests, sanitizers, fuzzing, end-to-end tests, a fresh machine (STAGES=)
+	@$(RUN) $(STAGES)
 
-test-kvm: all ## the kvm engine, nested where there is no KVM; makes the testbed if it is missing
-	@scripts/bootstrap test
-	@MSB_TEST_KVM=1 $(PYTHON) tests/run --build $(BUILD) kvm
+unit: tested ## unit tests alone
+	@$(RUN) unit
 
-lint: build ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
-	@scripts/bootstrap test
-	@$(PYTHON) tests/run --build $(BUILD) lint
+test-e2e: tested ## end-to-end tests alone
+	@$(RUN) e2e
+
+test-kvm: tested ## the kvm engine, nested where there is no KVM; makes the testbed if it is missing
+	@scripts/bootstrap kvm
+	@$(MAKE) --no-print-directory kernel-kvm
+	@tests/kvm/suite.py --build $(BUILD) --where | grep -q . || tests/kvm/testbed build
+	@$(RUN) kvm
+
+test-fresh: tested ## make run, test and install on machines with nothing installed (root directories)
+	@MSB_TEST_FRESH=full $(RUN) fresh
+
+lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
+	@$(RUN) lint
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 10)
 	@scripts/bootstrap build test
-	@$(PYTHON) tests/run --build $(BUILD) fuzz
+	@$(RUN) fuzz
 
 bench: all ## measure msb, its pulls and its network beside others in one run; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
 bench-files: all ## measure files through a share, beside the guest's own disk and the host
+	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
 
 bench-kvm: ## measure the kvm engine, nested, beside microsandbox and QEMU; writes build/bench-kvm.json
@@ -78,7 +87,9 @@ bench-kvm: ## measure the kvm engine, nested, beside microsandbox and QEMU; writ
 	@tests/kvm/testbed build
 	@$(PYTHON) tests/kvm/bench.py --build $(BUILD) --json $(BUILD)/bench-kvm.json
 
-install: all ## install below /usr/local (PREFIX=, DESTDIR=)
+# With sudo, what is to be installed is still built by, and in the cache of, whoever called it.
+install: ## install below /usr/local (PREFIX=, DESTDIR=)
+	@$(if $(SUDO_UID),sudo -H -u "#$(SUDO_UID)") $(MAKE) --no-print-directory all BUILD=$(BUILD)
 	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## remove what install put there
