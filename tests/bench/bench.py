@@ -66,7 +66,7 @@ class Bench:
         build = pathlib.Path(self.msb).parents[2]
         exe, assets = build / "tests" / "bench" / "bare", build / "assets"
         if not exe.exists():
-            print("  bare kernel: skipped, tests are not built here")
+            print(f"  bare kernel: skipped, {exe} is missing: run make")
             return
         out = []
         for _ in range(self.count(30)):
@@ -153,7 +153,7 @@ class Bench:
         """podman with storage of its own; (call, options of a container), or None if it does not run."""
         podman = shutil.which("podman")
         if not podman:
-            print("  podman: skipped, not installed")
+            print("  podman: skipped, not installed: run scripts/bootstrap bench")
             return None
         root = self.home / "podman-root"
         (root / "bin").mkdir(parents=True)

@@ -198,8 +198,17 @@ def under_uml(args, work, how, cpus):
         if len(f) == 2 and f[1].replace(".", "").isdigit():
             best[f[0]] = min(float(f[1]), best.get(f[0], 1e9))
     if len(best) < len(workloads(1, 1)):
-        raise RuntimeError(f"{how[0]}: {p.stdout[-800:]}")
+        raise PeerFailed(last_line(p.stdout))
     return best
+
+
+class PeerFailed(Exception):
+    """A server under which the workloads did not come to their end; the message says why."""
+
+
+def last_line(text):
+    lines = [x.strip() for x in text.splitlines() if x.strip()]
+    return lines[-1] if lines else "it said nothing"
 
 
 def fresh(work):
@@ -221,6 +230,9 @@ def with_virtiofsd(args, work, program, cache, cpus):
         while not sock.exists() and server.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         return under_uml(args, work, ["vhost", sock], cpus)
+    except PeerFailed as e:
+        said = (work / "fsd.log").read_text(errors="replace")
+        raise PeerFailed(last_line(said) if said.strip() else str(e)) from None
     finally:
         server.kill()
         server.wait()
@@ -231,7 +243,7 @@ def with_virtiofsd(args, work, program, cache, cpus):
 def beside(args, work, image):
     program = next((p for p in VIRTIOFSD if os.access(p, os.X_OK)), None)
     if not program or os.geteuid() != 0:
-        print("virtiofsd: not measured: " + ("it wants root" if program else "there is none (qemu-system-common)"))
+        print("virtiofsd: not measured: " + ("it wants root" if program else "there is none: run scripts/bootstrap bench"))
         return {}
     mkerofs = args.msb.resolve().parents[1] / "image" / "mkerofs"
     (image / "init").write_text(init_script(args.files, args.mib, args.rounds))
@@ -246,14 +258,29 @@ def beside(args, work, image):
         took = {}
         for where, cpus in (("one", cpu), ("any", every)):
             took["msb", where] = under_uml(args, work, ["own", fresh(work), cache], cpus)
-            took["virtiofsd", where] = with_virtiofsd(args, work, program, cache, cpus)
+            try:
+                took["virtiofsd", where] = with_virtiofsd(args, work, program, cache, cpus)
+            except (PeerFailed, subprocess.TimeoutExpired) as e:
+                took["virtiofsd", where] = {}
+                results[f"virtiofsd {where} {cache}"] = {"failed": str(e)}
+                print(f"virtiofsd, {where} CPU, cache={cache}: failed: {e}", flush=True)
         for name in took["msb", "one"]:
-            row = {f"{who} {where}": t[name] for (who, where), t in took.items()}
+            row = {f"{who} {where}": t[name] for (who, where), t in took.items() if t}
             results[f"{name} {cache}"] = row
-            ratio = row["msb one"] / min(row["virtiofsd one"], row["virtiofsd any"])
-            print(f"{name.replace('_', ' ') + ('' if cache == 'auto' else ' *'):<26}"
-                  + "".join(f"{row[k]:>{9 if 'msb' in k else 11}.3f}" for k in row) + f"{ratio:>8.2f}", flush=True)
+            print_row(name.replace("_", " ") + ("" if cache == "auto" else " *"), row)
     return results
+
+
+def print_row(title, row):
+    """One workload under both servers; a dash for a peer that failed."""
+    cells = []
+    for where in ("one", "any"):
+        for who, width in (("msb", 9), ("virtiofsd", 11)):
+            took = row.get(f"{who} {where}")
+            cells.append(f"{took:>{width}.3f}" if took is not None else f"{'-':>{width}}")
+    theirs = [v for k, v in row.items() if k.startswith("virtiofsd")]
+    ratio = f"{row['msb one'] / min(theirs):>8.2f}" if theirs else f"{'-':>8}"
+    print(f"{title:<26}" + "".join(cells) + ratio, flush=True)
 
 
 def main():

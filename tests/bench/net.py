@@ -215,7 +215,7 @@ def bench(msb, seconds=2, count=2000, rounds=3):
     netload = build / "tests" / "bench" / "netload"
     print("\nnetwork: guest to the host's loopback, MTU 1500\n")
     if not netload.exists():
-        print("  skipped, tests are not built here")
+        print(f"  skipped, {netload} is missing: run make")
         return {}, []
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="msb-bench-net-"))
     scratch.chmod(0o755)
@@ -233,7 +233,7 @@ def bench(msb, seconds=2, count=2000, rounds=3):
                 if shutil.which(binary):
                     tools[name] = kind(scratch, netload)
                 else:
-                    print(f"  {name}: skipped, not installed")
+                    print(f"  {name}: skipped, not installed: run scripts/bootstrap bench")
         results = measure(tools, port, seconds, count, rounds)
         return results, ratios(results)
     finally:
