@@ -2,6 +2,7 @@
 import errno
 import json
 import os
+import pathlib
 import signal
 import stat
 import time
@@ -197,12 +198,23 @@ def test_what_cannot_be_done_makes_no_sandbox(msb, src, args, code, want):
     wait_for(lambda: not msb.processes(), timeout=20)
 
 
+def open_files(pid):
+    """The names of the files that a process has open."""
+    names = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            names.add(os.path.basename(os.readlink(fd)))
+        except FileNotFoundError:  # closed since
+            pass
+    return names
+
+
 def test_a_create_that_is_killed_while_it_copies(msb, tmp_path):
     with open(tmp_path / "big", "wb") as f:
         f.truncate(1 << 31)
     p = msb.popen("create", "-q", "-n", "box", "--copy", f"{tmp_path}/big:/big")
     wait_for(lambda: msb.monitor_pid("box") if (msb.home / "sandboxes/box/lock").exists() else None)
-    time.sleep(0.5)
+    wait_for(lambda: "big" in open_files(p.pid))
     p.send_signal(signal.SIGKILL)
     p.wait()
     wait_for(lambda: not msb.processes(), timeout=20)

@@ -95,9 +95,11 @@ def test_log_for_people(box):
 
 
 def test_log_follows(box):
-    p = box.popen("net", "log", "-f", "--denied", "--json", "--tail", "0", "ctl", stdout=subprocess.PIPE)
+    box.probe("ctl", f'show(connect("{OTHER}", 4320))')
+    wait_for(lambda: any(r.get("port") == 4320 for r in log(box, "ctl", "--denied")))
+    p = box.popen("net", "log", "-f", "--denied", "--json", "--tail", "1", "ctl", stdout=subprocess.PIPE)
     try:
-        time.sleep(0.3)
+        assert json.loads(p.stdout.readline())["port"] == 4320  # from here on it follows
         box.probe("ctl", f'show(connect("{OTHER}", 4321))')
         assert json.loads(p.stdout.readline())["port"] == 4321
     finally:

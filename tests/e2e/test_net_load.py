@@ -2,7 +2,6 @@
 
 A gigabyte each way and 10,000 connections; an eighth of it where the machine is said to be slow."""
 import pathlib
-import time
 import zlib
 
 import pytest
@@ -84,10 +83,17 @@ def test_no_flow_waits_for_another(load, settled):
     assert load.guest("load", "beside_bulk", COMMANDS, 200, timeout=600)["rounds"] == 200
 
 
+def established(pid, port):
+    """Connections to a port, from the network of a process."""
+    lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    return sum(1 for f in map(str.split, lines) if f[2].endswith(f":{port:04X}") and f[3] == "01")
+
+
 def test_a_busy_sandbox_ends_at_once(load):
     load.create("busy", "net-guest:1", "-p", "18300:8080")
+    before = established(load.net.host_pid, COMMANDS)
     clients = [load.start_guest("busy", "upload", COMMANDS, 1 << 34) for _ in range(4)]
-    time.sleep(0.5)
+    wait_for(lambda: established(load.net.host_pid, COMMANDS) >= before + len(clients))
     load.ok("rm", "-f", "-q", "busy")
     for p in clients:
         p.wait(20)
