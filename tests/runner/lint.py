@@ -32,6 +32,9 @@ def check_format(t):
 
 def stage(args, t):
     check_format(t)
+    check(t, "layers of src/", ["tools/check-layers", "src"])
+    docs = sources("*.md")
+    check(t, f"files named in documentation ({len(docs)} files)", ["tools/check-docs", ".", *docs])
     scripts = [s for s in sources() if is_shell(s)]
     check(t, f"shellcheck ({len(scripts)} scripts)", ["shellcheck", *scripts])
     done = args.build / "cppcheck"
