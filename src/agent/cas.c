@@ -3,6 +3,7 @@
 #include "agent/files.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,11 +23,10 @@
 
 enum {
     KNOWN_MAX = 4096,
-    FUSE_MAGIC =
-        0x65735546, /* of <linux/magic.h>, which the agent's C library does not come with */
+    FUSE_MAGIC = 0x65735546, /* from <linux/magic.h>, which musl does not include */
 };
 
-/* What distributions call the bundle; the first one is there in the end. */
+/* What distributions call the bundle; the first one always exists in the end. */
 static const char *const bundles[] = {
     PROTO_CAS_BUNDLE,
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -57,7 +57,7 @@ static const char *next_cert(const char *at, const char *end, size_t *len)
     return begin;
 }
 
-/* Of what is not white space: line ends differ. A collision would cost a guest one certificate. */
+/* Skips white space, as line ends differ. A collision would cost the guest one certificate. */
 static uint64_t hash(const char *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325ULL;
@@ -75,7 +75,7 @@ static bool known(const uint64_t *list, size_t n, uint64_t h)
     return false;
 }
 
-/* Puts what is outside our block. */
+/* Appends everything outside our block. */
 static int put_rest(struct buf *out, const char *old, size_t len)
 {
     const char *begin = memmem(old, len, BLOCK_BEGIN, sizeof(BLOCK_BEGIN) - 1);
@@ -117,7 +117,7 @@ int cas_merge(struct buf *out, const char *old, size_t old_len, const char *pem)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* All of it or nothing: a bundle that is cut short would stay so. */
+/* Atomically: a bundle that is cut short would stay so. */
 static int replace(const char *path, const struct buf *b, mode_t mode)
 {
     char tmp[PATH_MAX + 8];
@@ -131,7 +131,7 @@ static int replace(const char *path, const struct buf *b, mode_t mode)
     return r;
 }
 
-/* Something of the host's is mounted there: what is written would be the host's, too. */
+/* A host directory is mounted there: a change would reach the host. */
 static bool is_shared(const char *path)
 {
     struct statfs s;
@@ -142,21 +142,19 @@ static bool is_shared(const char *path)
 static int update(const char *path, const char *pem)
 {
     struct stat st = {.st_mode = 0644};
-    struct buf b;
+    AUTO_BUF struct buf b = {.limit = 2 * (size_t)CAS_BUNDLE_MAX};
     size_t len = 0;
     AUTO_FREE char *old = NULL;
     if (stat(path, &st) == 0 && !(old = file_read_text(path, CAS_BUNDLE_MAX, &len)))
         return -errno;
-    buf_init(&b, 2 * (size_t)CAS_BUNDLE_MAX);
     int r = cas_merge(&b, old ? old : "", len, pem);
     bool same = r == 0 && old && buf_len(&b) == len && memcmp(buf_head(&b), old, len) == 0;
     if (r == 0 && !same)
         r = replace(path, &b, st.st_mode & 0777);
-    buf_free(&b);
     return r;
 }
 
-/* False if nothing should be made there. */
+/* False if nothing should be created there. */
 static bool make_parent(const char *path)
 {
     char dir[PATH_MAX];
@@ -165,7 +163,7 @@ static bool make_parent(const char *path)
     return mkdir_parents(dir, 0755) == 0 && !is_shared(dir);
 }
 
-/* The bundle under its first name: a link to what there is, or a new one. */
+/* The bundle under its first name: a link to an existing one, or a new file. */
 static int ensure_first(const char *root, const char *first, const char *found, const char *pem)
 {
     struct stat st;
@@ -184,7 +182,7 @@ static void link_for_openssl(const char *root)
     char path[PATH_MAX];
     struct stat st;
     (void)snprintf(path, sizeof(path), "%s/etc/debian_version", root);
-    bool debian = stat(path, &st) == 0; /* where the directory may be missing, and is looked in */
+    bool debian = stat(path, &st) == 0; /* OpenSSL looks there even where the package is missing */
     for (size_t i = 0; i < ARRAY_LEN(openssl_dirs); i++) {
         (void)snprintf(path, sizeof(path), "%s%s", root, openssl_dirs[i]);
         if (i == 0 && debian)
@@ -202,7 +200,7 @@ int cas_install(const char *root, const char *pem)
     int first_error = 0, r;
     for (size_t i = 0; i < ARRAY_LEN(bundles); i++) {
         (void)snprintf(path, sizeof(path), "%s%s", root, bundles[i]);
-        /* Several names of one file: the second time there is nothing to do. */
+        /* Several names may lead to one file: the second update changes nothing. */
         AUTO_FREE char *real = realpath(path, NULL);
         bool inside = real && strncmp(real, root, strlen(root)) == 0; /* absolute links lead out */
         if (!inside || is_shared(real))

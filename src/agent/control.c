@@ -48,7 +48,7 @@ static ssize_t receive(struct control *c)
     return n;
 }
 
-int control_configure(struct control *c, struct config *cfg, struct err *err)
+int control_configure(struct control *c, struct config *cfg, struct err *e)
 {
     struct proto_frame f;
     for (;;) {
@@ -57,23 +57,23 @@ int control_configure(struct control *c, struct config *cfg, struct err *err)
             int r = f.type == PROTO_CONFIG ? config_parse(cfg, &f) : 1;
             proto_consume(&c->rx, &f);
             if (r < 0)
-                return err_sys(err, -r, "the configuration cannot be read");
+                return err_sys(e, -r, "cannot read the configuration");
             if (r == 0)
                 return 0;
         }
         ssize_t n = got < 0 ? got : receive(c);
         if (n <= 0 && n != -EINTR)
-            return err_set(err, EPROTO, "no configuration came from the monitor");
+            return err_set(e, EPROTO, "the monitor sent no configuration");
     }
 }
 
-int control_open(struct control *c, struct err *err)
+int control_open(struct control *c, struct err *e)
 {
     *c = (struct control){.src.fd = vsock_connect(PROTO_PORT_CONTROL)};
     buf_init(&c->rx, PROTO_HDR_LEN + PROTO_MSG_MAX + RX_STEP);
     buf_init(&c->tx, TX_MAX);
     if (c->src.fd < 0)
-        return err_sys(err, -c->src.fd, "connecting to the monitor failed");
+        return err_sys(e, -c->src.fd, "cannot connect to the monitor");
     (void)proto_put_hello(&c->tx);
     flush(c);
     return 0;
@@ -108,15 +108,15 @@ void control_down(struct control *c)
     wait_for_end(c);
 }
 
-void control_fail(struct control *c, const struct err *err)
+void control_fail(struct control *c, const struct err *e)
 {
     struct proto_writer w;
     if (c->src.fd < 0)
         return;
     proto_begin(&w, &c->tx, PROTO_FAIL);
     proto_u32(&w, F_KIND, PROTO_FAIL_BOOT);
-    proto_u32(&w, F_ERRNO, (uint32_t)err->code);
-    proto_str(&w, F_TEXT, err->msg);
+    proto_u32(&w, F_ERRNO, (uint32_t)e->code);
+    proto_str(&w, F_TEXT, e->msg);
     (void)proto_end(&w);
     flush(c);
     wait_for_end(c);

@@ -18,14 +18,14 @@ struct control {
 };
 
 /* Connects and says HELLO. */
-int control_open(struct control *c, struct err *err);
+int control_open(struct control *c, struct err *e);
 /* Waits for CONFIG. */
-int control_configure(struct control *c, struct config *cfg, struct err *err);
+int control_configure(struct control *c, struct config *cfg, struct err *e);
 void control_ready(struct control *c);
 void control_sealed(struct control *c);
-/* Says why the guest cannot start, and gives the monitor a moment to read it. */
-void control_fail(struct control *c, const struct err *err);
-/* All is on disk. Waits a moment for the monitor to cut the power. */
+/* Tells the monitor why the guest cannot start, and waits a moment for it to read that. */
+void control_fail(struct control *c, const struct err *e);
+/* Tells the monitor that everything is on disk, and waits a moment for it to cut the power. */
 void control_down(struct control *c);
 void control_log(struct control *c, const char *text);
 /* From here on events are handled by the loop. */

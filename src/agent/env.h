@@ -1,8 +1,8 @@
 /* The environment of a command, and where its program is found.
  *
  * Nothing of the agent's own environment is passed on. Lowest to highest: PATH, HOSTNAME, TERM (on
- * a terminal only) and HOME as defaults; the sandbox's ENV; the command's ENV. Afterwards PATH
- * gets our scripts in front and our tools at the end, whoever set it.
+ * a terminal only) and HOME as defaults; the sandbox's ENV; the command's ENV. Afterwards our
+ * scripts are put in front of PATH and our tools at its end, wherever it came from.
  */
 #ifndef MSB_AGENT_ENV_H
 #define MSB_AGENT_ENV_H
@@ -17,7 +17,7 @@
 #define ENV_SCRIPTS_DIR "/.msb/scripts"
 
 struct env_in {
-    const char *home;     /* of the user; "/" when he has none */
+    const char *home;     /* of the user; "/" when there is none */
     const char *hostname; /* NULL: leave HOSTNAME unset */
     bool tty;
     bool scripts; /* there are scripts to find on PATH */

@@ -10,7 +10,7 @@
 enum {
     RX_CHUNK = 2 * (PROTO_HDR_LEN + PROTO_DATA_MAX),
     RX_LIMIT = 2 * RX_CHUNK,
-    TX_SEND = 128 * 1024, /* so much is gathered into one send */
+    TX_SEND = 128 * 1024, /* gathered into one send */
     TX_LIMIT = 2 * TX_SEND + PROTO_HDR_LEN + PROTO_DATA_MAX,
 };
 
@@ -75,7 +75,7 @@ int fchan_part(struct fchan *c, struct proto_frame *f)
         int r = fchan_next(c, f);
         if (r < 0 || (f->type >= PROTO_FILE_DATA && f->type <= PROTO_FILE_LEAVE))
             return r;
-        if (f->type == PROTO_FILE_OP) { /* the one before has no end: nothing fits any more */
+        if (f->type == PROTO_FILE_OP) { /* the one before has no end: out of step */
             c->lost = true;
             return -ECONNRESET;
         }
@@ -131,36 +131,36 @@ static void put_error(struct fchan *c, int code, const char *text)
         c->lost = true;
 }
 
-/* What a failed WRITE or PUT still brings is of no use. */
+/* Discards the rest of a WRITE or PUT that has failed. */
 static void skip_parts(struct fchan *c)
 {
     struct proto_frame f;
-    (void)fchan_flush(c); /* who sends it may want to know soon */
+    (void)fchan_flush(c); /* so that the client can stop sending */
     while (!c->ended && fchan_part(c, &f) == 0)
         ;
 }
 
-static int dispatch(struct fchan *c, const struct file_req *q, struct err *err)
+static int dispatch(struct fchan *c, const struct file_req *q, struct err *e)
 {
     if (q->op >= ARRAY_LEN(ops) || !ops[q->op])
-        return err_set(err, ENOSYS, "the sandbox's agent does not know file operation %u", q->op);
+        return err_set(e, ENOSYS, "the sandbox's agent does not support file operation %u", q->op);
     if (!q->path[0])
-        return err_set(err, ENOENT, "an empty path names no file");
-    return ops[q->op](c, q, err);
+        return err_set(e, ENOENT, "empty path");
+    return ops[q->op](c, q, e);
 }
 
 static void serve_one(struct fchan *c, const struct proto_frame *f)
 {
     static struct file_req q;
-    struct err err = {0};
+    struct err e = {0};
     int r = file_req_parse(&q, f);
     c->ended = false;
     if (r < 0)
-        r = err_set(&err, EPROTO, "malformed file operation");
+        r = err_set(&e, EPROTO, "malformed file operation");
     else
-        r = dispatch(c, &q, &err);
+        r = dispatch(c, &q, &e);
     if (r < 0 && !c->lost) {
-        put_error(c, err.code ? err.code : -r, err.msg);
+        put_error(c, e.code ? e.code : -r, e.msg);
         if (q.op == FILE_OP_WRITE || q.op == FILE_OP_PUT)
             skip_parts(c);
     }
@@ -176,7 +176,7 @@ void fileop_serve(int fd, const uint8_t *in, size_t n)
     if (buf_append(&c.rx, in, n) < 0)
         return;
     while (fchan_next(&c, &f) == 0)
-        if (f.type == PROTO_FILE_OP) /* others are of a later version, or have nothing to end */
+        if (f.type == PROTO_FILE_OP) /* others are of a later version, or outside of any request */
             serve_one(&c, &f);
     buf_free(&c.rx);
     buf_free(&c.tx);

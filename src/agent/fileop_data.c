@@ -1,7 +1,8 @@
-/* READ and WRITE: what is in one file. */
+/* READ and WRITE: the content of one file. */
 #include "agent/fileop.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,23 +32,23 @@ int open_regular(int dirfd, const char *name, int flags, struct stat *st)
     return r < 0 ? r : steal_fd(&fd);
 }
 
-/* EINVAL alone would not say it. */
-static int file_error(struct err *err, int code, const char *path)
+/* "Invalid argument" would not explain it. */
+static int file_error(struct err *e, int code, const char *path)
 {
     if (code == EINVAL)
-        return err_set(err, EINVAL, "%s: not a regular file", path);
-    return err_sys(err, code, "%s", path);
+        return err_set(e, EINVAL, "%s: not a regular file", path);
+    return err_sys(e, code, "%s", path);
 }
 
-int fileop_read(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_read(struct fchan *c, const struct file_req *q, struct err *e)
 {
     struct stat st;
     AUTO_CLOSE int fd = open_regular(AT_FDCWD, q->path, 0, &st);
     if (fd < 0)
-        return file_error(err, -fd, q->path);
-    /* Not every file of the kernel's own can seek; at 0 none has to. */
+        return file_error(e, -fd, q->path);
+    /* Some files in /proc cannot seek; at 0 there is no need to. */
     if (q->offset && lseek(fd, (off_t)q->offset, SEEK_SET) < 0)
-        return err_sys(err, errno, "%s", q->path);
+        return err_sys(e, errno, "%s", q->path);
     file_attr_of(&attr, &st);
     fchan_put_attr(c, PROTO_FILE_ENTRY, &attr);
     uint64_t left = q->has & FILE_HAS_LENGTH ? q->length : UINT64_MAX;
@@ -56,7 +57,7 @@ int fileop_read(struct fchan *c, const struct file_req *q, struct err *err)
         if (n == -ECONNRESET)
             return -ECONNRESET;
         if (n < 0)
-            return err_sys(err, (int)-n, "%s", q->path);
+            return err_sys(e, (int)-n, "%s", q->path);
         if (n == 0)
             break;
         left -= (uint64_t)n;
@@ -69,7 +70,7 @@ int fileop_read(struct fchan *c, const struct file_req *q, struct err *err)
 
 struct writing {
     int fd;
-    const char *path;                              /* of what is to be replaced, links resolved */
+    const char *path;                              /* of the file to replace, links resolved */
     char temp[PROTO_PATH_MAX + TEMP_NAME_MAX + 2]; /* beside it; "" = written in place */
     bool keep_mode;                                /* take over mode and owner of `old` */
     struct stat old;
@@ -134,20 +135,6 @@ static int open_for(struct writing *w, const struct file_req *q)
     return open_temp(w, q->path);
 }
 
-static int write_whole(int fd, const uint8_t *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return -errno;
-        p += k;
-        n -= (size_t)k;
-    }
-    return 0;
-}
-
 static int take_data(struct fchan *c, int fd)
 {
     struct proto_frame f;
@@ -155,7 +142,7 @@ static int take_data(struct fchan *c, int fd)
         int r = fchan_part(c, &f);
         if (r < 0 || f.type == PROTO_FILE_END)
             return r;
-        if (f.type == PROTO_FILE_DATA && (r = write_whole(fd, f.data, f.len)) < 0)
+        if (f.type == PROTO_FILE_DATA && (r = write_all(fd, f.data, f.len)) < 0)
             return r;
     }
 }
@@ -168,7 +155,7 @@ static int set_attributes(struct writing *w, const struct file_req *q)
     gid_t gid = q->has & FILE_HAS_GID ? q->gid : keep ? w->old.st_gid : (gid_t)-1;
     bool asked = q->has & (FILE_HAS_UID | FILE_HAS_GID);
     if ((asked || keep) && fchown(w->fd, uid, gid) < 0 && asked)
-        return -errno; /* who may replace a file need not be able to give it away */
+        return -errno; /* keeping the owner may fail: not every user can give a file away */
     mode_t mode = keep ? w->old.st_mode & 07777 : 0644;
     if (q->has & FILE_HAS_MODE)
         mode = q->mode & 07777;
@@ -191,7 +178,7 @@ static int finish(struct writing *w, const struct file_req *q)
     return r;
 }
 
-int fileop_write(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_write(struct fchan *c, const struct file_req *q, struct err *e)
 {
     static struct writing w;
     struct stat st;
@@ -207,7 +194,7 @@ int fileop_write(struct fchan *c, const struct file_req *q, struct err *err)
         (void)unlink(w.temp);
     close_fd(&w.fd);
     if (r < 0)
-        return file_error(err, -r, q->path);
+        return file_error(e, -r, q->path);
     file_attr_of(&attr, &st);
     fchan_put_attr(c, PROTO_FILE_OK, &attr);
     return 0;

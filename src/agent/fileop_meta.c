@@ -1,7 +1,8 @@
-/* Operations on names: nothing here reads or writes what is in a file. */
+/* Operations on names and attributes: nothing here reads or writes the content of a file. */
 #include "agent/fileop.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,9 +18,9 @@
 /* Too large for the stack of every function on the way. */
 static struct file_attr attr;
 
-static int sys_error(struct err *err, const char *path)
+static int sys_error(struct err *e, const char *path)
 {
-    return err_sys(err, errno, "%s", path);
+    return err_sys(e, errno, "%s", path);
 }
 
 struct timespec ns_to_timespec(int64_t ns)
@@ -50,23 +51,23 @@ int entry_attr(int dirfd, const char *name, int at_flags, struct file_attr *a)
     if (!S_ISLNK(st.st_mode))
         return 0;
     ssize_t n = readlinkat(dirfd, name, a->target, sizeof(a->target) - 1);
-    if (n > 0) { /* else it is another file by now, or will be an empty link to the client */
+    if (n > 0) { /* else it has been replaced since */
         a->target[n] = '\0';
         a->has |= FILE_HAS_TARGET;
     }
     return 0;
 }
 
-int fileop_stat(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_stat(struct fchan *c, const struct file_req *q, struct err *e)
 {
     int r =
         entry_attr(AT_FDCWD, q->path, q->flags & FILE_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0, &attr);
     if (r < 0)
-        return err_sys(err, -r, "%s", q->path);
+        return err_sys(e, -r, "%s", q->path);
     if (q->flags & FILE_REAL) {
         static char real[PATH_MAX];
         if (!realpath(q->path, real))
-            return sys_error(err, q->path);
+            return sys_error(e, q->path);
         (void)snprintf(attr.path, sizeof(attr.path), "%s", real);
         attr.has |= FILE_HAS_PATH;
     }
@@ -80,19 +81,19 @@ static int list_one(struct fchan *c, int dirfd, const char *name)
 {
     int r = entry_attr(dirfd, name, AT_SYMLINK_NOFOLLOW, &attr);
     if (r < 0)
-        attr.has = 0; /* gone, or closed to this user: the name is there */
+        attr.has = 0; /* gone, or not accessible: the name alone is reported */
     (void)snprintf(attr.name, sizeof(attr.name), "%s", name);
     attr.has |= FILE_HAS_NAME;
     fchan_put_attr(c, PROTO_FILE_ENTRY, &attr);
     return fchan_relieve(c);
 }
 
-int fileop_list(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_list(struct fchan *c, const struct file_req *q, struct err *e)
 {
     AUTO_CLOSE int fd = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
     AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     fd = -1;
     uint64_t most =
         q->has & FILE_HAS_LIMIT ? MIN(q->limit, (uint64_t)PROTO_LIST_MAX) : PROTO_LIST_MAX;
@@ -101,7 +102,7 @@ int fileop_list(struct fchan *c, const struct file_req *q, struct err *err)
         errno = 0;
         const struct dirent *de = readdir(d);
         if (!de && errno)
-            return sys_error(err, q->path);
+            return sys_error(e, q->path);
         if (!de)
             break;
         if (!file_name_ok(de->d_name))
@@ -130,7 +131,7 @@ int make_parents(const char *path)
         if (*p != '/' || p[-1] == '/')
             continue;
         if (!p[strspn(p, "/")])
-            break; /* slashes at the end name nothing more */
+            break; /* trailing slashes */
         *p = '\0';
         if (mkdir(part, 0755) < 0 && errno != EEXIST) {
             int code = errno;
@@ -143,7 +144,7 @@ int make_parents(const char *path)
     return 0;
 }
 
-/* A directory that is there already stays as it is. */
+/* 1: the directory exists, and stays as it is. */
 static int make_dir(const struct file_req *q)
 {
     mode_t mode = q->has & FILE_HAS_MODE ? q->mode & 07777 : 0755;
@@ -159,11 +160,11 @@ static int make_dir(const struct file_req *q)
     return 0;
 }
 
-int fileop_mkdir(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_mkdir(struct fchan *c, const struct file_req *q, struct err *e)
 {
     int r = make_dir(q);
     if (r < 0)
-        return err_sys(err, -r, "%s", q->path);
+        return err_sys(e, -r, "%s", q->path);
     uid_t uid = q->has & FILE_HAS_UID ? q->uid : (uid_t)-1;
     gid_t gid = q->has & FILE_HAS_GID ? q->gid : (gid_t)-1;
     /* mkdir() drops the bits beyond rwx. */
@@ -172,7 +173,7 @@ int fileop_mkdir(struct fchan *c, const struct file_req *q, struct err *err)
          ((q->has & FILE_HAS_MODE) && q->mode & 07000 && chmod(q->path, q->mode & 07777) < 0))) {
         int code = errno;
         (void)rmdir(q->path);
-        return err_sys(err, code, "%s", q->path);
+        return err_sys(e, code, "%s", q->path);
     }
     fchan_put_attr(c, PROTO_FILE_OK, NULL);
     return 0;
@@ -181,7 +182,7 @@ int fileop_mkdir(struct fchan *c, const struct file_req *q, struct err *err)
 /* --- remove --- */
 
 struct removal {
-    struct err *err;
+    struct err *e;
     int depth;
 };
 
@@ -192,13 +193,13 @@ static int remove_name(struct removal *m, int dirfd, const char *name)
     if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
         return 0;
     if (errno != EISDIR && errno != EPERM)
-        return sys_error(m->err, name);
-    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        return sys_error(m->e, name);
+    int fd = dir_open_at(dirfd, name);
     if (fd < 0)
-        return errno == ENOTDIR ? err_sys(m->err, EPERM, "%s", name) : sys_error(m->err, name);
+        return err_sys(m->e, fd == -ENOTDIR ? EPERM : -fd, "%s", name);
     int r = remove_below(m, fd, name);
     if (r == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-        r = sys_error(m->err, name);
+        r = sys_error(m->e, name);
     return r;
 }
 
@@ -209,11 +210,12 @@ static int remove_below(struct removal *m, int fd, const char *name)
     const struct dirent *de;
     int r = 0;
     if (!d) {
-        (void)close(fd);
-        return sys_error(m->err, name);
+        int code = errno;
+        close_fd(&fd);
+        return err_sys(m->e, code, "%s", name);
     }
     if (++m->depth > PROTO_DEPTH_MAX)
-        return err_set(m->err, ELOOP, "%s: too many directories within each other", name);
+        return err_set(m->e, ELOOP, "%s: directories are nested too deeply", name);
     while (r == 0 && (de = readdir(d)))
         if (file_name_ok(de->d_name))
             r = remove_name(m, dirfd(d), de->d_name);
@@ -221,18 +223,18 @@ static int remove_below(struct removal *m, int fd, const char *name)
     return r;
 }
 
-int fileop_remove(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_remove(struct fchan *c, const struct file_req *q, struct err *e)
 {
-    struct removal m = {.err = err};
+    struct removal m = {.e = e};
     struct stat st;
     int r = 0;
     if (lstat(q->path, &st) < 0) {
         if (errno != ENOENT || !(q->flags & FILE_FORCE))
-            return sys_error(err, q->path);
+            return sys_error(e, q->path);
     } else if (q->flags & FILE_RECURSIVE && S_ISDIR(st.st_mode)) {
         r = remove_name(&m, AT_FDCWD, q->path);
     } else if ((S_ISDIR(st.st_mode) ? rmdir(q->path) : unlink(q->path)) < 0) {
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     }
     if (r < 0)
         return r;
@@ -240,23 +242,23 @@ int fileop_remove(struct fchan *c, const struct file_req *q, struct err *err)
     return 0;
 }
 
-int fileop_sync(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_sync(struct fchan *c, const struct file_req *q, struct err *e)
 {
     AUTO_CLOSE int fd = open(q->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || syncfs(fd) < 0)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     fchan_put_attr(c, PROTO_FILE_OK, NULL);
     return 0;
 }
 
 /* --- rename, set, symlink --- */
 
-int fileop_rename(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_rename(struct fchan *c, const struct file_req *q, struct err *e)
 {
-    enum { NOREPLACE = 1 }; /* musl has no name for it, nor for the call */
+    enum { NOREPLACE = 1 }; /* musl defines neither the flag nor the call */
     unsigned flags = q->flags & FILE_EXCL ? NOREPLACE : 0;
     if (syscall(SYS_renameat2, AT_FDCWD, q->path, AT_FDCWD, q->to, flags) < 0)
-        return err_sys(err, errno, "renaming %s to %s", q->path, q->to);
+        return err_sys(e, errno, "cannot rename %s to %s", q->path, q->to);
     fchan_put_attr(c, PROTO_FILE_OK, NULL);
     return 0;
 }
@@ -271,35 +273,34 @@ static int set_times(const struct file_req *q, int at)
     return utimensat(AT_FDCWD, q->path, t, at);
 }
 
-/* The owner first: a change of it clears bits of the mode. The times last: the others touch them.
- */
-int fileop_set(struct fchan *c, const struct file_req *q, struct err *err)
+/* The owner first: changing it clears mode bits. The times last: the other changes update them. */
+int fileop_set(struct fchan *c, const struct file_req *q, struct err *e)
 {
     int at = q->flags & FILE_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
     uid_t uid = q->has & FILE_HAS_UID ? q->uid : (uid_t)-1;
     gid_t gid = q->has & FILE_HAS_GID ? q->gid : (gid_t)-1;
     struct stat st;
     if (fstatat(AT_FDCWD, q->path, &st, at) < 0)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     if (q->has & FILE_HAS_SIZE) {
         if (!S_ISREG(st.st_mode))
-            return err_sys(err, EINVAL, "%s", q->path);
+            return err_sys(e, EINVAL, "%s", q->path);
         if (truncate(q->path, (off_t)q->size) < 0)
-            return sys_error(err, q->path);
+            return sys_error(e, q->path);
     }
     if (q->has & (FILE_HAS_UID | FILE_HAS_GID) && fchownat(AT_FDCWD, q->path, uid, gid, at) < 0)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     if (q->has & FILE_HAS_MODE && S_ISLNK(st.st_mode))
-        return err_sys(err, EOPNOTSUPP, "%s", q->path);
+        return err_sys(e, EOPNOTSUPP, "%s", q->path);
     if (q->has & FILE_HAS_MODE && chmod(q->path, q->mode & 07777) < 0)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     if (q->has & (FILE_HAS_MTIME | FILE_HAS_ATIME) && set_times(q, at) < 0)
-        return sys_error(err, q->path);
+        return sys_error(e, q->path);
     fchan_put_attr(c, PROTO_FILE_OK, NULL);
     return 0;
 }
 
-/* Beside it, then over it: there is no moment without the name. */
+/* Makes the link beside the old file and renames it over: the name always exists. */
 static int replace_by_link(const struct file_req *q)
 {
     char beside[PROTO_PATH_MAX + TEMP_NAME_MAX + 2], name[TEMP_NAME_MAX];
@@ -316,13 +317,13 @@ static int replace_by_link(const struct file_req *q)
     return -code;
 }
 
-int fileop_symlink(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_symlink(struct fchan *c, const struct file_req *q, struct err *e)
 {
     int r = symlink(q->to, q->path) < 0 ? -errno : 0;
     if (r == -EEXIST && q->flags & FILE_FORCE)
         r = replace_by_link(q);
     if (r < 0)
-        return err_sys(err, -r, "%s", q->path);
+        return err_sys(e, -r, "%s", q->path);
     fchan_put_attr(c, PROTO_FILE_OK, NULL);
     return 0;
 }

@@ -1,11 +1,13 @@
 /* GET and PUT: whole trees, by descriptors.
  *
  * Nothing below the first path is ever looked up by more than one component, and never through a
- * link: who moves directories about meanwhile gets another tree copied, but none from elsewhere.
+ * link: a process that moves directories meanwhile can change what is copied, but not make the copy
+ * leave the tree.
  */
 #include "agent/fileop.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,9 +28,9 @@ static struct file_attr attr;
 
 struct getting {
     struct fchan *c;
-    struct err *err;
+    struct err *e;
     uint32_t flags;
-    uint64_t left; /* entries that may come */
+    uint64_t left; /* entries until the limit */
     int depth;
 };
 
@@ -38,14 +40,14 @@ static int get_entry(struct getting *g, int dirfd, const char *path, const char 
 static int put_entry(struct getting *g, const char *name)
 {
     if (g->left-- == 0)
-        return err_set(g->err, E2BIG, "too many files");
+        return err_set(g->e, E2BIG, "too many files");
     (void)snprintf(attr.name, sizeof(attr.name), "%s", name);
     attr.has |= FILE_HAS_NAME;
     fchan_put_attr(g->c, PROTO_FILE_ENTRY, &attr);
     return fchan_relieve(g->c);
 }
 
-/* At most what the entry said: a file that grows while it is read has no end otherwise. */
+/* At most the size announced: a file that grows while it is read might never end. */
 static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
 {
     while (size) {
@@ -53,7 +55,7 @@ static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
         if (n == -ECONNRESET)
             return -ECONNRESET;
         if (n < 0)
-            return err_sys(g->err, (int)-n, "%s", name);
+            return err_sys(g->e, (int)-n, "%s", name);
         if (n == 0)
             return 0;
         size -= (uint64_t)n;
@@ -61,7 +63,7 @@ static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
     return 0;
 }
 
-/* Files of the kernel's own say 0, whatever is in them: their size is found out by reading. */
+/* Files in /proc and /sys report size 0 whatever is in them: only reading tells. */
 static int get_unsized(struct getting *g, int fd, const char *name)
 {
     static uint8_t all[256 * 1024];
@@ -70,7 +72,7 @@ static int get_unsized(struct getting *g, int fd, const char *name)
     while (n < sizeof(all) && (k = read(fd, all + n, sizeof(all) - n)) > 0)
         n += (size_t)k;
     if (k < 0 && n == 0 && errno != EAGAIN)
-        return err_sys(g->err, errno, "%s", name);
+        return err_sys(g->e, errno, "%s", name);
     attr.size = n;
     int r = put_entry(g, name);
     for (size_t at = 0; r == 0 && at < n; at += PROTO_DATA_MAX) {
@@ -89,9 +91,9 @@ static int get_file(struct getting *g, int dirfd, const char *path, const char *
         return put_entry(g, name);
     AUTO_CLOSE int fd = open_regular(dirfd, path, at ? O_NOFOLLOW : 0, &st);
     if (fd == -ENOENT || fd == -ELOOP || fd == -EINVAL || fd == -EISDIR)
-        return 0; /* gone, or another thing since we looked */
+        return 0; /* gone, or replaced since we looked */
     if (fd < 0)
-        return err_sys(g->err, -fd, "%s", name);
+        return err_sys(g->e, -fd, "%s", name);
     file_attr_of(&attr, &st);
     if (attr.size == 0)
         return get_unsized(g, fd, name);
@@ -99,7 +101,7 @@ static int get_file(struct getting *g, int dirfd, const char *path, const char *
     return r < 0 ? r : get_data(g, fd, (uint64_t)st.st_size, name);
 }
 
-/* A tree that goes over /proc or /sys means the directory, not the kernel's inner life. */
+/* A copy of a tree with /proc or /sys in it has these directories, but not their content. */
 static bool is_kernel_fs(int fd)
 {
     struct statfs fs;
@@ -112,16 +114,17 @@ static int get_children(struct getting *g, int fd, const char *name, dev_t dev)
 {
     AUTO_CLOSEDIR DIR *d = fdopendir(fd);
     if (!d) {
-        (void)close(fd);
-        return err_sys(g->err, errno, "%s", name);
+        int code = errno;
+        close_fd(&fd);
+        return err_sys(g->e, code, "%s", name);
     }
     if (++g->depth > PROTO_DEPTH_MAX)
-        return err_set(g->err, ELOOP, "%s: too many directories within each other", name);
+        return err_set(g->e, ELOOP, "%s: directories are nested too deeply", name);
     for (;;) {
         errno = 0;
         const struct dirent *de = readdir(d);
         if (!de && errno)
-            return err_sys(g->err, errno, "%s", name);
+            return err_sys(g->e, errno, "%s", name);
         if (!de)
             break;
         if (!file_name_ok(de->d_name))
@@ -141,9 +144,9 @@ static int get_dir(struct getting *g, int dirfd, const char *path, const char *n
     int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | (at ? O_NOFOLLOW : 0);
     AUTO_CLOSE int fd = openat(dirfd, path, flags);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-        return 0;
+        return 0; /* gone, or replaced since we looked */
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(g->err, errno, "%s", name);
+        return err_sys(g->e, errno, "%s", name);
     file_attr_of(&attr, &st);
     int r = put_entry(g, name);
     bool leave_out = g->depth > 0 && st.st_dev != parent && is_kernel_fs(fd);
@@ -161,15 +164,15 @@ static int get_entry(struct getting *g, int dirfd, const char *path, const char 
     if (r == -ENOENT && g->depth > 0)
         return 0;
     if (r < 0)
-        return err_sys(g->err, -r, "%s", path);
+        return err_sys(g->e, -r, "%s", path);
     if (S_ISDIR(attr.mode))
         return get_dir(g, dirfd, path, name, at, parent);
     if (S_ISREG(attr.mode))
         return get_file(g, dirfd, path, name, at);
-    return put_entry(g, name); /* links; others are named, no more */
+    return put_entry(g, name); /* a link, or something that only has a name */
 }
 
-/* The name that the client sees of the first thing: the last component, or "root" for /. */
+/* The name of the first entry: the last component of the path, or "root" for /. */
 static const char *last_component(const char *path, char *to)
 {
     size_t n = strlen(path);
@@ -183,10 +186,10 @@ static const char *last_component(const char *path, char *to)
     return file_name_ok(to) ? to : "root";
 }
 
-int fileop_get(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_get(struct fchan *c, const struct file_req *q, struct err *e)
 {
     char buf[PROTO_NAME_MAX + 1];
-    struct getting g = {.c = c, .err = err, .flags = q->flags};
+    struct getting g = {.c = c, .e = e, .flags = q->flags};
     g.left = q->has & FILE_HAS_LIMIT ? q->limit : UINT64_MAX;
     int at = q->flags & FILE_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
     int r = get_entry(&g, AT_FDCWD, q->path, last_component(q->path, buf), at, 0);
@@ -197,7 +200,7 @@ int fileop_get(struct fchan *c, const struct file_req *q, struct err *err)
 
 /* --- PUT --- */
 
-/* What a directory gets when everything is in it. */
+/* Attributes that a directory gets when it is complete. */
 struct put_dir {
     int fd;
     bool made;
@@ -207,7 +210,7 @@ struct put_dir {
 
 struct putting {
     struct fchan *c;
-    struct err *err;
+    struct err *e;
     bool owner;
     int depth; /* dirs[depth] is where entries go */
     struct put_dir dirs[PROTO_DEPTH_MAX + 1];
@@ -217,7 +220,7 @@ struct putting {
 
 static int put_error(struct putting *p, int code, const char *name)
 {
-    return err_sys(p->err, code, "%s", name);
+    return err_sys(p->e, code, "%s", name);
 }
 
 static int set_owner(struct putting *p, int fd, uint32_t has, uint32_t uid, uint32_t gid)
@@ -233,8 +236,8 @@ static int set_mtime(int fd, uint32_t has, int64_t ns)
     return has & FILE_HAS_MTIME && futimens(fd, t) < 0 ? -errno : 0;
 }
 
-/* Over what is there, unless that is a directory. What is mounted on cannot be replaced: its
- * content is then written. */
+/* Replaces whatever has the name, except a directory. A mount point cannot be replaced: the file
+ * mounted there is overwritten instead. */
 static int move_into_place(struct putting *p, int dirfd, const char *name)
 {
     if (renameat(dirfd, p->temp, dirfd, name) == 0)
@@ -264,8 +267,8 @@ static void forget_temp(struct putting *p)
     close_fd(&p->fd);
 }
 
-/* Without a name, where the file system can do that: nobody sees half of it, and nothing stays of
- * it, however this ends. */
+/* Without a name, where the file system supports that: an unfinished file is never seen, and never
+ * left behind. */
 static int open_new(struct putting *p, int dirfd, mode_t mode)
 {
     p->fd = openat(dirfd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode & 0777);
@@ -299,7 +302,7 @@ static int give_name(struct putting *p, int dirfd, const char *name)
     return move_into_place(p, dirfd, name);
 }
 
-/* The file under way, attr being its entry, is complete: f is the first frame after it. */
+/* Receives the file that *a describes. On success *f is the first frame after its data. */
 static int put_file(struct putting *p, const struct file_attr *a, struct proto_frame *f)
 {
     int dirfd = p->dirs[p->depth].fd;
@@ -309,14 +312,11 @@ static int put_file(struct putting *p, const struct file_attr *a, struct proto_f
         return put_error(p, -r, a->name);
     while ((r = fchan_part(p->c, f)) == 0 && f->type == PROTO_FILE_DATA) {
         if (f->len > left)
-            return err_set(p->err, EPROTO, "%s: more data than announced", a->name);
+            return err_set(p->e, EPROTO, "%s: more data than announced", a->name);
         left -= f->len;
-        for (size_t at = 0; at < f->len;) {
-            ssize_t k = write(p->fd, f->data + at, f->len - at);
-            if (k < 0 && errno != EINTR)
-                return put_error(p, errno, a->name);
-            at += k > 0 ? (size_t)k : 0;
-        }
+        int w = write_all(p->fd, f->data, f->len);
+        if (w < 0)
+            return put_error(p, -w, a->name);
     }
     if (r == 0)
         r = set_owner(p, p->fd, a->has, a->uid, a->gid);
@@ -355,8 +355,8 @@ static int put_link(struct putting *p, const struct file_attr *a)
     return 0;
 }
 
-/* The directory that a path below the first one leads to, without links; *name is the rest of it.
- */
+/* Opens the parent directory of a path below dirfd, following no links; *name is the last
+ * component. */
 static int open_below(int dirfd, char *path, char **name)
 {
     AUTO_CLOSE int fd = fcntl(dirfd, F_DUPFD_CLOEXEC, CHILD_FD_MIN);
@@ -374,7 +374,7 @@ static int open_below(int dirfd, char *path, char **name)
     return file_name_ok(path) ? steal_fd(&fd) : -EINVAL;
 }
 
-/* Only files: a second name of a link would have to be one of what it points to. */
+/* Regular files only. */
 static int put_hard(struct putting *p, struct file_attr *a)
 {
     int dirfd = p->dirs[p->depth].fd;
@@ -391,25 +391,24 @@ static int put_hard(struct putting *p, struct file_attr *a)
         return put_error(p, errno, a->name);
     }
     int r = move_into_place(p, dirfd, a->name);
-    forget_temp(p); /* a rename of one name of a file to another does nothing */
+    forget_temp(p); /* rename() does nothing when both names are the same file */
     return r < 0 ? put_error(p, -r, a->name) : 0;
 }
 
-/* What is no directory is in the way, a link to one included. */
+/* Anything but a directory, a link to one included, is in the way. */
 static int enter_dir(struct putting *p, const struct file_attr *a)
 {
     int dirfd = p->dirs[p->depth].fd;
     if (p->depth == PROTO_DEPTH_MAX)
-        return err_set(p->err, ELOOP, "%s: too many directories within each other", a->name);
+        return err_set(p->e, ELOOP, "%s: directories are nested too deeply", a->name);
     bool made = mkdirat(dirfd, a->name, 0700) == 0;
     if (!made && errno != EEXIST)
         return put_error(p, errno, a->name);
-    int fd = openat(dirfd, a->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-        return err_set(p->err, ENOTDIR, "%s: is no directory, and will not be replaced by one",
-                       a->name);
+    int fd = dir_open_at(dirfd, a->name);
+    if (fd == -ENOTDIR)
+        return err_set(p->e, ENOTDIR, "%s: not a directory, and not replaced by one", a->name);
     if (fd < 0)
-        return put_error(p, errno, a->name);
+        return put_error(p, -fd, a->name);
     p->dirs[++p->depth] = (struct put_dir){.fd = fd,
                                            .made = made,
                                            .has = a->has,
@@ -423,7 +422,7 @@ static int enter_dir(struct putting *p, const struct file_attr *a)
 static int leave_dir(struct putting *p)
 {
     if (p->depth == 0)
-        return err_set(p->err, EPROTO, "more directories left than entered");
+        return err_set(p->e, EPROTO, "more directories left than entered");
     struct put_dir *d = &p->dirs[p->depth--];
     int r = 0;
     if (d->made) {
@@ -434,21 +433,21 @@ static int leave_dir(struct putting *p)
             r = set_mtime(d->fd, d->has, d->mtime_ns);
     }
     close_fd(&d->fd);
-    return r < 0 ? err_sys(p->err, -r, "setting the attributes of a directory") : 0;
+    return r < 0 ? err_sys(p->e, -r, "cannot set the attributes of a directory") : 0;
 }
 
-/* *f is the frame after the entry and its data, when that was a file. */
+/* *ahead: *f is already the frame after the entry. */
 static int put_one(struct putting *p, struct proto_frame *f, bool *ahead)
 {
     *ahead = false;
     if (file_attr_parse(&attr, f) < 0 || !(attr.has & FILE_HAS_NAME))
-        return err_set(p->err, EPROTO, "malformed entry");
+        return err_set(p->e, EPROTO, "malformed entry");
     if (!(attr.has & FILE_HAS_MODE) || S_ISDIR(attr.mode))
         return enter_dir(p, &attr);
     if (S_ISLNK(attr.mode))
         return put_link(p, &attr);
     if (!S_ISREG(attr.mode))
-        return err_set(p->err, EINVAL, "%s: neither a file, a directory nor a link", attr.name);
+        return err_set(p->e, EINVAL, "%s: not a file, directory or link", attr.name);
     if (attr.has & FILE_HAS_HARD)
         return put_hard(p, &attr);
     *ahead = true;
@@ -466,26 +465,26 @@ static int put_all(struct putting *p)
         else if (f.type == PROTO_FILE_LEAVE)
             r = leave_dir(p);
         else
-            r = err_set(p->err, EPROTO, "data that belongs to no file");
+            r = err_set(p->e, EPROTO, "data outside of a file");
         if (r == 0 && !ahead)
             r = fchan_part(p->c, &f);
     }
     return r;
 }
 
-int fileop_put(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_put(struct fchan *c, const struct file_req *q, struct err *e)
 {
     static struct putting p;
-    p = (struct putting){.c = c, .err = err, .owner = q->flags & FILE_OWNER, .fd = -1};
+    p = (struct putting){.c = c, .e = e, .owner = q->flags & FILE_OWNER, .fd = -1};
     p.dirs[0].fd = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
     if (p.dirs[0].fd < 0)
-        return err_sys(err, errno, "%s", q->path);
+        return err_sys(e, errno, "%s", q->path);
     int r = put_all(&p);
     forget_temp(&p);
     if (r == 0 && p.depth > 0)
-        r = err_set(err, EPROTO, "a directory was not left");
-    p.err = NULL;       /* the first counts */
-    while (p.depth > 0) /* of what is half there, times and modes should be as they were to be */
+        r = err_set(e, EPROTO, "a directory was not left");
+    p.e = NULL;         /* the first error counts */
+    while (p.depth > 0) /* unfinished directories get their modes and times all the same */
         (void)leave_dir(&p);
     close_fd(&p.dirs[0].fd);
     if (r == 0)

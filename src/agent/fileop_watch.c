@@ -1,8 +1,8 @@
-/* WATCH: what happens to a file, a directory, or all below it, by inotify.
+/* WATCH: changes to a file, a directory, or everything below it, by inotify.
  *
- * The kernel names directories by numbers; `dirs` keeps the path of each, relative to what is
- * watched. New directories are watched as they appear, and what is already in them by then is
- * reported as if it had just been made: between the two nothing goes unseen.
+ * inotify identifies directories by number; `dirs` keeps the path of each, relative to the watched
+ * one. New directories are watched as they appear, and what is in them by then is reported as if it
+ * had just been created, so that nothing is missed in between.
  */
 #include "agent/fileop.h"
 
@@ -25,8 +25,8 @@
 
 struct watched {
     int wd;
-    char *path; /* relative; "" = what is watched itself */
-    bool gone;  /* events that were on their way mean nothing any more */
+    char *path; /* relative; "" = the watched path itself */
+    bool gone;  /* events still queued for it are stale */
 };
 
 struct watching {
@@ -36,8 +36,8 @@ struct watching {
     bool recursive;
     struct watched *dirs; /* sorted by wd, which only grows */
     size_t n, cap;
-    char *moved;     /* the path of a directory of which we saw it move away, and no more yet */
-    uint32_t cookie; /* of that */
+    char *moved;     /* a directory that moved away, and may turn up again */
+    uint32_t cookie; /* of that move */
 };
 
 static struct watched *find(struct watching *w, int wd)
@@ -64,7 +64,7 @@ static void forget(struct watching *w, int wd)
     w->n--;
 }
 
-/* Takes path. A directory that was moved is known by its number already. */
+/* Takes path. A directory that was moved keeps its number. */
 static int remember(struct watching *w, int wd, char *path)
 {
     struct watched *d = find(w, wd);
@@ -191,8 +191,8 @@ static bool is_below(const char *path, const char *dir)
     return strncmp(path, dir, n) == 0 && (path[n] == '/' || !path[n]);
 }
 
-/* A directory that moved away did not turn up again: it is no longer below what is watched, nor is
- * what was in it. IN_IGNORED comes for each, and it is forgotten. */
+/* A directory that moved away did not turn up again: it and everything below it are no longer
+ * watched. IN_IGNORED follows for each, and it is forgotten. */
 static void drop_moved(struct watching *w)
 {
     for (size_t i = 0; w->moved && i < w->n; i++)
@@ -204,7 +204,7 @@ static void drop_moved(struct watching *w)
     w->moved = NULL;
 }
 
-/* It did: what is in it has other names now. */
+/* It did turn up: everything below it has a new path. */
 static int rename_moved(struct watching *w, const char *to)
 {
     size_t n = strlen(w->moved);
@@ -223,7 +223,7 @@ static int rename_moved(struct watching *w, const char *to)
     return 0;
 }
 
-/* Directories that come and go. Takes path. */
+/* A directory was created, moved or removed. Takes path. */
 static int on_dir(struct watching *w, const struct inotify_event *ev, char *path)
 {
     if (ev->mask & IN_MOVED_FROM) {
@@ -255,10 +255,10 @@ static void report(struct watching *w, const struct inotify_event *ev, const str
     if (!w->recursive || !(ev->mask & IN_ISDIR) || !ev->len)
         free(path);
     else if (on_dir(w, ev, path) < 0)
-        put_event(w, FILE_OVERFLOW, "", 0); /* it is there, but not watched: look yourself */
+        put_event(w, FILE_OVERFLOW, "", 0); /* it exists but is not watched */
 }
 
-/* false: what is watched is gone. */
+/* false: the watched path itself is gone. */
 static bool on_event(struct watching *w, const struct inotify_event *ev)
 {
     if (w->moved && !(ev->mask & IN_MOVED_TO && ev->cookie == w->cookie))
@@ -275,7 +275,7 @@ static bool on_event(struct watching *w, const struct inotify_event *ev)
         forget(w, ev->wd);
         return !root;
     }
-    bool of_itself = *d->path && !ev->len; /* the event of its parent says more: a name */
+    bool of_itself = *d->path && !ev->len; /* its parent's event has the name as well */
     if (!d->gone && !of_itself)
         report(w, ev, d);
     return true;
@@ -296,7 +296,7 @@ static bool read_events(struct watching *w)
     return true;
 }
 
-/* Nothing is asked on this stream any more: what comes from it is its end. */
+/* No further requests come on this stream: any event on it is its end. */
 static void pass_events(struct watching *w)
 {
     struct pollfd p[2] = {{.fd = w->fd, .events = POLLIN}, {.fd = w->c->fd, .events = POLLRDHUP}};
@@ -310,7 +310,7 @@ static void pass_events(struct watching *w)
     w->c->lost = true;
 }
 
-int fileop_watch(struct fchan *c, const struct file_req *q, struct err *err)
+int fileop_watch(struct fchan *c, const struct file_req *q, struct err *e)
 {
     struct watching w = {.c = c, .root = q->path, .recursive = q->flags & FILE_RECURSIVE};
     w.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -329,6 +329,6 @@ int fileop_watch(struct fchan *c, const struct file_req *q, struct err *err)
     free(w.moved);
     close_fd(&w.fd);
     if (r == -ENOSPC)
-        return err_set(err, ENOSPC, "%s: too many directories to watch", q->path);
-    return r < 0 ? err_sys(err, -r, "%s", q->path) : 0;
+        return err_set(e, ENOSPC, "%s: too many directories to watch", q->path);
+    return r < 0 ? err_sys(e, -r, "%s", q->path) : 0;
 }

@@ -1,13 +1,11 @@
 #include "agent/files.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,36 +50,7 @@ int file_write(const char *path, const void *p, size_t n, mode_t mode)
     AUTO_CLOSE int fd = open(path, flags, mode);
     if (fd < 0)
         return -errno;
-    for (const char *at = p; n;) {
-        ssize_t r = write(fd, at, n);
-        if (r < 0)
-            return -errno;
-        at += r;
-        n -= (size_t)r;
-    }
-    return 0;
-}
-
-int mkdir_parents(const char *path, mode_t mode)
-{
-    if (mkdir(path, mode) == 0 || errno == EEXIST)
-        return 0;
-    if (errno != ENOENT)
-        return -errno;
-    char part[PATH_MAX];
-    size_t n = strlen(path);
-    if (n >= sizeof(part))
-        return -ENAMETOOLONG;
-    memcpy(part, path, n + 1);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(part, 0755) < 0 && errno != EEXIST)
-            return -errno;
-        *p = '/';
-    }
-    return mkdir(part, mode) < 0 && errno != EEXIST ? -errno : 0;
+    return write_all(fd, p, n);
 }
 
 int dir_ensure(const char *path, mode_t mode)

@@ -66,12 +66,10 @@ static void write_hosts(const char *name, const struct req_net *net)
     errno = 0;
     AUTO_FREE char *text = file_read_text("/etc/hosts", ETC_FILE_MAX, NULL);
     if (!text && errno != ENOENT)
-        return; /* something else than a file: the image's own affair */
-    struct buf b;
-    buf_init(&b, ETC_FILE_MAX + 1024);
+        return; /* not a regular file: left alone */
+    AUTO_BUF struct buf b = {.limit = ETC_FILE_MAX + 1024};
     if (hosts_complete(text ? text : "", name, net, &b) == 0 && buf_len(&b))
         (void)file_write("/etc/hosts", buf_head(&b), buf_len(&b), 0644);
-    buf_free(&b);
 }
 
 static void write_hostname(const char *name)
@@ -80,11 +78,9 @@ static void write_hostname(const char *name)
     AUTO_FREE char *old = file_read_text("/etc/hostname", ETC_FILE_MAX, NULL);
     if (old && strncmp(old, name, n) == 0 && strcmp(old + n, "\n") == 0)
         return; /* a restart: nothing to write */
-    struct buf b;
-    buf_init(&b, 512);
+    AUTO_BUF struct buf b = {.limit = 512};
     if (buf_printf(&b, "%s\n", name) == 0)
         (void)file_write("/etc/hostname", buf_head(&b), buf_len(&b), 0644);
-    buf_free(&b);
 }
 
 void hosts_setup(const struct config *cfg)

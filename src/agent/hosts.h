@@ -1,4 +1,4 @@
-/* The guest's own name, and the host's: hostname, /etc/hostname, /etc/hosts. */
+/* The names of guest and host: hostname, /etc/hostname, /etc/hosts. */
 #ifndef MSB_AGENT_HOSTS_H
 #define MSB_AGENT_HOSTS_H
 
@@ -7,13 +7,13 @@
 
 #include <stdbool.h>
 
-/* Does this text of /etc/hosts have a line for `name`? */
+/* Whether this /etc/hosts has a line for `name`. */
 bool hosts_has(const char *text, const char *name);
-/* Appends to *out what `text` lacks: localhost for both protocols, `name`, and the host. The
- * result is `text` with that behind it, or empty when nothing is missing. */
+/* Puts into *out `text` with the missing lines appended: localhost for both protocols, `name`, and
+ * the host. *out stays empty when nothing is missing. */
 int hosts_complete(const char *text, const char *name, const struct req_net *net, struct buf *out);
 
-/* What fails in it is left as it is. */
+/* Failures are ignored. */
 void hosts_setup(const struct config *cfg);
 
 #endif

@@ -1,7 +1,7 @@
 /* From the stream to the command: frames in, standard input on.
  *
- * Input is written to the pipe straight from the receive buffer; only what the pipe does not take
- * is kept, and only then is the pipe watched for room.
+ * Input is written to the pipe straight from the receive buffer; only what does not fit into the
+ * pipe is kept, and only then is the pipe watched for room.
  */
 #include "agent/session.h"
 
@@ -23,7 +23,7 @@ static void on_input_room(struct loop_src *src, uint32_t events)
     struct inlet *in = CONTAINER_OF(src, struct inlet, src);
     (void)events;
     in->writable = true;
-    engine_wake(in->s->e, in->s);
+    server_wake(in->s->srv, in->s);
 }
 
 void session_inlet_init(struct session *s, int fd)
@@ -34,14 +34,12 @@ void session_inlet_init(struct session *s, int fd)
 
 void session_close_stdin(struct session *s)
 {
-    int fd = s->in.src.fd;
-    if (fd < 0)
+    if (s->in.src.fd < 0)
         return;
     if (s->in.armed)
-        loop_del(&s->e->loop, &s->in.src);
-    s->in.src.fd = -1;
-    close(fd);
-    s->in.passed_on += buf_len(&s->in.buf); /* dropped, but the client need not hold it back */
+        loop_close(&s->srv->loop, &s->in.src);
+    close_fd(&s->in.src.fd);
+    s->in.passed_on += buf_len(&s->in.buf); /* dropped, but acknowledged */
     buf_free(&s->in.buf);
 }
 
@@ -51,10 +49,10 @@ static void wait_for_room(struct session *s)
     in->writable = false;
     if (in->armed)
         return;
-    /* Rarely needed, so neither the watch nor the larger pipe is set up before. */
+    /* Rarely needed, so neither the watch nor the larger pipe is set up earlier. */
     if (!s->tty)
         (void)fcntl(in->src.fd, F_SETPIPE_SZ, PROTO_STDIN_WINDOW);
-    in->armed = loop_add(&s->e->loop, &in->src, EPOLLOUT | EPOLLET) == 0;
+    in->armed = loop_add(&s->srv->loop, &in->src, EPOLLOUT | EPOLLET) == 0;
     if (!in->armed)
         session_close_stdin(s);
 }
@@ -74,15 +72,15 @@ static size_t pass_on(struct session *s, const uint8_t *p, size_t n)
         } else if (r < 0 && errno == EINTR) {
             continue;
         } else {
-            session_close_stdin(s); /* the command does not want it */
+            session_close_stdin(s); /* the command has closed it */
         }
     }
     in->passed_on += done;
     return done;
 }
 
-/* The end of input on a terminal is a character, and ends a line first if one is begun. It only
- * has that meaning while the terminal is in canonical mode. */
+/* End of file on a terminal is a character, typed twice in the middle of a line, and only in
+ * canonical mode. */
 static void end_terminal_input(struct session *s)
 {
     struct termios t;
@@ -167,7 +165,7 @@ static void resize(const struct session *s, const struct proto_frame *f)
         (void)ioctl(s->out[0].src.fd, TIOCSWINSZ, &ws);
 }
 
-/* false: leave the frame where it is, and everything behind it: the n bytes at `rest` are there. */
+/* false: the frame and everything behind it (the n bytes at `rest`) has to wait. */
 static bool take_frame(struct session *s, const struct proto_frame *f, const uint8_t *rest,
                        size_t n)
 {
@@ -195,7 +193,7 @@ static bool take_frame(struct session *s, const struct proto_frame *f, const uin
         resize(s, f);
         return true;
     default:
-        return true; /* unknown types are ignored by agreement */
+        return true; /* of a later minor version */
     }
 }
 
@@ -212,7 +210,7 @@ static bool take_frames(struct session *s, struct buf *in)
         size_t whole = PROTO_HDR_LEN + f.len;
         if (!take_frame(s, &f, buf_head(in) + whole, buf_len(in) - whole))
             return false;
-        if (s->state == SESS_FILES) { /* the child has it all */
+        if (s->state == SESS_FILES) { /* the child has a copy of the rest */
             buf_reset(in);
             return true;
         }
@@ -221,14 +219,14 @@ static bool take_frames(struct session *s, struct buf *in)
     return true;
 }
 
-/* A frame of which we have the start is completed in s->rx; otherwise bytes are received into the
- * scratch memory and frames are used from there. */
+/* A frame that has begun is completed in s->rx; otherwise bytes are received into the scratch
+ * memory and frames are taken from there. */
 static ssize_t receive_once(struct session *s, bool *room)
 {
     bool partial = buf_len(&s->rx) > 0;
-    uint8_t *to = partial ? buf_reserve(&s->rx, RX_CHUNK) : s->e->scratch;
-    size_t max = partial ? RX_CHUNK : ENGINE_SCRATCH;
-    if (!to && partial) { /* close to the limit: what is missing of the frame always fits */
+    uint8_t *to = partial ? buf_reserve(&s->rx, RX_CHUNK) : s->srv->scratch;
+    size_t max = partial ? RX_CHUNK : SERVER_SCRATCH;
+    if (!to && partial) { /* close to the limit: the rest of the frame always fits */
         max = s->rx.limit - buf_len(&s->rx);
         to = max ? buf_reserve(&s->rx, max) : NULL;
     }
@@ -269,5 +267,5 @@ void session_receive(struct session *s)
     }
     s->stalled = !room;
     if (s->stalled && s->hup)
-        s->lost = true; /* nobody is left to see the input used */
+        s->lost = true; /* nobody is left to wait for the input */
 }

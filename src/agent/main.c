@@ -1,12 +1,12 @@
 /* The guest's PID 1: set the guest up, then serve commands until told to stop. */
 #include "agent/cas.h"
 #include "agent/control.h"
-#include "agent/engine.h"
 #include "agent/hosts.h"
 #include "agent/mounts.h"
 #include "agent/netif.h"
 #include "agent/power.h"
 #include "agent/restrict.h"
+#include "agent/server.h"
 #include "agent/vsock.h"
 #include "util/cleanup.h"
 
@@ -22,7 +22,7 @@
 enum { NOFILE_SOFT = 4096, NOFILE_HARD = 1024 * 1024 };
 
 static struct control control;
-static struct engine engine;
+static struct server server;
 static struct power power;
 static struct config config;
 
@@ -32,7 +32,7 @@ static void on_shutdown(struct control *c, uint64_t grace_ms)
     power_stop(&power, grace_ms);
 }
 
-/* Without a monitor there is no one to serve and no one to ask. */
+/* Without a monitor there are no more clients. */
 static void on_lost(struct control *c)
 {
     loop_del(c->loop, &c->src);
@@ -44,14 +44,14 @@ static void on_saved(void)
     control_down(&control);
 }
 
-static void die(const struct err *err);
+static void die(const struct err *e);
 
-/* Whoever made the sandbox has written what it had to write. */
+/* The host has finished writing into the sandbox. */
 static void on_seal(struct control *c)
 {
-    struct err err = {0};
-    if (config.nwritable && restrict_writes(&config, &err) < 0)
-        die(&err);
+    struct err e = {0};
+    if (config.nwritable && restrict_writes(&config, &e) < 0)
+        die(&e);
     control_sealed(c);
 }
 
@@ -61,8 +61,7 @@ static void ensure_stdio(void)
     int fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd < 3)
         ;
-    if (fd >= 3)
-        close(fd);
+    close_fd(&fd);
 }
 
 static void raise_limits(void)
@@ -71,40 +70,40 @@ static void raise_limits(void)
     (void)setrlimit(RLIMIT_NOFILE, &files);
 }
 
-static void die(const struct err *err)
+static void die(const struct err *e)
 {
-    dprintf(2, "msb agent: %s\n", err->msg);
-    control_fail(&control, err);
+    dprintf(2, "msb agent: %s\n", e->msg);
+    control_fail(&control, e);
     power_off(-1);
 }
 
-/* What needs no configuration is done while that is on its way. */
-static int prepare(struct err *err)
+/* Everything that needs no configuration is done while waiting for it. */
+static int prepare(struct err *e)
 {
     ensure_stdio();
     raise_limits();
-    if (control_open(&control, err) < 0)
-        return -err->code;
-    int r = engine_init(&engine, &config);
+    if (control_open(&control, e) < 0)
+        return -e->code;
+    int r = server_init(&server, &config);
     int listener = vsock_listen(PROTO_PORT_SESSION);
     if (r == 0 && listener >= 0)
-        r = engine_listen(&engine, listener);
+        r = server_listen(&server, listener);
     if (r < 0 || listener < 0)
-        return err_sys(err, r < 0 ? -r : -listener, "listening for commands failed");
+        return err_sys(e, r < 0 ? -r : -listener, "cannot listen for commands");
     loopback_up();
-    return control_configure(&control, &config, err);
+    return control_configure(&control, &config, e);
 }
 
-static int watch(struct err *err)
+static int watch(struct err *e)
 {
     control.on_shutdown = on_shutdown;
     control.on_lost = on_lost;
     control.on_seal = on_seal;
-    int r = control_watch(&control, &engine.loop);
-    return r < 0 ? err_sys(err, -r, "watching the control stream failed") : 0;
+    int r = control_watch(&control, &server.loop);
+    return r < 0 ? err_sys(e, -r, "cannot watch the control stream") : 0;
 }
 
-/* A guest without its network is still a guest: the log says what failed. */
+/* A guest works without its network too: a failure is logged. */
 static void set_network_up(void)
 {
     char line[96];
@@ -112,12 +111,12 @@ static void set_network_up(void)
         return;
     int r = netif_setup(&config.net);
     if (r < 0) {
-        (void)snprintf(line, sizeof(line), "setting up the network failed: %s", strerror(-r));
+        (void)snprintf(line, sizeof(line), "cannot set up the network: %s", strerror(-r));
         control_log(&control, line);
     }
     r = resolv_write(&config);
     if (r < 0) {
-        (void)snprintf(line, sizeof(line), "writing /etc/resolv.conf failed: %s", strerror(-r));
+        (void)snprintf(line, sizeof(line), "cannot write /etc/resolv.conf: %s", strerror(-r));
         control_log(&control, line);
     }
 }
@@ -137,7 +136,7 @@ static void install_cas(void)
 {
     char line[128];
     int r = config.host_cas ? cas_install("", config.host_cas) : 0;
-    (void)snprintf(line, sizeof(line), "the host's certificates were not all installed: %s",
+    (void)snprintf(line, sizeof(line), "cannot install all of the host's certificates: %s",
                    strerror(-r));
     if (r < 0)
         control_log(&control, line);
@@ -153,29 +152,29 @@ static void complete(void)
 
 int main(void)
 {
-    struct err err = {0};
+    struct err e = {0};
     uint64_t start = now_ns();
     int upper_fd = -1;
-    if (prepare(&err) < 0 || mounts_build(&config, &upper_fd, &err) < 0)
-        die(&err);
+    if (prepare(&e) < 0 || mounts_build(&config, &upper_fd, &e) < 0)
+        die(&e);
     bool restricted = config.nwritable > 0;
-    if (restricted) { /* a path may be in what is mounted last, and making it may fail */
+    if (restricted) { /* a path may be on the last mount, and creating it may fail */
         complete();
-        if (restrict_prepare(&config, &err) < 0)
-            die(&err);
+        if (restrict_prepare(&config, &e) < 0)
+            die(&e);
     }
     control_ready(&control);
     uint64_t ready = now_ns();
-    /* The host is on its way with the first command; it waits in the listener's queue. */
+    /* The first command may arrive meanwhile; it waits in the listener's queue. */
     if (!restricted)
         complete();
-    power_init(&power, &engine, upper_fd);
+    power_init(&power, &server, upper_fd);
     power.saved = on_saved;
-    if (watch(&err) < 0)
-        die(&err);
+    if (watch(&e) < 0)
+        die(&e);
     log_times(start, ready);
     for (;;) {
-        (void)engine_turn(&engine, -1);
+        (void)server_turn(&server, -1);
         power_check(&power);
     }
 }

@@ -3,6 +3,7 @@
 #include "agent/env.h"
 #include "agent/files.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,10 +23,10 @@
 
 /* --- the root --- */
 
-static int mount_lower(const char *dev, struct err *err)
+static int mount_lower(const char *dev, struct err *e)
 {
     if (!dev)
-        return err_set(err, EPROTO, "no image device was configured");
+        return err_set(e, EPROTO, "no image device configured");
     if (mount(dev, "/mnt/lower", "erofs", MS_RDONLY, NULL) == 0)
         return 0;
     if (errno == ENOENT) { /* a kernel that does not mount devtmpfs by itself */
@@ -33,15 +34,15 @@ static int mount_lower(const char *dev, struct err *err)
         if (mount(dev, "/mnt/lower", "erofs", MS_RDONLY, NULL) == 0)
             return 0;
     }
-    return err_sys(err, errno, "mounting the image %s failed", dev);
+    return err_sys(e, errno, "cannot mount the image %s", dev);
 }
 
-/* Of kernel headers that the C library does not come with. */
+/* From kernel headers that musl does not include. */
 #define BLOCK_DEVICE_BYTES _IOR(0x12, 114, size_t)
 #define EXT4_RESIZE _IOW('f', 16, uint64_t)
 
-/* The layer's disk has grown since it was made: so does its file system. One that does not is no
- * worse than before, and the system log has this line. */
+/* The layer's disk has grown since it was created, and its file system follows. Failing to is no
+ * worse than before, and is logged. */
 static void grow_upper(const char *dev, int fd)
 {
     struct statfs fs;
@@ -49,22 +50,22 @@ static void grow_upper(const char *dev, int fd)
     AUTO_CLOSE int disk = open(dev, O_RDONLY | O_CLOEXEC);
     if (disk < 0 || fstatfs(fd, &fs) < 0 || fs.f_bsize <= 0 ||
         ioctl(disk, BLOCK_DEVICE_BYTES, &bytes) < 0) {
-        dprintf(2, "msb agent: cannot tell the size of the writable layer\n");
+        dprintf(2, "msb agent: cannot read the size of the writable layer\n");
         return;
     }
     uint64_t blocks = bytes / (uint64_t)fs.f_bsize;
     if (ioctl(fd, EXT4_RESIZE, &blocks) < 0)
-        dprintf(2, "msb agent: growing the writable layer failed: %s\n", strerror(errno));
+        dprintf(2, "msb agent: cannot grow the writable layer: %s\n", strerror(errno));
 }
 
-static int mount_upper(const struct config *cfg, int *fd, struct err *err)
+static int mount_upper(const struct config *cfg, int *fd, struct err *e)
 {
     char opts[64] = "mode=0755";
     if (cfg->upper) {
-        /* Inode tables that a template left unwritten stay so: the layer is a sparse file. */
+        /* Keep the inode tables that the template left unwritten: the layer is a sparse file. */
         const char *ext4 = "noinit_itable,no_prefetch_block_bitmaps";
         if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
-            return err_sys(err, errno, "mounting the writable layer %s failed", cfg->upper);
+            return err_sys(e, errno, "cannot mount the writable layer %s", cfg->upper);
         *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (cfg->upper_grow && *fd >= 0)
             grow_upper(cfg->upper, *fd);
@@ -73,88 +74,88 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *err)
             (void)snprintf(opts, sizeof(opts), "mode=0755,size=%llu",
                            (unsigned long long)cfg->upper_size);
         if (mount("tmpfs", "/mnt/upper", "tmpfs", MS_NOATIME, opts) < 0)
-            return err_sys(err, errno, "mounting a tmpfs as the writable layer failed");
+            return err_sys(e, errno, "cannot mount a tmpfs as the writable layer");
     }
     if ((mkdir("/mnt/upper/upper", 0755) < 0 && errno != EEXIST) ||
         (mkdir("/mnt/upper/work", 0755) < 0 && errno != EEXIST))
-        return err_sys(err, errno, "preparing the writable layer failed");
+        return err_sys(e, errno, "cannot prepare the writable layer");
     return 0;
 }
 
 /* redirect_dir: renaming a directory of the image works instead of failing with EXDEV.
  * xino: one device number and stable inode numbers for all files, as on a single file system.
- * uuid=null: the layer's own identity does, and none has to be written.
- * metacopy is off so that a chmod copies the file: the layer alone tells what changed.
- * No `volatile`: a graceful stop promises that what was written is kept. */
-static int mount_root(struct err *err)
+ * uuid=null: no identity of its own has to be written into the layer.
+ * metacopy is off so that a chmod copies the file: the layer alone shows what changed.
+ * No `volatile`: after a graceful stop everything written must be on disk. */
+static int mount_root(struct err *e)
 {
     const char *opts = "lowerdir=/mnt/lower,upperdir=/mnt/upper/upper,workdir=/mnt/upper/work,"
                        "redirect_dir=on,metacopy=off,xino=on,uuid=null";
     if (mount("overlay", "/newroot", "overlay", 0, opts) < 0)
-        return err_sys(err, errno, "joining the image and its writable layer failed");
+        return err_sys(e, errno, "cannot mount the image and its writable layer as one");
     return 0;
 }
 
-/* The tools move along: with scripts a small tmpfs holds both, else the directory itself is
- * bound. Both are done before the change of root, while the tools disk can be named. */
-static int mount_tools(bool scripts, struct err *err)
+/* The tools stay visible: with scripts a small tmpfs holds both, else the directory itself is
+ * bound. Both are done before the change of root, while the tools disk has a path. */
+static int mount_tools(bool scripts, struct err *e)
 {
     if (dir_ensure("/newroot" TOOLS, 0755) < 0)
-        return err_sys(err, errno, "creating " TOOLS " failed");
+        return err_sys(e, errno, "cannot create " TOOLS);
     if (!scripts) {
         if (mount(TOOLS, "/newroot" TOOLS, NULL, MS_BIND, NULL) < 0)
-            return err_sys(err, errno, "mounting the tools failed");
+            return err_sys(e, errno, "cannot mount the tools");
         return 0;
     }
     if (mount("tmpfs", "/newroot" TOOLS, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m") < 0 ||
         mkdir("/newroot" ENV_TOOLS_DIR, 0755) < 0 || mkdir("/newroot" ENV_SCRIPTS_DIR, 0755) < 0 ||
         mount(ENV_TOOLS_DIR, "/newroot" ENV_TOOLS_DIR, NULL, MS_BIND, NULL) < 0)
-        return err_sys(err, errno, "mounting the tools failed");
+        return err_sys(e, errno, "cannot mount the tools");
     return 0;
 }
 
-static int write_scripts(const struct config *cfg, struct err *err)
+static int write_scripts(const struct config *cfg, struct err *e)
 {
     char path[PATH_MAX];
     for (size_t i = 0; i < cfg->nscripts; i++) {
         const struct req_script *s = &cfg->scripts[i];
         if (snprintf(path, sizeof(path), ENV_SCRIPTS_DIR "/%s", s->name) >= (int)sizeof(path))
-            return err_set(err, ENAMETOOLONG, "the name of a script is too long");
+            return err_set(e, ENAMETOOLONG, "script name too long");
         int r = file_write(path, s->body, s->len, 0755);
         if (r < 0)
-            return err_sys(err, -r, "writing the script %s failed", s->name);
+            return err_sys(e, -r, "cannot write the script %s", s->name);
     }
     return 0;
 }
 
-static int change_root(struct err *err)
+static int change_root(struct err *e)
 {
     if (chdir("/newroot") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
         chdir("/") < 0)
-        return err_sys(err, errno, "changing to the image's root failed");
+        return err_sys(e, errno, "cannot change to the image's root");
     return 0;
 }
 
-/* --- what goes on top --- */
+/* --- mounts on the root --- */
 
 static int mount_kernel_fs(const char *type, const char *path, unsigned long flags,
-                           const char *opts, struct err *err)
+                           const char *opts, struct err *e)
 {
     int r = dir_ensure(path, 0755);
     if (r < 0)
-        return err_sys(err, -r, "creating %s failed", path);
+        return err_sys(e, -r, "cannot create %s", path);
     if (mount(type, path, type, flags, opts) < 0)
-        return err_sys(err, errno, "mounting %s failed", path);
+        return err_sys(e, errno, "cannot mount %s", path);
     return 0;
 }
 
-static int mount_dev(struct err *err)
+static int mount_dev(struct err *e)
 {
-    int r = mount_kernel_fs("devtmpfs", "/dev", MS_NOSUID, NULL, err);
+    int r = mount_kernel_fs("devtmpfs", "/dev", MS_NOSUID, NULL, e);
     if (r < 0)
         return r;
     const char *opts = "gid=5,mode=620,ptmxmode=666";
-    r = mount_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, err);
+    r = mount_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
     if (r < 0)
         return r;
     (void)!symlink("/proc/self/fd", "/dev/fd");
@@ -174,20 +175,20 @@ static unsigned long mount_flags(uint32_t options)
     return flags;
 }
 
-static int mount_tmpfs(const struct req_mount *m, struct err *err)
+static int mount_tmpfs(const struct req_mount *m, struct err *e)
 {
     char opts[64] = "mode=1777";
     if (m->size)
         (void)snprintf(opts, sizeof(opts), "mode=1777,size=%llu", (unsigned long long)m->size);
     int r = mkdir_parents(m->path, 0755);
     if (r < 0)
-        return err_sys(err, -r, "creating %s for a tmpfs failed", m->path);
+        return err_sys(e, -r, "cannot create %s for a tmpfs", m->path);
     if (mount("tmpfs", m->path, "tmpfs", mount_flags(m->options), opts) < 0)
-        return err_sys(err, errno, "mounting a tmpfs on %s failed", m->path);
+        return err_sys(e, errno, "cannot mount a tmpfs on %s", m->path);
     return 0;
 }
 
-/* Something to mount a file on: an empty one, unless the image has one. */
+/* Creates an empty file to mount on, unless the image has one. */
 static int make_file(const char *path)
 {
     char parent[PATH_MAX];
@@ -197,46 +198,43 @@ static int make_file(const char *path)
     int r = *parent ? mkdir_parents(parent, 0755) : 0;
     if (r < 0)
         return r;
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (fd < 0)
-        return -errno;
-    (void)close(fd);
-    return 0;
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+    return fd < 0 ? -errno : 0;
 }
 
-/* One file of a share: the share is mounted aside for a moment. */
-static int mount_file(const struct req_mount *m, unsigned long flags, struct err *err)
+/* One file of a share: the share is mounted elsewhere for a moment. */
+static int mount_file(const struct req_mount *m, unsigned long flags, struct err *e)
 {
     char path[PATH_MAX];
     int r = make_file(m->path);
     if (r < 0)
-        return err_sys(err, -r, "creating %s for a mount failed", m->path);
+        return err_sys(e, -r, "cannot create %s for a mount", m->path);
     if ((mkdir(ASIDE, 0700) < 0 && errno != EEXIST) ||
         mount(m->tag, ASIDE, "virtiofs", flags, NULL) < 0)
-        return err_sys(err, errno, "mounting the host's file %s failed", m->file);
+        return err_sys(e, errno, "cannot mount the host's file %s", m->file);
     (void)snprintf(path, sizeof(path), ASIDE "/%s", m->file);
     if (mount(path, m->path, NULL, MS_BIND, NULL) < 0)
-        r = err_sys(err, errno, "mounting a host file on %s failed", m->path);
+        r = err_sys(e, errno, "cannot mount a host file on %s", m->path);
     (void)umount2(ASIDE, MNT_DETACH);
     (void)rmdir(ASIDE);
     return r;
 }
 
-/* Whatever a host directory holds, none of it is a device of this machine. */
-static int mount_share(const struct req_mount *m, struct err *err)
+/* Device nodes in a host directory are not devices of this machine. */
+static int mount_share(const struct req_mount *m, struct err *e)
 {
     unsigned long flags = mount_flags(m->options) | MS_NODEV;
     if (m->file)
-        return mount_file(m, flags, err);
+        return mount_file(m, flags, e);
     int r = mkdir_parents(m->path, 0755);
     if (r < 0)
-        return err_sys(err, -r, "creating %s for a mount failed", m->path);
+        return err_sys(e, -r, "cannot create %s for a mount", m->path);
     if (mount(m->tag, m->path, "virtiofs", flags, NULL) < 0)
-        return err_sys(err, errno, "mounting a host directory on %s failed", m->path);
+        return err_sys(e, errno, "cannot mount a host directory on %s", m->path);
     return 0;
 }
 
-/* A journal that was left unfinished can be played back only where writing is possible. */
+/* An unfinished journal can be replayed only on a writable disk. */
 static const char *disk_options(const struct req_mount *m)
 {
     if (strncmp(m->fstype, "ext", 3) != 0)
@@ -244,46 +242,46 @@ static const char *disk_options(const struct req_mount *m)
     return m->options & PROTO_MOUNT_RO ? "noload" : "noinit_itable";
 }
 
-static int mount_disk(struct req_mount *m, struct err *err)
+static int mount_disk(struct req_mount *m, struct err *e)
 {
     unsigned long flags = mount_flags(m->options) | MS_NODEV | MS_NOATIME;
     int r = mkdir_parents(m->path, 0755);
     if (r < 0)
-        return err_sys(err, -r, "creating %s for a disk failed", m->path);
+        return err_sys(e, -r, "cannot create %s for a disk", m->path);
     if (mount(m->device, m->path, m->fstype, flags, disk_options(m)) < 0)
-        return err_sys(err, errno, "mounting a disk (%s) on %s failed", m->fstype, m->path);
+        return err_sys(e, errno, "cannot mount a disk (%s) on %s", m->fstype, m->path);
     int fd = open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     m->fd = fd > 0 ? fd : 0;
     return 0;
 }
 
-static int mount_one(struct req_mount *m, struct err *err)
+static int mount_one(struct req_mount *m, struct err *e)
 {
     if (m->device)
-        return mount_disk(m, err);
-    return m->tag ? mount_share(m, err) : mount_tmpfs(m, err);
+        return mount_disk(m, e);
+    return m->tag ? mount_share(m, e) : mount_tmpfs(m, e);
 }
 
-int mounts_build(struct config *cfg, int *upper_fd, struct err *err)
+int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
 {
     *upper_fd = -1;
-    int r = mount_lower(cfg->lower, err);
+    int r = mount_lower(cfg->lower, e);
     if (r == 0)
-        r = mount_upper(cfg, upper_fd, err);
+        r = mount_upper(cfg, upper_fd, e);
     if (r == 0)
-        r = mount_root(err);
+        r = mount_root(e);
     if (r == 0)
-        r = mount_tools(cfg->nscripts > 0, err);
+        r = mount_tools(cfg->nscripts > 0, e);
     if (r == 0)
-        r = change_root(err);
+        r = change_root(e);
     if (r == 0)
-        r = mount_kernel_fs("proc", "/proc", SAFE, NULL, err);
+        r = mount_kernel_fs("proc", "/proc", SAFE, NULL, e);
     if (r == 0)
-        r = mount_dev(err);
+        r = mount_dev(e);
     if (r == 0)
-        r = write_scripts(cfg, err);
+        r = write_scripts(cfg, e);
     for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
-        r = mount_one(&cfg->mounts[i], err);
+        r = mount_one(&cfg->mounts[i], e);
     return r;
 }
 
@@ -295,8 +293,8 @@ static bool wants_mount(const struct config *cfg, const char *path)
     return false;
 }
 
-/* Programs take a world-writable, sticky /tmp for granted; minimal images often have none. A
- * symlink is the image's own choice. */
+/* Programs expect a world-writable, sticky /tmp; minimal images often have none. A symlink is left
+ * alone. */
 static void ensure_tmp(void)
 {
     struct stat st;
@@ -305,8 +303,8 @@ static void ensure_tmp(void)
         (void)chmod("/tmp", 01777);
 }
 
-/* The kernel takes a FUSE server for a program that may fail it: it lets hardly any page be dirty,
- * and puts writers to sleep for that, and reads ahead little. This one is the host. */
+/* The kernel does not trust FUSE servers: it allows few dirty pages, throttles writers for that,
+ * and reads ahead little. This server is the host. */
 static void trust_share(const struct req_mount *m)
 {
     static const struct {
@@ -319,11 +317,9 @@ static void trust_share(const struct req_mount *m)
     for (size_t i = 0; i < ARRAY_LEN(knobs); i++) {
         (void)snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/%s", major(st.st_dev),
                        minor(st.st_dev), knobs[i].file);
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0) {
+        AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd >= 0)
             (void)!write(fd, knobs[i].value, strlen(knobs[i].value));
-            (void)close(fd);
-        }
     }
 }
 

@@ -6,9 +6,9 @@
  *   /mnt/lower   the image          /mnt/upper   the writable layer, with upper/ and work/ in it
  *   /newroot     the two joined; becomes /
  *
- * An image is not to be trusted with its own top-level directories: /proc, /sys, /dev and /.msb
- * are made real directories before anything is mounted on them. All other paths are resolved after
- * the change of root, so a symlink in the image leads nowhere but into the image.
+ * The image's own top-level directories are not trusted: /proc, /sys, /dev and /.msb are made real
+ * directories before anything is mounted on them. All other paths are resolved after the change of
+ * root, so a symlink in the image cannot lead out of it.
  */
 #ifndef MSB_AGENT_MOUNTS_H
 #define MSB_AGENT_MOUNTS_H
@@ -18,11 +18,10 @@
 
 /* Everything that can make the start fail: layers, change of root, /proc, /dev, tools and scripts,
  * requested mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
-int mounts_build(struct config *cfg, int *upper_fd, struct err *err);
+int mounts_build(struct config *cfg, int *upper_fd, struct err *e);
 
-/* What can be had after READY while the host takes its next step: /sys, /dev/shm and the like, and
- * the directories that the image declares as volumes.
- * Images and kernels without them still work, so failures are ignored. */
+/* What can wait until after READY: /sys, /dev/shm and the like, and the directories that the image
+ * declares as volumes. Images and kernels without them still work, so failures are ignored. */
 void mounts_complete(const struct config *cfg);
 
 #endif

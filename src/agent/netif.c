@@ -16,7 +16,7 @@
 
 enum { RESOLV_MAX = 64 * 1024 };
 
-/* The kernel's, for SIOCSIFADDR on a socket of IPv6. */
+/* The kernel's in6_ifreq, for SIOCSIFADDR on an IPv6 socket. */
 struct ifreq6 {
     struct in6_addr addr;
     uint32_t prefix_len;
@@ -99,7 +99,7 @@ void loopback_up(void)
         (void)set_up(fd, "lo");
 }
 
-/* A setting of the kernel's for this interface. */
+/* An IPv6 sysctl of this interface. */
 static void set6(const char *name, const char *setting, const char *value)
 {
     char path[96];
@@ -107,7 +107,7 @@ static void set6(const char *name, const char *setting, const char *value)
     (void)file_write(path, value, strlen(value), 0);
 }
 
-/* Anybody may ping, as on most systems; the programs for it are not always set-uid. */
+/* Every user may ping, as on most systems, even without a set-uid program. */
 static void allow_ping(void)
 {
     static const char all[] = "0 2147483647";
@@ -119,8 +119,8 @@ int netif_setup(const struct req_net *n)
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    /* Nobody else is on this wire: no search for another that has our address, during which it
-     * could not be used for a second, and nobody to ask for a router. */
+    /* There is no other host on this link: no duplicate address detection, which would delay its
+     * use by a second, and no router discovery. */
     set6(n->name, "accept_dad", "0");
     set6(n->name, "accept_ra", "0");
     int r = set_mtu(fd, n->name, n->mtu);
@@ -163,7 +163,7 @@ bool resolv_is_ours(const char *text, const struct req_net *n)
     return ours;
 }
 
-/* A directory of the image's, or one that the image leads to by a link. */
+/* A directory, or a link to one. */
 static int ensure_etc(void)
 {
     struct stat st;
@@ -172,7 +172,7 @@ static int ensure_etc(void)
     return dir_ensure("/etc", 0755);
 }
 
-/* On a file system that the user has mounted there are files of his. */
+/* Files that the user has mounted are not touched. */
 static bool is_mounted(const struct config *cfg, const char *path)
 {
     for (size_t i = 0; i < cfg->nmounts; i++)
@@ -191,8 +191,8 @@ int resolv_write(const struct config *cfg)
     int r = ensure_etc();
     if (r < 0)
         return r;
-    /* A link is replaced even where it leads to the right text: what it leads to is usually made
-     * by a service that does not run here, and would be in our way later. */
+    /* A link is replaced even if its target has the right text: the target usually belongs to a
+     * service that does not run here. */
     bool regular = lstat(path, &st) == 0 && S_ISREG(st.st_mode);
     AUTO_FREE char *old = regular ? file_read_text(path, RESOLV_MAX, NULL) : NULL;
     if (old && resolv_is_ours(old, n))
@@ -203,7 +203,7 @@ int resolv_write(const struct config *cfg)
         len +=
             (size_t)snprintf(text + len, sizeof(text) - len, "nameserver %.64s\n", n->resolver[i]);
     (void)unlink(fresh);
-    (void)rmdir(path); /* an empty directory is what some tools leave to mount on */
+    (void)rmdir(path); /* some tools leave an empty directory as a mount point */
     r = file_write(fresh, text, len, 0644);
     if (r == 0 && rename(fresh, path) < 0) {
         r = -errno;

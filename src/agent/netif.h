@@ -1,4 +1,4 @@
-/* The guest's network interface: addresses, routes, MTU. And who answers for names. */
+/* The guest's network interface (addresses, routes, MTU) and its resolvers. */
 #ifndef MSB_AGENT_NETIF_H
 #define MSB_AGENT_NETIF_H
 
@@ -8,12 +8,12 @@
 
 /* Bringing it up gives it 127.0.0.1 and ::1; the kernel does that by itself. */
 void loopback_up(void);
-/* 0 or -errno: of the first step that failed, after which the others were tried. */
+/* 0, or -errno of the first step that failed; the others are tried all the same. */
 int netif_setup(const struct req_net *n);
 
-/* Whether this text of a resolv.conf asks the resolvers of `n` and no others. */
+/* Whether this resolv.conf names resolvers of `n` and no others. */
 bool resolv_is_ours(const char *text, const struct req_net *n);
-/* /etc/resolv.conf, whatever the image has in its place; a mount of the user's stays. */
+/* Writes /etc/resolv.conf, whatever the image has there; a mount of the user's is kept. */
 int resolv_write(const struct config *cfg);
 
 #endif

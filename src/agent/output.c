@@ -1,7 +1,7 @@
 /* From the command's pipes (or terminal) to the stream.
  *
- * Bulk output is not copied: several frames' worth is read behind room left for the headers, the
- * headers are filled in, and the whole is sent. Only what the stream does not take at once is
+ * Bulk output is not copied: several frames' worth is read with room left for the headers, the
+ * headers are filled in, and the whole is sent. Only what the stream does not accept at once is
  * kept, and then nothing more is read. Small output is gathered with the frames around it instead,
  * so that a short command costs one send.
  */
@@ -41,7 +41,8 @@ static void send_after_waiting(struct session *s, const uint8_t *p, size_t n)
     sent -= old;
     if (sent == n)
         return;
-    /* TX_LIMIT leaves room for the whole scratch beside the small frames; only memory can lack. */
+    /* TX_LIMIT has room for the whole scratch memory beside the small frames: this fails only when
+     * out of memory. */
     if (buf_append(&s->tx, p + sent, n - sent) < 0)
         s->lost = true;
 }
@@ -60,27 +61,24 @@ static void on_output(struct loop_src *src, uint32_t events)
     o->readable = true;
     if (events & EPOLLHUP)
         o->hup = true;
-    engine_wake(o->s->e, o->s);
+    server_wake(o->s->srv, o->s);
 }
 
 void session_outlet_init(struct session *s, int i, int fd, uint16_t type)
 {
     struct outlet *o = &s->out[i];
     *o = (struct outlet){.src = {.fd = fd, .fn = on_output}, .s = s, .type = type};
-    if (loop_add(&s->e->loop, &o->src, EPOLLIN | EPOLLET) < 0)
+    if (loop_add(&s->srv->loop, &o->src, EPOLLIN | EPOLLET) < 0)
         s->lost = true;
 }
 
 static void outlet_end(struct outlet *o)
 {
-    int fd = o->src.fd;
-    loop_del(&o->s->e->loop, &o->src);
-    if (fd >= 0)
-        close(fd);
+    loop_close(&o->s->srv->loop, &o->src);
     o->readable = false;
 }
 
-/* Turns n bytes, read behind the room for each header, into frames. Returns their total length. */
+/* Turns n bytes, read with room before each frame's worth, into frames; returns their length. */
 static size_t frame_up(uint8_t *p, size_t n, uint16_t type)
 {
     size_t total = 0;
@@ -95,18 +93,18 @@ static size_t frame_up(uint8_t *p, size_t n, uint16_t type)
 
 static ssize_t read_frames(struct outlet *o, size_t *asked)
 {
-    struct iovec iov[ENGINE_FRAMES];
-    int frames = o->bulk ? ENGINE_FRAMES : 1;
+    struct iovec iov[SERVER_FRAMES];
+    int frames = o->bulk ? SERVER_FRAMES : 1;
     for (int i = 0; i < frames; i++)
         iov[i] =
-            (struct iovec){o->s->e->scratch + (size_t)i * FRAME + PROTO_HDR_LEN, PROTO_DATA_MAX};
+            (struct iovec){o->s->srv->scratch + (size_t)i * FRAME + PROTO_HDR_LEN, PROTO_DATA_MAX};
     *asked = (size_t)frames * PROTO_DATA_MAX;
     ssize_t n = readv(o->src.fd, iov, frames);
     return n < 0 ? -errno : n;
 }
 
-/* Nothing more for now. A terminal without a process at its other end says EIO, but someone may
- * open it again while the main process lives. */
+/* Nothing more for now. A terminal that no process has open reports EIO, but one may open it again
+ * while the main process lives. */
 static void outlet_empty(struct outlet *o, int error)
 {
     if (error == EAGAIN || error == EINTR || (error == EIO && o->s->state == SESS_RUNNING))
@@ -115,13 +113,13 @@ static void outlet_empty(struct outlet *o, int error)
         outlet_end(o);
 }
 
-/* Each small write would wake us and cost two changes of process. Standing back once lets the
- * writer go on until its time slice or the pipe's room is used up. */
+/* Each small write would wake us and cost two context switches. Yielding once lets the writer go on
+ * until its time slice ends or the pipe is full. */
 static void let_pile_up(struct outlet *o)
 {
-    struct engine *e = o->s->e;
-    if (o->trickles && !e->yielded) {
-        e->yielded = true;
+    struct server *srv = o->s->srv;
+    if (o->trickles && !srv->yielded) {
+        srv->yielded = true;
         (void)sched_yield();
     }
 }
@@ -133,7 +131,7 @@ static void note_amount(struct outlet *o, size_t got, size_t asked)
     if (o->bulk || (got < PROTO_DATA_MAX && o->total < BULK_AFTER))
         return;
     o->bulk = true;
-    if (!o->s->tty) /* fewer, longer turns for writer and reader */
+    if (!o->s->tty) /* fewer context switches */
         (void)fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK);
 }
 
@@ -151,16 +149,16 @@ static void outlet_pull(struct outlet *o)
     o->owed -= MIN(o->owed, got);
     note_amount(o, got, asked);
     if (got < asked && !s->tty) {
-        /* A short read has emptied the pipe: the next byte makes a new event. If nobody is left
-         * to write one, this was the end. */
+        /* A short read has emptied the pipe: the next byte makes a new event. If there is no
+         * writer left, this was the end. */
         o->readable = false;
         if (o->hup)
             outlet_end(o);
     }
-    size_t total = frame_up(s->e->scratch, got, o->type);
-    if (total + buf_len(&s->tx) <= TX_SMALL && buf_append(&s->tx, s->e->scratch, total) == 0)
+    size_t total = frame_up(s->srv->scratch, got, o->type);
+    if (total + buf_len(&s->tx) <= TX_SMALL && buf_append(&s->tx, s->srv->scratch, total) == 0)
         return;
-    send_after_waiting(s, s->e->scratch, total);
+    send_after_waiting(s, s->srv->scratch, total);
 }
 
 void session_pull_output(struct session *s)
@@ -175,8 +173,8 @@ bool session_output_waits(const struct session *s)
     return (s->out[0].readable || s->out[1].readable) && buf_len(&s->tx) < TX_SMALL;
 }
 
-/* A pipe that others still hold open has no end in sight: only what is in it now is due. A
- * terminal that was empty before is looked at again, as the exit may have closed it. */
+/* A pipe that other processes hold open may never end: only what is in it now is owed. A terminal
+ * that was empty is read again, as the exit may have closed it. */
 void session_note_owed(struct session *s)
 {
     for (size_t i = 0; i < ARRAY_LEN(s->out); i++) {
@@ -193,7 +191,7 @@ static bool outlet_done(const struct outlet *o, bool linger_over)
 {
     if (o->src.fd < 0)
         return true;
-    /* The rest of a closed pipe is finite and all of it is due. */
+    /* The rest of a closed pipe is finite, and all of it is owed. */
     return !o->hup && linger_over && o->owed == 0;
 }
 
@@ -212,8 +210,8 @@ void session_close_output(struct session *s, bool keep)
         if (!keep || s->tty || o->hup) {
             outlet_end(o);
         } else {
-            loop_del(&s->e->loop, &o->src);
-            engine_drain(s->e, fd);
+            loop_del(&s->srv->loop, &o->src);
+            server_drain(s->srv, fd);
         }
     }
 }

@@ -22,10 +22,10 @@ enum {
     GRACE_MAX_MS = 3600 * 1000,
 };
 
-/* FIFREEZE, whose header clashes with the C library's. */
+/* FIFREEZE; its header clashes with musl's. */
 #define FS_FREEZE _IOWR('X', 119, int)
 
-static struct power *the_power; /* the callback below has no other way to it */
+static struct power *the_power; /* for the callback below, which has no context */
 
 /* Requests in progress on all disks together: the twelfth field of each line. */
 static unsigned long disk_requests(void)
@@ -49,19 +49,19 @@ static unsigned long disk_requests(void)
     return sum;
 }
 
-/* A read that a killed process was waiting for may still be under way, and a kernel that takes its
- * disks down with a request in progress can wait for it for ever. */
+/* A read that a killed process was waiting for may still be in progress, and a kernel that shuts
+ * down its disks meanwhile can wait for it forever. */
 static void let_disks_settle(void)
 {
     for (int i = 0; i < DISK_WAIT_MS && disk_requests(); i++)
         (void)usleep(1000);
 }
 
-/* Freezing writes everything out and leaves the journal empty, as unmounting would, but does not
- * care who still has files open. */
+/* Freezing writes everything out and leaves the journal empty, as unmounting would, but works while
+ * files are open. */
 static void save(int upper_fd, const struct config *cfg)
 {
-    sync(); /* host directories, too: they are not frozen with the layer */
+    sync(); /* host directories too, which are not frozen */
     for (size_t i = 0; cfg && i < cfg->nmounts; i++)
         if (cfg->mounts[i].fd > 0)
             (void)ioctl(cfg->mounts[i].fd, FS_FREEZE, 0);
@@ -74,7 +74,7 @@ static void __attribute__((noreturn)) switch_off(void)
     let_disks_settle();
     for (;;) {
         (void)reboot(RB_POWER_OFF);
-        (void)reboot(RB_AUTOBOOT); /* a machine that cannot switch itself off */
+        (void)reboot(RB_AUTOBOOT); /* for a machine that cannot power off */
         pause();
     }
 }
@@ -85,9 +85,9 @@ void power_off(int upper_fd)
     switch_off();
 }
 
-static void __attribute__((noreturn)) finish(const struct power *p)
+static void __attribute__((noreturn)) save_and_switch_off(const struct power *p)
 {
-    save(p->upper_fd, p->engine->cfg);
+    save(p->upper_fd, p->server->cfg);
     if (p->saved)
         p->saved();
     switch_off();
@@ -97,31 +97,31 @@ static void kill_everyone(struct power *p)
 {
     p->killing = true;
     (void)kill(-1, SIGKILL);
-    loop_timer_set(&p->engine->loop, &p->timer, (uint64_t)KILL_WAIT_MS * 1000000);
+    loop_timer_set(&p->server->loop, &p->timer, (uint64_t)KILL_WAIT_MS * 1000000);
 }
 
 static void on_power_timer(struct loop_timer *t)
 {
     struct power *p = CONTAINER_OF(t, struct power, timer);
     if (p->killing || p->childless)
-        finish(p);
+        save_and_switch_off(p);
     kill_everyone(p);
 }
 
-/* The last process is gone; its exit code may still be on its way to the client. */
-static void on_childless(struct engine *e)
+/* The last process is gone; its exit code may not have reached the client yet. */
+static void on_childless(struct server *srv)
 {
     struct power *p = the_power;
     if (p->childless)
         return;
     p->childless = true;
-    loop_timer_set(&e->loop, &p->timer, (uint64_t)CLIENT_WAIT_MS * 1000000);
+    loop_timer_set(&srv->loop, &p->timer, (uint64_t)CLIENT_WAIT_MS * 1000000);
 }
 
 void power_check(const struct power *p)
 {
-    if (p->childless && p->engine->nsessions == 0)
-        finish(p);
+    if (p->childless && p->server->nsessions == 0)
+        save_and_switch_off(p);
 }
 
 static void on_signal(struct loop_src *src, uint32_t events)
@@ -132,12 +132,12 @@ static void on_signal(struct loop_src *src, uint32_t events)
         power_stop(CONTAINER_OF(src, struct power, signals), OWN_GRACE_MS);
 }
 
-void power_init(struct power *p, struct engine *e, int upper_fd)
+void power_init(struct power *p, struct server *srv, int upper_fd)
 {
-    *p = (struct power){.engine = e, .upper_fd = upper_fd, .timer.fn = on_power_timer};
+    *p = (struct power){.server = srv, .upper_fd = upper_fd, .timer.fn = on_power_timer};
     the_power = p;
     /* halt, poweroff, reboot (as busybox has them): there is nothing to reboot into, so all mean
-     * the same. The engine blocks them; without a descriptor they would be lost, no more. */
+     * the same. They are blocked; without the descriptor they would merely be lost. */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
@@ -146,12 +146,12 @@ void power_init(struct power *p, struct engine *e, int upper_fd)
     p->signals =
         (struct loop_src){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .fn = on_signal};
     if (p->signals.fd >= 0)
-        (void)loop_add(&e->loop, &p->signals, EPOLLIN);
+        (void)loop_add(&srv->loop, &p->signals, EPOLLIN);
 }
 
-static bool is_command(const struct engine *e, pid_t sid)
+static bool is_command(const struct server *srv, pid_t sid)
 {
-    for (const struct session *s = e->sessions; s; s = s->next)
+    for (const struct session *s = srv->sessions; s; s = s->next)
         if (s->pid == sid)
             return true;
     return false;
@@ -162,41 +162,41 @@ static bool is_no_command(void *ctx, pid_t sid)
     return !is_command(ctx, sid);
 }
 
-/* An image with a stop signal of its own has a main process that knows what to do with it, and
- * with its children: they are left to it. A server that is to finish its work on SIGQUIT would drop
- * it if its workers got SIGTERM. Whoever is in no command's session has nobody to tell him. */
+/* An image with its own stop signal has a main process that handles it and tells its children: they
+ * get no signal from us. A server that finishes its work on SIGQUIT would drop it if its workers
+ * got SIGTERM. Processes outside of every command's session are signalled directly. */
 static void ask_commands(struct power *p, int sig)
 {
-    for (struct session *s = p->engine->sessions; s; s = s->next)
+    for (struct session *s = p->server->sessions; s; s = s->next)
         if (s->pid > 0)
             (void)kill(s->pid, sig);
-    procs_signal(SIGTERM, is_no_command, p->engine);
+    procs_signal(SIGTERM, is_no_command, p->server);
 }
 
-/* Everyone gets SIGTERM, and SIGCONT so that stopped processes see it. Interactive shells ignore
- * SIGTERM: those that were started on a terminal get SIGHUP too. Others do not, since a program
- * that ends in good order on SIGTERM may well have no handler for SIGHUP. */
+/* All processes get SIGTERM, and SIGCONT so that stopped ones see it. Interactive shells ignore
+ * SIGTERM: commands on a terminal get SIGHUP too. Others do not, since a program that ends cleanly
+ * on SIGTERM may have no handler for SIGHUP. */
 static void ask_everyone(struct power *p)
 {
-    uint32_t sig = p->engine->cfg->stop_signal;
+    uint32_t sig = p->server->cfg->stop_signal;
     if (sig && sig != SIGTERM)
         ask_commands(p, (int)sig);
     else
         (void)kill(-1, SIGTERM);
     (void)kill(-1, SIGCONT);
-    for (struct session *s = p->engine->sessions; s; s = s->next)
+    for (struct session *s = p->server->sessions; s; s = s->next)
         if (s->tty && s->pid > 0)
             (void)kill(s->pid, SIGHUP);
 }
 
 void power_stop(struct power *p, uint64_t grace_ms)
 {
-    struct engine *e = p->engine;
+    struct server *srv = p->server;
     if (p->killing || p->childless)
         return;
-    if (!e->stopping) {
-        engine_stop(e);
-        e->on_childless = on_childless;
+    if (!srv->stopping) {
+        server_stop(srv);
+        srv->on_childless = on_childless;
         if (grace_ms)
             ask_everyone(p);
     }
@@ -206,7 +206,7 @@ void power_stop(struct power *p, uint64_t grace_ms)
         if (grace_ms > GRACE_MAX_MS)
             grace_ms = GRACE_MAX_MS;
         if (!p->timer.at_ns || p->timer.at_ns > now_ns() + grace_ms * 1000000)
-            loop_timer_set(&e->loop, &p->timer, grace_ms * 1000000);
+            loop_timer_set(&srv->loop, &p->timer, grace_ms * 1000000);
     }
-    engine_reap(e); /* an idle guest has no child to wait for */
+    server_reap(srv); /* an idle guest has no child to wait for */
 }

@@ -11,7 +11,7 @@
  * Killed processes stay visible until they are reaped, hence an upper bound on the passes. */
 enum { PASSES_MAX = 4 };
 
-/* The next process but PID 1; 0 at the end. */
+/* The next process except PID 1; 0 at the end. */
 static pid_t next_process(DIR *d)
 {
     struct dirent *ent;
@@ -46,7 +46,7 @@ void procs_signal(int sig, bool (*wanted)(void *ctx, pid_t sid), void *ctx)
     pid_t pid;
     while ((pid = next_process(d))) {
         pid_t sid = getsid(pid);
-        if (sid > 0 && wanted(ctx, sid)) /* the kernel's own have none */
+        if (sid > 0 && wanted(ctx, sid)) /* kernel threads have none */
             (void)kill(pid, sig);
     }
 }

@@ -3,7 +3,7 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ struct arena {
     char *p, *end;
 };
 
-/* Walks every field once and counts the repeated ones, so that the arena can be sized exactly. */
+/* How often each repeated field occurs, so that the arena can be sized exactly. */
 struct tally {
     size_t args, envs, mounts, scripts, dirs, writable;
 };
@@ -56,97 +56,125 @@ static char *arena_str(struct arena *a, const struct proto_field *x)
     return s;
 }
 
-static int get_str(struct arena *a, const struct proto_field *x, char **to)
+/* --- fields --- */
+
+enum field_kind { TEXT, U32, U64, FLAG };
+
+/* Where the value of a field is stored. */
+struct field_spec {
+    uint16_t tag;
+    uint16_t at; /* offset in the struct */
+    enum field_kind kind;
+};
+
+/* A list of fields: those that are simply stored, and a function for the others, which may be NULL.
+ * Fields that neither knows are of a later minor version, and ignored. */
+struct shape {
+    const struct field_spec *fields;
+    size_t n;
+    int (*other)(void *to, struct arena *a, const struct proto_field *x);
+};
+
+#define SHAPE(list, fn)                                       \
+    {                                                         \
+        .fields = (list), .n = ARRAY_LEN(list), .other = (fn) \
+    }
+
+static int store(void *at, enum field_kind kind, struct arena *a, const struct proto_field *x)
 {
-    char *s = arena_str(a, x);
-    if (!s)
-        return -EPROTO;
-    *to = s;
-    return 0;
+    uint32_t flag;
+    bool ok;
+    switch (kind) {
+    case TEXT:
+        *(char **)at = arena_str(a, x);
+        ok = *(char **)at != NULL;
+        break;
+    case U32:
+        ok = proto_get_u32(x, at);
+        break;
+    case U64:
+        ok = proto_get_u64(x, at);
+        break;
+    default:
+        ok = proto_get_u32(x, &flag);
+        *(bool *)at = ok && flag;
+        break;
+    }
+    return ok ? 0 : -EPROTO;
 }
 
-static int get_u32(const struct proto_field *x, uint32_t *to)
+static int get_field(void *to, struct arena *a, const struct shape *s, const struct proto_field *x)
 {
-    return proto_get_u32(x, to) ? 0 : -EPROTO;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->fields[i].tag == x->tag)
+            return store((char *)to + s->fields[i].at, s->fields[i].kind, a, x);
+    return s->other ? s->other(to, a, x) : 0;
 }
 
-static int get_u64(const struct proto_field *x, uint64_t *to)
-{
-    return proto_get_u64(x, to) ? 0 : -EPROTO;
-}
-
-static int get_flag(const struct proto_field *x, bool *to)
-{
-    uint32_t v;
-    if (!proto_get_u32(x, &v))
-        return -EPROTO;
-    *to = v != 0;
-    return 0;
-}
-
-static int get_rlimit(struct req_common *c, const struct proto_field *nest)
+static int get_fields(void *to, struct arena *a, const struct shape *s, const uint8_t *p, size_t n)
 {
     struct proto_reader r;
     struct proto_field x;
-    struct req_rlimit lim = {.resource = UINT32_MAX};
-    int got, err = 0;
-    proto_reader_init(&r, nest->data, nest->len);
-    while ((got = proto_next(&r, &x)) == 1 && !err) {
-        if (x.tag == F_RESOURCE)
-            err = get_u32(&x, &lim.resource);
-        else if (x.tag == F_SOFT)
-            err = get_u64(&x, &lim.soft);
-        else if (x.tag == F_HARD)
-            err = get_u64(&x, &lim.hard);
+    int got;
+    proto_reader_init(&r, p, n);
+    while ((got = proto_next(&r, &x)) == 1) {
+        int k = get_field(to, a, s, &x);
+        if (k < 0)
+            return k;
     }
-    if (got < 0 || err || lim.resource == UINT32_MAX || c->nrlimits == REQ_RLIMITS_MAX)
+    return got;
+}
+
+static int get_rlimit(struct req_common *c, struct arena *a, const struct proto_field *nest)
+{
+    static const struct field_spec fields[] = {
+        {F_RESOURCE, offsetof(struct req_rlimit, resource), U32},
+        {F_SOFT, offsetof(struct req_rlimit, soft), U64},
+        {F_HARD, offsetof(struct req_rlimit, hard), U64},
+    };
+    static const struct shape shape = SHAPE(fields, NULL);
+    struct req_rlimit lim = {.resource = UINT32_MAX};
+    if (get_fields(&lim, a, &shape, nest->data, nest->len) < 0 || lim.resource == UINT32_MAX ||
+        c->nrlimits == REQ_RLIMITS_MAX)
         return -EPROTO;
     c->rlimits[c->nrlimits++] = lim;
     return 0;
 }
 
-/* 1: not one of the common fields. */
 static int get_common(struct req_common *c, struct arena *a, const struct proto_field *x)
 {
     switch (x->tag) {
     case F_ENV:
-        return get_str(a, x, &c->env[c->nenv++]);
+        return store(&c->env[c->nenv++], TEXT, a, x);
     case F_CWD:
-        return get_str(a, x, &c->cwd);
+        return store(&c->cwd, TEXT, a, x);
     case F_USER:
-        return get_str(a, x, &c->user);
+        return store(&c->user, TEXT, a, x);
     case F_RLIMIT:
-        return get_rlimit(c, x);
+        return get_rlimit(c, a, x);
     default:
-        return 1;
+        return 0;
     }
 }
 
-static int get_exec_field(struct exec_req *q, struct arena *a, const struct proto_field *x)
+/* --- EXEC and FILES --- */
+
+static int get_exec_field(void *to, struct arena *a, const struct proto_field *x)
 {
-    int err = get_common(&q->c, a, x);
-    if (err <= 0)
-        return err;
-    switch (x->tag) {
-    case F_ARG:
-        return get_str(a, x, &q->argv[q->argc++]);
-    case F_TTY:
-        return get_flag(x, &q->tty);
-    case F_NO_STDIN:
-        return get_flag(x, &q->no_stdin);
-    case F_ROWS:
-        return get_u32(x, &q->rows);
-    case F_COLS:
-        return get_u32(x, &q->cols);
-    case F_TIMEOUT_MS:
-        return get_u64(x, &q->timeout_ms);
-    default:
-        return 0; /* of a later minor version */
-    }
+    struct exec_req *q = to;
+    return x->tag == F_ARG ? store(&q->argv[q->argc++], TEXT, a, x) : get_common(&q->c, a, x);
 }
 
 int files_req_parse(struct exec_req *q, const struct proto_frame *f)
 {
+    static const struct field_spec fields[] = {
+        {F_TTY, offsetof(struct exec_req, tty), FLAG},
+        {F_NO_STDIN, offsetof(struct exec_req, no_stdin), FLAG},
+        {F_ROWS, offsetof(struct exec_req, rows), U32},
+        {F_COLS, offsetof(struct exec_req, cols), U32},
+        {F_TIMEOUT_MS, offsetof(struct exec_req, timeout_ms), U64},
+    };
+    static const struct shape shape = SHAPE(fields, get_exec_field);
     struct tally t;
     struct arena a;
     *q = (struct exec_req){0};
@@ -158,16 +186,10 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         return -ENOMEM;
     q->argv = (char **)q->arena + REQ_ARGV_SPARE;
     q->c.env = q->argv + t.args + 1;
-
-    struct proto_reader r;
-    struct proto_field x;
-    int err = 0;
-    proto_reader_init(&r, f->data, f->len);
-    while (!err && proto_next(&r, &x) == 1)
-        err = get_exec_field(q, &a, &x);
-    if (err)
+    int r = get_fields(q, &a, &shape, f->data, f->len);
+    if (r < 0)
         exec_req_free(q);
-    return err;
+    return r;
 }
 
 int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
@@ -186,138 +208,119 @@ void exec_req_free(struct exec_req *q)
     *q = (struct exec_req){0};
 }
 
+/* --- CONFIG --- */
+
 static int get_mount(struct config *c, struct arena *a, const struct proto_field *nest)
 {
+    static const struct field_spec fields[] = {
+        {F_PATH, offsetof(struct req_mount, path), TEXT},
+        {F_SIZE, offsetof(struct req_mount, size), U64},
+        {F_OPTIONS, offsetof(struct req_mount, options), U32},
+        {F_TAG, offsetof(struct req_mount, tag), TEXT},
+        {F_FILE, offsetof(struct req_mount, file), TEXT},
+        {F_DEVICE, offsetof(struct req_mount, device), TEXT},
+        {F_FSTYPE, offsetof(struct req_mount, fstype), TEXT},
+    };
+    static const struct shape shape = SHAPE(fields, NULL);
     struct req_mount *m = &c->mounts[c->nmounts++];
-    struct proto_reader r;
-    struct proto_field x;
-    int got, err = 0;
-    proto_reader_init(&r, nest->data, nest->len);
-    while ((got = proto_next(&r, &x)) == 1 && !err) {
-        if (x.tag == F_PATH)
-            err = get_str(a, &x, &m->path);
-        else if (x.tag == F_SIZE)
-            err = get_u64(&x, &m->size);
-        else if (x.tag == F_OPTIONS)
-            err = get_u32(&x, &m->options);
-        else if (x.tag == F_TAG)
-            err = get_str(a, &x, &m->tag);
-        else if (x.tag == F_FILE)
-            err = get_str(a, &x, &m->file);
-        else if (x.tag == F_DEVICE)
-            err = get_str(a, &x, &m->device);
-        else if (x.tag == F_FSTYPE)
-            err = get_str(a, &x, &m->fstype);
-    }
+    if (get_fields(m, a, &shape, nest->data, nest->len) < 0 || !m->path || m->path[0] != '/')
+        return -EPROTO;
     if (m->device && !m->fstype)
         return -EPROTO;
-    if (m->file && (!*m->file || strchr(m->file, '/')))
+    return m->file && (!*m->file || strchr(m->file, '/')) ? -EPROTO : 0;
+}
+
+static int get_script_body(void *to, struct arena *a, const struct proto_field *x)
+{
+    struct req_script *s = to;
+    if (x->tag != F_BODY)
+        return 0;
+    if ((size_t)(a->end - a->p) < x->len)
         return -EPROTO;
-    return got < 0 || err || !m->path || m->path[0] != '/' ? -EPROTO : 0;
+    s->body = x->len ? memcpy(a->p, x->data, x->len) : a->p;
+    s->len = x->len;
+    a->p += x->len;
+    return 0;
 }
 
 static int get_script(struct config *c, struct arena *a, const struct proto_field *nest)
 {
+    static const struct field_spec fields[] = {{F_NAME, offsetof(struct req_script, name), TEXT}};
+    static const struct shape shape = SHAPE(fields, get_script_body);
     struct req_script *s = &c->scripts[c->nscripts++];
-    struct proto_reader r;
-    struct proto_field x;
-    int got, err = 0;
-    proto_reader_init(&r, nest->data, nest->len);
-    while ((got = proto_next(&r, &x)) == 1 && !err) {
-        if (x.tag == F_NAME) {
-            err = get_str(a, &x, &s->name);
-        } else if (x.tag == F_BODY) {
-            if ((size_t)(a->end - a->p) < x.len)
-                return -EPROTO;
-            s->body = x.len ? memcpy(a->p, x.data, x.len) : a->p;
-            s->len = x.len;
-            a->p += x.len;
-        }
-    }
     /* The name is one path component below /.msb/scripts. */
-    if (got < 0 || err || !s->name || !*s->name || strchr(s->name, '/') ||
-        strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
+    if (get_fields(s, a, &shape, nest->data, nest->len) < 0 || !s->name || !*s->name ||
+        strchr(s->name, '/') || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
         return -EPROTO;
     return 0;
 }
 
 static int get_net_address(struct req_net *n, struct arena *a, const struct proto_field *nest)
 {
-    struct proto_reader r;
-    struct proto_field x;
-    int got, err = 0;
+    static const struct field_spec fields[] = {
+        {F_NET_IP, offsetof(struct req_net_address, ip), TEXT},
+        {F_NET_BITS, offsetof(struct req_net_address, bits), U32},
+        {F_NET_GATEWAY, offsetof(struct req_net_address, gateway), TEXT},
+    };
+    static const struct shape shape = SHAPE(fields, NULL);
     if (n->n_addresses == REQ_ADDRESSES_MAX)
         return -EPROTO;
     struct req_net_address *to = &n->address[n->n_addresses++];
-    proto_reader_init(&r, nest->data, nest->len);
-    while ((got = proto_next(&r, &x)) == 1 && !err) {
-        if (x.tag == F_NET_IP)
-            err = get_str(a, &x, &to->ip);
-        else if (x.tag == F_NET_BITS)
-            err = get_u32(&x, &to->bits);
-        else if (x.tag == F_NET_GATEWAY)
-            err = get_str(a, &x, &to->gateway);
-    }
-    return got < 0 || err || !to->ip || !to->gateway ? -EPROTO : 0;
+    int r = get_fields(to, a, &shape, nest->data, nest->len);
+    return r < 0 || !to->ip || !to->gateway ? -EPROTO : 0;
+}
+
+static int get_net_field(void *to, struct arena *a, const struct proto_field *x)
+{
+    struct req_net *n = to;
+    if (x->tag == F_NET_ADDRESS)
+        return get_net_address(n, a, x);
+    if (x->tag != F_NET_RESOLVER)
+        return 0;
+    return n->n_resolvers < REQ_RESOLVERS_MAX ? store(&n->resolver[n->n_resolvers++], TEXT, a, x)
+                                              : -EPROTO;
 }
 
 static int get_net(struct req_net *n, struct arena *a, const struct proto_field *nest)
 {
-    struct proto_reader r;
-    struct proto_field x;
-    int got, err = 0;
-    proto_reader_init(&r, nest->data, nest->len);
-    while ((got = proto_next(&r, &x)) == 1 && !err) {
-        if (x.tag == F_NAME)
-            err = get_str(a, &x, &n->name);
-        else if (x.tag == F_NET_MTU)
-            err = get_u32(&x, &n->mtu);
-        else if (x.tag == F_NET_ADDRESS)
-            err = get_net_address(n, a, &x);
-        else if (x.tag == F_NET_HOST_NAME)
-            err = get_str(a, &x, &n->host_name);
-        else if (x.tag == F_NET_RESOLVER)
-            err = n->n_resolvers < REQ_RESOLVERS_MAX
-                      ? get_str(a, &x, &n->resolver[n->n_resolvers++])
-                      : -EPROTO;
-    }
-    return got < 0 || err ? -EPROTO : 0;
+    static const struct field_spec fields[] = {
+        {F_NAME, offsetof(struct req_net, name), TEXT},
+        {F_NET_MTU, offsetof(struct req_net, mtu), U32},
+        {F_NET_HOST_NAME, offsetof(struct req_net, host_name), TEXT},
+    };
+    static const struct shape shape = SHAPE(fields, get_net_field);
+    return get_fields(n, a, &shape, nest->data, nest->len);
 }
 
-static int get_config_field(struct config *c, struct arena *a, const struct proto_field *x)
+static int get_config_field(void *to, struct arena *a, const struct proto_field *x)
 {
-    int err = get_common(&c->c, a, x);
-    if (err <= 0)
-        return err;
+    struct config *c = to;
     switch (x->tag) {
-    case F_HOSTNAME:
-        return get_str(a, x, &c->hostname);
-    case F_LOWER_DEV:
-        return get_str(a, x, &c->lower);
-    case F_UPPER_DEV:
-        return get_str(a, x, &c->upper);
-    case F_UPPER_SIZE:
-        return get_u64(x, &c->upper_size);
-    case F_UPPER_GROW:
-        return get_flag(x, &c->upper_grow);
     case F_MOUNT:
         return get_mount(c, a, x);
     case F_SCRIPT:
         return get_script(c, a, x);
     case F_DIRECTORY:
-        return get_str(a, x, &c->dirs[c->ndirs++]);
+        return store(&c->dirs[c->ndirs++], TEXT, a, x);
     case F_WRITE_PATH:
-        return get_str(a, x, &c->writable[c->nwritable++]);
-    case F_HOST_CAS:
-        return get_str(a, x, &c->host_cas);
-    case F_STOP_SIGNAL:
-        return get_u32(x, &c->stop_signal);
+        return store(&c->writable[c->nwritable++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
-        return 0;
+        return get_common(&c->c, a, x);
     }
 }
+
+static const struct field_spec config_fields[] = {
+    {F_HOSTNAME, offsetof(struct config, hostname), TEXT},
+    {F_LOWER_DEV, offsetof(struct config, lower), TEXT},
+    {F_UPPER_DEV, offsetof(struct config, upper), TEXT},
+    {F_UPPER_SIZE, offsetof(struct config, upper_size), U64},
+    {F_UPPER_GROW, offsetof(struct config, upper_grow), FLAG},
+    {F_HOST_CAS, offsetof(struct config, host_cas), TEXT},
+    {F_STOP_SIGNAL, offsetof(struct config, stop_signal), U32},
+};
+static const struct shape config_shape = SHAPE(config_fields, get_config_field);
 
 int config_parse(struct config *c, const struct proto_frame *f)
 {
@@ -337,16 +340,10 @@ int config_parse(struct config *c, const struct proto_frame *f)
     c->c.env = (char **)(c->scripts + t.scripts);
     c->dirs = c->c.env + t.envs + 1;
     c->writable = c->dirs + t.dirs;
-
-    struct proto_reader r;
-    struct proto_field x;
-    int err = 0;
-    proto_reader_init(&r, f->data, f->len);
-    while (!err && proto_next(&r, &x) == 1)
-        err = get_config_field(c, &a, &x);
-    if (err)
+    int r = get_fields(c, &a, &config_shape, f->data, f->len);
+    if (r < 0)
         config_free(c);
-    return err;
+    return r;
 }
 
 void config_free(struct config *c)

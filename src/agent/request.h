@@ -1,7 +1,7 @@
 /* CONFIG and EXEC as the agent uses them: parsed, checked, in one allocation each.
  *
- * The strings live in one arena that belongs to the struct, so a request is freed with one call
- * and parsing a two-megabyte argument list costs two allocations, not thousands.
+ * The strings are in one arena that belongs to the struct: a two-megabyte argument list takes one
+ * allocation, not thousands, and is freed with one call.
  */
 #ifndef MSB_AGENT_REQUEST_H
 #define MSB_AGENT_REQUEST_H
@@ -14,7 +14,7 @@
 
 enum {
     REQ_RLIMITS_MAX = 16, /* Linux has 16 resources */
-    REQ_ARGV_SPARE = 1,   /* free slots before argv[0], for running a script by /bin/sh */
+    REQ_ARGV_SPARE = 1,   /* free slots before argv[0], for running a script with /bin/sh */
     REQ_ADDRESSES_MAX = 2,
     REQ_RESOLVERS_MAX = 3,
 };
@@ -24,7 +24,7 @@ struct req_rlimit {
     uint64_t soft, hard;
 };
 
-/* What both messages may carry; EXEC's wins over CONFIG's. */
+/* What both messages may carry; EXEC overrides CONFIG. */
 struct req_common {
     char **env; /* "K=V", in order */
     size_t nenv;
@@ -48,9 +48,9 @@ struct req_mount {
     char *path;
     uint32_t options; /* enum proto_mount_option */
     char *tag;        /* of the share */
-    char *device;     /* of the disk; neither: it is a tmpfs */
+    char *device;     /* of the disk; with neither, it is a tmpfs */
     char *fstype;     /* of the disk */
-    int fd;           /* of the disk, mounted: for bringing it to rest; 0 = none */
+    int fd;           /* of the mounted disk, for freezing it; 0 = none */
     char *file;       /* the one file of the share that is mounted, or NULL */
     uint64_t size;    /* of the tmpfs */
 };
@@ -74,7 +74,7 @@ struct req_net {
     size_t n_addresses;
     char *resolver[REQ_RESOLVERS_MAX];
     size_t n_resolvers;
-    char *host_name; /* what the first gateway is called; NULL: nothing */
+    char *host_name; /* a name for the first gateway, or NULL */
 };
 
 struct config {
@@ -87,9 +87,9 @@ struct config {
     size_t nmounts;
     struct req_script *scripts;
     size_t nscripts;
-    char **dirs; /* to be made when missing */
+    char **dirs; /* created when missing */
     size_t ndirs;
-    char **writable; /* paths; all else is read-only, if there are any */
+    char **writable; /* if any, everything else is read-only */
     size_t nwritable;
     uint32_t stop_signal; /* 0 = SIGTERM */
     char *host_cas;       /* PEM, or NULL */
@@ -97,8 +97,7 @@ struct config {
     void *arena;
 };
 
-/* Each returns 0, -EPROTO (lengths or values do not make sense) or -ENOMEM; on failure the struct
- * is empty. */
+/* Each returns 0, -EPROTO (malformed) or -ENOMEM; on failure the struct is empty. */
 int exec_req_parse(struct exec_req *q, const struct proto_frame *f);
 /* FILES has some of EXEC's fields, and no command. */
 int files_req_parse(struct exec_req *q, const struct proto_frame *f);

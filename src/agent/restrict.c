@@ -2,6 +2,7 @@
 
 #include "agent/files.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -16,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of <linux/mount.h> and <linux/capability.h>, which the agent's C library does not come with. */
+/* From <linux/mount.h> and <linux/capability.h>, which musl does not include. */
 enum {
     CAP_DAC_READ_SEARCH = 2,
     CAP_SYS_MODULE = 16,
@@ -37,19 +38,19 @@ enum { ATTR_RDONLY = 1, ATTR_NODEV = 4 };
 enum { RECURSIVE = 0x8000 };
 
 static int set_attributes(const char *path, unsigned how, uint64_t set, uint64_t clear,
-                          struct err *err)
+                          struct err *e)
 {
     struct attributes a = {.set = set, .clear = clear};
     if (syscall(SYS_mount_setattr, AT_FDCWD, path, how, &a, sizeof(a)) == 0)
         return 0;
-    return err_sys(err, errno, "restricting writes: %s", path);
+    return err_sys(e, errno, "cannot restrict writes to %s", path);
 }
 
-/* A mount of its own, with all that is mounted below, so that its attributes can differ. */
-static int bind_itself(const char *path, struct err *err)
+/* Makes it a mount of its own, with everything mounted below, so that its attributes can differ. */
+static int bind_itself(const char *path, struct err *e)
 {
     if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) < 0)
-        return err_sys(err, errno, "restricting writes: %s", path);
+        return err_sys(e, errno, "cannot restrict writes to %s", path);
     return 0;
 }
 
@@ -61,7 +62,7 @@ static bool within(const char *path, const char *dir)
     return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* Another listed path covers it, or is the same and comes first. */
+/* Another listed path contains it, or is the same and comes first. */
 static bool covered(const struct config *cfg, size_t i)
 {
     for (size_t j = 0; j < cfg->nwritable; j++)
@@ -71,61 +72,60 @@ static bool covered(const struct config *cfg, size_t i)
     return false;
 }
 
-static int prepare_path(const char *path, struct err *err)
+static int prepare_path(const char *path, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) < 0) {
         int r = mkdir_parents(path, 0755);
         if (r < 0)
-            return err_sys(err, -r, "creating the write path %s failed", path);
+            return err_sys(e, -r, "cannot create the write path %s", path);
     }
-    return bind_itself(path, err);
+    return bind_itself(path, e);
 }
 
-/* --- what would undo it --- */
+/* --- ways to undo it --- */
 
-/* Disks, and memory. */
+/* Nodes of disks and of memory. */
 static void remove_nodes(void)
 {
     AUTO_CLOSEDIR DIR *d = opendir("/dev");
-    const struct dirent *e;
+    const struct dirent *de;
     struct stat st;
-    while (d && (e = readdir(d))) {
-        bool memory = strcmp(e->d_name, "mem") == 0 || strcmp(e->d_name, "kmem") == 0 ||
-                      strcmp(e->d_name, "port") == 0;
-        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    while (d && (de = readdir(d))) {
+        bool memory = strcmp(de->d_name, "mem") == 0 || strcmp(de->d_name, "kmem") == 0 ||
+                      strcmp(de->d_name, "port") == 0;
+        if (fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             (S_ISBLK(st.st_mode) || memory))
-            (void)unlinkat(dirfd(d), e->d_name, 0);
+            (void)unlinkat(dirfd(d), de->d_name, 0);
     }
 }
 
-/* Of /proc, processes stay writable: a program may set its own name or OOM score. The rest, by
- * which the kernel is configured, does not. Each part becomes a mount, and read-only with all
- * others. */
-static int split_proc(struct err *err)
+/* In /proc, processes stay writable: a program may set its own name or OOM score. The rest, which
+ * configures the kernel, becomes mounts of their own, which are made read-only with all others. */
+static int split_proc(struct err *e)
 {
     AUTO_CLOSEDIR DIR *d = opendir("/proc");
-    const struct dirent *e;
+    const struct dirent *de;
     struct stat st;
     char path[NAME_MAX + 8];
     if (!d)
-        return err_sys(err, errno, "restricting writes: /proc");
-    while ((e = readdir(d))) {
-        if (e->d_name[0] == '.' || isdigit((unsigned char)e->d_name[0]) ||
-            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(e, errno, "cannot restrict writes to /proc");
+    while ((de = readdir(d))) {
+        if (de->d_name[0] == '.' || isdigit((unsigned char)de->d_name[0]) ||
+            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        (void)snprintf(path, sizeof(path), "/proc/%s", e->d_name);
+        (void)snprintf(path, sizeof(path), "/proc/%s", de->d_name);
         if (!S_ISDIR(st.st_mode) && !(S_ISREG(st.st_mode) && (st.st_mode & 0222)))
             continue;
-        int r = bind_itself(path, err);
+        int r = bind_itself(path, e);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-/* Programs that the kernel itself starts (for keys, say) get no rights: they could be in a path
- * that is writable. */
+/* Programs that the kernel itself starts (for keys, say) get no capabilities: they might be in a
+ * writable path. */
 static void disarm_helpers(void)
 {
     static const char *const files[] = {"/proc/sys/kernel/usermodehelper/bset",
@@ -137,8 +137,8 @@ static void disarm_helpers(void)
     }
 }
 
-/* For all that this process will ever execute. */
-static int drop_capabilities(struct err *err)
+/* For everything that this process will ever execute. */
+static int drop_capabilities(struct err *e)
 {
     static const unsigned gone[] = {
         CAP_SYS_ADMIN,       /* mount, remount */
@@ -154,15 +154,15 @@ static int drop_capabilities(struct err *err)
     };
     for (size_t i = 0; i < ARRAY_LEN(gone); i++)
         if (prctl(PR_CAPBSET_DROP, gone[i], 0, 0, 0) < 0)
-            return err_sys(err, errno, "giving up capability %u failed", gone[i]);
+            return err_sys(e, errno, "cannot give up capability %u", gone[i]);
     return 0;
 }
 
-/* --- all of it --- */
+/* --- the whole --- */
 
-/* What keeps nothing: terminals, shared memory and queues, which are in the guest's memory, and
- * processes in /proc. Devices are used where they always are. */
-static int spare_system(struct err *err)
+/* Nothing persists in terminals, shared memory, queues and the processes of /proc, so they stay
+ * writable. Device nodes work in /dev and nowhere else. */
+static int spare_system(struct err *e)
 {
     static const struct {
         const char *path;
@@ -176,35 +176,35 @@ static int spare_system(struct err *err)
     };
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(spared); i++) {
-        r = set_attributes(spared[i].path, 0, 0, spared[i].clear, err);
-        if (r == -EINVAL) { /* no mount: this kernel does not have it */
-            err_clear(err);
+        r = set_attributes(spared[i].path, 0, 0, spared[i].clear, e);
+        if (r == -EINVAL) { /* not a mount: this kernel does not have it */
+            err_clear(e);
             r = 0;
         }
     }
     return r;
 }
 
-int restrict_prepare(const struct config *cfg, struct err *err)
+int restrict_prepare(const struct config *cfg, struct err *e)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
         if (!covered(cfg, i))
-            r = prepare_path(cfg->writable[i], err);
+            r = prepare_path(cfg->writable[i], e);
     return r;
 }
 
-int restrict_writes(const struct config *cfg, struct err *err)
+int restrict_writes(const struct config *cfg, struct err *e)
 {
     remove_nodes();
     disarm_helpers();
-    int r = split_proc(err);
+    int r = split_proc(e);
     if (r == 0)
-        r = set_attributes("/", RECURSIVE, ATTR_RDONLY | ATTR_NODEV, 0, err);
+        r = set_attributes("/", RECURSIVE, ATTR_RDONLY | ATTR_NODEV, 0, e);
     if (r == 0)
-        r = spare_system(err);
+        r = spare_system(e);
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
         if (!covered(cfg, i))
-            r = set_attributes(cfg->writable[i], RECURSIVE, 0, ATTR_RDONLY, err);
-    return r < 0 ? r : drop_capabilities(err);
+            r = set_attributes(cfg->writable[i], RECURSIVE, 0, ATTR_RDONLY, e);
+    return r < 0 ? r : drop_capabilities(e);
 }

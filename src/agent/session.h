@@ -7,22 +7,22 @@
  *
  * Invariants
  *  1. pid > 0 exactly while the main process is not reaped (RUNNING, FILES, DYING). Its number is
- * ours until then, so signals go to it, its group and its session in these states only.
+ *     ours until then, so signals go to it, its group and its session in these states only.
  *  2. Event handlers note readiness and queue the session. Only session_run acts, and only its
  *     last step frees.
- *  3. Output is read only while less than TX_SMALL waits to be sent: what the client does not take
+ *  3. Output is read only while less than TX_SMALL waits to be sent: what the client does not read
  *     stays in the pipe, and then blocks the command, not the agent.
- *  4. At most PROTO_STDIN_WINDOW bytes of input are held; a client that sends more than it may is
- *     not read from until they are passed on.
+ *  4. At most PROTO_STDIN_WINDOW bytes of input are held; a client that exceeds its window is not
+ *     read from until they are passed on.
  *  5. EXIT or FAIL is the last frame. EXIT follows all output that was in the pipes when the main
- *     process exited, and whatever else comes within LINGER_MS while others hold the pipes open.
+ *     process exited, and what comes within LINGER_MS while other processes hold the pipes open.
  *  6. The process group is killed when the stream ends before EXIT, and at the time limit; never
- *     after the main process has exited: what it left running lives on.
+ *     after the main process has exited: its background processes live on.
  */
 #ifndef MSB_AGENT_SESSION_H
 #define MSB_AGENT_SESSION_H
 
-#include "agent/engine.h"
+#include "agent/server.h"
 #include "util/buf.h"
 #include "util/loop.h"
 
@@ -31,7 +31,7 @@
 
 enum {
     TX_SMALL = 4 * 1024, /* frames up to this are gathered into one send */
-    TX_LIMIT = ENGINE_SCRATCH + 2 * TX_SMALL,
+    TX_LIMIT = SERVER_SCRATCH + 2 * TX_SMALL,
     RX_CHUNK = 64 * 1024,
     ACK_BATCH = 64 * 1024,
     PIPE_BULK = 1024 * 1024,
@@ -43,7 +43,7 @@ enum session_state {
     SESS_HELLO,
     SESS_EXEC,
     SESS_RUNNING,
-    SESS_FILES, /* the stream is the child's; we wait for the end of either */
+    SESS_FILES, /* the child uses the stream; we wait for either to end */
     SESS_EXITED,
     SESS_CLOSING,
     SESS_DYING,
@@ -55,16 +55,16 @@ struct outlet {
     struct session *s;
     uint16_t type; /* PROTO_STDOUT or PROTO_STDERR */
     bool readable; /* may have bytes */
-    bool hup;      /* nobody holds the other end any more */
-    bool bulk;     /* has produced much: read more at once, and less often */
+    bool hup;      /* no process has the other end open */
+    bool bulk;     /* has produced a lot: read more at once, and less often */
     bool trickles; /* bulk, but in small writes */
     size_t total;  /* bytes so far */
-    size_t owed;   /* bytes that were there when the main process exited */
+    size_t owed;   /* bytes that were in the pipe when the main process exited */
 };
 
 /* Where input of the command goes to. */
 struct inlet {
-    struct loop_src src; /* fd -1: closed; what comes is dropped */
+    struct loop_src src; /* fd -1: closed; input is dropped */
     struct session *s;
     struct buf buf;
     bool writable, armed;
@@ -74,7 +74,7 @@ struct inlet {
 };
 
 struct session {
-    struct engine *e;
+    struct server *srv;
     struct session *next, *prev, *ready_next;
     bool queued;
     enum session_state state;
@@ -83,8 +83,8 @@ struct session {
     bool hup;      /* and its other end is closed */
     bool stalled;  /* but a frame has to wait for room first */
     bool lost, tty;
-    struct buf rx; /* the start of a frame of which the rest is to come */
-    struct buf tx; /* what the stream has not taken yet */
+    struct buf rx; /* the beginning of an incomplete frame */
+    struct buf tx; /* what has not been sent yet */
     struct inlet in;
     struct outlet out[2];
     pid_t pid;
@@ -94,7 +94,7 @@ struct session {
 };
 
 /* Takes over fd, except on failure. */
-int session_new(struct engine *e, int fd);
+int session_new(struct server *srv, int fd);
 void session_run(struct session *s);
 void session_child_exited(struct session *s, int status);
 /* Appends a FAIL frame. */
@@ -104,11 +104,11 @@ void session_fail(struct session *s, uint32_t kind, int error, const char *text)
 
 /* start.c: an EXEC frame becomes a process, or a FAIL. */
 void session_start(struct session *s, const struct proto_frame *f);
-/* Where a command starts that does not say where. */
+/* The working directory: the command's own, or the image's default. */
 const char *session_working_dir(const struct config *cfg, const struct exec_req *q);
 
-/* start_files.c: a FILES frame becomes a child that goes on with the stream, and with the n bytes
- * that were received after it; or a FAIL. */
+/* start_files.c: a FILES frame becomes a child that takes over the stream and the n bytes received
+ * after the frame; or a FAIL. */
 void session_start_files(struct session *s, const struct proto_frame *f, const uint8_t *in,
                          size_t n);
 
@@ -126,7 +126,7 @@ bool session_output_done(const struct session *s);
 /* true: there is output to be read and room for it. */
 bool session_output_waits(const struct session *s);
 void session_flush(struct session *s);
-/* Closes the outlets; those that others still write to are drained if `keep`. */
+/* Closes the outlets. `keep`: those that other processes have open are drained instead. */
 void session_close_output(struct session *s, bool keep);
 
 #endif

@@ -21,8 +21,8 @@ enum { CHILD_STACK = 32 * 1024, SNIFF = 128 };
 
 enum step { STEP_NONE, STEP_TTY, STEP_RLIMIT, STEP_USER, STEP_CWD, STEP_EXEC };
 
-/* What the child tells the parent. The parent sleeps until the child has executed or exited, so
- * plain memory is enough. */
+/* What the child reports to the parent. The parent sleeps until the child has executed or exited,
+ * so plain memory is enough. */
 struct report {
     const struct spawn_req *q;
     enum step step; /* the step that failed; NONE = running */
@@ -67,11 +67,8 @@ int spawn_identity(const struct identity *id)
 static bool is_text(const char *path)
 {
     char head[SNIFF];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, head, sizeof(head));
-    close(fd);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof(head));
     return n >= 0 && !memchr(head, 0, (size_t)n);
 }
 
@@ -86,7 +83,7 @@ static void exec_script(const struct spawn_req *q)
     errno = ENOEXEC;
 }
 
-/* As execvp: goes on to the next directory where the file is not there or not ours to run. */
+/* As execvp: tries the next directory when the file is missing or may not be run. */
 static int exec_on_path(const struct spawn_req *q)
 {
     struct path_walk w;
@@ -123,8 +120,8 @@ __attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
         return fail(r, STEP_TTY, errno);
     if (set_limits(r) < 0)
         return fail(r, STEP_RLIMIT, errno);
-    /* As in Docker, a directory that is closed to the user can be his working directory; one that
-     * is closed to root (on a network file system) is tried as the user. */
+    /* As in Docker, a directory that the user may not enter can be the working directory; one that
+     * root may not enter (on a network file system) is tried again as the user. */
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
         return fail(r, STEP_CWD, errno);
@@ -137,7 +134,7 @@ __attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
     return fail(r, STEP_EXEC, exec_on_path(q));
 }
 
-/* --- telling why it did not start --- */
+/* --- explaining a failure --- */
 
 static bool find_existing(const struct spawn_req *q, char *to, size_t size, struct stat *st)
 {
@@ -152,22 +149,21 @@ static bool find_existing(const struct spawn_req *q, char *to, size_t size, stru
     return false;
 }
 
-/* The file is there and yet the kernel said ENOENT: what it names as its interpreter is not. */
-static int explain_interpreter(const char *file, struct err *err)
+/* The file exists and yet the kernel said ENOENT: its interpreter is missing. */
+static int explain_interpreter(const char *file, struct err *e)
 {
     char head[SNIFF + 1] = "";
     AUTO_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? 0 : read(fd, head, SNIFF);
     head[n > 0 ? n : 0] = '\0';
     if (strncmp(head, "#!", 2) != 0)
-        return err_set(err, ENOENT, "%s: the program loader it needs is not in the image", file);
+        return err_set(e, ENOENT, "%s: the program loader it needs is not in the image", file);
     char *interp = head + 2 + strspn(head + 2, " \t");
     interp[strcspn(interp, " \t\r\n")] = '\0';
-    return err_set(err, ENOENT, "%s: its interpreter %s is not in the image", file, interp);
+    return err_set(e, ENOENT, "%s: its interpreter %s is not in the image", file, interp);
 }
 
-static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *kind,
-                        struct err *err)
+static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *kind, struct err *e)
 {
     char file[PATH_MAX];
     struct stat st;
@@ -179,17 +175,17 @@ static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *k
     case ENOENT:
     case ENOTDIR:
         if (exists && S_ISREG(st.st_mode))
-            return explain_interpreter(file, err);
+            return explain_interpreter(file, e);
         *kind = PROTO_FAIL_NOT_FOUND;
         if (strchr(name, '/'))
-            return err_sys(err, error, "%s", name);
-        return err_set(err, ENOENT, "%s: not found on PATH", *name ? name : "\"\"");
+            return err_sys(e, error, "%s", name);
+        return err_set(e, ENOENT, "%s: not found on PATH", *name ? name : "\"\"");
     case EACCES:
         if (exists && S_ISDIR(st.st_mode))
-            return err_set(err, EACCES, "%s: is a directory", file);
-        return err_sys(err, EACCES, "%s", exists ? file : name);
+            return err_set(e, EACCES, "%s: is a directory", file);
+        return err_sys(e, EACCES, "%s", exists ? file : name);
     case ENOEXEC:
-        return err_set(err, ENOEXEC, "%s: not a program for this machine", exists ? file : name);
+        return err_set(e, ENOEXEC, "%s: not a program for this machine", exists ? file : name);
     case ENOMEM:
     case EAGAIN:
         *kind = PROTO_FAIL_OTHER;
@@ -197,41 +193,41 @@ static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *k
     default:
         break;
     }
-    return err_sys(err, error, "%s", exists ? file : name);
+    return err_sys(e, error, "%s", exists ? file : name);
 }
 
-static int explain(const struct report *r, enum proto_fail *kind, struct err *err)
+static int explain(const struct report *r, enum proto_fail *kind, struct err *e)
 {
     *kind = PROTO_FAIL_OTHER;
     switch (r->step) {
     case STEP_RLIMIT:
         *kind = PROTO_FAIL_RLIMIT;
-        return err_sys(err, r->error, "setting resource limit %u failed", r->resource);
+        return err_sys(e, r->error, "cannot set resource limit %u", r->resource);
     case STEP_USER:
         *kind = PROTO_FAIL_USER;
-        return err_sys(err, r->error, "changing to uid %u, gid %u failed", r->q->id->uid,
+        return err_sys(e, r->error, "cannot change to uid %u, gid %u", r->q->id->uid,
                        r->q->id->gid);
     case STEP_CWD:
         *kind = PROTO_FAIL_CWD;
-        return err_sys(err, r->error, "working directory %s", r->q->cwd);
+        return err_sys(e, r->error, "cannot change to directory %s", r->q->cwd);
     case STEP_EXEC:
-        return explain_exec(r->q, r->error, kind, err);
+        return explain_exec(r->q, r->error, kind, e);
     default:
-        return err_sys(err, r->error, "setting up the command's terminal failed");
+        return err_sys(e, r->error, "cannot set up the command's terminal");
     }
 }
 
-pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *err)
+pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e)
 {
     struct report r = {.q = q};
     int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
     pid_t pid = clone(child, child_stack + sizeof(child_stack), flags, &r);
     if (pid < 0) {
         *kind = PROTO_FAIL_OTHER;
-        return err_sys(err, errno, "starting a process failed");
+        return err_sys(e, errno, "cannot start a process");
     }
     if (r.step == STEP_NONE)
         return pid;
     (void)waitpid(pid, NULL, 0);
-    return explain(&r, kind, err);
+    return explain(&r, kind, e);
 }

@@ -1,7 +1,7 @@
 /* An EXEC frame becomes a process.
  *
- * Everything the command needs (user, environment, pipes or a terminal) is made here, in the order
- * in which a failure has the least to undo; spawn.c then only starts it.
+ * Everything the command needs (user, environment, pipes or a terminal) is prepared here, in the
+ * order in which a failure has the least to undo; spawn.c then only starts it.
  */
 #include "agent/session.h"
 
@@ -9,6 +9,7 @@
 #include "agent/files.h"
 #include "agent/spawn.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +24,8 @@
 
 /* Both ends of the command's standard streams. */
 struct stdio {
-    int child[3]; /* theirs */
-    int ours[3];  /* ours; -1 where there is none */
+    int child[3]; /* the command's */
+    int ours[3];  /* -1 where there is none */
 };
 
 static void stdio_init(struct stdio *io)
@@ -37,8 +38,8 @@ static void close_child_ends(struct stdio *io, int dev_null)
 {
     for (int i = 0; i < 3; i++) {
         bool shared = io->child[i] == dev_null || (i > 0 && io->child[i] == io->child[0]);
-        if (!shared && io->child[i] >= 0)
-            close(io->child[i]);
+        int fd = shared ? -1 : io->child[i]; /* child[0] is still compared with */
+        close_fd(&fd);
     }
 }
 
@@ -134,19 +135,19 @@ static void running(struct session *s, const struct exec_req *q, pid_t pid, stru
     if (!q->tty)
         session_outlet_init(s, 1, steal_fd(&io->ours[2]), PROTO_STDERR);
     if (q->timeout_ms)
-        loop_timer_set(&s->e->loop, &s->timer, MIN(q->timeout_ms, TIMEOUT_MS_MAX) * 1000000);
+        loop_timer_set(&s->srv->loop, &s->timer, MIN(q->timeout_ms, TIMEOUT_MS_MAX) * 1000000);
     put_started(s);
 }
 
 static void start(struct session *s, struct exec_req *q)
 {
-    const struct config *cfg = s->e->cfg;
-    struct err err = {0};
+    const struct config *cfg = s->srv->cfg;
+    struct err e = {0};
     enum proto_fail kind = PROTO_FAIL_OTHER;
     const char *user = q->c.user ? q->c.user : cfg->c.user;
-    const struct identity *id = user_lookup(&s->e->users, user && *user ? user : "0", &err);
+    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
     if (!id) {
-        session_fail(s, PROTO_FAIL_USER, err.code, err.msg);
+        session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
         return;
     }
     struct env env;
@@ -162,12 +163,12 @@ static void start(struct session *s, struct exec_req *q)
     }
     struct stdio io;
     stdio_init(&io);
-    int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->e->dev_null);
+    int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->srv->dev_null);
     pid_t pid = r;
     if (r < 0) {
-        (void)err_sys(&err, -r, q->tty ? "opening a terminal failed" : "opening a pipe failed");
+        (void)err_sys(&e, -r, q->tty ? "cannot open a terminal" : "cannot open a pipe");
     } else {
-        give_away(&io, id, s->e->dev_null);
+        give_away(&io, id, s->srv->dev_null);
         struct spawn_req sp = {.argv = q->argv,
                                .envp = env.vars,
                                .path = env.path,
@@ -176,21 +177,21 @@ static void start(struct session *s, struct exec_req *q)
                                .limits = {&cfg->c, &q->c},
                                .fd = {io.child[0], io.child[1], io.child[2]},
                                .tty = q->tty};
-        pid = spawn(&sp, &kind, &err);
+        pid = spawn(&sp, &kind, &e);
     }
-    close_child_ends(&io, s->e->dev_null);
+    close_child_ends(&io, s->srv->dev_null);
     env_free(&env);
     if (pid > 0)
         running(s, q, pid, &io);
     else
-        session_fail(s, kind, err.code, err.msg);
+        session_fail(s, kind, e.code, e.msg);
     close_our_ends(&io);
 }
 
 void session_start(struct session *s, const struct proto_frame *f)
 {
     struct exec_req q;
-    if (s->e->stopping) {
+    if (s->srv->stopping) {
         session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
         return;
     }

@@ -16,22 +16,22 @@
 
 enum { CHILD_SOCK = 3 };
 
-/* What the agent holds is not for the child to keep open: pipes of commands, other streams. */
+/* Closes what the child inherited: the pipes of commands, other streams. */
 static void keep_only(int sock)
 {
     if (sock != CHILD_SOCK)
         (void)dup2(sock, CHILD_SOCK);
     (void)syscall(SYS_close_range, CHILD_SOCK + 1, ~0U, 0);
-    (void)fcntl(CHILD_SOCK, F_SETFL, 0); /* the agent itself neither reads nor writes it again */
+    (void)fcntl(CHILD_SOCK, F_SETFL, 0); /* the agent no longer reads or writes it */
 }
 
 static void refuse(enum proto_fail kind, int code, const char *what)
 {
-    struct err err = {0};
+    struct err e = {0};
     struct buf out;
     buf_init(&out, 4096);
-    err_sys(&err, code, "%s", what);
-    session_put_fail(&out, kind, code, err.msg);
+    err_sys(&e, code, "%s", what);
+    session_put_fail(&out, kind, code, e.msg);
     (void)!write(CHILD_SOCK, buf_head(&out), buf_len(&out));
 }
 
@@ -45,7 +45,7 @@ static void serve(int sock, const struct identity *id, const char *cwd, const ui
     umask(0);
     bool there = chdir(cwd) == 0;
     if (spawn_identity(id) < 0)
-        refuse(PROTO_FAIL_USER, errno, "changing to another user failed");
+        refuse(PROTO_FAIL_USER, errno, "cannot change the user");
     else if (!there && chdir(cwd) < 0)
         refuse(PROTO_FAIL_CWD, errno, cwd);
     else
@@ -54,12 +54,12 @@ static void serve(int sock, const struct identity *id, const char *cwd, const ui
 
 static void start(struct session *s, struct exec_req *q, const uint8_t *in, size_t n)
 {
-    const struct config *cfg = s->e->cfg;
-    struct err err = {0};
+    const struct config *cfg = s->srv->cfg;
+    struct err e = {0};
     const char *user = q->c.user ? q->c.user : cfg->c.user;
-    const struct identity *id = user_lookup(&s->e->users, user && *user ? user : "0", &err);
+    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
     if (!id) {
-        session_fail(s, PROTO_FAIL_USER, err.code, err.msg);
+        session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
         return;
     }
     const char *cwd = session_working_dir(cfg, q);
@@ -69,20 +69,20 @@ static void start(struct session *s, struct exec_req *q, const uint8_t *in, size
         _exit(0);
     }
     if (pid < 0) {
-        session_fail(s, PROTO_FAIL_OTHER, errno, "starting a process failed");
+        session_fail(s, PROTO_FAIL_OTHER, errno, "cannot start a process");
         return;
     }
     s->state = SESS_FILES;
     s->pid = pid;
     s->readable = false;
-    (void)loop_mod(&s->e->loop, &s->sock, EPOLLRDHUP | EPOLLET);
+    (void)loop_mod(&s->srv->loop, &s->sock, EPOLLRDHUP | EPOLLET);
 }
 
 void session_start_files(struct session *s, const struct proto_frame *f, const uint8_t *in,
                          size_t n)
 {
     struct exec_req q;
-    if (s->e->stopping) {
+    if (s->srv->stopping) {
         session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
         return;
     }

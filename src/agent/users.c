@@ -63,8 +63,7 @@ static bool field_is(const struct line *l, size_t i, const char *s, size_t n)
     return l->count > i && l->f[i].n == n && memcmp(l->f[i].p, s, n) == 0;
 }
 
-/* Finds the entry that `key` names, by name first come, or by number. `id_field` is 2 in both
- * files. */
+/* Finds the first entry with this name or number. */
 static bool find_entry(const char *text, const char *key, size_t n, struct line *l, uint32_t *id)
 {
     uint32_t want = 0, have = 0;
@@ -112,7 +111,7 @@ static void add_groups(struct identity *id, const char *group, const char *name,
 }
 
 int user_resolve(struct identity *id, const char *spec, const char *passwd, const char *group,
-                 struct err *err)
+                 struct err *e)
 {
     const char *colon = strchr(spec, ':');
     size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
@@ -135,14 +134,14 @@ int user_resolve(struct identity *id, const char *spec, const char *passwd, cons
     } else if (parse_id(spec, n, &num)) {
         id->uid = num;
     } else {
-        return err_set(err, ENOENT, "no user %.*s in the image's /etc/passwd", (int)MIN(n, 200),
+        return err_set(e, ENOENT, "no user %.*s in the image's /etc/passwd", (int)MIN(n, 200),
                        spec);
     }
     if (!colon)
         return 0;
     const char *g = colon + 1;
     if (!find_entry(group, g, strlen(g), &l, &num) && !parse_id(g, strlen(g), &num))
-        return err_set(err, ENOENT, "no group %.200s in the image's /etc/group", g);
+        return err_set(e, ENOENT, "no group %.200s in the image's /etc/group", g);
     id->gid = num;
     return 0;
 }
@@ -159,7 +158,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *err)
+const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *e)
 {
     struct stat passwd = {0}, group = {0};
     (void)stat(c->passwd_path, &passwd); /* a missing file is all zeros, which compares too */
@@ -170,7 +169,7 @@ const struct identity *user_lookup(struct user_cache *c, const char *spec, struc
     c->valid = 0;
     AUTO_FREE char *ptext = file_read_text(c->passwd_path, DB_FILE_MAX, NULL);
     AUTO_FREE char *gtext = file_read_text(c->group_path, DB_FILE_MAX, NULL);
-    if (user_resolve(&c->id, spec, ptext ? ptext : "", gtext ? gtext : "", err) < 0)
+    if (user_resolve(&c->id, spec, ptext ? ptext : "", gtext ? gtext : "", e) < 0)
         return NULL;
     size_t len = strlen(spec);
     if (len < sizeof(c->spec)) {

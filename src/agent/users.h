@@ -1,9 +1,9 @@
-/* Who a command runs as: "name|uid[:group|gid]" resolved against the image's own passwd and group
- * files, by the rules of `docker run --user`.
+/* The user a command runs as: "name|uid[:group|gid]" resolved against the image's own passwd and
+ * group files, by the rules of `docker run --user`.
  *
  *   - a name must be in passwd; a number need not be (then gid 0, home "/")
- *   - without a group: the user's primary group plus every group that lists him
- *   - with a group: that one alone
+ *   - without a group: the user's primary group plus every group that lists the user
+ *   - with a group: that one only
  *
  * The files belong to the guest: they may be missing, huge, malformed, or not files at all.
  */
@@ -27,9 +27,9 @@ struct identity {
 };
 
 /* `passwd` and `group` are the files' text, "" when there is none. -EINVAL or -ENOENT with a
- * sentence in *err. */
+ * sentence in *e. */
 int user_resolve(struct identity *id, const char *spec, const char *passwd, const char *group,
-                 struct err *err);
+                 struct err *e);
 
 /* Remembers the last answer until either file changes: most commands run as the same user, and
  * two stat calls are cheaper than reading two files. */
@@ -41,7 +41,7 @@ struct user_cache {
     int valid;
 };
 void user_cache_init(struct user_cache *c, const char *passwd_path, const char *group_path);
-/* NULL on failure, with *err set. The answer lives until the next call. */
-const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *err);
+/* NULL on failure, with *e set. The answer lives until the next call. */
+const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *e);
 
 #endif

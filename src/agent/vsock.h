@@ -1,4 +1,4 @@
-/* The little of AF_VSOCK that we use, so that the build needs no kernel headers. */
+/* The parts of AF_VSOCK that we use, so that the build needs no kernel headers. */
 #ifndef MSB_AGENT_VSOCK_H
 #define MSB_AGENT_VSOCK_H
 
@@ -18,7 +18,7 @@ struct vsock_addr { /* struct sockaddr_vm */
     uint8_t flags;
     uint8_t zero[3];
 };
-_Static_assert(sizeof(struct vsock_addr) == 16, "as the kernel's");
+_Static_assert(sizeof(struct vsock_addr) == 16, "as in the kernel");
 
 /* Connected to the host, or listening in the guest; blocking. A descriptor or -errno. */
 int vsock_connect(uint32_t port);

@@ -1,6 +1,9 @@
 #include "proto/files.h"
 
+#include "util/cleanup.h"
+
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -11,106 +14,118 @@ bool file_name_ok(const char *name)
            strcmp(name, "..") != 0;
 }
 
-static int get_text(const struct proto_field *x, char *to, size_t max)
+enum field_kind { TEXT, U32, U64 };
+
+/* How a field is stored in one of the two structs, which both begin with `has`. */
+struct field_spec {
+    uint16_t tag;
+    uint16_t has; /* enum file_has; 0: it need not be noted */
+    uint16_t at;  /* offset in the struct */
+    uint16_t max; /* of a TEXT */
+    enum field_kind kind;
+};
+
+static bool get_text(const struct proto_field *x, char *to, size_t max)
 {
     if (x->len > max || (x->len && memchr(x->data, 0, x->len)))
-        return -EPROTO;
+        return false;
     if (x->len)
         memcpy(to, x->data, x->len);
     to[x->len] = '\0';
-    return 0;
+    return true;
 }
 
-static int get_num(const struct proto_field *x, uint32_t *to)
+static bool get_value(void *to, const struct field_spec *s, const struct proto_field *x)
 {
-    return proto_get_u32(x, to) ? 0 : -EPROTO;
-}
-
-static int get_num64(const struct proto_field *x, uint64_t *to)
-{
-    return proto_get_u64(x, to) ? 0 : -EPROTO;
-}
-
-static int get_time(const struct proto_field *x, int64_t *to)
-{
-    uint64_t v = 0;
-    if (!proto_get_u64(x, &v))
-        return -EPROTO;
-    *to = (int64_t)v;
-    return 0;
-}
-
-static int attr_field(struct file_attr *a, const struct proto_field *x)
-{
-    switch (x->tag) {
-    case F_FILE_NAME:
-        a->has |= FILE_HAS_NAME;
-        return get_text(x, a->name, PROTO_NAME_MAX) < 0 || !file_name_ok(a->name) ? -EPROTO : 0;
-    case F_FILE_MODE:
-        a->has |= FILE_HAS_MODE;
-        return get_num(x, &a->mode);
-    case F_FILE_UID:
-        a->has |= FILE_HAS_UID;
-        return get_num(x, &a->uid);
-    case F_FILE_GID:
-        a->has |= FILE_HAS_GID;
-        return get_num(x, &a->gid);
-    case F_FILE_SIZE:
-        a->has |= FILE_HAS_SIZE;
-        return get_num64(x, &a->size) < 0 || a->size > INT64_MAX ? -EPROTO : 0;
-    case F_FILE_MTIME:
-        a->has |= FILE_HAS_MTIME;
-        return get_time(x, &a->mtime_ns);
-    case F_FILE_TARGET:
-        a->has |= FILE_HAS_TARGET;
-        return get_text(x, a->target, PROTO_PATH_MAX) < 0 || !*a->target ? -EPROTO : 0;
-    case F_FILE_HARD:
-        a->has |= FILE_HAS_HARD;
-        return get_text(x, a->target, PROTO_PATH_MAX) < 0 || !*a->target ? -EPROTO : 0;
-    case F_FILE_PATH:
-        a->has |= FILE_HAS_PATH;
-        return get_text(x, a->path, PROTO_PATH_MAX);
+    void *at = (char *)to + s->at;
+    switch (s->kind) {
+    case TEXT:
+        return get_text(x, at, s->max);
+    case U32:
+        return proto_get_u32(x, at);
     default:
-        return 0;
+        return proto_get_u64(x, at);
     }
 }
 
-/* Not the whole struct is cleared: most of it is text that is not used. */
-int file_attr_parse(struct file_attr *a, const struct proto_frame *f)
+/* Unknown fields are of a later minor version, and ignored. */
+static int get_fields(void *to, const struct field_spec *spec, size_t n,
+                      const struct proto_frame *f)
 {
+    uint32_t *has = to;
     struct proto_reader r;
     struct proto_field x;
-    int got, err = 0;
+    int got;
+    proto_reader_init(&r, f->data, f->len);
+    while ((got = proto_next(&r, &x)) == 1)
+        for (size_t i = 0; i < n; i++)
+            if (spec[i].tag == x.tag) {
+                *has |= spec[i].has;
+                if (!get_value(to, &spec[i], &x))
+                    return -EPROTO;
+                break;
+            }
+    return got;
+}
+
+static void put_fields(struct proto_writer *w, const void *from, uint32_t has,
+                       const struct field_spec *spec, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)from + spec[i].at;
+        if (!(has & spec[i].has))
+            continue;
+        if (spec[i].kind == TEXT)
+            proto_str(w, spec[i].tag, at);
+        else if (spec[i].kind == U32)
+            proto_u32(w, spec[i].tag, *(const uint32_t *)at);
+        else
+            proto_u64(w, spec[i].tag, *(const uint64_t *)at);
+    }
+}
+
+#define FIELD(type, tag, member, kind)                                \
+    {                                                                 \
+        F_FILE_##tag, FILE_HAS_##tag, offsetof(type, member), 0, kind \
+    }
+#define TEXT_FIELD(type, tag, member, max)                              \
+    {                                                                   \
+        F_FILE_##tag, FILE_HAS_##tag, offsetof(type, member), max, TEXT \
+    }
+
+/* --- attributes --- */
+
+_Static_assert(offsetof(struct file_attr, has) == 0, "see struct field_spec");
+
+static const struct field_spec attr_fields[] = {
+    TEXT_FIELD(struct file_attr, NAME, name, PROTO_NAME_MAX),
+    FIELD(struct file_attr, MODE, mode, U32),
+    FIELD(struct file_attr, SIZE, size, U64),
+    FIELD(struct file_attr, MTIME, mtime_ns, U64),
+    FIELD(struct file_attr, UID, uid, U32),
+    FIELD(struct file_attr, GID, gid, U32),
+    TEXT_FIELD(struct file_attr, TARGET, target, PROTO_PATH_MAX),
+    TEXT_FIELD(struct file_attr, HARD, target, PROTO_PATH_MAX),
+    TEXT_FIELD(struct file_attr, PATH, path, PROTO_PATH_MAX),
+};
+
+/* The struct is not cleared as a whole: most of it is text that is not used. */
+int file_attr_parse(struct file_attr *a, const struct proto_frame *f)
+{
     a->has = a->mode = a->uid = a->gid = 0;
     a->size = 0;
     a->mtime_ns = 0;
     a->name[0] = a->target[0] = a->path[0] = '\0';
-    proto_reader_init(&r, f->data, f->len);
-    while (!err && (got = proto_next(&r, &x)) != 0)
-        err = got < 0 ? got : attr_field(a, &x);
-    return err;
+    int r = get_fields(a, attr_fields, ARRAY_LEN(attr_fields), f);
+    if (r < 0 || a->size > INT64_MAX || (a->has & FILE_HAS_NAME && !file_name_ok(a->name)) ||
+        (a->has & (FILE_HAS_TARGET | FILE_HAS_HARD) && !*a->target))
+        return -EPROTO;
+    return 0;
 }
 
 void file_attr_put(struct proto_writer *w, const struct file_attr *a)
 {
-    if (a->has & FILE_HAS_NAME)
-        proto_str(w, F_FILE_NAME, a->name);
-    if (a->has & FILE_HAS_MODE)
-        proto_u32(w, F_FILE_MODE, a->mode);
-    if (a->has & FILE_HAS_SIZE)
-        proto_u64(w, F_FILE_SIZE, a->size);
-    if (a->has & FILE_HAS_MTIME)
-        proto_u64(w, F_FILE_MTIME, (uint64_t)a->mtime_ns);
-    if (a->has & FILE_HAS_UID)
-        proto_u32(w, F_FILE_UID, a->uid);
-    if (a->has & FILE_HAS_GID)
-        proto_u32(w, F_FILE_GID, a->gid);
-    if (a->has & FILE_HAS_TARGET)
-        proto_str(w, F_FILE_TARGET, a->target);
-    if (a->has & FILE_HAS_HARD)
-        proto_str(w, F_FILE_HARD, a->target);
-    if (a->has & FILE_HAS_PATH)
-        proto_str(w, F_FILE_PATH, a->path);
+    put_fields(w, a, a->has, attr_fields, ARRAY_LEN(attr_fields));
 }
 
 void file_attr_of(struct file_attr *a, const struct stat *st)
@@ -122,74 +137,35 @@ void file_attr_of(struct file_attr *a, const struct stat *st)
     a->gid = st->st_gid;
     if (__builtin_mul_overflow((int64_t)st->st_mtim.tv_sec, 1000000000, &a->mtime_ns) ||
         __builtin_add_overflow(a->mtime_ns, st->st_mtim.tv_nsec, &a->mtime_ns))
-        a->mtime_ns = 0; /* out of what nanoseconds can say: the years 1677 to 2262 */
+        a->mtime_ns = 0; /* outside the years 1677 to 2262, which nanoseconds can express */
 }
 
-static int req_number(struct file_req *q, const struct proto_field *x)
-{
-    switch (x->tag) {
-    case F_FILE_OP:
-        return get_num(x, &q->op);
-    case F_FILE_FLAGS:
-        return get_num(x, &q->flags);
-    case F_FILE_MODE:
-        q->has |= FILE_HAS_MODE;
-        return get_num(x, &q->mode);
-    case F_FILE_UID:
-        q->has |= FILE_HAS_UID;
-        return get_num(x, &q->uid);
-    case F_FILE_GID:
-        q->has |= FILE_HAS_GID;
-        return get_num(x, &q->gid);
-    case F_FILE_SIZE:
-        q->has |= FILE_HAS_SIZE;
-        return get_num64(x, &q->size);
-    case F_FILE_OFFSET:
-        q->has |= FILE_HAS_OFFSET;
-        return get_num64(x, &q->offset);
-    case F_FILE_LENGTH:
-        q->has |= FILE_HAS_LENGTH;
-        return get_num64(x, &q->length);
-    case F_FILE_LIMIT:
-        q->has |= FILE_HAS_LIMIT;
-        return get_num64(x, &q->limit);
-    case F_FILE_MTIME:
-        q->has |= FILE_HAS_MTIME;
-        return get_time(x, &q->mtime_ns);
-    case F_FILE_ATIME:
-        q->has |= FILE_HAS_ATIME;
-        return get_time(x, &q->atime_ns);
-    default:
-        return 0;
-    }
-}
+/* --- requests --- */
 
-static int req_field(struct file_req *q, const struct proto_field *x)
-{
-    if (x->tag == F_FILE_PATH) {
-        q->has |= FILE_HAS_PATH;
-        return get_text(x, q->path, PROTO_PATH_MAX);
-    }
-    if (x->tag == F_FILE_TO) {
-        q->has |= FILE_HAS_TO;
-        return get_text(x, q->to, PROTO_PATH_MAX);
-    }
-    return req_number(q, x);
-}
+_Static_assert(offsetof(struct file_req, has) == 0, "see struct field_spec");
+
+static const struct field_spec req_fields[] = {
+    {F_FILE_OP, 0, offsetof(struct file_req, op), 0, U32},
+    {F_FILE_FLAGS, 0, offsetof(struct file_req, flags), 0, U32},
+    TEXT_FIELD(struct file_req, PATH, path, PROTO_PATH_MAX),
+    TEXT_FIELD(struct file_req, TO, to, PROTO_PATH_MAX),
+    FIELD(struct file_req, MODE, mode, U32),
+    FIELD(struct file_req, UID, uid, U32),
+    FIELD(struct file_req, GID, gid, U32),
+    FIELD(struct file_req, SIZE, size, U64),
+    FIELD(struct file_req, OFFSET, offset, U64),
+    FIELD(struct file_req, LENGTH, length, U64),
+    FIELD(struct file_req, LIMIT, limit, U64),
+    FIELD(struct file_req, MTIME, mtime_ns, U64),
+    FIELD(struct file_req, ATIME, atime_ns, U64),
+};
 
 int file_req_parse(struct file_req *q, const struct proto_frame *f)
 {
-    struct proto_reader r;
-    struct proto_field x;
-    int got, err = 0;
-    memset(q, 0, __builtin_offsetof(struct file_req, path));
+    memset(q, 0, offsetof(struct file_req, path));
     q->path[0] = q->to[0] = '\0';
-    proto_reader_init(&r, f->data, f->len);
-    while (!err && (got = proto_next(&r, &x)) != 0)
-        err = got < 0 ? got : req_field(q, &x);
-    if (!err && (q->offset > INT64_MAX || q->size > INT64_MAX))
-        err = -EPROTO;
-    return err;
+    int r = get_fields(q, req_fields, ARRAY_LEN(req_fields), f);
+    return r < 0 || q->offset > INT64_MAX || q->size > INT64_MAX ? -EPROTO : 0;
 }
 
 int file_req_put(struct buf *out, const struct file_req *q)
@@ -199,26 +175,6 @@ int file_req_put(struct buf *out, const struct file_req *q)
     proto_u32(&w, F_FILE_OP, q->op);
     if (q->flags)
         proto_u32(&w, F_FILE_FLAGS, q->flags);
-    proto_str(&w, F_FILE_PATH, q->path);
-    if (q->has & FILE_HAS_TO)
-        proto_str(&w, F_FILE_TO, q->to);
-    if (q->has & FILE_HAS_MODE)
-        proto_u32(&w, F_FILE_MODE, q->mode);
-    if (q->has & FILE_HAS_UID)
-        proto_u32(&w, F_FILE_UID, q->uid);
-    if (q->has & FILE_HAS_GID)
-        proto_u32(&w, F_FILE_GID, q->gid);
-    if (q->has & FILE_HAS_SIZE)
-        proto_u64(&w, F_FILE_SIZE, q->size);
-    if (q->has & FILE_HAS_OFFSET)
-        proto_u64(&w, F_FILE_OFFSET, q->offset);
-    if (q->has & FILE_HAS_LENGTH)
-        proto_u64(&w, F_FILE_LENGTH, q->length);
-    if (q->has & FILE_HAS_LIMIT)
-        proto_u64(&w, F_FILE_LIMIT, q->limit);
-    if (q->has & FILE_HAS_MTIME)
-        proto_u64(&w, F_FILE_MTIME, (uint64_t)q->mtime_ns);
-    if (q->has & FILE_HAS_ATIME)
-        proto_u64(&w, F_FILE_ATIME, (uint64_t)q->atime_ns);
+    put_fields(&w, q, q->has | FILE_HAS_PATH, req_fields, ARRAY_LEN(req_fields));
     return proto_end(&w);
 }

@@ -177,6 +177,10 @@ int remove_tree_at(int dirfd, const char *name)
 
 int mkdir_parents(const char *path, mode_t mode)
 {
+    if (mkdir(path, mode) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != ENOENT)
+        return -errno;
     AUTO_FREE char *p = strdup(path);
     if (!p)
         return -ENOMEM;

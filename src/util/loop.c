@@ -1,11 +1,12 @@
 #include "util/loop.h"
 
+#include "util/cleanup.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <time.h>
-#include <unistd.h>
 
 /* #syscalls:monitor,fs,net epoll_ctl epoll_wait epoll_pwait clock_gettime close */
 
@@ -34,9 +35,7 @@ int loop_init(struct loop *l)
 
 void loop_fini(struct loop *l)
 {
-    if (l->epfd >= 0)
-        (void)close(l->epfd);
-    l->epfd = -1;
+    close_fd(&l->epfd);
     l->timers = NULL;
 }
 
@@ -65,6 +64,13 @@ void loop_del(struct loop *l, struct loop_src *src)
     for (int i = 0; i < l->nbatch; i++)
         if (l->batch[i].data.ptr == src)
             l->batch[i].data.ptr = NULL;
+}
+
+void loop_close(struct loop *l, struct loop_src *src)
+{
+    int fd = src->fd;
+    loop_del(l, src);
+    close_fd(&fd);
 }
 
 void loop_timer_off(struct loop *l, struct loop_timer *t)

@@ -42,6 +42,8 @@ void loop_fini(struct loop *l);
 int loop_add(struct loop *l, struct loop_src *src, uint32_t events);
 int loop_mod(struct loop *l, struct loop_src *src, uint32_t events);
 void loop_del(struct loop *l, struct loop_src *src);
+/* As loop_del, and closes the descriptor. */
+void loop_close(struct loop *l, struct loop_src *src);
 
 /* (Re)arms a timer; delay 0 fires on the next turn. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ns);

@@ -1,12 +1,12 @@
-/* The agent's session engine on a unix socket, for tests on the host.
+/* The agent's session server on a unix socket, for tests on the host.
  *
  *   agent_serve SOCKET [CONFIG]
  *
- * CONFIG is a file with the payload of a CONFIG message. The server ends when its standard input
- * does: the engine blocks all signals, and an orderly end lets leak checkers speak.
+ * CONFIG is a file with the payload of a CONFIG message. It ends when its standard input
+ * does: the server blocks all signals, and leak checkers report only on an orderly exit.
  */
-#include "agent/engine.h"
 #include "agent/files.h"
+#include "agent/server.h"
 #include "agent/session.h"
 #include "util/cleanup.h"
 
@@ -20,13 +20,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static struct engine engine;
+static struct server server;
 static bool stop;
 
 static void on_stdin(struct loop_src *src, uint32_t events)
 {
     (void)events;
-    loop_del(&engine.loop, src);
+    loop_del(&server.loop, src);
     stop = true;
 }
 
@@ -55,18 +55,18 @@ int main(int argc, char **argv)
         (void)signal(sig, SIG_DFL);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct loop_src in = {.fd = fcntl(0, F_DUPFD_CLOEXEC, 3), .fn = on_stdin};
-    if (engine_init(&engine, &cfg) < 0 || engine_listen(&engine, fd) < 0 ||
-        loop_add(&engine.loop, &in, EPOLLIN) < 0)
+    if (server_init(&server, &cfg) < 0 || server_listen(&server, fd) < 0 ||
+        loop_add(&server.loop, &in, EPOLLIN) < 0)
         return 1;
     puts("listening");
     (void)fflush(stdout);
     while (!stop)
-        if (engine_turn(&engine, -1) < 0)
+        if (server_turn(&server, -1) < 0)
             return 1;
     /* What the tests have ended themselves may take a moment. */
-    for (int i = 0; i < 100 && (engine.nsessions || engine.ndrains); i++)
-        (void)engine_turn(&engine, 10);
-    printf("sessions %zu drains %zu\n", engine.nsessions, engine.ndrains);
+    for (int i = 0; i < 100 && (server.nsessions || server.ndrains); i++)
+        (void)server_turn(&server, 10);
+    printf("sessions %zu drains %zu\n", server.nsessions, server.ndrains);
     config_free(&cfg);
     return 0;
 }

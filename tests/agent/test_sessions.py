@@ -1,4 +1,4 @@
-"""Drives the agent's session engine over a unix socket, with real processes.
+"""Drives the agent's session server over a unix socket, with real processes.
 
 Usage: pytest test_agent_sessions.py with AGENT_SERVE naming the server binary.
 """
