@@ -27,8 +27,8 @@ TESTBED = HERE / "testbed"
 ASSETS = ["linux-kvm", "tools.erofs", "base.erofs"]
 CPUS = (1, 2)
 SLOW = 10  # times the patience of the tests, in the testbed
-# Seconds, in the testbed, which is slow at best and gets half a CPU or less on a busy machine: most
-# tests take less than 10, none more than 40.
+# Seconds, in the testbed, which is slow at best: where QEMU gets a third of a CPU, the longest test
+# takes 64.
 PHASE_LIMIT = 300  # for the setup, the call or the teardown of a test
 SILENCE_LIMIT = 2 * PHASE_LIMIT  # between two words of L1
 LIMIT = 3600  # for all of it
