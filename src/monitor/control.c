@@ -5,26 +5,27 @@
 #include "util/cleanup.h"
 #include "virtio/fs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { CONTROL_IN_MAX = 2 * (PROTO_HDR_LEN + PROTO_DATA_MAX), CONTROL_TEXT_MAX = 512 };
 
-static void flush(struct control *c)
+static void control_flush(struct control *c)
 {
     if (c->stream && buf_len(&c->out))
         buf_consume(&c->out, vsock_send_buf(c->stream, buf_head(&c->out), buf_len(&c->out)));
 }
 
-/* The last part of a path without a '/' at its end. */
+/* The last part of a path, which does not end in '/'. */
 static const char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-/* Disks follow those of the sandbox itself: tools, image, and the writable layer if it is one. */
+/* Mounted disks follow the sandbox's own: tools, image, and the writable layer if it is a disk. */
 static void put_disk(struct proto_writer *w, const struct spec_mount *m, size_t index)
 {
     char dev[] = "/dev/vda";
@@ -62,8 +63,8 @@ static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
     proto_nest_end(w, mark);
 }
 
-/* With variables for programs that bring certificates of their own, or ask where they are; what the
- * user or the image says comes later, and wins. */
+/* With variables for programs that bring their own certificates, or ask where they are; the user's
+ * and the image's settings come later, and win. */
 static void put_host_cas(struct proto_writer *w, const char *pem)
 {
     static const char *const variables[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
@@ -129,12 +130,13 @@ static void greet(struct control *c, const struct proto_frame *f)
         c->ev->failed(c->ctx, "the sandbox's settings are too large to send");
         return;
     }
-    flush(c);
+    control_flush(c);
 }
 
-static void handle(struct control *c, const struct proto_frame *f)
+static void control_handle(struct control *c, const struct proto_frame *f)
 {
     char text[CONTROL_TEXT_MAX];
+    assert(c->called && (c->greeted || !c->ready) && (c->ready || !c->sealing));
     if (!c->greeted) {
         greet(c, f);
         return;
@@ -168,7 +170,7 @@ static void handle(struct control *c, const struct proto_frame *f)
         proto_find_text(f, F_TEXT, text, sizeof(text));
         c->ev->log(c->ctx, text);
         break;
-    default: /* something newer than us */
+    default: /* from a newer version */
         break;
     }
 }
@@ -187,17 +189,19 @@ static size_t on_data(struct vsock_stream *s, void *ctx, const void *p, size_t n
 {
     struct control *c = ctx;
     size_t taken = 0;
+    assert(c->stream == s);
     while (taken < n) {
         struct proto_frame f;
         int r;
+        assert(buf_len(&c->in) <= CONTROL_IN_MAX);
         size_t k = MIN(n - taken, CONTROL_IN_MAX - buf_len(&c->in));
         bool full = k == 0 || buf_append(&c->in, (const uint8_t *)p + taken, k) < 0;
         taken += k;
         while ((r = proto_peek(&c->in, &f)) == 1) {
-            handle(c, &f);
+            control_handle(c, &f);
             proto_consume(&c->in, &f);
         }
-        if (r < 0 || full) { /* no agent of ours sends a frame that does not fit */
+        if (r < 0 || full) { /* our agent sends no frame that does not fit */
             hang_up(c);
             break;
         }
@@ -207,7 +211,7 @@ static size_t on_data(struct vsock_stream *s, void *ctx, const void *p, size_t n
 
 static void on_writable(struct vsock_stream *s, void *ctx)
 {
-    flush(ctx);
+    control_flush(ctx);
 }
 
 static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
@@ -232,7 +236,7 @@ static const struct vsock_stream_ops control_ops = {
 static int on_call(struct vsock_stream *s, void *ctx)
 {
     struct control *c = ctx;
-    if (c->called) /* the agent calls once; a second caller is somebody else */
+    if (c->called) /* the agent connects once; this is somebody else */
         return -EBUSY;
     c->called = true;
     c->stream = s;
@@ -254,16 +258,17 @@ static bool send_number(struct control *c, uint16_t type, uint16_t tag, uint64_t
 {
     struct proto_writer w;
     if (!c->stream || !c->ready || buf_len(&c->out) > PROTO_DATA_MAX)
-        return false; /* not there, or not reading */
+        return false; /* it is not there, or not reading */
     proto_begin(&w, &c->out, type);
     proto_u64(&w, tag, v);
     bool ok = proto_end(&w) == 0;
-    flush(c);
+    control_flush(c);
     return ok;
 }
 
 bool control_seal(struct control *c)
 {
+    assert(!c->sealing);
     c->sealing = send_number(c, PROTO_SEAL, F_COOKIE, 0);
     return c->sealing;
 }

@@ -4,7 +4,7 @@
 #include "util/sock.h"
 #include "virtio/vsock.h"
 
-#include <endian.h>
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,35 +18,35 @@ enum {
     READ_CHUNK = 64 * 1024,
     IN_MAX = 128 * 1024,
     OUT_MAX = 256 * 1024,
-    WATCHES = 8, /* how often a client is looked at that has not said what it wants */
+    WATCHES = 8, /* how often clients without a request are checked within RELAY_HELLO_MS */
 };
 
 static const char going_down[] = "the sandbox is shutting down";
 
 enum client_state {
-    CLIENT_HELLO,   /* nothing said yet */
-    CLIENT_REQUEST, /* greeted; the next frame says what it wants */
+    CLIENT_HELLO,   /* has not said HELLO yet */
+    CLIENT_REQUEST, /* the next frame is its request */
     CLIENT_SESSION, /* tied to a command */
     CLIENT_ANSWER,  /* waits for an answer that takes time */
-    CLIENT_DONE,    /* gone once `out` is flushed */
+    CLIENT_DONE,    /* freed once `out` is flushed */
 };
 
-/* Follows frame boundaries in a stream of which only a part is at hand. */
+/* Follows frame boundaries in a stream that comes in pieces. */
 struct scanner {
-    uint8_t hdr[PROTO_HDR_LEN];
-    unsigned have;
-    uint16_t type;
+    uint8_t raw[PROTO_HDR_LEN];
+    unsigned have; /* bytes of it */
+    struct proto_header hdr;
     uint32_t left; /* payload bytes to come */
 };
 
 struct relay_client {
     struct relay *relay;
     struct relay_client *next, *prev;
-    struct loop_src src; /* fd -1: the client is gone, its command is not */
+    struct loop_src src; /* fd -1: the client is gone, its command runs on */
     enum client_state state;
-    struct buf hello; /* what the agent is to hear first */
+    struct buf hello; /* what the agent is sent first */
     struct buf in, out;
-    uint32_t forward; /* bytes at the front of `in` that belong to a frame under way */
+    uint32_t forward; /* bytes of the current frame that are still to be passed on */
     struct vsock_stream *stream;
     bool connected, detached, exited, in_session;
     uint32_t id;
@@ -54,7 +54,7 @@ struct relay_client {
     struct scanner scan;
     uint64_t cookie;
     uint64_t since_ns; /* when it connected */
-    int sent_fd;       /* what came with its bytes, until a request takes it; -1 */
+    int sent_fd;       /* a descriptor that it sent, until a request takes it; -1 */
 };
 
 static void pump_to_guest(struct relay_client *c);
@@ -67,6 +67,7 @@ static void end_session(struct relay_client *c)
     if (!c->in_session)
         return;
     c->in_session = false;
+    assert(c->relay->n_sessions > 0);
     c->relay->n_sessions--;
     c->relay->ev->sessions_changed(c->relay->ctx, c->relay->n_sessions);
 }
@@ -78,7 +79,7 @@ static void drop_socket(struct relay_client *c)
     close_fd(&fd);
 }
 
-/* The listener rests while there is no room for another client. */
+/* The listener pauses while there is no room for another client. */
 static void resume_listening(struct relay *r)
 {
     if (r->listening && r->n_clients < RELAY_CLIENTS_MAX)
@@ -103,6 +104,7 @@ static void client_free(struct relay_client *c)
         r->clients = c->next;
     if (c->next)
         c->next->prev = c->prev;
+    assert(r->n_clients > 0);
     r->n_clients--;
     resume_listening(r);
     end_session(c);
@@ -113,53 +115,51 @@ static void client_free(struct relay_client *c)
     free(c);
 }
 
-/* The client gets what is left for it, then end of file. */
-static void finish(struct relay_client *c)
+/* The client gets what is left for it, then end of file; c may be gone afterwards. */
+static void client_finish(struct relay_client *c)
 {
     c->state = CLIENT_DONE;
     (void)flush_to_client(c);
 }
 
-static void refuse(struct relay_client *c, enum proto_fail kind, const char *text)
+static void client_refuse(struct relay_client *c, enum proto_fail kind, const char *text)
 {
     struct proto_writer w;
     proto_begin(&w, &c->out, PROTO_FAIL);
     proto_u32(&w, F_KIND, kind);
     proto_str(&w, F_TEXT, text);
     (void)proto_end(&w);
-    finish(c);
+    client_finish(c);
 }
 
 /* --- guest to client ------------------------------------------------------------------------ */
 
-/* Looks at n bytes that the agent sent. False: they cannot be frames. */
-static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
+/* Parses n bytes that the agent sent. False: they are not valid frames. */
+static bool scan_output(struct relay_client *c, const uint8_t *p, size_t n)
 {
     struct scanner *s = &c->scan;
     while (n) {
         if (s->have < PROTO_HDR_LEN) {
             size_t k = MIN(n, PROTO_HDR_LEN - s->have);
-            memcpy(s->hdr + s->have, p, k);
+            memcpy(s->raw + s->have, p, k);
             s->have += (unsigned)k;
             p += k;
             n -= k;
             if (s->have < PROTO_HDR_LEN)
                 return true;
-            struct proto_hdr h;
-            memcpy(&h, s->hdr, sizeof(h));
-            s->type = le16toh(h.type);
-            s->left = le32toh(h.len);
-            if (s->left > proto_limit(s->type))
+            if (!proto_header_read(s->raw, &s->hdr))
                 return false;
-            if (!c->exited && (s->type == PROTO_EXIT || s->type == PROTO_FAIL)) {
+            s->left = s->hdr.len;
+            if (!c->exited && (s->hdr.type == PROTO_EXIT || s->hdr.type == PROTO_FAIL)) {
                 c->exited = true;
-                exec_log_flush(c->relay->log); /* who sees the exit finds the output in the log */
+                exec_log_flush(
+                    c->relay->log); /* the output is in the log before the exit is seen */
             }
         }
         size_t k = MIN(n, s->left);
-        if (k && s->type == PROTO_STDOUT)
+        if (k && s->hdr.type == PROTO_STDOUT)
             exec_log_write(c->relay->log, c->stdout_as, c->id, p, k);
-        else if (k && s->type == PROTO_STDERR)
+        else if (k && s->hdr.type == PROTO_STDERR)
             exec_log_write(c->relay->log, LOG_STDERR, c->id, p, k);
         p += k;
         n -= k;
@@ -170,16 +170,18 @@ static bool scan(struct relay_client *c, const uint8_t *p, size_t n)
     return true;
 }
 
-/* Takes what fits. All that fits: whatever is left over is offered again only after `out` has
- * drained, so leaving bytes behind with an empty `out` would be for ever. */
+/* Takes all that fits: the rest is offered again only when `out` drains, so bytes left behind with
+ * an empty `out` would stay there forever. */
 static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *p, size_t n)
 {
     struct relay_client *c = ctx;
     size_t taken = 0;
+    assert(c->state == CLIENT_SESSION && c->stream == stream);
     while (taken < n) {
+        assert(buf_len(&c->out) <= OUT_MAX);
         size_t k = MIN(n - taken, OUT_MAX - buf_len(&c->out));
         uint8_t *to = k ? buf_reserve(&c->out, k) : NULL;
-        if (!to && buf_len(&c->out) == 0) { /* no memory, and nothing to wait for */
+        if (!to && buf_len(&c->out) == 0) { /* out of memory, and nothing will drain */
             client_free(c);
             return n;
         }
@@ -187,13 +189,13 @@ static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *
             break;
         memcpy(to, (const uint8_t *)p + taken, k); /* invariant 2 */
         taken += k;
-        if (!scan(c, to, k)) {
+        if (!scan_output(c, to, k)) {
             client_free(c);
             return n;
         }
         buf_commit(&c->out, k);
         if (c->detached)
-            buf_reset(&c->out); /* logged; nobody else wants it */
+            buf_reset(&c->out); /* it is logged, and has no other reader */
         else if (!flush_to_client(c))
             return n;
     }
@@ -226,7 +228,7 @@ static bool flush_to_client(struct relay_client *c)
     return true;
 }
 
-/* The socket takes more: send it, then ask for what the stream still holds. */
+/* The socket takes more: send it, then resume the stream. */
 static void on_client_writable(struct relay_client *c)
 {
     if (flush_to_client(c) && buf_len(&c->out) <= OUT_MAX / 2 && c->stream && vsock_held(c->stream))
@@ -235,9 +237,9 @@ static void on_client_writable(struct relay_client *c)
 
 /* --- client to guest ------------------------------------------------------------------------ */
 
-/* What the stream holds for it is thrown away, which may show that its command has ended: c may be
+/* What the stream holds for it is discarded, which may uncover that its command has ended: c may be
  * gone afterwards. */
-static void detach(struct relay_client *c)
+static void client_detach(struct relay_client *c)
 {
     c->detached = true;
     drop_socket(c);
@@ -247,37 +249,37 @@ static void detach(struct relay_client *c)
         vsock_resume(c->stream);
 }
 
-/* Passes on what is in `in`, frame by frame. Returns false when c may be gone. */
+/* Passes on what is in `in`, frame by frame. False: c may be gone. */
 static bool forward_frames(struct relay_client *c)
 {
     while (c->stream && buf_len(&c->in)) {
         if (c->forward == 0) {
             if (buf_len(&c->in) < PROTO_HDR_LEN)
                 return true;
-            struct proto_hdr h;
-            memcpy(&h, buf_head(&c->in), sizeof(h));
-            if (le32toh(h.len) > proto_limit(le16toh(h.type))) {
+            struct proto_header h;
+            if (!proto_header_read(buf_head(&c->in), &h)) {
                 client_free(c);
                 return false;
             }
-            if (le16toh(h.type) == PROTO_DETACH) {
-                detach(c);
+            if (h.type == PROTO_DETACH) {
+                client_detach(c);
                 return false;
             }
-            c->forward = PROTO_HDR_LEN + le32toh(h.len);
+            c->forward = PROTO_HDR_LEN + h.len;
         }
         size_t n = MIN(buf_len(&c->in), c->forward);
         size_t took = vsock_send_buf(c->stream, buf_head(&c->in), n);
+        assert(took <= n);
         buf_consume(&c->in, took);
         c->forward -= (uint32_t)took;
         if (took < n)
-            return true; /* writable() comes */
+            return true; /* on_writable() goes on */
     }
     return true;
 }
 
-/* False while the greeting has to wait: many streams at once may use up the guest's buffers. */
-static bool greet_agent(struct relay_client *c)
+/* False while HELLO has to wait: many streams at once may use up the guest's buffers. */
+static bool send_hello(struct relay_client *c)
 {
     size_t took = 0;
     if (c->stream && buf_len(&c->hello))
@@ -288,7 +290,8 @@ static bool greet_agent(struct relay_client *c)
 
 static void pump_to_guest(struct relay_client *c)
 {
-    if (c->connected && greet_agent(c) && !forward_frames(c))
+    assert(c->state == CLIENT_SESSION);
+    if (c->connected && send_hello(c) && !forward_frames(c))
         return;
     uint32_t in = buf_len(&c->in) < IN_MAX ? EPOLLIN : 0;
     (void)loop_mod(c->relay->loop, &c->src, (c->src.events & ~(uint32_t)EPOLLIN) | in);
@@ -297,7 +300,7 @@ static void pump_to_guest(struct relay_client *c)
 static void on_connected(struct vsock_stream *s, void *ctx)
 {
     struct relay_client *c = ctx;
-    if (proto_put_hello(&c->hello) < 0) { /* no memory */
+    if (proto_put_hello(&c->hello) < 0) { /* out of memory */
         client_free(c);
         return;
     }
@@ -310,16 +313,16 @@ static void on_writable(struct vsock_stream *s, void *ctx)
     pump_to_guest(ctx);
 }
 
-/* The session lasts until its client has all of its output: a sandbox that goes with its last
- * command must not take that along. */
+/* The session lasts until its client has all of its output, so that a sandbox that stops with its
+ * last command does not lose any. */
 static void stream_over(struct relay_client *c)
 {
     if (c->detached)
         client_free(c);
     else if (c->connected)
-        finish(c);
-    else /* its request never left, so it may be made again */
-        refuse(c, PROTO_FAIL_STATE, going_down);
+        client_finish(c);
+    else /* its request was never sent, so it may be repeated */
+        client_refuse(c, PROTO_FAIL_STATE, going_down);
 }
 
 static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
@@ -351,13 +354,14 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
     if (!r->open) {
-        refuse(c, PROTO_FAIL_STATE, going_down);
+        client_refuse(c, PROTO_FAIL_STATE, going_down);
         return;
     }
+    assert(!c->in_session && !c->stream);
     c->stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
     c->stream = vsock_connect(r->vsock, PROTO_PORT_SESSION, &session_ops, c);
     if (!c->stream) {
-        refuse(c, PROTO_FAIL_LIMIT, "too many commands at once in this sandbox");
+        client_refuse(c, PROTO_FAIL_LIMIT, "too many commands at once in this sandbox");
         return;
     }
     c->state = CLIENT_SESSION;
@@ -376,7 +380,7 @@ static void answer_info(struct relay_client *c)
     proto_u32(&w, F_SESSIONS, c->relay->n_sessions);
     proto_str(&w, F_TEXT, json ? json : "{}");
     (void)proto_end(&w);
-    finish(c);
+    client_finish(c);
 }
 
 static void handle_request(struct relay_client *c, const struct proto_frame *f)
@@ -385,18 +389,18 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
     switch (f->type) {
     case PROTO_EXEC:
     case PROTO_FILES:
-        close_fd(&c->sent_fd); /* none belongs to these */
+        close_fd(&c->sent_fd); /* these take none */
         begin_session(c, f);   /* the frame stays in `in`, to be passed on */
         return;
     case PROTO_TOUCH:
         r->ev->touched(r->ctx);
         (void)proto_put(&c->out, PROTO_OK, NULL, 0);
-        finish(c);
+        client_finish(c);
         return;
     case PROTO_STOP: {
         uint64_t grace = proto_find_num(f, F_GRACE_MS, 0);
         (void)proto_put(&c->out, PROTO_OK, NULL, 0);
-        finish(c);
+        client_finish(c);
         r->ev->stop(r->ctx, grace);
         return;
     }
@@ -405,16 +409,16 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         c->state = CLIENT_ANSWER;
         proto_consume(&c->in, f);
         if (!r->ev->ping(r->ctx, c->cookie))
-            refuse(c, PROTO_FAIL_STATE, "the agent cannot be reached");
+            client_refuse(c, PROTO_FAIL_STATE, "the agent cannot be reached");
         return;
     case PROTO_INFO:
         answer_info(c);
         return;
     default:
         if (r->ev->request && r->ev->request(r->ctx, f, &c->sent_fd, &c->out))
-            finish(c);
+            client_finish(c);
         else
-            refuse(c, PROTO_FAIL_OTHER, "the monitor does not know this request");
+            client_refuse(c, PROTO_FAIL_OTHER, "unknown request");
     }
 }
 
@@ -423,16 +427,16 @@ void relay_pong(struct relay *r, uint64_t cookie)
     for (struct relay_client *c = r->clients; c; c = c->next)
         if (c->state == CLIENT_ANSWER && c->cookie == cookie) {
             (void)proto_put(&c->out, PROTO_PONG, NULL, 0);
-            finish(c);
+            client_finish(c);
             return;
         }
 }
 
 /* False when the client was refused, and may be gone. */
-static bool greeted(struct relay_client *c, const struct proto_frame *f)
+static bool take_hello(struct relay_client *c, const struct proto_frame *f)
 {
     if (!proto_is_hello(f)) {
-        refuse(c, PROTO_FAIL_VERSION, "this sandbox was started by another version of msb");
+        client_refuse(c, PROTO_FAIL_VERSION, "this sandbox was started by another version of msb");
         return false;
     }
     c->state = CLIENT_REQUEST;
@@ -455,13 +459,13 @@ static void on_input(struct relay_client *c)
             handle_request(c, &f); /* may free c */
             return;
         }
-        if (!greeted(c, &f))
+        if (!take_hello(c, &f))
             return;
     }
     if (c->state == CLIENT_SESSION)
         pump_to_guest(c);
     else
-        buf_reset(&c->in); /* an answer is on its way: nothing more is listened to */
+        buf_reset(&c->in); /* an answer is on its way: further input is ignored */
 }
 
 /* --- sockets -------------------------------------------------------------------------------- */
@@ -471,9 +475,9 @@ static bool undecided(const struct relay_client *c)
     return c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST;
 }
 
-/* As recv, but -errno. One descriptor is kept for the request that it belongs to; who sends others,
- * or sends them with anything else, sends them in vain. */
-static ssize_t receive(struct relay_client *c, uint8_t *to, size_t n)
+/* As recv(), but -errno. One descriptor is kept for the request that it belongs to; all others are
+ * closed. */
+static ssize_t client_receive(struct relay_client *c, uint8_t *to, size_t n)
 {
     int fd = -1;
     ssize_t k = sock_recv_with_fd(c->src.fd, to, n, &fd);
@@ -488,9 +492,9 @@ static void on_client(struct loop_src *src, uint32_t events)
     struct relay_client *c = CONTAINER_OF(src, struct relay_client, src);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
-        ssize_t k = to ? receive(c, to, READ_CHUNK) : -1;
+        ssize_t k = to ? client_receive(c, to, READ_CHUNK) : -1;
         if (to && (k == 0 || (k < 0 && k != -EAGAIN))) {
-            client_free(c); /* gone without a word */
+            client_free(c); /* it hung up */
             return;
         }
         if (!to && events & (EPOLLHUP | EPOLLERR)) {
@@ -509,13 +513,13 @@ static void on_client(struct loop_src *src, uint32_t events)
 
 /* --- comings and goings --------------------------------------------------------------------- */
 
-static void watch(struct relay *r)
+static void arm_watch(struct relay *r)
 {
     if (r->watch.at_ns == 0)
         loop_timer_set(r->loop, &r->watch, r->hello_ns / WATCHES);
 }
 
-/* Drops clients that take too long to say what they want, and tries to listen again. */
+/* Drops clients that take too long to make their request, and tries to listen again. */
 static void on_watch(struct loop_timer *t)
 {
     struct relay *r = CONTAINER_OF(t, struct relay, watch);
@@ -532,10 +536,10 @@ static void on_watch(struct loop_timer *t)
     }
     resume_listening(r);
     if (more)
-        watch(r);
+        arm_watch(r);
 }
 
-/* Takes fd, in any case. */
+/* Takes fd, even on failure. */
 static struct relay_client *client_new(struct relay *r, int fd)
 {
     struct relay_client *c = calloc(1, sizeof(*c));
@@ -572,9 +576,9 @@ static void on_listener(struct loop_src *src, uint32_t events)
         return;
     if (fd >= 0)
         (void)client_new(r, fd);
-    if (fd < 0 || r->n_clients >= RELAY_CLIENTS_MAX) /* who comes now waits */
+    if (fd < 0 || r->n_clients >= RELAY_CLIENTS_MAX) /* further clients wait */
         (void)loop_mod(r->loop, &r->listener, 0);
-    watch(r);
+    arm_watch(r);
 }
 
 void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
@@ -588,6 +592,7 @@ void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struc
 
 void relay_open(struct relay *r)
 {
+    assert(!r->listening);
     r->open = true;
     r->listening = loop_add(r->loop, &r->listener, EPOLLIN) == 0;
 }
@@ -605,7 +610,7 @@ void relay_end(struct relay *r)
     r->open = r->listening = false;
     loop_del(r->loop, &r->listener);
     loop_timer_off(r->loop, &r->watch);
-    /* From here on nobody can connect, and who has connected before is told. */
+    /* From here on nobody can connect; clients that connected before are refused. */
     (void)shutdown(listen_fd, SHUT_RDWR);
     int fd;
     while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
@@ -613,6 +618,6 @@ void relay_end(struct relay *r)
     for (struct relay_client *c = r->clients, *next; c; c = next) {
         next = c->next;
         if (undecided(c) || (c->state == CLIENT_SESSION && !c->connected))
-            refuse(c, PROTO_FAIL_STATE, going_down);
+            client_refuse(c, PROTO_FAIL_STATE, going_down);
     }
 }

@@ -4,24 +4,25 @@
 #include "util/buf.h"
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 /* #syscalls:monitor sendto recvfrom shutdown close epoll_ctl */
 
-/* A connection. It is in its slot from the guest's connect to the end of both sides; while the
- * connector is being asked, until its answer. */
+/* A connection. It keeps its slot from the guest's connect until both sides have ended, and at least
+ * until the connector has answered. */
 struct vsock_conn {
     struct vsock_ports *p;
     uint32_t slot;
     struct vsock_stream *stream; /* NULL: the guest has left */
     struct loop_src src;         /* the host's end; fd -1: not connected yet */
     struct node ready;
-    struct buf out; /* for the guest: what was read and it did not take */
+    struct buf out; /* for the guest: what it has not taken yet */
     bool readable;  /* the host's socket may have more */
-    bool host_eof;  /* ... or has said that this was all */
-    bool told_eof;  /* and so was the guest */
+    bool host_eof;  /* ... or has reached its end */
+    bool told_eof;  /* ... and the guest was told */
     bool guest_eof; /* the guest will send no more */
     bool deaf;      /* the host's server reads no more */
 };
@@ -30,6 +31,7 @@ static void conn_free(struct vsock_conn *c)
 {
     struct vsock_ports *p = c->p;
     int fd = c->src.fd;
+    assert(p->conn[c->slot] == c && p->n_conns > 0);
     loop_del(p->loop, &c->src);
     close_fd(&fd);
     node_unlink(&c->ready);
@@ -39,8 +41,8 @@ static void conn_free(struct vsock_conn *c)
     free(c);
 }
 
-/* Both sides end: in order, or with a reset for the guest. */
-static void finish(struct vsock_conn *c, bool reset)
+/* Ends both sides: in order, or with a reset for the guest. */
+static void conn_finish(struct vsock_conn *c, bool reset)
 {
     struct vsock_stream *s = c->stream;
     c->stream = NULL;
@@ -63,8 +65,8 @@ static void make_ready(struct vsock_conn *c)
 
 /* --- from the host to the guest -------------------------------------------------------------- */
 
-/* What the guest did not take before. True when all of it is gone. */
-static bool flush(struct vsock_conn *c)
+/* Sends what the guest has not taken yet. True when nothing is left of it. */
+static bool conn_flush(struct vsock_conn *c)
 {
     if (buf_len(&c->out) > 0)
         buf_consume(&c->out, vsock_send_buf(c->stream, buf_head(&c->out), buf_len(&c->out)));
@@ -74,23 +76,23 @@ static bool flush(struct vsock_conn *c)
     return true;
 }
 
-/* One chunk. False: the connection is gone. */
-static bool pump(struct vsock_conn *c)
+/* Moves one chunk. False: the connection is gone. */
+static bool conn_pump(struct vsock_conn *c)
 {
     struct vsock_ports *p = c->p;
-    if (!flush(c))
-        return true; /* until the guest takes it: on_writable */
+    if (!conn_flush(c))
+        return true; /* on_writable() goes on */
     if (c->readable && !c->host_eof) {
         ssize_t k = recv(c->src.fd, p->chunk, sizeof(p->chunk), MSG_DONTWAIT);
         if (k < 0 && errno != EAGAIN && errno != EINTR) {
-            finish(c, true);
+            conn_finish(c, true);
             return false;
         }
         c->readable = k > 0;
         c->host_eof = k == 0;
         size_t n = k > 0 ? (size_t)k : 0, sent = n ? vsock_send_buf(c->stream, p->chunk, n) : 0;
         if (sent < n && buf_append(&c->out, p->chunk + sent, n - sent) < 0) {
-            finish(c, true);
+            conn_finish(c, true);
             return false;
         }
         if (c->readable && sent == n)
@@ -99,7 +101,7 @@ static bool pump(struct vsock_conn *c)
     if (c->host_eof && buf_len(&c->out) == 0 && !c->told_eof) {
         c->told_eof = true;
         if (c->guest_eof || c->deaf) {
-            finish(c, false);
+            conn_finish(c, false);
             return false;
         }
         vsock_shutdown(c->stream, VSOCK_SHUT_SEND);
@@ -110,7 +112,7 @@ static bool pump(struct vsock_conn *c)
 static void on_work(struct loop_timer *t)
 {
     struct vsock_ports *p = CONTAINER_OF(t, struct vsock_ports, work);
-    struct node turn; /* those that are ready now; who has more comes after them */
+    struct node turn; /* those that are ready now; one that has more to do comes after them */
     loop_timer_off(p->loop, t);
     node_init(&turn);
     while (node_linked(&p->ready)) {
@@ -122,7 +124,7 @@ static void on_work(struct loop_timer *t)
         struct vsock_conn *c = CONTAINER_OF(turn.next, struct vsock_conn, ready);
         node_unlink(&c->ready);
         if (c->stream && c->src.fd >= 0)
-            (void)pump(c);
+            (void)conn_pump(c);
     }
 }
 
@@ -135,13 +137,13 @@ static size_t on_data(struct vsock_stream *s, void *ctx, const void *data, size_
     if (c->deaf)
         return n;
     if (c->src.fd < 0)
-        return 0; /* kept until there is somebody */
+        return 0; /* the stream keeps it until there is a connection */
     ssize_t k = send(c->src.fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (k >= 0)
         return (size_t)k;
     if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
         return 0;
-    c->deaf = true; /* what it has said is still for the guest */
+    c->deaf = true; /* what it has sent still goes to the guest */
     c->readable = true;
     make_ready(c);
     return n;
@@ -161,7 +163,7 @@ static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
     if (c->src.fd >= 0)
         (void)shutdown(c->src.fd, SHUT_WR);
     if (c->told_eof)
-        finish(c, false);
+        conn_finish(c, false);
 }
 
 static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
@@ -171,7 +173,7 @@ static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
     (void)reset;
     c->stream = NULL;
     if (c->src.fd >= 0)
-        conn_free(c); /* else its slot waits for the connector's answer */
+        conn_free(c); /* otherwise its slot waits for the connector's answer */
 }
 
 static const struct vsock_stream_ops stream_ops = {
@@ -183,7 +185,7 @@ static const struct vsock_stream_ops stream_ops = {
 
 /* --- the host's end -------------------------------------------------------------------------- */
 
-/* Edge-triggered: an end that cannot be passed on yet does not keep waking us. */
+/* Edge-triggered, so that an end of file that cannot be passed on yet does not keep waking us. */
 static void on_host(struct loop_src *src, uint32_t events)
 {
     struct vsock_conn *c = CONTAINER_OF(src, struct vsock_conn, src);
@@ -192,14 +194,14 @@ static void on_host(struct loop_src *src, uint32_t events)
     if ((events & EPOLLOUT) && vsock_held(c->stream) > 0)
         vsock_resume(c->stream);
     if (p->conn[slot] != c)
-        return; /* gone with its last bytes */
+        return; /* those were its last bytes */
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
         c->readable = true;
         make_ready(c);
     }
 }
 
-static void connected(struct vsock_conn *c, int fd)
+static void conn_open(struct vsock_conn *c, int fd)
 {
     struct vsock_ports *p = c->p;
     uint32_t slot = c->slot;
@@ -207,11 +209,11 @@ static void connected(struct vsock_conn *c, int fd)
     if (loop_add(p->loop, &c->src, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) < 0) {
         c->src.fd = -1;
         close_fd(&fd);
-        finish(c, true);
+        conn_finish(c, true);
         return;
     }
     vsock_answer(c->stream);
-    vsock_resume(c->stream); /* what an impatient guest has sent */
+    vsock_resume(c->stream); /* the guest may have sent something already */
     if (p->conn[slot] == c && c->guest_eof)
         (void)shutdown(fd, SHUT_WR);
 }
@@ -230,14 +232,14 @@ static void on_connector(struct loop_src *src, uint32_t events)
     if (r <= 0)
         return;
     struct vsock_conn *c = slot < VSOCK_PORTS_CONNS_MAX ? p->conn[slot] : NULL;
-    if (!c || c->src.fd >= 0) { /* nobody asked */
+    if (!c || c->src.fd >= 0) { /* it was not asked for */
         close_fd(&fd);
     } else if (fd < 0 || !c->stream) {
         p->refused += fd < 0;
         close_fd(&fd);
-        finish(c, true);
+        conn_finish(c, true);
     } else {
-        connected(c, fd);
+        conn_open(c, fd);
     }
 }
 
@@ -290,7 +292,7 @@ void vsock_ports_end(struct vsock_ports *p)
 {
     for (unsigned i = 0; i < VSOCK_PORTS_CONNS_MAX; i++)
         if (p->conn[i])
-            finish(p->conn[i], true);
+            conn_finish(p->conn[i], true);
     loop_timer_off(p->loop, &p->work);
     loop_del(p->loop, &p->connector);
 }

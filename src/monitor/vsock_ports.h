@@ -1,11 +1,12 @@
-/* Ports of the host that programs in the guest reach by vsock, each of which is a unix socket.
+/* Host ports that programs in the guest reach over vsock; each is a Unix socket on the host.
  *
- * A guest's connect succeeds when the connection on the host has (connector.h). Then bytes move
- * both ways with back-pressure: what the host's server does not take stays with the guest's credit,
- * what the guest does not take stays in the host's socket, but for one chunk. Nobody is waited for,
- * and in one turn each connection moves one chunk, so none can hold up others or the monitor.
+ * A guest's connect succeeds once the connection on the host has (connector_link.h). Then bytes
+ * move both ways with back-pressure: what the host's server does not take counts against the
+ * guest's credit; what the guest does not take stays in the host's socket, except for one chunk.
+ * Nothing blocks, and each connection moves one chunk per turn, so none can hold up others or the
+ * monitor.
  *
- * All of it lives on the loop of the vsock device.
+ * All of it runs on the loop of the vsock device.
  */
 #ifndef MSB_MONITOR_VSOCK_PORTS_H
 #define MSB_MONITOR_VSOCK_PORTS_H
@@ -19,7 +20,7 @@ enum {
     VSOCK_PORTS_CONNS_MAX = 256, /* of all ports together */
     VSOCK_PORTS_CHUNK = 64 * 1024,
 };
-/* So that they never use up what other streams may hold. */
+/* They never use up what other streams may hold. */
 _Static_assert((size_t)VSOCK_PORTS_CONNS_MAX *VSOCK_CREDIT * 2 <= VSOCK_HELD_MAX,
                "room for other streams");
 
@@ -44,7 +45,8 @@ struct vsock_ports {
     uint8_t chunk[VSOCK_PORTS_CHUNK];
 };
 
-/* `connector` stays the caller's to close. lost: it has died; nothing can be connected any more. */
+/* `connector` stays the caller's to close. lost: it has died, and nothing can be connected any
+ * more. */
 int vsock_ports_init(struct vsock_ports *p, struct loop *l, struct virtio_dev *vsock,
                      const struct spec_vsocks *list, int connector, void (*lost)(void *ctx),
                      void *ctx);
