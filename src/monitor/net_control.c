@@ -2,6 +2,7 @@
 
 #include "store/ports.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +14,12 @@
 
 enum { SPEC_TEXT_MAX = 1024 * 1024 };
 
-/* --- answers --------------------------------------------------------------------------------- */
+static const char bad_request[] = "invalid request";
+static const char network_failed[] = "the sandbox's network has failed";
 
-static bool refuse(struct buf *out, enum proto_fail kind, int code, const char *text)
+/* --- replies ---------------------------------------------------------------------------------- */
+
+static bool reply_fail(struct buf *out, enum proto_fail kind, int code, const char *text)
 {
     struct proto_writer w;
     proto_begin(&w, out, PROTO_FAIL);
@@ -26,20 +30,20 @@ static bool refuse(struct buf *out, enum proto_fail kind, int code, const char *
     return true;
 }
 
-static bool malformed(struct buf *out)
+static bool reply_malformed(struct buf *out)
 {
-    return refuse(out, PROTO_FAIL_OTHER, EINVAL, "the monitor does not understand the request");
+    return reply_fail(out, PROTO_FAIL_OTHER, EINVAL, bad_request);
 }
 
-static bool ok(struct buf *out)
+static bool reply_ok(struct buf *out)
 {
     (void)proto_put(out, PROTO_OK, NULL, 0);
     return true;
 }
 
-/* --- what a request says --------------------------------------------------------------------- */
+/* --- fields of requests ----------------------------------------------------------------------- */
 
-/* A text field, whole; false when it is absent, too long, or has a NUL in it. */
+/* A text field; false when it is absent, too long, or contains a NUL. */
 static bool find_str(const struct proto_frame *f, uint16_t tag, char *to, size_t size)
 {
     struct proto_reader r;
@@ -72,7 +76,7 @@ static bool read_port(const struct proto_frame *f, uint16_t *port, uint8_t *prot
     return true;
 }
 
-/* --- explain --------------------------------------------------------------------------------- */
+/* --- explain ---------------------------------------------------------------------------------- */
 
 struct question {
     struct explain_target t;
@@ -104,10 +108,10 @@ static bool explain(struct net_control *c, const struct proto_frame *f, struct b
     bool named = find_str(f, F_CTL_NAME, name, sizeof(name));
     if (!read_port(f, &q.t.port, &q.t.proto) ||
         (named ? !policy_name_normal(name, q.t.name) : !read_address(f, &q.t.addr)))
-        return malformed(out);
+        return reply_malformed(out);
     int r = net_thread_call(c->net, on_net_explain, &q);
     if (r < 0)
-        return refuse(out, PROTO_FAIL_STATE, -r, "the sandbox's network has failed");
+        return reply_fail(out, PROTO_FAIL_STATE, -r, network_failed);
     struct proto_writer w;
     proto_begin(&w, out, PROTO_OK);
     proto_u32(&w, F_CTL_ALLOW, q.a.allow);
@@ -122,7 +126,7 @@ static bool explain(struct net_control *c, const struct proto_frame *f, struct b
     return true;
 }
 
-/* --- another policy -------------------------------------------------------------------------- */
+/* --- changing the policy ---------------------------------------------------------------------- */
 
 struct change {
     struct policy policy;
@@ -137,25 +141,24 @@ static int on_net_set(struct gate *g, void *arg)
     return 0;
 }
 
-/* The policy that the request's JSON means. */
+/* The policy in the request's JSON. */
 static int read_policy(const struct proto_frame *f, struct policy *ret, struct err *e)
 {
     struct proto_reader r;
     struct proto_field x;
-    json_t *j = NULL;
+    AUTO_JSON json_t *j = NULL;
     proto_reader_init(&r, f->data, f->len);
     while (!j && proto_next(&r, &x) == 1)
         if (x.tag == F_CTL_SPEC && x.len <= SPEC_TEXT_MAX)
             j = json_loadb((const char *)x.data, x.len, 0, NULL);
     if (!j)
-        return err_set(e, EINVAL, "the monitor does not understand the request");
+        return err_set(e, EINVAL, "%s", bad_request);
     struct spec_net n;
     spec_net_init(&n);
     int k = spec_net_from_json(&n, j, e);
     if (k == 0)
         k = spec_net_policy(&n, ret, e);
     spec_net_free(&n);
-    json_decref(j);
     return k;
 }
 
@@ -165,11 +168,11 @@ static bool set_policy(struct net_control *c, const struct proto_frame *f, struc
     struct err e = {0};
     int r = read_policy(f, &change.policy, &e);
     if (r < 0)
-        return refuse(out, PROTO_FAIL_OTHER, -r, e.msg);
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
     r = net_thread_call(c->net, on_net_set, &change);
     policy_free(&change.policy);
     if (r < 0)
-        return refuse(out, PROTO_FAIL_STATE, -r, "the sandbox's network has failed");
+        return reply_fail(out, PROTO_FAIL_STATE, -r, network_failed);
     struct proto_writer w;
     proto_begin(&w, out, PROTO_OK);
     proto_u32(&w, F_CTL_CUT, change.cut);
@@ -177,48 +180,57 @@ static bool set_policy(struct net_control *c, const struct proto_frame *f, struc
     return true;
 }
 
-/* --- what is in force ------------------------------------------------------------------------ */
+/* --- the policy in force ---------------------------------------------------------------------- */
+
+struct shown {
+    struct proto_writer w;
+    struct net_stats net;
+    struct dns_stats dns;
+};
 
 static int on_net_show(struct gate *g, void *arg)
 {
-    struct proto_writer *w = arg;
+    struct shown *s = arg;
     const struct policy *p = gate_policy(g);
-    const struct net_stats *s = net_stats(gate_net(g));
-    const struct dns_stats *d = gate_dns_stats(g);
-    char text[512];
     for (size_t i = 0; i < p->n; i++)
-        proto_str(w, F_CTL_RULE, p->rule[i].text);
-    proto_u32(w, F_CTL_DEFAULTS, (p->default_egress ? 1U : 0) | (p->default_ingress ? 2U : 0));
-    (void)snprintf(text, sizeof(text),
-                   "{\"tcp\":{\"open\":%u,\"opened\":%llu,\"denied\":%llu,\"failed\":%llu,"
-                   "\"refused\":%llu},\"udp\":{\"open\":%u,\"opened\":%llu,\"denied\":%llu},"
-                   "\"dns\":{\"questions\":%llu,\"denied\":%llu,\"filtered\":%llu,"
-                   "\"limited\":%llu}}",
-                   s->tcp_flows, (unsigned long long)s->tcp_opened,
-                   (unsigned long long)s->tcp_denied, (unsigned long long)s->tcp_failed,
-                   (unsigned long long)s->tcp_refused, s->udp_flows,
-                   (unsigned long long)s->udp_opened, (unsigned long long)s->udp_denied,
-                   (unsigned long long)d->questions, (unsigned long long)d->denied,
-                   (unsigned long long)d->filtered, (unsigned long long)d->limited);
-    proto_str(w, F_TEXT, text);
+        proto_str(&s->w, F_CTL_RULE, p->rule[i].text);
+    proto_u32(&s->w, F_CTL_DEFAULTS, (p->default_egress ? 1U : 0) | (p->default_ingress ? 2U : 0));
+    s->net = *net_stats(gate_net(g));
+    s->dns = *gate_dns_stats(g);
     return 0;
+}
+
+/* malloc'd; NULL: out of memory. */
+static char *counters_text(const struct net_stats *n, const struct dns_stats *d)
+{
+    AUTO_JSON json_t *j = json_pack(
+        "{s:{s:i, s:I, s:I, s:I, s:I}, s:{s:i, s:I, s:I}, s:{s:I, s:I, s:I, s:I}}", "tcp", "open",
+        (int)n->tcp_flows, "opened", (json_int_t)n->tcp_opened, "denied", (json_int_t)n->tcp_denied,
+        "failed", (json_int_t)n->tcp_failed, "refused", (json_int_t)n->tcp_refused, "udp", "open",
+        (int)n->udp_flows, "opened", (json_int_t)n->udp_opened, "denied", (json_int_t)n->udp_denied,
+        "dns", "questions", (json_int_t)d->questions, "denied", (json_int_t)d->denied, "filtered",
+        (json_int_t)d->filtered, "limited", (json_int_t)d->limited);
+    return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 
 static bool show(struct net_control *c, struct buf *out)
 {
-    struct proto_writer w;
-    proto_begin(&w, out, PROTO_OK);
-    int r = net_thread_call(c->net, on_net_show, &w);
-    int k = proto_end(&w);
+    struct shown s = {0};
+    proto_begin(&s.w, out, PROTO_OK);
+    int r = net_thread_call(c->net, on_net_show, &s);
+    AUTO_FREE char *text = counters_text(&s.net, &s.dns);
+    proto_str(&s.w, F_TEXT, text ? text : "{}");
+    int k = proto_end(&s.w);
     if (k == 0 && r == 0)
         return true;
     buf_reset(out);
     if (k < 0)
-        return refuse(out, PROTO_FAIL_LIMIT, -k, "the rules in force are too long for one answer");
-    return refuse(out, PROTO_FAIL_STATE, EIO, "the sandbox's network has failed");
+        return reply_fail(out, PROTO_FAIL_LIMIT, -k,
+                          "the rules in force are too long for one reply");
+    return reply_fail(out, PROTO_FAIL_STATE, EIO, network_failed);
 }
 
-/* --- ports ----------------------------------------------------------------------------------- */
+/* --- ports ------------------------------------------------------------------------------------ */
 
 struct publishing {
     uint8_t proto;
@@ -238,14 +250,15 @@ static int on_net_unpublish(struct gate *g, void *arg)
     return net_unpublish(gate_net(g), p->handle);
 }
 
-static int option(int fd, int name)
+static int socket_option(int fd, int name)
 {
     int v = -1;
     socklen_t n = sizeof(v);
     return getsockopt(fd, SOL_SOCKET, name, &v, &n) < 0 ? -1 : v;
 }
 
-/* Is it what the request says? Where it is bound it knows best itself. NULL, or what is wrong. */
+/* Whether it is what the request says; where it is bound is taken from the socket itself. NULL, or
+ * what is wrong. */
 static const char *check_socket(int fd, struct spec_port *p)
 {
     struct sockaddr_storage sa;
@@ -253,15 +266,15 @@ static const char *check_socket(int fd, struct spec_port *p)
     struct net_end end;
     bool tcp = p->proto == PROTO_TCP;
     if (fd < 0)
-        return "no socket came with the request";
-    if (option(fd, SO_TYPE) != (tcp ? SOCK_STREAM : SOCK_DGRAM) ||
-        option(fd, SO_PROTOCOL) != p->proto)
-        return "the socket is of another kind";
-    if (tcp && option(fd, SO_ACCEPTCONN) != 1)
-        return "the socket does not listen";
+        return "the request carries no socket";
+    if (socket_option(fd, SO_TYPE) != (tcp ? SOCK_STREAM : SOCK_DGRAM) ||
+        socket_option(fd, SO_PROTOCOL) != p->proto)
+        return "the socket has the wrong type";
+    if (tcp && socket_option(fd, SO_ACCEPTCONN) != 1)
+        return "the socket is not listening";
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || !(flags & O_NONBLOCK))
-        return "the socket blocks";
+        return "the socket is in blocking mode";
     if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 || !end_from_sockaddr(&sa, &end) ||
         end.port == 0)
         return "the socket is not bound";
@@ -274,34 +287,34 @@ static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd
 {
     struct spec_port p = {0};
     if (!read_port(f, &p.guest, &p.proto))
-        return malformed(out);
+        return reply_malformed(out);
     const char *wrong = check_socket(*fd, &p);
     if (wrong)
-        return refuse(out, PROTO_FAIL_OTHER, EINVAL, wrong);
+        return reply_fail(out, PROTO_FAIL_OTHER, EINVAL, wrong);
     if (c->n_ports == SPEC_PUBLISH_MAX)
-        return refuse(out, PROTO_FAIL_LIMIT, E2BIG, "too many ports are published");
+        return reply_fail(out, PROTO_FAIL_LIMIT, E2BIG, "too many ports are published");
     struct publishing x = {.proto = p.proto, .guest = p.guest, .fd = *fd};
     int handle = net_thread_call(c->net, on_net_publish, &x);
     if (handle < 0)
-        return refuse(out, PROTO_FAIL_OTHER, -handle, "the port cannot be published");
-    *fd = -1; /* the stack's */
+        return reply_fail(out, PROTO_FAIL_OTHER, -handle, "cannot publish the port");
+    *fd = -1; /* the stack owns it now */
     c->port[c->n_ports] = p;
     c->handle[c->n_ports++] = handle;
     int r = ports_save(c->run_fd, c->port, c->n_ports);
-    if (r < 0) { /* what nobody can see must not be open */
+    if (r < 0) { /* a port that is not on record must not stay open */
         x.handle = handle;
         c->n_ports--;
         (void)net_thread_call(c->net, on_net_unpublish, &x);
-        return refuse(out, PROTO_FAIL_OTHER, -r, "the port cannot be recorded");
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, "cannot record the port");
     }
-    return ok(out);
+    return reply_ok(out);
 }
 
 static bool remove_port(struct net_control *c, const struct proto_frame *f, struct buf *out)
 {
     struct spec_port p = {0};
     if (!read_port(f, &p.host, &p.proto) || !read_address(f, &p.bind))
-        return malformed(out);
+        return reply_malformed(out);
     for (size_t i = 0; i < c->n_ports; i++) {
         const struct spec_port *o = &c->port[i];
         if (o->host != p.host || o->proto != p.proto || !addr_equal(&o->bind, &p.bind))
@@ -309,17 +322,17 @@ static bool remove_port(struct net_control *c, const struct proto_frame *f, stru
         struct publishing x = {.handle = c->handle[i]};
         int r = net_thread_call(c->net, on_net_unpublish, &x);
         if (r < 0)
-            return refuse(out, PROTO_FAIL_OTHER, -r, "the port cannot be closed");
+            return reply_fail(out, PROTO_FAIL_OTHER, -r, "cannot close the port");
         c->n_ports--;
         memmove(&c->port[i], &c->port[i + 1], (c->n_ports - i) * sizeof(c->port[0]));
         memmove(&c->handle[i], &c->handle[i + 1], (c->n_ports - i) * sizeof(c->handle[0]));
         (void)ports_save(c->run_fd, c->port, c->n_ports);
-        return ok(out);
+        return reply_ok(out);
     }
-    return refuse(out, PROTO_FAIL_NOT_FOUND, ENOENT, "no such port is published");
+    return reply_fail(out, PROTO_FAIL_NOT_FOUND, ENOENT, "this port is not published");
 }
 
-/* --- the whole ------------------------------------------------------------------------------- */
+/* --- set-up and events ------------------------------------------------------------------------ */
 
 bool net_control_request(struct net_control *c, const struct proto_frame *f, int *fd,
                          struct buf *out)
@@ -327,7 +340,7 @@ bool net_control_request(struct net_control *c, const struct proto_frame *f, int
     if (f->type < PROTO_NET_ASK || f->type > PROTO_PORT_RM)
         return false;
     if (!c->net)
-        return refuse(out, PROTO_FAIL_STATE, ENETDOWN, "the sandbox has no network");
+        return reply_fail(out, PROTO_FAIL_STATE, ENETDOWN, "the sandbox has no network");
     switch (f->type) {
     case PROTO_NET_ASK:
         return explain(c, f, out);
@@ -379,7 +392,7 @@ int net_control_setup(struct net_control *c, const struct spec_net *n, const str
         return r;
     for (size_t i = 0; i < ports->n; i++) {
         c->port[i] = ports->port[i];
-        c->handle[i] = (int)i; /* they were the first */
+        c->handle[i] = (int)i; /* the first ones that were published */
     }
     c->n_ports = ports->n;
     return 0;

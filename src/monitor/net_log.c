@@ -10,7 +10,7 @@
 #define MS(n) ((uint64_t)(n)*1000000ULL)
 #define NS_PER_S 1000000000ULL
 
-/* Members, of which none but name and why is long, and these two escaped twice. */
+/* Name and reason, each escaped twice, and short members. */
 enum { LINE_MAX_LEN = 6 * (NET_RECORD_NAME_MAX + NET_RECORD_WHY_MAX) + 512 };
 
 static bool may_write(struct bucket *b, uint64_t now)
@@ -52,7 +52,7 @@ static uint8_t *put_flow(uint8_t *to, const struct net_flow_id *id)
     return ports ? put_number(to, "port", id->inbound ? id->guest.port : id->peer.port) : to;
 }
 
-static void arm(struct net_log *l, struct loop_timer *t, uint64_t ms)
+static void arm_timer(struct net_log *l, struct loop_timer *t, uint64_t ms)
 {
     if (t->at_ns == 0)
         loop_timer_set(l->loop, t, MS(ms));
@@ -61,7 +61,7 @@ static void arm(struct net_log *l, struct loop_timer *t, uint64_t ms)
 static uint8_t *begin_line(struct net_log *l, uint64_t at_ns, const char *kind)
 {
     uint8_t *to = l->w.broken ? NULL : buf_reserve(&l->w.pending, LINE_MAX_LEN);
-    if (!to) /* memory is short: lose this line rather than the log */
+    if (!to) /* out of memory: lose this line rather than the log */
         return NULL;
     char t[TIME_TEXT_MAX];
     time_rfc3339(at_ns, t);
@@ -73,7 +73,7 @@ static void end_line(struct net_log *l, uint8_t *to)
 {
     to = log_put_text(to, "}\n");
     buf_commit(&l->w.pending, (size_t)(to - (buf_head(&l->w.pending) + buf_len(&l->w.pending))));
-    arm(l, &l->flush_timer, LOG_FLUSH_MS);
+    arm_timer(l, &l->flush_timer, LOG_FLUSH_MS);
 }
 
 static void put_note(struct net_log *l, const struct net_note *n, uint64_t count)
@@ -93,7 +93,7 @@ static void put_note(struct net_log *l, const struct net_note *n, uint64_t count
     net_record_escape(n->name, text, sizeof(text));
     if (text[0])
         to = put_member(to, "name", text);
-    net_record_escape(n->filtered ? "denied: the answer holds an address that no rule names"
+    net_record_escape(n->filtered ? "denied: the answer contains an address that no rule allows"
                                   : n->why,
                       text, sizeof(text));
     to = put_member(to, "why", text);
@@ -118,7 +118,7 @@ static void put_missed(struct net_log *l)
 
 /* --- denials --- */
 
-/* The guest's own address and port do not matter: each attempt has another. */
+/* The guest's own port does not matter: it differs with each attempt. */
 static bool same_denial(const struct net_note *a, const struct net_note *b)
 {
     if (a->what != b->what || a->filtered != b->filtered || a->has_id != b->has_id)
@@ -141,7 +141,7 @@ static struct net_log_slot *find_slot(struct net_log *l, const struct net_note *
     return NULL;
 }
 
-/* Writes the count of a slot; false when the budget does not allow it now. */
+/* Writes the count of a slot; false when that exceeds the budget. */
 static bool settle(struct net_log *l, struct net_log_slot *s, uint64_t now)
 {
     if (s->more == 0)
@@ -153,7 +153,7 @@ static bool settle(struct net_log *l, struct net_log_slot *s, uint64_t now)
     return true;
 }
 
-/* A slot for a new kind of denial: one that is free, else the one that was quiet for longest. */
+/* A slot for a new kind of denial: a free one, or the least recently used. */
 static void take_slot(struct net_log *l, const struct net_note *n, uint64_t now)
 {
     struct net_log_slot *s = &l->slot[0];
@@ -181,10 +181,10 @@ static void note_denial(struct net_log *l, const struct net_note *n)
     }
     put_note(l, n, 1);
     take_slot(l, n, now);
-    log_writer_flush(&l->w); /* a sandbox that is killed next has still said it */
+    log_writer_flush(&l->w); /* it is on record even if the sandbox is killed next */
 }
 
-/* --- the whole --- */
+/* --- the log --- */
 
 static bool something_counted(const struct net_log *l)
 {
@@ -214,7 +214,7 @@ static void on_count(struct loop_timer *t)
     struct net_log *l = CONTAINER_OF(t, struct net_log, count_timer);
     write_counts(l);
     if (something_counted(l))
-        arm(l, t, NET_LOG_COUNT_MS);
+        arm_timer(l, t, NET_LOG_COUNT_MS);
 }
 
 int net_log_open(struct net_log *l, struct loop *loop, int logs_dirfd)
@@ -239,14 +239,14 @@ void net_log_note(struct net_log *l, const struct net_note *n)
     else
         l->missed++;
     if (something_counted(l))
-        arm(l, &l->count_timer, NET_LOG_COUNT_MS);
+        arm_timer(l, &l->count_timer, NET_LOG_COUNT_MS);
 }
 
 void net_log_missed(struct net_log *l, uint64_t n)
 {
     l->missed += n;
     if (l->missed)
-        arm(l, &l->count_timer, NET_LOG_COUNT_MS);
+        arm_timer(l, &l->count_timer, NET_LOG_COUNT_MS);
 }
 
 void net_log_flush(struct net_log *l)

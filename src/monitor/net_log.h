@@ -1,11 +1,12 @@
-/* Writes net.log: what the network of this sandbox decided (the format: logs/net_record.h).
+/* Writes net.log: the decisions of this sandbox's network (the format: logs/net_record.h).
  *
- * A guest can ask for as many decisions as it likes, so what is written is bounded:
+ * A guest can cause any number of decisions, so what is written is bounded:
  *   1. Equal denials are one line, and then one a second with their count.
- *   2. Denials and what was allowed have a budget each: neither can hide the other. What is beyond
- *      it is counted, and the count is a line, one a second at most.
- *   3. Files are rotated as all logs are.
- * A new denial is written at once; everything else within LOG_FLUSH_MS, or NET_LOG_COUNT_MS.
+ *   2. Denials and allowed flows have a budget each, so that neither can crowd out the other. What
+ *      exceeds it is counted, and the count is written at most once a second.
+ *   3. Files are rotated like all logs.
+ * A new denial is written at once; everything else within LOG_FLUSH_MS or NET_LOG_COUNT_MS. That
+ * may be many lines, so they are put together in the write buffer, as those of exec.log are.
  */
 #ifndef MSB_MONITOR_NET_LOG_H
 #define MSB_MONITOR_NET_LOG_H
@@ -16,9 +17,9 @@
 #include "util/loop.h"
 
 enum {
-    NET_LOG_SLOTS = 64, /* different denials that are counted at once */
+    NET_LOG_SLOTS = 64, /* different denials counted at a time */
     NET_LOG_COUNT_MS = 1000,
-    NET_LOG_FORGET_MS = 10000, /* a denial that comes again after that is a new one */
+    NET_LOG_FORGET_MS = 10000, /* a denial that recurs later counts as new */
     NET_LOG_DENY_BURST = 500,
     NET_LOG_DENY_PER_S = 25,
     NET_LOG_ALLOW_BURST = 4000,
@@ -28,7 +29,7 @@ enum {
 struct net_log_slot {
     struct net_note note; /* the last of them */
     uint64_t used_ns;     /* 0: free */
-    uint64_t more;        /* how many came since the last line */
+    uint64_t more;        /* how many since the last line */
 };
 
 struct net_log {
@@ -38,14 +39,14 @@ struct net_log {
     struct bucket allow, deny;
     uint64_t missed;
     struct net_log_slot slot[NET_LOG_SLOTS];
-    uint64_t (*now)(void); /* now_ns; tests have another */
+    uint64_t (*now)(void); /* now_ns; tests replace it */
 };
 
 int net_log_open(struct net_log *l, struct loop *loop, int logs_dirfd);
 void net_log_note(struct net_log *l, const struct net_note *n);
-/* So many were lost before they came here. */
+/* n decisions were lost before they got here. */
 void net_log_missed(struct net_log *l, uint64_t n);
-/* Writes what is counted and pending. */
+/* Writes what is counted or pending. */
 void net_log_flush(struct net_log *l);
 void net_log_close(struct net_log *l);
 

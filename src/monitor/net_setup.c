@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { CONNECTIONS_LEAST = 64 }; /* seldom is everything else in use */
+enum { CONNECTIONS_LEAST = 64 }; /* even so: other files are rarely all in use */
 
 static const uint8_t guest_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 2};
 static const uint8_t gateway_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 1};
@@ -45,7 +45,7 @@ unsigned net_max_connections(const struct spec_net *n, uint64_t others)
     return MAX(most, MIN(n->max_connections, (unsigned)CONNECTIONS_LEAST));
 }
 
-static int publish(struct gate *g, const struct net_ports *ports, struct err *e)
+static int publish_ports(struct gate *g, const struct net_ports *ports, struct err *e)
 {
     for (size_t i = 0; i < ports->n; i++) {
         int r = net_publish(gate_net(g), ports->port[i].proto, ports->fd[i], ports->port[i].guest);
@@ -71,7 +71,7 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     set_resolvers(&c.dns, n, host);
     r = net_thread_new(ret, &c, &policy, main_loop, ev, ctx, e);
     policy_free(&policy);
-    return r < 0 ? r : publish(net_thread_gate(*ret), ports, e);
+    return r < 0 ? r : publish_ports(net_thread_gate(*ret), ports, e);
 }
 
 static void put_address(struct proto_writer *w, const char *address, uint32_t bits,

@@ -4,10 +4,10 @@
 #include "util/cleanup.h"
 #include "virtio/net.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@
 /* #syscalls:net write futex */
 /* #syscalls:monitor write read futex */
 
-/* Beside one descriptor for each flow: questions to name servers (each by UDP, then by TCP),
- * connections to ours (two ends), loop, eventfds, guest memory. */
+/* Besides one descriptor per flow: queries to name servers (each over UDP, then over TCP), clients
+ * of our own name server (two ends each), loop, eventfds, guest memory. */
 enum { FILES_DNS = 2 * DNS_QUERIES_MAX + 2 * DNS_CLIENTS_MAX, FILES_OTHER = 32 };
 
-/* Two of these: one is filled on the net thread, the other is read on the main loop. */
+/* There are two: the net thread fills one while the main loop reads the other. */
 struct notes {
     size_t n;
     uint64_t missed;
@@ -34,8 +34,8 @@ struct net_thread {
     struct gate *gate;
     pthread_t thread;
     bool started;
-    sem_t ready; /* behind its filter, or ... */
-    int filter_error;
+    sem_t ready;      /* it is behind its filter, or ... */
+    int filter_error; /* ... -errno */
 
     struct loop *main_loop;
     const struct net_thread_events *ev;
@@ -90,6 +90,7 @@ static void on_told(void *ctx, const struct gate_decision *d)
     struct net_thread *t = ctx;
     (void)pthread_mutex_lock(&t->lock);
     struct notes *to = t->filling;
+    assert(to->n <= NET_NOTES_MAX);
     bool first = to->n == 0 && to->missed == 0;
     if (to->n < NET_NOTES_MAX)
         fill_note(&to->note[to->n++], d);
@@ -116,7 +117,7 @@ static void on_call(struct loop_src *src, uint32_t events)
         loop_stop(&t->loop);
     if (!fn)
         return;
-    int result = fn(t->gate, arg); /* which may tell decisions: not under the lock */
+    int result = fn(t->gate, arg); /* not under the lock: it may make decisions (on_told) */
     (void)pthread_mutex_lock(&t->lock);
     t->result = result;
     t->fn = NULL;
@@ -143,7 +144,7 @@ static void *net_main(void *arg)
 
 /* --- on the main loop ------------------------------------------------------------------------ */
 
-/* Notes that were missed came after those that are there. */
+/* Missed notes came after those that are there. */
 static void deliver(struct net_thread *t, struct notes *n)
 {
     for (size_t i = 0; i < n->n; i++)
@@ -166,7 +167,7 @@ static void on_news(struct loop_src *src, uint32_t events)
     t->reading = full;
     bool failed = t->ended && !t->stop;
     int code = t->end_code;
-    t->stop = t->stop || failed; /* told once */
+    t->stop = t->stop || failed; /* so that it is reported once */
     (void)pthread_mutex_unlock(&t->lock);
     deliver(t, full);
     if (failed && t->ev->failed)
@@ -178,6 +179,7 @@ int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg)
     if (!t->started)
         return fn(t->gate, arg);
     (void)pthread_mutex_lock(&t->lock);
+    assert(!t->fn); /* one caller, the main thread, that waits */
     t->fn = fn;
     t->arg = arg;
     if (!t->ended)
@@ -192,22 +194,22 @@ int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static int watch(struct loop *l, struct loop_src *src, loop_fn fn, uint32_t events)
+static int add_eventfd(struct loop *l, struct loop_src *src, loop_fn fn, uint32_t events)
 {
     *src = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .fn = fn};
     return src->fd < 0 ? -errno : loop_add(l, src, events);
 }
 
-static int make(struct net_thread *t, const struct gate_config *c, struct policy *policy)
+static int net_thread_make(struct net_thread *t, const struct gate_config *c, struct policy *policy)
 {
-    /* Untouched pages cost nothing, and few are touched where few flows are opened. */
+    /* Untouched pages cost nothing, and few flows touch few pages. */
     t->filling = calloc(1, sizeof(*t->filling));
     t->reading = calloc(1, sizeof(*t->reading));
     int r = t->filling && t->reading ? loop_init(&t->loop) : -ENOMEM;
     if (r == 0)
-        r = watch(t->main_loop, &t->told, on_news, EPOLLIN);
+        r = add_eventfd(t->main_loop, &t->told, on_news, EPOLLIN);
     if (r == 0)
-        r = watch(&t->loop, &t->call, on_call, EPOLLIN | EPOLLET); /* it has no read() */
+        r = add_eventfd(&t->loop, &t->call, on_call, EPOLLIN | EPOLLET); /* it may not read() */
     if (r == 0)
         r = virtio_net_new(&t->dev, c->net.guest_mac);
     if (r == 0)
@@ -227,10 +229,10 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->done, NULL);
     (void)sem_init(&t->ready, 0, 0);
-    int r = make(t, c, policy);
+    int r = net_thread_make(t, c, policy);
     if (r < 0) {
         net_thread_free(t);
-        return err_sys(e, -r, "cannot make the sandbox's network");
+        return err_sys(e, -r, "cannot create the sandbox's network");
     }
     *ret = t;
     return 0;
@@ -248,11 +250,13 @@ struct loop *net_thread_loop(struct net_thread *t)
 
 struct gate *net_thread_gate(struct net_thread *t)
 {
+    assert(!t->started);
     return t->gate;
 }
 
 int net_thread_start(struct net_thread *t, struct err *e)
 {
+    assert(!t->started);
     int r = pthread_create(&t->thread, NULL, net_main, t);
     if (r != 0)
         return err_sys(e, r, "cannot start the network's thread");
@@ -265,7 +269,7 @@ int net_thread_start(struct net_thread *t, struct err *e)
     return 0;
 }
 
-static void join(struct net_thread *t)
+static void net_thread_join(struct net_thread *t)
 {
     (void)pthread_mutex_lock(&t->lock);
     t->stop = true;
@@ -279,7 +283,7 @@ void net_thread_free(struct net_thread *t)
     if (!t)
         return;
     if (t->started)
-        join(t);
+        net_thread_join(t);
     int fds[] = {t->told.fd, t->call.fd};
     gate_free(t->gate);
     virtio_dev_free(t->dev);
