@@ -199,7 +199,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
 
 /* --- in the launcher ------------------------------------------------------------------------- */
 
-/* The path was canonical when the sandbox was created: a symbolic link in it was put there since. */
+/* The path was canonical when the sandbox was created: a link in it was put there since. */
 static int open_source(const struct spec_mount *m, struct err *e)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,

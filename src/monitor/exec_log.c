@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
+#include <assert.h>
 #include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 /* #syscalls:monitor write */
 
 enum {
-    FLUSH_AT = 256 * 1024, /* one write() for about that much */
+    FLUSH_AT = 256 * 1024, /* bytes for one write() */
     AROUND_MAX = 160,      /* what a line has besides the escaped bytes */
 };
 _Static_assert(FLUSH_AT + 2 * LOG_LINE_MAX <= LOG_PENDING_MAX, "a line fits when it must");
@@ -31,7 +32,7 @@ static void put_line(struct exec_log *l, enum log_source s, uint32_t id, const u
 {
     uint8_t *start = l->w.broken ? NULL : buf_reserve(&l->w.pending, 6 * n + AROUND_MAX);
     if (!start)
-        return; /* memory is short: lose this line rather than the log */
+        return; /* out of memory: lose this line rather than the log */
     uint8_t *to = log_put_text(start, "{\"t\":\"");
     to = log_put_text(log_put_time(&l->w, to), "Z\",\"s\":\"");
     to = log_put_text(log_put_text(to, source_names[s]), "\",\"d\":\"");
@@ -83,8 +84,8 @@ static void carry(struct exec_log *l, enum log_source s, uint32_t id, const uint
     memcpy(c->b, p, n);
 }
 
-/* Logs what was held back together with as much of p as ends its character (or shows that there
- * is none); returns how much that took. */
+/* Logs what was held back together with as much of p as completes its character (or shows that it
+ * is not one); returns how much of p that is. */
 static size_t finish_carry(struct exec_log *l, struct log_carry *c, const uint8_t *p, size_t n)
 {
     uint8_t whole[4];
@@ -93,6 +94,7 @@ static size_t finish_carry(struct exec_log *l, struct log_carry *c, const uint8_
     int r = 0;
     memcpy(whole, c->b, c->n);
     while (r == 0 && took < n) {
+        assert(c->n + took < sizeof(whole));
         whole[c->n + took] = p[took];
         took++;
         r = utf8_char(whole, c->n + took, &cp);

@@ -59,7 +59,7 @@ static inline bool has_nul(uint64_t w)
     return ((w - ONES) & ~w & HIGHS) != 0;
 }
 
-/* utf8_char for what most text is made of, in line: two bytes, and three from U+1000 to U+CFFF. */
+/* utf8_char(), inlined for most text: two bytes, and three from U+1000 to U+CFFF. */
 static inline int utf8_len(const uint8_t *p, size_t n)
 {
     if (n >= 2 && *p >= 0xc2 && *p <= 0xdf && (p[1] & 0xc0) == 0x80)
@@ -70,8 +70,8 @@ static inline int utf8_len(const uint8_t *p, size_t n)
     return utf8_char(p, n, &cp);
 }
 
-/* Writes ASCII characters and copies UTF-8 ones until p is at `end` or, once past `stop`, wherever
- * it then is. NULL for a NUL or when it is not UTF-8. */
+/* Escapes ASCII characters and copies UTF-8 ones, up to the first character boundary at or after
+ * `stop`. NULL for a NUL, or when it is not UTF-8. */
 static uint8_t *escape_some(uint8_t *to, const uint8_t **pp, const uint8_t *stop,
                             const uint8_t *end)
 {
@@ -95,8 +95,8 @@ static uint8_t *escape_some(uint8_t *to, const uint8_t **pp, const uint8_t *stop
     return to;
 }
 
-/* Eight bytes at a time: most are plain and are copied as they are; eight ASCII bytes with
- * something to escape among them go through the table without a branch. */
+/* Eight bytes at a time: plain ones, which most are, are copied; eight ASCII bytes of which some need
+ * escaping go through the table without a branch. */
 uint8_t *log_escape(uint8_t *to, const uint8_t *p, size_t n)
 {
     const uint8_t *end = p + n;
@@ -177,7 +177,7 @@ static int rotate(struct log_writer *l)
     return 0;
 }
 
-static void give_up(struct log_writer *l, int err)
+static void log_give_up(struct log_writer *l, int err)
 {
     l->broken = err;
     close_fd(&l->fd);
@@ -191,7 +191,7 @@ void log_writer_flush(struct log_writer *l)
     if (l->size && l->size + buf_len(&l->pending) > LOG_FILE_MAX) {
         int r = rotate(l);
         if (r < 0) {
-            give_up(l, r);
+            log_give_up(l, r);
             return;
         }
     }
@@ -200,7 +200,7 @@ void log_writer_flush(struct log_writer *l)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            give_up(l, n < 0 ? -errno : -EIO);
+            log_give_up(l, n < 0 ? -errno : -EIO);
             return;
         }
         l->size += (uint64_t)n;

@@ -108,7 +108,7 @@ static void on_agent_pong(void *ctx, uint64_t cookie)
     relay_pong(&m->relay, cookie);
 }
 
-/* A user-mode kernel takes up to 20 ms to switch itself off, with nothing left to do: cut it short. */
+/* A user-mode kernel takes up to 20 ms to switch itself off, with nothing left to do. */
 static void on_agent_down(void *ctx)
 {
     monitor_kill(ctx, false, "the guest powered itself off");
@@ -286,7 +286,7 @@ static void on_signal(struct loop_src *src, uint32_t events)
         monitor_stop(m, STOP_GRACE_MS, "the monitor was asked to end (SIGTERM)");
 }
 
-/* The launcher's one byte, or its end. Until then nobody is told that the sandbox runs: it may still
+/* The launcher's one byte, or its end. Until then nobody is told that the sandbox runs, and it may
  * be undone. */
 static void on_report(struct loop_src *src, uint32_t events)
 {

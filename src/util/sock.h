@@ -9,7 +9,7 @@
  * Close-on-exec, non-blocking. -errno on failure. Changes the process's umask for a moment. */
 int listen_at(const char *path, int backlog);
 
-/* Sends bytes, and a descriptor with the first of them (-1 = none); how many were sent, or -errno. */
+/* Sends bytes, and a descriptor (-1 = none) with the first of them; how many were sent, or -errno. */
 ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd);
 /* Receives bytes and the descriptor that came with them, close-on-exec (-1 = none); does not block.
  * As recv(), but -errno, and -EAGAIN for an interruption. */
