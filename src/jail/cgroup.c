@@ -37,7 +37,7 @@ static bool in_list(const char *list, const char *word)
     return false;
 }
 
-/* Where our own process is: the v1 hierarchy of the cpu controller if there is one, else v2. */
+/* Our own group: in the v1 hierarchy of the cpu controller if there is one, else in v2. */
 static int own_group(char *dir, size_t size, bool *v2)
 {
     AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
@@ -68,7 +68,7 @@ static int set_quota(const char *group, bool v2, double cpus)
 {
     char text[64];
     long quota = (long)(cpus * PERIOD_US);
-    if (quota < 1000) /* the least that the kernel takes */
+    if (quota < 1000) /* the kernel's minimum */
         quota = 1000;
     if (v2) {
         (void)snprintf(text, sizeof(text), "%ld %d", quota, PERIOD_US);
@@ -90,11 +90,11 @@ int cgroup_limit_cpu(int dirfd, const char *name, pid_t pid, double cpus)
     if (snprintf(group, sizeof(group), "%s/msb-%d-%.64s", parent, (int)getpid(), name) >=
         (int)sizeof(group))
         return -ENAMETOOLONG;
-    /* The note comes first: a group that exists is one that somebody will find and remove. */
+    /* It is recorded first, so that a group that exists can be found and removed. */
     r = file_replace_at(dirfd, NOTE_FILE, group, strlen(group), 0600, false);
     if (r < 0)
         return r;
-    if (v2) /* fails harmlessly where it is on already, or not ours to turn on */
+    if (v2) /* if it fails: it may be enabled already */
         (void)write_file(parent, "cgroup.subtree_control", "+cpu");
     if (mkdir(group, 0755) < 0 && errno != EEXIST)
         return -errno;
@@ -107,8 +107,8 @@ int cgroup_limit_cpu(int dirfd, const char *name, pid_t pid, double cpus)
     return r;
 }
 
-/* A process is in its group until its parent has waited for it, and a monitor's parent is the
- * system's init: give that a moment. */
+/* A process stays in its group until its parent has reaped it, and a monitor's parent is init: give
+ * it a moment. */
 static void remove_group(const char *group)
 {
     struct timespec pause = {.tv_nsec = REAP_PAUSE_NS};

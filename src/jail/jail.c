@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* 65,536 ids above the ranges that distributions, containers and systemd hand out. */
+/* 65,536 ids above the ranges that distributions, containers and systemd allocate. */
 enum { DROP_ID_BASE = 0x70000000, DROP_ID_COUNT = 0x10000 };
 
 void jail_identity(const char *name, struct jail_identity *ret)
@@ -38,8 +38,8 @@ int jail_unshare(struct err *e)
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS) == 0)
         return 0;
     int code = errno;
-    err_sys(e, code, "cannot make the sandbox's namespaces");
-    err_hint(e, "unprivileged user namespaces must be allowed: see `msb doctor`");
+    err_sys(e, code, "cannot create the sandbox's namespaces");
+    err_hint(e, "allow unprivileged user namespaces; see `msb doctor`");
     return -code;
 }
 
@@ -83,7 +83,7 @@ int jail_mount_tmpfs(const char *dir, const char *options, struct err *e)
 
 int jail_pivot(struct err *e)
 {
-    /* Both arguments ".": the old root ends up stacked on the new one, and is taken off it. */
+    /* Both arguments ".": the old root ends up stacked on the new one, and is unmounted from it. */
     if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
         return err_sys(e, errno, "cannot enter the sandbox's root");
     return 0;
@@ -94,7 +94,7 @@ int jail_enter_root(struct err *e)
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_sys(e, errno, "cannot make the sandbox's mounts private");
     if (mkdir("jail", 0700) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "cannot make the sandbox's mount point");
+        return err_sys(e, errno, "cannot create the sandbox's mount point");
     if (mount("msb", "jail", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
               "size=64k,nr_inodes=16,mode=0755") < 0)
         return err_sys(e, errno, "cannot mount the sandbox's root");

@@ -1,13 +1,13 @@
-/* Falling privileges, in named steps, for the monitor and what it starts.
+/* Dropping privileges, in named steps, for the monitor and what it starts.
  *
- *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own (in a helper process
- *                         that then forks the monitor, which so becomes pid 1: when it dies, the
- *                         kernel kills all that it started)
- *   2. jail_become        the one user that is mapped; for root an otherwise unused one
+ *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own (in the stage, which
+ *                         then forks the monitor as their pid 1: when it dies, the host's kernel
+ *                         kills everything that it started)
+ *   2. jail_become        the only mapped user; for root, an otherwise unused one
  *   3. jail_enter_root    an empty root, with the sandbox's run/ directory at /run
- *   4. (the engine starts, which makes its own, tighter jail)
- *   5. jail_drop_caps     no capability, not even inside the namespace; no_new_privs
- *   6. seccomp_enter      only the calls that the code makes (jail/seccomp.h)
+ *   4. (the engine starts, and makes its own, tighter jail)
+ *   5. jail_drop_caps     no capabilities, not even inside the namespace; no_new_privs
+ *   6. seccomp_enter      only the system calls that the code makes (jail/seccomp.h)
  */
 #ifndef MSB_JAIL_JAIL_H
 #define MSB_JAIL_JAIL_H
@@ -19,8 +19,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Who a monitor runs as on the host: the caller, or, for root, an id from a range that nobody
- * uses, picked by the sandbox's name so that two sandboxes rarely share one. */
+/* The user that a monitor runs as on the host: the caller, or, for root, an id from an otherwise
+ * unused range, derived from the sandbox's name so that two sandboxes rarely share one. */
 struct jail_identity {
     uid_t uid;
     gid_t gid;
@@ -30,20 +30,20 @@ void jail_identity(const char *name, struct jail_identity *ret);
 
 /* Step 1, in the child. Its maps are then written from outside by jail_map. */
 int jail_unshare(struct err *e);
-/* In the parent: the child sees `id` as the same numbers inside, or as 0 where `id->dropped`. */
+/* In the parent: maps `id` to the same numbers inside, or to 0 if `id->dropped`. */
 int jail_map(pid_t child, const struct jail_identity *id, struct err *e);
 /* Step 2, in the child. */
 int jail_become(const struct jail_identity *id, struct err *e);
 
-/* Step 3: the current directory becomes /run in a new, otherwise empty and read-only root, which
- * also has the empty directory /jail. Needs no path of the old root. */
+/* Step 3: the current directory becomes /run in a new read-only root, whose only other entry is the
+ * empty directory /jail. Uses no path of the old root. */
 int jail_enter_root(struct err *e);
 /* A further root for a child in a mount namespace of its own: a tmpfs mounted on `dir`, entered.
  * The caller fills it, then calls jail_pivot. */
 int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
-int jail_pivot(struct err *e); /* the current directory becomes /, the old root goes away */
+int jail_pivot(struct err *e); /* the current directory becomes /, the old root is detached */
 
-/* Lowers soft and hard limits to `most`, where they are not lower already. */
+/* Lowers soft and hard limits to `most`, unless they are lower already. */
 struct jail_limit {
     int what; /* RLIMIT_* */
     uint64_t most;
@@ -52,7 +52,7 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 
 /* Step 5. */
 int jail_drop_caps(struct err *e);
-/* The same, but for these (bits by CAP_* number), as far as the process has them. */
+/* The same, except for these (bits by CAP_* number), as far as the process has them. */
 int jail_keep_caps(uint64_t keep, struct err *e);
 /* Whether a capability is in effect. */
 bool jail_has_cap(unsigned cap);

@@ -44,9 +44,9 @@
 
 enum { FILTER_MAX = 512 };
 
-/* A call that is allowed when an argument, masked, has a given value, and another one too if there
- * is a second mask. What no rule for that call allows is denied, whether the generated list has it
- * or not. */
+/* A call that is allowed when an argument, masked, has the given value, and so has a second one if
+ * there is a second mask. A call that has rules is denied when none of them matches, whether the
+ * generated list has it or not. */
 struct arg_rule {
     int nr;
     unsigned arg;
@@ -55,19 +55,19 @@ struct arg_rule {
     uint32_t mask2, value2;
 };
 
-/* Descriptors are never made to block: other processes have some of them, too. */
+/* Descriptors are never made blocking: some are shared with other processes. */
 #define SET_NONBLOCK                                                  \
     {                                                                 \
         __NR_fcntl, 1, UINT32_MAX, F_SETFL, 2, O_NONBLOCK, O_NONBLOCK \
     }
 
 static const struct arg_rule monitor_rules[] = {
-    /* Memory, but no code: nothing is loaded any more. */
+    /* Memory, but no code. */
     {__NR_mmap, 2, PROT_EXEC, 0},
-    /* Not its lock, which says that it lives, nor copies of descriptors. */
+    /* No record locks (one shows that it lives), and no copies of descriptors. */
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     SET_NONBLOCK,
-    /* What brings a virtual CPU back from its guest (engine/kvm/vcpu.c); it kills nobody there. */
+    /* What makes a virtual CPU exit (engine/kvm/vcpu.c), where it is handled. */
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR1},
 };
 
@@ -75,8 +75,7 @@ static const struct arg_rule net_rules[] = {
     {__NR_mmap, 2, PROT_EXEC, 0},
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     SET_NONBLOCK,
-    /* The Internet, and pairs for what ends in this process; nothing listens that did not before.
-     */
+    /* The Internet, and pairs for connections that end in this process; listen() is not allowed. */
     {__NR_socket, 0, UINT32_MAX, AF_INET},
     {__NR_socket, 0, UINT32_MAX, AF_INET6},
     {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
@@ -85,12 +84,12 @@ static const struct arg_rule net_rules[] = {
 static const struct arg_rule vcpu_rules[] = {
     {__NR_ioctl, 1, UINT32_MAX, KVM_RUN},
     {__NR_ioctl, 1, UINT32_MAX, KVM_GET_MP_STATE},
-    /* What the C library does with the stack of a thread that ends. */
+    /* The C library's, on the stack of a thread that ends. */
     {__NR_madvise, 2, UINT32_MAX, MADV_DONTNEED},
 };
 
 static const struct arg_rule uml_rules[] = {
-    /* The kernel connects to its devices and talks to its stubs; no other family exists for it. */
+    /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
     {__NR_socket, 0, UINT32_MAX, AF_UNIX},
     {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
     /* Processes and threads, but no new namespaces. */
@@ -98,12 +97,12 @@ static const struct arg_rule uml_rules[] = {
      CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
          CLONE_NEWCGROUP,
      0},
-    /* Stubs die with their kernel, and close their own filter. */
+    /* Stubs die with their kernel, and install their own filter. */
     {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
 };
 
-/* What a sanitizer's runtime does beside the code under test. */
+/* What a sanitizer's runtime calls besides the code under test. */
 static const int syscalls_sanitizer[] = {
 #if defined(__SANITIZE_ADDRESS__)
     __NR_sigaltstack,
@@ -201,7 +200,7 @@ static int build(struct program *p, const struct profile *pr)
     emit_load(p, offsetof(struct seccomp_data, arch));
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
     emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
-    /* x32 calls have numbers above the list's, so they are denied like any other stranger. */
+    /* x32 calls have other numbers, so they are denied like anything that is not listed. */
     emit_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < pr->n_rules; i++)
         emit_rule(p, &pr->rules[i]);
@@ -232,7 +231,7 @@ int seccomp_enter(enum seccomp_profile profile)
         [SECCOMP_REAPER] = {.list = syscalls_reaper,
                             .n = ARRAY_LEN(syscalls_reaper),
                             .deny = SECCOMP_RET_KILL_PROCESS},
-        /* ERRNO: guest processes' calls meet this filter too before their stub's own, and only a
+        /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
          * weaker verdict lets that one trap them. */
         [SECCOMP_UML] = {.list = syscalls_uml,
                          .n = ARRAY_LEN(syscalls_uml),
