@@ -19,7 +19,7 @@ static bool has_kernel(const struct engine_ops *ops)
     return access(path, R_OK) == 0;
 }
 
-/* `auto`: kvm where it is as good as it should be, else why not. */
+/* For `auto`: kvm if it runs at full speed, else why not. */
 static bool try_kvm(struct engine_choice *ret)
 {
     struct err e = {0};
@@ -27,7 +27,7 @@ static bool try_kvm(struct engine_choice *ret)
     char speed[80];
     AUTO_CLOSE int fd = -1;
     if (!has_kernel(&engine_kvm)) {
-        (void)snprintf(ret->why, sizeof(ret->why), "%s: make kernel-kvm builds it", no_kernel);
+        (void)snprintf(ret->why, sizeof(ret->why), "%s; run `make kernel-kvm`", no_kernel);
         return false;
     }
     if (kvm_device_open(&fd, &e) < 0) {
@@ -56,7 +56,7 @@ static int choose_kvm(struct engine_choice *ret, struct err *e)
     int fd = -1;
     if (!has_kernel(&engine_kvm)) {
         err_set(e, ENOENT, "%s", no_kernel);
-        err_hint(e, "build it with: make kernel-kvm");
+        err_hint(e, "run `make kernel-kvm` to build it");
         return -ENOENT;
     }
     int r = engine_kvm.open(&fd, e);
@@ -66,15 +66,15 @@ static int choose_kvm(struct engine_choice *ret, struct err *e)
             r = -e->code;
     }
     if (r < 0) {
-        err_hint(e, "--engine auto or --engine uml works without it");
+        err_hint(e, "use --engine auto or --engine uml, which work without it");
         close_fd(&fd);
         return r;
     }
     kvm_probe_speed(&p, speed, sizeof(speed));
     if (p.verdict == KVM_SLOW)
         (void)snprintf(ret->warning, sizeof(ret->warning),
-                       "/dev/kvm of this host emulates kernel code, %s: the guest may not come up "
-                       "in time; --engine auto would take uml",
+                       "this host's /dev/kvm emulates kernel code, %s: the guest may not boot in "
+                       "time; --engine auto would choose uml",
                        speed);
     ret->ops = &engine_kvm;
     ret->device_fd = fd;
@@ -101,7 +101,7 @@ int engine_choose(enum engine_kind kind, struct engine_choice *ret, struct err *
         break;
     }
     err_set(e, EINVAL, "unknown engine");
-    err_hint(e, "engines are: auto, kvm, uml, uml-ptrace");
+    err_hint(e, "choose auto, kvm, uml or uml-ptrace");
     return -EINVAL;
 }
 

@@ -1,18 +1,18 @@
-/* What runs a guest: the one interface that every engine implements.
+/* What runs a guest: the interface that every engine implements.
  *
- * An engine is given guest memory size, a kernel and a list of virtio devices, and runs the kernel
- * with those devices until it ends. It knows nothing of images, sandboxes or agents; the devices
- * know nothing of engines.
+ * An engine is given a memory size, a kernel and a list of virtio devices, and runs the kernel with
+ * those devices until it ends. It knows nothing of images, sandboxes or agents; the devices know
+ * nothing of engines.
  *
  *     kvm   vCPU threads in this process, devices behind virtio-mmio
  *     uml   a jailed child tree running a user-mode kernel, devices behind vhost-user
  *
- * What an engine needs of the host is opened by engine_choose(), in the launcher, with its user's
- * rights; the descriptor travels with the monitor. start() is called once, in the monitor, inside
- * its namespaces but before its capabilities are dropped and its seccomp filter is closed: all
+ * engine_choose() opens what an engine needs of the host, in the launcher, with the caller's
+ * rights; the descriptor is handed to the monitor. start() is called once, in the monitor, inside
+ * its namespaces but before it drops its capabilities and installs its seccomp filter: all
  * processes, sockets and mounts that the engine will ever need are made there. run() follows when
- * capabilities are gone, just before the filter closes: threads that an engine has are started
- * there, each closes its own filter, and no instruction of the guest is executed before that.
+ * the capabilities are gone, just before the filter is installed: it starts the engine's threads,
+ * each of which installs its own filter, and no guest instruction is executed before that.
  * Afterwards only event loops and those threads run.
  */
 #ifndef MSB_ENGINE_ENGINE_H
@@ -27,13 +27,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ENGINE_DEVICES_MAX = 19 /* pins that an I/O APIC has for them */ };
+enum { ENGINE_DEVICES_MAX = 19 /* as many pins as an I/O APIC has for them */ };
 
 struct engine_device {
     struct virtio_dev *dev;            /* NULL: another process serves it */
-    struct loop *loop;                 /* whose thread serves it, or at least answers for it */
-    const struct virtio_dev_ops *kind; /* of one that is served elsewhere, */
-    int server_fd; /* ... and where its vhost-user socket, listening or connected, is to be sent */
+    struct loop *loop;                 /* its thread serves the device, or connects to its server */
+    const struct virtio_dev_ops *kind; /* of a device that another process serves, */
+    int server_fd; /* ... and the socket to it: it is sent its vhost-user socket */
 };
 
 struct engine_params {
@@ -41,10 +41,10 @@ struct engine_params {
     unsigned n_cpus;      /* up to the engine's max_cpus */
     int device_fd;        /* of struct engine_choice; not owned */
     int kernel_fd;        /* the kernel's ELF file, O_RDONLY; not owned */
-    int null_fd;          /* /dev/null, opened while it could be; not owned */
-    const char *cpuinfo;  /* host's /proc/cpuinfo, cut to its first CPU; may be "" */
+    int null_fd;          /* /dev/null; not owned */
+    const char *cpuinfo;  /* the first CPU's entry in the host's /proc/cpuinfo; may be "" */
     const char *init;     /* program the kernel starts, on the first disk */
-    int cpu;              /* pin the guest to this CPU; -1 = leave it alone */
+    int cpu;              /* pin the guest to this CPU; -1 = do not */
     bool verbose;         /* kernel messages of all levels */
     const char *jail_dir; /* an empty directory that an engine may mount over */
     struct engine_device devices[ENGINE_DEVICES_MAX]; /* probed in this order */
@@ -53,8 +53,8 @@ struct engine_params {
 
 /* Called on the main loop. */
 struct engine_events {
-    /* The guest is gone; nothing of it is left. clean: it powered itself off. `how` says how it
-     * ended, for the user. */
+    /* The guest is gone, completely. clean: it powered itself off. `how` says how it ended, for the
+     * user. */
     void (*ended)(void *ctx, bool clean, const char *how);
     /* Kernel console output: untrusted bytes. */
     void (*console)(void *ctx, const char *p, size_t n);
@@ -70,23 +70,23 @@ struct engine_ops {
     const char *kernel_file; /* in the assets directory */
     int max_cpus;            /* CPUs a guest can use */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
-    bool one_cpu;            /* a guest stays on one CPU, by turns with who serves its devices */
-    /* Opens what it needs of the host. NULL: nothing. */
+    bool one_cpu;            /* a guest is best kept on one CPU, with its share servers */
+    /* Opens what it needs of the host. NULL = nothing. */
     int (*open)(int *ret_fd, struct err *e);
     int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,
                  const struct engine_events *ev, void *ctx, struct err *e);
-    int (*run)(struct engine *en, struct err *e); /* NULL: start() did it all */
+    int (*run)(struct engine *en, struct err *e); /* NULL = start() does it all */
     void (*kill)(struct engine *en);              /* ended() follows */
     void (*free)(struct engine *en);
-    /* Optional: whether the guest has given up all its devices, that is, goes down in order. */
+    /* Optional: whether the guest has released all its devices, that is, shuts down in order. */
     bool (*going_down)(struct engine *en);
-    /* Optional: a line for the log of somebody who looks for time. */
+    /* Optional: a line of performance counters for the log. */
     void (*describe)(struct engine *en, char *to, size_t size);
 };
 
 extern const struct engine_ops engine_kvm;
-extern const struct engine_ops engine_uml;        /* stub processes under seccomp: the fast mode */
-extern const struct engine_ops engine_uml_ptrace; /* ... under ptrace: for hosts without it */
+extern const struct engine_ops engine_uml;        /* guest processes under seccomp: the fast mode */
+extern const struct engine_ops engine_uml_ptrace; /* ... under ptrace, for hosts without it */
 
 /* The engine that a sandbox will run on, and what it needs of the host. */
 struct engine_choice {
@@ -96,9 +96,8 @@ struct engine_choice {
     char warning[256]; /* what the user should know; "" = nothing */
 };
 
-/* Resolves `auto`, once: what comes out is handed on to the monitor. An engine that was asked for
- * by name is used even where `auto` would not take it, with a warning, unless it cannot run at all:
- * then e says why. */
+/* Resolves `auto`, once: the choice is handed to the monitor. An engine that was asked for by name
+ * is used even where `auto` would not choose it, with a warning, unless it cannot run at all. */
 int engine_choose(enum engine_kind kind, struct engine_choice *ret, struct err *e);
 void engine_choice_close(struct engine_choice *c);
 

@@ -241,7 +241,7 @@ static void test_crashes(void **state)
         {fail_entry, "refuses to run the guest (reason 0x80000021)"},
         {internal_error, "cannot emulate"},
         {unknown_reason, "unknown to msb (4711)"},
-        {bad_memory, "cannot run the guest any more: Bad address"},
+        {bad_memory, "no longer run the guest: Bad address"},
     };
     for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
         struct bench b;

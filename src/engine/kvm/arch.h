@@ -1,5 +1,5 @@
-/* What differs between architectures, and all of it. A port is one directory beside x86/ that
- * implements these functions; nothing else in the engine knows registers, tables or addresses. */
+/* Everything that differs between architectures. A port is a directory beside x86/ that implements
+ * these functions; nothing else in the engine knows registers, tables or addresses. */
 #ifndef MSB_ENGINE_KVM_ARCH_H
 #define MSB_ENGINE_KVM_ARCH_H
 
@@ -28,8 +28,8 @@ int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e);
 /* What must exist before the first virtual CPU: the interrupt controller. */
 int arch_vm_init(struct vm *vm, struct err *e);
 
-/* Puts the kernel and what it needs to find its memory, CPUs and arguments into guest memory.
- * *entry is where the first CPU starts. */
+/* Loads the kernel into guest memory, and the tables from which it learns its memory, CPUs and
+ * arguments. *entry becomes the address where the first CPU starts. */
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e);
 
@@ -40,16 +40,16 @@ int arch_vcpu_init(struct vm *vm, int vcpu_fd, unsigned id, unsigned n_cpus, uin
 /* Kernel arguments that depend on the architecture: console, reboot. */
 const char *arch_cmdline(void);
 
-/* An access outside of memory and devices (I/O ports, for one). Reads are answered; what was
+/* An access outside of memory and devices, such as an I/O port. Reads are answered; what was
  * written to the console goes to `console`, at most `*n` bytes, and *n becomes their number. False
- * when nobody knows the address. */
+ * when there is nothing at the address. */
 bool arch_port_access(struct kvm_run *run, char *console, size_t *n);
 
-/* A virtual CPU that was just interrupted is halted for good: nothing can wake it. */
+/* Whether a virtual CPU that was just interrupted is halted for good: nothing can wake it. */
 bool arch_halted_for_good(int vcpu_fd, const struct kvm_run *run);
 
-/* The probe: a program of `ARCH_PROBE_INSNS` instructions of kernel mode, then an exit to user
- * space. `page` is one page of guest memory at ARCH_PROBE_GPA, `vcpu_fd` a fresh CPU. */
+/* The probe: a program that runs `ARCH_PROBE_INSNS` instructions in kernel mode and then exits to
+ * user space. `page` is one page of guest memory at ARCH_PROBE_GPA, `vcpu_fd` a new CPU. */
 #define ARCH_PROBE_GPA 0x1000ULL
 #define ARCH_PROBE_INSNS 1000000ULL
 int arch_probe_vm(int vm_fd); /* before the CPU is made */

@@ -41,7 +41,7 @@ static uint64_t padded(uint64_t n)
     return (n + 3) & ~3ULL;
 }
 
-/* The wanted number, if these notes have it. */
+/* The entry point, if these notes have it. */
 static bool find_entry(const uint8_t *p, size_t n, uint64_t *entry)
 {
     while (n >= sizeof(Elf64_Nhdr)) {
@@ -67,7 +67,7 @@ static bool find_entry(const uint8_t *p, size_t n, uint64_t *entry)
 static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found)
 {
     if (ph->p_filesz == 0 || ph->p_filesz > NOTES_MAX)
-        return 0; /* not the ones we look for */
+        return 0; /* not the notes that we look for */
     AUTO_FREE uint8_t *notes = malloc(ph->p_filesz);
     if (!notes)
         return -ENOMEM;
@@ -77,9 +77,9 @@ static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found
     return r;
 }
 
-/* How many bytes of it could be mapped instead of read; a file that is shorter than it says would
- * be found out too late that way. Mapped elsewhere first: a failure must not take the guest's
- * memory away. */
+/* Maps what it can instead of reading it, and returns how many bytes that is. Not beyond the end of
+ * a truncated file, where a mapping faults only later; and elsewhere first, so that a failure does
+ * not unmap guest memory. */
 static size_t map_pages(int fd, const Elf64_Phdr *ph, uint8_t *to)
 {
     struct stat st;
@@ -118,8 +118,8 @@ static bool right_kind(const Elf64_Ehdr *eh, unsigned machine)
            eh->e_phentsize == sizeof(Elf64_Phdr) && eh->e_phnum > 0 && eh->e_phnum <= SEGMENTS_MAX;
 }
 
-static int load(int fd, enum elf_way way, const Elf64_Ehdr *eh, const struct guest_mem *mem,
-                uint64_t lowest, uint64_t *entry)
+static int elf_load(int fd, enum elf_way way, const Elf64_Ehdr *eh, const struct guest_mem *mem,
+                    uint64_t lowest, uint64_t *entry)
 {
     Elf64_Phdr ph[SEGMENTS_MAX] = {0};
     bool found = false, inside = false;
@@ -143,16 +143,16 @@ int elf_load_kernel(int fd, enum elf_way way, unsigned machine, const struct gue
     uint64_t at = 0;
     int r = read_at(fd, &eh, sizeof(eh), 0);
     if (r == 0)
-        r = right_kind(&eh, machine) ? load(fd, way, &eh, mem, lowest, &at) : -ENOEXEC;
+        r = right_kind(&eh, machine) ? elf_load(fd, way, &eh, mem, lowest, &at) : -ENOEXEC;
     switch (r) {
     case 0:
         *entry = at;
         return 0;
     case -ENOEXEC:
-        return err_set(e, ENOEXEC, "the guest kernel is no kernel for this machine, or damaged");
+        return err_set(e, ENOEXEC, "the guest kernel is damaged, or not for this machine");
     case -EFBIG:
         err_set(e, EFBIG, "the guest kernel does not fit into the guest's memory");
-        err_hint(e, "give the sandbox more with --memory");
+        err_hint(e, "use --memory to give the sandbox more");
         return r;
     case -ENOSYS:
         return err_set(e, ENOEXEC, "the guest kernel has no PVH entry (CONFIG_PVH)");

@@ -1,17 +1,17 @@
-/* The kvm engine: a virtual machine of our own making. Devices are behind virtio-mmio, virtual CPUs
- * are threads of this process, and nothing else exists in it: no firmware, no bus, no timer chip.
+/* The kvm engine: a minimal virtual machine. Devices are behind virtio-mmio, virtual CPUs are
+ * threads of this process, and there is nothing else: no firmware, no bus, no timer chip.
  *
  * Threads and what they may touch:
  *     vCPU      its own struct vcpu; registers of devices (under their lock); console and end,
  *               under vcpus.lock, announced by `wake`
- *     a loop    the devices that live on it
- *     main      everything else; it alone starts, kicks and joins threads, and tells the monitor
+ *     a loop    the devices that it serves
+ *     main      everything else; it alone starts, kicks and joins threads, and calls the monitor
  *
- * How a guest ends. A triple fault is how a kernel resets the machine (reboot=t): after its devices
- * were given up that is an orderly reboot, otherwise a panic, whose words are on the console, or a
- * crash. A kernel without ACPI cannot switch a machine off: it gives its devices up and halts all
- * CPUs with interrupts off. So once no device is in use any more, the CPUs are looked at every now
- * and then; that costs a running guest nothing. */
+ * How a guest ends. A kernel resets the machine by a triple fault (reboot=t): once it has released
+ * its devices that is an orderly reboot, otherwise a panic, whose words are on the console, or a
+ * crash. A kernel without ACPI cannot switch the machine off: it releases its devices and halts all
+ * CPUs with interrupts off. So once no device is in use any more, the CPUs are checked now and
+ * then; a running guest pays nothing for it. */
 #include "engine/kvm/kvm.h"
 
 #include "engine/kvm/arch.h"
@@ -21,6 +21,7 @@
 #include "util/sock.h"
 #include "virtio/vhost_front.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -42,13 +43,14 @@ struct engine {
     struct vm vm;
     struct vcpus vcpus;
     struct mmio *device[ENGINE_DEVICES_MAX];
-    struct virtio_dev *front[ENGINE_DEVICES_MAX]; /* of devices that others serve, else NULL */
+    struct virtio_dev
+        *front[ENGINE_DEVICES_MAX]; /* for devices that other processes serve, or NULL */
     unsigned n_devices;
-    int ack_fd; /* takes acknowledgements of interrupts; nobody reads it */
+    int ack_fd; /* swallows acknowledgements of interrupts; never read */
     struct loop_src wake;
     struct loop_timer look;
     uint64_t look_ns; /* until the next look */
-    bool ended;       /* and told so */
+    bool ended;       /* the monitor was told */
     atomic_uint live; /* devices in use */
     atomic_bool was_live;
 };
@@ -60,7 +62,7 @@ struct text {
     size_t n, size;
 };
 
-static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3))) text_add(struct text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -73,12 +75,12 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char
 int kvm_cmdline(char *to, size_t size, const struct engine_params *p)
 {
     struct text t = {.p = to, .size = size};
-    /* 3: what is critical or worse; the boot of a healthy kernel has nothing of that. */
-    add(&t, "loglevel=%d %s panic=-1", p->verbose ? 7 : 3, arch_cmdline());
-    add(&t, " root=/dev/vda rootfstype=erofs ro init=%s", p->init);
+    /* 3: critical messages and worse, of which a healthy boot has none. */
+    text_add(&t, "loglevel=%d %s panic=-1", p->verbose ? 7 : 3, arch_cmdline());
+    text_add(&t, " root=/dev/vda rootfstype=erofs ro init=%s", p->init);
     for (size_t i = 0; i < p->n_devices; i++)
-        add(&t, " virtio_mmio.device=%dK@%#" PRIx64 ":%u", MMIO_PAGE / 1024,
-            arch_device_gpa((unsigned)i), arch_device_irq((unsigned)i));
+        text_add(&t, " virtio_mmio.device=%dK@%#" PRIx64 ":%u", MMIO_PAGE / 1024,
+                 arch_device_gpa((unsigned)i), arch_device_irq((unsigned)i));
     return t.n < size ? 0 : -E2BIG;
 }
 
@@ -91,9 +93,12 @@ static void on_device_live(void *ctx, bool live)
     if (live) {
         atomic_store(&en->was_live, true);
         (void)atomic_fetch_add(&en->live, 1);
-    } else if (atomic_fetch_sub(&en->live, 1) == 1) {
-        (void)!write(en->wake.fd, &one, sizeof(one));
+        return;
     }
+    unsigned were = atomic_fetch_sub(&en->live, 1);
+    assert(were > 0);
+    if (were == 1)
+        (void)!write(en->wake.fd, &one, sizeof(one));
 }
 
 static void on_device_broken(void *ctx, const char *reason)
@@ -107,7 +112,7 @@ static const struct mmio_events device_events = {
     .live = on_device_live,
 };
 
-static bool gave_devices_up(struct engine *en)
+static bool released_devices(struct engine *en)
 {
     return atomic_load(&en->was_live) && atomic_load(&en->live) == 0;
 }
@@ -127,8 +132,8 @@ static void tell_end(struct engine *en)
         return;
     en->ended = true;
     loop_timer_off(en->loop, &en->look);
-    drain_console(en); /* the last words are the ones that matter */
-    bool clean = c->over && c->reset && gave_devices_up(en);
+    drain_console(en); /* its last words matter most */
+    bool clean = c->over && c->reset && released_devices(en);
     en->ev->ended(en->ctx, clean,
                   clean     ? "powered off"
                   : c->over ? c->how
@@ -139,7 +144,7 @@ static void on_look(struct loop_timer *t)
 {
     struct engine *en = CONTAINER_OF(t, struct engine, look);
     struct vcpus *c = &en->vcpus;
-    if (!gave_devices_up(en) || atomic_load(&c->stop))
+    if (!released_devices(en) || atomic_load(&c->stop))
         return;
     if (vcpus_halted(c)) {
         (void)pthread_mutex_lock(&c->lock);
@@ -153,7 +158,7 @@ static void on_look(struct loop_timer *t)
     loop_timer_set(en->loop, t, en->look_ns);
 }
 
-/* Something happened on another thread: output, a device given up, the end. */
+/* Something happened on another thread: output, a device was released, the end. */
 static void on_wake(struct loop_src *src, uint32_t events)
 {
     struct engine *en = CONTAINER_OF(src, struct engine, wake);
@@ -164,7 +169,7 @@ static void on_wake(struct loop_src *src, uint32_t events)
         vcpus_stop(&en->vcpus);
         if (atomic_load(&en->vcpus.alive) == 0)
             tell_end(en);
-    } else if (gave_devices_up(en) && en->look.at_ns == 0) {
+    } else if (released_devices(en) && en->look.at_ns == 0) {
         en->look_ns = LOOK_MIN_NS;
         loop_timer_set(en->loop, &en->look, en->look_ns);
     }
@@ -194,7 +199,7 @@ static void kvm_kill(struct engine *en)
 {
     static const uint64_t one = 1;
     vcpus_stop(&en->vcpus);
-    if (atomic_load(&en->vcpus.alive) == 0) /* it ended just now, or never ran */
+    if (atomic_load(&en->vcpus.alive) == 0) /* it has just ended, or never ran */
         (void)!write(en->wake.fd, &one, sizeof(one));
 }
 
@@ -215,10 +220,11 @@ static int reach_server(struct engine *en, const struct engine_device *d, struct
     return r;
 }
 
-/* One device: its registers, a kick for each queue, its interrupt. */
-static int attach(struct engine *en, const struct engine_device *d, struct err *e)
+/* Sets up one device: its registers, a kick for each queue, its interrupt. */
+static int attach_device(struct engine *en, const struct engine_device *d, struct err *e)
 {
     unsigned i = en->n_devices;
+    assert(i < ENGINE_DEVICES_MAX);
     uint64_t gpa = arch_device_gpa(i);
     int r = d->dev ? 0 : reach_server(en, d, &en->front[i]);
     if (r < 0)
@@ -250,7 +256,7 @@ static int make_machine(struct engine *en, const struct engine_params *p, struct
         vp.shared = vp.shared || !p->devices[i].dev;
     r = vm_create(&en->vm, p->device_fd, &vp, e);
     for (size_t i = 0; r == 0 && i < p->n_devices; i++)
-        r = attach(en, &p->devices[i], e);
+        r = attach_device(en, &p->devices[i], e);
     if (r == 0)
         r = arch_load(&en->vm, p->kernel_fd, cmdline, p->n_cpus, &entry, e);
     if (r == 0)
@@ -300,8 +306,7 @@ int kvm_run_unfiltered(struct engine *en, struct err *e)
 
 static void kvm_describe(struct engine *en, char *to, size_t size)
 {
-    uint64_t exits[EXIT_KINDS] = {0}, strange = 0;
-    uint64_t ignored = 0;
+    uint64_t exits[EXIT_KINDS] = {0}, strange = 0, ignored = 0;
     for (unsigned i = 0; i < en->vcpus.n; i++) {
         for (unsigned k = 0; k < EXIT_KINDS; k++)
             exits[k] += atomic_load(&en->vcpus.cpu[i].exits[k]);
@@ -332,6 +337,6 @@ const struct engine_ops engine_kvm = {
     .run = kvm_run,
     .kill = kvm_kill,
     .free = kvm_free,
-    .going_down = gave_devices_up,
+    .going_down = released_devices,
     .describe = kvm_describe,
 };

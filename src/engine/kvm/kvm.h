@@ -1,4 +1,4 @@
-/* What the engine's parts share with tests beyond engine.h. */
+/* What tests use of the kvm engine beyond engine.h. */
 #ifndef MSB_ENGINE_KVM_KVM_H
 #define MSB_ENGINE_KVM_KVM_H
 

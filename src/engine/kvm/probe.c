@@ -25,13 +25,14 @@
 
 enum {
     DEADLINE_MS =
-        300,   /* a slow emulator does 0.3 million instructions in it; a busy host manages */
+        300,   /* an emulator runs 0.3 million instructions in it; a busy host, all of them */
     TRIES = 3, /* before a host is called slow: it may have been busy */
     CACHE_MAX = 512,
     PAGE = 4096,
 };
 
-/* Instructions; an emulator of kernel mode does one million, the slowest CPU a thousand. */
+/* Instructions; an emulator of kernel mode runs one million a second, the slowest CPU a thousand
+ * million. */
 #define NATIVE_PER_S 3000000ULL
 #define CACHE_FILE "kvm-probe"
 
@@ -44,7 +45,7 @@ void kvm_device_path(const char *path)
 
 /* --- opening -------------------------------------------------------------------------------- */
 
-static void explain_forbidden(int code, struct err *e)
+static void explain_denied(int code, struct err *e)
 {
     struct stat st;
     const struct passwd *pw = getpwuid(geteuid());
@@ -52,11 +53,10 @@ static void explain_forbidden(int code, struct err *e)
     const struct group *gr = stat(device_path, &st) == 0 ? getgrgid(st.st_gid) : NULL;
     err_sys(e, code, "user '%s' may not open %s", user, device_path);
     if (!gr || st.st_gid == 0 || (st.st_mode & 0060) != 0060) {
-        err_hint(e, "it belongs to no group of users; as root: setfacl -m u:%s:rw %s", user,
-                 device_path);
+        err_hint(e, "no group has access to it; as root: setfacl -m u:%s:rw %s", user, device_path);
         return;
     }
-    err_hint(e, "it belongs to the group '%s'; as root: usermod -aG %s %s, then log in again",
+    err_hint(e, "the group '%s' has access to it; as root: usermod -aG %s %s, then log in again",
              gr->gr_name, gr->gr_name, user);
 }
 
@@ -69,11 +69,11 @@ int kvm_device_open(int *ret_fd, struct err *e)
     }
     int code = errno;
     if (code == EACCES || code == EPERM) {
-        explain_forbidden(code, e);
+        explain_denied(code, e);
     } else {
         err_sys(e, code, "cannot open %s", device_path);
-        err_hint(e, "hardware virtualization must be on in the firmware (in a VM: nested "
-                    "virtualization), and its module loaded: modprobe kvm_intel or kvm_amd");
+        err_hint(e, "enable hardware virtualization in the firmware (in a VM: nested "
+                    "virtualization), and load its module: modprobe kvm_intel or kvm_amd");
     }
     return -code;
 }
@@ -114,23 +114,23 @@ static int run_program(int vm_fd, int vcpu_fd, size_t run_size, struct finding *
     return r;
 }
 
-/* In a child: whatever it makes goes with it. */
+/* In a child process, whose end releases everything. */
 static void probe_child(int kvm_fd, struct finding *f)
 {
-    (void)snprintf(f->step, sizeof(f->step), "asking for its version");
+    (void)snprintf(f->step, sizeof(f->step), "querying its version");
     f->code = kvm_ioctl_n(kvm_fd, KVM_GET_API_VERSION, 0);
     if (f->code >= 0 && f->code != KVM_API_VERSION)
         f->code = -EPROTO;
     if (f->code < 0)
         return;
     int size = kvm_ioctl_n(kvm_fd, KVM_GET_VCPU_MMAP_SIZE, 0);
-    (void)snprintf(f->step, sizeof(f->step), "making a machine");
+    (void)snprintf(f->step, sizeof(f->step), "creating a machine");
     int vm = size < 0 ? size : kvm_ioctl_n(kvm_fd, KVM_CREATE_VM, 0);
     if (vm < 0) {
         f->code = vm;
         return;
     }
-    (void)snprintf(f->step, sizeof(f->step), "making a CPU");
+    (void)snprintf(f->step, sizeof(f->step), "creating a CPU");
     int vcpu = arch_probe_vm(vm);
     if (vcpu == 0)
         vcpu = kvm_ioctl_n(vm, KVM_CREATE_VCPU, 0);
@@ -143,7 +143,7 @@ static long cpu_ms(const struct rusage *ru)
            (ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
 }
 
-/* -ETIMEDOUT when it did not end in time; -ETIME when it did not for want of speed, and not since
+/* -ETIMEDOUT when it did not finish in time; -ETIME when that was for lack of speed, not because
  * the host was busy with something else. */
 static int probe_once(int kvm_fd, struct finding *f)
 {
@@ -206,10 +206,10 @@ static void probe_now(int kvm_fd, struct kvm_probe *ret, struct err *e)
     }
 }
 
-/* --- remembering ---------------------------------------------------------------------------- */
+/* --- the cache ---------------------------------------------------------------------------- */
 
-/* What a verdict holds for: this boot of the host, this very device. False: cannot be told. */
-static bool identity(int kvm_fd, char *to, size_t size)
+/* What a verdict is valid for: this boot of the host, and this device. False: unknown. */
+static bool host_identity(int kvm_fd, char *to, size_t size)
 {
     struct stat st;
     char boot[64] = "";
@@ -223,7 +223,7 @@ static bool identity(int kvm_fd, char *to, size_t size)
     return true;
 }
 
-/* Ours alone to write, and for exactly this host; anything else is as good as no file. */
+/* Only a file that nobody else can write, and that is about this very host, counts. */
 static bool remembered(int cache_fd, const char *id, struct kvm_probe *ret)
 {
     char text[CACHE_MAX], verdict[8];
@@ -258,7 +258,7 @@ static void remember(int cache_fd, const char *id, const struct kvm_probe *p)
         (void)file_replace_at(cache_fd, CACHE_FILE, text, (size_t)n, 0600, false);
 }
 
-/* The user's cache directory; -1 when there is none that is theirs alone to write. */
+/* The user's cache directory; -1 when there is none that only the user can write. */
 static int open_cache(void)
 {
     char path[4096];
@@ -281,7 +281,7 @@ void kvm_probe(int kvm_fd, bool fresh, struct kvm_probe *ret, struct err *e)
 {
     char id[CACHE_MAX / 2];
     AUTO_CLOSE int cache_fd = open_cache();
-    bool known = cache_fd >= 0 && identity(kvm_fd, id, sizeof(id));
+    bool known = cache_fd >= 0 && host_identity(kvm_fd, id, sizeof(id));
     if (known && !fresh && remembered(cache_fd, id, ret))
         return;
     probe_now(kvm_fd, ret, e);

@@ -1,11 +1,10 @@
-/* Can this host's KVM run a guest kernel? Opening /dev/kvm proves little: there are hosts whose
- * /dev/kvm answers every call, and then emulates kernel mode at a million instructions a second. So
- * a probe VM runs a million instructions of kernel mode, in a process of its own, against a
- * deadline.
+/* Can this host's KVM run a guest kernel? Opening /dev/kvm proves little: on some hosts it answers
+ * every call, but then emulates kernel mode at a million instructions a second. So a probe VM runs
+ * a million instructions of kernel mode, in a separate process, against a deadline.
  *
- * Making a VM takes some milliseconds, a slow one takes the whole deadline; so the verdict is
- * remembered, in a file of the user's own (~/.cache/msb/kvm-probe), for this boot of the host and
- * this very device. A file or directory that anybody else could have written is not used.
+ * Creating a VM takes some milliseconds, and a slow one takes the whole deadline, so the verdict is
+ * cached in the user's ~/.cache/msb/kvm-probe for this boot of the host and this device. A file or
+ * directory that others could have written to is not used.
  */
 #ifndef MSB_ENGINE_KVM_PROBE_H
 #define MSB_ENGINE_KVM_PROBE_H
@@ -16,9 +15,9 @@
 #include <stdint.h>
 
 enum kvm_verdict {
-    KVM_NATIVE,  /* kernel mode runs at the speed of the CPU */
-    KVM_SLOW,    /* ... at the speed of an emulator */
-    KVM_NOT_RUN, /* a probe VM could not be made, or did not run: see the error */
+    KVM_NATIVE,  /* kernel mode runs at the CPU's speed */
+    KVM_SLOW,    /* ... at an emulator's speed */
+    KVM_NOT_RUN, /* a probe VM could not be created, or did not run: see the error */
 };
 
 struct kvm_probe {
@@ -26,16 +25,16 @@ struct kvm_probe {
     uint64_t insns_per_s; /* 0: it did not finish in time */
 };
 
-/* Opens /dev/kvm for reading and writing, close-on-exec. The error says whom to ask, and what. */
+/* Opens /dev/kvm for reading and writing, close-on-exec. The error's hints say what to do. */
 int kvm_device_open(int *ret_fd, struct err *e);
 
-/* fresh: whatever is remembered, probe. */
+/* fresh: ignore the cached verdict. */
 void kvm_probe(int kvm_fd, bool fresh, struct kvm_probe *ret, struct err *e);
 
 /* "at 1 million instructions a second", for people. */
 void kvm_probe_speed(const struct kvm_probe *p, char *to, unsigned size);
 
-/* For tests: where the device is. NULL brings /dev/kvm back. */
+/* For tests: where the device is; NULL restores /dev/kvm. */
 void kvm_device_path(const char *path);
 
 #endif

@@ -13,19 +13,19 @@ static int host_ioctl(int fd, unsigned long request, void *arg)
     return r < 0 ? -errno : r;
 }
 
-static kvm_ioctl_fn door = host_ioctl;
+static kvm_ioctl_fn do_ioctl = host_ioctl;
 
 int kvm_ioctl(int fd, unsigned long request, void *arg)
 {
-    return door(fd, request, arg);
+    return do_ioctl(fd, request, arg);
 }
 
 int kvm_ioctl_n(int fd, unsigned long request, unsigned long arg)
 {
-    return door(fd, request, (void *)(uintptr_t)arg);
+    return do_ioctl(fd, request, (void *)(uintptr_t)arg);
 }
 
 void kvm_ioctl_replace(kvm_ioctl_fn fn)
 {
-    door = fn ? fn : host_ioctl;
+    do_ioctl = fn ? fn : host_ioctl;
 }

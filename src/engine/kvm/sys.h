@@ -1,5 +1,5 @@
-/* The one door to the host's KVM. Everything that the engine asks of it goes through kvm_ioctl(),
- * so that a test can stand behind it: with a KVM of its own, or with one that fails. */
+/* The only way to the host's KVM: all of the engine's calls go through kvm_ioctl(), so that a test
+ * can replace it with a fake KVM, or a failing one. */
 #ifndef MSB_ENGINE_KVM_SYS_H
 #define MSB_ENGINE_KVM_SYS_H
 
@@ -10,7 +10,7 @@ int kvm_ioctl(int fd, unsigned long request, void *arg);
 /* For calls whose argument is a number. */
 int kvm_ioctl_n(int fd, unsigned long request, unsigned long arg);
 
-/* For tests, before any thread runs; NULL brings the host's back. */
+/* For tests, before any thread runs; NULL restores the host's. */
 void kvm_ioctl_replace(kvm_ioctl_fn fn);
 
 #endif

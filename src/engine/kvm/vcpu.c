@@ -4,6 +4,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,13 +15,13 @@
 #include <unistd.h>
 
 /* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise restart_syscall */
-/* What the end of the process takes, should it come on such a thread. */
+/* For the end of the process, should it come on such a thread. */
 /* #syscalls:vcpu exit_group */
 /* #syscalls:monitor tgkill getpid gettid rt_sigprocmask munmap futex */
 
 enum { KICK_SIGNAL = SIGUSR1, STACK_SIZE = 128 * 1024, PORT_BYTES_MAX = 512 };
 
-/* Its arrival is all that matters: it ends a KVM_RUN. */
+/* Only its arrival matters: it interrupts KVM_RUN. */
 static void on_kick_signal(int sig)
 {
 }
@@ -39,7 +40,7 @@ static void count(_Atomic uint64_t *to)
                           memory_order_relaxed);
 }
 
-/* The first to find that the guest is over says how. */
+/* The first thread to find that the guest is over says how. */
 static void __attribute__((format(printf, 3, 4)))
 guest_over(struct vcpus *c, bool reset, const char *fmt, ...)
 {
@@ -60,7 +61,8 @@ guest_over(struct vcpus *c, bool reset, const char *fmt, ...)
 static void console_put(struct vcpus *c, const char *p, size_t n)
 {
     (void)pthread_mutex_lock(&c->lock);
-    bool tell = c->console_len > CONSOLE_RING / 2; /* otherwise by the line */
+    assert(c->console_len <= CONSOLE_RING);
+    bool tell = c->console_len > CONSOLE_RING / 2; /* otherwise line by line */
     for (size_t i = 0; i < n; i++) {
         tell = tell || p[i] == '\n';
         c->console[(c->console_start + c->console_len) % CONSOLE_RING] = p[i];
@@ -121,14 +123,14 @@ static void on_strange_exit(struct vcpu *v)
                    (unsigned long long)run->fail_entry.hardware_entry_failure_reason);
         break;
     case KVM_EXIT_INTERNAL_ERROR:
-        guest_over(c, false, "KVM gave the guest up: %s (internal error %u)",
+        guest_over(c, false, "KVM gave up on the guest: internal error %u%s",
+                   run->internal.suberror,
                    run->internal.suberror == KVM_INTERNAL_ERROR_EMULATION
-                       ? "an instruction that it cannot emulate"
-                       : "it lost its way",
-                   run->internal.suberror);
+                       ? " (an instruction that it cannot emulate)"
+                       : "");
         break;
     case KVM_EXIT_HLT:
-        break; /* only without an interrupt controller of its own */
+        break; /* does not happen with an in-kernel interrupt controller */
     default:
         guest_over(c, false, "KVM stopped the guest for a reason unknown to msb (%u)",
                    run->exit_reason);
@@ -139,7 +141,7 @@ static void on_strange_exit(struct vcpu *v)
 static void on_signal(struct vcpu *v)
 {
     count(&v->exits[EXIT_SIGNAL]);
-    /* Before anything is looked at: whoever sets it again has something new to say. */
+    /* Before anything is read: if it is set again, there is something new. */
     __atomic_store_n(&v->run->immediate_exit, 0, __ATOMIC_SEQ_CST);
     if (atomic_exchange(&v->looking, false))
         atomic_store(&v->halted, arch_halted_for_good(v->fd, v->run));
@@ -153,7 +155,7 @@ static void run_guest(struct vcpu *v)
         if (r == -EINTR || r == -EAGAIN) {
             on_signal(v);
         } else if (r < 0) {
-            guest_over(c, false, "the host cannot run the guest any more: %s", strerror(-r));
+            guest_over(c, false, "the host can no longer run the guest: %s", strerror(-r));
         } else if (v->run->exit_reason == KVM_EXIT_IO) {
             on_port(v);
         } else if (v->run->exit_reason == KVM_EXIT_MMIO) {
@@ -176,14 +178,17 @@ static void *vcpu_main(void *arg)
     if (r < 0)
         c->filter_error = r;
     c->filtered++;
+    assert(c->filtered <= c->n);
     (void)pthread_cond_broadcast(&c->entered);
-    while (c->filtered < c->n && !atomic_load(&c->stop)) /* nobody runs before all are */
+    while (c->filtered < c->n && !atomic_load(&c->stop)) /* none runs before all are filtered */
         (void)pthread_cond_wait(&c->entered, &c->lock);
     bool go = c->filter_error == 0;
     (void)pthread_mutex_unlock(&c->lock);
     if (go)
         run_guest(v);
-    if (atomic_fetch_sub(&c->alive, 1) == 1)
+    unsigned were = atomic_fetch_sub(&c->alive, 1);
+    assert(were > 0);
+    if (were == 1)
         wake_main(c);
     return NULL;
 }
@@ -205,6 +210,7 @@ static int map_vcpu(struct vcpu *v, struct vm *vm)
 
 int vcpus_create(struct vcpus *c, struct vm *vm, unsigned n, uint64_t entry, struct err *e)
 {
+    assert(n >= 1 && n <= ARCH_CPUS_MAX);
     *c = (struct vcpus){.vm = vm, .wake_fd = -1};
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_cond_init(&c->entered, NULL);
@@ -219,7 +225,7 @@ int vcpus_create(struct vcpus *c, struct vm *vm, unsigned n, uint64_t entry, str
         c->n = i + 1;
         r = map_vcpu(v, vm);
         if (r < 0)
-            err_sys(e, -r, "KVM cannot make virtual CPU %u", i);
+            err_sys(e, -r, "KVM cannot create virtual CPU %u", i);
         else
             r = arch_vcpu_init(vm, v->fd, i, n, entry, e);
     }
@@ -248,6 +254,7 @@ static int start_threads(struct vcpus *c)
 
 int vcpus_run(struct vcpus *c, bool filter, struct err *e)
 {
+    assert(c->n > 0 && c->filtered == 0);
     c->filter = filter;
     int r = start_threads(c);
     if (r < 0) {
@@ -262,8 +269,8 @@ int vcpus_run(struct vcpus *c, bool filter, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter of a virtual CPU") : 0;
 }
 
-/* A thread that is just about to enter the guest meets immediate_exit, one that is in it the
- * signal. */
+/* immediate_exit stops a thread that is just about to enter the guest; the signal, one that is in
+ * it. */
 static void kick(struct vcpu *v)
 {
     if (!v->started)

@@ -1,9 +1,9 @@
-/* Virtual CPUs: one thread each, which runs the guest until somebody says stop.
+/* Virtual CPUs: one thread each, which runs the guest until it is told to stop.
  *
- * A vCPU thread is the closest that a guest's code gets to us, so it has a filter of its own, the
- * tightest of all: it can run its CPU, signal eventfds and wait on locks. It opens nothing, sends
- * nothing, allocates nothing. What it has to say goes into `struct vcpus` and an eventfd, and the
- * main loop does the rest. All state of a virtual CPU is with KVM or in here, none on its stack.
+ * A vCPU thread is the closest that a guest's code gets to us, so it has its own seccomp filter,
+ * the tightest of all: it can run its CPU, signal eventfds and wait on locks. It opens nothing,
+ * sends nothing, allocates nothing. What it has to report goes into `struct vcpus` and an eventfd,
+ * and the main loop does the rest. All state of a virtual CPU is in KVM or here, none on its stack.
  */
 #ifndef MSB_ENGINE_KVM_VCPU_H
 #define MSB_ENGINE_KVM_VCPU_H
@@ -31,11 +31,11 @@ struct vcpu {
     int fd;
     struct kvm_run *run;
     pthread_t thread;
-    bool started;        /* the thread is there to be joined */
+    bool started;        /* there is a thread to join */
     atomic_bool looking; /* asked whether it is halted for good */
     atomic_bool halted;  /* ... the answer */
     _Atomic uint64_t exits[EXIT_KINDS];
-    _Atomic uint64_t strange; /* accesses to what is not there */
+    _Atomic uint64_t strange; /* accesses where there is nothing */
 };
 
 struct vcpus {
@@ -45,7 +45,7 @@ struct vcpus {
     struct vcpu cpu[ARCH_CPUS_MAX];
     unsigned n;
     int wake_fd; /* eventfd: something below changed; not owned */
-    bool filter; /* each thread closes its filter first */
+    bool filter; /* each thread installs its filter first */
     atomic_bool stop;
     atomic_uint alive; /* threads */
 
@@ -57,15 +57,15 @@ struct vcpus {
     bool reset;        /* ... by a reset, which may be an orderly one */
     char how[160];     /* ... how */
     char console[CONSOLE_RING];
-    size_t console_start, console_len; /* the oldest bytes give way */
+    size_t console_start, console_len; /* new bytes overwrite the oldest */
 };
 
-/* Makes the CPUs; they do not run yet. On failure nothing is left. */
+/* Creates the CPUs; they do not run yet. On failure nothing is left. */
 int vcpus_create(struct vcpus *c, struct vm *vm, unsigned n, uint64_t entry, struct err *e);
 /* Starts the threads and returns when each is behind its filter: from here on the guest runs.
  * filter: false in tests, which need their system calls. */
 int vcpus_run(struct vcpus *c, bool filter, struct err *e);
-/* On the main thread: all CPUs stop soon. wake_fd is signalled when the last one has. */
+/* On the main thread: makes all CPUs stop soon. wake_fd is signalled when the last one has. */
 void vcpus_stop(struct vcpus *c);
 /* Asks every CPU whether it is halted for good; vcpus_halted() has the answer a little later. */
 void vcpus_look(struct vcpus *c);

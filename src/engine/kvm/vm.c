@@ -23,7 +23,7 @@ int vm_cap(const struct vm *vm, unsigned cap)
     return MAX(r, 0);
 }
 
-/* What the engine cannot do without; all of it is older than ten years. */
+/* Capabilities that the engine needs; all of them are more than ten years old. */
 static int check_host(struct vm *vm, struct err *e)
 {
     static const struct {
@@ -39,22 +39,22 @@ static int check_host(struct vm *vm, struct err *e)
     };
     int r = kvm_ioctl_n(vm->kvm_fd, KVM_GET_API_VERSION, 0);
     if (r < 0)
-        return err_sys(e, -r, "/dev/kvm does not answer");
+        return err_sys(e, -r, "cannot query /dev/kvm");
     if (r != KVM_API_VERSION)
-        return err_set(e, ENOTSUP, "/dev/kvm speaks version %d of its interface, not %d", r,
-                       KVM_API_VERSION);
+        return err_set(e, ENOTSUP, "/dev/kvm has API version %d, not %d", r, KVM_API_VERSION);
     for (size_t i = 0; i < ARRAY_LEN(need); i++)
         if (vm_cap(vm, need[i].cap) == 0)
-            return err_set(e, ENOTSUP, "/dev/kvm of this host lacks %s", need[i].name);
+            return err_set(e, ENOTSUP, "this host's /dev/kvm lacks %s", need[i].name);
     r = kvm_ioctl_n(vm->kvm_fd, KVM_GET_VCPU_MMAP_SIZE, 0);
     if (r < (int)sizeof(struct kvm_run) || r > RUN_SIZE_MAX)
-        return err_set(e, r < 0 ? -r : EPROTO, "/dev/kvm: odd size of a CPU's shared page (%d)", r);
+        return err_set(e, r < 0 ? -r : EPROTO,
+                       "/dev/kvm: unexpected size of a CPU's shared area (%d)", r);
     vm->run_size = (size_t)r;
     return 0;
 }
 
-/* Shared, so that it is no data of ours and can be given back piece by piece; not reserved: the
- * guest pays for what it touches. */
+/* Shared, so that it does not count as our data and can be given back piece by piece; not reserved,
+ * so that only touched pages take memory. */
 static int map_memory(uint8_t **ret, size_t size, int fd)
 {
     int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
@@ -67,8 +67,8 @@ static int map_memory(uint8_t **ret, size_t size, int fd)
     return 0;
 }
 
-/* The same memory, with a descriptor. Nobody who has it can change its size, so a process that maps
- * it does not lose a page under its hands. */
+/* The same memory, with a descriptor. It is sealed against changes of its size, so that a process
+ * that maps it never loses a page. */
 static int memory_file(size_t size)
 {
     AUTO_CLOSE int fd = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -97,7 +97,7 @@ static int add_memory(struct vm *vm, uint64_t bytes, bool shared, struct err *e)
     unsigned n = arch_ram_layout(bytes, ram);
     int r = shared ? memory_file(bytes) : -1;
     if (shared && r < 0)
-        return err_sys(e, -r, "cannot make a file of guest memory");
+        return err_sys(e, -r, "cannot create a file for guest memory");
     vm->ram_fd = r;
     r = map_memory(&vm->ram, bytes, vm->ram_fd);
     if (r < 0)
@@ -110,7 +110,7 @@ static int add_memory(struct vm *vm, uint64_t bytes, bool shared, struct err *e)
         if (r == 0)
             r = set_slot(vm, i, 0, ram[i].gpa, ram[i].size, host);
         if (r < 0)
-            return err_sys(e, -r, "cannot give the guest its memory");
+            return err_sys(e, -r, "cannot add guest memory to the virtual machine");
         host += ram[i].size;
     }
     return 0;
@@ -128,7 +128,7 @@ static int add_device_pages(struct vm *vm, unsigned n_devices, struct err *e)
     vm->readable = vm_cap(vm, KVM_CAP_READONLY_MEM) > 0;
     if (vm->readable)
         r = set_slot(vm, DEVICE_SLOT, KVM_MEM_READONLY, arch_device_gpa(0), size, vm->pages);
-    return r < 0 ? err_sys(e, -r, "cannot show the guest its devices") : 0;
+    return r < 0 ? err_sys(e, -r, "cannot map device registers into the guest") : 0;
 }
 
 int vm_create(struct vm *vm, int kvm_fd, const struct vm_params *p, struct err *e)
@@ -143,7 +143,7 @@ int vm_create(struct vm *vm, int kvm_fd, const struct vm_params *p, struct err *
     if (vm->fd < 0) {
         r = vm->fd;
         vm->fd = -1;
-        err_sys(e, -r, "KVM cannot make a virtual machine");
+        err_sys(e, -r, "KVM cannot create a virtual machine");
         if (r == -EBUSY)
             err_hint(e, "another hypervisor may own the CPU's virtualization: stop it, or use "
                         "--engine uml");

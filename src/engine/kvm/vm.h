@@ -22,25 +22,25 @@ struct vm {
     size_t run_size; /* of what a virtual CPU shares with us */
     uint8_t *ram;    /* all of it, in one piece */
     size_t ram_size;
-    int ram_fd; /* what `ram` maps, in the order of `mem`; -1: nothing has a name for it */
+    int ram_fd; /* the memfd that `ram` maps, in the order of `mem`; -1 = it is anonymous */
     struct guest_mem mem;
     uint8_t *pages; /* registers of the devices */
     size_t pages_size;
-    bool readable; /* the guest reads these by itself */
+    bool readable; /* the guest reads them without an exit */
 };
 
 /* On failure nothing is left. */
 struct vm_params {
     uint64_t memory_bytes;
     unsigned n_devices;
-    bool shared; /* other processes are to map guest memory */
+    bool shared; /* other processes map guest memory */
 };
 int vm_create(struct vm *vm, int kvm_fd, const struct vm_params *p, struct err *e);
 void vm_destroy(struct vm *vm);
 
-/* A write of `value` (4 bytes) to gpa signals fd, without an exit. */
+/* A guest's write of `value` (4 bytes) to gpa signals fd, without an exit. */
 int vm_add_ioeventfd(struct vm *vm, uint64_t gpa, uint32_t value, int fd, struct err *e);
-/* A signal of fd interrupts the guest. */
+/* Signalling fd interrupts the guest. */
 int vm_add_irqfd(struct vm *vm, int fd, unsigned irq, struct err *e);
 
 /* Whether the host has a capability (KVM_CAP_*), and its value. */

@@ -6,6 +6,7 @@
 #include "util/fs.h"
 #include "util/sock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,18 +24,18 @@
 #include <unistd.h>
 
 enum {
-    /* Beside the guest's memory the tmpfs holds a pid file and sockets, each of which may take a
+    /* Besides the guest's memory the tmpfs holds a pid file and sockets, each of which may take a
      * huge page. */
     TMPFS_SLACK = 16 * 1024 * 1024,
-    /* The kernel's own heap: 64 MiB was seen to be plenty. */
+    /* The kernel's own heap, which needs less than 64 MiB. */
     DATA_MAX = 256 * 1024 * 1024,
-    /* A guest process costs the kernel a descriptor and the host a process; without either, fork()
-     * fails in the guest, which lives on. */
+    /* A guest process takes a descriptor of the kernel and a process of the host; when either runs
+     * out, fork() fails in the guest, which carries on. */
     NOFILE_MAX = 65536,
     NPROC_MAX = 16384,
 };
 
-/* What the reaper tells the monitor once its jail stands: an error, or the listening sockets. */
+/* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
 struct report {
     int code;
     char text[256];
@@ -47,7 +48,7 @@ void uml_device_path(size_t i, char out[16])
 
 /* --- in the child --------------------------------------------------------------------------- */
 
-/* The kernel looks up the host CPU's features in /proc/cpuinfo; it gets a copy, not procfs. */
+/* The kernel reads the host CPU's features from /proc/cpuinfo; it gets a copy, not procfs. */
 static int fill_root(const struct engine_params *p, struct err *e)
 {
     if (mkdir("tmp", 0700) < 0 || mkdir("proc", 0700) < 0)
@@ -57,7 +58,7 @@ static int fill_root(const struct engine_params *p, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
 }
 
-static int set_limits(const struct engine_params *p, struct err *e)
+static int tree_set_limits(const struct engine_params *p, struct err *e)
 {
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
@@ -74,7 +75,7 @@ static int set_limits(const struct engine_params *p, struct err *e)
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET((size_t)p->cpu, &set);
-        /* A CPU that went away meanwhile costs speed, not the sandbox. */
+        /* If that CPU has gone away, only speed is lost. */
         (void)sched_setaffinity(0, sizeof(set), &set);
     }
     return 0;
@@ -83,11 +84,11 @@ static int set_limits(const struct engine_params *p, struct err *e)
 static int enter_jail(const struct engine_params *p, int *listen_fd, struct err *e)
 {
     char options[96];
-    /* Huge pages: the first touch of guest memory is half of a boot otherwise. */
+    /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
     (void)snprintf(options, sizeof(options), "size=%" PRIu64 ",nr_inodes=128,mode=0700,huge=always",
                    p->memory_bytes + TMPFS_SLACK);
     int r = jail_mount_tmpfs(p->jail_dir, options, e);
-    if (r == -EINVAL) { /* this host's tmpfs knows none */
+    if (r == -EINVAL) { /* not supported by this host's tmpfs */
         *strrchr(options, ',') = '\0';
         r = jail_mount_tmpfs(p->jail_dir, options, e);
     }
@@ -100,10 +101,10 @@ static int enter_jail(const struct engine_params *p, int *listen_fd, struct err 
         uml_device_path(i, path);
         listen_fd[i] = listen_at(path, 1);
         if (listen_fd[i] < 0)
-            r = err_sys(e, -listen_fd[i], "cannot make the sockets of the kernel's devices");
+            r = err_sys(e, -listen_fd[i], "cannot create the sockets of the kernel's devices");
     }
     if (r == 0)
-        r = set_limits(p, e);
+        r = tree_set_limits(p, e);
     return r == 0 ? jail_drop_caps(e) : r;
 }
 
@@ -132,11 +133,11 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv
 {
     /* Never an empty environment: the kernel would map its stub over its own stack. */
     static const char *const env[] = {"TMPDIR=/tmp", NULL};
-    /* The kernel lays guest memory out at a fixed address, which a random heap could lie in. Left
-     * to itself it would see to that by executing itself anew. */
+    /* The kernel maps guest memory at a fixed address, where a randomized heap could be. By itself
+     * it would disable randomization and execute itself again. */
     (void)personality(ADDR_NO_RANDOMIZE);
-    /* A process group of its own: a kernel that panics sends SIGTERM to its group, and whatever it
-     * sends there must not reach the monitor, which no pid namespace keeps out of it. */
+    /* A process group of its own: a kernel that panics sends SIGTERM to its group, and the pid
+     * namespace does not keep that from the monitor if it is in the same group. */
     if (setsid() < 0)
         _exit(126);
     if (seccomp_enter(traced ? SECCOMP_UML_PTRACE : SECCOMP_UML) == 0)
@@ -145,7 +146,7 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv
 }
 
 /* Waits for the kernel, reaping its stubs, and ends as it ended. */
-static void __attribute__((noreturn)) reap(pid_t kernel)
+static void __attribute__((noreturn)) reaper_main(pid_t kernel)
 {
     if (seccomp_enter(SECCOMP_REAPER) < 0)
         _exit(126);
@@ -192,7 +193,7 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
     if (kernel < 0)
         _exit(126);
     (void)syscall(SYS_close_range, 0U, ~0U, 0);
-    reap(kernel);
+    reaper_main(kernel);
 }
 
 /* --- in the monitor ------------------------------------------------------------------------- */
@@ -211,12 +212,12 @@ static int receive_report(int sock, int *fds, size_t n, struct err *e)
                        .msg_controllen = sizeof(control.buf)};
     ssize_t k = recvmsg(sock, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL);
     if (k != (ssize_t)sizeof(rep))
-        return err_set(e, ECHILD, "the kernel's jail could not be set up: its process died");
+        return err_set(e, ECHILD, "cannot set up the kernel's jail: its process died");
     if (rep.code)
         return err_set(e, rep.code, "%.255s", rep.text);
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int) * n))
-        return err_set(e, EPROTO, "the kernel's jail could not be set up: sockets are missing");
+        return err_set(e, EPROTO, "cannot set up the kernel's jail: sockets are missing");
     memcpy(fds, CMSG_DATA(c), sizeof(int) * n);
     return 0;
 }
@@ -225,17 +226,18 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
                    bool traced, struct err *e)
 {
     int sock[2], console[2];
+    assert(p->n_devices <= ENGINE_DEVICES_MAX);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot make a socket pair");
+        return err_sys(e, errno, "cannot create a socket pair");
     AUTO_CLOSE int sock_here = sock[0], sock_there = sock[1];
     if (pipe2(console, O_CLOEXEC) < 0)
-        return err_sys(e, errno, "cannot make a pipe");
+        return err_sys(e, errno, "cannot create a pipe");
     AUTO_CLOSE int console_here = console[0], console_there = console[1];
     if (fcntl(console_here, F_SETFL, O_NONBLOCK) < 0)
         return err_sys(e, errno, "cannot set up the console");
 
-    /* Raw clone: fork() knows no namespaces. The process has one thread here, so the child may
-     * do what it likes. */
+    /* Raw clone(), since fork() makes no namespaces. The process has one thread at this point, so
+     * the child may call anything. */
     long flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
     pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
     if (pid < 0)
@@ -257,8 +259,8 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
     return 0;
 }
 
-/* What a user-mode kernel and its stubs ask of the host: found with strace over boots, workloads
- * and power-offs, then confirmed one by one under this very filter (kernel/README.md).
+/* System calls of a user-mode kernel and its stubs: found with strace over boots, workloads and
+ * power-offs, then confirmed one by one under this filter (kernel/README.md).
  *
  * #syscalls:uml read write openat close lseek mmap munmap mprotect brk fcntl dup2 poll futex
  * newfstatat statfs mkdir unlink rmdir getdents64 uname

@@ -2,10 +2,10 @@
  *
  *     monitor ── reaper: pid 1 of a pid namespace ── kernel ── one stub process per guest process
  *
- * For this engine the jail is the host boundary: guest user space can reach all of the guest's
- * memory, so the kernel must be taken to be the attacker. The tree has an empty root (a tmpfs
- * that holds the guest's memory and so caps it), no network, no capability, a strict seccomp
- * filter, and no descriptor but those named here.
+ * For this engine the jail is the boundary to the host: guest user space can reach all of the
+ * guest's memory, so the kernel must be regarded as the attacker. The tree has an empty root (a
+ * tmpfs that holds the guest's memory, and so limits it), no network, no capabilities, a strict
+ * seccomp filter, and no descriptors but those named here.
  */
 #ifndef MSB_ENGINE_UML_TREE_H
 #define MSB_ENGINE_UML_TREE_H
@@ -23,8 +23,8 @@ struct uml_tree {
     int listen_fd[ENGINE_DEVICES_MAX]; /* where the kernel will connect, in device order */
 };
 
-/* Starts the tree. argv is the kernel's, NULL-terminated; device i is at the path that
- * uml_device_path() gives. traced: the kernel will use ptrace, which its filter must allow. */
+/* Starts the tree. argv is the kernel's, NULL-terminated; device i listens at uml_device_path().
+ * traced: the kernel uses ptrace, which its filter must allow. */
 int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
                    bool traced, struct err *e);
 void uml_device_path(size_t i, char out[16]);

@@ -61,13 +61,13 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
 {
     add_arg(c, "linux");
     add_arg(c, "mem=%" PRIu64 "K", p->memory_bytes / 1024);
-    /* "auto" would fall back to tracing without a word. */
+    /* "auto" would silently fall back to ptrace. */
     add_arg(c, "seccomp=%s", use_seccomp ? "on" : "off");
     add_arg(c, "uml_dir=/tmp");
     add_arg(c, p->verbose ? "loglevel=7" : "quiet");
-    /* Any plausible value: measuring how long a busy loop takes would take 40 ms. */
+    /* Any plausible value: calibrating the delay loop would take 40 ms. */
     add_arg(c, "lpj=10000000");
-    /* A guest's reboot, like its panic, is the end; there is nothing to execute again in here. */
+    /* A reboot ends the guest, as a panic does: there is nothing in here to execute again. */
     add_arg(c, "noreboot");
     add_arg(c, "panic=-1");
     for (size_t i = 0; i < p->n_devices; i++) {
@@ -84,7 +84,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
 
 /* --- events --------------------------------------------------------------------------------- */
 
-/* Takes one chunk; false when there is no more for now, or ever. */
+/* Reads one chunk; false when there is no more, now or ever. */
 static bool drain_console(struct engine *en)
 {
     char chunk[CONSOLE_CHUNK];
@@ -113,7 +113,7 @@ static void on_exit_event(struct loop_src *src, uint32_t events)
     loop_del(en->loop, src);
     close_fd(&en->tree.pidfd);
     while (en->console_src.fd >= 0 && drain_console(en))
-        ; /* the last words are the ones that matter */
+        ; /* its last words matter most */
     char how[96];
     bool clean = WIFEXITED(st) && WEXITSTATUS(st) == 0;
     if (clean)
@@ -121,7 +121,7 @@ static void on_exit_event(struct loop_src *src, uint32_t events)
     else if (WIFSIGNALED(st))
         (void)snprintf(how, sizeof(how), "the guest was killed (signal %d)", WTERMSIG(st));
     else if (WEXITSTATUS(st) > 128)
-        (void)snprintf(how, sizeof(how), "the guest kernel died of signal %d",
+        (void)snprintf(how, sizeof(how), "the guest kernel was killed by signal %d",
                        WEXITSTATUS(st) - 128);
     else
         (void)snprintf(how, sizeof(how), "the guest kernel ended with status %d", WEXITSTATUS(st));
@@ -154,7 +154,7 @@ static void uml_free(struct engine *en)
 
 static void uml_kill(struct engine *en)
 {
-    /* The reaper is pid 1 of its namespace: the kernel and all stubs go with it. */
+    /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. */
     if (en->tree.pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, en->tree.pidfd, SIGKILL, NULL, 0);
 }
@@ -223,22 +223,11 @@ static int start_ptrace(struct engine **ret, const struct engine_params *p, stru
     return uml_start(ret, p, l, ev, ctx, false, e);
 }
 
-const struct engine_ops engine_uml = {
-    .name = "uml",
-    .kernel_file = "linux-uml",
-    .max_cpus = 1,
-    .one_cpu = true,
-    .start = start_seccomp,
-    .kill = uml_kill,
-    .free = uml_free,
-};
+#define UML_OPS(ops_name, ops_start)                                                    \
+    {                                                                                   \
+        .name = (ops_name), .kernel_file = "linux-uml", .max_cpus = 1, .one_cpu = true, \
+        .start = (ops_start), .kill = uml_kill, .free = uml_free,                       \
+    }
 
-const struct engine_ops engine_uml_ptrace = {
-    .name = "uml-ptrace",
-    .kernel_file = "linux-uml",
-    .max_cpus = 1,
-    .one_cpu = true,
-    .start = start_ptrace,
-    .kill = uml_kill,
-    .free = uml_free,
-};
+const struct engine_ops engine_uml = UML_OPS("uml", start_seccomp);
+const struct engine_ops engine_uml_ptrace = UML_OPS("uml-ptrace", start_ptrace);

@@ -1,4 +1,4 @@
-/* What a kernel finds in memory when it starts: itself, its command line, the map of memory and the
+/* What a kernel finds in memory when it starts: itself, its command line, the memory map and the
  * table of CPUs. */
 #include "engine/kvm/arch.h"
 #include "engine/kvm/elf.h"
@@ -31,9 +31,8 @@ unsigned arch_device_irq(unsigned i)
     return X86_IRQ_BASE + i;
 }
 
-/* The only console is the early one: two accesses when it is set up, two for each character, none
- * in a boot that has nothing to say. It must outlive the boot, since it is the one that a panic is
- * printed on. */
+/* The only console is the early one: it takes two exits to set up and two for each character, which
+ * a normal boot does not print. It is kept after the boot for the messages of a panic. */
 const char *arch_cmdline(void)
 {
     return "earlycon=uart8250,io,0x3f8 keep_bootcon 8250.nr_uarts=0 noreplace-smp swiotlb=noforce "
@@ -42,7 +41,7 @@ const char *arch_cmdline(void)
 
 /* --- the MultiProcessor table ---------------------------------------------------------------- */
 
-/* Written byte by byte: the fields of the specification, version 1.4. */
+/* Written field by field, as in the specification, version 1.4. */
 struct writer {
     uint8_t *p;
     size_t n, size;
@@ -206,8 +205,8 @@ int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const cha
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e)
 {
-    /* Who else has this memory would not see what is mapped over it; and the kernel gives parts of
-     * itself to its allocator once it runs. */
+    /* Other processes that map this memory would not see what is mapped over it here; and they need
+     * to, since the kernel hands parts of itself to its allocator. */
     enum elf_way way = vm->ram_fd < 0 ? ELF_MAP : ELF_COPY;
     int r = elf_load_kernel(kernel_fd, way, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
     if (r < 0)
@@ -215,9 +214,9 @@ int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus
     uint8_t table[1024];
     size_t n = x86_mptable(table, sizeof(table), X86_MPTABLE, n_cpus);
     if (n == 0)
-        return err_set(e, EINVAL, "too many CPUs for the guest's table of them (%u)", n_cpus);
+        return err_set(e, EINVAL, "too many CPUs for the guest's MP table (%u)", n_cpus);
     r = guest_mem_write(&vm->mem, X86_MPTABLE, table, n);
     if (r == 0)
         r = x86_start_info(&vm->mem, vm->ram_size, cmdline);
-    return r < 0 ? err_sys(e, -r, "cannot tell the guest kernel where it is") : 0;
+    return r < 0 ? err_sys(e, -r, "cannot write the guest kernel's boot tables") : 0;
 }

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Three pages below the top of 4 GiB that old Intel CPUs need for real mode; no guest memory. */
+/* Pages near the top of 4 GiB that old Intel CPUs need for real mode; not guest memory. */
 #define IDENTITY_MAP 0xfffbc000ULL
 #define TSS_PAGES 0xfffbd000ULL
 
@@ -15,27 +15,28 @@
 
 int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e)
 {
-    static struct x86_cpuid c; /* too large for a stack; start-up is one thread */
+    static struct x86_cpuid c; /* too large for the stack; start-up has one thread */
     c.nent = X86_CPUID_MAX;
     int r = kvm_ioctl(vm->kvm_fd, KVM_GET_SUPPORTED_CPUID, &c);
     if (r < 0)
-        return err_sys(e, -r, "KVM does not say what this CPU can do");
+        return err_sys(e, -r, "KVM does not report the CPU's features");
     uint64_t end = bytes > X86_LOW_END ? bytes - X86_LOW_END + X86_HIGH_START : 0;
     unsigned bits = x86_address_bits(&c);
     if (bits < 64 && end > 1ULL << bits)
-        return err_set(e, ENOMEM, "this CPU addresses %u bits, too few for %llu MiB of memory",
+        return err_set(e, ENOMEM,
+                       "this CPU has %u bits of physical addresses, too few for %llu MiB of memory",
                        bits, (unsigned long long)bytes >> 20);
     return 0;
 }
 
-/* What hosts may have or not; without it the machine works as well. */
+/* Optional features of the host; the machine works without them. */
 static void enable_extras(struct vm *vm)
 {
     /* No performance counters: cheaper switches. CPUID hides them anyway. */
     struct kvm_enable_cap pmu = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
     if (vm_cap(vm, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE)
         (void)kvm_ioctl(vm->fd, KVM_ENABLE_CAP, &pmu);
-    /* A guest that keeps a CPU from taking interrupts is thrown out of it. */
+    /* A guest that keeps a CPU from taking interrupts is made to exit. */
     struct kvm_enable_cap notify = {.cap = KVM_CAP_X86_NOTIFY_VMEXIT,
                                     .args = {KVM_X86_NOTIFY_VMEXIT_ENABLED}};
     if (vm_cap(vm, KVM_CAP_X86_NOTIFY_VMEXIT) & KVM_X86_NOTIFY_VMEXIT_ENABLED)
@@ -52,7 +53,7 @@ int arch_vm_init(struct vm *vm, struct err *e)
         return err_sys(e, -r, "KVM cannot place its own pages");
     enable_extras(vm);
     r = kvm_ioctl_n(vm->fd, KVM_CREATE_IRQCHIP, 0);
-    return r < 0 ? err_sys(e, -r, "KVM cannot make an interrupt controller") : 0;
+    return r < 0 ? err_sys(e, -r, "KVM cannot create an interrupt controller") : 0;
 }
 
 /* --- virtual CPUs --------------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ static int set_cpuid(struct vm *vm, int fd, unsigned id, unsigned n)
     return kvm_ioctl(fd, KVM_SET_CPUID2, &c);
 }
 
-/* Memory is cached by default, as firmware would have said; string moves are fast. */
+/* Memory is write-back by default, as firmware would set it up; fast string operations are on. */
 static int set_msrs(int fd)
 {
     struct {
@@ -93,7 +94,7 @@ static struct kvm_segment segment(uint8_t type, bool system)
                                 .g = !system};
 }
 
-/* The first CPU, as PVH wants it: 32-bit protected mode, flat segments, no paging. */
+/* The first CPU, as PVH requires: 32-bit protected mode, flat segments, no paging. */
 static int set_boot_state(int fd, uint64_t entry, uint64_t rbx)
 {
     struct kvm_sregs s;
@@ -135,7 +136,7 @@ bool arch_halted_for_good(int vcpu_fd, const struct kvm_run *run)
 
 /* --- ports ---------------------------------------------------------------------------------- */
 
-/* A serial line that is always ready to send: what an early console asks of it. */
+/* A serial port that is always ready to send, which is all that an early console needs. */
 enum {
     UART = 0x3f8,
     UART_DATA = UART,
@@ -177,8 +178,8 @@ bool arch_port_access(struct kvm_run *run, char *console, size_t *n)
 
 enum { PROBE_PORT = 0xf4 };
 
-/* A machine without the interrupt controller would have the host patch its KVM for that case, and
- * back again, under all machines that run. */
+/* Without an interrupt controller the host would patch its KVM code for that case, and back again,
+ * which disturbs all machines that run. */
 int arch_probe_vm(int vm_fd)
 {
     return kvm_ioctl_n(vm_fd, KVM_CREATE_IRQCHIP, 0);

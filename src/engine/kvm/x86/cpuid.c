@@ -1,8 +1,8 @@
-/* What a virtual CPU says of itself.
+/* CPUID of a virtual CPU.
  *
- * The host's KVM lists what it can give; we only take away, but for the topology. What goes: nested
+ * The host's KVM lists what it supports; apart from the topology we only remove features: nested
  * virtualization, performance counters, SGX and processor trace (attack surface that a sandbox does
- * not need), and everything that depends on which CPU of the host is asked. */
+ * not need), and everything that depends on which of the host's CPUs is asked. */
 #include "engine/kvm/x86/x86.h"
 
 #include <stdbool.h>
@@ -28,7 +28,8 @@ static void features(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n, int de
     c->edx = n > 1 ? c->edx | BIT(28) : c->edx & ~BIT(28);
 }
 
-/* Cache leaves of both vendors: caches below the last are a core's own, the last is everybody's. */
+/* Cache leaves of both vendors: the last-level cache is shared by all cores, the others are
+ * private. */
 static void cache(struct kvm_cpuid_entry2 *c, unsigned n, bool intel)
 {
     unsigned type = c->eax & 0x1f, level = c->eax >> 5 & 7;
@@ -50,7 +51,7 @@ static void topology(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n)
     c->edx = id;
 }
 
-/* KVM names the leaf but leaves it empty, with one of its three levels: all are made anew. */
+/* KVM lists the leaf with one empty level out of three: replace it by all three. */
 static void add_topology(struct x86_cpuid *c, unsigned id, unsigned n)
 {
     uint32_t kept = 0;
@@ -76,7 +77,7 @@ static void filter_extended(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n)
         c->ecx &=
             ~(BIT(2) | BIT(10) | BIT(12) | BIT(23) | BIT(24)); /* SVM, IBS, SKINIT, counters */
         if (n == 1)
-            c->ecx &= ~BIT(1); /* CmpLegacy: AMD's, there are several cores */
+            c->ecx &= ~BIT(1); /* CmpLegacy (AMD): several cores */
         break;
     case 0x80000008:
         c->ecx = bits_for(n) << 12 | (n - 1);
@@ -111,7 +112,7 @@ static void filter(struct kvm_cpuid_entry2 *c, unsigned id, unsigned n, int dead
     case 4:
         cache(c, n, true);
         break;
-    case 6: /* the timer of the APIC never stops; nothing else of power management */
+    case 6: /* power management: only that the APIC timer never stops */
         clear(c);
         c->eax = BIT(2);
         break;

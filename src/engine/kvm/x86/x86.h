@@ -1,4 +1,4 @@
-/* Inside of the x86 port: the parts that tests look at one by one. */
+/* Internals of the x86 port, which tests check one by one. */
 #ifndef MSB_ENGINE_KVM_X86_H
 #define MSB_ENGINE_KVM_X86_H
 
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-    X86_IRQ_BASE = 5,   /* of the first device; below are timer, keyboard, cascade, serial lines */
+    X86_IRQ_BASE = 5,   /* of the first device; below are timer, keyboard, cascade, serial ports */
     X86_IRQS = 24,      /* pins of the I/O APIC */
     X86_CPUID_MAX = 256 /* entries */
 };
@@ -20,12 +20,12 @@ enum {
 #define X86_IOAPIC 0xfec00000ULL
 #define X86_LAPIC 0xfee00000ULL
 
-/* Low memory, all of it free for the kernel once it has read it. */
+/* Low memory, which the kernel may reuse once it has read it. */
 #define X86_MPTABLE 0x0ULL /* the first place where a kernel looks */
 #define X86_START_INFO 0x6000ULL
 #define X86_MEMMAP 0x6100ULL
 #define X86_CMDLINE 0x7000ULL
-#define X86_CMDLINE_MAX 2048 /* of the kernel's own making */
+#define X86_CMDLINE_MAX 2048 /* the kernel's own limit */
 #define X86_KERNEL_LOWEST 0x100000ULL
 
 /* The MultiProcessor table: how a kernel without ACPI finds its CPUs and interrupts. Returns its
@@ -35,16 +35,15 @@ size_t x86_mptable(uint8_t *to, size_t size, uint64_t gpa, unsigned n_cpus);
 /* The PVH start information, memory map and command line. */
 int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const char *cmdline);
 
-/* What the CPU says of itself: everything that the host supports (`sup`), less what a sandbox
- * does not need, with the topology of `n_cpus` cores in one package. Filled in for CPU `id`.
- * deadline: the host has the TSC-deadline timer. `to` has room for X86_CPUID_MAX entries. */
+/* Reduces what the host supports (*c) to what a sandbox needs, with the topology of `n_cpus` cores
+ * in one package, for CPU `id`. deadline: the host has the TSC-deadline timer. */
 struct x86_cpuid {
     uint32_t nent, padding; /* struct kvm_cpuid2 */
     struct kvm_cpuid_entry2 entry[X86_CPUID_MAX];
 };
 void x86_cpuid_filter(struct x86_cpuid *c, unsigned id, unsigned n_cpus, int deadline);
 
-/* Physical address bits; 36 if it does not say. */
+/* Physical address bits; 36 if they are not listed. */
 unsigned x86_address_bits(const struct x86_cpuid *c);
 
 #endif
