@@ -38,8 +38,8 @@ void exec_log_write(struct exec_log *l, enum log_source s, uint32_t id, const vo
 void exec_log_printf(struct exec_log *l, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* LOG_SYSTEM */
 void exec_log_flush(struct exec_log *l);
-/* For signal handlers, just before the end: writes one line of plain ASCII at once, ahead of what is
- * pending, with the time of the line before it, to the second. */
+/* For signal handlers, just before the end: writes one line of plain ASCII at once, ahead of what
+ * is pending, with the time of the line before it, to the second. */
 void exec_log_last_line(const struct exec_log *l, const char *text);
 
 #endif

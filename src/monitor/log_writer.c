@@ -95,8 +95,8 @@ static uint8_t *escape_some(uint8_t *to, const uint8_t **pp, const uint8_t *stop
     return to;
 }
 
-/* Eight bytes at a time: plain ones, which most are, are copied; eight ASCII bytes of which some need
- * escaping go through the table without a branch. */
+/* Eight bytes at a time: plain ones, which most are, are copied; eight ASCII bytes of which some
+ * need escaping go through the table without a branch. */
 uint8_t *log_escape(uint8_t *to, const uint8_t *p, size_t n)
 {
     const uint8_t *end = p + n;

@@ -11,8 +11,8 @@
 
 /* #syscalls:monitor sendto recvfrom shutdown close epoll_ctl */
 
-/* A connection. It keeps its slot from the guest's connect until both sides have ended, and at least
- * until the connector has answered. */
+/* A connection. It keeps its slot from the guest's connect until both sides have ended, and at
+ * least until the connector has answered. */
 struct vsock_conn {
     struct vsock_ports *p;
     uint32_t slot;
