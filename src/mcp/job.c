@@ -22,23 +22,17 @@ enum { READ_SIZE = 64 * 1024, READS_MAX = 8 };
 static void keep(struct capture *c, const void *p, size_t n)
 {
     size_t room = c->kept.limit - buf_len(&c->kept);
-    size_t part = n < room ? n : room;
     c->total += n;
-    if (buf_append(&c->kept, p, part) < 0)
-        c->kept.limit = buf_len(&c->kept); /* no memory: the rest counts as cut off */
+    if (buf_append(&c->kept, p, MIN(n, room)) < 0)
+        c->kept.limit = buf_len(&c->kept); /* out of memory: the rest is cut off */
 }
 
 static void close_capture(struct capture *c)
 {
-    int fd = c->src.fd;
-    if (fd < 0)
-        return;
-    loop_del(c->job->loop, &c->src);
-    (void)close(fd);
-    c->src.fd = -1;
+    loop_close(c->job->loop, &c->src);
 }
 
-/* Takes what is there, of an endless stream a turn's worth; true if there was something. */
+/* Reads what is there, a limited amount per turn; true if there was something. */
 static bool drain(struct capture *c)
 {
     static char block[READ_SIZE];
@@ -91,14 +85,9 @@ static int end_of(pid_t pid)
 
 static void close_job(struct job *j)
 {
-    int fd = j->exited.fd;
     close_capture(&j->out);
     close_capture(&j->err);
-    if (fd >= 0) {
-        loop_del(j->loop, &j->exited);
-        (void)close(fd);
-    }
-    j->exited.fd = -1;
+    loop_close(j->loop, &j->exited);
 }
 
 static void on_exit_of(struct loop_src *src, uint32_t events)
@@ -135,7 +124,7 @@ static void child(int in, int out, int err, int (*fn)(void *), void *arg)
 {
     process_default_signals();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* The three may have been given numbers that they are to take from each other. */
+    /* Out of the way first: their numbers may be among 0, 1 and 2. */
     int from[3] = {in, out, err};
     for (int i = 0; i < 3; i++)
         from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);

@@ -1,8 +1,8 @@
-/* Work that takes its time: a forked process with captured output, which the server waits for
- * without standing still, and can end at any moment.
+/* A background job: a forked process with captured output, which the server does not block on and
+ * can end at any moment.
  *
- * The process is msb itself, without a new image: it runs a function, mostly that of the command
- * line. When it is killed, whatever it did in a sandbox is killed with its connection. */
+ * The process is msb itself, without an exec: it runs a function, mostly the command line's. When
+ * it is killed, the command that it runs in a sandbox ends with its connection. */
 #ifndef MSB_MCP_JOB_H
 #define MSB_MCP_JOB_H
 
@@ -15,7 +15,7 @@
 struct capture {
     struct loop_src src;
     struct buf kept;
-    uint64_t total; /* bytes that came; those beyond the limit are not kept */
+    uint64_t total; /* bytes received; those beyond the limit are not kept */
     struct job *job;
 };
 
@@ -24,12 +24,12 @@ struct job {
     pid_t pid;
     struct loop_src exited; /* a pidfd */
     struct capture out, err;
-    void (*output)(struct job *j);         /* something came; may be NULL */
+    void (*output)(struct job *j);         /* new output; may be NULL */
     void (*done)(struct job *j, int code); /* it has ended: 128+n for a signal, as in a shell */
 };
 
 /* Runs fn(arg) in a child whose standard input is `in` (n bytes; NULL = nothing) and whose exit
- * code is what fn returns. The job is the caller's, and must stay until done() or job_kill(). */
+ * code is what fn returns. The job belongs to the caller and must stay until done() or job_kill(). */
 int job_start(struct job *j, struct loop *l, int (*fn)(void *arg), void *arg, const void *in,
               size_t n, size_t out_max);
 /* Ends it; done() will not be called. */

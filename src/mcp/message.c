@@ -46,11 +46,11 @@ int mcp_message_parse(const char *text, size_t n, struct mcp_message *m, const c
         .root =
             json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL)};
     if (!m->root) {
-        *why = "this is not JSON";
+        *why = "invalid JSON";
         return MCP_PARSE;
     }
     if (!json_is_object(m->root)) {
-        *why = "a message is one JSON object";
+        *why = "a message must be one JSON object";
         return MCP_INVALID;
     }
     return read_message(m, why);
@@ -96,9 +96,8 @@ json_t *mcp_text(const void *p, size_t n)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     const uint8_t *s = p;
-    struct buf b;
+    AUTO_BUF struct buf b = {.limit = 3 * n + 1};
     int r = 0;
-    buf_init(&b, 3 * n + 1);
     while (n > 0 && r == 0) {
         uint32_t cp;
         int len = utf8_char(s, n, &cp);
@@ -109,8 +108,5 @@ json_t *mcp_text(const void *p, size_t n)
         s += len > 0 ? len : 1;
         n -= len > 0 ? (size_t)len : 1;
     }
-    json_t *j =
-        r < 0 ? NULL : json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
-    buf_free(&b);
-    return j;
+    return r < 0 ? NULL : json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
 }

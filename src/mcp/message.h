@@ -1,5 +1,5 @@
 /* JSON-RPC 2.0 as MCP uses it: one message a line, requests and notifications in, results, errors
- * and notifications out. What comes in is untrusted. */
+ * and notifications out. The input is untrusted. */
 #ifndef MSB_MCP_MESSAGE_H
 #define MSB_MCP_MESSAGE_H
 
@@ -16,7 +16,7 @@ enum mcp_error {
     MCP_NO_METHOD = -32601,
     MCP_PARAMS = -32602,
     MCP_INTERNAL = -32603,
-    MCP_VERSION = -32022, /* a protocol version that we do not speak */
+    MCP_VERSION = -32022, /* a protocol version that we do not support */
 };
 
 struct mcp_message {
@@ -27,16 +27,16 @@ struct mcp_message {
 };
 
 /* 0, or an enum mcp_error with *why set; m->id is set even then if it could be read. Free it
- * (mcp_message_free) in any case. A response to us, which we never ask for, is 0 with no method. */
+ * (mcp_message_free) in any case. A response, which we never ask for, is 0 with no method. */
 int mcp_message_parse(const char *text, size_t n, struct mcp_message *m, const char **why);
 void mcp_message_free(struct mcp_message *m);
 
-/* New references. Each takes what is said to be taken, and returns NULL when out of memory. */
+/* New references. NULL when out of memory. */
 json_t *mcp_result(const json_t *id, json_t *result);                          /* takes result */
 json_t *mcp_error(const json_t *id, int code, const char *text, json_t *data); /* takes data */
 json_t *mcp_notification(const char *method, json_t *params);                  /* takes params */
 
-/* Text from anywhere as a JSON string: what is not UTF-8 becomes U+FFFD. */
+/* Untrusted text as a JSON string: what is not UTF-8 becomes U+FFFD. */
 json_t *mcp_text(const void *p, size_t n);
 
 #endif

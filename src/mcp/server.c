@@ -4,6 +4,7 @@
 #include "mcp/tools.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/list.h"
 #include "util/utf8.h"
 
@@ -32,9 +33,9 @@ static const char *const versions[] = {STATELESS_VERSION, "2025-11-25", "2025-06
                                        "2024-11-05"};
 
 static const char instructions[] =
-    "Sandboxes are disposable Linux machines, each with a kernel of its own. Make one with "
-    "'create', run commands with 'exec', move files with 'read_file' and 'write_file', and "
-    "'remove' it when it is not needed any more.";
+    "Sandboxes are disposable Linux machines, each with its own kernel. Create one with 'create', "
+    "run commands with 'exec', transfer files with 'read_file' and 'write_file', and delete the "
+    "sandbox with 'remove' when it is no longer needed.";
 
 struct server {
     const struct mcp_config *config;
@@ -42,13 +43,13 @@ struct server {
     struct loop_src input, signals;
     struct buf in;
     bool skipping; /* the rest of a line that was too long */
-    bool failed;   /* nobody reads what we write */
+    bool failed;   /* the client no longer reads */
     struct node calls;
     unsigned n_calls;
     struct strlist made; /* sandboxes, to be removed at the end */
 };
 
-/* A tools/call under way. */
+/* A tools/call in progress. */
 struct call {
     struct job job;
     struct node node;
@@ -56,7 +57,7 @@ struct call {
     const struct tool *tool;
     struct tool_run run;
     json_t *id, *args;
-    json_t *token; /* of progress; NULL = nobody wants to know */
+    json_t *token; /* of progress; NULL = not wanted */
     bool stateless;
     uint64_t progress_ns; /* when the last one was sent */
 };
@@ -65,10 +66,10 @@ struct call {
 
 static void send_message(struct server *s, json_t *m)
 {
-    char *text = m ? json_dumps(m, JSON_COMPACT) : NULL;
-    json_decref(m);
+    AUTO_JSON json_t *owned = m;
+    AUTO_FREE char *text = owned ? json_dumps(owned, JSON_COMPACT) : NULL;
     if (!text) {
-        (void)fprintf(stderr, "msb mcp: out of memory: an answer is lost\n");
+        (void)fprintf(stderr, "msb mcp: out of memory: an answer was lost\n");
         return;
     }
     size_t n = strlen(text);
@@ -77,7 +78,6 @@ static void send_message(struct server *s, json_t *m)
         s->failed = true;
         loop_stop(&s->loop);
     }
-    free(text);
 }
 
 static json_t *server_info(void)
@@ -86,7 +86,7 @@ static json_t *server_info(void)
                      MSB_VERSION);
 }
 
-/* In the stateless revision every result says what it is and who made it. */
+/* In the stateless revision every result names its type and the server. */
 static json_t *complete(json_t *result, bool stateless)
 {
     if (!result || !stateless)
@@ -152,7 +152,8 @@ static json_t *success(json_t *structured)
 static void note_made(struct call *c)
 {
     if (c->run.made[0] && strlist_add(&c->server->made, c->run.made) < 0)
-        (void)fprintf(stderr, "msb mcp: out of memory: '%s' will be left\n", c->run.made);
+        (void)fprintf(stderr, "msb mcp: out of memory: sandbox '%s' will not be removed\n",
+                      c->run.made);
 }
 
 static void on_done(struct job *j, int code)
@@ -160,14 +161,14 @@ static void on_done(struct job *j, int code)
     struct call *c = CONTAINER_OF(j, struct call, job);
     struct server *s = c->server;
     struct err e = {0};
-    json_t *structured = c->tool->finish(&c->run, c->args, j, code, &e);
+    json_t *structured = tool_finish(c->tool, c->args, &c->run, j, code, &e);
     reply(s, c->id, structured || !e.code ? success(structured) : failure(&e), c->stateless);
     if (code == 0)
         note_made(c);
     call_free(c);
 }
 
-/* The last whole line that came, for who watches. */
+/* The last complete line, as a progress message. */
 static void last_line(const struct capture *c, char out[PROGRESS_TEXT_MAX])
 {
     const char *p = (const char *)buf_head(&c->kept);
@@ -219,13 +220,13 @@ static void start_call(struct server *s, const struct tool *t, const struct mcp_
     c->tool = t;
     c->stateless = stateless;
     c->id = json_incref(m->id);
-    c->args = args ? json_incref(args) : json_object();
+    c->args = args ? json_copy(args) : json_object();
     c->token = json_incref(json_object_get(meta, "progressToken"));
     c->run = (struct tool_run){.config = s->config, .out_max = MCP_OUTPUT_DEFAULT, .fn = run_msb};
     c->job = (struct job){.output = on_output, .done = on_done};
     node_append(&s->calls, &c->node);
     s->n_calls++;
-    int r = t->start(s->config, c->args, &c->run, &e);
+    int r = c->args ? tool_start(t, c->args, &c->run, &e) : err_oom(&e);
     if (r == 0) {
         r = job_start(&c->job, &s->loop, c->run.fn, &c->run, c->run.input, c->run.n_input,
                       c->run.out_max);
@@ -241,7 +242,7 @@ static void start_call(struct server *s, const struct tool *t, const struct mcp_
 static void call_kill(struct call *c)
 {
     job_kill(&c->job);
-    note_made(c); /* it may have come that far */
+    note_made(c); /* it may have been created */
     call_free(c);
 }
 
@@ -270,7 +271,7 @@ static json_t *version_list(void)
     return a;
 }
 
-static bool is_spoken(const char *version)
+static bool is_supported(const char *version)
 {
     for (size_t i = 0; i < ARRAY_LEN(versions); i++)
         if (strcmp(version, versions[i]) == 0)
@@ -278,8 +279,8 @@ static bool is_spoken(const char *version)
     return false;
 }
 
-/* Agrees to the version the client asks for if it has a handshake and we speak it; else offers the
- * newest that has one. */
+/* Accepts the client's version if it has a handshake and we support it; else offers the newest that
+ * has one. */
 static void do_initialize(struct server *s, const struct mcp_message *m, bool stateless)
 {
     const char *asked = json_string_value(json_object_get(m->params, "protocolVersion"));
@@ -288,7 +289,7 @@ static void do_initialize(struct server *s, const struct mcp_message *m, bool st
         refuse(s, m->id, MCP_PARAMS, "\"protocolVersion\" is missing");
         return;
     }
-    bool agreed = is_spoken(asked) && strcmp(asked, STATELESS_VERSION) != 0;
+    bool agreed = is_supported(asked) && strcmp(asked, STATELESS_VERSION) != 0;
     reply(s, m->id,
           json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion", agreed ? asked : versions[1],
                     "capabilities", capabilities(), "serverInfo", server_info(), "instructions",
@@ -313,13 +314,7 @@ static void do_ping(struct server *s, const struct mcp_message *m, bool stateles
 
 static void do_list(struct server *s, const struct mcp_message *m, bool stateless)
 {
-    json_t *all = json_array();
-    for (size_t i = 0; i < n_tools; i++) {
-        json_t *t = json_loads(tools[i].describe, 0, NULL);
-        (void)json_object_set_new(t, "name", json_string(tools[i].name));
-        (void)json_array_append_new(all, t);
-    }
-    json_t *result = json_pack("{s:o}", "tools", all);
+    json_t *result = json_pack("{s:O}", "tools", tools_described());
     if (stateless) {
         (void)json_object_set_new(result, "ttlMs", json_integer(LIST_TTL_MS));
         (void)json_object_set_new(result, "cacheScope", json_string("public"));
@@ -334,13 +329,13 @@ static void do_call(struct server *s, const struct mcp_message *m, bool stateles
     const struct tool *t = name ? tool_find(name) : NULL;
     char text[128];
     if (!t) {
-        (void)snprintf(text, sizeof(text), "there is no tool '%.60s'", name ? name : "");
+        (void)snprintf(text, sizeof(text), "unknown tool '%.60s'", name ? name : "");
         utf8_defuse(text);
         refuse(s, m->id, MCP_PARAMS, text);
     } else if (args && !json_is_object(args)) {
         refuse(s, m->id, MCP_PARAMS, "\"arguments\" must be an object");
     } else if (find_call(s, m->id)) {
-        refuse(s, m->id, MCP_INVALID, "a request with this \"id\" is under way");
+        refuse(s, m->id, MCP_INVALID, "a request with this \"id\" is in progress");
     } else if (s->n_calls >= MCP_CALLS_MAX) {
         refuse(s, m->id, MCP_INTERNAL, "too many calls at once");
     } else {
@@ -352,18 +347,18 @@ static void do_cancel(struct server *s, const struct mcp_message *m)
 {
     const json_t *id = json_object_get(m->params, "requestId");
     struct call *c = id ? find_call(s, id) : NULL;
-    if (c) /* else it has ended: that happens */
+    if (c) /* else it has just ended */
         call_kill(c);
 }
 
-/* Whether the request names a version in the way of the stateless revision; refused if it is one
- * that we do not speak. */
+/* Whether the request names a version, as in the stateless revision; one that we do not support is
+ * refused. */
 static int check_version(struct server *s, const struct mcp_message *m, bool *stateless)
 {
     const json_t *meta = json_object_get(m->params, "_meta");
     const char *version = json_string_value(json_object_get(meta, META_VERSION));
     *stateless = version != NULL;
-    if (!version || is_spoken(version))
+    if (!version || is_supported(version))
         return 0;
     json_t *data = json_pack("{s:o, s:s}", "supported", version_list(), "requested", version);
     send_message(s, mcp_error(m->id, MCP_VERSION, "unsupported protocol version", data));
@@ -395,7 +390,7 @@ static void handle(struct server *s, const struct mcp_message *m)
             requests[i].fn(s, m, stateless);
             return;
         }
-    refuse(s, m->id, MCP_NO_METHOD, "there is no such method");
+    refuse(s, m->id, MCP_NO_METHOD, "unknown method");
 }
 
 /* --- input ----------------------------------------------------------------------------------- */
@@ -469,21 +464,18 @@ static void on_removed(struct job *j, int code)
     loop_stop(j->loop);
 }
 
-/* Not one of the same name that somebody else has made since. */
+/* Not a later sandbox of the same name that was created elsewhere. */
 static bool is_ours(const struct server *s, const char *name)
 {
     char label[64];
     char *own[] = {label, NULL};
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     mcp_label(s->config, label, sizeof(label));
-    if (sandbox_open(s->config->store, name, &sb, NULL) < 0)
-        return false;
-    bool ours = spec_matches_labels(&sb.spec, &(struct strlist){.v = own, .n = 1});
-    sandbox_close(&sb);
-    return ours;
+    return sandbox_open(s->config->store, name, &sb, NULL) == 0 &&
+           spec_matches_labels(&sb.spec, &(struct strlist){.v = own, .n = 1});
 }
 
-/* What was made through here goes with us. */
+/* Sandboxes that this server has created end with it. */
 static void remove_made(struct server *s)
 {
     struct tool_run run = {.config = s->config};
@@ -537,9 +529,8 @@ int mcp_serve(const struct mcp_config *c)
     r = watch(&s);
     if (r == 0)
         r = loop_run(&s.loop);
-    int signals = s.signals.fd;
     loop_del(&s.loop, &s.input);
-    loop_del(&s.loop, &s.signals);
+    loop_close(&s.loop, &s.signals);
     while (node_linked(&s.calls))
         call_kill(CONTAINER_OF(s.calls.next, struct call, node));
     if (!c->keep)
@@ -547,6 +538,5 @@ int mcp_serve(const struct mcp_config *c)
     strlist_free(&s.made);
     buf_free(&s.in);
     loop_fini(&s.loop);
-    close_fd(&signals);
     return r;
 }

@@ -1,15 +1,15 @@
 /* msb as a server of the Model Context Protocol, on standard input and output.
  *
- * Speaks the revision of 2026-07-28, in which each request says what it is (server/discover), and
- * those before it, which begin with `initialize`. Offers tools and nothing else.
+ * Supports the revision of 2026-07-28, in which each request is self-contained (server/discover),
+ * and earlier ones, which begin with `initialize`. Offers tools and nothing else.
  *
  * The client is a program that does what a language model says, so it is trusted with sandboxes
- * and not with the host: it sees only sandboxes that were made through here (LABEL), unless told
- * otherwise; what a sandbox may do (network, mounts, limits) is decided by whoever starts the
- * server, by options that go into every `create`; no tool takes a path of the host.
+ * and not with the host: it sees only sandboxes that were created through here (MCP_LABEL), unless
+ * told otherwise; what a sandbox may do (network, mounts, limits) is decided by the user who starts
+ * the server, by options that go into every `create`; no tool takes a path of the host.
  *
- * One thread. Each call that takes time is a process of its own (job.h), so calls run side by side,
- * and one that is cancelled ends at once.
+ * One thread. Each call that takes time is a process of its own (job.h), so calls run in parallel,
+ * and a cancelled one ends at once.
  */
 #ifndef MSB_MCP_SERVER_H
 #define MSB_MCP_SERVER_H
@@ -31,11 +31,11 @@ enum {
 struct mcp_config {
     int (*msb)(int argc, char **argv); /* the command line, to be run in a child */
     const struct store *store;
-    const char *image;          /* for `create` without one */
+    const char *image;          /* the default of `create` */
     const char *const *options; /* for each `create`; NULL ends them */
     size_t n_options;
-    uint64_t id; /* of this server: what it has made is labelled with it */
-    bool all;    /* not only sandboxes that were made through here */
+    uint64_t id; /* of this server: a label of the sandboxes it creates */
+    bool all;    /* all sandboxes, not only those created through here */
     bool keep;   /* do not remove them at the end */
 };
 
@@ -44,7 +44,7 @@ static inline void mcp_label(const struct mcp_config *c, char *out, size_t size)
     (void)snprintf(out, size, MCP_LABEL "=%016llx", (unsigned long long)c->id);
 }
 
-/* Serves until standard input ends or a signal says so; 0, or -errno. */
+/* Serves until standard input ends or a signal arrives; 0, or -errno. */
 int mcp_serve(const struct mcp_config *c);
 
 #endif

@@ -1,6 +1,6 @@
-/* Tools for files. The child reads and writes them through the agent; it gives its answer on
- * standard output: of read_file the size of the file (8 bytes, as in memory) and then its bytes, of
- * the others JSON. */
+/* Tools for files. The child reads and writes them through the agent and answers on standard output:
+ * read_file with the size of the file (8 bytes, as in memory) and then its bytes, the others with
+ * JSON. */
 #include "mcp/tools.h"
 
 #include "client/files.h"
@@ -8,6 +8,7 @@
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <unistd.h>
 
 enum {
-    READ_DEFAULT = 1 << 20,
     ENTRIES_MAX = 10000,
     LISTING_MAX = 8 << 20,
     WRITE_STEP = 64 * 1024,
@@ -38,12 +38,12 @@ static void no_warning(const char *text)
     (void)text;
 }
 
-/* Runs fn with a stream to the sandbox, which is started for it if need be. */
+/* Runs fn with a stream to the sandbox, which is started first if necessary. */
 static int with_files(const struct tool_run *run,
                       int (*fn)(const struct tool_run *run, struct files *f, struct err *e))
 {
     struct files f;
-    struct store s; /* the server's descriptors are not ours */
+    AUTO_STORE struct store s = STORE_NONE; /* the server's descriptors are closed here */
     struct err e = {0};
     bool started = false;
     int sock;
@@ -58,7 +58,6 @@ static int with_files(const struct tool_run *run,
     }
     if (started)
         (void)sandbox_release(&s, run->name, NULL, NULL);
-    store_close(&s);
     return r < 0 ? complain(&e) : 0;
 }
 
@@ -70,8 +69,8 @@ static int put(const void *p, size_t n, struct err *e)
 
 static int put_json(json_t *j, struct err *e)
 {
-    AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
+    AUTO_JSON json_t *owned = j;
+    AUTO_FREE char *text = owned ? json_dumps(owned, JSON_COMPACT) : NULL;
     return text ? put(text, strlen(text), e) : err_oom(e);
 }
 
@@ -96,7 +95,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
     if (r == 0)
         r = files_next(f, &frame, e);
     if (r == 0 && (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0))
-        r = err_set(e, EPROTO, "the sandbox does not keep to the protocol");
+        r = err_set(e, EPROTO, "the sandbox violates the protocol");
     if (r == 0)
         r = put(&a.size, sizeof(a.size), e);
     for (uint64_t got = 0; r == 0; got += frame.len) {
@@ -104,7 +103,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
         if (r < 0 || frame.type == PROTO_FILE_OK)
             break;
         if (frame.type != PROTO_FILE_DATA || frame.len > run->length - got)
-            r = err_set(e, EPROTO, "the sandbox does not keep to the protocol");
+            r = err_set(e, EPROTO, "the sandbox violates the protocol");
         else
             r = put(frame.data, frame.len, e);
     }
@@ -125,7 +124,7 @@ static int write_it(const struct tool_run *run, struct files *f, struct err *e)
     while (r == 0 && !files_answered(f) && (n = read(STDIN_FILENO, block, sizeof(block))) > 0)
         r = files_send_data(f, block, (size_t)n, e);
     if (r == 0 && n < 0)
-        r = err_sys(e, errno, "cannot read what to write");
+        r = err_sys(e, errno, "cannot read the content");
     if (r == 0)
         r = files_send_part(f, PROTO_FILE_END, NULL, e);
     if (r == 0)
@@ -162,7 +161,7 @@ static int list_it(const struct tool_run *run, struct files *f, struct err *e)
 {
     struct file_req q;
     struct proto_frame frame;
-    json_t *all = json_array();
+    AUTO_JSON json_t *all = json_array();
     bool cut = false;
     int r = request(run, FILE_OP_LIST, 0, &q, e);
     q.has |= FILE_HAS_LIMIT;
@@ -178,14 +177,11 @@ static int list_it(const struct tool_run *run, struct files *f, struct err *e)
         }
         if (r == 0 && (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0 ||
                        json_array_size(all) >= ENTRIES_MAX))
-            r = err_set(e, EPROTO, "the sandbox does not keep to the protocol");
+            r = err_set(e, EPROTO, "the sandbox violates the protocol");
         if (r == 0 && json_array_append_new(all, entry_json(&a)) < 0)
             r = err_oom(e);
     }
-    if (r == 0)
-        return put_json(json_pack("{s:o, s:b}", "entries", all, "truncated", cut), e);
-    json_decref(all);
-    return r;
+    return r < 0 ? r : put_json(json_pack("{s:O, s:b}", "entries", all, "truncated", cut), e);
 }
 
 static int read_child(void *arg)
@@ -208,37 +204,23 @@ static int list_child(void *arg)
 static int file_args(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                      struct err *e)
 {
-    int r = arg_sandbox(c, args, &run->name, e);
-    return r < 0 ? r : arg_text(args, "path", true, &run->path, e);
+    run->path = arg_text(args, "path");
+    return arg_sandbox(c, args, &run->name, e);
 }
 
-static int encoding(const json_t *args, bool *base64, struct err *e)
+static bool is_base64(const json_t *args)
 {
-    const char *text;
-    int r = arg_text(args, "encoding", false, &text, e);
-    if (r < 0)
-        return r;
-    *base64 = text && strcmp(text, "base64") == 0;
-    if (text && !*base64 && strcmp(text, "utf-8") != 0)
-        return err_set(e, EINVAL, "the argument 'encoding' must be utf-8 or base64");
-    return 0;
+    return strcmp(arg_text(args, "encoding"), "base64") == 0;
 }
 
 int read_file_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                     struct err *e)
 {
-    bool base64;
-    run->length = READ_DEFAULT;
-    int r = file_args(c, args, run, e);
-    if (r == 0)
-        r = arg_number(args, "offset", 0, 1ULL << 62, &run->offset, e);
-    if (r == 0)
-        r = arg_number(args, "length", 1, MCP_FILE_MAX, &run->length, e);
-    if (r == 0)
-        r = encoding(args, &base64, e);
     run->fn = read_child;
+    run->offset = arg_number(args, "offset");
+    run->length = arg_number(args, "length");
     run->out_max = (size_t)run->length + sizeof(uint64_t);
-    return r;
+    return file_args(c, args, run, e);
 }
 
 static json_t *encoded(const uint8_t *p, size_t n)
@@ -254,26 +236,25 @@ json_t *read_file_finish(const struct tool_run *run, const json_t *args, const s
                          int code, struct err *e)
 {
     uint64_t size;
-    bool base64 = false;
-    if (code != 0 || buf_len(&j->out.kept) < sizeof(size)) {
-        (void)tool_failed(j, code, e);
+    bool base64 = is_base64(args);
+    if (buf_len(&j->out.kept) < sizeof(size)) {
+        (void)err_set(e, EPROTO, "cannot read '%.100s': no answer", run->path);
         return NULL;
     }
     memcpy(&size, buf_head(&j->out.kept), sizeof(size));
     const uint8_t *p = buf_head(&j->out.kept) + sizeof(size);
     size_t n = buf_len(&j->out.kept) - sizeof(size);
-    (void)encoding(args, &base64, NULL);
     json_t *content = base64 ? encoded(p, n) : json_stringn((const char *)p, n);
     if (!content && !base64)
         (void)err_set(e, EILSEQ,
-                      "'%.100s' is not UTF-8 text from %llu on: read it with encoding base64",
+                      "'%.100s' is not UTF-8 text at offset %llu: use the encoding base64",
                       run->path, (unsigned long long)run->offset);
     return content ? json_pack("{s:o, s:I, s:b}", "content", content, "size", (json_int_t)size,
                                "truncated", size > run->offset && size - run->offset > n)
                    : NULL;
 }
 
-/* Strict: nothing but the alphabet, padded. */
+/* Strict: only the alphabet, with padding. */
 static int decode(const char *text, size_t n, struct tool_run *run, struct err *e)
 {
     AUTO_FREE uint8_t *to = malloc(n / 4 * 3 + 1);
@@ -290,16 +271,11 @@ static int decode(const char *text, size_t n, struct tool_run *run, struct err *
 static int take_content(const json_t *args, struct tool_run *run, struct err *e)
 {
     const json_t *content = json_object_get(args, "content");
-    bool base64;
-    int r = encoding(args, &base64, e);
-    if (r < 0)
-        return r;
-    if (!json_is_string(content))
-        return err_set(e, EINVAL, "the argument 'content' must be a string");
+    bool base64 = is_base64(args);
     size_t n = json_string_length(content);
     if (n > (base64 ? MCP_FILE_MAX / 3 * 4 + 4 : MCP_FILE_MAX))
         return err_set(e, E2BIG,
-                       "the argument 'content' is too long: at most %d MiB, append the "
+                       "the argument 'content' is too long: write at most %d MiB and append the "
                        "rest",
                        MCP_FILE_MAX >> 20);
     if (base64)
@@ -315,39 +291,14 @@ static int take_content(const json_t *args, struct tool_run *run, struct err *e)
 int write_file_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                      struct err *e)
 {
-    const char *mode;
-    char *end = NULL;
+    const char *mode = arg_text(args, "mode");
     run->fn = write_child;
-    run->mode = 0644;
+    run->append = arg_flag(args, "append");
+    run->mode = (uint32_t)strtoul(mode, NULL, 8);
+    if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) < 3 || strlen(mode) > 4)
+        return err_set(e, EINVAL, "the argument 'mode' must be three or four octal digits");
     int r = file_args(c, args, run, e);
-    if (r == 0)
-        r = arg_text(args, "mode", false, &mode, e);
-    if (r == 0 && mode) {
-        run->mode = (uint32_t)strtoul(mode, &end, 8);
-        if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) < 3 || strlen(mode) > 4)
-            r = err_set(e, EINVAL, "the argument 'mode' must be three or four octal digits");
-    }
-    if (r == 0)
-        r = arg_flag(args, "append", &run->append, e);
     return r < 0 ? r : take_content(args, run, e);
-}
-
-static json_t *finish_json(const struct job *j, int code, struct err *e)
-{
-    json_t *result =
-        code == 0 ? json_loadb((const char *)buf_head(&j->out.kept), buf_len(&j->out.kept), 0, NULL)
-                  : NULL;
-    if (!result)
-        (void)tool_failed(j, code, e);
-    return result;
-}
-
-json_t *write_file_finish(const struct tool_run *run, const json_t *args, const struct job *j,
-                          int code, struct err *e)
-{
-    (void)run;
-    (void)args;
-    return finish_json(j, code, e);
 }
 
 int list_files_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
@@ -356,12 +307,4 @@ int list_files_start(const struct mcp_config *c, const json_t *args, struct tool
     run->fn = list_child;
     run->out_max = LISTING_MAX;
     return file_args(c, args, run, e);
-}
-
-json_t *list_files_finish(const struct tool_run *run, const json_t *args, const struct job *j,
-                          int code, struct err *e)
-{
-    (void)run;
-    (void)args;
-    return finish_json(j, code, e);
 }

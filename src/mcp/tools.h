@@ -1,4 +1,4 @@
-/* The tools: what they are called, what they take, and what becomes of a call. */
+/* The tools: tools.json describes them and their arguments; here is what a call runs. */
 #ifndef MSB_MCP_TOOLS_H
 #define MSB_MCP_TOOLS_H
 
@@ -9,49 +9,51 @@
 
 #include <jansson.h>
 
-/* What a call needs of a child process. */
+/* What a call runs in a child process. */
 struct tool_run {
     struct strlist argv;  /* of msb, or */
     int (*fn)(void *arg); /* a function, which gets this struct */
     const struct mcp_config *config;
-    const char *name, *path; /* of the sandbox, in it; belong to the arguments */
+    const char *name; /* of the sandbox */
+    const char *path; /* in the sandbox; both are not owned */
     uint64_t offset, length;
     uint32_t mode;
     bool append;
     char *input; /* malloc'd; its standard input */
     size_t n_input;
     size_t out_max;
-    char made[SPEC_NAME_MAX + 1]; /* the sandbox that it makes; "" = none */
+    char made[SPEC_NAME_MAX + 1]; /* the sandbox that it creates; "" = none */
 };
 
 struct tool {
     const char *name;
-    const char *describe; /* JSON: what tools/list says of it */
-    /* Checks the arguments and says what to run. A failure is told to the model. */
+    /* Says what to run; the arguments are checked already (schema.h). A failure is reported to the
+     * model. */
     int (*start)(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                  struct err *e);
-    /* Makes the structured result of what was run; NULL with *e set: it failed. */
+    /* Makes the structured result; NULL with *e set: it failed. */
     json_t *(*finish)(const struct tool_run *run, const json_t *args, const struct job *j, int code,
                       struct err *e);
+    const char *raw; /* the argument that may hold any character, NUL included; NULL = none */
+    bool any_code;   /* an exit code other than 0 is a result as well */
 };
 
-extern const struct tool tools[];
-extern const size_t n_tools;
-
 const struct tool *tool_find(const char *name);
+/* The content of tools.json, which tools/list returns; NULL when out of memory. Not owned. */
+json_t *tools_described(void);
+/* Checks the arguments, adds defaults to them, and says what to run: run->config is set before. */
+int tool_start(const struct tool *t, json_t *args, struct tool_run *run, struct err *e);
+json_t *tool_finish(const struct tool *t, const json_t *args, const struct tool_run *run,
+                    const struct job *j, int code, struct err *e);
 void tool_run_free(struct tool_run *run);
 
-/* --- arguments: each fails with a sentence that names it --- */
+/* --- arguments, after they are checked --- */
 
-int arg_text(const json_t *args, const char *key, bool required, const char **ret, struct err *e);
-int arg_number(const json_t *args, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
-               struct err *e);
-int arg_flag(const json_t *args, const char *key, bool *ret, struct err *e);
-/* "name": a sandbox that there is, and that may be touched. */
+const char *arg_text(const json_t *args, const char *key); /* NULL when missing */
+uint64_t arg_number(const json_t *args, const char *key);  /* 0 when missing */
+bool arg_flag(const json_t *args, const char *key);        /* false when missing */
+/* "name": a sandbox that exists and that the client may use. */
 int arg_sandbox(const struct mcp_config *c, const json_t *args, const char **ret, struct err *e);
-
-/* What a command that failed said about it, on one line. */
-int tool_failed(const struct job *j, int code, struct err *e);
 
 /* tool_files.c */
 int read_file_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
@@ -60,11 +62,7 @@ json_t *read_file_finish(const struct tool_run *run, const json_t *args, const s
                          int code, struct err *e);
 int write_file_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                      struct err *e);
-json_t *write_file_finish(const struct tool_run *run, const json_t *args, const struct job *j,
-                          int code, struct err *e);
 int list_files_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                      struct err *e);
-json_t *list_files_finish(const struct tool_run *run, const json_t *args, const struct job *j,
-                          int code, struct err *e);
 
 #endif

@@ -248,6 +248,31 @@ def test_bad_arguments(msb, arguments, message):
     s.close()
 
 
+def not_allowed(argument):
+    """Values that the schema of an argument excludes."""
+    yield "text" if argument["type"] == "object" else {"a": "b"}
+    if "minimum" in argument:
+        yield from (argument["minimum"] - 1, argument["minimum"] + 0.5)
+    if "maximum" in argument:
+        yield argument["maximum"] * 2
+    if "exclusiveMinimum" in argument:
+        yield argument["exclusiveMinimum"]
+    if "minLength" in argument:
+        yield ""
+    if "enum" in argument:
+        yield "none of them"
+    if "items" in argument:
+        yield from ([], [1])
+
+
+def test_arguments_are_held_to_their_schema(server):
+    for tool in server.ask("tools/list")["result"]["tools"]:
+        for name, argument in tool["inputSchema"].get("properties", {}).items():
+            for value in not_allowed(argument):
+                said = server.call(tool["name"], **{name: value})
+                assert f"the argument '{name}' " in said, (tool["name"], name, value)
+
+
 def test_bad_messages(server):
     for line, code in ((b"{", -32700), (b"[]", -32600), (b"1", -32600), (b"\xff\xfe", -32700),
                        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),

@@ -19,13 +19,13 @@ static bool is_allowed(const char *arg)
     return arg[0] != '-' || strcmp(arg, "--no-net") == 0;
 }
 
-static void create(const json_t *args)
+static void create(json_t *args)
 {
     static const struct mcp_config config = {.image = "msb/base"};
     struct tool_run run = {.config = &config};
     struct err e = {0};
     const struct tool *t = tool_find("create");
-    if (t->start(&config, args, &run, &e) == 0)
+    if (tool_start(t, args, &run, &e) == 0)
         for (size_t i = 0; i < run.argv.n; i++)
             if (!is_allowed(run.argv.v[i]))
                 abort();
