@@ -254,7 +254,7 @@ def not_allowed(argument):
     if "minimum" in argument:
         yield from (argument["minimum"] - 1, argument["minimum"] + 0.5)
     if "maximum" in argument:
-        yield argument["maximum"] * 2
+        yield argument["maximum"] * 2.0
     if "exclusiveMinimum" in argument:
         yield argument["exclusiveMinimum"]
     if "minLength" in argument:
