@@ -4,6 +4,7 @@
 
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -71,6 +72,7 @@ static void handle_release(struct handle *h)
 void handle_free(struct fuse_server *s, struct handle *h)
 {
     struct inode *i = h->inode;
+    assert(s->handle[(uint32_t)h->id] == h && s->handles_used > 0 && i->opens > 0);
     s->handle[(uint32_t)h->id] = NULL;
     s->handles_used--;
     handle_release(h);

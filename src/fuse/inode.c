@@ -10,6 +10,7 @@
 
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -59,10 +60,12 @@ static void list_remove(struct fuse_server *s, struct inode *i)
     *(i->older ? &i->older->newer : &s->oldest) = i->newer;
     *(i->newer ? &i->newer->older : &s->newest) = i->older;
     i->older = i->newer = NULL;
+    assert(!s->oldest == !s->newest);
 }
 
 static void list_add(struct fuse_server *s, struct inode *i)
 {
+    assert(i->fd >= 0 && !i->pinned && !i->older && !i->newer);
     i->older = s->newest;
     *(s->newest ? &s->newest->newer : &s->oldest) = i;
     s->newest = i;
@@ -72,6 +75,7 @@ static void drop_fd(struct fuse_server *s, struct inode *i)
 {
     if (i->fd < 0)
         return;
+    assert(s->n_fds > 0 && s->n_pinned >= i->pinned);
     list_remove(s, i);
     s->n_pinned -= i->pinned;
     s->n_fds--;
@@ -151,6 +155,7 @@ static int new_inode(struct fuse_server *s, const struct stat *st, struct inode 
     struct inode **b = bucket_of(s, i->dev, i->ino);
     i->hash_next = *b;
     *b = i;
+    assert(i->id < s->n_slots && !s->slot[i->id]);
     s->slot[i->id] = i;
     s->n_inodes++;
     *ret = i;
@@ -160,6 +165,7 @@ static int new_inode(struct fuse_server *s, const struct stat *st, struct inode 
 static void set_parent(struct fuse_server *s, struct inode *i, struct inode *parent, char *name)
 {
     struct inode *old = i->parent;
+    assert(parent ? name != NULL : i->fd >= 0); /* 2. */
     free(i->name);
     i->name = name;
     i->parent = parent;
@@ -179,6 +185,7 @@ static void free_unheld(struct fuse_server *s, struct inode *i)
 {
     while (i && i->refs == 0 && i->lookups == 0 && i->id != FUSE_ROOT_ID) {
         struct inode *parent = i->parent;
+        assert(s->slot[i->id] == i && s->free_slots < s->n_slots && i->opens == 0);
         drop_fd(s, i);
         hash_remove(s, i);
         s->slot[i->id] = NULL;
@@ -186,6 +193,7 @@ static void free_unheld(struct fuse_server *s, struct inode *i)
         s->n_inodes--;
         free(i->name);
         free(i);
+        assert(!parent || parent->refs > 0);
         if (parent)
             parent->refs--;
         i = parent;
@@ -194,6 +202,7 @@ static void free_unheld(struct fuse_server *s, struct inode *i)
 
 void inode_unref(struct fuse_server *s, struct inode *i)
 {
+    assert(i->refs > i->opens);
     i->refs--;
     free_unheld(s, i);
 }

@@ -9,6 +9,7 @@
 #include "util/cleanup.h"
 #include "util/iov.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -197,6 +198,7 @@ static int read_request(struct fuse_server *s, struct call *c, const struct op *
 
 void *call_reply(struct fuse_server *s, struct call *c, size_t n)
 {
+    assert(n <= sizeof(s->rep));
     memset(s->rep, 0, n);
     c->rep_len = n;
     return s->rep;

@@ -1,5 +1,6 @@
 #include "virtio/device.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
@@ -11,6 +12,7 @@ enum { TURN_REQUESTS = 64, TURN_BYTES = 16 << 20 }; /* work in one turn of the l
 
 void virtio_dev_attach(struct virtio_dev *d, struct virtio_transport *t)
 {
+    assert(!d->transport && d->ops->n_queues <= VIRTIO_QUEUES_MAX);
     d->transport = t;
 }
 
@@ -111,6 +113,7 @@ int virtio_dev_config_write(struct virtio_dev *d, uint32_t off, const void *p, u
 
 int virtio_dev_pop(struct virtio_dev *d, unsigned queue, struct virtq_chain *c)
 {
+    assert(queue < d->ops->n_queues);
     if (d->broken)
         return -EPROTO;
     int r = virtq_pop(&d->vq[queue], c);
@@ -160,6 +163,7 @@ void virtio_dev_break(struct virtio_dev *d, const char *reason)
 
 void virtio_dev_free(struct virtio_dev *d)
 {
+    assert(!d || !d->transport);
     if (d)
         d->ops->free(d);
 }

@@ -9,6 +9,7 @@
  */
 #include "virtio/net.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/virtio_ids.h>
 #include <linux/virtio_net.h>
@@ -175,9 +176,9 @@ static size_t net_reserve(struct link *l, size_t min, size_t want, const struct 
     struct net_dev *n = CONTAINER_OF(l, struct net_dev, link);
     bool merge = has(n, VIRTIO_NET_F_MRG_RXBUF);
     size_t room = 0, got;
-    n->n_taken = n->n_iov = 0;
     if (!n->dev.vq[Q_RX].running || n->dev.broken)
         return 0;
+    assert(n->n_taken == 0); /* one reservation at a time */
     do {
         got = take_buffer(n);
         room += got;
@@ -239,6 +240,7 @@ static void net_commit(struct link *l, const struct link_offload *o, size_t len)
         virtq_put(q, n->taken[i].head, (uint32_t)part);
         left -= part;
     }
+    assert(left == 0); /* no more than was reserved */
     virtq_show(q);
     untake(n, used);
 }
@@ -288,6 +290,7 @@ static void net_reset(struct virtio_dev *d)
 {
     struct net_dev *n = CONTAINER_OF(d, struct net_dev, dev);
     n->starved = n->started = false;
+    n->n_taken = n->n_iov = 0;
     n->link.caps = 0;
     if (n->link.user)
         n->link.user->reset(n->link.ctx);

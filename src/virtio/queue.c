@@ -16,6 +16,7 @@
  */
 #include "virtio/queue.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/virtio_ring.h>
 #include <stddef.h>
@@ -209,6 +210,7 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c)
     if (why)
         return broke(q, why);
     q->next_avail++;
+    q->popped++;
     return 1;
 }
 
@@ -216,6 +218,8 @@ void virtq_put(struct virtq *q, uint16_t head, uint32_t written)
 {
     if (!usable(q))
         return;
+    assert(q->popped > 0);
+    q->popped--;
     struct vring_used_elem *e = &q->used->ring[q->next_used & (q->cfg.size - 1)];
     __atomic_store_n(&e->id, head, __ATOMIC_RELAXED);
     __atomic_store_n(&e->len, written, __ATOMIC_RELAXED);
@@ -236,8 +240,11 @@ void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written)
 
 void virtq_unpop(struct virtq *q, uint16_t n)
 {
-    if (usable(q))
-        q->next_avail = (uint16_t)(q->next_avail - n);
+    if (!usable(q))
+        return;
+    assert(q->popped >= n);
+    q->popped -= n;
+    q->next_avail = (uint16_t)(q->next_avail - n);
 }
 
 bool virtq_should_interrupt(struct virtq *q)

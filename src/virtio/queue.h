@@ -47,6 +47,7 @@ struct virtq {
     uint16_t next_avail;  /* next avail entry to pop */
     uint16_t next_used;   /* next used entry to fill */
     uint16_t signalled;   /* next_used when the driver was last told */
+    uint32_t popped;      /* chains in the device's hands: popped and not given back */
     bool signalled_valid; /* false: tell it in any case */
     bool running;
     const char *broken; /* NULL, or why (a string literal) */

@@ -1,4 +1,5 @@
 /* Streams: their slots, what is sent of them, what their owners call. Invariants: vsock.c. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ void vsock_enter(struct vsock *v)
 
 void vsock_leave(struct vsock *v)
 {
+    assert(v->depth > 0);
     if (--v->depth > 0)
         return;
     while (v->dead) {
@@ -75,6 +77,7 @@ struct vsock_stream *stream_new(struct vsock *v, uint32_t guest_port, uint32_t h
     struct vsock_stream *s = take_slot(v);
     if (!s)
         return NULL;
+    assert(s->state == STREAM_FREE);
     *s = (struct vsock_stream){
         .v = v, .guest_port = guest_port, .host_port = host_port, .by_guest = by_guest};
     buf_init(&s->held, VSOCK_CREDIT);
@@ -95,6 +98,7 @@ bool stream_alive(const struct vsock_stream *s)
 
 static void drop_held(struct vsock_stream *s)
 {
+    assert(s->v->held >= buf_len(&s->held));
     s->v->held -= buf_len(&s->held);
     buf_free(&s->held);
 }
@@ -103,8 +107,10 @@ static void stop_waiting(struct vsock_stream *s)
 {
     if (!node_linked(&s->waiting))
         return;
-    if (s->state != STREAM_LINGER)
+    if (s->state != STREAM_LINGER) {
+        assert(s->v->n_waiting > 0);
         s->v->n_waiting--;
+    }
     node_unlink(&s->waiting);
 }
 
@@ -126,6 +132,7 @@ static void stream_drop(struct vsock_stream *s)
     s->due = 0;
     s->chain = v->dead;
     v->dead = s;
+    assert(v->stats.streams > 0 && v->n_by_guest >= s->by_guest);
     v->stats.streams--;
     v->n_by_guest -= s->by_guest;
 }
@@ -250,6 +257,12 @@ static bool hold(struct vsock_stream *s, const uint8_t *p, size_t n)
     return true;
 }
 
+/* Credit we owe the guest is exactly what we hold. */
+static void assert_credit(const struct vsock_stream *s)
+{
+    assert(s->rx_cnt - s->fwd_cnt == buf_len(&s->held));
+}
+
 /* Offers what is held, until the owner has enough. */
 static void drain(struct vsock_stream *s)
 {
@@ -263,6 +276,7 @@ static void drain(struct vsock_stream *s)
             return;
         buf_consume(&s->held, took);
         s->v->held -= took;
+        assert_credit(s);
         if (took < n && !(s->resumed && took > 0))
             break;
     }
@@ -283,6 +297,7 @@ void stream_receive(struct vsock_stream *s, const struct iovec *iov, unsigned n)
             return;
         }
     }
+    assert_credit(s);
     if (s->resumed)
         drain(s);
 }
@@ -304,6 +319,7 @@ void vsock_resume(struct vsock_stream *s)
 
 void stream_due(struct vsock_stream *s, unsigned due)
 {
+    assert(s->state != STREAM_FREE && s->state != STREAM_DEAD);
     s->due |= due;
     if (!node_linked(&s->pending))
         node_append(&s->v->pending, &s->pending);
@@ -465,6 +481,7 @@ static size_t send_packet(struct vsock_stream *s, const struct iovec *iov, unsig
     len = MIN(len, (size_t)PACKET_MAX);
     len = iov_move(virtq_in(&v->rx), v->rx.n_in, HDR_LEN, iov, n, off, len);
     rx_put_stream(s, VIRTIO_VSOCK_OP_RW, 0, (uint32_t)len);
+    assert(len > 0 && len <= credit);
     s->tx_cnt += (uint32_t)len;
     v->stats.tx_bytes += len;
     return len;
