@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -68,6 +69,7 @@ static void query_free(struct dns_query *u)
     free(u->socks);
     buf_free(&u->in);
     node_unlink(&u->all);
+    assert(u->d->n_queries > 0);
     u->d->n_queries--;
     free(u);
 }

@@ -1,4 +1,5 @@
 /* The guest's TCP connections to the name server: messages with their length in front. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -31,6 +32,7 @@ static void client_free(struct dns_client *c)
     buf_free(&c->in);
     buf_free(&c->out);
     node_unlink(&c->all);
+    assert(d->n_clients > 0);
     d->n_clients--;
     free(c);
 }

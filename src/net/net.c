@@ -10,6 +10,7 @@
  */
 #include "net/net_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -147,7 +148,9 @@ void flow_remove(struct flow *f, const char *how)
     node_unlink(&f->work);
     node_unlink(&f->turn[DIR_OUT].node);
     node_unlink(&f->turn[DIR_IN].node);
-    *(f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows) -= 1;
+    unsigned *flows = f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows;
+    assert(*flows > 0);
+    *flows -= 1;
     int fd = f->src.fd;
     loop_del(n->loop, &f->src);
     close_fd(&fd);
@@ -161,11 +164,14 @@ void flow_remove(struct flow *f, const char *how)
 
 static void bury(struct net *n)
 {
+    assert(!n->working);
     while (n->dead) {
         struct flow *f = n->dead;
         n->dead = f->chain;
         if (f->id.proto == PROTO_TCP) {
-            n->stats.held -= buf_len(&tcp_of(f)->held) + buf_len(&tcp_of(f)->kept);
+            size_t held = buf_len(&tcp_of(f)->held) + buf_len(&tcp_of(f)->kept);
+            assert(n->stats.held >= held);
+            n->stats.held -= held;
             buf_free(&tcp_of(f)->held);
             buf_free(&tcp_of(f)->kept);
             tcp_proxy_end(tcp_of(f));
@@ -196,6 +202,7 @@ static bool visit(struct flow *f)
 static void work(struct net *n)
 {
     size_t budget = WORK_BYTES;
+    assert(!n->working);
     n->working = true;
     loop_timer_off(n->loop, &n->work_timer);
     while (node_linked(&n->work) && budget > 0) {

@@ -13,6 +13,7 @@
  *  4. rcv_edge never moves back.
  *  5. A flow ends at once when both sides have finished and know it; there is no TIME_WAIT.
  */
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -51,6 +52,13 @@ static struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id
     t->since_ns = now_ns();
     flow_insert(&t->f, &n->tcp_all);
     return t;
+}
+
+/* Of a flow that is open: invariants 2 and 3. */
+static void assert_sequence(const struct tcp_flow *t)
+{
+    assert(!seq_lt(t->snd_nxt, t->snd_una) && !seq_lt(t->snd_max, t->snd_nxt));
+    assert(!seq_lt(t->rcv_edge, t->rcv_nxt) && !seq_lt(t->rcv_nxt, t->rcv_acked));
 }
 
 static void due(struct tcp_flow *t, unsigned what)
@@ -267,7 +275,7 @@ static void open_input(struct tcp_flow *t, const struct packet *p)
     if (!(p->tcp.flags & SEG_ACK))
         return;
     if (t->state == TCP_ANSWERED) {
-        if (p->tcp.ack != t->snd_una + 1) {
+        if (p->tcp.ack != t->snd_una + 1 || t->snd_max == t->snd_una) { /* or it was guessed */
             t->f.net->stats.bogus_acks++;
             tcp_send_reset(t->f.net, p);
             return;
@@ -277,6 +285,8 @@ static void open_input(struct tcp_flow *t, const struct packet *p)
     }
     if (take_ack(t, p))
         take_data(t, p);
+    if (t->state == TCP_OPEN)
+        assert_sequence(t);
 }
 
 /* The guest's answer to our SYN. */
@@ -395,6 +405,7 @@ bool tcp_work(struct tcp_flow *t)
     if ((t->due & DUE_ACK) && r == PUMP_IDLE &&
         !sent_or_blocked(t, tcp_send(t, SEG_ACK, t->snd_nxt)))
         return false;
+    assert_sequence(t);
     check_end(t);
     return r == PUMP_MORE;
 }

@@ -5,6 +5,7 @@
  * can (SO_PEEK_OFF), it simply stays in the socket: bytes are read with MSG_PEEK, and dropped when
  * they are acknowledged. Elsewhere a copy is kept, which costs that copy.
  */
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -195,8 +196,7 @@ void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, siz
 {
     struct iovec iov[LINK_IOV_MAX];
     ssize_t k = 0;
-    if (t->host_shut) /* not reached: a FIN ends it */
-        return;
+    assert(!t->host_shut && len <= t->rcv_edge - t->rcv_nxt);
     size_t grant = 0;
     if (!t->sniffing && buf_len(&t->held) == 0)
         grant = flow_grant(&t->f, DIR_OUT, len, t->mss);
@@ -281,6 +281,7 @@ static ssize_t note_read(struct tcp_flow *t, ssize_t k, size_t want)
 ssize_t tcp_fetch(struct tcp_flow *t, struct iovec *iov, unsigned n, size_t want)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+    assert(t->released == t->snd_una); /* where the copy, or the socket, starts */
     if (t->peek)
         return note_read(t, recvmsg(t->f.src.fd, &m, MSG_PEEK | MSG_DONTWAIT), want);
     size_t at = t->snd_nxt - t->snd_una;

@@ -5,6 +5,8 @@
  * grant each, and whoever has more to move joins the end again: all flows get the same share,
  * however many bytes each of them has waiting. Nothing is polled: one timer for each direction.
  */
+#include <assert.h>
+
 #include "net/net_impl.h"
 #include "util/cleanup.h"
 
@@ -19,6 +21,7 @@ static void arm(struct net *n, struct net_rate *r)
 size_t flow_grant(struct flow *f, enum net_dir dir, size_t want, size_t packet)
 {
     struct net_rate *r = &f->net->rate[dir];
+    assert(want > 0 && packet > 0 && !f->dead);
     if (!r->rate.limited)
         return want;
     bool called = f->turn[dir].called;

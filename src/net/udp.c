@@ -1,6 +1,7 @@
 /* UDP flows: one connected socket for each pair of ends, so that the host's kernel lets in nobody
  * but the peer, and tells of ports that are closed. Bounded in number; the one that has been quiet
  * longest makes room. */
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum 
                               int fd, const struct net_verdict *v)
 {
     if (n->stats.udp_flows >= n->cfg.max_udp) {
+        assert(node_linked(&n->udp_all));
         n->stats.udp_evicted++;
         flow_remove(CONTAINER_OF(n->udp_all.next, struct flow, all), "made room");
     }
@@ -281,6 +283,7 @@ void udp_work(struct udp_flow *u)
         r = receive_one(u);
     }
     if (r == -ENOBUFS) {
+        assert(!node_linked(&u->f.work));
         node_append(&u->f.net->blocked, &u->f.work);
         return;
     }
