@@ -1,10 +1,9 @@
 /* Answers to challenges: passwords and tokens. */
 #include "registry/endpoint.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 #include "util/loop.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -22,8 +21,7 @@ char *auth_current(struct endpoint *ep, unsigned *generation)
 {
     (void)pthread_mutex_lock(&ep->lock);
     if (ep->authorization && ep->expires_ns && now_ns() >= ep->expires_ns) {
-        free(ep->authorization); /* asking without it brings the challenge for the next */
-        ep->authorization = NULL;
+        secret_free(&ep->authorization); /* asking without it brings the challenge for the next */
         ep->generation++;
     }
     *generation = ep->generation;
@@ -34,22 +32,20 @@ char *auth_current(struct endpoint *ep, unsigned *generation)
 
 static void set_authorization(struct endpoint *ep, char *value, uint64_t seconds)
 {
-    if (ep->authorization)
-        explicit_bzero(ep->authorization, strlen(ep->authorization));
-    free(ep->authorization);
+    secret_free(&ep->authorization);
     ep->authorization = value;
     ep->expires_ns = seconds ? now_ns() + seconds * 1000000000 : 0;
     ep->generation++;
 }
 
-/* Helpers are programs: they are run once, and only when a registry asks. */
+/* Helpers are programs: they run once, and only when the registry requires credentials. */
 static int look_for_credentials(struct endpoint *ep, struct err *e)
 {
     if (ep->looked)
         return 0;
     int r = credentials_find(ep->home, ep->registry, &ep->credentials, e);
     if (r < 0 && r != -ENOENT)
-        return err_wrap(e, r, "credentials for %s", ep->registry);
+        return err_wrap(e, r, "cannot get credentials for %s", ep->registry);
     ep->has_credentials = r == 0;
     ep->looked = true;
     return 0;
@@ -58,11 +54,11 @@ static int look_for_credentials(struct endpoint *ep, struct err *e)
 static int denied(const struct endpoint *ep, struct err *e)
 {
     if (ep->has_credentials) {
-        err_set(e, EACCES, "%s does not accept the credentials there are for it", ep->host);
-        err_hint(e, "log in again: msb registry login %s -u USER", ep->registry);
+        err_set(e, EACCES, "%s rejects the stored credentials", ep->host);
+        err_hint(e, "log in again with `msb registry login %s -u USER`", ep->registry);
     } else {
-        err_set(e, EACCES, "%s asks for credentials", ep->host);
-        err_hint(e, "log in: msb registry login %s -u USER", ep->registry);
+        err_set(e, EACCES, "%s requires credentials", ep->host);
+        err_hint(e, "log in with `msb registry login %s -u USER`", ep->registry);
     }
     return -EACCES;
 }
@@ -77,7 +73,7 @@ static int check_realm(struct endpoint *ep, const char *realm, struct err *e)
     bool lax = atomic_load(&ep->plain) || ep->http_allowed;
     if (realm && strncasecmp(realm, "http://", 7) == 0 && lax)
         return 0;
-    return err_set(e, EPERM, "%s names a token server we do not trust with credentials: %.200s",
+    return err_set(e, EPERM, "%s names a token server that is not safe for credentials: %.200s",
                    ep->host, realm ? realm : "none");
 }
 
@@ -89,8 +85,7 @@ static int add_param(struct buf *b, const char *name, const char *value)
     return escaped ? buf_printf(b, "%s%s=%s", buf_len(b) ? "&" : "", name, escaped) : -ENOMEM;
 }
 
-/* What we ask for: reading this repository. A registry that names a scope of its own is asked for
- * that, as it knows best. */
+/* Asks for read access to this repository, or for the scope that the registry named. */
 static int add_scope(struct endpoint *ep, const struct challenge *c, struct buf *b)
 {
     char scope[512];
@@ -122,7 +117,7 @@ static int token_request(struct endpoint *ep, const struct challenge *c, struct 
     return r == 0 ? buf_append(query, "", 1) : r;
 }
 
-/* Characters that a header can carry; a newline would add headers of the registry's own. */
+/* Characters that a header can carry; a newline would let the server add headers. */
 static bool token_valid(const char *s)
 {
     size_t n = 0;
@@ -134,7 +129,7 @@ static bool token_valid(const char *s)
 
 static int read_token(struct endpoint *ep, const struct buf *body, struct err *e)
 {
-    json_t *root =
+    AUTO_JSON json_t *root =
         json_loadb(buf_len(body) ? (const char *)buf_head(body) : "", buf_len(body), 0, NULL);
     const char *token = json_string_value(json_object_get(root, "token"));
     if (!token)
@@ -143,7 +138,6 @@ static int read_token(struct endpoint *ep, const struct buf *body, struct err *e
     char *value = NULL;
     if (token && token_valid(token) && asprintf(&value, "Bearer %s", token) < 0)
         value = NULL;
-    json_decref(root);
     if (!value)
         return err_set(e, EPROTO, "the token server of %s sent no token", ep->host);
     if (life <= 0)
@@ -155,59 +149,48 @@ static int read_token(struct endpoint *ep, const struct buf *body, struct err *e
 
 static int token_answer(struct endpoint *ep, struct http_response *resp, struct err *e)
 {
-    struct buf body;
+    AUTO_SECRET_BUF struct buf body;
     buf_init(&body, TOKEN_ANSWER_MAX);
     long status = resp->status;
     int r = http_body(resp, &body, e);
     if (r == -EFBIG)
-        r = err_set(e, EFBIG, "the token server of %s sends too much", ep->host);
-    if (r == 0 && (status == 401 || status == 403 || status == 400))
-        r = denied(ep, e);
-    else if (r == 0 && status != 200)
-        r = err_set(e, status == 429 || status >= 500 ? EAGAIN : EPROTO,
-                    "the token server of %s answers with HTTP status %ld", ep->host, status);
-    else if (r == 0)
-        r = read_token(ep, &body, e);
-    if (body.data)
-        explicit_bzero(body.data, body.cap);
-    buf_free(&body);
-    return r;
+        return err_set(e, EFBIG, "the token server of %s sent more than %d KiB", ep->host,
+                       TOKEN_ANSWER_MAX >> 10);
+    if (r < 0)
+        return r;
+    if (status == 401 || status == 403 || status == 400)
+        return denied(ep, e);
+    if (status != 200)
+        return err_set(e, status == 429 || status >= 500 ? EAGAIN : EPROTO,
+                       "the token server of %s answers with HTTP status %ld", ep->host, status);
+    return read_token(ep, &body, e);
 }
 
 static int fetch_token(struct endpoint *ep, const struct challenge *c, struct err *e)
 {
-    AUTO_FREE char *basic = NULL;
+    AUTO_SECRET char *basic = NULL;
     AUTO_FREE char *url = NULL;
     int r = check_realm(ep, c->realm, e);
     if (r < 0)
         return r;
-    struct buf query;
+    AUTO_SECRET_BUF struct buf query;
     buf_init(&query, 3 * TOKEN_MAX + 4096);
-    r = token_request(ep, c, &query, &basic);
+    if (token_request(ep, c, &query, &basic) < 0)
+        return err_oom(e);
+    const char *form = (const char *)buf_head(&query);
     bool post = ep->has_credentials && ep->credentials.identity_token;
-    if (r == 0 && !post &&
-        asprintf(&url, "%s%s%s", c->realm, strchr(c->realm, '?') ? "&" : "?",
-                 (const char *)buf_head(&query)) < 0) {
+    if (!post && asprintf(&url, "%s%s%s", c->realm, strchr(c->realm, '?') ? "&" : "?", form) < 0) {
         url = NULL;
-        r = -ENOMEM;
+        return err_oom(e);
     }
-    struct http_response *resp = NULL;
-    if (r == 0) {
-        struct http_request q = {.url = post ? c->realm : url,
-                                 .authorization = basic,
-                                 .form = post ? (const char *)buf_head(&query) : NULL,
-                                 .foreign = true};
-        r = http_open(ep->http, &q, &resp, e);
-    } else {
-        r = err_oom(e);
-    }
-    if (query.data)
-        explicit_bzero(query.data, query.cap);
-    buf_free(&query);
-    if (basic)
-        explicit_bzero(basic, strlen(basic));
-    if (r < 0 || !resp)
-        return err_wrap(e, r, "token for %s", ep->host);
+    struct http_request q = {.url = post ? c->realm : url,
+                             .authorization = basic,
+                             .form = post ? form : NULL,
+                             .foreign = true};
+    struct http_response *resp;
+    r = http_open(ep->http, &q, &resp, e);
+    if (r < 0)
+        return err_wrap(e, r, "cannot get a token for %s", ep->host);
     r = token_answer(ep, resp, e);
     http_close(resp);
     return r;
@@ -232,9 +215,9 @@ static int answer_locked(struct endpoint *ep, const char *challenges, struct err
     struct challenge c;
     int r = challenge_parse(challenges ? challenges : "", &c);
     if (r < 0)
-        return err_set(e, EPROTO, "%s asks for credentials in a way we cannot read", ep->host);
+        return err_set(e, EPROTO, "cannot parse the authentication challenge of %s", ep->host);
     if (c.scheme == CHALLENGE_NONE)
-        r = err_set(e, EPROTO, "%s asks for credentials of an unknown kind", ep->host);
+        r = err_set(e, EPROTO, "%s requires an unsupported kind of authentication", ep->host);
     else
         r = look_for_credentials(ep, e);
     if (r == 0)

@@ -1,11 +1,10 @@
 #include "registry/auth_store.h"
 
-#include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,7 +30,7 @@ static int open_dir(const char *home, bool make, int *ret, struct err *e)
 }
 
 /* A missing file is an empty one. */
-static int load(int dirfd, char **text, size_t *n, struct err *e)
+static int load_text(int dirfd, char **text, size_t *n, struct err *e)
 {
     int r = file_read_at(dirfd, FILE_NAME, CREDENTIALS_FILE_MAX, text, n);
     if (r == -ENOENT) {
@@ -44,39 +43,36 @@ static int load(int dirfd, char **text, size_t *n, struct err *e)
 
 static int load_json(int dirfd, json_t **ret, struct err *e)
 {
-    AUTO_FREE char *text = NULL;
+    AUTO_SECRET char *text = NULL;
     size_t n = 0;
-    int r = load(dirfd, &text, &n, e);
-    if (r < 0 || !text)
+    int r = load_text(dirfd, &text, &n, e);
+    if (r < 0)
         return r;
-    json_t *root = json_loadb(text, n, 0, NULL);
-    explicit_bzero(text, n);
+    AUTO_JSON json_t *root = json_loadb(text, n, 0, NULL);
     json_t *auths = json_object_get(root, "auths");
     if (!json_is_object(root) || (auths && !json_is_object(auths))) {
-        json_decref(root);
         err_set(e, EINVAL, "the file " DIR_NAME "/" FILE_NAME " in MSB_HOME is damaged");
         err_hint(e, "remove it and log in again");
         return -EINVAL;
     }
     if (!auths)
         (void)json_object_set_new(root, "auths", json_object());
-    *ret = root;
+    *ret = steal_ptr(&root);
     return 0;
 }
 
 int auth_store_get(const char *home, const char *registry, struct credentials *ret, struct err *e)
 {
     AUTO_CLOSE int dirfd = -1;
-    AUTO_FREE char *text = NULL;
+    AUTO_SECRET char *text = NULL;
     size_t n = 0;
     int r = open_dir(home, false, &dirfd, e);
     if (r == 0)
-        r = load(dirfd, &text, &n, e);
-    if (r < 0 || !text)
+        r = load_text(dirfd, &text, &n, e);
+    if (r < 0)
         return r;
     struct docker_auth a;
     r = docker_config_lookup(text, n, registry, &a, e);
-    explicit_bzero(text, n);
     if (r < 0)
         return r == -ENOENT ? r : err_wrap(e, r, "%s/" DIR_NAME "/" FILE_NAME, home);
     if (a.helper) { /* never written here */
@@ -87,12 +83,12 @@ int auth_store_get(const char *home, const char *registry, struct credentials *r
     return 0;
 }
 
-/* Reads, lets fn change, and writes it back, with nobody else in between. */
+/* Reads the file, lets fn change it and writes it back, under a lock. */
 static int change(const char *home, int (*fn)(json_t *auths, const void *ctx, struct err *e),
                   const void *ctx, struct err *e)
 {
     AUTO_CLOSE int dirfd = -1;
-    json_t *root = NULL;
+    AUTO_JSON json_t *root = NULL;
     int r = open_dir(home, true, &dirfd, e);
     if (r < 0)
         return r;
@@ -102,17 +98,11 @@ static int change(const char *home, int (*fn)(json_t *auths, const void *ctx, st
     r = load_json(dirfd, &root, e);
     if (r == 0)
         r = fn(json_object_get(root, "auths"), ctx, e);
-    if (r == 0) {
-        char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
-        r = text ? file_replace_at(dirfd, FILE_NAME, text, strlen(text), 0600, true) : -ENOMEM;
-        if (r < 0)
-            r = err_sys(e, -r, "cannot write %s/" DIR_NAME "/" FILE_NAME, home);
-        if (text)
-            explicit_bzero(text, strlen(text));
-        free(text);
-    }
-    json_decref(root);
-    return r;
+    if (r < 0)
+        return r;
+    AUTO_SECRET char *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    r = text ? file_replace_at(dirfd, FILE_NAME, text, strlen(text), 0600, true) : -ENOMEM;
+    return r < 0 ? err_sys(e, -r, "cannot write %s/" DIR_NAME "/" FILE_NAME, home) : 0;
 }
 
 struct entry {
@@ -120,13 +110,13 @@ struct entry {
     const struct credentials *c;
 };
 
-static int put(json_t *auths, const void *ctx, struct err *e)
+static int put_entry(json_t *auths, const void *ctx, struct err *e)
 {
     const struct entry *n = ctx;
     if (json_object_size(auths) >= AUTH_STORE_MAX && !json_object_get(auths, n->registry))
-        return err_set(e, ENOSPC, "there are credentials for %d registries already",
+        return err_set(e, ENOSPC, "cannot keep credentials for more than %d registries",
                        AUTH_STORE_MAX);
-    AUTO_FREE char *auth = docker_auth_encode(n->c->username, n->c->password);
+    AUTO_SECRET char *auth = docker_auth_encode(n->c->username, n->c->password);
     json_t *value = auth ? json_pack("{s:s}", "auth", auth) : NULL;
     return value && json_object_set_new(auths, n->registry, value) == 0 ? 0 : err_oom(e);
 }
@@ -135,22 +125,22 @@ int auth_store_put(const char *home, const char *registry, const struct credenti
                    struct err *e)
 {
     struct entry n = {registry, c};
-    return change(home, put, &n, e);
+    return change(home, put_entry, &n, e);
 }
 
-static int drop(json_t *auths, const void *ctx, struct err *e)
+static int drop_entry(json_t *auths, const void *ctx, struct err *e)
 {
     const char *registry = ctx;
     if (json_object_del(auths, registry) == 0)
         return 0;
     err_set(e, ENOENT, "not logged in to %s", registry);
-    err_hint(e, "'msb registry list' shows where you are");
+    err_hint(e, "run `msb registry list` to see where you are logged in");
     return -ENOENT;
 }
 
 int auth_store_remove(const char *home, const char *registry, struct err *e)
 {
-    return change(home, drop, registry, e);
+    return change(home, drop_entry, registry, e);
 }
 
 static int by_name(const void *a, const void *b)
@@ -161,7 +151,7 @@ static int by_name(const void *a, const void *b)
 int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e)
 {
     AUTO_CLOSE int dirfd = -1;
-    json_t *root = NULL;
+    AUTO_JSON json_t *root = NULL;
     int r = open_dir(home, false, &dirfd, e);
     if (r == -ENOENT)
         return 0;
@@ -187,6 +177,5 @@ int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e
         fn(ctx, names[i], c.username ? c.username : "");
         credentials_free(&c);
     }
-    json_decref(root);
     return names ? 0 : err_oom(e);
 }

@@ -1,7 +1,7 @@
 /* Credentials that `msb registry login` keeps: $MSB_HOME/registry/auth.json, mode 0600.
  *
- * The format is that of Docker's config.json ("auths"). The file is replaced by rename, under a
- * lock, so that two logins do not lose one another.
+ * The format is the "auths" object of Docker's config.json. The file is replaced by rename, under a
+ * lock, so that concurrent logins do not lose each other's entries.
  */
 #ifndef MSB_REGISTRY_AUTH_STORE_H
 #define MSB_REGISTRY_AUTH_STORE_H
@@ -10,11 +10,11 @@
 
 enum { AUTH_STORE_MAX = 1000 }; /* registries */
 
-/* -ENOENT (e not set) when it does not know the registry. */
+/* -ENOENT (e not set) when the registry is not in it. */
 int auth_store_get(const char *home, const char *registry, struct credentials *ret, struct err *e);
 int auth_store_put(const char *home, const char *registry, const struct credentials *c,
                    struct err *e);
-/* -ENOENT (e set) when it was not there. */
+/* -ENOENT (e set) when it is not there. */
 int auth_store_remove(const char *home, const char *registry, struct err *e);
 
 /* Calls fn for each, sorted by registry. */

@@ -29,8 +29,8 @@ static struct endpoint *endpoint_of(const struct blob *b)
 
 static int wrong_size(const struct blob *b, uint64_t has, struct err *e)
 {
-    return err_set(e, EBADMSG, "%s: %s has %" PRIu64 " bytes of it, the manifest says %" PRIu64,
-                   b->name, endpoint_of(b)->host, has, b->size);
+    return err_set(e, EBADMSG, "%s: %s has %" PRIu64 " bytes, the manifest says %" PRIu64, b->name,
+                   endpoint_of(b)->host, has, b->size);
 }
 
 static int check_answer(struct blob *b, struct err *e)
@@ -46,7 +46,7 @@ static int check_answer(struct blob *b, struct err *e)
     if (resp->status != 206)
         return registry_explain(b->r, endpoint_of(b), b->resp, b->name, e);
     if (b->pos == 0 || resp->range_from != b->pos || resp->range_size == 0)
-        return err_set(e, EPROTO, "%s: %s sent another part of it than it was asked for", b->name,
+        return err_set(e, EPROTO, "%s: %s sent a different range than it was asked for", b->name,
                        endpoint_of(b)->host);
     return resp->range_size == b->size ? 0 : wrong_size(b, resp->range_size, e);
 }
@@ -57,17 +57,12 @@ static void disconnect(struct blob *b)
     b->resp = NULL;
 }
 
-/* What a mirror cannot give, the next server can. */
+/* Moves on from a mirror that cannot serve it. */
 static bool next_endpoint(struct blob *b, int code, struct err *e)
 {
     if (code == -EINTR || b->ep + 1 >= b->r->n)
         return false;
-    char text[ERR_MSG_MAX + 64];
-    (void)snprintf(text, sizeof(text), "mirror %s: %s", endpoint_of(b)->host, e->msg);
-    if (b->r->notice)
-        b->r->notice(b->r->ctx, text);
-    if (code != -ENOENT) /* it may have others */
-        atomic_store(&endpoint_of(b)->useless, true);
+    registry_mirror_failed(b->r, endpoint_of(b), code != -ENOENT, e); /* it may have others */
     b->ep = registry_first(b->r, b->ep + 1);
     b->tries = 0;
     return true;
@@ -104,8 +99,8 @@ static ssize_t read_some(struct blob *b, void *p, size_t n, struct err *e)
         return got;
     }
     if (got == 0)
-        got = err_set(e, ECONNRESET, "%s ended before %s was complete", endpoint_of(b)->host,
-                      b->name);
+        got = err_set(e, ECONNRESET, "%s closed the connection before %s was complete",
+                      endpoint_of(b)->host, b->name);
     disconnect(b);
     int r = registry_again(b->r, endpoint_of(b), (int)got, &b->tries, 0, e);
     return r < 0 && next_endpoint(b, r, e) ? 0 : r;
@@ -119,7 +114,7 @@ static int check_end(struct blob *b, struct err *e)
     disconnect(b);
     if (!longer)
         return 0;
-    return err_set(e, EBADMSG, "%s: %s sends more than the %" PRIu64 " bytes the manifest says",
+    return err_set(e, EBADMSG, "%s: %s sent more than the %" PRIu64 " bytes that the manifest says",
                    b->name, endpoint_of(b)->host, b->size);
 }
 
@@ -131,7 +126,7 @@ static ssize_t blob_read(struct stream *s, void *p, size_t n, struct err *e)
     if (n == 0)
         return 0;
     if (b->failed)
-        return err_set(e, EIO, "%s: it has failed before", b->name);
+        return err_set(e, EIO, "%s: the download has already failed", b->name);
     ssize_t got = 0;
     while (got == 0) {
         if (b->pos == b->size) {

@@ -56,7 +56,7 @@ static int read_value(const char **p, char **ret)
     return 0;
 }
 
-static void keep(struct challenge *c, const char *name, size_t n, char *value)
+static void keep_param(struct challenge *c, const char *name, size_t n, char *value)
 {
     char **slot = NULL;
     if (n == 5 && strncasecmp(name, "realm", n) == 0)
@@ -88,7 +88,7 @@ static int read_params(const char **p, struct challenge *c)
         int r = read_value(p, &value);
         if (r < 0)
             return r;
-        keep(c, s, n, value);
+        keep_param(c, s, n, value);
     }
 }
 

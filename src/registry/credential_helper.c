@@ -1,16 +1,14 @@
-/* docker-credential-NAME: a program that keeps passwords. It gets the registry on its standard
- * input and answers with JSON. It is the user's own program, but what it prints is still bounded,
- * and so is the time it may take. */
+/* docker-credential-NAME: a program that keeps passwords. It reads the registry from standard input
+ * and answers with JSON. It is the user's own program, but its output and its run time are bounded
+ * all the same. */
 #include "registry/credentials.h"
 
 #include "image/oci/reference.h"
-#include "util/buf.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 #include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -22,9 +20,8 @@ enum { ANSWER_MAX = 256 << 10, HELPER_MS = 60000, REAP_MS = 1000 };
 
 extern char **environ;
 
-/* What this process and this thread ignore and block is not the helper's affair: a Ctrl-C ends it.
- */
-static int set_signals(posix_spawnattr_t *attr)
+/* The helper does not inherit the signals that this process ignores or blocks: a Ctrl-C ends it. */
+static int reset_signals(posix_spawnattr_t *attr)
 {
     sigset_t none, usual;
     (void)sigemptyset(&none);
@@ -39,14 +36,14 @@ static int set_signals(posix_spawnattr_t *attr)
 }
 
 /* Both ends are sockets: writing to a helper that is gone must not raise SIGPIPE. */
-static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
+static int start_helper(const char *program, int child_fd, pid_t *pid, struct err *e)
 {
     posix_spawn_file_actions_t fa;
     char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "get", NULL};
     posix_spawnattr_t attr;
     if (posix_spawn_file_actions_init(&fa))
         return err_oom(e);
-    if (set_signals(&attr) < 0) {
+    if (reset_signals(&attr) < 0) {
         (void)posix_spawn_file_actions_destroy(&fa);
         return err_oom(e);
     }
@@ -58,10 +55,10 @@ static int start(const char *program, int child_fd, pid_t *pid, struct err *e)
     (void)posix_spawn_file_actions_destroy(&fa);
     if (code == 0)
         return 0;
-    err_sys(e, code, "cannot run %s, which Docker's config.json names", program);
+    err_sys(e, code, "cannot run %s, named in Docker's config.json", program);
     if (code == ENOENT)
-        err_hint(e, "install it, or log in with: msb registry login");
-    return code == ENOENT ? -ENOEXEC : -code; /* -ENOENT: it knows nothing */
+        err_hint(e, "install it, or run `msb registry login`");
+    return code == ENOENT ? -ENOEXEC : -code; /* -ENOENT means that it does not know the registry */
 }
 
 static int read_answer(int fd, struct buf *b, const char *program, struct err *e)
@@ -74,10 +71,11 @@ static int read_answer(int fd, struct buf *b, const char *program, struct err *e
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready <= 0)
-            return err_set(e, ETIMEDOUT, "%s has not answered for %d s", program, HELPER_MS / 1000);
+            return err_set(e, ETIMEDOUT, "%s did not answer within %d s", program,
+                           HELPER_MS / 1000);
         uint8_t *to = buf_reserve(b, 4096);
         if (!to)
-            return err_set(e, EFBIG, "%s prints more than %d KiB", program, ANSWER_MAX >> 10);
+            return err_set(e, EFBIG, "%s printed more than %d KiB", program, ANSWER_MAX >> 10);
         ssize_t n = read(fd, to, 4096);
         if (n < 0 && errno == EINTR)
             continue;
@@ -102,26 +100,14 @@ static int reap(pid_t pid)
     return status;
 }
 
-static char *text_of(json_t *root, const char *key)
-{
-    json_t *v = json_object_get(root, key);
-    size_t n = v ? json_string_length(v) : 0;
-    return json_is_string(v) && n > 0 && n <= CREDENTIALS_TEXT_MAX &&
-                   strlen(json_string_value(v)) == n
-               ? strdup(json_string_value(v))
-               : NULL;
-}
-
 int credential_helper_parse(const char *text, size_t n, struct credentials *ret, struct err *e)
 {
-    struct credentials c = {0};
-    json_t *root = json_loadb(text, n, 0, NULL);
-    c.username = text_of(root, "Username");
-    c.password = text_of(root, "Secret");
-    json_decref(root);
+    AUTO_JSON json_t *root = json_loadb(text, n, 0, NULL);
+    struct credentials c = {.username = credentials_member(root, "Username"),
+                            .password = credentials_member(root, "Secret")};
     if (!c.username || !c.password) {
         credentials_free(&c);
-        return err_set(e, EINVAL, "its answer has no Username and Secret");
+        return err_set(e, EINVAL, "the answer lacks a Username or a Secret");
     }
     if (strcmp(c.username, "<token>") == 0) {
         c.identity_token = c.password;
@@ -133,24 +119,24 @@ int credential_helper_parse(const char *text, size_t n, struct credentials *ret,
     return 0;
 }
 
-/* Not knowing a registry is no error, and all helpers say it in the same words. */
-static bool knows_nothing(const struct buf *b)
+/* Not knowing a registry is not an error; all helpers report it with these words. */
+static bool is_not_found(const struct buf *b)
 {
     static const char words[] = "credentials not found";
     return buf_len(b) >= sizeof(words) - 1 &&
            memmem(buf_head(b), buf_len(b), words, sizeof(words) - 1) != NULL;
 }
 
-static int ask(const char *program, const char *server, struct buf *answer, int *status,
-               struct err *e)
+static int run_helper(const char *program, const char *server, struct buf *answer, int *status,
+                      struct err *e)
 {
     int sv[2];
     pid_t pid = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
-        return err_sys(e, errno, "cannot make a socket pair");
+        return err_sys(e, errno, "cannot create a socket pair");
     AUTO_CLOSE int ours = sv[0];
     AUTO_CLOSE int theirs = sv[1];
-    int r = start(program, theirs, &pid, e);
+    int r = start_helper(program, theirs, &pid, e);
     if (r < 0)
         return r;
     close_fd(&theirs);
@@ -169,23 +155,17 @@ int credential_helper_get(const char *name, const char *registry, struct credent
     char program[128];
     (void)snprintf(program, sizeof(program), "docker-credential-%s", name);
     const char *server = strcmp(registry, REFERENCE_HUB) == 0 ? DOCKER_HUB_KEY : registry;
-    struct buf answer;
+    AUTO_SECRET_BUF struct buf answer;
     buf_init(&answer, ANSWER_MAX);
     int status = 0;
-    int r = ask(program, server, &answer, &status, e);
-    if (r == 0 && status != 0) {
-        r = knows_nothing(&answer)
-                ? -ENOENT
-                : err_set(e, EIO, "%s failed: %.*s", program, (int)MIN(buf_len(&answer), 200U),
-                          buf_len(&answer) ? (const char *)buf_head(&answer) : "");
-    } else if (r == 0) {
-        r = credential_helper_parse(buf_len(&answer) ? (const char *)buf_head(&answer) : "",
-                                    buf_len(&answer), ret, e);
-        if (r < 0)
-            (void)err_wrap(e, r, "%s", program);
-    }
-    if (answer.data)
-        explicit_bzero(answer.data, answer.cap);
-    buf_free(&answer);
-    return r;
+    int r = run_helper(program, server, &answer, &status, e);
+    if (r < 0)
+        return r;
+    const char *text = buf_len(&answer) ? (const char *)buf_head(&answer) : "";
+    if (status != 0)
+        return is_not_found(&answer) ? -ENOENT
+                                     : err_set(e, EIO, "%s failed: %.*s", program,
+                                               (int)MIN(buf_len(&answer), 200U), text);
+    r = credential_helper_parse(text, buf_len(&answer), ret, e);
+    return r < 0 ? err_wrap(e, r, "%s", program) : 0;
 }

@@ -1,7 +1,6 @@
 #include "registry/credentials.h"
 
 #include "registry/auth_store.h"
-#include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
@@ -9,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void wipe(char **s)
+void secret_free(char **s)
 {
     if (*s)
         explicit_bzero(*s, strlen(*s));
@@ -17,22 +16,25 @@ static void wipe(char **s)
     *s = NULL;
 }
 
+void secret_buf_free(struct buf *b)
+{
+    if (b->data)
+        explicit_bzero(b->data, b->cap);
+    buf_free(b);
+}
+
 void credentials_free(struct credentials *c)
 {
-    wipe(&c->username);
-    wipe(&c->password);
-    wipe(&c->identity_token);
+    secret_free(&c->username);
+    secret_free(&c->password);
+    secret_free(&c->identity_token);
 }
 
 char *credentials_basic(const struct credentials *c)
 {
-    AUTO_FREE char *encoded = docker_auth_encode(c->username, c->password);
+    AUTO_SECRET char *encoded = docker_auth_encode(c->username, c->password);
     char *s;
-    if (!encoded || asprintf(&s, "Basic %s", encoded) < 0)
-        s = NULL;
-    if (encoded)
-        explicit_bzero(encoded, strlen(encoded));
-    return s;
+    return encoded && asprintf(&s, "Basic %s", encoded) >= 0 ? s : NULL;
 }
 
 static char *docker_config_path(void)
@@ -51,11 +53,11 @@ static char *docker_config_path(void)
 static int find_in_docker(const char *registry, struct credentials *ret, struct err *e)
 {
     AUTO_FREE char *path = docker_config_path();
-    AUTO_FREE char *text = NULL;
+    AUTO_SECRET char *text = NULL;
     size_t n = 0;
     if (!path)
         return -ENOENT;
-    AUTO_FREE char *real = realpath(path, NULL); /* it may be a symbolic link, as people do */
+    AUTO_FREE char *real = realpath(path, NULL); /* it may be a symbolic link */
     if (!real)
         return errno == ENOENT || errno == ENOTDIR ? -ENOENT
                                                    : err_sys(e, errno, "cannot read %s", path);
@@ -64,15 +66,13 @@ static int find_in_docker(const char *registry, struct credentials *ret, struct 
         return err_sys(e, -r, "cannot read %s", path);
     struct docker_auth a;
     r = docker_config_lookup(text, n, registry, &a, e);
-    explicit_bzero(text, n);
     if (r < 0)
         return r == -ENOENT ? r : err_wrap(e, r, "%s", path);
-    if (a.helper) {
-        r = credential_helper_get(a.helper, registry, ret, e);
-    } else {
+    if (!a.helper) {
         *ret = a.found;
-        a.found = (struct credentials){0};
+        return 0;
     }
+    r = credential_helper_get(a.helper, registry, ret, e);
     docker_auth_free(&a);
     return r;
 }

@@ -1,10 +1,10 @@
-/* Who we are to a registry.
+/* Credentials for a registry.
  *
- * Looked for in this order, the first that knows the registry wins:
+ * The first place that knows the registry wins:
  *   1. $MSB_HOME/registry/auth.json, which `msb registry login` writes (auth_store.h);
- *   2. Docker's config.json ($DOCKER_CONFIG, else ~/.docker): credHelpers, credsStore, auths;
- *   3. nobody.
- * Secrets are wiped from memory when they are freed, and never appear in messages.
+ *   2. Docker's config.json ($DOCKER_CONFIG, else ~/.docker): credHelpers, credsStore, auths.
+ * Without any, access is anonymous. Secrets are wiped from memory when they are freed, and never
+ * appear in messages.
  */
 #ifndef MSB_REGISTRY_CREDENTIALS_H
 #define MSB_REGISTRY_CREDENTIALS_H
@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <jansson.h>
+
+#include "util/buf.h"
+#include "util/cleanup.h"
 #include "util/err.h"
 
 enum {
@@ -26,6 +30,12 @@ struct credentials {
 
 void credentials_free(struct credentials *c);
 
+/* Strings and buffers that are wiped before they are freed. */
+void secret_free(char **s);
+void secret_buf_free(struct buf *b);
+#define AUTO_SECRET CLEANUP(secret_free)
+#define AUTO_SECRET_BUF CLEANUP(secret_buf_free)
+
 /* -ENOENT (e not set) when there are none. `registry` is a reference's: "docker.io",
  * "localhost:5000". home may be NULL. */
 int credentials_find(const char *home, const char *registry, struct credentials *ret,
@@ -36,30 +46,33 @@ char *credentials_basic(const struct credentials *c);
 
 /* --- Docker's config.json ------------------------------------------------------------------- */
 
-/* What a config says of a registry: a program to ask, or the credentials themselves. */
+/* What a config has for a registry: a program to ask, or the credentials themselves. */
 struct docker_auth {
     char *helper; /* the NAME of docker-credential-NAME */
     struct credentials found;
 };
-/* -ENOENT when it says nothing; -EINVAL (e set) when it cannot be read. */
+/* -ENOENT when it has nothing; -EINVAL (e set) when it cannot be parsed. */
 int docker_config_lookup(const char *text, size_t n, const char *registry, struct docker_auth *ret,
                          struct err *e);
 void docker_auth_free(struct docker_auth *a);
 
-/* Docker Hub's entry has a name of the past. */
+/* The historical key of Docker Hub's entry. */
 #define DOCKER_HUB_KEY "https://index.docker.io/v1/"
 /* The registry that a key of "auths" means: without scheme, path and case. malloc'd. */
 char *docker_key_registry(const char *key);
 
 /* "user:password" in base64, as "auth" holds it. malloc'd. */
 char *docker_auth_encode(const char *username, const char *password);
+/* A member that may be sent in a header or a form, malloc'd. NULL: absent, empty, too long or with
+ * a NUL inside. */
+char *credentials_member(json_t *object, const char *key);
 
 /* --- docker-credential-* -------------------------------------------------------------------- */
 
-/* Asks the program. -ENOENT (e not set) when it knows nothing of the registry. */
+/* Asks the program. -ENOENT (e not set) when it does not know the registry. */
 int credential_helper_get(const char *name, const char *registry, struct credentials *ret,
                           struct err *e);
-/* What it answered, on its own. */
+/* Parses its answer. */
 int credential_helper_parse(const char *text, size_t n, struct credentials *ret, struct err *e);
 
 #endif

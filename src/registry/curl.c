@@ -16,12 +16,12 @@ static struct {
     struct curl_api api;
 } lib = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int load(struct err *e)
+static int load_library(struct err *e)
 {
     void *h = dlopen(CURL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!h) {
         err_set(e, ENOENT, "registries need libcurl: %s", dlerror());
-        err_hint(e, "install it: apt-get install libcurl4");
+        err_hint(e, "install it with `apt-get install libcurl4`");
         return -ENOENT;
     }
     struct curl_api api;
@@ -59,7 +59,7 @@ int registry_library(char *version, size_t size, struct err *e)
 int curl_load(const struct curl_api **ret, struct err *e)
 {
     (void)pthread_mutex_lock(&lib.lock);
-    int r = lib.loaded ? 0 : load(e);
+    int r = lib.loaded ? 0 : load_library(e);
     (void)pthread_mutex_unlock(&lib.lock);
     if (r == 0)
         *ret = &lib.api;

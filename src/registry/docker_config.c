@@ -1,12 +1,11 @@
-/* Docker's config.json: credentials, or who to ask for them. */
+/* Docker's config.json: credentials, or a program that has them. */
 #include "registry/credentials.h"
 
 #include "image/oci/reference.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <jansson.h>
 #include <openssl/evp.h>
 #include <string.h>
 #include <strings.h>
@@ -45,8 +44,7 @@ static json_t *find_key(json_t *object, const char *registry)
     return NULL;
 }
 
-/* A string that is fit to be sent in a header or a form; an empty one counts as absent. */
-static char *text_member(json_t *object, const char *key)
+char *credentials_member(json_t *object, const char *key)
 {
     json_t *v = json_object_get(object, key);
     size_t n = v ? json_string_length(v) : 0;
@@ -58,16 +56,15 @@ static char *text_member(json_t *object, const char *key)
 
 char *docker_auth_encode(const char *username, const char *password)
 {
-    AUTO_FREE char *plain = NULL;
+    AUTO_SECRET char *plain = NULL;
     int n = asprintf(&plain, "%s:%s", username, password);
-    if (n < 0 || n > 2 * CREDENTIALS_TEXT_MAX) {
-        plain = n < 0 ? NULL : plain;
+    if (n < 0) {
+        plain = NULL;
         return NULL;
     }
-    unsigned char *out = malloc(4 * ((size_t)n + 2) / 3 + 4);
+    unsigned char *out = n <= 2 * CREDENTIALS_TEXT_MAX ? malloc(4 * ((size_t)n + 2) / 3 + 4) : NULL;
     if (out)
         (void)EVP_EncodeBlock(out, (const unsigned char *)plain, n);
-    explicit_bzero(plain, (size_t)n);
     return (char *)out;
 }
 
@@ -95,17 +92,14 @@ static int decode_auth(const char *auth, struct credentials *c)
 
 static int read_entry(json_t *entry, struct credentials *c)
 {
-    c->identity_token = text_member(entry, "identitytoken");
+    c->identity_token = credentials_member(entry, "identitytoken");
     if (c->identity_token)
         return 0;
-    AUTO_FREE char *auth = text_member(entry, "auth");
-    if (auth) {
-        int r = decode_auth(auth, c);
-        explicit_bzero(auth, strlen(auth));
-        return r;
-    }
-    c->username = text_member(entry, "username");
-    c->password = text_member(entry, "password");
+    AUTO_SECRET char *auth = credentials_member(entry, "auth");
+    if (auth)
+        return decode_auth(auth, c);
+    c->username = credentials_member(entry, "username");
+    c->password = credentials_member(entry, "password");
     return c->username && c->password ? 0 : -ENOENT;
 }
 
@@ -120,12 +114,12 @@ static bool helper_name_valid(const char *s)
 static int use_helper(const char *name, struct docker_auth *ret, struct err *e)
 {
     if (!helper_name_valid(name))
-        return err_set(e, EINVAL, "'%.60s' is no name of a credential helper", name);
+        return err_set(e, EINVAL, "invalid credential helper name '%.60s'", name);
     ret->helper = strdup(name);
     return ret->helper ? 0 : err_oom(e);
 }
 
-static int lookup(json_t *root, const char *registry, struct docker_auth *ret, struct err *e)
+static int docker_lookup(json_t *root, const char *registry, struct docker_auth *ret, struct err *e)
 {
     json_t *helper = find_key(json_object_get(root, "credHelpers"), registry);
     if (json_is_string(helper))
@@ -136,9 +130,9 @@ static int lookup(json_t *root, const char *registry, struct docker_auth *ret, s
         return err_set(e, EINVAL, "the entry for %s has no valid \"auth\"", registry);
     if (r != -ENOENT)
         return r;
-    credentials_free(&ret->found); /* half of one */
-    /* The store keeps all credentials: an empty entry only says that there are some. */
-    AUTO_FREE char *store = text_member(root, "credsStore");
+    credentials_free(&ret->found); /* incomplete */
+    /* The store keeps all credentials: an empty entry only says that it has some. */
+    AUTO_FREE char *store = credentials_member(root, "credsStore");
     return store ? use_helper(store, ret, e) : -ENOENT;
 }
 
@@ -146,15 +140,12 @@ int docker_config_lookup(const char *text, size_t n, const char *registry, struc
                          struct err *e)
 {
     json_error_t je;
-    json_t *root = json_loadb(text, n, 0, &je);
+    AUTO_JSON json_t *root = json_loadb(text, n, 0, &je);
     *ret = (struct docker_auth){0};
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return err_set(e, EINVAL, "it is no JSON object (line %d)", je.line > 0 ? je.line : 1);
-    }
+    if (!json_is_object(root))
+        return err_set(e, EINVAL, "not a JSON object (line %d)", je.line > 0 ? je.line : 1);
     struct docker_auth a = {0};
-    int r = lookup(root, registry, &a, e);
-    json_decref(root);
+    int r = docker_lookup(root, registry, &a, e);
     if (r < 0)
         docker_auth_free(&a);
     else

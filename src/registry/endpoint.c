@@ -3,7 +3,6 @@
 #include "image/oci/reference.h"
 #include "registry/address.h"
 #include "registry/settings.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +23,7 @@ static unsigned kind_of_host(const char *host)
     return address_kind_text(text);
 }
 
-/* The option, or else what the settings say of this very server. */
+/* The options, or else the settings of this server. */
 static int make_http(struct endpoint *ep, const struct registry_options *opt, bool plain_only,
                      struct err *e)
 {
@@ -33,7 +32,7 @@ static int make_http(struct endpoint *ep, const struct registry_options *opt, bo
     if (r < 0)
         return r;
     const char *ca = opt->ca_certs ? opt->ca_certs : s.ca_certs;
-    /* Nobody but this machine listens there. With a CA to check by, it is checked. */
+    /* Traffic to loopback stays on this machine. Given a CA, certificates are checked there too. */
     bool loopback = kind_of_host(ep->host) == ADDRESS_LOOPBACK && !ca;
     ep->http_allowed = opt->insecure || s.insecure || loopback || plain_only;
     struct http_options o = {
@@ -47,9 +46,9 @@ static int make_http(struct endpoint *ep, const struct registry_options *opt, bo
     return r;
 }
 
-static int make(struct endpoint **ret, const char *registry, const char *host,
-                const char *repository, bool plain_only, const struct registry_options *opt,
-                struct err *e)
+static int endpoint_make(struct endpoint **ret, const char *registry, const char *host,
+                         const char *repository, bool plain_only,
+                         const struct registry_options *opt, struct err *e)
 {
     struct endpoint *ep = calloc(1, sizeof(*ep));
     if (!ep)
@@ -74,7 +73,7 @@ int endpoint_new(struct endpoint **ret, const char *registry, const char *reposi
                  const struct registry_options *opt, struct err *e)
 {
     const char *host = strcmp(registry, REFERENCE_HUB) == 0 ? HUB_HOST : registry;
-    return make(ret, registry, host, repository, false, opt, e);
+    return endpoint_make(ret, registry, host, repository, false, opt, e);
 }
 
 int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *repository,
@@ -94,11 +93,11 @@ int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *r
         path = NULL;
     if (!host || !path)
         return err_oom(e);
-    /* --insecure and --ca-certs were said of the registry; a mirror has settings of its own. */
+    /* --insecure and --ca-certs are about the registry; a mirror has its own settings. */
     struct registry_options o = *opt;
     o.insecure = false;
     o.ca_certs = NULL;
-    int r = make(ret, host, host, path, plain, &o, e);
+    int r = endpoint_make(ret, host, host, path, plain, &o, e);
     if (r == 0)
         (*ret)->mirror = true;
     return r;
@@ -109,9 +108,7 @@ void endpoint_free(struct endpoint *ep)
     if (!ep)
         return;
     http_free(ep->http);
-    if (ep->authorization)
-        explicit_bzero(ep->authorization, strlen(ep->authorization));
-    free(ep->authorization);
+    secret_free(&ep->authorization);
     credentials_free(&ep->credentials);
     (void)pthread_mutex_destroy(&ep->lock);
     free(ep->registry);
@@ -121,8 +118,8 @@ void endpoint_free(struct endpoint *ep)
     free(ep);
 }
 
-/* Nothing there speaks TLS (or only a proxy for plain HTTP knows the name). Once a server has
- * answered it is what it is: nobody on the way can talk us down later. */
+/* Nothing there speaks TLS (or only a proxy for plain HTTP knows the name). A server that has
+ * answered over TLS is never downgraded later. */
 static bool fall_back(struct endpoint *ep, int code)
 {
     bool no_tls = code == -EPROTO || code == -ECONNREFUSED || code == -EHOSTUNREACH ||
@@ -163,12 +160,10 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
 {
     for (int round = 0;; round++) {
         unsigned generation;
-        AUTO_FREE char *authorization = auth_current(ep, &generation);
-        struct http_response *resp = NULL;
+        AUTO_SECRET char *authorization = auth_current(ep, &generation);
+        struct http_response *resp;
         int r = get_once(ep, path, accept, from, authorization, &resp, e);
-        if (authorization)
-            explicit_bzero(authorization, strlen(authorization));
-        if (r < 0 || !resp)
+        if (r < 0)
             return r;
         if (resp->status != 401 || round == 1) {
             *ret = resp;

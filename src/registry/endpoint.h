@@ -1,7 +1,7 @@
-/* One server that can serve a repository: the registry itself, or a mirror of it.
+/* One server of a repository: the registry itself, or a mirror of it.
  *
- * Knows its scheme (https, or http where that is allowed and https is not there), what it is to be
- * told about who we are, and nothing of images. Requests may be made from several threads.
+ * Knows its scheme (https, or http where that is allowed and https is not available) and its
+ * authorization, and nothing about images. Requests may be made from several threads.
  */
 #ifndef MSB_REGISTRY_ENDPOINT_H
 #define MSB_REGISTRY_ENDPOINT_H
@@ -23,9 +23,9 @@ struct endpoint {
     char *repository; /* with the mirror's prefix; NULL: none, for a login */
     char *home;       /* where our own credentials are; NULL: none */
     bool mirror;
-    bool http_allowed;   /* plain http may be tried where https is not answered */
+    bool http_allowed;   /* plain http may be tried where https fails */
     atomic_bool plain;   /* it is http */
-    atomic_bool useless; /* a mirror that failed us: not asked again */
+    atomic_bool useless; /* a mirror that failed: not asked again */
     atomic_bool alive;   /* it has answered once: failures are worth another try */
 
     pthread_mutex_t lock;        /* guards what follows; held while a token is fetched */
@@ -46,12 +46,12 @@ int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *r
 void endpoint_free(struct endpoint *ep);
 
 /* GET of /v2/<path> (or /v2/ where path is NULL), answering challenges. Any status is success, 401
- * included, when there was nothing more to say. */
+ * included when there is no further answer to it. */
 int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
                  struct http_response **ret, struct err *e);
 
-/* Takes up a challenge (auth.c): on success the endpoint has an authorization it did not have when
- * `generation` was current. -EACCES (e set) when there is none to be had. */
+/* Answers a challenge (auth.c): on success the endpoint has an authorization newer than
+ * `generation`. -EACCES (e set) when it cannot get one. */
 int auth_answer(struct endpoint *ep, const char *challenges, unsigned generation, struct err *e);
 /* What to send now; malloc'd, NULL for nothing. */
 char *auth_current(struct endpoint *ep, unsigned *generation);

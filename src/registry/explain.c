@@ -1,55 +1,52 @@
 /* What a registry's refusal means, and what to do about it. */
 #include "image/oci/reference.h"
 #include "registry/registry_impl.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 #include "util/utf8.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 /* {"errors": [{"code": ..., "message": ...}]} */
 static void read_message(struct http_response *resp, char *out, size_t size)
 {
-    struct buf body;
+    AUTO_BUF struct buf body;
     buf_init(&body, ERROR_BODY_MAX);
     out[0] = '\0';
-    if (http_body(resp, &body, NULL) == 0 && buf_len(&body)) {
-        json_t *root = json_loadb((const char *)buf_head(&body), buf_len(&body), 0, NULL);
-        json_t *first = json_array_get(json_object_get(root, "errors"), 0);
-        const char *text = json_string_value(json_object_get(first, "message"));
-        (void)snprintf(out, size, "%s%.200s", text && *text ? ": " : "", text ? text : "");
-        json_decref(root);
-        utf8_defuse(out);
-    }
-    buf_free(&body);
+    if (http_body(resp, &body, NULL) < 0 || buf_len(&body) == 0)
+        return;
+    AUTO_JSON json_t *root = json_loadb((const char *)buf_head(&body), buf_len(&body), 0, NULL);
+    json_t *first = json_array_get(json_object_get(root, "errors"), 0);
+    const char *text = json_string_value(json_object_get(first, "message"));
+    (void)snprintf(out, size, "%s%.200s", text && *text ? ": " : "", text ? text : "");
+    utf8_defuse(out);
 }
 
 static void hint_login(const struct endpoint *ep, struct err *e)
 {
     if (ep->has_credentials)
         err_hint(e,
-                 "the credentials for %s may not be enough; log in as somebody else: msb "
-                 "registry login %s -u USER",
+                 "the credentials for %s may not suffice; log in as another user with `msb "
+                 "registry login %s -u USER`",
                  ep->registry, ep->registry);
     else
-        err_hint(e, "if it is private, log in: msb registry login %s -u USER", ep->registry);
+        err_hint(e, "if it is private, log in with `msb registry login %s -u USER`", ep->registry);
 }
 
 static int rate_limited(const struct endpoint *ep, const struct http_response *resp,
                         const char *message, struct err *e)
 {
-    err_set(e, EAGAIN, "%s allows no more requests for now (HTTP 429)%s", ep->host, message);
+    err_set(e, EAGAIN, "%s limits the rate of requests (HTTP 429)%s", ep->host, message);
     if (resp->retry_after[0])
-        err_hint(e, "it asks to wait: Retry-After %s", resp->retry_after);
+        err_hint(e, "wait as it asks: Retry-After %s", resp->retry_after);
     if (!ep->has_credentials)
         err_hint(e,
-                 "anonymous pulls are limited more than others; log in: msb registry login %s "
-                 "-u USER",
+                 "anonymous pulls have lower limits; log in with `msb registry login %s -u USER`",
                  ep->registry);
     else
-        err_hint(e, "wait, use a mirror (registries.json), or log in as somebody with more quota");
+        err_hint(e, "wait, use a mirror (registries.json), or log in with an account that has a "
+                    "higher limit");
     return -EAGAIN;
 }
 
@@ -63,7 +60,7 @@ int registry_explain(const struct registry *r, const struct endpoint *ep,
     case 401:
     case 403:
         err_set(e, EACCES, "%s denies access to %s%s", ep->host, r->name, message);
-        err_hint(e, "check the spelling: registries say the same of what does not exist");
+        err_hint(e, "check the spelling: registries answer the same for what does not exist");
         hint_login(ep, e);
         return -EACCES;
     case 404:

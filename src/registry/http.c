@@ -16,10 +16,11 @@
 #include <sys/socket.h>
 
 enum {
-    IDLE_MAX = 4,         /* connections kept for the next request */
-    CHUNK = 128 << 10,    /* curl's own buffer, and what one callback may bring */
-    HELD_MAX = 2 * CHUNK, /* bytes that came while nobody had room; past it the transfer pauses */
-    POLL_MS = 200,        /* how soon a cancellation is seen */
+    IDLE_MAX = 4,      /* connections kept for the next request */
+    CHUNK = 128 << 10, /* curl's own buffer, and what one callback may bring */
+    HELD_MAX =
+        2 * CHUNK, /* bytes received while the reader had no room; beyond it the transfer pauses */
+    POLL_MS = 200, /* how soon a cancellation is seen */
     BODY_STEP = 16 << 10,
 };
 
@@ -35,15 +36,15 @@ struct http {
     char *ca_certs;
     bool insecure;
     const atomic_bool *cancel[2];
-    bool proxied; /* the environment names a proxy: it connects, and decides what it can reach */
+    bool proxied; /* the environment names a proxy, which connects for us */
     uint64_t timeout_ms;
     uint64_t connect_ms;
     pthread_mutex_t lock; /* guards idle */
     struct conn *idle;
-    atomic_uint seen; /* kinds of address that the registry itself has (address.h) */
+    atomic_uint seen; /* kinds of address (address.h) that the registry itself has */
 };
 
-/* What callers see, first; then what this file needs. */
+/* What callers see comes first. */
 struct answer {
     struct http_response pub;
     struct http *h;
@@ -60,7 +61,7 @@ struct answer {
     size_t dst_len, dst_used;
     struct buf held;
     uint64_t received;
-    uint64_t waited_ns, mark; /* since `mark` bytes had come */
+    uint64_t waited_ns, mark; /* since `mark` bytes were received */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -131,11 +132,9 @@ int http_new(struct http **ret, const struct http_options *opt, struct err *e)
         return r;
     const char *timeout = getenv("MSB_REGISTRY_TIMEOUT");
     uint64_t ms = 0;
-    if (timeout && *timeout && (parse_duration_ms(timeout, &ms) < 0 || ms == 0)) {
-        err_set(e, EINVAL, "MSB_REGISTRY_TIMEOUT is '%.100s', which is no time", timeout);
-        err_hint(e, "a time is one like 30s, 500ms or 2m");
-        return -EINVAL;
-    }
+    if (timeout && *timeout && (parse_duration_ms(timeout, &ms) < 0 || ms == 0))
+        return err_set(e, EINVAL, "invalid MSB_REGISTRY_TIMEOUT '%.100s': " PARSE_DURATION_EXAMPLES,
+                       timeout);
     struct http *h = calloc(1, sizeof(*h));
     if (!h)
         return err_oom(e);
@@ -355,7 +354,7 @@ static void set_transport(const struct answer *a, CURL *c)
     (void)set(c, CURLOPT_SSL_VERIFYHOST, a->h->insecure ? 0L : 2L);
     if (a->h->ca_certs)
         (void)set(c, CURLOPT_CAINFO, a->h->ca_certs);
-    /* This machine is not behind its proxy, whatever no_proxy says. */
+    /* Loopback is never reached through a proxy, whatever no_proxy says. */
     AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
     if (host && address_kind_text(host) == ADDRESS_LOOPBACK)
         (void)set(c, CURLOPT_PROXY, "");
@@ -379,7 +378,7 @@ static int set_request(struct answer *a, CURL *c)
     return r;
 }
 
-static int begin(struct answer *a, struct err *e)
+static int begin_hop(struct answer *a, struct err *e)
 {
     CURL *c = a->conn->easy;
     __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
@@ -442,28 +441,28 @@ static int transfer_failed(const struct answer *a, struct err *e)
 {
     char host[300];
     host_of(a, host, sizeof(host));
-    if (a->refused) {
-        err_set(e, EPERM, "the registry sent us to %s, an address of this machine or its network",
-                host);
-        err_hint(e, "no registry needs that; refused");
-        return -EPERM;
-    }
+    if (a->refused)
+        return err_set(
+            e, EPERM,
+            "refused to follow the registry to %s, an address of this machine or its network",
+            host);
     const char *why = a->error[0] ? a->error : a->h->curl->easy_strerror(a->result);
     int code = transfer_code(a->result);
     if (code == EKEYREJECTED) {
         err_set(e, code, "the certificate of %s is not trusted: %s", host, why);
-        err_hint(e, "give its CA with --ca-certs FILE, or use --insecure for a registry you trust");
+        err_hint(e,
+                 "give its CA with --ca-certs FILE, or use --insecure if you trust the registry");
         return -code;
     }
     bool reached = code != ECONNREFUSED && code != EHOSTUNREACH;
     err_set(e, code, "cannot %s %s: %s", reached ? "read from" : "reach", host, why);
     if (!reached)
-        err_hint(e, "check its name and the network; a proxy is set with https_proxy=URL");
+        err_hint(e, "check the name and the network; set https_proxy=URL if there is a proxy");
     return -code;
 }
 
-/* Lets libcurl do what it can do now. */
-static int perform(struct answer *a, struct err *e)
+/* Lets libcurl do what it can without waiting. */
+static int transfer_some(struct answer *a, struct err *e)
 {
     const struct curl_api *curl = a->h->curl;
     int running = 0, left = 0;
@@ -480,8 +479,8 @@ static int perform(struct answer *a, struct err *e)
     return 0;
 }
 
-/* Waits for the network; gives up when too little has come for too long. Only time spent here
- * counts, so a slow reader is not taken for a slow server. */
+/* Waits for the network; gives up when too little has arrived for too long. Only time spent here
+ * counts, so a slow reader does not look like a slow server. */
 static int wait_more(struct answer *a, struct err *e)
 {
     uint64_t t0 = now_ns();
@@ -496,11 +495,11 @@ static int wait_more(struct answer *a, struct err *e)
     }
     char host[300];
     host_of(a, host, sizeof(host));
-    return err_set(e, ETIMEDOUT, "%s has sent nothing for %llu s", host,
+    return err_set(e, ETIMEDOUT, "%s sent nothing for %llu s", host,
                    (unsigned long long)(a->h->timeout_ms / 1000));
 }
 
-/* Where the registry itself is: an address that has answered, not one that its name has as well. */
+/* Notes where the registry itself is: the address that answered, not others that its name has. */
 static void note_address(const struct answer *a)
 {
     char *ip = NULL;
@@ -514,9 +513,9 @@ static int one_hop(struct answer *a, struct err *e)
 {
     a->waited_ns = 0;
     a->mark = a->received;
-    int r = begin(a, e);
+    int r = begin_hop(a, e);
     while (r == 0) {
-        r = perform(a, e);
+        r = transfer_some(a, e);
         if (r < 0 || a->headers_done || a->done)
             break;
         r = wait_more(a, e);
@@ -536,7 +535,7 @@ static bool is_redirect(const struct answer *a)
     return (s == 301 || s == 302 || s == 303 || s == 307 || s == 308) && a->location;
 }
 
-/* Rule 3 for hosts spelt as addresses, which a proxy would connect to for us. */
+/* Rule 3 for hosts written as addresses, which a proxy would connect to for us. */
 static bool host_refused(const struct answer *a, const char *url)
 {
     AUTO_FREE char *host = url_part(url, CURLUPART_HOST);
@@ -549,12 +548,11 @@ static int next_hop(struct answer *a, struct err *e)
     char host[300];
     host_of(a, host, sizeof(host));
     if (!to || (strncasecmp(to, "http://", 7) != 0 && strncasecmp(to, "https://", 8) != 0))
-        return err_set(e, EPERM, "%s redirects to an address we do not follow: %.200s", host,
-                       a->location);
+        return err_set(e, EPERM, "%s redirects to an unsupported URL: %.200s", host, a->location);
     bool secure = strncasecmp(a->url, "https://", 8) == 0;
     if (secure && strncasecmp(to, "http://", 7) == 0 && !a->h->insecure) {
-        err_set(e, EPERM, "%s redirects from https to plain http; refused", host);
-        err_hint(e, "with --insecure it would be followed");
+        err_set(e, EPERM, "refused a redirect of %s from https to plain http", host);
+        err_hint(e, "use --insecure to allow it if you trust the registry");
         return -EPERM;
     }
     free(a->url);
@@ -567,11 +565,11 @@ static int next_hop(struct answer *a, struct err *e)
     return 0;
 }
 
-static int follow(struct answer *a, struct err *e)
+static int follow_redirects(struct answer *a, struct err *e)
 {
     AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
     if (!host)
-        return err_set(e, EINVAL, "'%.200s' is no URL", a->url);
+        return err_set(e, EINVAL, "invalid URL '%.200s'", a->url);
     if (!a->foreign)
         (void)atomic_fetch_or(&a->h->seen, address_kind_text(host));
     else if (host_refused(a, a->url)) {
@@ -583,9 +581,9 @@ static int follow(struct answer *a, struct err *e)
         if (r < 0 || !is_redirect(a))
             return r;
         if (a->q->form)
-            return err_set(e, EPERM, "a token server must not redirect");
+            return err_set(e, EPERM, "refused a redirect of the token server");
         if (hop == HTTP_REDIRECTS_MAX)
-            return err_set(e, ELOOP, "%s redirects without end", host);
+            return err_set(e, ELOOP, "%s redirects more than %d times", host, HTTP_REDIRECTS_MAX);
         r = next_hop(a, e);
         if (r < 0)
             return r;
@@ -609,7 +607,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
     a->url = strdup(q->url);
     a->origin = strdup(q->url);
     a->conn = conn_get(h);
-    int r = a->url && a->origin && a->conn ? follow(a, e) : err_oom(e);
+    int r = a->url && a->origin && a->conn ? follow_redirects(a, e) : err_oom(e);
     if (r < 0) {
         http_close(&a->pub);
         return r;
@@ -639,7 +637,7 @@ static ssize_t read_network(struct answer *a, struct err *e)
     while (a->dst_used == 0) {
         if (a->done)
             return a->result == CURLE_OK ? 0 : transfer_failed(a, e);
-        int r = perform(a, e);
+        int r = transfer_some(a, e);
         if (r == 0 && a->dst_used == 0 && !a->done)
             r = wait_more(a, e);
         if (r < 0)
@@ -668,7 +666,7 @@ void http_close(struct http_response *r)
     if (!r)
         return;
     struct answer *a = (struct answer *)r;
-    if (a->conn && cancelled(a->h)) /* a name that is being looked up is not waited for */
+    if (a->conn && cancelled(a->h)) /* do not wait for a name lookup */
         (void)a->h->curl->easy_setopt(a->conn->easy, CURLOPT_QUICK_EXIT, 1L);
     end_hop(a);
     if (a->conn)

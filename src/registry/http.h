@@ -1,18 +1,18 @@
 /* HTTP requests whose answers are read as a stream.
  *
- * The reader pulls: nothing is taken from the network but while somebody reads, so a slow reader
- * slows the sender and memory stays fixed. A `struct http` belongs to one server and those it
- * redirects to; it may be used from several threads, each answer from one at a time.
+ * The reader pulls: the network is read only inside http_read(), so a slow reader slows the sender
+ * and memory stays fixed. A `struct http` belongs to one server and those it redirects to; it may
+ * be used from several threads, each answer from one at a time.
  *
  * What a server can make us do:
- * 1. Redirects are followed here, HTTP_REDIRECTS_MAX at most. Authorization goes to the scheme,
- * host and port it was given for and to no other.
+ * 1. Redirects are followed here, HTTP_REDIRECTS_MAX at most. Authorization is sent only to the
+ *    scheme, host and port it was given for.
  * 2. https never becomes http, unless the server is allowed to be insecure.
  * 3. A redirect (or a token server that the registry names) cannot lead to loopback, link-local or
  *    cloud metadata addresses unless the registry itself is at one of that kind (address.h). What
  *    counts is the address that is connected to and, for the registry, the one that answered.
  * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
- *    given up.
+ *    dropped.
  */
 #ifndef MSB_REGISTRY_HTTP_H
 #define MSB_REGISTRY_HTTP_H
@@ -34,9 +34,9 @@ enum {
 };
 
 struct http_options {
-    bool insecure;                /* certificates are not checked, and redirects may go to http */
+    bool insecure;                /* do not check certificates; allow redirects to http */
     const char *ca_certs;         /* PEM file, besides the system's; may be NULL */
-    const atomic_bool *cancel[2]; /* any true: give up; may be NULL */
+    const atomic_bool *cancel[2]; /* any true: stop; may be NULL */
 };
 
 struct http;
@@ -52,7 +52,7 @@ struct http_request {
     bool foreign;              /* a server named this URL: rule 3 holds from the first hop on */
 };
 
-/* An answer, once its headers are here. Strings are empty where there was no such header. */
+/* An answer whose headers have arrived. Strings are empty where there was no such header. */
 struct http_response {
     long status;
     int64_t length;                  /* of the body; -1: not said */
@@ -62,10 +62,9 @@ struct http_response {
     char *challenges; /* all WWW-Authenticate headers, joined by ", "; NULL: none */
 };
 
-/* Failures say which host and what, with these codes: ECONNREFUSED, EHOSTUNREACH (no such name or
- * no way there), ETIMEDOUT, ECONNRESET (it broke), EPROTO (no TLS there), EKEYREJECTED
- * (certificate), EPERM (rules 1 to 3), EINTR (cancelled), EIO (else). Any status is success here.
- */
+/* Errors name the host and have one of these codes: ECONNREFUSED, EHOSTUNREACH (no such name or no
+ * route), ETIMEDOUT, ECONNRESET (it broke), EPROTO (no TLS there), EKEYREJECTED (certificate),
+ * EPERM (rules 1 to 3), EINTR (cancelled), EIO (anything else). Any HTTP status is success here. */
 int http_open(struct http *h, const struct http_request *q, struct http_response **ret,
               struct err *e);
 /* 1..n bytes, 0 at the end, or -errno. */

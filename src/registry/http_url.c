@@ -6,19 +6,25 @@
 #include <string.h>
 #include <strings.h>
 
+/* libcurl's string as one of ours; NULL is fine. */
+static char *take_string(const struct curl_api *curl, char *s)
+{
+    char *copy = s ? strdup(s) : NULL;
+    curl->free(s);
+    return copy;
+}
+
 char *url_part(const char *url, CURLUPart part)
 {
     const struct curl_api *curl;
     if (curl_load(&curl, NULL) < 0)
         return NULL;
     CURLU *u = curl->url();
-    char *got = NULL, *copy = NULL;
-    if (u && curl->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl->url_get(u, part, &got, CURLU_DEFAULT_PORT) == CURLUE_OK)
-        copy = strdup(got);
-    curl->free(got);
+    char *got = NULL;
+    if (u && curl->url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK)
+        (void)curl->url_get(u, part, &got, CURLU_DEFAULT_PORT);
     curl->url_cleanup(u);
-    return copy;
+    return take_string(curl, got);
 }
 
 bool http_same_origin(const char *a, const char *b)
@@ -38,10 +44,7 @@ char *http_escape(const char *text)
     const struct curl_api *curl;
     if (curl_load(&curl, NULL) < 0)
         return NULL;
-    char *got = curl->easy_escape(NULL, text, 0);
-    char *copy = got ? strdup(got) : NULL;
-    curl->free(got);
-    return copy;
+    return take_string(curl, curl->easy_escape(NULL, text, 0));
 }
 
 char *url_resolve(const char *from, const char *to)
@@ -50,15 +53,13 @@ char *url_resolve(const char *from, const char *to)
     if (curl_load(&curl, NULL) < 0)
         return NULL;
     CURLU *u = curl->url();
-    char *got = NULL, *copy = NULL;
+    char *got = NULL;
     if (u && curl->url_set(u, CURLUPART_URL, from, 0) == CURLUE_OK &&
         curl->url_set(u, CURLUPART_URL, to, 0) == CURLUE_OK &&
         curl->url_set(u, CURLUPART_USER, NULL, 0) == CURLUE_OK &&
         curl->url_set(u, CURLUPART_PASSWORD, NULL, 0) == CURLUE_OK &&
-        curl->url_set(u, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK &&
-        curl->url_get(u, CURLUPART_URL, &got, 0) == CURLUE_OK)
-        copy = strdup(got);
-    curl->free(got);
+        curl->url_set(u, CURLUPART_FRAGMENT, NULL, 0) == CURLUE_OK)
+        (void)curl->url_get(u, CURLUPART_URL, &got, 0);
     curl->url_cleanup(u);
-    return copy;
+    return take_string(curl, got);
 }

@@ -6,7 +6,7 @@
 
 /* A part of a URL (ports filled in), malloc'd; NULL when there is none. */
 char *url_part(const char *url, CURLUPart part);
-/* `to` as seen from `from`, without a user or password in it. malloc'd; NULL when it is no URL. */
+/* `to` relative to `from`, without a user or password. malloc'd; NULL when it is not a URL. */
 char *url_resolve(const char *from, const char *to);
 
 #endif

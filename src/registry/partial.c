@@ -20,7 +20,7 @@ struct partial {
     struct partial_fate *fate;
 };
 
-/* A file that somebody else is writing is left alone: this download is then not recorded. */
+/* A file that another process is writing is left alone: this download is then not recorded. */
 static int open_file(int dirfd, const struct digest *blob, uint64_t size, uint64_t *have)
 {
     char hex[DIGEST_HEX_SIZE];
@@ -36,7 +36,7 @@ static int open_file(int dirfd, const struct digest *blob, uint64_t size, uint64
     return steal_fd(&fd);
 }
 
-/* Recording is a service: when it cannot go on (a full disk), the download does. */
+/* Recording is optional: when it fails (a full disk), the download goes on. */
 static void record(struct partial *s, const void *p, size_t n)
 {
     if (s->fd < 0)
@@ -76,7 +76,7 @@ static ssize_t partial_read(struct stream *base, void *p, size_t n, struct err *
             return got;
     }
     int r = s->net ? 0 : connect_net(s, e);
-    ssize_t got = r < 0 || !s->net ? r : stream_read(s->net, p, n, e);
+    ssize_t got = r < 0 ? r : stream_read(s->net, p, n, e);
     if (got > 0) {
         record(s, p, (size_t)got);
         s->pos += (uint64_t)got;

@@ -1,8 +1,8 @@
-/* Downloads that a killed pull can be taken up from.
+/* Downloads that can be resumed after a pull was killed.
  *
  * What comes from the network is also written to partial/<blob digest>. The next download of the
- * blob reads that first and asks the registry for the rest. Nothing is trusted for being there: the
- * digest is checked over all of it, as ever, and a blob whose digest was wrong leaves no file.
+ * blob reads that first and asks the registry for the rest. The file is not trusted: the digest is
+ * checked over all of the blob, and a blob whose digest was wrong leaves no file.
  */
 #ifndef MSB_REGISTRY_PARTIAL_H
 #define MSB_REGISTRY_PARTIAL_H
@@ -18,10 +18,10 @@
 /* Smaller blobs are not worth a file. */
 enum { PARTIAL_MIN = 256 << 10 };
 
-/* What became of the stream; outlives it. */
+/* How the stream ended; outlives it. */
 struct partial_fate {
     uint64_t replayed; /* bytes that came from the file */
-    bool broken;       /* the network (or the user) ended it: what is here is worth keeping */
+    bool broken;       /* the network or the user ended it: the file is worth keeping */
 };
 
 int partial_open(int dirfd, struct registry *r, const struct digest *blob, uint64_t size,

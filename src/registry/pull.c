@@ -66,7 +66,7 @@ static int get_manifest(struct pull *p, const struct reference *ref, struct buf 
         if (r < 0 || kind == OCI_MANIFEST)
             break;
         if (depth == INDEX_DEPTH_MAX)
-            return err_set(e, ELOOP, "an index of the image is nested more than %d deep",
+            return err_set(e, ELOOP, "the indexes of the image are nested more than %d deep",
                            INDEX_DEPTH_MAX);
         r = follow_index(p, body, digest, e);
     }
@@ -76,9 +76,11 @@ static int get_manifest(struct pull *p, const struct reference *ref, struct buf 
 static int read_blob(struct pull *p, const struct oci_descriptor *d, struct buf *body,
                      struct err *e)
 {
-    struct stream *s = NULL;
+    struct stream *s;
     int r = registry_blob(p->registry, &d->digest, d->size, 0, &s, e);
-    while (r == 0 && s) {
+    if (r < 0)
+        return r;
+    for (;;) {
         uint8_t *to = buf_reserve(body, 16384);
         ssize_t n = to ? stream_read(s, to, 16384, e) : err_oom(e);
         if (n <= 0) {
@@ -172,7 +174,7 @@ static int add_layer(struct pull *p, size_t i, struct err *e)
     struct job j = {.p = p, .i = i};
     int r = add_once(&j, e);
     if (r < 0 && !j.fate.broken && j.fate.replayed > 0 && !atomic_load(&p->stop)) {
-        /* What an earlier pull left may have been damaged since: once more, all of it. */
+        /* What an earlier pull left may be damaged: download all of it again. */
         atomic_store(&p->layers[i].progress.read, 0);
         err_clear(e);
         j = (struct job){.p = p, .i = i};
@@ -183,7 +185,7 @@ static int add_layer(struct pull *p, size_t i, struct err *e)
     return r;
 }
 
-static void *work(void *arg)
+static void *pull_worker(void *arg)
 {
     struct pull *p = arg;
     for (;;) {
@@ -220,7 +222,7 @@ static size_t start_workers(struct pull *p, pthread_t *threads)
     size_t n = 0;
     (void)pthread_mutex_lock(&p->lock);
     while (n < MIN(p->manifest.n_layers, (size_t)WORKERS_MAX) &&
-           pthread_create(&threads[n], NULL, work, p) == 0)
+           pthread_create(&threads[n], NULL, pull_worker, p) == 0)
         n++;
     p->running = n;
     (void)pthread_mutex_unlock(&p->lock);
@@ -228,7 +230,7 @@ static size_t start_workers(struct pull *p, pthread_t *threads)
     return n;
 }
 
-static void tick(struct pull *p)
+static void pull_tick(struct pull *p)
 {
     const atomic_bool *cancel = p->opt->registry.cancel[0];
     if (cancel && atomic_load(cancel))
@@ -248,7 +250,7 @@ static void wait_for_workers(struct pull *p)
         at.tv_nsec %= 1000000000;
         (void)pthread_cond_timedwait(&p->changed, &p->lock, &at);
         (void)pthread_mutex_unlock(&p->lock);
-        tick(p);
+        pull_tick(p);
         (void)pthread_mutex_lock(&p->lock);
     }
     (void)pthread_mutex_unlock(&p->lock);
@@ -276,7 +278,7 @@ static int get_layers(struct pull *p, struct err *e)
     wait_for_workers(p);
     for (size_t i = 0; i < workers; i++)
         (void)pthread_join(threads[i], NULL);
-    tick(p);
+    pull_tick(p);
     if (p->code < 0 && e)
         *e = p->e;
     if (p->code == 0 && atomic_load(&p->stop))
@@ -340,7 +342,8 @@ int pull_image(struct image_store *s, const struct reference *ref, const struct 
         oci_platform_host(&host);
     struct pull p = {
         .store = s, .opt = opt, .ev = ev, .platform = opt->platform ? opt->platform : &host};
-    struct buf manifest, config;
+    AUTO_BUF struct buf manifest;
+    AUTO_BUF struct buf config;
     init_sync(&p);
     buf_init(&manifest, OCI_DOCUMENT_MAX);
     buf_init(&config, OCI_CONFIG_MAX + 16384); /* room for the last read */
@@ -353,8 +356,6 @@ int pull_image(struct image_store *s, const struct reference *ref, const struct 
     oci_config_free(&p.config);
     registry_free(p.registry);
     oci_platform_free(&host);
-    buf_free(&manifest);
-    buf_free(&config);
     (void)pthread_cond_destroy(&p.changed);
     (void)pthread_mutex_destroy(&p.lock);
     return r;

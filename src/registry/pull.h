@@ -2,7 +2,7 @@
  *
  * The manifest and the configuration come first, and with them the layers' diff_ids: layers that
  * are in the store already are not downloaded. The rest are downloaded and converted in parallel.
- * What a killed pull has got of a blob is kept in the store and taken up again by the next.
+ * What an interrupted pull has of a blob is kept in the store, and the next one resumes it.
  */
 #ifndef MSB_REGISTRY_PULL_H
 #define MSB_REGISTRY_PULL_H
@@ -33,13 +33,13 @@ struct pull_events {
 };
 
 struct pull_options {
-    struct registry_options registry;    /* of cancel the first is the caller's */
+    struct registry_options registry;    /* only cancel[0] is the caller's */
     const struct oci_platform *platform; /* NULL: this machine's */
     uint64_t max_expanded;               /* 0: the default */
-    bool again;                          /* download layers that are there, too */
+    bool again;                          /* also download layers that are there */
 };
 
-/* On success *ret is the image's digest, and the reference means it. */
+/* On success *ret is the image's digest, and the reference points to it. */
 int pull_image(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
                const struct pull_events *ev, struct digest *ret, struct err *e);
 

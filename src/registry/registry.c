@@ -87,6 +87,16 @@ static void notice(const struct registry *r, const char *text)
         r->notice(r->ctx, text);
 }
 
+void registry_mirror_failed(const struct registry *r, struct endpoint *ep, bool for_good,
+                            const struct err *e)
+{
+    char text[ERR_MSG_MAX + 64];
+    (void)snprintf(text, sizeof(text), "mirror %s: %s", ep->host, e->msg);
+    notice(r, text);
+    if (for_good)
+        atomic_store(&ep->useless, true);
+}
+
 size_t registry_first(const struct registry *r, size_t i)
 {
     while (i + 1 < r->n && atomic_load(&r->ep[i]->useless))
@@ -103,7 +113,7 @@ static uint64_t backoff_ms(unsigned tries)
     return ms + random % ms;
 }
 
-/* A server that never answered is not there; one that did may come back. */
+/* A server that has answered before may come back; one that never has is assumed absent. */
 static bool transient(const struct endpoint *ep, int code)
 {
     switch (-code) {
@@ -140,8 +150,7 @@ bool registry_temporary(long status)
            (status >= 500 && status < 600 && status != 501 && status != 505);
 }
 
-/* Seconds; dates are rare, and the usual pauses do for them. A server that says 0 gets a short
- * pause all the same. */
+/* Seconds; dates are rare and get the usual pauses. 0 gets a short pause all the same. */
 static uint64_t retry_after_ms(const struct http_response *resp)
 {
     uint64_t s;
@@ -184,7 +193,7 @@ static int too_large(const struct endpoint *ep, const char *which, struct err *e
                    OCI_DOCUMENT_MAX >> 20);
 }
 
-/* What the body is must agree with what was asked for, and with what the server says it sent. */
+/* The body must match what was asked for and what the server says it sent. */
 static int check_digest(const struct endpoint *ep, const char *which,
                         const struct http_response *resp, const struct buf *body,
                         struct digest *ret, struct err *e)
@@ -195,8 +204,8 @@ static int check_digest(const struct endpoint *ep, const char *which,
     digest_text(ret, text);
     struct digest want;
     if (strchr(which, ':') && (digest_parse(which, &want, e) < 0 || !digest_equal(ret, &want)))
-        return err_set(e, EBADMSG, "%s sent another manifest than %s: its digest is %s", ep->host,
-                       which, text);
+        return err_set(e, EBADMSG, "%s sent a different manifest than %s: its digest is %s",
+                       ep->host, which, text);
     if (digest_parse(resp->docker_digest, &want, NULL) == 0 && !digest_equal(ret, &want))
         return err_set(e, EBADMSG, "the manifest from %s is damaged: %s announced, %s received",
                        ep->host, resp->docker_digest, text);
@@ -225,9 +234,9 @@ static int manifest_from(struct registry *r, struct endpoint *ep, const char *wh
     char path[DIGEST_TEXT_SIZE + REFERENCE_TAG_MAX + 16];
     (void)snprintf(path, sizeof(path), "manifests/%s", which);
     for (unsigned tries = 0;;) {
-        struct http_response *resp = NULL;
+        struct http_response *resp;
         int code = registry_get(r, ep, path, ACCEPT_MANIFEST, 0, &tries, &resp, e);
-        if (code < 0 || !resp)
+        if (code < 0)
             return code;
         buf_reset(body);
         code = read_manifest(r, ep, which, resp, body, digest, e);
@@ -251,10 +260,7 @@ int registry_manifest(struct registry *r, const char *which, struct buf *body,
         int code = manifest_from(r, r->ep[i], which, body, digest, e);
         if (code == 0 || code == -EINTR || i + 1 == r->n)
             return code;
-        char text[ERR_MSG_MAX + 64];
-        (void)snprintf(text, sizeof(text), "mirror %s: %s", r->ep[i]->host, e->msg);
-        notice(r, text);
-        atomic_store(&r->ep[i]->useless, true);
+        registry_mirror_failed(r, r->ep[i], true, e);
     }
     return -EIO; /* there is always one endpoint */
 }
@@ -264,12 +270,13 @@ int registry_manifest(struct registry *r, const char *which, struct buf *body,
 int registry_check_login(const char *registry, const char *username, const char *password,
                          const struct registry_options *opt, struct err *e)
 {
-    struct endpoint *ep = NULL;
+    struct endpoint *ep;
     struct http_response *resp = NULL;
     int r = check_ca(opt->ca_certs, e);
-    if (r == 0)
-        r = endpoint_new(&ep, registry, NULL, opt, e);
-    if (r < 0 || !ep)
+    if (r < 0)
+        return r;
+    r = endpoint_new(&ep, registry, NULL, opt, e);
+    if (r < 0)
         return r;
     ep->looked = true;
     ep->has_credentials = true;
@@ -279,11 +286,11 @@ int registry_check_login(const char *registry, const char *username, const char 
             ? endpoint_get(ep, NULL, NULL, 0, &resp, e)
             : err_oom(e);
     if (r == -EACCES || (r == 0 && resp && (resp->status == 401 || resp->status == 403))) {
-        r = err_set(e, EACCES, "%s does not accept this user and password", registry);
+        r = err_set(e, EACCES, "%s rejects this user name and password", registry);
     } else if (r == 0 && resp && resp->status != 200) {
-        err_set(e, EPROTO, "%s is no registry: /v2/ answers with HTTP status %ld", ep->host,
+        err_set(e, EPROTO, "%s is not a registry: /v2/ answers with HTTP status %ld", ep->host,
                 resp->status);
-        err_hint(e, "the address of a registry is its host and port, such as ghcr.io");
+        err_hint(e, "give the host and port of a registry, such as ghcr.io");
         r = -EPROTO;
     }
     http_close(resp);

@@ -1,9 +1,9 @@
 /* One registry, as far as one image needs it: its manifests and its blobs.
  *
- * Endpoints (mirrors first, then the registry itself), credentials and tokens are this module's
- * business; callers ask for a document or for bytes. Whatever a registry sends is untrusted: bodies
- * are bounded, manifests asked for by digest are checked against it, and blobs are checked by
- * whoever reads the stream to its end.
+ * Endpoints (mirrors first, then the registry itself), credentials and tokens are handled here;
+ * callers ask for a document or for bytes. Everything a registry sends is untrusted: bodies are
+ * bounded, manifests requested by digest are checked against it, and callers check the digest of a
+ * blob when they have read all of it.
  */
 #ifndef MSB_REGISTRY_REGISTRY_H
 #define MSB_REGISTRY_REGISTRY_H
@@ -19,16 +19,16 @@
 #include "util/stream.h"
 
 struct registry_options {
-    bool insecure;                               /* plain HTTP, or certificates nobody signed */
+    bool insecure;                               /* plain HTTP, or any certificate */
     const char *ca_certs;                        /* PEM file; NULL: the system's */
     const char *home;                            /* $MSB_HOME: credentials and settings; or NULL */
-    const atomic_bool *cancel[2];                /* any true: give up with -EINTR; may be NULL */
-    void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL, called in
-                                                    whatever thread it happens */
+    const atomic_bool *cancel[2];                /* any true: -EINTR; may be NULL */
+    void (*notice)(void *ctx, const char *text); /* "retrying in 2 s: ..."; may be NULL; called from
+                                                    any thread */
     void *ctx;
 };
 
-/* What registries are reached with ("libcurl/7.88.1"), or why they cannot be. */
+/* The HTTP library in use ("libcurl/7.88.1"), or an error that says why there is none. */
 int registry_library(char *version, size_t size, struct err *e);
 
 struct registry;
@@ -37,19 +37,18 @@ int registry_open(struct registry **ret, const struct reference *ref,
                   const struct registry_options *opt, struct err *e);
 void registry_free(struct registry *r);
 
-/* `which`: a tag, or a digest as text, which the body must then have. *digest is always that of the
- * body. At most OCI_DOCUMENT_MAX bytes. */
+/* `which`: a tag, or a digest as text, which the body must then have. *digest is the digest of the
+ * body, which has at most OCI_DOCUMENT_MAX bytes. */
 int registry_manifest(struct registry *r, const char *which, struct buf *body,
                       struct digest *digest, struct err *e);
 
-/* Asks the registry whether it accepts these. -EACCES (e set) when it does not. */
+/* Asks the registry whether it accepts the credentials. -EACCES (e set) when it does not. */
 int registry_check_login(const char *registry, const char *username, const char *password,
                          const struct registry_options *opt, struct err *e);
 
-/* The bytes of a blob from `offset` on, exactly up to `size`: a server that has more or less of it
- * fails with EBADMSG. A connection that breaks is made again where it broke, with
- * pauses that grow, before the stream fails. Safe to call from several threads; each stream belongs
- * to one. */
+/* The bytes of a blob from `offset` on, exactly up to `size`: more or less of it is EBADMSG. A
+ * broken connection is resumed where it broke, with growing pauses, before the stream fails. Safe
+ * to call from several threads; each stream belongs to one. */
 int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, uint64_t offset,
                   struct stream **ret, struct err *e);
 

@@ -1,4 +1,4 @@
-/* For registry.c and blob.c alone. */
+/* Shared by registry.c, blob.c and explain.c. */
 #ifndef MSB_REGISTRY_REGISTRY_IMPL_H
 #define MSB_REGISTRY_REGISTRY_IMPL_H
 
@@ -9,7 +9,7 @@
 enum {
     TRIES_MAX = 5,            /* of one request without progress; a mirror gets one */
     BACKOFF_MS = 500,         /* doubles each time, plus up to as much again */
-    RETRY_AFTER_MAX_S = 60,   /* a registry that wants us to wait longer is not waited for */
+    RETRY_AFTER_MAX_S = 60,   /* a longer wait is a failure */
     ERROR_BODY_MAX = 64 << 10 /* of an answer that says what is wrong */
 };
 
@@ -23,16 +23,19 @@ struct registry {
 
 /* The first endpoint from `i` on that is worth asking. */
 size_t registry_first(const struct registry *r, size_t i);
-/* One request to one endpoint, tried again while that makes sense. `tries` counts across calls. On
+/* One request to one endpoint, retried while that makes sense. `tries` counts across calls. On
  * success the status is anything but a temporary failure. */
 int registry_get(struct registry *r, struct endpoint *ep, const char *path, const char *accept,
                  uint64_t from, unsigned *tries, struct http_response **ret, struct err *e);
-/* After a failure: waits and returns 0 when it should be tried again, else the failure's code. */
+/* After a failure: waits and returns 0 when it should be retried, else the failure's code. */
 int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *tries,
                    uint64_t wait_ms, struct err *e);
-/* Whether a status may be another one in a moment. */
+/* Reports a mirror's failure to the caller; for_good: it is not asked again. */
+void registry_mirror_failed(const struct registry *r, struct endpoint *ep, bool for_good,
+                            const struct err *e);
+/* Whether a status is likely to change soon. */
 bool registry_temporary(long status);
-/* Says what a status means for `what`, with what the registry says of it; closes nothing. */
+/* Turns a status into an error about `what`, with the registry's own message; closes nothing. */
 int registry_explain(const struct registry *r, const struct endpoint *ep,
                      struct http_response *resp, const char *what, struct err *e);
 

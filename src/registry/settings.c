@@ -1,11 +1,10 @@
 #include "registry/settings.h"
 
-#include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -17,7 +16,7 @@ void settings_free(struct registry_settings *s)
     *s = (struct registry_settings){0};
 }
 
-/* A host, with a scheme and a path if need be, and nothing that could mean more. */
+/* A host, with an optional scheme and path, and nothing else. */
 static bool mirror_valid(const char *s)
 {
     if (strncmp(s, "https://", 8) == 0)
@@ -34,15 +33,16 @@ static bool mirror_valid(const char *s)
 static int read_mirrors(const char *name, json_t *v, struct registry_settings *s, struct err *e)
 {
     if (!json_is_array(v) || json_array_size(v) > SETTINGS_MIRRORS_MAX)
-        return err_set(e, EINVAL, "\"mirrors\" of %.100s is no list of at most %d", name,
-                       SETTINGS_MIRRORS_MAX);
+        return err_set(e, EINVAL, "invalid \"mirrors\" for %.100s: expected a list of at most %d",
+                       name, SETTINGS_MIRRORS_MAX);
     size_t i;
     json_t *m;
     json_array_foreach(v, i, m)
     {
         if (!json_is_string(m) || !mirror_valid(json_string_value(m)))
             return err_set(e, EINVAL,
-                           "a mirror of %.100s is no address such as https://mirror.example.com",
+                           "invalid mirror for %.100s: expected an address such as "
+                           "https://mirror.example.com",
                            name);
         if (strlist_add(&s->mirrors, json_string_value(m)) < 0)
             return err_oom(e);
@@ -53,7 +53,7 @@ static int read_mirrors(const char *name, json_t *v, struct registry_settings *s
 static int read_entry(const char *name, json_t *entry, struct registry_settings *s, struct err *e)
 {
     if (!json_is_object(entry))
-        return err_set(e, EINVAL, "the settings of %.100s are no object", name);
+        return err_set(e, EINVAL, "invalid settings for %.100s: expected an object", name);
     const char *key;
     json_t *v;
     json_object_foreach(entry, key, v)
@@ -69,8 +69,8 @@ static int read_entry(const char *name, json_t *entry, struct registry_settings 
             r = s->ca_certs ? 0 : err_oom(e);
         } else {
             r = err_set(e, EINVAL,
-                        "\"%.60s\" of %.100s is no setting (\"mirrors\": [...], \"insecure\": "
-                        "true, \"ca_certs\": \"/path\")",
+                        "invalid setting \"%.60s\" for %.100s: expected \"mirrors\": [...], "
+                        "\"insecure\": true or \"ca_certs\": \"/path\"",
                         key, name);
         }
         if (r < 0)
@@ -84,7 +84,7 @@ static int read_all(json_t *root, const char *registry, struct registry_settings
 {
     json_t *all = json_object_get(root, "registries");
     if (!json_is_object(all) || json_object_size(root) != 1)
-        return err_set(e, EINVAL, "it must be {\"registries\": {...}}");
+        return err_set(e, EINVAL, "expected {\"registries\": {...}}");
     bool found = false;
     const char *name;
     json_t *entry;
@@ -108,12 +108,11 @@ int settings_parse(const char *text, size_t n, const char *registry, struct regi
                    struct err *e)
 {
     json_error_t je;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
+    AUTO_JSON json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je);
     if (!root)
         return err_set(e, EINVAL, "line %d: %s", je.line, je.text);
     struct registry_settings s = {0};
     int r = read_all(root, registry, &s, e);
-    json_decref(root);
     if (r < 0)
         settings_free(&s);
     else
@@ -132,7 +131,7 @@ static int find_in(const char *path, bool must, const char *registry, struct reg
         return -ENOENT;
     if (r < 0) {
         (void)err_sys(e, -r, "cannot read %s", path);
-        return r == -ENOENT ? -EINVAL : r; /* -ENOENT: the registry is not mentioned */
+        return r == -ENOENT ? -EINVAL : r; /* -ENOENT means that the registry is not in it */
     }
     r = settings_parse(text, n, registry, ret, e);
     return r == 0 || r == -ENOENT ? r : err_wrap(e, r, "%s", path);

@@ -1,11 +1,11 @@
-/* How registries are reached: /etc/msb/registries.json for everybody, $MSB_HOME/registries.json for
- * one user. MSB_REGISTRIES_CONFIG names one file in place of both.
+/* How registries are reached: /etc/msb/registries.json for all users, $MSB_HOME/registries.json for
+ * one. MSB_REGISTRIES_CONFIG names a single file instead of both.
  *
  *     { "registries": { "docker.io": { "mirrors": ["https://mirror.example.com"] },
  *                       "registry.lan:5000": { "insecure": true },
  *                       "registry.corp": { "ca_certs": "/etc/msb/corp.pem" } } }
  *
- * What a user's file says of a registry replaces all that the system's says of it.
+ * A registry's entry in the user's file replaces the whole of its entry in the system's.
  */
 #ifndef MSB_REGISTRY_SETTINGS_H
 #define MSB_REGISTRY_SETTINGS_H
@@ -25,13 +25,12 @@ struct registry_settings {
     char *ca_certs; /* absolute path, or NULL */
 };
 
-/* Never -ENOENT: a registry that nobody mentions has the defaults. */
+/* Never -ENOENT: a registry without an entry has the defaults. */
 int settings_find(const char *home, const char *registry, struct registry_settings *ret,
                   struct err *e);
 void settings_free(struct registry_settings *s);
 
-/* One file's text: -ENOENT (e not set) when it does not mention the registry. All of it is checked
- * all the same. */
+/* One file's text, checked as a whole: -ENOENT (e not set) when it has no entry for the registry. */
 int settings_parse(const char *text, size_t n, const char *registry, struct registry_settings *ret,
                    struct err *e);
 

@@ -144,7 +144,7 @@ def test_unknown_names_are_explained(puller, registry):
     p = puller("pull", "msb/base", check=0)
     assert "built in" in text(p)
     p = puller("pull", "localhost:1/x", check=1, env={**puller.env, "MSB_REGISTRY_TIMEOUT": "soon"})
-    assert "MSB_REGISTRY_TIMEOUT is 'soon'" in text(p)
+    assert "invalid MSB_REGISTRY_TIMEOUT 'soon'" in text(p)
     puller("pull", check=2)
 
 
@@ -214,9 +214,9 @@ def login(m, r, password=None, **kw):
 def test_login_pull_logout(puller, auth_registry):
     r = auth_registry
     p = puller("pull", "--ca-certs", r.ca, r.ref, check=1)
-    assert "asks for credentials" in text(p) and f"msb registry login {r.host}" in text(p)
+    assert "requires credentials" in text(p) and f"msb registry login {r.host}" in text(p)
     p = login(puller, r, "wrong", check=1)
-    assert "does not accept" in text(p) and "wrong" not in text(p)
+    assert "rejects" in text(p) and "wrong" not in text(p)
     assert not (puller.home / "registry" / "auth.json").exists()
     assert puller.ok("registry", "list") == "No registries configured.\n"
     login(puller, r, check=0)
@@ -326,11 +326,11 @@ def test_credential_helpers_that_fail(puller, auth_registry, tmp_path):
         assert want in text(p), text(p)
 
     attempt("missing", None, "cannot run docker-credential-missing")
-    attempt("odd", "echo nothing useful", "docker-credential-odd: its answer")
+    attempt("odd", "echo nothing useful", "docker-credential-odd: the answer")
     attempt("angry", "echo the vault is sealed; exit 3", "the vault is sealed")
-    attempt("empty", "echo credentials not found in native keychain; exit 1", "asks for credentials")
-    attempt("chatty", "yes", "prints more than")
-    attempt("../evil", None, "is no name of a credential helper")
+    attempt("empty", "echo credentials not found in native keychain; exit 1", "requires credentials")
+    attempt("chatty", "yes", "printed more than")
+    attempt("../evil", None, "invalid credential helper name")
     docker_config(puller, "not json")
     assert "config.json" in text(puller("pull", "--ca-certs", r.ca, r.ref, check=1))
 
