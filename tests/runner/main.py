@@ -78,8 +78,6 @@ def main():
             except Ended as e:
                 totals.check(f"the run was ended by {e}", False)
             finally:
-                for stage in running.values():
-                    stage.kill()
                 kill_below(os.getpid())
     finally:
         print(totals, flush=True)

@@ -81,14 +81,11 @@ class Stage:
             out.close()
 
     def kill(self):
-        """The stage and all that it has started, wherever that went."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)  # it shall not go on with something else
-            kill_below(self.process.pid)
-            self.process.kill()
-            self.process.wait()
-            Stage.running.pop(self.process.pid, None)
-        kill_below(os.getpid(), spared=list(Stage.running))  # orphans, which are ours now
+        """The stage, and all that it has started: those are orphans then, and ours."""
+        self.process.kill()
+        self.process.wait()
+        Stage.running.pop(self.process.pid, None)
+        kill_below(os.getpid(), spared=list(Stage.running))
 
     def verdict(self):
         """How it ended; empty if well."""
