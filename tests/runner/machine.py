@@ -159,7 +159,7 @@ mount --rbind /dev root/dev
 mount -t tmpfs tmpfs root/dev/shm
 mkdir -p root/tree root/kernel root/old
 mount --bind {tree} root/tree
-mount --bind -o ro {kernel} root/kernel
+mount --bind {kernel} root/kernel
 mount --bind {debs} root/var/cache/apt/archives
 for d in root home tmp var/tmp; do mount --bind places/$d root/$d; done
 cd root
@@ -202,7 +202,7 @@ class Machine:
         q = shlex.quote
         return ENTER.format(
             work=q(str(self.work)), lower=":".join(map(str, self.stack)), upper=self.upper, overlay=self.overlay,
-            tree=q(str(self.work / "tree")), kernel=q(str(cache("kernel"))), debs=q(str(debs)),
+            tree=q(str(self.work / "tree")), kernel=q(str(kernels(self.release))), debs=q(str(debs)),
             command=" ".join(q(str(w)) for w in words))
 
     def run(self, command, user=False, timeout=3600, **env):
@@ -222,6 +222,19 @@ class Machine:
         if p.returncode == 99:
             raise Unavailable(f"overlayfs does not work here: {out.strip()[-500:]}")
         return subprocess.CompletedProcess(command, p.returncode, out)
+
+
+def kernels(release):
+    """A cache of kernels for machines of a release, whose compiler may not be ours. It begins with what the
+    user's own has, as links; a machine that needs another kernel makes it once."""
+    own = cache("fresh") / f"kernel-{release}"
+    own.mkdir(exist_ok=True)
+    have = [d for d in cache("kernel").iterdir() if d.name in ("source", "source-version") or list(d.glob("linux-*"))]
+    for path in have:
+        if not (own / path.name).exists():
+            must(["cp", "-rl", path, own])
+    must(["find", own, "-type", "d", "-exec", "chmod", "a+rwx", "{}", "+"])
+    return own
 
 
 def copy_tree(to):
