@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char no_kernel[] = "there is no kernel for the kvm engine";
-
 static bool has_kernel(const struct engine_ops *ops)
 {
     char dir[4096], path[sizeof(dir) + 64];
@@ -19,6 +17,25 @@ static bool has_kernel(const struct engine_ops *ops)
     return access(path, R_OK) == 0;
 }
 
+/* /dev/kvm, if it runs guests at all; *p says how fast. */
+static int open_kvm(int *ret_fd, struct kvm_probe *p, struct err *e)
+{
+    AUTO_CLOSE int fd = -1;
+    if (!has_kernel(&engine_kvm)) {
+        err_set(e, ENOENT, "there is no kernel for the kvm engine");
+        err_hint(e, "run `make kernel-kvm` to build it");
+        return -ENOENT;
+    }
+    int r = engine_kvm.open(&fd, e);
+    if (r < 0)
+        return r;
+    kvm_probe(fd, false, p, e);
+    if (p->verdict == KVM_NOT_RUN)
+        return -e->code;
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
 /* For `auto`: kvm if it runs at full speed, else why not. */
 static bool try_kvm(struct engine_choice *ret)
 {
@@ -26,23 +43,15 @@ static bool try_kvm(struct engine_choice *ret)
     struct kvm_probe p = {0};
     char speed[80];
     AUTO_CLOSE int fd = -1;
-    if (!has_kernel(&engine_kvm)) {
-        (void)snprintf(ret->why, sizeof(ret->why), "%s; run `make kernel-kvm`", no_kernel);
-        return false;
-    }
-    if (kvm_device_open(&fd, &e) < 0) {
+    if (open_kvm(&fd, &p, &e) < 0) {
         (void)snprintf(ret->why, sizeof(ret->why), "%.400s", e.msg);
         return false;
     }
-    kvm_probe(fd, false, &p, &e);
+    bool native = p.verdict == KVM_NATIVE;
     kvm_probe_speed(&p, speed, sizeof(speed));
-    if (p.verdict == KVM_NOT_RUN)
-        (void)snprintf(ret->why, sizeof(ret->why), "%.400s", e.msg);
-    else
-        (void)snprintf(ret->why, sizeof(ret->why), "/dev/kvm %s kernel code%s, %s",
-                       p.verdict == KVM_NATIVE ? "runs" : "opens, but emulates",
-                       p.verdict == KVM_NATIVE ? " natively" : "", speed);
-    if (p.verdict != KVM_NATIVE)
+    (void)snprintf(ret->why, sizeof(ret->why), "/dev/kvm %s, %s",
+                   native ? "runs kernel code natively" : "opens, but emulates kernel code", speed);
+    if (!native)
         return false;
     ret->ops = &engine_kvm;
     ret->device_fd = steal_fd(&fd);
@@ -53,21 +62,9 @@ static int choose_kvm(struct engine_choice *ret, struct err *e)
 {
     struct kvm_probe p = {0};
     char speed[80];
-    int fd = -1;
-    if (!has_kernel(&engine_kvm)) {
-        err_set(e, ENOENT, "%s", no_kernel);
-        err_hint(e, "run `make kernel-kvm` to build it");
-        return -ENOENT;
-    }
-    int r = engine_kvm.open(&fd, e);
-    if (r == 0) {
-        kvm_probe(fd, false, &p, e);
-        if (p.verdict == KVM_NOT_RUN)
-            r = -e->code;
-    }
+    int r = open_kvm(&ret->device_fd, &p, e);
     if (r < 0) {
         err_hint(e, "use --engine auto or --engine uml, which work without it");
-        close_fd(&fd);
         return r;
     }
     kvm_probe_speed(&p, speed, sizeof(speed));
@@ -77,7 +74,6 @@ static int choose_kvm(struct engine_choice *ret, struct err *e)
                        "time; --engine auto would choose uml",
                        speed);
     ret->ops = &engine_kvm;
-    ret->device_fd = fd;
     return 0;
 }
 

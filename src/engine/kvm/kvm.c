@@ -88,7 +88,6 @@ int kvm_cmdline(char *to, size_t size, const struct engine_params *p)
 
 static void on_device_live(void *ctx, bool live)
 {
-    static const uint64_t one = 1;
     struct engine *en = ctx;
     if (live) {
         atomic_store(&en->was_live, true);
@@ -98,7 +97,7 @@ static void on_device_live(void *ctx, bool live)
     unsigned were = atomic_fetch_sub(&en->live, 1);
     assert(were > 0);
     if (were == 1)
-        (void)!write(en->wake.fd, &one, sizeof(one));
+        (void)eventfd_write(en->wake.fd, 1);
 }
 
 static void on_device_broken(void *ctx, const char *reason)
@@ -162,8 +161,8 @@ static void on_look(struct loop_timer *t)
 static void on_wake(struct loop_src *src, uint32_t events)
 {
     struct engine *en = CONTAINER_OF(src, struct engine, wake);
-    uint64_t n;
-    (void)!read(src->fd, &n, sizeof(n));
+    eventfd_t n;
+    (void)eventfd_read(src->fd, &n);
     drain_console(en);
     if (atomic_load(&en->vcpus.stop)) {
         vcpus_stop(&en->vcpus);
@@ -197,10 +196,9 @@ static void kvm_free(struct engine *en)
 
 static void kvm_kill(struct engine *en)
 {
-    static const uint64_t one = 1;
     vcpus_stop(&en->vcpus);
     if (atomic_load(&en->vcpus.alive) == 0) /* it has just ended, or never ran */
-        (void)!write(en->wake.fd, &one, sizeof(one));
+        (void)eventfd_write(en->wake.fd, 1);
 }
 
 /* Connects to the process that serves the device. */

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -28,8 +29,7 @@ static void on_kick_signal(int sig)
 
 static void wake_main(struct vcpus *c)
 {
-    static const uint64_t one = 1;
-    (void)!write(c->wake_fd, &one, sizeof(one));
+    (void)eventfd_write(c->wake_fd, 1);
 }
 
 /* --- on a vCPU's thread --------------------------------------------------------------------- */
