@@ -1,7 +1,6 @@
 #include "launch/connector.h"
 
 #include "jail/jail.h"
-#include "jail/seccomp.h"
 #include "launch/helper.h"
 #include "monitor/connector_link.h"
 #include "util/cleanup.h"
@@ -14,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -82,12 +80,7 @@ static int confine(struct connector *c, struct err *e)
     /* Root may connect to sockets that it could open elsewhere; others gain nothing by it. */
     if (r == 0)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE, e);
-    if (r < 0)
-        return r;
-    /* Its memory is a copy of its caller's. */
-    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    r = seccomp_enter(SECCOMP_CONNECTOR);
-    return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
+    return r < 0 ? r : helper_seal(SECCOMP_CONNECTOR, e);
 }
 
 static int connector_connect(const struct connector *c, uint32_t index)

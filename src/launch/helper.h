@@ -10,6 +10,7 @@
 #ifndef MSB_LAUNCH_HELPER_H
 #define MSB_LAUNCH_HELPER_H
 
+#include "jail/seccomp.h"
 #include "util/err.h"
 
 #include <sys/types.h>
@@ -31,6 +32,8 @@ int helper_wait(int fd, pid_t stage, const char *what, struct err *e);
 void helper_report(int sock, const struct err *e);
 /* Reports why it cannot go on, and exits. */
 void helper_fail(int sock, const struct err *e) __attribute__((noreturn));
+/* The last step: hides its memory, which is a copy of the caller's, and installs its filter. */
+int helper_seal(enum seccomp_profile profile, struct err *e);
 /* Enters an empty read-only root. The current directory becomes /proc/self/fd, as a mount of its
  * own with no way up: "5/name" is `name` in the directory behind descriptor 5. */
 int helper_enter_nowhere(struct err *e);

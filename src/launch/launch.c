@@ -354,32 +354,27 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
     process_forget_environment("MSB_");
     (void)umask(0077);
     stage_keep(c);
-    if (fchdir(c->run_fd) < 0) {
-        err_sys(&e, errno, "cannot enter the sandbox's directory");
-        stage_fail(c, &e);
-    }
-    if (jail_unshare(&e) < 0)
+    int r = fchdir(c->run_fd) < 0 ? err_sys(&e, errno, "cannot enter the sandbox's directory")
+                                  : jail_unshare(&e);
+    if (r < 0)
         stage_fail(c, &e);
     if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
         receive(c->sync_fd, &go, 1) != 1)
         _exit(1); /* the launcher is gone, or reports an error of its own */
-    if (jail_become(&c->id, &e) < 0)
-        stage_fail(c, &e);
+    r = jail_become(&c->id, &e);
     /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
      * user could trace it. Not earlier: only the owner of /proc/PID may write its id maps. */
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) {
-        err_sys(&e, errno, "cannot hide the monitor's memory");
-        stage_fail(c, &e);
-    }
+    if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        r = err_sys(&e, errno, "cannot hide the monitor's memory");
     (void)close(c->sync_fd);
     (void)close(c->run_fd);
-    pid_t monitor = fork();
-    if (monitor < 0) {
-        err_sys(&e, errno, "cannot start the monitor");
-        stage_fail(c, &e);
-    }
+    pid_t monitor = r == 0 ? fork() : 1;
     if (monitor == 0)
         monitor_main(&c->p);
+    if (monitor < 0)
+        r = err_sys(&e, errno, "cannot start the monitor");
+    if (r < 0)
+        stage_fail(c, &e);
     _exit(0);
 }
 

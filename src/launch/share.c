@@ -2,7 +2,6 @@
 
 #include "fuse/fuse.h"
 #include "jail/jail.h"
-#include "jail/seccomp.h"
 #include "launch/helper.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -24,7 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -183,15 +181,8 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
-    if (make_server(sh, &e) < 0)
+    if (make_server(sh, &e) < 0 || helper_seal(SECCOMP_FS, &e) < 0)
         helper_fail(sock, &e);
-    /* Its memory is a copy of its caller's. */
-    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    int r = seccomp_enter(SECCOMP_FS);
-    if (r < 0) {
-        err_sys(&e, -r, "cannot install the system call filter");
-        helper_fail(sock, &e);
-    }
     helper_report(sock, &e);
     (void)loop_run(&sh->loop);
     _exit(1);

@@ -56,18 +56,6 @@ struct net_thread {
     struct notes *reading; /* the main loop's */
 };
 
-static void ring(int fd)
-{
-    static const uint64_t one = 1;
-    (void)!write(fd, &one, sizeof(one));
-}
-
-static void unring(int fd)
-{
-    uint64_t n;
-    (void)!read(fd, &n, sizeof(n));
-}
-
 /* --- decisions: on the net thread ------------------------------------------------------------ */
 
 static void fill_note(struct net_note *to, const struct gate_decision *d)
@@ -98,7 +86,7 @@ static void on_told(void *ctx, const struct gate_decision *d)
         to->missed++;
     (void)pthread_mutex_unlock(&t->lock);
     if (first)
-        ring(t->told.fd);
+        (void)eventfd_write(t->told.fd, 1);
 }
 
 /* --- requests: on the net thread ------------------------------------------------------------- */
@@ -138,7 +126,7 @@ static void *net_main(void *arg)
     t->end_code = -r;
     (void)pthread_cond_broadcast(&t->done);
     (void)pthread_mutex_unlock(&t->lock);
-    ring(t->told.fd);
+    (void)eventfd_write(t->told.fd, 1);
     return NULL;
 }
 
@@ -160,7 +148,8 @@ static void on_news(struct loop_src *src, uint32_t events)
 {
     struct net_thread *t = CONTAINER_OF(src, struct net_thread, told);
     (void)events;
-    unring(src->fd);
+    eventfd_t n;
+    (void)eventfd_read(src->fd, &n);
     (void)pthread_mutex_lock(&t->lock);
     struct notes *full = t->filling;
     t->filling = t->reading;
@@ -183,7 +172,7 @@ int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg)
     t->fn = fn;
     t->arg = arg;
     if (!t->ended)
-        ring(t->call.fd);
+        (void)eventfd_write(t->call.fd, 1);
     while (t->fn && !t->ended)
         (void)pthread_cond_wait(&t->done, &t->lock);
     int r = t->fn ? -ESHUTDOWN : t->result;
@@ -274,7 +263,7 @@ static void net_thread_join(struct net_thread *t)
     (void)pthread_mutex_lock(&t->lock);
     t->stop = true;
     (void)pthread_mutex_unlock(&t->lock);
-    ring(t->call.fd);
+    (void)eventfd_write(t->call.fd, 1);
     (void)pthread_join(t->thread, NULL);
 }
 

@@ -41,7 +41,7 @@ struct scanner {
 
 struct relay_client {
     struct relay *relay;
-    struct relay_client *next, *prev;
+    struct node node;    /* in relay.clients */
     struct loop_src src; /* fd -1: the client is gone, its command runs on */
     enum client_state state;
     struct buf hello; /* what the agent is sent first */
@@ -98,12 +98,7 @@ static void client_free(struct relay_client *c)
         else
             vsock_abort(s); /* invariant 1 */
     }
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        r->clients = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
+    node_unlink(&c->node);
     assert(r->n_clients > 0);
     r->n_clients--;
     resume_listening(r);
@@ -424,12 +419,14 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
 
 void relay_pong(struct relay *r, uint64_t cookie)
 {
-    for (struct relay_client *c = r->clients; c; c = c->next)
+    for (struct node *n = r->clients.next; n != &r->clients; n = n->next) {
+        struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
         if (c->state == CLIENT_ANSWER && c->cookie == cookie) {
             (void)proto_put(&c->out, PROTO_PONG, NULL, 0);
             client_finish(c);
             return;
         }
+    }
 }
 
 /* False when the client was refused, and may be gone. */
@@ -525,8 +522,9 @@ static void on_watch(struct loop_timer *t)
     struct relay *r = CONTAINER_OF(t, struct relay, watch);
     uint64_t now = now_ns();
     bool more = false;
-    for (struct relay_client *c = r->clients, *next; c; c = next) {
-        next = c->next;
+    for (struct node *n = r->clients.next, *next; n != &r->clients; n = next) {
+        struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
+        next = n->next;
         if (!undecided(c))
             continue;
         if (now - c->since_ns >= r->hello_ns)
@@ -560,10 +558,7 @@ static struct relay_client *client_new(struct relay *r, int fd)
         free(c);
         return NULL;
     }
-    c->next = r->clients;
-    if (c->next)
-        c->next->prev = c;
-    r->clients = c;
+    node_append(&r->clients, &c->node);
     r->n_clients++;
     return c;
 }
@@ -585,6 +580,7 @@ void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struc
                 int listen_fd, const struct relay_events *ev, void *ctx)
 {
     *r = (struct relay){.loop = l, .vsock = vsock, .log = log, .ev = ev, .ctx = ctx};
+    node_init(&r->clients);
     r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
     r->watch.fn = on_watch;
     r->hello_ns = RELAY_HELLO_MS * 1000000ULL;
@@ -615,8 +611,9 @@ void relay_end(struct relay *r)
     int fd;
     while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         (void)client_new(r, fd);
-    for (struct relay_client *c = r->clients, *next; c; c = next) {
-        next = c->next;
+    for (struct node *n = r->clients.next, *next; n != &r->clients; n = next) {
+        struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
+        next = n->next;
         if (undecided(c) || (c->state == CLIENT_SESSION && !c->connected))
             client_refuse(c, PROTO_FAIL_STATE, going_down);
     }

@@ -18,6 +18,7 @@
 
 #include "monitor/exec_log.h"
 #include "proto/proto.h"
+#include "util/list.h"
 #include "util/loop.h"
 #include "virtio/device.h"
 
@@ -28,8 +29,6 @@ enum {
     RELAY_CLIENTS_MAX = 1024,
     RELAY_HELLO_MS = 10000, /* for a client to make its request */
 };
-
-struct relay_client;
 
 /* What the relay asks of its owner. */
 struct relay_events {
@@ -50,7 +49,7 @@ struct relay {
     const struct relay_events *ev;
     void *ctx;
     struct loop_src listener;
-    struct relay_client *clients; /* doubly linked */
+    struct node clients;
     unsigned n_clients;
     unsigned n_sessions;
     uint32_t last_id;

@@ -4,6 +4,7 @@
 #include "monitor/connector_link.h"
 #include "monitor/vsock_ports.h"
 #include "util/cleanup.h"
+#include "util/sock.h"
 
 #include <stdio.h>
 #include <sys/socket.h>
@@ -83,25 +84,13 @@ static void answer(struct ports_fix *t, int error)
     assert_int_equal(recv(t->connector, &q, sizeof(q), 0), sizeof(q));
     assert_int_equal(q.index, 1);
     struct connector_reply a = {.cookie = q.cookie, .code = -error};
-    struct iovec iov = {.iov_base = &a, .iov_len = sizeof(a)};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
     if (error == 0) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair),
                          0);
         close_fd(&t->host);
         t->host = pair[1];
-        m.msg_control = &control;
-        m.msg_controllen = sizeof(control.space);
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        *h = (struct cmsghdr){
-            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-        memcpy(CMSG_DATA(h), &pair[0], sizeof(int));
     }
-    assert_int_equal(sendmsg(t->connector, &m, 0), sizeof(a));
+    assert_int_equal(sock_send_with_fd(t->connector, &a, sizeof(a), pair[0]), sizeof(a));
     close_fd(&pair[0]);
     turn(t);
 }
