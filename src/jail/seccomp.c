@@ -176,6 +176,8 @@ struct profile {
     size_t n_rules;
     uint32_t deny;
 };
+#define LIST(l) .list = (l), .n = ARRAY_LEN(l)
+#define RULES(r) .rules = (r), .n_rules = ARRAY_LEN(r)
 
 static bool has_rule(const struct profile *pr, int nr)
 {
@@ -213,54 +215,22 @@ static int build(struct program *p, const struct profile *pr)
 int seccomp_enter(enum seccomp_profile profile)
 {
     static const struct profile profiles[] = {
-        [SECCOMP_MONITOR] = {.list = syscalls_monitor,
-                             .n = ARRAY_LEN(syscalls_monitor),
-                             .rules = monitor_rules,
-                             .n_rules = ARRAY_LEN(monitor_rules),
+        [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(monitor_rules),
                              .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_NET] = {.list = syscalls_net,
-                         .n = ARRAY_LEN(syscalls_net),
-                         .rules = net_rules,
-                         .n_rules = ARRAY_LEN(net_rules),
-                         .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_VCPU] = {.list = syscalls_vcpu,
-                          .n = ARRAY_LEN(syscalls_vcpu),
-                          .rules = vcpu_rules,
-                          .n_rules = ARRAY_LEN(vcpu_rules),
-                          .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_REAPER] = {.list = syscalls_reaper,
-                            .n = ARRAY_LEN(syscalls_reaper),
-                            .deny = SECCOMP_RET_KILL_PROCESS},
+        [SECCOMP_NET] = {LIST(syscalls_net), RULES(net_rules), .deny = SECCOMP_RET_TRAP},
+        [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(vcpu_rules), .deny = SECCOMP_RET_TRAP},
+        [SECCOMP_REAPER] = {LIST(syscalls_reaper), .deny = SECCOMP_RET_KILL_PROCESS},
         /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
          * weaker verdict lets that one trap them. */
-        [SECCOMP_UML] = {.list = syscalls_uml,
-                         .n = ARRAY_LEN(syscalls_uml),
-                         .rules = uml_rules,
-                         .n_rules = ARRAY_LEN(uml_rules),
-                         .deny = SECCOMP_RET_ERRNO | ENOSYS},
-        [SECCOMP_UML_PTRACE] = {.list = syscalls_uml,
-                                .n = ARRAY_LEN(syscalls_uml),
-                                .more = syscalls_uml_ptrace,
-                                .n_more = ARRAY_LEN(syscalls_uml_ptrace),
-                                .rules = uml_rules,
-                                .n_rules = ARRAY_LEN(uml_rules),
+        [SECCOMP_UML] = {LIST(syscalls_uml), RULES(uml_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
+        [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), .more = syscalls_uml_ptrace,
+                                .n_more = ARRAY_LEN(syscalls_uml_ptrace), RULES(uml_rules),
                                 .deny = SECCOMP_RET_ERRNO | ENOSYS},
-        [SECCOMP_FS] = {.list = syscalls_fs,
-                        .n = ARRAY_LEN(syscalls_fs),
-                        .rules = fs_rules,
-                        .n_rules = ARRAY_LEN(fs_rules),
-                        .deny = SECCOMP_RET_KILL_PROCESS},
-        [SECCOMP_CONNECTOR] = {.list = syscalls_connector,
-                               .n = ARRAY_LEN(syscalls_connector),
-                               .rules = connector_rules,
-                               .n_rules = ARRAY_LEN(connector_rules),
+        [SECCOMP_FS] = {LIST(syscalls_fs), RULES(fs_rules), .deny = SECCOMP_RET_KILL_PROCESS},
+        [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(connector_rules),
                                .deny = SECCOMP_RET_KILL_PROCESS},
-        [SECCOMP_CONVERTER] = {.list = syscalls_converter,
-                               .n = ARRAY_LEN(syscalls_converter),
-                               .more = syscalls_sanitizer,
-                               .n_more = ARRAY_LEN(syscalls_sanitizer) - 1,
-                               .rules = converter_rules,
-                               .n_rules = ARRAY_LEN(converter_rules),
+        [SECCOMP_CONVERTER] = {LIST(syscalls_converter), .more = syscalls_sanitizer,
+                               .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(converter_rules),
                                .deny = SECCOMP_RET_KILL_PROCESS},
     };
     struct program p = {0};

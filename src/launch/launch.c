@@ -47,37 +47,60 @@ struct cargo {
     pid_t share_stage[SPEC_SHARES_MAX];
 };
 
-/* The descriptors that it owns; a new one is one line here. They are -1 until they are opened
- * (cargo_init), the stage closes all others (stage_keep), the launcher these (cargo_close). */
-struct cargo_fds {
-    int *fd;
-    size_t n;
-};
-#define CARGO_FDS(c)                                                              \
-    {                                                                             \
-        {&(c)->p.kernel_fd, 1}, {&(c)->p.tools_fd, 1}, {&(c)->p.upper_fd, 1},     \
-            {&(c)->p.null_fd, 1}, {&(c)->p.lock_fd, 1}, {&(c)->p.listen_fd, 1},   \
-            {&(c)->p.report_fd, 1}, {&(c)->p.connector_fd, 1}, {&(c)->run_fd, 1}, \
-            {&(c)->sync_fd, 1}, {(c)->p.image.fd, (c)->p.image.n},                \
-            {(c)->p.share_fd, (c)->p.n_shares}, {(c)->p.disk_fd, (c)->p.n_disks}, \
-            {(c)->p.ports.fd, (c)->p.ports.n},                                    \
-    }
-
-/* Lists are empty as yet. */
-static void cargo_init(struct cargo *c)
+/* Calls fn for each descriptor that it owns: a new one is one line here. They are -1 until they are
+ * opened (launch_begin), the stage closes all others, the launcher these (cargo_close). */
+static void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void *arg)
 {
-    const struct cargo_fds all[] = CARGO_FDS(c);
+    const struct {
+        int *fd;
+        size_t n;
+    } all[] = {
+        {&c->p.kernel_fd, 1},
+        {&c->p.tools_fd, 1},
+        {&c->p.upper_fd, 1},
+        {&c->p.null_fd, 1},
+        {&c->p.lock_fd, 1},
+        {&c->p.listen_fd, 1},
+        {&c->p.report_fd, 1},
+        {&c->p.connector_fd, 1},
+        {&c->run_fd, 1},
+        {&c->sync_fd, 1},
+        {c->p.image.fd, c->p.image.n},
+        {c->p.share_fd, c->p.n_shares},
+        {c->p.disk_fd, c->p.n_disks},
+        {c->p.ports.fd, c->p.ports.n},
+    };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         for (size_t k = 0; k < all[i].n; k++)
-            all[i].fd[k] = -1;
+            fn(&all[i].fd[k], arg);
+}
+
+static void fd_init(int *fd, void *arg)
+{
+    *fd = -1;
+}
+
+static void fd_close(int *fd, void *arg)
+{
+    close_fd(fd);
+}
+
+/* Descriptors to keep. */
+struct fd_list {
+    int fd[16 + (OCI_LAYERS_MAX + 1) + 2 * SPEC_SHARES_MAX + SPEC_PUBLISH_MAX];
+    size_t n;
+};
+
+static void fd_keep(int *fd, void *arg)
+{
+    struct fd_list *l = arg;
+    assert(l->n < ARRAY_LEN(l->fd));
+    l->fd[l->n++] = *fd;
 }
 
 static void cargo_close(struct cargo *c)
 {
-    const struct cargo_fds all[] = CARGO_FDS(c);
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        for (size_t k = 0; k < all[i].n; k++)
-            close_fd(&all[i].fd[k]);
+    cargo_each_fd(c, fd_close, NULL);
     free(c->host_cas);
 }
 
@@ -330,30 +353,19 @@ static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const st
     _exit(1);
 }
 
-/* Of all descriptors the stage keeps the cargo's own and the engine's device. */
-static void stage_keep(struct cargo *c)
-{
-    const struct cargo_fds all[] = CARGO_FDS(c);
-    int keep[ARRAY_LEN(all) + 1 + ARRAY_LEN(c->p.image.fd) + ARRAY_LEN(c->p.share_fd) +
-             ARRAY_LEN(c->p.disk_fd) + ARRAY_LEN(c->p.ports.fd)];
-    size_t n = 0;
-    keep[n++] = c->p.device_fd;
-    for (size_t i = 0; i < ARRAY_LEN(all); n += all[i++].n)
-        memcpy(keep + n, all[i].fd, all[i].n * sizeof(int));
-    assert(n <= ARRAY_LEN(keep));
-    keep_only(keep, n, c->p.null_fd);
-}
-
 static void __attribute__((noreturn)) stage_main(struct cargo *c)
 {
     struct err e = {0};
+    struct fd_list keep = {0};
     pid_t pid = getpid();
     char go;
     (void)setsid();
     process_default_signals();
     process_forget_environment("MSB_");
     (void)umask(0077);
-    stage_keep(c);
+    fd_keep(&c->p.device_fd, &keep); /* the engine's */
+    cargo_each_fd(c, fd_keep, &keep);
+    keep_only(keep.fd, keep.n, c->p.null_fd);
     int r = fchdir(c->run_fd) < 0 ? err_sys(&e, errno, "cannot enter the sandbox's directory")
                                   : jail_unshare(&e);
     if (r < 0)
@@ -475,7 +487,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                             .creating = opt->creating,
                             .stop_when_idle = opt->stop_when_idle,
                             .cpu = -1}};
-    cargo_init(&c);
+    cargo_each_fd(&c, fd_init, NULL); /* lists are empty as yet */
     if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)
         c.p.cpu = placement_next(s->locks_fd);
     int r = start_helpers(&c, e); /* they get ready while the rest is opened */
