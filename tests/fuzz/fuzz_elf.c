@@ -1,5 +1,5 @@
 /* The kernel loader: whatever the file says, nothing is written outside guest memory, and an entry
- * that is accepted lies inside what was loaded. */
+ * point that is accepted is inside what was loaded. */
 #include <elf.h>
 #include <stdint.h>
 #include <stdlib.h>

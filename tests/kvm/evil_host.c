@@ -2,10 +2,10 @@
  *
  *     evil_host GUEST.elf [attack...]
  *
- * An attack is repelled when this process is still sane afterwards: the guest found its machine in
- * order (or ended, where that is the point), its end was reported once, nothing stays open, memory
- * is bounded, the read-only disk is what it was, and no sanitizer has spoken. Build it with ASan
- * and UBSan; tests/run does. Exit status 77 where there is no KVM to run on.
+ * An attack has failed when this process is intact afterwards: the guest found its machine in order
+ * (or ended, where that is the point), its end was reported once, nothing stays open, memory is
+ * bounded, the read-only disk is unchanged, and no sanitizer has reported anything. Build it with
+ * ASan and UBSan, as tests/run does. Exit status 77 if there is no KVM.
  */
 #include "engine/engine.h"
 #include "engine/kvm/kvm.h"
@@ -42,8 +42,8 @@ enum {
     SKIPPED = 77,
 };
 
-/* Sanitizers make system calls that the filter of a virtual CPU's thread knows nothing of: there it
- * is left out, and a build without them tests the filter as well. */
+/* Sanitizers make system calls that the filter of a virtual CPU's thread does not allow, so it is
+ * left out with them; a build without them tests the filter as well. */
 #ifdef __SANITIZE_ADDRESS__
 #define RUN kvm_run_unfiltered
 #else
@@ -65,7 +65,7 @@ struct host {
     const struct attack *attack;
     struct loop main, io;
     pthread_t io_thread;
-    struct loop_src io_quit; /* an eventfd: its loop shall end */
+    struct loop_src io_quit; /* an eventfd that ends its loop */
     struct loop_timer kill, patience;
     struct engine *engine;
     struct virtio_dev *dev[5];
@@ -77,8 +77,7 @@ struct host {
     char how[256];
 };
 
-/* A host directory, served as a process of its own would, but on a thread, so that it is under the
- * same sanitizers. */
+/* A share server, but on a thread, so that it runs under the same sanitizers. */
 struct share {
     char dir[32];
     struct loop loop;
@@ -128,7 +127,7 @@ static struct share *start_share(void)
     return s;
 }
 
-/* The directory must be as empty as it was: no request of an attack says CREATE. */
+/* The directory must still be empty: no attack sends CREATE. */
 static bool end_share(struct share *s)
 {
     int fd = s->sock.fd;
@@ -339,7 +338,7 @@ static bool judge(const struct host *h)
     return true;
 }
 
-/* Starts the engine, waits for the guest's end, takes everything down. */
+/* Starts the engine, waits for the guest's end, cleans up. */
 static int live_and_die(struct host *h, struct engine_params *p, const int disk[2])
 {
     struct err e = {0};

@@ -145,7 +145,7 @@ static void test_agent_comes_up(void **state)
     assert_int_equal(t->cookie, 42);
     say(t, PROTO_FAIL, F_TEXT, "late", 4); /* only a boot can fail */
     assert_int_equal(t->failed, 0);
-    say(t, PROTO_SEALED, 0, NULL, 0); /* which nobody asked for */
+    say(t, PROTO_SEALED, 0, NULL, 0); /* not asked for */
     assert_int_equal(t->sealed, 0);
     assert_true(control_seal(&t->control));
     say(t, PROTO_SEALED, 0, NULL, 0);
@@ -156,7 +156,7 @@ static void test_agent_comes_up(void **state)
     assert_int_equal(t->failed, 1);
     say(t, PROTO_LOG, F_TEXT, "a\x1b[1m\nb", 7);
     assert_string_equal(t->text, "a?[1m?b");
-    say(t, 999, 0, NULL, 0); /* of a later version */
+    say(t, 999, 0, NULL, 0); /* from a later version */
     say(t, PROTO_DOWN, 0, NULL, 0);
     assert_int_equal(t->downs, 1);
     assert_int_equal(t->lost, 0);
@@ -182,7 +182,7 @@ static void test_there_is_one_agent(void **state)
     (void)expect(t->x, OP_RST);
     assert_int_equal(t->lost, 0);
     send_op(t->x, OP_RST, AGENT_PORT, PROTO_PORT_CONTROL);
-    send_op(t->x, OP_REQUEST, AGENT_PORT + 2, PROTO_PORT_CONTROL); /* nor a next one */
+    send_op(t->x, OP_REQUEST, AGENT_PORT + 2, PROTO_PORT_CONTROL); /* nor another one later */
     (void)expect(t->x, OP_RST);
 }
 
@@ -200,7 +200,7 @@ static void test_impossible_frame(void **state)
     assert_int_equal(t->lost, 1);
 }
 
-/* A frame that the protocol allows, but no agent sends: it is not waited for. */
+/* A frame that the protocol allows, but our agent never sends: control does not wait for it. */
 static void test_frame_that_does_not_fit(void **state)
 {
     struct control_fix *t = *state;

@@ -1,4 +1,4 @@
-/* The log writer: every byte comes back, every line is valid JSON, failures stay its own. */
+/* The log writer: every byte comes back, every line is valid JSON, failures affect nothing else. */
 #include "logs/line.h"
 #include "monitor/exec_log.h"
 #include "util/cleanup.h"
@@ -56,7 +56,7 @@ static char *read_file(const char *name, size_t *n)
     return text;
 }
 
-/* All bytes of (s, id) that the file holds; every line has to parse, and as strict JSON, too. */
+/* All bytes of (s, id) in the file; every line must parse, and be strict JSON. */
 static size_t collect(const char *name, enum log_source s, uint32_t id, struct buf *to)
 {
     size_t n, lines = 0;
@@ -135,7 +135,7 @@ static void test_every_byte(void **state)
     check_round_trip(all, 256, 3);
 }
 
-/* Something to escape at every place of the eight bytes that are looked at together. */
+/* Something to escape at each position of the eight bytes that are processed together. */
 static void test_escape_positions(void **state)
 {
     static const char *const specials[] = {"\"", "\\", "\n", "\x01", "\x1f", "\x7f",
@@ -179,7 +179,7 @@ static int count_b64(void)
     return count;
 }
 
-/* Text stays text however it is cut: between writes, and where a chunk ends. */
+/* Text stays text however it is split: between writes, and at the end of a chunk. */
 static void test_split_characters(void **state)
 {
     static char d[2 * LOG_CHUNK_MAX + 5];
@@ -226,7 +226,7 @@ static void test_split_per_stream(void **state)
     }
     size_t n;
     AUTO_FREE char *text = read_file("exec.log", &n);
-    assert_non_null(strstr(text, "\"d\":\"x\"")); /* text stays text beside what is none */
+    assert_non_null(strstr(text, "\"d\":\"x\"")); /* text stays text next to binary data */
 }
 
 static void test_rotation(void **state)

@@ -1,5 +1,5 @@
-/* What a kernel finds when it starts: itself, the map of memory, the table of CPUs, and a CPU that
- * says the right things of itself. */
+/* What a kernel finds when it starts: itself, the memory map, the table of CPUs, and a CPU with the
+ * right CPUID. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -187,7 +187,7 @@ static void test_memory_layout(void **state)
     assert_true(r[0].size == 3 * gib && r[1].gpa == 4 * gib && r[1].size == 4096);
     assert_int_equal(arch_ram_layout(1024 * gib, r), 2);
     assert_true(r[0].size + r[1].size == 1024 * gib);
-    /* Nothing is where something else is. */
+    /* Nothing overlaps. */
     assert_true(arch_device_gpa(0) >= r[0].size);
     assert_true(arch_device_gpa(ENGINE_DEVICES_MAX) < X86_IOAPIC);
     assert_true(arch_device_irq(ENGINE_DEVICES_MAX - 1) < X86_IRQS);
@@ -220,7 +220,7 @@ static void test_start_info(void **state)
         sum += word(map + 8, 8);
         assert_int_equal(word(map + 16, 4), 1);
     }
-    assert_true(sum == (5ULL << 30) - 0x60000); /* all but what old machines keep */
+    assert_true(sum == (5ULL << 30) - 0x60000); /* all but the ISA hole */
     assert_true(end == 6ULL << 30);
     char *longest = calloc(1, X86_CMDLINE_MAX + 1);
     memset(longest, 'x', X86_CMDLINE_MAX);
@@ -326,11 +326,11 @@ static void test_cpuid(void **state)
     assert_int_equal(leaf(c, 4, 0)->eax >> 14 & 0xfff, 0);
     assert_int_equal(leaf(c, 4, 3)->eax >> 14 & 0xfff, 5);
     assert_int_equal(leaf(c, 4, 3)->eax >> 26, 5);
-    assert_int_equal(leaf(c, 6, 0)->eax, 4); /* the timer does not stop: no other is needed */
+    assert_int_equal(leaf(c, 6, 0)->eax, 4); /* the APIC timer never stops, so no other is needed */
     assert_int_equal(leaf(c, 7, 0)->ebx & (1 << 2 | 1 << 25), 0);
     assert_int_equal(leaf(c, 0xa, 0)->eax | leaf(c, 0x14, 0)->eax, 0);
     assert_int_equal(leaf(c, 0x1f, 0)->function,
-                     0xdeadbeef); /* of two that say the same, one is enough */
+                     0xdeadbeef); /* of two equivalent leaves, one is enough */
     for (unsigned level = 0; level < 3; level++) {
         assert_int_equal(leaf(c, 0xb, level)->edx, 5);
         assert_true(leaf(c, 0xb, level)->flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX);
@@ -347,7 +347,7 @@ static void test_cpuid(void **state)
     free(c);
     c = cpuid_with(host, 2);
     x86_cpuid_filter(c, 0, 1, 0);
-    assert_int_equal(leaf(c, 1, 0)->ecx >> 24 & 1, 0); /* no deadline timer where there is none */
+    assert_int_equal(leaf(c, 1, 0)->ecx >> 24 & 1, 0); /* no deadline timer if the host has none */
     assert_int_equal(leaf(c, 1, 0)->edx >> 28 & 1, 0);
     assert_int_equal(x86_address_bits(c), 36);
     free(c);

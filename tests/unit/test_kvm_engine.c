@@ -1,5 +1,5 @@
-/* The kvm engine against a KVM that does what the test says: how guests end, what they can touch,
- * and what comes of every call that fails. */
+/* The kvm engine against a fake KVM that the test scripts: how guests end, what they can touch, and
+ * what happens when any call fails. */
 #include <dirent.h>
 #include <errno.h>
 #include <linux/virtio_config.h>
@@ -356,7 +356,7 @@ static int flood(unsigned cpu, unsigned step, struct kvm_run *run)
     return reason(run, KVM_EXIT_IO);
 }
 
-/* Nobody takes it while it comes: it is bounded, and its end is there. */
+/* Nobody reads it while it is written: it is bounded, and its end is kept. */
 static void test_console_flood(void **state)
 {
     (void)state;
@@ -452,8 +452,8 @@ static unsigned open_files(void)
     return n;
 }
 
-/* Each call of a start in turn fails: the error says what could not be done, nothing is left, or
- * the engine does without. */
+/* Each call of a start fails in turn: the error says what could not be done, and nothing is left;
+ * or the engine can do without it. */
 static void test_every_call_fails_once(void **state)
 {
     (void)state;
@@ -482,7 +482,7 @@ static void test_every_call_fails_once(void **state)
         teardown(&b);
         assert_int_equal(open_files(), before);
     }
-    assert_int_equal(survived, 8); /* what it can do without */
+    assert_int_equal(survived, 8); /* calls that it can do without */
 }
 
 static void test_too_many_cpus(void **state)

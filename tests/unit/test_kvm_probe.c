@@ -1,4 +1,4 @@
-/* The probe: what it finds out, and what it dares to remember. */
+/* The probe: its verdicts, and which of them it caches. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static int crawls(unsigned cpu, unsigned step, struct kvm_run *run)
     (void)cpu;
     (void)step;
     volatile unsigned spin = 0;
-    for (;;) /* uses its time: it is slow, the host is not busy */
+    for (;;) /* uses CPU time: it is slow, the host is not busy */
         spin++;
     (void)run;
     return 0;
@@ -81,7 +81,7 @@ static void test_native(void **state)
     assert_true(p.insns_per_s > 0);
     assert_int_equal(stat(file, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    /* Remembered: another answer of the host goes unnoticed, unless asked anew. */
+    /* Cached: a change of the host goes unnoticed, except with `fresh`. */
     probe(other_exit, 0, false, &p, &e);
     assert_int_equal(p.verdict, KVM_NATIVE);
     probe(other_exit, 0, true, &p, &e);
@@ -98,7 +98,7 @@ static void test_slow(void **state)
     assert_int_equal(p.verdict, KVM_SLOW);
     kvm_probe_speed(&p, speed, sizeof(speed));
     assert_non_null(strstr(speed, "below"));
-    probe(done, 0, false, &p, &e); /* remembered, too: it was dear to find out */
+    probe(done, 0, false, &p, &e); /* cached, too: it took a long time to find out */
     assert_int_equal(p.verdict, KVM_SLOW);
 }
 
@@ -166,7 +166,7 @@ static void test_memory_that_is_not_to_be_trusted(void **state)
     probe(done, 0, false, &p, &e);
     assert_int_equal(p.verdict, KVM_NATIVE);
     put(good, 0600);
-    assert_int_equal(chmod(path, 0777), 0); /* a directory of everybody's */
+    assert_int_equal(chmod(path, 0777), 0); /* writable by everybody */
     probe(done, 0, false, &p, &e);
     assert_int_equal(p.verdict, KVM_NATIVE);
 }

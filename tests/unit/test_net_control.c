@@ -1,5 +1,5 @@
-/* Requests about a sandbox's network, from clients that mean well and others. The network is there,
- * its thread is not: requests are done at once. */
+/* Requests about a sandbox's network, from honest clients and others. The network's thread does not
+ * run, so requests are done at once. */
 #include "monitor/net_control.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -61,7 +61,7 @@ static int teardown(void **state)
     return r;
 }
 
-/* Puts the frame that w has written to the question; the type of the answer, which is in *a. */
+/* Sends the frame that w has written; returns the type of the reply, which is in *a. */
 static int ask(struct fix *f, struct proto_writer *w, int *fd, struct proto_frame *a)
 {
     struct proto_frame q;
@@ -123,7 +123,7 @@ static void test_policy(void **state)
     assert_int_equal(ask(f, &w, &fd, &a), PROTO_OK);
     expect_text(&a, F_CTL_RULE, "allow@other.org");
     assert_int_equal(proto_find_num(&a, F_CTL_DEFAULTS, 9), 2);
-    /* What is not understood changes nothing. */
+    /* An invalid request changes nothing. */
     static const char *const bad[] = {
         "",
         "{",
@@ -146,7 +146,7 @@ static void test_bad_questions(void **state)
     assert_int_equal(explain(f, "example.com", 65536, &a), PROTO_FAIL);
     struct proto_writer w;
     int fd = -1;
-    proto_begin(&w, &f->in, PROTO_NET_ASK); /* a name that is not all there is to its field */
+    proto_begin(&w, &f->in, PROTO_NET_ASK); /* a name with a NUL in it */
     proto_bytes(&w, F_CTL_NAME, "a.b\0c", 5);
     proto_u32(&w, F_CTL_PORT, 1);
     proto_u32(&w, F_CTL_PROTO, PROTO_TCP);
@@ -211,7 +211,7 @@ static void test_sockets_are_looked_at(void **state)
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         int fd = bad[i].fd;
         assert_int_equal(publish(f, bad[i].proto, &fd, &a), PROTO_FAIL);
-        assert_int_equal(fd, bad[i].fd); /* still the caller's, to close */
+        assert_int_equal(fd, bad[i].fd); /* still the caller's */
     }
     assert_int_equal(f->c.n_ports, 0);
 }

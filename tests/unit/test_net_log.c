@@ -1,5 +1,5 @@
-/* net.log: what is written is what is read, equal denials are counted, floods are bounded, and
- * whatever is in the file is safe to show. */
+/* net.log: records are read back as they were written, equal denials are counted, floods are
+ * bounded, and everything in the file is safe to print. */
 #include "logs/net_record.h"
 #include "logs/records.h"
 #include "monitor/net_log.h"
@@ -161,7 +161,7 @@ static void test_equal_denials_are_counted(void **state)
     open_log(&l);
     for (int i = 0; i < 1000; i++) {
         struct net_note n = flow(false, "203.0.113.7", 443, "");
-        n.id.guest.port = (uint16_t)(40000 + i); /* each attempt has another */
+        n.id.guest.port = (uint16_t)(40000 + i); /* differs with each attempt */
         net_log_note(&l, &n);
     }
     struct net_note other = flow(false, "203.0.113.7", 444, "");
@@ -191,7 +191,7 @@ static void test_floods_are_bounded(void **state)
         struct net_note n = flow(false, "203.0.113.7", (uint16_t)i, "");
         net_log_note(&l, &n);
     }
-    /* Denials do not keep what was allowed out of the log. */
+    /* Denials do not crowd allowed flows out of the log. */
     struct net_note ok = flow(true, "203.0.113.8", 443, "");
     net_log_note(&l, &ok);
     net_log_missed(&l, 7);

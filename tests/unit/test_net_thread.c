@@ -1,5 +1,5 @@
-/* The network's thread: requests are done there and waited for, decisions come back in order, a
- * flood of them is cut and counted, and its filter is the one for sockets. */
+/* The network's thread: calls run there and their callers wait, decisions come back in order, a
+ * flood of them is cut and counted, and its filter allows sockets only. */
 #include "monitor/net_setup.h"
 #include "util/cleanup.h"
 
@@ -100,7 +100,7 @@ static void calls(void **state)
     assert_true(fd >= 0);
 }
 
-/* The gate is shown so many names, from `*arg` on. */
+/* How many names the gate is shown, and the number of the first. */
 struct many {
     unsigned from, n;
 };
@@ -173,7 +173,7 @@ static int unix_socket(struct gate *g, void *arg)
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-/* How a process ends that calls fn there. */
+/* The wait status of a process that calls fn on the thread. */
 static int end_of(net_thread_fn fn, void *arg)
 {
     pid_t pid = fork();

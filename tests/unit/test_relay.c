@@ -24,8 +24,8 @@ struct relay_fix {
     struct exec_log log;
     struct relay relay;
     unsigned changes, sessions, stops;
-    unsigned requests; /* of a kind that only the owner knows */
-    int got_fd;        /* what came with the last one; -1 = nothing */
+    unsigned requests; /* that the relay passed to its owner */
+    int got_fd;        /* what came with the last one; -1 = none */
     bool keep_fd;
 };
 
@@ -106,7 +106,7 @@ static int relay_teardown(void **state)
     struct relay_fix *t = *state;
     void *x = t->x;
     relay_end(&t->relay);
-    (void)teardown(&x); /* ends all streams: their clients go */
+    (void)teardown(&x); /* ends all streams, and with them their clients */
     assert_int_equal(loop_turn(&t->loop, 0), 0);
     exec_log_close(&t->log);
     loop_fini(&t->loop);
@@ -177,7 +177,7 @@ static void expect_refusal(int fd)
 
 #define VERSION (PROTO_VERSION_MAJOR << 16 | PROTO_VERSION_MINOR)
 
-/* A client with a session up to the agent's side; *port is the relay's. */
+/* A client whose session has reached the agent's side; *port is the relay's. */
 static int begin_session(struct relay_fix *t, uint32_t *port)
 {
     int fd = dial(t);
@@ -211,7 +211,7 @@ static void agent_ends(struct relay_fix *t, uint32_t port)
     send_shutdown(t->x, PROTO_PORT_SESSION, port, VSOCK_SHUT_RECV | VSOCK_SHUT_SEND);
 }
 
-/* Makes receive buffers that were used available again, and reads past what the relay sent. */
+/* Recycles the receive buffers, and discards what the relay sent. */
 static void agent_reads(struct relay_fix *t)
 {
     struct virtio_vsock_hdr h;
@@ -219,7 +219,7 @@ static void agent_reads(struct relay_fix *t)
         give_rx(t->x, 1);
 }
 
-/* As much output as fills the client's socket and the relay's buffer; returns the frames. */
+/* Sends output until the client's socket and the relay's buffer are full; returns the frames. */
 static unsigned flood(struct relay_fix *t, uint32_t port, size_t bytes)
 {
     unsigned n = 0;
@@ -263,7 +263,7 @@ static void test_requests_are_answered(void **state)
     say(fd, PROTO_PING, NULL, 0);
     turn(t);
     assert_int_equal(hear(fd, 0, NULL), -2);
-    relay_pong(&t->relay, t->relay.last_cookie + 1); /* of nobody */
+    relay_pong(&t->relay, t->relay.last_cookie + 1); /* nobody waits for it */
     relay_pong(&t->relay, t->relay.last_cookie);
     assert_int_equal(hear(fd, 0, NULL), PROTO_PONG);
     assert_int_equal(t->relay.n_clients, 0);
@@ -306,8 +306,8 @@ static void test_agent_that_sends_no_frames(void **state)
     assert_int_equal(t->sessions, 0);
 }
 
-/* Output that a slow client has not taken yet is part of the session: whoever stops the sandbox
- * after its last command would else throw it away. */
+/* Output that a slow client has not read yet is part of the session: a sandbox that stops after its
+ * last command must not lose it. */
 static void test_session_lasts_until_its_output_is_taken(void **state)
 {
     struct relay_fix *t = *state;
@@ -353,8 +353,8 @@ static void test_client_that_never_reads_and_goes(void **state)
     assert_int_equal(t->relay.n_clients, 0);
 }
 
-/* DETACH throws away what is held, which uncovers the end of the stream, which ends the client:
- * nobody may look at it after that. */
+/* DETACH discards what is held, which uncovers the end of the stream, which frees the client: it
+ * must not be used after that. */
 static void test_detach_when_the_command_has_ended(void **state)
 {
     struct relay_fix *t = *state;
@@ -381,7 +381,7 @@ static void test_detached_command_lives_on(void **state)
     say(fd, PROTO_DETACH, NULL, 0);
     turn(t);
     assert_int_equal(t->sessions, 1);
-    (void)flood(t, port, 1024 * KIB); /* drained, and nobody waits */
+    (void)flood(t, port, 1024 * KIB); /* drained without a reader */
     agent_says(t, port, PROTO_EXIT, 0);
     agent_ends(t, port);
     turn(t);
@@ -408,7 +408,7 @@ static void test_silent_clients_are_dropped(void **state)
     assert_int_equal(hear(busy, 0, NULL), -2);
 }
 
-/* Whoever asks too late is told so, in a way that says that nothing was done. */
+/* A late request is refused, in a way that says that nothing was done. */
 static void test_the_end_refuses_cleanly(void **state)
 {
     struct relay_fix *t = *state;
@@ -451,7 +451,7 @@ static void test_agent_that_does_not_listen(void **state)
     assert_int_equal(t->sessions, 0);
 }
 
-/* No descriptor is left: the relay rests instead of spinning, and goes on when there is one. */
+/* Out of descriptors: the relay pauses instead of spinning, and resumes when there is one. */
 static void test_out_of_descriptors(void **state)
 {
     struct relay_fix *t = *state;
@@ -461,7 +461,7 @@ static void test_out_of_descriptors(void **state)
     struct rlimit was, none;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
     none = was;
-    none.rlim_cur = (rlim_t)second + 1; /* all numbers below are taken */
+    none.rlim_cur = (rlim_t)second + 1; /* all lower numbers are in use */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     turn(t);
     assert_int_equal(t->relay.n_clients, 1);
@@ -474,7 +474,7 @@ static void test_out_of_descriptors(void **state)
     assert_int_equal(t->relay.listener.events, EPOLLIN);
 }
 
-/* A session whose agent does not answer takes a bounded amount of input, and no time. */
+/* A session whose agent does not answer takes a bounded amount of input, and does not spin. */
 static void test_input_before_the_agent_answers(void **state)
 {
     struct relay_fix *t = *state;
@@ -492,7 +492,7 @@ static void test_input_before_the_agent_answers(void **state)
     }
 }
 
-/* All of the guest's buffers are in use when the agent answers: the greeting waits for one. */
+/* All of the guest's buffers are in use when the agent answers: HELLO waits for one. */
 static void test_greeting_waits_for_room(void **state)
 {
     struct relay_fix *t = *state;
@@ -517,7 +517,7 @@ static void test_greeting_waits_for_room(void **state)
         (void)close(fd[i]);
 }
 
-/* The end of a pipe is open somewhere as long as its reader sees no end of file. */
+/* The write end of a pipe is open somewhere as long as its reader sees no end of file. */
 static bool is_open(int reader)
 {
     char c;
@@ -535,7 +535,7 @@ static void send_with(int fd, uint16_t type, int passed)
     (void)close(passed);
 }
 
-/* A descriptor goes to the request that it came with, and is closed if nobody wants it. */
+/* A descriptor goes to the request that it came with, and is closed if that does not take it. */
 static void test_descriptors(void **state)
 {
     struct relay_fix *t = *state;
@@ -556,7 +556,7 @@ static void test_descriptors(void **state)
         assert_true(!keep || fcntl(t->got_fd, F_GETFD) & FD_CLOEXEC);
     }
     close_fd(&t->got_fd);
-    AUTO_CLOSE int other = dial(t); /* a request that nobody knows */
+    AUTO_CLOSE int other = dial(t); /* an unknown request */
     hello(other, VERSION);
     send_with(other, PROTO_PORT_RM, p[2][1]);
     turn(t);
@@ -568,15 +568,15 @@ static void test_descriptors(void **state)
     send_with(silent, PROTO_HELLO, p[3][1]);
     send_with(silent, PROTO_HELLO, extra);
     turn(t);
-    assert_int_equal(t->relay.n_clients, 0); /* and it was no greeting */
+    assert_int_equal(t->relay.n_clients, 0); /* the HELLO was invalid */
     assert_false(is_open(p[3][0]));
-    AUTO_CLOSE int session = begin_session(t, &port); /* in a session it is nobody's */
+    AUTO_CLOSE int session = begin_session(t, &port); /* a session takes none */
     agent_accepts(t, port);
     send_with(session, PROTO_STDIN, p[4][1]);
     turn(t);
     assert_false(is_open(p[4][0]));
     (void)expect(t->x, OP_RW);       /* its input */
-    AUTO_CLOSE int begins = dial(t); /* nor is it with what begins one */
+    AUTO_CLOSE int begins = dial(t); /* nor does the request that begins one */
     hello(begins, VERSION);
     send_with(begins, PROTO_EXEC, p[5][1]);
     turn(t);
@@ -587,7 +587,7 @@ static void test_descriptors(void **state)
         (void)close(p[i][0]);
 }
 
-/* Two in one message fit where one is expected, with what aligns it: neither may stay. */
+/* Alignment leaves room for two descriptors where one is expected: neither may leak. */
 static void test_descriptors_in_one_message(void **state)
 {
     struct relay_fix *t = *state;

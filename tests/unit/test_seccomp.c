@@ -1,5 +1,5 @@
-/* Each filter from the inside: a child closes it on itself, and tries what it must not be able to
- * do. What is allowed must work, what is not must meet the profile's verdict. */
+/* Each filter from the inside: a child installs it and tries what it must not be able to do. What
+ * is allowed must work, what is not must meet the profile's verdict. */
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 
@@ -38,7 +38,7 @@ struct call {
 #n, __NR_##n, __VA_ARGS__ \
     }
 
-/* What nobody in a sandbox may do, whatever its arguments. */
+/* What no process of a sandbox may call, with any arguments. */
 static const struct call never[] = {
     CALL(execve, 0),
     CALL(ptrace, 0),
@@ -134,7 +134,7 @@ static const struct call never[] = {
 #endif
 };
 
-/* Runs fn in a child under the filter; its wait status. */
+/* Runs fn in a child under the filter; returns its wait status. */
 static int under(enum seccomp_profile p, void (*fn)(const void *), const void *arg)
 {
     pid_t pid = fork();
@@ -192,7 +192,7 @@ static void test_uml_ptrace_refuses(void **state)
     expect_all_refused(SECCOMP_UML_PTRACE, &traces);
 }
 
-/* Calls that are narrowed: {call, allowed}. */
+/* Calls that are restricted by their arguments: {call, allowed}. */
 static const struct {
     struct call call;
     bool allowed;
@@ -306,7 +306,7 @@ static void test_monitor_ends(void **state)
         CALL(fcntl, 0, F_SETLK, 0),
         CALL(fcntl, 0, F_OFD_SETLK, 0),
         CALL(fcntl, 0, F_SETOWN, 1),
-        CALL(fcntl, 0, F_SETFL, 0), /* a descriptor that others have is not made to block */
+        CALL(fcntl, 0, F_SETFL, 0), /* a shared descriptor must not be made blocking */
         CALL(fcntl, 0, F_SETFL, O_APPEND),
     };
     expect_ends(SECCOMP_MONITOR, never, ARRAY_LEN(never));
@@ -347,7 +347,7 @@ static void use_memory_and_flags(const void *arg)
     _exit(p == MAP_FAILED || flags < 0 || fcntl(0, F_SETFL, flags | O_NONBLOCK) < 0 ? 1 : 0);
 }
 
-/* A sanitizer's run-time library makes calls of its own, which no filter of ours has room for. */
+/* A sanitizer's runtime makes calls that our filters do not allow. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SKIP_UNDER_SANITIZER() skip()
 #elif defined(__has_feature)

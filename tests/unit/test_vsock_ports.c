@@ -1,5 +1,5 @@
-/* Host sockets by vsock: the guest is played by a fake driver, the connector and the host's servers
- * by the test. */
+/* Host sockets over vsock: a fake driver plays the guest, the test plays the connector and the
+ * host's servers. */
 #include "fake_vsock.h"
 #include "monitor/connector_link.h"
 #include "monitor/vsock_ports.h"
@@ -76,7 +76,7 @@ static void turn(struct ports_fix *t)
     }
 }
 
-/* The connector answers the next question: with a connection, or an error. */
+/* The connector answers the next request: with a connection, or an error. */
 static void answer(struct ports_fix *t, int error)
 {
     struct connector_request q;
@@ -98,12 +98,12 @@ static void answer(struct ports_fix *t, int error)
 static void open_conn(struct ports_fix *t, uint32_t guest_port)
 {
     send_op(t->x, OP_REQUEST, guest_port, HOST_PORT);
-    expect_none(t->x); /* before the host has said something */
+    expect_none(t->x); /* not before the host has answered */
     answer(t, 0);
     assert_int_equal(expect(t->x, OP_RESPONSE).dst_port, guest_port);
 }
 
-/* Takes everything that comes for the guest; the last op that was no data. */
+/* Takes everything that is sent to the guest; returns the last op other than data. */
 static unsigned guest_takes(struct ports_fix *t)
 {
     struct virtio_vsock_hdr h;
@@ -171,11 +171,11 @@ static void test_refused(void **state)
     answer(t, ECONNREFUSED);
     (void)expect(t->x, OP_RST);
     assert_int_equal(t->ports->n_conns, 0);
-    send_op(t->x, OP_REQUEST, GUEST, HOST_PORT + 1); /* a port that nobody gave */
+    send_op(t->x, OP_REQUEST, GUEST, HOST_PORT + 1); /* a port that is not in the list */
     (void)expect(t->x, OP_RST);
 }
 
-/* A guest that does not wait for the answer, and one that does not stay for it. */
+/* A guest that does not wait for the answer, and one that leaves before it. */
 static void test_impatience(void **state)
 {
     struct ports_fix *t = *state;
@@ -191,7 +191,7 @@ static void test_impatience(void **state)
     send_op(t->x, OP_REQUEST, GUEST + 1, HOST_PORT);
     send_op(t->x, OP_RST, GUEST + 1, HOST_PORT);
     assert_int_equal(t->ports->n_conns, 2); /* its slot waits for the answer */
-    answer(t, 0);                           /* with which the first one ends, too */
+    answer(t, 0);                           /* which ends the first one, too */
     assert_int_equal(t->ports->n_conns, 0);
     assert_int_equal(recv(t->host, buf, sizeof(buf), 0), 0);
 }
@@ -202,7 +202,7 @@ static void test_limit(void **state)
     struct vsock_conn *some = calloc(1, 1);
     open_conn(t, GUEST);
     for (unsigned i = 1; i < VSOCK_PORTS_CONNS_MAX; i++)
-        t->ports->conn[i] = some; /* as if */
+        t->ports->conn[i] = some; /* pretend */
     send_op(t->x, OP_REQUEST, GUEST + 1, HOST_PORT);
     (void)expect(t->x, OP_RST);
     for (unsigned i = 1; i < VSOCK_PORTS_CONNS_MAX; i++)
@@ -212,7 +212,7 @@ static void test_limit(void **state)
     open_conn(t, GUEST + 2);
 }
 
-/* A server that reads nothing: the guest's credit is used up, the rest goes on. */
+/* A server that reads nothing: the guest's credit is used up, other connections go on. */
 static void test_host_does_not_read(void **state)
 {
     struct ports_fix *t = *state;
@@ -267,7 +267,7 @@ static void test_guest_does_not_read(void **state)
     assert_int_equal(t->got, sizeof(data));
 }
 
-/* A server that hangs up on a guest that still talks: what it said arrives. */
+/* A server that hangs up while the guest still sends: what the server sent arrives. */
 static void test_host_hangs_up(void **state)
 {
     struct ports_fix *t = *state;

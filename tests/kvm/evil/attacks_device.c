@@ -1,4 +1,4 @@
-/* Attacks on what single devices understand: disks, sockets, random numbers, the balloon. */
+/* Attacks on the requests of single devices: disks, sockets, random numbers, the balloon. */
 #include "attacks.h"
 
 enum { BLK_IN = 0, BLK_OUT = 1, BLK_FLUSH = 4, BLK_ID = 8, BLK_DISCARD = 11, BLK_ZEROES = 13 };
@@ -10,7 +10,7 @@ static void ask_blk(struct dev *d, uint32_t type, uint64_t sector, uint32_t len,
     put_avail(&d->q[0], blk_request(d, type, sector, (uint64_t)buf, len, to_guest));
     kick(d, 0);
     if (!wait_answer(d, 0, LONG))
-        fail("the disk neither answers nor gives up");
+        fail("the disk neither answers nor fails");
 }
 
 void blk_requests(void)
@@ -31,7 +31,7 @@ void blk_requests(void)
             ask_blk(d, type, 0, 512, true);
     ask_blk(d, 0x80000000, 0, 512, true);
     ask_blk(d, 0xffffffff, 0, 512, true);
-    for (uint32_t len = 0; len < 1024; len += 171) /* no whole sectors */
+    for (uint32_t len = 0; len < 1024; len += 171) /* not whole sectors */
         ask_blk(d, BLK_IN, 0, len, true);
     ask_blk(d, BLK_ID, 0, 1, true);
     ask_blk(d, BLK_ID, 0, BUF, true);
@@ -175,7 +175,7 @@ void vsock_credit(void)
     check_machine();
 }
 
-/* More connections than there may be, none of them ever read from; then all reset, twice. */
+/* More connections than allowed, never read from; then all reset, twice. */
 void vsock_flood(void)
 {
     struct dev *d = device(ID_VSOCK, 0);
@@ -184,7 +184,7 @@ void vsock_flood(void)
         struct vsock_hdr h = vsock_header(VSOCK_REQUEST, 1000 + port, ECHO_PORT, 0);
         vsock_post(d, &h, 0);
         if (!wait_answer(d, 1, SHORT))
-            break; /* the host waits for buffers: it may */
+            break; /* the host may wait for buffers */
     }
     d = sockets();
     for (uint32_t port = 0; port < 1500; port++) {
@@ -212,7 +212,7 @@ void rng_greed(void)
     check_machine();
 }
 
-/* Pages that are not there, that the devices use, that wrap; in the wrong direction and number. */
+/* Pages that do not exist, that devices use, that wrap; in the wrong direction and number. */
 void balloon_lies(void)
 {
     struct dev *d = device(ID_BALLOON, 0);

@@ -1,4 +1,4 @@
-/* Attacks on the rest of the machine: instructions that exit, memory that is not there, time. */
+/* Attacks on the rest of the machine: instructions that exit, missing memory, time. */
 #include "attacks.h"
 
 enum { LAPIC = 0xfee00000, TICK = 0x40 };
@@ -55,7 +55,7 @@ void msr_sweep(void)
         for (uint32_t n = ranges[r].from; n < ranges[r].to; n++) {
             (void)guarded(read_msr, n);
             (void)guarded(rewrite_msr, n);
-            /* Not those that hold this program: paging, APIC base, clocks in memory. */
+            /* Not those that this program depends on: paging, APIC base, clocks in memory. */
             if (n != 0xc0000080 && n != 0x1b && r != 2 && !(n >= 0x800 && n < 0x900) && n != 0x10 &&
                 n != 0x3b && n != 0x11 && n != 0x12)
                 (void)guarded(write_msr, n);
@@ -142,7 +142,7 @@ void mmio_sweep(void)
         (void)guarded(touch, at);
     for (uint64_t at = 0xff000000; at < 0x100000000ULL; at += 0x80000)
         (void)guarded(touch, at);
-    for (unsigned bit = 32; bit < 52; bit++) /* some of these no CPU can address */
+    for (unsigned bit = 32; bit < 52; bit++) /* beyond what some CPUs can address */
         (void)guarded(touch, (1ULL << bit) + 0x1000);
     struct dev *d;
     for (unsigned i = 0; (d = device_at(i)); i++) {
@@ -151,7 +151,7 @@ void mmio_sweep(void)
     }
     for (uint64_t at = 0xfec00000; at < 0xfec00100; at += 4)
         (void)guarded(touch, at);
-    /* A string instruction that runs from memory into nothing. */
+    /* A string instruction that runs off the end of memory. */
     volatile uint8_t *p = window(ram_end() - 4096);
     uint64_t n = 8192;
     __asm__ volatile("rep stosb" : "+D"(p), "+c"(n) : "a"(0x5a) : "memory");
@@ -166,7 +166,7 @@ void dirty_all_memory(void)
         *(volatile uint64_t *)at = at;
     for (uint64_t at = ((uint64_t)image_end + 0xfff) & ~0xfffULL; at < ram_end(); at += 4096)
         if (*(volatile uint64_t *)at != at)
-            fail("memory forgets");
+            fail("memory has lost its contents");
     check_machine();
 }
 
@@ -194,7 +194,7 @@ void timer_storm(void)
     *lapic(0xf0) = 0x1ff;
     *lapic(0x3e0) = 0xb;            /* no division */
     *lapic(0x320) = 0x20000 | TICK; /* again and again */
-    *lapic(0x380) = 1;              /* as soon as can be */
+    *lapic(0x380) = 1;              /* as soon as possible */
     storm(spin, 500);
 }
 

@@ -1,12 +1,12 @@
 /* Attacks on virtqueues and on the registers of the transport. Most are tried on every device that
- * has a queue 0, since each device walks the chains in code of its own.
+ * has a queue 0, since each device walks the chains in its own code.
  */
 #include "attacks.h"
 
 static const uint64_t ring_features = FEATURE_INDIRECT | FEATURE_EVENT_IDX;
 
-/* Brings up each device in turn and lets `bend` spoil it; what the device says to that does not
- * matter, only what it is like after a reset (check_machine). */
+/* Brings up each device in turn and lets `bend` corrupt it; how the device reacts does not matter,
+ * only that it works after a reset (check_machine). */
 static void every_device(void (*bend)(struct dev *d, unsigned variant), unsigned variants)
 {
     struct dev *d;
@@ -145,7 +145,7 @@ static void bend_address(struct dev *d, unsigned variant)
     };
     const unsigned n = sizeof(bad) / sizeof(bad[0]);
     uint16_t flags = variant >= n ? WRITE : 0;
-    /* Alone, as the first of a chain, and behind a header that is right. */
+    /* Alone, as the first of a chain, and after a valid header. */
     all_queues(d, 0, bad[variant % n].addr, bad[variant % n].len, flags, 0);
     offer(d, 0);
     all_queues(d, 1, bad[variant % n].addr, bad[variant % n].len, flags | NEXT, 2);
@@ -289,7 +289,7 @@ void notify_early(void)
         set_reg(d, REG_STATUS, 0);
         for (unsigned q = 0; q < 8; q++)
             kick(d, q);
-        set_reg(d, REG_STATUS, STATUS_RUNNING); /* without a word about queues or features */
+        set_reg(d, REG_STATUS, STATUS_RUNNING); /* without queues or features */
         for (unsigned q = 0; q < 8; q++)
             kick(d, q);
         negotiate(d, 0);
@@ -341,7 +341,7 @@ static void flip_while_asking(void (*how)(void), unsigned rounds)
     struct dev *d;
     for (unsigned i = 0; (d = device_at(i)); i++) {
         if (d->id == ID_BALLOON)
-            continue; /* it gives memory away, as the guest asks it to: that of its own code too */
+            continue; /* it gives memory back as told, even that of this program */
         flipped = &d->q[0];
         flipped_avail = d->q[0].avail;
         flip = true;

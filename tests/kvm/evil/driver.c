@@ -1,4 +1,4 @@
-/* A virtio-mmio driver without shame: every step can be left out, repeated or done wrong. */
+/* A virtio-mmio driver that does not care: every step can be left out, repeated or done wrong. */
 #include "evil.h"
 
 enum { DEVICES = 16 };
@@ -13,8 +13,8 @@ static struct dev devices[DEVICES];
 static unsigned n_devices;
 uint8_t buf[BUF] __attribute__((aligned(4096)));
 
-/* With room for the longest length that an attack leaves on a descriptor: a device rightly writes
- * all of it, and what lies behind must not be this driver's own state. */
+/* As long as the longest descriptor of an attack: a device rightly writes all of it, and this
+ * driver's own state must not follow. */
 enum { ROOM = 512 };
 
 static union {
@@ -317,7 +317,7 @@ static void check_sockets(void)
         fail("no disconnection");
 }
 
-/* A FUSE server that starts over: INIT, in which both sides say their version. */
+/* A FUSE server that starts over: INIT, which exchanges versions. */
 static void check_share(void)
 {
     struct fuse_init {

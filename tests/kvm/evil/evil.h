@@ -1,4 +1,4 @@
-/* A guest with nothing but bad intentions: no kernel, one program in ring 0 that knows virtio and
+/* A hostile guest: no kernel, one program in ring 0 that knows virtio and
  * breaks its rules. It runs one attack of attacks.def, named by init= on the command line, reports
  * on the serial port, and ends by a triple fault.
  *
@@ -18,7 +18,7 @@ void say(const char *text);
 void say_number(const char *text, uint64_t n);
 void fail(const char *text) __attribute__((noreturn));
 
-/* A view of any physical address and of 2 MiB behind it; the last one asked for. */
+/* Maps 2 MiB at any physical address; there is one such window. */
 volatile uint8_t *window(uint64_t physical);
 uint64_t ram_end(void); /* of what begins at zero, or at 1 MiB */
 const char *cmdline(void);
@@ -129,7 +129,7 @@ void set_reg64(struct dev *d, uint32_t off, uint64_t v);
 void bring_up(struct dev *d, uint64_t want);
 /* The same up to FEATURES_OK, queues left alone. */
 void negotiate(struct dev *d, uint64_t want);
-/* Tables of descriptors where nothing comes behind them, or back where they were. */
+/* Moves descriptor tables to the end of memory, or back. */
 void move_rings(bool to_the_end);
 void place_queue(struct dev *d, unsigned q, uint32_t size, uint64_t desc, uint64_t avail,
                  uint64_t used);
@@ -137,9 +137,9 @@ void set_desc(struct queue *q, unsigned i, uint64_t addr, uint32_t len, uint16_t
               uint16_t next);
 void put_avail(struct queue *q, uint16_t head);
 void kick(struct dev *d, unsigned q);
-/* The device answered. False after a long while. */
+/* Waits for an answer. False: it timed out. */
 bool wait_used(struct dev *d, unsigned q);
-/* ... or gave up. A device need not answer nonsense: then a short while is enough. */
+/* ... or for a failure. A device need not answer nonsense: then a short wait is enough. */
 #define SHORT 100000000ULL /* cycles of the CPU's clock */
 #define LONG 20000000000ULL
 bool wait_answer(struct dev *d, unsigned q, uint64_t patience);
@@ -149,7 +149,7 @@ bool wait_answer(struct dev *d, unsigned q, uint64_t patience);
 /* Fills in a request of one data buffer; returns its head. */
 uint16_t blk_request(struct dev *d, uint32_t type, uint64_t sector, uint64_t addr, uint32_t len,
                      bool to_guest);
-uint8_t blk_status(void); /* of the last; 0xff while it is not there */
+uint8_t blk_status(void); /* of the last one; 0xff = not answered yet */
 
 struct vsock_hdr {
     uint64_t src_cid, dst_cid;
@@ -168,7 +168,7 @@ enum {
 enum { ECHO_PORT = 5000 };
 /* A header from the guest to the host. */
 struct vsock_hdr vsock_header(uint16_t op, uint32_t src_port, uint32_t dst_port, uint32_t len);
-/* Sends it with `payload` bytes behind it; vsock_send: false if the device did not take it. */
+/* Sends it, followed by `payload` bytes; vsock_send: false if the device did not take it. */
 void vsock_post(struct dev *d, const struct vsock_hdr *h, uint32_t payload);
 bool vsock_send(struct dev *d, const struct vsock_hdr *h, uint32_t payload);
 /* Gives the device n buffers to receive into. */
@@ -176,7 +176,7 @@ void vsock_receive_buffers(struct dev *d, unsigned n);
 /* The op of the next packet received, 0 when none comes. */
 uint16_t vsock_received(struct dev *d);
 
-/* Everything works as if nothing had happened, or the attack has succeeded (fail). */
+/* Checks that everything still works; if not, the attack has succeeded (fail). */
 void check_machine(void);
 
 #endif

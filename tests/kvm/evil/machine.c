@@ -78,7 +78,7 @@ void evil_exception(uint64_t a, uint64_t b)
 {
     say_number("evil: exception, stack: ", a);
     say_number("evil: exception, stack: ", b);
-    fail("an exception that nobody expected");
+    fail("an unexpected exception");
 }
 
 volatile uint8_t *window(uint64_t physical)

@@ -1,4 +1,4 @@
-/* Which attack it is to be. */
+/* Runs the attack that the command line names. */
 #include "attacks.h"
 
 void run_attack(const char *name);
