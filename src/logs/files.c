@@ -50,7 +50,7 @@ static bool written_before(const struct stat *st, uint64_t ns)
     return ns && (uint64_t)st->st_mtim.tv_sec * 1000000000ULL + (uint64_t)st->st_mtim.tv_nsec < ns;
 }
 
-/* Newest first (invariant 1), then turned round. */
+/* Newest first (invariant 1), then reversed. */
 static int open_set(const struct log_stream *s, struct log_file *files, uint64_t since_ns)
 {
     struct log_file found[LOG_FILES] = {0};
@@ -225,7 +225,7 @@ static int widen(struct log_stream *s)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? -errno : -EIO; /* somebody cut the file */
+            return n < 0 ? -errno : -EIO; /* the file was truncated */
         got += (size_t)n;
     }
     s->window_len = need;

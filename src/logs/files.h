@@ -1,12 +1,12 @@
-/* Reads a log and its rotated files as one stream of entries: forwards, from any place, and on
- * across rotations while the monitor writes; backwards, to find the place where the last few
- * entries begin without reading what comes before.
+/* Reads a log and its rotated files as one stream of entries: forwards, from any place, and across
+ * rotations while the monitor writes; backwards, to find where the last few entries begin without
+ * reading what comes before.
  *
  * Invariants
  *   1. Files are opened newest first, and one seen twice is taken once: a rotation in between
  *      neither hides nor repeats a file that was there when we began.
- *   2. A file is left for the next one only after its end was read when it was known to have been
- *      rotated, and so to grow no more.
+ *   2. A file is left for the next one only when its end was read after it had been rotated: it no
+ *      longer grows then.
  *   3. What does not parse is skipped, wherever it is; no line longer than LOG_LINE_MAX is held.
  */
 #ifndef MSB_LOGS_FILES_H
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { LOG_OPEN_MAX = LOG_FILES + 1 }; /* one that was rotated away, and those there are */
+enum { LOG_OPEN_MAX = LOG_FILES + 1 }; /* one that was rotated away, and the current ones */
 
 struct log_file {
     int fd;
@@ -53,20 +53,20 @@ struct log_stream {
     size_t window_len, window_cap;
 };
 
-/* Files last written before since_ns are left out. A log that is not there is an empty one. */
+/* Files last written before since_ns are left out. A log without files is empty. */
 int log_stream_open(struct log_stream *s, int dirfd, const char *name, uint64_t since_ns);
 void log_stream_close(struct log_stream *s);
 
-/* 1: s->entry is the next entry; 0: there are no more for now; -errno. */
+/* 1: s->entry is the next entry; 0: no more for now; -errno. */
 int log_stream_next(struct log_stream *s);
-/* 1: s->entry is the entry before the last one this returned (first: the last there is), with
- * s->entry_at; 0: there are no more. */
+/* 1: s->entry is the entry before the one this returned last (at first: the last of all), at
+ * s->entry_at; 0: no more; -errno. */
 int log_stream_prev(struct log_stream *s);
 void log_stream_drop(struct log_stream *s); /* releases s->entry */
 
 /* Forwards from there. */
 void log_stream_seek(struct log_stream *s, struct log_place to);
-/* At the end: looks whether files were rotated or have come into being. */
+/* At the end: looks for files that were rotated or created. */
 int log_stream_refresh(struct log_stream *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* The sandbox's log files as they lie on disk: shared by the monitor, which writes them, and by
- * `msb logs`, which reads them.
+/* The sandbox's log files on disk: shared by the monitor, which writes them, and `msb logs`, which
+ * reads them.
  *
  * exec.log holds what commands wrote, system.log what happened to the sandbox. One JSON object a
  * line:
@@ -7,12 +7,12 @@
  * t   UTC, nanoseconds
  * s   stdout, stderr, output (what a tty session wrote), system
  * d   the bytes. As text when they are UTF-8 without a NUL; as base64, with "e":"b64" in the
- *     object, when not. A line of output may be spread over several entries, and an entry may hold
- *     many lines. A system entry is one line and has no newline at its end
+ *     object, otherwise. A line of output may be spread over several entries, and an entry may hold
+ *     many lines. A system entry is one line without a newline
  * id  the exec; absent when there is none
  *
  * A file is rotated (NAME -> NAME.1 -> NAME.2) before it would exceed LOG_FILE_MAX. Files are
- * only ever appended to. A line may be cut short by a crash: readers skip what does not parse.
+ * only appended to. A line may be cut short by a crash: readers skip what does not parse.
  */
 #ifndef MSB_LOGS_FORMAT_H
 #define MSB_LOGS_FORMAT_H
@@ -21,7 +21,7 @@ enum {
     LOG_FILE_MAX = 10 * 1024 * 1024,
     LOG_FILES = 3,             /* exec.log exec.log.1 exec.log.2 */
     LOG_CHUNK_MAX = 64 * 1024, /* bytes of output in one line at most */
-    /* Longest line there can be: every byte as \u00XX, and the other members. */
+    /* The longest possible line: every byte as \u00XX, and the other members. */
     LOG_LINE_MAX = 6 * LOG_CHUNK_MAX + 256,
 };
 

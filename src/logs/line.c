@@ -1,6 +1,7 @@
 #include "logs/line.h"
 
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <ctype.h>
@@ -108,7 +109,7 @@ static int to_ns(time_t sec, uint64_t ns, uint64_t *ret)
     return 0;
 }
 
-/* timegm and mktime mend the 31st of February; we would rather hear of it. */
+/* timegm and mktime normalise the 31st of February: it is refused instead. */
 static bool same_day(const struct tm *a, const struct tm *b)
 {
     return a->tm_mday == b->tm_mday && a->tm_mon == b->tm_mon;
@@ -123,9 +124,9 @@ int time_parse_rfc3339(const char *s, size_t n, uint64_t *ret_ns)
     if (!take_date(&c, &tm) || !(take(&c, 'T') || take(&c, 't') || take(&c, ' ')) ||
         !take_clock(&c, &tm, &ns) || !take_zone(&c, &east) || c.p != c.end)
         return -EINVAL;
-    struct tm mended = tm;
-    time_t sec = timegm(&mended);
-    if (tm.tm_sec < 60 && !same_day(&tm, &mended))
+    struct tm normal = tm;
+    time_t sec = timegm(&normal);
+    if (tm.tm_sec < 60 && !same_day(&tm, &normal))
         return -EINVAL;
     return to_ns(sec - east, ns, ret_ns);
 }
@@ -140,9 +141,9 @@ static int parse_local(const char *s, uint64_t *ret_ns)
     if (c.p != c.end &&
         (!(take(&c, ' ') || take(&c, 'T')) || !take_clock(&c, &tm, &ns) || c.p != c.end))
         return -EINVAL;
-    struct tm mended = tm;
-    time_t sec = mktime(&mended);
-    if (!same_day(&tm, &mended))
+    struct tm normal = tm;
+    time_t sec = mktime(&normal);
+    if (!same_day(&tm, &normal))
         return -EINVAL;
     return to_ns(sec, ns, ret_ns);
 }
@@ -179,7 +180,8 @@ static int decode(struct log_entry *e)
         return -ENOMEM;
     size_t padding = n && e->data[n - 1] == '=' ? 1U + (e->data[n - 2] == '=') : 0;
     int got = n ? EVP_DecodeBlock(to, e->data, (int)n) : 0;
-    if (got < 0 || (size_t)got != n / 4 * 3) { /* it trims white space: that is no base64 either */
+    if (got < 0 ||
+        (size_t)got != n / 4 * 3) { /* it trims white space, which is not base64 either */
         free(to);
         return -EINVAL;
     }
@@ -221,8 +223,8 @@ static int read_members(const json_t *j, struct log_entry *e)
     return strcmp(json_string_value(enc), "b64") == 0 ? decode(e) : -EINVAL;
 }
 
-static int parse(const char *line, size_t n, size_t flags,
-                 int (*members)(const json_t *j, struct log_entry *e), struct log_entry *ret)
+static int parse_line(const char *line, size_t n, size_t flags,
+                      int (*members)(const json_t *j, struct log_entry *e), struct log_entry *ret)
 {
     struct log_entry e = {0};
     json_error_t why;
@@ -240,12 +242,12 @@ static int parse(const char *line, size_t n, size_t flags,
 
 int log_line_parse(const char *line, size_t n, struct log_entry *ret)
 {
-    return parse(line, n, JSON_ALLOW_NUL, read_members, ret);
+    return parse_line(line, n, JSON_ALLOW_NUL, read_members, ret);
 }
 
 int log_record_parse(const char *line, size_t n, struct log_entry *ret)
 {
-    return parse(line, n, 0, read_time, ret);
+    return parse_line(line, n, 0, read_time, ret);
 }
 
 void log_entry_free(struct log_entry *e)
@@ -258,16 +260,11 @@ void log_entry_free(struct log_entry *e)
 char *log_entry_json(const struct log_entry *e, bool ascii)
 {
     static const char *const members[] = {"d", "e", "id", "s", "t"};
-    json_t *j = json_object();
-    for (size_t i = 0; j && i < ARRAY_LEN(members); i++) {
+    AUTO_JSON json_t *j = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(e->json, members[i]);
-        if ((v ? json_object_set(j, members[i], v)
-               : json_object_set_new(j, members[i], json_null())) < 0) {
-            json_decref(j);
+        if (json_object_set(j, members[i], v ? v : json_null()) < 0)
             return NULL;
-        }
     }
-    char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | (ascii ? JSON_ENSURE_ASCII : 0));
-    json_decref(j);
-    return text;
+    return json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | (ascii ? JSON_ENSURE_ASCII : 0));
 }

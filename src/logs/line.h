@@ -1,4 +1,4 @@
-/* One line of a log file, and points in time as log files and people write them. */
+/* One line of a log file, and points in time as log files and users write them. */
 #ifndef MSB_LOGS_LINE_H
 #define MSB_LOGS_LINE_H
 
@@ -19,20 +19,20 @@ struct log_entry {
     size_t len;
     char t[LOG_TIME_LEN]; /* the time as it stands in the file */
 
-    json_t *json;     /* the line; owns `data` unless */
-    uint8_t *decoded; /* they were base64 */
+    json_t *json;     /* the line; owns `data`, unless */
+    uint8_t *decoded; /* that was base64 */
 };
 
-/* -EINVAL for what is not a line of a log: cut short by a crash, or never one. On success the
- * entry is released with log_entry_free. */
+/* -EINVAL for anything that is not a whole line of a log, such as one cut short by a crash. On
+ * success the entry is released with log_entry_free. */
 int log_line_parse(const char *line, size_t n, struct log_entry *ret);
-/* The same for logs whose lines are other objects with a "t": what else they have is in `json`. */
+/* The same for logs of other objects with a "t"; their other members are in `json`. */
 int log_record_parse(const char *line, size_t n, struct log_entry *ret);
 typedef int (*log_parse_fn)(const char *line, size_t n, struct log_entry *ret);
 void log_entry_free(struct log_entry *e); /* and an entry that is all zero */
 
 /* The entry as `logs --json` shows it, without newline, to be freed; NULL when memory is short.
- * ascii: no byte of it can mean anything to a terminal. */
+ * ascii: without anything that a terminal might obey. */
 char *log_entry_json(const struct log_entry *e, bool ascii);
 
 /* 2026-01-02T03:04:05.678Z or +02:00 for Z. -EINVAL; -ERANGE before 1970 or after 2500. */

@@ -19,11 +19,7 @@ void lines_free(struct lines *l)
 {
     for (size_t i = 0; i < LINES_OPEN_MAX; i++)
         buf_free(&l->open[i].text);
-    for (size_t i = 0; i < l->n_kept; i++)
-        free(l->kept[i]);
-    free(l->kept);
-    l->kept = NULL;
-    l->n_kept = 0;
+    ring_free(&l->kept);
 }
 
 /* --- one line --- */
@@ -64,8 +60,6 @@ static int print_line(const struct lines *l, const struct line *line)
 
 static int keep(struct lines *l, const struct line *line)
 {
-    if (l->tail == 0)
-        return 0;
     struct kept_line *k = malloc(sizeof(*k) + line->n);
     if (!k)
         return -ENOMEM;
@@ -73,29 +67,11 @@ static int keep(struct lines *l, const struct line *line)
     (void)snprintf(k->t, sizeof(k->t), "%s", line->t);
     if (line->n)
         memcpy(k->text, line->text, line->n);
-    if (l->n_kept == l->tail) { /* the ring is closed: the oldest makes room */
-        free(l->kept[l->first_kept]);
-        l->kept[l->first_kept] = k;
-        l->first_kept = (l->first_kept + 1) % l->n_kept;
-        return 0;
-    }
-    if (l->n_kept == l->cap_kept) {
-        size_t cap = MIN(l->tail, l->cap_kept ? 2 * l->cap_kept : 64);
-        /* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers */
-        struct kept_line **kept = reallocarray(l->kept, cap, sizeof(*kept));
-        if (!kept) {
-            free(k);
-            return -ENOMEM;
-        }
-        l->kept = kept;
-        l->cap_kept = cap;
-    }
-    l->kept[l->n_kept++] = k;
-    return 0;
+    return ring_push(&l->kept, k);
 }
 
-/* REG_STARTEND lets a NUL be among the bytes; that one also comes after them is for checkers
- * that know nothing of it. */
+/* REG_STARTEND allows a NUL among the bytes. They also end in one, for checkers that do not know
+ * REG_STARTEND. */
 static bool matches(const struct lines *l, const struct line *line)
 {
     if (!l->grep)
@@ -215,15 +191,12 @@ int lines_add(struct lines *l, const struct log_entry *e)
 int lines_show_kept(struct lines *l)
 {
     int r = 0;
-    for (size_t i = 0; i < l->n_kept; i++) {
-        struct kept_line *k = l->kept[(l->first_kept + i) % l->n_kept];
+    for (size_t i = 0; r == 0 && i < l->kept.n; i++) {
+        const struct kept_line *k = ring_at(&l->kept, i);
         struct line line = {.s = k->s, .id = k->id, .t = k->t, .text = k->text, .n = k->n};
-        if (r == 0)
-            r = print_line(l, &line);
+        r = print_line(l, &line);
     }
-    for (size_t i = 0; i < l->n_kept; i++)
-        free(l->kept[i]);
-    l->n_kept = l->first_kept = 0;
+    ring_free(&l->kept);
     l->keeping = false;
     return r;
 }

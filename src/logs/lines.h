@@ -1,13 +1,14 @@
-/* Lines out of log entries: pieces put together, filtered, counted, prefixed and printed.
+/* Lines from log entries: put together from pieces, filtered, counted, prefixed and printed.
  *
  * Memory is bounded: at most LINES_OPEN_MAX unfinished lines of at most LOG_CHUNK_MAX bytes are
- * held (a longer line is shown in parts), and the last `tail` lines while these are being found.
+ * held (a longer line is shown in parts), and the last few lines for --tail.
  */
 #ifndef MSB_LOGS_LINES_H
 #define MSB_LOGS_LINES_H
 
 #include "logs/line.h"
 #include "logs/print.h"
+#include "logs/ring.h"
 
 #include <regex.h>
 
@@ -36,20 +37,17 @@ struct lines {
     struct open_line open[LINES_OPEN_MAX];
     unsigned next_open; /* the slot to take when none is free */
 
-    /* while `keeping`, only the last `tail` lines are kept, in a ring, and none is printed */
-    bool keeping;
-    size_t tail;
-    struct kept_line **kept;
-    size_t n_kept, cap_kept, first_kept;
+    bool keeping;     /* no line is printed: the last kept.max are kept */
+    struct ring kept; /* struct kept_line */
 };
 
 void lines_init(struct lines *l, struct sink *out, struct sink *err);
 void lines_free(struct lines *l);
-/* Takes the entry's bytes; each returns 0 or -errno (of printing, or -ENOMEM). */
+/* Adds the entry's bytes. Each returns 0 or -errno (of printing, or -ENOMEM). */
 int lines_add(struct lines *l, const struct log_entry *e);
-/* Shows what was kept; from now on lines are printed as they come. */
+/* Prints what was kept; from now on lines are printed as they come. */
 int lines_show_kept(struct lines *l);
-/* Nothing more will come: unfinished lines are lines. */
+/* Nothing more will come: ends unfinished lines. */
 int lines_end(struct lines *l);
 
 #endif

@@ -16,7 +16,7 @@ enum { STREAMS = 2, FOLLOW_MS = 100 };
 struct logs {
     const struct logs_options *o;
     struct log_stream stream[STREAMS]; /* exec.log, system.log; only those that are needed */
-    bool has[STREAMS];                 /* stream[i].entry is the next one of it */
+    bool has[STREAMS];                 /* stream[i].entry is its next one */
     int n_streams;
 
     struct sink out, err;
@@ -109,7 +109,7 @@ static int show(struct logs *l, int stream)
     return l->by_line ? lines_add(&l->lines, e) : show_bytes(l, e);
 }
 
-/* Shows everything there is by now, in the order of time. */
+/* Shows everything available by now, in the order of time. */
 static int show_available(struct logs *l)
 {
     for (;;) {
@@ -155,7 +155,7 @@ static size_t behind_newline(const struct log_entry *e, size_t nth)
     return p ? (size_t)(p - e->data) : e->len;
 }
 
-/* The newest entry that was not looked at yet; -1 when there is none. */
+/* The stream with the newest entry that was not looked at yet; -1 when there is none. */
 static int newest(struct logs *l, bool *ended, int *ret)
 {
     *ret = -1;
@@ -183,8 +183,8 @@ struct tail {
     struct log_place from[STREAMS];
 };
 
-/* Takes stream i's entry into the tail; true when no other one belongs there. A line begins
- * behind the newline of the one before it, so that one is needed, too. */
+/* Takes stream i's entry into the tail; true when the tail is complete. A line begins behind the
+ * newline of the line before it, so that one is needed, too. */
 static bool tail_takes(struct logs *l, struct tail *t, int i)
 {
     struct log_stream *s = &l->stream[i];
@@ -215,7 +215,7 @@ static bool tail_takes(struct logs *l, struct tail *t, int i)
     return true;
 }
 
-/* Counts backwards, and leaves every stream at the place from where the tail follows. */
+/* Counts backwards, and leaves every stream where the tail begins. */
 static int seek_tail(struct logs *l)
 {
     struct tail t = {0};
@@ -260,7 +260,7 @@ static int follow(struct logs *l)
         int r = flush(l);
         if (r < 0)
             return r;
-        /* Asked before reading: what was written before it ended is then still seen. */
+        /* Asked before reading, so that what was written before the end is still seen. */
         bool more = l->o->alive && l->o->alive(l->o->arg) && !is_past_until(l);
         for (int i = 0; i < l->n_streams && r == 0; i++)
             r = log_stream_refresh(&l->stream[i]);
@@ -277,7 +277,7 @@ static int run(struct logs *l)
     const struct logs_options *o = l->o;
     int r = 0;
     l->lines.keeping = o->has_tail && l->has_grep && l->by_line;
-    l->lines.tail = (size_t)o->tail;
+    l->lines.kept.max = (size_t)o->tail;
     if (o->has_tail && !l->lines.keeping)
         r = seek_tail(l);
     if (r == 0)

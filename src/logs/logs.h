@@ -1,12 +1,12 @@
 /* `msb logs`: what the commands of a sandbox wrote, and what happened to it.
  *
- * Reads the log files alone, so it works whether the sandbox runs or not. Entries of exec.log and
+ * Reads only the log files, so it works whether the sandbox runs or not. Entries of exec.log and
  * system.log are merged by time.
  *
- * Text output is the bytes that were written: those of stderr go to stderr, everything else to
- * stdout. With --timestamps, --show-id or --grep it goes line by line: a line that was written in
- * pieces is put together (per exec and stream) and shown when it is complete. --tail counts
- * lines. With --json everything is by entry, the unit of the files: one object a line, on stdout.
+ * Text output is the bytes as written: those of stderr go to stderr, all others to stdout. With
+ * --timestamps, --show-id or --grep it is line by line: a line that was written in pieces is put
+ * together (per exec and stream) and shown when it is complete. --tail counts lines. With --json
+ * everything is by entry, the unit of the files: one object a line, on stdout.
  */
 #ifndef MSB_LOGS_LOGS_H
 #define MSB_LOGS_LOGS_H
@@ -27,7 +27,7 @@ struct logs_options {
     uint64_t tail;
     uint64_t since_ns; /* 0 = from the beginning */
     uint64_t until_ns; /* 0 = to the end */
-    bool follow;       /* until `alive` says no and all is read */
+    bool follow;       /* until `alive` returns false and all is read */
     bool timestamps, show_id, json;
     const char *grep; /* POSIX extended regular expression; NULL = none */
     enum color_choice color;

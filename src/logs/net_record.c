@@ -18,11 +18,6 @@ const char *net_record_kind_name(enum net_record_kind k)
     return kinds[k];
 }
 
-const char *net_record_verdict_name(enum net_record_verdict v)
-{
-    return verdicts[v];
-}
-
 void net_record_escape(const char *s, char *out, size_t size)
 {
     static const char hex[] = "0123456789abcdef";
@@ -46,7 +41,7 @@ void net_record_escape(const char *s, char *out, size_t size)
 
 /* --- reading --- */
 
-static int find(const char *const *names, size_t n, const char *s)
+static int find_name(const char *const *names, size_t n, const char *s)
 {
     for (size_t i = 0; s && i < n; i++)
         if (strcmp(names[i], s) == 0)
@@ -58,7 +53,7 @@ static void take_text(const json_t *j, const char *key, char *to, size_t size)
 {
     const char *s = json_string_value(json_object_get(j, key));
     (void)snprintf(to, size, "%s", s ? s : "");
-    utf8_defuse(to); /* a character that was cut counts as none */
+    utf8_defuse(to); /* cutting may have split a character */
 }
 
 static uint64_t take_number(const json_t *j, const char *key, uint64_t otherwise)
@@ -72,12 +67,12 @@ int net_record_read(const struct log_entry *e, struct net_record *ret)
 {
     const json_t *j = e->json;
     *ret = (struct net_record){.t_ns = e->t_ns};
-    int kind = find(kinds, ARRAY_LEN(kinds), json_string_value(json_object_get(j, "kind")));
+    int kind = find_name(kinds, ARRAY_LEN(kinds), json_string_value(json_object_get(j, "kind")));
     if (kind < 0)
         return kind;
     ret->kind = (enum net_record_kind)kind;
     int verdict =
-        find(verdicts, ARRAY_LEN(verdicts), json_string_value(json_object_get(j, "verdict")));
+        find_name(verdicts, ARRAY_LEN(verdicts), json_string_value(json_object_get(j, "verdict")));
     ret->verdict = verdict < 0 ? NET_RECORD_NONE : (enum net_record_verdict)verdict;
     const char *direction = json_string_value(json_object_get(j, "direction"));
     ret->has_flow = direction != NULL;

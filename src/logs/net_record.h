@@ -1,5 +1,5 @@
-/* What the network of a sandbox decided, as net.log has it: written by the monitor, read by
- * `msb net log` and `msb audit`. One JSON object a line:
+/* What the network of a sandbox decided, in net.log: written by the monitor, read by `msb net log`
+ * and `msb audit`. One JSON object a line:
  *
  *   t          when; UTC, nanoseconds
  *   kind       flow      a flow was opened, or not
@@ -8,19 +8,19 @@
  *              ended     a flow that had been allowed is over
  *              missed    decisions that were not logged, because there were too many
  *   verdict    allow or deny; absent for ended and missed
- *   direction  egress or ingress; of flows, like the four that follow
+ *   direction  egress or ingress; only for flows, like the next three
  *   proto      tcp, udp, icmp
  *   address    the peer's
- *   port       the peer's or, of ingress, the guest's
- *   name       of the peer, as far as it is known. The guest's bytes: what is not printable ASCII
- *              is written as \xNN
+ *   port       the peer's or, for ingress, the guest's
+ *   name       of the peer, if known. The guest's bytes: all but printable ASCII is written as
+ *              \xNN
  *   why        which rule decided, or how the flow ended
  *   to_host, to_guest, ms
  *              ended: bytes each way, and how long it lasted
- *   count      so many of this kind, up to t, since the one before; absent = 1
+ *   count      how many of this kind, up to t, since the one before; absent = 1
  *
- * The file is in run/, where a monitor that was taken over can write anything: readers take the
- * members above, of the types above, cut and made safe to show, and nothing else.
+ * The file is in run/, where a monitor that was taken over can write anything: readers take only the
+ * members above, of the types above, cut and made safe to show.
  */
 #ifndef MSB_LOGS_NET_RECORD_H
 #define MSB_LOGS_NET_RECORD_H
@@ -55,14 +55,14 @@ struct net_record {
     bool ingress;
     char proto[8];
     char address[48];
-    uint16_t port; /* 0: it has none */
+    uint16_t port; /* 0: none */
     char name[NET_RECORD_NAME_MAX];
     char why[NET_RECORD_WHY_MAX];
     uint64_t to_host, to_guest, ms;
     uint64_t count;
 };
 
-/* -EINVAL for what is no such record. */
+/* -EINVAL for anything else. */
 int net_record_read(const struct log_entry *e, struct net_record *ret);
 /* The members above; NULL when memory is short. */
 json_t *net_record_json(const struct net_record *r);
@@ -70,15 +70,13 @@ json_t *net_record_json(const struct net_record *r);
 int net_record_text(const struct net_record *r, struct buf *out);
 /* "-> example.com 203.0.113.7:443", "<- 10.0.0.1 to port 80", "? example.com" */
 void net_record_peer(const struct net_record *r, char *out, size_t size);
-/* What there is to say about it, counts and sizes included. */
+/* Why it was decided so, or how it ended, with counts and sizes. */
 void net_record_story(const struct net_record *r, char *out, size_t size);
 const char *net_record_kind_name(enum net_record_kind k);
-const char *net_record_verdict_name(enum net_record_verdict v); /* "-" for none */
 
 #define NET_RECORD_FORMAT "%-19s  %-8s  %-7s  %-5s  %-44s  %s\n"
 
-/* Bytes of a guest as text: what is not printable ASCII, and the backslash, as \xNN. Cut to
- * size. */
+/* Bytes of a guest as text: all but printable ASCII, and the backslash, as \xNN. Cut to size. */
 void net_record_escape(const char *s, char *out, size_t size);
 
 #endif

@@ -45,7 +45,8 @@ static bool reorders_text(uint32_t cp)
            (cp >= 0x2066 && cp <= 0x2069);
 }
 
-/* c is another byte of a character that is not ASCII; *again: it was none, look at it afresh. */
+/* c is the next byte of a character that is not ASCII; *again: it is not part of it, and is still to
+ * be handled. */
 static int step_utf8(struct defuser *d, struct buf *out, uint8_t c, bool *again)
 {
     uint32_t cp;
@@ -108,7 +109,7 @@ static int step(struct defuser *d, struct buf *out, uint8_t c)
     switch (d->state) {
     case DEFUSE_TEXT:
         return step_text(d, out, c);
-    case DEFUSE_CR: /* before a newline it says nothing new; alone it would overwrite the line */
+    case DEFUSE_CR: /* before a newline it is redundant; alone it would overwrite the line */
         if (c == '\r')
             return 0;
         d->state = DEFUSE_TEXT;
@@ -182,7 +183,7 @@ int sink_flush(struct sink *s)
         ssize_t n = write(s->fd, buf_head(&s->out), buf_len(&s->out));
         if (n >= 0) {
             buf_consume(&s->out, (size_t)n);
-        } else if (errno == EAGAIN) { /* whoever gave it to us made it so */
+        } else if (errno == EAGAIN) { /* we inherited it non-blocking */
             struct pollfd p = {.fd = s->fd, .events = POLLOUT};
             (void)poll(&p, 1, -1);
         } else if (errno != EINTR) {

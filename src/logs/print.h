@@ -1,10 +1,9 @@
-/* Where log text goes: stdout and stderr, without letting it drive the user's terminal.
+/* Where log text goes: stdout and stderr, without letting it control the user's terminal.
  *
  * A command's output may hold any bytes, and reading a log must be safe however hostile they are.
- * On a terminal, therefore, only text, newlines, tabs and colours (SGR sequences) pass. Every
- * other control character is shown instead of obeyed: ESC as ^[, C1 controls and the marks that
- * reorder text as <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as
- * they are.
+ * So on a terminal only text, newlines, tabs and colours (SGR sequences) pass. All other control
+ * characters are shown instead of obeyed: ESC as ^[, C1 controls and the marks that reorder text as
+ * <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as they are.
  */
 #ifndef MSB_LOGS_PRINT_H
 #define MSB_LOGS_PRINT_H
@@ -27,7 +26,7 @@ struct defuser {
 
 /* Appends p to `out`, made safe. A sequence may be spread over several calls. */
 int defuse(struct defuser *d, struct buf *out, const uint8_t *p, size_t n);
-/* What is held back is no sequence any more; colours are off afterwards. */
+/* Ends an incomplete sequence, and turns colours off. */
 int defuse_end(struct defuser *d, struct buf *out);
 
 struct sink {
@@ -43,7 +42,7 @@ enum color_choice { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
 void sink_open(struct sink *s, int fd, enum color_choice c);
 /* Ends, flushes and releases; the first error. */
 int sink_close(struct sink *s);
-/* Bytes of a command; `ours` is text of msb itself, which is trusted. */
+/* A command's bytes; sink_ours: msb's own text, which is trusted. */
 int sink_write(struct sink *s, const void *p, size_t n);
 int sink_ours(struct sink *s, const char *text);
 int sink_flush(struct sink *s); /* -EPIPE: the reader has gone */

@@ -68,59 +68,35 @@ static int flush(struct records *r)
     return k;
 }
 
-/* While keeping, what was rendered last leaves `out` for the ring. */
-static int keep(struct records *r)
+/* Takes what was rendered out of `out`; NULL when memory is short. */
+static char *take_rendered(struct records *r)
 {
-    if (r->tail == 0) {
-        buf_reset(&r->out);
-        return 0;
-    }
-    char *line = strndup((const char *)buf_head(&r->out), buf_len(&r->out));
+    char *text = strndup((const char *)buf_head(&r->out), buf_len(&r->out));
     buf_reset(&r->out);
-    if (!line)
-        return -ENOMEM;
-    if (r->n_kept == r->tail) {
-        free(r->kept[r->first_kept]);
-        r->kept[r->first_kept] = line;
-        r->first_kept = (r->first_kept + 1) % r->n_kept;
-        return 0;
-    }
-    if (r->n_kept == r->cap_kept) {
-        size_t cap = MIN(r->tail, r->cap_kept ? 2 * r->cap_kept : 64);
-        /* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers */
-        char **kept = reallocarray(r->kept, cap, sizeof(*kept));
-        if (!kept) {
-            free(line);
-            return -ENOMEM;
-        }
-        r->kept = kept;
-        r->cap_kept = cap;
-    }
-    r->kept[r->n_kept++] = line;
-    return 0;
+    return text;
 }
 
 static int show_kept(struct records *r)
 {
     int k = 0;
-    for (size_t i = 0; i < r->n_kept; i++) {
-        char *line = r->kept[(r->first_kept + i) % r->n_kept];
-        if (k == 0)
-            k = buf_append(&r->out, line, strlen(line));
+    for (size_t i = 0; k == 0 && i < r->kept.n; i++) {
+        const char *line = ring_at(&r->kept, i);
+        k = buf_append(&r->out, line, strlen(line));
         if (k == 0 && buf_len(&r->out) >= FLUSH_AT)
             k = flush(r);
-        free(line);
     }
-    r->n_kept = r->first_kept = 0;
+    ring_free(&r->kept);
     r->keeping = false;
     return k;
 }
 
-/* What was rendered goes on to where it belongs. */
+/* What was rendered is kept, or stays in `out` until that is full. */
 static int pass_on(struct records *r)
 {
-    if (r->keeping)
-        return keep(r);
+    if (r->keeping) {
+        char *line = take_rendered(r);
+        return line ? ring_push(&r->kept, line) : -ENOMEM;
+    }
     return buf_len(&r->out) >= FLUSH_AT ? flush(r) : 0;
 }
 
@@ -161,8 +137,7 @@ static int add_early(struct records *r, uint64_t t_ns)
         r->early = more;
         r->cap_early = cap;
     }
-    char *text = strndup((const char *)buf_head(&r->out), buf_len(&r->out));
-    buf_reset(&r->out);
+    char *text = take_rendered(r);
     if (!text)
         return -ENOMEM;
     r->early[r->n_early] = (struct record_line){t_ns, r->n_early, text};
@@ -193,7 +168,7 @@ static int show_early(struct records *r)
     return k < 0 ? k : pass_on(r);
 }
 
-/* Shows everything there is by now, in the order of time. */
+/* Shows everything available by now, in the order of time. */
 static int show_available(struct records *r)
 {
     for (;;) {
@@ -228,7 +203,7 @@ static int follow(struct records *r)
         int k = flush(r);
         if (k < 0)
             return k;
-        /* Asked before reading: what was written before the end is then still seen. */
+        /* Asked before reading, so that what was written before the end is still seen. */
         bool more = r->more && r->more(r->ctx, r);
         for (size_t i = 0; i < r->n && k == 0; i++)
             k = log_stream_refresh(&r->src[i]->stream);
@@ -248,6 +223,7 @@ int records_show(struct records *r)
 {
     buf_init(&r->out, OUT_MAX);
     r->keeping = r->has_tail;
+    r->kept.max = (size_t)r->tail;
     int k = read_unordered(r);
     if (k == 0)
         k = show_available(r);
@@ -270,10 +246,6 @@ void records_free(struct records *r)
     free(r->early);
     r->early = NULL;
     r->n_early = 0;
-    for (size_t i = 0; i < r->n_kept; i++)
-        free(r->kept[i]);
-    free(r->kept);
-    r->kept = NULL;
-    r->n_kept = 0;
+    ring_free(&r->kept);
     buf_free(&r->out);
 }

@@ -1,12 +1,13 @@
 /* Logs of records (JSON objects, one a line, with their time in "t"), shown in the order of time:
- * one log, or many merged, from a point in time, the last few only, or on and on.
+ * one log or many merged, from a point in time, only the last few, or followed.
  *
- * What a record looks like is the caller's business: `render` makes a line of it, or nothing.
+ * How a record is shown is the caller's business: `render` makes a line of it, or nothing.
  */
 #ifndef MSB_LOGS_RECORDS_H
 #define MSB_LOGS_RECORDS_H
 
 #include "logs/files.h"
+#include "logs/ring.h"
 #include "util/buf.h"
 
 #include <stdbool.h>
@@ -16,17 +17,17 @@ struct record_source {
     struct log_stream stream;
     int dirfd; /* owned */
     char *label;
-    bool unordered;   /* records may be later in the file than others that are newer: what is there
-                       * at first is read as a whole, and sorted */
-    bool has;         /* stream.entry is the next one of it */
-    bool gone;        /* dropped when all of it was read */
+    bool unordered;   /* its records may not be in the order of time: what is there at first is read
+                       * as a whole, and sorted */
+    bool has;         /* stream.entry is its next one */
+    bool gone;        /* to be dropped when all of it is read */
     uint64_t last_ns; /* time of the last record that was shown */
 };
 
 /* A line that was rendered before its turn. */
 struct record_line {
     uint64_t t_ns;
-    size_t nth; /* of those of the same time the first comes first */
+    size_t nth; /* keeps the order of those of the same time */
     char *text;
 };
 
@@ -49,16 +50,15 @@ struct records {
     struct buf out;
     struct record_line *early;
     size_t n_early, cap_early, at_early;
-    char **kept; /* the last `tail` lines: a ring */
-    size_t n_kept, cap_kept, first_kept;
-    bool keeping;
+    bool keeping;     /* no line is printed yet */
+    struct ring kept; /* the last `tail` lines */
 };
 
-/* A record as one line of JSON, with sorted keys; `ascii`: no byte of it can mean anything to a
- * terminal. Takes j; NULL is -ENOMEM. */
+/* A record as one line of JSON, with sorted keys; `ascii`: without anything that a terminal might
+ * obey. Takes j; NULL is -ENOMEM. */
 int record_json(json_t *j, bool ascii, struct buf *out);
 
-/* Takes dirfd, in any case. label may be NULL. */
+/* Takes dirfd, on failure, too. label may be NULL. */
 int records_add(struct records *r, int dirfd, const char *name, const char *label);
 /* To standard output. -EPIPE when its reader has gone. */
 int records_show(struct records *r);
