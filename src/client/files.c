@@ -3,7 +3,6 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,10 +10,10 @@
 #include <sys/socket.h>
 
 enum {
-    TX_SEND = 128 * 1024, /* so much is gathered before it is sent */
+    TX_SEND = 128 * 1024, /* gathered before it is sent */
     TX_MAX = 2 * TX_SEND + PROTO_HDR_LEN + PROTO_DATA_MAX,
     RX_READ = 256 * 1024,
-    RX_MAX = 4 * RX_READ, /* what may come while we send; then it has to wait */
+    RX_MAX = 4 * RX_READ, /* taken in while we send; more has to wait */
 };
 
 static int ended(const struct files *f, struct err *e)
@@ -43,8 +42,8 @@ static int take_in(struct files *f)
     return n == 0 || (errno != EAGAIN && errno != EINTR) ? -ECONNRESET : 0;
 }
 
-/* Sends what waits. What cannot be sent because nobody reads it any more is dropped: the reason is
- * in what came. */
+/* Sends what waits. What cannot be sent because the peer no longer reads is dropped: the reason is in
+ * what it sent. */
 static void push_out(struct files *f)
 {
     while (buf_len(&f->tx)) {
@@ -152,14 +151,14 @@ static int guest_error(const struct files *f, const struct proto_frame *frame, s
                    *text ? text : "refused");
 }
 
-/* Before it is all there: there may be no room for all of it, ever. */
+/* Checked before all of it is there, as there may never be room for that. */
 static bool is_too_long(const struct files *f)
 {
-    struct proto_hdr h;
+    struct proto_header h;
     if (buf_len(&f->rx) < PROTO_HDR_LEN)
         return false;
-    memcpy(&h, buf_head(&f->rx), sizeof(h));
-    return le32toh(h.len) > PROTO_DATA_MAX;
+    (void)proto_header_read(buf_head(&f->rx), &h);
+    return h.len > PROTO_DATA_MAX;
 }
 
 int files_next(struct files *f, struct proto_frame *frame, struct err *e)

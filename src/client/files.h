@@ -1,11 +1,11 @@
 /* The client's end of a stream about files (proto.h, "Files").
  *
  * One connection, requests one after another. Nothing waits on one direction alone: while we send,
- * what comes is taken in, so that an agent that answers early and one that answers much never stand
- * opposite a client that only talks.
+ * what arrives is taken in, so that an agent that answers early or at length never blocks on a client
+ * that only sends.
  *
- * Every byte that comes is hostile. Frames and fields are checked here; what names and sizes are
- * good for is for the caller to see (copy/from_guest.h).
+ * Every byte received is hostile. Frames and fields are checked here; names and sizes are for the
+ * caller to judge (copy/guest.h).
  */
 #ifndef MSB_CLIENT_FILES_H
 #define MSB_CLIENT_FILES_H
@@ -22,7 +22,7 @@ struct files {
     struct buf rx, tx;
     struct proto_frame cur; /* what files_next() gave out last */
     bool taken;             /* cur is still in rx */
-    const char *name;       /* of the sandbox, for messages; not owned */
+    const char *name;       /* of the sandbox, for messages; not owned. NULL: not open */
 };
 
 /* Says HELLO and FILES. user: NULL = the sandbox's; relative paths are relative to cwd, NULL = the
@@ -37,10 +37,11 @@ int files_send(struct files *f, const struct file_req *q, struct err *e);
 int files_send_part(struct files *f, uint16_t type, const struct file_attr *a, struct err *e);
 /* Queues FILE_DATA of any length. */
 int files_send_data(struct files *f, const void *p, size_t n, struct err *e);
-/* An answer has begun to come: who is sending should look at it, since it can only be a failure. */
+/* An answer has begun to arrive: a caller that is still sending should look, as it can only be a
+ * failure. */
 bool files_answered(const struct files *f);
 
-/* The next frame of an answer, after everything queued is sent. It lives until the next call. A
+/* The next frame of an answer, after everything queued is sent. It is valid until the next call. A
  * FILE_ERR or FAIL is the error that it describes: -errno as the guest said it, -ESHUTDOWN for a
  * sandbox that is going down and has not looked at the request. */
 int files_next(struct files *f, struct proto_frame *frame, struct err *e);

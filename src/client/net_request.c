@@ -1,40 +1,19 @@
 #include "client/net_request.h"
 
 #include "client/request.h"
-#include "proto/proto.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 #include "util/utf8.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { RULES_SHOWN_MAX = POLICY_RULES_MAX };
 
-static void cleanup_buf(struct buf *b)
-{
-    buf_free(b);
-}
-
-/* --- exchange -------------------------------------------------------------------------------- */
-
-static void begin(struct buf *out, struct proto_writer *w, uint16_t type)
-{
-    buf_init(out, 2 * PROTO_HDR_LEN + PROTO_MSG_MAX);
-    (void)proto_put_hello(out);
-    proto_begin(w, out, type);
-}
-
-/* Ends the request, sends it, and reads the answer, which must be OK. */
-static int finish(int dirfd, struct proto_writer *w, int fd, struct buf *answer,
-                  struct proto_frame *f, struct err *e)
+/* Sends the question and reads the answer, which must be OK. */
+static int net_request_end(struct request *q, int dirfd, int fd, struct err *e)
 {
     char text[512];
-    buf_init(answer, REQUEST_ANSWER_MAX);
-    int r = proto_end(w);
-    if (r == 0)
-        r = request_exchange(dirfd, w->out, fd, answer, f);
+    const struct proto_frame *f = &q->answer;
+    int r = request_end(q, dirfd, fd);
     if (r < 0)
         return err_sys(e, -r, "the sandbox does not answer");
     if (f->type == PROTO_OK)
@@ -44,7 +23,7 @@ static int finish(int dirfd, struct proto_writer *w, int fd, struct buf *answer,
     uint64_t code = proto_find_num(f, F_ERRNO, EPROTO);
     if (proto_find_num(f, F_KIND, 0) == PROTO_FAIL_VERSION || code == 0 || code > 4095)
         code = EPROTO;
-    return err_set(e, (int)code, "%s", text[0] ? text : "the sandbox refuses");
+    return err_set(e, (int)code, "%s", text[0] ? text : "the sandbox refused");
 }
 
 static void put_port(struct proto_writer *w, uint16_t port, uint8_t proto)
@@ -91,24 +70,22 @@ static void read_peers(const struct proto_frame *f, struct explain_answer *ret)
 int net_request_explain(int dirfd, const struct explain_target *t, struct explain_answer *ret,
                         struct err *e)
 {
-    CLEANUP(cleanup_buf) struct buf out, answer;
-    struct proto_writer w;
-    struct proto_frame f = {0};
-    begin(&out, &w, PROTO_NET_ASK);
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_NET_ASK);
     if (t->name[0])
-        proto_str(&w, F_CTL_NAME, t->name);
+        proto_str(&q.w, F_CTL_NAME, t->name);
     else
-        put_address(&w, &t->addr);
-    put_port(&w, t->port, t->proto);
-    int r = finish(dirfd, &w, -1, &answer, &f, e);
+        put_address(&q.w, &t->addr);
+    put_port(&q.w, t->port, t->proto);
+    int r = net_request_end(&q, dirfd, -1, e);
     if (r < 0)
         return r;
     *ret = (struct explain_answer){.is_name = t->name[0] != '\0',
-                                   .allow = proto_find_num(&f, F_CTL_ALLOW, 0) == 1,
-                                   .may_ask = proto_find_num(&f, F_CTL_MAY_ASK, 0) == 1};
-    find_why(&f, F_CTL_WHY, ret->why);
-    find_why(&f, F_CTL_ASK_WHY, ret->ask_why);
-    read_peers(&f, ret);
+                                   .allow = proto_find_num(&q.answer, F_CTL_ALLOW, 0) == 1,
+                                   .may_ask = proto_find_num(&q.answer, F_CTL_MAY_ASK, 0) == 1};
+    find_why(&q.answer, F_CTL_WHY, ret->why);
+    find_why(&q.answer, F_CTL_ASK_WHY, ret->ask_why);
+    read_peers(&q.answer, ret);
     return 0;
 }
 
@@ -116,41 +93,35 @@ int net_request_explain(int dirfd, const struct explain_target *t, struct explai
 
 int net_request_set(int dirfd, const struct spec_net *n, bool drop, unsigned *cut, struct err *e)
 {
-    CLEANUP(cleanup_buf) struct buf out, answer;
-    struct proto_writer w;
-    struct proto_frame f = {0};
-    json_t *j = json_pack("{s:o}", "network", spec_net_to_json(n, true));
+    AUTO_REQUEST struct request q;
+    AUTO_JSON json_t *j = json_pack("{s:o}", "network", spec_net_to_json(n, true));
     AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    json_decref(j);
-    begin(&out, &w, PROTO_NET_SET);
-    buf_init(&answer, REQUEST_ANSWER_MAX);
+    request_begin(&q, PROTO_NET_SET);
     if (!text)
         return err_oom(e);
-    proto_str(&w, F_CTL_SPEC, text);
-    proto_u32(&w, F_CTL_DROP, drop);
-    int r = finish(dirfd, &w, -1, &answer, &f, e);
+    proto_str(&q.w, F_CTL_SPEC, text);
+    proto_u32(&q.w, F_CTL_DROP, drop);
+    int r = net_request_end(&q, dirfd, -1, e);
     if (r == 0)
-        *cut = (unsigned)proto_find_num(&f, F_CTL_CUT, 0);
+        *cut = (unsigned)proto_find_num(&q.answer, F_CTL_CUT, 0);
     return r;
 }
 
 int net_request_show(int dirfd, struct net_in_force *ret, struct err *e)
 {
-    CLEANUP(cleanup_buf) struct buf out, answer;
-    struct proto_writer w;
-    struct proto_frame f = {0};
+    AUTO_REQUEST struct request q;
     struct proto_reader rd;
     struct proto_field x;
-    begin(&out, &w, PROTO_NET_SHOW);
-    int r = finish(dirfd, &w, -1, &answer, &f, e);
+    request_begin(&q, PROTO_NET_SHOW);
+    int r = net_request_end(&q, dirfd, -1, e);
     if (r < 0)
         return r;
     *ret = (struct net_in_force){0};
-    uint64_t defaults = proto_find_num(&f, F_CTL_DEFAULTS, 0);
+    uint64_t defaults = proto_find_num(&q.answer, F_CTL_DEFAULTS, 0);
     ret->default_egress = defaults & 1;
     ret->default_ingress = defaults & 2;
-    proto_find_text(&f, F_TEXT, ret->counters, sizeof(ret->counters));
-    proto_reader_init(&rd, f.data, f.len);
+    proto_find_text(&q.answer, F_TEXT, ret->counters, sizeof(ret->counters));
+    proto_reader_init(&rd, q.answer.data, q.answer.len);
     while (r == 0 && ret->rules.n < RULES_SHOWN_MAX && proto_next(&rd, &x) == 1)
         if (x.tag == F_CTL_RULE) {
             char *text = proto_get_str(&x);
@@ -172,21 +143,17 @@ void net_in_force_free(struct net_in_force *n)
 
 int net_request_publish(int dirfd, const struct spec_port *p, int fd, struct err *e)
 {
-    CLEANUP(cleanup_buf) struct buf out, answer;
-    struct proto_writer w;
-    struct proto_frame f = {0};
-    begin(&out, &w, PROTO_PORT_ADD);
-    put_port(&w, p->guest, p->proto);
-    return finish(dirfd, &w, fd, &answer, &f, e);
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_PORT_ADD);
+    put_port(&q.w, p->guest, p->proto);
+    return net_request_end(&q, dirfd, fd, e);
 }
 
 int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e)
 {
-    CLEANUP(cleanup_buf) struct buf out, answer;
-    struct proto_writer w;
-    struct proto_frame f = {0};
-    begin(&out, &w, PROTO_PORT_RM);
-    put_address(&w, &p->bind);
-    put_port(&w, p->host, p->proto);
-    return finish(dirfd, &w, -1, &answer, &f, e);
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_PORT_RM);
+    put_address(&q.w, &p->bind);
+    put_port(&q.w, p->host, p->proto);
+    return net_request_end(&q, dirfd, -1, e);
 }

@@ -2,8 +2,8 @@
  * protocol, from the client's side. The answers come from a monitor that may have been taken over:
  * texts are cut and made safe to show.
  *
- * dirfd is the sandbox's directory. Failures to reach the monitor are those of client/request.h; what
- * it refuses is EPROTO or what it says, with its words in `e`.
+ * dirfd is the sandbox's directory. Failures to reach the monitor are those of client/request.h. A
+ * refusal is the error that the monitor says, or EPROTO, with its text in `e`.
  */
 #ifndef MSB_CLIENT_NET_REQUEST_H
 #define MSB_CLIENT_NET_REQUEST_H
@@ -14,7 +14,7 @@
 
 int net_request_explain(int dirfd, const struct explain_target *t, struct explain_answer *ret,
                         struct err *e);
-/* The policy of `n`, at once. */
+/* Puts the policy of `n` in force. */
 int net_request_set(int dirfd, const struct spec_net *n, bool drop, unsigned *cut, struct err *e);
 
 struct net_in_force {
@@ -25,7 +25,7 @@ struct net_in_force {
 int net_request_show(int dirfd, struct net_in_force *ret, struct err *e);
 void net_in_force_free(struct net_in_force *n);
 
-/* fd: bound, and for TCP listening; the caller keeps his own. */
+/* fd: bound and, for TCP, listening; it stays the caller's. */
 int net_request_publish(int dirfd, const struct spec_port *p, int fd, struct err *e);
 int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e);
 

@@ -7,19 +7,24 @@
 #define MSB_CLIENT_REQUEST_H
 
 #include "proto/proto.h"
+#include "util/cleanup.h"
 
 #include <stdint.h>
 
-enum {
-    REQUEST_TIMEOUT_MS = 5000,
-    /* A whole frame, and what is read beyond it. */
-    REQUEST_ANSWER_MAX = PROTO_HDR_LEN + PROTO_DATA_MAX + 4096,
-};
+enum { REQUEST_TIMEOUT_MS = 5000 };
 
-/* Sends frames (HELLO first), with a descriptor unless that is -1, and reads one frame into
- * *answer, which owns its bytes. */
-int request_exchange(int dirfd, const struct buf *frames, int with_fd, struct buf *answer,
-                     struct proto_frame *f);
+struct request {
+    struct buf out, in;
+    struct proto_writer w;     /* of the question: put its fields here */
+    struct proto_frame answer; /* its bytes are in `in` */
+};
+#define AUTO_REQUEST CLEANUP(request_free)
+
+/* HELLO, and the beginning of a question of that type. */
+void request_begin(struct request *q, uint16_t type);
+/* Sends it, with a descriptor unless that is -1, and reads the answer. */
+int request_end(struct request *q, int dirfd, int with_fd);
+void request_free(struct request *q);
 
 int request_stop(int dirfd, uint64_t grace_ms);
 int request_ping(int dirfd); /* goes through to the agent in the guest */

@@ -28,7 +28,7 @@
 #include "util/parse.h"
 #include "util/utf8.h"
 
-#include <endian.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -94,6 +94,7 @@ struct session {
 
 static void finish(struct session *s, int ret)
 {
+    assert(!s->done);
     s->done = true;
     s->ret = ret;
 }
@@ -102,6 +103,15 @@ static void finish_exit(struct session *s, int code)
 {
     s->res->exit_code = code;
     finish(s, 0);
+}
+
+static void finish_timeout(struct session *s)
+{
+    char limit[32];
+    format_duration(s->req->timeout_ms, limit, sizeof(limit));
+    (void)err_set(s->e, ETIMEDOUT, "exec timed out after %s", limit);
+    s->res->timed_out = true;
+    finish_exit(s, EXIT_TIMEOUT);
 }
 
 static void violation(struct session *s, const char *what)
@@ -114,12 +124,14 @@ static void violation(struct session *s, const char *what)
 /* Bytes that wait to be sent. */
 static size_t tx_waiting(const struct session *s)
 {
+    assert(s->sent <= buf_len(&s->tx));
     return s->tx_dead ? 0 : buf_len(&s->tx) - s->sent;
 }
 
 /* What was sent need not be sent again. */
 static void forget_sent(struct session *s)
 {
+    assert(s->started);
     buf_consume(&s->tx, s->sent);
     s->sent = 0;
 }
@@ -135,7 +147,7 @@ static void flush_tx(struct session *s)
                 forget_sent(s);
         } else if (errno == EAGAIN || errno == EINTR) {
             return;
-        } else { /* its last words are still to be read */
+        } else { /* what it sent last is still to be read */
             s->tx_dead = true;
         }
     }
@@ -287,11 +299,11 @@ static void on_stdin(struct session *s)
     if (s->n_keys)
         len = filter_keys(s, payload, payload + s->n_keys, len, &detach);
     if (len) {
-        struct proto_hdr h = {.len = htole32((uint32_t)len), .type = htole16(PROTO_STDIN)};
-        memcpy(frame, &h, sizeof(h));
+        proto_header_write(frame, PROTO_STDIN, len);
         buf_commit(&s->tx, PROTO_HDR_LEN + len);
         s->unacked += len;
     }
+    assert(s->unacked + s->keys_seen <= PROTO_STDIN_WINDOW);
     if (detach)
         leave(s);
 }
@@ -339,11 +351,7 @@ static void on_exit_frame(struct session *s, const struct proto_frame *f)
     uint64_t code = proto_find_num(f, F_CODE, UINT64_MAX);
     uint64_t sig = proto_find_num(f, F_SIGNAL, UINT64_MAX);
     if (s->req->timeout_ms && proto_find_num(f, F_TIMED_OUT, 0) == 1) {
-        char limit[32];
-        format_duration(s->req->timeout_ms, limit, sizeof(limit));
-        (void)err_set(s->e, ETIMEDOUT, "exec timed out after %s", limit);
-        s->res->timed_out = true;
-        finish_exit(s, EXIT_TIMEOUT);
+        finish_timeout(s);
     } else if (code <= 255) {
         finish_exit(s, (int)code);
     } else if (sig >= 1 && sig <= 64) {
@@ -360,11 +368,11 @@ static void set_deadline(struct session *s)
         s->deadline_ns = now_ns() + (ms + BACKSTOP_MS) * 1000000ULL;
 }
 
-/* The sandbox was going down and has done nothing for us: all is sent again to the next one. */
+/* The sandbox was going down and has done nothing for us: everything is sent again to the next one. */
 static void try_again(struct session *s)
 {
-    /* Connecting may take its time. Without a raw terminal to restore, signals act as they did
-     * before we were connected. */
+    /* Connecting may take a while. Without a raw terminal to restore, signals act as they did before
+     * we were connected. */
     sigset_t watched;
     if (!s->n_keys)
         (void)sigprocmask(SIG_SETMASK, &s->old_mask, &watched);
@@ -388,7 +396,7 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
     char text[ERR_MSG_MAX / 2];
     proto_find_text(f, F_TEXT, text, sizeof(text));
     utf8_defuse(text);
-    if (s->started) { /* the sandbox gave the command up */
+    if (s->started) { /* the sandbox has given up the command */
         (void)err_set(s->e, ECONNRESET, "sandbox ended while the command ran");
         if (*text)
             err_hint(s->e, "%s", text);
@@ -457,12 +465,12 @@ static bool is_data(uint16_t type)
     return type == PROTO_STDOUT || type == PROTO_STDERR;
 }
 
-static struct proto_frame header_at(const uint8_t *p)
+/* Its length may be anything. */
+static struct proto_header header_at(const uint8_t *p)
 {
-    struct proto_hdr h;
-    memcpy(&h, p, sizeof(h));
-    return (struct proto_frame){
-        .type = le16toh(h.type), .data = p + PROTO_HDR_LEN, .len = le32toh(h.len)};
+    struct proto_header h;
+    (void)proto_header_read(p, &h);
+    return h;
 }
 
 /* The payload at the front of rx, and that of frames of the same stream right behind it. */
@@ -478,7 +486,7 @@ static int gather(const struct session *s, struct iovec *iov)
         p += take;
         if (take < left || n == IOV_MAX_RUN || end - p < PROTO_HDR_LEN)
             return n;
-        struct proto_frame next = header_at(p);
+        struct proto_header next = header_at(p);
         if (next.type != s->data_type || next.len > PROTO_DATA_MAX)
             return n;
         p += PROTO_HDR_LEN;
@@ -496,6 +504,7 @@ static void drop_written(struct session *s, size_t n)
         n -= take;
         if (n == 0)
             return;
+        assert(s->data_left == 0 && buf_len(&s->rx) >= PROTO_HDR_LEN);
         s->data_left = header_at(buf_head(&s->rx)).len;
         buf_consume(&s->rx, PROTO_HDR_LEN);
     }
@@ -513,6 +522,7 @@ static void output_failed(struct session *s, const struct stdio *to, int err)
 /* Writes what there is of the data frame(s) at the front; false when that has to wait. */
 static bool write_data(struct session *s)
 {
+    assert(s->started);
     struct iovec iov[IOV_MAX_RUN];
     struct stdio *to = s->data_type == PROTO_STDERR ? &s->err : &s->out;
     int n = gather(s, iov);
@@ -532,7 +542,7 @@ static bool write_data(struct session *s)
     return false;
 }
 
-/* Handles what is in rx as far as that goes. */
+/* Handles what is in rx, as far as possible. */
 static void drain(struct session *s)
 {
     while (!s->done) {
@@ -543,17 +553,18 @@ static void drain(struct session *s)
         }
         if (buf_len(&s->rx) < PROTO_HDR_LEN)
             return;
-        struct proto_frame f = header_at(buf_head(&s->rx));
-        if (f.len > PROTO_DATA_MAX) {
+        struct proto_header h = header_at(buf_head(&s->rx));
+        if (h.len > PROTO_DATA_MAX) {
             violation(s, "a frame is too long");
-        } else if (is_data(f.type)) {
-            if (!s->started)
-                violation(s, "output before STARTED");
-            s->data_type = f.type;
-            s->data_left = f.len;
+        } else if (is_data(h.type) && !s->started) {
+            violation(s, "output before STARTED");
+        } else if (is_data(h.type)) {
+            s->data_type = h.type;
+            s->data_left = h.len;
             buf_consume(&s->rx, PROTO_HDR_LEN);
         } else {
-            if (buf_len(&s->rx) - PROTO_HDR_LEN < f.len)
+            struct proto_frame f;
+            if (proto_peek(&s->rx, &f) != 1)
                 return;
             on_control(s, &f);
             if (s->again) {
@@ -569,6 +580,7 @@ static void drain(struct session *s)
 
 static void on_socket(struct session *s)
 {
+    assert(!s->blocked);
     uint8_t *to = buf_reserve(&s->rx, RX_READ);
     if (!to) {
         finish(s, err_sys(s->e, ENOMEM, "cannot read from the sandbox"));
@@ -598,13 +610,13 @@ static int watch_signals(struct session *s)
     sigset_t set;
     (void)sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LEN(forwarded); i++) {
-        struct sigaction sa; /* ignored by who started us, as by nohup: it stays so */
+        struct sigaction sa; /* ignored from the start, as under nohup: it stays so */
         if (sigaction(forwarded[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
             (void)sigaddset(&set, forwarded[i]);
     }
     if (s->req->tty)
         (void)sigaddset(&set, SIGWINCH);
-    if (s->n_keys) { /* raw mode to come: be there when we are stopped and continued */
+    if (s->n_keys) { /* raw mode is to come, and must be handled when we are stopped and continued */
         (void)sigaddset(&set, SIGTSTP);
         (void)sigaddset(&set, SIGCONT);
     }
@@ -649,13 +661,8 @@ static void on_signal(struct session *s)
 
 static void check_deadline(struct session *s)
 {
-    if (!s->deadline_ns || s->blocked || now_ns() < s->deadline_ns)
-        return;
-    char limit[32];
-    format_duration(s->req->timeout_ms, limit, sizeof(limit));
-    (void)err_set(s->e, ETIMEDOUT, "exec timed out after %s", limit);
-    s->res->timed_out = true;
-    finish_exit(s, EXIT_TIMEOUT);
+    if (s->deadline_ns && !s->blocked && now_ns() >= s->deadline_ns)
+        finish_timeout(s);
 }
 
 static int poll_timeout(const struct session *s, bool recheck_stdin)
@@ -678,7 +685,8 @@ static void turn(struct session *s)
     bool in_background = wants_in && stdin_in_background(s);
 
     p[SOCK].events = (short)((s->blocked ? 0 : POLLIN) | (tx_waiting(s) ? POLLOUT : 0));
-    if (p[SOCK].events) /* else a hang-up we do not want to know of yet would wake us for ever */
+    if (p[SOCK]
+            .events) /* else a hang-up that is not to be handled yet would wake us all the time */
         p[SOCK].fd = s->sock;
     if (wants_in && !in_background)
         p[IN] = (struct pollfd){.fd = s->in.fd, .events = POLLIN};
@@ -707,7 +715,7 @@ static void turn(struct session *s)
 static void open_stdio(struct session *s)
 {
     const struct session_request *req = s->req;
-    /* A connection that got number 0, 1 or 2 shows that this one was closed when we started. */
+    /* A connection with descriptor 0, 1 or 2 shows that this one was closed when we started. */
     stdio_open(&s->in, s->sock == 0 || req->no_stdin || req->detach ? -1 : 0, false);
     stdio_open(&s->out, s->sock == 1 ? -1 : 1, true);
     stdio_open(&s->err, s->sock == 2 ? -1 : 2, true);

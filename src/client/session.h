@@ -28,9 +28,9 @@ struct session_request {
     uint64_t timeout_ms; /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */
-    /* May be NULL. Asked for another connection when the sandbox refuses because it was just going
-     * down (FAIL_STATE), so that nothing was done and everything can be sent again. Returns the
-     * connection, or -errno with *e set. */
+    /* May be NULL. Called for another connection when the sandbox refuses because it is going down
+     * (FAIL_STATE): nothing was done, and everything can be sent again. Returns the connection, or
+     * -errno with *e set. */
     int (*reconnect)(void *ctx, struct err *e);
     void *reconnect_ctx;
 };
@@ -42,15 +42,14 @@ struct session_result {
     bool failed_to_start; /* e says why; exit_code is 126, 127 or 1 */
 };
 
-/* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and their
- * modes are as before when it returns. The connection is of no use afterwards (it is shut down),
- * closing it is the caller's. Returns
+/* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and restores
+ * their modes. The connection is shut down afterwards; the caller closes it. Returns
  *   0, e->code 0    *res says how it went. An output whose reader is gone is exit_code 141
  *                   (128 + SIGPIPE): end silently, as a filter does
  *   0, e->code set  the command did not start, or timed out: print e, exit with exit_code
  *   -errno          the connection broke ("sandbox ended while the command ran", ECONNRESET),
- *                   the peer does not keep to the protocol (EPROTO), or our own output cannot be
- *                   written: print e, exit 1
+ *                   the peer broke the protocol (EPROTO), or our own output cannot be written:
+ *                   print e, exit 1
  */
 int session_run(int sock, const struct session_request *req, struct session_result *res,
                 struct err *e);

@@ -1,14 +1,14 @@
 /* This process's stdin, stdout and stderr, used without ever blocking on them.
  *
- * They are inherited: whoever gave them to us shares the open file description, so O_NONBLOCK may
- * not be set on them. What is done instead depends on what they are:
- *   pipe, tty     opened anew through /proc/self/fd: a description of our own, non-blocking
+ * They are inherited: other processes share the open file description, so O_NONBLOCK must not be set
+ * on them. What is done instead depends on what they are:
+ *   pipe, tty     reopened through /proc/self/fd: a description of our own, non-blocking
  *   socket        MSG_DONTWAIT
  *   file, device  read and written as they are; they do not wait for a peer
  *   otherwise     (no /proc, or a pipe of another user) poll first, and never more than PIPE_BUF
  *                 at once, which a pipe that is ready takes whole; only a second writer that
- *                 fills the pipe between the two can then make us wait for its reader
- * Nothing is changed that would outlive us.
+ *                 fills the pipe in between can then make us wait for its reader
+ * Nothing is changed that would outlive this process.
  */
 #ifndef MSB_CLIENT_SESSION_IO_H
 #define MSB_CLIENT_SESSION_IO_H
@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 
 enum stdio_kind {
-    STDIO_CLOSED, /* not open: reads are EOF, what is written vanishes */
+    STDIO_CLOSED, /* not open: reads are EOF, writes are discarded */
     STDIO_PLAIN,
     STDIO_OWN, /* own description, non-blocking */
     STDIO_SOCKET,
@@ -33,7 +33,7 @@ struct stdio {
     bool is_null; /* /dev/null */
 };
 
-/* Never fails: what cannot be used is STDIO_CLOSED. */
+/* Never fails: a descriptor that cannot be used is STDIO_CLOSED. */
 void stdio_open(struct stdio *s, int fd, bool for_writing);
 /* Closes only what stdio_open opened. */
 void stdio_close(struct stdio *s);

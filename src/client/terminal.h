@@ -1,8 +1,8 @@
 /* The user's terminal: raw mode that is always undone, and its size.
  *
- * There is one controlling terminal, so there is one saved state, and it is restored on every way
- * out that a process can see: terminal_restore(), exit(), abort() and the signals of a crash.
- * SIGKILL cannot be seen; `stty sane` is what remains then.
+ * There is one controlling terminal, so there is one saved state, and it is restored on every exit
+ * that a process can catch: terminal_restore(), exit(), abort() and the signals of a crash. After
+ * SIGKILL only `stty sane` helps.
  */
 #ifndef MSB_CLIENT_TERMINAL_H
 #define MSB_CLIENT_TERMINAL_H
@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Puts the terminal into raw mode, remembering how it was. -ENOTTY when it is none. */
+/* Puts the terminal into raw mode, remembering its mode. -ENOTTY when it is not a terminal. */
 int terminal_raw(int fd);
-/* Back to what it was; does nothing when it is not raw. Safe in a signal handler. */
+/* Restores the mode; does nothing when it is not raw. Safe in a signal handler. */
 void terminal_restore(void);
 bool terminal_is_raw(void);
 
