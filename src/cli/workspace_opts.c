@@ -15,7 +15,7 @@ static int where(const char *v, struct spec_workspace *w, struct err *e)
 {
     struct stat st;
     if (!*v || !strchr("./~", *v)) {
-        int r = spec_check_workspace(v, e);
+        int r = workspace_check_name(v, e);
         w->name = r < 0 ? NULL : strdup(v);
         return r == 0 && !w->name ? err_oom(e) : r;
     }

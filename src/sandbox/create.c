@@ -130,7 +130,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         return r;
     spec->created_ns = realtime_ns();
     r = make_way(s, spec->name, opt, warn, e);
-    h.lock.forget = r == 0; /* until the sandbox is there */
+    h.lock.forget = r == 0; /* until the sandbox exists */
     if (r == 0)
         r = sandbox_dir_make(s, spec->name, &h.sb.dirfd, e);
     if (r == 0)

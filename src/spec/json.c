@@ -1,18 +1,18 @@
 /* The spec as JSON: "config" in `inspect --format json`, and spec.json on disk.
  *
- * The layout is the documented one. In "config" the keys of features that this version does not
- * have are there with the values that describe it, so that a reader written for the full set finds
- * them. Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact
- * value and is the one that is read back. spec.json leaves out whatever reading it back does not
- * need: `ls` parses one of them for each sandbox there is.
+ * The layout is the documented one. "config" has the keys of features that this version lacks, too,
+ * with values that say so, for readers written for the full set. Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact
+ * value and is the one that is read back. spec.json leaves out everything that reading it back does
+ * not need: `ls` parses one for each sandbox.
  *
- * Reading is strict about the type and range of what it knows, and ignores what it does not know.
+ * Reading is strict about the type and range of keys it knows, and ignores others.
  */
 #include "spec/spec.h"
 
 #include "proto/proto.h"
 #include "spec/read.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -38,15 +38,11 @@ static json_t *number_or_null(uint64_t v)
     return v ? json_integer((json_int_t)v) : json_null();
 }
 
-/* These fail when a part of them does, so that nothing is left out in silence. */
 static json_t *list_json(const struct strlist *l)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < l->n; i++)
-        if (json_array_append_new(a, json_string(l->v[i])) < 0) {
-            json_decref(a);
-            return NULL;
-        }
+        json_add(&a, json_string(l->v[i]));
     return a;
 }
 
@@ -61,11 +57,7 @@ static json_t *env_json(const struct strlist *env)
     for (size_t i = 0; i < env->n; i++) {
         const char *kv = env->v[i];
         size_t n = strcspn(kv, "=");
-        json_t *entry = json_pack("{s:s%, s:s}", "key", kv, n, "value", kv[n] ? kv + n + 1 : "");
-        if (json_array_append_new(a, entry) < 0) {
-            json_decref(a);
-            return NULL;
-        }
+        json_add(&a, json_pack("{s:s%, s:s}", "key", kv, n, "value", kv[n] ? kv + n + 1 : ""));
     }
     return a;
 }
@@ -76,10 +68,7 @@ static json_t *labels_json(const struct strlist *labels)
     for (size_t i = 0; i < labels->n; i++) {
         size_t n = strcspn(labels->v[i], "=");
         AUTO_FREE char *key = strndup(labels->v[i], n);
-        if (!key || json_object_set_new(o, key, json_string(labels->v[i] + n + 1)) < 0) {
-            json_decref(o);
-            return NULL;
-        }
+        json_put(&o, key, json_string(labels->v[i] + n + 1));
     }
     return o;
 }
@@ -88,10 +77,7 @@ static json_t *scripts_json(const struct sandbox_spec *s)
 {
     json_t *o = json_object();
     for (size_t i = 0; i < s->n_scripts; i++)
-        if (json_object_set_new(o, s->scripts[i].name, json_string(s->scripts[i].body)) < 0) {
-            json_decref(o);
-            return NULL;
-        }
+        json_put(&o, s->scripts[i].name, json_string(s->scripts[i].body));
     return o;
 }
 
@@ -126,10 +112,7 @@ static json_t *mounts_json(const struct sandbox_spec *s)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < s->n_mounts; i++)
-        if (json_array_append_new(a, mount_json(&s->mounts[i])) < 0) {
-            json_decref(a);
-            return NULL;
-        }
+        json_add(&a, mount_json(&s->mounts[i]));
     return a;
 }
 
@@ -143,12 +126,8 @@ static json_t *rlimits_json(const struct sandbox_spec *s)
     json_t *a = json_array();
     for (size_t i = 0; i < s->n_rlimits; i++) {
         const struct spec_rlimit *l = &s->rlimits[i];
-        json_t *o = json_pack("{s:s, s:o, s:o}", "resource", spec_rlimit_name(l->resource), "soft",
-                              limit_json(l->soft), "hard", limit_json(l->hard));
-        if (json_array_append_new(a, o) < 0) {
-            json_decref(a);
-            return NULL;
-        }
+        json_add(&a, json_pack("{s:s, s:o, s:o}", "resource", spec_rlimit_name(l->resource), "soft",
+                               limit_json(l->soft), "hard", limit_json(l->hard)));
     }
     return a;
 }
@@ -225,8 +204,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         list_json(&s->write_paths), "workspace", spec_workspace_json(s));
 }
 
-/* What a spec that does not say otherwise means, now and in every later version: sizes are not
- * among these, since their defaults may change. */
+/* Defaults that will never change, and so need not be stored. Sizes are not among them. */
 static bool is_usual(const char *key, const json_t *v)
 {
     static const struct {
@@ -241,8 +219,8 @@ static bool is_usual(const char *key, const json_t *v)
     return false;
 }
 
-/* Takes out what says nothing: null, false, empty, usual, and what is derived from other keys or
- * the same in every spec. `ls` reads every spec there is, and reading JSON is most of its work. */
+/* Removes what carries no information: null, false, empty, defaults, and what is derived from other
+ * keys or the same in every spec. `ls` reads every spec, and reading JSON is most of its work. */
 static void prune(json_t *o)
 {
     static const char *const redundant[] = {
@@ -500,11 +478,10 @@ static int read_image(struct sandbox_spec *s, const json_t *j, struct err *e)
 static int read_each(struct sandbox_spec *s, const json_t *j, const char *key,
                      int (*add)(struct sandbox_spec *, const char *, struct err *), struct err *e)
 {
-    struct strlist l = {0};
+    AUTO_STRLIST struct strlist l = {0};
     int r = read_list(j, key, &l, e);
     for (size_t i = 0; r == 0 && i < l.n; i++)
         r = add(s, l.v[i], e);
-    strlist_free(&l);
     return r;
 }
 

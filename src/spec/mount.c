@@ -1,5 +1,4 @@
-/* What is mounted where in the guest: each mount checked when it is added, kept with parents first.
- */
+/* Mounts in the guest: each is checked when it is added; parents come first. */
 #include "spec/spec.h"
 
 #include "proto/proto.h"
@@ -98,11 +97,11 @@ static int check_room(const struct sandbox_spec *s, const struct spec_mount *m, 
     return 0;
 }
 
-/* A disk has one writer, who is not two. */
+/* One guest cannot mount the same disk twice: its file system has a single writer. */
 static int check_disk(const struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
 {
     if (m->fstype && !mount_fstype_known(m->fstype))
-        return err_set(e, EINVAL, "invalid config: %s: unknown file system '%.32s' (there are %s)",
+        return err_set(e, EINVAL, "invalid config: %s: unknown file system '%.32s' (expected: %s)",
                        m->guest, m->fstype, MOUNT_FSTYPES);
     if (m->quota || m->uid || m->gid || m->cache || m->file)
         return err_set(e, EINVAL,
@@ -126,10 +125,11 @@ static int check_source(const struct sandbox_spec *s, const struct spec_mount *m
     if (m->kind == MOUNT_NAMED)
         return volume_check_name(m->source ? m->source : "", e);
     if (!m->source || m->source[0] != '/' || strlen(m->source) > PATH_TEXT_MAX)
-        return err_set(e, EINVAL, "invalid config: what is mounted on %s must be an absolute path",
+        return err_set(e, EINVAL,
+                       "invalid config: the source of the mount on %s must be an absolute path",
                        m->guest);
     if (!utf8_valid(m->source))
-        return err_set(e, EINVAL, "invalid config: the path of what is mounted on %s is not UTF-8",
+        return err_set(e, EINVAL, "invalid config: the source of the mount on %s is not UTF-8",
                        m->guest);
     if (m->file && m->quota)
         return err_set(e, EINVAL, "invalid config: %s: a quota is for directories", m->guest);

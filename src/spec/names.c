@@ -26,15 +26,24 @@ int spec_check_name(const char *name, struct err *e)
     return 0;
 }
 
-int volume_check_name(const char *name, struct err *e)
+static int check_thing(const char *what, const char *name, struct err *e)
 {
-    struct err why = {0};
-    if (strlen(name) <= VOLUME_NAME_MAX && spec_check_name(name, &why) == 0)
+    if (strlen(name) <= VOLUME_NAME_MAX && spec_check_name(name, NULL) == 0)
         return 0;
     return err_set(e, EINVAL,
-                   "invalid config: volume name must start with an alphanumeric and contain only "
+                   "invalid config: %s name must start with an alphanumeric and contain only "
                    "alphanumeric, dots, hyphens, and underscores, at most %d: %.120s",
-                   VOLUME_NAME_MAX, name);
+                   what, VOLUME_NAME_MAX, name);
+}
+
+int volume_check_name(const char *name, struct err *e)
+{
+    return check_thing("volume", name, e);
+}
+
+int workspace_check_name(const char *name, struct err *e)
+{
+    return check_thing("workspace", name, e);
 }
 
 bool variable_name(const char *s)
@@ -52,7 +61,7 @@ int secret_check_name(const char *name, struct err *e)
     if (variable_name(name))
         return 0;
     return err_set(e, EINVAL,
-                   "'%.64s' is no name for a secret: letters, digits and '_', no digit first, at "
-                   "most %d",
+                   "invalid secret name '%.64s': it must consist of letters, digits and '_', not "
+                   "begin with a digit, and have at most %d characters",
                    name, SECRET_NAME_MAX);
 }

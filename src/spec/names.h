@@ -1,4 +1,4 @@
-/* What sandboxes, volumes and secrets may be called. */
+/* Which names sandboxes, volumes, workspaces and secrets may have. */
 #ifndef MSB_SPEC_NAMES_H
 #define MSB_SPEC_NAMES_H
 
@@ -10,6 +10,7 @@ enum { SPEC_NAME_MAX = 128, VOLUME_NAME_MAX = 100, SECRET_NAME_MAX = 128 };
 
 int spec_check_name(const char *name, struct err *e);
 int volume_check_name(const char *name, struct err *e);
+int workspace_check_name(const char *name, struct err *e); /* at most VOLUME_NAME_MAX */
 /* A secret has the name of the environment variable that it becomes. */
 int secret_check_name(const char *name, struct err *e);
 bool variable_name(const char *s);

@@ -55,7 +55,7 @@ int spec_net_add_rules(struct spec_net *n, const char *text, struct err *e)
     policy_init(&p);
     int r =
         strlen(text) > RULES_TEXT_MAX
-            ? err_set(e, E2BIG, "network rules are too long: %d bytes at most in one --net-rule",
+            ? err_set(e, E2BIG, "network rules are too long: at most %d bytes in one --net-rule",
                       (int)RULES_TEXT_MAX)
             : policy_add_rules(&p, text, e);
     policy_free(&p);
@@ -95,7 +95,7 @@ int spec_net_add_nameserver(struct spec_net *n, const char *text, struct err *e)
 {
     struct net_end end = {0};
     if (!end_parse(text, DNS_PORT, &end)) {
-        err_set(e, EINVAL, "'%s' is no address of a name server", text);
+        err_set(e, EINVAL, "invalid name server '%s'", text);
         err_hint(e, "expected IP or IP:PORT, such as 9.9.9.9, 10.0.0.2:5353 or [2620:fe::fe]:53");
         return -EINVAL;
     }
@@ -128,7 +128,7 @@ static int bad_port(struct err *e, const char *text, const char *why)
     return -EINVAL;
 }
 
-/* Takes "/tcp" or "/udp" off the end. */
+/* Cuts "/tcp" or "/udp" off the end. */
 static bool split_proto(char *s, uint8_t *proto)
 {
     char *slash = strchr(s, '/');
@@ -141,7 +141,7 @@ static bool split_proto(char *s, uint8_t *proto)
     return strcmp(slash, "udp") == 0 || strcmp(slash, "tcp") == 0;
 }
 
-/* Takes BIND: off the front; *s is what is left. NULL, or what is wrong. */
+/* Cuts BIND: off the front; *s is the rest. NULL, or what is wrong. */
 static const char *split_bind(char **s, struct net_addr *bind)
 {
     char *at = *s, *end = NULL;
@@ -163,7 +163,7 @@ static const char *split_bind(char **s, struct net_addr *bind)
     }
     *s = end + 1;
     if (addr_parse(at, bind) < 0)
-        return "what stands before the ports is no IP address of this host";
+        return "expected an IP address of this host before the ports";
     return NULL;
 }
 
@@ -185,14 +185,14 @@ bool spec_port_clashes(const struct spec_port *a, const struct spec_port *b)
 int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err *e)
 {
     if (p->guest == 0 || (p->proto != PROTO_TCP && p->proto != PROTO_UDP))
-        return err_set(e, EINVAL, "invalid config: a published port leads to a port of the guest");
+        return err_set(e, EINVAL, "invalid config: a published port needs a port of the guest");
     for (size_t i = 0; i < n->n_ports; i++) {
         const struct spec_port *o = &n->ports[i];
         char text[SPEC_PORT_TEXT_MAX];
         if (!spec_port_clashes(o, p))
             continue;
         spec_port_format(o, text);
-        return err_set(e, EINVAL, "port %u is published twice: %s is there already", p->host, text);
+        return err_set(e, EINVAL, "port %u is published twice: already as %s", p->host, text);
     }
     if (n->n_ports == SPEC_PUBLISH_MAX)
         return err_set(e, E2BIG, "at most %d published ports", SPEC_PUBLISH_MAX);
@@ -213,13 +213,13 @@ int spec_net_add_ports(struct spec_net *n, const char *text, struct err *e)
         return err_oom(e);
     char *s = copy;
     if (!split_proto(s, &p.proto))
-        return bad_port(e, text, "a protocol is tcp or udp");
+        return bad_port(e, text, "the protocol must be tcp or udp");
     const char *wrong = split_bind(&s, &p.bind);
     if (wrong)
         return bad_port(e, text, wrong);
     char *colon = strchr(s, ':');
     if (!colon)
-        return bad_port(e, text, "there must be a port of the host and one of the guest");
+        return bad_port(e, text, "expected a port of the host and one of the guest");
     *colon = '\0';
     if (!parse_range(s, &host) || !parse_range(colon + 1, &guest) || guest.lo == 0 ||
         (host.lo == 0 && host.hi != 0))
@@ -260,7 +260,7 @@ int spec_net_validate(const struct spec_net *n, struct err *e)
                        SPEC_DNS_TIMEOUT_MAX_MS, n->dns_timeout_ms);
     if (n->off && n->n_ports > 0) {
         err_set(e, EINVAL, "invalid config: a sandbox without a network cannot publish ports");
-        err_hint(e, "to keep it from reaching out, and let others in: --net none");
+        err_hint(e, "use --net none to publish ports but deny outgoing traffic");
         return -EINVAL;
     }
     int r = spec_proxy_validate(&n->proxy, e);

@@ -1,7 +1,7 @@
 /* The network of a sandbox, as it was asked for: policy, name servers, limits, published ports.
  *
- * Texts are kept as the user wrote them and checked when they are set; spec_net_policy() makes of
- * them what decides (net/policy.h). What is said nothing about:
+ * Texts are kept as the user wrote them and checked when they are set; spec_net_policy() compiles
+ * them (net/policy.h). What is allowed by default:
  *
  *     no profile, no rules, no default for egress   public addresses
  *     rules                                         these and nothing else
@@ -42,8 +42,8 @@ struct spec_port {
 
 struct spec_net {
     bool off;             /* no network card at all */
-    char *profile;        /* "public,host"; NULL = not said */
-    struct strlist rules; /* each a comma separated list, in order */
+    char *profile;        /* "public,host"; NULL = not set */
+    struct strlist rules; /* each a comma-separated list, in order */
     enum net_default egress, ingress;
     bool strict;
     uint32_t max_connections;
@@ -68,22 +68,22 @@ int spec_net_add_nameserver(struct spec_net *n, const char *text, struct err *e)
 /* [BIND:]HOST:GUEST[/tcp|/udp]; HOST and GUEST may be ranges of the same length, HOST may be 0. */
 int spec_net_add_ports(struct spec_net *n, const char *text, struct err *e);
 int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err *e);
-/* Everything together: do the parts make sense, and is there one policy in them? */
+/* Checks that the parts fit together and make one policy. */
 int spec_net_validate(const struct spec_net *n, struct err *e);
 
-/* The policy that all of it means. *p is initialised here; on failure there is nothing to free. */
+/* The policy that results. *p is initialised here; on failure there is nothing to free. */
 int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e);
-/* Rules were given and no profile: what they do not allow is denied, public addresses included. */
+/* There are rules and no profile: what they do not allow is denied, public addresses included. */
 bool spec_net_is_allowlist(const struct spec_net *n);
 
-/* Whether the host can have only one of them. */
+/* The host cannot bind both. */
 bool spec_port_clashes(const struct spec_port *a, const struct spec_port *b);
 /* "127.0.0.1:8080->80/tcp" */
 void spec_port_format(const struct spec_port *p, char out[SPEC_PORT_TEXT_MAX]);
 json_t *spec_port_to_json(const struct spec_port *p);
 int spec_port_from_json(const json_t *j, struct spec_port *ret);
 
-/* "network" of the documented layout. `full`: with all keys, for who reads a configuration; else
+/* "network" of the documented layout. `full`: with all keys, for readers of a configuration; else
  * only what reading it back needs, NULL when that is nothing. */
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
 /* Reads "network" of the spec `j`. *n is an initialised one; on failure one to free. */

@@ -2,6 +2,8 @@
 #include "net/packet.h"
 #include "spec/net.h"
 #include "spec/read.h"
+#include "util/cleanup.h"
+#include "util/json.h"
 
 #include <stdio.h>
 
@@ -20,7 +22,7 @@ static json_t *ports_json(const struct spec_net *n)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < n->n_ports; i++)
-        (void)json_array_append_new(a, spec_port_to_json(&n->ports[i]));
+        json_add(&a, spec_port_to_json(&n->ports[i]));
     return a;
 }
 
@@ -28,7 +30,7 @@ static json_t *rules_json(const struct spec_net *n)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < n->rules.n; i++)
-        (void)json_array_append_new(a, json_string(n->rules.v[i]));
+        json_add(&a, json_string(n->rules.v[i]));
     return a;
 }
 
@@ -38,7 +40,7 @@ static json_t *nameservers_json(const struct spec_net *n)
     for (unsigned i = 0; i < n->n_nameservers; i++) {
         char text[END_TEXT_MAX];
         end_format(&n->nameserver[i], text);
-        (void)json_array_append_new(a, json_string(text));
+        json_add(&a, json_string(text));
     }
     return a;
 }
@@ -48,7 +50,7 @@ static const char *const default_names[] = {
     [NET_DEFAULT_DENY] = "deny",
 };
 
-/* What it means, not what was typed: a reader need not know the rules for what is left out. */
+/* With defaults filled in: a reader need not know the rules for what is left out. */
 static json_t *policy_json(const struct spec_net *n)
 {
     bool said = n->profile || n->rules.n > 0 || n->egress != NET_DEFAULT_UNSET || n->off;
@@ -86,7 +88,7 @@ static json_t *full_json(const struct spec_net *n)
         spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
 }
 
-/* A member, unless it is what it would be anyway. */
+/* A member, unless it is the default. */
 static void put_unless(json_t *o, const char *key, json_t *v, bool usual)
 {
     if (usual)
@@ -160,8 +162,7 @@ static int read_ports(struct spec_net *n, const json_t *o, struct err *e)
 static int read_default(const json_t *o, const char *key, enum net_default *ret, struct err *e)
 {
     size_t v = *ret;
-    int r =
-        read_choice(o, key, default_names, sizeof(default_names) / sizeof(default_names[0]), &v, e);
+    int r = read_choice(o, key, default_names, ARRAY_LEN(default_names), &v, e);
     *ret = (enum net_default)v;
     return r;
 }
@@ -169,8 +170,8 @@ static int read_default(const json_t *o, const char *key, enum net_default *ret,
 static int read_policy(struct spec_net *n, const json_t *o, struct err *e)
 {
     const json_t *p;
-    char *profile = NULL;
-    struct strlist rules = {0};
+    AUTO_FREE char *profile = NULL;
+    AUTO_STRLIST struct strlist rules = {0};
     int r = read_object(o, "policy", &p, e);
     if (r == 0)
         r = read_default(p, "default_egress", &n->egress, e);
@@ -184,8 +185,6 @@ static int read_policy(struct spec_net *n, const json_t *o, struct err *e)
         r = spec_net_set_profile(n, profile, e);
     for (size_t i = 0; r == 0 && i < rules.n; i++)
         r = spec_net_add_rules(n, rules.v[i], e);
-    free(profile);
-    strlist_free(&rules);
     return r;
 }
 
@@ -202,7 +201,7 @@ static int read_small(const json_t *o, const char *key, uint32_t *ret, struct er
 static int read_dns(struct spec_net *n, const json_t *o, struct err *e)
 {
     const json_t *dns;
-    struct strlist servers = {0};
+    AUTO_STRLIST struct strlist servers = {0};
     bool protect = !n->allow_rebind;
     int r = read_object(o, "dns", &dns, e);
     if (r == 0)
@@ -214,11 +213,10 @@ static int read_dns(struct spec_net *n, const json_t *o, struct err *e)
         r = read_list(dns, "nameservers", &servers, e);
     for (size_t i = 0; r == 0 && i < servers.n; i++)
         r = spec_net_add_nameserver(n, servers.v[i], e);
-    strlist_free(&servers);
     return r;
 }
 
-static int read_way(struct spec_net *n, const json_t *o, struct err *e)
+static int read_proxy_and_limits(struct spec_net *n, const json_t *o, struct err *e)
 {
     const json_t *proxy = NULL, *limits = NULL, *out = NULL, *in = NULL;
     int r = read_object(o, "proxy", &proxy, e);
@@ -251,7 +249,7 @@ int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
     if (r == 0)
         r = read_bool(o, "trust_host_cas", &n->trust_host_cas, e);
     if (r == 0)
-        r = read_way(n, o, e);
+        r = read_proxy_and_limits(n, o, e);
     if (r == 0)
         r = read_dns(n, o, e);
     if (r == 0)

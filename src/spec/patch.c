@@ -1,12 +1,10 @@
 #include "spec/patch.h"
 
+#include "spec/read.h"
 #include "spec/spec.h"
-#include "util/cleanup.h"
+#include "util/json.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const kinds[PATCH_KINDS] = {
     [PATCH_COPY_FILE] = "CopyFile",
@@ -30,7 +28,7 @@ void spec_patches_free(struct spec_patches *l)
     *l = (struct spec_patches){0};
 }
 
-/* Only the place of a file may be a directory that is meant as one. */
+/* Only the destination of a file keeps a slash at its end, which says that it is a directory. */
 static char *clean_path(enum patch_kind kind, const char *path)
 {
     size_t n = strlen(path);
@@ -69,16 +67,12 @@ int spec_patches_add(struct spec_patches *l, enum patch_kind kind, const char *s
 json_t *spec_patches_to_json(const struct spec_patches *l)
 {
     json_t *a = json_array();
-    for (size_t i = 0; a && i < l->n; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         const struct spec_patch *p = &l->v[i];
-        json_t *o = is_copy(p->kind)
-                        ? json_pack("{s:s, s:s, s:s}", "type", kinds[p->kind], "src", p->source,
-                                    "dst", p->path)
-                        : json_pack("{s:s, s:s}", "type", kinds[p->kind], "path", p->path);
-        if (!o || json_array_append_new(a, o) < 0) {
-            json_decref(a);
-            return NULL;
-        }
+        json_add(&a, is_copy(p->kind)
+                         ? json_pack("{s:s, s:s, s:s}", "type", kinds[p->kind], "src", p->source,
+                                     "dst", p->path)
+                         : json_pack("{s:s, s:s}", "type", kinds[p->kind], "path", p->path));
     }
     return a;
 }
@@ -90,19 +84,19 @@ static int read_one(struct spec_patches *l, const json_t *o, struct err *e)
     while (kind < PATCH_KINDS && (!type || strcmp(type, kinds[kind]) != 0))
         kind++;
     if (kind == PATCH_KINDS)
-        return err_set(e, EINVAL, "spec: bad value of patches");
+        return bad(e, "patches");
     bool copy = is_copy((enum patch_kind)kind);
     const char *path = json_string_value(json_object_get(o, copy ? "dst" : "path"));
     const char *src = json_string_value(json_object_get(o, "src"));
     if (!path)
-        return err_set(e, EINVAL, "spec: bad value of patches");
+        return bad(e, "patches");
     return spec_patches_add(l, (enum patch_kind)kind, copy ? src : NULL, path, e);
 }
 
 int spec_patches_from_json(struct spec_patches *l, const json_t *j, struct err *e)
 {
     if (j && !json_is_array(j))
-        return err_set(e, EINVAL, "spec: bad value of patches");
+        return bad(e, "patches");
     int r = 0;
     for (size_t i = 0; r == 0 && j && i < json_array_size(j); i++)
         r = read_one(l, json_array_get(j, i), e);

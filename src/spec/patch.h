@@ -1,5 +1,4 @@
-/* What is done to a sandbox's files once, when it is made: --copy, --mkdir, --rm, in their order.
- */
+/* Changes to a sandbox's files when it is made: --copy, --mkdir, --rm, in their order. */
 #ifndef MSB_SPEC_PATCH_H
 #define MSB_SPEC_PATCH_H
 

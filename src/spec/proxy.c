@@ -1,5 +1,6 @@
 #include "spec/proxy.h"
 
+#include "spec/names.h"
 #include "spec/read.h"
 #include "util/cleanup.h"
 
@@ -24,21 +25,10 @@ int spec_proxy_set(struct spec_proxy *p, const char *url, struct err *e)
         p->at = at;
         return 0;
     }
-    err_set(e, EINVAL, "proxy: '%s' is no proxy that can be used", strchr(url, '@') ? "..." : url);
+    err_set(e, EINVAL, "invalid proxy '%s'", strchr(url, '@') ? "..." : url);
     err_hint(e, "expected socks5://IP:PORT or socks4://IP:PORT, such as socks5://127.0.0.1:1080; "
                 "user names and passwords have options of their own");
     return -EINVAL;
-}
-
-static bool is_variable(const char *s)
-{
-    if (*s == '\0' || (*s >= '0' && *s <= '9'))
-        return false;
-    for (; *s; s++)
-        if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') ||
-              *s == '_'))
-            return false;
-    return true;
 }
 
 int spec_proxy_validate(const struct spec_proxy *p, struct err *e)
@@ -46,11 +36,11 @@ int spec_proxy_validate(const struct spec_proxy *p, struct err *e)
     if (p->version == 0 && (p->user || p->password_env))
         return err_set(e, EINVAL, "proxy: a user or a password without a proxy");
     if (p->user && (*p->user == '\0' || strlen(p->user) > SOCKS_TEXT_MAX))
-        return err_set(e, EINVAL, "proxy: a user name has 1 to %d bytes", SOCKS_TEXT_MAX);
+        return err_set(e, EINVAL, "proxy: the user name must have 1 to %d bytes", SOCKS_TEXT_MAX);
     if (p->password_env && (p->version != 5 || !p->user))
-        return err_set(e, EINVAL, "proxy: a password needs a user name, and socks5");
-    if (p->password_env && !is_variable(p->password_env))
-        return err_set(e, EINVAL, "proxy: '%s' is no name of an environment variable",
+        return err_set(e, EINVAL, "proxy: a password needs a user name and socks5");
+    if (p->password_env && !variable_name(p->password_env))
+        return err_set(e, EINVAL, "proxy: invalid name of an environment variable: '%s'",
                        p->password_env);
     return 0;
 }
@@ -71,11 +61,11 @@ int spec_proxy_resolve(const struct spec_proxy *p, struct socks_config *ret, str
     const char *password = getenv(p->password_env);
     if (!password) {
         err_set(e, ENOENT, "the password of the proxy is not set");
-        err_hint(e, "it is expected in the environment variable %s of this host", p->password_env);
+        err_hint(e, "set it in the environment variable %s", p->password_env);
         return -ENOENT;
     }
     if (strlen(password) > SOCKS_TEXT_MAX)
-        return err_set(e, EINVAL, "the password of the proxy, in %s, is longer than %d bytes",
+        return err_set(e, EINVAL, "the password of the proxy in %s is longer than %d bytes",
                        p->password_env, SOCKS_TEXT_MAX);
     (void)snprintf(ret->password, sizeof(ret->password), "%s", password);
     return 0;

@@ -1,5 +1,5 @@
-/* The SOCKS proxy of a sandbox. Of a password there is only the name of the host's environment
- * variable that holds it: its value is looked up at every start, and is in no file. */
+/* The SOCKS proxy of a sandbox. A password is stored only as the name of the environment variable that
+ * holds it: its value is looked up at every start, and is in no file. */
 #ifndef MSB_SPEC_PROXY_H
 #define MSB_SPEC_PROXY_H
 
@@ -20,7 +20,7 @@ struct spec_proxy {
 void spec_proxy_free(struct spec_proxy *p);
 /* socks5://IP:PORT or socks4://IP:PORT */
 int spec_proxy_set(struct spec_proxy *p, const char *url, struct err *e);
-/* Do the parts fit each other? */
+/* Checks that the parts fit together. */
 int spec_proxy_validate(const struct spec_proxy *p, struct err *e);
 void spec_proxy_url(const struct spec_proxy *p, char out[SPEC_PROXY_URL_MAX]);
 

@@ -14,7 +14,7 @@ static bool period_ok(uint64_t ms)
     return ms >= RATE_PERIOD_MIN_MS && ms <= RATE_PERIOD_MAX_S * 1000ULL;
 }
 
-/* SIZE or COUNT; more than nothing. */
+/* SIZE or COUNT, not 0. */
 static int parse_amount(const char *text, bool bytes, uint64_t *ret)
 {
     int r = bytes ? parse_size(text, 1, ret) : parse_u64(text, ret);
@@ -23,7 +23,7 @@ static int parse_amount(const char *text, bool bytes, uint64_t *ret)
     return *ret == 0 || *ret > SPEC_RATE_MAX ? -ERANGE : 0;
 }
 
-/* "/s" and "/ms" are short for one of these. */
+/* A unit alone means one of it. */
 static int parse_period(const char *text, uint64_t *ret)
 {
     static const struct {
@@ -80,8 +80,7 @@ void spec_rate_format(const struct rate_limit *l, bool bytes, char out[SPEC_RATE
     int n = snprintf(out, SPEC_RATE_TEXT_MAX, "%s/%s", amount, period);
     if (l->burst > 0 && n > 0) {
         format_amount(l->burst, bytes, burst, sizeof(burst));
-        (void)snprintf(out + n, (size_t)SPEC_RATE_TEXT_MAX - (size_t)n, ", %s more at first",
-                       burst);
+        (void)snprintf(out + n, (size_t)SPEC_RATE_TEXT_MAX - (size_t)n, ", burst %s", burst);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Reading parts of a spec from JSON: strict about the type and range of what is there; a missing
- * key leaves the default. For the files that read a spec. */
+/* Reading parts of a spec from JSON: strict about types and ranges; a missing key leaves the
+ * default. For the files that read a spec. */
 #ifndef MSB_SPEC_READ_H
 #define MSB_SPEC_READ_H
 
@@ -98,7 +98,7 @@ static inline int read_choice(const json_t *o, const char *key, const char *cons
     return bad(e, key);
 }
 
-/* A member that must be an object when it is there; an empty one when it is not. */
+/* A member that must be an object if present; NULL, which reads as an empty one, if not. */
 static inline int read_object(const json_t *o, const char *key, const json_t **ret, struct err *e)
 {
     *ret = member(o, key);

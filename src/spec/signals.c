@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The first that programs may use, counted as everybody but the kernel counts; the last. */
+/* The first one that programs may use, as the C library counts; the last one. */
 enum { REALTIME_MIN = 34, REALTIME_MAX = 64 };
 
 /* RTMIN, RTMIN+3, RTMAX, RTMAX-1. */

@@ -1,8 +1,8 @@
-/* Signals by name, as images and people write them. */
+/* Signals by name, as images and users write them. */
 #ifndef MSB_SPEC_SIGNALS_H
 #define MSB_SPEC_SIGNALS_H
 
-/* "SIGINT", "INT", "int", "2", "SIGRTMIN+3": the number, as guests have it; 0 = no such signal. */
+/* "SIGINT", "INT", "int", "2", "SIGRTMIN+3": the number in the guest; 0 = no such signal. */
 int signal_number(const char *name);
 
 #endif

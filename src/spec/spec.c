@@ -279,7 +279,7 @@ bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *wan
 
 /* --- what an image declares ----------------------------------------------------------------- */
 
-/* Something at the end of a list that has room for it, unless it is there already. */
+/* Appends to a list of at most `max`, unless it is there already. */
 static int add_once(struct strlist *l, const char *what, size_t max, const char *name,
                     struct err *e)
 {
@@ -300,7 +300,8 @@ int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
     if (parse_u64(number, &n) < 0 || n < 1 || n > 65535 ||
         (protocol && strcmp(protocol, "/tcp") != 0 && strcmp(protocol, "/udp") != 0 &&
          strcmp(protocol, "/sctp") != 0))
-        return err_set(e, EINVAL, "invalid config: '%.64s' is no port such as 80/tcp", port);
+        return err_set(e, EINVAL,
+                       "invalid config: invalid port '%.64s': expected one such as 80/tcp", port);
     char text[32];
     (void)snprintf(text, sizeof(text), "%d%s", (int)n, protocol ? protocol : "/tcp");
     return add_once(&s->ports, text, SPEC_PORTS_MAX, "ports", e);
@@ -310,7 +311,7 @@ int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e)
 {
     AUTO_FREE char *clean = spec_guest_path(path);
     if (!clean || strcmp(clean, "/") == 0 || !plain(clean))
-        return err_set(e, EINVAL, "invalid config: '%.64s' is no directory for a volume", path);
+        return err_set(e, EINVAL, "invalid config: invalid volume directory '%.64s'", path);
     return add_once(&s->volumes, clean, SPEC_VOLUMES_MAX, "volumes", e);
 }
 
@@ -433,8 +434,7 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
                        s->workdir);
     if (s->user && !plain(s->user))
         return err_set(e, EINVAL,
-                       "invalid config: user must be NAME or UID, with :GROUP or :GID "
-                       "if you like");
+                       "invalid config: user must be NAME or UID, optionally with :GROUP or :GID");
     if (s->shell && !plain(s->shell))
         return err_set(e, EINVAL, "invalid config: shell must be a path such as /bin/sh");
     const struct strlist *lists[] = {&s->entrypoint, &s->cmd};
@@ -443,7 +443,7 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
             if (!utf8_valid(lists[i]->v[j]))
                 return err_set(e, EINVAL, "invalid config: the command is not UTF-8");
     if (s->stop_signal && signal_number(s->stop_signal) == 0)
-        return err_set(e, EINVAL, "invalid config: there is no signal '%.32s'", s->stop_signal);
+        return err_set(e, EINVAL, "invalid config: unknown signal '%.32s'", s->stop_signal);
     if (!s->log_level)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(levels); i++)

@@ -1,9 +1,9 @@
-/* What a sandbox is asked to be.
+/* The settings of a sandbox.
  *
  * The spec is made once by `create`/`run`, checked once (spec_validate), and kept as spec.json in
  * the sandbox's directory; everything that later starts, shows or modifies the sandbox reads it
- * from there. It says nothing about what the sandbox is doing now: that is struct
- * sandbox_state (store/store.h).
+ * from there. It does not say what the sandbox is doing now: that is struct sandbox_state
+ * (store/store.h).
  */
 #ifndef MSB_SPEC_SPEC_H
 #define MSB_SPEC_SPEC_H
@@ -48,16 +48,15 @@ struct spec_mount {
     enum mount_kind kind;
     char *guest;      /* where; normalised */
     uint32_t options; /* enum proto_mount_option */
-    uint64_t
-        size; /* of a tmpfs, in bytes; 0 = kernel default. Of a disk volume that is not there */
+    uint64_t size;    /* of a tmpfs (0 = kernel default), or of a disk volume to be made */
     /* Host directories, files and disks. */
     char *source; /* a path: absolute, without symbolic links when the sandbox was made; or the name
                    * of a volume */
     bool file;    /* it is a regular file */
-    bool disk;    /* it is a disk's content, which the guest mounts itself */
+    bool disk;    /* a volume that is a disk, which the guest mounts itself */
     char *fstype; /* of a disk; NULL = ext4 */
     enum mount_cache cache;
-    uint32_t uid, gid; /* as whom the guest sees the user who started msb */
+    uint32_t uid, gid; /* how the guest sees the user that started msb */
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
 };
 
@@ -70,10 +69,10 @@ enum workspace_mode {
 #define SPEC_WORKSPACE_MAX_DEFAULT (1ULL << 30)
 
 struct spec_workspace {
-    char *name; /* of one that msb keeps (workspace/workspace.h), or */
-    char *path; /* a directory of the host; neither: there is none */
+    char *name; /* of a named one (workspace/workspace.h), or */
+    char *path; /* a directory of the host; neither: no workspace */
     enum workspace_mode mode;
-    uint64_t max; /* bytes that a snapshot may have */
+    uint64_t max; /* bytes of a snapshot */
 };
 
 struct spec_script {
@@ -91,7 +90,7 @@ struct sandbox_spec {
 
     char *image; /* as the user wrote it */
     enum image_kind image_kind;
-    char *image_digest; /* "sha256:..." of what was resolved: what it boots from, ever after */
+    char *image_digest; /* "sha256:..." that it was resolved to: what the sandbox boots from */
     enum image_pull pull;
 
     double cpus;
@@ -100,7 +99,7 @@ struct sandbox_spec {
     enum cpu_placement placement;
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */
-    bool root_disk_grown;     /* its file system may have to follow */
+    bool root_disk_grown;     /* its file system may still have to grow */
 
     struct strlist env;        /* K=V: the image's, then the user's */
     struct strlist entrypoint; /* image's, or --entrypoint */
@@ -119,16 +118,16 @@ struct sandbox_spec {
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;
     struct spec_workspace workspace;
-    struct strlist write_paths; /* all else in the guest is read-only; none = all is writable */
-    struct spec_vsocks vsocks;  /* sockets of the host that the guest may reach */
+    struct strlist write_paths; /* the rest of the guest is read-only; none = all is writable */
+    struct spec_vsocks vsocks;  /* sockets of the host that the guest can connect to */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
     struct spec_net net;
-    struct spec_patches patches; /* were done when it was made */
+    struct spec_patches patches; /* applied when it was made */
 
-    bool ephemeral;           /* the directory goes when the sandbox stops */
+    bool ephemeral;           /* removed when it stops */
     uint64_t idle_timeout_ms; /* 0 = none */
     uint64_t max_duration_ms; /* 0 = none */
     uint64_t created_ns;      /* CLOCK_REALTIME */
@@ -138,7 +137,6 @@ void spec_init(struct sandbox_spec *s); /* defaults: 1 CPU, 512 MiB, 4 GiB disk 
 void spec_free(struct sandbox_spec *s); /* harmless twice */
 #define AUTO_SPEC CLEANUP(spec_free)
 
-/* The documented naming rule, with the documented messages. */
 /* Checks everything that can be checked without the host, fills in derived fields (hostname). */
 int spec_validate(struct sandbox_spec *s, struct err *e);
 
@@ -156,7 +154,6 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e);  /* 
 int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e);  /* 80/tcp */
 int spec_add_volume(struct sandbox_spec *s, const char *path, struct err *e);
 int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
-int spec_check_workspace(const char *name, struct err *e);
 int spec_validate_workspace(const struct sandbox_spec *s, struct err *e);
 bool spec_has_snapshot(const struct sandbox_spec *s);
 const char *workspace_mode_name(enum workspace_mode m);
@@ -181,13 +178,13 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e);
 /* All labels of `want` (K or K=V) are present. */
 bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *want);
 
-/* How long an ephemeral sandbox may take to finish its writing: 0 when nothing of it is kept, as no
- * directory or disk of the host is mounted for writing. */
+/* How long an ephemeral sandbox may take to finish writing: 0 when it has no writable directory or disk
+ * of the host. */
 uint64_t spec_last_writes_ms(const struct sandbox_spec *s);
-/* It is a directory or file that the host serves; it is a block device. Neither: a tmpfs. */
+/* A directory or file that the host serves; a block device. Neither: a tmpfs. */
 bool mount_is_share(const struct spec_mount *m);
 bool mount_is_disk(const struct spec_mount *m);
-/* File systems that a guest's kernel can mount; NULL: not this one. */
+/* A file system that the guest's kernel can mount. */
 bool mount_fstype_known(const char *fstype);
 #define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"
 const char *mount_cache_name(enum mount_cache c);

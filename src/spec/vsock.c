@@ -1,6 +1,6 @@
 #include "spec/vsock.h"
 
-#include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ void spec_vsock_free(struct spec_vsocks *l)
 }
 
 /* A path that the host need not have yet, and a port. */
-static int check(const struct spec_vsocks *l, const char *path, uint64_t port, struct err *e)
+static int check_vsock(const struct spec_vsocks *l, const char *path, uint64_t port, struct err *e)
 {
     size_t n = strlen(path);
     const char *slash = strrchr(path, '/');
@@ -41,7 +41,7 @@ static int check(const struct spec_vsocks *l, const char *path, uint64_t port, s
 }
 
 /* Takes `path`, which was malloc'd. */
-static int append(struct spec_vsocks *l, char *path, uint32_t port, struct err *e)
+static int append_vsock(struct spec_vsocks *l, char *path, uint32_t port, struct err *e)
 {
     struct spec_vsock *v = realloc(l->v, (l->n + 1) * sizeof(*v));
     if (!v || !path) {
@@ -84,19 +84,19 @@ int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct 
         *kind++ = '\0';
     if (kind && strcmp(kind, "dgram") == 0)
         return err_set(e, EOPNOTSUPP,
-                       "vsock: '%s': datagrams are not supported; use /stream, or none", text);
+                       "vsock: '%s': datagrams are not supported; use /stream or nothing", text);
     if (colon)
         *colon = '\0';
     if (!colon || colon == s || (kind && strcmp(kind, "stream") != 0) ||
         parse_u64(colon + 1, &port) < 0)
         return err_set(e, EINVAL, "vsock: '%s': expected HOST_SOCK:PORT or HOST_SOCK:PORT/stream",
                        text);
-    int r = check(l, s, port, e);
+    int r = check_vsock(l, s, port, e);
     if (r < 0)
         return r;
     *usage = false;
     r = resolve(s, &path, e);
-    return r < 0 ? r : append(l, path, (uint32_t)port, e);
+    return r < 0 ? r : append_vsock(l, path, (uint32_t)port, e);
 }
 
 json_t *spec_vsock_to_json(const struct spec_vsocks *l)
@@ -105,8 +105,8 @@ json_t *spec_vsock_to_json(const struct spec_vsocks *l)
         return NULL;
     json_t *a = json_array();
     for (size_t i = 0; i < l->n; i++)
-        (void)json_array_append_new(a, json_pack("{s:s, s:I, s:s}", "path", l->v[i].path, "port",
-                                                 (json_int_t)l->v[i].port, "type", "stream"));
+        json_add(&a, json_pack("{s:s, s:I, s:s}", "path", l->v[i].path, "port",
+                               (json_int_t)l->v[i].port, "type", "stream"));
     return a;
 }
 
@@ -124,9 +124,9 @@ int spec_vsock_from_json(struct spec_vsocks *l, const json_t *j, struct err *e)
         json_int_t port = json_integer_value(json_object_get(item, "port"));
         if (!path || port < 0)
             return err_set(e, EINVAL, "vsock: entry %zu has no path or no port", i + 1);
-        int r = check(l, path, (uint64_t)port, e);
+        int r = check_vsock(l, path, (uint64_t)port, e);
         if (r == 0)
-            r = append(l, strdup(path), (uint32_t)port, e);
+            r = append_vsock(l, strdup(path), (uint32_t)port, e);
         if (r < 0)
             return r;
     }

@@ -11,10 +11,9 @@
 
 enum {
     SPEC_VSOCK_MAX = 16,        /* ports */
-    SPEC_VSOCK_PORT_MIN = 1024, /* what is below is ours */
+    SPEC_VSOCK_PORT_MIN = 1024, /* those below are msb's own */
     SPEC_VSOCK_PATH_MAX = 4096,
-    SPEC_VSOCK_NAME_MAX =
-        96, /* of the last component: the rest of the address is for its directory */
+    SPEC_VSOCK_NAME_MAX = 96, /* last component: the rest of the address is for its directory */
 };
 
 struct spec_vsock {
@@ -28,8 +27,7 @@ struct spec_vsocks {
 };
 
 void spec_vsock_free(struct spec_vsocks *l);
-/* HOST_SOCK:PORT[/stream]. Looks at the host for the directory: *usage becomes false if that is
- * what failed. */
+/* HOST_SOCK:PORT[/stream]. Resolves the directory on the host: *usage becomes false if that failed. */
 int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct err *e);
 /* NULL when there are none. */
 json_t *spec_vsock_to_json(const struct spec_vsocks *l);

@@ -1,4 +1,4 @@
-/* The workspace of a sandbox, as it was asked for: where it is, and how it gets into the guest. */
+/* The workspace of a sandbox: where it is, and how it gets into the guest. */
 #include "spec/read.h"
 #include "spec/spec.h"
 
@@ -15,18 +15,6 @@ const char *workspace_mode_name(enum workspace_mode m)
 bool spec_has_snapshot(const struct sandbox_spec *s)
 {
     return (s->workspace.name || s->workspace.path) && s->workspace.mode == WORKSPACE_SNAPSHOT;
-}
-
-int spec_check_workspace(const char *name, struct err *e)
-{
-    struct err why = {0};
-    if (strlen(name) <= VOLUME_NAME_MAX && spec_check_name(name, &why) == 0)
-        return 0;
-    return err_set(
-        e, EINVAL,
-        "invalid config: workspace name must start with an alphanumeric and contain only "
-        "alphanumeric, dots, hyphens, and underscores, at most %d: %.120s",
-        VOLUME_NAME_MAX, name);
 }
 
 static bool may_write_workspace(const struct sandbox_spec *s)
@@ -66,13 +54,14 @@ int spec_validate_workspace(const struct sandbox_spec *s, struct err *e)
     if (!w->name && !w->path)
         return 0;
     if (w->name && w->path)
-        return err_set(e, EINVAL, "invalid config: a workspace has a name or a path");
-    int r = w->name ? spec_check_workspace(w->name, e) : 0;
+        return err_set(e, EINVAL, "invalid config: a workspace has a name or a path, not both");
+    int r = w->name ? workspace_check_name(w->name, e) : 0;
     if (r == 0 && w->path && (w->path[0] != '/' || !utf8_valid(w->path)))
         r = err_set(e, EINVAL,
-                    "invalid config: the path of a workspace must be absolute, in UTF-8");
+                    "invalid config: the path of a workspace must be absolute and UTF-8");
     if (r == 0 && (w->max < SPEC_WORKSPACE_MIN || w->max > INT64_MAX))
-        r = err_set(e, EINVAL, "invalid config: a workspace must be allowed %llu MiB at least",
+        r = err_set(e, EINVAL,
+                    "invalid config: the maximum size of a workspace must be at least %llu MiB",
                     SPEC_WORKSPACE_MIN >> 20);
     return r == 0 && w->mode == WORKSPACE_SNAPSHOT ? check_snapshot(s, e) : r;
 }

@@ -1,5 +1,5 @@
-/* Write paths: what of the guest may be written when not all of it may. The guest's kernel enforces
- * them; where that can be told here, a share is read-only for its server as well. */
+/* Write paths: the only parts of the guest that may be written, if there are any. The guest's kernel
+ * enforces them; a share outside all of them is read-only for its server as well. */
 #include "spec/spec.h"
 
 #include "proto/proto.h"
@@ -28,8 +28,8 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
     }
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (spec_path_within(clean, ours[i]))
-            return err_set(e, EINVAL, "invalid config: %s is set up by msb, and no write path",
-                           clean);
+            return err_set(e, EINVAL,
+                           "invalid config: %s is set up by msb and cannot be a write path", clean);
     if (strlist_has(&s->write_paths, clean))
         return 0;
     if (s->write_paths.n >= SPEC_WRITE_PATHS_MAX)

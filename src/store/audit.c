@@ -26,14 +26,14 @@ void audit_on_failure(void (*fn)(const char *text))
     on_failure = fn;
 }
 
-static void complain(const char *what, int code)
+static void audit_failed(const char *what, int code)
 {
     char text[256];
     void (*fn)(const char *text) = on_failure;
     if (!fn)
         return;
     on_failure = NULL;
-    (void)snprintf(text, sizeof(text), "the audit log misses something: %s: %s", what,
+    (void)snprintf(text, sizeof(text), "cannot write to the audit log: %s: %s", what,
                    strerror(code));
     fn(text);
 }
@@ -48,12 +48,12 @@ int audit_level(void)
     return strcmp(v, "off") == 0 ? AUDIT_OFF : -EINVAL;
 }
 
-/* What cannot be understood must not switch anything off. */
+/* A value that we do not understand must not switch anything off. */
 static enum audit_level level(void)
 {
     int l = audit_level();
     if (l < 0)
-        complain("$MSB_AUDIT is not off, denied or all", -l);
+        audit_failed("$MSB_AUDIT is not off, denied or all", -l);
     return l < 0 ? AUDIT_ALL : (enum audit_level)l;
 }
 
@@ -101,7 +101,7 @@ static int open_for(const struct store *s, size_t n)
             if (!S_ISREG(st.st_mode))
                 return -EINVAL;
             if (!is_current(s, &st))
-                break; /* somebody has rotated it meanwhile */
+                break; /* another process has rotated it meanwhile */
             if (st.st_size == 0 || (uint64_t)st.st_size + n <= LOG_FILE_MAX)
                 return steal_fd(&fd);
             if (lock == LOCK_EX) {
@@ -122,7 +122,7 @@ static int append(const struct store *s, json_t *record)
     if (!text)
         return -ENOMEM;
     size_t n = strlen(text);
-    text[n++] = '\n'; /* in place of the NUL: it is bytes from here on */
+    text[n++] = '\n'; /* replaces the NUL: these are bytes from here on */
     if (n > LOG_LINE_MAX)
         return -E2BIG;
     AUTO_CLOSE int fd = open_for(s, n);
@@ -136,7 +136,7 @@ static int append(const struct store *s, json_t *record)
         return -errno;
     if ((size_t)k == n)
         return 0;
-    (void)!write(fd, "\n", 1); /* the disk is full: what comes later is a line of its own */
+    (void)!write(fd, "\n", 1); /* the disk is full: the next record begins a new line */
     return -ENOSPC;
 }
 
@@ -167,7 +167,7 @@ void audit(const struct store *s, const char *event, const char *sandbox, json_t
     int r = j ? append(s, j) : -ENOMEM;
     json_decref(j);
     if (r < 0)
-        complain(event, -r);
+        audit_failed(event, -r);
 }
 
 void audit_done(const struct store *s, const char *event, const char *sandbox, json_t *more, int r,
@@ -219,13 +219,13 @@ static json_t *mounts_of(const struct sandbox_spec *spec)
 json_t *audit_net(const struct spec_net *n)
 {
     static const char *const names[] = {NULL, "allow", "deny"};
-    bool unsaid = !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
+    bool unset = !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
     if (n->off)
         return json_pack("{s:b}", "off", 1);
     json_t *rules = json_array();
     for (size_t i = 0; i < n->rules.n; i++)
         (void)json_array_append_new(rules, json_string(n->rules.v[i]));
-    return json_pack("{s:s*, s:o, s:s*, s:s*}", "profile", unsaid ? "public" : n->profile, "rules",
+    return json_pack("{s:s*, s:o, s:s*, s:s*}", "profile", unset ? "public" : n->profile, "rules",
                      rules, "egress", names[n->egress], "ingress", names[n->ingress]);
 }
 
@@ -282,7 +282,7 @@ json_t *audit_spec(const struct sandbox_spec *spec)
 
 /* --- commands -------------------------------------------------------------------------------- */
 
-/* As many arguments as fit, the last one cut where it must be; *cut says so. */
+/* As many arguments as fit; *cut: the last one was cut. */
 static json_t *argv_of(const struct strlist *argv, bool *cut)
 {
     json_t *list = json_array();
@@ -337,10 +337,10 @@ static void write_collected(const struct store *s, const char *sandbox, const st
     int k = j ? append(s, j) : -ENOMEM;
     json_decref(j);
     if (k < 0)
-        complain("net", -k);
+        audit_failed("net", -k);
 }
 
-/* Goes back until there are enough, then forwards from there. */
+/* Goes back until there are enough, then forward from there. */
 static void collect(const struct store *s, const char *sandbox, struct log_stream *in)
 {
     enum audit_level l = level();
@@ -373,7 +373,7 @@ void audit_collect(const struct store *s, const char *sandbox, int dirfd)
     in.parse = log_record_parse;
     collect(s, sandbox, &in);
     log_stream_close(&in);
-    /* So that a removal that is taken up again does not find them again. */
+    /* So that a removal that is repeated does not collect them again. */
     for (int i = 0; i < LOG_FILES; i++) {
         char file[32] = LOG_NET_NAME;
         if (i > 0)

@@ -145,8 +145,8 @@ int named_remove(const struct store *s, const struct named_kind *k, const char *
     int r = k->check_name(name, e);
     if (r < 0)
         return r;
-    /* First waits for those who are about to use it, whose specs we would not see yet. They take
-     * the lock of one thing while they hold that of all: so must we, in that order. */
+    /* Waits for processes that are about to use it, as their specs cannot be seen yet. They lock one
+     * thing while they hold the lock of all: this is the same order. */
     AUTO_CLOSE int held = named_lock_all(s, LOCK_EX, e);
     r = held < 0 ? held : name_lock_take_kind(s, k->what, name, &lock, e);
     if (r == 0)

@@ -84,7 +84,7 @@ void store_close(struct store *s);              /* harmless twice */
 int store_subdir_open(const struct store *s, const char *name, struct err *e);
 int store_cache_open(const struct store *s, struct err *e);
 
-/* "sandbox not found: NAME" (ENOENT) when it is not there, or was a leftover. */
+/* "sandbox not found: NAME" (ENOENT) when it does not exist, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
 void sandbox_close(struct sandbox *sb); /* harmless twice */
 #define AUTO_SANDBOX CLEANUP(sandbox_close)

@@ -131,7 +131,7 @@ static int check_same(const struct volume *v, enum volume_kind kind, uint64_t si
     return 0;
 }
 
-/* *v says what to make; it becomes what is there. */
+/* *v says what to make; it becomes what exists. */
 static int make_or_find(const struct store *s, const char *name, bool fresh, struct volume *v,
                         struct err *e)
 {

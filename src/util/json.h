@@ -13,4 +13,22 @@ static inline void cleanup_json_p(json_t **j)
 
 #define AUTO_JSON CLEANUP(cleanup_json_p)
 
+/* Append to an array, set a member of an object; each takes v. A failure releases the array or object
+ * and leaves NULL in its place, so that nothing is silently left out. */
+static inline void json_add(json_t **array, json_t *v)
+{
+    if (json_array_append_new(*array, v) < 0) {
+        json_decref(*array);
+        *array = NULL;
+    }
+}
+
+static inline void json_put(json_t **object, const char *key, json_t *v)
+{
+    if (json_object_set_new(*object, key, v) < 0) {
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
 #endif

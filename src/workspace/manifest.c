@@ -19,7 +19,7 @@ struct walk {
     struct err *e;
 };
 
-/* All that a change would change. */
+/* What any change to an entry would change. */
 struct record {
     uint64_t inode, size;
     int64_t sec;
@@ -54,14 +54,13 @@ static int visit(struct walk *w, int dirfd, const char *name, unsigned depth)
 {
     struct statx st;
     if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st) < 0)
-        return err_sys(w->e, errno, "cannot look at '%s' in %s", name, w->what);
+        return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);
     if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
-        return err_set(w->e, EXDEV, "'%s' in %s is a mount, which cannot be copied back", name,
-                       w->what);
+        return err_set(w->e, EXDEV, "cannot copy '%s' in %s: it is a mount", name, w->what);
     if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode) && !S_ISLNK(st.stx_mode))
         return err_set(w->e, EINVAL,
-                       "'%s' in %s is neither a file, a directory nor a link, and cannot be copied",
-                       name, w->what);
+                       "cannot copy '%s' in %s: it is not a file, directory or symbolic link", name,
+                       w->what);
     int r = add_entry(w, dirfd, name, &st);
     return r == 0 && S_ISDIR(st.stx_mode) ? walk_dir(w, dirfd, name, depth + 1) : r;
 }
@@ -136,10 +135,10 @@ int manifest_of(int dirfd, const char *name, const char *what, struct manifest *
     struct walk w = {.m = &m, .what = what, .e = e};
     int r = hasher_init(&w.h);
     if (r < 0)
-        return err_sys(e, -r, "cannot look at %s", what);
+        return err_sys(e, -r, "cannot read %s", what);
     r = walk_dir(&w, dirfd, name, 0);
     if (r == 0 && (r = hasher_finish(&w.h, &m.digest)) < 0)
-        (void)err_sys(e, -r, "cannot look at %s", what);
+        (void)err_sys(e, -r, "cannot read %s", what);
     hasher_free(&w.h);
     if (r == 0)
         *ret = m;

@@ -1,6 +1,6 @@
 /* What a directory tree looked like: one digest over the names, kinds, modes, sizes, times and
  * inodes of everything in it, in an order that does not depend on the file system. Two equal
- * digests mean that nobody has changed the tree in between; contents are not read. */
+ * digests mean that the tree has not changed in between; contents are not read. */
 #ifndef MSB_WORKSPACE_MANIFEST_H
 #define MSB_WORKSPACE_MANIFEST_H
 
@@ -16,8 +16,8 @@ struct manifest {
     uint64_t bytes; /* of files */
 };
 
-/* Refused are trees that cannot be copied as they are: with sockets, pipes or devices, with
- * something mounted in them, too deep, or with too many entries. `what` is for messages. */
+/* Refuses trees that cannot be copied as they are: with sockets, pipes or devices, with mounts, too
+ * deep, or with too many entries. `what` is for messages. */
 int manifest_of(int dirfd, const char *name, const char *what, struct manifest *ret, struct err *e);
 
 #endif

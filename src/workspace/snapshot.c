@@ -32,7 +32,7 @@ enum {
     COPY_TRIES = 3,      /* of a workspace that changes while it is copied */
     STALL_SECONDS = 120, /* how long a guest may send nothing */
     CONFLICTS_MAX = 100,
-    ENTRY_BYTES = 256, /* what a name costs, at least: empty files count, too */
+    ENTRY_BYTES = 256, /* counted for every name, as empty files take space, too */
 };
 
 /* --- where a copy stands --------------------------------------------------------------------- */
@@ -43,8 +43,8 @@ static const char *const stages[] = {"none", "copying", "out", "replacing", "sam
 struct standing {
     enum stage stage;
     char base[DIGEST_TEXT_SIZE]; /* of the host's tree when it was copied, or came back */
-    uint64_t new_dev, new_ino;   /* replacing: the tree that is to take the place */
-    bool still;                  /* replacing: of a sandbox that runs on */
+    uint64_t new_dev, new_ino;   /* replacing: the new tree */
+    bool still;                  /* replacing: the sandbox runs on */
 };
 
 static int standing_load(int dirfd, struct standing *ret)
@@ -107,7 +107,7 @@ static int lock_place(const struct store *s, struct place *p, struct err *e)
     return name_lock_take_kind(s, "workspace-path", hex, &p->lock, e);
 }
 
-/* The path was made canonical when the sandbox was made: a link in it now is somebody's since. */
+/* The path was made canonical when the sandbox was made: a link in it must be newer. */
 static int open_parent(const struct store *s, const struct spec_workspace *w, char *path,
                        struct err *e)
 {
@@ -116,11 +116,12 @@ static int open_parent(const struct store *s, const struct spec_workspace *w, ch
     if (w->name)
         return workspace_dir_open(s, w->name, e);
     int fd = (int)syscall(SYS_openat2, AT_FDCWD, dirname(path), &how, sizeof(how));
-    return fd < 0 ? err_sys(e, errno, "cannot open what the workspace %s is in", w->path) : fd;
+    return fd < 0 ? err_sys(e, errno, "cannot open the parent directory of workspace %s", w->path)
+                  : fd;
 }
 
-/* A name of this sandbox's alone: what another one left half done may be the only copy of
- * something, and is that one's to finish. */
+/* A name that no other sandbox uses: a tree that another one left unfinished may be the only copy, and
+ * only that sandbox may finish it. */
 static int name_fresh(struct place *p, const char *sandbox)
 {
     struct digest d;
@@ -146,7 +147,7 @@ static int open_place(const struct store *s, const struct sandbox_spec *spec, st
     (void)snprintf(base, sizeof(base), "%s", path);
     const char *name = basename(base);
     if (strcmp(name, "/") == 0 || strlen(name) > NAME_MAX - 40)
-        return err_set(e, EINVAL, "'%s' cannot be a workspace in mode snapshot", path);
+        return err_set(e, EINVAL, "cannot use '%s' as a workspace in mode snapshot", path);
     (void)snprintf(p->name, sizeof(p->name), "%s", name);
     int r = name_fresh(p, spec->name);
     if (r < 0)
@@ -168,7 +169,7 @@ static int look(const struct place *p, const char *name, struct manifest *ret, s
     return manifest_of(p->parent, name, what, ret, e);
 }
 
-/* What has the temporary name is the old tree. It goes, unless it is worth keeping. */
+/* The old tree has the temporary name now. Removes it, or keeps it as a conflict. */
 static int retire(const struct place *p, const char *base, bool keep, warn_fn warn, struct err *e)
 {
     struct manifest m;
@@ -194,7 +195,7 @@ static int retire(const struct place *p, const char *base, bool keep, warn_fn wa
     if (r < 0)
         return err_sys(e, -r, "cannot keep the old content of %s", p->path);
     int dir = (int)(strrchr(p->path, '/') - p->path);
-    (void)snprintf(line, sizeof(line), "%s; what was there is kept as %.*s/%s",
+    (void)snprintf(line, sizeof(line), "%s; the previous content is kept as %.*s/%s",
                    keep ? "the sandbox crashed, and its workspace may be incomplete"
                         : "the workspace changed on the host since it was copied in",
                    dir, p->path, to);
@@ -203,15 +204,15 @@ static int retire(const struct place *p, const char *base, bool keep, warn_fn wa
     return 0;
 }
 
-/* A sync that died: before the exchange it never was; after it, it is finished here. */
+/* A sync that died: undone if it had not exchanged the trees yet, otherwise finished. */
 static int recover(int dirfd, const struct place *p, struct standing *st, warn_fn warn,
                    struct err *e)
 {
     struct stat there;
     struct manifest m;
     if (st->stage != STAGE_REPLACING) {
-        int r = remove_tree_at(p->parent, p->fresh); /* half of a new tree */
-        return r < 0 ? err_sys(e, -r, "cannot remove what is left of a sync") : 0;
+        int r = remove_tree_at(p->parent, p->fresh); /* an incomplete new tree */
+        return r < 0 ? err_sys(e, -r, "cannot remove the rest of an earlier sync") : 0;
     }
     bool any = fstatat(p->parent, p->fresh, &there, AT_SYMLINK_NOFOLLOW) == 0;
     bool done = !any || there.st_dev != st->new_dev || there.st_ino != st->new_ino;
@@ -223,9 +224,9 @@ static int recover(int dirfd, const struct place *p, struct standing *st, warn_f
     st->stage = done && !st->still ? STAGE_SAME : STAGE_OUT;
     if (done)
         digest_text(&m.digest, st->base);
-    r = standing_save(dirfd, st, e); /* first: what is not there counts as done */
+    r = standing_save(dirfd, st, e); /* before the removal: a missing tree counts as done */
     if (r == 0 && any && !done && (r = remove_tree_at(p->parent, p->fresh)) < 0)
-        (void)err_sys(e, -r, "cannot remove what is left of a sync");
+        (void)err_sys(e, -r, "cannot remove the rest of an earlier sync");
     return r;
 }
 
@@ -234,7 +235,7 @@ static int begin(const struct store *s, int dirfd, const struct sandbox_spec *sp
 {
     int r = standing_load(dirfd, st);
     if (r < 0)
-        return err_sys(e, -r, "cannot read where the workspace of '%s' stands", spec->name);
+        return err_sys(e, -r, "cannot read the state of the workspace of '%s'", spec->name);
     r = open_place(s, spec, p, e);
     if (r == 0)
         r = recover(dirfd, p, st, warn, e);
@@ -243,7 +244,7 @@ static int begin(const struct store *s, int dirfd, const struct sandbox_spec *sp
 
 /* --- a guest that stalls --------------------------------------------------------------------- */
 
-static int guarded = -1; /* the connection; cut when nothing has moved for long */
+static int guarded = -1; /* the connection; cut after STALL_SECONDS without progress */
 
 static void on_alarm(int sig)
 {
@@ -315,7 +316,7 @@ static int list_guest(struct files *f, struct strlist *names, struct err *e)
     return r;
 }
 
-/* All that is in it, but not itself: what it is in may be read-only. */
+/* Removes its content, but not the directory itself: its parent may be read-only. */
 static int empty_guest(struct files *f, struct err *e)
 {
     static struct file_req q;
@@ -332,7 +333,7 @@ static int empty_guest(struct files *f, struct err *e)
     return r;
 }
 
-/* Until the guest has it on its disk. */
+/* Returns when the guest has it on disk. */
 static int put_tree(const struct place *p, struct files *f, struct err *e)
 {
     struct guest_sink sink;
@@ -390,7 +391,7 @@ int snapshot_enter(const struct store *s, int dirfd, const struct sandbox_spec *
     if (r == 0) {
         digest_text(&m.digest, text);
         bool have = st.stage == STAGE_SAME && strcmp(st.base, text) == 0;
-        if (have) { /* from here on it may differ */
+        if (have) { /* from now on it may differ */
             st.stage = STAGE_OUT;
             r = standing_save(dirfd, &st, e);
         } else if (st.stage != STAGE_OUT) {
@@ -404,7 +405,7 @@ int snapshot_enter(const struct store *s, int dirfd, const struct sandbox_spec *
 
 /* --- back ------------------------------------------------------------------------------------ */
 
-/* Between the guest and the host's sink: no more than it may be. */
+/* Between the guest and the host's sink: limits the size. */
 struct capped {
     struct tree_sink sink;
     struct tree_sink *to;
@@ -422,7 +423,7 @@ static int charge(struct capped *c, uint64_t n, struct err *e)
     return -EFBIG;
 }
 
-/* What its owner may not read or enter could neither be copied nor removed again. */
+/* What its owner cannot read or enter could be neither copied nor removed. */
 static const struct file_attr *opened(const struct file_attr *a, uint32_t bits)
 {
     static struct file_attr copy;
@@ -482,7 +483,7 @@ static const struct tree_sink_ops capped_ops = {
     .link = cap_link,
 };
 
-/* The tree from the guest, beside the workspace, on disk. */
+/* Copies the tree from the guest, beside the workspace, and brings it to disk. */
 static int get_tree(const struct place *p, struct files *f, uint64_t max, warn_fn warn,
                     struct stat *ret, struct err *e)
 {
@@ -504,11 +505,11 @@ static int get_tree(const struct place *p, struct files *f, uint64_t max, warn_f
     if (r < 0)
         return r;
     if (fchmod(fd, old.st_mode & 0777) < 0 || syncfs(fd) < 0 || fstat(fd, ret) < 0)
-        return err_sys(e, errno, "cannot bring the new tree to disk beside %s", p->path);
+        return err_sys(e, errno, "cannot sync the new tree beside %s to disk", p->path);
     return 0;
 }
 
-/* From here on a crash leaves the new one, once the exchange is made. */
+/* After the exchange, a crash leaves the new tree. */
 static int replace(int dirfd, const struct place *p, struct standing *st, const struct manifest *m,
                    const struct snapshot_sync *how, struct err *e)
 {
@@ -520,7 +521,7 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
         int code = errno;
         (void)err_sys(e, code, "cannot replace the workspace %s", p->path);
         if (code == EBUSY)
-            err_hint(e, "something is mounted there: use --workspace-mode fuse");
+            err_hint(e, "it is a mount: use --workspace-mode fuse");
         st->stage = STAGE_OUT;
         (void)standing_save(dirfd, st, NULL); /* before the new tree goes: see recover() */
         (void)remove_tree_at(p->parent, p->fresh);
@@ -530,11 +531,10 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
     r = retire(p, st->base, how->crashed, how->warn, e);
     st->stage = how->still ? STAGE_OUT : STAGE_SAME;
     digest_text(&m->digest, st->base);
-    int saved = r < 0 ? 0 : standing_save(dirfd, st, e);
-    return r < 0 ? r : saved;
+    return r < 0 ? r : standing_save(dirfd, st, e);
 }
 
-/* The guest has something that the host has not. */
+/* The guest may have changes that the host lacks. */
 static int bring_back(int dirfd, const struct sandbox_spec *spec, const struct place *p,
                       struct standing *st, const struct snapshot_sync *how, struct err *e)
 {
@@ -565,5 +565,5 @@ int snapshot_leave(const struct store *s, int dirfd, const struct sandbox_spec *
     int r = begin(s, dirfd, spec, &p, &st, how->warn, e);
     if (r == 0 && st.stage == STAGE_OUT)
         r = bring_back(dirfd, spec, &p, &st, how, e);
-    return r < 0 ? err_wrap(e, r, "the workspace of sandbox '%s' is not synced", spec->name) : 0;
+    return r < 0 ? err_wrap(e, r, "cannot sync the workspace of sandbox '%s'", spec->name) : 0;
 }

@@ -80,7 +80,7 @@ def test_packets_are_limited_and_bursts_are_free(msb):
     assert limits["ingress"]["ops"] == {"size": 100, "refill_time_ms": 1000, "one_time_burst": 600}
     assert limits["egress"]["bandwidth"] == {"size": 1024, "refill_time_ms": 1000, "one_time_burst": 2 << 20}
     text = msb.ok("inspect", "box")
-    assert "1.0 KiB/s, 2.0 MiB more at first" in text and "100 packets/s, 600 packets more at first" in text
+    assert "1.0 KiB/s, burst 2.0 MiB" in text and "100 packets/s, burst 600 packets" in text
 
 
 # --- proxies --------------------------------------------------------------------------------------

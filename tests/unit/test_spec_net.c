@@ -144,20 +144,21 @@ static void refusals(void **state)
     refused("--max-connections 0", "invalid value '0' for '--max-connections <N>'");
     refused("--max-connections 70000", "invalid value '70000' for '--max-connections <N>'");
     refused("--dns-query-timeout-ms x", "invalid value 'x' for '--dns-query-timeout-ms <MS>'");
-    refused("--dns-nameserver dns.example", "'dns.example' is no address of a name server");
-    refused("--dns-nameserver 1.1.1.1:0", "'1.1.1.1:0' is no address of a name server");
-    refused("--dns-nameserver [1.1.1.1]:53", "'[1.1.1.1]:53' is no address of a name server");
+    refused("--dns-nameserver dns.example", "invalid name server 'dns.example'");
+    refused("--dns-nameserver 1.1.1.1:0", "invalid name server '1.1.1.1:0'");
+    refused("--dns-nameserver [1.1.1.1]:53", "invalid name server '[1.1.1.1]:53'");
     refused("--no-net -p 8080:80", "invalid config: a sandbox without a network cannot publish");
-    refused("-p 80", "invalid port '80': there must be a port of the host and one of the guest");
+    refused("-p 80", "invalid port '80': expected a port of the host and one of the guest");
     refused("-p 8080:0", "invalid port '8080:0'");
-    refused("-p 8080:80/sctp", "invalid port '8080:80/sctp': a protocol is tcp or udp");
+    refused("-p 8080:80/sctp", "invalid port '8080:80/sctp': the protocol must be tcp or udp");
     refused("-p 8000-8002:9000-9001", "invalid port '8000-8002:9000-9001': both ranges");
     refused("-p 8002-8000:80-82", "invalid port '8002-8000:80-82'");
     refused("-p 70000:80", "invalid port '70000:80'");
     refused("-p ::1:8080:80", "invalid port '::1:8080:80': an IPv6 address is written");
     refused("-p [::1]8080:80", "invalid port '[::1]8080:80': an IPv6 address is written");
-    refused("-p web:8080:80", "invalid port 'web:8080:80': what stands before the ports");
-    refused("-p 8080:80 -p 8080:81", "port 8080 is published twice: 127.0.0.1:8080->80/tcp");
+    refused("-p web:8080:80", "invalid port 'web:8080:80': expected an IP address");
+    refused("-p 8080:80 -p 8080:81",
+            "port 8080 is published twice: already as 127.0.0.1:8080->80/tcp");
     refused("-p 0.0.0.0:8080:80 -p 8080:81", "port 8080 is published twice");
     refused("-p 0:1-300", "at most 256 published ports");
 }

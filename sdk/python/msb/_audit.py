@@ -78,7 +78,7 @@ class Audit:
             self._append(line.encode("utf-8", "replace"))
         except OSError as e:
             if not self._complained:
-                logger.warning("the audit log misses something: %s: %s", event, e.strerror)
+                logger.warning("cannot write to the audit log: %s: %s", event, e.strerror)
             self._complained = True
 
     def _append(self, line: bytes) -> None:

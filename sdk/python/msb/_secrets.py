@@ -46,7 +46,7 @@ def resolve(home: str, names: Iterable[str]) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for name in names:
         if not _NAME.match(name):
-            raise SecretError(f"{name[:64]!r} is no name for a secret")
+            raise SecretError(f"invalid secret name {name[:64]!r}")
         doc = _load(home, name)
         value = doc.get("value")
         variable = doc.get("from_env")
