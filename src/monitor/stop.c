@@ -73,6 +73,8 @@ void monitor_end(struct monitor *m)
         monitor_send_report(m, ECHILD, m->why, hint);
     }
     exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
+    exec_log_flush(&m->system_log); /* before the state: `msb logs` may follow it at once */
+    exec_log_flush(&m->log);
     (void)snprintf(m->state.reason, sizeof(m->state.reason), "%s", m->why);
     if (m->p->creating && !m->acknowledged)
         (void)monitor_save_state(m,
