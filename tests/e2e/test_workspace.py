@@ -205,7 +205,7 @@ def test_size_limits(msb, tmp_path):
         p = msb("workspace", "sync", "w")
         assert p.returncode == 1 and b"larger than 2 MiB" in p.stderr and b"--max" in p.stderr
     p = msb("stop", "a")
-    assert p.returncode == 1 and b"not synced" in p.stderr and msb.status("a") == "Stopped"
+    assert p.returncode == 1 and b"cannot sync the workspace" in p.stderr and msb.status("a") == "Stopped"
     assert tree(data(msb, "w")) == {} and standing(msb, "a") == "out"
     p = msb("rm", "a")
     assert p.returncode == 1 and b"rm -f" in p.stderr
@@ -312,7 +312,7 @@ def test_a_workspace_that_is_used_at_the_same_time(msb):
     (["--workspace", "./missing-dir"], "cannot mount"),
     (["--workspace", "/etc/passwd"], "no directory"),
     (["--workspace", "w", *SNAP, "--workspace-max", "x"], "invalid value"),
-    (["--workspace", "w", *SNAP, "--workspace-max", "1K"], "1 MiB at least"),
+    (["--workspace", "w", *SNAP, "--workspace-max", "1K"], "at least 1 MiB"),
     (["--workspace", "w", *SNAP, "--root-disk", "tmpfs"], "cannot be in memory"),
     (["--workspace", "w", *SNAP, "--write-path", "/tmp"], "--write-path /workspace"),
     (["--workspace", "w", *SNAP, "--tmpfs", "/workspace/t"], "nothing can be mounted"),
