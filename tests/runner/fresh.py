@@ -97,9 +97,10 @@ def short(t, release, work):
 def full(t, release, work, user):
     """All of it, from nothing."""
     trial = Trial(t, machine.Machine(release, machine.layers(release), work), release, user)
-    trial.make_run()
-    trial.tested("make test", trial.make("test"), 1000, MSB_TEST_FRESH="no", FUZZ_SECONDS="1")
-    trial.install()
+    with machine.installing(release):
+        trial.make_run()
+        trial.tested("make test", trial.make("test"), 1000, MSB_TEST_FRESH="no", FUZZ_SECONDS="1")
+        trial.install()
 
 
 def attempt(t, name, function, *args):

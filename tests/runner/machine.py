@@ -6,6 +6,7 @@ directories of the test's own, so that a tree built on one machine can be carrie
 by pivot_root, since a chroot may have no user namespaces. Packages come from where this machine's own apt
 takes them.
 """
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -124,10 +125,18 @@ def layer(release, name, what, make):
     return done
 
 
+@contextlib.contextmanager
+def installing(release):
+    """One machine at a time may install packages: what they download is shared, and apt does not wait."""
+    with open(cache("fresh") / f"debs-{release}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def with_packages(release, purpose, below):
     """The layer that scripts/bootstrap leaves."""
     def make(directory):
-        with tempfile.TemporaryDirectory(prefix="msb-fresh-") as work:
+        with tempfile.TemporaryDirectory(prefix="msb-fresh-") as work, installing(release):
             m = Machine(release, below, pathlib.Path(work), directory)
             p = m.run("cp -r /tree/scripts /root && /root/scripts/bootstrap " + purpose)
             if p.returncode:
