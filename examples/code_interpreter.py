@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A code interpreter: a model writes Python, a sandbox runs it, the model sees what came out.
+"""A code interpreter: a model writes Python, a sandbox runs it, the model sees the output.
 
 The interpreter is one process in the guest that lives through the whole conversation, so that variables
-last from step to step. A step that takes too long costs the interpreter, and nothing else. Instead of a
-model there is a script of what one might write; replace `model()` to talk to a real one.
+are kept from step to step. A step that takes too long ends the interpreter, and nothing else. Instead of a
+model there is a script of what one might write; replace `model()` to use a real one.
 """
 import argparse
 import asyncio
@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 
 class Interpreter:
-    """The process in the guest; started again when it was lost."""
+    """The process in the guest; started again when it has ended."""
 
     def __init__(self, sandbox):
         self.sandbox, self.process, self.chunks = sandbox, None, None

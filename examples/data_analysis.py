@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Data analysis by code that nobody has read: data goes in, a plot comes back as a PNG.
+"""Data analysis by untrusted code: data goes in, a plot comes back as a PNG.
 
-The analysis runs without a network and sees one file, the data. What comes back is bounded. The script it
-runs draws with Python's standard library alone, so that any image with Python will do; with an image that
+The analysis runs without a network and sees one file, the data. The size of the result is limited. The
+script draws with Python's standard library alone, so that any image with Python will do; with an image that
 has matplotlib, a model would use that.
 """
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An agent that may reach the hosts it was given, and no others.
+"""An agent that can reach the hosts it was given, and no others.
 
-Its tool fetches URLs from inside the sandbox. The sandbox resolves and reaches the names on the list; every
-other name does not exist there, and addresses that were not resolved from an allowed name are refused,
-whatever the agent was talked into. A secret is named, not passed: commands find it in their environment.
+Its tool fetches URLs from inside the sandbox. The sandbox can resolve and reach the names on the list; other
+names do not exist there, and addresses that were not resolved from an allowed name are refused, whatever the
+agent was persuaded to try. A secret is passed by name: commands find its value in their environment.
 """
 import argparse
 import asyncio
@@ -27,17 +27,17 @@ except (urllib.error.URLError, OSError) as e:
 
 
 async def fetch(sandbox, url):
-    """What the agent is told about a URL."""
+    """The answer that the agent gets for a URL."""
     r = await sandbox.exec("python", ["-c", FETCH, url], timeout=60, max_output=100_000)
     return r.ok, (r.stdout if r.ok else r.stderr).strip()
 
 
 async def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("urls", nargs="+", help="what the agent wants to see")
-    ap.add_argument("--allow", action="append", default=[], metavar="HOST", help="a host it may reach")
+    ap.add_argument("urls", nargs="+", help="URLs to fetch")
+    ap.add_argument("--allow", action="append", default=[], metavar="HOST", help="a host that it can reach")
     ap.add_argument("--secret", action="append", default=[], metavar="NAME",
-                    help="a secret of `msb secret set` that it may use, such as API_TOKEN")
+                    help="a secret from `msb secret set` that it can use, such as API_TOKEN")
     ap.add_argument("--image", default="python:3.11-slim")
     args = ap.parse_args()
     spec = msb.SandboxSpec(name=f"agent-{uuid.uuid4().hex[:8]}", image=args.image,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the test files of a project in parallel, each in a sandbox of its own.
+"""Runs the test files of a project in parallel, each in its own sandbox.
 
-A test that fills the disk, leaves processes behind or breaks the interpreter spoils nothing for the others,
-and none of them can see the network or this machine. Without a directory a small project is made up.
+A test that fills the disk, leaves processes behind or breaks the interpreter does not affect the others, and
+none of them can reach the network or this machine. Without a directory, a small example project is tested.
 """
 import argparse
 import asyncio

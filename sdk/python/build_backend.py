@@ -1,5 +1,5 @@
-"""Builds the wheel (PEP 517), so that installing needs nothing but pip: the package is pure Python without
-dependencies, and a wheel of such a one is a zip archive with three files more."""
+"""Builds the wheel (PEP 517), so that pip alone can install the package: it is pure Python without
+dependencies, and such a wheel is a zip archive with three additional files."""
 import base64
 import hashlib
 import os
@@ -40,7 +40,7 @@ def _write(directory, files):
     wheel = f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(os.path.join(directory, wheel), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            member = zipfile.ZipInfo(name)  # of 1980: the same files give the same wheel
+            member = zipfile.ZipInfo(name)  # dated 1980: the same files give the same wheel
             member.external_attr = 0o644 << 16
             member.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(member, data)

@@ -1,34 +1,38 @@
 """Drives the agent's session server over a unix socket, with real processes.
 
-Usage: pytest test_agent_sessions.py with AGENT_SERVE naming the server binary.
+Usage: pytest test_sessions.py with AGENT_SERVE naming the server binary.
 """
 import concurrent.futures
 import os
+import pathlib
 import re
 import select
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from protoheader import named  # noqa: E402
 
 # In a guest the agent is root, and the end-to-end tests show the same things there.
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="the agent becomes the user of each command, which takes root")
 
-HELLO, CONFIG, FAIL = 1, 2, 4
-EXEC, STARTED, STDIN, STDIN_EOF, STDIN_ACK, STDOUT, STDERR, SIGNAL, RESIZE, EXIT = range(16, 26)
-F_VERSION, F_TEXT, F_KIND, F_ERRNO = 1, 2, 3, 4
-F_PID, F_BYTES, F_SIGNAL, F_CODE, F_TIMED_OUT, F_ROWS, F_COLS = 7, 8, 9, 10, 11, 12, 13
-F_ARG, F_ENV, F_CWD, F_USER, F_RLIMIT, F_RESOURCE, F_SOFT, F_HARD = range(32, 40)
-F_TTY, F_NO_STDIN, F_TIMEOUT_MS = 40, 41, 42
-F_HOSTNAME, F_SCRIPT, F_NAME, F_BODY = 64, 72, 73, 74
-NOT_FOUND, NOT_EXECUTABLE, CWD, USER, RLIMIT, LIMIT, VERSION = range(1, 8)
-
-DATA_MAX = 64 * 1024
-WINDOW = 256 * 1024
+HELLO, CONFIG, FAIL, EXEC, STARTED, STDIN, STDIN_EOF, STDIN_ACK, STDOUT, STDERR, SIGNAL, RESIZE, EXIT = named(
+    "PROTO_", "HELLO CONFIG FAIL EXEC STARTED STDIN STDIN_EOF STDIN_ACK STDOUT STDERR SIGNAL RESIZE EXIT")
+F_VERSION, F_TEXT, F_KIND, F_ERRNO, F_PID, F_BYTES, F_SIGNAL, F_CODE, F_TIMED_OUT, F_ROWS, F_COLS = named(
+    "F_", "VERSION TEXT KIND ERRNO PID BYTES SIGNAL CODE TIMED_OUT ROWS COLS")
+F_ARG, F_ENV, F_CWD, F_USER, F_RLIMIT, F_RESOURCE, F_SOFT, F_HARD, F_TTY, F_NO_STDIN, F_TIMEOUT_MS = named(
+    "F_", "ARG ENV CWD USER RLIMIT RESOURCE SOFT HARD TTY NO_STDIN TIMEOUT_MS")
+F_HOSTNAME, F_SCRIPT, F_NAME, F_BODY = named("F_", "HOSTNAME SCRIPT NAME BODY")
+NOT_FOUND, NOT_EXECUTABLE, CWD, USER, RLIMIT, LIMIT, VERSION = named(
+    "PROTO_FAIL_", "NOT_FOUND NOT_EXECUTABLE CWD USER RLIMIT LIMIT VERSION")
+DATA_MAX, WINDOW = named("PROTO_", "DATA_MAX STDIN_WINDOW")
 
 
 def field(tag, data):

@@ -1,4 +1,4 @@
-"""Sandboxes with a kernel of their own, from Python.
+"""Sandboxes, each with its own Linux kernel, from Python.
 
 Asynchronous::
 
@@ -12,13 +12,13 @@ Asynchronous::
 
     asyncio.run(main())
 
-The same without ``await``: :mod:`msb.sync`, or, in the style of other sandboxes::
+Without ``await``: :mod:`msb.sync`, or, in the style of other sandbox products::
 
     with msb.Sandbox.create(image="alpine:3") as sandbox:
         sandbox.files.write("/tmp/hello.txt", "hello")
         print(sandbox.commands.run("cat /tmp/hello.txt").stdout)
 
-There is no server to run: commands and files go straight to the sandbox's own socket, everything else
+No server is needed: commands and files go straight to the sandbox's own socket, everything else
 through the ``msb`` program.
 """
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Getting into a sandbox: connects, and starts what is stopped, as ``msb exec`` does.
+"""Connecting to a sandbox, which is started first if it is stopped, as ``msb exec`` does.
 
-A sandbox that is started for a command stops again with its last one. So that it does the same for
-us, ``msb exec`` itself starts it, with a command that does nothing, and keeps it up until we are
+A sandbox that is started for a command stops again with its last one. To get the same behaviour,
+``msb exec`` itself starts it, with a command that does nothing and keeps it running until we are
 done (:class:`Holder`).
 """
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRY_PAUSE = 0.005
 
 
 class Holder:
-    """Keeps a sandbox up that was stopped."""
+    """Keeps a sandbox running that was stopped before."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -47,7 +47,7 @@ class Holder:
         raise from_cli(process.returncode, (await process.stderr.read()).decode("utf-8", "replace"))
 
     async def release(self) -> None:
-        """Lets it stop when nobody else uses it, and waits for that."""
+        """Lets it stop when nothing else uses it, and waits for that."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await uncancelled(self._process.wait())
@@ -55,7 +55,7 @@ class Holder:
 
 async def attach(cli: Cli, name: str, holder: Optional[Holder] = None
                  ) -> Tuple[socket.socket, Optional[Holder]]:
-    """A connection to the sandbox, and what keeps it up if it had to be started."""
+    """A connection to the sandbox, and its holder if it had to be started."""
     if not NAME.match(name):
         raise SandboxNotFound(f"sandbox not found: {name}")
     loop = asyncio.get_running_loop()

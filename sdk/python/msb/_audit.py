@@ -1,8 +1,8 @@
-"""The audit log (src/store/audit.h): commands that this package runs are in it, as those of ``msb exec``.
+"""The audit log (src/store/audit.h), which records commands of this package like those of ``msb exec``.
 
-``$MSB_HOME/audit.log``, one JSON object a line, appended with one write under a shared lock, rotated under
-an exclusive one. Arguments are recorded, variables and secrets never. What cannot be recorded does not fail
-what is done: it is a warning, once.
+``$MSB_HOME/audit.log`` has one JSON object a line, appended with one write under a shared lock, and is rotated
+under an exclusive one. Arguments are recorded, environment variables and secrets never. A record that cannot be
+written does not fail the command: it is a warning, once.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _time() -> str:
 
 
 def _arguments(argv: Sequence[str]) -> "tuple[List[str], bool]":
-    """As many as fit, the last one cut where it must be."""
+    """As many arguments as fit; the last one may be cut."""
     kept: List[str] = []
     left = ARGV_MAX
     for word in argv:
@@ -53,7 +53,7 @@ class Audit:
 
     def exec(self, sandbox: str, argv: Sequence[str], user: Optional[str], cwd: Optional[str],
              tty: bool) -> str:
-        """A command is about to start; returns what ties its end to it."""
+        """A command is about to start; returns an id that its end is recorded with."""
         name = f"{os.getpid()}-{time.monotonic_ns():x}"
         words, cut = _arguments(argv)
         more: Dict[str, Any] = {"exec": name, "argv": words}
@@ -87,7 +87,7 @@ class Audit:
             try:
                 if self._has_room(fd, len(line)):
                     if os.write(fd, line) != len(line):
-                        os.write(fd, b"\n")  # what comes later is a line of its own
+                        os.write(fd, b"\n")  # so that the next record starts a line
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     return
             finally:
@@ -95,7 +95,7 @@ class Audit:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     def _has_room(self, fd: int, size: int) -> bool:
-        """Locked, and the current file, with room. Otherwise it was or is rotated: open it again."""
+        """True: the file is locked, current, and has room. False: it has been rotated; open it again."""
         for lock in (fcntl.LOCK_SH, fcntl.LOCK_EX):
             fcntl.flock(fd, lock)
             st = os.fstat(fd)

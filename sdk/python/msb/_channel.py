@@ -20,8 +20,8 @@ T = TypeVar("T", bound="Channel")
 
 
 def _open_socket(home: str, name: str) -> int:
-    """A descriptor of the socket itself. By descriptor, because an address holds 107 bytes and a
-    path may be longer; not through links, because what is in ``run`` is the monitor's to change."""
+    """A descriptor of the socket itself: an address holds 107 bytes and a path may be longer. Links
+    are not followed, because the monitor can change what is in ``run``."""
     box = os.open(os.path.join(home, "sandboxes", name), _O_DIR)
     try:
         run = os.open("run", _O_DIR, dir_fd=box)
@@ -33,12 +33,12 @@ def _open_socket(home: str, name: str) -> int:
         os.close(run)
     if not stat.S_ISSOCK(os.fstat(there).st_mode):
         os.close(there)
-        raise ConnectionRefusedError("agent.sock is no socket")
+        raise ConnectionRefusedError("agent.sock is not a socket")
     return there
 
 
 async def connect_socket(home: str, name: str) -> socket.socket:
-    """Connects; an OSError means that nobody is there to talk to."""
+    """Connects; an OSError means that the sandbox is not running."""
     there = _open_socket(home, name)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -48,9 +48,9 @@ async def connect_socket(home: str, name: str) -> socket.socket:
             try:
                 sock.connect(f"/proc/self/fd/{there}")
                 return sock
-            except BlockingIOError:  # its queue is full: many connect at once
+            except BlockingIOError:  # its queue is full
                 if waited > _CONNECT_SECONDS:
-                    raise TimeoutError("the sandbox does not take connections") from None
+                    raise TimeoutError("the sandbox does not accept connections") from None
             await asyncio.sleep(pause)
             waited += pause
             pause = min(pause * 2, 0.02)
@@ -62,7 +62,7 @@ async def connect_socket(home: str, name: str) -> socket.socket:
 
 
 class Channel(asyncio.Protocol):
-    """Frames over a socket. Subclasses say what a frame means and what the end does."""
+    """Frames over a socket. Subclasses handle frames and the end."""
 
     def __init__(self) -> None:
         self._reader = proto.FrameReader()
@@ -70,14 +70,14 @@ class Channel(asyncio.Protocol):
         self._writable: Optional["asyncio.Future[None]"] = None
         self.loop = asyncio.get_running_loop()
 
-    # What subclasses have to say.
+    # For subclasses.
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame came."""
+        """A frame has arrived."""
         raise NotImplementedError
 
     def on_end(self, error: MsbError) -> None:
-        """The connection is gone, or what came over it was nonsense."""
+        """The connection was lost, or violated the protocol."""
         raise NotImplementedError
 
     # asyncio's side.
@@ -104,7 +104,7 @@ class Channel(asyncio.Protocol):
         self.on_end(SandboxEnded("sandbox ended while the command ran"))
 
     def _last_words(self) -> None:
-        """Sending failed because the other end has closed; what it said before that is still there."""
+        """Sending failed because the other end has closed: what it sent before that can still be read."""
         assert self._transport is not None
         sock = self._transport.get_extra_info("socket")
         try:
@@ -129,7 +129,7 @@ class Channel(asyncio.Protocol):
     # Ours.
 
     def send(self, data: bytes) -> None:
-        """Sends whole frames; nothing happens when the connection has gone."""
+        """Sends whole frames; does nothing when the connection is closed."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -139,12 +139,12 @@ class Channel(asyncio.Protocol):
             await asyncio.shield(self._writable)
 
     def pause_reading(self) -> None:
-        """Lets the sandbox wait with what it has for us."""
+        """Stops reading, so that the sandbox waits."""
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Takes more."""
+        """Reads again."""
         if (self._transport is not None and not self._transport.is_closing()
                 and not self._transport.is_reading()):
             self._transport.resume_reading()
@@ -155,13 +155,13 @@ class Channel(asyncio.Protocol):
             self._transport.abort()
 
     def finish_sending(self) -> None:
-        """Sends what is left, then hangs up our half."""
+        """Sends what is left, then closes our direction."""
         if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
 
 
 class Request(Channel):
-    """One question to the monitor, one answer."""
+    """One request to the monitor, and its answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Request(Channel):
 
 
 async def request(home: str, name: str, kind: int) -> Tuple[int, List[proto.Field]]:
-    """Asks the monitor; returns type and fields of its answer."""
+    """Sends a request to the monitor; returns type and fields of the answer."""
     sock = await connect_socket(home, name)
     loop = asyncio.get_running_loop()
     _, channel = await loop.create_connection(Request, sock=sock)

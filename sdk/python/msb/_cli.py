@@ -18,8 +18,8 @@ _OUTPUT_MAX = 64 * 1024 * 1024
 
 
 def find_msb() -> Optional[str]:
-    """The program: ``$MSB_PATH``, else ``msb`` on PATH, else the build in the source tree that
-    this package lies in; None if there is none."""
+    """The program: ``$MSB_PATH``, else ``msb`` on PATH, else the build in the source tree around
+    this package; None if there is none."""
     given = os.environ.get("MSB_PATH")
     if given:
         return given if os.path.isfile(given) and os.access(given, os.X_OK) else None
@@ -54,18 +54,18 @@ class Cli:
             self._exe = find_msb()
         if self._exe is None:
             raise SandboxUnavailable(
-                "msb was not found", ["install it, or set MSB_PATH to where the program is"])
+                "cannot find msb", ["install it, or set MSB_PATH to the program"])
         return self._exe
 
     def environment(self) -> Dict[str, str]:
-        """What the program is started with."""
+        """The environment of the program."""
         env = dict(os.environ if self._env is None else self._env)
         env["MSB_HOME"] = self.home
         env["NO_COLOR"] = "1"
         return env
 
     async def start(self, *args: str, stdin: int = subprocess.DEVNULL) -> asyncio.subprocess.Process:
-        """Starts it, in a session of its own: Ctrl-C is for us, who then decide what goes on."""
+        """Starts it, in its own session: Ctrl-C reaches only us."""
         try:
             return await asyncio.create_subprocess_exec(
                 self.exe, *args, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -74,14 +74,14 @@ class Cli:
             raise SandboxUnavailable(f"cannot run {self.exe}: {e.strerror}") from e
 
     def leave(self, *args: str) -> None:
-        """Starts it for something that nobody can wait for any more."""
+        """Starts it without waiting for its end."""
         with contextlib.suppress(OSError):
             subprocess.Popen([self.exe, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL, env=self.environment(),
                              start_new_session=True)
 
     async def call(self, *args: str, stdin: Optional[bytes] = None) -> Tuple[int, bytes, str]:
-        """Runs it to its end: exit code, stdout, stderr. A caller that is cancelled ends it."""
+        """Runs it to its end: exit code, stdout, stderr. Cancelling ends it."""
         process = await self.start(
             *args, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         try:
@@ -93,7 +93,7 @@ class Cli:
         return process.returncode, out, err.decode("utf-8", "replace")
 
     async def run(self, *args: str, stdin: Optional[bytes] = None) -> str:
-        """Runs it; raises what it says if it fails, else returns its stdout."""
+        """Runs it and returns its stdout; raises its error if it fails."""
         code, out, err = await self.call(*args, stdin=stdin)
         if code != 0:
             raise from_cli(code, err)
@@ -105,11 +105,11 @@ class Cli:
         try:
             return json.loads(text)
         except ValueError as e:
-            raise MsbError(f"msb {args[0]} printed what is not JSON: {e}") from e
+            raise MsbError(f"msb {args[0]} printed invalid JSON: {e}") from e
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Ends a program that nobody waits for any more, and waits for its end, cancelled or not."""
+    """Ends a program and waits for its end, even when cancelled."""
     if process.returncode is None:
         try:
             process.send_signal(signal.SIGTERM)
@@ -119,7 +119,7 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
 
 
 async def uncancelled(work: Any) -> Any:
-    """Waits for something that must be finished: a cancellation is passed on afterwards."""
+    """Waits for work that must be finished: a cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: Optional[BaseException] = None
     while not task.done():

@@ -12,12 +12,12 @@ from ._channel import Channel
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, MsbError, ProtocolError,
                      SandboxEnded, TooManyCommands, UsageError)
 
-STREAM_WINDOW = 1024 * 1024  # what waits for a reader before the sandbox has to wait
-BACKSTOP = 5.0  # what the agent gets beyond the time limit
+STREAM_WINDOW = 1024 * 1024  # bytes queued for a reader before the sandbox has to wait
+BACKSTOP = 5.0  # how much longer than the time limit the agent may take
 
 
 class GoingDown(MsbError):
-    """The sandbox is shutting down and has done nothing: ask again."""
+    """The sandbox is shutting down and has done nothing: try again."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Ended:
 
 
 def timeout_ms(timeout: Optional[float]) -> int:
-    """A time limit as the agent takes it; 0 = none."""
+    """A time limit in the protocol's unit; 0 = none."""
     if timeout is None or timeout == math.inf:
         return 0
     if not timeout > 0:
@@ -43,11 +43,11 @@ def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str
                timeout: Optional[float]) -> bytes:
     """The EXEC message."""
     if not argv or not argv[0]:
-        raise UsageError("there is no command")
+        raise UsageError("no command given")
     parts = [proto.text_field(proto.F_ARG, str(a), "an argument") for a in argv]
     for key, value in env.items():
         if not key or "=" in key:
-            raise UsageError(f"invalid name of a variable: {key!r}")
+            raise UsageError(f"invalid variable name {key!r}")
         parts.append(proto.text_field(proto.F_ENV, f"{key}={value}", f"variable {key}"))
     if cwd is not None:
         if not cwd.startswith("/"):
@@ -69,13 +69,13 @@ def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str
 
 
 def failure_code(error: MsbError) -> int:
-    """What ``msb exec`` exits with when this happens."""
+    """The exit code of ``msb exec`` for this error."""
     return (127 if isinstance(error, CommandNotFound) else
             126 if isinstance(error, CommandNotExecutable) else 1)
 
 
 def fail_error(found: Sequence[proto.Field], command: str) -> MsbError:
-    """The error that a FAIL before the start means."""
+    """The error for a FAIL before the start."""
     kind, text = proto.number(found, proto.F_KIND), proto.text(found, proto.F_TEXT)
     if kind == proto.FAIL_STATE:
         return GoingDown(text)
@@ -86,7 +86,7 @@ def fail_error(found: Sequence[proto.Field], command: str) -> MsbError:
 
 
 def _seen(future: "asyncio.Future[Any]") -> None:
-    """Whoever waits gets its error; nobody has to."""
+    """Marks an error as seen: nothing may be waiting for it."""
     if not future.cancelled():
         future.exception()
 
@@ -117,12 +117,12 @@ class ExecChannel(Channel):
         self._stdin_waits: Optional["asyncio.Future[None]"] = None
         self._backstop: Optional[asyncio.TimerHandle] = None
 
-    # --- what comes ---
+    # --- frames ---
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         if kind in (proto.STDOUT, proto.STDERR):
             if not self.started.done():
-                raise ProtocolError("the sandbox broke the protocol: output before STARTED")
+                raise ProtocolError("the sandbox violated the protocol: output before STARTED")
             self._output(int(kind == proto.STDERR), payload)
         elif kind == proto.STARTED:
             self._on_started(proto.fields(payload))
@@ -135,7 +135,7 @@ class ExecChannel(Channel):
 
     def _on_started(self, found: Sequence[proto.Field]) -> None:
         if self.started.done():
-            raise ProtocolError("the sandbox broke the protocol: STARTED twice")
+            raise ProtocolError("the sandbox violated the protocol: STARTED twice")
         self.started.set_result(proto.number(found, proto.F_PID) or 0)
         if timeout_ms(self.timeout):
             assert self.timeout is not None
@@ -152,7 +152,7 @@ class ExecChannel(Channel):
         code = proto.number(found, proto.F_CODE)
         sig = proto.number(found, proto.F_SIGNAL)
         if not self.started.done():
-            raise ProtocolError("the sandbox broke the protocol: EXIT before STARTED")
+            raise ProtocolError("the sandbox violated the protocol: EXIT before STARTED")
         if timeout_ms(self.timeout) and proto.number(found, proto.F_TIMED_OUT) == 1:
             self._end(Ended(124, timed_out=True))
         elif code is not None and code <= 255:
@@ -160,11 +160,11 @@ class ExecChannel(Channel):
         elif sig is not None and 1 <= sig <= 64:
             self._end(Ended(128 + sig, signal=sig))
         else:
-            raise ProtocolError("the sandbox broke the protocol: no valid exit code")
+            raise ProtocolError("the sandbox violated the protocol: no valid exit code")
 
     def _on_ack(self, count: int) -> None:
         if count > self._unacked:
-            raise ProtocolError("the sandbox broke the protocol: more input acknowledged than was sent")
+            raise ProtocolError("the sandbox violated the protocol: more input acknowledged than was sent")
         self._unacked -= count
         self._wake_stdin()
 
@@ -190,7 +190,7 @@ class ExecChannel(Channel):
         self.abort()
 
     def _too_late(self) -> None:
-        """The agent did not kill it in time: it does not answer, or its output waits for us."""
+        """The agent has not killed it in time: it does not answer, or waits for us to read."""
         if self._transport is not None and not self._transport.is_reading():
             self._backstop = self.loop.call_later(1.0, self._too_late)
         else:
@@ -209,7 +209,7 @@ class ExecChannel(Channel):
             self.keep(stream, data)
 
     def keep(self, stream: int, data: bytes) -> None:
-        """Adds to what the result will hold, as far as the limit allows."""
+        """Adds to the result, up to the limit."""
         room = self.limit - self.sizes[stream]
         if len(data) > room:
             self.truncated = True
@@ -219,7 +219,7 @@ class ExecChannel(Channel):
             self.sizes[stream] += len(data)
 
     def start_streaming(self) -> None:
-        """From now on somebody reads; what was kept so far comes first."""
+        """From now on output is queued for a reader; what was kept so far comes first."""
         if self.streaming:
             return
         self.streaming = True
@@ -231,7 +231,7 @@ class ExecChannel(Channel):
             self.sizes[stream] = 0
 
     async def next_chunk(self) -> Optional[Tuple[int, bytes]]:
-        """The next piece of output, None at the end of it."""
+        """The next piece of output, None at the end."""
         while not self.queue:
             if self.ended.done():
                 return None
@@ -252,7 +252,7 @@ class ExecChannel(Channel):
     # --- input ---
 
     async def write_stdin(self, data: bytes) -> None:
-        """Sends input, in the window that the agent grants; what nobody reads any more is lost."""
+        """Sends input, within the agent's window; what the command does not read is lost."""
         view = memoryview(data)
         while len(view) and not self.ended.done():
             room = min(proto.STDIN_WINDOW - self._unacked, proto.DATA_MAX, len(view))
@@ -267,7 +267,7 @@ class ExecChannel(Channel):
             await self.drain()
 
     def early_stdin(self, data: bytes) -> bytes:
-        """The frames that carry a small input to its end; to be sent behind EXEC."""
+        """The frames of a complete small input, sent right after EXEC."""
         self._unacked += len(data)
         body = proto.frame(proto.STDIN, data) if data else b""
         return body + proto.frame(proto.STDIN_EOF)
@@ -288,14 +288,14 @@ class ExecChannel(Channel):
         self.send(proto.frame(proto.SIGNAL, proto.u32(proto.F_SIGNAL, number)))
 
     def resize(self, rows: int, cols: int) -> None:
-        """Tells the terminal its size."""
+        """Sets the size of the terminal."""
         self.send(proto.frame(proto.RESIZE, proto.u32(proto.F_ROWS, rows) +
                               proto.u32(proto.F_COLS, cols)))
 
     async def detach(self) -> None:
-        """Leaves, and leaves the command running."""
+        """Disconnects and leaves the command running."""
         self.send(proto.frame(proto.DETACH))
-        self.streaming, self.limit = False, 0  # what comes now is nobody's
+        self.streaming, self.limit = False, 0  # further output is dropped
         self.queue.clear()
         self.resume_reading()
         self.finish_sending()

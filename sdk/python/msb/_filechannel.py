@@ -19,7 +19,7 @@ _WINDOW = 1024 * 1024
 
 
 def encode_path(path: str) -> bytes:
-    """A path as the agent takes it."""
+    """A path as bytes."""
     data = os.fsencode(path)
     if not data or b"\0" in data or len(data) > proto.PATH_MAX:
         raise UsageError(f"invalid path {path[:256]!r}")
@@ -27,7 +27,7 @@ def encode_path(path: str) -> bytes:
 
 
 def operation(op: int, path: str, flags: int = 0, *more: bytes) -> bytes:
-    """The message that asks for something."""
+    """The message that requests an operation."""
     body = proto.u32(proto.F_FILE_OP, op) + proto.field(proto.F_FILE_PATH, encode_path(path))
     if flags:
         body += proto.u32(proto.F_FILE_FLAGS, flags)
@@ -35,7 +35,7 @@ def operation(op: int, path: str, flags: int = 0, *more: bytes) -> bytes:
 
 
 def file_error(found: Sequence[proto.Field], path: str) -> FileError:
-    """What a FILE_ERR means."""
+    """The error for a FILE_ERR."""
     code = proto.number(found, proto.F_ERRNO) or 0
     code = code if 0 < code < 4096 else errno.EIO
     kind: Type[FileError] = {errno.ENOENT: FileNotFound, errno.EEXIST: FileExists,
@@ -59,16 +59,16 @@ def file_info(found: Sequence[proto.Field], path: str, name: str) -> FileInfo:
 
 
 def entry_name(found: Sequence[proto.Field]) -> str:
-    """The name of an entry: one component, nothing that leads elsewhere."""
+    """The name of an entry: a single path component."""
     data = proto.raw(found, proto.F_FILE_NAME)
     if (not data or data in (b".", b"..") or b"/" in data or b"\0" in data
             or len(data) > proto.NAME_MAX):
-        raise ProtocolError("the sandbox broke the protocol: a bad file name")
+        raise ProtocolError("the sandbox violated the protocol: invalid file name")
     return os.fsdecode(data)
 
 
 class FileChannel(Channel):
-    """Answers wait here until they are looked at; the sandbox waits while too many do."""
+    """Queues answers until they are read; the sandbox waits while too many are queued."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,11 +96,11 @@ class FileChannel(Channel):
 
     @property
     def answered(self) -> bool:
-        """Is there something to look at?"""
+        """Whether there is something to read."""
         return bool(self._frames) or self._error is not None
 
     async def next(self, path: str) -> Tuple[int, bytes]:
-        """The next frame; errors of the agent are raised."""
+        """The next frame; an error from the agent is raised."""
         while not self._frames:
             if self._error is not None:
                 raise self._error
@@ -118,18 +118,18 @@ class FileChannel(Channel):
             text = proto.text(found, proto.F_TEXT)
             if proto.number(found, proto.F_KIND) == proto.FAIL_STATE:
                 raise GoingDown(text)
-            raise MsbError(f"files of the sandbox cannot be reached: {text}")
+            raise MsbError(f"cannot access the sandbox's files: {text}")
         return kind, payload
 
     async def ok(self, path: str) -> Sequence[proto.Field]:
-        """The answer to an operation that has nothing else to say."""
+        """Waits for the end of an operation and returns its fields."""
         while True:
             kind, payload = await self.next(path)
             if kind == proto.FILE_OK:
                 return proto.fields(payload)
 
     async def send_data(self, data: bytes) -> bool:
-        """Sends content; False when the agent has said that it does not want more."""
+        """Sends content; False when the agent has answered already."""
         view = memoryview(data)
         for at in range(0, len(view), proto.DATA_MAX):
             if self.answered:

@@ -1,4 +1,4 @@
-"""Runs coroutines for callers that are not asynchronous: one thread with one event loop."""
+"""Runs coroutines for synchronous callers: one thread with one event loop."""
 from __future__ import annotations
 
 import asyncio
@@ -29,12 +29,11 @@ class Portal:
             return self._loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs it to its end. An interrupt (Ctrl-C) cancels it, waits until it has cleaned up, and is
-        raised then."""
+        """Runs it to its end. An interrupt (Ctrl-C) cancels it, and is raised once it has cleaned up."""
         loop = self._running_loop()
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a callback must not call the sandbox it is called for")
+            raise RuntimeError("a callback must not call its own sandbox")
         done: "concurrent.futures.Future[T]" = concurrent.futures.Future()
         tasks: List["asyncio.Task[T]"] = []
 
@@ -67,7 +66,7 @@ class Portal:
         return done.result()
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """An ordinary iterator of an asynchronous one."""
+        """An ordinary iterator over an asynchronous one."""
         async def following() -> "List[T]":
             try:
                 return [await source.__anext__()]

@@ -1,8 +1,8 @@
-"""Frames and fields of the protocol that agent.sock speaks (src/proto/proto.h).
+"""Frames and fields of the protocol on agent.sock (src/proto/proto.h).
 
 A frame is a header (length, type) and a payload: raw bytes for data, otherwise a list of fields
-(tag, length, bytes). What is received comes from a guest in the end and is treated as hostile:
-lengths are checked before anything is kept, numbers against their size, text is defused.
+(tag, length, bytes). What is received comes from a guest and is treated as hostile: lengths are
+checked before anything is kept, numbers against their size, and control characters are removed.
 """
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from typing import List, Optional, Sequence, Tuple, Union
 
 from .errors import ProtocolError, UsageError
 
-VERSION = 1 << 16
+# Constants of src/proto/proto.h, as far as they are needed here, without its prefixes (PROTO_, FILE_).
+# A test compares them.
+VERSION_MAJOR, VERSION_MINOR = 1, 0
+HDR_LEN = 8
 DATA_MAX = 64 * 1024
 MSG_MAX = 4 * 1024 * 1024
 STDIN_WINDOW = 256 * 1024
+PATH_MAX, NAME_MAX, DEPTH_MAX, LIST_MAX = 4095, 255, 256, 1000000
 
 # Frame types.
 HELLO, FAIL, PING, PONG = 1, 4, 6, 7
 EXEC, STARTED, STDIN, STDIN_EOF, STDIN_ACK, STDOUT, STDERR = 16, 17, 18, 19, 20, 21, 22
 SIGNAL, RESIZE, EXIT, DETACH = 23, 24, 25, 26
 STOP, OK, INFO = 33, 34, 35
-
 FILES, FILE_OP, FILE_DATA, FILE_END, FILE_ENTRY, FILE_LEAVE = 64, 65, 66, 67, 68, 69
 FILE_EVENT, FILE_OK, FILE_ERR = 70, 71, 72
 
 # Field tags.
-F_VERSION, F_TEXT, F_KIND, F_ERRNO = 1, 2, 3, 4
+F_VERSION, F_TEXT, F_KIND, F_ERRNO, F_COOKIE = 1, 2, 3, 4, 5
 F_PID, F_BYTES, F_SIGNAL, F_CODE, F_TIMED_OUT, F_ROWS, F_COLS, F_SESSIONS = 7, 8, 9, 10, 11, 12, 13, 14
 F_ARG, F_ENV, F_CWD, F_USER, F_TTY, F_NO_STDIN, F_TIMEOUT_MS = 32, 33, 34, 35, 40, 41, 42
-
-F_COOKIE = 5
 F_FILE_OP, F_FILE_PATH, F_FILE_TO, F_FILE_FLAGS, F_FILE_OFFSET, F_FILE_LENGTH = 128, 129, 130, 131, 132, 133
 F_FILE_MODE, F_FILE_UID, F_FILE_GID, F_FILE_MTIME, F_FILE_SIZE = 134, 135, 136, 137, 139
 F_FILE_NAME, F_FILE_TARGET, F_FILE_LIMIT, F_FILE_CUT, F_FILE_EVENT = 140, 141, 142, 143, 144
 
-# File operations, and their flags.
+# File operations, their flags, and events.
 OP_STAT, OP_LIST, OP_READ, OP_WRITE, OP_MKDIR, OP_REMOVE = 1, 2, 3, 4, 5, 6
 OP_RENAME, OP_SET, OP_SYMLINK, OP_WATCH, OP_GET, OP_PUT = 7, 8, 9, 10, 11, 12
 NOFOLLOW, FOLLOW, PARENTS, RECURSIVE, FORCE, EXCL, APPEND, ATOMIC = 1, 2, 4, 8, 16, 32, 64, 128
-PATH_MAX, NAME_MAX, DEPTH_MAX, LIST_MAX = 4095, 255, 256, 1000000
+CREATED, MODIFIED, REMOVED, ATTRIB, MOVED_FROM, MOVED_TO, OVERFLOW, IS_DIR = 1, 2, 4, 8, 16, 32, 64, 128
 
 # Kinds of FAIL.
 FAIL_OTHER, FAIL_NOT_FOUND, FAIL_NOT_EXECUTABLE, FAIL_CWD, FAIL_USER = 0, 1, 2, 3, 4
@@ -86,7 +87,7 @@ def u64(tag: int, value: int) -> bytes:
     return _FIELD.pack(tag, 8) + _U64.pack(value)
 
 
-HELLO_FRAME = frame(HELLO, u32(F_VERSION, VERSION))
+HELLO_FRAME = frame(HELLO, u32(F_VERSION, VERSION_MAJOR << 16 | VERSION_MINOR))
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -105,14 +106,14 @@ class FrameReader:
         end, at = len(held), 0
         frames: List[Tuple[int, bytes]] = []
         with memoryview(held) as view:
-            while end - at >= 8:
+            while end - at >= HDR_LEN:
                 size, kind, _ = _HEADER.unpack_from(view, at)
                 if size > DATA_MAX:
-                    raise ProtocolError("the sandbox broke the protocol: a frame is too long")
-                if end - at - 8 < size:
+                    raise ProtocolError("the sandbox violated the protocol: a frame is too long")
+                if end - at - HDR_LEN < size:
                     break
-                frames.append((kind, bytes(view[at + 8:at + 8 + size])))
-                at += 8 + size
+                frames.append((kind, bytes(view[at + HDR_LEN:at + HDR_LEN + size])))
+                at += HDR_LEN + size
         del held[:at]
         return frames
 
@@ -123,11 +124,11 @@ def fields(payload: bytes) -> List[Field]:
     at, end = 0, len(payload)
     while at < end:
         if end - at < 6:
-            raise ProtocolError("the sandbox broke the protocol: a field is cut off")
+            raise ProtocolError("the sandbox violated the protocol: a field is cut off")
         tag, size = _FIELD.unpack_from(payload, at)
         at += 6
         if size > end - at:
-            raise ProtocolError("the sandbox broke the protocol: a field is too long")
+            raise ProtocolError("the sandbox violated the protocol: a field is too long")
         out.append((tag, payload[at:at + size]))
         at += size
     return out

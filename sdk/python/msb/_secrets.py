@@ -1,8 +1,8 @@
 """Values of secrets, looked up when a command is run (src/store/secret.h).
 
 A sandbox's spec has names only. Values are read from ``$MSB_HOME/secrets/NAME``, or from the
-variable of our own environment that is named there; they go into the command's environment, and
-appear in no message.
+environment variable that is named there; they go into the command's environment, and never appear
+in messages.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _load(home: str, name: str) -> Dict[str, object]:
 
 
 def resolve(home: str, names: Iterable[str]) -> Dict[str, str]:
-    """The variables that these secrets are."""
+    """These secrets, as environment variables."""
     found: Dict[str, str] = {}
     for name in names:
         if not _NAME.match(name):

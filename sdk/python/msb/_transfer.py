@@ -1,6 +1,6 @@
-"""Trees of files between host and sandbox.
+"""Directory trees between host and sandbox.
 
-What comes from a sandbox is hostile: names are single components, every directory is entered by its
+Data from a sandbox is hostile: names are single components, every directory is entered by its
 descriptor and never through a link, and nothing outside the target is opened.
 """
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def put_file(channel: FileChannel, source: str, path: str) -> None:
     try:
         st = os.fstat(fd)
         if not stat.S_ISREG(st.st_mode):
-            raise FileError(f"{source}: not a file", errno.EINVAL, source)
+            raise FileError(f"{source}: not a regular file", errno.EINVAL, source)
         channel.send(operation(proto.OP_WRITE, path, proto.PARENTS,
                                proto.u32(proto.F_FILE_MODE, st.st_mode & 0o7777),
                                proto.u64(proto.F_FILE_MTIME, st.st_mtime_ns & (1 << 64) - 1)))
@@ -58,7 +58,7 @@ async def put_file(channel: FileChannel, source: str, path: str) -> None:
 
 
 async def put_tree(channel: FileChannel, source: str, path: str) -> None:
-    """Puts what is in a directory into a directory."""
+    """Copies the content of a directory into a directory."""
     channel.send(operation(proto.OP_MKDIR, path, proto.PARENTS))
     await channel.ok(path)
     channel.send(operation(proto.OP_PUT, path))
@@ -73,7 +73,7 @@ async def put_tree(channel: FileChannel, source: str, path: str) -> None:
 
 async def _put_children(channel: FileChannel, directory: int, depth: int) -> bool:
     if depth > proto.DEPTH_MAX:
-        raise FileError("directories are too deep", errno.ELOOP)
+        raise FileError("directories are nested too deeply", errno.ELOOP)
     for name in sorted(os.listdir(directory)):
         if not await _put_one(channel, directory, name, depth):
             return False
@@ -115,8 +115,8 @@ async def _put_one(channel: FileChannel, directory: int, name: str, depth: int) 
 
 
 class _Receiver:
-    """Writes a tree as it comes. ``stack`` has the directories that are open, outermost first, each with
-    the permissions that it gets when everything is in it; None: it was there before."""
+    """Writes a tree as it arrives. ``stack`` has the open directories, outermost first, each with the
+    permissions that it gets when it is complete; None: it existed before."""
 
     def __init__(self, path: str, target: str, max_bytes: Optional[int]) -> None:
         self.path, self.target, self.left = path, target, max_bytes
@@ -149,13 +149,13 @@ class _Receiver:
             raise FileError(f"{self.path}: too many files", errno.E2BIG, self.path)
         if not self.stack:
             if self.seen > 1:
-                raise ProtocolError("the sandbox broke the protocol: more than one tree")
+                raise ProtocolError("the sandbox violated the protocol: more than one tree")
             self._top(fields)
         else:
             self._make(fields, self.stack[-1][0], entry_name(fields))
 
     def _top(self, fields: List[proto.Field]) -> None:
-        """What the path names: a directory's content goes into the target."""
+        """The first entry: a directory's content goes into the target."""
         info = file_info(fields, self.path, "")
         if info.is_dir:
             os.makedirs(self.target, exist_ok=True)
@@ -182,7 +182,7 @@ class _Receiver:
         elif info.kind == "file":
             self.out = os.open(name, _O_OUT, 0o600, dir_fd=directory)
             if not stat.S_ISREG(os.fstat(self.out).st_mode):
-                raise FileError(f"{name}: is there, and no file", errno.EEXIST, name)
+                raise FileError(f"{name}: exists and is not a file", errno.EEXIST, name)
             os.ftruncate(self.out, 0)
             os.fchmod(self.out, info.mode & 0o777)
         elif info.kind == "symlink":
@@ -194,7 +194,7 @@ class _Receiver:
 
     def data(self, payload: bytes) -> None:
         if self.out < 0:
-            raise ProtocolError("the sandbox broke the protocol: content of no file")
+            raise ProtocolError("the sandbox violated the protocol: content outside of a file")
         if self.left is not None:
             self.left -= len(payload)
             if self.left < 0:
@@ -206,12 +206,12 @@ class _Receiver:
     def leave(self) -> None:
         self.close_file()
         if not self.stack:
-            raise ProtocolError("the sandbox broke the protocol: a directory ends twice")
+            raise ProtocolError("the sandbox violated the protocol: a directory ends twice")
         self._close_directory()
 
 
 async def get(channel: FileChannel, path: str, target: str, max_bytes: Optional[int]) -> None:
-    """Copies what is at ``path`` to the host."""
+    """Copies ``path`` to the host."""
     receiver = _Receiver(path, target, max_bytes)
     channel.send(operation(proto.OP_GET, path))
     try:

@@ -1,4 +1,4 @@
-"""Sandboxes: making them, finding them, running commands in them."""
+"""Sandboxes: creating them, finding them, running commands in them."""
 from __future__ import annotations
 
 import asyncio
@@ -28,39 +28,39 @@ from .types import ExecResult, SandboxInfo, SandboxSpec
 __all__ = ["SandboxClient", "SandboxHandle", "DEFAULT_MAX_OUTPUT"]
 
 DEFAULT_MAX_OUTPUT = 16 * 1024 * 1024
-"""How many bytes of each stream a result holds unless another limit is given."""
+"""The default limit for the bytes of each stream in a result."""
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
                    r"(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?\Z")
 
 
 def _words(value: Any, what: str) -> Tuple[str, ...]:
-    """A list of strings; one string is no list."""
+    """A list of strings; a single string is refused."""
     if isinstance(value, (str, bytes)) or not all(isinstance(v, str) for v in value):
         raise UsageError(f"invalid {what}: expected a list of strings, not {value!r}")
     return tuple(value)
 
 
 def _known(name: str) -> str:
-    """A name that a sandbox can have; another is not looked for."""
+    """A valid sandbox name; others cannot exist."""
     if not NAME.match(name):
         raise SandboxNotFound(f"sandbox not found: {name}")
     return name
 
 
 def _command(cmd: str, args: Optional[Sequence[str]]) -> List[str]:
-    """A command line; a string in the place of arguments would be taken letter by letter."""
+    """A command line. A string in place of a list of arguments would be split into letters."""
     if isinstance(args, (str, bytes)):
         raise UsageError(f"invalid arguments {args!r}: expected a list of strings")
     return [cmd, *map(str, args or ())]
 
 
 def network_args(egress: Sequence[str], network: Optional[str], published: bool) -> List[str]:
-    """What ``msb create`` is told about the network: nothing goes out but to these names. A sandbox
-    with published ports has a card, with which nothing goes out either."""
+    """The network options of ``msb create``: only these names can be reached. A sandbox with published
+    ports has a network, but cannot reach anything."""
     if network is not None:
         if egress:
-            raise UsageError("egress and network exclude each other")
+            raise UsageError("egress and network cannot be combined")
         return [f"--net={network}"]
     if not egress:
         return ["--net=none"] if published else ["--no-net"]
@@ -77,7 +77,7 @@ def _duration(seconds: float) -> str:
 
 
 def create_args(spec: Any) -> List[str]:
-    """The command line that makes what a spec asks for."""
+    """The ``msb create`` command line for a spec."""
     def more(key: str, otherwise: Any) -> Any:
         return getattr(spec, key, otherwise)
 
@@ -106,11 +106,11 @@ def create_args(spec: Any) -> List[str]:
 
 
 class SandboxHandle:
-    """A sandbox, by its name; :class:`SandboxClient` makes these.
+    """A sandbox, by its name; returned by :class:`SandboxClient`.
 
-    A handle stays good when the sandbox stops: a command starts it again, and it stops with its last
-    command, as with ``msb exec``. The ``async with`` block of a sandbox that was created for it stops
-    and removes the sandbox at its end.
+    A handle stays valid when the sandbox stops: a command starts it again, and it stops with its last
+    command, as with ``msb exec``. After ``create``, an ``async with`` block stops and removes the
+    sandbox at its end.
     """
 
     def __init__(self, client: "SandboxClient", name: str, secrets: Sequence[str] = (),
@@ -139,12 +139,12 @@ class SandboxHandle:
                    on_stderr: Optional[Callback] = None) -> ExecResult:
         """Runs a program with exactly these arguments, and waits for its end.
 
-        ``timeout`` is in seconds: then the program and all it has started are killed in the guest,
-        and the result has what was printed so far, ``truncated``, and exit code 124. At most
-        ``max_output`` bytes of each stream are kept; the rest is dropped, and the result is
-        ``truncated``. ``on_stdout`` and ``on_stderr`` are called with text as it comes; they may be
-        coroutine functions, for which the program waits. A program that cannot be found or executed
-        gives exit code 127 or 126 with the reason on stderr.
+        After ``timeout`` seconds the program and all it has started are killed in the guest; the
+        result then has the output so far, ``truncated``, and exit code 124. At most ``max_output``
+        bytes of each stream are kept; the rest is dropped, and the result is ``truncated``.
+        ``on_stdout`` and ``on_stderr`` are called with text as it arrives; they may be coroutine
+        functions, which the program waits for. A program that cannot be found or executed gives exit
+        code 127 or 126 with the reason on stderr.
 
         Cancelling the task kills the program in the guest.
         """
@@ -187,9 +187,9 @@ class SandboxHandle:
                     on_stderr: Optional[Callback] = None) -> Process:
         """Starts a program and returns at once.
 
-        With ``stdin`` it gets what is written to the :class:`Process`. With ``tty`` it has a terminal
-        of ``size`` (rows, columns), and all its output is stdout. With ``stream`` its output waits for
-        somebody who iterates over the process from the start; otherwise it is kept for ``wait()``.
+        With ``stdin`` it reads what is written to the :class:`Process`. With ``tty`` it has a terminal
+        of ``size`` (rows, columns), and all its output is stdout. With ``stream`` its output is for
+        iterating over the process; otherwise it is kept for ``wait()``.
         """
         callbacks = on_stdout is not None or on_stderr is not None
         process = await self._open(_command(cmd, args), timeout=timeout, env=env, cwd=cwd,
@@ -255,30 +255,30 @@ class SandboxHandle:
         await self._cli.run("start", "-q", _known(self.name))
 
     async def stop(self, *, timeout: Optional[float] = None) -> None:
-        """Stops it in an orderly way; killed after ``timeout`` seconds (10). Stopped is fine."""
+        """Shuts it down; kills it after ``timeout`` seconds (default 10). It may be stopped already."""
         limit = [] if timeout is None else [f"--timeout={_duration(timeout)}"]
         await self._cli.run("stop", "-q", *limit, _known(self.name))
 
     async def kill(self) -> None:
-        """Stops it at once, as if the power went."""
+        """Stops it at once, like a power cut."""
         await self._cli.run("stop", "-q", "--force", _known(self.name))
 
     async def remove(self, *, force: bool = True) -> None:
-        """Removes it with all that is in it, by default even if it runs."""
+        """Removes it with all its files, by default even if it is running."""
         await self._client.remove(self.name, force=force)
 
     async def info(self) -> SandboxInfo:
-        """What it is and what it does."""
+        """Its configuration and state."""
         return await self._client._inspect(self.name)
 
     async def ports(self) -> Dict[int, Tuple[str, int]]:
-        """Its published TCP ports while it runs: from the guest's port to address and port here."""
+        """Its published TCP ports while it runs: guest port to host address and port."""
         doc = await self._cli.json("status", _known(self.name))
         found = (re.match(r"(.+):(\d+)->(\d+)/tcp\Z", str(p)) for p in doc.get("ports") or ())
         return {int(m[3]): (m[1].strip("[]"), int(m[2])) for m in found if m}
 
     async def logs(self, *, tail: Optional[int] = None) -> str:
-        """What its commands have printed, all of it or the last ``tail`` lines."""
+        """The output of its commands, all of it or the last ``tail`` lines."""
         limit = [] if tail is None else [f"--tail={int(tail)}"]
         code, out, err = await self._cli.call("logs", "--json", *limit, _known(self.name))
         if code != 0:
@@ -305,18 +305,18 @@ def _log_data(line: bytes) -> bytes:
 
 
 class SandboxClient:
-    """Makes and finds sandboxes of one user, with the ``msb`` program; there is no server.
+    """Creates and finds sandboxes of one user, with the ``msb`` program; there is no server.
 
     ``msb`` is the program (default: ``$MSB_PATH``, ``msb`` on PATH, the build in this tree), ``home``
-    where sandboxes are kept (``$MSB_HOME``), ``env`` the environment of the program (our own), and
-    ``max_output`` how many bytes of each stream a result holds. ::
+    the directory of the sandboxes (default: ``$MSB_HOME``), ``env`` the environment of the program
+    (default: our own), and ``max_output`` the limit for the bytes of each stream in a result. ::
 
         client = msb.SandboxClient()
         print((await client.run_shell("uname -a", image="alpine:3")).stdout)
     """
 
     handle_class: Type[SandboxHandle] = SandboxHandle
-    """What ``create`` and ``get`` return; a subclass may have one of its own."""
+    """What ``create`` and ``get`` return; a subclass may replace it."""
 
     def __init__(self, *, msb: Optional[str] = None, home: Optional[str] = None,
                  env: Optional[Mapping[str, str]] = None,
@@ -325,7 +325,7 @@ class SandboxClient:
         self.max_output = max_output
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
-        """Makes a sandbox and starts it. Any object with the fields of :class:`SandboxSpec` will do."""
+        """Creates a sandbox and starts it. Any object with the fields of :class:`SandboxSpec` will do."""
         args = create_args(spec)
         begun = time.time_ns()
         process = await self._cli.start(*args)
@@ -340,8 +340,8 @@ class SandboxClient:
         return self.handle_class(self, spec.name, _words(spec.secrets, "secrets"), owned=True)
 
     async def _undo_create(self, process: asyncio.subprocess.Process, name: str, begun: int) -> None:
-        """The caller does not want it any more. A create that is ended leaves nothing, unless it was
-        just done; and if the name was taken, that sandbox is not ours to remove."""
+        """The caller was cancelled. A ``create`` that is ended leaves nothing unless it had just finished;
+        a sandbox that already had the name must not be removed."""
         await end_process(process)
         try:
             found = await self._inspect(name)
@@ -352,18 +352,18 @@ class SandboxClient:
             pass
 
     async def get(self, name: str) -> SandboxHandle:
-        """A sandbox that exists, running or not; :class:`SandboxNotFound` if there is none."""
+        """An existing sandbox, running or not; :class:`SandboxNotFound` if there is none."""
         config = (await self._inspect(name)).details.get("config")
         secrets = config.get("secret_env", ()) if isinstance(config, dict) else ()
         return self.handle_class(self, name, tuple(map(str, secrets)))
 
     async def list(self, *, labels: Optional[Mapping[str, str]] = None) -> List[str]:
-        """Names of all sandboxes, newest first; with ``labels`` of those that have all of them."""
+        """Names of all sandboxes, newest first; with ``labels``, of those that have all of these."""
         found = await self._cli.json("list", *label_args("--label", labels or {}))
         return [str(entry["name"]) for entry in found]
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        """Removes a sandbox that has stopped; with ``force`` also one that runs."""
+        """Removes a stopped sandbox; with ``force`` also a running one."""
         code, _, err = await self._cli.call("remove", *(["--force"] if force else []), _known(name))
         if code != 0:
             raise from_cli(code, err)
@@ -380,8 +380,8 @@ class SandboxClient:
                            details=doc)
 
     async def _tear_down(self, sandbox: SandboxHandle) -> None:
-        """Stops and removes, and does not complain. If the loop ends all tasks meanwhile (a second
-        Ctrl-C), the removal goes on without us."""
+        """Stops and removes, ignoring errors. If the loop cancels all tasks meanwhile (a second Ctrl-C),
+        the removal continues in the background."""
         try:
             with contextlib.suppress(Exception):
                 await sandbox.stop()
@@ -402,7 +402,7 @@ class SandboxClient:
 
     async def run_python(self, code: str, *, image: str = "python:3.11-slim",
                          timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
-        """Runs Python code in a sandbox of its own, which is gone afterwards, whatever happens.
+        """Runs Python code in a new sandbox, which is removed afterwards in any case.
 
         Other keywords are fields of :class:`SandboxSpec`.
         """
@@ -411,7 +411,7 @@ class SandboxClient:
 
     async def run_shell(self, script: str, *, image: str = "python:3.11-slim",
                         timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
-        """Runs a shell script in a sandbox of its own, which is gone afterwards, whatever happens.
+        """Runs a shell script in a new sandbox, which is removed afterwards in any case.
 
         Other keywords are fields of :class:`SandboxSpec`.
         """

@@ -1,4 +1,4 @@
-"""A terminal for agents with the options of a Docker back end, on a sandbox with a kernel of its own.
+"""A terminal for agents with the options of a Docker back end, in a sandbox with its own kernel.
 
 ::
 
@@ -6,9 +6,9 @@
         env.execute("cd /data && export N=$(ls | wc -l)")
         print(env.execute("echo $N files in $PWD")["output"])
 
-Commands run one after another as in one terminal: the directory and exported variables last from one to
-the next. What Docker needs flags for comes with the sandbox: nothing of the host is visible but what is
-mounted, the host's environment is not inherited, and root in the guest is nobody outside.
+Commands run one after another as in one terminal: the working directory and exported variables are kept
+from one to the next. What Docker needs flags for is the default here: only mounted parts of the host are
+visible, the host's environment is not inherited, and root in the guest has no rights outside.
 """
 from __future__ import annotations
 
@@ -39,58 +39,58 @@ _CHECK_SECONDS = 5
 
 
 def clean_names(names: Any, option: str) -> List[str]:
-    """The names of variables among these, once each; whatever else is there is warned of."""
+    """The valid variable names among these, once each; others are skipped with a warning."""
     kept: List[str] = []
     for name in names or ():
         if not isinstance(name, str):
-            logger.warning("%s: %r is no string, it is left out", option, name)
+            logger.warning("%s: skipped %r: not a string", option, name)
             continue
         name = name.strip()
         if name and not _VARIABLE.match(name):
-            logger.warning("%s: %r is no name of a variable, it is left out", option, name)
+            logger.warning("%s: skipped %r: not a variable name", option, name)
         elif name and name not in kept:
             kept.append(name)
     return kept
 
 
 def clean_env(env: Any, option: str) -> Dict[str, str]:
-    """Variables as text: numbers and truth values become text, other things are warned of."""
+    """Variables as text; numbers and booleans are converted, others are skipped with a warning."""
     if not env:
         return {}
     if not isinstance(env, Mapping):
-        logger.warning("%s: expected a mapping, not %r; it is ignored", option, env)
+        logger.warning("%s: ignored %r: expected a mapping", option, env)
         return {}
     kept: Dict[str, str] = {}
     for key, value in env.items():
         if not isinstance(key, str) or not _VARIABLE.match(key.strip()):
-            logger.warning("%s: %r is no name of a variable, it is left out", option, key)
+            logger.warning("%s: skipped %r: not a variable name", option, key)
         elif isinstance(value, (str, bool, int, float)):
             kept[key.strip()] = str(value)
         else:
-            logger.warning("%s: the value of %r is no text (%r), it is left out", option, key, value)
+            logger.warning("%s: skipped %r: its value %r is not text", option, key, value)
     return kept
 
 
 def clean_volumes(volumes: Any, option: str) -> List[str]:
-    """Entries of the form HOST:GUEST[:OPTIONS]; others are warned of."""
+    """Entries of the form HOST:GUEST[:OPTIONS]; others are skipped with a warning."""
     if volumes is None:
         return []
     if not isinstance(volumes, list):
-        logger.warning("%s: expected a list, not %r; it is ignored", option, volumes)
+        logger.warning("%s: ignored %r: expected a list", option, volumes)
         return []
     kept: List[str] = []
     for entry in volumes:
         if not isinstance(entry, str):
-            logger.warning("%s: %r is no string, it is left out", option, entry)
+            logger.warning("%s: skipped %r: not a string", option, entry)
         elif entry.strip() and ":" not in entry:
-            logger.warning("%s: %r has no colon, it is left out", option, entry)
+            logger.warning("%s: skipped %r: expected HOST:GUEST[:OPTIONS]", option, entry)
         elif entry.strip():
             kept.append(entry.strip())
     return kept
 
 
 def safe_name(task_id: str) -> str:
-    """A task's name as part of a path and of a sandbox's name; two tasks never share one."""
+    """A unique form of a task's name for paths and sandbox names."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", task_id).lstrip(".-")[:64] or "task"
     if name != task_id:
         name += "-" + hashlib.sha256(task_id.encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -98,12 +98,11 @@ def safe_name(task_id: str) -> str:
 
 
 def check_msb(exe: Optional[str]) -> str:
-    """The program, if it is there and runs."""
+    """The program, if it exists and runs."""
     found = exe or find_msb()
     if not found:
-        logger.error("no msb was found on PATH, in MSB_PATH or in this tree")
-        raise SandboxUnavailable("msb was not found",
-                                 ["install it, or set MSB_PATH to where the program is"])
+        logger.error("cannot find msb on PATH, in MSB_PATH or in this tree")
+        raise SandboxUnavailable("cannot find msb", ["install it, or set MSB_PATH to the program"])
     try:
         p = subprocess.run([found, "--version"], stdin=subprocess.DEVNULL, capture_output=True,
                            text=True, timeout=_CHECK_SECONDS)
@@ -111,34 +110,34 @@ def check_msb(exe: Optional[str]) -> str:
         logger.error("'%s --version' does not answer", found)
         raise SandboxUnavailable(f"'{found} --version' does not answer") from None
     except OSError as e:
-        logger.error("%s cannot be executed: %s", found, e)
-        raise SandboxUnavailable(f"{found} cannot be executed: {e.strerror}") from e
+        logger.error("cannot execute %s: %s", found, e)
+        raise SandboxUnavailable(f"cannot execute {found}: {e.strerror}") from e
     if p.returncode != 0:
-        logger.error("'%s --version' exits with %d: %s", found, p.returncode, p.stderr.strip())
-        raise SandboxUnavailable(f"'{found} --version' exits with {p.returncode}: {p.stderr.strip()}")
+        logger.error("'%s --version' exited with %d: %s", found, p.returncode, p.stderr.strip())
+        raise SandboxUnavailable(f"'{found} --version' exited with {p.returncode}: {p.stderr.strip()}")
     return found
 
 
 def environments_dir() -> str:
-    """Where files of persistent environments are: ``$TERMINAL_SANDBOX_DIR``, else in msb's home."""
+    """The directory of persistent environments: ``$TERMINAL_SANDBOX_DIR``, else in msb's home."""
     return os.path.abspath(os.environ.get("TERMINAL_SANDBOX_DIR")
                            or os.path.join(default_home(), "environments"))
 
 
 class DockerLikeEnvironment:
-    """One sandbox that is a terminal.
+    """A terminal in a sandbox of its own.
 
     ``cpu`` may be a fraction, ``memory`` and ``disk`` are MiB; 0 means msb's default. With
     ``persistent_filesystem`` ``/root`` and ``/workspace`` are directories of the host that belong to
-    ``task_id`` and outlive the sandbox; otherwise they go with it. ``volumes`` are
+    ``task_id`` and outlive the sandbox; otherwise they are removed with it. ``volumes`` are
     ``HOST:GUEST[:OPTIONS]``. ``env`` are variables for every command, ``forward_env`` names of our own
-    variables to pass on; ``passthrough_env`` is the same for names that somebody else declared, minus
-    ``blocked_env``. ``host_cwd`` is mounted at ``/workspace`` if ``auto_mount_cwd`` says so and no
-    volume is there already. ``read_only_mounts`` (credentials, caches) are mappings with
-    ``host_path`` and ``container_path``, files or directories. ``max_duration`` is the longest life of
-    the sandbox in seconds.
+    variables to pass on; ``passthrough_env`` is the same for names from other sources, minus
+    ``blocked_env``. ``host_cwd`` is mounted at ``/workspace`` if ``auto_mount_cwd`` is set and no volume
+    is mounted there. ``read_only_mounts`` (credentials, caches) are mappings with ``host_path`` and
+    ``container_path``, files or directories. ``max_duration`` is the longest life of the sandbox in
+    seconds.
 
-    Names and values that cannot be used are warned of and left out.
+    Invalid names and values are skipped with a warning.
     """
 
     def __init__(self, image: str, cwd: str = "/root", timeout: float = 60, cpu: float = 0,
@@ -182,14 +181,14 @@ class DockerLikeEnvironment:
             self.cleanup()
             raise
 
-    # --- what is mounted ---
+    # --- mounts ---
 
     def _mounts(self, volumes: List[str], host_cwd: Optional[str], auto: bool) -> List[str]:
         explicit = any(f":{_WORKSPACE}" in v for v in volumes)
         directory = os.path.abspath(os.path.expanduser(host_cwd)) if host_cwd else ""
         bind = auto and bool(directory) and os.path.isdir(directory) and not explicit
         if auto and host_cwd and not os.path.isdir(directory):
-            logger.debug("host_cwd %s is no directory, it is not mounted", host_cwd)
+            logger.debug("host_cwd %s is not mounted: not a directory", host_cwd)
         mounts: List[str] = []
         if self._persistent:
             mounts.append(f"{self._host_dir('home')}:/root")
@@ -199,7 +198,7 @@ class DockerLikeEnvironment:
             logger.info("mounting %s at %s", directory, _WORKSPACE)
             mounts.append(f"{directory}:{_WORKSPACE}")
         elif auto and explicit:
-            logger.debug("host_cwd is not mounted: a volume is at %s already", _WORKSPACE)
+            logger.debug("host_cwd is not mounted: %s has a volume", _WORKSPACE)
         return mounts + volumes
 
     def _host_dir(self, name: str) -> str:
@@ -213,7 +212,7 @@ class DockerLikeEnvironment:
         for entry in mounts:
             host, guest = entry.get("host_path"), entry.get("container_path")
             if not host or not guest or not os.path.exists(host):
-                logger.warning("read_only_mounts: %r is not there or incomplete, it is left out", host)
+                logger.warning("read_only_mounts: skipped %r: missing or incomplete", host)
                 continue
             logger.info("mounting %s at %s, read-only", host, guest)
             found.append(f"{os.path.abspath(host)}:{guest}:ro")
@@ -223,16 +222,16 @@ class DockerLikeEnvironment:
 
     @property
     def sandbox_name(self) -> Optional[str]:
-        """The sandbox's name; None when it has gone."""
+        """The sandbox's name; None after cleanup()."""
         return self._handle.name if self._handle else None
 
     def _forwarded(self) -> Dict[str, str]:
-        """The variables that are passed on, as they are now."""
+        """The current values of the variables to pass on."""
         names = [*self._implied, *self._forward]
         return {n: os.environ[n] for n in sorted(set(names)) if n in os.environ}
 
     def _begin(self) -> None:
-        """Makes the directories a terminal needs, and takes down the environment of a login."""
+        """Creates the directories a terminal needs, and records the environment of a login shell."""
         assert self._handle is not None
         for path in {self.cwd, _WORKSPACE, posixpath.dirname(self._state)}:
             if not self._handle.files.exists(path):
@@ -240,7 +239,7 @@ class DockerLikeEnvironment:
         result = self._handle.exec("bash", ["-l", "-c", f"export -p > {self._state}"],
                                    env=self._forwarded(), timeout=30)
         if not result.ok:
-            raise MsbError(f"the terminal of {self._handle.name} could not be set up: "
+            raise MsbError(f"cannot set up the terminal of {self._handle.name}: "
                            f"{result.output.strip()}")
 
     def execute(self, command: str, cwd: str = "", *, timeout: Optional[float] = None,
@@ -267,23 +266,23 @@ class DockerLikeEnvironment:
         return {"output": output, "returncode": result.exit_code}
 
     def _follow(self) -> None:
-        """The next command begins where this one ended."""
+        """The next command starts in the directory where this one ended."""
         assert self._handle is not None
         try:
             self.cwd = self._handle.files.read_text(self._cwd_file).rstrip("\n") or self.cwd
         except (MsbError, OSError, ValueError):
             pass
 
-    # --- its end ---
+    # --- the end ---
 
     def cleanup(self) -> None:
-        """Removes the sandbox; what is persistent stays on the host. May be called again."""
+        """Removes the sandbox; persistent files stay on the host. May be called again."""
         handle, self._handle = self._handle, None
         if handle is not None:
             try:
                 handle.remove(force=True)
             except MsbError as e:
-                logger.warning("sandbox %s could not be removed: %s", handle.name, e)
+                logger.warning("cannot remove sandbox %s: %s", handle.name, e)
 
     def __enter__(self) -> "DockerLikeEnvironment":
         return self

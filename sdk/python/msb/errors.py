@@ -1,7 +1,7 @@
-"""What can go wrong, by type.
+"""The errors, by type.
 
-Every error of this package is a :class:`MsbError`. Where the ``msb`` program or the sandbox said
-something, its message is the error's text and its advice is in ``hints``.
+Every error of this package is a :class:`MsbError`. Where it comes from the ``msb`` program or the
+sandbox, the text is their message and ``hints`` are their hints.
 """
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
 class MsbError(RuntimeError):
     """The base of all errors.
 
-    ``message`` is one line, ``hints`` are remedies, ``exit_code`` is that of the ``msb`` program if
-    it was the one to fail.
+    ``message`` is one line, ``hints`` are remedies, ``exit_code`` is the exit code of the ``msb``
+    program if that failed.
     """
 
     def __init__(self, message: str, hints: Sequence[str] = (),
@@ -41,15 +41,15 @@ class MsbError(RuntimeError):
 
 
 class SandboxUnavailable(MsbError):
-    """There is no runtime: the ``msb`` program is missing or does not run."""
+    """The ``msb`` program is missing or does not run."""
 
 
 class UsageError(MsbError, ValueError):
-    """An argument that msb does not accept."""
+    """An argument is invalid."""
 
 
 class SandboxNotFound(MsbError, LookupError):
-    """There is no sandbox of that name."""
+    """There is no sandbox with this name."""
 
 
 class SandboxExists(MsbError):
@@ -61,7 +61,7 @@ class SandboxNotRunning(MsbError):
 
 
 class SandboxEnded(MsbError):
-    """The sandbox went away while something was being done in it."""
+    """The sandbox ended during the operation."""
 
 
 class ImageError(MsbError):
@@ -69,11 +69,11 @@ class ImageError(MsbError):
 
 
 class SecretError(MsbError):
-    """A secret that a sandbox was promised has no value."""
+    """A secret is missing, damaged or has no value."""
 
 
 class ProtocolError(MsbError):
-    """The other end of a connection said what it must not say."""
+    """The other end of a connection violated the protocol."""
 
 
 class CommandError(MsbError):
@@ -85,15 +85,15 @@ class CommandNotFound(CommandError):
 
 
 class CommandNotExecutable(CommandError):
-    """The program is there and cannot be executed (a shell's exit code 126)."""
+    """The program exists but cannot be executed (a shell's exit code 126)."""
 
 
 class TooManyCommands(CommandError):
-    """The sandbox runs as many commands at once as it can."""
+    """The sandbox is running as many commands as it can."""
 
 
 class CommandTimeout(MsbError, TimeoutError):
-    """Waiting took longer than was allowed; what was waited for goes on."""
+    """The wait timed out; the command goes on."""
 
 
 class FileError(MsbError, OSError):
@@ -112,11 +112,11 @@ class FileNotFound(FileError, FileNotFoundError):
 
 
 class FileExists(FileError, FileExistsError):
-    """There is something of that name already."""
+    """A file with this name already exists."""
 
 
 class FileDenied(FileError, PermissionError):
-    """The user of the operation may not do that."""
+    """The user lacks the permission."""
 
 
 _BY_MESSAGE: Tuple[Tuple[str, Type[MsbError]], ...] = (

@@ -1,4 +1,4 @@
-"""Files of a sandbox, over the same connection as commands: no shell, no archive in between."""
+"""Files of a sandbox, over the same protocol as commands: no shell and no archive in between."""
 from __future__ import annotations
 
 import asyncio
@@ -21,21 +21,22 @@ from .types import FileInfo
 __all__ = ["FileEvent", "Files", "DEFAULT_MAX_READ"]
 
 DEFAULT_MAX_READ = 256 * 1024 * 1024
-"""The longest file that :meth:`Files.read` returns unless another limit is given."""
+"""The default limit for the size of a file that :meth:`Files.read` returns."""
 
 T = TypeVar("T")
 
-_EVENTS = ((1, "created"), (2, "modified"), (4, "removed"), (8, "attributes"), (16, "moved_from"),
-           (32, "moved_to"), (64, "overflow"))
+_EVENTS = ((proto.CREATED, "created"), (proto.MODIFIED, "modified"), (proto.REMOVED, "removed"),
+           (proto.ATTRIB, "attributes"), (proto.MOVED_FROM, "moved_from"),
+           (proto.MOVED_TO, "moved_to"), (proto.OVERFLOW, "overflow"))
 
 
 @dataclass(frozen=True)
 class FileEvent:
-    """Something happened below a watched path.
+    """A change below a watched path.
 
     ``kind`` is ``created``, ``modified``, ``removed``, ``attributes``, ``moved_from``, ``moved_to``
-    (a rename is both, with the same ``cookie``) or ``overflow``: events were lost, look again.
-    ``path`` is relative to what is watched, empty for that itself.
+    (a rename is both, with the same ``cookie``) or ``overflow``: events were lost.
+    ``path`` is relative to the watched path, empty for that path itself.
     """
 
     kind: str
@@ -47,8 +48,8 @@ class FileEvent:
 class Files:
     """The files of one sandbox, as ``SandboxHandle.files``.
 
-    Paths are those of the guest; relative ones begin in the directory where commands start. Errors are
-    :class:`msb.FileError`, which are OSErrors, too: ``FileNotFoundError`` and the like catch them.
+    Paths are paths in the guest; relative ones start in the working directory of commands. Errors are
+    :class:`msb.FileError`, which are OSErrors too: ``FileNotFoundError`` and the like catch them.
     """
 
     def __init__(self, cli: Cli, name: str, user: Optional[str] = None) -> None:
@@ -68,7 +69,7 @@ class Files:
         return channel, holder
 
     async def _with(self, use: Callable[[FileChannel], Awaitable[T]]) -> T:
-        """Does something over a connection; again, if the sandbox was just going down."""
+        """Runs ``use`` with a connection; again, if the sandbox was just shutting down."""
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         holder: Optional[Holder] = None
         try:
@@ -99,7 +100,7 @@ class Files:
                    max_bytes: int = DEFAULT_MAX_READ) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on.
 
-        A file that has more than ``max_bytes`` is an error (EFBIG): use :meth:`download`.
+        More than ``max_bytes`` is an error (EFBIG): use :meth:`download`.
         """
         more = [proto.u64(proto.F_FILE_OFFSET, offset)] if offset else []
         if length is not None:
@@ -128,10 +129,10 @@ class Files:
     async def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None,
                     append: bool = False, exclusive: bool = False, atomic: bool = False,
                     parents: bool = True) -> FileInfo:
-        """Writes a file, making missing directories.
+        """Writes a file, creating missing directories.
 
-        ``mode`` is that of a file that is made (0644). With ``append`` data goes to its end, with
-        ``exclusive`` it must not exist, with ``atomic`` others see the old content or the new one.
+        ``mode`` is the mode of a new file (default 0644). With ``append`` data is added at the end, with
+        ``exclusive`` the file must not exist, with ``atomic`` readers see the old content or the new one.
         """
         content = data.encode() if isinstance(data, str) else bytes(data)
         flags = ((proto.APPEND if append else 0) | (proto.EXCL if exclusive else 0) |
@@ -149,7 +150,7 @@ class Files:
     # --- directories and attributes ---
 
     async def list(self, path: str = ".", *, limit: int = 100000) -> List[FileInfo]:
-        """What is in a directory, by name. More than ``limit`` entries are an error (E2BIG)."""
+        """The entries of a directory, sorted by name. More than ``limit`` are an error (E2BIG)."""
         message = operation(proto.OP_LIST, path, 0, proto.u64(proto.F_FILE_LIMIT, limit))
 
         async def use(channel: FileChannel) -> List[FileInfo]:
@@ -174,7 +175,7 @@ class Files:
         return await self._simple(operation(proto.OP_STAT, path, flags), path)
 
     async def exists(self, path: str) -> bool:
-        """Is there something of that name?"""
+        """Whether the path exists."""
         try:
             await self.stat(path, follow_symlinks=False)
             return True
@@ -182,18 +183,18 @@ class Files:
             return False
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory; with ``parents`` also those above it, and one that is there is fine."""
+        """Creates a directory; with ``parents`` also those above it, and it may exist."""
         await self._simple(operation(proto.OP_MKDIR, path, proto.PARENTS if parents else 0,
                                      proto.u32(proto.F_FILE_MODE, mode & 0o7777)), path)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
-        """Removes a file or an empty directory; with ``recursive`` all that is below it. Links are
+        """Removes a file or an empty directory; with ``recursive`` everything below it. Links are
         removed, never followed."""
         flags = (proto.RECURSIVE if recursive else 0) | (proto.FORCE if missing_ok else 0)
         await self._simple(operation(proto.OP_REMOVE, path, flags), path)
 
     async def rename(self, path: str, to: str, *, replace: bool = True) -> None:
-        """Renames; what was at the new name goes, unless ``replace`` is False."""
+        """Renames a file; an existing one is replaced, unless ``replace`` is False."""
         await self._simple(operation(proto.OP_RENAME, path, 0 if replace else proto.EXCL,
                                      proto.field(proto.F_FILE_TO, encode_path(to))), path)
 
@@ -203,7 +204,7 @@ class Files:
                                      proto.u32(proto.F_FILE_MODE, mode & 0o7777)), path)
 
     async def symlink(self, target: str, path: str) -> None:
-        """Makes a symbolic link at ``path`` that says ``target``."""
+        """Creates a symbolic link at ``path`` that points to ``target``."""
         await self._simple(operation(proto.OP_SYMLINK, path, 0,
                                      proto.field(proto.F_FILE_TO, encode_path(target))), path)
 
@@ -212,15 +213,14 @@ class Files:
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
         """Events below a path, until the loop is left: ``async for event in sb.files.watch("/x")``.
 
-        The first item comes when something happens; what happened before the first ``await`` is over
-        is not seen. Use :meth:`watching` to know when it watches.
+        Changes before the watch is set up are not reported. Use :meth:`watching` to know when it is.
         """
         async with await self.watching(path, recursive=recursive) as watch:
             async for event in watch:
                 yield event
 
     async def watching(self, path: str, *, recursive: bool = False) -> "Watch":
-        """Begins to watch: all that happens after this returned will be seen."""
+        """Begins to watch: all changes after this returns are reported."""
         message = operation(proto.OP_WATCH, path, proto.RECURSIVE if recursive else 0)
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         holder: Optional[Holder] = None
@@ -244,7 +244,7 @@ class Files:
         """Copies a file or a directory of the host into the sandbox.
 
         A file becomes ``path``, keeping permissions and time. The content of a directory goes into the
-        directory ``path``, which is made if it is missing; links are copied as links.
+        directory ``path``, which is created if it is missing; links are copied as links.
         """
         source = os.fspath(local)
         if stat.S_ISDIR(os.stat(source).st_mode):
@@ -258,15 +258,15 @@ class Files:
 
         A file becomes ``local``, or a file of the same name in it if that is a directory. The content
         of a directory goes into the directory ``local``. Nothing is written anywhere else, whatever
-        the sandbox says; devices and sockets are left out, as are set-user-id bits. More than
-        ``max_bytes`` in all are an error (EFBIG).
+        the sandbox sends; devices, sockets and set-user-id bits are left out. More than ``max_bytes`` in
+        all are an error (EFBIG).
         """
         target = os.fspath(local)
         await self._with(lambda channel: _transfer.get(channel, path, target, max_bytes))
 
 
 class Watch:
-    """Events as they come: an asynchronous iterator and context manager; see :meth:`Files.watching`."""
+    """Events as they happen: an asynchronous iterator and context manager; see :meth:`Files.watching`."""
 
     def __init__(self, channel: FileChannel, holder: Optional[Holder], path: str) -> None:
         self._channel, self._holder, self._path = channel, holder, path
@@ -306,4 +306,4 @@ def _events(fields: List[proto.Field]) -> List[FileEvent]:
     bits = proto.number(fields, proto.F_FILE_EVENT) or 0
     path = os.fsdecode(proto.raw(fields, proto.F_FILE_PATH) or b"")
     cookie = proto.number(fields, proto.F_COOKIE) or 0
-    return [FileEvent(kind, path, bool(bits & 128), cookie) for bit, kind in _EVENTS if bits & bit]
+    return [FileEvent(kind, path, bool(bits & proto.IS_DIR), cookie) for bit, kind in _EVENTS if bits & bit]

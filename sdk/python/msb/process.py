@@ -1,4 +1,4 @@
-"""A command that runs in a sandbox."""
+"""A command running in a sandbox."""
 from __future__ import annotations
 
 import asyncio
@@ -28,7 +28,7 @@ def _decode(parts: List[bytes], cut: bool) -> str:
 
 
 class Process:
-    """A running command; :meth:`SandboxHandle.spawn` makes them.
+    """A running command; returned by :meth:`SandboxHandle.spawn`.
 
     It lives as long as the connection: closing this object, leaving its ``async with`` block or the
     end of our program kills the command, :meth:`detach` leaves it running.
@@ -55,7 +55,7 @@ class Process:
 
     @property
     def returncode(self) -> Optional[int]:
-        """Its exit code, None while it runs or if nobody will ever know."""
+        """Its exit code; None while it runs, or if it is unknown."""
         ended = self._channel.ended
         if not ended.done() or ended.cancelled() or ended.exception() is not None:
             return None
@@ -71,7 +71,7 @@ class Process:
 
     async def wait(self, timeout: Optional[float] = None) -> ExecResult:
         """Waits for its end. :class:`CommandTimeout` if that takes longer than ``timeout`` seconds;
-        the command goes on then. Output that nobody iterates over any more is kept for the result."""
+        the command goes on then. Output that was not iterated over is in the result."""
         await self._take_over()
         waiting = asyncio.shield(self._channel.ended)
         try:
@@ -89,7 +89,7 @@ class Process:
         return self._result(how)
 
     async def _take_over(self) -> None:
-        """A command whose output nobody takes would wait for ever, and we for it."""
+        """Reads output that nothing iterates over: the command would wait forever otherwise."""
         if not self._channel.streaming or self._pump is not None:
             return
         for _ in range(3):  # an iteration that was left is closed by the loop
@@ -99,7 +99,7 @@ class Process:
             await asyncio.sleep(0)
 
     async def kill(self, signal: int = signals.SIGKILL) -> None:
-        """Sends a signal to it and all processes of its group."""
+        """Sends a signal to its process group."""
         if not 1 <= signal <= 64:
             raise UsageError(f"invalid signal {signal}")
         self._channel.signal(int(signal))
@@ -110,7 +110,7 @@ class Process:
         await self.kill(signals.SIGTERM)
 
     async def detach(self) -> None:
-        """Leaves the command running, with nobody connected; its output goes to the logs."""
+        """Disconnects and leaves the command running; its output goes to the logs."""
         await self._channel.detach()
         await self._release()
 
@@ -138,7 +138,7 @@ class Process:
     # --- input ---
 
     async def write_stdin(self, data: Union[bytes, str]) -> None:
-        """Sends input, waiting while the command does not read; it was spawned with ``stdin=True``.
+        """Sends input, waiting while the command does not read; needs ``stdin=True`` in ``spawn``.
         Input for a command that has ended is dropped."""
         if not self._stdin:
             raise UsageError("the command has no input", ["spawn it with stdin=True"])
@@ -173,7 +173,7 @@ class Process:
             self._readers -= 1
 
     def _start_pump(self, on_stdout: Optional[Callback], on_stderr: Optional[Callback]) -> None:
-        """Hands output to callbacks and keeps it, too."""
+        """Passes output to callbacks and keeps it too."""
         self._pump = asyncio.ensure_future(self._run_pump((on_stdout, on_stderr)))
 
     async def _run_pump(self, callbacks: "tuple[Optional[Callback], Optional[Callback]]") -> None:

@@ -1,7 +1,7 @@
 """Sandboxes in the style of other products: ``Sandbox.create()``, ``.commands.run``, ``.files.read``.
 
-These are thin names for what :mod:`msb.sync` and :mod:`msb.client` do. One difference to them, because
-it is what users of that style expect: ``kill()`` makes the sandbox go away for good.
+These are thin wrappers of :mod:`msb.sync` and :mod:`msb.client`. One difference, because users of that
+style expect it: ``kill()`` also removes the sandbox.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AsyncCommands:
 
 
 class AsyncSandboxFiles:
-    """``sandbox.files``: text unless bytes are asked for. The other methods are those of
+    """``sandbox.files``: text unless bytes are requested. The other methods are those of
     :class:`msb.Files`."""
 
     def __init__(self, files: _files.Files) -> None:
@@ -56,20 +56,20 @@ class AsyncSandboxFiles:
         return await self._files.read_text(path) if format == "text" else await self._files.read(path)
 
     async def write(self, path: str, data: Union[str, bytes]) -> FileInfo:
-        """Writes a file, making missing directories."""
+        """Writes a file, creating missing directories."""
         return await self._files.write(path, data)
 
     async def list(self, path: str) -> List[FileInfo]:
-        """What is in a directory."""
+        """The entries of a directory."""
         return await self._files.list(path)
 
     async def make_dir(self, path: str) -> None:
-        """Makes a directory, and those above it."""
+        """Creates a directory, and those above it."""
         await self._files.mkdir(path)
 
 
 class AsyncSandbox:
-    """A sandbox of one's own: ``async with await AsyncSandbox.create("alpine:3") as sandbox: ...``"""
+    """A sandbox: ``async with await AsyncSandbox.create("alpine:3") as sandbox: ...``"""
 
     def __init__(self, handle: _client.SandboxHandle) -> None:
         self._handle = handle
@@ -81,7 +81,7 @@ class AsyncSandbox:
                      client: Optional[_client.SandboxClient] = None, timeout: Optional[float] = None,
                      envs: Optional[Mapping[str, str]] = None,
                      metadata: Optional[Mapping[str, str]] = None, **spec: Any) -> "AsyncSandbox":
-        """Makes a sandbox. ``timeout`` is its longest life in seconds, ``envs`` are variables for its
+        """Creates a sandbox. ``timeout`` is its longest life in seconds, ``envs`` are variables for its
         commands, ``metadata`` its labels; the rest are fields of :class:`SandboxSpec`."""
         return cls(await (client or _client.SandboxClient()).create(
             _spec(image, name, timeout, envs, metadata, spec)))
@@ -89,7 +89,7 @@ class AsyncSandbox:
     @classmethod
     async def connect(cls, sandbox_id: str, *,
                       client: Optional[_client.SandboxClient] = None) -> "AsyncSandbox":
-        """A sandbox that exists."""
+        """An existing sandbox."""
         return cls(await (client or _client.SandboxClient()).get(sandbox_id))
 
     @property
@@ -99,11 +99,11 @@ class AsyncSandbox:
 
     @property
     def handle(self) -> _client.SandboxHandle:
-        """The sandbox with all that can be done with it."""
+        """The full interface of the sandbox."""
         return self._handle
 
     async def is_running(self) -> bool:
-        """Does it run?"""
+        """Whether it is running."""
         return (await self._handle.info()).running
 
     async def kill(self) -> None:
@@ -144,7 +144,7 @@ class Commands:
 
 
 class SandboxFiles:
-    """``sandbox.files``: text unless bytes are asked for. The other methods are those of
+    """``sandbox.files``: text unless bytes are requested. The other methods are those of
     :class:`msb.sync.Files`."""
 
     def __init__(self, files: _sync.Files) -> None:
@@ -158,20 +158,20 @@ class SandboxFiles:
         return self._files.read_text(path) if format == "text" else self._files.read(path)
 
     def write(self, path: str, data: Union[str, bytes]) -> FileInfo:
-        """Writes a file, making missing directories."""
+        """Writes a file, creating missing directories."""
         return self._files.write(path, data)
 
     def list(self, path: str) -> List[FileInfo]:
-        """What is in a directory."""
+        """The entries of a directory."""
         return self._files.list(path)
 
     def make_dir(self, path: str) -> None:
-        """Makes a directory, and those above it."""
+        """Creates a directory, and those above it."""
         self._files.mkdir(path)
 
 
 class Sandbox:
-    """A sandbox of one's own: ``with Sandbox.create("alpine:3") as sandbox: ...``"""
+    """A sandbox: ``with Sandbox.create("alpine:3") as sandbox: ...``"""
 
     def __init__(self, inner: AsyncSandbox) -> None:
         self._inner = inner
@@ -184,14 +184,14 @@ class Sandbox:
                client: Optional[_sync.SandboxClient] = None, timeout: Optional[float] = None,
                envs: Optional[Mapping[str, str]] = None,
                metadata: Optional[Mapping[str, str]] = None, **spec: Any) -> "Sandbox":
-        """Makes a sandbox; see :meth:`AsyncSandbox.create`."""
+        """Creates a sandbox; see :meth:`AsyncSandbox.create`."""
         return cls(_run(AsyncSandbox.create(
             image, name=name, client=client._inner if client else None, timeout=timeout, envs=envs,
             metadata=metadata, **spec)))
 
     @classmethod
     def connect(cls, sandbox_id: str, *, client: Optional[_sync.SandboxClient] = None) -> "Sandbox":
-        """A sandbox that exists."""
+        """An existing sandbox."""
         return cls(_run(AsyncSandbox.connect(sandbox_id, client=client._inner if client else None)))
 
     @property
@@ -201,11 +201,11 @@ class Sandbox:
 
     @property
     def handle(self) -> _sync.SandboxHandle:
-        """The sandbox with all that can be done with it."""
+        """The full interface of the sandbox."""
         return self._handle
 
     def is_running(self) -> bool:
-        """Does it run?"""
+        """Whether it is running."""
         return _run(self._inner.is_running())
 
     def kill(self) -> None:

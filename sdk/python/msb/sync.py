@@ -1,4 +1,4 @@
-"""The same without ``await``: every class here is the twin of the asynchronous one of its name.
+"""The same without ``await``: every class here wraps the asynchronous one of the same name.
 
 ::
 
@@ -11,7 +11,7 @@
 
 Arguments, results and errors are those of the asynchronous methods. Calls may come from any thread, also
 from one that runs an event loop. Ctrl-C during a call cancels it: its command is killed in the guest, and a
-sandbox that was made for it is removed before KeyboardInterrupt goes on. ``on_stdout`` and ``on_stderr``
+sandbox that was created for it is removed before KeyboardInterrupt is raised. ``on_stdout`` and ``on_stderr``
 are called in another thread and must not call the sandbox themselves.
 """
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Process:
         return _run(self._inner.wait(timeout))
 
     def kill(self, signal: int = 9) -> None:
-        """Sends a signal to it and all processes of its group."""
+        """Sends a signal to its process group."""
         _run(self._inner.kill(signal))
 
     def terminate(self) -> None:
@@ -59,7 +59,7 @@ class Process:
         _run(self._inner.terminate())
 
     def detach(self) -> None:
-        """Leaves the command running, with nobody connected."""
+        """Disconnects and leaves the command running."""
         _run(self._inner.detach())
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Process:
 
 
 class Watch:
-    """Events as they come; see :class:`msb.Watch`."""
+    """Events as they happen; see :class:`msb.Watch`."""
 
     def __init__(self, inner: _files.Watch) -> None:
         self._inner = inner
@@ -136,7 +136,7 @@ class Files:
                                       atomic=atomic, parents=parents))
 
     def list(self, path: str = ".", *, limit: int = 100000) -> List[FileInfo]:
-        """What is in a directory."""
+        """The entries of a directory."""
         return _run(self._inner.list(path, limit=limit))
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
@@ -144,11 +144,11 @@ class Files:
         return _run(self._inner.stat(path, follow_symlinks=follow_symlinks))
 
     def exists(self, path: str) -> bool:
-        """Is there something of that name?"""
+        """Whether the path exists."""
         return _run(self._inner.exists(path))
 
     def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory."""
+        """Creates a directory."""
         _run(self._inner.mkdir(path, mode=mode, parents=parents))
 
     def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
@@ -156,7 +156,7 @@ class Files:
         _run(self._inner.remove(path, recursive=recursive, missing_ok=missing_ok))
 
     def rename(self, path: str, to: str, *, replace: bool = True) -> None:
-        """Renames."""
+        """Renames a file."""
         _run(self._inner.rename(path, to, replace=replace))
 
     def chmod(self, path: str, mode: int) -> None:
@@ -164,11 +164,11 @@ class Files:
         _run(self._inner.chmod(path, mode))
 
     def symlink(self, target: str, path: str) -> None:
-        """Makes a symbolic link at ``path`` that says ``target``."""
+        """Creates a symbolic link at ``path`` that points to ``target``."""
         _run(self._inner.symlink(target, path))
 
     def watch(self, path: str, *, recursive: bool = False) -> Watch:
-        """Begins to watch: an iterator over all that happens after this returned."""
+        """Begins to watch: an iterator over all changes after this returns."""
         return Watch(_run(self._inner.watching(path, recursive=recursive)))
 
     def upload(self, local: Union[str, "os.PathLike[str]"], path: str) -> None:
@@ -237,7 +237,7 @@ class SandboxHandle:
         _run(self._inner.start())
 
     def stop(self, *, timeout: Optional[float] = None) -> None:
-        """Stops it in an orderly way."""
+        """Shuts it down."""
         _run(self._inner.stop(timeout=timeout))
 
     def kill(self) -> None:
@@ -245,19 +245,19 @@ class SandboxHandle:
         _run(self._inner.kill())
 
     def remove(self, *, force: bool = True) -> None:
-        """Removes it with all that is in it."""
+        """Removes it with all its files."""
         _run(self._inner.remove(force=force))
 
     def info(self) -> SandboxInfo:
-        """What it is and what it does."""
+        """Its configuration and state."""
         return _run(self._inner.info())
 
     def ports(self) -> Dict[int, Tuple[str, int]]:
-        """Its published TCP ports: from the guest's port to address and port here."""
+        """Its published TCP ports: guest port to host address and port."""
         return _run(self._inner.ports())
 
     def logs(self, *, tail: Optional[int] = None) -> str:
-        """What its commands have printed."""
+        """The output of its commands."""
         return _run(self._inner.logs(tail=tail))
 
     def __enter__(self) -> "SandboxHandle":
@@ -269,7 +269,7 @@ class SandboxHandle:
 
 
 class SandboxClient:
-    """Makes and finds sandboxes; see :class:`msb.SandboxClient`."""
+    """Creates and finds sandboxes; see :class:`msb.SandboxClient`."""
 
     def __init__(self, *, msb: Optional[str] = None, home: Optional[str] = None,
                  env: Optional[Mapping[str, str]] = None,
@@ -277,11 +277,11 @@ class SandboxClient:
         self._inner = _client.SandboxClient(msb=msb, home=home, env=env, max_output=max_output)
 
     def create(self, spec: SandboxSpec) -> SandboxHandle:
-        """Makes a sandbox and starts it."""
+        """Creates a sandbox and starts it."""
         return SandboxHandle(_run(self._inner.create(spec)))
 
     def get(self, name: str) -> SandboxHandle:
-        """A sandbox that exists, running or not."""
+        """An existing sandbox, running or not."""
         return SandboxHandle(_run(self._inner.get(name)))
 
     def list(self, *, labels: Optional[Mapping[str, str]] = None) -> List[str]:
@@ -294,12 +294,12 @@ class SandboxClient:
 
     def run_python(self, code: str, *, image: str = "python:3.11-slim",
                    timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
-        """Runs Python code in a sandbox of its own, which is gone afterwards."""
+        """Runs Python code in a new sandbox, which is removed afterwards."""
         return _run(self._inner.run_python(code, image=image, timeout=timeout, **kwargs))
 
     def run_shell(self, script: str, *, image: str = "python:3.11-slim",
                   timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
-        """Runs a shell script in a sandbox of its own, which is gone afterwards."""
+        """Runs a shell script in a new sandbox, which is removed afterwards."""
         return _run(self._inner.run_shell(script, image=image, timeout=timeout, **kwargs))
 
     def __enter__(self) -> "SandboxClient":

@@ -1,4 +1,4 @@
-"""The values that go in and come out."""
+"""Parameters and results."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ __all__ = ["ExecResult", "FileInfo", "OutputChunk", "SandboxInfo", "SandboxSpec"
 class ExecResult:
     """How a command ended, and what it printed.
 
-    ``exit_code`` is 128+N if signal N killed it, 124 if it ran out of time, 127 if there is no such
-    program and 126 if it cannot be executed. ``truncated`` says that there was or would have been
-    more output: a limit was reached, or the time was up.
+    ``exit_code`` is 128+N if signal N killed it, 124 if it timed out, 127 if there is no such
+    program and 126 if it cannot be executed. ``truncated`` means that there was or may have
+    been more output: a limit was reached, or the command timed out.
     """
 
     stdout: str
@@ -29,13 +29,13 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Did it exit with 0?"""
+        """Whether it exited with 0."""
         return self.exit_code == 0
 
 
 @dataclass(frozen=True)
 class OutputChunk:
-    """A piece of output as it came: ``stream`` is ``"stdout"`` or ``"stderr"``."""
+    """A piece of output as it arrived: ``stream`` is ``"stdout"`` or ``"stderr"``."""
 
     stream: str
     data: bytes
@@ -48,11 +48,11 @@ class OutputChunk:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox is to be.
+    """The configuration of a sandbox.
 
-    Only ``name`` is needed. ``workspace`` is mounted at ``/workspace``. ``secrets`` are names of
-    values that ``msb secret set`` keeps: commands find the values in their environment, nothing else
-    does. ``egress`` lists the host names that may be connected to; an empty list means no network,
+    Only ``name`` is required. ``workspace`` is mounted at ``/workspace``. ``secrets`` are names of
+    values stored with ``msb secret set``: commands find the values in their environment, and only
+    there. ``egress`` lists the host names that can be reached; an empty list means no network,
     unless ``network`` names a profile (``"public"``).
 
     The fields after ``labels`` are the options of ``msb create`` of the same names.
@@ -76,12 +76,12 @@ class SandboxSpec:
     max_duration: Optional[float] = None
     replace: bool = False
     options: Tuple[str, ...] = ()
-    """Further options of ``msb create``, as they are typed: ``("--root-disk", "8G")``."""
+    """Further options of ``msb create``: ``("--root-disk", "8G")``."""
 
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox as ``msb inspect`` shows it; ``details`` is all of it."""
+    """A sandbox as ``msb inspect`` shows it; ``details`` is its full output."""
 
     name: str
     status: str
@@ -91,7 +91,7 @@ class SandboxInfo:
 
     @property
     def running(self) -> bool:
-        """Does it run?"""
+        """Whether it is running."""
         return self.status == "Running"
 
 
@@ -111,12 +111,12 @@ class FileInfo:
 
     @property
     def is_dir(self) -> bool:
-        """Is it a directory?"""
+        """Whether it is a directory."""
         return self.kind == "dir"
 
     @property
     def is_file(self) -> bool:
-        """Is it a regular file?"""
+        """Whether it is a regular file."""
         return self.kind == "file"
 
 
