@@ -126,7 +126,7 @@ int tree_from_guest(struct files *f, const char *path, bool follow, const char *
     if (r < 0)
         return err_sys(e, -r, "%.256s", path);
     q.has |= FILE_HAS_LIMIT;
-    q.limit = TREE_ENTRIES_MAX;
+    q.limit = COPY_ENTRIES_MAX;
     r = files_send(f, &q, e);
     while (r == 0 && (r = files_next(f, &frame, e)) == 0)
         r = on_frame(&g, &frame);

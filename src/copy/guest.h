@@ -3,7 +3,7 @@
  * What comes from a guest is checked against the grammar of tree.h before a sink hears of it:
  * 1. Names are single components. 2. There is one first thing. 3. Directories are left as often as
  * they are entered, and lie at most PROTO_DEPTH_MAX deep. 4. A file has no more data than it
- * announced. 5. A link says where to. 6. There are at most TREE_ENTRIES_MAX things.
+ * announced. 5. A link says where to. 6. There are at most COPY_ENTRIES_MAX things.
  */
 #ifndef MSB_COPY_GUEST_H
 #define MSB_COPY_GUEST_H

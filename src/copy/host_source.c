@@ -67,63 +67,29 @@ static int send_link(struct walk *w, int dirfd, const char *path, struct file_at
     return w->to->ops->link(w->to, a, w->e);
 }
 
-static int by_name(const void *a, const void *b)
+static int not_dots(const struct dirent *d)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
-struct names {
-    char **v;
-    size_t n, cap;
-};
-
-static void names_free(struct names *l)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    for (size_t i = 0; i < l->n; i++)
-        free(l->v[i]);
-    free(l->v);
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* All at once, and sorted: no directory stays open for reading, and copies are alike. */
-static int read_names(int fd, struct names *l)
-{
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        (void)close(fd);
-        return -errno;
-    }
-    for (;;) {
-        errno = 0;
-        const struct dirent *de = readdir(d);
-        if (!de)
-            return -errno;
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
-        if (l->n == l->cap) {
-            size_t cap = l->cap ? l->cap * 2 : 64;
-            void *more = reallocarray(l->v, cap, sizeof(*l->v));
-            if (!more)
-                return -ENOMEM;
-            l->v = more;
-            l->cap = cap;
-        }
-        if (!(l->v[l->n] = strdup(de->d_name)))
-            return -ENOMEM;
-        l->n++;
-    }
-}
-
+/* Names are read at once, and sorted: no directory stays open for reading, and copies are alike. */
 static int send_children(struct walk *w, int fd, const char *path)
 {
-    CLEANUP(names_free) struct names l = {0};
-    int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    int r = own < 0 ? -errno : read_names(own, &l);
-    if (r < 0)
-        return failed(w, -r, path);
-    if (l.n)
-        qsort(l.v, l.n, sizeof(*l.v), by_name);
-    for (size_t i = 0; r == 0 && i < l.n; i++)
-        r = send_one(w, fd, l.v[i], l.v[i], AT_SYMLINK_NOFOLLOW);
+    struct dirent **names = NULL;
+    int n = scandirat(fd, ".", &names, not_dots, by_name), r = 0;
+    if (n < 0)
+        return failed(w, errno, path);
+    for (int i = 0; i < n; i++) {
+        if (r == 0)
+            r = send_one(w, fd, names[i]->d_name, names[i]->d_name, AT_SYMLINK_NOFOLLOW);
+        free(names[i]);
+    }
+    free(names);
     return r;
 }
 

@@ -156,7 +156,7 @@ static int send_all(struct reader *r)
 int tree_from_tar(int fd, struct tree_sink *to, struct tree_progress *p, struct err *e)
 {
     /* An entry has up to three extended headers. */
-    const struct tar_reader_options o = {.entries_max = 4ULL * TREE_ENTRIES_MAX,
+    const struct tar_reader_options o = {.entries_max = 4ULL * COPY_ENTRIES_MAX,
                                          .path_max = PROTO_PATH_MAX};
     AUTO_FREE struct tar_reader *in = NULL;
     int x = tar_reader_new(&in, fd, &o, e);

@@ -15,8 +15,8 @@ void tree_safe_name(const char *name, char *to, size_t size)
 int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e)
 {
     char name[PROTO_NAME_MAX + 1], text[PROTO_NAME_MAX + 64];
-    if (++p->entries > TREE_ENTRIES_MAX)
-        return err_set(e, E2BIG, "more than %d files", TREE_ENTRIES_MAX);
+    if (++p->entries > COPY_ENTRIES_MAX)
+        return err_set(e, E2BIG, "more than %d files", COPY_ENTRIES_MAX);
     if (S_ISREG(a->mode) || S_ISLNK(a->mode))
         p->files++;
     if (p->tick)

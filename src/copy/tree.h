@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TREE_ENTRIES_MAX = 20 * 1000 * 1000 };
+enum { COPY_ENTRIES_MAX = 20 * 1000 * 1000 };
 
 struct tree_sink;
 struct tree_sink_ops {

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "image/tar/format.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 enum {
-    BLOCK = 512,
+    BLOCK = TAR_BLOCK,
     OUT_BUF = 256 << 10,
     NAME_FIELD = 100,
     /* A path, a link, and all attributes of an inode. */
@@ -34,11 +35,16 @@ void tar_out_free(struct tar_out *o)
     *o = (struct tar_out){.fd = -1};
 }
 
+static int put(struct tar_out *o, const void *p, size_t n)
+{
+    if (o->hash && n)
+        hasher_update(o->hash, p, n);
+    return o->fd >= 0 ? write_all(o->fd, p, n) : 0;
+}
+
 int tar_out_flush(struct tar_out *o)
 {
-    if (o->hash && o->len)
-        hasher_update(o->hash, o->buf, o->len);
-    int r = o->fd >= 0 ? write_all(o->fd, o->buf, o->len) : 0;
+    int r = put(o, o->buf, o->len);
     o->len = 0;
     return r;
 }
@@ -46,18 +52,13 @@ int tar_out_flush(struct tar_out *o)
 int tar_out_write(struct tar_out *o, const void *p, size_t n)
 {
     o->bytes += n;
-    for (const uint8_t *b = p; n;) {
-        size_t k = MIN(n, OUT_BUF - o->len);
-        memcpy(o->buf + o->len, b, k);
-        o->len += k;
-        b += k;
-        n -= k;
-        if (o->len == OUT_BUF) {
-            int r = tar_out_flush(o);
-            if (r < 0)
-                return r;
-        }
-    }
+    int r = n > OUT_BUF - o->len ? tar_out_flush(o) : 0;
+    if (r < 0)
+        return r;
+    if (n >= OUT_BUF)
+        return put(o, p, n);
+    memcpy(o->buf + o->len, p, n);
+    o->len += n;
     return 0;
 }
 
@@ -147,45 +148,40 @@ static int add_records(struct buf *b, const struct tar_entry *t)
 
 /* ---- headers ---- */
 
-static void put_octal(uint8_t *p, int width, uint64_t v)
+static void put_octal(char *p, size_t width, uint64_t v)
 {
-    for (int i = width - 2; i >= 0; i--, v >>= 3)
-        p[i] = (uint8_t)('0' + (v & 7));
+    for (size_t i = width - 1; i-- > 0; v >>= 3)
+        p[i] = (char)('0' + (v & 7));
 }
+#define PUT_OCTAL(field, v) put_octal(field, sizeof(field), v)
 
 /* What is too large for its field is in a record, and 0 here. */
 static int put_block(struct tar_out *o, const struct tar_entry *t)
 {
-    uint8_t h[BLOCK] = {0};
-    unsigned sum = 0;
+    struct tar_header h = {.type = t->type, .magic = {'u', 's', 't', 'a', 'r', 0, '0', '0'}};
     bool time_fits = t->mtime >= 0 && (uint64_t)t->mtime <= SIZE_MAX_;
-    memcpy(h, t->path, MIN(strlen(t->path), (size_t)NAME_FIELD));
-    put_octal(h + 100, 8, t->mode & 07777);
-    put_octal(h + 108, 8, t->uid <= ID_MAX ? t->uid : 0);
-    put_octal(h + 116, 8, t->gid <= ID_MAX ? t->gid : 0);
-    put_octal(h + 124, 12, t->size <= SIZE_MAX_ ? t->size : 0);
-    put_octal(h + 136, 12, time_fits ? (uint64_t)t->mtime : 0);
-    memset(h + 148, ' ', 8);
-    h[156] = (uint8_t)t->type;
+    memcpy(h.name, t->path, MIN(strlen(t->path), sizeof(h.name)));
+    PUT_OCTAL(h.mode, t->mode & 07777);
+    PUT_OCTAL(h.uid, t->uid <= ID_MAX ? t->uid : 0);
+    PUT_OCTAL(h.gid, t->gid <= ID_MAX ? t->gid : 0);
+    PUT_OCTAL(h.size, t->size <= SIZE_MAX_ ? t->size : 0);
+    PUT_OCTAL(h.mtime, time_fits ? (uint64_t)t->mtime : 0);
     if (t->link)
-        memcpy(h + 157, t->link, MIN(strlen(t->link), (size_t)NAME_FIELD));
-    memcpy(h + 257,
-           "ustar\0"
-           "00",
-           8);
-    put_octal(h + 329, 8, t->major);
-    put_octal(h + 337, 8, t->minor);
-    for (int i = 0; i < BLOCK; i++)
-        sum += h[i];
-    put_octal(h + 148, 7, sum);
-    h[154] = '\0';
-    h[155] = ' ';
-    return tar_out_write(o, h, BLOCK);
+        memcpy(h.link, t->link, MIN(strlen(t->link), sizeof(h.link)));
+    PUT_OCTAL(h.major, t->major);
+    PUT_OCTAL(h.minor, t->minor);
+    memset(h.checksum, ' ', sizeof(h.checksum));
+    unsigned sum = 0;
+    for (size_t i = 0; i < sizeof(h); i++)
+        sum += ((const uint8_t *)&h)[i];
+    put_octal(h.checksum, sizeof(h.checksum) - 1, sum); /* the last byte stays a blank */
+    h.checksum[6] = '\0';
+    return tar_out_write(o, &h, sizeof(h));
 }
 
 int tar_put_header(struct tar_out *o, const struct tar_entry *t)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, RECORDS_MAX);
     int r = add_records(&b, t);
     if (r == 0 && buf_len(&b)) {
@@ -197,7 +193,6 @@ int tar_put_header(struct tar_out *o, const struct tar_entry *t)
         if (r == 0)
             r = tar_put_padding(o, x.size);
     }
-    buf_free(&b);
     return r < 0 ? r : put_block(o, t);
 }
 
