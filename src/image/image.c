@@ -90,26 +90,20 @@ static int resolve_base(const struct image_ctx *ctx, struct image_store *s, stru
 
 /* ---- references ---- */
 
-/* One that does not say what it was built for may run anywhere. */
-static bool runs_on(const struct image_record *r, const struct oci_platform *want)
-{
-    struct oci_platform have = {
-        .os = r->parsed.os, .architecture = r->parsed.architecture, .variant = r->parsed.variant};
-    return !have.os || !have.architecture || oci_platform_match(&have, want) > 0;
-}
-
-/* Finds the image of a reference in the store, if it is one for that platform. */
-static int find(struct image_store *s, const struct reference *ref, const struct oci_platform *want,
-                struct image_record *ret, struct err *e)
+/* Finds the image of a reference in the store, if it is one for that platform. One that does not
+ * say what it was built for may run anywhere. */
+static int find_stored(struct image_store *s, const struct reference *ref,
+                       const struct oci_platform *want, struct image_record *ret, struct err *e)
 {
     int r = image_store_find(s, ref, ret, e);
-    if (r < 0 || runs_on(ret, want))
+    if (r < 0)
         return r;
+    const struct oci_config *c = &ret->parsed;
+    const struct oci_platform is = {c->os, c->architecture, c->variant};
+    if (!is.os || !is.architecture || oci_platform_match(&is, want))
+        return 0;
     char have[OCI_PLATFORM_TEXT], text[OCI_PLATFORM_TEXT];
-    oci_platform_text(&(struct oci_platform){.os = ret->parsed.os,
-                                             .architecture = ret->parsed.architecture,
-                                             .variant = ret->parsed.variant},
-                      have);
+    oci_platform_text(&is, have);
     oci_platform_text(want, text);
     image_record_free(ret);
     return err_set(e, ENOENT, "the stored image is for %s, not for %s", have, text);
@@ -122,7 +116,7 @@ static int find_or_fetch(struct image_store *s, const struct reference *ref,
     bool may = ctx->fetch && ctx->pull != IMAGE_PULL_NEVER;
     int r = -ENOENT;
     if (!may || ctx->pull != IMAGE_PULL_ALWAYS)
-        r = find(s, ref, want, ret, e);
+        r = find_stored(s, ref, want, ret, e);
     if (r != -ENOENT)
         return r;
     if (!may) {
@@ -133,7 +127,7 @@ static int find_or_fetch(struct image_store *s, const struct reference *ref,
     }
     err_clear(e);
     r = ctx->fetch(ctx->fetch_ctx, s, ref, e);
-    return r < 0 ? r : find(s, ref, want, ret, e);
+    return r < 0 ? r : find_stored(s, ref, want, ret, e);
 }
 
 static int fill_record(struct image_record *r, struct image *img, struct err *e)
@@ -150,7 +144,7 @@ static int fill_record(struct image_record *r, struct image *img, struct err *e)
     return img->digest ? 0 : err_oom(e);
 }
 
-/* Somebody who typed the name of a directory here meant that. */
+/* The name of a directory or file may have been meant as that. */
 static void hint_local(const char *arg, struct err *e)
 {
     struct stat st;
@@ -162,23 +156,18 @@ static void hint_local(const char *arg, struct err *e)
 static int resolve_reference(const char *arg, const struct image_ctx *ctx, struct image_store *s,
                              struct image *img, struct err *e)
 {
-    struct reference ref = {0};
-    struct image_record rec = {0};
-    struct oci_platform host = {0};
+    AUTO_REFERENCE struct reference ref = {0};
+    AUTO_IMAGE_RECORD struct image_record rec = {0};
+    AUTO_OCI_PLATFORM struct oci_platform host = {0};
+    oci_platform_host(&host);
     int r = reference_parse(arg, &ref, e);
-    if (r == 0) {
-        oci_platform_host(&host);
+    if (r == 0)
         r = find_or_fetch(s, &ref, ctx, ctx->platform ? ctx->platform : &host, &rec, e);
-        oci_platform_free(&host);
-    }
-    reference_free(&ref);
     if (r < 0) {
         hint_local(arg, e);
         return r;
     }
-    r = fill_record(&rec, img, e);
-    image_record_free(&rec);
-    return r;
+    return fill_record(&rec, img, e);
 }
 
 /* ---- the argument ---- */
@@ -236,18 +225,16 @@ int image_resolve(const char *image_arg, const struct image_ctx *ctx, struct ima
 {
     if (!image_arg || !*image_arg)
         return err_set(e, EINVAL, "no image given");
-    struct image_store s;
+    AUTO_IMAGE_STORE struct image_store s = IMAGE_STORE_INIT;
     struct image img = IMAGE_INIT;
     int r = image_store_open(&s, ctx->cache_dir, e);
-    if (r < 0)
-        return r;
-    r = resolve(image_arg, ctx, &s, &img, e);
     if (r == 0)
-        img.lock_fd = steal_fd(&s.gc_fd);
-    image_store_close(&s);
-    if (r < 0)
+        r = resolve(image_arg, ctx, &s, &img, e);
+    if (r < 0) {
         image_free(&img);
-    else
-        *ret = img;
-    return r;
+        return r;
+    }
+    img.lock_fd = steal_fd(&s.gc_fd);
+    *ret = img;
+    return 0;
 }

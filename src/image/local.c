@@ -42,15 +42,14 @@ static int64_t ctime_ns(const struct stat *st)
 /* ---- directories ---- */
 
 /* The name of a directory's image: its key, and what else decides about the result. */
-static void dir_hex(const uint8_t key[SOURCE_KEY_SIZE], int64_t salt, char hex[CACHE_HEX_SIZE])
+static void dir_hex(const struct digest *key, int64_t salt, char hex[CACHE_HEX_SIZE])
 {
     struct {
         char kind[8];
         int64_t version, salt;
-        uint8_t key[SOURCE_KEY_SIZE];
-    } rec = {.kind = "dir", .version = CACHE_VERSION, .salt = salt};
+        struct digest key;
+    } rec = {.kind = "dir", .version = CACHE_VERSION, .salt = salt, .key = *key};
     struct digest digest = {0};
-    memcpy(rec.key, key, SOURCE_KEY_SIZE);
     (void)digest_of(&rec, sizeof(rec), &digest);
     digest_hex(&digest, hex);
 }
@@ -88,7 +87,7 @@ static int build_dir_once(struct source_dir *s, const struct image_ctx *ctx, str
     r = scan_dir(&again, ctx, &t2, e);
     if (r < 0)
         return r;
-    *ret_same = memcmp(again.key, s->key, sizeof(s->key)) == 0;
+    *ret_same = digest_equal(&again.key, &s->key);
     tree_free(t);
     *t = t2;
     *s = again;
@@ -107,7 +106,7 @@ static int build_dir(struct source_dir *s, const struct image_ctx *ctx, struct t
     /* One that never holds still gets an image that nobody else will find. */
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    dir_hex(s->key, same ? 0 : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, hex);
+    dir_hex(&s->key, same ? 0 : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, hex);
     return cache_build_publish(b, hex, e);
 }
 
@@ -125,17 +124,16 @@ int local_dir(int fd, const char *name, const struct image_ctx *ctx, const struc
     int r = scan_dir(&s, ctx, &t, e);
     if (r < 0)
         return r;
-    dir_hex(s.key, 0, hex);
+    dir_hex(&s.key, 0, hex);
     int img = cache_open_image(c, hex);
     if (img < 0) {
-        struct cache_build b;
+        AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
         r = cache_build_lock(&b, c, hex, e);
         if (r == 0 && (img = cache_open_image(c, hex)) < 0) {
             r = build_dir(&s, ctx, &t, &b, hex, e);
             if (r == 0 && (img = cache_open_image(c, hex)) < 0)
                 r = err_sys(e, -img, "cannot open the image of '%s'", name);
         }
-        cache_build_end(&b);
     }
     tree_free(&t);
     return r < 0 ? r : take_size(ret, img, name, e);
@@ -188,7 +186,7 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
     char *hex = ret->hex, identity[CACHE_HEX_SIZE];
     int r = 0, img = find_file(c, st, hex);
     if (img < 0) {
-        struct cache_build b;
+        AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
         cache_identity(st, identity);
         r = cache_build_lock(&b, c, identity, e);
         if (r == 0 && (img = find_file(c, st, hex)) < 0) {
@@ -196,7 +194,6 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
             if (r == 0 && (img = cache_open_image(c, hex)) < 0)
                 r = err_sys(e, -img, "cannot open the image of '%s'", name);
         }
-        cache_build_end(&b);
     }
     return r < 0 ? r : take_size(ret, img, name, e);
 }
@@ -207,7 +204,7 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
 static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
 {
     struct digest digest;
-    struct hasher h = {0};
+    AUTO_HASHER struct hasher h = {0};
     AUTO_FREE uint8_t *buf = malloc(HASH_READ);
     int r = buf ? hasher_init(&h) : -ENOMEM;
     for (off_t at = 0; r == 0;) {
@@ -224,7 +221,6 @@ static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
     }
     if (r == 0)
         r = hasher_finish(&h, &digest);
-    hasher_free(&h);
     if (r == 0)
         digest_hex(&digest, hex);
     return r;

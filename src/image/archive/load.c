@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "image/archive/load_internal.h"
+#include "image/store/record.h"
 #include "util/cleanup.h"
 
 enum { SHORT_HEX = 12 };
@@ -74,9 +75,7 @@ static int add_image(struct load *l, struct load_source *src, struct digest *ret
     if (r == 0)
         r = image_store_add_image(l->store, src->manifest, src->manifest_len, src->config,
                                   src->config_len, layers, n, ret, e);
-    for (size_t i = 0; i < n; i++)
-        free(layers[i].media_type);
-    free(layers);
+    record_layers_free(layers, n);
     return r;
 }
 
@@ -104,6 +103,17 @@ int load_add(struct load *l, struct load_source *src, struct err *e)
 }
 
 /* ---- references ---- */
+
+int load_check_names(const struct load *l, size_t n, bool named, struct err *e)
+{
+    if (l->opt->tag && n > 1)
+        return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", n);
+    if (l->opt->tag || named)
+        return 0;
+    (void)err_set(e, EINVAL, "the archive has no name for its image");
+    err_hint(e, "give it one: msb load -t NAME:TAG ...");
+    return -EINVAL;
+}
 
 static int tag_one(struct load *l, const struct reference *ref, const struct digest *d,
                    struct err *e)

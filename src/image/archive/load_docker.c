@@ -47,7 +47,7 @@ static int read_names(const struct load *l, const json_t *o, struct strlist *ret
 static int hash_member(const struct bundle *b, const char *name, struct digest *ret, struct err *e)
 {
     struct stream *s = NULL;
-    struct hasher h;
+    AUTO_HASHER struct hasher h = {0};
     AUTO_FREE uint8_t *buf = malloc(HASH_SIZE);
     int r = bundle_stream(b, name, &s, e);
     if (r < 0)
@@ -62,7 +62,6 @@ static int hash_member(const struct bundle *b, const char *name, struct digest *
     stream_close(s);
     if (n == 0 && hasher_finish(&h, ret) < 0)
         n = err_set(e, EIO, "cannot hash '%.256s'", name);
-    hasher_free(&h);
     return (int)n;
 }
 
@@ -188,10 +187,8 @@ static int read_image(struct load *l, const json_t *o, struct load_source *src, 
         r = name_layers(layers, src, e);
     if (r == 0)
         r = read_names(l, o, &src->names, e);
-    if (r == 0 && !l->opt->tag && !src->names.n) {
-        r = err_set(e, EINVAL, "the archive has no name for its image");
-        err_hint(e, "give it one: msb load -t NAME:TAG ...");
-    }
+    if (r == 0)
+        r = load_check_names(l, 1, src->names.n, e);
     return r < 0 ? r : load_add(l, src, e);
 }
 
@@ -209,14 +206,14 @@ int load_docker(struct load *l, struct err *e)
     if (n == 0 || n > LOAD_IMAGES_MAX)
         return err_set(e, EBADMSG, "%s lists %zu images; 1 to %d are supported", LOAD_MANIFEST, n,
                        LOAD_IMAGES_MAX);
-    if (n > 1 && l->opt->tag)
-        return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", n);
+    r = load_check_names(l, n, true, e);
+    if (r < 0)
+        return r;
     const json_t *o;
     json_array_foreach(j, i, o)
     {
-        struct load_source src = {0};
+        AUTO_LOAD_SOURCE struct load_source src = {0};
         r = read_image(l, o, &src, e);
-        load_source_free(&src);
         if (r < 0)
             return r;
     }

@@ -31,9 +31,13 @@ struct load_source {
     struct strlist names;
 };
 void load_source_free(struct load_source *src);
+#define AUTO_LOAD_SOURCE CLEANUP(load_source_free)
 
 /* Puts the layers and the image into the store and notes it, with its names, in l->images. */
 int load_add(struct load *l, struct load_source *src, struct err *e);
+
+/* The archive has `n` images, with names or without. */
+int load_check_names(const struct load *l, size_t n, bool named, struct err *e);
 
 int load_docker(struct load *l, struct err *e);
 int load_oci(struct load *l, struct err *e);

@@ -158,36 +158,25 @@ static int list_names(const struct load *l, const struct oci_index *x, struct st
         if (name && !strlist_has(ret, name) && strlist_add(ret, name) < 0)
             return err_oom(e);
     }
-    if (l->opt->tag && ret->n > 1)
-        return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", ret->n);
-    if (ret->n)
-        return 0;
-    if (silent > 1)
+    if (!ret->n && silent > 1)
         return err_set(e, EINVAL, "the archive has %zu images and no names for them", silent);
-    if (!l->opt->tag) {
-        int r = err_set(e, EINVAL, "the archive has no name for its image");
-        err_hint(e, "give it one: msb load -t NAME:TAG ...");
-        return r;
-    }
-    return 0;
+    return load_check_names(l, ret->n, ret->n, e);
 }
 
 static int load_index(struct load *l, const struct oci_index *x, struct err *e)
 {
-    struct strlist names = {0};
+    AUTO_STRLIST struct strlist names = {0};
     if (!x->n)
         return err_set(e, EBADMSG, "%s lists no images", LOAD_INDEX);
     int r = list_names(l, x, &names, e);
     for (size_t i = 0; r == 0 && i < MAX(names.n, (size_t)1); i++) {
-        struct load_source src = {0};
+        AUTO_LOAD_SOURCE struct load_source src = {0};
         const char *name = names.n ? names.v[i] : NULL;
         const struct oci_index_entry *entry = pick_entry(l, x, name);
         r = entry ? read_image(l, entry, &src, e) : err_set(e, EBADMSG, "%s is empty", LOAD_INDEX);
-        load_source_free(&src);
         if (r < 0 && name)
             (void)err_wrap(e, r, "image '%.256s'", name);
     }
-    strlist_free(&names);
     return r;
 }
 
@@ -195,13 +184,9 @@ int load_oci(struct load *l, struct err *e)
 {
     AUTO_FREE char *doc = NULL;
     size_t len;
-    struct oci_index x = {0};
+    AUTO_OCI_INDEX struct oci_index x = {0};
     int r = bundle_read(&l->bundle, LOAD_INDEX, OCI_DOCUMENT_MAX, &doc, &len, e);
     if (r == 0)
         r = oci_index_parse(doc, len, &x, e);
-    if (r < 0)
-        return r;
-    r = load_index(l, &x, e);
-    oci_index_free(&x);
-    return r;
+    return r < 0 ? r : load_index(l, &x, e);
 }

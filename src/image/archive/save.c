@@ -1,5 +1,6 @@
 #include "image/archive/save.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +38,10 @@ struct saved {
 
 struct save {
     struct image_store *store;
-    enum save_format format;
     struct layer *layers;
     size_t n_layers;
     struct saved *images;
-    size_t n_images;
+    size_t n_images, max_images; /* one for each reference */
     struct tar_out out;
 };
 
@@ -81,7 +81,7 @@ static int write_layer(struct save *s, const struct digest *diff_id, struct tar_
 /* Finds out what the layer's tar will be. */
 static int measure_layer(struct save *s, struct layer *l, struct err *e)
 {
-    struct hasher h;
+    AUTO_HASHER struct hasher h = {0};
     struct tar_out o;
     if (hasher_init(&h) < 0)
         return err_oom(e);
@@ -92,7 +92,6 @@ static int measure_layer(struct save *s, struct layer *l, struct err *e)
     tar_out_free(&o);
     if (r == 0 && hasher_finish(&h, &l->is) < 0)
         r = err_oom(e);
-    hasher_free(&h);
     return r;
 }
 
@@ -189,15 +188,16 @@ static int make_image(struct save *s, const struct image_record *rec, struct sav
     return r < 0 ? r : make_manifest(s, img, rec, e);
 }
 
-static int find_image(struct save *s, const struct image_record *rec, struct saved **ret,
-                      struct err *e)
+static int find_or_make(struct save *s, const struct image_record *rec, struct saved **ret,
+                        struct err *e)
 {
     for (size_t i = 0; i < s->n_images; i++)
         if (digest_equal(&s->images[i].digest, &rec->digest)) {
             *ret = &s->images[i];
             return 0;
         }
-    *ret = &s->images[s->n_images++]; /* there is room for one per reference */
+    assert(s->n_images < s->max_images);
+    *ret = &s->images[s->n_images++];
     return make_image(s, rec, *ret, e);
 }
 
@@ -218,13 +218,12 @@ static int add_name(struct saved *img, const struct reference *ref, struct err *
 
 static int add_reference(struct save *s, const struct reference *ref, struct err *e)
 {
-    struct image_record rec = {0};
+    AUTO_IMAGE_RECORD struct image_record rec = {0};
     struct saved *img;
     int r = image_store_find(s->store, ref, &rec, e);
     if (r < 0)
         return r;
-    r = find_image(s, &rec, &img, e);
-    image_record_free(&rec);
+    r = find_or_make(s, &rec, &img, e);
     if (r < 0) {
         AUTO_FREE char *name = reference_familiar(ref);
         return err_wrap(e, r, "cannot save '%s'", name ? name : "?");
@@ -282,11 +281,10 @@ static int put_document(struct save *s, const char *before, const struct documen
     return output(tar_put_file(&s->out, name, d->text, d->len), e);
 }
 
-static int put_json(struct save *s, const char *name, json_t *j, struct err *e)
+static int put_json(struct save *s, const char *name, const json_t *j, struct err *e)
 {
     struct document d = {0};
     int r = set_document(&d, j, e);
-    json_decref(j);
     if (r == 0)
         r = output(tar_put_file(&s->out, name, d.text, d.len), e);
     free(d.text);
@@ -314,7 +312,7 @@ static json_t *name_list(const struct strlist *l)
 
 static int put_docker(struct save *s, struct err *e)
 {
-    json_t *list = json_array();
+    AUTO_JSON json_t *list = json_array();
     int r = put_layers(s, "", ".tar", e);
     for (size_t i = 0; r == 0 && i < s->n_images; i++) {
         const struct saved *img = &s->images[i];
@@ -331,11 +329,7 @@ static int put_docker(struct save *s, struct err *e)
         if (!seen_document(s, i, false))
             r = put_document(s, "", &img->config, ".json", e);
     }
-    if (r < 0) {
-        json_decref(list);
-        return r;
-    }
-    return put_json(s, "manifest.json", list, e);
+    return r < 0 ? r : put_json(s, "manifest.json", list, e);
 }
 
 /* podman and skopeo read the one name, Docker and containerd the other. */
@@ -366,12 +360,10 @@ static int put_oci(struct save *s, struct err *e)
             (void)add_entry(list, img, img->full_names.n ? img->full_names.v[k] : NULL);
     }
     int r = output(tar_put_file(&s->out, "oci-layout", layout, strlen(layout)), e);
-    json_t *index = json_pack("{s:i, s:s, s:o}", "schemaVersion", 2, "mediaType",
-                              OCI_TYPE "index.v1+json", "manifests", list);
+    AUTO_JSON json_t *index = json_pack("{s:i, s:s, s:o}", "schemaVersion", 2, "mediaType",
+                                        OCI_TYPE "index.v1+json", "manifests", list);
     if (r == 0)
         r = put_json(s, "index.json", index, e);
-    else
-        json_decref(index);
     if (r == 0)
         r = put_directory(s, "blobs/", e);
     if (r == 0)
@@ -388,7 +380,7 @@ static int put_oci(struct save *s, struct err *e)
 int save_images(struct image_store *store, const struct reference *refs, size_t n,
                 enum save_format format, int out_fd, struct err *e)
 {
-    struct save s = {.store = store, .format = format, .out = {.fd = -1}};
+    struct save s = {.store = store, .max_images = n, .out = {.fd = -1}};
     if (n > SAVE_IMAGES_MAX)
         return err_set(e, E2BIG, "%zu images are too many for one archive; at most %d", n,
                        SAVE_IMAGES_MAX);

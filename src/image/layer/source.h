@@ -15,9 +15,8 @@
 
 #include "image/erofs/erofs.h"
 #include "image/erofs/tree.h"
+#include "image/oci/digest.h"
 #include "util/err.h"
-
-enum { SOURCE_KEY_SIZE = 32 }; /* SHA-256 */
 
 /* Directories.
  *
@@ -32,7 +31,7 @@ struct source_dir {
     /* A directory to take as empty: the cache, when it lies inside what is being cached. */
     dev_t skip_dev;
     ino_t skip_ino;
-    uint8_t key[SOURCE_KEY_SIZE];
+    struct digest key;
     int64_t newest_ctime_ns; /* of anything in it */
 };
 

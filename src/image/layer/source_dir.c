@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <openssl/evp.h>
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ struct walk_state {
     /* scan */
     dev_t dev;
     void *links; /* tsearch tree of struct hardlink */
-    EVP_MD_CTX *hash;
+    struct hasher hash;
     /* load */
     struct erofs_writer *w;
     uint8_t *buf;
@@ -79,7 +78,7 @@ static void walk_fini(struct walk_state *ws)
     for (struct pending *p; (p = pop(ws));)
         free(p);
     tdestroy(ws->links, free);
-    EVP_MD_CTX_free(ws->hash);
+    hasher_free(&ws->hash);
     free(ws->buf);
 }
 
@@ -162,9 +161,9 @@ static void hash_entry(struct walk_state *ws, const char *dir, const char *name,
     uint64_t rec[] = {st->st_dev, st->st_ino, st->st_size, (uint64_t)ts_ns(&st->st_mtim),
                       a->mode,    a->uid,     a->gid,      (uint64_t)ts_ns(&st->st_ctim),
                       a->major,   a->minor,   st->st_nlink};
-    EVP_DigestUpdate(ws->hash, dir, strlen(dir) + 1);
-    EVP_DigestUpdate(ws->hash, name, strlen(name) + 1);
-    EVP_DigestUpdate(ws->hash, rec, sizeof(rec));
+    hasher_update(&ws->hash, dir, strlen(dir) + 1);
+    hasher_update(&ws->hash, name, strlen(name) + 1);
+    hasher_update(&ws->hash, rec, sizeof(rec));
     ws->s->newest_ctime_ns = MAX(ws->s->newest_ctime_ns, ts_ns(&st->st_ctim));
 }
 
@@ -256,11 +255,10 @@ static int scan_dir(struct walk_state *ws, const struct pending *p, struct err *
 
 int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
 {
-    struct walk_state ws = {.s = s, .t = t, .tail = &ws.head, .hash = EVP_MD_CTX_new()};
+    struct walk_state ws = {.s = s, .t = t, .tail = &ws.head};
     struct stat st;
     int r = 0;
-    if (!ws.hash || !EVP_DigestInit_ex(ws.hash, EVP_sha256(), NULL) ||
-        push(&ws, t->root, ".", ".") < 0) {
+    if (hasher_init(&ws.hash) < 0 || push(&ws, t->root, ".", ".") < 0) {
         r = err_oom(e);
     } else if (fstat(s->fd, &st) < 0) {
         r = err_sys(e, errno, "cannot read '%s'", s->name);
@@ -275,7 +273,7 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
         r = scan_dir(&ws, p, e);
         free(p);
     }
-    if (r == 0 && !EVP_DigestFinal_ex(ws.hash, s->key, NULL))
+    if (r == 0 && hasher_finish(&ws.hash, &s->key) < 0)
         r = err_set(e, EIO, "cannot hash '%s'", s->name);
     walk_fini(&ws);
     return r;

@@ -1,5 +1,4 @@
-/* Names of content: "sha256:" and 64 lower-case hex digits. Other algorithms are refused by name.
- */
+/* Names of content: "sha256:" and 64 lower-case hex digits. No other algorithm is accepted. */
 #ifndef MSB_IMAGE_OCI_DIGEST_H
 #define MSB_IMAGE_OCI_DIGEST_H
 
@@ -7,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "util/cleanup.h"
 #include "util/err.h"
 
 enum {
@@ -34,6 +34,7 @@ struct hasher {
 int hasher_init(struct hasher *h); /* -ENOMEM */
 void hasher_update(struct hasher *h, const void *p, size_t n);
 int hasher_finish(struct hasher *h, struct digest *ret);
-void hasher_free(struct hasher *h); /* harmless twice */
+void hasher_free(struct hasher *h); /* harmless twice, and on zeros */
+#define AUTO_HASHER CLEANUP(hasher_free)
 
 #endif

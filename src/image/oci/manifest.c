@@ -391,7 +391,7 @@ static int none_matches(const struct oci_index *x, const struct oci_platform *wa
 int oci_index_pick(const void *doc, size_t n, const struct oci_platform *want,
                    struct oci_descriptor *ret, struct err *e)
 {
-    struct oci_index x = {0};
+    AUTO_OCI_INDEX struct oci_index x = {0};
     int r = oci_index_parse(doc, n, &x, e);
     if (r < 0)
         return r;
@@ -409,14 +409,11 @@ int oci_index_pick(const void *doc, size_t n, const struct oci_platform *want,
     }
     if (!best) /* one that does not say may be it: its configuration tells */
         best = silent;
-    if (best) {
-        *ret = best->d;
-        best->d = (struct oci_descriptor){0};
-    } else {
-        r = none_matches(&x, want, e);
-    }
-    oci_index_free(&x);
-    return r;
+    if (!best)
+        return none_matches(&x, want, e);
+    *ret = best->d;
+    best->d = (struct oci_descriptor){0};
+    return 0;
 }
 
 /* ---- manifest and configuration together ---- */

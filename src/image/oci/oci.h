@@ -29,8 +29,7 @@ enum oci_compression { OCI_PLAIN, OCI_GZIP, OCI_ZSTD };
 struct oci_descriptor {
     struct digest digest;
     uint64_t size;
-    enum oci_compression
-        compression; /* of a layer, by its media type; converters look at the bytes */
+    enum oci_compression compression; /* of a layer, by media type; converters check the bytes */
     char *media_type;
 };
 void oci_descriptor_free(struct oci_descriptor *d);
@@ -46,9 +45,10 @@ struct oci_platform {
     char *os, *architecture, *variant;
 };
 int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e);
-void oci_platform_host(
-    struct oci_platform *ret); /* what this machine runs; parts are NULL without memory */
+/* What this machine runs; parts are NULL when memory runs out. */
+void oci_platform_host(struct oci_platform *ret);
 void oci_platform_free(struct oci_platform *p);
+#define AUTO_OCI_PLATFORM CLEANUP(oci_platform_free)
 /* "linux/arm64/v8"; "unknown" for what is NULL. */
 enum { OCI_PLATFORM_TEXT = 128 };
 void oci_platform_text(const struct oci_platform *p, char text[OCI_PLATFORM_TEXT]);
@@ -58,12 +58,12 @@ unsigned oci_platform_match(const struct oci_platform *have, const struct oci_pl
 
 enum oci_kind { OCI_MANIFEST, OCI_INDEX };
 /* What a document is, by its mediaType or, where that is missing, by its fields. Schema 1 and
- * artifacts that are no images are refused by name; so is a document that could be read both ways.
- */
+ * artifacts other than images are refused by name, and so is a document that could be either. */
 int oci_kind(const void *doc, size_t n, enum oci_kind *ret, struct err *e);
 
 int oci_manifest_parse(const void *doc, size_t n, struct oci_manifest *ret, struct err *e);
 void oci_manifest_free(struct oci_manifest *m);
+#define AUTO_OCI_MANIFEST CLEANUP(oci_manifest_free)
 
 /* An index: manifests, and indexes inside. What is known to be no image (signatures, attestations)
  * is left out. */
@@ -79,6 +79,7 @@ struct oci_index {
 };
 int oci_index_parse(const void *doc, size_t n, struct oci_index *ret, struct err *e);
 void oci_index_free(struct oci_index *x);
+#define AUTO_OCI_INDEX CLEANUP(oci_index_free)
 
 /* The manifest for a platform, or an index that may have it: oci_kind() of the document tells. The
  * error lists the platforms there are. */
@@ -95,6 +96,7 @@ struct oci_config {
 };
 int oci_config_parse(const void *doc, size_t n, struct oci_config *ret, struct err *e);
 void oci_config_free(struct oci_config *c);
+#define AUTO_OCI_CONFIG CLEANUP(oci_config_free)
 
 /* Whether a manifest and the configuration that it names belong together (as many diff_ids as
  * layers), and the image is for the platform that was wanted. */

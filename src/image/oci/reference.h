@@ -25,6 +25,7 @@ struct reference {
 /* Errors name the reference, say which part is wrong, and how it should look. */
 int reference_parse(const char *text, struct reference *ret, struct err *e);
 void reference_free(struct reference *r);
+#define AUTO_REFERENCE CLEANUP(reference_free)
 
 /* The one spelling under which an image is stored: "docker.io/library/alpine:3". malloc'd. */
 char *reference_full(const struct reference *r);

@@ -21,7 +21,6 @@ static int build_lock(struct cache_build *b, const struct image_store *s, const 
 {
     char text[128], hex[DIGEST_HEX_SIZE], key[DIGEST_HEX_SIZE];
     struct digest hashed;
-    *b = (struct cache_build){.lock_fd = -1, .fd = -1}; /* ending it does no harm */
     digest_hex(d, hex);
     (void)snprintf(text, sizeof(text), "%.16s:%d:%s", kind, CACHE_VERSION, hex);
     if (digest_of(text, strlen(text), &hashed) < 0)
@@ -68,11 +67,10 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
         l.blob = *want->blob;
     int r = 0;
     if (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)) {
-        struct cache_build b;
+        AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
         r = build_lock(&b, s, "layer", want->diff_id, e);
         if (r == 0 && (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)))
             r = make_layer(s, &b, want, open, ctx, progress, &l, e);
-        cache_build_end(&b);
     }
     if (r == 0)
         *ret = l;
@@ -133,24 +131,22 @@ static int make_disk(struct image_store *s, const struct image_layer *layers, si
         return err_set(e, E2BIG, "the image has more than %d layers", OCI_LAYERS_MAX);
     if (has_disk(s, disk, layers_size, ret_size))
         return 0;
-    struct cache_build b;
+    AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
     int r = build_lock(&b, s, "disk", disk, e);
-    if (r == 0 && !has_disk(s, disk, layers_size, ret_size)) {
-        struct stat st;
-        char name[RECORD_NAME_SIZE];
-        record_erofs_name(disk, name);
-        r = cache_build_begin(&b, e);
-        if (r == 0)
-            r = write_disk(s, &b, layers, n, e);
-        if (r == 0 && fstat(b.fd, &st) < 0)
-            r = err_sys(e, errno, "cannot stat the image's disk");
-        if (r == 0)
-            *ret_size = (uint64_t)st.st_size;
-        if (r == 0)
-            r = cache_build_publish_as(&b, s->disks_fd, name, e);
-    }
-    cache_build_end(&b);
-    return r;
+    if (r < 0 || has_disk(s, disk, layers_size, ret_size))
+        return r;
+    r = cache_build_begin(&b, e);
+    if (r == 0)
+        r = write_disk(s, &b, layers, n, e);
+    if (r < 0)
+        return r;
+    struct stat st;
+    if (fstat(b.fd, &st) < 0)
+        return err_sys(e, errno, "cannot stat the image's disk");
+    *ret_size = (uint64_t)st.st_size;
+    char name[RECORD_NAME_SIZE];
+    record_erofs_name(disk, name);
+    return cache_build_publish_as(&b, s->disks_fd, name, e);
 }
 
 /* --- images --------------------------------------------------------------------------------- */
@@ -222,11 +218,10 @@ static int store_image(struct image_store *s, const struct oci_manifest *m,
                        const struct oci_config *c, const struct digest *image, struct record *r,
                        struct err *e)
 {
-    struct record old = {0};
+    AUTO_RECORD struct record old = {0};
     r->stored_ns = realtime();
     if (record_read(s->cache.images_fd, image, &old) == 0)
         r->stored_ns = old.stored_ns;
-    record_free(&old);
     int code = fill_layers(s, m, c, r, e);
     if (code == 0 && disk_name(r->layers, r->n_layers, &r->disk) < 0)
         code = err_oom(e);
@@ -242,20 +237,15 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
                           const void *config, size_t config_len, const struct image_layer *layers,
                           size_t n_layers, struct digest *ret, struct err *e)
 {
-    struct oci_manifest m = {0};
-    struct oci_config c = {0};
-    struct record rec = {0};
+    AUTO_OCI_MANIFEST struct oci_manifest m = {0};
+    AUTO_OCI_CONFIG struct oci_config c = {0};
+    AUTO_RECORD struct record rec = {0};
     struct digest image;
     int r = oci_manifest_parse(manifest, manifest_len, &m, e);
-    if (r < 0)
-        return r;
-    r = oci_config_parse(config, config_len, &c, e);
-    if (r < 0) {
-        oci_manifest_free(&m);
-        return r;
-    }
-    if (digest_of(manifest, manifest_len, &image) < 0 ||
-        digest_of(config, config_len, &rec.config) < 0)
+    if (r == 0)
+        r = oci_config_parse(config, config_len, &c, e);
+    if (r == 0 && (digest_of(manifest, manifest_len, &image) < 0 ||
+                   digest_of(config, config_len, &rec.config) < 0))
         r = err_oom(e);
     if (r == 0)
         r = check_documents(&m, &c, &rec.config, layers, n_layers, e);
@@ -265,9 +255,6 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
         r = write_doc(s, &image, manifest, manifest_len, e);
     if (r == 0)
         r = store_image(s, &m, &c, &image, &rec, e);
-    record_free(&rec);
-    oci_manifest_free(&m);
-    oci_config_free(&c);
     if (r == 0)
         *ret = image;
     return r;

@@ -1,6 +1,5 @@
 #include "image/store/cache.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,24 +28,22 @@ int cache_subdir(int dirfd, const char *name)
 int cache_top(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 || errno != ENOENT)
-        return fd < 0 ? -errno : fd;
-    char copy[4096];
-    if (strlen(path) >= sizeof(copy))
-        return -ENAMETOOLONG;
-    memcpy(copy, path, strlen(path) + 1);
-    for (char *p = copy + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(copy, 0755) < 0 && errno != EEXIST)
-            return -errno;
-        *p = '/';
+    if (fd < 0 && errno == ENOENT) {
+        int r = mkdir_parents(path, 0700);
+        if (r < 0)
+            return r;
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
-    if (mkdir(copy, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+DIR *cache_list(int dirfd)
+{
+    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (d)
+        (void)steal_fd(&fd);
+    return d;
 }
 
 int cache_open(struct cache *c, int top)
@@ -180,14 +177,8 @@ static void temp_name(const char *key, char name[CACHE_NAME_SIZE])
 /* Removes the files of builders that died. */
 static void clear_stale(int tmp_fd)
 {
-    int fd = openat(tmp_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    for (struct dirent *ent; (ent = readdir(d));) {
+    AUTO_CLOSEDIR DIR *d = cache_list(tmp_fd);
+    for (const struct dirent *ent; d && (ent = readdir(d));) {
         char key[CACHE_HEX_SIZE], lock[CACHE_NAME_SIZE], temp[CACHE_NAME_SIZE];
         const char *end = ent->d_name + CACHE_HEX_SIZE - 1;
         if (strlen(ent->d_name) < CACHE_HEX_SIZE ||
@@ -206,7 +197,8 @@ static void clear_stale(int tmp_fd)
 
 int cache_build_lock(struct cache_build *b, const struct cache *c, const char *key, struct err *e)
 {
-    *b = (struct cache_build){.c = c, .lock_fd = -1, .fd = -1};
+    *b = (struct cache_build)CACHE_BUILD_NONE;
+    b->c = c;
     (void)snprintf(b->key, sizeof(b->key), "%.64s", key);
     char name[CACHE_NAME_SIZE];
     lock_name(key, name);
@@ -239,13 +231,11 @@ int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, s
 {
     char temp[CACHE_NAME_SIZE];
     temp_name(b->key, temp);
-    int r = 0;
     if (fchmod(b->fd, 0400) < 0 || fsync(b->fd) < 0 ||
         renameat(b->c->tmp_fd, temp, dirfd, name) < 0 || fsync(dirfd) < 0)
-        r = err_sys(e, errno, "cannot add the image to the cache");
-    else
-        close_fd(&b->fd);
-    return r;
+        return err_sys(e, errno, "cannot add the image to the cache");
+    close_fd(&b->fd);
+    return 0;
 }
 
 void cache_build_end(struct cache_build *b)

@@ -13,10 +13,12 @@
 #ifndef MSB_IMAGE_STORE_CACHE_H
 #define MSB_IMAGE_STORE_CACHE_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "util/cleanup.h"
 #include "util/err.h"
 
 /* Part of every key: change it when the same source should give another image. */
@@ -40,6 +42,8 @@ void cache_close(struct cache *c);
 /* A descriptor of the cache's own directory, or of one below it: made when missing. -errno. */
 int cache_top(const char *path);
 int cache_subdir(int top, const char *name);
+/* For reading it from the start; NULL, with errno set. */
+DIR *cache_list(int dirfd);
 
 /* The file name of an image, below "images/". */
 void cache_image_name(const char *hex, char name[CACHE_NAME_SIZE]);
@@ -76,5 +80,10 @@ int cache_build_publish(struct cache_build *b, const char *hex, struct err *e);
 int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, struct err *e);
 /* Lets go of the lock, and of the file when it was not published. */
 void cache_build_end(struct cache_build *b);
+#define AUTO_CACHE_BUILD CLEANUP(cache_build_end)
+#define CACHE_BUILD_NONE        \
+    {                           \
+        .lock_fd = -1, .fd = -1 \
+    }
 
 #endif

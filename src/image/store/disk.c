@@ -21,9 +21,7 @@ static int add_file(struct image_disk *d, int top, const char *dir, const char *
     struct stat st;
     (void)snprintf(path, sizeof(path), "%s/%s", dir, file);
     AUTO_CLOSE int fd = openat(top, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) < 0)
+    if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != size)
         return -ENOENT;
@@ -67,18 +65,13 @@ int image_disk_open(const char *cache_dir, const char *digest, struct image_disk
     AUTO_CLOSE int top = open(cache_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     AUTO_CLOSE int images =
         top < 0 ? -1 : openat(top, "images", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_RECORD struct record rec = {0};
     ret->n = 0;
-    if (images < 0) {
-        r = -errno;
-    } else {
-        struct record rec = {0};
-        r = add_single(ret, images, &d);
-        if (r == -ENOENT) {
-            r = record_read(images, &d, &rec);
-            if (r == 0)
-                r = add_all(ret, top, &rec);
-            record_free(&rec);
-        }
+    r = images < 0 ? -errno : add_single(ret, images, &d);
+    if (images >= 0 && r == -ENOENT) {
+        r = record_read(images, &d, &rec);
+        if (r == 0)
+            r = add_all(ret, top, &rec);
     }
     if (r == 0)
         return 0;

@@ -4,7 +4,6 @@
  * yet. Names go before what they lead to, so that being killed here leaves garbage and nothing
  * else.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,6 +34,7 @@ struct gc {
     struct image_collected done;
     struct strlist used; /* digests of sandboxes' images */
     struct names records, singles, disks, layers, docs;
+    const struct names *keep; /* in the directory at hand */
 };
 
 static void names_free(struct names *k)
@@ -79,13 +79,9 @@ typedef int (*entry_fn)(struct gc *g, int dirfd, const char *name);
 
 static int each_entry(struct gc *g, int dirfd, entry_fn fn)
 {
-    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        int r = -errno;
-        close_fd(&fd);
-        return r;
-    }
+    AUTO_CLOSEDIR DIR *d = cache_list(dirfd);
+    if (!d)
+        return -errno;
     int r = 0;
     for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
         if (strcmp(ent->d_name, ".") != 0 && strcmp(ent->d_name, "..") != 0)
@@ -178,18 +174,15 @@ static bool digest_in_name(const char *name, const char *end, struct digest *ret
 static int visit_image(struct gc *g, int dirfd, const char *name)
 {
     struct digest d;
-    struct record rec = {0};
+    AUTO_RECORD struct record rec = {0};
     size_t n = strlen(name);
     if (n > 6 && strcmp(name + n - 6, ".erofs") == 0)
         return g->opt->unused && !names_have(&g->singles, name) ? drop(g, dirfd, name) : 0;
     int r = -ENOENT;
     if (digest_in_name(name, ".json", &d) && names_have(&g->records, name))
         r = record_read(dirfd, &d, &rec);
-    if (r == 0) {
-        r = keep_parts(g, &d, &rec);
-        record_free(&rec);
-        return r;
-    }
+    if (r == 0)
+        return keep_parts(g, &d, &rec);
     if (r != -ENOENT)
         return r;
     g->done.images += digest_in_name(name, ".json", &d);
@@ -198,19 +191,9 @@ static int visit_image(struct gc *g, int dirfd, const char *name)
 
 /* --- what is not ---------------------------------------------------------------------------- */
 
-static int visit_layer(struct gc *g, int dirfd, const char *name)
+static int visit_part(struct gc *g, int dirfd, const char *name)
 {
-    return names_have(&g->layers, name) ? 0 : drop(g, dirfd, name);
-}
-
-static int visit_disk(struct gc *g, int dirfd, const char *name)
-{
-    return names_have(&g->disks, name) ? 0 : drop(g, dirfd, name);
-}
-
-static int visit_doc(struct gc *g, int dirfd, const char *name)
-{
-    return names_have(&g->docs, name) ? 0 : drop(g, dirfd, name);
+    return names_have(g->keep, name) ? 0 : drop(g, dirfd, name);
 }
 
 static int visit_partial(struct gc *g, int dirfd, const char *name)
@@ -250,20 +233,22 @@ static int sweep(struct gc *g)
     if (r < 0)
         return r;
     (void)fsync(s->cache.images_fd);
-    names_sort(&g->layers);
-    names_sort(&g->disks);
-    names_sort(&g->docs);
     const struct {
         int fd;
         entry_fn fn;
-    } rest[] = {{s->disks_fd, visit_disk},
-                {s->docs_fd, visit_doc},
-                {s->layers_fd, visit_layer},
-                {s->partial_fd, visit_partial},
-                {s->cache.index_fd, visit_index},
-                {s->cache.tmp_fd, drop}}; /* nobody is building anything */
-    for (size_t i = 0; r == 0 && i < ARRAY_LEN(rest); i++)
+        struct names *keep;
+    } rest[] = {{s->disks_fd, visit_part, &g->disks},
+                {s->docs_fd, visit_part, &g->docs},
+                {s->layers_fd, visit_part, &g->layers},
+                {s->partial_fd, visit_partial, NULL},
+                {s->cache.index_fd, visit_index, NULL},
+                {s->cache.tmp_fd, drop, NULL}}; /* nobody is building anything */
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(rest); i++) {
+        g->keep = rest[i].keep;
+        if (rest[i].keep)
+            names_sort(rest[i].keep);
         r = each_entry(g, rest[i].fd, rest[i].fn);
+    }
     return r;
 }
 

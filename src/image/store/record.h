@@ -38,6 +38,7 @@ int record_write(int images_fd, const struct digest *image, const struct record 
 /* The same of its text alone. */
 int record_parse(const char *text, size_t len, struct record *ret);
 void record_free(struct record *r);
+#define AUTO_RECORD CLEANUP(record_free)
 void record_layers_free(struct image_layer *layers, size_t n);
 
 /* A reference: its one spelling, and the image. `name` is that of the file, in refs/. */

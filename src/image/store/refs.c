@@ -1,5 +1,4 @@
 /* What references mean, and what is known of an image. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -86,7 +85,7 @@ static int load_documents(struct image_store *s, const struct record *rec, struc
 /* -errno; -ENOENT when the image is not there, or not whole. */
 static int load_image(struct image_store *s, const struct digest *image, struct image_record *ret)
 {
-    struct record rec = {0};
+    AUTO_RECORD struct record rec = {0};
     struct image_record out = {.digest = *image};
     int r = record_read(s->cache.images_fd, image, &rec);
     if (r == 0 && !is_whole(s, &rec))
@@ -94,11 +93,10 @@ static int load_image(struct image_store *s, const struct digest *image, struct 
     if (r == 0)
         r = load_documents(s, &rec, &out);
     if (r < 0) {
-        record_free(&rec);
         image_record_free(&out);
         return r;
     }
-    out.layers = rec.layers;
+    out.layers = steal_ptr(&rec.layers);
     out.n_layers = rec.n_layers;
     out.disk_size = rec.disk_size;
     out.stored_ns = rec.stored_ns;
@@ -118,8 +116,8 @@ int image_store_get(struct image_store *s, const struct digest *image, struct im
 }
 
 /* The image that a reference means, by name first: a digest may be that of an index. */
-static int find(struct image_store *s, const struct reference *ref, const char *spelling,
-                struct image_record *ret)
+static int find_image(struct image_store *s, const struct reference *ref, const char *spelling,
+                      struct image_record *ret)
 {
     char name[RECORD_NAME_SIZE];
     AUTO_FREE char *stored = NULL;
@@ -142,7 +140,7 @@ int image_store_find(struct image_store *s, const struct reference *ref, struct 
     if (!spelling || !familiar)
         return err_oom(e);
     struct image_record out = {0};
-    int r = find(s, ref, spelling, &out);
+    int r = find_image(s, ref, spelling, &out);
     if (r == -ENOENT)
         return not_found(familiar, e);
     if (r < 0)
@@ -188,15 +186,9 @@ static int list_one(struct image_store *s, const char *name, struct image_list *
 
 int image_store_list(struct image_store *s, struct image_list *ret, struct err *e)
 {
-    int fd = openat(s->refs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = cache_list(s->refs_fd);
     struct image_list l = {0};
-    int r = 0;
-    if (!d) {
-        r = err_sys(e, errno, "cannot list the images");
-        close_fd(&fd);
-        return r;
-    }
+    int r = d ? 0 : -errno;
     for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
         if (ent->d_name[0] != '.')
             r = list_one(s, ent->d_name, &l);

@@ -53,6 +53,7 @@ struct image_store {
 /* Makes what is missing, and waits while somebody removes. */
 int image_store_open(struct image_store *s, const char *cache_dir, struct err *e);
 void image_store_close(struct image_store *s); /* harmless twice */
+#define AUTO_IMAGE_STORE CLEANUP(image_store_close)
 
 struct image_layer {
     struct digest diff_id, blob;
@@ -100,6 +101,7 @@ struct image_record {
     uint64_t stored_ns; /* CLOCK_REALTIME, when it was pulled or loaded */
 };
 void image_record_free(struct image_record *r);
+#define AUTO_IMAGE_RECORD CLEANUP(image_record_free)
 
 /* -ENOENT (e set) when the reference means nothing here. With a digest, only that image will do
  * (or the one that a pull by that digest, an index's perhaps, came to). */

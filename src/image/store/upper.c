@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "image/store/cache.h"
 #include "image/store/lock.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -290,23 +291,12 @@ static int check_size(uint64_t *size, struct err *e)
     return 0;
 }
 
-static int open_templates(int cache_dirfd, struct err *e)
-{
-    int fd = openat(cache_dirfd, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        if (mkdirat(cache_dirfd, "upper", 0700) < 0 && errno != EEXIST)
-            return err_sys(e, errno, "cannot create the directory for disk templates");
-        fd = openat(cache_dirfd, "upper", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    }
-    return fd < 0 ? err_sys(e, errno, "cannot open the directory of disk templates") : fd;
-}
-
 /* The template, made when missing. */
 static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct err *e)
 {
-    AUTO_CLOSE int dirfd = open_templates(cache_dirfd, e);
+    AUTO_CLOSE int dirfd = cache_subdir(cache_dirfd, "upper");
     if (dirfd < 0)
-        return dirfd;
+        return err_sys(e, -dirfd, "cannot open the directory of disk templates");
     char name[NAME_BYTES], lock[NAME_BYTES];
     (void)snprintf(name, sizeof(name), "%" PRIu64 ".v%d", size, UPPER_VERSION);
     (void)snprintf(lock, sizeof(lock), "%" PRIu64 ".lock", size);
