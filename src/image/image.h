@@ -1,4 +1,4 @@
-/* What a sandbox boots from: an image, found by the argument that the user typed.
+/* What a sandbox boots from: an image, found by the argument that the user gave.
  *
  * An image is a digest, under which its disk is found (image_disk_open() in store.h), and defaults
  * for the commands that run in it. Whatever the argument names, the result looks the same, so
@@ -36,8 +36,7 @@ struct image_ctx {
     const char *assets_dir; /* holds base.erofs; NULL: no built-in image */
     uint64_t max_expanded;  /* 0: IMAGE_EXPANDED_MAX_DEFAULT */
 
-    /* References. Nothing here knows of networks: fetch, if set, brings what a reference means into
-     * the store. */
+    /* References. Nothing here knows about networks: fetch, if set, brings the image into the store. */
     enum image_pull pull;
     int (*fetch)(void *ctx, struct image_store *s, const struct reference *ref, struct err *e);
     void *fetch_ctx;
@@ -45,11 +44,11 @@ struct image_ctx {
 };
 
 struct image {
-    char *digest;         /* "sha256:<64 hex digits>"; names the content the image was made from */
+    char *digest;         /* "sha256:<64 hex digits>": of the content the image was made from */
     enum image_kind kind; /* what the argument turned out to be */
     uint64_t size;        /* of its disk */
     struct image_config config;
-    int lock_fd; /* while this is open nobody removes the image, whether a spec names it or not */
+    int lock_fd; /* while this is open the image is not removed, even if no spec names it */
 };
 
 #define IMAGE_INIT    \
@@ -58,7 +57,7 @@ struct image {
         .lock_fd = -1 \
     }
 
-/* It names a file or a directory of the host, rather than an image. */
+/* Whether it names a file or directory on the host, rather than an image. */
 bool image_is_local(const char *image_arg);
 
 /* Finds the image that image_arg names, converting or fetching it first when it is not there.

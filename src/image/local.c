@@ -17,7 +17,7 @@
 #include "util/fs.h"
 
 enum {
-    DIR_TRIES = 3, /* to catch a directory while nobody changes it */
+    DIR_TRIES = 3, /* to read a directory while it does not change */
     HASH_READ = 256 << 10,
 };
 
@@ -103,7 +103,7 @@ static int build_dir(struct source_dir *s, const struct image_ctx *ctx, struct t
         if (r < 0)
             return r;
     }
-    /* One that never holds still gets an image that nobody else will find. */
+    /* One that keeps changing gets an image that no other sandbox will share. */
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     dir_hex(&s->key, same ? 0 : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, hex);
@@ -174,7 +174,7 @@ static int find_file(const struct cache *c, const struct stat *st, char hex[CACH
     return cache_get_digest(c, st, hex) < 0 ? -ENOENT : cache_open_image(c, hex);
 }
 
-/* Makes an image out of a file, in a build that is locked, and says what its digest is. */
+/* Makes an image out of a file, in a locked build; hex: its digest. */
 typedef int (*build_fn)(int fd, const char *name, const struct image_ctx *ctx,
                         struct cache_build *b, const struct stat *st, char hex[CACHE_HEX_SIZE],
                         struct err *e);
@@ -200,7 +200,7 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
 
 /* ---- the built-in image ---- */
 
-/* Copies `from`, and says what its digest is. */
+/* Copies `from`; hex: the digest of the content. */
 static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
 {
     struct digest digest;

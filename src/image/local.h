@@ -18,7 +18,7 @@ struct local_image {
     uint64_t size;
 };
 
-/* fd is open for reading, `name` is for messages, `st` what fstat said of fd. */
+/* fd is open for reading, `name` is for messages, `st` is fd's. */
 int local_dir(int fd, const char *name, const struct image_ctx *ctx, const struct cache *c,
               struct local_image *ret, struct err *e);
 int local_tar(int fd, const char *name, const struct stat *st, const struct image_ctx *ctx,

@@ -14,14 +14,14 @@
 #include "image/erofs/tree.h"
 #include "util/err.h"
 
-/* Reads an EROFS file of ours, or one full of lies: everything is checked against the file. Fills
- * the tree, which is fresh; data addresses are blocks of this file, with blob number `blob`, and
- * those of inline tails are bytes. Whiteouts, opaque directories and ones that nobody listed become
- * the tree's marks. On failure the tree holds a part. */
+/* Reads an EROFS file, which may be hostile: everything is checked against the file. Fills the
+ * tree, which is empty; data addresses are blocks of this file, with blob number `blob`, and those
+ * of inline tails are bytes. Whiteouts, opaque and implicit directories become the tree's marks. On
+ * failure the tree is incomplete. */
 int erofs_load_tree(int fd, uint32_t blob, struct tree *t, struct err *e);
 
 /* Writes the metadata of a disk made of these layers (lowest first) to out_fd, an empty file. Marks
- * do their work and are gone. max_bytes: what the layers' files may come to in sum; 0: no limit. */
+ * are applied and not written. max_bytes: the total size of the layers' files; 0: no limit. */
 int disk_write_metadata(const int *layer_fds, size_t n, int out_fd, int spool_dirfd,
                         uint64_t max_bytes, struct err *e);
 

@@ -61,10 +61,10 @@ struct erofs_blob {
  * in memory. Both stay the caller's. */
 void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd);
 void erofs_abort(struct erofs_writer *w); /* also after erofs_finish; harmless twice */
-/* The image will be a layer: tails over `inline_max` bytes are padded to a block, and directories
- * that nobody listed are marked as such. */
+/* The image will be a layer: tails over `inline_max` bytes are padded to a block, and implicit
+ * directories are marked as such. */
 void erofs_set_layer(struct erofs_writer *w, uint32_t inline_max);
-/* Opens the spool file now: later, this process may have no right to. */
+/* Opens the spool file now: later this process may not be allowed to. */
 int erofs_open_spool(struct erofs_writer *w);
 
 /* The data of one regular file: its size is ino->size and its xattrs are set already. Writes come
@@ -74,7 +74,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
                      struct err *e);
 int erofs_file_end(struct erofs_writer *w, struct err *e);
 
-/* Says that this image holds no data of its own and that these follow it on the disk. Tails are
+/* Declares that this image holds no data of its own and that these follow it on the disk. Tails are
  * where data.tail says, in bytes of the blob's file. Comes before erofs_finish; the array must live
  * until then. */
 void erofs_set_blobs(struct erofs_writer *w, const struct erofs_blob *blobs, uint32_t n);

@@ -1,14 +1,14 @@
 /* Reads an EROFS file back into a tree.
  *
- * The files are our own layers, but a converter that was taken over could have written anything
- * into one, so nothing in it is believed. Invariants:
+ * The files are our own layers, but a compromised converter could have written anything into one,
+ * so nothing in it is trusted. Invariants:
  *
  * 1. Every byte is read through read_at(), which checks offset and length against the file.
- * 2. A directory is visited once: its number is noted, and met again is an error. So there are no
- *    cycles, and the work is bounded by the tree's limit of entries.
+ * 2. A directory is visited once: its number is noted, and meeting it again is an error. So there
+ *    are no cycles, and the work is bounded by the tree's limit of entries.
  * 3. Names are checked by the tree, and must ascend as the format demands: none comes twice.
  * 4. Memory is the tree, the list of directories to visit, and one note per directory and hard
- *    link. File data is never touched; of inline tails the place in the file is kept.
+ *    link. File data is never read; for inline tails, their place in the file is kept.
  */
 #include "image/erofs/disk.h"
 
@@ -306,7 +306,7 @@ static int load_symlink(struct loader *l, const struct raw *r, char target[TREE_
     return strlen(target) == r->size ? 0 : damaged(e, "a symbolic link has a NUL in it");
 }
 
-/* What depends on the type, before the inode is made ... */
+/* What depends on the type, before the inode is made. */
 static int load_attr(struct loader *l, struct raw *r, char target[TREE_PATH_MAX], struct err *e)
 {
     r->attr.mode &= S_IFMT | 07777;

@@ -8,8 +8,8 @@
  * Invariants:
  * 1. An inode with its xattrs and inline tail lies within one block, or starts a block and has no
  *    inline tail.
- * 2. `place` puts nothing into a block more than OPEN_BLOCKS behind the newest, so `emit` needs
- * only a window of blocks in memory.
+ * 2. `place` puts nothing into a block more than OPEN_BLOCKS behind the newest, so `emit` needs only
+ *    a window of blocks in memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -363,7 +363,7 @@ static uint64_t place_bytes(struct meta *m, size_t n)
 
 static int place(struct meta *m)
 {
-    m->used[0] = EROFS_SLOT_SIZE; /* nobody gets inode number 0 */
+    m->used[0] = EROFS_SLOT_SIZE; /* inode number 0 stays unused */
     for (size_t i = 0; i < m->n; i++) {
         struct shape s = shape_of(m, m->inodes[i]);
         m->inodes[i]->nid = place_bytes(m, meta_bytes(&s)) >> EROFS_SLOT_BITS;

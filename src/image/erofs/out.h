@@ -1,7 +1,7 @@
 /* Output for images: buffered writes at any ascending offset, with long runs of zeros left out so
  * that they become holes of the host's file. The file must be fresh: a hole is what was never
- * written. Stops with -ENOSPC before the host's disk is full to the last byte, since the source may
- * be an archive built to do just that. */
+ * written. Stops with -ENOSPC before the host's disk is completely full, since the source may be an
+ * archive built to fill it. */
 #ifndef MSB_IMAGE_EROFS_OUT_H
 #define MSB_IMAGE_EROFS_OUT_H
 

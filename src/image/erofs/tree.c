@@ -532,7 +532,7 @@ int tree_set_xattr(struct tree *t, struct tree_inode *ino, const char *name, con
 
 int tree_whiteout(struct tree *t, const char *path, struct err *e)
 {
-    /* A whiteout speaks of lower layers alone: what this layer has of that name stays. */
+    /* A whiteout applies to lower layers only: this layer's own entry of that name stays. */
     struct tree_inode *ino = tree_lookup(t, path);
     if (ino) {
         if (S_ISDIR(ino->mode))
@@ -584,8 +584,7 @@ int tree_opaque(struct tree *t, const char *path, struct err *e)
     return r;
 }
 
-/* Follows the symlink `name` of `dir` to a directory, made when missing if `create`, else -ENOENT.
- */
+/* Follows the symlink `name` in `dir` to a directory: made if missing with `create`, else -ENOENT. */
 static int merge_through_link(struct tree *base, struct tree_inode *dir, const char *name,
                               const char *target, bool create, struct tree_inode **ret,
                               struct err *e)

@@ -2,10 +2,10 @@
  *
  * One structure serves the content of an archive, a directory, one layer of an image, and several
  * layers merged. Nothing is ever written to the host under a name found in an image, so a hostile
- * name can at worst produce an odd tree; still, names are held to rules that leave no odd trees:
+ * name could at worst produce an odd tree. These rules prevent that too:
  *
  * 1. A name is 1..255 bytes without '/' or NUL, and never "." or "..".
- * 2. Leading '/' and './' of a path, doubled slashes and '.' components mean nothing. A '..'
+ * 2. Leading '/' and './' of a path, doubled slashes and '.' components are ignored. A '..'
  *    component is refused.
  * 3. Missing parents appear as directories (0755, root), marked implicit: in a merge they do not
  *    change the directory below them, and are not made for the sake of marks alone.
@@ -16,10 +16,10 @@
  *    its children; anything else replaces what was there, children included.
  * 6. A hard link's target must exist already and may not be a directory. A layer's may lie in a
  *    layer below: it then becomes a link when the layers are merged.
- * 7. Replaced entries keep their memory until the tree goes, so limits count entries ever added, a
- *    merged layer's deletions included.
+ * 7. Replaced entries keep their memory until the tree is freed, so limits count entries ever
+ *    added, including a merged layer's deletions.
  *
- * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS wants it:
+ * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS requires:
  * no hash to flood, and no sorting later.
  */
 #ifndef MSB_IMAGE_EROFS_TREE_H
@@ -49,7 +49,7 @@ enum {
 #define TREE_MEMORY_MAX (1ULL << 30)
 
 enum tree_flags {
-    TREE_IMPLICIT = 1,    /* a directory nobody listed */
+    TREE_IMPLICIT = 1,    /* a directory that was not listed */
     TREE_WHITEOUT = 2,    /* a layer's entry that deletes the name below (a 0:0 device) */
     TREE_OPAQUE = 4,      /* a layer's directory that hides what is below */
     TREE_INLINE_TAIL = 8, /* data.tail holds the bytes after the last full block */
@@ -118,7 +118,7 @@ struct tree {
     bool has_links; /* some entry is a TREE_LINK */
 };
 
-/* What an entry says of itself. */
+/* The attributes of an entry. */
 struct tree_attr {
     uint16_t mode;
     uint32_t uid, gid;

@@ -65,8 +65,7 @@ static int read_list(const json_t *o, const char *key, keep_fn keep, char ***ret
     return 0;
 }
 
-/* The object under `key`, and room for a string for each of its members; *set is NULL without one.
- */
+/* The object under `key`, and room for a string for each member; *set is NULL without one. */
 static int open_object(const json_t *o, const char *key, json_t **set, char ***ret, struct err *e)
 {
     *set = (json_t *)oci_json_member(o, key);
@@ -166,7 +165,7 @@ static int read_stop_signal(const json_t *o, char **ret, struct err *e)
     return r;
 }
 
-/* A time that is none is not worth losing the image. */
+/* An invalid time is no reason to refuse the image. */
 static int read_created(const json_t *j, char **ret, struct err *e)
 {
     const char *s = json_string_value(json_object_get(j, "created"));
@@ -186,7 +185,7 @@ static int read_platform(const json_t *j, struct oci_config *c, struct err *e)
         r = read_word(j, "variant", 32, &c->variant, e);
     if (r < 0 || !c->os || !c->architecture)
         return r;
-    /* The one spelling of each. */
+    /* In canonical spelling. */
     oci_platform_text(&(struct oci_platform){c->os, c->architecture, c->variant}, text);
     r = oci_platform_parse(text, &p, e);
     if (r < 0)

@@ -1,9 +1,9 @@
-/* What an image says of the commands that run in it. */
+/* An image's defaults for the commands that run in it. */
 #ifndef MSB_IMAGE_OCI_IMAGE_CONFIG_H
 #define MSB_IMAGE_OCI_IMAGE_CONFIG_H
 
 /* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
- * where the image says nothing. Directories and tars carry no configuration: all is empty. */
+ * where the image does not set them. For directories and tars all is empty. */
 struct image_config {
     char **env; /* "KEY=VALUE" */
     char **entrypoint;

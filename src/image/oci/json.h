@@ -1,4 +1,4 @@
-/* JSON from strangers: loading it within bounds, and taking it apart without trust. */
+/* Untrusted JSON: loaded within bounds, with checked access. */
 #ifndef MSB_IMAGE_OCI_JSON_H
 #define MSB_IMAGE_OCI_JSON_H
 

@@ -52,7 +52,7 @@ void oci_platform_free(struct oci_platform *p);
 /* "linux/arm64/v8"; "unknown" for what is NULL. */
 enum { OCI_PLATFORM_TEXT = 128 };
 void oci_platform_text(const struct oci_platform *p, char text[OCI_PLATFORM_TEXT]);
-/* How well `have` runs where `want` is asked for: 0 not at all; the highest is best. A later
+/* How well `have` suits a request for `want`: 0 not at all; the highest is best. A later
  * variant of an architecture runs what was built for the earlier ones. */
 unsigned oci_platform_match(const struct oci_platform *have, const struct oci_platform *want);
 
@@ -65,8 +65,8 @@ int oci_manifest_parse(const void *doc, size_t n, struct oci_manifest *ret, stru
 void oci_manifest_free(struct oci_manifest *m);
 #define AUTO_OCI_MANIFEST CLEANUP(oci_manifest_free)
 
-/* An index: manifests, and indexes inside. What is known to be no image (signatures, attestations)
- * is left out. */
+/* An index: manifests and nested indexes. Entries known not to be images (signatures, attestations)
+ * are left out. */
 struct oci_index_entry {
     struct oci_descriptor d;
     struct oci_platform platform; /* all NULL where the index does not say */
@@ -99,7 +99,7 @@ void oci_config_free(struct oci_config *c);
 #define AUTO_OCI_CONFIG CLEANUP(oci_config_free)
 
 /* Whether a manifest and the configuration that it names belong together (as many diff_ids as
- * layers), and the image is for the platform that was wanted. */
+ * layers), and the image is for the wanted platform. */
 int oci_check(const struct oci_manifest *m, const struct oci_config *c,
               const struct oci_platform *want, struct err *e);
 

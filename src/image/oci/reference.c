@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define HUB_OFFICIAL "library/"
-/* Docker Hub's name of the days before references had one spelling. */
+/* An old name of Docker Hub. */
 #define HUB_OLD "index." REFERENCE_HUB
 
 #define IMAGE_EXAMPLES \
@@ -53,7 +53,7 @@ static bool host_valid(const char *s, size_t n)
     return inside;
 }
 
-/* The end of "[...]", or NULL. What is inside is checked by whoever connects to it. */
+/* The end of "[...]", or NULL. What is inside is checked when it is connected to. */
 static const char *ipv6_end(const char *s, const char *end)
 {
     const char *p = s + 1;
@@ -97,8 +97,7 @@ static int parse_registry(const char *text, const char *s, size_t n, char **ret,
 
 /* --- repository ----------------------------------------------------------------------------- */
 
-/* Characters between two runs of letters and digits: one dot, one or two underscores, or hyphens.
- */
+/* Characters between runs of letters and digits: one dot, one or two underscores, or hyphens. */
 static size_t separator(const char *s, size_t n)
 {
     size_t len = 0;
@@ -238,7 +237,7 @@ static bool is_id(const char *s)
     return strlen(s) == DIGEST_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == strlen(s);
 }
 
-/* Mistakes that are worth a sentence of their own. */
+/* Mistakes that deserve a message of their own. */
 static int check_text(const char *text, struct err *e)
 {
     size_t n = strlen(text);

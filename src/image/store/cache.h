@@ -1,14 +1,14 @@
 /* The image cache: EROFS files by the content they were made from.
  *
- *     images/<digest>.<version>.erofs   complete images; never change once they are there
+ *     images/<digest>.<version>.erofs   complete images; never change
  *     index/<identity>                  the digest of a file on the host, so that it is hashed once
  *     tmp/<key>.lock, tmp/<key>.img     an image being built; locked while its builder lives
  *     upper/                            templates of writable layers (upper.h)
  *
  * Invariants:
  * 1. A name in images/ or index/ appears by rename, after its content is on disk.
- * 2. Whoever builds `key` holds its lock, and looks for the result again once it has it.
- * 3. An .img whose lock can be taken belongs to nobody and is removed by the next builder.
+ * 2. The builder of `key` holds its lock, and looks for the result again once it has the lock.
+ * 3. An .img whose lock can be taken was left by a dead builder; the next one removes it.
  */
 #ifndef MSB_IMAGE_STORE_CACHE_H
 #define MSB_IMAGE_STORE_CACHE_H

@@ -1,8 +1,7 @@
-/* Removing images: whatever no reference and no sandbox leads to.
+/* Removing images: everything that no reference and no sandbox leads to.
  *
- * Under the exclusive lock nobody adds, and nobody is about to use something that no spec names
- * yet. Names go before what they lead to, so that being killed here leaves garbage and nothing
- * else.
+ * Under the exclusive lock nothing is being added, or about to be used without a spec that names
+ * it. Names are removed before what they lead to, so that being killed here leaves only garbage.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +18,10 @@
 enum {
     WAIT_MS = 10000, /* for others to finish */
     WAIT_STEP_MS = 50,
-    PARTIAL_AGE_S = 24 * 3600, /* an interrupted download that nobody takes up again */
+    PARTIAL_AGE_S = 24 * 3600, /* of an interrupted download that was not resumed */
 };
 
-/* A set of file names; sorted before it is asked. */
+/* A set of file names, to be sorted before lookups. */
 struct names {
     char (*v)[RECORD_NAME_SIZE];
     size_t n, cap;
@@ -95,7 +94,7 @@ static int drop(struct gc *g, int dirfd, const char *name)
     if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     if (unlinkat(dirfd, name, 0) < 0)
-        return errno == ENOENT || errno == EISDIR ? 0 : -errno; /* no directory is ours */
+        return errno == ENOENT || errno == EISDIR ? 0 : -errno; /* directories are not ours */
     if (S_ISREG(st.st_mode) && st.st_nlink == 1)
         g->done.bytes += (uint64_t)st.st_blocks * 512;
     return 0;
@@ -126,7 +125,7 @@ static int keep_used(struct gc *g)
     return r;
 }
 
-/* A reference stays, and its image with it, unless it is unused and that is enough. */
+/* A reference stays, and its image with it, unless unused ones are to go. */
 static int visit_ref(struct gc *g, int dirfd, const char *name)
 {
     AUTO_FREE char *reference = NULL;
@@ -189,7 +188,7 @@ static int visit_image(struct gc *g, int dirfd, const char *name)
     return drop(g, dirfd, name);
 }
 
-/* --- what is not ---------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------------------------- */
 
 static int visit_part(struct gc *g, int dirfd, const char *name)
 {
@@ -205,7 +204,7 @@ static int visit_partial(struct gc *g, int dirfd, const char *name)
     return drop(g, dirfd, name);
 }
 
-/* Notes about host files whose image is gone. */
+/* The index entries of host files whose image is gone. */
 static int visit_index(struct gc *g, int dirfd, const char *name)
 {
     char hex[DIGEST_HEX_SIZE], image[CACHE_NAME_SIZE];
@@ -254,7 +253,7 @@ static int sweep(struct gc *g)
 
 /* --- the lock ------------------------------------------------------------------------------- */
 
-/* Others may hold the lock for as long as a download takes; nobody waits for that. */
+/* Others may hold the lock for as long as a download takes: the wait is limited. */
 static int lock_out(struct image_store *s, bool wait, struct err *e)
 {
     int r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);

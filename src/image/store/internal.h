@@ -10,7 +10,7 @@
 /* flock, through interruptions; -errno. */
 int store_flock(int fd, int op);
 
-/* A layer's file, open for reading, checked; -ENOENT when it is not there or damaged. */
+/* A layer's file, open for reading, checked; -ENOENT when it is missing or damaged. */
 int store_open_layer(int layers_fd, const struct digest *diff_id, uint64_t *ret_size);
 
 /* A document that has the digest it is named by, malloc'd, NUL-terminated; -ENOENT. */

@@ -55,7 +55,7 @@ static json_t *layer_json(const struct image_layer *l)
     json_t *j = json_pack("{s:o, s:o, s:I, s:I}", "diff_id", digest_json(&l->diff_id), "blob",
                           digest_json(&l->blob), "blob_size", (json_int_t)l->blob_size,
                           "erofs_size", (json_int_t)l->erofs_size);
-    /* One that is no UTF-8 is not kept: nothing depends on it. */
+    /* One that is not UTF-8 is dropped: nothing depends on it. */
     if (j && l->media_type)
         (void)json_object_set_new(j, "media_type", json_string(l->media_type));
     return j;
@@ -129,7 +129,7 @@ static int get_layers(const json_t *a, struct record *r)
     return code;
 }
 
-/* A file that is too long, or none, is -ENOENT. What is wrong with us and not with it is told. */
+/* A file that is too long or not regular is -ENOENT; other errors are passed on. */
 static int read_text(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
 {
     int r = file_read_at(dirfd, name, max, ret, ret_len);

@@ -1,7 +1,7 @@
 /* Records of the image store: what images/ and refs/ hold, as JSON.
  *
- * Whatever is read back is bounded and checked as if a stranger had written it. A record that does
- * not pass is -ENOENT, the same as none.
+ * What is read back is bounded and checked like untrusted input. An invalid record is -ENOENT, the
+ * same as none.
  */
 #ifndef MSB_IMAGE_STORE_RECORD_H
 #define MSB_IMAGE_STORE_RECORD_H
@@ -47,7 +47,7 @@ int ref_write(int refs_fd, const char *name, const char *reference, const struct
 int ref_parse(const char *name, const char *file, size_t len, char **ret_reference,
               struct digest *ret_image);
 /* The spelling under which a reference is stored, malloc'd, and its file's name. With a digest the
- * tag says nothing, and is left out. */
+ * tag has no meaning, and is left out. */
 char *ref_spelling(const struct reference *ref);
 int ref_name(const char *spelling, char name[RECORD_NAME_SIZE]);
 

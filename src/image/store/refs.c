@@ -1,4 +1,4 @@
-/* What references mean, and what is known of an image. */
+/* References, and the records of images. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -166,7 +166,7 @@ static int by_reference(const void *a, const void *b)
     return strcmp(x->reference, y->reference);
 }
 
-/* One that is damaged is no image: it is left out. */
+/* A damaged one is left out. */
 static int list_one(struct image_store *s, const char *name, struct image_list *l)
 {
     struct image_record *more = reallocarray(l->v, l->n + 1, sizeof(*more));

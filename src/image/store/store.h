@@ -6,22 +6,20 @@
  *     images/<manifest digest>.json       an image: which layers, disk and documents it has
  *     refs/<hash of the reference>.json   which image a reference means
  *     partial/<blob digest>               what an interrupted download has got so far
- *     gc.lock                             held shared by whoever adds or uses, exclusively by
- *                                         whoever removes
+ *     gc.lock                             held shared to add or use, exclusively to remove
  *
  * It lives in the same directory as the cache of directories and tars (cache.h) and follows its
  * rules.
  *
  * Invariants:
- * 1. A name appears by rename when its content is on disk. What a name of content stands for never
- *    changes; only refs/ are replaced.
+ * 1. A name appears by rename when its content is on disk. Content under a digest never changes;
+ *    only refs/ are replaced.
  * 2. A reference is written after its image, an image after all it consists of; removal goes the
  *    other way. So a crash at any moment leaves at most garbage, and whatever no reference and no
  *    sandbox leads to is garbage, which any later removal takes away.
- * 3. Nothing is removed but under the exclusive lock. Whoever is going to use what is there (a pull
- *    that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
- * 4. A record, a document or a file that is damaged is the same as none: it is not found, and the
- *    next pull makes it anew.
+ * 3. Nothing is removed except under the exclusive lock. A process that is about to use something (a
+ *    pull that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
+ * 4. A damaged record, document or file counts as missing: the next pull makes it again.
  */
 #ifndef MSB_IMAGE_STORE_STORE_H
 #define MSB_IMAGE_STORE_STORE_H
@@ -50,7 +48,7 @@ struct image_store {
         .partial_fd = -1, .gc_fd = -1                                                       \
     }
 
-/* Makes what is missing, and waits while somebody removes. */
+/* Creates what is missing, and waits for a removal in progress. */
 int image_store_open(struct image_store *s, const char *cache_dir, struct err *e);
 void image_store_close(struct image_store *s); /* harmless twice */
 #define AUTO_IMAGE_STORE CLEANUP(image_store_close)
@@ -68,8 +66,8 @@ bool image_store_has_layer(const struct image_store *s, const struct digest *dif
 
 /* Makes a layer, unless it is there by the time its lock is ours: two pulls of one layer share the
  * work. open() is called only when the bytes are needed; the stream is closed here. want->diff_id
- * must be set. *ret has what is known of the blob: all of it, or, where the layer was there, what
- * `want` says. Safe to call from several threads. */
+ * must be set. *ret describes the blob: completely, or, where the layer existed, as `want` does.
+ * Safe to call from several threads. */
 typedef int (*layer_open_fn)(void *ctx, struct stream **ret, struct err *e);
 int image_store_add_layer(struct image_store *s, const struct layer_want *want, layer_open_fn open,
                           void *ctx, struct layer_progress *progress, struct image_layer *ret,
@@ -103,8 +101,8 @@ struct image_record {
 void image_record_free(struct image_record *r);
 #define AUTO_IMAGE_RECORD CLEANUP(image_record_free)
 
-/* -ENOENT (e set) when the reference means nothing here. With a digest, only that image will do
- * (or the one that a pull by that digest, an index's perhaps, came to). */
+/* -ENOENT (e set) when the reference is unknown. With a digest, only that image will do (or, where
+ * it is an index's, the one that a pull by it selected). */
 int image_store_find(struct image_store *s, const struct reference *ref, struct image_record *ret,
                      struct err *e);
 /* The same for an image's own digest, whether a reference leads to it or not. */
@@ -124,13 +122,13 @@ void image_list_free(struct image_list *l);
 /* Forgets the reference; the image stays until it is collected. -ENOENT (e set). */
 int image_store_untag(struct image_store *s, const struct reference *ref, struct err *e);
 
-/* What to keep is asked under the exclusive lock: which digests ("sha256:...") sandboxes have. */
+/* `used` is called under the exclusive lock: the digests ("sha256:...") of sandboxes' images. */
 struct image_collect {
     int (*used)(void *ctx, struct strlist *ret, struct err *e);
     void *ctx;
     bool unused; /* forget the references to images that no sandbox has, too, and the images of
                   * directories and tars that none has, and what interrupted downloads left */
-    bool wait;   /* for others to finish; a while */
+    bool wait;   /* for others to finish, up to ten seconds */
 };
 struct image_collected {
     uint64_t bytes;      /* freed on disk */
@@ -149,7 +147,7 @@ struct image_disk {
     uint64_t length[OCI_LAYERS_MAX + 1];
     size_t n;
 };
-/* digest: "sha256:...". -ENOENT (e set) when it, or a part of it, is not there. */
+/* digest: "sha256:...". -ENOENT (e set) when it, or a part of it, is missing. */
 int image_disk_open(const char *cache_dir, const char *digest, struct image_disk *ret,
                     struct err *e);
 void image_disk_close(struct image_disk *d); /* harmless twice */

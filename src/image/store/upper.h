@@ -1,7 +1,7 @@
 /* The writable layer of a sandbox: a sparse ext4 file whose size is the disk quota.
  *
- * Making a file system takes mke2fs tens of milliseconds, and `create` is in a hurry, so each size
- * is formatted once, as a template in the cache. A new layer is a clone of it: by reflink where the
+ * mke2fs takes tens of milliseconds, too long for `create`, so each size is formatted once, as a
+ * template in the cache. A new layer is a clone of it: by reflink where the
  * host's file system can, else by copying the few blocks that hold anything.
  */
 #ifndef MSB_IMAGE_STORE_UPPER_H
@@ -22,7 +22,7 @@
 int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
 
 /* Makes the disk dirfd/name larger; the file system in it is left to the guest, whose kernel can
- * grow it. Nothing to do if it is that large. Killed in between, it has the old size or the new. */
+ * grow it. Does nothing if it is that large. Killed in between, it has the old size or the new. */
 int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
 
 #endif
