@@ -95,7 +95,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
     if (r == 0)
         r = files_next(f, &frame, e);
     if (r == 0 && (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0))
-        r = err_set(e, EPROTO, "the sandbox violates the protocol");
+        r = err_set(e, EPROTO, "the sandbox broke the protocol");
     if (r == 0)
         r = put(&a.size, sizeof(a.size), e);
     for (uint64_t got = 0; r == 0; got += frame.len) {
@@ -103,7 +103,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
         if (r < 0 || frame.type == PROTO_FILE_OK)
             break;
         if (frame.type != PROTO_FILE_DATA || frame.len > run->length - got)
-            r = err_set(e, EPROTO, "the sandbox violates the protocol");
+            r = err_set(e, EPROTO, "the sandbox broke the protocol");
         else
             r = put(frame.data, frame.len, e);
     }
@@ -177,7 +177,7 @@ static int list_it(const struct tool_run *run, struct files *f, struct err *e)
         }
         if (r == 0 && (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0 ||
                        json_array_size(all) >= ENTRIES_MAX))
-            r = err_set(e, EPROTO, "the sandbox violates the protocol");
+            r = err_set(e, EPROTO, "the sandbox broke the protocol");
         if (r == 0 && json_array_append_new(all, entry_json(&a)) < 0)
             r = err_oom(e);
     }

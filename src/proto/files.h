@@ -1,9 +1,9 @@
-/* What the messages about files carry: attributes, and requests. Shared by both ends, since a GET
- * of one sandbox is a PUT of another.
+/* Attributes and requests in messages about files. Shared by both ends, since a GET from one
+ * sandbox is a PUT into another.
  *
  * Parsing checks every length and number and copies, so that nothing points into a stream's buffer
- * afterwards. A name that passes is one component of a path: it can be used with a directory's
- * descriptor and cannot lead out of it.
+ * afterwards. A name that passes is a single path component: used with a directory's descriptor, it
+ * cannot lead out of it.
  */
 #ifndef MSB_PROTO_FILES_H
 #define MSB_PROTO_FILES_H
@@ -37,16 +37,16 @@ struct file_attr {
     uint64_t size;
     int64_t mtime_ns;
     char name[PROTO_NAME_MAX + 1];
-    char target[PROTO_PATH_MAX + 1]; /* never empty if there */
+    char target[PROTO_PATH_MAX + 1]; /* never empty if present */
     char path[PROTO_PATH_MAX + 1];
 };
 
 /* The fields of FILE_ENTRY, and of a FILE_OK with attributes. -EPROTO: a field has the wrong size,
- * a NUL inside, or a name is none. */
+ * holds a NUL, or is not a valid name. */
 int file_attr_parse(struct file_attr *a, const struct proto_frame *f);
-/* Puts what it has. */
+/* Puts the fields in a->has. */
 void file_attr_put(struct proto_writer *w, const struct file_attr *a);
-/* mode, size, mtime, uid and gid of st; nothing else. */
+/* Takes mode, size, mtime, uid and gid from st. */
 void file_attr_of(struct file_attr *a, const struct stat *st);
 
 /* One component: not empty, no '/', not "." or "..", not too long. */

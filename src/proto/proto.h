@@ -1,4 +1,4 @@
-/* The host-agent protocol: what client, monitor and agent say to each other.
+/* The protocol between client, monitor and agent.
  *
  * Transport   A byte stream: a unix socket between client and monitor (agent.sock), a vsock
  *             stream between monitor and agent. One exec is one stream on each side; the monitor
@@ -9,12 +9,12 @@
  *             Every other payload is a list of fields (tag, length, bytes; see proto_next), at most
  *             PROTO_MSG_MAX for EXEC, CONFIG and NET_SET and PROTO_DATA_MAX for the rest.
  *
- * Versions    Whoever opens a stream sends HELLO first. Another *major* version is refused. New
- *             message types and new field tags may appear at any time within one: a receiver
- *             ignores what it does not know.
+ * Versions    The side that opens a stream sends HELLO first. Another *major* version is refused.
+ *             Within one, new message types and field tags may appear at any time: a receiver
+ *             ignores those it does not know.
  *
- * Trust       The agent lives in the guest: the host side treats every byte it sends as hostile.
- *             The agent in turn trusts the host.
+ * Trust       The agent runs in the guest: the host treats every byte from it as hostile. The
+ *             agent trusts the host.
  *
  * Streams
  *   control   agent -> monitor, vsock port PROTO_PORT_CONTROL, for the life of the guest
@@ -28,64 +28,64 @@
  *                 client: STDIN* STDIN_EOF SIGNAL* RESIZE* [DETACH]
  *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT
  *             A client sends at most PROTO_STDIN_WINDOW bytes of STDIN beyond what STDIN_ACK has
- *             acknowledged, so that a SIGNAL never waits behind input nobody reads. A session
- *             stream that ends without DETACH kills the process group with SIGKILL.
- *   files     as a session, with FILES in the place of EXEC; see "files" below
+ *             acknowledged, so that a SIGNAL never waits behind unread input. A session stream
+ *             that ends without DETACH kills the process group with SIGKILL.
+ *   files     as a session, with FILES in place of EXEC; see "Files" below
  *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, NET_* or PORT_*,
  *             one answer
  *                 monitor: PONG | OK | FAIL
  *
- * Files       client: HELLO FILES, then any number of FILE_OP, each with what belongs to it. The
- *             agent answers them in order, each with what belongs to it and then one FILE_OK or
- *             FILE_ERR; the stream is good for more after either. FILE_OPs may be sent ahead; who
- *             does so has to read answers meanwhile. FAIL (user, directory, state) is the answer to
- *             FILES and the end; a FILES that is accepted is not answered. There are no windows:
- *             the streams' own back-pressure is enough, since closing is the way to cancel.
- *             Whatever was not answered then is undone or half done.
+ * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
+ *             answers them in order, each with its data and then one FILE_OK or FILE_ERR; the
+ *             stream can be used again after either. FILE_OPs may be sent ahead; the client then
+ *             has to read answers meanwhile. FAIL (user, directory, state) answers FILES and ends
+ *             the stream; a FILES that is accepted is not answered. There are no windows: the
+ *             streams' own back-pressure is enough, since closing is the way to cancel. Operations
+ *             that were not answered by then may be done, half done or not done.
  *
- *             Paths are absolute, or relative to FILES' F_CWD. Symbolic links are followed as the
- *             user of FILES would, except in a last component where it says so.
+ *             Paths are absolute, or relative to FILES' F_CWD. Symbolic links are followed with the
+ *             rights of FILES' user, except in the last component where noted.
  *
  *   STAT      F_FILE_PATH; flags NOFOLLOW, REAL
  *                 agent: FILE_OK with attributes
  *   LIST      F_FILE_PATH; F_FILE_LIMIT (entries; default and most PROTO_LIST_MAX)
  *                 agent: FILE_ENTRY* FILE_OK; F_FILE_CUT in it: there were more entries.
- *                 Attributes are those of links themselves. No order.
+ *                 Attributes are those of links themselves. In no order.
  *   READ      F_FILE_PATH; F_FILE_OFFSET, F_FILE_LENGTH
  *                 agent: FILE_ENTRY FILE_DATA* FILE_OK. Regular files only (EINVAL, EISDIR).
- *   WRITE     F_FILE_PATH; F_FILE_MODE (default: as it was; 0644 if it is made), F_FILE_UID,
+ *   WRITE     F_FILE_PATH; F_FILE_MODE (default: unchanged; 0644 for a new file), F_FILE_UID,
  *             F_FILE_GID, F_FILE_MTIME; F_FILE_OFFSET (given: the file is not truncated);
  *             flags APPEND, EXCL, ATOMIC (a temporary file is renamed over the path at the end;
- *             not with APPEND and F_FILE_OFFSET), PARENTS (makes missing directories)
+ *             not with APPEND and F_FILE_OFFSET), PARENTS (creates missing directories)
  *                 client: FILE_DATA* FILE_END
  *                 agent: FILE_OK with attributes. FILE_ERR may come early; data up to FILE_END is
  *                 then ignored.
- *   MKDIR     F_FILE_PATH; F_FILE_MODE (0755), F_FILE_UID, F_FILE_GID; flag PARENTS (also: a
- *             directory that exists is fine)
- *   REMOVE    F_FILE_PATH; flags RECURSIVE (else: a file or an empty directory), FORCE (what does
- *             not exist is fine). Never follows links.
+ *   MKDIR     F_FILE_PATH; F_FILE_MODE (0755), F_FILE_UID, F_FILE_GID; flag PARENTS (also: the
+ *             directory may exist)
+ *   REMOVE    F_FILE_PATH; flags RECURSIVE (else: a file or an empty directory), FORCE (the file
+ *             need not exist). Never follows links.
  *   RENAME    F_FILE_PATH, F_FILE_TO; flag EXCL (EEXIST instead of replacing)
  *   SET       F_FILE_PATH; any of F_FILE_MODE, F_FILE_UID, F_FILE_GID, F_FILE_MTIME, F_FILE_ATIME,
  *             F_FILE_SIZE (truncates); flag NOFOLLOW
- *   SYMLINK   F_FILE_PATH (the link), F_FILE_TO (what it says); flag FORCE (replaces a file)
+ *   SYMLINK   F_FILE_PATH (the link), F_FILE_TO (its target); flag FORCE (replaces a file)
  *                 agent, for these five: FILE_OK
  *   WATCH     F_FILE_PATH; flag RECURSIVE (up to PROTO_WATCH_MAX directories, new ones included)
- *                 agent: FILE_OK when it watches, then FILE_EVENT* until the stream is closed. It
- *                 is the last request of its stream.
- *   GET       F_FILE_PATH; flags FOLLOW (what a link that it names points to), NO_DATA;
- *             F_FILE_LIMIT (entries; E2BIG beyond it)
- *                 agent: a tree: FILE_ENTRY of what the path names (a link itself unless FOLLOW),
- *                 then FILE_OK. After the FILE_ENTRY of a regular file come FILE_DATA*, at most
- *                 F_FILE_SIZE bytes in all; after that of a directory the same for each thing in
- *                 it, and FILE_LEAVE.
+ *                 agent: FILE_OK when the watch is set up, then FILE_EVENT* until the stream is
+ *                 closed. It is the last request of its stream.
+ *   GET       F_FILE_PATH; flags FOLLOW (the target, if the path is a link), NO_DATA; F_FILE_LIMIT
+ *             (entries; E2BIG beyond it)
+ *                 agent: a tree: FILE_ENTRY of the path (a link itself unless FOLLOW), then
+ *                 FILE_OK. The FILE_ENTRY of a regular file is followed by FILE_DATA*, at most
+ *                 F_FILE_SIZE bytes in all; that of a directory by the same for each of its
+ *                 entries, and FILE_LEAVE.
  *   PUT       F_FILE_PATH: a directory; flag OWNER (F_FILE_UID, F_FILE_GID of entries are used)
  *                 client: any number of such trees, then FILE_END. Directories that exist are
- *                 entered, and keep mode and times; files and links are replaced. No name is
- *                 followed, whoever changes things meanwhile. A file with F_FILE_HARD has no data,
- *                 but is another name of what that path names, relative to F_FILE_PATH.
+ *                 entered, and keep mode and times; files and links are replaced. Links are never
+ *                 followed, even if other processes change the tree meanwhile. A file with
+ *                 F_FILE_HARD has no data: it is a hard link to that path, relative to F_FILE_PATH.
  *                 agent: FILE_OK, or FILE_ERR as for WRITE
  *
- *   SYNC      F_FILE_PATH: all of its file system is on disk before the answer
+ *   SYNC      F_FILE_PATH: its whole file system is on disk before the answer
  *                 agent: FILE_OK
  *
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
@@ -112,7 +112,7 @@ enum {
     PROTO_GUEST_CID = 3,
     PROTO_PATH_MAX = 4095,    /* of F_FILE_PATH, F_FILE_TO, F_FILE_TARGET */
     PROTO_NAME_MAX = 255,     /* of F_FILE_NAME */
-    PROTO_DEPTH_MAX = 256,    /* directories within each other in GET and PUT */
+    PROTO_DEPTH_MAX = 256,    /* nested directories in GET and PUT */
     PROTO_LIST_MAX = 1000000, /* entries */
     PROTO_WATCH_MAX = 8192,   /* directories */
 };
@@ -127,24 +127,24 @@ enum proto_type {
     PROTO_PING = 6,     /* F_COOKIE */
     PROTO_PONG = 7,     /* F_COOKIE */
     PROTO_LOG = 8,      /* F_TEXT */
-    PROTO_DOWN = 9,     /* no fields: all is on disk, the power may be cut */
-    PROTO_SEAL = 10,    /* no fields: what is to be prepared is; F_WRITE_PATH holds from here on */
+    PROTO_DOWN = 9,     /* no fields: everything is on disk, the power may be cut */
+    PROTO_SEAL = 10,    /* no fields: the set-up is complete; F_WRITE_PATH applies from now on */
     PROTO_SEALED = 11,  /* no fields; or FAIL */
     /* session */
     PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
     PROTO_STARTED = 17,   /* F_PID */
     PROTO_STDIN = 18,     /* raw */
     PROTO_STDIN_EOF = 19, /* no fields */
-    PROTO_STDIN_ACK = 20, /* F_BYTES: how many more STDIN bytes were passed on */
+    PROTO_STDIN_ACK = 20, /* F_BYTES: how many more STDIN bytes the command was given */
     PROTO_STDOUT = 21,    /* raw; the only output stream of a pty */
     PROTO_STDERR = 22,    /* raw */
     PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group */
     PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
     PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it */
-    PROTO_DETACH = 26,    /* client to monitor: I leave, the process stays */
+    PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
     /* request */
     PROTO_TOUCH = 32, /* restart the idle timer */
-    PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when it has begun */
+    PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
     /* request: the network */
@@ -152,17 +152,17 @@ enum proto_type {
                             F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
     PROTO_NET_SET = 49,  /* F_CTL_SPEC, F_CTL_DROP. OK, when it is in force: F_CTL_CUT */
     PROTO_NET_SHOW = 50, /* OK: F_CTL_RULE, F_CTL_DEFAULTS, F_TEXT (counters as JSON) */
-    PROTO_PORT_ADD = 51, /* F_CTL_PROTO, F_CTL_PORT (the guest's). A socket comes with it that
-                            listens or is bound: what it says of itself counts */
+    PROTO_PORT_ADD = 51, /* F_CTL_PROTO, F_CTL_PORT (the guest's). A listening or bound socket comes
+                            with it, and has the host's address */
     PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC */
-    PROTO_FILE_OP = 65,    /* F_FILE_OP and what it takes */
+    PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */
     PROTO_FILE_DATA = 66,  /* raw */
-    PROTO_FILE_END = 67,   /* no fields: the end of what WRITE or PUT brings */
-    PROTO_FILE_ENTRY = 68, /* F_FILE_NAME (of the last component alone), attributes */
+    PROTO_FILE_END = 67,   /* no fields: the end of the data of WRITE or PUT */
+    PROTO_FILE_ENTRY = 68, /* F_FILE_NAME (the last component), attributes */
     PROTO_FILE_LEAVE = 69, /* no fields: the end of a directory */
-    PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to what is watched), F_COOKIE */
+    PROTO_FILE_EVENT = 70, /* F_FILE_EVENT, F_FILE_PATH (relative to the watched one), F_COOKIE */
     PROTO_FILE_OK = 71,
     PROTO_FILE_ERR = 72, /* F_ERRNO, F_TEXT */
 };
@@ -194,13 +194,13 @@ enum proto_tag {
     F_HARD = 39,       /* u64 */
     F_TTY = 40,        /* u32, 1: give it a pty (F_ROWS, F_COLS) */
     F_NO_STDIN = 41,   /* u32, 1: stdin is /dev/null */
-    F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after that long */
+    F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after this time */
 
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */
     F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb" */
     F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
-    F_UPPER_SIZE = 67,  /* u64: size of the tmpfs in its place; 0 = the kernel's default */
+    F_UPPER_SIZE = 67,  /* u64: size of that tmpfs; 0 = the kernel's default */
     F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE of a tmpfs, or F_TAG, F_FILE of a
                            share, or F_DEVICE, F_FSTYPE of a disk; repeated, parents first */
     F_PATH = 69,        /* string, absolute */
@@ -209,22 +209,22 @@ enum proto_tag {
     F_SCRIPT = 72,      /* nested: F_NAME, F_BODY; goes to /.msb/scripts/NAME, mode 0755 */
     F_NAME = 73,        /* string */
     F_BODY = 74,        /* bytes */
-    F_DIRECTORY = 75,   /* string, absolute; made when missing; repeated */
-    F_STOP_SIGNAL = 76, /* u32: what commands get when the sandbox stops; absent = SIGTERM */
+    F_DIRECTORY = 75,   /* string, absolute; created when missing; repeated */
+    F_STOP_SIGNAL = 76, /* u32: sent to commands when the sandbox stops; absent = SIGTERM */
     F_TAG = 77,         /* string: the virtio-fs device of a share */
-    F_FILE = 78,        /* string: the file in it that is to be mounted, instead of all of it */
+    F_FILE = 78,        /* string: the one file of the share to mount */
 
-    /* CONFIG: the network; absent = there is none but lo */
-    F_NET = 80,           /* nested: F_NAME (of the interface) and what follows */
-    F_NET_MTU = 81,       /* u32 */
-    F_NET_ADDRESS = 82,   /* nested: F_NET_IP, F_NET_BITS, F_NET_GATEWAY; repeated, one a family */
-    F_NET_IP = 83,        /* string */
-    F_NET_BITS = 84,      /* u32: length of the prefix */
-    F_NET_GATEWAY = 85,   /* string: of the default route; answers for F_NET_HOST_NAME */
-    F_NET_RESOLVER = 86,  /* string: for /etc/resolv.conf; repeated */
-    F_NET_HOST_NAME = 87, /* string: what the host is called in /etc/hosts */
+    /* CONFIG: the network; absent = only lo */
+    F_NET = 80,          /* nested: F_NAME (of the interface) and what follows */
+    F_NET_MTU = 81,      /* u32 */
+    F_NET_ADDRESS = 82,  /* nested: F_NET_IP, F_NET_BITS, F_NET_GATEWAY; repeated, one per family */
+    F_NET_IP = 83,       /* string */
+    F_NET_BITS = 84,     /* u32: prefix length */
+    F_NET_GATEWAY = 85,  /* string: of the default route; answers for F_NET_HOST_NAME */
+    F_NET_RESOLVER = 86, /* string: for /etc/resolv.conf; repeated */
+    F_NET_HOST_NAME = 87, /* string: the host's name in /etc/hosts */
     /* requests about the network */
-    F_CTL_NAME = 96,      /* string: a host's, normalised */
+    F_CTL_NAME = 96,      /* string: a host name, normalised */
     F_CTL_ADDRESS = 97,   /* string: an IP address */
     F_CTL_PORT = 98,      /* u32, 1..65535 */
     F_CTL_PROTO = 99,     /* u32: 6 or 17 */
@@ -233,9 +233,9 @@ enum proto_tag {
     F_CTL_MAY_ASK = 102,  /* u32, 0 or 1: the name may be resolved */
     F_CTL_ASK_WHY = 103,  /* string */
     F_CTL_PEER = 104,     /* nested: F_CTL_ADDRESS, F_CTL_ALLOW, F_CTL_WHY; repeated */
-    F_CTL_SPEC = 105,     /* string: a spec, as JSON, of which "network" counts */
+    F_CTL_SPEC = 105,     /* string: a spec as JSON; only "network" is used */
     F_CTL_DROP = 106,     /* u32, 1: cut flows that the new policy would not allow */
-    F_CTL_CUT = 107,      /* u32: how many were */
+    F_CTL_CUT = 107,      /* u32: how many flows were cut */
     F_CTL_RULE = 108,     /* string, repeated, in order */
     F_CTL_DEFAULTS = 109, /* u32: 1 = egress is allowed, 2 = ingress is */
 
@@ -253,19 +253,19 @@ enum proto_tag {
     F_FILE_ATIME = 138,  /* u64: the same */
     F_FILE_SIZE = 139,   /* u64 */
     F_FILE_NAME = 140,   /* string, one component */
-    F_FILE_TARGET = 141, /* string: what a symbolic link says */
+    F_FILE_TARGET = 141, /* string: of a symbolic link */
     F_FILE_LIMIT = 142,  /* u64 */
     F_FILE_CUT = 143,    /* u32, 1 */
     F_FILE_EVENT = 144,  /* u32: enum proto_file_event bits */
     F_FILE_HARD = 145,   /* string: see PUT */
 
     /* CONFIG: write paths, disks */
-    F_WRITE_PATH = 160, /* string, absolute; repeated: all else is read-only */
-    F_DEVICE = 161,     /* string: the block device of a F_MOUNT, */
-    F_FSTYPE = 162,     /* ... and what is on it */
-    F_UPPER_GROW = 163, /* u32, 1: the file system on F_UPPER_DEV is to fill it */
-    F_HOST_CAS = 184,   /* string: certificate authorities that the host trusts, PEM; they are in
-                           PROTO_CAS_BUNDLE then */
+    F_WRITE_PATH = 160, /* string, absolute; repeated: everything else is read-only */
+    F_DEVICE = 161,     /* string: the block device of a F_MOUNT */
+    F_FSTYPE = 162,     /* string: its file system */
+    F_UPPER_GROW = 163, /* u32, 1: grow the file system on F_UPPER_DEV to its size */
+    F_HOST_CAS = 184,   /* string: the host's certificate authorities, PEM; installed in
+                           PROTO_CAS_BUNDLE */
 };
 
 enum proto_file_op {
@@ -285,20 +285,20 @@ enum proto_file_op {
 };
 
 enum proto_file_flag {
-    FILE_NOFOLLOW = 1,  /* a link in the last component is meant itself */
+    FILE_NOFOLLOW = 1,  /* a link in the last component is not followed */
     FILE_FOLLOW = 2,    /* a link in the last component is followed */
-    FILE_PARENTS = 4,   /* missing directories are made */
-    FILE_RECURSIVE = 8, /* with all below it */
+    FILE_PARENTS = 4,   /* missing directories are created */
+    FILE_RECURSIVE = 8, /* with everything below */
     FILE_FORCE = 16,    /* see REMOVE, SYMLINK */
-    FILE_EXCL = 32,     /* what exists is not touched: EEXIST */
-    FILE_APPEND = 64,   /* data goes to the end */
+    FILE_EXCL = 32,     /* nothing is replaced: EEXIST */
+    FILE_APPEND = 64,   /* data is added at the end */
     FILE_ATOMIC = 128,  /* readers see the old file or the new one */
     FILE_NO_DATA = 256, /* names and attributes only */
-    FILE_OWNER = 512,   /* owners are set as in the entries */
-    FILE_REAL = 1024,   /* answer with the path without links: F_FILE_PATH */
+    FILE_OWNER = 512,   /* set the owners of the entries */
+    FILE_REAL = 1024,   /* answer with F_FILE_PATH, links resolved */
 };
 
-/* What happened to the path of a FILE_EVENT. A rename within what is watched is a MOVED_FROM and a
+/* What happened to the path of a FILE_EVENT. A rename within the watched tree is a MOVED_FROM and a
  * MOVED_TO with the same F_COOKIE. */
 enum proto_file_event {
     FILE_CREATED = 1,
@@ -307,8 +307,8 @@ enum proto_file_event {
     FILE_ATTRIB = 8,
     FILE_MOVED_FROM = 16,
     FILE_MOVED_TO = 32,
-    FILE_OVERFLOW = 64, /* events were lost: look again */
-    FILE_IS_DIR = 128,  /* beside one of the others */
+    FILE_OVERFLOW = 64, /* events were lost */
+    FILE_IS_DIR = 128,  /* with one of the others */
 };
 
 #define PROTO_CAS_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
@@ -330,10 +330,11 @@ enum proto_fail {
     PROTO_FAIL_RLIMIT = 5,
     PROTO_FAIL_LIMIT = 6,   /* too many sessions */
     PROTO_FAIL_VERSION = 7, /* HELLO of another major version */
-    PROTO_FAIL_STATE = 8,   /* not ready yet, or shutting down */
+    PROTO_FAIL_STATE = 8,   /* not ready, or shutting down */
     PROTO_FAIL_BOOT = 9,    /* control stream: the guest could not set itself up */
 };
 
+/* A frame's header on the wire, little endian; see proto_header_read(). */
 struct proto_hdr {
     uint32_t len;
     uint16_t type;
@@ -361,7 +362,7 @@ bool proto_header_read(const void *p, struct proto_header *h);
 void proto_header_write(void *p, uint16_t type, size_t len);
 
 /* Looks at the front of `in`. 1: *f is a whole frame (drop it with proto_consume); 0: more bytes
- * are needed; -EPROTO: the length is over the type's limit and the stream is beyond repair. */
+ * are needed; -EPROTO: the length exceeds the type's limit, and the stream is useless. */
 int proto_peek(const struct buf *in, struct proto_frame *f);
 void proto_consume(struct buf *in, const struct proto_frame *f);
 /* The most payload a frame of this type may have. */
@@ -370,8 +371,8 @@ size_t proto_limit(uint16_t type);
 /* Appends a frame with raw payload. -ENOSPC when `out` is at its limit. */
 int proto_put(struct buf *out, uint16_t type, const void *p, size_t n);
 
-/* Appends a frame field by field: begin, put fields, end. The handle is the frame's offset; an
- * error on the way (out of room) is reported by proto_end, which then removes the frame. */
+/* Appends a frame field by field: begin, put fields, end. An error in between (no room) is reported
+ * by proto_end, which then removes the frame. */
 struct proto_writer {
     struct buf *out;
     size_t start; /* offset of the header from buf_head */
@@ -388,7 +389,7 @@ size_t proto_nest(struct proto_writer *w, uint16_t tag);
 void proto_nest_end(struct proto_writer *w, size_t mark);
 int proto_end(struct proto_writer *w);
 
-/* The frame that opens every stream, and whether a frame is one of our own major version. */
+/* The frame that opens every stream; whether a frame is one of our major version. */
 int proto_put_hello(struct buf *out);
 bool proto_is_hello(const struct proto_frame *f);
 
@@ -403,15 +404,15 @@ struct proto_field {
     size_t len;
 };
 void proto_reader_init(struct proto_reader *r, const void *p, size_t n);
-/* 1: *f is the next field; 0: the end; -EPROTO: lengths do not add up. */
+/* 1: *f is the next field; 0: the end; -EPROTO: malformed. */
 int proto_next(struct proto_reader *r, struct proto_field *f);
-/* Typed access: false when the field has another size (or, for a string, a NUL inside). */
+/* Typed access: false when the field has another size. */
 bool proto_get_u32(const struct proto_field *f, uint32_t *v);
 bool proto_get_u64(const struct proto_field *f, uint64_t *v);
 /* A malloc'd, NUL-terminated copy; NULL when it holds a NUL or memory is short. */
 char *proto_get_str(const struct proto_field *f);
 
-/* Most messages carry one or two numbers: the first field with this tag, or `otherwise`. */
+/* The number in the first field with this tag, or `otherwise`. */
 uint64_t proto_find_num(const struct proto_frame *f, uint16_t tag, uint64_t otherwise);
 /* Copies the text field, cut to size, control characters replaced; "" when absent. */
 void proto_find_text(const struct proto_frame *f, uint16_t tag, char *to, size_t size);

@@ -122,7 +122,7 @@ class ExecChannel(Channel):
     def on_frame(self, kind: int, payload: bytes) -> None:
         if kind in (proto.STDOUT, proto.STDERR):
             if not self.started.done():
-                raise ProtocolError("the sandbox violated the protocol: output before STARTED")
+                raise ProtocolError("the sandbox broke the protocol: output before STARTED")
             self._output(int(kind == proto.STDERR), payload)
         elif kind == proto.STARTED:
             self._on_started(proto.fields(payload))
@@ -135,7 +135,7 @@ class ExecChannel(Channel):
 
     def _on_started(self, found: Sequence[proto.Field]) -> None:
         if self.started.done():
-            raise ProtocolError("the sandbox violated the protocol: STARTED twice")
+            raise ProtocolError("the sandbox broke the protocol: STARTED twice")
         self.started.set_result(proto.number(found, proto.F_PID) or 0)
         if timeout_ms(self.timeout):
             assert self.timeout is not None
@@ -152,7 +152,7 @@ class ExecChannel(Channel):
         code = proto.number(found, proto.F_CODE)
         sig = proto.number(found, proto.F_SIGNAL)
         if not self.started.done():
-            raise ProtocolError("the sandbox violated the protocol: EXIT before STARTED")
+            raise ProtocolError("the sandbox broke the protocol: EXIT before STARTED")
         if timeout_ms(self.timeout) and proto.number(found, proto.F_TIMED_OUT) == 1:
             self._end(Ended(124, timed_out=True))
         elif code is not None and code <= 255:
@@ -160,11 +160,11 @@ class ExecChannel(Channel):
         elif sig is not None and 1 <= sig <= 64:
             self._end(Ended(128 + sig, signal=sig))
         else:
-            raise ProtocolError("the sandbox violated the protocol: no valid exit code")
+            raise ProtocolError("the sandbox broke the protocol: no valid exit code")
 
     def _on_ack(self, count: int) -> None:
         if count > self._unacked:
-            raise ProtocolError("the sandbox violated the protocol: more input acknowledged than was sent")
+            raise ProtocolError("the sandbox broke the protocol: more input acknowledged than was sent")
         self._unacked -= count
         self._wake_stdin()
 

@@ -63,7 +63,7 @@ def entry_name(found: Sequence[proto.Field]) -> str:
     data = proto.raw(found, proto.F_FILE_NAME)
     if (not data or data in (b".", b"..") or b"/" in data or b"\0" in data
             or len(data) > proto.NAME_MAX):
-        raise ProtocolError("the sandbox violated the protocol: invalid file name")
+        raise ProtocolError("the sandbox broke the protocol: invalid file name")
     return os.fsdecode(data)
 
 

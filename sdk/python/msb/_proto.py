@@ -109,7 +109,7 @@ class FrameReader:
             while end - at >= HDR_LEN:
                 size, kind, _ = _HEADER.unpack_from(view, at)
                 if size > DATA_MAX:
-                    raise ProtocolError("the sandbox violated the protocol: a frame is too long")
+                    raise ProtocolError("the sandbox broke the protocol: a frame is too long")
                 if end - at - HDR_LEN < size:
                     break
                 frames.append((kind, bytes(view[at + HDR_LEN:at + HDR_LEN + size])))
@@ -124,11 +124,11 @@ def fields(payload: bytes) -> List[Field]:
     at, end = 0, len(payload)
     while at < end:
         if end - at < 6:
-            raise ProtocolError("the sandbox violated the protocol: a field is cut off")
+            raise ProtocolError("the sandbox broke the protocol: a field is cut off")
         tag, size = _FIELD.unpack_from(payload, at)
         at += 6
         if size > end - at:
-            raise ProtocolError("the sandbox violated the protocol: a field is too long")
+            raise ProtocolError("the sandbox broke the protocol: a field is too long")
         out.append((tag, payload[at:at + size]))
         at += size
     return out

@@ -149,7 +149,7 @@ class _Receiver:
             raise FileError(f"{self.path}: too many files", errno.E2BIG, self.path)
         if not self.stack:
             if self.seen > 1:
-                raise ProtocolError("the sandbox violated the protocol: more than one tree")
+                raise ProtocolError("the sandbox broke the protocol: more than one tree")
             self._top(fields)
         else:
             self._make(fields, self.stack[-1][0], entry_name(fields))
@@ -194,7 +194,7 @@ class _Receiver:
 
     def data(self, payload: bytes) -> None:
         if self.out < 0:
-            raise ProtocolError("the sandbox violated the protocol: content outside of a file")
+            raise ProtocolError("the sandbox broke the protocol: content outside of a file")
         if self.left is not None:
             self.left -= len(payload)
             if self.left < 0:
@@ -206,7 +206,7 @@ class _Receiver:
     def leave(self) -> None:
         self.close_file()
         if not self.stack:
-            raise ProtocolError("the sandbox violated the protocol: a directory ends twice")
+            raise ProtocolError("the sandbox broke the protocol: a directory ends twice")
         self._close_directory()
 
 
