@@ -104,6 +104,10 @@ void session_fail(struct session *s, uint32_t kind, int error, const char *text)
 
 /* start.c: an EXEC frame becomes a process, or a FAIL. */
 void session_start(struct session *s, const struct proto_frame *f);
+/* Parses an EXEC or a FILES. False: it was refused. */
+bool session_parse(struct session *s, const struct proto_frame *f, struct exec_req *q);
+/* The user to run as; NULL: it was refused. */
+const struct identity *session_identity(struct session *s, const struct exec_req *q);
 /* The working directory: the command's own, or the image's default. */
 const char *session_working_dir(const struct config *cfg, const struct exec_req *q);
 

@@ -139,17 +139,40 @@ static void running(struct session *s, const struct exec_req *q, pid_t pid, stru
     put_started(s);
 }
 
-static void start(struct session *s, struct exec_req *q)
+bool session_parse(struct session *s, const struct proto_frame *f, struct exec_req *q)
+{
+    bool exec = f->type == PROTO_EXEC;
+    if (s->srv->stopping) {
+        session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
+        return false;
+    }
+    int r = exec ? exec_req_parse(q, f) : files_req_parse(q, f);
+    if (r < 0)
+        session_fail(s, PROTO_FAIL_OTHER, -r,
+                     r == -ENOMEM ? "out of memory"
+                     : exec       ? "malformed EXEC"
+                                  : "malformed FILES");
+    return r == 0;
+}
+
+const struct identity *session_identity(struct session *s, const struct exec_req *q)
+{
+    struct err e = {0};
+    const char *user = q->c.user ? q->c.user : s->srv->cfg->c.user;
+    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
+    if (!id)
+        session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
+    return id;
+}
+
+static void start_command(struct session *s, struct exec_req *q)
 {
     const struct config *cfg = s->srv->cfg;
     struct err e = {0};
     enum proto_fail kind = PROTO_FAIL_OTHER;
-    const char *user = q->c.user ? q->c.user : cfg->c.user;
-    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
-    if (!id) {
-        session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
+    const struct identity *id = session_identity(s, q);
+    if (!id)
         return;
-    }
     struct env env;
     struct env_in in = {.home = id->home,
                         .hostname = cfg->hostname,
@@ -191,15 +214,8 @@ static void start(struct session *s, struct exec_req *q)
 void session_start(struct session *s, const struct proto_frame *f)
 {
     struct exec_req q;
-    if (s->srv->stopping) {
-        session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
-        return;
+    if (session_parse(s, f, &q)) {
+        start_command(s, &q);
+        exec_req_free(&q);
     }
-    int r = exec_req_parse(&q, f);
-    if (r < 0) {
-        session_fail(s, PROTO_FAIL_OTHER, -r, r == -ENOMEM ? "out of memory" : "malformed EXEC");
-        return;
-    }
-    start(s, &q);
-    exec_req_free(&q);
 }

@@ -52,17 +52,12 @@ static void serve(int sock, const struct identity *id, const char *cwd, const ui
         fileop_serve(CHILD_SOCK, in, n);
 }
 
-static void start(struct session *s, struct exec_req *q, const uint8_t *in, size_t n)
+static void start_service(struct session *s, struct exec_req *q, const uint8_t *in, size_t n)
 {
-    const struct config *cfg = s->srv->cfg;
-    struct err e = {0};
-    const char *user = q->c.user ? q->c.user : cfg->c.user;
-    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
-    if (!id) {
-        session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
+    const struct identity *id = session_identity(s, q);
+    if (!id)
         return;
-    }
-    const char *cwd = session_working_dir(cfg, q);
+    const char *cwd = session_working_dir(s->srv->cfg, q);
     pid_t pid = fork();
     if (pid == 0) {
         serve(s->sock.fd, id, cwd, in, n);
@@ -82,15 +77,8 @@ void session_start_files(struct session *s, const struct proto_frame *f, const u
                          size_t n)
 {
     struct exec_req q;
-    if (s->srv->stopping) {
-        session_fail(s, PROTO_FAIL_STATE, ESHUTDOWN, "the sandbox is shutting down");
-        return;
+    if (session_parse(s, f, &q)) {
+        start_service(s, &q, in, n);
+        exec_req_free(&q);
     }
-    int r = files_req_parse(&q, f);
-    if (r < 0) {
-        session_fail(s, PROTO_FAIL_OTHER, -r, r == -ENOMEM ? "out of memory" : "malformed FILES");
-        return;
-    }
-    start(s, &q, in, n);
-    exec_req_free(&q);
 }

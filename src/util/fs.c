@@ -14,33 +14,31 @@ enum { SMALL_FILE = 4096 };
 
 /* #syscalls:monitor openat write fsync renameat unlinkat getpid close */
 
-int write_all(int fd, const void *p, size_t n)
+/* offset NULL: at the descriptor's own position. */
+static int write_whole(int fd, const char *p, size_t n, uint64_t *offset)
 {
-    for (const char *b = p; n;) {
-        ssize_t w = write(fd, b, n);
+    while (n) {
+        ssize_t w = offset ? pwrite(fd, p, n, (off_t)*offset) : write(fd, p, n);
         if (w < 0 && errno == EINTR)
             continue;
         if (w < 0)
             return -errno;
-        b += w;
+        p += w;
         n -= (size_t)w;
+        if (offset)
+            *offset += (uint64_t)w;
     }
     return 0;
 }
 
+int write_all(int fd, const void *p, size_t n)
+{
+    return write_whole(fd, p, n, NULL);
+}
+
 int pwrite_all(int fd, const void *p, size_t n, uint64_t offset)
 {
-    for (const char *b = p; n;) {
-        ssize_t w = pwrite(fd, b, n, (off_t)offset);
-        if (w < 0 && errno == EINTR)
-            continue;
-        if (w < 0)
-            return -errno;
-        b += w;
-        n -= (size_t)w;
-        offset += (uint64_t)w;
-    }
-    return 0;
+    return write_whole(fd, p, n, &offset);
 }
 
 int pread_all(int fd, void *p, size_t n, uint64_t offset)
