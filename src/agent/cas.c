@@ -58,7 +58,7 @@ static const char *next_cert(const char *at, const char *end, size_t *len)
 }
 
 /* Skips white space, as line ends differ. A collision would cost the guest one certificate. */
-static uint64_t hash(const char *p, size_t n)
+static uint64_t cert_hash(const char *p, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325ULL;
     for (size_t i = 0; i < n; i++)
@@ -67,7 +67,7 @@ static uint64_t hash(const char *p, size_t n)
     return h;
 }
 
-static bool known(const uint64_t *list, size_t n, uint64_t h)
+static bool is_known(const uint64_t *list, size_t n, uint64_t h)
 {
     for (size_t i = 0; i < n; i++)
         if (list[i] == h)
@@ -102,11 +102,11 @@ int cas_merge(struct buf *out, const char *old, size_t old_len, const char *pem)
         r = buf_append(out, "\n", 1);
     const char *at = (const char *)buf_head(out), *end = at ? at + buf_len(out) : NULL;
     for (; at && n < KNOWN_MAX && (at = next_cert(at, end, &len)); at += len)
-        seen[n++] = hash(at, len);
+        seen[n++] = cert_hash(at, len);
     if (r == 0)
         r = buf_append(out, BLOCK_BEGIN, sizeof(BLOCK_BEGIN) - 1);
     for (end = pem + strlen(pem), at = pem; r == 0 && (at = next_cert(at, end, &len)); at += len) {
-        if (known(seen, n, hash(at, len)))
+        if (is_known(seen, n, cert_hash(at, len)))
             continue;
         r = buf_append(out, at, len);
         if (r == 0)
@@ -118,7 +118,7 @@ int cas_merge(struct buf *out, const char *old, size_t old_len, const char *pem)
 /* --- files ----------------------------------------------------------------------------------- */
 
 /* Atomically: a bundle that is cut short would stay so. */
-static int replace(const char *path, const struct buf *b, mode_t mode)
+static int replace_bundle(const char *path, const struct buf *b, mode_t mode)
 {
     char tmp[PATH_MAX + 8];
     (void)snprintf(tmp, sizeof(tmp), "%s.msb", path);
@@ -139,7 +139,7 @@ static bool is_shared(const char *path)
 }
 
 /* `path` is a regular file, or missing. */
-static int update(const char *path, const char *pem)
+static int update_bundle(const char *path, const char *pem)
 {
     struct stat st = {.st_mode = 0644};
     AUTO_BUF struct buf b = {.limit = 2 * (size_t)CAS_BUNDLE_MAX};
@@ -150,7 +150,7 @@ static int update(const char *path, const char *pem)
     int r = cas_merge(&b, old ? old : "", len, pem);
     bool same = r == 0 && old && buf_len(&b) == len && memcmp(buf_head(&b), old, len) == 0;
     if (r == 0 && !same)
-        r = replace(path, &b, st.st_mode & 0777);
+        r = replace_bundle(path, &b, st.st_mode & 0777);
     return r;
 }
 
@@ -174,7 +174,7 @@ static int ensure_first(const char *root, const char *first, const char *found, 
     (void)unlink(first); /* a link that leads nowhere */
     if (*found)
         return symlink(found + strlen(root), first) < 0 ? -errno : 0;
-    return update(first, pem);
+    return update_bundle(first, pem);
 }
 
 static void link_for_openssl(const char *root)
@@ -205,7 +205,7 @@ int cas_install(const char *root, const char *pem)
         bool inside = real && strncmp(real, root, strlen(root)) == 0; /* absolute links lead out */
         if (!inside || is_shared(real))
             continue;
-        r = update(real, pem);
+        r = update_bundle(real, pem);
         if (r < 0 && first_error == 0)
             first_error = r;
         if (!*found)

@@ -14,7 +14,7 @@ enum {
     END_WAIT_MS = 200,  /* for the monitor to end a guest that has nothing more to do */
 };
 
-static void flush(struct control *c)
+static void control_flush(struct control *c)
 {
     while (buf_len(&c->tx)) {
         ssize_t n = send(c->src.fd, buf_head(&c->tx), buf_len(&c->tx), MSG_NOSIGNAL);
@@ -33,10 +33,10 @@ static void put_simple(struct control *c, uint16_t type, uint16_t tag, const cha
     if (text)
         proto_str(&w, tag, text);
     (void)proto_end(&w);
-    flush(c);
+    control_flush(c);
 }
 
-static ssize_t receive(struct control *c)
+static ssize_t control_receive(struct control *c)
 {
     uint8_t *to = buf_reserve(&c->rx, RX_STEP);
     if (!to)
@@ -61,7 +61,7 @@ int control_configure(struct control *c, struct config *cfg, struct err *e)
             if (r == 0)
                 return 0;
         }
-        ssize_t n = got < 0 ? got : receive(c);
+        ssize_t n = got < 0 ? got : control_receive(c);
         if (n <= 0 && n != -EINTR)
             return err_set(e, EPROTO, "the monitor sent no configuration");
     }
@@ -75,7 +75,7 @@ int control_open(struct control *c, struct err *e)
     if (c->src.fd < 0)
         return err_sys(e, -c->src.fd, "cannot connect to the monitor");
     (void)proto_put_hello(&c->tx);
-    flush(c);
+    control_flush(c);
     return 0;
 }
 
@@ -118,7 +118,7 @@ void control_fail(struct control *c, const struct err *e)
     proto_u32(&w, F_ERRNO, (uint32_t)e->code);
     proto_str(&w, F_TEXT, e->msg);
     (void)proto_end(&w);
-    flush(c);
+    control_flush(c);
     wait_for_end(c);
 }
 
@@ -137,7 +137,7 @@ static void on_control(struct loop_src *src, uint32_t events)
     struct control *c = (struct control *)src; /* its first member */
     struct proto_frame f;
     int got = 0;
-    ssize_t n = events & ~(uint32_t)EPOLLOUT ? receive(c) : -EAGAIN;
+    ssize_t n = events & ~(uint32_t)EPOLLOUT ? control_receive(c) : -EAGAIN;
     while ((got = proto_peek(&c->rx, &f)) == 1) {
         if (f.type == PROTO_PING)
             pong(c, &f);
@@ -147,7 +147,7 @@ static void on_control(struct loop_src *src, uint32_t events)
             c->on_seal(c);
         proto_consume(&c->rx, &f);
     }
-    flush(c);
+    control_flush(c);
     if (got < 0 || (n <= 0 && n != -EAGAIN && n != -EINTR))
         c->on_lost(c);
 }

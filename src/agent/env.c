@@ -38,7 +38,7 @@ static uint32_t *find_slot(const struct table *t, const char *name, size_t n)
     return &t->slots[at];
 }
 
-static void put(struct table *t, char *var)
+static void put_var(struct table *t, char *var)
 {
     size_t n = name_len(var);
     if (n == 0)
@@ -52,7 +52,7 @@ static void put(struct table *t, char *var)
     }
 }
 
-static char **find(const struct table *t, const char *name)
+static char **find_var(const struct table *t, const char *name)
 {
     uint32_t *slot = find_slot(t, name, strlen(name));
     return *slot ? &t->vars[*slot - 1] : NULL;
@@ -84,7 +84,7 @@ static char *text_join(struct text *t, const char *a, const char *b, const char 
 
 static void finish_path(struct table *t, struct text *x, bool scripts, const char **value)
 {
-    char **var = find(t, "PATH");
+    char **var = find_var(t, "PATH");
     const char *path = var ? *var + strlen("PATH=") : "";
     const char *front = scripts && !path_has(path, ENV_SCRIPTS_DIR) ? ENV_SCRIPTS_DIR : "";
     const char *back = path_has(path, ENV_TOOLS_DIR) ? "" : ENV_TOOLS_DIR;
@@ -93,7 +93,7 @@ static void finish_path(struct table *t, struct text *x, bool scripts, const cha
         x->p--; /* over the NUL: go on with the same string */
         (void)text_join(x, *path || *front ? ":" : "", back, "", "");
     }
-    put(t, s);
+    put_var(t, s);
     *value = s + strlen("PATH=");
 }
 
@@ -125,16 +125,16 @@ int env_build(struct env *e, const struct env_in *in)
     struct table t = {.vars = vars, .slots = index, .mask = slots - 1};
     struct text x = {.p = (char *)(vars + most + 1)};
 
-    put(&t, text_join(&x, "PATH=", ENV_DEFAULT_PATH, "", ""));
+    put_var(&t, text_join(&x, "PATH=", ENV_DEFAULT_PATH, "", ""));
     if (in->hostname)
-        put(&t, text_join(&x, "HOSTNAME=", in->hostname, "", ""));
+        put_var(&t, text_join(&x, "HOSTNAME=", in->hostname, "", ""));
     if (in->tty)
-        put(&t, text_join(&x, "TERM=", "xterm", "", ""));
-    put(&t, text_join(&x, "HOME=", in->home, "", ""));
+        put_var(&t, text_join(&x, "TERM=", "xterm", "", ""));
+    put_var(&t, text_join(&x, "HOME=", in->home, "", ""));
     for (size_t i = 0; in->base && i < in->base->nenv; i++)
-        put(&t, in->base->env[i]);
+        put_var(&t, in->base->env[i]);
     for (size_t i = 0; in->extra && i < in->extra->nenv; i++)
-        put(&t, in->extra->env[i]);
+        put_var(&t, in->extra->env[i]);
     finish_path(&t, &x, in->scripts, &e->path);
     t.vars[t.n] = NULL;
     e->vars = vars;

@@ -33,7 +33,7 @@ int fchan_relieve(struct fchan *c)
     return c->lost || buf_len(&c->tx) >= TX_SEND ? fchan_flush(c) : 0;
 }
 
-static int receive(struct fchan *c)
+static int fchan_receive(struct fchan *c)
 {
     if (fchan_flush(c) < 0)
         return -ECONNRESET;
@@ -57,7 +57,7 @@ int fchan_next(struct fchan *c, struct proto_frame *f)
         proto_consume(&c->rx, &c->cur);
     c->taken = false;
     while ((got = proto_peek(&c->rx, &c->cur)) == 0)
-        if (receive(c) < 0)
+        if (fchan_receive(c) < 0)
             return -ECONNRESET;
     if (got < 0) {
         c->lost = true;

@@ -167,7 +167,7 @@ static int set_attributes(struct writing *w, const struct file_req *q)
     return 0;
 }
 
-static int finish(struct writing *w, const struct file_req *q)
+static int finish_writing(struct writing *w, const struct file_req *q)
 {
     int r = set_attributes(w, q);
     if (r == 0 && w->temp[0]) {
@@ -187,7 +187,7 @@ int fileop_write(struct fchan *c, const struct file_req *q, struct err *e)
     if (r == 0)
         r = take_data(c, w.fd);
     if (r == 0)
-        r = finish(&w, q);
+        r = finish_writing(&w, q);
     if (r == 0 && fstat(w.fd, &st) < 0)
         r = -errno;
     if (w.temp[0])

@@ -40,7 +40,7 @@ struct watching {
     uint32_t cookie; /* of that move */
 };
 
-static struct watched *find(struct watching *w, int wd)
+static struct watched *find_watched(struct watching *w, int wd)
 {
     size_t lo = 0, hi = w->n;
     while (lo < hi) {
@@ -53,9 +53,9 @@ static struct watched *find(struct watching *w, int wd)
     return lo < w->n && w->dirs[lo].wd == wd ? &w->dirs[lo] : NULL;
 }
 
-static void forget(struct watching *w, int wd)
+static void forget_watched(struct watching *w, int wd)
 {
-    struct watched *d = find(w, wd);
+    struct watched *d = find_watched(w, wd);
     if (!d)
         return;
     free(d->path);
@@ -67,7 +67,7 @@ static void forget(struct watching *w, int wd)
 /* Takes path. A directory that was moved keeps its number. */
 static int remember(struct watching *w, int wd, char *path)
 {
-    struct watched *d = find(w, wd);
+    struct watched *d = find_watched(w, wd);
     if (d) {
         free(d->path);
         d->path = path;
@@ -242,7 +242,8 @@ static int on_dir(struct watching *w, const struct inotify_event *ev, char *path
     return 0;
 }
 
-static void report(struct watching *w, const struct inotify_event *ev, const struct watched *d)
+static void report_event(struct watching *w, const struct inotify_event *ev,
+                         const struct watched *d)
 {
     uint32_t what = meaning(ev->mask);
     char *path = join(d->path, ev->len ? ev->name : "");
@@ -267,17 +268,17 @@ static bool on_event(struct watching *w, const struct inotify_event *ev)
         put_event(w, FILE_OVERFLOW, "", 0);
         return true;
     }
-    struct watched *d = find(w, ev->wd);
+    struct watched *d = find_watched(w, ev->wd);
     if (!d)
         return true;
     if (ev->mask & IN_IGNORED) {
         bool root = !*d->path;
-        forget(w, ev->wd);
+        forget_watched(w, ev->wd);
         return !root;
     }
     bool of_itself = *d->path && !ev->len; /* its parent's event has the name as well */
     if (!d->gone && !of_itself)
-        report(w, ev, d);
+        report_event(w, ev, d);
     return true;
 }
 

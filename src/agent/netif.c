@@ -25,31 +25,31 @@ struct ifreq6 {
 
 /* --- the steps --- */
 
-static struct ifreq request(const char *name)
+static struct ifreq ifreq_for(const char *name)
 {
     struct ifreq r = {0};
     (void)snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
     return r;
 }
 
-static int call(int fd, unsigned long what, void *arg)
+static int net_ioctl(int fd, unsigned long what, void *arg)
 {
     return ioctl(fd, (int)what, arg) < 0 ? -errno : 0;
 }
 
 static int set_up(int fd, const char *name)
 {
-    struct ifreq r = request(name);
-    int k = call(fd, SIOCGIFFLAGS, &r);
+    struct ifreq r = ifreq_for(name);
+    int k = net_ioctl(fd, SIOCGIFFLAGS, &r);
     r.ifr_flags |= IFF_UP;
-    return k < 0 ? k : call(fd, SIOCSIFFLAGS, &r);
+    return k < 0 ? k : net_ioctl(fd, SIOCSIFFLAGS, &r);
 }
 
 static int set_mtu(int fd, const char *name, uint32_t mtu)
 {
-    struct ifreq r = request(name);
+    struct ifreq r = ifreq_for(name);
     r.ifr_mtu = (int)mtu;
-    return call(fd, SIOCSIFMTU, &r);
+    return net_ioctl(fd, SIOCSIFMTU, &r);
 }
 
 static void put4(struct sockaddr *sa, uint32_t addr)
@@ -61,7 +61,7 @@ static void put4(struct sockaddr *sa, uint32_t addr)
 static int configure4(int fd, const char *name, const struct req_net_address *a)
 {
     struct in_addr ip, gateway;
-    struct ifreq addr = request(name), mask = request(name);
+    struct ifreq addr = ifreq_for(name), mask = ifreq_for(name);
     struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
     if (inet_pton(AF_INET, a->ip, &ip) != 1 || inet_pton(AF_INET, a->gateway, &gateway) != 1 ||
         a->bits < 1 || a->bits > 32)
@@ -71,10 +71,10 @@ static int configure4(int fd, const char *name, const struct req_net_address *a)
     put4(&route.rt_dst, 0);
     put4(&route.rt_genmask, 0);
     put4(&route.rt_gateway, gateway.s_addr);
-    int r = call(fd, SIOCSIFADDR, &addr);
+    int r = net_ioctl(fd, SIOCSIFADDR, &addr);
     if (r == 0)
-        r = call(fd, SIOCSIFNETMASK, &mask);
-    return r < 0 ? r : call(fd, SIOCADDRT, &route);
+        r = net_ioctl(fd, SIOCSIFNETMASK, &mask);
+    return r < 0 ? r : net_ioctl(fd, SIOCADDRT, &route);
 }
 
 static int configure6(const char *name, const struct req_net_address *a)
@@ -88,8 +88,8 @@ static int configure6(const char *name, const struct req_net_address *a)
         return -EPROTO;
     if (fd < 0)
         return -errno;
-    int r = call(fd, SIOCSIFADDR, &addr);
-    return r < 0 ? r : call(fd, SIOCADDRT, &route);
+    int r = net_ioctl(fd, SIOCSIFADDR, &addr);
+    return r < 0 ? r : net_ioctl(fd, SIOCADDRT, &route);
 }
 
 void loopback_up(void)

@@ -56,17 +56,17 @@ static int bind_itself(const char *path, struct err *e)
 
 /* --- the listed paths --- */
 
-static bool within(const char *path, const char *dir)
+static bool is_within(const char *path, const char *dir)
 {
     size_t n = strlen(dir);
     return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
 /* Another listed path contains it, or is the same and comes first. */
-static bool covered(const struct config *cfg, size_t i)
+static bool is_covered(const struct config *cfg, size_t i)
 {
     for (size_t j = 0; j < cfg->nwritable; j++)
-        if (j != i && within(cfg->writable[i], cfg->writable[j]) &&
+        if (j != i && is_within(cfg->writable[i], cfg->writable[j]) &&
             (strcmp(cfg->writable[i], cfg->writable[j]) != 0 || j < i))
             return true;
     return false;
@@ -189,7 +189,7 @@ int restrict_prepare(const struct config *cfg, struct err *e)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
-        if (!covered(cfg, i))
+        if (!is_covered(cfg, i))
             r = prepare_path(cfg->writable[i], e);
     return r;
 }
@@ -204,7 +204,7 @@ int restrict_writes(const struct config *cfg, struct err *e)
     if (r == 0)
         r = spare_system(e);
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
-        if (!covered(cfg, i))
+        if (!is_covered(cfg, i))
             r = set_attributes(cfg->writable[i], RECURSIVE, 0, ATTR_RDONLY, e);
     return r < 0 ? r : drop_capabilities(e);
 }

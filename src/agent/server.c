@@ -43,7 +43,7 @@ static void on_sigchld(struct loop_src *src, uint32_t events)
 
 /* --- streams --- */
 
-static void refuse(int fd)
+static void refuse_stream(int fd)
 {
     AUTO_BUF struct buf b = {.limit = 512};
     session_put_fail(&b, PROTO_FAIL_LIMIT, EAGAIN, "too many commands are running");
@@ -59,7 +59,7 @@ static void on_accept(struct loop_src *src, uint32_t events)
     if (fd < 0)
         return;
     if (srv->nsessions >= SERVER_SESSIONS_MAX || session_new(srv, fd) < 0)
-        refuse(fd);
+        refuse_stream(fd);
 }
 
 int server_listen(struct server *srv, int fd)

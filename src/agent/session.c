@@ -139,7 +139,7 @@ static void session_free(struct session *s)
 
 /* The client is gone. A command that is running is killed; the session stays until its main process
  * is reaped (invariant 1). */
-static void lose(struct session *s)
+static void lose_client(struct session *s)
 {
     if (s->state != SESS_RUNNING) {
         s->state = SESS_CLOSING;
@@ -154,7 +154,7 @@ static void lose(struct session *s)
     session_close_output(s, false);
 }
 
-static void finish(struct session *s)
+static void finish_exited(struct session *s)
 {
     if (session_output_done(s)) {
         put_exit(s);
@@ -182,11 +182,11 @@ void session_run(struct session *s)
     if (!s->lost)
         session_pull_output(s);
     if (s->state == SESS_EXITED && !s->lost)
-        finish(s);
+        finish_exited(s);
     if (!s->lost)
         session_flush(s);
     if (s->lost)
-        lose(s);
+        lose_client(s);
     if (s->state == SESS_CLOSING && buf_len(&s->tx) == 0)
         session_free(s);
     else if (s->state != SESS_DYING && ((s->readable && !s->stalled) || session_output_waits(s)))

@@ -101,37 +101,37 @@ static int exec_on_path(const struct spawn_req *q)
     return error;
 }
 
-static int fail(struct report *r, enum step step, int error)
+static int fail_step(struct report *r, enum step step, int error)
 {
     r->error = error;
     r->step = step;
     _exit(127);
 }
 
-__attribute__((no_sanitize("address", "undefined"))) static int child(void *arg)
+__attribute__((no_sanitize("address", "undefined"))) static int run_child(void *arg)
 {
     struct report *r = arg;
     const struct spawn_req *q = r->q;
     (void)setsid();
     for (int i = 0; i < 3; i++)
         if (dup2(q->fd[i], i) < 0)
-            return fail(r, STEP_TTY, errno);
+            return fail_step(r, STEP_TTY, errno);
     if (q->tty && ioctl(0, TIOCSCTTY, 0) < 0)
-        return fail(r, STEP_TTY, errno);
+        return fail_step(r, STEP_TTY, errno);
     if (set_limits(r) < 0)
-        return fail(r, STEP_RLIMIT, errno);
+        return fail_step(r, STEP_RLIMIT, errno);
     /* As in Docker, a directory that the user may not enter can be the working directory; one that
      * root may not enter (on a network file system) is tried again as the user. */
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
-        return fail(r, STEP_CWD, errno);
+        return fail_step(r, STEP_CWD, errno);
     if (spawn_identity(q->id) < 0)
-        return fail(r, STEP_USER, errno);
+        return fail_step(r, STEP_USER, errno);
     if (!there && chdir(q->cwd) < 0)
-        return fail(r, STEP_CWD, errno);
+        return fail_step(r, STEP_CWD, errno);
     uint64_t none = 0;
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
-    return fail(r, STEP_EXEC, exec_on_path(q));
+    return fail_step(r, STEP_EXEC, exec_on_path(q));
 }
 
 /* --- explaining a failure --- */
@@ -196,7 +196,7 @@ static int explain_exec(const struct spawn_req *q, int error, enum proto_fail *k
     return err_sys(e, error, "%s", exists ? file : name);
 }
 
-static int explain(const struct report *r, enum proto_fail *kind, struct err *e)
+static int explain_failure(const struct report *r, enum proto_fail *kind, struct err *e)
 {
     *kind = PROTO_FAIL_OTHER;
     switch (r->step) {
@@ -221,7 +221,7 @@ pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e)
 {
     struct report r = {.q = q};
     int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-    pid_t pid = clone(child, child_stack + sizeof(child_stack), flags, &r);
+    pid_t pid = clone(run_child, child_stack + sizeof(child_stack), flags, &r);
     if (pid < 0) {
         *kind = PROTO_FAIL_OTHER;
         return err_sys(e, errno, "cannot start a process");
@@ -229,5 +229,5 @@ pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e)
     if (r.step == STEP_NONE)
         return pid;
     (void)waitpid(pid, NULL, 0);
-    return explain(&r, kind, e);
+    return explain_failure(&r, kind, e);
 }

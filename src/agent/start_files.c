@@ -25,7 +25,7 @@ static void keep_only(int sock)
     (void)fcntl(CHILD_SOCK, F_SETFL, 0); /* the agent no longer reads or writes it */
 }
 
-static void refuse(enum proto_fail kind, int code, const char *what)
+static void refuse_files(enum proto_fail kind, int code, const char *what)
 {
     struct err e = {0};
     struct buf out;
@@ -45,9 +45,9 @@ static void serve(int sock, const struct identity *id, const char *cwd, const ui
     umask(0);
     bool there = chdir(cwd) == 0;
     if (spawn_identity(id) < 0)
-        refuse(PROTO_FAIL_USER, errno, "cannot change the user");
+        refuse_files(PROTO_FAIL_USER, errno, "cannot change the user");
     else if (!there && chdir(cwd) < 0)
-        refuse(PROTO_FAIL_CWD, errno, cwd);
+        refuse_files(PROTO_FAIL_CWD, errno, cwd);
     else
         fileop_serve(CHILD_SOCK, in, n);
 }

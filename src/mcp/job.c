@@ -19,7 +19,7 @@ enum { READ_SIZE = 64 * 1024, READS_MAX = 8 };
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-static void keep(struct capture *c, const void *p, size_t n)
+static void capture_keep(struct capture *c, const void *p, size_t n)
 {
     size_t room = c->kept.limit - buf_len(&c->kept);
     c->total += n;
@@ -33,14 +33,14 @@ static void close_capture(struct capture *c)
 }
 
 /* Reads what is there, a limited amount per turn; true if there was something. */
-static bool drain(struct capture *c)
+static bool capture_drain(struct capture *c)
 {
     static char block[READ_SIZE];
     uint64_t before = c->total;
     for (int i = 0; i < READS_MAX && c->src.fd >= 0; i++) {
         ssize_t n = read(c->src.fd, block, sizeof(block));
         if (n > 0)
-            keep(c, block, (size_t)n);
+            capture_keep(c, block, (size_t)n);
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
             close_capture(c);
         if (n <= 0)
@@ -53,7 +53,7 @@ static void on_output(struct loop_src *src, uint32_t events)
 {
     struct capture *c = CONTAINER_OF(src, struct capture, src);
     (void)events;
-    if (drain(c) && c->job->output)
+    if (capture_drain(c) && c->job->output)
         c->job->output(c->job);
 }
 
@@ -95,7 +95,7 @@ static void on_exit_of(struct loop_src *src, uint32_t events)
     struct job *j = CONTAINER_OF(src, struct job, exited);
     (void)events;
     int code = end_of(j->pid);
-    while (drain(&j->out) || drain(&j->err)) /* what it left in its pipes */
+    while (capture_drain(&j->out) || capture_drain(&j->err)) /* what it left in its pipes */
         ;
     close_job(j);
     j->done(j, code);
@@ -120,7 +120,7 @@ static int input_file(const void *in, size_t n)
     return r < 0 ? r : steal_fd(&fd);
 }
 
-static void child(int in, int out, int err, int (*fn)(void *), void *arg)
+static void run_child(int in, int out, int err, int (*fn)(void *), void *arg)
 {
     process_default_signals();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -156,7 +156,7 @@ int job_start(struct job *j, struct loop *l, int (*fn)(void *arg), void *arg, co
     (void)fflush(NULL);
     j->pid = fork();
     if (j->pid == 0)
-        child(input, out, err, fn, arg);
+        run_child(input, out, err, fn, arg);
     if (j->pid > 0)
         j->exited.fd = (int)syscall(SYS_pidfd_open, j->pid, 0);
     r = j->exited.fd < 0 ? -errno : loop_add(l, &j->exited, EPOLLIN);

@@ -87,7 +87,7 @@ static json_t *server_info(void)
 }
 
 /* In the stateless revision every result names its type and the server. */
-static json_t *complete(json_t *result, bool stateless)
+static json_t *complete_result(json_t *result, bool stateless)
 {
     if (!result || !stateless)
         return result;
@@ -102,10 +102,10 @@ static json_t *complete(json_t *result, bool stateless)
 
 static void reply(struct server *s, const json_t *id, json_t *result, bool stateless)
 {
-    send_message(s, mcp_result(id, complete(result, stateless)));
+    send_message(s, mcp_result(id, complete_result(result, stateless)));
 }
 
-static void refuse(struct server *s, const json_t *id, int code, const char *text)
+static void refuse_request(struct server *s, const json_t *id, int code, const char *text)
 {
     send_message(s, mcp_error(id, code, text, NULL));
 }
@@ -212,7 +212,7 @@ static void start_call(struct server *s, const struct tool *t, const struct mcp_
     json_t *args = json_object_get(m->params, "arguments");
     struct call *c = calloc(1, sizeof(*c));
     if (!c) {
-        refuse(s, m->id, MCP_INTERNAL, "out of memory");
+        refuse_request(s, m->id, MCP_INTERNAL, "out of memory");
         return;
     }
     const json_t *meta = json_object_get(m->params, "_meta");
@@ -286,7 +286,7 @@ static void do_initialize(struct server *s, const struct mcp_message *m, bool st
     const char *asked = json_string_value(json_object_get(m->params, "protocolVersion"));
     (void)stateless;
     if (!asked) {
-        refuse(s, m->id, MCP_PARAMS, "\"protocolVersion\" is missing");
+        refuse_request(s, m->id, MCP_PARAMS, "\"protocolVersion\" is missing");
         return;
     }
     bool agreed = is_supported(asked) && strcmp(asked, STATELESS_VERSION) != 0;
@@ -331,13 +331,13 @@ static void do_call(struct server *s, const struct mcp_message *m, bool stateles
     if (!t) {
         (void)snprintf(text, sizeof(text), "unknown tool '%.60s'", name ? name : "");
         utf8_defuse(text);
-        refuse(s, m->id, MCP_PARAMS, text);
+        refuse_request(s, m->id, MCP_PARAMS, text);
     } else if (args && !json_is_object(args)) {
-        refuse(s, m->id, MCP_PARAMS, "\"arguments\" must be an object");
+        refuse_request(s, m->id, MCP_PARAMS, "\"arguments\" must be an object");
     } else if (find_call(s, m->id)) {
-        refuse(s, m->id, MCP_INVALID, "a request with this \"id\" is in progress");
+        refuse_request(s, m->id, MCP_INVALID, "a request with this \"id\" is in progress");
     } else if (s->n_calls >= MCP_CALLS_MAX) {
-        refuse(s, m->id, MCP_INTERNAL, "too many calls at once");
+        refuse_request(s, m->id, MCP_INTERNAL, "too many calls at once");
     } else {
         start_call(s, t, m, stateless);
     }
@@ -365,7 +365,7 @@ static int check_version(struct server *s, const struct mcp_message *m, bool *st
     return -EPROTO;
 }
 
-static void handle(struct server *s, const struct mcp_message *m)
+static void handle_message(struct server *s, const struct mcp_message *m)
 {
     static const struct {
         const char *method;
@@ -390,7 +390,7 @@ static void handle(struct server *s, const struct mcp_message *m)
             requests[i].fn(s, m, stateless);
             return;
         }
-    refuse(s, m->id, MCP_NO_METHOD, "unknown method");
+    refuse_request(s, m->id, MCP_NO_METHOD, "unknown method");
 }
 
 /* --- input ----------------------------------------------------------------------------------- */
@@ -405,9 +405,9 @@ static void on_line(struct server *s, const char *line, size_t n)
         return;
     int r = mcp_message_parse(line, n, &m, &why);
     if (r < 0)
-        refuse(s, m.id, r, why);
+        refuse_request(s, m.id, r, why);
     else
-        handle(s, &m);
+        handle_message(s, &m);
     mcp_message_free(&m);
 }
 
@@ -427,7 +427,7 @@ static void take_lines(struct server *s)
     if (s->skipping) {
         buf_reset(&s->in);
     } else if (buf_len(&s->in) >= MCP_LINE_MAX) {
-        refuse(s, NULL, MCP_INVALID, "the message is too long");
+        refuse_request(s, NULL, MCP_INVALID, "the message is too long");
         s->skipping = true;
         buf_reset(&s->in);
     }
@@ -500,7 +500,7 @@ static void remove_made(struct server *s)
     tool_run_free(&run);
 }
 
-static int watch(struct server *s)
+static int watch_input(struct server *s)
 {
     sigset_t set;
     (void)sigemptyset(&set);
@@ -526,7 +526,7 @@ int mcp_serve(const struct mcp_config *c)
         return r;
     buf_init(&s.in, MCP_LINE_MAX + READ_SIZE);
     node_init(&s.calls);
-    r = watch(&s);
+    r = watch_input(&s);
     if (r == 0)
         r = loop_run(&s.loop);
     loop_del(&s.loop, &s.input);

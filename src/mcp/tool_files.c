@@ -61,7 +61,7 @@ static int with_files(const struct tool_run *run,
     return r < 0 ? complain(&e) : 0;
 }
 
-static int put(const void *p, size_t n, struct err *e)
+static int put_bytes(const void *p, size_t n, struct err *e)
 {
     int r = write_all(STDOUT_FILENO, p, n);
     return r < 0 ? err_sys(e, -r, "cannot answer") : 0;
@@ -71,11 +71,11 @@ static int put_json(json_t *j, struct err *e)
 {
     AUTO_JSON json_t *owned = j;
     AUTO_FREE char *text = owned ? json_dumps(owned, JSON_COMPACT) : NULL;
-    return text ? put(text, strlen(text), e) : err_oom(e);
+    return text ? put_bytes(text, strlen(text), e) : err_oom(e);
 }
 
-static int request(const struct tool_run *run, uint32_t op, uint32_t flags, struct file_req *q,
-                   struct err *e)
+static int file_request(const struct tool_run *run, uint32_t op, uint32_t flags, struct file_req *q,
+                        struct err *e)
 {
     int r = file_req_init(q, op, run->path, flags);
     return r < 0 ? err_sys(e, -r, "'%.100s'", run->path) : 0;
@@ -86,7 +86,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
     struct file_req q;
     struct proto_frame frame;
     struct file_attr a = {0};
-    int r = request(run, FILE_OP_READ, 0, &q, e);
+    int r = file_request(run, FILE_OP_READ, 0, &q, e);
     q.has |= FILE_HAS_OFFSET | FILE_HAS_LENGTH;
     q.offset = run->offset;
     q.length = run->length;
@@ -97,7 +97,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
     if (r == 0 && (frame.type != PROTO_FILE_ENTRY || file_attr_parse(&a, &frame) < 0))
         r = err_set(e, EPROTO, "the sandbox broke the protocol");
     if (r == 0)
-        r = put(&a.size, sizeof(a.size), e);
+        r = put_bytes(&a.size, sizeof(a.size), e);
     for (uint64_t got = 0; r == 0; got += frame.len) {
         r = files_next(f, &frame, e);
         if (r < 0 || frame.type == PROTO_FILE_OK)
@@ -105,7 +105,7 @@ static int read_it(const struct tool_run *run, struct files *f, struct err *e)
         if (frame.type != PROTO_FILE_DATA || frame.len > run->length - got)
             r = err_set(e, EPROTO, "the sandbox broke the protocol");
         else
-            r = put(frame.data, frame.len, e);
+            r = put_bytes(frame.data, frame.len, e);
     }
     return r;
 }
@@ -116,7 +116,7 @@ static int write_it(const struct tool_run *run, struct files *f, struct err *e)
     struct file_attr a = {0};
     char block[WRITE_STEP];
     ssize_t n = 0;
-    int r = request(run, FILE_OP_WRITE, FILE_PARENTS | (run->append ? FILE_APPEND : 0), &q, e);
+    int r = file_request(run, FILE_OP_WRITE, FILE_PARENTS | (run->append ? FILE_APPEND : 0), &q, e);
     q.has |= FILE_HAS_MODE;
     q.mode = run->mode;
     if (r == 0)
@@ -163,7 +163,7 @@ static int list_it(const struct tool_run *run, struct files *f, struct err *e)
     struct proto_frame frame;
     AUTO_JSON json_t *all = json_array();
     bool cut = false;
-    int r = request(run, FILE_OP_LIST, 0, &q, e);
+    int r = file_request(run, FILE_OP_LIST, 0, &q, e);
     q.has |= FILE_HAS_LIMIT;
     q.limit = ENTRIES_MAX;
     if (r == 0)
@@ -223,7 +223,7 @@ int read_file_start(const struct mcp_config *c, const json_t *args, struct tool_
     return file_args(c, args, run, e);
 }
 
-static json_t *encoded(const uint8_t *p, size_t n)
+static json_t *encode_base64(const uint8_t *p, size_t n)
 {
     AUTO_FREE char *text = malloc((n + 2) / 3 * 4 + 1);
     if (!text)
@@ -244,7 +244,7 @@ json_t *read_file_finish(const struct tool_run *run, const json_t *args, const s
     memcpy(&size, buf_head(&j->out.kept), sizeof(size));
     const uint8_t *p = buf_head(&j->out.kept) + sizeof(size);
     size_t n = buf_len(&j->out.kept) - sizeof(size);
-    json_t *content = base64 ? encoded(p, n) : json_stringn((const char *)p, n);
+    json_t *content = base64 ? encode_base64(p, n) : json_stringn((const char *)p, n);
     if (!content && !base64)
         (void)err_set(e, EILSEQ,
                       "'%.100s' is not UTF-8 text at offset %llu: use the encoding base64",
@@ -255,7 +255,7 @@ json_t *read_file_finish(const struct tool_run *run, const json_t *args, const s
 }
 
 /* Strict: only the alphabet, with padding. */
-static int decode(const char *text, size_t n, struct tool_run *run, struct err *e)
+static int decode_base64(const char *text, size_t n, struct tool_run *run, struct err *e)
 {
     AUTO_FREE uint8_t *to = malloc(n / 4 * 3 + 1);
     if (!to)
@@ -279,7 +279,7 @@ static int take_content(const json_t *args, struct tool_run *run, struct err *e)
                        "rest",
                        MCP_FILE_MAX >> 20);
     if (base64)
-        return decode(json_string_value(content), n, run, e);
+        return decode_base64(json_string_value(content), n, run, e);
     run->input = malloc(n + 1);
     if (!run->input)
         return err_oom(e);

@@ -60,7 +60,7 @@ static size_t key_len(const char *kv)
     return strcspn(kv, "=");
 }
 
-static char **find(const struct strlist *l, const char *key, size_t n)
+static char **find_env(const struct strlist *l, const char *key, size_t n)
 {
     for (size_t i = 0; i < l->n; i++)
         if (key_len(l->v[i]) == n && strncmp(l->v[i], key, n) == 0)
@@ -70,7 +70,7 @@ static char **find(const struct strlist *l, const char *key, size_t n)
 
 int strlist_set_env(struct strlist *l, const char *kv)
 {
-    char **at = find(l, kv, key_len(kv));
+    char **at = find_env(l, kv, key_len(kv));
     if (!at)
         return strlist_add(l, kv);
     char *s = strdup(kv);
@@ -84,6 +84,6 @@ int strlist_set_env(struct strlist *l, const char *kv)
 const char *strlist_get_env(const struct strlist *l, const char *key)
 {
     size_t n = strlen(key);
-    char **at = find(l, key, n);
+    char **at = find_env(l, key, n);
     return at && (*at)[n] == '=' ? *at + n + 1 : NULL;
 }
