@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "virtio/blk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@ struct set {
 static int add_segments(const struct set *s, const struct blk_segment *seg, size_t n,
                         bool read_only, const char *serial, struct err *e)
 {
+    assert(s->ep->n_devices < ENGINE_DEVICES_MAX);
     struct engine_device *d = &s->ep->devices[s->ep->n_devices];
     int r = virtio_blk_new(&d->dev, seg, n, read_only, serial);
     if (r < 0)
@@ -30,7 +32,7 @@ static int add_disk(const struct set *s, int fd, bool read_only, const char *ser
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return err_sys(e, errno, "cannot look at disk %s", serial);
+        return err_sys(e, errno, "cannot stat disk %s", serial);
     struct blk_segment seg = {.fd = fd, .length = (uint64_t)st.st_size};
     return add_segments(s, &seg, 1, read_only, serial, e);
 }
@@ -45,7 +47,7 @@ static int add_image(const struct set *s, struct err *e)
     return add_segments(s, seg, d->n, true, "msb-image", e);
 }
 
-/* After the sandbox's own: the guest knows them by their order. */
+/* They come after the sandbox's own. */
 static int add_mounted_disks(const struct set *s, struct err *e)
 {
     int r = 0;

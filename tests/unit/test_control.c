@@ -104,7 +104,7 @@ static void call(struct control_fix *t)
 
 static void say(struct control_fix *t, uint16_t type, uint16_t tag, const void *p, size_t n)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     struct proto_writer w;
     buf_init(&b, 4096);
     proto_begin(&w, &b, type);
@@ -112,7 +112,6 @@ static void say(struct control_fix *t, uint16_t type, uint16_t tag, const void *
         proto_bytes(&w, tag, p, n);
     assert_int_equal(proto_end(&w), 0);
     send_data(t->x, AGENT_PORT, PROTO_PORT_CONTROL, buf_head(&b), (uint32_t)buf_len(&b));
-    buf_free(&b);
 }
 
 static void greet(struct control_fix *t)

@@ -130,23 +130,21 @@ static int dial(struct relay_fix *t)
 
 static void say(int fd, uint16_t type, const void *p, size_t n)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, 1 << 20);
     assert_int_equal(proto_put(&b, type, p, n), 0);
     assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
-    buf_free(&b);
 }
 
 static void hello(int fd, uint32_t version)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     struct proto_writer w;
     buf_init(&b, 256);
     proto_begin(&w, &b, PROTO_HELLO);
     proto_u32(&w, F_VERSION, version);
     assert_int_equal(proto_end(&w), 0);
     assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
-    buf_free(&b);
 }
 
 /* The next frame's type; its first number of tag `tag` in *num. -1: end of file, -2: nothing. */
@@ -527,11 +525,10 @@ static bool is_open(int reader)
 
 static void send_with(int fd, uint16_t type, int passed)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, 256);
     assert_int_equal(proto_put(&b, type, NULL, 0), 0);
     assert_int_equal(sock_send_with_fd(fd, buf_head(&b), buf_len(&b), passed), buf_len(&b));
-    buf_free(&b);
     (void)close(passed);
 }
 
