@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where it goes, with DST's links resolved. */
+/* The destination, with DST's links resolved. */
 struct target {
     enum copy_place place;
     bool exists, is_dir;
@@ -39,9 +39,9 @@ static bool follow_source(const struct copying *c)
     return c->opt->follow || c->from->path.slash;
 }
 
-/* --- looking --- */
+/* --- the two ends --- */
 
-static int look_at_source(struct copying *c)
+static int stat_source(struct copying *c)
 {
     const char *path = c->from->path.path;
     uint32_t mode = S_IFDIR;
@@ -63,7 +63,7 @@ static int look_at_source(struct copying *c)
     return 0;
 }
 
-static int look_at_host_target(struct copying *c)
+static int stat_host_target(struct copying *c)
 {
     struct target *t = &c->t;
     struct stat st;
@@ -81,8 +81,8 @@ static int look_at_host_target(struct copying *c)
     return 0;
 }
 
-/* What the guest says of its own paths goes back to it, and nowhere else. */
-static int look_at_guest_target(struct copying *c)
+/* What the guest says about its own paths is only ever sent back to it. */
+static int stat_guest_target(struct copying *c)
 {
     struct target *t = &c->t;
     int r = files_stat(c->to->files, c->to->path.path, FILE_REAL, &attr, c->e);
@@ -98,11 +98,11 @@ static int look_at_guest_target(struct copying *c)
     return 0;
 }
 
-static int look_at_target(struct copying *c)
+static int stat_target(struct copying *c)
 {
     if (c->to->kind == COPY_GUEST)
-        return look_at_guest_target(c);
-    return c->to->kind == COPY_HOST ? look_at_host_target(c) : 0;
+        return stat_guest_target(c);
+    return c->to->kind == COPY_HOST ? stat_host_target(c) : 0;
 }
 
 /* --- deciding --- */
@@ -133,7 +133,7 @@ static int decide(struct copying *c)
     return 0;
 }
 
-/* A tree that is put into itself never ends. */
+/* Copying a tree into itself would never end. */
 static int check_overlap(struct copying *c)
 {
     const struct copy_path *src = &c->from->path;
@@ -200,7 +200,7 @@ static int to_stream(struct copying *c)
     return r;
 }
 
-/* An archive is unpacked into a directory; what it is called is in it. */
+/* An archive is unpacked into a directory; the names are in the archive. */
 static int from_stream(struct copying *c)
 {
     if (!c->t.is_dir) {
@@ -217,9 +217,9 @@ int copy_run(const struct copy_end *from, const struct copy_end *to, const struc
 {
     static struct copying c;
     c = (struct copying){.from = from, .to = to, .opt = opt, .p = p, .e = e};
-    int r = look_at_source(&c);
+    int r = stat_source(&c);
     if (r == 0)
-        r = look_at_target(&c);
+        r = stat_target(&c);
     if (r < 0)
         return r;
     if (to->kind == COPY_STREAM)

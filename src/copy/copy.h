@@ -1,6 +1,6 @@
-/* Copying between the host, sandboxes and tar streams: what `msb cp` does, without its words.
+/* Copying between the host, sandboxes and tar streams: the engine of `msb cp`.
  *
- * Both ends are looked at first, so that what cannot work fails before anything is written.
+ * Both ends are examined first, so that what cannot work fails before anything is written.
  */
 #ifndef MSB_COPY_COPY_H
 #define MSB_COPY_COPY_H
@@ -14,12 +14,12 @@ enum copy_kind { COPY_HOST, COPY_GUEST, COPY_STREAM };
 struct copy_end {
     enum copy_kind kind;
     struct copy_path path; /* not of a stream */
-    struct files *files;   /* of a sandbox: connected, as the user who is to act */
+    struct files *files;   /* of a sandbox: connected, as the user to act as */
 };
 
 struct copy_options {
-    bool archive; /* owners are kept: in a sandbox, and on the host where one is root */
-    bool follow;  /* a link that SRC names is followed */
+    bool archive; /* keep owners: in a sandbox, and on the host if root */
+    bool follow;  /* follow a link that SRC names */
 };
 
 /* Streams are stdin and stdout. */

@@ -1,5 +1,6 @@
 #include "copy/guest.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -169,6 +170,7 @@ static int put_dir(struct tree_sink *s, const struct file_attr *a, struct err *e
 static int put_leave(struct tree_sink *s, struct err *e)
 {
     struct guest_sink *g = (struct guest_sink *)s;
+    assert(g->depth > 0);
     return --g->depth == 0 && g->merge ? 0 : put(s, PROTO_FILE_LEAVE, NULL, e);
 }
 

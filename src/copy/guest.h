@@ -1,6 +1,6 @@
 /* Trees out of sandboxes and into them.
  *
- * What comes from a guest is checked against the grammar of tree.h before a sink hears of it:
+ * What comes from a guest is checked against the grammar of tree.h before it reaches a sink:
  * 1. Names are single components. 2. There is one first thing. 3. Directories are left as often as
  * they are entered, and lie at most PROTO_DEPTH_MAX deep. 4. A file has no more data than it
  * announced. 5. A link says where to. 6. There are at most COPY_ENTRIES_MAX things.
@@ -11,7 +11,8 @@
 #include "client/files.h"
 #include "copy/tree.h"
 
-/* Gets what `path` names. name: what the first thing is called from here on. follow: a link is. */
+/* Gets what `path` names. name: the new name of the first thing. follow: if it is a link, what that
+ * leads to. */
 int tree_from_guest(struct files *f, const char *path, bool follow, const char *name,
                     struct tree_sink *to, struct tree_progress *p, struct err *e);
 
@@ -22,11 +23,11 @@ struct guest_sink {
     bool merge;
     int depth;
 };
-/* owner: entries say whose they are; else they are root's. merge: the first thing has to be a
+/* owner: keep the entries' owners; else they are root's. merge: the first thing must be a
  * directory, and stands for `dir` itself. */
 int guest_sink_begin(struct guest_sink *g, struct files *f, const char *dir, bool merge, bool owner,
                      struct err *e);
-/* All is there, says the guest. */
+/* Waits until the guest confirms that everything is there. */
 int guest_sink_end(struct guest_sink *g, struct err *e);
 
 #endif

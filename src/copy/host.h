@@ -1,12 +1,12 @@
 /* Trees out of the host's file system and into it.
  *
- * The sink is where names and targets that a guest chose meet the host's files. Invariants:
+ * The sink is where names and targets chosen by a guest meet the host's files. Invariants:
  * 1. Every name is looked up in a directory that we hold open, one component at a time, and never
- *    through a link: not one that the tree brought, nor one that somebody puts there meanwhile.
- * 2. Links are made, not followed. What is no file, directory or link is not made at all.
- * 3. A file has no name until it is complete (or a temporary one, where the file system knows no
- *    files without names); then it takes the place of another file or link, never of a directory.
- *    In a tree that nobody looks at before it is complete (`direct`) it has its own from the start,
+ *    through a link: neither one that the tree brought, nor one that appears meanwhile.
+ * 2. Links are made, not followed. Only files, directories and links are made.
+ * 3. A file has no name until it is complete (or a temporary one, where the file system does not
+ *    support files without names); then it replaces another file or link, never a directory. In a
+ *    tree that is not used before it is complete (`direct`) it has its own name from the start,
  *    which is several times faster; nothing is replaced there.
  * 4. Only permissions are kept of a mode: nothing on the host becomes setuid by a copy.
  * 5. Directories that exist are entered and keep their mode; those that are made get theirs, and
@@ -36,14 +36,14 @@ struct host_sink {
     char temp[32];
 };
 
-/* Puts trees into the directory that dirfd is, which stays the caller's. merge: the first thing has
- * to be a directory, and stands for dirfd itself. */
+/* Puts trees into dirfd, which stays the caller's. merge: the first thing must be a directory, and
+ * stands for dirfd itself. */
 void host_sink_begin(struct host_sink *h, int dirfd, bool merge, bool owner);
-/* Also after a failure: closes, and removes what is half there of a file. */
+/* Also after a failure: closes, and removes an incomplete file. */
 void host_sink_end(struct host_sink *h);
 
-/* Sends dirfd/path, one thing with all below it. name: what it is called from here on. follow: a
- * link is. */
+/* Sends dirfd/path with everything below it. name: its new name. follow: if it is a link, what that
+ * leads to. */
 int tree_from_host(int dirfd, const char *path, bool follow, const char *name, struct tree_sink *to,
                    struct tree_progress *p, struct err *e);
 

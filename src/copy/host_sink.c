@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ static struct timespec mtime_of(const struct file_attr *a)
                              .tv_nsec = (long)(ns < 0 ? ns + 1000000000 : ns)};
 }
 
-/* Owner first, as a change of it may clear bits of the mode. */
+/* Owner first: changing it may clear bits of the mode. */
 static int set_attributes(const struct host_sink *h, int fd, const struct file_attr *a)
 {
     struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, mtime_of(a)};
@@ -192,6 +193,7 @@ static int sink_dir(struct tree_sink *s, const struct file_attr *a, struct err *
 
 static int leave(struct host_sink *h)
 {
+    assert(h->depth > 0);
     struct host_dir *d = &h->dirs[h->depth--];
     int r = d->made ? set_attributes(h, d->fd, d->attr) : 0;
     close_fd(&d->fd);

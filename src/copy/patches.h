@@ -1,11 +1,11 @@
-/* Does to a new sandbox's files what its spec asks for. */
+/* Applies the changes that a new sandbox's spec asks for to its files. */
 #ifndef MSB_COPY_PATCHES_H
 #define MSB_COPY_PATCHES_H
 
 #include "spec/patch.h"
 #include "util/err.h"
 
-/* In order, as root; missing directories on the way to a copy are made. Takes the connection. */
+/* In order, as root; the missing parents of a copy are made. Takes the connection. */
 int patches_apply(const struct spec_patches *l, int sock, const char *name, struct err *e);
 
 #endif

@@ -41,7 +41,7 @@ int copy_path_parse(struct copy_path *p, const char *text, struct err *e)
         return err_sys(e, ENAMETOOLONG, "%.64s...", name);
     if (file_name_ok(name)) {
         memcpy(p->name, name, strlen(name) + 1);
-    } else { /* ".", "..", "/": a directory without a name to give on */
+    } else { /* ".", "..", "/": a directory without a usable name */
         p->slash = p->contents = true;
     }
     return 0;

@@ -5,7 +5,7 @@
  *     directory   becomes DST                refused       goes into it, with its own name
  *     directory/. becomes DST                refused       what is in it goes into DST
  *
- * The parent of a missing DST must exist. DST/ has to be a directory, SRC/ too.
+ * The parent of a missing DST must exist. DST/ must be a directory, SRC/ too.
  */
 #ifndef MSB_COPY_PLACE_H
 #define MSB_COPY_PLACE_H
@@ -17,11 +17,11 @@
 
 /* A path, taken apart. */
 struct copy_path {
-    char path[PROTO_PATH_MAX + 1];   /* without slashes, and "/.", at its end */
-    char parent[PROTO_PATH_MAX + 1]; /* "." of one without a slash */
-    char name[PROTO_NAME_MAX + 1];   /* the last component; "" = it has none that could be used */
-    bool slash;                      /* it ended in "/" or "/.": it means a directory */
-    bool contents;                   /* it ended in "/.", or has no name: what is in it */
+    char path[PROTO_PATH_MAX + 1];   /* without trailing slashes and "/." */
+    char parent[PROTO_PATH_MAX + 1]; /* "." if there is no slash */
+    char name[PROTO_NAME_MAX + 1];   /* the last component; "" if it cannot be used as a name */
+    bool slash;                      /* it ended in "/" or "/.": it must be a directory */
+    bool contents;                   /* it ended in "/.", or has no name: copy what is in it */
 };
 
 int copy_path_parse(struct copy_path *p, const char *text, struct err *e);

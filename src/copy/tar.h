@@ -1,8 +1,8 @@
 /* Trees out of tar streams and into them.
  *
  * A tar names each thing by its whole path, in any order; a tree (tree.h) is entered and left. The
- * reader keeps the directories that it is in, leaves and enters as the next path asks, and makes
- * those that the archive does not mention.
+ * reader tracks the directories that it is in, leaves and enters as the next path requires, and
+ * makes those that the archive does not list.
  *
  * An archive comes from the user, who may have it from anywhere: image/tar/read.h says what is
  * refused. Names are at most PROTO_PATH_MAX long and PROTO_DEPTH_MAX deep; devices and FIFOs are

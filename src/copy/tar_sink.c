@@ -2,6 +2,7 @@
 
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@ static int failed(struct err *e, int code)
 static size_t append(struct tar_sink *t, const char *name, const char *end)
 {
     size_t at = t->len[t->depth], n = strlen(name), k = strlen(end);
+    assert(at + n + k < sizeof(t->path));
     memcpy(t->path + at, name, n);
     memcpy(t->path + at + n, end, k + 1);
     return at + n + k;
@@ -55,6 +57,7 @@ static int sink_dir(struct tree_sink *s, const struct file_attr *a, struct err *
 static int sink_leave(struct tree_sink *s, struct err *e)
 {
     (void)e;
+    assert(self(s)->depth > 0);
     self(s)->depth--;
     return 0;
 }
@@ -70,6 +73,7 @@ static int sink_file(struct tree_sink *s, const struct file_attr *a, struct err 
 static int sink_data(struct tree_sink *s, const void *p, size_t n, struct err *e)
 {
     struct tar_sink *t = self(s);
+    assert(n <= t->left);
     t->left -= n;
     int r = tar_out_write(&t->out, p, n);
     return r < 0 ? failed(e, -r) : 0;

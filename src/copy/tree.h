@@ -1,13 +1,13 @@
 /* A tree of files on its way: from a host directory, a sandbox or a tar stream into any of them.
  *
- * A source calls a sink, thing by thing, depth first:
+ * A source calls a sink for each thing, depth first:
  *
  *     tree  = dir tree* leave | file data* done | link
  *
  * A tar may bring a link that is another name of a file (FILE_HAS_HARD); it only goes to guests.
  *
- * Names are single components (file_name_ok), in every source. The name of the first thing is the
- * sink's to choose: what a guest calls it is no part of where it goes.
+ * Names are single components (file_name_ok), in every source. The first thing is named by the
+ * copy, not by a guest: a guest does not decide where it goes.
  */
 #ifndef MSB_COPY_TREE_H
 #define MSB_COPY_TREE_H
@@ -35,7 +35,7 @@ struct tree_sink {
     const struct tree_sink_ops *ops;
 };
 
-/* What the copy is doing, for whoever shows it. */
+/* The copy's progress, for display. */
 struct tree_progress {
     uint64_t files, bytes;
     uint64_t entries;                      /* of any kind, skipped ones included */
@@ -48,7 +48,7 @@ struct tree_progress {
 int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e);
 void tree_note_bytes(struct tree_progress *p, size_t n);
 
-/* A name that may be a guest's, to be shown. */
+/* A name that may come from a guest, made safe to display. */
 void tree_safe_name(const char *name, char *to, size_t size);
 
 #endif

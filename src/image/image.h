@@ -36,7 +36,8 @@ struct image_ctx {
     const char *assets_dir; /* holds base.erofs; NULL: no built-in image */
     uint64_t max_expanded;  /* 0: IMAGE_EXPANDED_MAX_DEFAULT */
 
-    /* References. Nothing here knows about networks: fetch, if set, brings the image into the store. */
+    /* References. Nothing here knows about networks: fetch, if set, brings the image into the
+     * store. */
     enum image_pull pull;
     int (*fetch)(void *ctx, struct image_store *s, const struct reference *ref, struct err *e);
     void *fetch_ctx;

@@ -446,6 +446,7 @@ static void test_bad_writes(void **state)
     assert_int_equal(erofs_file_write(&w, UINT64_MAX, "ab", 2, NULL), -EINVAL);
     assert_int_equal(erofs_file_write(&w, 10, "ab", 2, NULL), 0);
     assert_int_equal(erofs_file_write(&w, 11, "ab", 2, NULL), -EINVAL);
+    assert_int_equal(erofs_file_end(&w, NULL), 0);
     a.size = 1ULL << 45; /* more blocks than addresses */
     assert_int_equal(erofs_file_begin(&w, add(&t, "g", a), NULL), -EFBIG);
     erofs_abort(&w);

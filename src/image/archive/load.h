@@ -4,10 +4,10 @@
  *     OCI layout        index.json leads to manifests, which lead to blobs; as a tar or a directory
  *
  * An archive that is both (Docker writes such) is read as an OCI layout, which has the digests.
- * Nothing in an archive is believed: documents are parsed within bounds (oci.h), blobs must have
- * the digests that lead to them, and layers the diff_ids of their configuration. References come
- * last, when all images of the archive are in the store: a failed load leaves nothing but garbage
- * there, which image_store_collect() takes away.
+ * Nothing in an archive is trusted: documents are parsed within bounds (oci.h), blobs must match
+ * the digests that lead to them, and layers the diff_ids of their configuration. References are
+ * set last, when all images of the archive are in the store: a failed load leaves only garbage
+ * there, which image_store_collect() removes.
  */
 #ifndef MSB_IMAGE_ARCHIVE_LOAD_H
 #define MSB_IMAGE_ARCHIVE_LOAD_H
@@ -25,7 +25,7 @@ struct load_options {
     const struct reference *tag;         /* instead of the archive's own names; may be NULL */
     const struct oci_platform *platform; /* of an index; NULL: this machine's */
     uint64_t max_expanded;               /* 0: the default; for each layer, and for the archive */
-    /* Called for each reference, once it means its image; may be NULL. */
+    /* Called for each reference once it is set; may be NULL. */
     void (*loaded)(void *ctx, const struct reference *ref, const struct digest *image);
     void *ctx;
 };

@@ -21,7 +21,7 @@ struct load {
     size_t n;
 };
 
-/* One image to take over. */
+/* One image to load. */
 struct load_source {
     char *manifest, *config; /* the documents */
     size_t manifest_len, config_len;
@@ -42,7 +42,7 @@ int load_check_names(const struct load *l, size_t n, bool named, struct err *e);
 int load_docker(struct load *l, struct err *e);
 int load_oci(struct load *l, struct err *e);
 
-/* What tells the formats. */
+/* What the formats are recognised by. */
 #define LOAD_MANIFEST "manifest.json"
 #define LOAD_INDEX "index.json"
 #define LOAD_LAYOUT "oci-layout"

@@ -1,6 +1,6 @@
 /* OCI layouts: index.json, and blobs by digest.
  *
- * Which entries of index.json are images, and what they are called, is a matter of who wrote it:
+ * Which entries of index.json are images, and their names, depend on the tool that wrote it:
  *
  *     docker, buildx    io.containerd.image.name: a full reference; ref.name is the tag alone
  *     podman, skopeo    ref.name: a reference
@@ -30,7 +30,7 @@ static void blob_name(const struct digest *d, char name[BLOB_NAME])
     (void)snprintf(name, BLOB_NAME, BLOBS "%s", hex);
 }
 
-/* A document that has the digest it is called by. */
+/* A document, checked against its digest. */
 static int read_blob(const struct load *l, const struct oci_descriptor *d, size_t max, char **ret,
                      size_t *ret_len, struct err *e)
 {
@@ -147,7 +147,7 @@ static int read_image(struct load *l, const struct oci_index_entry *x, struct lo
 
 /* ---- all of them ---- */
 
-/* The names there are; a lone NULL stands for none. */
+/* All names in the index. */
 static int list_names(const struct load *l, const struct oci_index *x, struct strlist *ret,
                       struct err *e)
 {

@@ -78,7 +78,7 @@ static int write_layer(struct save *s, const struct digest *diff_id, struct tar_
     return r < 0 ? err_wrap(e, r, "layer sha256:%.12s", hex) : 0;
 }
 
-/* Finds out what the layer's tar will be. */
+/* The digest and size of the layer's tar. */
 static int measure_layer(struct save *s, struct layer *l, struct err *e)
 {
     AUTO_HASHER struct hasher h = {0};
@@ -201,7 +201,7 @@ static int find_or_make(struct save *s, const struct image_record *rec, struct s
     return make_image(s, rec, *ret, e);
 }
 
-/* Names are kept; a digest is not, since the archive's image has another. */
+/* Names are kept; digests are not, since the image in the archive has a different one. */
 static int add_name(struct saved *img, const struct reference *ref, struct err *e)
 {
     if (ref->digest || !ref->tag)
@@ -291,7 +291,7 @@ static int put_json(struct save *s, const char *name, const json_t *j, struct er
     return r;
 }
 
-/* Two images may come to the same documents here. */
+/* Two images may have the same documents here. */
 static bool seen_document(const struct save *s, size_t i, bool manifest)
 {
     const struct saved *v = s->images;
@@ -332,7 +332,7 @@ static int put_docker(struct save *s, struct err *e)
     return r < 0 ? r : put_json(s, "manifest.json", list, e);
 }
 
-/* podman and skopeo read the one name, Docker and containerd the other. */
+/* podman and skopeo read one of the names, Docker and containerd the other. */
 static int add_entry(json_t *list, const struct saved *img, const char *name)
 {
     json_t *d = descriptor(OCI_TYPE "manifest.v1+json", &img->manifest.digest, img->manifest.len);

@@ -1,9 +1,9 @@
-/* Images into archives that other tools take: docker-archive, or an OCI layout in a tar.
+/* Images into archives that other tools read: docker-archive, or an OCI layout in a tar.
  *
- * Layers are made anew out of their EROFS files, not compressed, so digests differ from those of
- * the registry: diff_ids, configuration and manifest are written to match. What a layer holds is
- * the same. Each is generated twice, once for its digest, which comes first in an archive, and once
- * into it: no temporary files, and no more memory than one layer's tree. The same images give the
+ * Layers are generated from their EROFS files, uncompressed, so digests differ from the registry's:
+ * diff_ids, configuration and manifest are written to match. A layer's content is the same. Each is
+ * generated twice, once for its digest, which comes first in an archive, and once into it: no
+ * temporary files, and no more memory than one layer's tree. The same images give the
  * same bytes, and so does saving what was loaded from such an archive.
  */
 #ifndef MSB_IMAGE_ARCHIVE_SAVE_H

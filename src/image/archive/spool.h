@@ -1,5 +1,5 @@
-/* An archive that cannot be read twice (a pipe) or not as it is (compressed) is put into a file
- * first, one that has no name. A confined child decompresses it. */
+/* Archives that cannot be read in place, from a pipe or compressed, are first put into a file
+ * without a name. A confined child decompresses them. */
 #ifndef MSB_IMAGE_ARCHIVE_SPOOL_H
 #define MSB_IMAGE_ARCHIVE_SPOOL_H
 

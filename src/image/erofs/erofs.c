@@ -1,5 +1,6 @@
 #include "image/erofs/erofs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -90,6 +91,7 @@ static uint64_t full_bytes(const struct tree_inode *ino)
 
 int erofs_file_begin(struct erofs_writer *w, struct tree_inode *ino, struct err *e)
 {
+    assert(!w->file && S_ISREG(ino->mode));
     uint64_t tail = ino->size - full_bytes(ino);
     uint64_t blocks = ino->size >> EROFS_BLOCK_BITS;
     /* The inode must be able to take its tail even at its largest. */
@@ -113,6 +115,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
                      struct err *e)
 {
     struct tree_inode *ino = w->file;
+    assert(ino);
     if (offset < w->file_pos || offset > ino->size || n > ino->size - offset)
         return err_set(e, EINVAL, "file data lies outside the file's size");
     w->file_pos = offset + n;
@@ -133,6 +136,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
 int erofs_file_end(struct erofs_writer *w, struct err *e)
 {
     struct tree_inode *ino = w->file;
+    assert(ino);
     w->file = NULL;
     uint64_t full = full_bytes(ino);
     size_t tail = (size_t)(ino->size - full);

@@ -8,8 +8,8 @@
  * Invariants:
  * 1. An inode with its xattrs and inline tail lies within one block, or starts a block and has no
  *    inline tail.
- * 2. `place` puts nothing into a block more than OPEN_BLOCKS behind the newest, so `emit` needs only
- *    a window of blocks in memory.
+ * 2. `place` puts nothing into a block more than OPEN_BLOCKS behind the newest, so `emit` needs
+ *    only a window of blocks in memory.
  */
 #include <errno.h>
 #include <stdlib.h>

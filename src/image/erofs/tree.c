@@ -584,7 +584,8 @@ int tree_opaque(struct tree *t, const char *path, struct err *e)
     return r;
 }
 
-/* Follows the symlink `name` in `dir` to a directory: made if missing with `create`, else -ENOENT. */
+/* Follows the symlink `name` in `dir` to a directory; a missing one is made if `create`, else
+ * -ENOENT. */
 static int merge_through_link(struct tree *base, struct tree_inode *dir, const char *name,
                               const char *target, bool create, struct tree_inode **ret,
                               struct err *e)

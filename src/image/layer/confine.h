@@ -1,9 +1,9 @@
-/* A child process that reads hostile bytes: how it is held, and how it is heard.
+/* Confines a child process that reads hostile bytes, and collects its result.
  *
- * It is this process's copy. What holds it: a filter that leaves it the system calls of plain
- * computing (SECCOMP_CONVERTER; the list is beside convert.c), which can open nothing, reach nobody
- * and start nothing; no descriptors but those that it is given; limits on memory and file size; and
- * a parent whose death is its own. It says what came of it in one record on a pipe.
+ * The child is a fork of this process. It has a filter that allows only the system calls of plain
+ * computing (SECCOMP_CONVERTER; the list is in convert.c), so it can open, reach and start nothing;
+ * no descriptors except those it is given; and limits on memory and file size. It dies with its
+ * parent, and reports its result in one record on a pipe.
  */
 #ifndef MSB_IMAGE_LAYER_CONFINE_H
 #define MSB_IMAGE_LAYER_CONFINE_H
@@ -14,8 +14,8 @@
 
 #include "util/err.h"
 
-/* In the child, at once after fork: all but the filter, which seccomp_enter() closes when threads
- * are started. Files may grow to max_file bytes. */
+/* In the child, right after fork: everything except the filter, which seccomp_enter() installs once
+ * threads are started. Files may grow to max_file bytes. */
 int confine_process(const char *name, pid_t parent, const int *keep, size_t n, uint64_t max_file);
 
 /* In the parent: reads the record (n bytes, at most PIPE_BUF), waits for the child and sets *pid to

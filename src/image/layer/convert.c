@@ -1,5 +1,6 @@
 #include "image/layer/convert.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ static ssize_t next_bytes(void *ctx, const void **ret, struct err *e)
     f->holding = false;
     while (r->filled == r->taken && !r->done)
         (void)pthread_cond_wait(&r->changed, &r->lock);
+    assert(r->filled - r->taken <= SLOTS);
     bool have = r->filled != r->taken;
     (void)pthread_mutex_unlock(&r->lock);
     if (!have) {

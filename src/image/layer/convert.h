@@ -2,12 +2,12 @@
  *
  * Two threads: one decompresses into a ring of buffers; the other hashes them, hands them to the
  * tar parser without copying, and writes. All bytes are hostile, and most code that reads them is
- * other people's, so this is made for a process that gave up everything else (layer.h):
+ * third-party, so this is designed to run in a confined process (layer.h):
  *
  * 1. convert_init() runs in the caller. It opens what must be opened and takes the locks that must
  *    be taken (locale, OpenSSL's method store): another thread may hold them when a process forks.
- * 2. convert_start() makes the thread, which closes the filter on itself, and waits.
- * 3. The caller closes the filter on itself.
+ * 2. convert_start() makes the thread, which installs the filter on itself, and waits.
+ * 3. The caller installs the filter on itself.
  * 4. convert_run() does the work with the system calls listed beside the code.
  */
 #ifndef MSB_IMAGE_LAYER_CONVERT_H
@@ -54,7 +54,7 @@ int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool
  * is the result of the conversion. */
 int convert_start(struct convert *c, int (*confine)(void)); /* -errno */
 int convert_run(struct convert *c, struct convert_made *ret, struct err *e);
-/* Also ends the thread, which may wait for in_fd to give bytes or end. */
+/* Also ends the thread, which may first wait for in_fd to give bytes or end. */
 void convert_free(struct convert *c);
 
 #endif

@@ -1,8 +1,8 @@
-/* Decompression of a stream of bytes: gzip, zstd or nothing, told by the first bytes.
+/* Decompression of a stream of bytes: gzip, zstd or none, detected by the first bytes.
  *
  * A gzip stream may have several members, a zstd stream several frames and skippable ones between;
- * what follows the last one must be zeros or nothing. A stream that ends too early is an error. The
- * memory that a stream can ask for is bounded: gzip's window is 32 KiB, zstd's is limited to
+ * only zeros may follow the last one. A truncated stream is an error. The memory that a stream can
+ * ask for is bounded: gzip's window is 32 KiB, zstd's is limited to
  * DECODE_WINDOW_LOG, which is what the zstd tool itself accepts.
  */
 #ifndef MSB_IMAGE_LAYER_DECODE_H
@@ -17,8 +17,8 @@
 
 enum { DECODE_WINDOW_LOG = 27, DECODE_INPUT = 256 << 10 };
 
-/* Looks for a faster gzip on this machine; without it zlib does the work. Call it before a process
- * gives up its rights to open files. Safe from several threads. */
+/* Looks for a faster gzip on this machine; without it zlib does the work. Call it before the
+ * process is confined. Safe from several threads. */
 void decode_prepare(void);
 
 /* One way of decompressing. */

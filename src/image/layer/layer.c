@@ -1,12 +1,10 @@
-/* This side of a conversion: it reads, hashes, and feeds the child; and it judges the result.
+/* The parent's side of a conversion: it reads, hashes, feeds the child, and checks the result.
  *
- * The child is this process's copy. It is held by: a filter that leaves it the system calls of
- * plain computing (the list is beside convert.c), which can open nothing, reach nobody and start
- * nothing; no descriptors but its two pipes, the output and the spool; limits on memory and file
- * size; and a parent whose death is its own. What it says is checked like any stranger's words.
+ * The child is confined (confine.h), with its two pipes, the output and the spool as its only
+ * descriptors. Its report is untrusted.
  *
  * Other threads may hold locks at the moment of the fork, so the child touches nothing that was
- * not prepared before (convert.h); memory allocation is safe, the C library sees to it.
+ * not prepared before (convert.h); memory allocation is safe, the C library takes care of it.
  */
 #include "image/layer/layer.h"
 
@@ -36,7 +34,7 @@ enum {
     SHORT_HEX = 12,
 };
 
-/* What the child has to say; fits a pipe, so that it never waits. */
+/* The child's result; fits into a pipe, so that writing it never blocks. */
 struct report {
     struct convert_made made;
     struct err e;
@@ -63,7 +61,7 @@ struct job {
 static int child_confine(const struct convert *c, int report_fd, pid_t parent)
 {
     const int keep[] = {c->in_fd, c->w.fd, c->w.spool_fd, report_fd};
-    /* Files are padded to blocks, and their inodes take some bytes: beyond that is madness. */
+    /* Files are padded to blocks, and their inodes take some bytes; nothing needs more. */
     uint64_t padding = (uint64_t)c->max_entries * 4 * EROFS_BLOCK_SIZE;
     return confine_process("msb-convert", parent, keep, ARRAY_LEN(keep),
                            MIN(c->max_bytes, (uint64_t)INT64_MAX / 2) + padding);
@@ -132,7 +130,7 @@ static int feed_child(struct job *j, size_t n)
 {
     int r = write_all(j->feed_fd, j->buf, n);
     if (r < 0)
-        close_fd(&j->feed_fd); /* it has given up, and says why */
+        close_fd(&j->feed_fd); /* it has given up, and reports why */
     return r == -EPIPE ? 0 : r;
 }
 
@@ -258,7 +256,7 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
                     .feed_fd = -1,
                     .report_fd = -1};
     struct layer_made made = {0};
-    /* A child that ends early must not end this process; the signal is this thread's own. */
+    /* A child that ends early must not kill this process; SIGPIPE goes to this thread. */
     sigset_t pipe_set, old;
     (void)sigemptyset(&pipe_set);
     (void)sigaddset(&pipe_set, SIGPIPE);

@@ -1,9 +1,9 @@
 /* One layer: a tar stream, plain or compressed, becomes one EROFS file.
  *
  * The bytes are hostile, so a child process converts them: it has a pipe to read from, the output
- * file, a spool file and a pipe for its result, and a system call filter that leaves it nothing
- * else. This process downloads (or reads), hashes what it passes on, and only believes the result
- * when every digest agrees. Download, decompression and conversion so overlap.
+ * file, a spool file and a pipe for its result, and a system call filter that allows nothing else.
+ * This process downloads (or reads), hashes what it passes on, and accepts the result only if every
+ * digest matches. Download, decompression and conversion overlap.
  *
  * A layer's EROFS file is complete: fsck.erofs accepts it. Deletions are stored as overlayfs stores
  * them (0:0 character devices, trusted.overlay.opaque). Tails of files up to LAYER_INLINE_MAX bytes
@@ -26,14 +26,14 @@
 
 enum { LAYER_INLINE_MAX = 512 };
 
-/* What the layer must turn out to be; NULL and 0 where nothing was said. */
+/* What the layer must turn out to be; NULL and 0 where unknown. */
 struct layer_want {
     const struct digest *blob; /* of the bytes in the stream */
     uint64_t blob_size;
     const struct digest *diff_id; /* of the tar inside */
     const char *name;             /* for messages: "layer sha256:0123456789ab" */
     bool layer;                   /* names starting with .wh. delete; false: a plain root tar */
-    bool again;                   /* the store makes it even where it has it */
+    bool again;                   /* the store makes it even if it has it */
     uint64_t max_bytes;           /* it may expand to so much; 0 = IMAGE_EXPANDED_MAX_DEFAULT */
     uint32_t max_entries;         /* 0 = TREE_ENTRIES_MAX */
 };

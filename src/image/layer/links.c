@@ -29,7 +29,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct layer_link *)a)->path, ((const struct layer_link *)b)->path);
 }
 
-/* The link at the name that this one means; NULL when there is none but itself. */
+/* The link at the name that this one refers to; NULL if there is none, or it is itself. */
 static struct layer_link *at_target(const struct layer_links *l, const struct layer_link *x)
 {
     const struct layer_link key = {.path = x->target};
@@ -37,9 +37,7 @@ static struct layer_link *at_target(const struct layer_links *l, const struct la
     return found == x ? NULL : found;
 }
 
-/* Takes whatever nothing must come before, again and again: each link is looked at once when it is
- * free and once when it is taken. Those that wait for each other, which no archive can produce,
- * come last. */
+/* A topological sort. Links in a cycle, which no archive can produce, come last. */
 int layer_links_sort(struct layer_links *l)
 {
     size_t ready = 0;

@@ -1,8 +1,8 @@
-/* A layer's hard links to files of the layers below, in an order that an archive can have them in.
+/* A layer's hard links to files of the layers below, in an order that works in an archive.
  *
- * Such a link means the file that was there before the layer. Where the layer has a link of its own
- * at that very name, the one that means the old file must come first. Apart from that the order is
- * that of the names: the same links come out in the same order.
+ * Such a link refers to the file that was there before the layer. Where the layer itself has a link
+ * at that name, the one that refers to the old file must come first. Otherwise they are sorted by
+ * name: the same links come out in the same order.
  */
 #ifndef MSB_IMAGE_LAYER_LINKS_H
 #define MSB_IMAGE_LAYER_LINKS_H

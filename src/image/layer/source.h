@@ -21,9 +21,9 @@
 /* Directories.
  *
  * Symlinks are never followed, not even by a walk racing with someone who makes one. A directory
- * on another file system (a mount point) is taken as an empty directory. Hard links are kept. For a
- * caller who is not root, the caller's own files belong to root in the image: that is who owned
- * them before an ordinary user unpacked them.
+ * on another file system (a mount point) is taken as an empty directory. Hard links are kept. If
+ * the caller is not root, its own files belong to root in the image: root owned them before an
+ * ordinary user unpacked them.
  */
 struct source_dir {
     int fd;           /* not owned */
@@ -52,10 +52,10 @@ struct source_tar {
     locale_t locale; /* "C": see source_tar.c */
 };
 
-/* Loads what the C library loads when it is first needed. Call it before a process gives up its
- * rights to open files. Safe from several threads. */
+/* Loads what the C library otherwise loads on first use. Call it before the process is confined.
+ * Safe from several threads. */
 void source_tar_prepare(void);
-/* Takes all bytes, those behind the end of the archive too. */
+/* Reads all bytes, including those after the end of the archive. */
 int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w, struct err *e);
 
 /* Whether an extended attribute of the host or an archive goes into an image. Host labels

@@ -133,7 +133,7 @@ static int hardlink_cmp(const void *a, const void *b)
     return x->ino < y->ino ? -1 : x->ino > y->ino;
 }
 
-/* The first name's inode, or NULL when this is the first; *ret_slot takes what it becomes. */
+/* *ret: the note of this file; its inode is NULL when this is the first name. */
 static int find_hardlink(struct walk_state *ws, const struct stat *st, struct hardlink **ret)
 {
     struct hardlink *h = calloc(1, sizeof(*h));
@@ -192,7 +192,7 @@ static int scan_entry(struct walk_state *ws, int dirfd, const struct pending *p,
     struct stat st;
     char target[TREE_PATH_MAX];
     if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 0 : fail(ws, errno, p->path, name, e); /* gone: never was */
+        return errno == ENOENT ? 0 : fail(ws, errno, p->path, name, e); /* removed meanwhile */
     struct tree_attr a = attr_of(&st);
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(dirfd, name, target, sizeof(target) - 1);

@@ -51,7 +51,7 @@ static int tar_fail(struct tar *tar, struct err *e)
     }
     if (archive_errno(tar->a) == ENOMEM)
         return err_oom(e);
-    /* Nothing recognised, and not for want of bytes. */
+    /* The format was not recognised although there were bytes. */
     if (!tar->entries && archive_format(tar->a) == 0 &&
         (!why || strstr(why, "Unrecognized archive format"))) {
         int r = err_set(e, EINVAL, "this is not a tar archive");
@@ -217,7 +217,7 @@ static int add_mark(struct tar *tar, const char *path, struct err *e)
     if (strcmp(name, ".wh..opq") == 0) {
         r = tree_opaque(tar->t, target, e);
     } else if (strncmp(name, ".wh.", 4) == 0) {
-        r = 0; /* other marks of that kind are some union file system's own */
+        r = 0; /* other marks of that kind belong to union file systems */
     } else if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         r = err_set(e, EINVAL, "entry '%.512s' is an invalid whiteout", path);
     } else {
@@ -279,7 +279,7 @@ static int read_entries(struct tar *tar, struct err *e)
     }
 }
 
-/* What follows the archive's end counts for its digest. */
+/* What follows the archive's end is part of its digest. */
 static int read_rest(struct tar *tar, struct err *e)
 {
     const void *p;

@@ -86,8 +86,8 @@ static int walk_tree(struct walk *w, struct tree *t, visit_fn fn)
 
 /* ---- entries ---- */
 
-/* A tar has no magic number at its beginning but a name, which could be that of a compressed file
- * ("BZhack"): the first one gets a harmless start. */
+/* A tar begins with a name, which could look like the magic number of a compressed file ("BZhack"):
+ * the first name gets a harmless start. */
 static int put_header(struct walk *w, const struct tar_entry *t)
 {
     struct tar_entry first = *t;
@@ -139,7 +139,7 @@ static int put_data(struct walk *w, const struct tree_inode *ino)
     return r < 0 ? r : output_failed(w, tar_put_padding(w->o, ino->size));
 }
 
-/* An empty file that means something by its name alone. */
+/* An empty file whose name is its meaning. */
 static int put_mark(struct walk *w, const char *path)
 {
     const struct tar_entry t = {.path = path, .type = '0'};

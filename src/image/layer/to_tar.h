@@ -1,9 +1,9 @@
-/* One layer, the other way round: an EROFS file becomes the tar that it could have been made from.
+/* Turns a layer's EROFS file back into a tar.
  *
- * Entries come in the order of their names, marks as the .wh. names of image layers, hard links to
- * what lies in layers below before everything else (an entry of the same archive must not come
- * first). Directories that nobody listed are left out. Converting the tar gives the same EROFS file
- * again, and so the same tar: saving is stable from the first time on.
+ * Entries are sorted by name, marks become the .wh. names of image layers, and hard links to files
+ * of layers below come first (an entry of the same archive must not precede them). Implicit
+ * directories are left out. Converting the tar gives the same EROFS file again, and so the same
+ * tar: saving is stable.
  */
 #ifndef MSB_IMAGE_LAYER_TO_TAR_H
 #define MSB_IMAGE_LAYER_TO_TAR_H

@@ -7,7 +7,7 @@
 #define PREFIX "sha256:"
 enum { PREFIX_LEN = sizeof(PREFIX) - 1 };
 
-/* Upper-case digits would be a second spelling of the same digest: refused, as everybody does. */
+/* Upper-case digits would be a second spelling of the same digest: refused, as elsewhere. */
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9')

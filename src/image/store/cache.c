@@ -1,5 +1,6 @@
 #include "image/store/cache.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -212,6 +213,7 @@ int cache_build_lock(struct cache_build *b, const struct cache *c, const char *k
 int cache_build_begin(struct cache_build *b, struct err *e)
 {
     char name[CACHE_NAME_SIZE];
+    assert(b->lock_fd >= 0);
     temp_name(b->key, name);
     clear_stale(b->c->tmp_fd);
     close_fd(&b->fd);
@@ -230,6 +232,7 @@ int cache_build_publish(struct cache_build *b, const char *hex, struct err *e)
 int cache_build_publish_as(struct cache_build *b, int dirfd, const char *name, struct err *e)
 {
     char temp[CACHE_NAME_SIZE];
+    assert(b->lock_fd >= 0 && b->fd >= 0);
     temp_name(b->key, temp);
     if (fchmod(b->fd, 0400) < 0 || fsync(b->fd) < 0 ||
         renameat(b->c->tmp_fd, temp, dirfd, name) < 0 || fsync(dirfd) < 0)

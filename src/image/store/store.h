@@ -17,8 +17,8 @@
  * 2. A reference is written after its image, an image after all it consists of; removal goes the
  *    other way. So a crash at any moment leaves at most garbage, and whatever no reference and no
  *    sandbox leads to is garbage, which any later removal takes away.
- * 3. Nothing is removed except under the exclusive lock. A process that is about to use something (a
- *    pull that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
+ * 3. Nothing is removed except under the exclusive lock. A process that is about to use something
+ *    (a pull that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
  * 4. A damaged record, document or file counts as missing: the next pull makes it again.
  */
 #ifndef MSB_IMAGE_STORE_STORE_H

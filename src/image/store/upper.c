@@ -365,8 +365,8 @@ int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t siz
 
 /* ---- growing it ---- */
 
-/* Whether the guest's kernel can grow it. The guest may have written anything there: one number at a
- * fixed place is read, and a false one harms only the guest. */
+/* Whether the guest's kernel can grow it. The guest may have written anything there: one number at
+ * a fixed place is read, and a false one harms only the guest. */
 static bool can_grow(int fd)
 {
     enum { COMPAT_AT = 1024 + 0x5c, SPARSE_SUPER2 = 0x200 };

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Octal digits, padded by spaces or NULs; or, with the first bit set, 256 to the power of ... */
+/* Octal digits, padded by spaces or NULs; or, with the first bit set, base 256. */
 int tar_number(const char *p, size_t n, uint64_t *ret)
 {
     const uint8_t *b = (const uint8_t *)p;

@@ -1,4 +1,4 @@
-/* How a tar header looks: the part that every reader of ours needs. */
+/* Tar headers, for reading and writing. */
 #ifndef MSB_IMAGE_TAR_FORMAT_H
 #define MSB_IMAGE_TAR_FORMAT_H
 

@@ -3,8 +3,8 @@
  * It reads what users hand to `msb load` and `msb cp -`, with the user's own rights. So it is small
  * enough to be checked by hand; layers are parsed by a library, in a jail (layer/source_tar.h).
  *
- * 1. Every number is checked before it is used. Sizes, names, the length of extended headers and the
- *    number of entries are bounded.
+ * 1. Every number is checked before it is used. Sizes, names, the length of extended headers and
+ *    the number of entries are bounded.
  * 2. Paths are cleaned: a leading "/", empty components and "." are dropped; ".." is refused.
  * 3. Extended headers apply as POSIX has it. One of type `x` is for the next entry; one of type `g`
  *    for all that follow, unless a later `g` or the entry's own `x` says otherwise. An empty value

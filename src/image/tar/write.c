@@ -96,8 +96,8 @@ static int add_number(struct buf *b, const char *key, uint64_t v)
     return add_record(b, key, text, (size_t)n);
 }
 
-/* Seconds with as many decimals as it takes; of a negative time the decimals count upwards in
- * struct timespec, and downwards here. */
+/* Seconds with as many decimals as needed; for a negative time the decimals count upwards in struct
+ * timespec, and downwards here. */
 static int add_time(struct buf *b, int64_t sec, uint32_t nsec)
 {
     char text[48];

@@ -1,7 +1,7 @@
-/* Writes tar archives: POSIX headers, with PAX records for whatever does not fit into one.
+/* Writes tar archives: POSIX headers, with PAX records for values that do not fit into one.
  *
  * The same entries give the same bytes: times, owners and order are the caller's, nothing is taken
- * from the host. Output is buffered, and hashed on the way where somebody wants to know.
+ * from the host. Output is buffered, and hashed on the way if asked.
  */
 #ifndef MSB_IMAGE_TAR_WRITE_H
 #define MSB_IMAGE_TAR_WRITE_H
@@ -42,7 +42,7 @@ struct tar_entry {
 int tar_put_header(struct tar_out *o, const struct tar_entry *t);
 int tar_put_padding(struct tar_out *o, uint64_t size);
 int tar_put_end(struct tar_out *o);
-/* A whole file of the archive's own: mode 0644, root's, at the beginning of time. */
+/* A whole file: mode 0644, owned by root, with time 0. */
 int tar_put_file(struct tar_out *o, const char *path, const void *p, size_t n);
 
 #endif
