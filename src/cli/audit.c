@@ -7,6 +7,7 @@
 #include "logs/net_record.h"
 #include "logs/records.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/utf8.h"
 
 #include <dirent.h>
@@ -160,8 +161,7 @@ static int render(void *ctx, const struct record_source *from, const struct log_
 static int follow_one(struct audit_view *v, struct records *r, const char *name)
 {
     struct stat st;
-    AUTO_CLOSE int dirfd =
-        openat(v->store->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int dirfd = dir_open_at(v->store->sandboxes_fd, name);
     if (dirfd < 0 || fstat(dirfd, &st) < 0)
         return 0;
     struct followed *f = find_followed(v, name);

@@ -179,7 +179,7 @@ static int sink_dir(struct tree_sink *s, const struct file_attr *a, struct err *
     bool made = mkdirat(here(h), a->name, 0700) == 0;
     if (!made && errno != EEXIST)
         return failed(e, errno, a->name);
-    AUTO_CLOSE int fd = openat(here(h), a->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_CLOSE int fd = dir_open_at(here(h), a->name);
     if (fd < 0)
         return failed(e, errno == ELOOP ? ENOTDIR : errno, a->name);
     struct file_attr *copy = made ? malloc(sizeof(*copy)) : NULL;

@@ -3,6 +3,7 @@
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,9 +43,7 @@ static int add_up(struct fuse_server *s, int dir_fd, unsigned depth)
         s->used += first_name(&st) ? bytes_of(&st) : bytes_of(&st) / st.st_nlink;
         if (!S_ISDIR(st.st_mode))
             continue;
-        int fd = depth
-                     ? openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                     : -1;
+        int fd = depth ? dir_open_at(dirfd(d), e->d_name) : -1;
         int r = fd < 0 ? 0 : add_up(s, fd, depth - 1); /* what we may not read we do not count */
         if (r < 0)
             return r;

@@ -216,7 +216,7 @@ static int gather(struct cargo *c, struct err *e)
         r = disks_open(c->store, s, c->p.disk_fd, &c->p.n_disks, e);
     if (r < 0)
         return r;
-    c->run_fd = openat(c->dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    c->run_fd = dir_open_at(c->dirfd, "run");
     c->p.lock_fd = openat(c->dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     c->p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (c->run_fd < 0 || c->p.lock_fd < 0 || c->p.null_fd < 0)

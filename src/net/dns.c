@@ -57,9 +57,7 @@ static void answer_host(struct dns *d, const struct dns_asker *a, const struct d
 
 static void query_close(struct dns_query *u)
 {
-    int fd = u->src.fd;
-    loop_del(u->d->loop, &u->src);
-    close_fd(&fd);
+    loop_close(u->d->loop, &u->src);
 }
 
 static void query_free(struct dns_query *u)

@@ -24,11 +24,9 @@ struct dns_client {
 static void client_free(struct dns_client *c)
 {
     struct dns *d = c->d;
-    int fd = c->src.fd;
     dns_forget(d, c);
-    loop_del(d->loop, &c->src);
+    loop_close(d->loop, &c->src);
     loop_timer_off(d->loop, &c->idle);
-    close_fd(&fd);
     buf_free(&c->in);
     buf_free(&c->out);
     node_unlink(&c->all);

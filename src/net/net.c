@@ -151,9 +151,7 @@ void flow_remove(struct flow *f, const char *how)
     unsigned *flows = f->id.proto == PROTO_TCP ? &n->stats.tcp_flows : &n->stats.udp_flows;
     assert(*flows > 0);
     *flows -= 1;
-    int fd = f->src.fd;
-    loop_del(n->loop, &f->src);
-    close_fd(&fd);
+    loop_close(n->loop, &f->src);
     f->dead = true;
     f->chain = n->dead;
     n->dead = f;
@@ -464,9 +462,7 @@ int net_unpublish(struct net *n, int handle)
         if (udp_of(f)->pub == p)
             flow_remove(f, "no longer published");
     }
-    int fd = p->src.fd;
-    loop_del(n->loop, &p->src);
-    close_fd(&fd);
+    loop_close(n->loop, &p->src);
     return 0;
 }
 

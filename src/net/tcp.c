@@ -79,8 +79,7 @@ void tcp_abort(struct tcp_flow *t, const char *how)
     if (t->state == TCP_DIALING) { /* the guest waits for an answer */
         t->snd_nxt = 0;
     }
-    loop_del(t->f.net->loop, &t->f.src);
-    close_fd(&fd);
+    loop_close(t->f.net->loop, &t->f.src);
     t->state = TCP_RESET;
     flow_tell_end(&t->f, how);
     due(t, 0);

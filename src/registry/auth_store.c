@@ -23,7 +23,7 @@ static int open_dir(const char *home, bool make, int *ret, struct err *e)
     int r = make ? mkdir_parents(path, 0700) : 0;
     if (r < 0)
         return err_sys(e, -r, "cannot create %s", path);
-    *ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    *ret = dir_open_at(AT_FDCWD, path);
     if (*ret >= 0)
         return 0;
     return !make && errno == ENOENT ? -ENOENT : err_sys(e, errno, "cannot open %s", path);

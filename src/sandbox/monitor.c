@@ -3,6 +3,7 @@
 #include "client/request.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/loop.h"
 
 #include <errno.h>
@@ -67,7 +68,7 @@ static int kill_monitor(struct sandbox *sb, int pidfd, struct err *e)
     st.status = STATUS_STOPPED;
     st.updated_ns = realtime_ns();
     (void)snprintf(st.reason, sizeof(st.reason), "killed on request");
-    AUTO_CLOSE int run = openat(sb->dirfd, "run", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int run = dir_open_at(sb->dirfd, "run");
     if (run >= 0)
         (void)state_save(run, &st);
     return 0;
@@ -89,8 +90,7 @@ int monitor_terminate(struct sandbox *sb, uint64_t grace_ms, struct err *e)
 
 void monitor_kill_leftover(const struct store *s, const char *name)
 {
-    AUTO_CLOSE int dirfd =
-        openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int dirfd = dir_open_at(s->sandboxes_fd, name);
     AUTO_CLOSE int pidfd = dirfd < 0 ? -1 : monitor_pidfd(dirfd);
     if (pidfd >= 0) {
         (void)send_kill(pidfd);

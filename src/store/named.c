@@ -17,7 +17,7 @@ int named_dir_open(const struct store *s, const struct named_kind *k, bool make,
 {
     if (make)
         return store_subdir_open(s, k->dir, e);
-    int fd = openat(s->home_fd, k->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = dir_open_at(s->home_fd, k->dir);
     if (fd >= 0 || errno == ENOENT)
         return fd >= 0 ? fd : -ENOENT;
     return err_sys(e, errno, "cannot open %s/%s", s->home, k->dir);
@@ -27,7 +27,7 @@ int named_made_open(const struct named_kind *k, int all, const char *name, struc
 {
     int fd = -1;
     if (mkdirat(all, name, 0700) == 0 || errno == EEXIST)
-        fd = openat(all, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        fd = dir_open_at(all, name);
     return fd < 0 ? err_sys(e, errno, "cannot create %s '%s'", k->what, name) : fd;
 }
 

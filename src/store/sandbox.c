@@ -22,8 +22,7 @@ int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, st
 {
     if (mkdirat(s->sandboxes_fd, name, 0700) < 0)
         return err_sys(e, errno, "cannot create the directory of sandbox '%s'", name);
-    AUTO_CLOSE int fd =
-        openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int fd = dir_open_at(s->sandboxes_fd, name);
     AUTO_CLOSE int lock = -1;
     if (fd < 0 || mkdirat(fd, "run", 0700) < 0 || mkdirat(fd, "run/logs", 0700) < 0 ||
         (lock = openat(fd, "lock", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0) {
@@ -37,8 +36,7 @@ int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, st
 
 int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
 {
-    AUTO_CLOSE int dirfd =
-        openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int dirfd = dir_open_at(s->sandboxes_fd, name);
     if (dirfd >= 0) {
         cgroup_forget(dirfd); /* the only part of a sandbox outside its directory */
         /* The spec first: if we are killed after this, the rest is a leftover (invariant 4). */
@@ -132,7 +130,7 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     *leftover = false;
     *sb = (struct sandbox){0};
     spec_init(&sb->spec);
-    sb->dirfd = openat(s->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    sb->dirfd = dir_open_at(s->sandboxes_fd, name);
     if (sb->dirfd >= 0)
         return sandbox_load(sb->dirfd, "", name, false, sb, leftover, e);
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
@@ -307,7 +305,7 @@ void sandbox_list_free(struct sandbox *list, size_t n)
 int sandbox_logs_open(int dirfd)
 {
     AUTO_CLOSE int run = openat(dirfd, "run", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    int fd = run < 0 ? -1 : openat(run, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = run < 0 ? -1 : dir_open_at(run, "logs");
     return fd < 0 ? -errno : fd;
 }
 

@@ -257,7 +257,7 @@ static uint64_t add_up(int dir_fd, unsigned depth)
         sum += (uint64_t)st.st_blocks * 512;
         if (!S_ISDIR(st.st_mode) || depth == 0)
             continue;
-        int fd = openat(dirfd(d), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd = dir_open_at(dirfd(d), entry->d_name);
         if (fd >= 0)
             sum += add_up(fd, depth - 1);
     }
@@ -266,7 +266,7 @@ static uint64_t add_up(int dir_fd, unsigned depth)
 
 uint64_t tree_used(const char *path)
 {
-    int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    int fd = path ? dir_open_at(AT_FDCWD, path) : -1;
     return fd < 0 ? 0 : add_up(fd, DEPTH_MAX);
 }
 

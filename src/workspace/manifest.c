@@ -1,6 +1,7 @@
 #include "workspace/manifest.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -116,7 +117,7 @@ static int walk_dir(struct walk *w, int dirfd, const char *name, unsigned depth)
     if (depth > MANIFEST_DEPTH_MAX)
         return err_set(w->e, ELOOP, "%s has directories more than %d deep", w->what,
                        MANIFEST_DEPTH_MAX);
-    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_CLOSE int fd = dir_open_at(dirfd, name);
     int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
         return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);

@@ -494,8 +494,7 @@ static int get_tree(const struct place *p, struct files *f, uint64_t max, warn_f
     if (fstatat(p->parent, p->name, &old, AT_SYMLINK_NOFOLLOW) < 0 ||
         mkdirat(p->parent, p->fresh, 0700) < 0)
         return err_sys(e, errno, "cannot make a new tree beside %s", p->path);
-    AUTO_CLOSE int fd =
-        openat(p->parent, p->fresh, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int fd = dir_open_at(p->parent, p->fresh);
     if (fd < 0)
         return err_sys(e, errno, "cannot make a new tree beside %s", p->path);
     host_sink_begin(&host, fd, true, false);

@@ -4,6 +4,7 @@
 #include "store/named.h"
 #include "store/volume.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
 
@@ -112,7 +113,7 @@ int workspace_dir_open(const struct store *s, const char *name, struct err *e)
     AUTO_CLOSE int all = named_dir_open(s, &workspaces, true, e);
     if (all < 0)
         return all;
-    int fd = openat(all, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = dir_open_at(all, name);
     return fd < 0 ? err_sys(e, errno, "cannot open workspace '%s'", name) : fd;
 }
 

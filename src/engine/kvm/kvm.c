@@ -180,7 +180,6 @@ static void kvm_free(struct engine *en)
 {
     if (!en)
         return;
-    int wake_fd = en->wake.fd;
     vcpus_destroy(&en->vcpus);
     for (unsigned i = 0; i < en->n_devices; i++)
         mmio_free(en->device[i]);
@@ -188,8 +187,7 @@ static void kvm_free(struct engine *en)
         virtio_dev_free(en->front[i]);
     vm_destroy(&en->vm);
     loop_timer_off(en->loop, &en->look);
-    loop_del(en->loop, &en->wake);
-    close_fd(&wake_fd);
+    loop_close(en->loop, &en->wake);
     close_fd(&en->ack_fd);
     free(en);
 }

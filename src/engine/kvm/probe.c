@@ -271,7 +271,7 @@ static int open_cache(void)
     else
         return -1;
     (void)mkdir_parents(path, 0700);
-    AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int fd = dir_open_at(AT_FDCWD, path);
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 0022) != 0)
         return -1;
     return steal_fd(&fd);

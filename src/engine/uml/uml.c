@@ -92,9 +92,7 @@ static bool drain_console(struct engine *en)
     if (k > 0) {
         en->ev->console(en->ctx, chunk, (size_t)k);
     } else if (k == 0 || (errno != EAGAIN && errno != EINTR)) {
-        int fd = en->console_src.fd;
-        loop_del(en->loop, &en->console_src);
-        (void)close(fd);
+        loop_close(en->loop, &en->console_src);
     }
     return k > 0;
 }
@@ -144,10 +142,8 @@ static void uml_free(struct engine *en)
         return;
     for (size_t i = 0; i < en->n; i++)
         vhost_user_free(en->back_end[i]);
-    int console = en->console_src.fd;
     loop_del(en->loop, &en->exit_src);
-    loop_del(en->loop, &en->console_src);
-    close_fd(&console);
+    loop_close(en->loop, &en->console_src);
     close_fd(&en->tree.pidfd);
     free(en);
 }

@@ -13,6 +13,7 @@
 
 #include "image/layer/source.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 enum { READ_BUF = 1 << 20 };
 
@@ -93,7 +94,7 @@ static int open_steps(int rootfd, const char *path)
             return -ENAMETOOLONG;
         memcpy(name, path, n);
         name[n] = '\0';
-        int next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int next = dir_open_at(fd, name);
         close_fd(&fd);
         fd = next;
         path += n + (path[n] == '/');

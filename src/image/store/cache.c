@@ -16,14 +16,13 @@
 
 int cache_subdir(int dirfd, const char *name)
 {
-    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = openat(dirfd, name, flags);
-    if (fd < 0 && errno == ENOENT) {
+    int fd = dir_open_at(dirfd, name);
+    if (fd == -ENOENT) {
         if (mkdirat(dirfd, name, 0700) < 0 && errno != EEXIST)
             return -errno;
-        fd = openat(dirfd, name, flags);
+        fd = dir_open_at(dirfd, name);
     }
-    return fd < 0 ? -errno : fd;
+    return fd;
 }
 
 int cache_top(const char *path)

@@ -7,6 +7,7 @@
 
 #include "image/store/internal.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 void image_disk_close(struct image_disk *d)
 {
@@ -63,8 +64,7 @@ int image_disk_open(const char *cache_dir, const char *digest, struct image_disk
     if (r < 0)
         return r;
     AUTO_CLOSE int top = open(cache_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSE int images =
-        top < 0 ? -1 : openat(top, "images", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_CLOSE int images = top < 0 ? -1 : dir_open_at(top, "images");
     AUTO_RECORD struct record rec = {0};
     ret->n = 0;
     r = images < 0 ? -errno : add_single(ret, images, &d);
