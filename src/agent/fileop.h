@@ -68,7 +68,6 @@ int open_regular(int dirfd, const char *name, int flags, struct stat *st);
 int make_parents(const char *path);
 /* Attributes of dirfd/name, with a link's target; 0 or -errno. */
 int entry_attr(int dirfd, const char *name, int at_flags, struct file_attr *a);
-struct timespec ns_to_timespec(int64_t ns);
 /* A random name for a temporary file: ".msb-XXXXXXXX". */
 enum { TEMP_NAME_MAX = 32 };
 void temp_name(char out[TEMP_NAME_MAX]);

@@ -161,7 +161,7 @@ static int set_attributes(struct writing *w, const struct file_req *q)
         mode = q->mode & 07777;
     if ((temp || q->has & FILE_HAS_MODE) && fchmod(w->fd, mode) < 0)
         return -errno;
-    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, ns_to_timespec(q->mtime_ns)};
+    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, file_timespec(q->mtime_ns)};
     if (q->has & FILE_HAS_MTIME && futimens(w->fd, t) < 0)
         return -errno;
     return 0;

@@ -23,16 +23,6 @@ static int sys_error(struct err *e, const char *path)
     return err_sys(e, errno, "%s", path);
 }
 
-struct timespec ns_to_timespec(int64_t ns)
-{
-    int64_t sec = ns / 1000000000, rest = ns % 1000000000;
-    if (rest < 0) {
-        sec--;
-        rest += 1000000000;
-    }
-    return (struct timespec){.tv_sec = sec, .tv_nsec = (long)rest};
-}
-
 void temp_name(char out[TEMP_NAME_MAX])
 {
     uint32_t r = 0;
@@ -267,9 +257,9 @@ static int set_times(const struct file_req *q, int at)
 {
     struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
     if (q->has & FILE_HAS_ATIME)
-        t[0] = ns_to_timespec(q->atime_ns);
+        t[0] = file_timespec(q->atime_ns);
     if (q->has & FILE_HAS_MTIME)
-        t[1] = ns_to_timespec(q->mtime_ns);
+        t[1] = file_timespec(q->mtime_ns);
     return utimensat(AT_FDCWD, q->path, t, at);
 }
 

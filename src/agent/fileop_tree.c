@@ -232,7 +232,7 @@ static int set_owner(struct putting *p, int fd, uint32_t has, uint32_t uid, uint
 
 static int set_mtime(int fd, uint32_t has, int64_t ns)
 {
-    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, ns_to_timespec(ns)};
+    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, file_timespec(ns)};
     return has & FILE_HAS_MTIME && futimens(fd, t) < 0 ? -errno : 0;
 }
 
@@ -336,7 +336,7 @@ static int put_file(struct putting *p, const struct file_attr *a, struct proto_f
 static int put_link(struct putting *p, const struct file_attr *a)
 {
     int dirfd = p->dirs[p->depth].fd;
-    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, ns_to_timespec(a->mtime_ns)};
+    struct timespec t[2] = {{.tv_nsec = UTIME_OMIT}, file_timespec(a->mtime_ns)};
     if (!(a->has & FILE_HAS_TARGET))
         return put_error(p, EPROTO, a->name);
     temp_name(p->temp);

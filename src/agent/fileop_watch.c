@@ -143,7 +143,7 @@ static int watch_children(struct watching *w, const char *rel, const char *full,
     return r;
 }
 
-/* Takes rel. What is gone again is no error, except at the root. */
+/* Takes rel. A path that is gone again is not an error, except the root. */
 static int watch_tree(struct watching *w, char *rel, bool report, int depth)
 {
     char full[PATH_MAX];

@@ -42,11 +42,8 @@ static void temp_name(struct host_sink *h)
 
 static struct timespec mtime_of(const struct file_attr *a)
 {
-    int64_t sec = a->mtime_ns / 1000000000, ns = a->mtime_ns % 1000000000;
-    if (!(a->has & FILE_HAS_MTIME))
-        return (struct timespec){.tv_nsec = UTIME_NOW};
-    return (struct timespec){.tv_sec = ns < 0 ? sec - 1 : sec,
-                             .tv_nsec = (long)(ns < 0 ? ns + 1000000000 : ns)};
+    return a->has & FILE_HAS_MTIME ? file_timespec(a->mtime_ns)
+                                   : (struct timespec){.tv_nsec = UTIME_NOW};
 }
 
 /* Owner first: changing it may clear bits of the mode. */

@@ -30,15 +30,15 @@ static size_t append(struct tar_sink *t, const char *name, const char *end)
 
 static int put_header(struct tar_sink *t, const struct file_attr *a, char type, struct err *e)
 {
-    int64_t sec = a->mtime_ns / 1000000000, ns = a->mtime_ns % 1000000000;
+    struct timespec mtime = file_timespec(a->mtime_ns);
     struct tar_entry entry = {.path = t->path,
                               .type = type,
                               .link = type == '2' ? a->target : NULL,
                               .mode = (uint16_t)(a->mode & 07777),
                               .uid = a->uid,
                               .gid = a->gid,
-                              .mtime = ns < 0 ? sec - 1 : sec,
-                              .mtime_nsec = (uint32_t)(ns < 0 ? ns + 1000000000 : ns),
+                              .mtime = mtime.tv_sec,
+                              .mtime_nsec = (uint32_t)mtime.tv_nsec,
                               .size = type == '0' ? a->size : 0};
     int r = tar_put_header(&t->out, &entry);
     return r < 0 ? failed(e, -r) : 0;

@@ -140,6 +140,16 @@ void file_attr_of(struct file_attr *a, const struct stat *st)
         a->mtime_ns = 0; /* outside the years 1677 to 2262, which nanoseconds can express */
 }
 
+struct timespec file_timespec(int64_t ns)
+{
+    int64_t sec = ns / 1000000000, rest = ns % 1000000000;
+    if (rest < 0) {
+        sec--;
+        rest += 1000000000;
+    }
+    return (struct timespec){.tv_sec = sec, .tv_nsec = (long)rest};
+}
+
 /* --- requests --- */
 
 _Static_assert(offsetof(struct file_req, has) == 0, "see struct field_spec");

@@ -49,6 +49,9 @@ void file_attr_put(struct proto_writer *w, const struct file_attr *a);
 /* Takes mode, size, mtime, uid and gid from st. */
 void file_attr_of(struct file_attr *a, const struct stat *st);
 
+/* A time in F_FILE_MTIME or F_FILE_ATIME; before 1970 it is negative. */
+struct timespec file_timespec(int64_t ns);
+
 /* One component: not empty, no '/', not "." or "..", not too long. */
 bool file_name_ok(const char *name);
 

@@ -1,5 +1,7 @@
 #include "util/parse.h"
 
+#include "util/cleanup.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -99,7 +101,7 @@ int parse_size(const char *s, uint64_t unit, uint64_t *ret)
         return r;
     if (*s == '\0')
         return scale(&d, unit, false, ret);
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
         for (size_t j = 0; j < 3; j++)
             if (strcasecmp(s, units[i].suffix[j]) == 0)
                 return scale(&d, units[i].unit, false, ret);
@@ -113,7 +115,7 @@ static uint64_t read_time_unit(const char **s)
         const char *name;
         uint64_t ms;
     } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
         size_t n = strlen(units[i].name);
         if (strncmp(*s, units[i].name, n) == 0) {
             *s += n;
@@ -186,7 +188,7 @@ void format_bytes(uint64_t bytes, char *out, unsigned long size)
         (void)snprintf(out, size, "%d B", (int)bytes);
         return;
     }
-    for (; v >= 999.5 && i + 1 < sizeof(units) / sizeof(units[0]); i++)
+    for (; v >= 999.5 && i + 1 < ARRAY_LEN(units); i++)
         v /= 1024;
     (void)snprintf(out, size, v < 9.95 ? "%.1f %s" : "%.0f %s", v, units[i]);
 }

@@ -196,7 +196,7 @@ class Process:
             for stream, decoder in enumerate(decoders):
                 await tell(stream, decoder.decode(b"", final=True))
         except BaseException:
-            self._channel.abort()  # who asked for the output failed: that ends the command
+            self._channel.abort()  # a callback failed: that ends the command
             raise
 
     async def _feed(self, data: bytes) -> None:
