@@ -1,6 +1,8 @@
 #include "client/request.h"
 
+#include "client/frame_name.h"
 #include "store/store.h"
+#include "util/diag.h"
 #include "util/sock.h"
 
 #include <errno.h>
@@ -11,6 +13,7 @@ enum { READ_SIZE = 4096 };
 
 void request_begin(struct request *q, uint16_t type)
 {
+    diag_trace("asking the monitor: %s", frame_name(type));
     *q = (struct request){0};
     buf_init(&q->out, 2 * PROTO_HDR_LEN + PROTO_MSG_MAX);
     buf_init(&q->in, PROTO_HDR_LEN + PROTO_DATA_MAX + READ_SIZE);
@@ -68,6 +71,8 @@ int request_end(struct request *q, int dirfd, int with_fd)
         if (k > 0)
             buf_commit(&q->in, (size_t)k);
     }
+    if (r > 0)
+        diag_trace("the monitor answered %s, %zu bytes", frame_name(q->answer.type), q->answer.len);
     return r < 0 ? r : 0;
 }
 

@@ -20,10 +20,12 @@
  */
 #include "client/session.h"
 
+#include "client/frame_name.h"
 #include "client/session_io.h"
 #include "client/terminal.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 #include "util/parse.h"
 #include "util/utf8.h"
@@ -142,6 +144,7 @@ static void flush_tx(struct session *s)
         ssize_t n =
             send(s->sock, buf_head(&s->tx) + s->sent, tx_waiting(s), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0) {
+            diag_trace("session: sent %zd bytes", n);
             s->sent += (size_t)n;
             if (s->started)
                 forget_sent(s);
@@ -435,6 +438,7 @@ static void on_started(struct session *s)
 static void on_control(struct session *s, const struct proto_frame *f)
 {
     uint64_t acked;
+    diag_trace("session: received %s, %zu bytes", frame_name(f->type), f->len);
     switch (f->type) {
     case PROTO_STARTED:
         on_started(s);

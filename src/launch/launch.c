@@ -13,6 +13,7 @@
 #include "store/volume.h"
 #include "util/assets.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/fs.h"
 #include "util/process.h"
 #include "util/sock.h"
@@ -118,6 +119,7 @@ static int open_asset(const char *dir, const char *file, struct err *e)
                  strcmp(file, engine_kvm.kernel_file) == 0 ? "kvm" : "uml");
         return -code;
     }
+    diag_trace("opened %s", path);
     return fd;
 }
 
@@ -147,6 +149,8 @@ static int open_image(struct cargo *c, struct err *e)
     if (asprintf(&cache, "%s/cache", c->store->home) < 0)
         return err_oom(e);
     int r = image_disk_open(cache, s->image_digest, &c->p.image, e);
+    if (r == 0)
+        diag_trace("opened image %s in %s", s->image_digest, cache);
     if (r != -ENOENT)
         return r;
     (void)err_set(e, ENOENT, "image '%s' of sandbox '%s' is gone (%s)", s->image, s->name,
@@ -174,6 +178,7 @@ static int open_disks(struct cargo *c, struct err *e)
         c->p.upper_fd = openat(c->dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (c->p.upper_fd < 0)
             return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
+        diag_trace("opened %s/sandboxes/%s/upper.ext4", c->store->home, s->name);
     }
     return 0;
 }

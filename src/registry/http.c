@@ -4,6 +4,7 @@
 #include "registry/curl.h"
 #include "registry/http_url.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 #include "util/parse.h"
 
@@ -578,6 +579,9 @@ static int follow_redirects(struct answer *a, struct err *e)
     }
     for (int hop = 0;; hop++) {
         int r = one_hop(a, e);
+        /* Without the query, which may be a signature. */
+        diag_trace("HTTP %.*s: %d", (int)strcspn(a->url, "?"), a->url,
+                   r < 0 ? r : (int)a->pub.status);
         if (r < 0 || !is_redirect(a))
             return r;
         if (a->q->form)

@@ -3,6 +3,7 @@
 #include "store/audit.h"
 #include "store/impl.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/fs.h"
 
 #include <errno.h>
@@ -239,7 +240,7 @@ static int list_one(const struct store *s, const char *name, struct sandbox *sb)
         sweep(s, name);
     if (leftover || r == -ENOENT || r == -ENOTDIR)
         return 0;
-    (void)fprintf(stderr, "warn: %s\n", why.msg);
+    diag_warn("%s", why.msg);
     return -1;
 }
 

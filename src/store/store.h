@@ -94,8 +94,8 @@ void sandbox_close(struct sandbox *sb); /* harmless twice */
     }
 /* Removes the sandbox if it is a leftover; waits for the name's lock. */
 void sandbox_sweep(const struct store *s, const char *name);
-/* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are reported on
- * stderr as warnings and skipped. */
+/* All sandboxes, in no order; leftovers are removed on the way. Unreadable ones are
+ * skipped with a warning (diag.h). */
 int store_list(const struct store *s, struct sandbox **ret, size_t *n, struct err *e);
 /* To find out what no sandbox uses: fails (EBUSY) when one cannot be read, as it could use
  * anything. */

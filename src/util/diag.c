@@ -1,0 +1,46 @@
+#include "util/diag.h"
+
+#include "util/loop.h"
+#include "util/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { DIAG_TEXT_MAX = 2048 };
+
+static diag_fn sink;
+static enum diag_level sink_most;
+
+void diag_to(diag_fn fn, enum diag_level most)
+{
+    sink = fn;
+    sink_most = most;
+}
+
+static void __attribute__((format(printf, 2, 0)))
+put(enum diag_level level, const char *fmt, va_list ap)
+{
+    char text[DIAG_TEXT_MAX];
+    if (!sink || level > sink_most)
+        return;
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    utf8_defuse(text);
+    sink(level, text);
+}
+
+#define DIAG_FN(name, level)        \
+    void name(const char *fmt, ...) \
+    {                               \
+        va_list ap;                 \
+        va_start(ap, fmt);          \
+        put(level, fmt, ap);        \
+        va_end(ap);                 \
+    }
+DIAG_FN(diag_warn, DIAG_WARN)
+DIAG_FN(diag_debug, DIAG_DEBUG)
+DIAG_FN(diag_trace, DIAG_TRACE)
+
+void diag_took(const char *what, uint64_t since_ns)
+{
+    diag_debug("%s took %.1f ms", what, (double)(now_ns() - since_ns) / 1e6);
+}
