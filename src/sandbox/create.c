@@ -9,6 +9,7 @@
 #include "store/audit.h"
 #include "store/volume.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 #include "workspace/snapshot.h"
 #include "workspace/workspace.h"
@@ -37,11 +38,12 @@ static int make_way(const struct store *s, const char *name, const struct create
     AUTO_SANDBOX struct sandbox old = SANDBOX_NONE;
     int r = sandbox_open(s, name, &old, e);
     if (r == 0) {
-        if (!opt->replace)
-            return err_set(e, EEXIST,
-                           "sandbox already exists: sandbox '%s' already exists; remove it, start "
-                           "the stopped sandbox, or recreate with .replace()",
-                           name);
+        if (!opt->replace) {
+            (void)err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name);
+            err_hint(e, "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace",
+                     name, name);
+            return -EEXIST;
+        }
         r = monitor_terminate(&old, opt->replace_grace_ms, e);
         if (r == 0)
             r = sync_workspace(s, &old, 0, warn, e);
@@ -63,7 +65,10 @@ static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec
     AUTO_CLOSE int cache = store_cache_open(s, e);
     if (cache < 0)
         return cache;
-    return upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
+    uint64_t t0 = now_ns();
+    int r = upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
+    diag_took("making the root disk", t0);
+    return r;
 }
 
 static int prepare(int dirfd, const struct create_options *create, struct err *e)
@@ -80,9 +85,11 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
                 struct err *e)
 {
     struct launch l;
+    uint64_t t0 = now_ns();
     int r = launch_begin(&l, s, dirfd, spec, opt, e);
     if (r < 0)
         return r;
+    diag_took("starting the monitor", t0);
     int saved = opt->creating ? spec_save(dirfd, spec, true, e) : 0;
     if (saved < 0) {
         close_fd(&l.report_fd); /* unacknowledged: the monitor undoes it */
@@ -91,6 +98,7 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     r = launch_wait(&l, e);
     if (r < 0)
         return r;
+    diag_took("booting the guest", t0);
     if (create && create->prepare)
         r = prepare(dirfd, create, e);
     if (r == 0 && spec_has_snapshot(spec))
@@ -105,6 +113,8 @@ static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *
                          struct err *e)
 {
     int r = engine_choose(spec->engine, ret, e);
+    if (r == 0)
+        diag_debug("engine %s: %s", ret->ops->name, ret->why);
     if (r == 0 && ret->warning[0] && warn)
         warn(ret->warning);
     return r;

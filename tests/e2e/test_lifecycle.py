@@ -208,8 +208,8 @@ def test_two_creates_of_one_name(msb):
         for text, code in errors:
             if code:
                 assert text == (
-                    "error: sandbox already exists: sandbox 'twin' already exists; remove it, "
-                    "start the stopped sandbox, or recreate with .replace()\n"
+                    "error: sandbox already exists: sandbox 'twin' already exists\n"
+                    "  → remove it (msb rm twin), use it (msb exec twin), or recreate it with --replace\n"
                 )
         assert msb.sh("twin", "echo fine").stdout == b"fine\n"
         msb.ok("rm", "-f", "twin", "-q")
