@@ -1,6 +1,5 @@
-/* Limits, proxies, host sockets and certificates in a spec: what texts mean, what is refused, and
- * that JSON brings back the same. */
-#include "launch/host_cas.h"
+/* Rate limits, proxies and host sockets in a spec: parsing, refusals, and the way through JSON and
+ * back. */
 #include "spec/spec.h"
 #include "util/cleanup.h"
 
@@ -257,37 +256,12 @@ static void bad_json(void **state)
     }
 }
 
-/* --- certificates ---------------------------------------------------------------------------- */
-
-#define CERT(x) "-----BEGIN CERTIFICATE-----\n" x "\n-----END CERTIFICATE-----"
-
-static void extracts(const char *pem, const char *want)
-{
-    AUTO_FREE char *got = host_cas_extract(pem);
-    assert_non_null(got);
-    assert_string_equal(got, want);
-}
-
-static void certificates(void **state)
-{
-    (void)state;
-    extracts("", "");
-    extracts("nothing", "");
-    extracts(CERT("a") "\n", CERT("a") "\n");
-    extracts("# text\n" CERT("a") "\nmore" CERT("b"), CERT("a") "\n" CERT("b") "\n");
-    extracts(CERT("a") CERT("b") CERT("c"), CERT("a") "\n" CERT("b") "\n" CERT("c") "\n");
-    extracts(CERT("a") "\n-----BEGIN CERTIFICATE-----\ncut", CERT("a") "\n");
-    extracts("-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n" CERT("a"),
-             CERT("a") "\n");
-    extracts("-----END CERTIFICATE-----" CERT("a"), CERT("a") "\n");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates),        cmocka_unit_test(proxies),
         cmocka_unit_test(host_sockets), cmocka_unit_test(json_round_trip),
-        cmocka_unit_test(bad_json),     cmocka_unit_test(certificates),
+        cmocka_unit_test(bad_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
