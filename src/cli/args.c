@@ -11,16 +11,20 @@
 
 /* --- the table ------------------------------------------------------------------------------ */
 
+static const struct opt *each_in(const struct opt *o, opt_fn fn, void *arg)
+{
+    for (; o && o->name; o++)
+        if (fn(o, arg))
+            return o;
+    return NULL;
+}
+
 const struct opt *cmd_each_opt(const struct cmd *c, opt_fn fn, void *arg)
 {
-    const struct opt *const *t = c->opts;
-    for (size_t i = 0; i <= CMD_TABLES_MAX; i++) {
-        const struct opt *o = i == CMD_TABLES_MAX ? global_opts : t[i];
-        for (; o && o->name; o++)
-            if (fn(o, arg))
-                return o;
-    }
-    return NULL;
+    const struct opt *found = each_in(c->opts, fn, arg);
+    for (const struct opt_group *const *g = c->groups; !found && g && *g; g++)
+        found = each_in((*g)->opts, fn, arg);
+    return found ? found : each_in(global_opts, fn, arg);
 }
 
 struct wanted {
@@ -168,7 +172,7 @@ static int later(const struct cmd *c, const struct opt *o, struct err *e)
     char path[CMD_PATH_MAX];
     cmd_path(c, ' ', path);
     err_set(e, ENOSYS, "--%s is not available yet", o->name);
-    err_hint(e, "'msb %s --help' lists what this version can do", path);
+    err_hint(e, "'msb %s --help-all' lists the options of this version", path);
     return -ENOSYS;
 }
 
@@ -252,7 +256,8 @@ static int take(struct parser *p, const struct opt *o, const char *value)
         }
     }
     a->opts[a->n_opts++] = (struct arg_opt){o, value};
-    a->help = a->help || is_global(o, "help");
+    a->help_all = a->help_all || is_global(o, "help-all");
+    a->help = a->help || a->help_all || is_global(o, "help");
     a->tree = a->tree || is_global(o, "tree");
     return 0;
 }

@@ -1,8 +1,8 @@
-/* The command line, parsed against the table.
+/* The command line, parsed against the command table.
  *
- * Options may stand before, between and after the names. --opt value, --opt=value, -o value,
+ * Options may come before, between and after arguments. --opt value, --opt=value, -o value,
  * -ovalue and clusters of flags (-fq) all work; "--" ends the options, and what follows is the
- * command of a verb that takes one, names for any other.
+ * command for a verb that takes one, arguments for any other.
  */
 #ifndef MSB_CLI_ARGS_H
 #define MSB_CLI_ARGS_H
@@ -23,16 +23,18 @@ struct args {
     char **command; /* NULL-terminated, after "--"; NULL when there was none */
     size_t n_command;
     bool help, tree; /* asked for: nothing else was checked */
+    bool help_all;   /* with help: every option */
     int rest;        /* of a group: index of the verb in argv */
 };
 
-/* Parses argv[first...]; of a group's, msb itself included, only the options before the verb.
- * Failures are EINVAL (usage) or ENOSYS (an option for later); strings point into argv. */
+/* Parses argv[first...]; for a group, msb itself included, only the options before the verb.
+ * Fails with EINVAL (usage) or ENOSYS (an option that is not available yet); strings point into
+ * argv. */
 int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a,
                struct err *e);
 void args_free(struct args *a);
 
-/* Was the option given? It must be one of the verb's (checked by assert). */
+/* Was the option given? It must be one of the verb's options (checked by assert). */
 bool args_has(const struct args *a, const char *name);
 /* Its value; NULL when it was not given. */
 const char *args_get(const struct args *a, const char *name);

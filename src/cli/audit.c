@@ -1,13 +1,15 @@
-/* The audit log, merged with what the networks of today's sandboxes decided. */
+/* The audit log, merged with the network decisions of existing sandboxes. */
 #include "store/audit.h"
+#include "cli/common_opts.h"
 #include "cli/log_opts.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "logs/net_record.h"
 #include "logs/records.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
+#include "util/text.h"
 #include "util/utf8.h"
 
 #include <dirent.h>
@@ -21,8 +23,8 @@
 
 #define AUDIT_FORMAT "%-19s  %-8s  %-20s  %s\n"
 
-/* A sandbox whose own log is or was shown: records of it that are copied to the audit log when it
- * is removed have been seen up to that time. */
+/* A sandbox whose own log is or was shown. When it is removed, its records are copied to the audit
+ * log: those up to last_ns have been shown already. */
 struct followed {
     struct followed *next;
     uint64_t last_ns;
@@ -42,7 +44,7 @@ struct audit_view {
 
 /* --- records --------------------------------------------------------------------------------- */
 
-/* Members that are not the record's frame, as KEY=VALUE, each value as JSON unless it is a word. */
+/* Members beyond the common ones, as KEY=VALUE; a value is JSON unless it is a single word. */
 static int put_details(const json_t *j, struct buf *out)
 {
     static const char *const frame[] = {"t", "event", "sandbox", "uid", "pid", "exec"};
@@ -83,14 +85,11 @@ static int put_net(const struct audit_view *v, const char *sandbox, const struct
                    struct buf *out)
 {
     if (v->json) {
-        json_t *j = net_record_json(r);
-        if (j && (json_object_set_new(j, "event", json_string("net")) < 0 ||
-                  json_object_set_new(j, "sandbox", json_string(sandbox)) < 0 ||
-                  json_object_set_new(j, "from", json_string("sandbox")) < 0)) {
-            json_decref(j);
-            j = NULL;
-        }
-        return record_json(j, v->ascii, out);
+        AUTO_JSON json_t *j = net_record_json(r);
+        AUTO_JSON json_t *more =
+            json_pack("{s:s, s:s, s:s}", "event", "net", "sandbox", sandbox, "from", "sandbox");
+        bool ok = j && more && json_object_update(j, more) == 0;
+        return record_json(ok ? json_incref(j) : NULL, v->ascii, out);
     }
     char peer[400], story[NET_RECORD_WHY_MAX + 200], details[2048];
     net_record_peer(r, peer, sizeof(peer));
@@ -113,14 +112,13 @@ static int put_own(const struct audit_view *v, const struct log_entry *e, struct
         return 0;
     if (v->json)
         return record_json(json_incref(e->json), v->ascii, out) < 0 ? -ENOMEM : 1;
-    struct buf details;
+    AUTO_BUF struct buf details;
     buf_init(&details, LOG_LINE_MAX);
     int r = put_details(e->json, &details);
     if (r == 0)
         r = buf_append(&details, "", 1);
     if (r == 0)
         r = put_text(event, sandbox ? sandbox : "", e->t_ns, (const char *)buf_head(&details), out);
-    buf_free(&details);
     return r < 0 ? r : 1;
 }
 
@@ -169,7 +167,7 @@ static int follow_one(struct audit_view *v, struct records *r, const char *name)
         f->there = f->ino == st.st_ino && f->dev == st.st_dev;
     if (f && f->src && f->there)
         return 0;
-    if (f && f->src) /* another one of that name, when the old one is done with */
+    if (f && f->src) /* a new one of that name waits until the old one is done */
         return 0;
     AUTO_CLOSE int logs = sandbox_logs_open(dirfd);
     if (logs < 0 || faccessat(logs, LOG_NET_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
@@ -192,7 +190,7 @@ static int follow_one(struct audit_view *v, struct records *r, const char *name)
     return 0;
 }
 
-/* Takes in the sandboxes there are; marks those that went. */
+/* Adds new sandboxes; marks those that are gone. */
 static int look_around(struct audit_view *v, struct records *r)
 {
     AUTO_CLOSE int fd = openat(v->store->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -234,13 +232,10 @@ static void raise_file_limit(void)
 
 static int print_head(void)
 {
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 256);
     int r = buf_printf(&out, AUDIT_FORMAT, "TIME", "EVENT", "SANDBOX", "DETAILS");
-    if (r == 0)
-        r = ui_print(&out) == EXIT_OK ? 0 : -EPIPE;
-    buf_free(&out);
-    return r;
+    return r < 0 || ui_print(&out) == EXIT_OK ? r : -EPIPE;
 }
 
 static int show(struct audit_view *v, struct records *r, struct err *e)
@@ -249,7 +244,7 @@ static int show(struct audit_view *v, struct records *r, struct err *e)
     int home = openat(v->store->home_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int k = home < 0 ? -errno : records_add(r, home, AUDIT_NAME, NULL);
     if (k == 0) {
-        r->src[0]->unordered = true; /* records of networks are copied when their sandbox goes */
+        r->src[0]->unordered = true; /* network records are copied when their sandbox is removed */
         k = look_around(v, r);
     }
     if (k == 0 && !v->json)
@@ -267,7 +262,7 @@ static int show(struct audit_view *v, struct records *r, struct err *e)
 
 static int audit_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct audit_view v = {.store = &s,
                            .only = args_get(a, "name"),
                            .json = json_lines_option(a),
@@ -283,19 +278,18 @@ static int audit_run(const struct args *a)
     int k = store_open(&s, &e);
     if (k == 0)
         k = show(&v, &r, &e);
-    store_close(&s);
     if (k == -EPIPE)
         return EXIT_BY_SIGPIPE;
     return k < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
 static const struct opt audit_opts[] = {
-    {.name = "name", .letter = 'n', .value = "NAME", .help = "Show this sandbox only"},
+    {.name = "name", .letter = 'n', .value = "NAME", .help = "Show only this sandbox"},
     TAIL_OPTION("records"),
-    SINCE_OPTION("happened"),
-    {.name = "follow", .letter = 'f', .help = "Go on showing what happens, until interrupted"},
-    {.name = "all", .help = "Show what networks allowed, too, not only what they denied"},
-    {.name = "json", .help = "Print records as JSON, one a line"},
+    SINCE_OPTION("records"),
+    {.name = "follow", .letter = 'f', .help = "Keep printing new records until interrupted"},
+    {.name = "all", .help = "Show allowed network traffic, too, not only denied"},
+    JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},
 };
@@ -304,17 +298,14 @@ const struct cmd cmd_audit = {
     .name = "audit",
     .group = GROUP_SANDBOX,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
-    .opts = {audit_opts},
+    .opts = audit_opts,
     .details =
-        "Every msb appends to $MSB_HOME/audit.log: create, start, stop, kill, remove, exec (with\n"
-        "its arguments) and exit (with its code), copy, modify, changes of network policies and\n"
-        "of ports.\n"
-        "Environment variables and secrets are never in it; what is passed as an argument is.\n"
-        "Records of kind net come from the sandboxes' own logs; those of a sandbox that is "
-        "removed\n"
-        "are copied, the last 500 of them. $MSB_AUDIT is off, denied (the default) or all: what "
-        "is\n"
-        "recorded, and what of networks is copied.\n" TIME_DETAILS_END,
+        "Every msb command appends to $MSB_HOME/audit.log: create, start, stop, kill, remove, "
+        "exec (with its arguments) and exit (with its code), copy, modify, and changes of "
+        "network policies and ports. Environment variables and secrets are never recorded; "
+        "arguments are. Records of kind net come from the logs of the sandboxes; when a "
+        "sandbox is removed, its last 500 are copied. $MSB_AUDIT is off, denied (the "
+        "default) or all; it selects what is recorded and copied.\n\n" TIME_DETAILS,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit -f --name web\n"
                 "  msb audit --json --tail 100",

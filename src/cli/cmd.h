@@ -1,9 +1,9 @@
-/* The command table: what every verb is called, takes and says about itself.
+/* The command table: the name, arguments, options and help of every verb.
  *
  * One description drives the parser, --help, --tree, the completions and the man pages. A verb is
  * one file that fills in a `const struct cmd` (with its option table and its function), a line in
- * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it does nothing but
- * lead to the verbs in it, which name it as their parent.
+ * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it only leads to
+ * its verbs, which name it as their parent.
  */
 #ifndef MSB_CLI_CMD_H
 #define MSB_CLI_CMD_H
@@ -15,27 +15,36 @@
 #include <stddef.h>
 
 enum opt_flag {
-    OPT_REPEAT = 1, /* may be given again; otherwise a second one is a usage error */
+    OPT_REPEAT = 1, /* may be given more than once; otherwise a second one is a usage error */
     OPT_LATER = 2,  /* documented, not built yet: refused, never ignored */
     OPT_HIDDEN = 4, /* works, but help does not mention it */
+    OPT_COMMON = 8, /* --help shows it although it is in a group */
 };
 
 struct opt {
     const char *name;      /* long name without "--"; NULL ends a table */
     char letter;           /* short name; 0 = none */
     const char *value;     /* what help calls its value; NULL = it takes none */
-    const char *help;      /* one line, no full stop */
+    const char *help;      /* one line, no full stop; of a group's option, --help shows only what
+                            * comes before a semicolon */
     unsigned flags;        /* enum opt_flag */
-    const char *choices;   /* "a|b|c": the values there are; NULL = any */
+    const char *choices;   /* "a|b|c": the possible values; NULL = any */
     const char *alias;     /* another spelling that is accepted */
-    const char *conflicts; /* an option of this verb that cannot be given as well */
+    const char *conflicts; /* an option of this verb that excludes this one */
+};
+
+/* Options on one subject. --help-all and the manual list them under the title; --help shows the
+ * common ones. */
+struct opt_group {
+    const char *title;
+    const struct opt *opts;
 };
 
 struct pos {
     const char *name; /* "NAME"; NULL = no such argument */
     const char *help;
     bool required;
-    bool many; /* takes all that are left */
+    bool many; /* takes all remaining words */
 };
 
 enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
@@ -48,7 +57,6 @@ enum cmd_flag {
 struct cli;
 struct args;
 
-enum { CMD_TABLES_MAX = 5 };
 struct cmd {
     const char *name;
     const char *alias; /* one other name, shown in help */
@@ -57,21 +65,22 @@ struct cmd {
     const char *summary;           /* one line, no full stop */
     const struct cmd *parent;      /* the group it belongs to; NULL = msb itself */
     const struct cmd *const *subs; /* a group's verbs, ends with NULL. One whose parent is
-                                    * another is the same verb, found here as well */
-    const struct cmd *otherwise;   /* of a group: the verb that is meant when none is named,
-                                    * but something else is ("msb port web") */
-    const struct cmd *same;        /* this is but a second spelling of that verb */
-    const struct opt *opts[CMD_TABLES_MAX]; /* tables; the global options are added to all */
+                                    * another group is that group's verb, listed here too */
+    const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
+                                    * ("msb port web") */
+    const struct cmd *same;        /* set: this is a second spelling of that verb */
+    const struct opt *opts;        /* --help shows all of them; NULL = none */
+    const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
     struct pos pos;
     struct pos then;                  /* a second argument, or more: required */
     const char *command_help;         /* set: everything after "--" is a command line */
-    const char *command_name;         /* what usage calls that; NULL: COMMAND */
-    const char *details;              /* paragraphs after the options, or NULL */
-    const char *examples;             /* lines, or NULL */
+    const char *command_name;         /* its name in usage lines; NULL: COMMAND */
+    const char *details;              /* paragraphs, separated by empty lines, or NULL */
+    const char *examples;             /* one per line; --help shows the first three */
     int (*run)(const struct args *a); /* returns the exit code */
 };
 
-/* Every verb there is, in the order of help; the table ends with NULL. */
+/* All verbs, in the order of help; ends with NULL. */
 extern const struct cmd *const cmd_table[];
 /* Options that every verb takes. */
 extern const struct opt global_opts[];
@@ -80,10 +89,10 @@ extern const struct cmd root_cmd;
 
 /* A verb of a group, by name or alias; NULL. */
 const struct cmd *cmd_find(const struct cmd *in, const char *name);
-/* The verb most like `typed`; NULL when none is. */
+/* The verb most like `typed`; NULL when none is similar. */
 const struct cmd *cmd_similar(const struct cmd *in, const char *typed);
 
-/* Its name with those of the groups it is in, and `sep` between: "image list". msb itself: "". */
+/* Its name after the names of its groups, joined by `sep`: "image list". msb itself: "". */
 enum { CMD_PATH_MAX = 64 };
 void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX]);
 
@@ -92,7 +101,7 @@ void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX]);
 typedef bool (*opt_fn)(const struct opt *o, void *arg);
 const struct opt *cmd_each_opt(const struct cmd *c, opt_fn fn, void *arg);
 
-/* What usage calls the words after "--". */
+/* The name of the words after "--" in usage lines. */
 const char *cmd_rest_name(const struct cmd *c);
 /* "msb stop [OPTIONS] [NAMES]..." */
 void cmd_usage(const struct cmd *c, char *out, size_t size);

@@ -1,10 +1,11 @@
-/* Completion scripts, written from the command table: they cannot disagree with the parser. */
+/* Completion scripts, generated from the command table, so that they agree with the parser. */
 #include "cli/args.h"
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/cleanup.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ static bool takes(const struct cmd *c, const char *one, const char *many)
     return c->pos.name && (strcmp(c->pos.name, one) == 0 || strcmp(c->pos.name, many) == 0);
 }
 
-/* What a NAME is the name of; NULL: of nothing that is there yet. */
+/* What a NAME names; NULL: nothing that exists yet. */
 static const struct things *takes_name(const struct cmd *c)
 {
     if (!takes(c, "NAME", "NAMES") || c == &cmd_volume_create)
@@ -42,7 +43,7 @@ static const struct things *takes_name(const struct cmd *c)
                                          : &sandboxes;
 }
 
-/* The same of an option's value. A workspace may be a directory as well. */
+/* What an option's value names. A workspace may be a directory as well. */
 static const struct things *value_names(const struct opt *o)
 {
     return strcmp(o->name, "secret-env") == 0  ? &secrets
@@ -492,22 +493,20 @@ static int completion_run(const struct args *a)
     const char *shell = a->pos[0];
     if (strcmp(shell, "bash") != 0 && strcmp(shell, "zsh") != 0 && strcmp(shell, "fish") != 0) {
         struct err e = {0};
-        err_set(&e, 22, "invalid value '%s' for '<SHELL>'", shell);
+        err_set(&e, EINVAL, "invalid value '%s' for '<SHELL>'", shell);
         err_hint(&e, "possible values: bash, zsh, fish");
         return ui_usage(&e);
     }
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 1 << 20);
     completion_script(shell, &out);
-    int code = ui_print(&out);
-    buf_free(&out);
-    return code;
+    return ui_print(&out);
 }
 
 const struct cmd cmd_completion = {
     .name = "completion",
     .group = GROUP_INSTALL,
-    .summary = "Print a completion script for a shell",
+    .summary = "Print a shell completion script",
     .pos = {.name = "SHELL", .help = "bash, zsh or fish", .required = true},
     .examples = "  msb completion bash > ~/.local/share/bash-completion/completions/msb\n"
                 "  msb completion zsh > \"${fpath[1]}/_msb\"\n"

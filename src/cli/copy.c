@@ -1,7 +1,7 @@
-/* copy: files between the host and sandboxes, by docker's rules. */
+/* copy: files between the host and sandboxes, by the rules of docker cp. */
 #include "copy/copy.h"
 
-#include "cli/args.h"
+#include "cli/common_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
@@ -35,8 +35,8 @@ struct side {
 
 static int ambiguous(const char *arg, struct err *e)
 {
-    err_set(e, EINVAL, "ambiguous copy endpoint `%s`; a sandbox's path is absolute", arg);
-    err_hint(e, "write SANDBOX:/path for a file of a sandbox, or ./%s for one of the host", arg);
+    err_set(e, EINVAL, "ambiguous copy endpoint `%s`: a path in a sandbox must be absolute", arg);
+    err_hint(e, "write SANDBOX:/path for a file in a sandbox, or ./%s for one on the host", arg);
     return -EINVAL;
 }
 
@@ -69,14 +69,14 @@ static int check_sides(const struct side *from, const struct side *to, struct er
         return -EINVAL;
     }
     if (to->end.kind == COPY_STREAM && isatty(STDOUT_FILENO))
-        return err_set(e, EINVAL, "an archive is not written to a terminal: redirect it");
+        return err_set(e, EINVAL, "cannot write an archive to a terminal: redirect the output");
     return 0;
 }
 
 /* --- connections ----------------------------------------------------------------------------- */
 
-/* As root, from /: what a user of the image may do is no concern of a copy. The first answer shows
- * that the sandbox will serve us: one that is just going down has not, and is started again. */
+/* As root, from /: the permissions of the image's user do not apply to a copy. A first request shows
+ * that the sandbox will serve us; one that is just stopping does not answer and is started again. */
 static int connect_once(const struct store *s, struct side *x, struct err *e)
 {
     static struct file_attr attr;
@@ -169,7 +169,7 @@ static void record(const struct store *s, const struct args *a, const struct sid
 static int copy_between(const struct args *a, struct side *from, struct side *to,
                         struct tree_progress *p, struct err *e)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err late = {0};
     struct copy_options opt = {.archive = args_has(a, "archive"),
                                .follow = args_has(a, "follow-link")};
@@ -192,7 +192,6 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
         *e = late;
         r = first < 0 ? first : second;
     }
-    store_close(&s);
     return r;
 }
 
@@ -201,8 +200,7 @@ static int copy_run_verb(const struct args *a)
     static struct side from, to;
     struct err e = {0};
     char text[160], what[96];
-    ui_set_quiet(args_has(a, "quiet"));
-    bool show = !ui_quiet() && isatty(STDERR_FILENO);
+    bool show = ui_shows(UI_INFO) && isatty(STDERR_FILENO);
     struct tree_progress p = {.warn = warn, .tick = show ? draw : NULL};
     int r = parse_side(&from, a->pos[0], &e);
     if (r == 0)
@@ -227,9 +225,9 @@ static int copy_run_verb(const struct args *a)
 static const struct opt copy_opts[] = {
     {.name = "archive",
      .letter = 'a',
-     .help = "Keep owners, too (default: root in a sandbox, you on the host)"},
-    {.name = "follow-link", .letter = 'L', .help = "Copy what SRC points to, if it is a link"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+     .help = "Keep owners (default: root in a sandbox, you on the host)"},
+    {.name = "follow-link", .letter = 'L', .help = "If SRC is a link, copy its target"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -238,25 +236,25 @@ const struct cmd cmd_copy = {
     .alias = "cp",
     .group = GROUP_SANDBOX,
     .summary = "Copy files between the host and sandboxes",
-    .opts = {copy_opts},
+    .opts = copy_opts,
     .pos = {.name = "SRC",
-            .help = "What to copy: a path, SANDBOX:/path, or - for a tar archive on standard input",
+            .help = "Path, SANDBOX:/path, or - for a tar archive on stdin",
             .required = true},
     .then = {.name = "DST",
-             .help = "Where to: a path, SANDBOX:/path, or - for a tar archive on standard output",
+             .help = "Path, SANDBOX:/path, or - for a tar archive on stdout",
              .required = true},
-    .details =
-        "A DST that is a directory gets SRC into it, under its own name; SRC/. stands for what is\n"
-        "in the directory SRC. A DST that does not exist becomes the copy; its parent must exist.\n"
-        "Files, directories and links are copied, with modes and times. Links stay links; what is\n"
-        "something else is skipped. On the host nothing becomes setuid by it, and nothing is\n"
-        "written outside DST, whatever a sandbox says.\n"
-        "A stopped sandbox is started for the copy and stopped again afterwards.",
+    .details = "If DST is a directory, SRC is copied into it under its own name; SRC/. means the "
+               "contents of SRC. Otherwise DST becomes the copy. A stopped sandbox is started for "
+               "the copy and stopped again afterwards.\n\n"
+               "Files, directories and links are copied, with modes and times. Links are copied as "
+               "links; other kinds of files are skipped. The directory that DST is in must exist. "
+               "On the host, nothing becomes setuid and nothing is written outside DST, whatever a "
+               "sandbox sends.",
     .examples = "  msb cp data.csv web:/srv/\n"
                 "  msb cp web:/var/log ./logs\n"
+                "  tar c site | msb cp - web:/srv\n"
                 "  msb cp ./src/. build:/work\n"
                 "  msb cp build:/out/app web:/usr/local/bin/\n"
-                "  tar c site | msb cp - web:/srv\n"
                 "  msb cp web:/srv - > srv.tar",
     .run = copy_run_verb,
 };

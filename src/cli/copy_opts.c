@@ -9,13 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* SRC may have colons: DST begins with the first that is followed by a slash. */
+/* SRC may contain colons: DST begins after the first that a slash follows. */
 static int split(char *arg, char **dst, struct err *e)
 {
     char *colon = strstr(arg, ":/");
     if (!colon || colon == arg) {
         err_set(e, EINVAL, "expected SRC:DST with an absolute DST: got '%s'", arg);
-        err_hint(e, "such as ./app.conf:/etc/app.conf");
+        err_hint(e, "for example ./app.conf:/etc/app.conf");
         return -EINVAL;
     }
     *colon = '\0';
@@ -37,7 +37,7 @@ static int source_kind(const char *option, const char *src, const struct stat *s
     return 0;
 }
 
-/* Absolute. The name of a file is kept, even if it is a link's: a copy into a directory has it. */
+/* Made absolute. A file keeps its name, even if it is a link: a copy into a directory uses it. */
 static char *absolute(const char *src, bool dir)
 {
     const char *slash = strrchr(src, '/');

@@ -1,10 +1,10 @@
-/* --copy, --copy-file, --copy-dir, --mkdir and --rm: what is done to a new sandbox's files. */
+/* Parses --copy, --copy-file, --copy-dir, --mkdir and --rm: changes to a new sandbox's files. */
 #ifndef MSB_CLI_COPY_OPTS_H
 #define MSB_CLI_COPY_OPTS_H
 
 #include "spec/spec.h"
 
-/* SRC:DST of a copy, else a path; `option` is the name of the option that it was given to. */
+/* arg: SRC:DST for a copy, else a path; `option` is the name of the option. */
 int copy_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e);
 
 /* Fits create_options.prepare; ctx is the spec. */

@@ -1,25 +1,25 @@
-#include "cli/net_more_opts.h"
-#include "cli/net_opts.h"
+#include "cli/common_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 
 static int create(const struct args *a, struct sandbox_request *q, struct err *e)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
+    struct spinner spin;
     int r = store_open(&s, e);
     if (r == 0)
         r = sandbox_request_resolve(q, a, &s, e);
-    if (r == 0) {
-        struct spinner spin;
-        uint64_t t0 = now_ns();
-        spinner_start(&spin, "Creating", q->spec.name);
-        r = sandbox_create(&s, &q->spec, &q->create, ui_warn, e);
-        spinner_stop(&spin);
-        ui_debug("sandbox_create took %.1f ms", (double)(now_ns() - t0) / 1e6);
-    }
-    store_close(&s);
+    if (r < 0)
+        return r;
+    uint64_t t0 = now_ns();
+    spinner_start(&spin, "Creating", q->spec.name);
+    r = sandbox_create(&s, &q->spec, &q->create, ui_warn, e);
+    spinner_stop(&spin);
+    diag_took("creating the sandbox", t0);
     return r;
 }
 
@@ -28,7 +28,6 @@ static int create_run(const struct args *a)
     struct sandbox_request q;
     struct err e = {0};
     int code = EXIT_OK;
-    ui_set_quiet(args_has(a, "quiet"));
     int r = sandbox_request_parse(a, &q, &e);
     if (r == 0)
         net_note_allowlist(&q.spec.net);
@@ -44,22 +43,30 @@ static int create_run(const struct args *a)
     return code;
 }
 
+static const struct opt_group *const create_groups[] = {SANDBOX_GROUPS, NULL};
+
 const struct cmd cmd_create = {
     .name = "create",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and boot it, ready for commands",
-    .opts = {sandbox_opts, net_opts, net_more_opts},
-    .pos = {.name = "IMAGE",
-            .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
+    .opts = quiet_opts,
+    .groups = create_groups,
+    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
     .details =
-        "The sandbox runs in the background until it is stopped. Without --name a name is made\n"
-        "up, and printed on standard output.\n"
-        "\n" NET_DETAILS "\n"
-        "\n" NET_MORE_DETAILS,
+        "The sandbox runs in the background until it is stopped. Without --name a name is "
+        "generated and printed on standard output.\n\n" NET_DETAILS "\n\n" TRAFFIC_DETAILS
+        " With --vsock a program in the guest reaches a Unix socket of the host by connecting "
+        "to CID 2 and PORT (AF_VSOCK); the connection is made with your rights.",
     .examples =
-        "  msb create --name web\n"
+        "  msb create --name web -p 8080:80 nginx\n"
         "  msb create --name build --cpus 2 --memory 4G ./rootfs\n"
-        "  msb create --replace --name web --tmpfs /scratch:1G --label team=search\n" NET_EXAMPLES
-        "\n" NET_MORE_EXAMPLES,
+        "  msb create --replace --name ci --net-rule allow@pypi.org:tcp:443\n"
+        "  msb create --name web -p 8080:80 -p 0.0.0.0:5353:53/udp\n"
+        "  msb create --name app --net public,host --net-rule deny@any:tcp:25\n"
+        "  msb create --name db --tmpfs /scratch:1G --label team=search\n"
+        "  msb create --name slow --net-egress-bandwidth 1M --net-ingress-bandwidth 10M/100ms\n"
+        "  PW=... msb create --proxy socks5://10.0.0.1:1080 --socks5-username me \\\n"
+        "      --socks5-password-env PW\n"
+        "  msb create --name pg --vsock /run/postgresql/.s.PGSQL.5432:5432",
     .run = create_run,
 };

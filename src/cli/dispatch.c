@@ -5,6 +5,7 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "store/audit.h"
+#include "util/cleanup.h"
 #include "util/term.h"
 
 #include <errno.h>
@@ -12,42 +13,42 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HELP_COLUMNS = 100 };
+enum { HELP_COLUMNS = 80 };
 
 /* NULL: msb itself. */
-static int print_help(const struct cmd *c)
+static int print_help(const struct cmd *c, bool all)
 {
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 1 << 20);
-    unsigned columns = term_columns(STDOUT_FILENO, HELP_COLUMNS);
-    if (columns > HELP_COLUMNS)
-        columns = HELP_COLUMNS;
+    unsigned columns = MIN(term_columns(STDOUT_FILENO, HELP_COLUMNS), (unsigned)HELP_COLUMNS);
     if (c)
-        help_cmd(c, &out, columns);
+        help_cmd(c, all, &out, columns);
     else
-        help_root(&out, columns);
-    int code = ui_print(&out);
-    buf_free(&out);
-    return code;
+        help_root(all, &out, columns);
+    return ui_print(&out);
 }
 
 static int print_tree(const struct cmd *c)
 {
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 1 << 20);
     help_tree(c, &out);
-    int code = ui_print(&out);
-    buf_free(&out);
-    return code;
+    return ui_print(&out);
 }
 
+/* The global options, and --quiet of the verbs that have it. */
 static void set_verbosity(const struct args *a)
 {
     static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
-    for (size_t i = 0; i < a->n_opts; i++)
-        for (int v = 0; v < 5; v++)
-            if (strcmp(a->opts[i].opt->name, names[v]) == 0)
+    ui_set_verbosity(UI_DEFAULT);
+    for (size_t i = 0; i < a->n_opts; i++) {
+        const char *name = a->opts[i].opt->name;
+        if (strcmp(name, "quiet") == 0)
+            ui_set_quiet();
+        for (size_t v = 0; v < ARRAY_LEN(names); v++)
+            if (strcmp(name, names[v]) == 0)
                 ui_set_verbosity((enum verbosity)(UI_ERROR + v));
+    }
 }
 
 static int unknown_verb(const struct cmd *in, const char *word)
@@ -85,7 +86,7 @@ static int not_yet(const struct cmd *in, const char *typed)
     char path[CMD_PATH_MAX];
     cmd_path(in, ' ', path);
     err_set(&e, ENOSYS, "'msb %s%s%s' is not available yet", path, *path ? " " : "", typed);
-    err_hint(&e, "'msb%s%s --help' lists what this version can do", *path ? " " : "", path);
+    err_hint(&e, "'msb%s%s --help' lists the commands of this version", *path ? " " : "", path);
     return ui_fail(&e);
 }
 
@@ -99,7 +100,7 @@ static int run_verb(const struct cmd *c, int first, int argc, char **argv)
     if (r < 0)
         code = r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
     else if (a.help)
-        code = print_help(c);
+        code = print_help(c, a.help_all);
     else if (a.tree)
         code = print_tree(c);
     else
@@ -116,7 +117,7 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
     bool root = c == &root_cmd;
     int r = args_parse(c, first, argc, argv, &a, &e);
     bool version = r == 0 && root && !a.help && !a.tree && args_has(&a, "version");
-    bool help = a.help, tree = a.tree;
+    bool help = a.help, all = a.help_all, tree = a.tree;
     int at = a.rest;
     set_verbosity(&a);
     args_free(&a);
@@ -127,7 +128,7 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
     if (tree)
         return print_tree(root ? NULL : c);
     if (help || (root && at >= argc))
-        return print_help(root ? NULL : c);
+        return print_help(root ? NULL : c, all);
     if (at >= argc)
         return no_verb(c);
     const struct cmd *verb = cmd_find(c, argv[at]);
@@ -153,14 +154,14 @@ static int help_run(const struct args *a)
             return not_yet(c, a->pos[i]);
         c = verb;
     }
-    return print_help(c == &root_cmd ? NULL : c);
+    return print_help(c == &root_cmd ? NULL : c, false);
 }
 
 const struct cmd cmd_help = {
     .name = "help",
     .group = GROUP_OTHER,
-    .summary = "Print help for msb or for one of its commands",
-    .pos = {.name = "COMMAND", .help = "Command to explain", .many = true},
+    .summary = "Print help for msb or a command",
+    .pos = {.name = "COMMAND", .help = "Command to print help for", .many = true},
     .examples = "  msb help run\n"
                 "  msb help image list",
     .run = help_run,

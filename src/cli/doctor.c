@@ -1,6 +1,5 @@
-/* doctor: can this machine run sandboxes, and if not, what to do about it. */
-#include "cli/args.h"
-#include "cli/show.h"
+/* doctor: checks whether this machine can run sandboxes, and suggests remedies. */
+#include "cli/common_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "engine/engine.h"
@@ -54,7 +53,7 @@ struct doctor {
     char assets[4096];
     bool have_assets;
     bool native_kvm;
-    const struct engine_ops *engine; /* that `auto` takes */
+    const struct engine_ops *engine; /* the choice of `auto` */
 };
 
 static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
@@ -79,9 +78,9 @@ static void remedy(struct check *c, const char *fmt, ...)
     va_end(ap);
 }
 
-/* --- what msb brings ------------------------------------------------------------------------ */
+/* --- what msb ships ------------------------------------------------------------------------ */
 
-/* Probed anew, whatever was found before. */
+/* Probes again, whatever was found before. */
 static void check_kvm(struct doctor *d)
 {
     struct err e = {0};
@@ -102,13 +101,13 @@ static void check_kvm(struct doctor *d)
     case KVM_SLOW:
         remedy(add(d, "KVM", MARK_WARN,
                    "/dev/kvm opens, but a probe VM runs kernel code %s: it is "
-                   "emulated, and no use for kernels",
+                   "emulated, too slow for kernels",
                    speed),
                "nothing to do: sandboxes run on the uml engine here");
         break;
     case KVM_NOT_RUN:
         remedy(add(d, "KVM", MARK_WARN, "%s", e.msg),
-               "nothing to do, if the uml engine is fast enough for you");
+               "nothing to do if the uml engine is fast enough for you");
         break;
     }
 }
@@ -123,14 +122,14 @@ static void check_engine(struct doctor *d)
         return;
     }
     d->engine = en.ops;
-    /* It looks for the kernel first; without KVM of use, that is not what is missing. */
+    /* engine_choose() looks for the kernel first; without usable KVM that is not what is missing. */
     bool no_kernel_needed = en.ops != &engine_kvm && !d->native_kvm;
     add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
         no_kernel_needed ? "KVM cannot be used here" : en.why);
     const char *env = getenv("MSB_ENGINE");
     if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
-        remedy(add(d, "MSB_ENGINE", MARK_FAIL, "'%s' is no engine", env),
-               "unset it, or set it to auto, kvm, uml or uml-ptrace");
+        remedy(add(d, "MSB_ENGINE", MARK_FAIL, "invalid engine '%s'", env),
+               "unset MSB_ENGINE, or set it to auto, kvm, uml or uml-ptrace");
 }
 
 static bool has_asset(const struct doctor *d, const char *file, char *path, size_t size)
@@ -148,11 +147,11 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
     if (has_asset(d, file, path, sizeof(path)))
         add(d, name, MARK_OK, "%s", path);
     else
-        remedy(add(d, name, MARK_FAIL, "%s is missing or cannot be read", path),
+        remedy(add(d, name, MARK_FAIL, "%s is missing or unreadable", path),
                "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
-/* One is enough: that of the engine that runs here. Nobody is asked to build one for nothing. */
+/* One is enough: that of the engine that runs here. Do not suggest building a useless one. */
 static void check_kernel(struct doctor *d, const char *name, const struct engine_ops *engine)
 {
     char path[sizeof(d->assets) + 64];
@@ -163,7 +162,8 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
     else if (d->engine == engine)
         check_asset(d, name, engine->kernel_file);
     else if (engine != &engine_kvm || d->native_kvm)
-        remedy(add(d, name, MARK_WARN, "%s is missing: no %s engine", path, engine->name),
+        remedy(add(d, name, MARK_WARN, "%s is missing: the %s engine is unavailable", path,
+                   engine->name),
                "build it with: make kernel-%s", engine->name);
 }
 
@@ -182,7 +182,7 @@ static void check_assets(struct doctor *d)
     check_asset(d, "Base image", IMAGE_BASE_FILE);
 }
 
-/* --- what the host lets us do --------------------------------------------------------------- */
+/* --- what the host allows --------------------------------------------------------------- */
 
 /* Runs fn in a child, which may change itself beyond repair. Returns its exit status: 0 = good,
  * an errno value otherwise. */
@@ -219,7 +219,7 @@ static int write_text(const char *path, const char *text)
 static int try_tmpfs(void)
 {
     char map[64];
-    uid_t uid = geteuid(); /* asked before the new namespace makes them nobody's */
+    uid_t uid = geteuid(); /* before the new namespace maps them to nobody */
     gid_t gid = getegid();
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
         return errno;
@@ -238,7 +238,7 @@ static int try_tmpfs(void)
     return p == MAP_FAILED ? errno : 0;
 }
 
-/* What serves a host directory clones a mount and confines the clone: Linux 5.12. */
+/* A share's server clones a mount and restricts the clone: Linux 5.12. */
 static int try_shares(void)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
@@ -266,10 +266,10 @@ static void check_namespaces(struct doctor *d)
 {
     int code = in_child(try_namespaces);
     if (code == 0) {
-        add(d, "Namespaces", MARK_OK, "user, mount, pid, net, ipc and uts can be made");
+        add(d, "Namespaces", MARK_OK, "user, mount, pid, net, ipc and uts can be created");
         return;
     }
-    struct check *c = add(d, "Namespaces", MARK_FAIL, "cannot make them: %s", strerror(code));
+    struct check *c = add(d, "Namespaces", MARK_FAIL, "cannot create them: %s", strerror(code));
     if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
         remedy(c, "as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0");
     else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
@@ -283,9 +283,9 @@ static void check_tmpfs(struct doctor *d)
 {
     int code = in_child(try_tmpfs);
     if (code == 0)
-        add(d, "tmpfs", MARK_OK, "can be mounted and executed from");
+        add(d, "tmpfs", MARK_OK, "can be mounted, and programs run from it");
     else
-        remedy(add(d, "tmpfs", MARK_FAIL, "no tmpfs that allows execution: %s", strerror(code)),
+        remedy(add(d, "tmpfs", MARK_FAIL, "programs cannot run from a tmpfs: %s", strerror(code)),
                "allow mounts in user namespaces (in a container: an unconfined AppArmor profile)");
 }
 
@@ -306,7 +306,7 @@ static void check_seccomp(struct doctor *d)
     if (code == 0)
         add(d, "seccomp", MARK_OK, "filters can be installed");
     else
-        remedy(add(d, "seccomp", MARK_FAIL, "no filters: %s", strerror(code)),
+        remedy(add(d, "seccomp", MARK_FAIL, "filters cannot be installed: %s", strerror(code)),
                "use a kernel with CONFIG_SECCOMP_FILTER");
 }
 
@@ -329,7 +329,7 @@ static void check_home(struct doctor *d)
     if (writable)
         add(d, "MSB_HOME", MARK_OK, "%s", d->store.home);
     else
-        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s cannot be written to", d->store.home),
+        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s is not writable", d->store.home),
                "set MSB_HOME to a directory you can write to");
     struct statvfs v;
     if (fstatvfs(d->store.home_fd, &v) < 0)
@@ -364,7 +364,7 @@ static int try_cgroup(int dirfd)
     return r;
 }
 
-/* Optional: fractions of --cpus need it, nothing else does. */
+/* Optional: only fractional --cpus need it. */
 static void check_cgroup(struct doctor *d)
 {
     char dir[64];
@@ -375,12 +375,12 @@ static void check_cgroup(struct doctor *d)
     int r = fd < 0 ? -errno : try_cgroup(fd);
     (void)remove_tree_at(d->store.home_fd, dir);
     if (r == 0)
-        add(d, "cgroup", MARK_OK, "CPU shares below one are enforced");
+        add(d, "cgroup", MARK_OK, "fractional --cpus are enforced");
     else
-        remedy(
-            add(d, "cgroup", MARK_WARN, "CPU shares below one are not enforced: %s", strerror(-r)),
-            "run msb where the cpu controller is delegated, such as: systemd-run --user --scope "
-            "-p Delegate=yes");
+        remedy(add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced: %s", strerror(-r)),
+               "run msb where the cpu controller is delegated, for example: systemd-run --user "
+               "--scope "
+               "-p Delegate=yes");
 }
 
 static void check_libcurl(struct doctor *d)
@@ -390,7 +390,7 @@ static void check_libcurl(struct doctor *d)
     if (registry_library(version, sizeof(version), &e) == 0)
         add(d, "libcurl", MARK_OK, "%s", version);
     else
-        remedy(add(d, "libcurl", MARK_WARN, "no images can be pulled: %s", e.msg), "%s",
+        remedy(add(d, "libcurl", MARK_WARN, "images cannot be pulled: %s", e.msg), "%s",
                e.hints ? e.hint[0] : "install libcurl");
 }
 
@@ -414,7 +414,7 @@ static void check_mke2fs(struct doctor *d)
             return;
         }
     }
-    remedy(add(d, "mke2fs", MARK_FAIL, "not found: no writable disks can be made"),
+    remedy(add(d, "mke2fs", MARK_FAIL, "not found: writable disks cannot be created"),
            "install e2fsprogs, or use --root-disk tmpfs");
 }
 
@@ -436,7 +436,7 @@ static void check_memory(struct doctor *d)
         add(d, "Memory", MARK_OK, "%s available", text);
     else
         remedy(add(d, "Memory", MARK_WARN, "only %s available", text),
-               "stop something, or give sandboxes less with --memory");
+               "stop other programs, or give sandboxes less with --memory");
 }
 
 /* --- report --------------------------------------------------------------------------------- */
@@ -473,7 +473,7 @@ static int doctor_run(const struct args *a)
         check_home,   check_kvm,     check_engine, check_assets, check_namespaces, check_tmpfs,
         check_shares, check_seccomp, check_cgroup, check_mke2fs, check_libcurl,    check_memory,
     };
-    struct doctor d = {.store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1}};
+    struct doctor d = {.store = STORE_NONE};
     struct utsname un;
     if (uname(&un) == 0)
         add(&d, "Host", MARK_OK, "%s %s %s, msb %s", un.sysname, un.release, un.machine,
@@ -494,15 +494,15 @@ static int doctor_run(const struct args *a)
     if (failed == 0)
         return EXIT_OK;
     struct err e = {0};
-    err_set(&e, ENOTSUP, "this machine cannot run sandboxes yet: %zu check%s failed", failed,
+    err_set(&e, ENOTSUP, "this machine cannot run sandboxes: %zu check%s failed", failed,
             failed == 1 ? "" : "s");
     return ui_fail(&e);
 }
 
 static const struct opt doctor_opts[] = {
     FORMAT_OPTION,
-    {.name = "fix", .help = "Set the host up", .flags = OPT_LATER},
-    {.name = "yes", .letter = 'y', .help = "Do not ask", .flags = OPT_LATER},
+    {.name = "fix", .help = "Set up the host", .flags = OPT_LATER},
+    {.name = "yes", .letter = 'y', .help = "Do not ask for confirmation", .flags = OPT_LATER},
     {0},
 };
 
@@ -510,8 +510,8 @@ const struct cmd cmd_doctor = {
     .name = "doctor",
     .group = GROUP_INSTALL,
     .summary = "Check whether this machine can run sandboxes",
-    .opts = {doctor_opts},
-    .details = "The report goes to standard error; msb exits with 1 when something is missing.",
+    .opts = doctor_opts,
+    .details = "The report goes to standard error. The exit code is 1 if a required check fails.",
     .examples = "  msb doctor\n"
                 "  msb doctor --format json",
     .run = doctor_run,

@@ -4,18 +4,18 @@
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
 #include "store/secret.h"
+#include "util/cleanup.h"
 
 #include <errno.h>
 
 static int parse_request(const struct args *a, struct session_request *q, struct err *e)
 {
     int r = session_request_parse(a, q, e);
-    struct strlist env = {0};
+    AUTO_STRLIST struct strlist env = {0};
     if (r == 0 && args_list(a, "env", &env) < 0)
         r = err_oom(e);
     for (size_t i = 0; r == 0 && i < env.n; i++)
         r = env_option(&q->env, env.v[i], e);
-    strlist_free(&env);
     if (r == 0 && args_list(a, "secret-env", &q->secrets) < 0)
         r = err_oom(e);
     for (size_t i = 0; r == 0 && i < q->secrets.n; i++)
@@ -29,19 +29,15 @@ static int parse_request(const struct args *a, struct session_request *q, struct
     return r;
 }
 
-/* Without a command the sandbox's own is run, which only its spec knows. 1 = go on. */
+/* Without a command the sandbox's default is run, which is in its spec. 1 = go on. */
 static int complete_request(const struct store *s, const char *name, struct session_request *q,
                             struct err *e)
 {
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     if (q->argv.n > 0)
         return 1;
     int r = sandbox_open(s, name, &sb, e);
-    if (r < 0)
-        return r;
-    r = session_default_command(q, &sb.spec, e);
-    sandbox_close(&sb);
-    return r;
+    return r < 0 ? r : session_default_command(q, &sb.spec, e);
 }
 
 static int exec_in(const struct store *s, const char *name, const struct session_request *q)
@@ -59,10 +55,9 @@ static int exec_in(const struct store *s, const char *name, const struct session
 static int exec_run(const struct args *a)
 {
     struct session_request q = {0};
-    struct store s = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1};
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     const char *name = a->pos[0];
-    ui_set_quiet(args_has(a, "quiet"));
     int r = parse_request(a, &q, &e);
     if (r == 0)
         r = store_open(&s, &e);
@@ -70,7 +65,6 @@ static int exec_run(const struct args *a)
         r = complete_request(&s, name, &q, &e);
     int code = r < 0 ? ui_fail(&e) : r == 0 ? EXIT_OK : exec_in(&s, name, &q);
     session_request_free(&q);
-    store_close(&s);
     return code;
 }
 
@@ -78,45 +72,52 @@ static const struct opt exec_opts[] = {
     {.name = "env",
      .letter = 'e',
      .value = "KEY[=VALUE]",
-     .help = "Set a variable for the command; KEY alone passes on your own",
+     .help = "Set an environment variable; KEY alone copies yours",
      .flags = OPT_REPEAT},
     {.name = "secret-env",
      .value = "NAME",
-     .help = "Give it a secret in its environment, besides those of the sandbox (see msb secret)",
+     .help = "Set a variable to a secret (see 'msb secret')",
      .flags = OPT_REPEAT},
     {.name = "workdir",
      .letter = 'w',
      .value = "DIR",
-     .help = "Directory in which the command starts (default: the sandbox's)"},
+     .help = "Working directory (default: the sandbox's)"},
     {.name = "user",
      .letter = 'u',
      .value = "USER[:GROUP]",
-     .help = "User who runs it (default: the sandbox's)"},
+     .help = "User to run as (default: the sandbox's)"},
+    {.name = "quiet", .letter = 'q', .help = "Print only the command's output"},
+    {0},
+};
+
+static const struct opt rare_opts[] = {
     {.name = "rlimit",
      .value = "NAME=SOFT[:HARD]",
-     .help = "Limit a resource: nofile=1024, nproc=64",
+     .help = "Set a resource limit: nofile=1024, nproc=64",
      .flags = OPT_REPEAT},
-    {.name = "quiet", .letter = 'q', .help = "Print nothing but what the command prints"},
     {.name = "stream",
-     .help = "Pass stdin and output on as they come, without a terminal in between",
+     .help = "Pass stdin and output through as they come, without a terminal",
      .conflicts = "tty"},
     {0},
 };
+static const struct opt_group rare_group = {"Limits and streaming", rare_opts};
+
+static const struct opt_group *const exec_groups[] = {&session_group, &rare_group, NULL};
 
 const struct cmd cmd_exec = {
     .name = "exec",
     .group = GROUP_SANDBOX,
     .summary = "Run a command in a sandbox",
-    .opts = {exec_opts, session_opts},
+    .opts = exec_opts,
+    .groups = exec_groups,
     .pos = {.name = "NAME", .help = "Sandbox to run it in", .required = true},
-    .command_help = "Command and its arguments (default: the image's, else a shell)",
-    .details =
-        "A stopped sandbox is started for the command and stopped again afterwards.\n"
-        "msb exits with the command's exit code: 128+N if signal N killed it, 127 if it was\n"
-        "not found, 126 if it could not be executed, 124 if it ran out of time.",
+    .command_help = "Command to run (default: the image's, or a shell)",
+    .details = "A stopped sandbox is started for the command and stopped again afterwards. msb "
+               "exits with the command's exit code: 128+N if signal N killed it, 127 if it was not "
+               "found, 126 if it could not be executed, 124 if it timed out.",
     .examples = "  msb exec web -- ls -l /srv\n"
+                "  msb exec --timeout 30s -e CI=1 web -- make test\n"
                 "  msb exec web                        (a shell)\n"
-                "  echo hello | msb exec web -- tr a-z A-Z\n"
-                "  msb exec --timeout 30s -e CI=1 web -- make test",
+                "  echo hello | msb exec web -- tr a-z A-Z",
     .run = exec_run,
 };

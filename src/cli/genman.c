@@ -1,10 +1,10 @@
 /* Prints the source of a man page: genman lists the pages, genman PAGE DIR prints one of them.
  *
- * What the command table knows (names, arguments, options, examples) comes from there, so that
- * help and manual cannot drift apart. The rest is prose: DIR holds PAGE.scd with sections of that
- * page, and common.scd with those that all pages share. The output is for scdoc(1).
+ * Names, arguments, options and examples come from the command table, so that help and manual
+ * cannot drift apart. The rest is prose: DIR holds PAGE.scd with sections of that page, and
+ * common.scd with those that all pages share. The output is for scdoc(1).
  *
- * A section that would come out empty is an error: the build fails rather than the reader.
+ * An empty section is an error and fails the build.
  */
 #include "cli/args.h"
 #include "cli/help.h"
@@ -24,20 +24,20 @@ enum { NOTES_MAX = 1 << 20, PAGE_MAX = 1 << 20 };
 struct page {
     const struct cmd *cmd; /* NULL: msb itself */
     const char *notes;     /* the page's own prose; "" = none */
-    const char *common;    /* everybody's */
+    const char *common;    /* the prose of all pages */
     struct buf *out;
 };
 
 /* --- text ----------------------------------------------------------------------------------- */
 
-/* scdoc gives a meaning to these; a backslash takes it away. */
+/* Escapes what scdoc would interpret. */
 static void put_text(struct buf *out, const char *s)
 {
     for (; *s; s++)
         (void)buf_printf(out, strchr("\\*_~^", *s) ? "\\%c" : "%c", *s);
 }
 
-/* Lines of the table, as one paragraph. */
+/* Text of the table; its empty lines separate paragraphs. */
 static void put_paragraph(struct buf *out, const char *s)
 {
     put_text(out, s);
@@ -65,7 +65,7 @@ static const char *find_notes(const char *text, const char *title, size_t *len)
     return NULL;
 }
 
-/* A section: what was generated, then the page's own prose, or else the common one. */
+/* A section: what was generated, then the prose of the page, or else the common one. */
 static int put_section(const struct page *p, const char *title, const struct buf *generated,
                        bool required, struct err *e)
 {
@@ -75,7 +75,7 @@ static int put_section(const struct page *p, const char *title, const struct buf
         prose = find_notes(p->common, title, &len);
     size_t made = generated ? buf_len(generated) : 0;
     if (!prose && !made)
-        return required ? err_set(e, ENOENT, "nothing to say under %s", title) : 0;
+        return required ? err_set(e, ENOENT, "section %s is empty", title) : 0;
     (void)buf_printf(p->out, "# %s\n\n", title);
     if (made)
         (void)buf_append(p->out, buf_head(generated), made);
@@ -193,14 +193,6 @@ static void commands(const struct page *p, struct buf *out)
     }
 }
 
-static bool is_global(const struct opt *o)
-{
-    for (const struct opt *g = global_opts; g->name; g++)
-        if (g == o)
-            return true;
-    return false;
-}
-
 static void put_option(const struct opt *o, struct buf *out)
 {
     if (o->letter)
@@ -220,11 +212,16 @@ static void put_option(const struct opt *o, struct buf *out)
     (void)buf_printf(out, ".\n\n");
 }
 
-static bool own_option(const struct opt *o, void *arg)
+static void put_options(const struct opt *o, const char *title, struct buf *out)
 {
-    if (!(o->flags & (OPT_HIDDEN | OPT_LATER)) && !is_global(o))
-        put_option(o, arg);
-    return false;
+    for (; o && o->name; o++) {
+        if (o->flags & (OPT_HIDDEN | OPT_LATER))
+            continue;
+        if (title)
+            (void)buf_printf(out, "## %s\n\n", title);
+        title = NULL;
+        put_option(o, out);
+    }
 }
 
 static bool later_option(const struct opt *o, void *arg)
@@ -237,12 +234,16 @@ static bool later_option(const struct opt *o, void *arg)
 
 static void options(const struct page *p, struct buf *out)
 {
-    (void)cmd_each_opt(p->cmd ? p->cmd : &root_cmd, own_option, out);
+    const struct cmd *c = p->cmd ? p->cmd : &root_cmd;
+    put_options(c->opts, NULL, out);
+    for (const struct opt_group *const *g = c->groups; g && *g; g++)
+        put_options((*g)->opts, (*g)->title, out);
     if (!p->cmd) {
-        for (const struct opt *g = global_opts; g->name; g++)
-            put_option(g, out);
+        put_options(global_opts, NULL, out);
         return;
     }
+    if (c->groups)
+        (void)buf_printf(out, "## Global options\n\n");
     (void)buf_printf(out, "Every command also takes ");
     for (const struct opt *g = global_opts; g->name; g++)
         (void)buf_printf(out, "%s*--%s*",
@@ -253,10 +254,10 @@ static void options(const struct page *p, struct buf *out)
     (void)buf_printf(out, "; see *msb*(1).\n\n");
 }
 
-/* What is refused, with a list of it: options of a verb, verbs of msb. */
+/* Lists what is refused: options of a verb, verbs of msb or of a group. */
 static void not_yet(const struct page *p, struct buf *out)
 {
-    struct buf list;
+    AUTO_BUF struct buf list;
     buf_init(&list, PAGE_MAX);
     if (p->cmd)
         (void)cmd_each_opt(p->cmd, later_option, &list);
@@ -264,9 +265,8 @@ static void not_yet(const struct page *p, struct buf *out)
         if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
             (void)buf_printf(&list, "%s*%s*", buf_len(&list) ? ", " : "", (*c)->name);
     if (buf_len(&list))
-        (void)buf_printf(out, "These are not available yet, and are refused: %.*s.\n\n",
-                         (int)buf_len(&list), (char *)buf_head(&list));
-    buf_free(&list);
+        (void)buf_printf(out, "Not available yet, and refused: %.*s.\n\n", (int)buf_len(&list),
+                         (char *)buf_head(&list));
 }
 
 static void examples(const struct page *p, struct buf *out)
@@ -297,8 +297,7 @@ static const struct section {
     bool required;
 } sections[] = {
     {"NAME", name, true},          {"SYNOPSIS", synopsis, true}, {"DESCRIPTION", description, true},
-    {"COMMANDS", commands, false}, {"OPTIONS", options, true}, /* what only this page has comes next
-                                                                */
+    {"COMMANDS", commands, false}, {"OPTIONS", options, true}, /* the page's own come next */
     {"EXIT STATUS", NULL, true},   {"EXAMPLES", examples, true}, {"ENVIRONMENT", NULL, true},
     {"FILES", NULL, true},         {"NOTES", not_yet, false},    {"SEE ALSO", see_also, true},
 };
@@ -311,7 +310,7 @@ static bool is_usual(const char *title)
     return false;
 }
 
-/* Sections of the page's own prose that no other page has, in their order. */
+/* Sections that only this page has, in their order. */
 static int put_own_sections(const struct page *p, struct err *e)
 {
     int r = 0;
@@ -332,7 +331,7 @@ static int put_page(const struct page *p, struct err *e)
     char title[TITLE_MAX];
     (void)buf_printf(p->out, "%s(1) \"msb %s\" \"msb manual\"\n\n",
                      page_title(p->cmd ? p->cmd : &root_cmd, title), MSB_VERSION);
-    struct buf generated;
+    AUTO_BUF struct buf generated;
     buf_init(&generated, PAGE_MAX);
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(sections); i++) {
@@ -343,7 +342,6 @@ static int put_page(const struct page *p, struct err *e)
         if (r == 0 && sections[i].fn == options)
             r = put_own_sections(p, e);
     }
-    buf_free(&generated);
     return r;
 }
 
@@ -357,7 +355,7 @@ static int read_notes(int dirfd, const char *file, bool required, char **ret, st
     return r < 0 ? err_sys(e, -r, "cannot read %s", file) : 0;
 }
 
-/* The verb that a page is about; NULL when there is none. */
+/* The verb that a page describes; NULL when there is none. */
 static const struct cmd *find_page(const struct cmd *in, const char *title)
 {
     char other[TITLE_MAX];
@@ -373,7 +371,7 @@ static const struct cmd *find_page(const struct cmd *in, const char *title)
     return NULL;
 }
 
-/* A page a line, and the names that lead to it as well. */
+/* One page per line, followed by its aliases. */
 static void list_pages(const struct cmd *in)
 {
     char title[TITLE_MAX];
@@ -396,7 +394,7 @@ static int print_page(const char *title, const char *dir, struct err *e)
     if (!root)
         p.cmd = find_page(&root_cmd, title);
     if (!root && !p.cmd)
-        return err_set(e, EINVAL, "there is no such page");
+        return err_set(e, EINVAL, "no such page");
     AUTO_CLOSE int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dirfd < 0)
         return err_sys(e, errno, "cannot open %s", dir);
@@ -409,7 +407,7 @@ static int print_page(const char *title, const char *dir, struct err *e)
         r = read_notes(dirfd, "common.scd", true, &common, e);
     if (r < 0)
         return r;
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, PAGE_MAX);
     p.notes = notes;
     p.common = common;
@@ -417,7 +415,6 @@ static int print_page(const char *title, const char *dir, struct err *e)
     r = put_page(&p, e);
     if (r == 0 && fwrite(buf_head(&out), 1, buf_len(&out), stdout) != buf_len(&out))
         r = err_sys(e, errno, "cannot write");
-    buf_free(&out);
     return r;
 }
 

@@ -6,7 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEFT_MAX = 34, SPELLING_MAX = 160 };
+enum {
+    LEFT_MAX = 28, /* a longer left column puts its text on the next line */
+    SPELLING_MAX = 160,
+    EXAMPLES_SHOWN = 3,
+    SCREEN_LINES = 24,
+};
 
 static const char *const group_names[GROUP_MAX] = {
     [GROUP_SANDBOX] = "Sandboxes",    [GROUP_IMAGE] = "Images", [GROUP_STORAGE] = "Storage",
@@ -18,7 +23,7 @@ const char *cmd_group_name(enum cmd_group g)
     return group_names[g];
 }
 
-static bool is_global_table(const struct opt *o)
+bool opt_is_global(const struct opt *o)
 {
     for (const struct opt *g = global_opts; g->name; g++)
         if (g == o)
@@ -26,13 +31,14 @@ static bool is_global_table(const struct opt *o)
     return false;
 }
 
-/* Prints text after a left column of `indent` characters, wrapped between words. */
-static void wrap(struct buf *out, const char *text, size_t indent, unsigned columns)
+/* Prints one paragraph after a left column of `indent` characters, wrapped between words; returns
+ * where it ended: at an empty line or at the end of the text. */
+static const char *wrap(struct buf *out, const char *text, size_t indent, unsigned columns)
 {
     size_t room = columns > indent + 20 ? columns - indent : 20;
     size_t used = 0;
-    while (*text) {
-        size_t n = strcspn(text, " ");
+    while (*text && strncmp(text, "\n\n", 2) != 0) {
+        size_t n = strcspn(text, " \n");
         char word[512];
         (void)snprintf(word, sizeof(word), "%.*s", (int)n, text);
         size_t w = utf8_width(word);
@@ -43,10 +49,11 @@ static void wrap(struct buf *out, const char *text, size_t indent, unsigned colu
         (void)buf_printf(out, "%s%s", used > 0 ? " " : "", word);
         used += w + (used > 0);
         text += n;
-        while (*text == ' ')
+        while (*text == ' ' || (*text == '\n' && text[1] != '\n'))
             text++;
     }
     (void)buf_append(out, "\n", 1);
+    return text;
 }
 
 static void entry(struct buf *out, const char *left, size_t width, const char *text,
@@ -58,7 +65,7 @@ static void entry(struct buf *out, const char *left, size_t width, const char *t
         (void)buf_printf(out, "\n%*s", (int)width + 4, "");
     else
         (void)buf_printf(out, "%*s", (int)(width - w) + 2, "");
-    wrap(out, text, width + 4, columns);
+    (void)wrap(out, text, width + 4, columns);
 }
 
 /* "-n, --name <NAME>"; options without a letter line up in help, not in the tree. */
@@ -81,43 +88,57 @@ static void pos_left(const struct pos *p, char *out, size_t size)
 
 /* --- help ----------------------------------------------------------------------------------- */
 
-struct listing {
+struct help {
     struct buf *out;
-    size_t width;
     unsigned columns;
-    bool global; /* list the global options, or the others */
-    size_t n;
+    bool all;     /* --help-all */
+    size_t width; /* of the left column of options */
 };
 
-static bool listed(const struct opt *o, const struct listing *l)
+static bool available(const struct opt *o)
 {
-    return !(o->flags & (OPT_HIDDEN | OPT_LATER)) && is_global_table(o) == l->global;
+    return !(o->flags & (OPT_HIDDEN | OPT_LATER));
 }
 
-static bool measure_option(const struct opt *o, void *arg)
+static void measure_options(struct help *h, const struct opt *o, unsigned flags)
 {
-    struct listing *l = arg;
-    char left[SPELLING_MAX];
-    option_left(o, true, left, sizeof(left));
-    size_t w = utf8_width(left);
-    if (!(o->flags & (OPT_HIDDEN | OPT_LATER)) && w <= LEFT_MAX)
-        l->width = MAX(l->width, w);
-    return false;
+    for (; o && o->name; o++) {
+        char left[SPELLING_MAX];
+        option_left(o, true, left, sizeof(left));
+        size_t w = utf8_width(left);
+        if (available(o) && (o->flags & flags) == flags && w <= LEFT_MAX)
+            h->width = MAX(h->width, w);
+    }
 }
 
-static bool print_option(const struct opt *o, void *arg)
+static void measure_all(struct help *h, const struct cmd *c)
 {
-    struct listing *l = arg;
-    if (!listed(o, l))
-        return false;
-    char left[SPELLING_MAX], text[1024];
-    option_left(o, true, left, sizeof(left));
-    (void)snprintf(text, sizeof(text), "%s%s%s%s%s", o->help,
-                   o->flags & OPT_REPEAT ? " (repeatable)" : "", o->choices ? " [" : "",
-                   o->choices ? o->choices : "", o->choices ? "]" : "");
-    entry(l->out, left, l->width, text, l->columns);
-    l->n++;
-    return false;
+    measure_options(h, c->opts, 0);
+    for (const struct opt_group *const *g = c->groups; g && *g; g++)
+        measure_options(h, (*g)->opts, h->all ? 0 : OPT_COMMON);
+    if (h->all)
+        measure_options(h, global_opts, 0);
+}
+
+/* Those of a table that have all of `flags`, below a title if there are any. Of common options only
+ * what comes before a semicolon. */
+static void print_options(const struct help *h, const char *title, const struct opt *o,
+                          unsigned flags)
+{
+    for (; o && o->name; o++) {
+        if (!available(o) || (o->flags & flags) != flags)
+            continue;
+        if (title)
+            (void)buf_printf(h->out, "\n%s:\n", title);
+        title = NULL;
+        char left[SPELLING_MAX], text[1024];
+        option_left(o, true, left, sizeof(left));
+        int most = flags & OPT_COMMON ? (int)strcspn(o->help, ";") : (int)strlen(o->help);
+        (void)snprintf(text, sizeof(text), "%.*s%s%s%s%s", most, o->help,
+                       h->all && o->flags & OPT_REPEAT ? " (repeatable)" : "",
+                       o->choices ? " [" : "", o->choices ? o->choices : "", o->choices ? "]" : "");
+        entry(h->out, left, h->width, text, h->columns);
+    }
 }
 
 static bool append_later(const struct opt *o, void *arg)
@@ -128,108 +149,152 @@ static bool append_later(const struct opt *o, void *arg)
     return false;
 }
 
-static void print_options(const struct cmd *c, struct buf *out, unsigned columns)
-{
-    struct listing l = {.out = out, .columns = columns};
-    (void)cmd_each_opt(c, measure_option, &l);
-    struct buf own;
-    buf_init(&own, 1 << 20);
-    l.out = &own;
-    (void)cmd_each_opt(c, print_option, &l);
-    if (l.n)
-        (void)buf_printf(out, "\nOptions:\n%.*s", (int)buf_len(&own), (char *)buf_head(&own));
-    buf_reset(&own);
-    l.global = true;
-    (void)cmd_each_opt(c, print_option, &l);
-    (void)buf_printf(out, "\nGlobal options:\n%.*s", (int)buf_len(&own), (char *)buf_head(&own));
-    buf_reset(&own);
-    (void)cmd_each_opt(c, append_later, &own);
-    if (buf_len(&own)) {
-        (void)buf_append(&own, "", 1);
-        (void)buf_printf(out, "\nNot available yet:\n  ");
-        wrap(out, (char *)buf_head(&own), 2, columns);
-    }
-    buf_free(&own);
-}
-
 static bool shown(const struct cmd *c)
 {
     return !(c->flags & (CMD_HIDDEN | CMD_LATER));
 }
 
-static void verb_entry(struct buf *out, const struct cmd *c, unsigned columns)
+/* What is documented but not built: options of the verb, verbs of the group. */
+static void print_later(const struct help *h, const struct cmd *c)
+{
+    AUTO_BUF struct buf later;
+    buf_init(&later, 1 << 16);
+    (void)cmd_each_opt(c, append_later, &later);
+    for (const struct cmd *const *s = c->subs; s && *s; s++)
+        if (((*s)->flags & CMD_LATER) && !((*s)->flags & CMD_HIDDEN))
+            (void)buf_printf(&later, "%s%s", buf_len(&later) ? " " : "", (*s)->name);
+    if (buf_append(&later, "", 1) < 0 || buf_len(&later) <= 1)
+        return;
+    (void)buf_printf(h->out, "\nNot available yet:\n  ");
+    (void)wrap(h->out, (char *)buf_head(&later), 2, h->columns);
+}
+
+static void print_all_options(const struct help *h, const struct cmd *c)
+{
+    print_options(h, "Options", c->opts, 0);
+    for (const struct opt_group *const *g = c->groups; g && *g; g++)
+        print_options(h, (*g)->title, (*g)->opts, 0);
+    print_options(h, "Global options", global_opts, 0);
+    print_later(h, c);
+}
+
+static void print_common_options(const struct help *h, const struct cmd *c)
+{
+    const char *title = "Options";
+    for (const struct opt_group *const *g = c->groups; g && *g; g++) {
+        size_t before = buf_len(h->out);
+        print_options(h, title, (*g)->opts, OPT_COMMON);
+        title = buf_len(h->out) > before ? NULL : title;
+    }
+    print_options(h, title, c->opts, 0);
+}
+
+static void verb_entry(const struct help *h, const struct cmd *c)
 {
     char text[512];
     (void)snprintf(text, sizeof(text), "%s%s%s%s", c->summary, c->alias ? " [alias: " : "",
                    c->alias ? c->alias : "", c->alias ? "]" : "");
-    entry(out, c->name, 10, text, columns);
+    entry(h->out, c->name, 10, text, h->columns);
 }
 
-/* The names of a group's verbs that are not there yet. */
-static void print_coming(struct buf *out, const struct cmd *in, unsigned columns)
+static void print_examples(const struct help *h, const struct cmd *c)
 {
-    struct buf coming;
-    buf_init(&coming, 1 << 16);
-    for (const struct cmd *const *c = in->subs; *c; c++)
-        if (((*c)->flags & CMD_LATER) && !((*c)->flags & CMD_HIDDEN))
-            (void)buf_printf(&coming, "%s%s", buf_len(&coming) ? " " : "", (*c)->name);
-    if (buf_append(&coming, "", 1) == 0 && buf_len(&coming) > 1) {
-        (void)buf_printf(out, "\nNot available yet:\n  ");
-        wrap(out, (char *)buf_head(&coming), 2, columns);
+    const char *end = c->examples;
+    for (int i = 0; end && *end && (h->all || i < EXAMPLES_SHOWN); i++)
+        end += strcspn(end, "\n") + (end[strcspn(end, "\n")] == '\n');
+    if (!end)
+        return;
+    size_t n = (size_t)(end - c->examples);
+    (void)buf_printf(h->out, "\nExamples:\n%.*s%s", (int)n, c->examples,
+                     n && c->examples[n - 1] == '\n' ? "" : "\n");
+}
+
+static void print_arguments(const struct help *h, const struct cmd *c)
+{
+    struct {
+        char left[SPELLING_MAX];
+        const char *help;
+    } rows[3];
+    size_t n = 0, width = 0;
+    const struct pos *const both[] = {&c->pos, &c->then};
+    for (size_t i = 0; i < ARRAY_LEN(both); i++)
+        if (both[i]->name) {
+            pos_left(both[i], rows[n].left, sizeof(rows[n].left));
+            rows[n++].help = both[i]->help;
+        }
+    if (c->command_help) {
+        (void)snprintf(rows[n].left, sizeof(rows[n].left), "[-- %s...]", cmd_rest_name(c));
+        rows[n++].help = c->command_help;
     }
-    buf_free(&coming);
+    if (n)
+        (void)buf_printf(h->out, "\nArguments:\n");
+    for (size_t i = 0; i < n; i++)
+        width = MAX(width, utf8_width(rows[i].left));
+    for (size_t i = 0; i < n; i++)
+        entry(h->out, rows[i].left, width, rows[i].help, h->columns);
 }
 
-static void help_group(const struct cmd *c, struct buf *out, unsigned columns)
+static size_t count_lines(const struct buf *b)
 {
-    (void)buf_printf(out, "\nCommands:\n");
-    for (const struct cmd *const *s = c->subs; *s; s++)
-        if (shown(*s))
-            verb_entry(out, *s, columns);
+    size_t n = 0;
+    const char *p = (const char *)buf_head(b), *end = p + buf_len(b);
+    for (; p < end; p++)
+        n += *p == '\n';
+    return n;
 }
 
-void help_cmd(const struct cmd *c, struct buf *out, unsigned columns)
+/* Paragraphs; in --help only as many as fit on the screen, with the footer. */
+static void print_details(const struct help *h, const struct cmd *c)
 {
-    char usage[256], left[SPELLING_MAX], path[CMD_PATH_MAX] = "";
+    for (const char *p = c->details; p && *p;) {
+        AUTO_BUF struct buf text;
+        buf_init(&text, 1 << 16);
+        (void)buf_printf(&text, "\n");
+        p = wrap(&text, p, 0, h->columns);
+        p += strspn(p, "\n");
+        if (!h->all && count_lines(h->out) + count_lines(&text) + 2 > SCREEN_LINES)
+            return;
+        (void)buf_append(h->out, buf_head(&text), buf_len(&text));
+    }
+}
+
+void help_cmd(const struct cmd *c, bool all, struct buf *out, unsigned columns)
+{
+    struct help h = {.out = out, .columns = columns, .all = all};
+    char usage[256], path[CMD_PATH_MAX] = "", page[CMD_PATH_MAX];
     cmd_usage(c, usage, sizeof(usage));
     (void)buf_printf(out, "%s\n\nUsage: %s\n", c->summary, usage);
     if (c->parent)
         cmd_path(c->parent, ' ', path);
     if (c->alias)
         (void)buf_printf(out, "Alias: msb %s%s%s\n", path, *path ? " " : "", c->alias);
+    print_examples(&h, c);
     if (c->subs)
-        help_group(c, out, columns);
-    if (c->pos.name || c->command_help)
-        (void)buf_printf(out, "\nArguments:\n");
-    char then[128] = "";
-    if (c->then.name)
-        pos_left(&c->then, then, sizeof(then));
-    if (c->pos.name) {
-        pos_left(&c->pos, left, sizeof(left));
-        size_t width = MAX(utf8_width(left), utf8_width(then));
-        entry(out, left, c->command_help ? 16 : width, c->pos.help, columns);
-        if (c->then.name)
-            entry(out, then, width, c->then.help, columns);
-    }
-    if (c->command_help) {
-        (void)snprintf(left, sizeof(left), "[-- %s...]", cmd_rest_name(c));
-        entry(out, left, 16, c->command_help, columns);
-    }
-    print_options(c, out, columns);
-    if (c->subs)
-        print_coming(out, c, columns);
-    if (c->details)
-        (void)buf_printf(out, "\n%s\n", c->details);
-    if (c->examples)
-        (void)buf_printf(out, "\nExamples:\n%s\n", c->examples);
+        (void)buf_printf(out, "\nCommands:\n");
+    for (const struct cmd *const *s = c->subs; s && *s; s++)
+        if (shown(*s))
+            verb_entry(&h, *s);
+    print_arguments(&h, c);
+    measure_all(&h, c);
+    if (all)
+        print_all_options(&h, c);
+    else
+        print_common_options(&h, c);
+    print_details(&h, c);
+    cmd_path(c, ' ', path);
+    cmd_path(c, '-', page);
+    if (!all)
+        (void)buf_printf(out, "\nMore: msb %s --help-all, man msb-%s\n", path, page);
 }
 
-void help_root(struct buf *out, unsigned columns)
+void help_root(bool all, struct buf *out, unsigned columns)
 {
+    struct help h = {.out = out, .columns = columns, .all = all};
     (void)buf_printf(out,
                      "msb %s: sandboxes with a Linux kernel of their own\n\n"
                      "Usage: msb [OPTIONS] <COMMAND>\n",
                      MSB_VERSION);
+    print_examples(&h, &root_cmd);
     for (int g = 0; g < GROUP_MAX; g++) {
         bool first = true;
         for (const struct cmd *const *c = cmd_table; *c; c++) {
@@ -238,18 +303,15 @@ void help_root(struct buf *out, unsigned columns)
             if (first)
                 (void)buf_printf(out, "\n%s:\n", cmd_group_name((*c)->group));
             first = false;
-            verb_entry(out, *c, columns);
+            verb_entry(&h, *c);
         }
     }
-    (void)buf_printf(out, "\nOptions:\n");
-    struct listing l = {.out = out, .columns = columns};
-    (void)cmd_each_opt(&root_cmd, measure_option, &l);
-    (void)cmd_each_opt(&root_cmd, print_option, &l);
-    l.global = true;
-    (void)cmd_each_opt(&root_cmd, print_option, &l);
-    print_coming(out, &root_cmd, columns);
-    (void)buf_printf(out, "\n'msb COMMAND --help' says more about a command; 'msb doctor' checks "
-                          "this machine.\n");
+    measure_all(&h, &root_cmd);
+    if (all)
+        print_all_options(&h, &root_cmd);
+    else
+        (void)buf_printf(out, "\nHelp on a command: 'msb COMMAND --help'. Global options: "
+                              "'msb --help-all'.\n");
 }
 
 /* --- tree ----------------------------------------------------------------------------------- */
@@ -276,7 +338,7 @@ static void branch(struct tree *t, const char *text, const char *help)
 
 static bool in_tree(const struct opt *o)
 {
-    return !(o->flags & (OPT_HIDDEN | OPT_LATER)) && !is_global_table(o);
+    return available(o) && !opt_is_global(o);
 }
 
 static bool count_option(const struct opt *o, void *arg)
@@ -329,7 +391,7 @@ static void cmd_branches(const struct cmd *c, struct tree *t)
         verb_branches(c, t);
 }
 
-/* A group's verbs, each with what is below it, which closes the branch that t is in. */
+/* The verbs of a group, each with its own branches; they come last in the branch that t is in. */
 static void verb_branches(const struct cmd *in, struct tree *t)
 {
     size_t verbs = count_verbs(in), n = strlen(t->indent);
@@ -342,7 +404,7 @@ static void verb_branches(const struct cmd *in, struct tree *t)
                        (*c)->alias ? (*c)->alias : "", (*c)->alias ? ")" : "");
         branch(t, left, (*c)->summary);
         (void)snprintf(t->indent + n, sizeof(t->indent) - n, "%s", verbs ? "│   " : "    ");
-        if (in == &root_cmd || (*c)->parent == in) /* what is another's is shown there */
+        if (in == &root_cmd || (*c)->parent == in) /* others are shown in their own group */
             cmd_branches(*c, t);
         t->indent[n] = '\0';
     }

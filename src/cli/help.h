@@ -5,12 +5,14 @@
 #include "cli/cmd.h"
 #include "util/buf.h"
 
-/* `columns` is where lines are wrapped. */
-void help_root(struct buf *out, unsigned columns);
-void help_cmd(const struct cmd *c, struct buf *out, unsigned columns);
+/* --help, or (all) --help-all; lines are wrapped at `columns`. */
+void help_root(bool all, struct buf *out, unsigned columns);
+void help_cmd(const struct cmd *c, bool all, struct buf *out, unsigned columns);
 /* c = NULL: the whole tree. */
 void help_tree(const struct cmd *c, struct buf *out);
 
+/* Is it one of those that every verb takes? */
+bool opt_is_global(const struct opt *o);
 /* The heading of a group of verbs. */
 const char *cmd_group_name(enum cmd_group g);
 

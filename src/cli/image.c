@@ -1,4 +1,4 @@
-/* `msb image`: the group, and what its verbs share. */
+/* `msb image`: the group, and functions its verbs share. */
 #include "cli/image.h"
 
 #include "cli/verbs.h"
@@ -19,7 +19,7 @@ int image_find(struct image_cache *c, const char *arg, struct image_record *ret,
         r = image_store_find(&c->images, &ref, ret, e);
     reference_free(&ref);
     if (r == -ENOENT)
-        err_hint(e, "'msb image list' shows the images that are here");
+        err_hint(e, IMAGE_LIST_HINT);
     return r;
 }
 
@@ -41,20 +41,15 @@ uint64_t image_size(const struct image_record *r)
     return size;
 }
 
-static json_t *text_or_null(const char *s)
-{
-    return s ? json_string(s) : json_null();
-}
-
 json_t *image_json(const struct image_record *r)
 {
     AUTO_FREE char *name = image_name(r);
     char digest[DIGEST_TEXT_SIZE];
     digest_text(&r->digest, digest);
     return json_pack("{s:o, s:o, s:s, s:i, s:o, s:s, s:I}", "architecture",
-                     text_or_null(r->parsed.architecture), "created_at", json_time(r->stored_ns),
+                     json_text(r->parsed.architecture), "created_at", json_time(r->stored_ns),
                      "digest", digest, "layer_count", (int)r->n_layers, "os",
-                     text_or_null(r->parsed.os), "reference", name ? name : "", "size_bytes",
+                     json_text(r->parsed.os), "reference", name ? name : "", "size_bytes",
                      (json_int_t)image_size(r));
 }
 
@@ -68,8 +63,8 @@ const struct cmd cmd_image = {
     .group = GROUP_IMAGE,
     .summary = "Manage images",
     .subs = image_subs,
-    .details = "Images are pulled from registries, or loaded from archives, into a store below\n"
-               "$MSB_HOME. A layer that several images have is stored once.",
+    .details = "Images are pulled from registries or loaded from archives into a store below "
+               "$MSB_HOME. A layer shared by several images is stored once.",
     .examples = "  msb image ls\n"
                 "  msb image inspect alpine:3\n"
                 "  msb image prune",

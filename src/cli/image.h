@@ -1,18 +1,20 @@
-/* What the verbs of `msb image` share. */
+/* Functions that the verbs of `msb image` share. */
 #ifndef MSB_CLI_IMAGE_H
 #define MSB_CLI_IMAGE_H
 
 #include "cli/image_cache.h"
-#include "cli/show.h"
+#include "cli/noun.h"
+
+#define IMAGE_LIST_HINT "'msb image list' shows the stored images"
 
 /* An image by reference or by digest ("sha256:..."). */
 int image_find(struct image_cache *c, const char *arg, struct image_record *ret, struct err *e);
 
-/* The reference as people write it; malloc'd, NULL without memory. */
+/* The reference in its familiar form; malloc'd, NULL when out of memory. */
 char *image_name(const struct image_record *r);
-/* Of its disk: metadata and all layers, shared ones too. */
+/* On disk: metadata and all layers, shared ones included. */
 uint64_t image_size(const struct image_record *r);
-/* What `image list` and `image inspect` both say of it. */
+/* The members that `image list` and `image inspect` have in common. */
 json_t *image_json(const struct image_record *r);
 
 #endif

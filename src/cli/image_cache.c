@@ -14,7 +14,7 @@ int image_cache_open(struct image_cache *c, struct err *e)
         return r;
     if (asprintf(&dir, "%s/cache", c->home.home) < 0) {
         dir = NULL;
-        r = err_sys(e, ENOMEM, "cannot open the images");
+        r = err_oom(e);
     }
     if (r == 0)
         r = image_store_open(&c->images, dir, e);
@@ -39,7 +39,7 @@ int image_cache_used(void *ctx, struct strlist *ret, struct err *e)
     for (size_t i = 0; r == 0 && i < n; i++) {
         const char *digest = list[i].spec.image_digest;
         if (digest && !strlist_has(ret, digest) && strlist_add(ret, digest) < 0)
-            r = err_sys(e, ENOMEM, "cannot list the sandboxes");
+            r = err_oom(e);
     }
     sandbox_list_free(list, n);
     return r;

@@ -14,12 +14,12 @@ struct image_cache {
 int image_cache_open(struct image_cache *c, struct err *e);
 void image_cache_close(struct image_cache *c);
 
-/* For image_collect.used; ctx: a struct store. Fails when a sandbox cannot be read: nobody could
- * say what it needs. */
+/* For image_collect.used; ctx: a struct store. Fails when a sandbox cannot be read, since it could
+ * use any image. */
 int image_cache_used(void *ctx, struct strlist *ret, struct err *e);
 
-/* After something failed: what it left is removed, if nobody else is at work there; if somebody
- * is, a later removal does it. */
+/* Removes what a failure left behind. While other processes use the store nothing happens; a later
+ * removal does it. */
 void image_cache_sweep(struct image_cache *c);
 
 #endif

@@ -1,86 +1,77 @@
+#include "cli/common_opts.h"
 #include "cli/image.h"
-#include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 
-enum { SHORT_DIGEST = 7 + 12 }; /* "sha256:" and as many digits as anybody compares */
+enum { SHORT_DIGEST = 7 + 12 }; /* "sha256:" and enough digits to compare by eye */
 
-static int print_json(const struct image_list *l)
+static const struct image_record *image_item(const struct items *l, size_t i)
 {
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        (void)json_array_append_new(a, image_json(&l->v[i]));
-    return ui_print_json(a);
+    return &((const struct image_list *)l->v)->v[i];
 }
 
-static int print_names(const struct image_list *l)
+static int load(struct items *l, struct err *e)
 {
-    struct buf out;
-    buf_init(&out, SIZE_MAX / 2);
-    for (size_t i = 0; i < l->n; i++) {
-        AUTO_FREE char *name = image_name(&l->v[i]);
-        (void)buf_printf(&out, "%s\n", name ? name : "");
-    }
-    int code = ui_print(&out);
-    buf_free(&out);
-    return code;
+    struct image_cache c;
+    struct image_list *list = l->v = calloc(1, sizeof(*list));
+    int r = list ? image_cache_open(&c, e) : err_oom(e);
+    if (r < 0)
+        return r;
+    r = image_store_list(&c.images, list, e);
+    image_cache_close(&c);
+    l->n = list->n;
+    return r;
 }
 
-static int print_table(const struct image_list *l)
+static void free_items(struct items *l)
 {
-    static const char *const headers[] = {"REFERENCE", "DIGEST", "SIZE", "CREATED"};
-    struct table t;
-    table_init(&t, ARRAY_LEN(headers), headers);
-    for (size_t i = 0; i < l->n; i++) {
-        AUTO_FREE char *name = image_name(&l->v[i]);
-        char digest[DIGEST_TEXT_SIZE], size[32], created[TIME_TEXT_MAX];
-        digest_text(&l->v[i].digest, digest);
-        digest[SHORT_DIGEST] = '\0';
-        format_bytes(image_size(&l->v[i]), size, sizeof(size));
-        time_local(l->v[i].stored_ns, created);
-        table_add(&t, name ? name : "");
-        table_add(&t, digest);
-        table_add(&t, size);
-        table_add(&t, created);
-    }
-    int code = show_table(&t, TABLE_COLUMNS_MAX);
-    table_free(&t);
-    return code;
+    if (l->v)
+        image_list_free(l->v);
+    free(l->v);
+}
+
+static void item_name(const struct items *l, size_t i, struct buf *out)
+{
+    AUTO_FREE char *name = image_name(image_item(l, i));
+    (void)buf_printf(out, "%s", name ? name : "");
+}
+
+static void add_row(const struct items *l, size_t i, struct table *t)
+{
+    const struct image_record *r = image_item(l, i);
+    AUTO_FREE char *name = image_name(r);
+    char digest[DIGEST_TEXT_SIZE], size[32], created[TIME_TEXT_MAX];
+    digest_text(&r->digest, digest);
+    digest[SHORT_DIGEST] = '\0';
+    format_bytes(image_size(r), size, sizeof(size));
+    time_local(r->stored_ns, created);
+    table_add(t, name ? name : "");
+    table_add(t, digest);
+    table_add(t, size);
+    table_add(t, created);
+}
+
+static json_t *item_json(const struct items *l, size_t i)
+{
+    return image_json(image_item(l, i));
 }
 
 static int image_list_run(const struct args *a)
 {
-    struct image_cache c;
-    struct image_list l = {0};
-    struct err e = {0};
-    int r = image_cache_open(&c, &e);
-    if (r < 0)
-        return ui_fail(&e);
-    r = image_store_list(&c.images, &l, &e);
-    image_cache_close(&c);
-    int code = EXIT_OK;
-    if (r < 0)
-        code = ui_fail(&e);
-    else if (args_has(a, "quiet"))
-        code = print_names(&l);
-    else if (wants_json(a))
-        code = print_json(&l);
-    else if (l.n == 0)
-        ui_note("No images found.");
-    else
-        code = print_table(&l);
-    image_list_free(&l);
-    return code;
+    static const struct noun images = {
+        .none = "No images found.",
+        .headers = {"REFERENCE", "DIGEST", "SIZE", "CREATED"},
+        .load = load,
+        .free = free_items,
+        .name = item_name,
+        .row = add_row,
+        .json = item_json,
+    };
+    return noun_list(&images, a);
 }
-
-static const struct opt image_list_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Print references and nothing else"},
-    FORMAT_OPTION,
-    {0},
-};
 
 const struct cmd cmd_image_list = {
     .name = "list",
@@ -88,10 +79,9 @@ const struct cmd cmd_image_list = {
     .group = GROUP_IMAGE,
     .summary = "List images",
     .parent = &cmd_image,
-    .opts = {image_list_opts},
-    .details =
-        "CREATED is when an image was pulled or loaded. SIZE is what it has on disk; layers\n"
-        "that images share are counted for each of them.",
+    .opts = list_opts,
+    .details = "CREATED is when an image was pulled or loaded. SIZE is its size on disk; layers "
+               "shared by several images are counted for each of them.",
     .examples = "  msb image ls\n"
                 "  msb image ls --format json\n"
                 "  msb image rm $(msb image ls -q)",

@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/image.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* 1: yes, 0: no, or -errno where nobody can be asked. */
+/* 1: yes, 0: no, or -errno when there is no terminal to ask on. */
 static int confirm(struct err *e)
 {
     char answer[16] = "";
@@ -41,10 +42,9 @@ static int image_prune_run(const struct args *a)
 {
     struct err e = {0};
     struct image_collected done = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int r = args_has(a, "yes") ? 1 : confirm(&e);
     if (r == 0) {
-        ui_note("Nothing was removed.");
+        ui_note("Nothing removed.");
         return EXIT_OK;
     }
     if (r < 0 || prune(&done, &e) < 0)
@@ -58,8 +58,8 @@ static int image_prune_run(const struct args *a)
 }
 
 static const struct opt image_prune_opts[] = {
-    {.name = "yes", .letter = 'y', .help = "Do not ask"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+    {.name = "yes", .letter = 'y', .help = "Do not ask for confirmation"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -68,10 +68,10 @@ const struct cmd cmd_image_prune = {
     .group = GROUP_IMAGE,
     .summary = "Remove all images that no sandbox uses",
     .parent = &cmd_image,
-    .opts = {image_prune_opts},
-    .details = "That includes what was made of directories and tar files, layers that no image "
-               "needs, and\n"
-               "what interrupted downloads left. Sandboxes, running or not, keep their images.",
+    .opts = image_prune_opts,
+    .details = "This includes images built from directories and tar files, layers that no image "
+               "needs, and the remains of interrupted downloads. Sandboxes, running or stopped, "
+               "keep their images.",
     .examples = "  msb image prune\n"
                 "  msb image prune --yes",
     .run = image_prune_run,

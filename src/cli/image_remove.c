@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/image.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -10,7 +11,7 @@
 
 enum { NAMES_SHOWN = 5 };
 
-/* Sandboxes of this image: the first few names, and how many there are. */
+/* Sandboxes that use this image: the first few names, and how many there are. */
 static int list_users(const struct store *s, const struct digest *image, char *names, size_t size,
                       size_t *ret, struct err *e)
 {
@@ -47,7 +48,7 @@ static bool has_other_name(struct image_cache *c, const struct image_record *rec
     return found;
 }
 
-/* The last name of an image that sandboxes were made from goes by force alone. */
+/* The last name of an image that sandboxes use is removed only with --force. */
 static int check_unused(struct image_cache *c, const struct image_record *rec, const char *arg,
                         struct err *e)
 {
@@ -59,9 +60,9 @@ static int check_unused(struct image_cache *c, const struct image_record *rec, c
     (void)err_set(e, EBUSY, "image '%s' is used by sandbox%s %s%s", arg, n > 1 ? "es" : "", names,
                   n > NAMES_SHOWN ? " and others" : "");
     err_hint(e,
-             "remove %s first, or use --force: the name goes, its files stay while a sandbox "
-             "needs them",
-             n > 1 ? "those" : "it");
+             "remove %s first, or use --force, which removes the name and keeps the files while a "
+             "sandbox needs them",
+             n > 1 ? "them" : "it");
     return -EBUSY;
 }
 
@@ -72,13 +73,13 @@ static int remove_one(struct image_cache *c, const char *arg, bool force, struct
     int r = reference_parse(arg, &ref, e);
     if (r < 0)
         return r;
-    /* One that is damaged can go, too. */
+    /* A damaged image can be removed, too. */
     r = image_store_find(&c->images, &ref, &rec, NULL);
     r = r == 0 && !force ? check_unused(c, &rec, arg, e) : 0;
     if (r == 0)
         r = image_store_untag(&c->images, &ref, e);
     if (r == -ENOENT)
-        err_hint(e, "'msb image list' shows the images that are here");
+        err_hint(e, IMAGE_LIST_HINT);
     image_record_free(&rec);
     reference_free(&ref);
     return r;
@@ -90,7 +91,6 @@ static int image_remove_run(const struct args *a)
     struct err e = {0};
     int code = EXIT_OK;
     bool removed = false;
-    ui_set_quiet(args_has(a, "quiet"));
     if (image_cache_open(&c, &e) < 0)
         return ui_fail(&e);
     for (size_t i = 0; i < a->n_pos; i++) {
@@ -109,8 +109,8 @@ static int image_remove_run(const struct args *a)
 }
 
 static const struct opt image_remove_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Remove it even if sandboxes use it"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+    {.name = "force", .letter = 'f', .help = "Remove images that sandboxes use, too"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -120,13 +120,12 @@ const struct cmd cmd_image_remove = {
     .group = GROUP_IMAGE,
     .summary = "Remove images",
     .parent = &cmd_image,
-    .opts = {image_remove_opts},
+    .opts = image_remove_opts,
     .pos = {.name = "REFERENCES", .help = "Images to remove", .required = true, .many = true},
-    .details =
-        "What no other image needs is deleted. The last name of an image that sandboxes were made\n"
-        "from is not removed without --force. Sandboxes never lose what they run on: with --force\n"
-        "the name goes, the files stay as long as a sandbox needs them, and the next removal or\n"
-        "prune after that deletes them.",
+    .details = "Layers that no other image needs are deleted. The last name of an image that "
+               "sandboxes use is removed only with --force. Sandboxes never lose their image: its "
+               "files stay until no sandbox needs them, and the next 'image rm' or 'image prune' "
+               "after that deletes them.",
     .examples = "  msb image rm alpine:3\n"
                 "  msb image rm --force python:3.11-slim",
     .run = image_remove_run,

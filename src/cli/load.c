@@ -1,5 +1,5 @@
 #include "image/archive/load.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
 #include "cli/image_cache.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -19,7 +19,7 @@ static void say_loaded(void *ctx, const struct reference *ref, const struct dige
         ui_success("Loaded", name);
 }
 
-/* A descriptor of the archive. "-" and nothing are standard input. */
+/* A descriptor of the archive; without a path, of standard input. */
 static int open_input(const char *path, struct err *e)
 {
     int fd;
@@ -29,7 +29,7 @@ static int open_input(const char *path, struct err *e)
     }
     if (isatty(STDIN_FILENO)) {
         (void)err_set(e, EINVAL, "no archive given");
-        err_hint(e, "name it (msb load -i FILE) or pipe it in (docker save IMAGE | msb load)");
+        err_hint(e, "name a file (msb load -i FILE) or pipe one in (docker save IMAGE | msb load)");
         return -EINVAL;
     }
     fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -63,11 +63,9 @@ static int load_run(const struct args *a)
     struct reference ref = {0};
     struct oci_platform platform = {0};
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int r = tag ? reference_parse(tag, &ref, &e) : 0;
     if (r == 0 && ref.digest)
-        r = err_set(&e, EINVAL, "invalid name '%s': an image gets its digest from its content",
-                    tag);
+        r = err_set(&e, EINVAL, "invalid name '%s': a digest cannot be assigned", tag);
     if (r == 0 && place)
         r = oci_platform_parse(place, &platform, &e);
     bool usage = r < 0;
@@ -93,15 +91,13 @@ static const struct opt load_opts[] = {
     {.name = "input",
      .letter = 'i',
      .value = "FILE",
-     .help = "Archive or directory to load (default: standard input)"},
+     .help = "Archive or directory to load (default: stdin)"},
     {.name = "tag",
      .letter = 't',
      .value = "NAME:TAG",
-     .help = "Name of the image, instead of those in the archive"},
-    {.name = "platform",
-     .value = "OS/ARCH",
-     .help = "Which image of an archive for several platforms"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+     .help = "Name for the image, instead of those in the archive"},
+    PLATFORM_OPTION,
+    QUIET_OPTION,
     {0},
 };
 
@@ -109,14 +105,11 @@ const struct cmd cmd_load = {
     .name = "load",
     .group = GROUP_IMAGE,
     .summary = "Load images from an archive",
-    .opts = {load_opts},
-    .details =
-        "An archive is what 'docker save', 'podman save', skopeo or buildx write: a "
-        "docker-archive\n"
-        "or an OCI layout, plain or compressed with gzip or zstd. An OCI layout may be a "
-        "directory\n"
-        "too. Every digest in it is checked; a damaged archive loads nothing. Its images get the\n"
-        "names that are in it; one without a name needs --tag.",
+    .opts = load_opts,
+    .details = "Reads what 'docker save', 'podman save', skopeo and buildx write: a docker-archive "
+               "or an OCI layout, plain or compressed with gzip or zstd. An OCI layout may also be "
+               "a directory. Every digest is checked; a damaged archive loads nothing. Images keep "
+               "the names in the archive; an image without one requires --tag.",
     .examples = "  msb load -i alpine.tar\n"
                 "  docker save python:3.11-slim | msb load\n"
                 "  msb load -i layout/ -t tools:1\n"

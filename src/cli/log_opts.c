@@ -14,7 +14,7 @@ int when_option(const struct args *a, const char *name, uint64_t *ret, struct er
     if (time_parse_when(v, realtime_ns(), ret) < 0)
         return args_bad_value(a, name, v,
                               "expected a time such as 2026-01-02T03:04:05Z or '2026-01-02 "
-                              "03:04:05', or how long ago, such as 10m",
+                              "03:04:05', or an age such as 10m",
                               e);
     return 0;
 }

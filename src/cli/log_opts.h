@@ -1,4 +1,4 @@
-/* What verbs that show logs have in common. */
+/* Options of the verbs that show logs. */
 #ifndef MSB_CLI_LOG_OPTS_H
 #define MSB_CLI_LOG_OPTS_H
 
@@ -7,22 +7,21 @@
 #include <signal.h>
 #include <stdint.h>
 
-/* `msb logs | head`: not a success that it was not. */
+/* `msb logs | head`: not everything was printed, so this is not a success. */
 enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
 
-#define TAIL_OPTION(what)                                                     \
-    {                                                                         \
-        .name = "tail", .value = "N", .help = "Show the last N " what " only" \
-    }
-#define SINCE_OPTION(what)                                                              \
-    {                                                                                   \
-        .name = "since", .value = "TIME", .help = "Show what " what " at TIME or later" \
-    }
+/* clang-format off */
+#define TAIL_OPTION(what) \
+    {.name = "tail", .value = "N", .help = "Show only the last N " what}
+#define SINCE_OPTION(what) \
+    {.name = "since", .value = "TIME", .help = "Show only " what " since TIME"}
+#define JSON_LINES_OPTION \
+    {.name = "json", .help = "Print JSON, one object per line"}
+/* clang-format on */
 
-#define TIME_DETAILS_END                                                              \
-    "TIME is RFC 3339 (2026-01-02T03:04:05Z), local time ('2026-01-02 03:04:05' or\n" \
+#define TIME_DETAILS                                                                 \
+    "TIME is RFC 3339 (2026-01-02T03:04:05Z), local time ('2026-01-02 03:04:05' or " \
     "2026-01-02), or how long ago (10m, 1h30m)."
-#define TIME_DETAILS TIME_DETAILS_END "\n"
 
 int when_option(const struct args *a, const char *name, uint64_t *ret, struct err *e);
 int tail_option(const struct args *a, bool *has, uint64_t *n, struct err *e);

@@ -18,10 +18,10 @@ static bool monitor_lives(void *arg)
 /* --source may be repeated, and each takes a list. */
 static int parse_sources(const struct args *a, struct logs_options *o, struct err *e)
 {
-    struct strlist lists = {0};
+    AUTO_STRLIST struct strlist lists = {0};
     int r = args_list(a, "source", &lists);
     if (r < 0)
-        return err_sys(e, -r, "cannot read the options");
+        return err_oom(e);
     for (size_t i = 0; i < lists.n && r == 0; i++) {
         unsigned bits;
         if (logs_parse_sources(lists.v[i], &bits) == 0)
@@ -30,7 +30,6 @@ static int parse_sources(const struct args *a, struct logs_options *o, struct er
             r = args_bad_value(a, "source", lists.v[i],
                                "expected stdout, stderr, output, system or all", e);
     }
-    strlist_free(&lists);
     if (o->sources == 0)
         o->sources = LOGS_DEFAULT_SOURCES;
     return r;
@@ -58,25 +57,21 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
 
 static int show_sandbox(const char *name, const struct logs_options *o, struct err *e)
 {
-    struct store s;
-    struct sandbox sb;
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     int r = store_open(&s, e);
+    if (r == 0)
+        r = sandbox_open(&s, name, &sb, e);
     if (r < 0)
         return r;
-    r = sandbox_open(&s, name, &sb, e);
-    if (r == 0) {
-        struct logs_options follow = *o;
-        follow.alive = monitor_lives;
-        follow.arg = &sb.dirfd;
-        AUTO_CLOSE int logs = sandbox_logs_open(sb.dirfd);
-        if (logs >= 0)
-            r = logs_show(logs, &follow, e);
-        else if (logs != -ENOENT) /* never started: nothing was logged */
-            r = err_sys(e, -logs, "cannot open the logs of '%s'", name);
-        sandbox_close(&sb);
-    }
-    store_close(&s);
-    return r;
+    struct logs_options follow = *o;
+    follow.alive = monitor_lives;
+    follow.arg = &sb.dirfd;
+    AUTO_CLOSE int logs = sandbox_logs_open(sb.dirfd);
+    if (logs == -ENOENT) /* never started: nothing was logged */
+        return 0;
+    return logs < 0 ? err_sys(e, -logs, "cannot open the logs of '%s'", name)
+                    : logs_show(logs, &follow, e);
 }
 
 static int logs_run(const struct args *a)
@@ -93,44 +88,46 @@ static int logs_run(const struct args *a)
 }
 
 static const struct opt logs_opts[] = {
+    {.name = "follow", .letter = 'f', .help = "Keep printing until the sandbox stops"},
     TAIL_OPTION("lines"),
-    SINCE_OPTION("was written"),
-    {.name = "until", .value = "TIME", .help = "Show what was written up to TIME"},
-    {.name = "follow",
-     .letter = 'f',
-     .help = "Go on showing what is written, until the sandbox stops"},
-    {.name = "timestamps", .help = "Begin each line with the time it was written"},
+    SINCE_OPTION("lines"),
+    {.name = "until", .value = "TIME", .help = "Show only lines up to TIME"},
+    {.name = "timestamps", .help = "Prefix each line with its time"},
     {.name = "source",
      .value = "SOURCE",
-     .help = "What to show: stdout, stderr, output (of terminals), system, all, or a list of them "
-             "(default: stdout,stderr,output)",
+     .help = "stdout, stderr, output (of terminals), system, all, or a list (default: "
+             "stdout,stderr,output)",
      .flags = OPT_REPEAT},
-    {.name = "grep",
-     .value = "REGEX",
-     .help = "Show only lines that match an extended regular expression"},
-    {.name = "json", .help = "Print log entries as JSON, one a line"},
-    {.name = "color",
-     .value = "WHEN",
-     .help = "When to use colours (default: auto)",
-     .choices = "auto|always|never"},
-    {.name = "no-color", .help = "The same as --color never", .conflicts = "color"},
-    {.name = "show-id", .help = "Begin each line with the number of the command's session"},
+    {.name = "grep", .value = "REGEX", .help = "Show only lines that match (extended regex)"},
+    JSON_LINES_OPTION,
     {0},
 };
+
+static const struct opt display_opts[] = {
+    {.name = "color",
+     .value = "WHEN",
+     .help = "When to use colors (default: auto)",
+     .choices = "auto|always|never"},
+    {.name = "no-color", .help = "Same as --color never", .conflicts = "color"},
+    {.name = "show-id", .help = "Prefix each line with its session number"},
+    {0},
+};
+static const struct opt_group display_group = {"Display", display_opts};
+static const struct opt_group *const logs_groups[] = {&display_group, NULL};
 
 const struct cmd cmd_logs = {
     .name = "logs",
     .group = GROUP_SANDBOX,
-    .summary = "Show what commands of a sandbox printed",
-    .opts = {logs_opts},
+    .summary = "Show the output of a sandbox's commands",
+    .opts = logs_opts,
+    .groups = logs_groups,
     .pos = {.name = "NAME", .help = "Sandbox whose logs to show", .required = true},
-    .details =
-        "What commands wrote to stderr goes to stderr, everything else to stdout.\n" TIME_DETAILS
-        "On a terminal, control characters other than colours are shown, not obeyed. A file or\n"
-        "a pipe gets the bytes as they were written.",
+    .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "
+               "a terminal, control characters other than colors are shown, not obeyed; a file or "
+               "a pipe gets the bytes as they were written.\n\n" TIME_DETAILS,
     .examples = "  msb logs web\n"
                 "  msb logs -f --tail 20 web\n"
-                "  msb logs --source system --timestamps web\n"
-                "  msb logs --since 10m --grep 'error|fatal' web",
+                "  msb logs --since 10m --grep 'error|fatal' web\n"
+                "  msb logs --source system --timestamps web",
     .run = logs_run,
 };

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What we inherited from our caller must not change what we do. */
+/* Makes what we inherit from the caller irrelevant. */
 static void settle(void)
 {
     (void)umask(0077);
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, children could not be waited for */
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error, not the end */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error, not our death */
     /* Closed ones would be taken by the next files we open. Read-only: writing still fails. */
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0)

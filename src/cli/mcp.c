@@ -8,14 +8,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* A mistake in them is whoever wrote the configuration's, not the model's: it is told at once. */
+/* A mistake in them is in the client's configuration, not the model's: report it at once. */
 static int check_options(const struct args *a, struct err *e)
 {
     struct args create = {0};
     int r = args_parse(&cmd_create, 0, (int)a->n_command, a->command, &create, e);
     if (r == 0 && create.n_pos > 0) {
-        r = err_set(e, EINVAL, "'%s' is no option of 'msb create'", create.pos[0]);
-        err_hint(e, "an image is given before the '--': msb mcp --image %s", create.pos[0]);
+        r = err_set(e, EINVAL, "unexpected argument '%s' found after '--'", create.pos[0]);
+        err_hint(e, "give the image before the '--': msb mcp --image %s", create.pos[0]);
     }
     args_free(&create);
     return r;
@@ -23,7 +23,7 @@ static int check_options(const struct args *a, struct err *e)
 
 static int mcp_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     int bad = check_options(a, &e);
     if (bad < 0)
@@ -40,36 +40,34 @@ static int mcp_run(const struct args *a)
     if (store_open(&s, &e) < 0)
         return ui_fail(&e);
     int r = getrandom(&c.id, sizeof(c.id), 0) == sizeof(c.id) ? mcp_serve(&c) : -errno;
-    store_close(&s);
     if (r == -EPERM) {
         err_set(&e, EPERM, "standard input must be a pipe or a socket");
-        err_hint(&e, "a client starts this command and talks to it; see 'msb mcp --help'");
+        err_hint(&e, "an MCP client starts this command; see 'msb mcp --help'");
     } else if (r < 0) {
-        err_sys(&e, -r, "cannot serve");
+        err_sys(&e, -r, "cannot serve the client");
     }
     return r < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
 static const struct opt mcp_opts[] = {
-    {.name = "image", .value = "IMAGE", .help = "What a sandbox boots if the client does not say"},
-    {.name = "all",
-     .help = "Offer all of your sandboxes, not only those that were made through here"},
-    {.name = "keep", .help = "Leave sandboxes behind at the end"},
+    {.name = "image", .value = "IMAGE", .help = "Default image of new sandboxes"},
+    {.name = "all", .help = "Offer all of your sandboxes, not only those created here"},
+    {.name = "keep", .help = "Keep the sandboxes when the client disconnects"},
     {0},
 };
 
 const struct cmd cmd_mcp = {
     .name = "mcp",
     .group = GROUP_OTHER,
-    .summary = "Serve the Model Context Protocol",
-    .opts = {mcp_opts},
+    .summary = "Serve the Model Context Protocol (MCP)",
+    .opts = mcp_opts,
     .command_name = "OPTIONS",
-    .command_help = "Options of 'msb create' for every sandbox; the client cannot change these",
+    .command_help = "Options of 'msb create' for every sandbox; clients cannot change them",
     .details =
-        "For the configuration of an MCP client: it starts this command and talks to it on\n"
-        "standard input and output. Tools: create, exec, read_file, write_file, list_files, logs,\n"
-        "list, stop, remove. No tool takes a path of the host, and what sandboxes may reach is\n"
-        "set here and not by the client. They are removed when the client goes.",
+        "An MCP client is configured to start this command and talks to it on standard input "
+        "and output. Tools: create, exec, read_file, write_file, list_files, logs, list, "
+        "stop, remove. No tool takes a path on the host, and what sandboxes may reach is set "
+        "here, not by the client. Sandboxes are removed when the client disconnects.",
     .examples = "  msb mcp --image python:3.12-slim -- --net-rule allow@pypi.org --memory 1G\n"
                 "  {\"mcpServers\": {\"msb\": {\"command\": \"msb\", \"args\": [\"mcp\"]}}}",
     .run = mcp_run,

@@ -1,13 +1,14 @@
 /* Changes the settings of a sandbox. All of them, or none: everything is checked on a copy of the
  * spec before anything is stopped or written. */
 #include "sandbox/modify.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
+#include "cli/noun.h"
 #include "cli/sandbox_opts.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -18,19 +19,19 @@
 struct change {
     const char *field;
     const char *change;   /* set, remove */
-    char *before, *after; /* NULL: there is, or was, none */
+    char *before, *after; /* NULL = none */
 };
 
 struct modify {
     const struct args *args;
     struct change *changes;
     size_t n;
-    bool harmless; /* nothing that a running sandbox was told */
+    bool harmless; /* a running sandbox need not know: only labels change */
 };
 
 /* --- what changes ---------------------------------------------------------------------------- */
 
-/* Copies both; what stays as it was is no change. */
+/* Copies both; equal values are not a change. */
 static int note(struct modify *m, const char *field, const char *before, const char *after,
                 struct err *e)
 {
@@ -51,7 +52,7 @@ static int note(struct modify *m, const char *field, const char *before, const c
     return (before && !c->before) || (after && !c->after) ? err_oom(e) : 0;
 }
 
-static void forget(struct modify *m)
+static void forget_changes(struct modify *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         free(m->changes[i].before);
@@ -193,7 +194,7 @@ static int repeated(struct modify *m, struct sandbox_spec *s, const struct arg_o
 static int edit(struct sandbox_spec *s, void *ctx, struct err *e)
 {
     struct modify *m = ctx;
-    forget(m);
+    forget_changes(m);
     m->harmless = true;
     int r = set_cpus(m, s, e);
     if (r == 0)
@@ -245,10 +246,10 @@ static int print_table(const struct modify *m)
         table_add(&t, c->before ? c->before : "-");
         table_add(&t, c->after ? c->after : "-");
     }
-    int code = m->n ? show_table(&t, TABLE_COLUMNS_MAX) : EXIT_OK;
+    int code = m->n ? show_table(&t, 0) : EXIT_OK;
     table_free(&t);
     char text[80];
-    (void)snprintf(text, sizeof(text), "%zu change%s, none of them made (--dry-run)", m->n,
+    (void)snprintf(text, sizeof(text), "%zu change%s, not applied (--dry-run)", m->n,
                    m->n == 1 ? "" : "s");
     ui_note(text);
     return code;
@@ -256,27 +257,24 @@ static int print_table(const struct modify *m)
 
 /* --- the verb -------------------------------------------------------------------------------- */
 
-/* What would change, and whether it may. */
+/* Finds what would change, and checks that it may. */
 static int rehearse(const struct store *s, struct modify *m, const char *name, enum status *ret,
                     bool *running, struct err *e)
 {
-    struct sandbox sb;
-    struct sandbox_spec changed;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    AUTO_SPEC struct sandbox_spec changed;
+    spec_init(&changed);
     int r = sandbox_open(s, name, &sb, e);
     if (r < 0)
         return r;
-    spec_init(&changed);
-    json_t *j = spec_to_json(&sb.spec);
+    AUTO_JSON json_t *j = spec_to_json(&sb.spec);
     r = j ? spec_from_json(&changed, j, e) : err_oom(e);
-    json_decref(j);
     if (r == 0)
         r = edit(&changed, m, e);
     if (r == 0)
         r = spec_check_change(&sb.spec, &changed, e);
     *ret = sb.state.status;
     *running = sb.state.pid != 0;
-    spec_free(&changed);
-    sandbox_close(&sb);
     return r;
 }
 
@@ -289,7 +287,7 @@ static int modify(const struct store *s, struct modify *m, const char *name, enu
         return r;
     bool restart = running && !m->harmless && args_has(m->args, "restart");
     if (running && !m->harmless && args_has(m->args, "next-start")) {
-        (void)err_set(e, EBUSY, "--next-start is not available yet for a sandbox that runs");
+        (void)err_set(e, EBUSY, "--next-start is not available yet for a running sandbox");
         err_hint(e, "stop it first, or use --restart");
         return -EBUSY;
     }
@@ -307,15 +305,13 @@ static int modify(const struct store *s, struct modify *m, const char *name, enu
 
 static int modify_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     struct modify m = {.args = a};
     enum status st = STATUS_STOPPED;
-    ui_set_quiet(args_has(a, "quiet"));
     int r = store_open(&s, &e);
     if (r == 0)
         r = modify(&s, &m, a->pos[0], &st, &e);
-    store_close(&s);
     int code = r < 0 ? ui_fail(&e) : EXIT_OK;
     bool dry = args_has(a, "dry-run");
     if (r == 0 && wants_json(a))
@@ -324,33 +320,26 @@ static int modify_run(const struct args *a)
         code = print_table(&m);
     else if (r == 0)
         ui_success("Modified", a->pos[0]);
-    forget(&m);
+    forget_changes(&m);
     return code;
 }
 
 static const struct opt modify_opts[] = {
-    {.name = "root-disk", .value = "SIZE", .help = "Grow its writable disk to this size"},
-    {.name = "cpus", .letter = 'c', .value = "N", .help = "CPUs it may use"},
+    {.name = "cpus", .letter = 'c', .value = "N", .help = "CPUs; a fraction is a quota"},
     {.name = "memory", .letter = 'm', .value = "SIZE", .help = "Memory of the guest"},
+    {.name = "root-disk", .value = "SIZE", .help = "Grow the writable disk to this size"},
     {.name = "env",
      .letter = 'e',
      .value = "KEY[=VALUE]",
-     .help = "Set a variable for its commands; KEY alone passes on your own",
+     .help = "Set an environment variable; KEY alone copies yours",
      .flags = OPT_REPEAT},
-    {.name = "env-rm", .value = "KEY", .help = "Remove a variable", .flags = OPT_REPEAT},
     {.name = "label", .value = "KEY[=VALUE]", .help = "Attach a label", .flags = OPT_REPEAT},
-    {.name = "label-rm", .value = "KEY", .help = "Remove a label", .flags = OPT_REPEAT},
-    {.name = "workdir",
-     .letter = 'w',
-     .value = "DIR",
-     .help = "Directory in which commands start; an empty one means /"},
     {.name = "restart",
-     .help = "Stop it for the change, and start it again",
+     .help = "Restart a running sandbox to apply the change",
      .conflicts = "next-start"},
-    {.name = "next-start", .help = "Make the change for the next start (which is the default)"},
-    {.name = "dry-run", .help = "Show what would change, and change nothing"},
+    {.name = "dry-run", .help = "Show what would change, without changing it"},
     FORMAT_OPTION,
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    QUIET_OPTION,
     {.name = "max-cpus", .value = "N", .help = "CPUs it may grow to", .flags = OPT_LATER},
     {.name = "max-memory", .value = "SIZE", .help = "Memory it may grow to", .flags = OPT_LATER},
     {.name = "secret",
@@ -364,18 +353,34 @@ static const struct opt modify_opts[] = {
     {0},
 };
 
+static const struct opt rare_opts[] = {
+    {.name = "workdir",
+     .letter = 'w',
+     .value = "DIR",
+     .help = "Working directory of commands; empty means /"},
+    {.name = "env-rm",
+     .value = "KEY",
+     .help = "Remove an environment variable",
+     .flags = OPT_REPEAT},
+    {.name = "label-rm", .value = "KEY", .help = "Remove a label", .flags = OPT_REPEAT},
+    {.name = "next-start", .help = "Apply the change at the next start (the default)"},
+    {0},
+};
+static const struct opt_group rare_group = {"Less common", rare_opts};
+static const struct opt_group *const modify_groups[] = {&rare_group, NULL};
+
 const struct cmd cmd_modify = {
     .name = "modify",
     .alias = "mod",
     .group = GROUP_SANDBOX,
     .summary = "Change the settings of a sandbox",
-    .opts = {modify_opts},
+    .opts = modify_opts,
+    .groups = modify_groups,
     .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =
-        "A stopped sandbox is changed for its next start. One that runs is refused, unless it may\n"
-        "be restarted (--restart) or only labels change. All changes are made, or none. A disk "
-        "can\n"
-        "only grow; the guest's file system follows at the next start.",
+        "Changes to a stopped sandbox apply at its next start. A running one is changed only "
+        "with --restart, or if only labels change. Either all changes are made or none. A "
+        "disk can only grow; the guest's file system follows at the next start.",
     .examples = "  msb modify web --root-disk 20G\n"
                 "  msb modify web --memory 2G --env DEBUG=1 --restart",
     .run = modify_run,

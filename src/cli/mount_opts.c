@@ -14,7 +14,7 @@
 
 /* --- options --------------------------------------------------------------------------------- */
 
-/* What was given already, beside the flags, whose bits are those of proto_mount_option. */
+/* Options given so far, besides the flags, whose bits are those of proto_mount_option. */
 enum {
     SEEN_SIZE = 1 << 8,
     SEEN_QUOTA = 1 << 9,
@@ -31,7 +31,7 @@ struct parse {
     const char *option;
     struct spec_mount *m;
     uint32_t seen;
-    char *fstype; /* malloc'd; the mount's */
+    char *fstype; /* malloc'd */
 };
 
 static int once(const char *word, uint32_t what, uint32_t *seen, struct err *e)
@@ -42,7 +42,7 @@ static int once(const char *word, uint32_t what, uint32_t *seen, struct err *e)
     return 0;
 }
 
-/* ro, rw, noexec ...: 1 if the word is none of these. */
+/* ro, rw, noexec ...: 1 if the word is not one of them. */
 static int flag_option(const char *word, struct spec_mount *m, uint32_t *seen, struct err *e)
 {
     static const struct {
@@ -78,7 +78,7 @@ static int id_value(const char *word, const char *value, uint32_t *ret, struct e
     return 0;
 }
 
-/* What other programs can choose, and what of it is so here in any case. */
+/* Options of other programs: accepted where they name what msb does anyway. */
 static int fixed_option(const char *word, struct err *e)
 {
     static const char *const ours[] = {"stat-virt=strict", "host-perms=mirror",
@@ -92,7 +92,7 @@ static int fixed_option(const char *word, struct err *e)
     return 1;
 }
 
-/* kind= and size= of a named volume: 1 if the word is none of these. */
+/* kind= and size= of a named volume: 1 if the word is neither. */
 static int named_word(const char *word, struct parse *p, struct err *e)
 {
     if (strncmp(word, "kind=", 5) == 0) {
@@ -112,23 +112,24 @@ static int disk_word(const char *word, struct parse *p, struct err *e)
 {
     if (strncmp(word, "format=", 7) == 0) {
         if (strcmp(word + 7, "raw") != 0) {
-            (void)err_set(e, ENOTSUP, "mount option '%s': disks are raw here", word);
-            err_hint(e, "convert it with: qemu-img convert -O raw FROM TO.raw");
+            (void)err_set(e, ENOTSUP, "mount option '%s': only raw disk images are supported",
+                          word);
+            err_hint(e, "convert it: qemu-img convert -O raw FROM TO.raw");
             return -ENOTSUP;
         }
         return once(word, SEEN_FORMAT, &p->seen, e);
     }
     if (strncmp(word, "fstype=", 7) == 0) {
         if (!mount_fstype_known(word + 7))
-            return err_set(e, EINVAL, "mount option '%s': the guest's kernel mounts %s", word,
+            return err_set(e, EINVAL, "mount option '%s': the guest's kernel supports %s", word,
                            MOUNT_FSTYPES);
         int r = once(word, SEEN_FSTYPE, &p->seen, e);
         p->fstype = r < 0 ? p->fstype : strdup(word + 7);
         return r == 0 && !p->fstype ? err_oom(e) : r;
     }
     return err_set(e, EINVAL,
-                   "unsupported mount option '%s' (there are ro, rw, noexec, nosuid, nodev, "
-                   "format=raw, fstype=ext4)",
+                   "unsupported mount option '%s': expected ro, rw, noexec, nosuid, nodev, "
+                   "format=raw or fstype=ext4",
                    word);
 }
 
@@ -161,8 +162,8 @@ static int share_word(const char *word, struct parse *p, struct err *e)
         return once(word, SEEN_CACHE, seen, e);
     }
     return err_set(e, EINVAL,
-                   "unsupported mount option '%s' (there are ro, rw, noexec, nosuid, nodev, "
-                   "cache=auto|none|always, uid=N,gid=N, quota=SIZE)",
+                   "unsupported mount option '%s': expected ro, rw, noexec, nosuid, nodev, "
+                   "cache=auto|none|always, uid=N,gid=N or quota=SIZE",
                    word);
 }
 
@@ -172,11 +173,11 @@ static int tmpfs_word(const char *word, struct spec_mount *m, uint32_t *seen, st
         int r = once(word, SEEN_SIZE, seen, e);
         return r < 0 ? r : size_value(word, word + 5, &m->size, e);
     }
-    return err_set(e, EINVAL, "unsupported mount option '%s' (there are ro, noexec, nosuid, nodev)",
+    return err_set(e, EINVAL, "unsupported mount option '%s': expected ro, noexec, nosuid or nodev",
                    word);
 }
 
-/* A list with commas. */
+/* Options, separated by commas. */
 static int words(char *list, struct parse *p, struct err *e)
 {
     char *word;
@@ -232,7 +233,7 @@ int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e)
 
 /* --- host directories and files -------------------------------------------------------------- */
 
-/* The first colon before a slash: what comes before may have colons, too. */
+/* At the first colon that a slash follows: SOURCE may contain colons, too. */
 static char *split_source(char *arg)
 {
     char *colon = strstr(arg, ":/");
@@ -247,7 +248,7 @@ static bool is_path(const char *source)
     return *source && strchr("./~", *source);
 }
 
-/* Absolute, without symbolic links: a path that has one later was tampered with. */
+/* Resolved now, so that a symbolic link found in it later means tampering. */
 int mount_resolve(const char *source, char **ret, struct err *e)
 {
     AUTO_FREE char *path = NULL;
@@ -264,12 +265,12 @@ int mount_resolve(const char *source, char **ret, struct err *e)
     int code = errno;
     err_sys(e, code, "cannot mount '%s'", source);
     if (code == ENOENT)
-        err_hint(e, "it must exist on the host: mkdir -p %s", source);
+        err_hint(e, "create it on the host: mkdir -p %s", source);
     return -code;
 }
 
-/* Formats that are not what they look like from a distance. A file that a guest may write can look
- * like anything: who says that it is raw is believed. */
+/* Refuses image formats other than raw. A guest that may write the file can make it look like
+ * anything, so format=raw skips this. */
 static int check_format(const char *source, const char *path, struct err *e)
 {
     static const struct {
@@ -287,9 +288,9 @@ static int check_format(const char *source, const char *path, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(formats); i++)
         if ((size_t)n >= strlen(formats[i].magic) &&
             memcmp(head, formats[i].magic, strlen(formats[i].magic)) == 0) {
-            (void)err_set(e, ENOTSUP, "'%s' is a %s image; disks are raw here", source,
-                          formats[i].name);
-            err_hint(e, "convert it with: qemu-img convert -O raw %s %s.raw", source, source);
+            (void)err_set(e, ENOTSUP, "'%s' is a %s image: only raw disk images are supported",
+                          source, formats[i].name);
+            err_hint(e, "convert it: qemu-img convert -O raw %s %s.raw", source, source);
             return -ENOTSUP;
         }
     return 0;
@@ -301,7 +302,7 @@ static int check_disk(const char *source, struct parse *p, struct err *e)
     if (!p->m->source || stat(p->m->source, &st) < 0)
         return err_sys(e, errno, "cannot mount '%s'", source);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, EINVAL, "cannot mount '%s': a disk is a regular file", source);
+        return err_set(e, EINVAL, "cannot mount '%s': not a regular file", source);
     p->m->fstype = p->fstype;
     if (p->fstype && strcmp(p->fstype, "erofs") == 0)
         p->m->options |= PROTO_MOUNT_RO;
@@ -324,7 +325,7 @@ static int check_kind(const char *option, const char *source, struct spec_mount 
     return 0;
 }
 
-/* SOURCE:DEST,ro is how it was once written. */
+/* SOURCE:DEST,ro is an older syntax. */
 static int check_comma(const char *source, const char *dest, struct err *e)
 {
     const char *comma = strchr(dest, ',');
@@ -339,7 +340,7 @@ static int parse_named(struct parse *p, const char *name, struct err *e)
 {
     struct spec_mount *m = p->m;
     if (!m->disk && (p->seen & SEEN_SIZE))
-        return err_set(e, EINVAL, "size= is for disks: add kind=disk, or write quota= for a limit");
+        return err_set(e, EINVAL, "size= requires kind=disk; use quota= to limit a directory");
     m->kind = MOUNT_NAMED;
     m->source = strdup(name);
     return m->source ? 0 : err_oom(e);
@@ -352,7 +353,7 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     char *rest = split_source(copy);
     if (!rest) {
         err_set(e, EINVAL, "expected SOURCE:DEST[:OPTIONS] with an absolute DEST: got '%s'", arg);
-        err_hint(e, "such as ./src:/work or ~/data:/data:ro");
+        err_hint(e, "for example ./src:/work or ~/data:/data:ro");
         return -EINVAL;
     }
     m->guest = strsep(&rest, ":");
@@ -362,7 +363,7 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     if (r < 0)
         return r;
     if (!(p->seen & SEEN_UID) != !(p->seen & SEEN_GID))
-        return err_set(e, EINVAL, "uid= and gid= go together");
+        return err_set(e, EINVAL, "uid= and gid= must be given together");
     bool named = strcmp(option, "mount-named") == 0;
     if (named || (strcmp(option, "volume") == 0 && !is_path(copy)))
         return parse_named(p, copy, e);

@@ -1,4 +1,4 @@
-/* The network of a sandbox: what it decided, what it would decide, and other rules for it. */
+/* The network policy of a sandbox: show, explain, set, log. */
 #include "cli/verbs.h"
 
 static const struct cmd *const net_verbs[] = {
@@ -8,7 +8,7 @@ static const struct cmd *const net_verbs[] = {
 const struct cmd cmd_net = {
     .name = "net",
     .group = GROUP_SANDBOX,
-    .summary = "Show, explain and change what a sandbox may reach",
+    .summary = "Show, explain and change a sandbox's network policy",
     .subs = net_verbs,
     .examples = "  msb net explain web https://example.com/\n"
                 "  msb net set web --net-rule allow@pypi.org\n"

@@ -1,5 +1,5 @@
-/* What would become of a connection: asked of the sandbox, or of what it was asked to be. */
-#include "cli/args.h"
+/* Whether a connection would be allowed: asked of a running sandbox, or by the spec. */
+#include "cli/common_opts.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -70,7 +70,7 @@ static int print_text(const struct explain_target *t, const struct explain_answe
     return code;
 }
 
-/* What the spec means; nothing can be pinned in a sandbox that does not run. */
+/* By the spec; a sandbox that does not run has resolved nothing. */
 static int explain_stopped(const struct sandbox *sb, const struct explain_target *t,
                            struct explain_answer *ret, struct err *e)
 {
@@ -125,7 +125,7 @@ static int net_explain_run(const struct args *a)
 }
 
 static const struct opt net_explain_opts[] = {
-    {.name = "udp", .help = "Ask for UDP instead of TCP"},
+    {.name = "udp", .help = "Ask about UDP instead of TCP"},
     FORMAT_OPTION,
     {0},
 };
@@ -134,16 +134,15 @@ const struct cmd cmd_net_explain = {
     .name = "explain",
     .group = GROUP_SANDBOX,
     .parent = &cmd_net,
-    .summary = "Say whether a sandbox may reach a target, and which rule decides",
-    .opts = {net_explain_opts},
+    .summary = "Show whether a sandbox may reach a target, and which rule decides",
+    .opts = net_explain_opts,
     .pos = {.name = "NAME", .help = "Sandbox to ask about", .required = true},
     .then = {.name = "TARGET", .help = "URL, HOST[:PORT] or ADDRESS[:PORT]", .required = true},
-    .details =
-        "Nothing is sent. A running sandbox is asked, which also knows what names it has "
-        "resolved;\n"
-        "of a stopped one its policy is. Without a port, and without a URL whose scheme says one,\n"
-        "443 is meant. A host name is two questions: whether it may be resolved, and whether its\n"
-        "addresses may be reached. The exit code is 0 for allow and 3 for deny.",
+    .details = "Nothing is sent. A running sandbox is asked, since it knows which names it has "
+               "resolved; for a stopped one its configured policy is evaluated. The default port "
+               "is the URL scheme's, or 443. For a host name there are two decisions: whether it "
+               "may be resolved, and whether its addresses may be reached. The exit code is 0 for "
+               "allow and 3 for deny.",
     .examples = "  msb net explain web https://example.com/\n"
                 "  msb net explain web 10.0.0.5:5432\n"
                 "  msb net explain --udp --format json web dns.example.com:53",

@@ -1,6 +1,6 @@
-/* What the network of a sandbox decided: net.log, for people and for programs. */
+/* The network decisions of a sandbox: net.log, as text and as JSON. */
+#include "cli/common_opts.h"
 #include "cli/log_opts.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "logs/net_record.h"
@@ -38,24 +38,19 @@ static bool is_alive(void *ctx, struct records *r)
 
 static int print_head(void)
 {
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 512);
     int r = buf_printf(&out, NET_RECORD_FORMAT, "TIME", "KIND", "VERDICT", "PROTO", "PEER", "WHY");
-    if (r == 0)
-        r = ui_print(&out) == EXIT_OK ? 0 : -EPIPE;
-    buf_free(&out);
-    return r;
+    return r < 0 || ui_print(&out) == EXIT_OK ? r : -EPIPE;
 }
 
 static int show(const char *name, struct records *r, struct net_log_view *v, struct err *e)
 {
-    struct store s;
-    struct sandbox sb;
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     int k = store_open(&s, e);
-    if (k < 0)
-        return k;
-    k = sandbox_open(&s, name, &sb, e);
-    store_close(&s);
+    if (k == 0)
+        k = sandbox_open(&s, name, &sb, e);
     if (k < 0)
         return k;
     v->dirfd = sb.dirfd;
@@ -66,7 +61,6 @@ static int show(const char *name, struct records *r, struct net_log_view *v, str
     if (k == 0)
         k = records_show(r);
     records_free(r);
-    sandbox_close(&sb);
     if (k == -ENOENT) /* it was never started */
         k = 0;
     return k < 0 && k != -EPIPE ? err_sys(e, -k, "cannot show the network log of '%s'", name) : k;
@@ -91,13 +85,11 @@ static int net_log_run(const struct args *a)
 }
 
 static const struct opt net_log_opts[] = {
+    {.name = "follow", .letter = 'f', .help = "Keep printing until the sandbox stops"},
+    {.name = "denied", .help = "Show only denied traffic"},
     TAIL_OPTION("decisions"),
-    SINCE_OPTION("was decided"),
-    {.name = "follow",
-     .letter = 'f',
-     .help = "Go on showing what is decided, until the sandbox stops"},
-    {.name = "denied", .help = "Show only what was denied"},
-    {.name = "json", .help = "Print decisions as JSON, one a line"},
+    SINCE_OPTION("decisions"),
+    JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},
 };
@@ -106,16 +98,15 @@ const struct cmd cmd_net_log = {
     .name = "log",
     .group = GROUP_SANDBOX,
     .parent = &cmd_net,
-    .summary = "Show what the network of a sandbox decided",
-    .opts = {net_log_opts},
-    .pos = {.name = "NAME", .help = "Sandbox whose decisions to show", .required = true},
-    .details =
-        "Works whether the sandbox runs or not. One line for each flow that was opened or denied,\n"
-        "each name that was asked for, each name that a flow has shown, and each flow's end, with\n"
-        "the rule that decided. Equal denials are counted; when there are too many decisions to\n"
-        "log, a line says how many are missing.\n" TIME_DETAILS
-        "In JSON the members are t, kind (flow, question, shown, ended, missed), verdict,\n"
-        "direction, proto, address, port, name, why, to_host, to_guest, ms and count.",
+    .summary = "Show the network decisions of a sandbox",
+    .opts = net_log_opts,
+    .pos = {.name = "NAME", .help = "Sandbox, running or stopped", .required = true},
+    .details = "One line for each flow that was opened or denied, each name that was queried, each "
+               "name that a flow presented, and the end of each flow, with the rule that decided. "
+               "Equal denials are counted; when there are too many decisions to log, a line says "
+               "how many are missing. " TIME_DETAILS "\n\n"
+               "JSON members: t, kind (flow, question, shown, ended, missed), verdict, direction, "
+               "proto, address, port, name, why, to_host, to_guest, ms, count.",
     .examples = "  msb net log web\n"
                 "  msb net log -f --denied web\n"
                 "  msb net log --since 10m --json web",

@@ -7,31 +7,33 @@
 #include <errno.h>
 #include <string.h>
 
-const struct opt net_opts[] = {
-    NET_POLICY_OPTIONS,
-    {.name = "net-strict",
-     .help = "Refuse flows that a host name allows and that show none (TLS without SNI)"},
+static const struct opt net_opts[] = {
     {.name = "port",
      .letter = 'p',
      .value = "[BIND:]HOST:GUEST[/udp]",
-     .help = "Publish a port: 8080:80, 0:80 (any free one), 8000-8010:8000-8010 (default bind: "
-             "127.0.0.1)",
-     .flags = OPT_REPEAT,
+     .help = "Publish a port: 8080:80, 0:80 (any free port); 8000-8010:8000-8010 is a range "
+             "(default BIND: 127.0.0.1)",
+     .flags = OPT_REPEAT | OPT_COMMON,
      .alias = "publish"},
+    NET_POLICY_OPTIONS,
+    {.name = "net-strict",
+     .help =
+         "Where a host name is allowed, require connections to present it (TLS SNI, HTTP Host)"},
     {.name = "max-connections",
      .value = "N",
-     .help = "TCP connections that may be open at once (default: 256)"},
+     .help = "Limit on open TCP connections (default: 256)"},
     {.name = "dns-nameserver",
      .value = "IP[:PORT]",
-     .help = "Ask this name server, instead of the host's own",
+     .help = "Name server to query instead of the host's",
      .flags = OPT_REPEAT},
     {.name = "dns-query-timeout-ms",
      .value = "MS",
-     .help = "How long a name server may take (default: 5000)"},
+     .help = "Timeout of a name server (default: 5000)"},
     {.name = "no-dns-rebind-protection",
-     .help = "Let names of the Internet have private addresses"},
+     .help = "Accept private addresses in answers for public names"},
     {0},
 };
+const struct opt_group net_group = {"Network", net_opts};
 
 static int number(const struct args *a, const char *name, uint64_t most, uint32_t *ret,
                   struct err *e)
@@ -69,7 +71,7 @@ static int repeated(struct spec_net *n, const struct arg_opt *o, struct err *e)
     return 0;
 }
 
-/* Rules are exceptions to "no network", as scripts for other tools have it. */
+/* Rules are exceptions to "no network", as in scripts written for other tools. */
 static int no_net(const struct args *a, struct spec_net *n, struct err *e)
 {
     static const char *const defaults[] = {"net-default", "net-default-egress",
@@ -114,6 +116,6 @@ int net_options(const struct args *a, struct spec_net *n, struct err *e)
 void net_note_allowlist(const struct spec_net *n)
 {
     if (spec_net_is_allowlist(n))
-        ui_note("note: --net-rule alone allows these and nothing else; add --net public to keep "
-                "the rest of the Internet reachable");
+        ui_note("note: --net-rule alone allows these targets and nothing else; add --net public to "
+                "keep the rest of the Internet reachable");
 }

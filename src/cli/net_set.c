@@ -1,4 +1,5 @@
-/* Another network policy for a sandbox, and the one it has. */
+/* Changing and showing the network policy of a sandbox. */
+#include "cli/common_opts.h"
 #include "cli/net_opts.h"
 #include "cli/show.h"
 #include "cli/ui.h"
@@ -13,20 +14,22 @@
 
 /* --- set ------------------------------------------------------------------------------------- */
 
-/* The policy options; --reset is what a sandbox has of which nothing was said. */
+/* The policy options, or --reset for the default policy. */
 static int read_policy(const struct args *a, struct spec_net *n, struct err *e)
 {
     int r = net_policy_options(a, n, e);
     if (r < 0)
         return r;
-    n->off = false; /* a card cannot be taken out: all is denied */
+    n->off = false; /* the card cannot be removed: deny everything */
     bool said = n->profile || n->rules.n || n->egress != NET_DEFAULT_UNSET ||
                 n->ingress != NET_DEFAULT_UNSET;
     if (said && args_has(a, "reset"))
-        return err_set(e, EINVAL, "--reset goes with no other policy");
+        return err_set(e, EINVAL, "--reset cannot be used with other policy options");
     if (!said && !args_has(a, "reset")) {
-        err_set(e, EINVAL, "no policy was given");
-        err_hint(e, "use --net, --net-rule, --net-default or --no-net; --reset for the usual one");
+        err_set(e, EINVAL, "no policy given");
+        err_hint(
+            e,
+            "use --net, --net-rule, --net-default or --no-net, or --reset for the default policy");
         return -EINVAL;
     }
     return 0;
@@ -37,9 +40,10 @@ static void report(const char *name, const struct net_policy_change *c)
     char text[128];
     ui_success("Changed", name);
     if (!c->live) {
-        ui_note("note: it does not run; the policy holds from its next start on");
+        ui_note("note: the sandbox is not running; the policy applies from its next start");
     } else if (c->drop) {
-        (void)snprintf(text, sizeof(text), "note: %u flows were cut", c->cut);
+        (void)snprintf(text, sizeof(text), "note: closed %u flow%s", c->cut,
+                       c->cut == 1 ? "" : "s");
         ui_note(text);
     }
 }
@@ -47,11 +51,10 @@ static void report(const char *name, const struct net_policy_change *c)
 static int net_set_run(const struct args *a)
 {
     struct spec_net n;
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     struct net_policy_change c = {
         .policy = &n, .add = args_has(a, "add"), .drop = args_has(a, "drop-existing")};
-    ui_set_quiet(args_has(a, "quiet"));
     spec_net_init(&n);
     if (read_policy(a, &n, &e) < 0) {
         spec_net_free(&n);
@@ -60,7 +63,6 @@ static int net_set_run(const struct args *a)
     int r = store_open(&s, &e);
     if (r == 0)
         r = sandbox_net_set(&s, a->pos[0], &c, &e);
-    store_close(&s);
     if (r == 0) {
         report(a->pos[0], &c);
         if (!c.add)
@@ -70,14 +72,15 @@ static int net_set_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
+static const struct opt policy_opts[] = {NET_POLICY_OPTIONS, {0}};
+static const struct opt_group policy_group = {"Policy", policy_opts};
+static const struct opt_group *const net_set_groups[] = {&policy_group, NULL};
+
 static const struct opt net_set_opts[] = {
-    NET_POLICY_OPTIONS,
-    {.name = "reset",
-     .help = "The policy of a sandbox of which nothing was said: public addresses"},
-    {.name = "add",
-     .help = "Put the rules before those that are there, and keep what is not given"},
-    {.name = "drop-existing", .help = "Cut flows that the new policy does not allow"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {.name = "add", .help = "Add the rules before the current ones, and keep the rest"},
+    {.name = "reset", .help = "Restore the default policy: public addresses only"},
+    {.name = "drop-existing", .help = "Close flows that the new policy denies"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -85,17 +88,19 @@ const struct cmd cmd_net_set = {
     .name = "set",
     .group = GROUP_SANDBOX,
     .parent = &cmd_net,
-    .summary = "Give a sandbox another network policy",
-    .opts = {net_set_opts},
-    .pos = {.name = "NAME", .help = "Sandbox whose policy to change", .required = true},
+    .summary = "Change the network policy of a sandbox",
+    .opts = net_set_opts,
+    .groups = net_set_groups,
+    .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =
-        "What is given takes the place of the whole policy, or with --add goes before it. A\n"
-        "running sandbox has it at once, for new flows and questions; what is open stays open\n"
-        "unless --drop-existing cuts it. Later starts have it, too. --no-net denies everything.",
+        "The options replace the whole policy or, with --add, extend it. In a running sandbox "
+        "the new policy applies at once to new flows and DNS queries; existing flows continue "
+        "unless --drop-existing closes them. Later starts use it, too. --no-net denies "
+        "everything.",
     .examples = "  msb net set web --net-rule allow@pypi.org,allow@*.debian.org\n"
                 "  msb net set web --add --net-rule deny@example.com --drop-existing\n"
-                "  msb net set web --no-net --drop-existing\n"
-                "  msb net set web --reset",
+                "  msb net set web --reset\n"
+                "  msb net set web --no-net --drop-existing",
     .run = net_set_run,
 };
 
@@ -105,7 +110,7 @@ struct shown {
     struct strlist rules;
     bool egress, ingress;
     bool off, live;
-    bool pending; /* the spec says something else than what is in force */
+    bool pending; /* the spec differs from the policy in force */
     char counters[1024];
 };
 
@@ -158,9 +163,7 @@ static int look(const struct sandbox *sb, struct shown *ret, struct err *e)
 
 static int print_json(const struct shown *s)
 {
-    json_t *rules = json_array();
-    for (size_t i = 0; i < s->rules.n; i++)
-        (void)json_array_append_new(rules, json_string(s->rules.v[i]));
+    json_t *rules = json_list(s->rules.v);
     json_t *counters = s->counters[0] ? json_loads(s->counters, 0, NULL) : NULL;
     return ui_print_json(json_pack("{s:b, s:b, s:b, s:o, s:s, s:s, s:o}", "enabled", !s->off,
                                    "running", s->live, "pending", s->pending, "rules", rules,
@@ -171,7 +174,7 @@ static int print_json(const struct shown *s)
 
 static int print_text(const struct shown *s)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, 1 << 20);
     for (size_t i = 0; i < s->rules.n; i++)
         (void)buf_printf(&b, "rule %-3zu  %s\n", i + 1, s->rules.v[i]);
@@ -181,23 +184,22 @@ static int print_text(const struct shown *s)
         (void)buf_printf(&b, "otherwise egress %s, ingress %s\n", s->egress ? "allow" : "deny",
                          s->ingress ? "allow" : "deny");
     int code = ui_print(&b);
-    buf_free(&b);
     if (s->pending)
-        ui_warn("its spec says something else, which holds from its next start on: a change was "
-                "interrupted; make it again with `msb net set`");
+        ui_warn(
+            "the stored policy differs and applies from the next start: a change was interrupted; "
+            "repeat it with `msb net set`");
     return code;
 }
 
 static int net_show_run(const struct args *a)
 {
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     struct shown s = {0};
     struct err e = {0};
     int code = show_one(a->pos[0], &sb);
     if (code != EXIT_OK)
         return code;
     int r = look(&sb, &s, &e);
-    sandbox_close(&sb);
     if (r < 0)
         code = ui_fail(&e);
     else
@@ -206,18 +208,15 @@ static int net_show_run(const struct args *a)
     return code;
 }
 
-static const struct opt net_show_opts[] = {FORMAT_OPTION, {0}};
-
 const struct cmd cmd_net_show = {
     .name = "show",
     .group = GROUP_SANDBOX,
     .parent = &cmd_net,
     .summary = "Show the network policy of a sandbox, rule by rule",
-    .opts = {net_show_opts},
+    .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Sandbox whose policy to show", .required = true},
-    .details =
-        "Rules have the numbers by which `net log` and `net explain` name them. Of a running\n"
-        "sandbox it is what is in force now; JSON has its counters, too.",
+    .details = "Rules are numbered as in 'net log' and 'net explain'. For a running sandbox it is "
+               "the policy in force; JSON also has its counters.",
     .examples = "  msb net show web\n"
                 "  msb net show --format json web",
     .run = net_show_run,

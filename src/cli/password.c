@@ -38,7 +38,7 @@ int password_from_stdin(const char *what, size_t max, char **ret, struct err *e)
             break;
         len += (size_t)n;
     }
-    bool nul = memchr(p, '\0', len) != NULL; /* what is behind it would be lost */
+    bool nul = memchr(p, '\0', len) != NULL; /* the rest would be lost */
     trim_newline(p);
     if (!nul && *p && strlen(p) <= max) {
         *ret = p;
@@ -48,8 +48,8 @@ int password_from_stdin(const char *what, size_t max, char **ret, struct err *e)
     explicit_bzero(p, cap);
     free(p);
     if (nul)
-        return err_set(e, EINVAL, "the %s on standard input has a NUL byte in it", what);
-    return empty ? err_set(e, EINVAL, "there is no %s on standard input", what)
+        return err_set(e, EINVAL, "the %s on standard input contains a NUL byte", what);
+    return empty ? err_set(e, EINVAL, "no %s on standard input", what)
                  : err_set(e, EINVAL, "the %s on standard input is too long", what);
 }
 
@@ -62,7 +62,7 @@ static void show_again(int sig)
     (void)raise(sig);
 }
 
-/* One line from the terminal, without echo, which a Ctrl-C gives back. */
+/* One line from the terminal, without echo; a Ctrl-C turns the echo on again. */
 int password_ask(const char *question, const char *what, size_t max, char **ret, struct err *e)
 {
     if (tcgetattr(STDIN_FILENO, &shown) < 0)
@@ -73,8 +73,7 @@ int password_ask(const char *question, const char *what, size_t max, char **ret,
     struct sigaction sa = {.sa_handler = show_again}, old[ARRAY_LEN(fatal)];
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
         (void)sigaction(fatal[i], &sa, &old[i]);
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH,
-                    &hidden); /* drops what was typed before the question */
+    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden); /* drops earlier input */
     (void)fputs(question, stderr);
     char *line = NULL;
     size_t cap = 0;
@@ -95,5 +94,5 @@ int password_ask(const char *question, const char *what, size_t max, char **ret,
         explicit_bzero(line, cap);
     free(line);
     return given ? err_set(e, EINVAL, "the %s is too long", what)
-                 : err_set(e, EINVAL, "no %s was given", what);
+                 : err_set(e, EINVAL, "no %s given", what);
 }

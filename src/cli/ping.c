@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -25,22 +26,23 @@ static int ping_one(const struct store *s, const struct args *a, const char *nam
 
 static int ping_run(const struct args *a)
 {
-    return for_each_selected(a, ping_one);
+    return for_each_selected(a, &(struct action){.fn = ping_one});
 }
 
 static const struct opt ping_opts[] = {
-    {.name = "touch", .help = "Restart its idle timer as well"},
+    {.name = "touch", .help = "Reset the idle timer as well"},
     LABEL_SELECTOR("Ping"),
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    QUIET_OPTION,
     {0},
 };
 
 const struct cmd cmd_ping = {
     .name = "ping",
     .group = GROUP_SANDBOX,
-    .summary = "Check that sandboxes answer, and how fast",
-    .opts = {ping_opts},
+    .summary = "Check that sandboxes respond, and how fast",
+    .opts = ping_opts,
     .pos = NAMES_POSITION("Sandboxes to ping"),
-    .examples = "  msb ping web",
+    .examples = "  msb ping web\n"
+                "  msb ping --touch --label team=search",
     .run = ping_run,
 };

@@ -1,5 +1,5 @@
-/* Published ports: list, add, remove, while the sandbox runs or before it does. */
-#include "cli/args.h"
+/* Published ports of a sandbox, running or not: list, add, remove. */
+#include "cli/common_opts.h"
 #include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -21,13 +21,11 @@ static void put_port(struct buf *b, const struct spec_port *p)
 
 static int print_ports(const struct spec_port *p, size_t n)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, 1 << 20);
     for (size_t i = 0; i < n; i++)
         put_port(&b, &p[i]);
-    int code = ui_print(&b);
-    buf_free(&b);
-    return code;
+    return ui_print(&b);
 }
 
 static int print_json(const struct spec_port *p, size_t n)
@@ -40,29 +38,26 @@ static int print_json(const struct spec_port *p, size_t n)
 
 static int port_list_run(const struct args *a)
 {
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     AUTO_FREE struct spec_port *p = NULL;
     int code = show_one(a->pos[0], &sb);
     if (code != EXIT_OK)
         return code;
     size_t n = show_ports(&sb, &p);
-    sandbox_close(&sb);
     if (n == 0 && !wants_json(a))
         ui_note("No ports published.");
     return wants_json(a) ? print_json(p, n) : print_ports(p, n);
 }
-
-static const struct opt port_list_opts[] = {FORMAT_OPTION, {0}};
 
 const struct cmd cmd_port_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_SANDBOX,
     .parent = &cmd_port,
-    .summary = "Show the ports that a sandbox publishes",
-    .opts = {port_list_opts},
+    .summary = "List the published ports of a sandbox",
+    .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Sandbox whose ports to show", .required = true},
-    .details = "Port 0 of a stopped sandbox is one that is picked when it starts.",
+    .details = "A host port of 0 means that a free one is picked when the sandbox starts.",
     .examples = "  msb port web\n"
                 "  msb port list --format json web",
     .run = port_list_run,
@@ -72,42 +67,34 @@ const struct cmd cmd_port_list = {
 
 static int port_add_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     AUTO_FREE struct spec_port *p = NULL;
     size_t n = 0;
-    ui_set_quiet(args_has(a, "quiet"));
     int r = store_open(&s, &e);
     for (size_t i = 1; r == 0 && i < a->n_pos; i++)
         r = sandbox_port_add(&s, a->pos[0], a->pos[i], &p, &n, &e);
-    store_close(&s);
     int code = n && !ui_quiet() ? print_ports(p, n) : EXIT_OK;
     if (r == -EINVAL)
         return ui_usage(&e);
     return r < 0 ? ui_fail(&e) : code;
 }
 
-static const struct opt port_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
-    {0},
-};
-
 const struct cmd cmd_port_add = {
     .name = "add",
     .group = GROUP_SANDBOX,
     .parent = &cmd_port,
-    .summary = "Publish more ports of a sandbox",
-    .opts = {port_opts},
+    .summary = "Publish ports of a sandbox",
+    .opts = quiet_opts,
     .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
     .then = {.name = "PORTS",
-             .help = "What to publish: [BIND:]HOST:GUEST[/udp]",
+             .help = "Ports to publish: [BIND:]HOST:GUEST[/udp]",
              .required = true,
              .many = true},
-    .details =
-        "Takes what --port of `create` takes: HOST may be 0 (any free port), HOST and GUEST may "
-        "be\n"
-        "ranges. A running sandbox has the port at once; later starts publish it, too. What was\n"
-        "bound is printed. The policy's ingress rules hold for it.",
+    .details = "The syntax is that of 'msb create --port': HOST may be 0 (any free port), and HOST "
+               "and GUEST may be ranges. A running sandbox publishes them at once, and so do later "
+               "starts. The ports that were bound are printed. Ingress rules of the network policy "
+               "apply.",
     .examples = "  msb port add web 8080:80\n"
                 "  msb port add web 0:443 0.0.0.0:53:53/udp",
     .run = port_add_run,
@@ -115,9 +102,8 @@ const struct cmd cmd_port_add = {
 
 static int port_remove_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int code = EXIT_OK;
     int r = store_open(&s, &e);
     if (r < 0)
@@ -135,7 +121,6 @@ static int port_remove_run(const struct args *a)
         else if (code == EXIT_OK)
             code = EXIT_FAILED;
     }
-    store_close(&s);
     return code;
 }
 
@@ -144,14 +129,14 @@ const struct cmd cmd_port_remove = {
     .alias = "remove",
     .group = GROUP_SANDBOX,
     .parent = &cmd_port,
-    .summary = "Stop publishing ports of a sandbox",
-    .opts = {port_opts},
-    .pos = {.name = "NAME", .help = "Sandbox whose ports to close", .required = true},
+    .summary = "Unpublish ports of a sandbox",
+    .opts = quiet_opts,
+    .pos = {.name = "NAME", .help = "Sandbox whose ports to unpublish", .required = true},
     .then = {.name = "PORTS",
-             .help = "Ports of the host: [BIND:]HOST[/udp]",
+             .help = "Host ports: [BIND:]HOST[/udp]",
              .required = true,
              .many = true},
-    .details = "Nobody can connect any more; TCP connections that are open stay open.",
+    .details = "New connections are refused; open TCP connections stay open.",
     .examples = "  msb port rm web 8080\n"
                 "  msb port rm web 53/udp 127.0.0.1:8443",
     .run = port_remove_run,
@@ -163,10 +148,10 @@ static const struct cmd *const port_subs[] = {&cmd_port_list, &cmd_port_add, &cm
 const struct cmd cmd_port = {
     .name = "port",
     .group = GROUP_SANDBOX,
-    .summary = "Show, add and remove published ports",
+    .summary = "Manage published ports",
     .subs = port_subs,
     .otherwise = &cmd_port_list,
-    .details = "With a name alone it is `msb port list NAME`.",
+    .details = "Without a command, 'msb port NAME' lists the ports of a sandbox.",
     .examples = "  msb port web\n"
                 "  msb port add web 8080:80\n"
                 "  msb port rm web 8080",

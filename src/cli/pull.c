@@ -1,4 +1,4 @@
-#include "cli/args.h"
+#include "cli/common_opts.h"
 #include "cli/pull_progress.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -17,7 +17,8 @@ static int read_options(const struct args *a, struct pull_options *opt,
     const char *form = args_get(a, "materialize");
     if (form && strcmp(form, "layered") != 0) {
         err_set(e, ENOTSUP, "--materialize %s is not supported", form);
-        err_hint(e, "images are kept in layers, which sandboxes share: --materialize layered");
+        err_hint(e,
+                 "images are stored in layers, which sandboxes share: use --materialize layered");
         return -ENOTSUP;
     }
     opt->registry.insecure = args_has(a, "insecure");
@@ -54,20 +55,19 @@ static int pull_reference(const char *text, struct pull_options *opt, struct err
 {
     struct reference ref;
     struct digest digest;
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     if (strcmp(text, IMAGE_BASE_REF) == 0) {
-        ui_note("msb/base is built in; there is nothing to pull.");
+        ui_note("msb/base is built in: nothing to pull.");
         return 0;
     }
     int r = reference_parse(text, &ref, e);
     if (r < 0 && *text && strchr("./~", *text))
-        err_hint(e, "a directory or a tar file needs no pull: msb run %s", text);
+        err_hint(e, "directories and tar files need no pull: msb run %s", text);
     if (r < 0)
         return r;
     r = store_open(&s, e);
     if (r == 0)
         r = pull_into(&s, &ref, opt, &digest, e);
-    store_close(&s);
     if (r == 0) {
         char hex[DIGEST_TEXT_SIZE], line[REFERENCE_MAX + 64];
         AUTO_FREE char *name = reference_familiar(&ref);
@@ -84,7 +84,6 @@ static int pull_run(const struct args *a)
     struct pull_options opt = {0};
     struct oci_platform platform = {0};
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int r = read_options(a, &opt, &platform, &e);
     int code = EXIT_OK;
     if (r < 0) {
@@ -101,17 +100,15 @@ static int pull_run(const struct args *a)
 }
 
 static const struct opt pull_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Download all layers again, even those that are here"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
-    {.name = "insecure", .help = "Allow plain HTTP and certificates that nobody vouches for"},
-    {.name = "ca-certs", .value = "PEM", .help = "Trust the certificates in this file, too"},
-    {.name = "platform",
-     .value = "OS/ARCH",
-     .help = "Platform to take from a multi-platform image (default: this machine's)"},
+    {.name = "force", .letter = 'f', .help = "Download all layers again"},
+    PLATFORM_OPTION,
+    INSECURE_OPTION,
+    CA_CERTS_OPTION,
     {.name = "materialize",
      .value = "FORM",
      .choices = "layered|flat|all",
-     .help = "How the image is kept; only 'layered' is supported"},
+     .help = "Storage form; only 'layered' is supported"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -119,16 +116,14 @@ const struct cmd cmd_pull = {
     .name = "pull",
     .group = GROUP_IMAGE,
     .summary = "Download an image",
-    .opts = {pull_opts},
+    .opts = pull_opts,
     .pos = {.name = "REFERENCE",
-            .help = "Image to download: alpine:3, ghcr.io/team/app:1.0, NAME@sha256:...",
+            .help = "alpine:3, ghcr.io/team/app:1.0, NAME@sha256:...",
             .required = true},
-    .details =
-        "Layers that are here already are not downloaded. Every byte is checked against the "
-        "digests\n"
-        "that the image's manifest names. A pull that was interrupted goes on where it stopped.\n"
-        "Credentials come from 'msb registry login', then from Docker's config.json. Mirrors and\n"
-        "other settings of registries are described in msb-registry(1).",
+    .details = "Layers that are already stored are not downloaded. Every byte is checked against "
+               "the digests in the image's manifest. An interrupted pull resumes where it stopped. "
+               "Credentials come from 'msb registry login', then from Docker's config.json; "
+               "msb-registry(1) describes mirrors and other settings.",
     .examples = "  msb pull python:3.11-slim\n"
                 "  msb pull --platform linux/arm64 alpine\n"
                 "  msb pull --ca-certs corp.pem registry.corp/team/app:1.0",

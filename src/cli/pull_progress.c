@@ -22,13 +22,13 @@ enum {
     BAR_MAX = 40,
     COLUMNS_DEFAULT = 80,
     ROWS_DEFAULT = 24,
-    STUCK_NS = 3 * 1000000000LL, /* after an interrupt, workers get so long to notice */
+    STUCK_NS = 3 * 1000000000LL, /* how long workers may take to notice an interrupt */
 };
 
 struct progress {
     const struct pull_layer *layers;
     size_t n;
-    int *shown; /* states that plain lines have said */
+    int *shown; /* states that plain lines have reported */
     bool tty, color;
     unsigned drawn; /* lines on the terminal that are ours to redraw */
     uint64_t interrupted_ns;
@@ -185,7 +185,7 @@ static void say_plainly(struct progress *p)
 
 /* --- events --------------------------------------------------------------------------------- */
 
-/* Takes what is drawn away, so that a line can be written in its place. */
+/* Erases what is drawn, so that a line can be written in its place. */
 static void wipe(struct progress *p)
 {
     if (p->drawn)
@@ -205,7 +205,7 @@ static void show_notices(struct progress *p)
     (void)pthread_mutex_unlock(&p->lock);
 }
 
-/* Workers must not write between the lines: the next tick does. */
+/* Workers must not write into the display: the next tick does. */
 static void on_notice(void *ctx, const char *text)
 {
     struct progress *p = ctx;
@@ -235,7 +235,7 @@ static void on_tick(void *ctx)
 {
     struct progress *p = ctx;
     show_notices(p);
-    if (ui_quiet())
+    if (!ui_shows(UI_INFO))
         ;
     else if (p->tty)
         draw(p);
@@ -243,7 +243,7 @@ static void on_tick(void *ctx)
         say_plainly(p);
     if (!atomic_load(&interrupted))
         return;
-    /* A worker may be waiting for the lock of another pull. Everything is safe to be killed. */
+    /* A worker may be waiting for another pull's lock. Dying at any point is safe. */
     if (p->interrupted_ns == 0)
         p->interrupted_ns = now_ns();
     else if (now_ns() - p->interrupted_ns > STUCK_NS)
@@ -265,7 +265,7 @@ static int find_home(char **ret, struct err *e)
     return r;
 }
 
-/* Whether the next attempt can go on with what this one has got. */
+/* Can the next attempt resume from what this one downloaded? */
 static bool worth_keeping(int code)
 {
     static const int passing[] = {EINTR,        EAGAIN,       ECONNRESET, ETIMEDOUT, EIO,
@@ -276,8 +276,8 @@ static bool worth_keeping(int code)
     return false;
 }
 
-/* An image that is damaged or refused leaves nothing: its good layers go as well. Where others are
- * at work, a later removal does it. */
+/* A damaged or refused image leaves nothing, not even its good layers. While other processes use the
+ * store nothing happens; a later removal does it. */
 static void sweep(struct image_store *s)
 {
     struct store home;
@@ -292,7 +292,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
              struct digest *ret, struct err *e)
 {
     struct progress p = {
-        .tty = isatty(STDERR_FILENO) == 1,
+        .tty = isatty(STDERR_FILENO) == 1 && !ui_shows(UI_DEBUG),
         .color = term_colors(STDERR_FILENO),
         .owner = pthread_self(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -316,7 +316,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     struct sigaction old[ARRAY_LEN(watched)], old_pipe, ignore = {.sa_handler = SIG_IGN};
     watch_signals(old);
     (void)sigaction(SIGPIPE, &ignore, &old_pipe); /* a connection that is gone is an error */
-    if (name && !ui_quiet())
+    if (name && ui_shows(UI_INFO))
         (void)fprintf(stderr, "   Pulling %s\n", name);
     int r = pull_image(s, ref, &o, &ev, ret, e);
     show_notices(&p);

@@ -1,6 +1,5 @@
-/* A pull that the user watches: one line per layer on a terminal, plain lines elsewhere, nothing
- * with --quiet. `msb pull`, and `create` and `run` where they have to pull, all come through here.
- */
+/* A pull with progress display: one line per layer on a terminal, plain lines elsewhere, nothing
+ * with --quiet. Used by `msb pull`, and by `create` and `run` when they pull. */
 #ifndef MSB_CLI_PULL_PROGRESS_H
 #define MSB_CLI_PULL_PROGRESS_H
 
@@ -10,10 +9,10 @@
 #include "registry/pull.h"
 #include "util/err.h"
 
-/* As pull_image, with progress on stderr. Whatever opt->registry leaves NULL (home, notice, cancel)
- * is set here. While it runs, SIGINT and SIGTERM end the pull with -EINTR (e set): what was
- * downloaded stays for the next one, and the caller should exit with cli_pull_exit_code(). Of an
- * image that is damaged nothing stays. */
+/* As pull_image, with progress on stderr. What opt->registry leaves NULL (home, notice, cancel) is
+ * set here. SIGINT and SIGTERM end the pull with -EINTR (e set): the next pull resumes from what was
+ * downloaded, and the caller should exit with cli_pull_exit_code(). Nothing is kept of a damaged
+ * image. */
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
              struct digest *ret, struct err *e);
 

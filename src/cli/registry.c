@@ -1,8 +1,8 @@
-/* msb registry login|logout|list: credentials. */
+/* Registry credentials: login, logout, list. */
 #include "registry/registry.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
+#include "cli/noun.h"
 #include "cli/password.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "registry/auth_store.h"
@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define REGISTRY_HELP "Registry, as HOST[:PORT] (default: docker.io)"
+
 static int get_password(const struct args *a, const char *registry, char **ret, struct err *e)
 {
     char question[256];
@@ -25,14 +27,14 @@ static int get_password(const struct args *a, const char *registry, char **ret, 
                        "Password for %s at %s: ", args_get(a, "username"), registry);
         return password_ask(question, "password", CREDENTIALS_TEXT_MAX, ret, e);
     }
-    err_set(e, EINVAL, "standard input is no terminal to ask for a password");
-    err_hint(e, "pass it on standard input: --password-stdin");
+    err_set(e, EINVAL, "cannot ask for a password: standard input is not a terminal");
+    err_hint(e, "pass it on standard input with --password-stdin");
     return -EINVAL;
 }
 
 /* --- login ---------------------------------------------------------------------------------- */
 
-/* "ghcr.io", also where people paste "https://ghcr.io/". */
+/* "ghcr.io"; "https://ghcr.io/", which people paste, is accepted as well. */
 static int registry_name(const char *text, char **ret, struct err *e)
 {
     AUTO_FREE char *host = docker_key_registry(text);
@@ -48,8 +50,8 @@ static int registry_name(const char *text, char **ret, struct err *e)
         reference_free(&ref);
     }
     if (!ok) {
-        err_set(e, EINVAL, "'%.200s' is no registry", text);
-        err_hint(e, "a registry is a host, with a port if need be: docker.io, localhost:5000");
+        err_set(e, EINVAL, "invalid registry '%.200s': expected HOST[:PORT]", text);
+        err_hint(e, "for example docker.io or localhost:5000");
         return -EINVAL;
     }
     *ret = steal_ptr(&host);
@@ -64,7 +66,8 @@ static int login(const struct args *a, const char *home, const char *registry, s
         .home = home, .insecure = args_has(a, "insecure"), .ca_certs = args_get(a, "ca-certs")};
     int r = c.username ? get_password(a, registry, &c.password, e) : err_oom(e);
     if (r == 0 && (!c.username || strchr(c.username, ':') || !*c.username))
-        r = err_set(e, EINVAL, "a user name is not empty and has no ':' in it");
+        r = err_set(e, EINVAL, "invalid user name '%s': it must not be empty or contain ':'",
+                    c.username);
     (void)signal(SIGPIPE, SIG_IGN);
     if (r == 0)
         r = registry_check_login(registry, c.username, c.password, &opt, e);
@@ -80,16 +83,14 @@ static int with_registry(const struct args *a, const char *did,
                                    struct err *e))
 {
     AUTO_FREE char *registry = NULL;
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int r = registry_name(a->n_pos ? a->pos[0] : REFERENCE_HUB, &registry, &e);
     if (r < 0)
         return ui_usage(&e);
     r = store_open(&s, &e);
     if (r == 0)
         r = fn(a, s.home, registry, &e);
-    store_close(&s);
     if (r < 0)
         return ui_fail(&e);
     ui_success(did, registry);
@@ -109,11 +110,11 @@ static int login_run(const struct args *a)
 }
 
 static const struct opt login_opts[] = {
-    {.name = "username", .letter = 'u', .value = "USER", .help = "Who to log in as"},
+    {.name = "username", .letter = 'u', .value = "USER", .help = "User name (required)"},
     {.name = "password-stdin", .help = "Read the password from standard input"},
-    {.name = "insecure", .help = "Allow plain HTTP and certificates that nobody vouches for"},
-    {.name = "ca-certs", .value = "PEM", .help = "Trust the certificates in this file, too"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+    INSECURE_OPTION,
+    CA_CERTS_OPTION,
+    QUIET_OPTION,
     {0},
 };
 
@@ -122,13 +123,13 @@ const struct cmd cmd_registry_login = {
     .group = GROUP_IMAGE,
     .parent = &cmd_registry,
     .summary = "Log in to a registry",
-    .opts = {login_opts},
-    .pos = {.name = "REGISTRY", .help = "Host, with its port if need be (default: docker.io)"},
-    .details = "The registry is asked whether it accepts the password; only then it is kept, in\n"
-               "$MSB_HOME/registry/auth.json, readable by you alone. Without --password-stdin it "
-               "is asked\n"
-               "for on the terminal. Docker's logins work without this.",
-    .examples = "  msb registry login ghcr.io -u octocat --password-stdin < token.txt",
+    .opts = login_opts,
+    .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},
+    .details = "The password is asked for on the terminal unless --password-stdin is given. It is "
+               "stored only if the registry accepts it, in $MSB_HOME/registry/auth.json, readable "
+               "only by you. Docker's logins work without this.",
+    .examples = "  msb registry login -u octocat ghcr.io\n"
+                "  msb registry login -u octocat --password-stdin ghcr.io < token.txt",
     .run = login_run,
 };
 
@@ -145,92 +146,85 @@ static int logout_run(const struct args *a)
     return with_registry(a, "Logged out", logout);
 }
 
-static const struct opt logout_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
-    {0},
-};
-
 const struct cmd cmd_registry_logout = {
     .name = "logout",
     .group = GROUP_IMAGE,
     .parent = &cmd_registry,
-    .summary = "Forget the credentials for a registry",
-    .opts = {logout_opts},
-    .pos = {.name = "REGISTRY", .help = "Host, with its port if need be (default: docker.io)"},
+    .summary = "Remove the credentials for a registry",
+    .opts = quiet_opts,
+    .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},
     .examples = "  msb registry logout ghcr.io",
     .run = logout_run,
 };
 
 /* --- list ----------------------------------------------------------------------------------- */
 
-struct listing {
-    json_t *json;
-    struct table table;
-};
-
+/* The items are an array of {"registry", "username"}, which is also what --format json prints. */
 static void list_one(void *ctx, const char *registry, const char *username)
 {
-    struct listing *l = ctx;
     (void)json_array_append_new(
-        l->json, json_pack("{s:s, s:s}", "registry", registry, "username", username));
-    table_add(&l->table, registry);
-    table_add(&l->table, username);
+        ctx, json_pack("{s:s, s:s}", "registry", registry, "username", username));
 }
 
-static int print_names(const json_t *list)
+static int load(struct items *l, struct err *e)
 {
-    struct buf out;
-    size_t i;
-    json_t *j;
-    buf_init(&out, SIZE_MAX / 2);
-    json_array_foreach(list, i, j)(void)
-        buf_printf(&out, "%s\n", json_string_value(json_object_get(j, "registry")));
-    int code = ui_print(&out);
-    buf_free(&out);
-    return code;
+    l->v = json_array();
+    int r = l->v ? auth_store_each(l->store->home, list_one, l->v, e) : err_oom(e);
+    l->n = json_array_size(l->v);
+    return r;
+}
+
+static void free_items(struct items *l)
+{
+    json_decref(l->v);
+}
+
+static const char *member(const struct items *l, size_t i, const char *key)
+{
+    const char *text = json_string_value(json_object_get(json_array_get(l->v, i), key));
+    return text ? text : "";
+}
+
+static void item_name(const struct items *l, size_t i, struct buf *out)
+{
+    (void)buf_printf(out, "%s", member(l, i, "registry"));
+}
+
+static void add_row(const struct items *l, size_t i, struct table *t)
+{
+    table_add(t, member(l, i, "registry"));
+    table_add(t, member(l, i, "username"));
+}
+
+static json_t *registry_json(const struct items *l, size_t i)
+{
+    return json_incref(json_array_get(l->v, i));
 }
 
 static int list_run(const struct args *a)
 {
-    static const char *const headers[] = {"REGISTRY", "USERNAME"};
-    struct listing l = {.json = json_array()};
-    struct store s;
-    struct err e = {0};
-    table_init(&l.table, ARRAY_LEN(headers), headers);
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = auth_store_each(s.home, list_one, &l, &e);
-    store_close(&s);
-    int code;
-    if (r < 0)
-        code = ui_fail(&e);
-    else if (args_has(a, "quiet"))
-        code = print_names(l.json);
-    else if (wants_json(a))
-        code = ui_print_json(json_incref(l.json));
-    else if (json_array_size(l.json) == 0)
-        code = ui_print_line("No registries configured.");
-    else
-        code = show_table(&l.table, TABLE_COLUMNS_MAX);
-    json_decref(l.json);
-    table_free(&l.table);
-    return code;
+    static const struct noun registries = {
+        .none = "No registries configured.",
+        .none_on_stdout = true,
+        .headers = {"REGISTRY", "USERNAME"},
+        .load = load,
+        .free = free_items,
+        .name = item_name,
+        .row = add_row,
+        .json = registry_json,
+    };
+    return noun_list(&registries, a);
 }
-
-static const struct opt list_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
-    FORMAT_OPTION,
-    {0},
-};
 
 const struct cmd cmd_registry_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_IMAGE,
     .parent = &cmd_registry,
-    .summary = "Show the registries there are credentials for",
-    .opts = {list_opts},
-    .examples = "  msb registry list --format json",
+    .summary = "List registries with stored credentials",
+    .opts = list_opts,
+    .examples = "  msb registry ls\n"
+                "  msb registry ls --format json",
     .run = list_run,
 };
 
@@ -247,8 +241,8 @@ const struct cmd cmd_registry = {
     .summary = "Manage registry credentials",
     .subs = registry_subs,
     .details =
-        "Credentials that are kept here are used before those of Docker's config.json. Mirrors\n"
-        "and certificates are set in registries.json, which 'man msb-registry' describes.",
-    .examples = "  msb registry login docker.io -u me\n"
-                "  msb registry list",
+        "Credentials stored here take precedence over those in Docker's config.json. Mirrors "
+        "and certificates are set in registries.json: see msb-registry(1).",
+    .examples = "  msb registry login -u me docker.io\n"
+                "  msb registry ls",
 };

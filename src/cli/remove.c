@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -7,26 +8,21 @@
 
 static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    struct spinner spin;
-    spinner_start(&spin, "Removing", name);
     int r = sandbox_remove(s, name, args_has(a, "force"), ui_warn, e);
-    spinner_stop(&spin);
-    if (r == 0)
-        ui_success("Removed", name);
-    else if (r == -ENOENT && ui_quiet())
-        err_clear(e); /* "make sure it is gone": the exit code says the rest */
+    if (r == -ENOENT && ui_quiet())
+        err_clear(e); /* the exit code is enough for scripts that make sure it is gone */
     return r;
 }
 
 static int remove_run(const struct args *a)
 {
-    return for_each_selected(a, remove_one);
+    return for_each_selected(a, &(struct action){"Removing", "Removed", remove_one});
 }
 
 static const struct opt remove_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Remove it even if it is running"},
+    {.name = "force", .letter = 'f', .help = "Remove running sandboxes, too"},
     LABEL_SELECTOR("Remove"),
-    {.name = "quiet", .letter = 'q', .help = "Say nothing, not even that it was not there"},
+    {.name = "quiet", .letter = 'q', .help = "Print only errors, and none if it does not exist"},
     {0},
 };
 
@@ -34,9 +30,10 @@ const struct cmd cmd_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_SANDBOX,
-    .summary = "Remove sandboxes and everything in them",
-    .opts = {remove_opts},
+    .summary = "Remove sandboxes and their disks",
+    .opts = remove_opts,
     .pos = NAMES_POSITION("Sandboxes to remove"),
+    .details = "Images, volumes, workspaces and mounted host directories are kept.",
     .examples = "  msb rm web\n"
                 "  msb rm --force --label team=search",
     .run = remove_run,

@@ -1,24 +1,22 @@
+#include "cli/common_opts.h"
 #include "cli/select.h"
 #include "cli/stop_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
+#include "util/cleanup.h"
 
 #include <errno.h>
 
-/* An ephemeral sandbox is gone once it has stopped: say so instead of losing it. */
+/* An ephemeral sandbox is gone once it has stopped: refuse rather than lose it. */
 static int check_lasting(const struct store *s, const char *name, struct err *e)
 {
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     int r = sandbox_open(s, name, &sb, e);
-    if (r < 0)
+    if (r < 0 || !sb.spec.ephemeral)
         return r;
-    bool ephemeral = sb.spec.ephemeral;
-    sandbox_close(&sb);
-    if (!ephemeral)
-        return 0;
     err_set(e, EINVAL, "cannot restart sandbox '%s': it is removed when it stops", name);
-    err_hint(e, "give a sandbox a name (msb run --name NAME) to keep it");
+    err_hint(e, "name a sandbox (msb run --name NAME) to keep it");
     return -EINVAL;
 }
 
@@ -31,15 +29,8 @@ static int restart_one(const struct store *s, const struct args *a, const char *
         r = check_lasting(s, name, e);
     if (r < 0)
         return r;
-    struct spinner spin;
-    spinner_start(&spin, "Restarting", name);
     r = sandbox_stop(s, name, grace, force, ui_warn, e);
-    if (r == 0)
-        r = sandbox_start(s, name, ui_warn, e);
-    spinner_stop(&spin);
-    if (r == 0)
-        ui_success("Restarted", name);
-    return r;
+    return r < 0 ? r : sandbox_start(s, name, ui_warn, e);
 }
 
 static int restart_run(const struct args *a)
@@ -49,13 +40,13 @@ static int restart_run(const struct args *a)
     bool force;
     if (stop_options(a, &grace, &force, &e) < 0)
         return ui_usage(&e);
-    return for_each_selected(a, restart_one);
+    return for_each_selected(a, &(struct action){"Restarting", "Restarted", restart_one});
 }
 
 static const struct opt restart_opts[] = {
     STOP_OPTS,
     LABEL_SELECTOR("Restart"),
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -63,7 +54,7 @@ const struct cmd cmd_restart = {
     .name = "restart",
     .group = GROUP_SANDBOX,
     .summary = "Stop sandboxes and start them again",
-    .opts = {restart_opts},
+    .opts = restart_opts,
     .pos = NAMES_POSITION("Sandboxes to restart"),
     .examples = "  msb restart web\n"
                 "  msb restart --force --label team=search",

@@ -1,12 +1,12 @@
 /* run: create (or reuse) a sandbox, run a command in it, stop it again. */
-#include "cli/net_more_opts.h"
-#include "cli/net_opts.h"
+#include "cli/common_opts.h"
 #include "cli/sandbox_opts.h"
 #include "cli/session_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@ struct run {
     struct store store;
     struct sandbox_request sandbox;
     struct session_request session;
-    bool created; /* this call made the sandbox, and so takes it down */
-    bool passing; /* it is to go when its command has ended */
+    bool created; /* this call created the sandbox, and so takes it down */
+    bool passing; /* it is removed when its command has ended */
 };
 
 /* A Ctrl-C between the creation and the command must not leave the sandbox behind. */
@@ -43,20 +43,19 @@ static void catch_signals(void)
 
 /* --- the sandbox ---------------------------------------------------------------------------- */
 
-/* 1 = there is one of that name, which is to be used; its spec says what to run. */
+/* 1 = there is one of that name, which is used; its spec says what to run. */
 static int find_existing(struct run *r, struct err *e)
 {
-    struct sandbox sb;
-    struct err none = {0};
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     if (!r->sandbox.named || r->sandbox.create.replace)
         return 0;
-    int x = sandbox_open(&r->store, r->sandbox.spec.name, &sb, &none);
-    if (x == -ENOENT)
+    int x = sandbox_open(&r->store, r->sandbox.spec.name, &sb, e);
+    if (x == -ENOENT) {
+        err_clear(e);
         return 0;
-    if (x < 0) {
-        *e = none;
-        return x;
     }
+    if (x < 0)
+        return x;
     char text[256];
     (void)snprintf(text, sizeof(text),
                    "sandbox '%s' already exists; creation flags ignored (use --replace to "
@@ -66,30 +65,27 @@ static int find_existing(struct run *r, struct err *e)
     spec_free(&r->sandbox.spec);
     r->sandbox.spec = sb.spec;
     spec_init(&sb.spec);
-    sandbox_close(&sb);
     return 1;
 }
 
-/* What to run: the entrypoint with the command after "--" in place of the image's own. 1 = there
- * is something. */
+/* What to run: the entrypoint with the command after "--", or with the image's own. 1 = there is
+ * something. */
 static int choose_command(struct run *r, struct err *e)
 {
     if (r->args->command) {
-        struct strlist argv = {0};
+        AUTO_STRLIST struct strlist argv = {0};
         if (strlist_copy(&argv, &r->sandbox.spec.entrypoint) < 0 ||
-            strlist_copy(&argv, &r->session.argv) < 0) {
-            strlist_free(&argv);
+            strlist_copy(&argv, &r->session.argv) < 0)
             return err_oom(e);
-        }
-        strlist_free(&r->session.argv);
+        struct strlist given = r->session.argv;
         r->session.argv = argv;
+        argv = given;
         return 1;
     }
     if (r->session.detach && r->sandbox.spec.entrypoint.n == 0 && r->sandbox.spec.cmd.n == 0) {
         err_set(e, EINVAL,
-                "nothing to run in the background: no command given, and the image has "
-                "none");
-        err_hint(e, "'msb create' boots a sandbox that waits for commands");
+                "nothing to run in the background: no command given, and the image has none");
+        err_hint(e, "use 'msb create' for a sandbox that waits for commands");
         return -EINVAL;
     }
     return session_default_command(&r->session, &r->sandbox.spec, e);
@@ -100,7 +96,7 @@ static int create_sandbox(struct run *r, struct err *e)
     struct sandbox_spec *spec = &r->sandbox.spec;
     struct spinner spin;
     uint64_t t0 = now_ns();
-    /* One whose workspace has to be brought back goes when that is done, and not before. */
+    /* With a snapshot to copy back, the sandbox is removed when that is done, and not before. */
     r->passing = !r->sandbox.named;
     spec->ephemeral = r->passing && !spec_has_snapshot(spec);
     r->sandbox.create.stop_when_idle = r->passing && !spec->ephemeral;
@@ -109,13 +105,13 @@ static int create_sandbox(struct run *r, struct err *e)
     spinner_start(&spin, "Creating", spec->name);
     int x = sandbox_create(&r->store, spec, &r->sandbox.create, ui_warn, e);
     spinner_stop(&spin);
-    close_fd(&r->sandbox.image_lock); /* the spec names it now; a command may take days */
+    close_fd(&r->sandbox.image_lock); /* the spec holds it now; a command may take days */
     r->created = x == 0;
-    ui_debug("sandbox_create took %.1f ms", (double)(now_ns() - t0) / 1e6);
+    diag_took("creating the sandbox", t0);
     return x;
 }
 
-/* An ephemeral sandbox of which nothing is kept need not be asked to finish its writing. */
+/* An ephemeral sandbox that keeps nothing need not finish writing. */
 static void take_down(struct run *r)
 {
     const struct sandbox_spec *spec = &r->sandbox.spec;
@@ -140,8 +136,8 @@ static int run_command(struct run *r)
                            : session_execute(&r->store, name, &r->session, &started, &detached);
     bool leave = (r->session.detach || detached) && code == EXIT_OK;
     if (leave && r->passing && !r->sandbox.spec.ephemeral)
-        ui_warn("the sandbox is kept when its command has ended, until its workspace is synced: "
-                "`msb rm` does both");
+        ui_warn("the sandbox is kept after its command until its workspace is synced: `msb rm` "
+                "syncs and removes it");
     if (r->created && !leave)
         take_down(r);
     else if (started && !leave && sandbox_release(&r->store, name, ui_warn, &e) < 0)
@@ -168,11 +164,8 @@ static int run_all(struct run *r)
 
 static int run_run(const struct args *a)
 {
-    struct run r = {.args = a,
-                    .store = {.home_fd = -1, .sandboxes_fd = -1, .locks_fd = -1},
-                    .sandbox = {.image_lock = -1}};
+    struct run r = {.args = a, .store = STORE_NONE, .sandbox = {.image_lock = -1}};
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int x = session_request_parse(a, &r.session, &e);
     const char *keys = args_get(a, "detach-keys");
     if (x == 0 && keys)
@@ -192,13 +185,14 @@ static int run_run(const struct args *a)
     return code;
 }
 
-static const struct opt run_opts[] = {
+static const struct opt background_opts[] = {
     {.name = "detach",
      .letter = 'd',
-     .help = "Leave the command running in the background and print the sandbox's name"},
+     .help = "Run in the background; print the sandbox's name",
+     .flags = OPT_COMMON},
     {.name = "detach-keys",
      .value = "KEYS",
-     .help = "Keys that leave an interactive command running (default: ctrl-])"},
+     .help = "Keys that detach from an interactive command (default: ctrl-])"},
     {.name = "from-snapshot",
      .value = "SNAPSHOT",
      .help = "Start from a snapshot",
@@ -206,23 +200,28 @@ static const struct opt run_opts[] = {
      .alias = "from-snap"},
     {0},
 };
+static const struct opt_group background_group = {"Background", background_opts};
+
+static const struct opt_group *const run_groups[] = {SANDBOX_GROUPS, &background_group,
+                                                     &session_group, NULL};
 
 const struct cmd cmd_run = {
     .name = "run",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and run a command in it",
-    .opts = {run_opts, session_opts, sandbox_opts, net_opts, net_more_opts},
-    .pos = {.name = "IMAGE",
-            .help = "Directory, tar file or image to boot (default: msb/base, which is built in)"},
-    .command_help = "Command for the image's entrypoint (default: the image's own, else a shell)",
+    .opts = quiet_opts,
+    .groups = run_groups,
+    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
+    .command_help = "Command for the entrypoint (default: the image's, or a shell)",
     .details =
-        "Without --name the sandbox is removed when the command ends. With --name it is kept,\n"
-        "stopped, and used again by the next run of that name.\n"
-        "msb exits with the command's exit code, as 'msb exec' does.\n"
-        "\n" NET_DETAILS,
+        "Without --name the sandbox is removed when the command ends. With --name it is kept, "
+        "stopped, and the next run with that name uses it again. msb exits with the "
+        "command's exit code.\n\n" NET_DETAILS,
     .examples = "  msb run -- uname -a\n"
+                "  msb run python:3.11-slim -- python3 -c 'print(6 * 7)'\n"
+                "  msb run -v ./src:/src -w /src --name dev -- make\n"
                 "  msb run                             (a shell)\n"
-                "  msb run --name dev --memory 2G ./rootfs -- make\n"
-                "  msb run -d --name web -p 8000:8000 -- python3 -m http.server\n" NET_EXAMPLES,
+                "  msb run -d --name web -p 8000:8000 -- python3 -m http.server\n"
+                "  msb run --net-rule allow@pypi.org,allow@*.pythonhosted.org python:3.11-slim",
     .run = run_run,
 };

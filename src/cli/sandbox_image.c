@@ -1,5 +1,4 @@
-/* The image of `create` and `run`: found, pulled where that is asked for, and its configuration
- * made part of the spec. */
+/* The image of `create` and `run`: finds or pulls it, and merges its configuration into the spec. */
 #include "cli/sandbox_opts.h"
 
 #include "cli/pull_progress.h"
@@ -9,6 +8,7 @@
 #include "store/secret.h"
 #include "util/assets.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/loop.h"
 
 #include <errno.h>
@@ -18,23 +18,22 @@
 
 /* --- its configuration ---------------------------------------------------------------------- */
 
-/* The image's variables, overridden by the user's. What an image says is not trusted to be well
- * formed: entries that are not are left out. */
+/* The image's variables, overridden by the user's. An image's entries may be malformed; such
+ * entries are left out. */
 static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err *e)
 {
-    struct strlist merged = {0};
+    AUTO_STRLIST struct strlist merged = {0};
     int r = 0;
     for (char *const *v = image_env; r == 0 && *v; v++)
         if (**v != '=' && strchr(*v, '='))
             r = strlist_set_env(&merged, *v);
     for (size_t i = 0; r == 0 && i < s->env.n; i++)
         r = strlist_set_env(&merged, s->env.v[i]);
-    if (r < 0) {
-        strlist_free(&merged);
+    if (r < 0)
         return err_oom(e);
-    }
-    strlist_free(&s->env);
+    struct strlist own = s->env;
     s->env = merged;
+    merged = own;
     return 0;
 }
 
@@ -78,7 +77,7 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
     return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
 }
 
-/* What an image declares and we know: anything else is left out, as it would be by Docker. */
+/* Ports and volumes that an image declares; invalid ones are left out, as Docker does. */
 static void take_declared(struct sandbox_spec *s, const struct image_config *c)
 {
     for (char *const *v = c->exposed_ports; v && *v; v++)
@@ -119,7 +118,7 @@ static int adopt_image(struct sandbox_request *q, const struct args *a, struct i
 
 /* --- finding it ----------------------------------------------------------------------------- */
 
-/* What a pull needs to know, and what must make way for it on the terminal. */
+/* The options of a pull, and the spinner that must stop for its progress display. */
 struct fetch {
     struct pull_options opt;
     struct oci_platform platform;
@@ -134,7 +133,7 @@ static int fetch(void *ctx, struct image_store *s, const struct reference *ref, 
     return cli_pull(s, ref, &f->opt, &digest, e);
 }
 
-/* It may be what the user wants: an image of data, or of scripts. */
+/* Only a warning: an image of data or scripts works. */
 static void warn_foreign(const struct oci_platform *asked)
 {
     struct oci_platform host = {0}, any = {.os = asked->os, .architecture = asked->architecture};
@@ -215,7 +214,8 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     oci_platform_free(&f.platform);
     if (r < 0)
         return r;
-    ui_debug("image %s is %s (%.1f ms)", q->spec.image, img.digest, (double)(now_ns() - t0) / 1e6);
+    diag_debug("image %s has digest %s", q->spec.image, img.digest);
+    diag_took("finding the image", t0);
     r = adopt_image(q, a, &img, e);
     image_free(&img);
     return r < 0 ? r : spec_validate(&q->spec, e);

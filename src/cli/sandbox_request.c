@@ -3,8 +3,8 @@
 
 #include "cli/copy_opts.h"
 #include "cli/mount_opts.h"
-#include "cli/net_more_opts.h"
 #include "cli/net_opts.h"
+#include "cli/traffic_opts.h"
 #include "cli/ui.h"
 #include "cli/workspace_opts.h"
 #include "image/image.h"
@@ -24,7 +24,8 @@
 int env_option(struct strlist *env, const char *arg, struct err *e)
 {
     if (arg[0] == '=' || arg[0] == '\0')
-        return err_set(e, EINVAL, "environment variable must be KEY=VALUE or KEY: got '%s'", arg);
+        return err_set(e, EINVAL, "invalid environment variable '%s': expected KEY=VALUE or KEY",
+                       arg);
     if (strchr(arg, '='))
         return strlist_set_env(env, arg) < 0 ? err_oom(e) : 0;
     const char *value = getenv(arg);
@@ -42,7 +43,7 @@ static int text_option(const struct args *a, const char *name, char **to, struct
     if (!v)
         return 0;
     if (!*v)
-        return args_bad_value(a, name, v, "it must not be empty", e);
+        return args_bad_value(a, name, v, "must not be empty", e);
     *to = strdup(v);
     return *to ? 0 : err_oom(e);
 }
@@ -99,7 +100,7 @@ static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct
         size = v + 6;
     } else if (strncmp(v, "flat", 4) == 0 || strchr(v, '/')) {
         err_set(e, ENOSYS, "--root-disk %s is not available yet", v);
-        err_hint(e, "this version knows a size, such as 8G, and tmpfs[:SIZE]");
+        err_hint(e, "use a size such as 8G, or tmpfs[:SIZE]");
         return -ENOSYS;
     }
     int r = parse_size(size, MIB, &s->root_disk_bytes);
@@ -119,14 +120,15 @@ static int engine_option(const struct args *a, struct sandbox_spec *s, struct er
     if (!v && (!env || !*env))
         return 0;
     s->engine = engine_kind_parse(v ? v : env);
-    if (s->engine == ENGINE_INVALID) /* the option's value is one of its choices */
-        return err_set(e, EINVAL, "MSB_ENGINE is '%s': expected auto, kvm, uml or uml-ptrace", env);
+    if (s->engine == ENGINE_INVALID) /* of the environment: the option has choices */
+        return err_set(e, EINVAL, "invalid MSB_ENGINE '%s': expected auto, kvm, uml or uml-ptrace",
+                       env);
     return 0;
 }
 
 /* --- scripts -------------------------------------------------------------------------------- */
 
-/* Decodes in place; an escape that we do not know stays as it is. */
+/* Decodes in place; unknown escapes are kept. */
 static void unescape(char *s)
 {
     char *to = s;
@@ -143,7 +145,7 @@ static void unescape(char *s)
     *to = '\0';
 }
 
-/* The snippet with a #! line for the sandbox's shell and a newline at the end. */
+/* The body with a #! line for the sandbox's shell, if it has none, and a newline at the end. */
 static char *shell_script(const char *body, const char *shell)
 {
     AUTO_FREE char *text = strdup(body);
@@ -210,7 +212,7 @@ static int script_option(struct sandbox_spec *s, const char *opt, const char *ar
 
 /* --- the request ---------------------------------------------------------------------------- */
 
-/* Options that may be repeated, in the order they were given. The shell is known by now. */
+/* Repeatable options, in the order given. The shell is known by now. */
 static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, struct err *e)
 {
     struct sandbox_spec *s = &q->spec;
@@ -253,7 +255,7 @@ static int name_option(const struct args *a, struct sandbox_request *q, struct e
     }
     uint32_t id;
     if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-        return err_sys(e, errno, "cannot make up a name");
+        return err_sys(e, errno, "cannot generate a name");
     return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? err_oom(e) : 0;
 }
 
@@ -298,14 +300,14 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
     *q = (struct sandbox_request){.image_lock = -1};
     spec_init(&q->spec);
     int r = workspace_options_check(a, e);
+    bool usage = true; /* the command line is wrong, not the host */
     if (r == 0)
         r = net_options(a, &q->spec.net, e);
-    if (r < 0) {
-        q->exit_code = EXIT_USAGE;
-        return r;
-    }
-    bool usage;
-    r = net_more_options(a, &q->spec, &usage, e);
+    if (r == 0)
+        r = traffic_options(a, &q->spec.net, e);
+    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
+        if (strcmp(a->opts[i].opt->name, "vsock") == 0)
+            r = spec_vsock_add(&q->spec.vsocks, a->opts[i].value, &usage, e);
     if (r < 0) {
         q->exit_code = usage ? EXIT_USAGE : 0;
         return r;

@@ -1,6 +1,6 @@
 #include "image/archive/save.h"
-#include "cli/args.h"
-#include "cli/image_cache.h"
+#include "cli/common_opts.h"
+#include "cli/image.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/cleanup.h"
@@ -37,7 +37,7 @@ static int save(const struct args *a, const struct reference *refs, struct err *
                         path ? f.fd : STDOUT_FILENO, e);
         spinner_stop(&spin);
         if (r == -ENOENT)
-            err_hint(e, "'msb image list' shows the images that are here");
+            err_hint(e, IMAGE_LIST_HINT);
     }
     if (r == 0 && path)
         r = output_file_publish(&f, e);
@@ -49,16 +49,15 @@ static int save(const struct args *a, const struct reference *refs, struct err *
 static int save_run(const struct args *a)
 {
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     if (!args_has(a, "output") && isatty(STDOUT_FILENO)) {
-        (void)err_set(&e, EINVAL, "an archive is nothing for a terminal");
+        (void)err_set(&e, EINVAL, "cannot write an archive to a terminal");
         err_hint(&e,
-                 "name a file (msb save -o FILE ...) or pipe it on (msb save ... | podman load)");
+                 "name a file (msb save -o FILE ...) or use a pipe (msb save ... | podman load)");
         return ui_usage(&e);
     }
     struct reference *refs = calloc(a->n_pos, sizeof(*refs));
     if (!refs) {
-        (void)err_sys(&e, ENOMEM, "cannot save the images");
+        (void)err_oom(&e);
         return ui_fail(&e);
     }
     int r = parse_refs(a, refs, &e);
@@ -77,13 +76,10 @@ static int save_run(const struct args *a)
 static const struct opt save_opts[] = {
     {.name = "format",
      .value = "FORMAT",
-     .help = "What to write (default: docker)",
+     .help = "Format of the archive (default: docker)",
      .choices = "docker|oci"},
-    {.name = "output",
-     .letter = 'o',
-     .value = "FILE",
-     .help = "File to write (default: standard output)"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing but errors"},
+    {.name = "output", .letter = 'o', .value = "FILE", .help = "File to write (default: stdout)"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -91,15 +87,12 @@ const struct cmd cmd_save = {
     .name = "save",
     .group = GROUP_IMAGE,
     .summary = "Save images to an archive",
-    .opts = {save_opts},
+    .opts = save_opts,
     .pos = {.name = "REFERENCES", .help = "Images to save", .required = true, .many = true},
-    .details =
-        "The archive is one that 'docker load', 'podman load', skopeo and 'msb load' take. Layers "
-        "are\n"
-        "written anew out of what msb keeps of them and are not compressed, so they, and the "
-        "image,\n"
-        "have other digests than in a registry; their content is the same. Saving the same images\n"
-        "gives the same bytes. The file appears when it is complete.",
+    .details = "The archive is for 'docker load', 'podman load', skopeo and 'msb load'. Layers are "
+               "regenerated from msb's own format and are not compressed, so they, and the image, "
+               "have other digests than in a registry; their content is the same. Saving the same "
+               "images produces the same bytes. The file appears when it is complete.",
     .examples = "  msb save -o python.tar python:3.11-slim\n"
                 "  msb save alpine:3 | podman load\n"
                 "  msb save --format oci -o images.tar alpine:3 python:3.11-slim",

@@ -1,9 +1,9 @@
-/* msb secret set|list|rm: values for the environment of commands, by name. */
+/* Secrets: set, list, remove. */
 #include "store/secret.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
+#include "cli/noun.h"
 #include "cli/password.h"
 #include "cli/select.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/cleanup.h"
@@ -28,7 +28,7 @@ static int set(const struct args *a, const struct store *s, struct err *e)
 {
     const char *name = a->pos[0], *from = args_get(a, "from-env");
     char *value = NULL;
-    int r = secret_check_name(name, e); /* before anybody types a value in vain */
+    int r = secret_check_name(name, e); /* before the user types a value */
     if (r == 0 && !from)
         r = get_value(name, &value, e);
     if (r == 0)
@@ -39,13 +39,11 @@ static int set(const struct args *a, const struct store *s, struct err *e)
 
 static int set_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
-    ui_set_quiet(args_has(a, "quiet"));
     int r = store_open(&s, &e);
     if (r == 0)
         r = set(a, &s, &e);
-    store_close(&s);
     if (r < 0)
         return ui_fail(&e);
     ui_success("Stored", a->pos[0]);
@@ -55,8 +53,8 @@ static int set_run(const struct args *a)
 static const struct opt set_opts[] = {
     {.name = "from-env",
      .value = "VARIABLE",
-     .help = "Store no value: take it from this variable of whoever runs a command"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+     .help = "Store no value: read it from the caller's environment for each command"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -64,125 +62,112 @@ const struct cmd cmd_secret_set = {
     .name = "set",
     .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
-    .summary = "Store a secret, or replace it",
-    .opts = {set_opts},
+    .summary = "Store or replace a secret",
+    .opts = set_opts,
     .pos = {.name = "NAME",
-            .help = "Its name, which is also that of the variable",
+            .help = "Name of the secret, and of the variable in the sandbox",
             .required = true},
-    .details = "The value is read from standard input, or asked for on the terminal; never taken "
-               "from an\n"
-               "argument, which every process on the machine could read. It is kept in\n"
-               "$MSB_HOME/secrets, readable by you alone.",
+    .details = "The value is read from standard input or asked for on the terminal; it is never an "
+               "argument, which every process on the host could read. It is stored in "
+               "$MSB_HOME/secrets, readable only by you.",
     .examples = "  msb secret set API_KEY < key.txt\n"
-                "  msb secret set API_KEY              (asks for it)\n"
+                "  msb secret set API_KEY              (asks for the value)\n"
                 "  msb secret set API_KEY --from-env OPENAI_API_KEY",
     .run = set_run,
 };
 
 /* --- list ------------------------------------------------------------------------------------ */
 
-static json_t *list_json(const struct secret *list, size_t n)
+static const struct secret *secret_item(const struct items *l, size_t i)
 {
-    json_t *all = json_array();
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append_new(
-            all, json_pack("{s:s, s:s, s:o, s:o}", "name", list[i].name, "source",
-                           *list[i].from_env ? "env" : "store", "variable",
-                           *list[i].from_env ? json_string(list[i].from_env) : json_null(),
-                           "updated_at", json_time(list[i].updated_ns)));
-    return all;
+    return (const struct secret *)l->v + i;
 }
 
-static int list_table(const struct secret *list, size_t n)
+static int load(struct items *l, struct err *e)
 {
-    static const char *const headers[] = {"NAME", "SOURCE", "UPDATED"};
-    struct table t;
-    table_init(&t, ARRAY_LEN(headers), headers);
-    for (size_t i = 0; i < n; i++) {
-        char source[SECRET_NAME_MAX + 8], when[TIME_TEXT_MAX];
-        (void)snprintf(source, sizeof(source), *list[i].from_env ? "env %s" : "store",
-                       list[i].from_env);
-        time_local(list[i].updated_ns, when);
-        table_add(&t, list[i].name);
-        table_add(&t, source);
-        table_add(&t, when);
-    }
-    int code = show_table(&t, TABLE_COLUMNS_MAX);
-    table_free(&t);
-    return code;
+    struct secret *list = NULL;
+    int r = secret_list(l->store, &list, &l->n, e);
+    l->v = list;
+    return r;
 }
 
-static int list_names(const struct secret *list, size_t n)
+static void free_items(struct items *l)
 {
-    int code = EXIT_OK;
-    for (size_t i = 0; code == EXIT_OK && i < n; i++)
-        code = ui_print_line(list[i].name);
-    return code;
+    free(l->v);
+}
+
+static void item_name(const struct items *l, size_t i, struct buf *out)
+{
+    (void)buf_printf(out, "%s", secret_item(l, i)->name);
+}
+
+static json_t *secret_json(const struct items *l, size_t i)
+{
+    const struct secret *x = secret_item(l, i);
+    return json_pack("{s:s, s:s, s:o, s:o}", "name", x->name, "source",
+                     *x->from_env ? "env" : "store", "variable", json_text(x->from_env),
+                     "updated_at", json_time(x->updated_ns));
+}
+
+static void add_row(const struct items *l, size_t i, struct table *t)
+{
+    const struct secret *x = secret_item(l, i);
+    char source[SECRET_NAME_MAX + 8], when[TIME_TEXT_MAX];
+    (void)snprintf(source, sizeof(source), *x->from_env ? "env %s" : "store", x->from_env);
+    time_local(x->updated_ns, when);
+    table_add(t, x->name);
+    table_add(t, source);
+    table_add(t, when);
 }
 
 static int list_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    struct secret *list = NULL;
-    size_t n = 0;
-    int code = EXIT_OK, r = store_open(&s, &e);
-    if (r == 0)
-        r = secret_list(&s, &list, &n, &e);
-    store_close(&s);
-    if (r < 0)
-        code = ui_fail(&e);
-    else if (wants_json(a))
-        code = ui_print_json(list_json(list, n));
-    else if (args_has(a, "quiet"))
-        code = list_names(list, n);
-    else if (n == 0)
-        ui_note("No secrets found.");
-    else
-        code = list_table(list, n);
-    free(list);
-    return code;
+    static const struct noun secrets = {
+        .none = "No secrets found.",
+        .headers = {"NAME", "SOURCE", "UPDATED"},
+        .load = load,
+        .free = free_items,
+        .name = item_name,
+        .row = add_row,
+        .json = secret_json,
+    };
+    return noun_list(&secrets, a);
 }
-
-static const struct opt list_opts[] = {
-    FORMAT_OPTION,
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
-    {0},
-};
 
 const struct cmd cmd_secret_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
-    .summary = "Show the names of secrets",
-    .opts = {list_opts},
-    .examples = "  msb secret list --format json",
+    .summary = "List secrets, without their values",
+    .opts = list_opts,
+    .examples = "  msb secret ls\n"
+                "  msb secret ls --format json",
     .run = list_run,
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_run(const struct args *a)
+static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    return for_each_named(a, "Removed", secret_remove);
+    (void)a;
+    return secret_remove(s, name, e);
 }
 
-static const struct opt remove_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
-    {0},
-};
+static int remove_run(const struct args *a)
+{
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+}
 
 const struct cmd cmd_secret_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
-    .summary = "Forget secrets",
-    .opts = {remove_opts},
-    .pos = {.name = "NAMES", .help = "Secrets to forget", .required = true, .many = true},
-    .details = "A sandbox that is to have one of them can run commands again when it is stored "
-               "anew.",
+    .summary = "Remove secrets",
+    .opts = quiet_opts,
+    .pos = {.name = "NAMES", .help = "Secrets to remove", .required = true, .many = true},
+    .details = "A sandbox that uses a removed secret runs no commands until it is set again.",
     .examples = "  msb secret rm API_KEY",
     .run = remove_run,
 };
@@ -200,9 +185,9 @@ const struct cmd cmd_secret = {
     .summary = "Manage secrets",
     .subs = secret_subs,
     .details =
-        "A sandbox is given secrets by name: msb create --secret-env API_KEY. Its commands find\n"
-        "them in their environment. The value is looked up anew for each command, and is in no\n"
-        "argument list, configuration, log or environment on the host.",
+        "Sandboxes are given secrets by name, and their commands find the values in their "
+        "environment. A value is looked up for each command; it never appears in an argument "
+        "list, a configuration, a log or an environment on the host.",
     .examples = "  msb secret set API_KEY < key.txt\n"
                 "  msb run --secret-env API_KEY -- sh -c 'curl -H \"Authorization: $API_KEY\" ...'",
 };

@@ -1,17 +1,11 @@
 #include "cli/select.h"
 
+#include "cli/show.h"
 #include "cli/ui.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-
-static int by_name(const void *a, const void *b)
-{
-    const struct sandbox *x = a, *y = b;
-    return strcmp(x->spec.name, y->spec.name);
-}
 
 static int add_labelled(const struct store *s, const struct strlist *labels, struct strlist *ret,
                         size_t *matched, struct err *e)
@@ -22,7 +16,7 @@ static int add_labelled(const struct store *s, const struct strlist *labels, str
     if (r < 0)
         return r;
     if (n)
-        qsort(list, n, sizeof(*list), by_name);
+        qsort(list, n, sizeof(*list), sandbox_by_name);
     for (size_t i = 0; r == 0 && i < n; i++) {
         if (!spec_matches_labels(&list[i].spec, labels))
             continue;
@@ -34,20 +28,19 @@ static int add_labelled(const struct store *s, const struct strlist *labels, str
     return r < 0 ? err_oom(e) : 0;
 }
 
-int select_names(const struct store *s, const struct args *a, struct strlist *ret, struct err *e)
+static int select_names(const struct store *s, const struct args *a, struct strlist *ret,
+                        struct err *e)
 {
+    AUTO_STRLIST struct strlist labels = {0};
+    size_t matched = 0;
     for (size_t i = 0; i < a->n_pos; i++)
         if (!strlist_has(ret, a->pos[i]) && strlist_add(ret, a->pos[i]) < 0)
             return err_oom(e);
-    struct strlist labels = {0};
-    int r = args_list(a, "label", &labels);
-    size_t matched = 0;
-    if (r == 0 && labels.n) {
-        r = add_labelled(s, &labels, ret, &matched, e);
-        if (r == 0 && matched == 0)
-            ui_warn("no sandboxes matched the given labels");
-    }
-    strlist_free(&labels);
+    if (args_list(a, "label", &labels) < 0)
+        return err_oom(e);
+    int r = labels.n ? add_labelled(s, &labels, ret, &matched, e) : 0;
+    if (r == 0 && labels.n && matched == 0)
+        ui_warn("no sandboxes matched the given labels");
     return r;
 }
 
@@ -62,48 +55,50 @@ static int nothing_selected(const struct args *a)
     return ui_usage(&e);
 }
 
-int for_each_selected(const struct args *a, each_fn fn)
+static int act_on(const struct store *s, const struct args *a, const char *name,
+                  const struct action *act)
+{
+    struct spinner spin = {0};
+    struct err e = {0};
+    if (act->doing)
+        spinner_start(&spin, act->doing, name);
+    int r = act->fn(s, a, name, &e);
+    spinner_stop(&spin);
+    if (r == 0 && act->done)
+        ui_success(act->done, name);
+    if (r < 0 && e.msg[0])
+        ui_error(&e);
+    return r;
+}
+
+int for_each_selected(const struct args *a, const struct action *act)
 {
     if (a->n_pos == 0 && !args_has(a, "label"))
         return nothing_selected(a);
-    ui_set_quiet(args_has(a, "quiet"));
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_STRLIST struct strlist names = {0};
     struct err e = {0};
-    struct strlist names = {0};
     int code = EXIT_OK;
     int r = store_open(&s, &e);
     if (r == 0)
         r = select_names(&s, a, &names, &e);
     if (r < 0)
-        code = ui_fail(&e);
-    for (size_t i = 0; r == 0 && i < names.n; i++) {
-        struct err one = {0};
-        if (fn(&s, a, names.v[i], &one) == 0)
-            continue;
-        code = EXIT_FAILED;
-        if (one.msg[0])
-            ui_error(&one);
-    }
-    strlist_free(&names);
-    store_close(&s);
+        return ui_fail(&e);
+    for (size_t i = 0; i < names.n; i++)
+        if (act_on(&s, a, names.v[i], act) < 0)
+            code = EXIT_FAILED;
     return code;
 }
 
-int for_each_named(const struct args *a, const char *did, named_fn fn)
+int for_each_named(const struct args *a, const struct action *act)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     int code = EXIT_OK;
-    ui_set_quiet(args_has(a, "quiet"));
     if (store_open(&s, &e) < 0)
         return ui_fail(&e);
-    for (size_t i = 0; i < a->n_pos; i++) {
-        err_clear(&e);
-        if (fn(&s, a->pos[i], &e) < 0)
-            code = ui_fail(&e);
-        else
-            ui_success(did, a->pos[i]);
-    }
-    store_close(&s);
+    for (size_t i = 0; i < a->n_pos; i++)
+        if (act_on(&s, a, a->pos[i], act) < 0)
+            code = EXIT_FAILED;
     return code;
 }

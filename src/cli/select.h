@@ -1,35 +1,34 @@
-/* Which sandboxes a verb is for: names, labels, or both. */
+/* Verbs that do something to each of several things: which ones, and the loop over them. */
 #ifndef MSB_CLI_SELECT_H
 #define MSB_CLI_SELECT_H
 
 #include "cli/args.h"
 #include "store/store.h"
 
-/* For the option table of a verb that selects. */
-#define LABEL_SELECTOR(does)                                                                       \
-    {                                                                                              \
-        .name = "label", .value = "KEY[=VALUE]",                                                   \
-        .help = does " every sandbox with this label, beside those named; several must all match", \
-        .flags = OPT_REPEAT                                                                        \
+/* For verbs that select sandboxes by name and label. */
+#define LABEL_SELECTOR(does)                                                             \
+    {                                                                                    \
+        .name = "label", .value = "KEY[=VALUE]",                                         \
+        .help = does " every sandbox with all of these labels, too", .flags = OPT_REPEAT \
     }
-#define NAMES_POSITION(does)                                                         \
-    {                                                                                \
-        .name = "NAMES", .help = does "; may be left out with --label", .many = true \
+#define NAMES_POSITION(does)                                                  \
+    {                                                                         \
+        .name = "NAMES", .help = does "; optional with --label", .many = true \
     }
 
-/* The names given and those of the sandboxes that carry all labels given, each once. */
-int select_names(const struct store *s, const struct args *a, struct strlist *ret, struct err *e);
+struct action {
+    const char *doing; /* "Stopping", for the spinner; NULL = none */
+    const char *done;  /* "Stopped", for the success line; NULL: fn prints its own */
+    /* A failure without a message is not printed. */
+    int (*fn)(const struct store *s, const struct args *a, const char *name, struct err *e);
+};
 
-/* Opens the store, selects, calls fn for each name and reports its failures. Returns the exit
- * code: 0, 1 if any failed, 2 if nothing was selected. A failure of fn with an empty message is not
- * printed. */
-typedef int (*each_fn)(const struct store *s, const struct args *a, const char *name,
-                       struct err *e);
-int for_each_selected(const struct args *a, each_fn fn);
+/* Each does the action to all, prints what was done and what failed, and returns the exit code: 0,
+ * or 1 if any failed. */
 
-/* For verbs that act on things of another kind by name: calls fn for each, says `did` of those that
- * it was done to, and reports failures. Returns the exit code. */
-typedef int (*named_fn)(const struct store *s, const char *name, struct err *e);
-int for_each_named(const struct args *a, const char *did, named_fn fn);
+/* To the sandboxes named, and to those that have all labels given; 2 if there is neither. */
+int for_each_selected(const struct args *a, const struct action *act);
+/* To what the arguments name. */
+int for_each_named(const struct args *a, const struct action *act);
 
 #endif

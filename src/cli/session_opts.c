@@ -15,21 +15,24 @@
 #include <unistd.h>
 
 enum {
-    RETRY_MS = 20000, /* beyond the time that a stop takes */
+    RETRY_MS = 20000, /* longer than a stop takes */
     RETRY_PAUSE_MS = 5,
 };
 
-const struct opt session_opts[] = {
+static const struct opt session_opts[] = {
     {.name = "tty",
      .letter = 't',
-     .help = "Give the command a terminal of its own (the default when stdin is one)",
+     .help = "Allocate a terminal; the default if stdin is one",
+     .flags = OPT_COMMON,
      .conflicts = "no-tty"},
-    {.name = "no-tty", .help = "Run without a terminal; a terminal's stdin is not read"},
+    {.name = "no-tty", .help = "Allocate no terminal, and do not read stdin if it is one"},
     {.name = "timeout",
      .value = "TIME",
-     .help = "Kill the command after this long: 30s, 500ms, 1h30m; msb exits with 124"},
+     .help = "Kill the command after this long; exit code 124",
+     .flags = OPT_COMMON},
     {0},
 };
+const struct opt_group session_group = {"Terminal and timeout", session_opts};
 
 /* --- detach keys ---------------------------------------------------------------------------- */
 
@@ -84,7 +87,7 @@ static int add_rlimits(const struct args *a, struct session_request *q, struct e
         size_t at = 0;
         while (at < q->n_rlimits && q->rlimits[at].resource != l.resource)
             at++;
-        q->rlimits[at] = l; /* there are no more resources than places */
+        q->rlimits[at] = l; /* there is room for every resource */
         q->n_rlimits = MAX(q->n_rlimits, at + 1);
     }
     return 0;
@@ -150,7 +153,7 @@ struct attachment {
     uint64_t until_ns; /* when to give up on a sandbox that keeps refusing */
 };
 
-/* The sandbox refused because it was about to end. Its state may say so a moment later. */
+/* The sandbox refused because it was about to stop; its state may not show that yet. */
 static int attach_again(void *ctx, struct err *e)
 {
     const struct attachment *a = ctx;
@@ -164,7 +167,7 @@ static int attach_again(void *ctx, struct err *e)
     return r < 0 ? r : fd;
 }
 
-/* What the sandbox and the command have of secrets, then what the user set for this command. */
+/* Secrets of the sandbox and of the command, then the variables set for this command. */
 struct secret_lookup {
     const struct store *store;
     const struct session_request *request;

@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -5,32 +6,22 @@
 
 static int start_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    struct spinner spin;
     (void)a;
-    spinner_start(&spin, "Starting", name);
-    int r = sandbox_start(s, name, ui_warn, e);
-    spinner_stop(&spin);
-    if (r == 0)
-        ui_success("Started", name);
-    return r;
+    return sandbox_start(s, name, ui_warn, e);
 }
 
 static int start_run(const struct args *a)
 {
-    return for_each_selected(a, start_one);
+    return for_each_selected(a, &(struct action){"Starting", "Started", start_one});
 }
 
-static const struct opt start_opts[] = {
-    LABEL_SELECTOR("Start"),
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
-    {0},
-};
+static const struct opt start_opts[] = {LABEL_SELECTOR("Start"), QUIET_OPTION, {0}};
 
 const struct cmd cmd_start = {
     .name = "start",
     .group = GROUP_SANDBOX,
     .summary = "Start stopped sandboxes",
-    .opts = {start_opts},
+    .opts = start_opts,
     .pos = NAMES_POSITION("Sandboxes to start"),
     .examples = "  msb start web\n"
                 "  msb start --label team=search",

@@ -1,3 +1,4 @@
+#include "cli/common_opts.h"
 #include "cli/select.h"
 #include "cli/stop_opts.h"
 #include "cli/ui.h"
@@ -24,15 +25,7 @@ static int stop_one(const struct store *s, const struct args *a, const char *nam
     uint64_t grace;
     bool force;
     int r = stop_options(a, &grace, &force, e);
-    if (r < 0)
-        return r;
-    struct spinner spin;
-    spinner_start(&spin, "Stopping", name);
-    r = sandbox_stop(s, name, grace, force, ui_warn, e);
-    spinner_stop(&spin);
-    if (r == 0)
-        ui_success("Stopped", name);
-    return r;
+    return r < 0 ? r : sandbox_stop(s, name, grace, force, ui_warn, e);
 }
 
 static int stop_run(const struct args *a)
@@ -42,13 +35,13 @@ static int stop_run(const struct args *a)
     bool force;
     if (stop_options(a, &grace, &force, &e) < 0)
         return ui_usage(&e);
-    return for_each_selected(a, stop_one);
+    return for_each_selected(a, &(struct action){"Stopping", "Stopped", stop_one});
 }
 
 static const struct opt stop_opts[] = {
     STOP_OPTS,
     LABEL_SELECTOR("Stop"),
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -56,9 +49,9 @@ const struct cmd cmd_stop = {
     .name = "stop",
     .group = GROUP_SANDBOX,
     .summary = "Stop running sandboxes",
-    .opts = {stop_opts},
+    .opts = stop_opts,
     .pos = NAMES_POSITION("Sandboxes to stop"),
-    .details = "Stopping a sandbox that is stopped already succeeds.",
+    .details = "Stopping a sandbox that is already stopped succeeds.",
     .examples = "  msb stop web\n"
                 "  msb stop -t 30s db cache\n"
                 "  msb stop --force --label team=search",

@@ -1,6 +1,6 @@
 #include "cli/verbs.h"
 
-/* Verbs of later versions: their names are taken, and using one says so. */
+/* Verbs of later versions: their names are reserved, and using one says so. */
 #define LATER(id, verb, other, in_group, text) \
     static const struct cmd id = {             \
         .name = verb,                          \
@@ -18,18 +18,18 @@
         .flags = CMD_LATER | CMD_HIDDEN, \
         .summary = "Not available yet",  \
     }
-LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show what sandboxes use");
-LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Reach a sandbox over SSH");
+LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show the resource usage of sandboxes");
+LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Connect to a sandbox over SSH");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
 LATER(later_uninstall, "uninstall", NULL, GROUP_INSTALL, "Remove an installed command");
 LATER(later_update, "update", "upgrade", GROUP_INSTALL, "Update msb");
-LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Go back to an older msb");
+LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Install an older msb");
 LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
 LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
 
-/* The same under the names that others use. */
+/* Other spellings that clients use. */
 static const struct cmd registries = {
     .name = "registries",
     .alias = "regs",
@@ -111,13 +111,14 @@ const struct cmd *const cmd_table[] = {
 /* clang-format on */
 
 const struct opt global_opts[] = {
+    {.name = "error", .help = "Print only errors"},
+    {.name = "warn", .help = "Print errors and warnings"},
+    {.name = "info", .help = "Also print what was done, and progress (default)"},
+    {.name = "debug", .help = "Also print decisions, and how long steps took"},
+    {.name = "trace", .help = "Also print requests, frames and files opened"},
     {.name = "tree", .help = "Print commands and options as a tree"},
-    {.name = "error", .help = "Say only what went wrong"},
-    {.name = "warn", .help = "Say what went wrong and what looks wrong"},
-    {.name = "info", .help = "Say what is being done"},
-    {.name = "debug", .help = "Say what is being done, in detail"},
-    {.name = "trace", .help = "Say everything"},
-    {.name = "help", .letter = 'h', .help = "Print help"},
+    {.name = "help", .letter = 'h', .help = "Print help with the common options"},
+    {.name = "help-all", .help = "Print help with all options"},
     {0},
 };
 
@@ -129,6 +130,9 @@ static const struct opt root_opts[] = {
 const struct cmd root_cmd = {
     .name = "",
     .summary = "Sandboxes with a Linux kernel of their own",
-    .opts = {root_opts},
+    .opts = root_opts,
     .subs = cmd_table,
+    .examples = "  msb run -- uname -a                 one command, nothing is kept\n"
+                "  msb create --name dev && msb exec dev -- make\n"
+                "  msb ls",
 };

@@ -2,14 +2,14 @@
 
 #include "cli/cmd.h"
 #include "util/cleanup.h"
+#include "util/diag.h"
 #include "util/fs.h"
 #include "util/term.h"
 #include "util/text.h"
-#include "util/utf8.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -25,9 +25,9 @@ static struct {
     bool spinning; /* a spinner may have drawn on the line we are about to write */
 } ui;
 
-void ui_set_quiet(bool quiet)
+void ui_set_quiet(void)
 {
-    ui.quiet = quiet;
+    ui.quiet = true;
 }
 
 bool ui_quiet(void)
@@ -35,14 +35,12 @@ bool ui_quiet(void)
     return ui.quiet;
 }
 
-void ui_set_verbosity(enum verbosity v)
+bool ui_shows(enum verbosity v)
 {
-    ui.verbosity = MAX(ui.verbosity, v);
-}
-
-enum verbosity ui_verbosity(void)
-{
-    return ui.verbosity;
+    assert(v != UI_DEFAULT);
+    if (ui.quiet && (v == UI_WARN || v == UI_INFO))
+        return false;
+    return v <= (ui.verbosity == UI_DEFAULT ? UI_INFO : ui.verbosity);
 }
 
 /* One write per line, so that lines of parallel msb processes do not mix. */
@@ -75,50 +73,38 @@ int ui_usage(const struct err *e)
 
 void ui_warn(const char *text)
 {
-    if (!ui.quiet)
+    if (ui_shows(UI_WARN))
         say(SGR_BOLD SGR_YELLOW, "warn:", text);
 }
 
 void ui_note(const char *text)
 {
-    if (!ui.quiet)
+    if (ui_shows(UI_INFO))
         (void)fprintf(stderr, "%s\n", text);
 }
 
 void ui_success(const char *did, const char *what)
 {
-    if (ui.quiet)
+    if (!ui_shows(UI_INFO))
         return;
     bool on = term_colors(STDERR_FILENO);
     (void)fprintf(stderr, "   %s✓%s %-*s %s\n", on ? SGR_GREEN : "", on ? SGR_RESET : "",
                   NAME_COLUMN, did, what);
 }
 
-static void __attribute__((format(printf, 3, 0)))
-say_at(enum verbosity v, const char *label, const char *fmt, va_list ap)
+/* The sink of diag.h. */
+static void on_diag(enum diag_level level, const char *text)
 {
-    char text[1024];
-    if (ui.verbosity < v)
-        return;
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    utf8_defuse(text);
-    say(SGR_DIM, label, text);
+    if (level == DIAG_WARN)
+        ui_warn(text);
+    else
+        say(SGR_DIM, level == DIAG_DEBUG ? "debug:" : "trace:", text);
 }
 
-void ui_info(const char *fmt, ...)
+void ui_set_verbosity(enum verbosity v)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    say_at(UI_INFO, "info:", fmt, ap);
-    va_end(ap);
-}
-
-void ui_debug(const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    say_at(UI_DEBUG, "debug:", fmt, ap);
-    va_end(ap);
+    ui.verbosity = MAX(ui.verbosity, v);
+    diag_to(on_diag, ui_shows(UI_TRACE) ? DIAG_TRACE : ui_shows(UI_DEBUG) ? DIAG_DEBUG : DIAG_WARN);
 }
 
 /* --- spinner -------------------------------------------------------------------------------- */
@@ -157,7 +143,7 @@ static void __attribute__((noreturn)) spin(const char *doing, const char *what)
 void spinner_start(struct spinner *s, const char *doing, const char *what)
 {
     s->pid = 0;
-    if (ui.quiet || !isatty(STDERR_FILENO))
+    if (!ui_shows(UI_INFO) || ui_shows(UI_DEBUG) || !isatty(STDERR_FILENO))
         return;
     pid_t parent = getpid();
     sigset_t term, old;
@@ -207,15 +193,13 @@ int ui_print(const struct buf *b)
 
 int ui_print_line(const char *text)
 {
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, SIZE_MAX / 2);
-    int code = buf_printf(&b, "%s\n", text) < 0 ? EXIT_FAILED : ui_print(&b);
-    buf_free(&b);
-    return code;
+    return buf_printf(&b, "%s\n", text) < 0 ? EXIT_FAILED : ui_print(&b);
 }
 
-/* On a terminal, what images and guests have named must not act: C1 controls and marks that
- * reorder text are no ASCII, and JSON has escapes for all that is none. */
+/* On a terminal, names chosen by images and guests must not act as control sequences: C1 controls
+ * and marks that reorder text are not ASCII, and JSON can escape everything that is not. */
 int ui_print_json(json_t *j)
 {
     size_t flags = JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15);

@@ -1,4 +1,4 @@
-/* The verbs, one file each, and the way to them. */
+/* The verbs, one file each, and the entry point. */
 #ifndef MSB_CLI_VERBS_H
 #define MSB_CLI_VERBS_H
 

@@ -1,8 +1,8 @@
 /* Named volumes: create, list, inspect, remove. */
 #include "store/volume.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
+#include "cli/noun.h"
 #include "cli/select.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/cleanup.h"
@@ -19,8 +19,14 @@ static uint64_t capacity_of(const struct volume *v)
     return v->kind == VOLUME_DISK ? v->size : v->quota;
 }
 
-static json_t *volume_json(const struct store *s, const struct volume *v)
+static const struct volume *volume_item(const struct items *l, size_t i)
 {
+    return (const struct volume *)l->v + i;
+}
+
+static json_t *volume_json(const struct items *l, size_t i)
+{
+    const struct volume *v = volume_item(l, i);
     uint64_t mib = (v->quota + MIB - 1) / MIB, capacity = capacity_of(v);
     bool disk = v->kind == VOLUME_DISK;
     return json_pack("{s:o, s:o, s:s?, s:s?, s:s, s:s, s:o, s:I}", "capacity_bytes",
@@ -28,10 +34,10 @@ static json_t *volume_json(const struct store *s, const struct volume *v)
                      json_time(v->created_ns), "disk_format", disk ? "raw" : NULL, "disk_fstype",
                      disk ? "ext4" : NULL, "kind", volume_kind_name(v->kind), "name", v->name,
                      "quota_mib", mib ? json_integer((json_int_t)mib) : json_null(), "used_bytes",
-                     (json_int_t)volume_used(s, v));
+                     (json_int_t)volume_used(l->store, v));
 }
 
-/* What it may hold is in whole MiB; what it holds may be little. */
+/* Capacities are whole MiB; what is used may be less than one. */
 static void capacity_text(uint64_t bytes, char *out, size_t size)
 {
     format_mib((bytes + MIB - 1) / MIB, out, size);
@@ -43,10 +49,9 @@ static int wanted_name(const struct args *a, const char **ret, struct err *e)
 {
     const char *option = args_get(a, "name");
     if (a->n_pos && option)
-        return err_set(e, EINVAL, "the name is given twice: '%s' and --name '%s'", a->pos[0],
-                       option);
+        return err_set(e, EINVAL, "two names given: '%s' and --name '%s'", a->pos[0], option);
     *ret = a->n_pos ? a->pos[0] : option;
-    return *ret ? 0 : err_set(e, EINVAL, "a volume needs a name: msb volume create NAME");
+    return *ret ? 0 : err_set(e, EINVAL, "no name given: msb volume create NAME");
 }
 
 static int create(const struct args *a, const struct store *s, const char *name, struct err *e)
@@ -57,8 +62,8 @@ static int create(const struct args *a, const struct store *s, const char *name,
     if (size && (parse_size(size, MIB, &bytes) < 0 || bytes == 0))
         return args_bad_value(a, "size", size, PARSE_SIZE_EXAMPLES, e);
     if (disk && !size) {
-        (void)err_set(e, EINVAL, "a disk needs a size");
-        err_hint(e, "such as: msb volume create %s --kind disk --size 1G", name);
+        (void)err_set(e, EINVAL, "a disk volume requires --size");
+        err_hint(e, "for example: msb volume create %s --kind disk --size 1G", name);
         return -EINVAL;
     }
     return volume_create(s, name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
@@ -66,28 +71,27 @@ static int create(const struct args *a, const struct store *s, const char *name,
 
 static int create_run(const struct args *a)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
     const char *name = NULL;
-    ui_set_quiet(args_has(a, "quiet"));
     if (wanted_name(a, &name, &e) < 0)
         return ui_usage(&e);
     int r = store_open(&s, &e);
     if (r == 0)
         r = create(a, &s, name, &e);
-    store_close(&s);
     if (r < 0)
         return ui_fail(&e);
     return ui_quiet() ? EXIT_OK : ui_print_line(name);
 }
 
 static const struct opt create_opts[] = {
+    {.name = "kind",
+     .value = "KIND",
+     .help = "Directory or disk (default: dir)",
+     .choices = "dir|disk"},
+    {.name = "size", .value = "SIZE", .help = "Capacity; required for a disk (default: no limit)"},
     {.name = "name", .value = "NAME", .help = "Name of the volume, instead of the argument"},
-    {.name = "kind", .value = "KIND", .help = "What it is (default: dir)", .choices = "dir|disk"},
-    {.name = "size",
-     .value = "SIZE",
-     .help = "How much it may hold; a disk needs one (default: no limit)"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -95,8 +99,8 @@ const struct cmd cmd_volume_create = {
     .name = "create",
     .group = GROUP_STORAGE,
     .parent = &cmd_volume,
-    .summary = "Make a volume",
-    .opts = {create_opts},
+    .summary = "Create a volume",
+    .opts = create_opts,
     .pos = {.name = "NAME", .help = "Name of the volume"},
     .examples = "  msb volume create data\n"
                 "  msb volume create cache --size 10G\n"
@@ -104,155 +108,131 @@ const struct cmd cmd_volume_create = {
     .run = create_run,
 };
 
-/* --- list ------------------------------------------------------------------------------------ */
+/* --- list, inspect --------------------------------------------------------------------------- */
 
-static int list_table(const struct store *s, const struct volume *list, size_t n)
+static int load(struct items *l, struct err *e)
 {
-    static const char *const headers[] = {"NAME", "KIND", "SIZE", "CREATED"};
-    struct table t;
-    table_init(&t, ARRAY_LEN(headers), headers);
-    for (size_t i = 0; i < n; i++) {
-        char size[32], when[TIME_TEXT_MAX];
-        bool disk = list[i].kind == VOLUME_DISK;
-        if (disk)
-            capacity_text(list[i].size, size, sizeof(size));
-        else
-            format_bytes(volume_used(s, &list[i]), size, sizeof(size));
-        time_local(list[i].created_ns, when);
-        table_add(&t, list[i].name);
-        table_add(&t, volume_kind_name(list[i].kind));
-        table_add(&t, size);
-        table_add(&t, when);
-    }
-    int code = show_table(&t, TABLE_COLUMNS_MAX);
-    table_free(&t);
-    return code;
+    struct volume *list = NULL;
+    int r = volume_list(l->store, &list, &l->n, e);
+    l->v = list;
+    return r;
 }
 
-static int list_names(const struct volume *list, size_t n)
+static int open_one(struct items *l, const char *name, struct err *e)
 {
-    int code = EXIT_OK;
-    for (size_t i = 0; code == EXIT_OK && i < n; i++)
-        code = ui_print_line(list[i].name);
-    return code;
+    l->n = 1;
+    l->v = calloc(1, sizeof(struct volume));
+    return l->v ? volume_open(l->store, name, l->v, e) : err_oom(e);
 }
+
+static void free_items(struct items *l)
+{
+    free(l->v);
+}
+
+static void item_name(const struct items *l, size_t i, struct buf *out)
+{
+    (void)buf_printf(out, "%s", volume_item(l, i)->name);
+}
+
+static void add_row(const struct items *l, size_t i, struct table *t)
+{
+    const struct volume *v = volume_item(l, i);
+    char size[32], when[TIME_TEXT_MAX];
+    if (v->kind == VOLUME_DISK)
+        capacity_text(v->size, size, sizeof(size));
+    else
+        format_bytes(volume_used(l->store, v), size, sizeof(size));
+    time_local(v->created_ns, when);
+    table_add(t, v->name);
+    table_add(t, volume_kind_name(v->kind));
+    table_add(t, size);
+    table_add(t, when);
+}
+
+static void volume_text(const struct items *l, struct buf *b)
+{
+    const struct volume *v = l->v;
+    char used[32], quota[32] = "none", when[TIME_TEXT_MAX];
+    AUTO_FREE char *path = volume_path(l->store, v);
+    format_bytes(volume_used(l->store, v), used, sizeof(used));
+    if (capacity_of(v))
+        capacity_text(capacity_of(v), quota, sizeof(quota));
+    time_local(v->created_ns, when);
+    text_line(b, "Name:", v->name);
+    text_line(b, "Kind:", volume_kind_name(v->kind));
+    text_line(b, "Used:", used);
+    text_line(b, v->kind == VOLUME_DISK ? "Size:" : "Quota:", quota);
+    text_line(b, "Created:", when);
+    text_line(b, "Path:", path);
+}
+
+static const struct noun volumes = {
+    .none = "No volumes found.",
+    .headers = {"NAME", "KIND", "SIZE", "CREATED"},
+    .load = load,
+    .open = open_one,
+    .free = free_items,
+    .name = item_name,
+    .row = add_row,
+    .json = volume_json,
+    .text = volume_text,
+};
 
 static int list_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    struct volume *list = NULL;
-    size_t n = 0;
-    int code, r = store_open(&s, &e);
-    if (r == 0)
-        r = volume_list(&s, &list, &n, &e);
-    if (r < 0) {
-        code = ui_fail(&e);
-    } else if (wants_json(a)) {
-        json_t *all = json_array();
-        for (size_t i = 0; i < n; i++)
-            (void)json_array_append_new(all, volume_json(&s, &list[i]));
-        code = ui_print_json(all);
-    } else if (args_has(a, "quiet")) {
-        code = list_names(list, n);
-    } else if (n == 0) {
-        ui_note("No volumes found.");
-        code = EXIT_OK;
-    } else {
-        code = list_table(&s, list, n);
-    }
-    free(list);
-    store_close(&s);
-    return code;
+    return noun_list(&volumes, a);
 }
-
-static const struct opt list_opts[] = {
-    FORMAT_OPTION,
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
-    {0},
-};
 
 const struct cmd cmd_volume_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_STORAGE,
     .parent = &cmd_volume,
-    .summary = "Show volumes",
-    .opts = {list_opts},
-    .examples = "  msb volume list --format json",
+    .summary = "List volumes",
+    .opts = list_opts,
+    .examples = "  msb volume ls\n"
+                "  msb volume ls --format json",
     .run = list_run,
 };
 
-/* --- inspect --------------------------------------------------------------------------------- */
-
-static int print_volume(const struct store *s, const struct volume *v)
-{
-    struct buf b;
-    char used[32], quota[32] = "none", when[TIME_TEXT_MAX];
-    bool disk = v->kind == VOLUME_DISK;
-    AUTO_FREE char *path = volume_path(s, v);
-    format_bytes(volume_used(s, v), used, sizeof(used));
-    if (capacity_of(v))
-        capacity_text(capacity_of(v), quota, sizeof(quota));
-    time_local(v->created_ns, when);
-    buf_init(&b, SIZE_MAX / 2);
-    (void)buf_printf(&b, "Name:           %s\nKind:           %s\nUsed:           %s\n", v->name,
-                     volume_kind_name(v->kind), used);
-    (void)buf_printf(&b, "%s          %s\nCreated:        %s\nPath:           %s\n",
-                     disk ? "Size: " : "Quota:", quota, when, path ? path : "");
-    int code = ui_print(&b);
-    buf_free(&b);
-    return code;
-}
-
 static int inspect_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    struct volume v = {0};
-    int code, r = store_open(&s, &e);
-    if (r == 0)
-        r = volume_open(&s, a->pos[0], &v, &e);
-    if (r < 0)
-        code = ui_fail(&e);
-    else
-        code = wants_json(a) ? ui_print_json(volume_json(&s, &v)) : print_volume(&s, &v);
-    store_close(&s);
-    return code;
+    return noun_inspect(&volumes, a);
 }
-
-static const struct opt inspect_opts[] = {FORMAT_OPTION, {0}};
 
 const struct cmd cmd_volume_inspect = {
     .name = "inspect",
     .group = GROUP_STORAGE,
     .parent = &cmd_volume,
-    .summary = "Show one volume",
-    .opts = {inspect_opts},
+    .summary = "Show details of a volume",
+    .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Volume to show", .required = true},
-    .examples = "  msb volume inspect data --format json",
+    .examples = "  msb volume inspect data\n"
+                "  msb volume inspect data --format json",
     .run = inspect_run,
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_run(const struct args *a)
+static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    return for_each_named(a, "Removed", volume_remove);
+    (void)a;
+    return volume_remove(s, name, e);
 }
 
-static const struct opt remove_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
-    {0},
-};
+static int remove_run(const struct args *a)
+{
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+}
 
 const struct cmd cmd_volume_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_STORAGE,
     .parent = &cmd_volume,
-    .summary = "Remove volumes and everything in them",
-    .opts = {remove_opts},
+    .summary = "Remove volumes and their data",
+    .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Volumes to remove", .required = true, .many = true},
     .examples = "  msb volume rm data",
     .run = remove_run,
@@ -268,11 +248,11 @@ const struct cmd cmd_volume = {
     .group = GROUP_STORAGE,
     .summary = "Manage named volumes",
     .subs = volume_subs,
-    .details =
-        "A volume is a directory that outlives sandboxes: msb run -v data:/data. One that is\n"
-        "mounted but not there is made. A volume of kind disk is a file with a file system in it,\n"
-        "which one running sandbox may write at a time, or several read: faster than a directory\n"
-        "of the host, and of a fixed size.",
+    .details = "A volume is a directory that outlives sandboxes. Mounting one that does not exist "
+               "creates it. A volume of kind disk is a file system in a file of fixed size: faster "
+               "than a directory of the host, and open to one running sandbox that writes, or to "
+               "any number that only read.",
     .examples = "  msb volume create data --size 10G\n"
-                "  msb run -v data:/data -- sh -c 'date >>/data/log'",
+                "  msb run -v data:/data -- sh -c 'date >>/data/log'\n"
+                "  msb volume ls",
 };

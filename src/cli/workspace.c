@@ -1,8 +1,8 @@
 /* Workspaces: list, inspect, sync, remove. */
 #include "workspace/workspace.h"
-#include "cli/args.h"
+#include "cli/common_opts.h"
+#include "cli/noun.h"
 #include "cli/select.h"
-#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "sandbox/lifecycle.h"
@@ -15,196 +15,203 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has(const struct sandbox *sb, const char *name)
+/* What list and inspect read. */
+struct shelf {
+    struct workspace *w;
+    struct sandbox *boxes;
+    size_t n_boxes;
+};
+
+static const struct workspace *workspace_item(const struct items *l, size_t i)
+{
+    const struct shelf *f = l->v;
+    return &f->w[i];
+}
+
+static bool uses(const struct sandbox *sb, const char *name)
 {
     return sb->spec.workspace.name && strcmp(sb->spec.workspace.name, name) == 0;
 }
 
-static json_t *users_json(const struct sandbox *list, size_t n, const char *name)
+/* --- list, inspect --------------------------------------------------------------------------- */
+
+static int load_shelf(struct items *l, const char *name, struct err *e)
 {
-    json_t *a = json_array();
-    for (size_t i = 0; i < n; i++)
-        if (has(&list[i], name))
-            (void)json_array_append_new(
-                a, json_pack("{s:s, s:s}", "mode", workspace_mode_name(list[i].spec.workspace.mode),
-                             "name", list[i].spec.name));
-    return a;
+    struct shelf *f = l->v = calloc(1, sizeof(*f));
+    if (!f)
+        return err_oom(e);
+    int r;
+    if (name) {
+        l->n = 1;
+        f->w = calloc(1, sizeof(*f->w));
+        r = f->w ? workspace_open(l->store, name, f->w, e) : err_oom(e);
+    } else {
+        r = workspace_list(l->store, &f->w, &l->n, e);
+    }
+    return r < 0 ? r : store_list(l->store, &f->boxes, &f->n_boxes, e);
 }
 
-static json_t *workspace_json(const struct store *s, const struct workspace *w,
-                              const struct sandbox *list, size_t n)
+static int load(struct items *l, struct err *e)
 {
-    AUTO_FREE char *path = workspace_path(s, w->name);
+    return load_shelf(l, NULL, e);
+}
+
+static int open_one(struct items *l, const char *name, struct err *e)
+{
+    return load_shelf(l, name, e);
+}
+
+static void free_items(struct items *l)
+{
+    struct shelf *f = l->v;
+    if (f) {
+        sandbox_list_free(f->boxes, f->n_boxes);
+        free(f->w);
+    }
+    free(f);
+}
+
+static void item_name(const struct items *l, size_t i, struct buf *out)
+{
+    (void)buf_printf(out, "%s", workspace_item(l, i)->name);
+}
+
+static json_t *workspace_json(const struct items *l, size_t i)
+{
+    const struct shelf *f = l->v;
+    const struct workspace *w = &f->w[i];
+    AUTO_FREE char *path = workspace_path(l->store, w->name);
+    json_t *users = json_array();
+    for (size_t k = 0; k < f->n_boxes; k++) {
+        const struct sandbox_spec *s = &f->boxes[k].spec;
+        if (uses(&f->boxes[k], w->name))
+            (void)json_array_append_new(users, json_pack("{s:s, s:s}", "mode",
+                                                         workspace_mode_name(s->workspace.mode),
+                                                         "name", s->name));
+    }
     return json_pack("{s:o, s:s, s:s, s:o, s:I}", "created_at", json_time(w->created_ns), "name",
-                     w->name, "path", path ? path : "", "sandboxes", users_json(list, n, w->name),
-                     "used_bytes", (json_int_t)workspace_used(s, w->name));
+                     w->name, "path", path ? path : "", "sandboxes", users, "used_bytes",
+                     (json_int_t)workspace_used(l->store, w->name));
 }
 
-/* Names of the sandboxes that have it, with commas. */
-static void users_text(const struct sandbox *list, size_t n, const char *name, char *out,
-                       size_t size)
+/* How much it takes, the sandboxes that use it ("-" = none), and since when it exists. */
+struct facts {
+    char size[32], users[512], when[TIME_TEXT_MAX];
+};
+
+static void find_facts(const struct items *l, size_t i, struct facts *ret)
 {
+    const struct shelf *f = l->v;
+    const struct workspace *w = &f->w[i];
     size_t at = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < n && at < size; i++)
-        if (has(&list[i], name))
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? "," : "", list[i].spec.name);
+    format_bytes(workspace_used(l->store, w->name), ret->size, sizeof(ret->size));
+    time_local(w->created_ns, ret->when);
+    (void)snprintf(ret->users, sizeof(ret->users), "-");
+    for (size_t k = 0; k < f->n_boxes && at < sizeof(ret->users); k++)
+        if (uses(&f->boxes[k], w->name))
+            at += (size_t)snprintf(ret->users + at, sizeof(ret->users) - at, "%s%s", at ? "," : "",
+                                   f->boxes[k].spec.name);
 }
 
-/* --- list ------------------------------------------------------------------------------------ */
-
-static int list_table(const struct store *s, const struct workspace *w, size_t n,
-                      const struct sandbox *boxes, size_t n_boxes)
+static void add_row(const struct items *l, size_t i, struct table *t)
 {
-    static const char *const headers[] = {"NAME", "SIZE", "SANDBOXES", "CREATED"};
-    struct table t;
-    table_init(&t, ARRAY_LEN(headers), headers);
-    for (size_t i = 0; i < n; i++) {
-        char size[32], when[TIME_TEXT_MAX], users[128];
-        format_bytes(workspace_used(s, w[i].name), size, sizeof(size));
-        time_local(w[i].created_ns, when);
-        users_text(boxes, n_boxes, w[i].name, users, sizeof(users));
-        table_add(&t, w[i].name);
-        table_add(&t, size);
-        table_add(&t, *users ? users : "-");
-        table_add(&t, when);
-    }
-    int code = show_table(&t, TABLE_COLUMNS_MAX);
-    table_free(&t);
-    return code;
+    struct facts facts;
+    find_facts(l, i, &facts);
+    table_add(t, workspace_item(l, i)->name);
+    table_add(t, facts.size);
+    table_add(t, facts.users);
+    table_add(t, facts.when);
 }
 
-static int list_show(const struct args *a, const struct store *s, const struct workspace *w,
-                     size_t n, const struct sandbox *boxes, size_t n_boxes)
+static void workspace_text(const struct items *l, struct buf *b)
 {
-    int code = EXIT_OK;
-    if (wants_json(a)) {
-        json_t *all = json_array();
-        for (size_t i = 0; i < n; i++)
-            (void)json_array_append_new(all, workspace_json(s, &w[i], boxes, n_boxes));
-        return ui_print_json(all);
-    }
-    if (args_has(a, "quiet")) {
-        for (size_t i = 0; code == EXIT_OK && i < n; i++)
-            code = ui_print_line(w[i].name);
-        return code;
-    }
-    if (n)
-        return list_table(s, w, n, boxes, n_boxes);
-    ui_note("No workspaces found.");
-    return EXIT_OK;
+    const struct workspace *w = workspace_item(l, 0);
+    AUTO_FREE char *path = workspace_path(l->store, w->name);
+    struct facts facts;
+    find_facts(l, 0, &facts);
+    text_line(b, "Name:", w->name);
+    text_line(b, "Used:", facts.size);
+    text_line(b, "Sandboxes:", facts.users);
+    text_line(b, "Created:", facts.when);
+    text_line(b, "Path:", path);
 }
+
+static const struct noun workspaces = {
+    .none = "No workspaces found.",
+    .headers = {"NAME", "SIZE", "SANDBOXES", "CREATED"},
+    .widths = {0, 0, 124, 0},
+    .load = load,
+    .open = open_one,
+    .free = free_items,
+    .name = item_name,
+    .row = add_row,
+    .json = workspace_json,
+    .text = workspace_text,
+};
 
 static int list_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    struct workspace *w = NULL;
-    struct sandbox *boxes = NULL;
-    size_t n = 0, n_boxes = 0;
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = workspace_list(&s, &w, &n, &e);
-    if (r == 0)
-        r = store_list(&s, &boxes, &n_boxes, &e);
-    int code = r < 0 ? ui_fail(&e) : list_show(a, &s, w, n, boxes, n_boxes);
-    sandbox_list_free(boxes, n_boxes);
-    free(w);
-    store_close(&s);
-    return code;
+    return noun_list(&workspaces, a);
 }
-
-static const struct opt list_opts[] = {
-    FORMAT_OPTION,
-    {.name = "quiet", .letter = 'q', .help = "Print names and nothing else"},
-    {0},
-};
 
 const struct cmd cmd_workspace_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "Show workspaces",
-    .opts = {list_opts},
-    .examples = "  msb workspace list --format json",
+    .summary = "List workspaces",
+    .opts = list_opts,
+    .examples = "  msb workspace ls\n"
+                "  msb workspace ls --format json",
     .run = list_run,
 };
 
-/* --- inspect --------------------------------------------------------------------------------- */
-
-static int print_workspace(const struct store *s, const struct workspace *w,
-                           const struct sandbox *boxes, size_t n_boxes)
-{
-    struct buf b;
-    char size[32], when[TIME_TEXT_MAX], users[512];
-    AUTO_FREE char *path = workspace_path(s, w->name);
-    format_bytes(workspace_used(s, w->name), size, sizeof(size));
-    time_local(w->created_ns, when);
-    users_text(boxes, n_boxes, w->name, users, sizeof(users));
-    buf_init(&b, SIZE_MAX / 2);
-    (void)buf_printf(&b, "Name:           %s\nUsed:           %s\nSandboxes:      %s\n", w->name,
-                     size, *users ? users : "-");
-    (void)buf_printf(&b, "Created:        %s\nPath:           %s\n", when, path ? path : "");
-    int code = ui_print(&b);
-    buf_free(&b);
-    return code;
-}
-
 static int inspect_run(const struct args *a)
 {
-    struct store s;
-    struct err e = {0};
-    struct workspace w = {0};
-    struct sandbox *boxes = NULL;
-    size_t n = 0;
-    int code, r = store_open(&s, &e);
-    if (r == 0)
-        r = workspace_open(&s, a->pos[0], &w, &e);
-    if (r == 0)
-        r = store_list(&s, &boxes, &n, &e);
-    if (r < 0)
-        code = ui_fail(&e);
-    else if (wants_json(a))
-        code = ui_print_json(workspace_json(&s, &w, boxes, n));
-    else
-        code = print_workspace(&s, &w, boxes, n);
-    sandbox_list_free(boxes, n);
-    store_close(&s);
-    return code;
+    return noun_inspect(&workspaces, a);
 }
-
-static const struct opt inspect_opts[] = {FORMAT_OPTION, {0}};
 
 const struct cmd cmd_workspace_inspect = {
     .name = "inspect",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "Show one workspace",
-    .opts = {inspect_opts},
+    .summary = "Show details of a workspace",
+    .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Workspace to show", .required = true},
-    .examples = "  msb workspace inspect task-7",
+    .examples = "  msb workspace inspect task-7\n"
+                "  msb workspace inspect task-7 --format json",
     .run = inspect_run,
 };
 
 /* --- sync ------------------------------------------------------------------------------------ */
 
-/* All sandboxes that have it as a snapshot; a sandbox can be named, too, since a directory of the
- * host has no name of its own. */
-static int sync_one(const struct store *s, const char *name, uint64_t max, struct err *e)
+static int parse_max(const struct args *a, uint64_t *ret, struct err *e)
+{
+    const char *v = args_get(a, "max");
+    if (v && parse_size(v, MIB, ret) < 0)
+        return args_bad_value(a, "max", v, PARSE_SIZE_EXAMPLES, e);
+    return 0;
+}
+
+/* Every sandbox that has a snapshot of the workspace. The name may also be a sandbox's, since a
+ * directory of the host has no name of its own. */
+static int sync_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
     struct sandbox *boxes = NULL;
     size_t n = 0, found = 0;
-    int r = store_list(s, &boxes, &n, e);
+    uint64_t max = 0;
+    int r = parse_max(a, &max, e);
+    if (r == 0)
+        r = store_list(s, &boxes, &n, e);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        const char *box = boxes[i].spec.name;
-        if (!has(&boxes[i], name) && strcmp(box, name) != 0)
+        const struct sandbox_spec *spec = &boxes[i].spec;
+        if (!uses(&boxes[i], name) && strcmp(spec->name, name) != 0)
             continue;
         found++;
-        if (boxes[i].spec.workspace.name == NULL && boxes[i].spec.workspace.path == NULL)
-            r = err_set(e, EINVAL, "sandbox '%s' has no workspace", box);
-        else if (spec_has_snapshot(&boxes[i].spec))
-            r = sandbox_sync(s, box, max, ui_warn, e);
+        if (!spec->workspace.name && !spec->workspace.path)
+            r = err_set(e, EINVAL, "sandbox '%s' has no workspace", spec->name);
+        else if (spec_has_snapshot(spec))
+            r = sandbox_sync(s, spec->name, max, ui_warn, e);
     }
     sandbox_list_free(boxes, n);
     struct workspace w;
@@ -215,32 +222,16 @@ static int sync_one(const struct store *s, const char *name, uint64_t max, struc
 
 static int sync_run(const struct args *a)
 {
-    struct store s;
     struct err e = {0};
-    int code = EXIT_OK;
-    uint64_t max = 0;
-    const char *v = args_get(a, "max");
-    ui_set_quiet(args_has(a, "quiet"));
-    if (v && parse_size(v, MIB, &max) < 0) {
-        (void)args_bad_value(a, "max", v, PARSE_SIZE_EXAMPLES, &e);
+    uint64_t max;
+    if (parse_max(a, &max, &e) < 0)
         return ui_usage(&e);
-    }
-    if (store_open(&s, &e) < 0)
-        return ui_fail(&e);
-    for (size_t i = 0; i < a->n_pos; i++) {
-        err_clear(&e);
-        if (sync_one(&s, a->pos[i], max, &e) < 0)
-            code = ui_fail(&e);
-        else
-            ui_success("Synced", a->pos[i]);
-    }
-    store_close(&s);
-    return code;
+    return for_each_named(a, &(struct action){.done = "Synced", .fn = sync_one});
 }
 
 static const struct opt sync_opts[] = {
-    {.name = "max", .value = "SIZE", .help = "How large it may be, this time"},
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
+    {.name = "max", .value = "SIZE", .help = "Size limit, this time"},
+    QUIET_OPTION,
     {0},
 };
 
@@ -248,39 +239,40 @@ const struct cmd cmd_workspace_sync = {
     .name = "sync",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "Copy workspaces in mode snapshot back to the host",
-    .opts = {sync_opts},
+    .summary = "Copy snapshot workspaces back to the host",
+    .opts = sync_opts,
     .pos = {.name = "NAMES",
             .help = "Workspaces, or sandboxes that have one",
             .required = true,
             .many = true},
-    .details =
-        "A sandbox that runs is copied as it is now; one that has stopped is started for that,\n"
-        "with nothing running in it. Stopping, starting and removing a sandbox sync as well; this\n"
-        "is for what ended by itself, and for looking at results early.",
-    .examples = "  msb workspace sync task-7",
+    .details = "A running sandbox is copied as it is now. A stopped one is started for the copy, "
+               "without running any command. Stopping, starting and removing a sandbox sync, too: "
+               "use this for a sandbox that ended by itself, or to see results early.",
+    .examples = "  msb workspace sync task-7\n"
+                "  msb workspace sync --max 4G task-7",
     .run = sync_run,
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_run(const struct args *a)
+static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    return for_each_named(a, "Removed", workspace_remove);
+    (void)a;
+    return workspace_remove(s, name, e);
 }
 
-static const struct opt remove_opts[] = {
-    {.name = "quiet", .letter = 'q', .help = "Say nothing unless it fails"},
-    {0},
-};
+static int remove_run(const struct args *a)
+{
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+}
 
 const struct cmd cmd_workspace_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "Remove workspaces and everything in them",
-    .opts = {remove_opts},
+    .summary = "Remove workspaces and their files",
+    .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Workspaces to remove", .required = true, .many = true},
     .examples = "  msb workspace rm task-7",
     .run = remove_run,
@@ -296,9 +288,9 @@ const struct cmd cmd_workspace = {
     .group = GROUP_STORAGE,
     .summary = "Manage workspaces",
     .subs = workspace_subs,
-    .details = "A workspace is a directory for one task, which outlives its sandboxes and appears "
-               "in them\n"
-               "as /workspace: msb run --workspace task-7. One that is not there is made.",
+    .details = "A workspace is the directory of one task: it outlives sandboxes and is mounted in "
+               "them at /workspace. Naming one that does not exist creates it.",
     .examples = "  msb run --workspace task-7 -- sh -c 'date >>/workspace/log'\n"
-                "  msb workspace ls",
+                "  msb workspace ls\n"
+                "  msb workspace rm task-7",
 };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int where(const char *v, struct spec_workspace *w, struct err *e)
+static int parse_workspace(const char *v, struct spec_workspace *w, struct err *e)
 {
     struct stat st;
     if (!*v || !strchr("./~", *v)) {
@@ -21,18 +21,18 @@ static int where(const char *v, struct spec_workspace *w, struct err *e)
     }
     int r = mount_resolve(v, &w->path, e);
     if (r == 0 && (stat(w->path, &st) < 0 || !S_ISDIR(st.st_mode)))
-        r = err_set(e, ENOTDIR, "'%s' is no directory", v);
+        r = err_set(e, ENOTDIR, "'%s' is not a directory", v);
     return r;
 }
 
-/* A volume, called after what outlives the sandbox. */
+/* A volume, named after the workspace or the sandbox. */
 static int persist_home(struct sandbox_spec *s, bool named, struct err *e)
 {
     char volume[VOLUME_NAME_MAX + 1];
     const char *of = s->workspace.name ? s->workspace.name : named ? s->name : NULL;
     if (!of) {
-        (void)err_set(e, EINVAL, "--persist-home needs a name to keep /root under");
-        err_hint(e, "give the sandbox one (--name), or a workspace (--workspace NAME)");
+        (void)err_set(e, EINVAL, "--persist-home requires a named sandbox or workspace");
+        err_hint(e, "use --name NAME or --workspace NAME");
         return -EINVAL;
     }
     if ((size_t)snprintf(volume, sizeof(volume), "home-%s", of) >= sizeof(volume))
@@ -46,10 +46,9 @@ int workspace_options_check(const struct args *a, struct err *e)
     const char *mode = args_get(a, "workspace-mode");
     bool max = args_has(a, "workspace-max");
     if (!args_has(a, "workspace") && (mode || max))
-        return err_set(e, EINVAL, "--workspace-%s is of no use without --workspace",
-                       mode ? "mode" : "max");
+        return err_set(e, EINVAL, "--workspace-%s requires --workspace", mode ? "mode" : "max");
     if (max && (!mode || strcmp(mode, "snapshot") != 0))
-        return err_set(e, EINVAL, "--workspace-max is for --workspace-mode snapshot");
+        return err_set(e, EINVAL, "--workspace-max requires --workspace-mode snapshot");
     return 0;
 }
 
@@ -57,7 +56,7 @@ int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, 
 {
     const char *v = args_get(a, "workspace"), *mode = args_get(a, "workspace-mode");
     const char *max = args_get(a, "workspace-max");
-    int r = v ? where(v, &s->workspace, e) : 0;
+    int r = v ? parse_workspace(v, &s->workspace, e) : 0;
     if (r < 0)
         return err_wrap(e, r, "--workspace");
     if (mode && strcmp(mode, "snapshot") == 0)

@@ -1,13 +1,13 @@
-/* --workspace and --persist-home: what of a task is kept, as people write it. */
+/* Parses --workspace and --persist-home. */
 #ifndef MSB_CLI_WORKSPACE_OPTS_H
 #define MSB_CLI_WORKSPACE_OPTS_H
 
 #include "cli/args.h"
 #include "spec/spec.h"
 
-/* What of it cannot be meant, whatever the values are: an error of usage. */
+/* Options that cannot be combined, whatever their values: a usage error. */
 int workspace_options_check(const struct args *a, struct err *e);
-/* named: the user chose the sandbox's name. */
+/* named: the user chose the name of the sandbox. */
 int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e);
 
 #endif

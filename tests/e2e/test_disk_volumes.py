@@ -155,7 +155,7 @@ def test_what_is_no_file_system_is_an_error(msb, tmp_path):
 BAD = [
     (["--mount-disk", "{d}/q.qcow2:/x"], "qemu-img convert -O raw"),
     (["--mount-disk", "{d}/v.vmdk:/x"], "is a vmdk image"),
-    (["--mount-disk", "{d}/raw:/x:format=qcow2"], "disks are raw"),
+    (["--mount-disk", "{d}/raw:/x:format=qcow2"], "only raw disk images are supported"),
     (["--mount-disk", "{d}/raw:/x:fstype=zfs"], "ext4, ext3, ext2, erofs"),
     (["--mount-disk", "{d}/raw:/x:quota=1G"], "unsupported mount option"),
     (["--mount-disk", "{d}/raw:/x:ro,rw"], "repeats or contradicts"),
@@ -194,7 +194,7 @@ def test_kinds_do_not_mix(msb):
     p = msb("create", "-v", "k:/x:quota=1M")
     assert p.returncode == 1 and b"'k' is a disk" in p.stderr
     p = msb("volume", "create", "x", "--kind", "disk")
-    assert p.returncode == 1 and b"needs a size" in p.stderr
+    assert p.returncode == 1 and b"requires --size" in p.stderr
     p = msb("volume", "create", "k", "--kind", "disk", "--size", "16M")
     assert p.returncode == 1 and b"already exists" in p.stderr
 

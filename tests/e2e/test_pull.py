@@ -256,7 +256,7 @@ def test_login_usage(puller):
     p = puller("registry", "login", "localhost:1", check=2)
     assert "--username" in text(p)
     p = puller("registry", "login", "not/a host", "-u", "x", "--password-stdin", input=b"x", check=2)
-    assert "is no registry" in text(p)
+    assert "invalid registry" in text(p)
     p = puller("registry", "login", "localhost:1", "-u", "x", check=1)
     assert "--password-stdin" in text(p)
     for given, want in ((b"\n", "no password"), (b"a\0b", "NUL byte"), (b"x" * 100000, "too long")):

@@ -65,7 +65,7 @@ def test_the_size_holds(msb):
 @pytest.mark.parametrize("args,message", [
     (["create", "a/b"], "volume name must start with"),
     (["create", "x", "--size", "0"], "invalid value '0' for '--size"),
-    (["create", "x", "--kind", "disk"], "a disk needs a size"),
+    (["create", "x", "--kind", "disk"], "a disk volume requires --size"),
     (["inspect", "none"], "volume not found: none"),
     (["rm", "none"], "volume not found: none"),
 ])  # fmt: skip
@@ -76,7 +76,7 @@ def test_bad_volumes(msb, args, message):
 
 
 def test_a_volume_has_one_name(msb):
-    for args, why in (["create"], b"a volume needs a name"), (["create", "x", "--name", "y"], b"given twice"):
+    for args, why in (["create"], b"no name given"), (["create", "x", "--name", "y"], b"two names given"):
         p = msb("volume", *args)
         assert p.returncode == 2 and why in p.stderr, p.stderr
     assert msb.leftovers() == []

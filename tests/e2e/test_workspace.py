@@ -78,8 +78,8 @@ def test_what_cannot_be_meant(msb):
     p = msb("workspace", "sync", "a")
     assert p.returncode == 1 and b"sandbox 'a' has no workspace" in p.stderr
     for args, why in [
-        (["--workspace-mode", "snapshot"], b"of no use without --workspace"),
-        (["--workspace", "w", "--workspace-max", "1G"], b"is for --workspace-mode snapshot"),
+        (["--workspace-mode", "snapshot"], b"requires --workspace"),
+        (["--workspace", "w", "--workspace-max", "1G"], b"requires --workspace-mode snapshot"),
     ]:
         p = msb("create", *args)
         assert p.returncode == 2 and why in p.stderr, p.stderr
@@ -94,7 +94,7 @@ def test_persist_home(msb):
     assert msb.ok("run", "-q", "--workspace", "w", "--persist-home", "--", "cat", "/root/f") == "2\n"
     assert msb.ok("volume", "ls", "-q").split() == ["home-a", "home-w"]
     p = msb("run", "--persist-home", "--", "true")
-    assert p.returncode == 1 and b"needs a name" in p.stderr
+    assert p.returncode == 1 and b"requires a named sandbox or workspace" in p.stderr
 
 
 # --- copied ---------------------------------------------------------------------------------------

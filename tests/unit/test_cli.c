@@ -359,14 +359,14 @@ static void help_and_tree_of_a_group(void **state)
     (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
-    help_cmd(&group, &b, 80);
+    help_cmd(&group, false, &b, 80);
     assert_int_equal(buf_append(&b, "", 1), 0);
     const char *text = (char *)buf_head(&b);
     assert_non_null(strstr(text, "\nUsage: msb thing [OPTIONS] <COMMAND>\n"));
     assert_non_null(strstr(text, "\n  list        List things [alias: ls]\n"));
     assert_non_null(strstr(text, "\n  stop        "));
     buf_reset(&b);
-    help_cmd(&group_list, &b, 80);
+    help_cmd(&group_list, false, &b, 80);
     assert_int_equal(buf_append(&b, "", 1), 0);
     text = (char *)buf_head(&b);
     assert_non_null(strstr(text, "\nUsage: msb thing list [OPTIONS] [NAME]\n"
@@ -395,6 +395,9 @@ static char *text_of(struct buf *b, size_t columns)
     return (char *)buf_head(b);
 }
 
+/* A screen, and the two verbs whose options do not fit on one. */
+enum { SCREEN_COLUMNS = 80, SCREEN_LINES = 24, LONG_HELP_LINES = 38 };
+
 static bool in_help(const struct opt *o, void *arg)
 {
     char want[64];
@@ -404,34 +407,70 @@ static bool in_help(const struct opt *o, void *arg)
     return false;
 }
 
-static void help_mentions_everything(void **state)
+static void check_help(const struct cmd *c, struct buf *b)
+{
+    buf_reset(b);
+    help_cmd(c, false, b, SCREEN_COLUMNS);
+    const char *text = text_of(b, SCREEN_COLUMNS), *examples = strstr(text, "\nExamples:\n  ");
+    const char *options = strstr(text, "\nOptions:\n"), *usage = strstr(text, "\nUsage: msb ");
+    int lines = 0, most = c == &cmd_run || c == &cmd_create ? LONG_HELP_LINES : SCREEN_LINES;
+    for (const char *p = text; (p = strchr(p, '\n')); p++)
+        lines++;
+    if (lines > most)
+        fail_msg("msb %s --help has %d lines:\n%s", c->name, lines, text);
+    assert_true(usage && examples && usage < examples);
+    assert_true(!options || examples < options);
+    assert_non_null(strstr(text, "\nMore: msb "));
+    buf_reset(b);
+    help_cmd(c, true, b, SCREEN_COLUMNS);
+    char *all = text_of(b, 0);
+    (void)cmd_each_opt(c, in_help, all);
+    assert_true(!c->details || !strchr("'.", c->details[0])); /* roff's control characters */
+}
+
+static void check_helps(const struct cmd *in, struct buf *b)
+{
+    for (const struct cmd *const *c = in->subs; *c; c++) {
+        if (((*c)->flags & CMD_LATER) || (*c)->same)
+            continue;
+        check_help(*c, b);
+        buf_reset(b);
+        help_tree(*c, b);
+        const char *text = text_of(b, 0);
+        assert_non_null(strstr(text, (*c)->name));
+        assert_null(strstr(text, "--help"));
+        if ((*c)->subs)
+            check_helps(*c, b);
+    }
+}
+
+static void help_fits_a_screen_and_help_all_has_every_option(void **state)
 {
     (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
-    help_root(&b, 100);
-    char *text = text_of(&b, 100);
-    for (const struct cmd *const *c = cmd_table; *c; c++)
-        if (!((*c)->flags & CMD_HIDDEN))
-            assert_non_null(strstr(text, (*c)->name));
-    for (const struct cmd *const *c = cmd_table; *c; c++) {
-        if (((*c)->flags & CMD_LATER) || (*c)->same)
-            continue;
+    check_helps(&root_cmd, &b);
+    buf_free(&b);
+}
+
+static void root_help_mentions_everything(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (int all = 0; all < 2; all++) {
         buf_reset(&b);
-        help_cmd(*c, &b, 100);
-        text = text_of(&b, 100);
-        (void)cmd_each_opt(*c, in_help, text);
-        assert_non_null(strstr(text, "Usage: msb "));
-        assert_non_null(strstr(text, "Examples:"));
-        buf_reset(&b);
-        help_tree(*c, &b);
-        text = text_of(&b, 0);
-        assert_non_null(strstr(text, (*c)->name));
-        assert_null(strstr(text, "--help"));
+        help_root(all, &b, SCREEN_COLUMNS);
+        char *text = text_of(&b, SCREEN_COLUMNS);
+        for (const struct cmd *const *c = cmd_table; *c; c++)
+            if (!((*c)->flags & CMD_HIDDEN) && (all || !((*c)->flags & CMD_LATER)))
+                assert_non_null(strstr(text, (*c)->name));
+        if (all)
+            (void)cmd_each_opt(&root_cmd, in_help, text);
     }
     buf_reset(&b);
     help_tree(NULL, &b);
-    text = text_of(&b, 0);
+    const char *text = text_of(&b, 0);
     assert_non_null(strstr(text, "├── stop"));
     assert_non_null(strstr(text, "│   ├── -f, --force"));
     assert_null(strstr(text, "--thp"));
@@ -571,7 +610,7 @@ static void bad_options_name_themselves(void **state)
         {"--mount-dir /etc/passwd:/x", "--mount-dir: '/etc/passwd' is a file (use --mount-file)",
          false},
         {"--mount-file /tmp:/x", "--mount-file: '/tmp' is a directory (use --mount-dir)", false},
-        {"-v /tmp:/x:uid=1", "--volume: uid= and gid= go together", false},
+        {"-v /tmp:/x:uid=1", "--volume: uid= and gid= must be given together", false},
         {"-v /tmp:/x:cache=some",
          "--volume: mount option 'cache=some': expected auto, none or always", false},
         {"-v /tmp:/x:ro,ro", "--volume: mount option 'ro' repeats or contradicts another", false},
@@ -640,7 +679,8 @@ int main(void)
         cmocka_unit_test(every_verb_is_described_and_unique),
         cmocka_unit_test(verbs_of_a_group),
         cmocka_unit_test(help_and_tree_of_a_group),
-        cmocka_unit_test(help_mentions_everything),
+        cmocka_unit_test(help_fits_a_screen_and_help_all_has_every_option),
+        cmocka_unit_test(root_help_mentions_everything),
         cmocka_unit_test(completions_offer_every_verb),
         cmocka_unit_test(specs_from_options),
         cmocka_unit_test(bad_options_name_themselves),

@@ -1,4 +1,4 @@
-#include "cli/net_more_opts.h"
+#include "cli/traffic_opts.h"
 
 #include "util/cleanup.h"
 
@@ -6,41 +6,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct opt net_more_opts[] = {
+static const struct opt traffic_opts[] = {
     {.name = "net-egress-bandwidth",
      .value = "SIZE[/TIME]",
-     .help = "Limit bytes out of it: 1M is that much a second, 512K/100ms more evenly"},
+     .help = "Egress bandwidth limit: 1M (per second), 512K/100ms"},
     {.name = "net-egress-bandwidth-burst",
      .value = "SIZE",
-     .help = "Bytes out of it that are free at first"},
-    {.name = "net-egress-ops", .value = "COUNT[/TIME]", .help = "Limit packets out of it"},
+     .help = "Egress bandwidth burst, once, on top of the limit"},
+    {.name = "net-egress-ops", .value = "COUNT[/TIME]", .help = "Egress packet rate limit"},
     {.name = "net-egress-ops-burst",
      .value = "COUNT",
-     .help = "Packets out of it that are free at first"},
-    {.name = "net-ingress-bandwidth", .value = "SIZE[/TIME]", .help = "Limit bytes into it"},
+     .help = "Egress packet burst, once, on top of the limit"},
+    {.name = "net-ingress-bandwidth", .value = "SIZE[/TIME]", .help = "Ingress bandwidth limit"},
     {.name = "net-ingress-bandwidth-burst",
      .value = "SIZE",
-     .help = "Bytes into it that are free at first"},
-    {.name = "net-ingress-ops", .value = "COUNT[/TIME]", .help = "Limit packets into it"},
+     .help = "Ingress bandwidth burst, once, on top of the limit"},
+    {.name = "net-ingress-ops", .value = "COUNT[/TIME]", .help = "Ingress packet rate limit"},
     {.name = "net-ingress-ops-burst",
      .value = "COUNT",
-     .help = "Packets into it that are free at first"},
+     .help = "Ingress packet burst, once, on top of the limit"},
     {.name = "proxy",
      .value = "URL",
-     .help = "Connect through a SOCKS proxy: socks5://IP:PORT or socks4://IP:PORT"},
-    {.name = "socks5-username", .value = "NAME", .help = "User of that proxy"},
+     .help = "SOCKS proxy for all connections: socks5://IP:PORT or socks4://IP:PORT"},
+    {.name = "socks5-username", .value = "NAME", .help = "User name for a SOCKS5 proxy"},
     {.name = "socks5-password-env",
      .value = "KEY",
-     .help = "Environment variable of the host that holds the user's password, at every start"},
-    {.name = "socks4-user-id", .value = "ID", .help = "User of a socks4 proxy"},
+     .help = "Host environment variable that holds the password, read at every start"},
+    {.name = "socks4-user-id", .value = "ID", .help = "User ID for a SOCKS4 proxy"},
     {.name = "trust-host-cas",
-     .help = "Trust the certificate authorities of this host (or of $SSL_CERT_FILE) in the guest"},
-    {.name = "vsock",
-     .value = "HOST_SOCK:PORT",
-     .help = "Let the guest reach a Unix socket of the host as vsock port PORT of CID 2",
-     .flags = OPT_REPEAT},
+     .help = "Trust this host's certificate authorities (or $SSL_CERT_FILE) in the guest"},
     {0},
 };
+const struct opt_group traffic_group = {"Rate limits and proxy", traffic_opts};
 
 /* --- limits ---------------------------------------------------------------------------------- */
 
@@ -51,7 +48,7 @@ static int limit(const struct args *a, const char *name, bool bytes, struct rate
     (void)snprintf(burst_name, sizeof(burst_name), "%s-burst", name);
     const char *text = args_get(a, name), *burst = args_get(a, burst_name);
     if (burst && !text)
-        return err_set(e, EINVAL, "--%s needs --%s", burst_name, name);
+        return err_set(e, EINVAL, "--%s requires --%s", burst_name, name);
     if (text && spec_rate_parse(text, bytes, ret) < 0)
         return args_bad_value(a, name, text,
                               bytes ? SPEC_RATE_EXPECTED_BYTES : SPEC_RATE_EXPECTED_COUNT, e);
@@ -75,7 +72,7 @@ static int limits(const struct args *a, struct spec_net *n, struct err *e)
 
 /* --- proxy ----------------------------------------------------------------------------------- */
 
-static int text(const struct args *a, const char *name, char **ret, struct err *e)
+static int copy_value(const struct args *a, const char *name, char **ret, struct err *e)
 {
     const char *v = args_get(a, name);
     if (!v)
@@ -95,24 +92,18 @@ static int proxy(const struct args *a, struct spec_proxy *p, struct err *e)
     int r = url ? spec_proxy_set(p, url, e) : 0;
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(needs); i++)
         if (args_has(a, needs[i].name) && p->version != needs[i].version)
-            r = err_set(e, EINVAL, "--%s needs --proxy socks%d://...", needs[i].name,
+            r = err_set(e, EINVAL, "--%s requires --proxy socks%d://...", needs[i].name,
                         needs[i].version);
     if (r == 0)
-        r = text(a, p->version == 4 ? "socks4-user-id" : "socks5-username", &p->user, e);
+        r = copy_value(a, p->version == 4 ? "socks4-user-id" : "socks5-username", &p->user, e);
     if (r == 0)
-        r = text(a, "socks5-password-env", &p->password_env, e);
+        r = copy_value(a, "socks5-password-env", &p->password_env, e);
     return r < 0 ? r : spec_proxy_validate(p, e);
 }
 
-int net_more_options(const struct args *a, struct sandbox_spec *s, bool *usage, struct err *e)
+int traffic_options(const struct args *a, struct spec_net *n, struct err *e)
 {
-    *usage = true;
-    int r = limits(a, &s->net, e);
-    if (r == 0)
-        r = proxy(a, &s->net.proxy, e);
-    s->net.trust_host_cas = args_has(a, "trust-host-cas");
-    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
-        if (strcmp(a->opts[i].opt->name, "vsock") == 0)
-            r = spec_vsock_add(&s->vsocks, a->opts[i].value, usage, e);
-    return r;
+    n->trust_host_cas = args_has(a, "trust-host-cas");
+    int r = limits(a, n, e);
+    return r < 0 ? r : proxy(a, &n->proxy, e);
 }
