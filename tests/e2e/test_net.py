@@ -221,7 +221,7 @@ def test_a_dead_name_server_keeps_nobody_waiting_but_who_asks(msb):
 
 def test_rules_alone_are_an_allowlist_and_create_says_so(msb):
     p = msb("create", "-n", "a", "--net-rule", "allow@example.com", check=0)
-    assert b"--net-rule alone allows these and nothing else; add --net public" in p.stderr
+    assert b"--net-rule alone allows these targets and nothing else; add --net public" in p.stderr
     p = msb("run", "--net-rule", "allow@example.com", "--", "true", check=0)
     assert b"note: --net-rule alone" in p.stderr
     for options in (["-q", "--net-rule", "allow@example.com"], [],

@@ -310,7 +310,7 @@ def test_a_workspace_that_is_used_at_the_same_time(msb):
     (["--workspace", "a/b"], "workspace name must"),
     (["--workspace", ""], "workspace name must"),
     (["--workspace", "./missing-dir"], "cannot mount"),
-    (["--workspace", "/etc/passwd"], "no directory"),
+    (["--workspace", "/etc/passwd"], "not a directory"),
     (["--workspace", "w", *SNAP, "--workspace-max", "x"], "invalid value"),
     (["--workspace", "w", *SNAP, "--workspace-max", "1K"], "at least 1 MiB"),
     (["--workspace", "w", *SNAP, "--root-disk", "tmpfs"], "cannot be in memory"),
