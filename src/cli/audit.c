@@ -284,11 +284,11 @@ static int audit_run(const struct args *a)
 }
 
 static const struct opt audit_opts[] = {
-    {.name = "name", .letter = 'n', .value = "NAME", .help = "Show only this sandbox"},
+    {"name", 'n', "NAME", "Show only this sandbox"},
     TAIL_OPTION("records"),
     SINCE_OPTION("records"),
-    {.name = "follow", .letter = 'f', .help = "Keep printing new records until interrupted"},
-    {.name = "all", .help = "Show allowed network traffic, too, not only denied"},
+    {"follow", 'f', NULL, "Keep printing new records until interrupted"},
+    {"all", 0, NULL, "Show allowed network traffic, too, not only denied"},
     JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},

@@ -21,6 +21,7 @@ enum opt_flag {
     OPT_COMMON = 8, /* --help shows it although it is in a group */
 };
 
+/* Tables name the members from `choices` on, and leave out the others' names. */
 struct opt {
     const char *name;      /* long name without "--"; NULL ends a table */
     char letter;           /* short name; 0 = none */

@@ -5,19 +5,13 @@
 #include "cli/args.h"
 
 /* clang-format off */
-#define QUIET_OPTION \
-    {.name = "quiet", .letter = 'q', .help = "Print only errors"}
-#define NAMES_ONLY_OPTION \
-    {.name = "quiet", .letter = 'q', .help = "Print only names"}
-#define FORMAT_OPTION \
-    {.name = "format", .value = "FORMAT", .help = "Print JSON", .choices = "json"}
-#define INSECURE_OPTION \
-    {.name = "insecure", .help = "Allow plain HTTP and unverified certificates"}
-#define CA_CERTS_OPTION \
-    {.name = "ca-certs", .value = "PEM", .help = "Trust the certificates in this file, too"}
+#define QUIET_OPTION {"quiet", 'q', NULL, "Print only errors"}
+#define NAMES_ONLY_OPTION {"quiet", 'q', NULL, "Print only names"}
+#define FORMAT_OPTION {"format", 0, "FORMAT", "Print JSON", .choices = "json"}
+#define INSECURE_OPTION {"insecure", 0, NULL, "Allow plain HTTP and unverified certificates"}
+#define CA_CERTS_OPTION {"ca-certs", 0, "PEM", "Trust the certificates in this file, too"}
 #define PLATFORM_OPTION \
-    {.name = "platform", .value = "OS/ARCH", \
-     .help = "Platform of a multi-platform image (default: the host's)"}
+    {"platform", 0, "OS/ARCH", "Platform of a multi-platform image (default: the host's)"}
 /* clang-format on */
 
 /* Whole tables: of verbs that take only this, and of list and inspect. */

@@ -9,42 +9,66 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REGISTRY_NAMES "msb registry ls -q 2>/dev/null"
-
-/* Things with names, and the verb that lists them. */
+/* What an argument or a value may be: words, what a command lists, and files. */
 struct things {
-    const char *plural; /* also what zsh's function is called after */
-    const char *list;
+    const char *plural; /* zsh's function is named after it */
+    const char *words;  /* NULL = none */
+    const char *list;   /* a command that prints names; NULL = none */
+    const char *fish;   /* the same where fish needs another; NULL = list */
+    const char *files;  /* zsh's function for files or directories; NULL = neither */
 };
-static const struct things sandboxes = {"sandboxes", "msb ls -q 2>/dev/null"};
-static const struct things volumes = {"volumes", "msb volume ls -q 2>/dev/null"};
-static const struct things workspaces = {"workspaces", "msb workspace ls -q 2>/dev/null"};
-static const struct things secrets = {"secrets", "msb secret ls -q 2>/dev/null"};
+static const struct things sandboxes = {"sandboxes", .list = "msb ls -q 2>/dev/null"};
+static const struct things volumes = {"volumes", .list = "msb volume ls -q 2>/dev/null"};
+static const struct things workspaces = {"workspaces", .list = "msb workspace ls -q 2>/dev/null",
+                                         .files = "_files -/"};
+static const struct things named_workspaces = {"named_workspaces",
+                                               .list = "msb workspace ls -q 2>/dev/null"};
+static const struct things secrets = {"secrets", .list = "msb secret ls -q 2>/dev/null"};
+static const struct things images = {"images", .list = "msb image ls -q 2>/dev/null"};
+static const struct things bootables = {"bootables", "msb/base",
+                                        .list = "msb image ls -q 2>/dev/null", .files = "_files"};
+static const struct things registries = {"registries", .list = "msb registry ls -q 2>/dev/null"};
+static const struct things shells = {"shells", "bash zsh fish"};
+static const struct things paths = {"paths", .list = "msb ls -q 2>/dev/null | sed s,$,:/,",
+                                    .fish = "msb ls -q 2>/dev/null | string replace -r \"\\$\" :/",
+                                    .files = "_files"};
+static const struct things *const all_things[] = {
+    &sandboxes, &volumes,   &workspaces, &named_workspaces, &secrets,
+    &images,    &bootables, &registries, &shells,           &paths,
+};
 
 static bool offered(const struct cmd *c)
 {
     return !(c->flags & (CMD_HIDDEN | CMD_LATER));
 }
 
-/* What an argument is, by the name that help gives it. */
-static bool takes(const struct cmd *c, const char *one, const char *many)
+static bool offered_opt(const struct opt *o)
 {
-    return c->pos.name && (strcmp(c->pos.name, one) == 0 || strcmp(c->pos.name, many) == 0);
+    return !(o->flags & (OPT_LATER | OPT_HIDDEN));
 }
 
-/* What a NAME names; NULL: nothing that exists yet. */
-static const struct things *takes_name(const struct cmd *c)
+/* What a verb's argument is, by the name that help gives it; NULL: nothing that exists yet. */
+static const struct things *argument_of(const struct cmd *c)
 {
-    if (!takes(c, "NAME", "NAMES") || c == &cmd_volume_create)
+    static const struct {
+        const char *name;
+        const struct things *is;
+    } kinds[] = {{"REFERENCE", &images},    {"REFERENCES", &images}, {"IMAGE", &bootables},
+                 {"REGISTRY", &registries}, {"SHELL", &shells},      {"SRC", &paths}};
+    const char *name = c->pos.name ? c->pos.name : "";
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcmp(name, kinds[i].name) == 0)
+            return kinds[i].is;
+    if ((strcmp(name, "NAME") != 0 && strcmp(name, "NAMES") != 0) || c == &cmd_volume_create)
         return NULL;
     return c->parent == &cmd_volume      ? &volumes
-           : c->parent == &cmd_workspace ? &workspaces
+           : c->parent == &cmd_workspace ? &named_workspaces
            : c->parent == &cmd_secret    ? &secrets
                                          : &sandboxes;
 }
 
-/* What an option's value names. A workspace may be a directory as well. */
-static const struct things *value_names(const struct opt *o)
+/* The same for the value of an option. */
+static const struct things *value_of(const struct opt *o)
 {
     return strcmp(o->name, "secret-env") == 0  ? &secrets
            : strcmp(o->name, "workspace") == 0 ? &workspaces
@@ -52,35 +76,11 @@ static const struct things *value_names(const struct opt *o)
                                                : NULL;
 }
 
-static bool also_files(const struct things *t)
+/* "a|b|c" with spaces between. */
+static void put_choices(struct buf *out, const char *choices)
 {
-    return t == &workspaces;
-}
-
-static bool takes_reference(const struct cmd *c)
-{
-    return takes(c, "REFERENCE", "REFERENCES");
-}
-
-/* Of the host or of a sandbox. */
-static bool takes_path(const struct cmd *c)
-{
-    return takes(c, "SRC", "SRC");
-}
-
-static bool takes_image(const struct cmd *c)
-{
-    return takes(c, "IMAGE", "IMAGE");
-}
-
-static bool takes_registry(const struct cmd *c)
-{
-    return takes(c, "REGISTRY", "REGISTRY");
-}
-
-static bool takes_shell(const struct cmd *c)
-{
-    return takes(c, "SHELL", "SHELL");
+    for (; *choices; choices++)
+        (void)buf_printf(out, "%c", *choices == '|' ? ' ' : *choices);
 }
 
 /* Names of a group's verbs, each with a space before it. */
@@ -97,7 +97,7 @@ static void verb_names(const struct cmd *in, struct buf *out)
 static bool bash_word(const struct opt *o, void *arg)
 {
     struct buf *out = arg;
-    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+    if (!offered_opt(o))
         return false;
     (void)buf_printf(out, " --%s", o->name);
     if (o->letter)
@@ -105,26 +105,27 @@ static bool bash_word(const struct opt *o, void *arg)
     return false;
 }
 
-/* A case branch per option with a value: its choices, or file names. */
+/* A case branch per option with a value: its choices, names, or files. */
 static bool bash_value(const struct opt *o, void *arg)
 {
     struct buf *out = arg;
-    if (!o->value || (o->flags & (OPT_LATER | OPT_HIDDEN)))
+    const struct things *names = value_of(o);
+    if (!o->value || !offered_opt(o))
         return false;
     (void)buf_printf(out, "            --%s", o->name);
     if (o->letter)
         (void)buf_printf(out, "|-%c", o->letter);
+    (void)buf_printf(out, ") COMPREPLY=($(compgen ");
     if (o->choices) {
-        (void)buf_printf(out, ") COMPREPLY=($(compgen -W \"");
-        for (const char *p = o->choices; *p; p++)
-            (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
-        (void)buf_printf(out, "\" -- \"$cur\")); return ;;\n");
-    } else if (value_names(o)) {
-        (void)buf_printf(out, ") COMPREPLY=($(compgen %s-W \"$(%s)\" -- \"$cur\")); return ;;\n",
-                         also_files(value_names(o)) ? "-d " : "", value_names(o)->list);
+        (void)buf_printf(out, "-W \"");
+        put_choices(out, o->choices);
+        (void)buf_printf(out, "\"");
+    } else if (names) {
+        (void)buf_printf(out, "%s-W \"$(%s)\"", names->files ? "-d " : "", names->list);
     } else {
-        (void)buf_printf(out, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
+        (void)buf_printf(out, "-f");
     }
+    (void)buf_printf(out, " -- \"$cur\")); return ;;\n");
     return false;
 }
 
@@ -142,26 +143,17 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     (void)buf_printf(out, "        esac\n        words=\"");
     (void)cmd_each_opt(c, bash_word, out);
     (void)buf_printf(out, "\"\n");
-    if (c->subs) {
-        (void)buf_printf(out, "        names=\"");
+    const struct things *is = argument_of(c->otherwise ? c->otherwise : c);
+    if (c->subs || is)
+        (void)buf_printf(out, "        %snames=\"", is && is->files ? "files=1 " : "");
+    if (c->subs)
         verb_names(c, out);
-        if (c->otherwise && takes_name(c->otherwise))
-            (void)buf_printf(out, " $(%s)", takes_name(c->otherwise)->list);
+    if (is && is->words)
+        (void)buf_printf(out, "%s ", is->words);
+    if (is && is->list)
+        (void)buf_printf(out, "%s$(%s)", c->subs ? " " : "", is->list);
+    if (c->subs || is)
         (void)buf_printf(out, "\"\n");
-    } else if (takes_name(c)) {
-        (void)buf_printf(out, "        names=\"$(%s)\"\n", takes_name(c)->list);
-    } else if (takes_reference(c)) {
-        (void)buf_printf(out, "        names=\"$(msb image ls -q 2>/dev/null)\"\n");
-    } else if (takes_shell(c)) {
-        (void)buf_printf(out, "        names=\"bash zsh fish\"\n");
-    } else if (takes_registry(c)) {
-        (void)buf_printf(out, "        names=\"$(" REGISTRY_NAMES ")\"\n");
-    } else if (takes_path(c)) {
-        (void)buf_printf(out, "        files=1 names=\"$(msb ls -q 2>/dev/null | sed s,$,:/,)\"\n");
-    } else if (takes_image(c)) {
-        (void)buf_printf(out,
-                         "        files=1 names=\"msb/base $(msb image ls -q 2>/dev/null)\"\n");
-    }
     (void)buf_printf(out, "        ;;\n");
     for (const struct cmd *const *s = c->subs; s && *s; s++)
         if (offered(*s))
@@ -232,7 +224,7 @@ static void zsh_text(struct buf *out, const char *s)
 static bool zsh_option(const struct opt *o, void *arg)
 {
     struct buf *out = arg;
-    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+    if (!offered_opt(o))
         return false;
     const char *many = o->flags & OPT_REPEAT ? "*" : "";
     char letter[3] = {'-', o->letter, '\0'};
@@ -245,13 +237,14 @@ static bool zsh_option(const struct opt *o, void *arg)
             (void)buf_printf(out, ":");
             zsh_text(out, o->value);
             (void)buf_printf(out, ":");
-            if (!o->choices && value_names(o))
-                (void)buf_printf(out, "_msb_%s", value_names(o)->plural);
-            else if (!o->choices)
-                (void)buf_printf(out, "_files");
-            for (const char *p = o->choices; p && *p; p++)
-                (void)buf_printf(out, p == o->choices ? "(%c" : "%c", *p == '|' ? ' ' : *p);
-            (void)buf_printf(out, "%s", o->choices ? ")" : "");
+            if (o->choices) {
+                (void)buf_printf(out, "(");
+                put_choices(out, o->choices);
+                (void)buf_printf(out, ")");
+            } else {
+                (void)buf_printf(out, value_of(o) ? "_msb_%s" : "_files",
+                                 value_of(o) ? value_of(o)->plural : "");
+            }
         }
         (void)buf_printf(out, "' \\\n");
     }
@@ -268,18 +261,12 @@ static void zsh_cmd(const struct cmd *c, struct buf *out)
     }
     (void)buf_printf(out, "_arguments -S \\\n");
     (void)cmd_each_opt(c, zsh_option, out);
-    const struct things *names = takes_name(c);
-    char list[32];
-    (void)snprintf(list, sizeof(list), "_msb_%s", names ? names->plural : "");
-    const char *what = names                ? list
-                       : takes_reference(c) ? "_msb_images"
-                       : takes_image(c)     ? "_msb_images_files"
-                       : takes_registry(c)  ? "_msb_registries"
-                       : takes_shell(c)     ? "(bash zsh fish)"
-                                            : "_files";
+    const struct things *is = argument_of(c);
+    char what[32];
+    (void)snprintf(what, sizeof(what), is ? "_msb_%s" : "_files", is ? is->plural : "");
     if (c->pos.name && c->then.name)
         (void)buf_printf(out, "            '1:%s:%s' '2:%s:%s' ;;\n", c->pos.name, what,
-                         c->then.name, what);
+                         c->then.name, is == &paths ? what : " ");
     else if (c->pos.name)
         (void)buf_printf(out, "            '%s:%s:%s' ;;\n", c->pos.many ? "*" : "1", c->pos.name,
                          what);
@@ -323,32 +310,22 @@ static void zsh_group(const struct cmd *in, struct buf *out)
 
 static void zsh_script(struct buf *out)
 {
-    static const struct things *const all[] = {&sandboxes, &volumes, &workspaces, &secrets};
     (void)buf_printf(out, "#compdef msb\n");
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        (void)buf_printf(out,
-                         "_msb_%s() {\n"
-                         "    local -a names\n"
-                         "    names=(${(f)\"$(%s)\"})\n"
-                         "    compadd -a names\n"
-                         "%s"
-                         "}\n",
-                         all[i]->plural, all[i]->list, also_files(all[i]) ? "    _files -/\n" : "");
-    (void)buf_printf(out, "_msb_images() {\n"
-                          "    local -a names\n"
-                          "    names=(${(f)\"$(msb image ls -q 2>/dev/null)\"})\n"
-                          "    compadd -a names\n"
-                          "}\n"
-                          "_msb_images_files() {\n"
-                          "    compadd msb/base\n"
-                          "    _msb_images\n"
-                          "    _files\n"
-                          "}\n"
-                          "_msb_registries() {\n"
-                          "    local -a names\n"
-                          "    names=(${(f)\"$(" REGISTRY_NAMES ")\"})\n"
-                          "    compadd -a names\n"
-                          "}\n");
+    for (size_t i = 0; i < ARRAY_LEN(all_things); i++) {
+        const struct things *t = all_things[i];
+        (void)buf_printf(out, "_msb_%s() {\n", t->plural);
+        if (t->words)
+            (void)buf_printf(out, "    compadd %s\n", t->words);
+        if (t->list)
+            (void)buf_printf(out,
+                             "    local -a names\n"
+                             "    names=(${(f)\"$(%s)\"})\n"
+                             "    compadd -a names\n",
+                             t->list);
+        if (t->files)
+            (void)buf_printf(out, "    %s\n", t->files);
+        (void)buf_printf(out, "}\n");
+    }
     zsh_group(&root_cmd, out);
     (void)buf_printf(out,
                      "if [ \"$funcstack[1]\" = _msb ]; then _msb \"$@\"; else compdef _msb msb; "
@@ -397,7 +374,7 @@ static bool fish_option(const struct opt *o, void *arg)
 {
     const struct fish *f = arg;
     struct buf *out = f->out;
-    if (o->flags & (OPT_LATER | OPT_HIDDEN))
+    if (!offered_opt(o))
         return false;
     fish_condition(out, f->cmd);
     (void)buf_printf(out, " -l %s", o->name);
@@ -405,12 +382,10 @@ static bool fish_option(const struct opt *o, void *arg)
         (void)buf_printf(out, " -s %c", o->letter);
     if (o->choices) {
         (void)buf_printf(out, " -x -a '");
-        for (const char *p = o->choices; *p; p++)
-            (void)buf_printf(out, "%c", *p == '|' ? ' ' : *p);
+        put_choices(out, o->choices);
         (void)buf_printf(out, "'");
-    } else if (value_names(o)) {
-        (void)buf_printf(out, " %s -a '(%s)'", also_files(value_names(o)) ? "-r" : "-x",
-                         value_names(o)->list);
+    } else if (value_of(o)) {
+        (void)buf_printf(out, " %s -a '(%s)'", value_of(o)->files ? "-r" : "-x", value_of(o)->list);
     } else if (o->value) {
         (void)buf_printf(out, " -r");
     }
@@ -444,24 +419,13 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         return;
     struct fish f = {out, c};
     (void)cmd_each_opt(c, fish_option, &f);
-    if (takes_name(c)) {
+    const struct things *is = argument_of(c);
+    if (is) {
         fish_condition(out, c);
-        (void)buf_printf(out, " -f -a '(%s)'\n", takes_name(c)->list);
-    } else if (takes_reference(c)) {
-        fish_condition(out, c);
-        (void)buf_printf(out, " -f -a '(msb image ls -q 2>/dev/null)'\n");
-    } else if (takes_path(c)) {
-        fish_condition(out, c);
-        (void)buf_printf(out, " -a '(msb ls -q 2>/dev/null | string replace -r \"\\$\" :/)'\n");
-    } else if (takes_image(c)) {
-        fish_condition(out, c);
-        (void)buf_printf(out, " -a 'msb/base (msb image ls -q 2>/dev/null)'\n");
-    } else if (takes_registry(c)) {
-        fish_condition(out, c);
-        (void)buf_printf(out, " -f -a '(" REGISTRY_NAMES ")'\n");
-    } else if (takes_shell(c)) {
-        fish_condition(out, c);
-        (void)buf_printf(out, " -f -a 'bash zsh fish'\n");
+        (void)buf_printf(out, "%s -a '%s", is->files ? "" : " -f", is->words ? is->words : "");
+        if (is->list)
+            (void)buf_printf(out, "%s(%s)", is->words ? " " : "", is->fish ? is->fish : is->list);
+        (void)buf_printf(out, "'\n");
     }
     for (const struct cmd *const *s = c->subs; s && *s; s++)
         if (offered(*s))

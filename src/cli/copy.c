@@ -223,10 +223,8 @@ static int copy_run_verb(const struct args *a)
 }
 
 static const struct opt copy_opts[] = {
-    {.name = "archive",
-     .letter = 'a',
-     .help = "Keep owners (default: root in a sandbox, you on the host)"},
-    {.name = "follow-link", .letter = 'L', .help = "If SRC is a link, copy its target"},
+    {"archive", 'a', NULL, "Keep owners (default: root in a sandbox, you on the host)"},
+    {"follow-link", 'L', NULL, "If SRC is a link, copy its target"},
     QUIET_OPTION,
     {0},
 };

@@ -501,8 +501,8 @@ static int doctor_run(const struct args *a)
 
 static const struct opt doctor_opts[] = {
     FORMAT_OPTION,
-    {.name = "fix", .help = "Set up the host", .flags = OPT_LATER},
-    {.name = "yes", .letter = 'y', .help = "Do not ask for confirmation", .flags = OPT_LATER},
+    {"fix", 0, NULL, "Set up the host", OPT_LATER},
+    {"yes", 'y', NULL, "Do not ask for confirmation", OPT_LATER},
     {0},
 };
 

@@ -69,34 +69,17 @@ static int exec_run(const struct args *a)
 }
 
 static const struct opt exec_opts[] = {
-    {.name = "env",
-     .letter = 'e',
-     .value = "KEY[=VALUE]",
-     .help = "Set an environment variable; KEY alone copies yours",
-     .flags = OPT_REPEAT},
-    {.name = "secret-env",
-     .value = "NAME",
-     .help = "Set a variable to a secret (see 'msb secret')",
-     .flags = OPT_REPEAT},
-    {.name = "workdir",
-     .letter = 'w',
-     .value = "DIR",
-     .help = "Working directory (default: the sandbox's)"},
-    {.name = "user",
-     .letter = 'u',
-     .value = "USER[:GROUP]",
-     .help = "User to run as (default: the sandbox's)"},
-    {.name = "quiet", .letter = 'q', .help = "Print only the command's output"},
+    {"env", 'e', "KEY[=VALUE]", "Set an environment variable; KEY alone copies yours", OPT_REPEAT},
+    {"secret-env", 0, "NAME", "Set a variable to a secret (see 'msb secret')", OPT_REPEAT},
+    {"workdir", 'w', "DIR", "Working directory (default: the sandbox's)"},
+    {"user", 'u', "USER[:GROUP]", "User to run as (default: the sandbox's)"},
+    {"quiet", 'q', NULL, "Print only the command's output"},
     {0},
 };
 
 static const struct opt rare_opts[] = {
-    {.name = "rlimit",
-     .value = "NAME=SOFT[:HARD]",
-     .help = "Set a resource limit: nofile=1024, nproc=64",
-     .flags = OPT_REPEAT},
-    {.name = "stream",
-     .help = "Pass stdin and output through as they come, without a terminal",
+    {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit: nofile=1024, nproc=64", OPT_REPEAT},
+    {"stream", 0, NULL, "Pass stdin and output through as they come, without a terminal",
      .conflicts = "tty"},
     {0},
 };

@@ -58,7 +58,7 @@ static int image_prune_run(const struct args *a)
 }
 
 static const struct opt image_prune_opts[] = {
-    {.name = "yes", .letter = 'y', .help = "Do not ask for confirmation"},
+    {"yes", 'y', NULL, "Do not ask for confirmation"},
     QUIET_OPTION,
     {0},
 };

@@ -109,7 +109,7 @@ static int image_remove_run(const struct args *a)
 }
 
 static const struct opt image_remove_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Remove images that sandboxes use, too"},
+    {"force", 'f', NULL, "Remove images that sandboxes use, too"},
     QUIET_OPTION,
     {0},
 };

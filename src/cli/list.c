@@ -61,8 +61,8 @@ static int list_run(const struct args *a)
 }
 
 static const struct opt sandbox_list_opts[] = {
-    {.name = "running", .help = "Only running sandboxes"},
-    {.name = "stopped", .help = "Only stopped and crashed sandboxes"},
+    {"running", 0, NULL, "Only running sandboxes"},
+    {"stopped", 0, NULL, "Only stopped and crashed sandboxes"},
     LABEL_FILTER,
     NAMES_ONLY_OPTION,
     FORMAT_OPTION,

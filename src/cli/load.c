@@ -88,14 +88,8 @@ static int load_run(const struct args *a)
 }
 
 static const struct opt load_opts[] = {
-    {.name = "input",
-     .letter = 'i',
-     .value = "FILE",
-     .help = "Archive or directory to load (default: stdin)"},
-    {.name = "tag",
-     .letter = 't',
-     .value = "NAME:TAG",
-     .help = "Name for the image, instead of those in the archive"},
+    {"input", 'i', "FILE", "Archive or directory to load (default: stdin)"},
+    {"tag", 't', "NAME:TAG", "Name for the image, instead of those in the archive"},
     PLATFORM_OPTION,
     QUIET_OPTION,
     {0},

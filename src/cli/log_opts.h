@@ -11,12 +11,9 @@
 enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
 
 /* clang-format off */
-#define TAIL_OPTION(what) \
-    {.name = "tail", .value = "N", .help = "Show only the last N " what}
-#define SINCE_OPTION(what) \
-    {.name = "since", .value = "TIME", .help = "Show only " what " since TIME"}
-#define JSON_LINES_OPTION \
-    {.name = "json", .help = "Print JSON, one object per line"}
+#define TAIL_OPTION(what) {"tail", 0, "N", "Show only the last N " what}
+#define SINCE_OPTION(what) {"since", 0, "TIME", "Show only " what " since TIME"}
+#define JSON_LINES_OPTION {"json", 0, NULL, "Print JSON, one object per line"}
 /* clang-format on */
 
 #define TIME_DETAILS                                                                 \

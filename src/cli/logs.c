@@ -88,28 +88,24 @@ static int logs_run(const struct args *a)
 }
 
 static const struct opt logs_opts[] = {
-    {.name = "follow", .letter = 'f', .help = "Keep printing until the sandbox stops"},
+    {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
     TAIL_OPTION("lines"),
     SINCE_OPTION("lines"),
-    {.name = "until", .value = "TIME", .help = "Show only lines up to TIME"},
-    {.name = "timestamps", .help = "Prefix each line with its time"},
-    {.name = "source",
-     .value = "SOURCE",
-     .help = "stdout, stderr, output (of terminals), system, all, or a list (default: "
-             "stdout,stderr,output)",
-     .flags = OPT_REPEAT},
-    {.name = "grep", .value = "REGEX", .help = "Show only lines that match (extended regex)"},
+    {"until", 0, "TIME", "Show only lines up to TIME"},
+    {"timestamps", 0, NULL, "Prefix each line with its time"},
+    {"source", 0, "SOURCE",
+     "stdout, stderr, output (of terminals), system, all, or a list (default: "
+     "stdout,stderr,output)",
+     OPT_REPEAT},
+    {"grep", 0, "REGEX", "Show only lines that match (extended regex)"},
     JSON_LINES_OPTION,
     {0},
 };
 
 static const struct opt display_opts[] = {
-    {.name = "color",
-     .value = "WHEN",
-     .help = "When to use colors (default: auto)",
-     .choices = "auto|always|never"},
-    {.name = "no-color", .help = "Same as --color never", .conflicts = "color"},
-    {.name = "show-id", .help = "Prefix each line with its session number"},
+    {"color", 0, "WHEN", "When to use colors (default: auto)", .choices = "auto|always|never"},
+    {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
+    {"show-id", 0, NULL, "Prefix each line with its session number"},
     {0},
 };
 static const struct opt_group display_group = {"Display", display_opts};

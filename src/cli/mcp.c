@@ -50,9 +50,9 @@ static int mcp_run(const struct args *a)
 }
 
 static const struct opt mcp_opts[] = {
-    {.name = "image", .value = "IMAGE", .help = "Default image of new sandboxes"},
-    {.name = "all", .help = "Offer all of your sandboxes, not only those created here"},
-    {.name = "keep", .help = "Keep the sandboxes when the client disconnects"},
+    {"image", 0, "IMAGE", "Default image of new sandboxes"},
+    {"all", 0, NULL, "Offer all of your sandboxes, not only those created here"},
+    {"keep", 0, NULL, "Keep the sandboxes when the client disconnects"},
     {0},
 };
 

@@ -125,7 +125,7 @@ static int net_explain_run(const struct args *a)
 }
 
 static const struct opt net_explain_opts[] = {
-    {.name = "udp", .help = "Ask about UDP instead of TCP"},
+    {"udp", 0, NULL, "Ask about UDP instead of TCP"},
     FORMAT_OPTION,
     {0},
 };

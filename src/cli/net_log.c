@@ -85,8 +85,8 @@ static int net_log_run(const struct args *a)
 }
 
 static const struct opt net_log_opts[] = {
-    {.name = "follow", .letter = 'f', .help = "Keep printing until the sandbox stops"},
-    {.name = "denied", .help = "Show only denied traffic"},
+    {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
+    {"denied", 0, NULL, "Show only denied traffic"},
     TAIL_OPTION("decisions"),
     SINCE_OPTION("decisions"),
     JSON_LINES_OPTION,

@@ -8,29 +8,17 @@
 #include <string.h>
 
 static const struct opt net_opts[] = {
-    {.name = "port",
-     .letter = 'p',
-     .value = "[BIND:]HOST:GUEST[/udp]",
-     .help = "Publish a port: 8080:80, 0:80 (any free port); 8000-8010:8000-8010 is a range "
-             "(default BIND: 127.0.0.1)",
-     .flags = OPT_REPEAT | OPT_COMMON,
-     .alias = "publish"},
+    {"port", 'p', "[BIND:]HOST:GUEST[/udp]",
+     "Publish a port: 8080:80, 0:80 (any free port); 8000-8010:8000-8010 is a range "
+     "(default BIND: 127.0.0.1)",
+     OPT_REPEAT | OPT_COMMON, .alias = "publish"},
     NET_POLICY_OPTIONS,
-    {.name = "net-strict",
-     .help =
-         "Where a host name is allowed, require connections to present it (TLS SNI, HTTP Host)"},
-    {.name = "max-connections",
-     .value = "N",
-     .help = "Limit on open TCP connections (default: 256)"},
-    {.name = "dns-nameserver",
-     .value = "IP[:PORT]",
-     .help = "Name server to query instead of the host's",
-     .flags = OPT_REPEAT},
-    {.name = "dns-query-timeout-ms",
-     .value = "MS",
-     .help = "Timeout of a name server (default: 5000)"},
-    {.name = "no-dns-rebind-protection",
-     .help = "Accept private addresses in answers for public names"},
+    {"net-strict", 0, NULL,
+     "Where a host name is allowed, require connections to present it (TLS SNI, HTTP Host)"},
+    {"max-connections", 0, "N", "Limit on open TCP connections (default: 256)"},
+    {"dns-nameserver", 0, "IP[:PORT]", "Name server to query instead of the host's", OPT_REPEAT},
+    {"dns-query-timeout-ms", 0, "MS", "Timeout of a name server (default: 5000)"},
+    {"no-dns-rebind-protection", 0, NULL, "Accept private addresses in answers for public names"},
     {0},
 };
 const struct opt_group net_group = {"Network", net_opts};

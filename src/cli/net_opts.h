@@ -6,36 +6,20 @@
 #include "spec/spec.h"
 
 /* The options that make up the policy, for option tables. */
-#define NET_POLICY_OPTIONS                                                                     \
-    {.name = "net-rule",                                                                       \
-     .value = "RULES",                                                                         \
-     .help = "Allow or deny targets, such as allow@pypi.org; "                                 \
-             "rules are joined by commas, and the first match decides",                        \
-     .flags = OPT_REPEAT | OPT_COMMON},                                                        \
-        {.name = "no-net",                                                                     \
-         .help = "No network; with --net-rule, only what the rules allow",                     \
-         .flags = OPT_COMMON,                                                                  \
-         .alias = "no-network",                                                                \
-         .conflicts = "net"},                                                                  \
-        {.name = "net",                                                                        \
-         .value = "PROFILE",                                                                   \
-         .help = "Groups it may reach (default: public); public, "                             \
-                 "private, loopback, link-local, meta, multicast, host, joined by commas; or " \
-                 "all, or none",                                                               \
-         .flags = OPT_COMMON},                                                                 \
-        {.name = "net-default",                                                                \
-         .value = "ACTION",                                                                    \
-         .help = "Default policy, for traffic that no rule or profile matches",                \
-         .choices = "allow|deny"},                                                             \
-        {.name = "net-default-egress",                                                         \
-         .value = "ACTION",                                                                    \
-         .help = "Default policy for egress",                                                  \
-         .choices = "allow|deny"},                                                             \
-    {                                                                                          \
-        .name = "net-default-ingress", .value = "ACTION",                                      \
-        .help = "Default policy for ingress, to published ports (default: allow)",             \
-        .choices = "allow|deny"                                                                \
-    }
+/* clang-format off */
+#define NET_POLICY_OPTIONS \
+    {"net-rule", 0, "RULES", "Allow or deny targets, such as allow@pypi.org; rules are joined by " \
+     "commas, and the first match decides", OPT_REPEAT | OPT_COMMON}, \
+    {"no-net", 0, NULL, "No network; with --net-rule, only what the rules allow", OPT_COMMON, \
+     .alias = "no-network", .conflicts = "net"}, \
+    {"net", 0, "PROFILE", "Groups it may reach (default: public); public, private, loopback, " \
+     "link-local, meta, multicast, host, joined by commas; or all, or none", OPT_COMMON}, \
+    {"net-default", 0, "ACTION", "Default policy, for traffic that no rule or profile matches", \
+     .choices = "allow|deny"}, \
+    {"net-default-egress", 0, "ACTION", "Default policy for egress", .choices = "allow|deny"}, \
+    {"net-default-ingress", 0, "ACTION", \
+     "Default policy for ingress, to published ports (default: allow)", .choices = "allow|deny"}
+/* clang-format on */
 
 extern const struct opt_group net_group;
 

@@ -77,9 +77,9 @@ static const struct opt_group policy_group = {"Policy", policy_opts};
 static const struct opt_group *const net_set_groups[] = {&policy_group, NULL};
 
 static const struct opt net_set_opts[] = {
-    {.name = "add", .help = "Add the rules before the current ones, and keep the rest"},
-    {.name = "reset", .help = "Restore the default policy: public addresses only"},
-    {.name = "drop-existing", .help = "Close flows that the new policy denies"},
+    {"add", 0, NULL, "Add the rules before the current ones, and keep the rest"},
+    {"reset", 0, NULL, "Restore the default policy: public addresses only"},
+    {"drop-existing", 0, NULL, "Close flows that the new policy denies"},
     QUIET_OPTION,
     {0},
 };

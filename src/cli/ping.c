@@ -30,7 +30,7 @@ static int ping_run(const struct args *a)
 }
 
 static const struct opt ping_opts[] = {
-    {.name = "touch", .help = "Reset the idle timer as well"},
+    {"touch", 0, NULL, "Reset the idle timer as well"},
     LABEL_SELECTOR("Ping"),
     QUIET_OPTION,
     {0},

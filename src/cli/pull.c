@@ -100,14 +100,12 @@ static int pull_run(const struct args *a)
 }
 
 static const struct opt pull_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Download all layers again"},
+    {"force", 'f', NULL, "Download all layers again"},
     PLATFORM_OPTION,
     INSECURE_OPTION,
     CA_CERTS_OPTION,
-    {.name = "materialize",
-     .value = "FORM",
-     .choices = "layered|flat|all",
-     .help = "Storage form; only 'layered' is supported"},
+    {"materialize", 0, "FORM", "Storage form; only 'layered' is supported",
+     .choices = "layered|flat|all"},
     QUIET_OPTION,
     {0},
 };

@@ -110,8 +110,8 @@ static int login_run(const struct args *a)
 }
 
 static const struct opt login_opts[] = {
-    {.name = "username", .letter = 'u', .value = "USER", .help = "User name (required)"},
-    {.name = "password-stdin", .help = "Read the password from standard input"},
+    {"username", 'u', "USER", "User name (required)"},
+    {"password-stdin", 0, NULL, "Read the password from standard input"},
     INSECURE_OPTION,
     CA_CERTS_OPTION,
     QUIET_OPTION,

@@ -20,9 +20,9 @@ static int remove_run(const struct args *a)
 }
 
 static const struct opt remove_opts[] = {
-    {.name = "force", .letter = 'f', .help = "Remove running sandboxes, too"},
+    {"force", 'f', NULL, "Remove running sandboxes, too"},
     LABEL_SELECTOR("Remove"),
-    {.name = "quiet", .letter = 'q', .help = "Print only errors, and none if it does not exist"},
+    {"quiet", 'q', NULL, "Print only errors, and none if it does not exist"},
     {0},
 };
 

@@ -186,17 +186,9 @@ static int run_run(const struct args *a)
 }
 
 static const struct opt background_opts[] = {
-    {.name = "detach",
-     .letter = 'd',
-     .help = "Run in the background; print the sandbox's name",
-     .flags = OPT_COMMON},
-    {.name = "detach-keys",
-     .value = "KEYS",
-     .help = "Keys that detach from an interactive command (default: ctrl-])"},
-    {.name = "from-snapshot",
-     .value = "SNAPSHOT",
-     .help = "Start from a snapshot",
-     .flags = OPT_LATER | OPT_REPEAT,
+    {"detach", 'd', NULL, "Run in the background; print the sandbox's name", OPT_COMMON},
+    {"detach-keys", 0, "KEYS", "Keys that detach from an interactive command (default: ctrl-])"},
+    {"from-snapshot", 0, "SNAPSHOT", "Start from a snapshot", OPT_LATER | OPT_REPEAT,
      .alias = "from-snap"},
     {0},
 };

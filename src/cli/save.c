@@ -74,11 +74,8 @@ static int save_run(const struct args *a)
 }
 
 static const struct opt save_opts[] = {
-    {.name = "format",
-     .value = "FORMAT",
-     .help = "Format of the archive (default: docker)",
-     .choices = "docker|oci"},
-    {.name = "output", .letter = 'o', .value = "FILE", .help = "File to write (default: stdout)"},
+    {"format", 0, "FORMAT", "Format of the archive (default: docker)", .choices = "docker|oci"},
+    {"output", 'o', "FILE", "File to write (default: stdout)"},
     QUIET_OPTION,
     {0},
 };

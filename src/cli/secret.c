@@ -51,9 +51,8 @@ static int set_run(const struct args *a)
 }
 
 static const struct opt set_opts[] = {
-    {.name = "from-env",
-     .value = "VARIABLE",
-     .help = "Store no value: read it from the caller's environment for each command"},
+    {"from-env", 0, "VARIABLE",
+     "Store no value: read it from the caller's environment for each command"},
     QUIET_OPTION,
     {0},
 };

@@ -6,15 +6,12 @@
 #include "store/store.h"
 
 /* For verbs that select sandboxes by name and label. */
-#define LABEL_SELECTOR(does)                                                             \
-    {                                                                                    \
-        .name = "label", .value = "KEY[=VALUE]",                                         \
-        .help = does " every sandbox with all of these labels, too", .flags = OPT_REPEAT \
-    }
-#define NAMES_POSITION(does)                                                  \
-    {                                                                         \
-        .name = "NAMES", .help = does "; optional with --label", .many = true \
-    }
+/* clang-format off */
+#define LABEL_SELECTOR(does) \
+    {"label", 0, "KEY[=VALUE]", does " every sandbox with all of these labels, too", OPT_REPEAT}
+#define NAMES_POSITION(does) \
+    {.name = "NAMES", .help = does "; optional with --label", .many = true}
+/* clang-format on */
 
 struct action {
     const char *doing; /* "Stopping", for the spinner; NULL = none */

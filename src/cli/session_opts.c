@@ -20,16 +20,10 @@ enum {
 };
 
 static const struct opt session_opts[] = {
-    {.name = "tty",
-     .letter = 't',
-     .help = "Allocate a terminal; the default if stdin is one",
-     .flags = OPT_COMMON,
+    {"tty", 't', NULL, "Allocate a terminal; the default if stdin is one", OPT_COMMON,
      .conflicts = "no-tty"},
-    {.name = "no-tty", .help = "Allocate no terminal, and do not read stdin if it is one"},
-    {.name = "timeout",
-     .value = "TIME",
-     .help = "Kill the command after this long; exit code 124",
-     .flags = OPT_COMMON},
+    {"no-tty", 0, NULL, "Allocate no terminal, and do not read stdin if it is one"},
+    {"timeout", 0, "TIME", "Kill the command after this long; exit code 124", OPT_COMMON},
     {0},
 };
 const struct opt_group session_group = {"Terminal and timeout", session_opts};

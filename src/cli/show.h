@@ -5,11 +5,9 @@
 #include "cli/noun.h"
 
 /* For verbs that use sandboxes_load(). */
-#define LABEL_FILTER                                                                      \
-    {                                                                                     \
-        .name = "label", .value = "KEY[=VALUE]", .help = "Only with all of these labels", \
-        .flags = OPT_REPEAT                                                               \
-    }
+/* clang-format off */
+#define LABEL_FILTER {"label", 0, "KEY[=VALUE]", "Only with all of these labels", OPT_REPEAT}
+/* clang-format on */
 
 /* Opens one sandbox by name. Returns 0 or, after printing why not, an exit code. */
 int show_one(const char *name, struct sandbox *ret);

@@ -6,12 +6,11 @@
 
 #include <stdint.h>
 
-#define STOP_OPTS                                                                        \
-    {.name = "force", .letter = 'f', .help = "Kill it at once; unwritten data is lost"}, \
-    {                                                                                    \
-        .name = "timeout", .letter = 't', .value = "TIME",                               \
-        .help = "Time to stop before it is killed (default: 10s)"                        \
-    }
+/* clang-format off */
+#define STOP_OPTS \
+    {"force", 'f', NULL, "Kill it at once; unwritten data is lost"}, \
+    {"timeout", 't', "TIME", "Time to stop before it is killed (default: 10s)"}
+/* clang-format on */
 
 int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct err *e);
 

@@ -111,19 +111,19 @@ const struct cmd *const cmd_table[] = {
 /* clang-format on */
 
 const struct opt global_opts[] = {
-    {.name = "error", .help = "Print only errors"},
-    {.name = "warn", .help = "Print errors and warnings"},
-    {.name = "info", .help = "Also print what was done, and progress (default)"},
-    {.name = "debug", .help = "Also print decisions, and how long steps took"},
-    {.name = "trace", .help = "Also print requests, frames and files opened"},
-    {.name = "tree", .help = "Print commands and options as a tree"},
-    {.name = "help", .letter = 'h', .help = "Print help with the common options"},
-    {.name = "help-all", .help = "Print help with all options"},
+    {"error", 0, NULL, "Print only errors"},
+    {"warn", 0, NULL, "Print errors and warnings"},
+    {"info", 0, NULL, "Also print what was done, and progress (default)"},
+    {"debug", 0, NULL, "Also print decisions, and how long steps took"},
+    {"trace", 0, NULL, "Also print requests, frames and files opened"},
+    {"tree", 0, NULL, "Print commands and options as a tree"},
+    {"help", 'h', NULL, "Print help with the common options"},
+    {"help-all", 0, NULL, "Print help with all options"},
     {0},
 };
 
 static const struct opt root_opts[] = {
-    {.name = "version", .letter = 'V', .help = "Print the version"},
+    {"version", 'V', NULL, "Print the version"},
     {0},
 };
 

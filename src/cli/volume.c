@@ -85,12 +85,9 @@ static int create_run(const struct args *a)
 }
 
 static const struct opt create_opts[] = {
-    {.name = "kind",
-     .value = "KIND",
-     .help = "Directory or disk (default: dir)",
-     .choices = "dir|disk"},
-    {.name = "size", .value = "SIZE", .help = "Capacity; required for a disk (default: no limit)"},
-    {.name = "name", .value = "NAME", .help = "Name of the volume, instead of the argument"},
+    {"kind", 0, "KIND", "Directory or disk (default: dir)", .choices = "dir|disk"},
+    {"size", 0, "SIZE", "Capacity; required for a disk (default: no limit)"},
+    {"name", 0, "NAME", "Name of the volume, instead of the argument"},
     QUIET_OPTION,
     {0},
 };

@@ -230,7 +230,7 @@ static int sync_run(const struct args *a)
 }
 
 static const struct opt sync_opts[] = {
-    {.name = "max", .value = "SIZE", .help = "Size limit, this time"},
+    {"max", 0, "SIZE", "Size limit, this time"},
     QUIET_OPTION,
     {0},
 };
