@@ -272,7 +272,7 @@ static int next_value(struct parser *p, const struct opt *o, const char **ret)
         opt_spelling(o, spelling, sizeof(spelling));
         err_set(p->e, EINVAL, "a value is required for '%s' but none was supplied", spelling);
         if (next && strcmp(next, "--") != 0)
-            err_hint(p->e, "a value that begins with '-' is given as --%s=%s", o->name, next);
+            err_hint(p->e, "write a value that begins with '-' as --%s=%s", o->name, next);
         return usage_hint(p->a->cmd, p->e);
     }
     p->at++;

@@ -49,7 +49,7 @@ static int print_json(const struct explain_target *t, const struct explain_answe
 static int print_text(const struct explain_target *t, const struct explain_answer *a, bool live)
 {
     char target[POLICY_NAME_MAX + 16], addr[ADDR_TEXT_MAX];
-    struct buf b;
+    AUTO_BUF struct buf b;
     buf_init(&b, 1 << 16);
     target_text(t, target, sizeof(target));
     (void)buf_printf(&b, "%s  %s  %s\n", a->allow ? "allow" : "deny", target, a->why);
@@ -63,11 +63,9 @@ static int print_text(const struct explain_target *t, const struct explain_answe
     bool host = strcmp(t->name, DNS_HOST_NAME) == 0;
     if (a->is_name && a->may_ask && a->n_peers == 0 && !host)
         (void)buf_printf(&b, "  address   %s\n",
-                         live ? "it was not resolved here yet; this holds for a public address"
-                              : "the sandbox does not run; this holds for a public address");
-    int code = ui_print(&b);
-    buf_free(&b);
-    return code;
+                         live ? "not resolved yet; this holds for a public address"
+                              : "the sandbox is not running; this holds for a public address");
+    return ui_print(&b);
 }
 
 /* By the spec; a sandbox that does not run has resolved nothing. */
@@ -108,7 +106,7 @@ static int net_explain_run(const struct args *a)
 {
     struct explain_target t;
     struct explain_answer answer = {0};
-    struct sandbox sb;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     struct err e = {0};
     bool live = false;
     if (explain_parse(a->pos[1], args_has(a, "udp"), &t, &e) < 0)
@@ -117,7 +115,6 @@ static int net_explain_run(const struct args *a)
     if (code != EXIT_OK)
         return code;
     int r = explain(&sb, &t, &answer, &live, &e);
-    sandbox_close(&sb);
     if (r < 0)
         return ui_fail(&e);
     code = wants_json(a) ? print_json(&t, &answer, live) : print_text(&t, &answer, live);

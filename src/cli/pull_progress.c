@@ -5,6 +5,7 @@
 #include "store/store.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
+#include "util/parse.h"
 #include "util/term.h"
 #include "util/utf8.h"
 
@@ -77,16 +78,6 @@ int cli_pull_exit_code(void)
 
 /* --- drawing -------------------------------------------------------------------------------- */
 
-static void size_text(uint64_t bytes, char *out, size_t size)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
-    size_t u = 0;
-    for (; v >= 1024 && u + 1 < ARRAY_LEN(units); u++)
-        v /= 1024;
-    (void)snprintf(out, size, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
-
 static void short_digest(const struct pull_layer *l, char out[16])
 {
     char hex[DIGEST_HEX_SIZE];
@@ -109,8 +100,8 @@ static void draw_layer(const struct progress *p, const struct pull_layer *l, uns
     int state = atomic_load(&l->state);
     uint64_t have = atomic_load(&l->progress.read);
     short_digest(l, id);
-    size_text(l->size, total, sizeof(total));
-    size_text(MIN(have, l->size), read, sizeof(read));
+    format_bytes(l->size, total, sizeof(total));
+    format_bytes(MIN(have, l->size), read, sizeof(read));
     /* What is beside the bar: 3 + 12 + 2 + 11 + 2, "[", "]  ", two sizes of at most 10 with " / ".
      */
     unsigned room = columns > 60 + BAR_MIN ? MIN(columns - 60, (unsigned)BAR_MAX) : 0;
@@ -138,7 +129,7 @@ static bool finished(const struct pull_layer *l)
 /* All layers where they fit; else those that are not finished, and how many are. */
 static void draw(struct progress *p)
 {
-    struct buf out;
+    AUTO_BUF struct buf out;
     buf_init(&out, 1 << 20);
     unsigned columns = term_columns(STDERR_FILENO, COLUMNS_DEFAULT);
     unsigned rows = rows_of(STDERR_FILENO), lines = 0;
@@ -164,7 +155,6 @@ static void draw(struct progress *p)
         (void)buf_printf(&out, "\x1b[J");
     if (buf_len(&out) && write(STDERR_FILENO, buf_head(&out), buf_len(&out)) > 0)
         p->drawn = lines;
-    buf_free(&out);
 }
 
 static void say_plainly(struct progress *p)
@@ -176,7 +166,7 @@ static void say_plainly(struct progress *p)
             continue;
         char id[16], total[24], line[96];
         short_digest(&p->layers[i], id);
-        size_text(p->layers[i].size, total, sizeof(total));
+        format_bytes(p->layers[i].size, total, sizeof(total));
         (void)snprintf(line, sizeof(line), "   %s  %-6s  %s", id, words[state], total);
         ui_note(line);
         p->shown[i] = state;
@@ -254,15 +244,12 @@ static void on_tick(void *ctx)
 
 static int find_home(char **ret, struct err *e)
 {
-    struct store s;
+    AUTO_STORE struct store s = STORE_NONE;
     int r = store_open(&s, e);
-    if (r == 0) {
-        *ret = strdup(s.home);
-        if (!*ret)
-            r = err_oom(e);
-    }
-    store_close(&s);
-    return r;
+    if (r < 0)
+        return r;
+    *ret = strdup(s.home);
+    return *ret ? 0 : err_oom(e);
 }
 
 /* Can the next attempt resume from what this one downloaded? */
@@ -280,12 +267,10 @@ static bool worth_keeping(int code)
  * store nothing happens; a later removal does it. */
 static void sweep(struct image_store *s)
 {
-    struct store home;
+    AUTO_STORE struct store home = STORE_NONE;
     struct image_collect opt = {.used = image_cache_used, .ctx = &home};
-    if (store_open(&home, NULL) < 0)
-        return;
-    (void)image_store_collect(s, &opt, NULL, NULL);
-    store_close(&home);
+    if (store_open(&home, NULL) == 0)
+        (void)image_store_collect(s, &opt, NULL, NULL);
 }
 
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,

@@ -170,7 +170,7 @@ static void suggestions(void **state)
     hinted(&cmd_create, "--no-nett", "a similar argument exists: '--no-net'");
     hinted(&cmd_create, "--no-netwrk", "a similar argument exists: '--no-net'");
     hinted(&cmd_create, "--volum=x", "a similar argument exists: '--volume'");
-    hinted(&cmd_create, "--cpus -1", "a value that begins with '-' is given as --cpus=-1");
+    hinted(&cmd_create, "--cpus -1", "write a value that begins with '-' as --cpus=-1");
     hinted(&cmd_exec, "a ls", "a command goes after '--': msb exec ... -- ls");
     assert_ptr_equal(cmd_similar(&root_cmd, "lst"), &cmd_list);
     assert_ptr_equal(cmd_similar(&root_cmd, "sotp"), &cmd_stop);
