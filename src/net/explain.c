@@ -28,12 +28,12 @@ bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port
 
 static int bad_target(const char *text, const char *why, struct err *e)
 {
-    int code = err_set(e, EINVAL, "'%s' is no target: %s", text, why);
+    int code = err_set(e, EINVAL, "invalid target '%s': %s", text, why);
     err_hint(e, "expected a URL, HOST[:PORT], ADDRESS[:PORT] or [IPV6]:PORT");
     return code;
 }
 
-/* Takes "scheme://" off; 0 = none, or the port it means, or -EINVAL. */
+/* Removes "scheme://": its default port, 0 without a scheme, or -EINVAL for an unknown one. */
 static int take_scheme(char **at)
 {
     char *sep = strstr(*at, "://");
@@ -86,21 +86,21 @@ int explain_parse(const char *text, bool udp, struct explain_target *ret, struct
     (void)snprintf(copy, sizeof(copy), "%s", text);
     int scheme_port = take_scheme(&at);
     if (!split_port(at, &host, &port))
-        return bad_target(text, "its brackets do not hold an IPv6 address", e);
+        return bad_target(text, "the brackets must hold an IPv6 address", e);
     uint64_t number = scheme_port > 0 ? (uint64_t)scheme_port : PORT_DEFAULT;
     if (port && (parse_u64(port, &number) < 0 || number == 0 || number > UINT16_MAX))
-        return bad_target(text, "its port is not a number from 1 to 65535", e);
+        return bad_target(text, "the port must be a number from 1 to 65535", e);
     if (!port && scheme_port < 0)
-        return bad_target(text, "its scheme has no usual port, so it must say one", e);
+        return bad_target(text, "the scheme has no default port, so give one", e);
     t.port = (uint16_t)number;
     bool is_address = addr_parse(host, &t.addr) == 0;
     if (!is_address && (strchr(host, ':') || !policy_name_normal(host, t.name)))
-        return bad_target(text, "it has neither a host name nor an address", e);
+        return bad_target(text, "expected a host name or an address", e);
     size_t label = strlen(t.name);
     while (label && isdigit((unsigned char)t.name[label - 1]))
         label--;
     if (!is_address && (label == 0 || t.name[label - 1] == '.') && t.name[label])
-        return bad_target(text, "it looks like an address, and is none", e);
+        return bad_target(text, "it looks like an address but is not one", e);
     *ret = t;
     return 0;
 }
@@ -145,7 +145,7 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
                             .ctx = named.name};
     *ret = (struct explain_answer){.is_name = t->name[0] != '\0', .may_ask = host};
     if (host)
-        (void)snprintf(ret->ask_why, sizeof(ret->ask_why), "allowed: it stands for the host");
+        (void)snprintf(ret->ask_why, sizeof(ret->ask_why), "allowed: this name is the host");
     if (ret->is_name && !host) {
         struct policy_answer ask = policy_decide_name(p, t->name);
         ret->may_ask = ask.allow;

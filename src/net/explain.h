@@ -1,8 +1,8 @@
-/* "What would become of a connection to there?": asked of a policy alone, or of the gate of a
+/* "Would a connection to that target be allowed?", answered by a policy alone, or by the gate of a
  * running sandbox (gate_explain), which also knows what names were resolved to.
  *
- * A name is two questions: may it be asked for, and may its addresses be reached. Without
- * addresses the second one is answered for a public address that no rule lists.
+ * A name is two questions: may it be resolved, and may its addresses be reached. Without addresses
+ * the second one is answered for a public address that no rule lists.
  */
 #ifndef MSB_NET_EXPLAIN_H
 #define MSB_NET_EXPLAIN_H
@@ -25,7 +25,7 @@ struct explain_peer {
 };
 
 struct explain_answer {
-    bool allow; /* all in all */
+    bool allow; /* the overall answer */
     char why[POLICY_WHY_MAX];
     bool is_name;
     bool may_ask;
@@ -34,19 +34,19 @@ struct explain_answer {
     struct explain_peer peer[EXPLAIN_PEERS_MAX];
 };
 
-/* URL, HOST, HOST:PORT, ADDRESS, ADDRESS:PORT, [ADDRESS6]:PORT. A URL's scheme says the port if
- * the URL does not; anything else without a port means 443. */
+/* URL, HOST, HOST:PORT, ADDRESS, ADDRESS:PORT, [ADDRESS6]:PORT. A URL without a port has that of
+ * its scheme; anything else without one means 443. */
 int explain_parse(const char *text, bool udp, struct explain_target *ret, struct err *e);
 
 void explain_by_policy(const struct policy *p, const struct explain_target *t,
                        struct explain_answer *ret);
 
-/* Afterwards, for a sandbox whose way out is a proxy. */
+/* Afterwards, for a sandbox behind a proxy. */
 void explain_with_proxy(const struct explain_target *t, struct explain_answer *a);
-#define EXPLAIN_PROXY "denied: through a proxy there is only TCP"
+#define EXPLAIN_PROXY "denied: only TCP goes through the proxy"
 
-/* What a rule with a name does not open. */
+/* Whether it is QUIC, which a rule with a name does not open. */
 bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port);
-#define EXPLAIN_QUIC "denied: names do not open UDP port 443, as QUIC hides what it talks to"
+#define EXPLAIN_QUIC "denied: a name does not open UDP port 443, because QUIC hides the name"
 
 #endif

@@ -176,7 +176,7 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, enum sniff_ki
     char name[POLICY_NAME_MAX];
     if (kind == SNIFF_BROKEN || (kind == SNIFF_ECH && g->cfg.strict)) {
         (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow %s",
-                       kind == SNIFF_ECH ? "hides its name" : "shows no name that is certain");
+                       kind == SNIFF_ECH ? "hides its name" : "shows no unambiguous name");
         return false;
     }
     if (shown[0] == '\0') {
@@ -185,7 +185,7 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, enum sniff_ki
         return !g->cfg.strict;
     }
     if (!policy_name_normal(shown, name)) {
-        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow shows something that is no name");
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow shows an invalid name");
         return false;
     }
     struct policy_answer a = policy_decide_name(&g->policy, name);

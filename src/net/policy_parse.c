@@ -43,7 +43,7 @@ static const struct word profiles[] = {
 };
 
 /* The value of a word, or -1. */
-static int find(const struct word *w, size_t n, const char *s)
+static int find_word(const struct word *w, size_t n, const char *s)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(w[i].name, s) == 0)
@@ -66,8 +66,19 @@ static void hint_word(struct err *e, const struct word *w, size_t n, const char 
         err_hint(e, "did you mean '%s'?", name);
 }
 
-#define FIND(table, s) find(table, ARRAY_LEN(table), s)
-#define HINT(e, table, s) hint_word(e, table, ARRAY_LEN(table), s)
+/* The value of a word, or -EINVAL with an error that names the choices. */
+static int parse_word(const struct word *w, size_t n, const char *what, const char *choices,
+                      const char *s, struct err *e)
+{
+    int value = find_word(w, n, s);
+    if (value >= 0)
+        return value;
+    err_set(e, EINVAL, "unknown %s '%s': expected %s", what, s, choices);
+    hint_word(e, w, n, s);
+    return -EINVAL;
+}
+
+#define PARSE(table, what, choices, s, e) parse_word(table, ARRAY_LEN(table), what, choices, s, e)
 
 /* --- parts of a rule ------------------------------------------------------------------------- */
 
@@ -76,22 +87,16 @@ static int parse_head(struct policy_rule *r, char *head, struct err *e)
     char *colon = strchr(head, ':');
     if (colon)
         *colon++ = '\0';
-    int action = FIND(actions, head);
-    if (action < 0) {
-        int code = err_set(e, EINVAL, "a rule starts with 'allow' or 'deny', not '%s'", head);
-        HINT(e, actions, head);
-        return code;
-    }
+    int action = PARSE(actions, "action", "allow or deny", head, e);
+    if (action < 0)
+        return action;
     r->allow = action;
     r->dir = POLICY_EGRESS;
     if (!colon)
         return 0;
-    int dir = FIND(directions, colon);
-    if (dir < 0) {
-        int code = err_set(e, EINVAL, "unknown direction '%s': egress, ingress or any", colon);
-        HINT(e, directions, colon);
-        return code;
-    }
+    int dir = PARSE(directions, "direction", "egress, ingress or any", colon, e);
+    if (dir < 0)
+        return dir;
     r->dir = (uint8_t)dir;
     return 0;
 }
@@ -110,7 +115,7 @@ static int parse_ports(struct policy_rule *r, char *s, struct err *e)
         *dash++ = '\0';
     if (parse_u64(s, &lo) < 0 || parse_u64(dash ? dash : s, &hi) < 0 || lo < 1 || hi > 65535 ||
         lo > hi)
-        return err_set(e, EINVAL, "'%s%s%s' is no port or range of ports (1-65535, or any)", s,
+        return err_set(e, EINVAL, "invalid port '%s%s%s': expected a port, a range or any", s,
                        dash ? "-" : "", dash ? dash : "");
     r->lo = (uint16_t)lo;
     r->hi = (uint16_t)hi;
@@ -122,17 +127,14 @@ static int parse_proto(struct policy_rule *r, char *s, struct err *e)
     char *colon = strchr(s, ':');
     if (colon)
         *colon++ = '\0';
-    int proto = FIND(protos, s);
-    if (proto < 0) {
-        int code = err_set(e, EINVAL, "unknown protocol '%s': tcp, udp, icmpv4, icmpv6 or any", s);
-        HINT(e, protos, s);
-        return code;
-    }
+    int proto = PARSE(protos, "protocol", "tcp, udp, icmpv4, icmpv6 or any", s, e);
+    if (proto < 0)
+        return proto;
     r->proto = (uint8_t)proto;
     return colon ? parse_ports(r, colon, e) : 0;
 }
 
-/* ADDRESS or ADDRESS/BITS; 0 if it is neither, 1 if it is, -errno if it is a bad one. */
+/* ADDRESS or ADDRESS/BITS: 1; -errno: a bad one; 0: something else. */
 static int parse_cidr(struct policy_rule *r, char *s, struct err *e)
 {
     uint64_t bits;
@@ -142,13 +144,13 @@ static int parse_cidr(struct policy_rule *r, char *s, struct err *e)
     if (addr_parse(s, &r->addr) < 0) {
         if (!slash)
             return 0;
-        return err_set(e, EINVAL, "'%s' is no IP address", s);
+        return err_set(e, EINVAL, "invalid IP address '%s'", s);
     }
     bool v4 = addr_is4(&r->addr);
     unsigned max = v4 ? 32 : 128;
     bits = max;
     if (slash && (parse_u64(slash + 1, &bits) < 0 || bits > max))
-        return err_set(e, EINVAL, "'/%s' is no prefix length for %s", slash + 1, s);
+        return err_set(e, EINVAL, "invalid prefix length '/%s' for %s", slash + 1, s);
     r->kind = TARGET_CIDR;
     r->bits = (uint8_t)(bits + (v4 ? 96 : 0));
     return 1;
@@ -158,7 +160,7 @@ static int parse_domain(struct policy_rule *r, const char *name, bool suffix, st
 {
     r->kind = suffix ? TARGET_SUFFIX : TARGET_DOMAIN;
     if (!policy_name_normal(name, r->name))
-        return err_set(e, EINVAL, "'%s' is no host name", name);
+        return err_set(e, EINVAL, "invalid host name '%s'", name);
     if (suffix && !strchr(r->name, '.')) {
         int code = err_set(e, EINVAL, "'*.%s' is too wide: a suffix has at least two labels", name);
         err_hint(e, "name the domains, or allow the group 'public'");
@@ -169,7 +171,7 @@ static int parse_domain(struct policy_rule *r, const char *name, bool suffix, st
 
 static int parse_target(struct policy_rule *r, char *s, struct err *e)
 {
-    int r1 = FIND(groups, s);
+    int r1 = find_word(groups, ARRAY_LEN(groups), s);
     if (r1 >= 0) {
         r->kind = r1 == GROUP_ANY    ? TARGET_ANY
                   : r1 == GROUP_HOST ? TARGET_HOST
@@ -189,55 +191,42 @@ static int parse_target(struct policy_rule *r, char *s, struct err *e)
         return r1 < 0 ? r1 : 0;
     if (!strchr(s, '.')) {
         int code = err_set(e, EINVAL, "unknown target '%s'", s);
-        HINT(e, groups, s);
-        err_hint(e, "a host name without a dot is written domain=%s", s);
+        hint_word(e, groups, ARRAY_LEN(groups), s);
+        err_hint(e, "write domain=%s for a host name without a dot", s);
         return code;
     }
     const char *last = strrchr(s, '.') + 1;
     if (strspn(last, "0123456789") == strlen(last) && *last)
-        return err_set(e, EINVAL, "'%s' is no IP address", s); /* and no host name either */
+        return err_set(e, EINVAL, "invalid IP address '%s'", s); /* and no host name either */
     return parse_domain(r, s, false, e);
 }
 
-/* Splits TARGET from what follows it; brackets keep the colons of IPv6 together. */
+/* [ADDRESS] or [ADDRESS]/BITS, then perhaps :PROTO; brackets keep the colons of IPv6 together. */
+static int parse_bracketed(struct policy_rule *r, char *s, struct err *e)
+{
+    char cidr[64], *close = strchr(s, ']');
+    if (!close)
+        return err_set(e, EINVAL, "'%s' has no closing bracket", s);
+    char *rest = close + 1;
+    size_t bits = *rest == '/' ? strcspn(rest, ":") : 0;
+    if (rest[bits] != '\0' && rest[bits] != ':')
+        return err_set(e, EINVAL, "unexpected '%s' after a bracket", rest);
+    int len =
+        snprintf(cidr, sizeof(cidr), "%.*s%.*s", (int)(close - s - 1), s + 1, (int)bits, rest);
+    int r1 = len < (int)sizeof(cidr) ? parse_cidr(r, cidr, e) : 0;
+    if (r1 <= 0)
+        return r1 < 0 ? r1 : err_set(e, EINVAL, "invalid IP address '%s'", cidr);
+    return rest[bits] == ':' ? parse_proto(r, rest + bits + 1, e) : 0;
+}
+
+/* Splits TARGET from what follows it. */
 static int parse_tail(struct policy_rule *r, char *s, struct err *e)
 {
-    char *rest;
-    if (*s == '[') {
-        char *close = strchr(s, ']');
-        if (!close)
-            return err_set(e, EINVAL, "'%s' has no closing bracket", s);
-        *close = '\0';
-        rest = close + 1;
-        s++;
-        if (*rest == '/') { /* [ADDRESS]/BITS */
-            char joined[64];
-            char *colon = strchr(rest, ':');
-            if (colon)
-                *colon = '\0';
-            if (snprintf(joined, sizeof(joined), "%s%s", s, rest) >= (int)sizeof(joined))
-                return err_set(e, EINVAL, "'%s' is no IP address", s);
-            int r1 = parse_cidr(r, joined, e);
-            if (r1 <= 0)
-                return r1 < 0 ? r1 : err_set(e, EINVAL, "'%s' is no IP address", s);
-            return colon ? parse_proto(r, colon + 1, e) : 0;
-        }
-        if (*rest != '\0' && *rest != ':')
-            return err_set(e, EINVAL, "unexpected '%s' after a bracket", rest);
-        if (*rest == ':')
-            rest++;
-        else
-            rest = NULL;
-        int r1 = parse_cidr(r, s, e);
-        if (r1 <= 0)
-            return r1 < 0 ? r1 : err_set(e, EINVAL, "'%s' is no IP address", s);
-        return rest ? parse_proto(r, rest, e) : 0;
-    }
-    rest = strchr(s, ':');
-    if (rest && strchr(rest + 1, ':') && addr_parse(s, &r->addr) == 0) {
-        int code = err_set(e, EINVAL, "an IPv6 address is written in brackets: [%s]", s);
-        return code;
-    }
+    if (*s == '[')
+        return parse_bracketed(r, s, e);
+    char *rest = strchr(s, ':');
+    if (rest && strchr(rest + 1, ':') && addr_parse(s, &r->addr) == 0)
+        return err_set(e, EINVAL, "an IPv6 address needs brackets: [%s]", s);
     if (rest)
         *rest++ = '\0';
     int r1 = parse_target(r, s, e);
@@ -263,11 +252,12 @@ static int parse_rule(struct policy_rule *r, const char *text, struct err *e)
         k = parse_tail(r, at + 1, e);
     if (k == 0 && (r->kind == TARGET_DOMAIN || r->kind == TARGET_SUFFIX || r->kind == TARGET_DNS) &&
         r->dir != POLICY_EGRESS)
-        k = err_set(e, EINVAL, "names are for egress alone; ingress rules take addresses");
+        k = err_set(e, EINVAL, "names are for egress only; ingress rules take addresses");
     if (k == 0 && r->kind == TARGET_CIDR && r->proto != 0) {
         bool v4 = r->bits >= 96 && addr_is4(&r->addr);
         if (r->proto == (v4 ? PROTO_ICMP6 : PROTO_ICMP))
-            k = err_set(e, EINVAL, "that address has no %s", v4 ? "icmpv6" : "icmpv4");
+            k = err_set(e, EINVAL, "%s does not apply to an %s address", v4 ? "icmpv6" : "icmpv4",
+                        v4 ? "IPv4" : "IPv6");
     }
     if (k < 0)
         return err_wrap(e, k, "network rule '%s'", text);
@@ -275,10 +265,10 @@ static int parse_rule(struct policy_rule *r, const char *text, struct err *e)
     return r->text ? 0 : err_oom(e);
 }
 
-static int append(struct policy *p, const struct policy_rule *r, struct err *e)
+static int append_rule(struct policy *p, const struct policy_rule *r, struct err *e)
 {
     if (p->n == POLICY_RULES_MAX)
-        return err_set(e, E2BIG, "more than %d network rules", POLICY_RULES_MAX);
+        return err_set(e, E2BIG, "too many network rules: at most %d", POLICY_RULES_MAX);
     struct policy_rule *grown = realloc(p->rule, (p->n + 1) * sizeof(*grown));
     if (!grown)
         return err_oom(e);
@@ -294,8 +284,8 @@ static void cut_back(struct policy *p, size_t n)
 }
 
 /* Calls one(p, item) for each item of a comma separated list. */
-static int each(struct policy *p, const char *text, struct err *e,
-                int (*one)(struct policy *p, const char *item, struct err *e))
+static int each_item(struct policy *p, const char *text, struct err *e,
+                     int (*one)(struct policy *p, const char *item, struct err *e))
 {
     size_t before = p->n;
     AUTO_FREE char *copy = strdup(text);
@@ -320,7 +310,7 @@ static int add_rule(struct policy *p, const char *item, struct err *e)
     int k = parse_rule(&r, item, e);
     if (k < 0)
         return k;
-    k = append(p, &r, e);
+    k = append_rule(p, &r, e);
     if (k < 0)
         free(r.text);
     return k;
@@ -328,17 +318,16 @@ static int add_rule(struct policy *p, const char *item, struct err *e)
 
 int policy_add_rules(struct policy *p, const char *text, struct err *e)
 {
-    return each(p, text, e, add_rule);
+    return each_item(p, text, e, add_rule);
 }
 
 static int add_profile(struct policy *p, const char *item, struct err *e)
 {
-    int group = FIND(profiles, item);
-    if (group < 0) {
-        int code = err_set(e, EINVAL, "unknown network profile '%s'", item);
-        HINT(e, profiles, item);
-        return code;
-    }
+    int group =
+        PARSE(profiles, "network profile",
+              "all, none, public, private, loopback, link-local, meta, multicast or host", item, e);
+    if (group < 0)
+        return group;
     if (group == PROFILE_NONE)
         return 0;
     char rule[64];
@@ -351,7 +340,8 @@ int policy_add_profile(struct policy *p, const char *text, struct err *e)
     bool list = strchr(text, ',') != NULL;
     if (list && (strstr(text, "all") || strstr(text, "none"))) {
         /* Only whole words count; none of the others contains these. */
-        return err_set(e, EINVAL, "network profile '%s': 'all' and 'none' stand alone", text);
+        return err_set(e, EINVAL, "network profile '%s': 'all' and 'none' cannot be combined",
+                       text);
     }
-    return each(p, text, e, add_profile);
+    return each_item(p, text, e, add_profile);
 }

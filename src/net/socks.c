@@ -59,7 +59,7 @@ static void begin4(struct socks *s)
 {
     uint8_t port[2];
     if (!addr_is4(&s->to.addr)) {
-        fail(s, ENETUNREACH, "the proxy's protocol (socks4) has no IPv6");
+        fail(s, ENETUNREACH, "SOCKS 4 has no IPv6");
         return;
     }
     put16(port, s->to.port);
@@ -80,7 +80,7 @@ static void reply4(struct socks *s)
     else if (s->in[1] == V4_REJECTED)
         fail(s, ECONNREFUSED, "the proxy rejected it or could not connect");
     else
-        fail(s, EACCES, "the proxy refuses this user");
+        fail(s, EACCES, "the proxy rejects this user");
 }
 
 /* --- version 5 ------------------------------------------------------------------------------- */
@@ -133,8 +133,8 @@ static void method5(struct socks *s)
         auth5(s);
     else
         fail(s, EACCES,
-             s->cfg->user[0] != '\0' ? "the proxy takes no user name and password"
-                                     : "the proxy wants a user name and password");
+             s->cfg->user[0] != '\0' ? "the proxy does not accept a user name and password"
+                                     : "the proxy requires a user name and password");
 }
 
 static void authenticated5(struct socks *s)
@@ -142,7 +142,7 @@ static void authenticated5(struct socks *s)
     if (s->in[0] != 1)
         fail(s, EPROTO, "the proxy does not speak SOCKS 5");
     else if (s->in[1] != 0)
-        fail(s, EACCES, "the proxy refuses user name or password");
+        fail(s, EACCES, "the proxy rejects the user name or password");
     else
         request5(s);
 }
@@ -156,17 +156,17 @@ static void refused5(struct socks *s, uint8_t code)
         {0, ""},
         {ECONNREFUSED, "the proxy failed"},
         {EACCES, "the proxy's rules do not allow it"},
-        {ENETUNREACH, "the proxy finds the network unreachable"},
-        {EHOSTUNREACH, "the proxy finds the host unreachable"},
-        {ECONNREFUSED, "refused by the peer, says the proxy"},
+        {ENETUNREACH, "the proxy reports that the network is unreachable"},
+        {EHOSTUNREACH, "the proxy reports that the host is unreachable"},
+        {ECONNREFUSED, "the proxy reports that the peer refused it"},
         {ETIMEDOUT, "the proxy got no answer from the peer"},
-        {ECONNREFUSED, "the proxy cannot connect to others"},
-        {ENETUNREACH, "the proxy does not know this kind of address"},
+        {ECONNREFUSED, "the proxy does not support connecting"},
+        {ENETUNREACH, "the proxy does not support this kind of address"},
     };
     if (code < ARRAY_LEN(reasons))
         fail(s, reasons[code].code, reasons[code].why);
     else
-        fail(s, EPROTO, "the proxy failed in an unknown way");
+        fail(s, EPROTO, "the proxy reports an unknown failure");
 }
 
 /* The answer says at which address the proxy is connected, which is of no use, but has to be read:
@@ -184,7 +184,7 @@ static void reply5(struct socks *s)
         else if (p[3] == V5_NAME)
             s->need = V5_REPLY_HEAD + 1;
         else
-            fail(s, EPROTO, "the proxy's answer makes no sense");
+            fail(s, EPROTO, "the proxy's answer is malformed");
     } else if (p[3] == V5_NAME && s->have == V5_REPLY_HEAD + 1) {
         s->need = V5_REPLY_HEAD + 1 + (size_t)p[4] + 2;
     } else {

@@ -46,7 +46,7 @@ struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum 
     if (n->stats.udp_flows >= n->cfg.max_udp) {
         assert(node_linked(&n->udp_all));
         n->stats.udp_evicted++;
-        flow_remove(CONTAINER_OF(n->udp_all.next, struct flow, all), "made room");
+        flow_remove(CONTAINER_OF(n->udp_all.next, struct flow, all), "evicted to make room");
     }
     struct udp_flow *u = calloc(1, sizeof(*u));
     if (!u) {

@@ -369,7 +369,7 @@ def test_a_busy_port_fails_with_its_owner(msb):
         (["--net", "publik"], "unknown network profile 'publik'"),
         (["--no-net", "--net", "public"], "cannot be used with"),
         (["--net-rule", "allow@"], "network rule 'allow@'"),
-        (["--net-rule", "alow@example.com"], "a rule starts with 'allow' or 'deny', not 'alow'"),
+        (["--net-rule", "alow@example.com"], "unknown action 'alow': expected allow or deny"),
         (["--net-rule", "allow@*.com"], "too wide"),
         (["--net-default", "perhaps"], "invalid value 'perhaps'"),
         (["-p", "80"], "invalid port '80'"),

@@ -275,7 +275,7 @@ def test_a_busy_port_is_refused_and_changes_nothing(web):
 
 def test_bad_input(web):
     for args, code, words in [
-        (["net", "explain", "web", "what is this"], 2, "is no target"),
+        (["net", "explain", "web", "what is this"], 2, "invalid target"),
         (["net", "explain", "web", "example.com:0"], 2, "1 to 65535"),
         (["net", "explain", "web"], 2, "<TARGET>"),
         (["net", "explain", "ghost", "example.com"], 1, "sandbox not found: ghost"),

@@ -128,7 +128,7 @@ def test_everything_goes_through_the_proxy(internet, net_msb, box, proxy):
     assert out[0].split() != ["ping", "pong"] and "E" in out[0]
     ends = {(p.dst, p.dport) for p in seen.packets if p.src in (HOST, netkit.HOST6)}
     assert ends == {(PROXY, 1080)}, ends
-    why = "through a proxy there is only TCP"
+    why = "only TCP goes through the proxy"
     assert why in net_msb.ok("net", "log", "box")
     asks = [["explain", "box", "four.example.com:53", "--udp"], ["explain", "box", f"{OTHER}:53", "--udp"]]
     assert all(why in net_msb("net", *ask).stdout.decode() for ask in asks)
@@ -164,7 +164,7 @@ def test_passwords_are_looked_up_and_kept_nowhere(net_msb, box, proxy):
     assert p.returncode == 1 and b"PROXY_PW" in p.stderr
     net_msb.ok("start", "-q", "box", env={**net_msb.env, "PROXY_PW": "wrong"})
     assert curl(net_msb, "box", f"http://{WEB}/").returncode == 7
-    wait_for(lambda: "the proxy refuses user name or password" in net_msb.ok("net", "log", "box"))
+    wait_for(lambda: "the proxy rejects the user name or password" in net_msb.ok("net", "log", "box"))
 
 
 # --- certificates ---------------------------------------------------------------------------------

@@ -387,7 +387,7 @@ static void test_flow_refused(void **state)
     struct fix *x = *state;
     refuse(x, "\5\5\0\1", 4, SEG_RST | SEG_ACK, "refused by the peer, says the proxy");
     refuse(x, "\5\2\0\1", 4, SEG_RST | SEG_ACK, "the proxy's rules do not allow it");
-    refuse(x, "\5\4\0\1", 4, 0x103, "the proxy finds the host unreachable");
+    refuse(x, "\5\4\0\1", 4, 0x103, "the proxy reports that the host is unreachable");
     refuse(x, "GET!", 4, SEG_RST | SEG_ACK, "the proxy does not speak SOCKS 5");
     refuse(x, NULL, 0, SEG_RST | SEG_ACK, "the proxy hung up");
     close_fd(&x->listener);
@@ -404,7 +404,7 @@ static void test_other_protocols(void **state)
     struct net_flow_id id = {
         .proto = PROTO_UDP, .guest = {.addr = x->cfg.net.guest4, .port = 1}, .peer = peer};
     assert_false(gate_ask(x->gate, &id, x->last).allow);
-    assert_string_equal(x->last, "denied: through a proxy there is only TCP");
+    assert_string_equal(x->last, "denied: only TCP goes through the proxy");
     fl_udp(&x->fl, &x->cfg.net.guest4, &peer.addr, 5000, 123, "x", 1);
     assert_int_equal(next_frame(x, NULL), 0x103);
     id.peer.addr = x->cfg.net.gateway4; /* the host is reached directly */

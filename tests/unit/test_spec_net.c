@@ -134,12 +134,12 @@ static void refusals(void **state)
 {
     (void)state;
     refused("--net publik", "unknown network profile 'publik'");
-    refused("--net all,host", "network profile 'all,host': 'all' and 'none' stand alone");
+    refused("--net all,host", "network profile 'all,host': 'all' and 'none' cannot be combined");
     refused("--no-net --net public",
             "the argument '--net <PROFILE>' cannot be used with '--no-net'");
     refused("--no-net --net-default allow", "--no-net cannot be used with --net-default allow");
     refused("--net-rule allow@*.com", "network rule 'allow@*.com': '*.com' is too wide");
-    refused("--net-rule permit@x.org", "network rule 'permit@x.org': a rule starts with");
+    refused("--net-rule permit@x.org", "network rule 'permit@x.org': unknown action 'permit'");
     refused("--net-default maybe", "invalid value 'maybe' for '--net-default");
     refused("--max-connections 0", "invalid value '0' for '--max-connections <N>'");
     refused("--max-connections 70000", "invalid value '70000' for '--max-connections <N>'");
