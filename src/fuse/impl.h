@@ -179,7 +179,7 @@ struct call {
     bool silent;         /* no reply at all */
 };
 
-typedef int (*op_fn)(struct fuse_server *s, struct call *c);
+typedef int op_fn(struct fuse_server *s, struct call *c);
 
 void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed bytes of reply */
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
@@ -200,44 +200,12 @@ int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st);
 bool may_keep_cache(struct inode *i, const struct stat *st);
 
 /* Handlers, by file. */
-int op_lookup(struct fuse_server *s, struct call *c);
-int op_forget(struct fuse_server *s, struct call *c);
-int op_batch_forget(struct fuse_server *s, struct call *c);
-int op_getattr(struct fuse_server *s, struct call *c);
-int op_setattr(struct fuse_server *s, struct call *c);
-int op_readlink(struct fuse_server *s, struct call *c);
-int op_statfs(struct fuse_server *s, struct call *c);
-int op_access(struct fuse_server *s, struct call *c);
-
-int op_mknod(struct fuse_server *s, struct call *c);
-int op_mkdir(struct fuse_server *s, struct call *c);
-int op_symlink(struct fuse_server *s, struct call *c);
-int op_unlink(struct fuse_server *s, struct call *c);
-int op_rmdir(struct fuse_server *s, struct call *c);
-int op_rename(struct fuse_server *s, struct call *c);
-int op_rename2(struct fuse_server *s, struct call *c);
-int op_link(struct fuse_server *s, struct call *c);
-
-int op_opendir(struct fuse_server *s, struct call *c);
-int op_readdir(struct fuse_server *s, struct call *c);
-int op_readdirplus(struct fuse_server *s, struct call *c);
-int op_releasedir(struct fuse_server *s, struct call *c);
-int op_fsyncdir(struct fuse_server *s, struct call *c);
-
-int op_open(struct fuse_server *s, struct call *c);
-int op_create(struct fuse_server *s, struct call *c);
-int op_tmpfile(struct fuse_server *s, struct call *c);
-int op_read(struct fuse_server *s, struct call *c);
-int op_write(struct fuse_server *s, struct call *c);
-int op_release(struct fuse_server *s, struct call *c);
-int op_fsync(struct fuse_server *s, struct call *c);
-int op_fallocate(struct fuse_server *s, struct call *c);
-int op_lseek(struct fuse_server *s, struct call *c);
-int op_copy_file_range(struct fuse_server *s, struct call *c);
-
-int op_setxattr(struct fuse_server *s, struct call *c);
-int op_getxattr(struct fuse_server *s, struct call *c);
-int op_listxattr(struct fuse_server *s, struct call *c);
-int op_removexattr(struct fuse_server *s, struct call *c);
+op_fn op_lookup, op_forget, op_batch_forget, op_getattr, op_setattr, op_readlink, op_statfs,
+    op_access;
+op_fn op_mknod, op_mkdir, op_symlink, op_unlink, op_rmdir, op_rename, op_rename2, op_link;
+op_fn op_opendir, op_readdir, op_readdirplus, op_releasedir, op_fsyncdir;
+op_fn op_open, op_create, op_tmpfile, op_read, op_write, op_release, op_fsync, op_fallocate,
+    op_lseek, op_copy_file_range;
+op_fn op_setxattr, op_getxattr, op_listxattr, op_removexattr;
 
 #endif

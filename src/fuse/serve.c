@@ -94,7 +94,7 @@ enum {
 };
 
 struct op {
-    op_fn fn;
+    op_fn *fn;
     uint16_t arg;  /* bytes of its struct, at least */
     uint8_t names; /* strings after it */
     uint8_t flags;

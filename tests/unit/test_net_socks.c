@@ -385,7 +385,7 @@ static void refuse(struct fix *x, const void *p, size_t n, int frame, const char
 static void test_flow_refused(void **state)
 {
     struct fix *x = *state;
-    refuse(x, "\5\5\0\1", 4, SEG_RST | SEG_ACK, "refused by the peer, says the proxy");
+    refuse(x, "\5\5\0\1", 4, SEG_RST | SEG_ACK, "the proxy reports that the peer refused it");
     refuse(x, "\5\2\0\1", 4, SEG_RST | SEG_ACK, "the proxy's rules do not allow it");
     refuse(x, "\5\4\0\1", 4, 0x103, "the proxy reports that the host is unreachable");
     refuse(x, "GET!", 4, SEG_RST | SEG_ACK, "the proxy does not speak SOCKS 5");
