@@ -92,9 +92,7 @@ struct flow *flow_find(struct net *n, const struct net_flow_id *id)
 
 static void arm_tick(struct net *n, unsigned ms)
 {
-    uint64_t delay = MS(ms);
-    if (n->tick_timer.at_ns == 0 || n->tick_timer.at_ns > now_ns() + delay)
-        loop_timer_set(n->loop, &n->tick_timer, delay);
+    loop_timer_by(n->loop, &n->tick_timer, MS(ms));
 }
 
 void net_tick_soon(struct net *n)

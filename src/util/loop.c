@@ -73,6 +73,12 @@ void loop_close(struct loop *l, struct loop_src *src)
     close_fd(&fd);
 }
 
+void loop_timer_by(struct loop *l, struct loop_timer *t, uint64_t delay_ns)
+{
+    if (t->at_ns == 0 || t->at_ns > now_ns() + delay_ns)
+        loop_timer_set(l, t, delay_ns);
+}
+
 void loop_timer_off(struct loop *l, struct loop_timer *t)
 {
     for (struct loop_timer **p = &l->timers; *p; p = &(*p)->next)

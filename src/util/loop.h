@@ -47,6 +47,8 @@ void loop_close(struct loop *l, struct loop_src *src);
 
 /* (Re)arms a timer; delay 0 fires on the next turn. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ns);
+/* The same, but does not push back a timer that fires sooner. */
+void loop_timer_by(struct loop *l, struct loop_timer *t, uint64_t delay_ns);
 void loop_timer_off(struct loop *l, struct loop_timer *t);
 
 /* Runs until loop_stop(); returns 0, or -errno if epoll itself failed. */

@@ -1,13 +1,12 @@
 /* virtio-balloon: memory that the guest does not need goes back to the host.
  *
- * The guest reports its free pages (free page reporting), and we tell the host to drop what is
- * behind them; when the guest uses them again they are fresh zeros. Nothing is ever asked of the
- * guest: the target size of the balloon is always zero. A guest that fills its balloon all the same
- * gives pages away, no more, and takes them back whenever it likes (deflate on OOM).
+ * The guest reports its free pages (free page reporting), and the host drops the memory behind
+ * them; when the guest uses them again they are zeros. The guest is never asked for memory: the
+ * target size of the balloon is always zero. A guest that inflates its balloon anyway only gives
+ * pages away, and may take them back at any time (deflate on OOM).
  *
- * Guest memory must be mapped shared without a file of somebody else's behind it, or privately:
- * pages are dropped with MADV_REMOVE and MADV_DONTNEED. Pages that a private mapping has of its
- * file read as that file again.
+ * Guest memory must be mapped shared from a file of our own, or privately: pages are dropped with
+ * MADV_REMOVE and MADV_DONTNEED. In a private mapping they read as the file again.
  */
 #ifndef MSB_VIRTIO_BALLOON_H
 #define MSB_VIRTIO_BALLOON_H
@@ -17,7 +16,7 @@
 struct balloon_stats {
     uint64_t reported; /* bytes given back by free page reporting */
     uint64_t inflated; /* ... by filling the balloon */
-    uint64_t refused;  /* ranges that were outside guest memory, or no whole pages */
+    uint64_t refused;  /* ranges outside guest memory, or less than a page */
 };
 
 int virtio_balloon_new(struct virtio_dev **ret);

@@ -28,8 +28,8 @@ struct blk_stats {
     uint64_t read_bytes, written_bytes;
 };
 
-/* The segments follow each other in the order given; the list is copied. A total length that is no
- * multiple of 512 is padded with zeros (read-only disks; -EINVAL for a writable one). serial (may
+/* The segments follow each other in the order given; the list is copied. A total length that is not
+ * a multiple of 512 is padded with zeros (read-only disks; -EINVAL for a writable one). serial (may
  * be NULL) is cut to BLK_SERIAL_LEN bytes. -EINVAL also if a file is shorter than its segment. */
 int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_t n, bool read_only,
                    const char *serial);

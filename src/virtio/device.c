@@ -57,7 +57,7 @@ int virtio_dev_start_queue(struct virtio_dev *d, unsigned queue, const struct gu
     if (d->broken)
         return -EPROTO;
     if (!virtio_dev_has(d, VIRTIO_F_VERSION_1)) {
-        virtio_dev_break(d, "device: the driver is a legacy one");
+        virtio_dev_break(d, "device: the driver is a legacy driver");
         return -EINVAL;
     }
     struct virtq_config c = *cfg;

@@ -9,13 +9,13 @@
  *   virtio_dev_start_queue() for each queue -> virtio_dev_kick() ... -> virtio_dev_stop_queue() ->
  *   (when the last queue stopped, ops->reset) -> virtio_dev_detach() -> virtio_dev_free().
  *
- * All of it happens on one thread, that of the loop the transport lives on; there are no locks.
- * Guest memory is reached through the queues alone, and no pointer into it survives a call, so a
- * stopped queue leaves nothing dangling.
+ * All of it happens on the thread of the transport's loop, without locks. Guest memory is reached
+ * only through the queues, and no pointer into it survives a call, so a stopped queue leaves
+ * nothing dangling.
  *
- * A guest that breaks the rules gets a broken device: virtio_dev_break() stops all its queues,
- * tells the transport once, with the reason, and only a reset (all queues stopped, and started
- * anew) brings it back. The process lives on.
+ * A guest that breaks the rules gets a broken device: virtio_dev_break() stops all its queues and
+ * tells the transport once, with the reason. Only a reset (all queues stopped, then started again)
+ * brings it back. The process lives on.
  */
 #ifndef MSB_VIRTIO_DEVICE_H
 #define MSB_VIRTIO_DEVICE_H
@@ -47,7 +47,7 @@ struct virtio_dev_ops {
     int64_t (*kick)(struct virtio_dev *d, unsigned queue);
     /* Optional: the driver wrote [off, off+len) of the configuration, which is inside it. */
     void (*config_written)(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len);
-    /* Optional: all queues are stopped; forget everything that belongs to the driver. */
+    /* Optional: all queues are stopped; forget the driver's state. */
     void (*reset)(struct virtio_dev *d);
     void (*free)(struct virtio_dev *d);
 
@@ -64,7 +64,7 @@ struct virtio_dev_ops {
 /* Given to the device by its transport. */
 struct virtio_transport {
     void (*interrupt)(struct virtio_transport *t, unsigned queue);
-    /* The device broke. Only note it here: this is called from the depth of device code. */
+    /* The device broke. Only note it: this is called from deep inside device code. */
     void (*broken)(struct virtio_transport *t, const char *reason);
     /* Call virtio_dev_kick(queue) from the loop, after so many nanoseconds. */
     void (*kick_later)(struct virtio_transport *t, unsigned queue, uint64_t delay_ns);
@@ -93,7 +93,7 @@ void virtio_dev_detach(struct virtio_dev *d);
 /* -EBUSY while a queue runs, -EINVAL for bits not offered. */
 int virtio_dev_set_features(struct virtio_dev *d, uint64_t acked);
 /* The ring features in cfg are filled in from `acked`. -EBUSY if it runs, -EINVAL (and the device
- * is broken) if the configuration is nonsense. Kicks the device once when the queue runs. */
+ * is broken) if the configuration is invalid. Kicks the device once when the queue runs. */
 int virtio_dev_start_queue(struct virtio_dev *d, unsigned queue, const struct guest_mem *mem,
                            const struct virtq_config *cfg);
 /* Stopping the last running queue resets the device and heals a broken one. */

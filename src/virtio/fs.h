@@ -1,8 +1,8 @@
 /* virtio-fs: a host directory as a FUSE file system of the guest.
  *
- * Requests go to a FUSE server (fuse/fuse.h); the device knows nothing of files. The first
- * queue is the urgent one (FORGET), the second takes the rest. Serving is synchronous: give the
- * device a loop of its own.
+ * Requests go to a FUSE server (fuse/fuse.h); the device knows nothing about files. The first queue
+ * is for urgent requests (FORGET), the second for the rest. Serving is synchronous: give the device
+ * a loop of its own.
  */
 #ifndef MSB_VIRTIO_FS_H
 #define MSB_VIRTIO_FS_H

@@ -31,7 +31,7 @@ static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
 static uintptr_t page_size = 4096;
 
 /* Async-signal-safe: atomics and one system call. */
-static bool patch(uintptr_t addr)
+static bool patch_page(uintptr_t addr)
 {
     for (unsigned i = 0; i < MAPS_MAX; i++) {
         uintptr_t base = __atomic_load_n(&maps[i].base, __ATOMIC_ACQUIRE);
@@ -49,7 +49,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     (void)context;
     int saved = errno;
-    if (info->si_code <= 0 || !patch((uintptr_t)info->si_addr)) {
+    if (info->si_code <= 0 || !patch_page((uintptr_t)info->si_addr)) {
         struct sigaction dfl = {.sa_handler = SIG_DFL};
         (void)sigaction(sig, &dfl, NULL); /* the access is repeated, and kills */
     }
@@ -63,7 +63,7 @@ static void install_guard(void)
     (void)sigaction(SIGBUS, &sa, NULL);
 }
 
-static struct guest_map *find(const struct stat *st, uint64_t offset, uint64_t size)
+static struct guest_map *find_map(const struct stat *st, uint64_t offset, uint64_t size)
 {
     struct guest_map *free_slot = NULL;
     for (unsigned i = 0; i < MAPS_MAX; i++) {
@@ -103,7 +103,7 @@ int guest_map_get(struct guest_map **ret, int fd, uint64_t offset, uint64_t size
 
     (void)pthread_once(&guard_once, install_guard);
     (void)pthread_mutex_lock(&maps_lock);
-    struct guest_map *m = find(&st, offset, size);
+    struct guest_map *m = find_map(&st, offset, size);
     int r = m ? 0 : -ENOSPC;
     if (m && m->refs == 0)
         r = map_file(m, fd, &st, offset, size);

@@ -1,5 +1,5 @@
 /* Mappings of a guest's memory file, shared by all devices of the process, and safe against a guest
- * that pulls the file away.
+ * that truncates the file.
  *
  * Each vhost-user device is sent the same memory table; mapping it once saves page tables and
  * first-touch faults. Devices live on different threads, so this is the one place with a lock

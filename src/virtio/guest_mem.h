@@ -6,7 +6,7 @@
  *
  * The bytes behind such a pointer can change at any time (another virtual CPU, or the whole guest
  * kernel, is hostile). So whatever is to be *checked* is first copied with guest_copy(); only bulk
- * payload, which nobody interprets here, is used in place.
+ * payload, which is not interpreted here, is used in place.
  */
 #ifndef MSB_VIRTIO_GUEST_MEM_H
 #define MSB_VIRTIO_GUEST_MEM_H

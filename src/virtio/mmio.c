@@ -2,10 +2,10 @@
  *
  * Invariants, each with a test:
  *  1. `lock` guards the registers. No code of the device runs while it is held.
- *  2. At most one request is with the loop. While it is, no register changes but by the loop.
+ *  2. At most one request is with the loop. While it is, only the loop changes registers.
  *  3. Once the device is live, its queue registers and features do not change until a reset.
  *  4. Words of the page are stored whole, so that a guest sees the old or the new value.
- *  5. Whoever waits, waits for `request` to become NONE or for `cancelled`; both are announced.
+ *  5. Waiters wait for `request` to become NONE or for `cancelled`; both are broadcast.
  */
 #include "virtio/mmio.h"
 
@@ -35,7 +35,7 @@ enum {
 
 enum request { NONE, START, RESET, WRITE_CONFIG };
 
-/* Plain data: all that a driver has said. */
+/* Plain data: everything that the driver has written. */
 struct registers {
     uint32_t status;
     uint32_t device_features_sel, driver_features_sel;
@@ -68,7 +68,7 @@ struct mmio {
     struct loop_src call; /* a request is there */
     struct loop_timer tell;
     const char *broken;
-    bool resetting; /* the device is not settled yet; of the loop alone */
+    bool resetting; /* the device has not settled yet; used by the loop only */
     struct queue_src queue[VIRTIO_QUEUES_MAX];
 
     pthread_mutex_t lock;
@@ -84,7 +84,7 @@ struct mmio {
 
 /* --- the page ------------------------------------------------------------------------------- */
 
-static void show(struct mmio *m, unsigned off, uint32_t value)
+static void show_word(struct mmio *m, unsigned off, uint32_t value)
 {
     __atomic_store_n(&m->page[off / 4], value, __ATOMIC_RELAXED);
 }
@@ -92,15 +92,16 @@ static void show(struct mmio *m, unsigned off, uint32_t value)
 static void show_features(struct mmio *m)
 {
     uint32_t sel = m->r.device_features_sel;
-    show(m, VIRTIO_MMIO_DEVICE_FEATURES, sel > 1 ? 0 : (uint32_t)(m->dev->features >> (32 * sel)));
+    show_word(m, VIRTIO_MMIO_DEVICE_FEATURES,
+              sel > 1 ? 0 : (uint32_t)(m->dev->features >> (32 * sel)));
 }
 
 static void show_queue(struct mmio *m)
 {
     uint32_t sel = m->r.queue_sel;
     bool exists = sel < m->dev->ops->n_queues;
-    show(m, VIRTIO_MMIO_QUEUE_NUM_MAX, exists ? VIRTQ_SIZE_MAX : 0);
-    show(m, VIRTIO_MMIO_QUEUE_READY, exists && m->r.queue[sel].ready);
+    show_word(m, VIRTIO_MMIO_QUEUE_NUM_MAX, exists ? VIRTQ_SIZE_MAX : 0);
+    show_word(m, VIRTIO_MMIO_QUEUE_READY, exists && m->r.queue[sel].ready);
 }
 
 static void show_config(struct mmio *m)
@@ -109,22 +110,22 @@ static void show_config(struct mmio *m)
          off += 4) {
         uint32_t word;
         virtio_dev_config_read(m->dev, off, &word, sizeof(word));
-        show(m, VIRTIO_MMIO_CONFIG + off, word);
+        show_word(m, VIRTIO_MMIO_CONFIG + off, word);
     }
 }
 
 static void show_all(struct mmio *m)
 {
-    show(m, VIRTIO_MMIO_MAGIC_VALUE, MAGIC);
-    show(m, VIRTIO_MMIO_VERSION, VERSION);
-    show(m, VIRTIO_MMIO_DEVICE_ID, m->dev->ops->id);
-    show(m, VIRTIO_MMIO_VENDOR_ID, VENDOR);
+    show_word(m, VIRTIO_MMIO_MAGIC_VALUE, MAGIC);
+    show_word(m, VIRTIO_MMIO_VERSION, VERSION);
+    show_word(m, VIRTIO_MMIO_DEVICE_ID, m->dev->ops->id);
+    show_word(m, VIRTIO_MMIO_VENDOR_ID, VENDOR);
     /* Length of a shared memory region that does not exist. */
-    show(m, VIRTIO_MMIO_SHM_LEN_LOW, UINT32_MAX);
-    show(m, VIRTIO_MMIO_SHM_LEN_HIGH, UINT32_MAX);
-    show(m, VIRTIO_MMIO_SHM_BASE_LOW, UINT32_MAX);
-    show(m, VIRTIO_MMIO_SHM_BASE_HIGH, UINT32_MAX);
-    show(m, VIRTIO_MMIO_STATUS, m->r.status);
+    show_word(m, VIRTIO_MMIO_SHM_LEN_LOW, UINT32_MAX);
+    show_word(m, VIRTIO_MMIO_SHM_LEN_HIGH, UINT32_MAX);
+    show_word(m, VIRTIO_MMIO_SHM_BASE_LOW, UINT32_MAX);
+    show_word(m, VIRTIO_MMIO_SHM_BASE_HIGH, UINT32_MAX);
+    show_word(m, VIRTIO_MMIO_STATUS, m->r.status);
     show_features(m);
     show_queue(m);
     show_config(m);
@@ -133,8 +134,8 @@ static void show_all(struct mmio *m)
 static void forget_driver(struct mmio *m)
 {
     m->r = (struct registers){0};
-    show(m, VIRTIO_MMIO_INTERRUPT_STATUS, 0);
-    show(m, VIRTIO_MMIO_STATUS, 0);
+    show_word(m, VIRTIO_MMIO_INTERRUPT_STATUS, 0);
+    show_word(m, VIRTIO_MMIO_STATUS, 0);
     show_features(m);
     show_queue(m);
 }
@@ -142,7 +143,7 @@ static void forget_driver(struct mmio *m)
 static void set_status(struct mmio *m, uint32_t status)
 {
     m->r.status = status;
-    show(m, VIRTIO_MMIO_STATUS, status);
+    show_word(m, VIRTIO_MMIO_STATUS, status);
 }
 
 /* --- what the device asks of us: on its loop ------------------------------------------------- */
@@ -174,10 +175,7 @@ static void transport_broken(struct virtio_transport *t, const char *reason)
 static void transport_kick_later(struct virtio_transport *t, unsigned queue, uint64_t delay_ns)
 {
     struct mmio *m = CONTAINER_OF(t, struct mmio, transport);
-    struct loop_timer *later = &m->queue[queue].later;
-    /* Asking again does not push it back. */
-    if (later->at_ns == 0 || later->at_ns > now_ns() + delay_ns)
-        loop_timer_set(m->loop, later, delay_ns);
+    loop_timer_by(m->loop, &m->queue[queue].later, delay_ns);
 }
 
 static void on_tell(struct loop_timer *t)
@@ -211,8 +209,8 @@ static bool served_elsewhere(const struct mmio *m)
 static void start_device(struct mmio *m, const struct registers *r)
 {
     (void)virtio_dev_set_features(m->dev, r->driver_features);
-    if (served_elsewhere(m)) /* who interrupts cannot write to the page */
-        show(m, VIRTIO_MMIO_INTERRUPT_STATUS, VIRTIO_MMIO_INT_VRING);
+    if (served_elsewhere(m)) /* its process cannot write to the page */
+        show_word(m, VIRTIO_MMIO_INTERRUPT_STATUS, VIRTIO_MMIO_INT_VRING);
     for (unsigned i = 0; i < m->dev->ops->n_queues; i++) {
         struct virtq_config c = {.desc = r->queue[i].desc,
                                  .avail = r->queue[i].avail,
@@ -277,7 +275,7 @@ static void on_call(struct loop_src *src, uint32_t events)
 static void transport_settled(struct virtio_transport *t)
 {
     struct mmio *m = CONTAINER_OF(t, struct mmio, transport);
-    if (m->resetting) /* else it was not the driver who asked */
+    if (m->resetting) /* else the reset was not the driver's */
         request_done(m, RESET);
     m->resetting = false;
 }
@@ -370,7 +368,7 @@ static bool write_features(struct mmio *m, uint32_t v)
     return true;
 }
 
-static bool kick(struct mmio *m, uint32_t queue)
+static bool kick_queue(struct mmio *m, uint32_t queue)
 {
     static const uint64_t one = 1;
     if (queue >= m->dev->ops->n_queues)
@@ -396,7 +394,7 @@ static bool write_register(struct mmio *m, uint64_t off, uint32_t v)
         show_queue(m);
         return true;
     case VIRTIO_MMIO_QUEUE_NOTIFY:
-        return kick(m, v);
+        return kick_queue(m, v);
     case VIRTIO_MMIO_INTERRUPT_ACK:
         if (served_elsewhere(m))
             v &= ~(uint32_t)VIRTIO_MMIO_INT_VRING;
@@ -497,7 +495,7 @@ static int watch(struct mmio *m, struct loop_src *src, int *fd, loop_fn fn)
     return r;
 }
 
-static int wire(struct mmio *m)
+static int wire_device(struct mmio *m)
 {
     int fds[VIRTIO_QUEUES_MAX];
     int r = 0;
@@ -514,7 +512,7 @@ static int open_fds(struct mmio *m)
     if (r == 0)
         r = watch(m, &m->call, &m->call_fd, on_call);
     if (r == 0 && served_elsewhere(m))
-        return wire(m);
+        return wire_device(m);
     for (unsigned i = 0; r == 0 && i < m->dev->ops->n_queues; i++)
         r = watch(m, &m->queue[i].kick, &m->queue[i].fd, on_kick);
     return r;

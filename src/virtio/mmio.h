@@ -1,13 +1,13 @@
 /* The virtio-mmio transport, version 2: one device, one page of registers.
  *
  * The guest reads its registers from that page as it reads memory (the engine maps it read-only),
- * so no read ever stops a virtual CPU or runs code of ours: whatever a register reads as is put
- * there when it changes. Only writes arrive here, on the virtual CPU's thread.
+ * so no read stops a virtual CPU or runs our code: a register's value is put there when it changes.
+ * Only writes arrive here, on the virtual CPU's thread.
  *
- * A device lives on its loop's thread and takes no locks. So a write that concerns registers alone
+ * A device lives on its loop's thread and takes no locks. So a write that concerns only registers
  * is done at once, under the transport's lock; what concerns the device (start, reset, a write to
  * its configuration) is handed to its loop, and the virtual CPU waits for it. Kicks do not come
- * this way: each queue has an eventfd, which the engine has KVM signal, and the loop watches.
+ * this way: each queue has an eventfd, which KVM signals and the loop watches.
  *
  * A device that another process serves (ops->wire) is given the eventfds instead, of kicks and of
  * its interrupt, and its reset takes as long as that process does: the virtual CPU waits, the loop
@@ -16,9 +16,9 @@
  * Queue configuration is latched at DRIVER_OK. What is written to it later is ignored and counted;
  * a reset is the only way back.
  *
- * Used-buffer bit of InterruptStatus: a driver looks at all its queues on an interrupt anyway, so
- * an engine may swallow the acknowledgement of that bit alone (MMIO_ACK_USED), which saves
- * an exit for every interrupt. The bit then stays set until the device is reset.
+ * A driver looks at all its queues on an interrupt anyway, so an engine may swallow an
+ * acknowledgement of only the used-buffer bit (MMIO_ACK_USED), which saves an exit per interrupt.
+ * The bit then stays set until the device is reset.
  */
 #ifndef MSB_VIRTIO_MMIO_H
 #define MSB_VIRTIO_MMIO_H
@@ -39,13 +39,13 @@ struct mmio;
 struct mmio_events {
     /* The driver broke the device. reason is a string literal. */
     void (*broken)(void *ctx, const char *reason);
-    /* The driver took the device into use, or gave it up (reset). */
+    /* The driver started the device, or reset it. */
     void (*live)(void *ctx, bool live);
 };
 
 struct mmio_stats {
     uint64_t writes;  /* of registers */
-    uint64_t ignored; /* of these: nonsense, or too late */
+    uint64_t ignored; /* of these: invalid, or too late */
 };
 
 /* `mem` and `page` (MMIO_PAGE bytes) outlive the transport. `dev` is attached here and detached by
@@ -63,7 +63,8 @@ int mmio_irq_fd(const struct mmio *m);
  * a write is ignored. A write may wait for the device's loop. */
 void mmio_read(const struct mmio *m, uint64_t off, void *p, unsigned len);
 void mmio_write(struct mmio *m, uint64_t off, const void *p, unsigned len);
-/* From any thread: nobody waits any more, writes have no effect. For the end of the guest. */
+/* From any thread: waiters return, and writes have no effect from now on. For the end of the
+ * guest. */
 void mmio_cancel(struct mmio *m);
 
 void mmio_stats(struct mmio *m, struct mmio_stats *ret); /* from any thread */

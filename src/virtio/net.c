@@ -57,7 +57,7 @@ struct net_dev {
     struct virtq_chain tx;
 };
 
-static bool has(const struct net_dev *n, unsigned bit)
+static bool negotiated(const struct net_dev *n, unsigned bit)
 {
     return virtio_dev_has(&n->dev, bit);
 }
@@ -69,7 +69,7 @@ static bool offload_ok(const struct net_dev *n, const struct virtio_net_hdr_v1 *
 {
     *o = (struct link_offload){0};
     if (h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) {
-        if (!has(n, VIRTIO_NET_F_CSUM) || h->csum_start < LINK_ETH ||
+        if (!negotiated(n, VIRTIO_NET_F_CSUM) || h->csum_start < LINK_ETH ||
             (size_t)h->csum_start + h->csum_offset + 2 > len)
             return false;
         o->csum = true;
@@ -90,7 +90,7 @@ static bool offload_ok(const struct net_dev *n, const struct virtio_net_hdr_v1 *
     }
     o->gso_size = h->gso_size;
     unsigned bit = o->gso == LINK_GSO_TCP4 ? VIRTIO_NET_F_HOST_TSO4 : VIRTIO_NET_F_HOST_TSO6;
-    return has(n, bit) && h->gso_size != 0 && o->csum;
+    return negotiated(n, bit) && h->gso_size != 0 && o->csum;
 }
 
 /* The frame in n->tx; returns its length. */
@@ -155,7 +155,7 @@ static size_t take_buffer(struct net_dev *n)
     if (virtio_dev_pop(&n->dev, Q_RX, &n->chain) <= 0)
         return 0;
     if (n->chain.n_out > 0) {
-        virtio_dev_break(&n->dev, "net: receive buffer that cannot be written");
+        virtio_dev_break(&n->dev, "net: receive buffer is not writable");
         return 0;
     }
     n->taken[n->n_taken++] = (struct taken){.head = n->chain.head, .len = n->chain.in_len};
@@ -174,7 +174,7 @@ static size_t net_reserve(struct link *l, size_t min, size_t want, const struct 
                           unsigned *ret_n)
 {
     struct net_dev *n = CONTAINER_OF(l, struct net_dev, link);
-    bool merge = has(n, VIRTIO_NET_F_MRG_RXBUF);
+    bool merge = negotiated(n, VIRTIO_NET_F_MRG_RXBUF);
     size_t room = 0, got;
     if (!n->dev.vq[Q_RX].running || n->dev.broken)
         return 0;
@@ -269,10 +269,10 @@ static void note_features(struct net_dev *n)
     if (n->started)
         return;
     n->started = true;
-    n->link.caps = (has(n, VIRTIO_NET_F_GUEST_CSUM) ? LINK_CSUM : 0U) |
-                   (has(n, VIRTIO_NET_F_GUEST_TSO4) ? LINK_TSO4 : 0U) |
-                   (has(n, VIRTIO_NET_F_GUEST_TSO6) ? LINK_TSO6 : 0U) |
-                   (has(n, VIRTIO_NET_F_MRG_RXBUF) ? LINK_ANY_SIZE : 0U);
+    n->link.caps = (negotiated(n, VIRTIO_NET_F_GUEST_CSUM) ? LINK_CSUM : 0U) |
+                   (negotiated(n, VIRTIO_NET_F_GUEST_TSO4) ? LINK_TSO4 : 0U) |
+                   (negotiated(n, VIRTIO_NET_F_GUEST_TSO6) ? LINK_TSO6 : 0U) |
+                   (negotiated(n, VIRTIO_NET_F_MRG_RXBUF) ? LINK_ANY_SIZE : 0U);
     if (!(n->link.caps & LINK_CSUM)) /* segmentation needs it */
         n->link.caps &= ~(unsigned)(LINK_TSO4 | LINK_TSO6);
 }
@@ -281,7 +281,7 @@ static int64_t net_kick(struct virtio_dev *d, unsigned queue)
 {
     struct net_dev *n = CONTAINER_OF(d, struct net_dev, dev);
     note_features(n);
-    if (!n->link.user) /* the cable is cut: the driver may wait */
+    if (!n->link.user) /* no user: the driver waits */
         return VIRTIO_IDLE;
     return queue == Q_RX ? rx_kick(n) : tx_kick(n);
 }

@@ -18,13 +18,13 @@ struct virtio_net_stats {
     uint64_t rx_frames, rx_bytes; /* to the guest */
     uint64_t tx_frames, tx_bytes; /* from the guest */
     uint64_t rx_large, tx_large;  /* of these, beyond the MTU: segmentation left to the other end */
-    uint64_t bad_header;          /* dropped: offloads that were not negotiated or are nonsense */
+    uint64_t bad_header;          /* dropped: offloads that were not negotiated or are invalid */
     uint64_t bad_size;            /* dropped: runts and giants */
-    uint64_t starved;             /* how often there was no receive buffer */
+    uint64_t starved;             /* times there was no receive buffer */
 };
 
 int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6]);
-/* Without a user (before, or after its end) frames wait in their queue. */
+/* While it has no user, frames wait in their queue. */
 struct link *virtio_net_link(struct virtio_dev *d);
 const struct virtio_net_stats *virtio_net_stats(const struct virtio_dev *d);
 

@@ -12,7 +12,8 @@
  *  7. Readable parts come before writable ones; a chain that mixes them is refused.
  *  8. The guest can be at most `size` chains ahead of us.
  *  9. What we write to guest memory is the used ring, its event word and `in` parts, no more.
- * 10. After the first violation `broken` is set and the queue does nothing until started anew.
+ * 10. After the first violation `broken` is set and the queue does nothing until it is started
+ *     again.
  */
 #include "virtio/queue.h"
 
@@ -63,7 +64,7 @@ static const char *map_rings(struct virtq *q)
     uint64_t event = c->event_idx ? 2 : 0;
 
     if (c->size == 0 || c->size > VIRTQ_SIZE_MAX || (c->size & (c->size - 1)) != 0)
-        return "queue: size is no power of two in range";
+        return "queue: size is not a power of two in range";
     if (c->desc % 16 || c->avail % 2 || c->used % 4)
         return "queue: ring is not aligned";
     q->desc = guest_mem_ptr(q->mem, c->desc, 16ULL * c->size);

@@ -3,10 +3,10 @@
  * The transport starts a queue with a configuration that is checked once and then latched: nothing
  * the guest does later moves the rings. The device pops chains, uses them and pushes them back; a
  * chain is a list of host iovecs, each already checked to lie in guest memory. On the first
- * violation of the protocol the queue is broken for good (until it is started anew): every call
+ * violation of the protocol the queue is broken until it is started again: every call
  * becomes a no-op and `broken` says why.
  *
- * Usage, with notifications (interrupts the other way are virtio_dev_interrupt's business):
+ * Usage, with notifications (interrupts are virtio_dev_interrupt's job):
  *
  *     do {
  *         virtq_notify_off(q);
@@ -78,8 +78,8 @@ void virtq_stop(struct virtq *q);
 /* 1: *c is filled in; 0: nothing there, or not running; -EPROTO: the queue broke (see q->broken).
  */
 int virtq_pop(struct virtq *q, struct virtq_chain *c);
-/* Whether virtq_pop would find something now. Says true also for a nonsensical index, so that pop
- * gets to see it. */
+/* Whether virtq_pop would find something now. Also true for an invalid index, so that pop sees it.
+ * */
 bool virtq_pending(const struct virtq *q);
 /* Gives the chain back; `written` bytes of its `in` part are filled, from the start. */
 void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written);
@@ -87,7 +87,7 @@ void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written);
  * given back, then all of them are shown. */
 void virtq_put(struct virtq *q, uint16_t head, uint32_t written);
 void virtq_show(struct virtq *q);
-/* Takes back the last n pops, whose chains were not used after all and are in nobody's hands. */
+/* Takes back the last n pops, whose chains were not used. */
 void virtq_unpop(struct virtq *q, uint16_t n);
 /* Whether the driver wants to be interrupted for what was pushed since the last call. */
 bool virtq_should_interrupt(struct virtq *q);

@@ -1,4 +1,4 @@
-/* virtio-rng: the host's random numbers, at a rate that cannot be used to burn the host's CPU. */
+/* virtio-rng: the host's random numbers, at a limited rate, which bounds the host's CPU time. */
 #ifndef MSB_VIRTIO_RNG_H
 #define MSB_VIRTIO_RNG_H
 
@@ -6,7 +6,7 @@
 
 enum {
     RNG_REQUEST_MAX = 4096,   /* bytes given for one buffer; the driver asks again */
-    RNG_BURST = 64 * 1024,    /* bytes that may be had at once */
+    RNG_BURST = 64 * 1024,    /* bytes available at once */
     RNG_PER_SECOND = 1 << 20, /* bytes per second in the long run */
 };
 

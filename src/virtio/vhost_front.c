@@ -24,11 +24,11 @@ struct front {
     struct loop *loop;
     struct loop_src src;
     struct vhost_conn conn; /* its fd: -1 when the server is gone */
-    int err_fd;             /* an eventfd: the server says that the driver broke a queue */
+    int err_fd;             /* an eventfd: the server reports that the driver broke a queue */
     struct loop_src err_src;
     uint8_t config[CONFIG_BYTES];
-    bool featured; /* it knows the features of this driver */
-    bool busy;     /* its answer to a reset is to come */
+    bool featured; /* the server knows the features of this driver */
+    bool busy;     /* its answer to a reset is pending */
 };
 
 static struct front *front_of(struct virtio_dev *d)
@@ -48,8 +48,8 @@ static size_t pack(uint8_t out[sizeof(struct header) + PAYLOAD_MAX], uint32_t re
     return sizeof(h) + n;
 }
 
-/* A server that does not take what little is sent to it is as good as gone. */
-static int tell(struct front *f, uint32_t request, const void *payload, size_t n)
+/* A server that does not read the little we send is as good as gone. */
+static int front_send(struct front *f, uint32_t request, const void *payload, size_t n)
 {
     uint8_t out[sizeof(struct header) + PAYLOAD_MAX];
     size_t len = pack(out, request, payload, n);
@@ -82,20 +82,20 @@ static int tell_fds(struct front *f, uint32_t request, const void *payload, size
 
 static int tell_u64(struct front *f, uint32_t request, uint64_t value)
 {
-    return tell(f, request, &value, sizeof(value));
+    return front_send(f, request, &value, sizeof(value));
 }
 
 static int tell_state(struct front *f, uint32_t request, unsigned queue, uint32_t num)
 {
     struct vhost_vring_state s = {.index = queue, .num = num};
-    return tell(f, request, &s, sizeof(s));
+    return front_send(f, request, &s, sizeof(s));
 }
 
 /* Sends a request and waits for its answer, of `n` bytes, in f->conn.msg. */
-static int ask(struct front *f, uint32_t request, const void *payload, size_t len, size_t n)
+static int front_ask(struct front *f, uint32_t request, const void *payload, size_t len, size_t n)
 {
     const char *why;
-    int r = tell(f, request, payload, len);
+    int r = front_send(f, request, payload, len);
     while (r == 0) {
         struct pollfd p = {.fd = f->conn.fd, .events = POLLIN};
         int k = poll(&p, 1, ANSWER_MS);
@@ -112,7 +112,7 @@ static int ask(struct front *f, uint32_t request, const void *payload, size_t le
 
 static int ask_u64(struct front *f, uint32_t request, uint64_t *ret)
 {
-    int r = ask(f, request, NULL, 0, sizeof(*ret));
+    int r = front_ask(f, request, NULL, 0, sizeof(*ret));
     if (r == 0)
         *ret = f->conn.msg.p.u64;
     return r;
@@ -134,7 +134,7 @@ static void on_error(struct loop_src *src, uint32_t events)
         virtio_dev_break(&f->dev, "vhost-user: the driver broke a queue");
 }
 
-static void settle(struct front *f)
+static void front_settle(struct front *f)
 {
     f->busy = false;
     (void)was_told(f);
@@ -142,7 +142,7 @@ static void settle(struct front *f)
         f->dev.transport->settled(f->dev.transport);
 }
 
-static void lose(struct front *f, const char *why)
+static void front_lost(struct front *f, const char *why)
 {
     if (f->conn.fd < 0)
         return;
@@ -151,7 +151,7 @@ static void lose(struct front *f, const char *why)
     close_fd(&f->conn.fd);
     virtio_dev_break(&f->dev, why);
     if (f->busy)
-        settle(f);
+        front_settle(f);
 }
 
 static void on_readable(struct loop_src *src, uint32_t events)
@@ -161,20 +161,21 @@ static void on_readable(struct loop_src *src, uint32_t events)
     (void)events;
     int r = vhost_conn_read(&f->conn, &why);
     if (r < 0) {
-        lose(f, "vhost-user: the process that serves the device has gone");
+        front_lost(f, "vhost-user: the process that serves the device is gone");
     } else if (r > 0) {
         bool awaited = f->busy && f->conn.msg.h.request == GET_FEATURES;
         vhost_conn_next(&f->conn);
         if (awaited)
-            settle(f);
+            front_settle(f);
         else
-            lose(f, "vhost-user: the process that serves the device speaks out of turn");
+            front_lost(f,
+                       "vhost-user: the process that serves the device sent an unexpected message");
     }
 }
 
 /* --- what the transport asks for ------------------------------------------------------------- */
 
-/* A queue was started: all that has been checked here is checked there again. */
+/* A queue was started. The server checks its configuration again. */
 static int64_t front_kick(struct virtio_dev *d, unsigned queue)
 {
     struct front *f = front_of(d);
@@ -189,7 +190,7 @@ static int64_t front_kick(struct virtio_dev *d, unsigned queue)
     if (r == 0)
         r = tell_state(f, SET_VRING_BASE, queue, 0);
     if (r == 0)
-        r = tell(f, SET_VRING_ADDR, &a, sizeof(a));
+        r = front_send(f, SET_VRING_ADDR, &a, sizeof(a));
     if (r == 0)
         r = tell_state(f, SET_VRING_ENABLE, queue, 1);
     if (r < 0)
@@ -206,7 +207,7 @@ static void front_reset(struct virtio_dev *d)
     for (unsigned i = 0; r == 0 && i < d->ops->n_queues; i++)
         r = tell_state(f, SET_VRING_ENABLE, i, 0);
     if (r == 0)
-        r = tell(f, GET_FEATURES, NULL, 0);
+        r = front_send(f, GET_FEATURES, NULL, 0);
     f->busy = r == 0;
 }
 
@@ -264,7 +265,7 @@ static int negotiate(struct front *f, const struct vhost_front_params *p)
     uint64_t features = 0, protocol = 0;
     struct config_msg c = {.size = CONFIG_BYTES};
     size_t n = offsetof(struct config_msg, data) + CONFIG_BYTES;
-    int r = tell(f, SET_OWNER, NULL, 0);
+    int r = front_send(f, SET_OWNER, NULL, 0);
     if (r == 0)
         r = ask_u64(f, GET_FEATURES, &features);
     if (r == 0)
@@ -274,7 +275,7 @@ static int negotiate(struct front *f, const struct vhost_front_params *p)
     if (r == 0)
         r = tell_u64(f, SET_PROTOCOL_FEATURES, PROTOCOL_F_CONFIG);
     if (r == 0)
-        r = ask(f, GET_CONFIG, &c, n, n);
+        r = front_ask(f, GET_CONFIG, &c, n, n);
     if (r < 0)
         return r;
     memcpy(f->config, f->conn.msg.p.config.data, CONFIG_BYTES);

@@ -1,17 +1,17 @@
 /* The vhost-user front end: a device whose queues another process serves.
  *
  * To its transport it is a device like any other, with the features and the configuration of the
- * one behind it. But when a queue starts, its addresses go to that process, which has had the
- * guest's memory and the eventfds of kicks and interrupts from the beginning: from then on guest
- * and server talk directly, and nothing of it passes here.
+ * one behind it. But when a queue starts, its addresses go to that process, which already has the
+ * guest's memory and the eventfds for kicks and interrupts: from then on guest and server talk
+ * directly.
  *
- * All descriptors are sent before the guest runs, so that a process behind its filter need not be
- * able to send any. A server is not trusted: what it answers is bounded and checked, and what it
- * says out of turn, like its end, breaks the device, which the guest sees.
+ * All descriptors are sent before the guest runs, so that our seccomp filter need not allow sending
+ * any. The server is not trusted: its answers are bounded and checked. An unexpected message, or
+ * its end, breaks the device, which the guest sees.
  *
  * Lives on its loop, like the transport. Invariants:
  *  1. The only answer that is awaited while the guest runs is the one that ends a reset.
- *  2. A device that was reset is settled when the server has let go of all queues, or is gone.
+ *  2. A device that was reset has settled when the server has released all queues, or is gone.
  */
 #ifndef MSB_VIRTIO_VHOST_FRONT_H
 #define MSB_VIRTIO_VHOST_FRONT_H
@@ -26,8 +26,8 @@ struct vhost_front_params {
     int mem_fd; /* holds the regions of mem, in their order, without gaps; not owned */
 };
 
-/* Asks the server for features and configuration, and gives it the memory: for a moment, this
- * blocks. -ETIMEDOUT if it does not answer, -EPROTO if it is not understood, or -errno. */
+/* Asks the server for features and configuration, and gives it the memory; blocks meanwhile.
+ * -ETIMEDOUT if it does not answer, -EPROTO if the answer is invalid, or -errno. */
 int vhost_front_new(struct virtio_dev **ret, struct loop *l, const struct vhost_front_params *p);
 
 #endif

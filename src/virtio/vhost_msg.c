@@ -32,7 +32,7 @@ const char *vhost_conn_reply(struct vhost_conn *c, uint32_t size)
     memcpy(out + sizeof(c->msg.h), c->msg.p.bytes, size);
     size_t len = sizeof(c->msg.h) + size;
     if (send(c->fd, out, len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)len)
-        return "vhost-user: the front end does not take its replies";
+        return "vhost-user: the front end does not read its replies";
     return NULL;
 }
 
@@ -95,8 +95,8 @@ int vhost_conn_read(struct vhost_conn *c, const char **ret_why)
         if (n > 0 && !keep_fds(c, &m))
             why = "vhost-user: message with too many descriptors";
         else if (n <= 0)
-            why = c->have == 0 ? "vhost-user: the front end has gone"
-                               : "vhost-user: the front end has gone within a message";
+            why = c->have == 0 ? "vhost-user: the front end is gone"
+                               : "vhost-user: the front end went away within a message";
         c->have += n > 0 ? (size_t)n : 0;
         if (!why && in_header && c->have == header)
             why = check_header(c);

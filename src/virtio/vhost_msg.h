@@ -86,7 +86,7 @@ _Static_assert(offsetof(struct message, p) == 16, "payload is aligned, so not ne
 
 struct vhost_conn {
     int fd;
-    bool front;         /* we are the one who asks: what comes are replies */
+    bool front;         /* we send requests: what arrives are replies */
     struct message msg; /* valid after vhost_conn_read() returned 1 */
     size_t have;        /* bytes of it (header and payload) read so far */
     int fds[FDS_MAX];   /* that came with it; a handler takes one by leaving -1 there */
@@ -96,12 +96,12 @@ struct vhost_conn {
 /* Reads on in the current message. 1: it is complete; 0: nothing more there now; -1: the connection
  * has to end, *ret_why says why. */
 int vhost_conn_read(struct vhost_conn *c, const char **ret_why);
-/* Closes the descriptors that nobody took. */
+/* Closes the descriptors that were not taken. */
 void vhost_conn_drop_fds(struct vhost_conn *c);
 /* Done with this message. */
 void vhost_conn_next(struct vhost_conn *c);
 /* Sends the message back with `size` bytes of payload. NULL, or why the connection has to end: a
- * front end that does not take its replies is not waited for. */
+ * front end that does not read its replies is not waited for. */
 const char *vhost_conn_reply(struct vhost_conn *c, uint32_t size);
 
 #endif

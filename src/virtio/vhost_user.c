@@ -40,7 +40,7 @@ struct ring {
     bool have_addr, enabled;
     bool call_is_event; /* call_fd is an eventfd, else a socket */
     int call_fd, kick_fd;
-    int err_fd;              /* an eventfd: the front end wants to hear that the ring broke */
+    int err_fd;              /* an eventfd: tells the front end that the ring broke */
     struct loop_src kick;    /* watches kick_fd */
     struct loop_timer later; /* the device wants to be kicked again */
 };
@@ -111,7 +111,7 @@ static void ring_update(struct ring *r)
         virtio_dev_break(v->dev, "vhost-user: ring is outside guest memory");
         return;
     }
-    /* Fails only by breaking the device, which the owner hears of. */
+    /* Fails only by breaking the device, which the owner is told. */
     (void)virtio_dev_start_queue(v->dev, r->index, &v->mem, &cfg);
 }
 
@@ -136,7 +136,7 @@ static void unmap_all(struct vhost_user *v)
     v->n_mappings = 0;
 }
 
-/* Ends the connection; the owner hears of it in the next turn. */
+/* Ends the connection; the owner is told in the next turn. */
 static void hang_up(struct vhost_user *v, const char *reason)
 {
     if (v->conn.fd < 0)
@@ -184,7 +184,7 @@ static void transport_interrupt(struct virtio_transport *t, unsigned queue)
     struct vhost_user *v = CONTAINER_OF(t, struct vhost_user, transport);
     static const uint64_t one = 1;
     const struct ring *r = &v->ring[queue];
-    /* What is full means that the front end has interrupts enough to look at. */
+    /* If it is full, the front end has interrupts pending anyway. */
     if (r->call_fd >= 0 && r->call_is_event)
         (void)!write(r->call_fd, &one, sizeof(one));
     else if (r->call_fd >= 0)
@@ -205,10 +205,7 @@ static void transport_broken(struct virtio_transport *t, const char *reason)
 static void transport_kick_later(struct virtio_transport *t, unsigned queue, uint64_t delay_ns)
 {
     struct vhost_user *v = CONTAINER_OF(t, struct vhost_user, transport);
-    struct loop_timer *later = &v->ring[queue].later;
-    /* Asking again does not push it back. */
-    if (later->at_ns == 0 || later->at_ns > now_ns() + delay_ns)
-        loop_timer_set(v->loop, later, delay_ns);
+    loop_timer_by(v->loop, &v->ring[queue].later, delay_ns);
 }
 
 static void on_tell(struct loop_timer *t)
@@ -231,7 +228,7 @@ static void on_tell(struct loop_timer *t)
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-/* Handlers return NULL, or why the front end has to go. */
+/* Handlers return NULL, or why the connection has to end. */
 
 static const char *reply_u64(struct vhost_user *v, uint64_t value)
 {
@@ -348,7 +345,7 @@ static const char *set_vring_num(struct vhost_user *v)
     if (!r)
         return bad_index;
     if (num == 0 || num > VIRTQ_SIZE_MAX || (num & (num - 1)) != 0)
-        return "vhost-user: queue size is no power of two in range";
+        return "vhost-user: queue size is not a power of two in range";
     if (!latched(r))
         r->cfg.size = (uint16_t)num;
     return NULL;
@@ -391,7 +388,7 @@ static const char *get_vring_base(struct vhost_user *v)
     return vhost_conn_reply(&v->conn, sizeof(v->conn.msg.p.state));
 }
 
-/* The descriptor of a SET_VRING_{KICK,CALL,ERR}; -1 if it says that there is none. */
+/* The descriptor of a SET_VRING_{KICK,CALL,ERR}; -1: explicitly none. */
 static const char *take_ring_fd(struct vhost_user *v, struct ring **ret, int *ret_fd)
 {
     uint64_t value = v->conn.msg.p.u64;
@@ -400,7 +397,7 @@ static const char *take_ring_fd(struct vhost_user *v, struct ring **ret, int *re
     if (!*ret)
         return bad_index;
     if (none != (v->conn.n_fds == 0))
-        return "vhost-user: descriptor missing, or one too many";
+        return "vhost-user: a descriptor is missing, or there is one too many";
     *ret_fd = none ? -1 : steal_fd(&v->conn.fds[0]);
     return NULL;
 }
@@ -434,7 +431,7 @@ static const char *set_vring_kick(struct vhost_user *v)
     if (why)
         return why;
     if (fd < 0 || !is_eventfd(fd))
-        return "vhost-user: kick descriptor is no eventfd";
+        return "vhost-user: kick descriptor is not an eventfd";
     ring_set_kick(r, steal_fd(&fd));
     r->kick.fd = r->kick_fd;
     if (loop_add(v->loop, &r->kick, EPOLLIN | EPOLLET) < 0) {
@@ -458,13 +455,13 @@ static const char *set_vring_call(struct vhost_user *v)
     const char *why = take_ring_fd(v, &r, &fd);
     if (why)
         return why;
-    /* Not tried out: KVM takes even a write of zero for an interrupt. Whatever else it is, it would
-     * refuse what is written. */
+    /* Not probed: KVM takes even a write of zero for an interrupt. Any other kind would refuse what
+     * is written. */
     bool event = fd >= 0 && v->take_eventfds && is_anonymous(fd);
     if (event && may_block(fd))
         return "vhost-user: call descriptor may block";
     if (fd >= 0 && !event && !is_unix_socket(fd))
-        return "vhost-user: call descriptor is no socket";
+        return "vhost-user: call descriptor is not a socket";
     close_fd(&r->call_fd);
     r->call_is_event = event;
     r->call_fd = steal_fd(&fd);
@@ -481,7 +478,7 @@ static const char *set_vring_err(struct vhost_user *v)
     if (why)
         return why;
     if (fd >= 0 && (!is_eventfd(fd) || may_block(fd)))
-        return "vhost-user: error descriptor is no eventfd, or may block";
+        return "vhost-user: error descriptor is not an eventfd, or may block";
     close_fd(&r->err_fd);
     r->err_fd = steal_fd(&fd);
     return NULL;
@@ -586,7 +583,7 @@ static void on_readable(struct loop_src *src, uint32_t events)
 
 /* --- life ----------------------------------------------------------------------------------- */
 
-static int watch(struct vhost_user *v, int fd, loop_fn fn)
+static int watch_conn(struct vhost_user *v, int fd, loop_fn fn)
 {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
@@ -609,14 +606,14 @@ static void on_accept(struct loop_src *src, uint32_t events)
     loop_del(v->loop, &v->src);
     close_fd(&v->conn.fd);
     v->conn.fd = fd;
-    if (watch(v, fd, on_readable) < 0)
+    if (watch_conn(v, fd, on_readable) < 0)
         hang_up(v, "vhost-user: the connection cannot be watched");
     else if (v->ev && v->ev->connected)
         v->ev->connected(v->ctx);
 }
 
-static int new_with(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev, int fd,
-                    loop_fn fn, const struct vhost_user_events *ev, void *ctx)
+static int vhost_user_make(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev, int fd,
+                           loop_fn fn, const struct vhost_user_events *ev, void *ctx)
 {
     AUTO_FREE struct vhost_user *v = calloc(1, sizeof(*v));
     if (!v)
@@ -637,7 +634,7 @@ static int new_with(struct vhost_user **ret, struct loop *l, struct virtio_dev *
         r->kick.fn = on_kick;
         r->later.fn = on_later;
     }
-    int r = watch(v, fd, fn);
+    int r = watch_conn(v, fd, fn);
     if (r < 0)
         return r;
     v->conn.fd = fd;
@@ -649,13 +646,13 @@ static int new_with(struct vhost_user **ret, struct loop *l, struct virtio_dev *
 int vhost_user_new(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev, int listen_fd,
                    const struct vhost_user_events *ev, void *ctx)
 {
-    return new_with(ret, l, dev, listen_fd, on_accept, ev, ctx);
+    return vhost_user_make(ret, l, dev, listen_fd, on_accept, ev, ctx);
 }
 
 int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev,
                              int fd, const struct vhost_user_events *ev, void *ctx)
 {
-    return new_with(ret, l, dev, fd, on_readable, ev, ctx);
+    return vhost_user_make(ret, l, dev, fd, on_readable, ev, ctx);
 }
 
 void vhost_user_take_eventfds(struct vhost_user *v)

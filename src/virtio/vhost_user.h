@@ -2,11 +2,11 @@
  * virtual machine: vhost_front.h), one device, one loop.
  *
  * The control socket and the kicks are all served on the loop given, so a device needs no locks,
- * and a device whose work may block (blk) is simply given the loop of another thread. Create and
+ * and a device whose work may block (blk) is given the loop of another thread. Create and
  * free it on that loop's thread, or while that thread is not running.
  *
  * The front end is hostile: every message is bounded and checked, a slow or partial message never
- * blocks the loop, descriptors that come along are checked for their kind and closed in every path.
+ * blocks the loop, and descriptors that arrive are checked for their kind and closed in every path.
  * A front end that violates the protocol is disconnected.
  */
 #ifndef MSB_VIRTIO_VHOST_USER_H
@@ -35,8 +35,8 @@ int vhost_user_new(struct vhost_user **ret, struct loop *l, struct virtio_dev *d
 /* The same with a socket that is connected already. */
 int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct virtio_dev *dev,
                              int fd, const struct vhost_user_events *ev, void *ctx);
-/* Interrupts may be eventfds, too, and so what tells of broken rings. For a front end that cannot
- * make a write to one block later on: a monitor, whose filter keeps it from that. */
+/* Also accepts eventfds for interrupts and for reports of broken rings. For a front end that cannot
+ * make them blocking later: a monitor, whose seccomp filter forbids that. */
 void vhost_user_take_eventfds(struct vhost_user *v);
 void vhost_user_free(struct vhost_user *v);
 

@@ -12,7 +12,7 @@
  *  4. Nothing is sent of a stream's data before its request or response, and none after its
  *     shutdown. Control packets of all streams go before data of any.
  *  5. What we send is bounded by the guest's credit, computed so that a lie (more acknowledged than
- *     was sent, or a buffer that shrinks below what is in flight) is no credit.
+ *     was sent, or a buffer that shrinks below what is in flight) gives no credit.
  *  6. A stream that wants to send and cannot is woken: by a packet with credit, or (being in
  *     `waiting`) by new receive buffers. While `pending` or `waiting` is not empty, the receive
  *     queue's notifications are armed.
@@ -107,7 +107,7 @@ static void handle_shutdown(struct vsock_stream *s, uint32_t flags)
 static void handle_data(struct vsock *v, struct vsock_stream *s, const struct virtio_vsock_hdr *h)
 {
     uint32_t len = h->len;
-    if (s->state == STREAM_LINGER) { /* nobody is there to read it: tell the guest */
+    if (s->state == STREAM_LINGER) { /* its owner is gone: tell the guest */
         stream_reset(s);
         return;
     }
@@ -212,9 +212,7 @@ static int64_t kick_tx(struct vsock *v)
         virtq_notify_off(q);
         for (;;) {
             v->tx_paused = v->n_replies == REPLIES_MAX && !vsock_flush(v);
-            if (v->tx_paused)
-                goto out; /* kick_rx goes on with it */
-            r = virtio_dev_pop(d, Q_TX, &v->tx);
+            r = v->tx_paused ? -EAGAIN : virtio_dev_pop(d, Q_TX, &v->tx); /* kick_rx resumes */
             if (r <= 0)
                 break;
             handle_packet(v);
@@ -228,7 +226,6 @@ static int64_t kick_tx(struct vsock *v)
             }
         }
     } while (r == 0 && virtq_notify_on(q));
-out:
     settle(v);
     return VIRTIO_IDLE;
 }

@@ -35,7 +35,7 @@ enum {
     VSOCK_CREDIT = 256 * 1024,  /* bytes of a stream we hold for its owner, at most */
     VSOCK_HELD_MAX = 128 << 20, /* and of all streams together */
     VSOCK_STREAMS_MAX = 1024,   /* all streams */
-    VSOCK_HOST_RESERVE = 64,    /* of these, for vsock_connect() alone */
+    VSOCK_HOST_RESERVE = 64,    /* of these, only for vsock_connect() */
     VSOCK_LISTENERS_MAX = 32,
 };
 
@@ -81,8 +81,8 @@ void vsock_stats(const struct virtio_dev *d, struct vsock_stats *ret);
 int vsock_listen(struct virtio_dev *d, uint32_t port, vsock_accept_fn accept, void *ctx);
 
 /* NULL with errno EMFILE when there are too many streams. Works before the guest is up: the
- * request goes out once the guest has given receive buffers (but a guest that listens not yet
- * refuses, so let it call out first). */
+ * request goes out once the guest has given receive buffers (but a guest that does not listen yet
+ * refuses, so let it connect first). */
 struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
                                    const struct vsock_stream_ops *ops, void *ctx);
 

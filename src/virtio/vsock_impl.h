@@ -1,5 +1,5 @@
 /* Shared by vsock.c (the device: packets) and vsock_stream.c (the streams: what owners call).
- * Nobody else includes this. */
+ * No other file includes this. */
 #ifndef MSB_VIRTIO_VSOCK_IMPL_H
 #define MSB_VIRTIO_VSOCK_IMPL_H
 
@@ -26,7 +26,7 @@ enum stream_state {
     STREAM_OPEN,
     STREAM_LINGER, /* the owner has closed; waiting for the guest's reset */
     STREAM_RESET,  /* ownerless; lives until its reset is sent */
-    STREAM_DEAD,   /* out of all lists; its slot is free once nobody is inside a call */
+    STREAM_DEAD,   /* out of all lists; its slot is free once no call is in progress */
 };
 
 /* Control packets to send, in the order in which they go out. */
@@ -50,7 +50,7 @@ struct vsock_stream {
     unsigned due;
     unsigned shut_peer;  /* VSOCK_SHUT_* the guest has sent */
     unsigned shut_local; /* and we have */
-    bool by_guest;       /* the guest's doing: counts against its share */
+    bool by_guest;       /* opened by the guest: counts against its share */
     bool want_write;     /* a send was short */
     bool in_data;        /* inside ops->data */
     bool resumed;        /* vsock_resume() was called there */

@@ -55,8 +55,8 @@ static struct vsock_stream *take_slot(struct vsock *v)
     return s;
 }
 
-/* Makes room: the oldest stream that only waits for the guest's reset has waited long enough. */
-static void evict(struct vsock *v)
+/* Makes room: resets the oldest stream that only waits for the guest's reset. */
+static void evict_linger(struct vsock *v)
 {
     if (!node_linked(&v->linger))
         return;
@@ -71,7 +71,7 @@ struct vsock_stream *stream_new(struct vsock *v, uint32_t guest_port, uint32_t h
 {
     unsigned limit = VSOCK_STREAMS_MAX - VSOCK_HOST_RESERVE;
     if (by_guest ? v->n_by_guest >= limit : v->stats.streams >= VSOCK_STREAMS_MAX)
-        evict(v);
+        evict_linger(v);
     if (by_guest && v->n_by_guest >= limit)
         return NULL;
     struct vsock_stream *s = take_slot(v);
@@ -114,7 +114,7 @@ static void stop_waiting(struct vsock_stream *s)
     node_unlink(&s->waiting);
 }
 
-/* Out of all lists; calls nobody. */
+/* Out of all lists; calls no callback. */
 static void stream_drop(struct vsock_stream *s)
 {
     struct vsock *v = s->v;
@@ -149,7 +149,7 @@ static void disown(struct vsock_stream *s, enum stream_state state)
     s->want_write = false;
 }
 
-/* Tells the owner, who has lost the stream already. */
+/* Tells the owner, which no longer has the stream. */
 static void tell_closed(struct vsock_stream *s, const struct vsock_stream_ops *ops, bool reset)
 {
     if (ops && ops->closed)
@@ -590,8 +590,8 @@ void vsock_close(struct vsock_stream *s)
     struct vsock *v = s->v;
     bool peer_closed = s->shut_peer == (VSOCK_SHUT_RECV | VSOCK_SHUT_SEND);
     if (s->state != STREAM_OPEN || peer_closed) {
-        vsock_abort(
-            s); /* a guest that has closed waits for just that, and a request is taken back */
+        /* A guest that has closed waits for a reset, and a request is withdrawn. */
+        vsock_abort(s);
         return;
     }
     vsock_enter(v);

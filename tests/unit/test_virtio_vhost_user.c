@@ -177,7 +177,7 @@ static void test_end_of_file(void **state)
     close_fd(&x->fd);
     turn(x);
     assert_int_equal(x->gone, 1);
-    assert_string_equal(x->reason, "vhost-user: the front end has gone");
+    assert_string_equal(x->reason, "vhost-user: the front end is gone");
     assert_int_equal(x->toy->resets, 1);
     kick(x); /* nobody is there */
     turn(x);
