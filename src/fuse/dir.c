@@ -131,7 +131,7 @@ static bool is_dots(const char *name)
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* Where the root's ".." leads is none of the guest's business. */
+/* The inode number behind the root's ".." is not shown to the guest. */
 static uint64_t shown_ino(const struct fuse_server *s, const struct handle *h,
                           const struct linux_dirent64 *d)
 {

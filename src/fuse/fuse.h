@@ -3,7 +3,7 @@
  * Requests are scattered buffers, and so are replies: file data moves by preadv and pwritev
  * straight between the file and the guest's buffers. Everything else is copied once, then checked,
  * then used. The guest's kernel decides permissions (it mounts with default_permissions); we act
- * with the rights of the process, which is whoever started msb.
+ * with the rights of the process, those of the user who started msb.
  *
  * Containment:
  *  1. Every object is reached from the root's descriptor, one name at a time; a name is one path
@@ -31,11 +31,11 @@
 
 struct fuse_server;
 
-/* How long the guest may believe what it was told. */
+/* How long the guest may cache names and attributes. */
 enum fuse_cache {
-    FUSE_CACHE_AUTO,   /* briefly; the host's changes show up promptly */
+    FUSE_CACHE_AUTO,   /* briefly: changes on the host show up promptly */
     FUSE_CACHE_NONE,   /* not at all: every access asks */
-    FUSE_CACHE_ALWAYS, /* for ever: nobody else changes these files */
+    FUSE_CACHE_ALWAYS, /* forever: nothing else changes these files */
 };
 
 struct fuse_options {
@@ -43,7 +43,7 @@ struct fuse_options {
     const char *file; /* not NULL: root_fd is a file, shown under this name in an empty directory */
     bool read_only;
     enum fuse_cache cache;
-    uint32_t uid, gid; /* as whom the guest sees the process's own user */
+    uint32_t uid, gid; /* how the guest sees the process's own user */
     bool privileged;   /* the process may read and write its files whatever their modes say */
     uint64_t quota;    /* bytes that the tree may take; 0 = no limit */
     unsigned inodes_max, fds_max, files_max; /* 0 = the defaults below */
@@ -69,8 +69,8 @@ void fuse_free(struct fuse_server *s);
 /* The guest is gone, or starts over: all its inodes and open files go. */
 void fuse_reset(struct fuse_server *s);
 
-/* Serves one request; how many bytes of reply there are (0: this kind has none), or -EPROTO when it
- * is no request at all, or leaves no room for an answer. */
+/* Serves one request: the bytes of its reply (0: this kind has none), or -EPROTO when it is not a
+ * request or leaves no room for a reply. */
 ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q);
 
 #endif

@@ -66,9 +66,9 @@ void inode_set_fd(struct fuse_server *s, struct inode *i, int fd);
 void inode_forget(struct fuse_server *s, struct inode *i, uint64_t n);
 void inode_ref(struct inode *i);
 void inode_unref(struct fuse_server *s, struct inode *i);
-/* A name is about to go: whatever it leads to, if it is known, keeps a descriptor. */
+/* A name is about to go: its inode, if known, keeps a descriptor. */
 void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name);
-/* Something has that name now; if it is known, it is found there from now on. */
+/* A name has come: its inode, if known, is found there from now on. */
 void inode_name_came(struct fuse_server *s, struct inode *parent, const char *name);
 /* Its descriptor stays for as long as it has no name. */
 void inode_pin(struct fuse_server *s, struct inode *i);
@@ -97,18 +97,18 @@ void handle_table_free(struct fuse_server *s);
 
 struct owner_entry;
 
-/* What the guest is to see of an object. `path` leads to it from /proc/self/fd. */
+/* The owner and mode that the guest sees. `path` is relative to /proc/self/fd. */
 void owner_load(struct fuse_server *s, const char *path, const struct stat *st, struct owner *ret);
 /* Makes the guest see `want` from now on. st: as it is on the host now. */
 int owner_store(struct fuse_server *s, const char *path, const struct stat *st,
                 const struct owner *want);
-/* The same for an object that was made just now, about which nothing can be kept yet. 1: st is out
- * of date; 0: it is not. */
+/* The same for an object that was just created, which has no stored owner yet. 1: st is out of
+ * date; 0: it is not. */
 int owner_store_new(struct fuse_server *s, const char *path, const struct stat *st,
                     const struct owner *want);
-/* That is the owner of i, which st describes. */
+/* Caches the owner of i, which st describes. */
 void owner_note(struct inode *i, const struct stat *st, const struct owner *o);
-/* The owner of a directory, if it need not be looked at again so soon. */
+/* The cached owner of a directory, if it is recent enough. */
 bool owner_recent(const struct fuse_server *s, const struct inode *i, struct owner *ret);
 bool owner_same(const struct owner *a, const struct owner *b);
 /* The mode that the host's file gets for one that the guest asked for. */
@@ -166,7 +166,7 @@ struct fuse_server {
     struct iovec io[1024];
 };
 
-/* One request in the hands of its handler. */
+/* One request, for its handler. */
 struct call {
     const struct fuse_request *q;
     struct fuse_in_header h;
@@ -191,7 +191,7 @@ int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
 /* The same for what was looked at already; o: its owner, NULL: not looked at. */
 int fill_entry(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                const struct owner *o, struct fuse_entry_out *e);
-/* As whom something new in that directory appears, and what it needs on the host for that. */
+/* The owner and mode of something new in that directory; returns the directory's descriptor. */
 int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_header *h,
               uint32_t mode, bool dir, struct owner *ret);
 int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,

@@ -180,7 +180,7 @@ void inode_ref(struct inode *i)
     i->refs++;
 }
 
-/* Frees what nobody holds any more: it, and perhaps its parents. */
+/* Frees an inode without references, and then perhaps its parents. */
 static void free_unheld(struct fuse_server *s, struct inode *i)
 {
     while (i && i->refs == 0 && i->lookups == 0 && i->id != FUSE_ROOT_ID) {
@@ -237,7 +237,7 @@ static int set_name(struct fuse_server *s, struct inode *i, struct inode *parent
     char *copy = strdup(name);
     if (!copy)
         return -ENOMEM;
-    /* The host has moved them: what we remember of `parent`, which is open, is no longer so. */
+    /* The host has moved them: what we remember of `parent`, which is open, is out of date. */
     if (S_ISDIR(i->type) && is_above(i, parent)) {
         set_pinned(s, parent, true);
         set_parent(s, parent, NULL, NULL);
@@ -322,7 +322,7 @@ int inode_dir_fd(struct fuse_server *s, struct inode *i)
 {
     if (!S_ISDIR(i->type))
         return -ENOTDIR;
-    if (s->opt.file) /* its one directory exists for the guest alone */
+    if (s->opt.file) /* its one directory exists only for the guest */
         return -EROFS;
     return inode_fd(s, i);
 }

@@ -57,7 +57,7 @@ static uint64_t ns_to_valid(uint64_t ns, uint32_t *ret_nsec)
     return ns / SECOND;
 }
 
-/* Paths are walked for every file; that a directory was moved or closed may show a little later. */
+/* Paths are walked for every file, so directories are cached longer. */
 static uint64_t holds_ns(const struct fuse_server *s, const struct stat *st)
 {
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
@@ -74,7 +74,7 @@ static int reply_attr(struct fuse_server *s, struct call *c, const char *path,
     return 0;
 }
 
-/* The directory around a single file, which exists for the guest alone. */
+/* The directory around a single file, which exists only for the guest. */
 static void only_directory(const struct fuse_server *s, struct stat *st)
 {
     struct stat file;
@@ -398,8 +398,8 @@ int op_access(struct fuse_server *s, struct call *c)
     return in->mask & W_OK && s->opt.read_only ? -EROFS : 0;
 }
 
-/* Whether what the guest has in its cache is still what is in the file. Times are as coarse as the
- * host's clock ticks, so a file that has just been changed is not trusted to be told apart. */
+/* Whether the guest's cache still matches the file. Times are as coarse as the host's clock ticks,
+ * so a file that changed just now cannot be told apart and is not trusted. */
 bool may_keep_cache(struct inode *i, const struct stat *st)
 {
     enum { TICKS_NS = 50000000 };

@@ -144,8 +144,8 @@ static bool is_open(struct fuse_server *s, const struct stat *st)
     return false;
 }
 
-/* Before a name goes, and after: whatever it leads to stays reachable for who has it open, and
- * what was kept about it goes with its last name. */
+/* Before a name goes, and after: an open file stays reachable, and what is stored about it goes
+ * with its last name. */
 static int name_goes(struct fuse_server *s, struct inode *parent, const char *name, int dir,
                      struct stat *ret)
 {

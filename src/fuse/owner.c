@@ -6,9 +6,9 @@
  * user may not write them, it is kept in memory until the sandbox ends. Nothing is kept while the
  * host's own attributes say the same.
  *
- * What was found is remembered with the inode. Whoever changes an attribute changes the ctime, so
- * it holds while that is the same, if that was old enough to tell two changes apart; and in any
- * case for as long as the guest itself may believe what it was told.
+ * What was found is cached with the inode. Changing an attribute changes the ctime, so the cache
+ * holds while that is the same, if it was old enough to tell two changes apart; and in any case for
+ * as long as the guest itself may cache attributes.
  */
 #include "fuse/impl.h"
 
@@ -30,7 +30,7 @@ enum {
     BUCKETS = 4096,
     TEXT_MAX = 40,
     MODE_BITS = 07777,
-    TICKS_NS = 50000000, /* times of files are no finer than that, to be on the safe side */
+    TICKS_NS = 50000000, /* a safe bound on the granularity of file times */
 };
 
 struct owner_entry {
@@ -97,7 +97,7 @@ void owner_table_free(struct fuse_server *s)
 
 /* --- on the file ----------------------------------------------------------------------------- */
 
-/* Anyone on the host can write such an attribute: it is read with suspicion. */
+/* Any process on the host can write such an attribute: it is not trusted. */
 static bool parse_owner(char *text, struct owner *o)
 {
     unsigned long v[3];
@@ -233,7 +233,7 @@ void owner_load(struct fuse_server *s, const char *path, const struct stat *st, 
         owner_note(i, st, ret);
 }
 
-/* Whoever is not privileged keeps its own access; the guest sees the mode that it asked for. */
+/* An unprivileged server keeps its own access; the guest sees the mode that it asked for. */
 uint32_t owner_host_mode(const struct fuse_server *s, uint32_t type, uint32_t mode)
 {
     bool dir = type == S_IFDIR;
@@ -274,7 +274,7 @@ int owner_store_new(struct fuse_server *s, const char *path, const struct stat *
                     const struct owner *want)
 {
     struct owner base = host_owner(s, st);
-    owner_forget(s, st); /* of one that had its number before */
+    owner_forget(s, st); /* of a file that had this inode number before */
     if (owner_same(want, &base))
         return 0;
     int r = store_override(s, path, st, want);

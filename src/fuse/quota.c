@@ -1,5 +1,5 @@
-/* How much a share may take on the host's disk: the blocks of its files, as the host counts them.
- * What was there at the start counts, too; what others on the host do later is not seen. */
+/* How much of the host's disk a share may use: the blocks of its files, as the host counts them.
+ * What is there at the start counts; later changes by others on the host do not. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -44,7 +44,7 @@ static int add_up(struct fuse_server *s, int dir_fd, unsigned depth)
         if (!S_ISDIR(st.st_mode))
             continue;
         int fd = depth ? dir_open_at(dirfd(d), e->d_name) : -1;
-        int r = fd < 0 ? 0 : add_up(s, fd, depth - 1); /* what we may not read we do not count */
+        int r = fd < 0 ? 0 : add_up(s, fd, depth - 1); /* unreadable directories do not count */
         if (r < 0)
             return r;
     }

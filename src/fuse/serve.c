@@ -1,7 +1,7 @@
 /* One request: copied, checked, handed to its handler, answered.
  *
  * A table says of each opcode how long its struct is, how many names follow it and whether it
- * changes anything, so that no handler sees a request that is too short, a name that is none, or a
+ * changes anything, so that no handler sees a request that is too short, an invalid name, or a
  * write to a share that is read-only.
  */
 #include "fuse/impl.h"
@@ -89,7 +89,7 @@ enum {
     CHANGES = 1, /* refused where the share is read-only */
     SILENT = 2,  /* has no reply */
     EARLY = 4,   /* comes before INIT is done */
-    TEXT = 8,    /* its (last) string is no name */
+    TEXT = 8,    /* its (last) string is not a name */
     DATA = 16,   /* bytes follow that are not copied */
 };
 

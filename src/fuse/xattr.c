@@ -1,5 +1,5 @@
-/* Extended attributes: those of users alone. What the host's kernel, or its administrator, gives a
- * meaning is out of reach, and so is what owner.c keeps there. */
+/* Extended attributes: only those of users. Attributes with a meaning for the host's kernel or its
+ * administrator are out of reach, and so are those of owner.c. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"

@@ -1,5 +1,5 @@
-/* Who is the gateway? ARP for IPv4, neighbour discovery for IPv6. The guest learns one neighbour,
- * and may not claim to be anyone but itself. */
+/* ARP: the guest learns one neighbour, the gateway, and cannot claim another address than its own.
+ * Neighbour discovery for IPv6 is in icmp.c. */
 #include "net/net_impl.h"
 
 void arp_input(struct net *n, const struct packet *p)
@@ -22,6 +22,6 @@ void arp_input(struct net *n, const struct packet *p)
     put16(r + 6, 2);
     memcpy(r + 8, n->cfg.gateway_mac, 6);
     memcpy(r + 14, addr_bytes4(&n->cfg.gateway4), 4);
-    memcpy(r + 18, a + 8, 10); /* whoever asked, as it named itself */
+    memcpy(r + 18, a + 8, 10); /* the sender's addresses */
     (void)out_frame(n, f, sizeof(f), NULL, 0);
 }

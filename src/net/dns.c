@@ -99,7 +99,7 @@ static bool by_proxy(const struct dns *d, const struct net_end *to)
 }
 
 /* Opens a socket to the current upstream and sends, or starts to. */
-static int start(struct dns_query *u)
+static int start_query(struct dns_query *u)
 {
     struct dns *d = u->d;
     const struct net_end *to = &d->cfg.upstream[u->upstream];
@@ -146,7 +146,7 @@ static void try_next(struct dns_query *u)
 {
     u->tcp = false;
     while (++u->upstream < u->d->cfg.n_upstreams)
-        if (start(u) == 0)
+        if (start_query(u) == 0)
             return;
     give_up(u);
 }
@@ -176,7 +176,7 @@ static bool address_ok(const struct dns *d, const struct net_addr *a)
 }
 
 /* True if the record is to be passed on. */
-static bool keep(struct filter *f, const struct dns_record *rec)
+static bool keep_record(struct filter *f, const struct dns_record *rec)
 {
     if (strcmp(rec->name, f->at) != 0)
         return false;
@@ -210,7 +210,7 @@ static size_t rewrite(struct dns_query *u, struct dns_reader *r, struct filter *
     int k;
     dns_begin(&w, u->d->reply, reply_max(&u->asker, &u->q), &u->q, r->rcode);
     while ((k = dns_next(r, &rec)) > 0 && ++seen <= DNS_RECORDS_MAX)
-        if (k == 1 && keep(f, &rec))
+        if (k == 1 && keep_record(f, &rec))
             dns_put_record(&w, &rec, false);
     if (k < 0)
         return 0;
@@ -221,7 +221,7 @@ static size_t rewrite(struct dns_query *u, struct dns_reader *r, struct filter *
     return k < 0 ? 0 : dns_end(&w, &u->q);
 }
 
-static void finish(struct dns_query *u, struct dns_reader *r)
+static void answer_query(struct dns_query *u, struct dns_reader *r)
 {
     struct dns *d = u->d;
     struct filter f = {.d = d, .q = &u->q};
@@ -235,7 +235,7 @@ static void finish(struct dns_query *u, struct dns_reader *r)
         d->hooks->decided(d->ctx, u->q.name, u->q.type, &u->answer, f.bad);
     if (f.bad) {
         d->stats.filtered++;
-        /* For one family alone a name need not exist; some resolvers take NXDOMAIN for both. */
+        /* Some resolvers take NXDOMAIN for one family as an answer for both. */
         answer_code(d, &u->asker, &u->q, u->q.type == DNS_AAAA ? DNS_NOERROR : DNS_NXDOMAIN);
     } else {
         for (unsigned i = 0; i < f.n_addr; i++)
@@ -245,8 +245,8 @@ static void finish(struct dns_query *u, struct dns_reader *r)
     query_free(u);
 }
 
-/* A message from upstream; what is no answer to this question is ignored. */
-static void received(struct dns_query *u, const uint8_t *p, size_t n)
+/* A message from upstream; anything but an answer to this question is ignored. */
+static void handle_message(struct dns_query *u, const uint8_t *p, size_t n)
 {
     struct dns_reader r;
     if (dns_read_answer(&r, p, n, u->id, u->q.name, u->q.type) < 0) {
@@ -257,12 +257,12 @@ static void received(struct dns_query *u, const uint8_t *p, size_t n)
     }
     if (r.truncated && !u->tcp) {
         u->tcp = true;
-        if (start(u) < 0)
+        if (start_query(u) < 0)
             try_next(u);
     } else if (r.rcode != DNS_NOERROR && r.rcode != DNS_NXDOMAIN) {
         try_next(u);
     } else {
-        finish(u, &r);
+        answer_query(u, &r);
     }
 }
 
@@ -280,7 +280,7 @@ static void read_tcp(struct dns_query *u)
     size_t have = buf_len(&u->in);
     const uint8_t *p = buf_head(&u->in);
     if (have >= 2 && have - 2 >= be16(p))
-        received(u, p + 2, be16(p));
+        handle_message(u, p + 2, be16(p));
 }
 
 /* True when the upstream can be talked to; the query may be gone if not. */
@@ -308,9 +308,9 @@ static void on_upstream(struct loop_src *src, uint32_t events)
     if (!u->tcp) {
         ssize_t k = recv(src->fd, d->msg, sizeof(d->msg), MSG_DONTWAIT);
         if (k >= 0)
-            received(u, d->msg, (size_t)k);
+            handle_message(u, d->msg, (size_t)k);
         else if (errno != EAGAIN && errno != EINTR)
-            try_next(u); /* nobody listens there */
+            try_next(u); /* closed port */
         return;
     }
     if (u->socks && !through_proxy(u))
@@ -348,8 +348,8 @@ static bool type_ok(uint16_t type)
            type == DNS_MX || type == DNS_SRV || type == DNS_NS || type == DNS_SOA;
 }
 
-static void forward(struct dns *d, const struct dns_asker *a, const struct dns_question *q,
-                    const struct policy_answer *answer)
+static void forward_question(struct dns *d, const struct dns_asker *a, const struct dns_question *q,
+                             const struct policy_answer *answer)
 {
     if (d->cfg.n_upstreams == 0 || d->n_queries == DNS_QUERIES_MAX || !take_token(d)) {
         d->stats.limited++;
@@ -371,7 +371,7 @@ static void forward(struct dns *d, const struct dns_asker *a, const struct dns_q
     node_append(&d->queries, &u->all);
     d->n_queries++;
     d->stats.upstream++;
-    if (start(u) < 0)
+    if (start_query(u) < 0)
         try_next(u);
 }
 
@@ -401,7 +401,7 @@ void dns_ask(struct dns *d, const struct dns_asker *a, const uint8_t *p, size_t 
         answer_code(d, a, &q,
                     q.type == DNS_HTTPS || q.type == DNS_SVCB ? DNS_NOERROR : DNS_REFUSED);
     } else {
-        forward(d, a, &q, &answer);
+        forward_question(d, a, &q, &answer);
     }
 }
 

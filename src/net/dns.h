@@ -1,13 +1,13 @@
 /* The sandbox's name server, at the gateway's port 53, over UDP and TCP.
  *
- * A question is held against the policy first: what may not be asked is answered with NXDOMAIN
- * here, and no packet leaves. What may be asked goes to the host's resolvers, from a fresh socket
- * (so the host's kernel picks a random port and takes answers from nobody else) with a random id,
- * by UDP and, if the answer is cut short, by TCP. Answers are written anew (dns_msg.h); addresses
- * that no public name should have (rebinding) are kept back unless a rule names them; addresses
- * that pass are pinned to the name that was asked for (pins.h).
+ * A question is checked against the policy first: a denied one is answered with NXDOMAIN here, and
+ * no packet leaves. An allowed one goes to the host's resolvers, from a fresh socket (so the host's
+ * kernel picks a random port and accepts answers only from that resolver) with a random id, by UDP
+ * and, if the answer is truncated, by TCP. Answers are rewritten (dns_msg.h); addresses that no
+ * public name should have (rebinding) are filtered unless a rule names them; addresses that pass
+ * are pinned to the name that was asked for (pins.h).
  *
- * One thread, that of the loop. Questions in flight, their rate and connections are bounded.
+ * Runs on the loop's thread. Questions in flight, their rate and connections are bounded.
  */
 #ifndef MSB_NET_DNS_H
 #define MSB_NET_DNS_H
@@ -23,7 +23,7 @@ enum {
     DNS_QUERIES_MAX = 64,
     DNS_CLIENTS_MAX = 16,
     DNS_BURST = 200,     /* questions that may go upstream at once */
-    DNS_PER_SECOND = 50, /* ... and in the long run */
+    DNS_PER_SECOND = 50, /* ... and per second in the long run */
     DNS_TIMEOUT_MS = 5000,
 };
 
@@ -36,8 +36,8 @@ struct dns_config {
     unsigned n_upstreams;
     unsigned timeout_ms; /* 0: the default; for all upstreams together */
     bool allow_rebind;
-    /* Upstreams are asked by TCP through it, but for those on the host's own loopback, which no
-     * proxy can reach. NULL, or no version: there is none. */
+    /* Upstreams are asked by TCP through it, except those on the host's loopback, which no proxy
+     * can reach. NULL, or version 0: none. */
     const struct socks_config *proxy;
     struct net_addr host4, host6; /* what DNS_HOST_NAME is; all zero: it has no such address */
 };
@@ -46,7 +46,7 @@ struct dns_hooks {
     /* A datagram for the guest. */
     void (*reply)(void *ctx, const struct net_end *from, const struct net_end *to, const void *p,
                   size_t n);
-    /* Optional: what was decided; filtered: an answer was kept back. */
+    /* Optional: what was decided; filtered: an answer was withheld. */
     void (*decided)(void *ctx, const char *name, uint16_t type, const struct policy_answer *a,
                     bool filtered);
 };
@@ -62,10 +62,10 @@ int dns_new(struct dns **ret, struct loop *l, const struct dns_config *c,
 void dns_free(struct dns *d);
 const struct dns_stats *dns_stats(const struct dns *d);
 
-/* A datagram of the guest to the gateway. */
+/* A datagram from the guest to the gateway. */
 void dns_datagram(struct dns *d, const struct net_end *guest, const struct net_end *gateway,
                   const void *p, size_t n);
-/* A TCP connection of the guest: the end for the guest's flow, or -errno. */
+/* A TCP connection from the guest: the socket for its flow, or -errno. */
 int dns_connect(struct dns *d);
 
 #endif

@@ -9,7 +9,7 @@
 
 struct dns_client;
 
-/* Who asked: a port of the guest, or one of its connections. */
+/* Where an answer goes: a port of the guest, or one of its connections. */
 struct dns_asker {
     struct net_end guest, gateway;
     struct dns_client *client;
@@ -48,7 +48,7 @@ struct dns {
 
 /* dns.c */
 void dns_ask(struct dns *d, const struct dns_asker *a, const uint8_t *p, size_t n);
-/* A connection is gone: so are its questions. */
+/* Drops the questions of a connection that is gone. */
 void dns_forget(struct dns *d, const struct dns_client *c);
 
 /* dns_client.c */

@@ -135,7 +135,7 @@ size_t dns_write_question(uint8_t *out, uint16_t id, const char *name, uint16_t 
     uint8_t *t = out + HEAD + k;
     put16(t, type);
     put16(t + 2, CLASS_IN);
-    memset(t + 4, 0, 11); /* OPT: only the size that we can take */
+    memset(t + 4, 0, 11); /* OPT: only our buffer size */
     put16(t + 5, DNS_OPT);
     put16(t + 7, 1232);
     return HEAD + k + 15;
@@ -246,7 +246,7 @@ void dns_begin(struct dns_writer *w, uint8_t *p, size_t max, const struct dns_qu
     put16(p + 2, (uint16_t)(F_QR | F_RA | (q->recursion ? F_RD : 0) | rcode));
     w->n = HEAD;
     if (rcode == DNS_FORMERR || rcode == DNS_NOTIMP)
-        return; /* what was asked is not known */
+        return; /* the question could not be parsed */
     size_t k = write_name(p + HEAD, w->max - HEAD - 4, q->name);
     if (k == 0)
         return;
@@ -319,7 +319,7 @@ void dns_put_record(struct dns_writer *w, const struct dns_record *rec, bool aut
 
 size_t dns_end(struct dns_writer *w, const struct dns_question *q)
 {
-    if (w->over) { /* the question alone, and a hint to come by TCP */
+    if (w->over) { /* only the question, marked as truncated: the guest retries by TCP */
         char name[DNS_NAME_MAX];
         size_t at = HEAD;
         (void)read_name(w->p, w->n, &at, name);

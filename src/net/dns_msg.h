@@ -1,9 +1,9 @@
-/* DNS messages: questions taken apart, answers taken apart and written anew.
+/* DNS messages: parsing questions and answers, and writing new ones.
  *
- * Nothing of a guest's question travels as it came: the name and the type are read, checked, and a
- * fresh question is made of them. Nothing of a server's answer reaches the guest as it came either:
- * records are read one by one, those of known types are kept, and a fresh answer is made of them.
- * So what can hide in a DNS message (odd types, odd labels, extra sections, padding) does not pass.
+ * No message is forwarded as it came. Of the guest's question the name and the type are read and
+ * checked, and a new question is written from them. Of a server's answer the records are read one
+ * by one, those of known types are kept, and a new answer is written from them. So what can hide in
+ * a DNS message (odd types, odd labels, extra sections, padding) does not pass.
  */
 #ifndef MSB_NET_DNS_MSG_H
 #define MSB_NET_DNS_MSG_H
@@ -47,7 +47,7 @@ struct dns_question {
     uint16_t type;
     bool recursion;
     bool edns;
-    uint16_t udp_size;       /* what the asker can take */
+    uint16_t udp_size;       /* the largest answer that fits */
     char name[DNS_NAME_MAX]; /* lower case, no final dot; "" is the root */
 };
 
@@ -63,7 +63,7 @@ struct dns_record {
     uint8_t soa[20];
 };
 
-/* 0, or the code to answer with: DNS_FORMERR, DNS_NOTIMP; -1: not worth an answer. q->id is set
+/* 0, or the code to answer with: DNS_FORMERR, DNS_NOTIMP; -1: do not answer. q->id is set
  * unless -1. */
 int dns_read_question(const uint8_t *p, size_t n, struct dns_question *q);
 /* A question of ours; its length. out has DNS_UDP_PLAIN bytes. */
@@ -80,8 +80,8 @@ struct dns_reader {
 };
 int dns_read_answer(struct dns_reader *r, const uint8_t *p, size_t n, uint16_t id, const char *name,
                     uint16_t type);
-/* 1: *rec is filled in; 2: a record that is not passed on, for its type or its content; 0: the
- * section has ended; -EBADMSG. */
+/* 1: *rec is filled in; 2: a record that must not be passed on, for its type or content; 0: the end
+ * of the section; -EBADMSG. */
 int dns_next(struct dns_reader *r, struct dns_record *rec);
 
 /* Writing an answer for the guest. */
@@ -94,7 +94,7 @@ struct dns_writer {
 void dns_begin(struct dns_writer *w, uint8_t *p, size_t max, const struct dns_question *q,
                uint8_t rcode);
 void dns_put_record(struct dns_writer *w, const struct dns_record *rec, bool authority);
-/* The whole length. If something did not fit the answer is empty and says so (truncated). */
+/* The whole length. If something did not fit, the answer is empty and marked as truncated. */
 size_t dns_end(struct dns_writer *w, const struct dns_question *q);
 
 #endif

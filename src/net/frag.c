@@ -111,7 +111,7 @@ bool frag_add(struct frag_table *t, const struct packet *p, uint64_t now, struct
     *fault = PACKET_FRAGMENT;
     if (p->frag_off == 0) {
         if (s)
-            slot_drop(s); /* starts over: whoever lies about overlaps gets the last version */
+            slot_drop(s); /* start over: of overlapping versions the last one counts */
         s = slot_new(t, p, now);
     }
     if (!s)

@@ -1,8 +1,8 @@
-/* IP fragments from the guest, put together again.
+/* Reassembly of IP fragments from the guest.
  *
- * The way from the guest keeps its order, so fragments are accepted in order alone: each must start
- * where the one before it ended. What overlaps, has gaps or comes late is dropped with all of its
- * datagram. A few datagrams at a time, each of at most 64 KiB, forgotten after seconds.
+ * The path from the guest keeps the order, so fragments are accepted only in order: each must start
+ * where the previous one ended. Overlaps, gaps and late fragments drop the whole datagram. A few
+ * datagrams at a time, each of at most 64 KiB, with a time-out of seconds.
  */
 #ifndef MSB_NET_FRAG_H
 #define MSB_NET_FRAG_H

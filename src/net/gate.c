@@ -22,7 +22,7 @@ struct gate {
     void *ctx;
 };
 
-static void tell(struct gate *g, const struct gate_decision *d)
+static void report(struct gate *g, const struct gate_decision *d)
 {
     if (g->told)
         g->told(g->ctx, d);
@@ -41,8 +41,8 @@ static bool is_gateway(const struct gate *g, const struct net_addr *a)
            (addr_equal(a, &g->cfg.net.gateway6) && !addr_equal(a, &none));
 }
 
-/* Whether it is an address of the host itself. Asks the routes, sends nothing; what cannot be told
- * counts as one. Loopback has a group of its own. */
+/* Whether it is an address of the host itself. Asks the routing table and sends nothing; when that
+ * fails, the answer is yes. Loopback has a group of its own. */
 static bool is_own(const struct net_addr *a)
 {
     struct net_end end = {.addr = *a, .port = 9}, from;
@@ -79,13 +79,13 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
                             .ctx = g};
     struct policy_answer a = policy_decide(&g->policy, &f);
     if (f.dns && a.rule < 0)
-        a.allow = true; /* each question is held against the policy on its own */
+        a.allow = true; /* each question is checked against the policy itself */
     if (explain_is_quic(&a, id->proto, id->peer.port))
         a.allow = false;
     return a;
 }
 
-/* What leaves this machine does so through the proxy, if there is one; the host itself is here. */
+/* Whatever leaves this machine goes through the proxy, if there is one. */
 static bool goes_by_proxy(const struct gate *g, const struct net_flow_id *id)
 {
     return g->cfg.net.proxy.version && !id->inbound && !is_gateway(g, &id->peer.addr) &&
@@ -116,7 +116,7 @@ static void explain_address(struct gate *g, const struct explain_target *t,
     ret->allow = gate_ask(g, &id, ret->why).allow;
 }
 
-/* A name that was resolved is judged by its addresses; otherwise the policy alone can tell. */
+/* A name that was resolved is judged by its addresses, any other by the policy alone. */
 void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret)
 {
     struct net_addr pinned[EXPLAIN_PEERS_MAX];
@@ -154,7 +154,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     if (a.allow && host && id->peer.port == PORT_DNS) {
         v->fd = id->proto == PROTO_TCP ? dns_connect(g->dns) : -EPROTONOSUPPORT;
         v->action = v->fd >= 0 ? NET_LOCAL : NET_DENY;
-        return; /* its questions are what is logged */
+        return; /* its questions are logged instead */
     }
     if (a.allow) {
         v->action = NET_ALLOW;
@@ -166,7 +166,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     }
     struct gate_decision d = {
         .what = GATE_FLOW, .allow = a.allow, .id = id, .name = known_name(g, id), .why = why};
-    tell(g, &d);
+    report(g, &d);
 }
 
 /* A flow that is open because of a name shows one: does it agree? */
@@ -204,7 +204,7 @@ bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind ki
     bool allow = shown_ok(g, id, kind, name, why);
     struct gate_decision d = {
         .what = GATE_SHOWN, .allow = allow, .id = id, .name = name, .why = why};
-    tell(g, &d);
+    report(g, &d);
     return allow;
 }
 
@@ -230,7 +230,7 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
                               .to_host = e->to_host,
                               .to_guest = e->to_guest,
                               .ns = e->ns};
-    tell(g, &d);
+    report(g, &d);
 }
 
 static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
@@ -265,7 +265,7 @@ static void on_decided(void *ctx, const char *name, uint16_t type, const struct 
                               .filtered = filtered,
                               .name = name,
                               .why = why};
-    tell(g, &d);
+    report(g, &d);
 }
 
 static const struct dns_hooks dns_hooks = {on_reply, on_decided};

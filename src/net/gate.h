@@ -1,17 +1,16 @@
-/* The sandbox's way to the network: stack, policy, name server and pins, put together.
+/* The sandbox's access to the network: stack, policy, name server and pins combined.
  *
  * For each new flow: the gateway's port 53 is the name server; the rest of the gateway is the
- * host's loopback, if a rule says `host`; everything else is held against the policy, with the
- * names that this sandbox has resolved. A flow that a name has allowed must not contradict it:
- * where its first bytes show a name (TLS, HTTP) it must be one that is allowed and that this
- * address was resolved from. QUIC hides its name, so a name does not open UDP port 443; programs
- * fall back to TCP.
+ * host's loopback, if a rule allows `host`; everything else is checked against the policy, with the
+ * names that this sandbox has resolved. A flow that is allowed by name must not contradict it: if
+ * its first bytes show a name (TLS, HTTP), that name must be allowed and the address must have been
+ * resolved from it. QUIC hides the name, so a name does not open UDP port 443; programs fall back
+ * to TCP.
  *
- * With a proxy (net_config) TCP that is allowed goes through it, to the address that was allowed;
- * other protocols do not leave. Questions for names go through it, too. The host itself is reached
- * directly.
+ * With a proxy (net_config) allowed TCP goes through it, to the address that was allowed; other
+ * protocols are denied. DNS questions go through it, too. The host itself is reached directly.
  *
- * One thread, that of the loop. Every decision is told, with the rule that made it.
+ * Runs on the loop's thread. Every decision is reported, with the rule that made it.
  */
 #ifndef MSB_NET_GATE_H
 #define MSB_NET_GATE_H
@@ -25,8 +24,8 @@ struct gate;
 
 struct gate_config {
     struct net_config net;
-    struct dns_config dns; /* host4 and host6 are filled in: the gateway; and so is the proxy */
-    bool strict;           /* a flow that a name has allowed must show a name */
+    struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
+    bool strict;           /* a flow that is allowed by name must show one */
 };
 
 enum gate_what {
@@ -40,9 +39,9 @@ enum gate_what {
 struct gate_decision {
     enum gate_what what;
     bool allow;
-    bool filtered;                /* GATE_QUESTION: the answer was kept back */
+    bool filtered;                /* GATE_QUESTION: the answer was withheld */
     const struct net_flow_id *id; /* NULL for questions */
-    const char *name;             /* what is known of the peer's name, or "" */
+    const char *name;             /* the peer's name if known, or "" */
     const char *why;              /* "allowed by rule 3: ...", or how it ended */
     uint64_t to_host, to_guest;   /* GATE_ENDED: bytes */
     uint64_t ns;                  /* GATE_ENDED: how long it lasted */
@@ -55,16 +54,16 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
              struct policy *policy, gate_told told, void *ctx);
 void gate_free(struct gate *g);
 
-/* For new flows; with `drop`, flows that the new policy would not allow are cut: how many. Takes
- * the policy. */
+/* Takes the policy, for new flows. With `drop`, open flows that it does not allow are cut: how
+ * many. */
 unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop);
 const struct policy *gate_policy(const struct gate *g);
-/* What would become of such a flow now. */
+/* Whether such a flow would be allowed now. */
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX]);
-/* The same for people: with what is pinned to a name, one by one. */
+/* The same for users: with every address that is pinned to a name. */
 void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret);
-/* Whether a flow that a name has allowed may show that name ("": none). */
+/* Whether a flow that is allowed by name may show that name ("": none). */
 bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
                 const char *name);
 struct net *gate_net(struct gate *g); /* for published ports and counters */

@@ -14,7 +14,7 @@ enum { ECHO_MAX = 65535 - 60 };
 
 /* --- neighbour discovery --------------------------------------------------------------------- */
 
-/* Everybody who could be on the link is us, so that what goes there is answered, with a refusal. */
+/* We answer for every address on the link, so that packets to it get an ICMP error. */
 static bool answers_for(const struct net *n, const struct net_addr *target)
 {
     return (addr_prefix_equal(target, &n->cfg.guest6, 64) || net_link_local(target)) &&

@@ -1,11 +1,11 @@
-/* The network behind the guest's card: Ethernet, ARP, NDP, IPv4, IPv6, ICMP, UDP and TCP end here,
- * and go on as sockets of the host. No root, no TAP, no packet of the guest's making on any wire.
+/* The network behind the guest's card: Ethernet, ARP, NDP, IPv4, IPv6, ICMP, UDP and TCP end here
+ * and continue as sockets of the host. No root, no TAP, no packet of the guest on any wire.
  *
- * TCP is terminated: the guest talks to this stack, which dials the host's side with a socket of
- * its own and moves bytes between the two, with back-pressure both ways. The guest's connect
- * succeeds only when the host's did. Nothing is dialled before the owner has said so (`verdict`).
+ * TCP is terminated: the guest talks to this stack, which dials the host's side with its own socket
+ * and moves bytes between the two, with back-pressure both ways. The guest's connect succeeds only
+ * after the host's did. Nothing is dialled before the owner allows it (`verdict`).
  *
- * One thread, that of the loop; no locks; all sockets are non-blocking. Everything that a guest
+ * Runs on the loop's thread, without locks; all sockets are non-blocking. Everything that a guest
  * can make grow is bounded by `struct net_config` and the limits below. Hooks must not call back
  * into the stack except where their comment says so.
  */
@@ -36,8 +36,8 @@ struct net_config {
     struct net_addr guest6, gateway6; /* all zero: no IPv6 */
     unsigned max_tcp, max_udp;        /* 0: the defaults */
     struct socks_config proxy;
-    struct rate_limits egress, ingress; /* from the guest, and to it, whoever opened the flow */
-    bool copies; /* keep what is unacknowledged ourselves even if the host's kernel could */
+    struct rate_limits egress, ingress; /* from and to the guest, for flows of either side */
+    bool copies; /* copy unacknowledged bytes even if the host's kernel could keep them */
 };
 
 struct net_flow_id {
@@ -68,9 +68,9 @@ struct net_flow_end {
 };
 
 struct net_hooks {
-    /* A new flow: what becomes of it? Called before any socket exists. Required. */
+    /* Decides about a new flow, before any socket exists. Required. */
     void (*verdict)(void *ctx, const struct net_flow_id *id, struct net_verdict *v);
-    /* What the first bytes say about where they want to go; name may be "". True: let them. */
+    /* What the first bytes name as their destination; name may be "". True: let them pass. */
     bool (*named)(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
                   const char *name);
     /* A flow that had been allowed is over. */

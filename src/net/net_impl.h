@@ -1,4 +1,4 @@
-/* Shared by the files of the stack. Nobody else includes this. */
+/* Shared by the files of the stack; no other file includes this. */
 #ifndef MSB_NET_NET_IMPL_H
 #define MSB_NET_NET_IMPL_H
 
@@ -41,7 +41,7 @@ enum net_dir { DIR_OUT, DIR_IN }; /* from the guest; to it */
 /* A flow's place among those that wait for one direction's limits (turns.c). */
 struct turn {
     struct node node;
-    bool called; /* it may go past those who wait, once */
+    bool called; /* it may pass the waiting ones, once */
 };
 
 struct net_rate {
@@ -108,7 +108,7 @@ struct udp_flow {
     struct flow f;
     enum udp_kind kind;
     struct published *pub; /* UDP_IN: whose socket it uses */
-    struct net_end real;   /* ... and whom it talks to, which the guest may see as the gateway */
+    struct net_end real;   /* ... and its real peer, which the guest may see as the gateway */
     uint64_t used_ns;
     bool answered;
 };
@@ -202,8 +202,8 @@ bool out_icmp(struct net *n, const struct net_addr *src, const struct net_addr *
               const uint8_t *msg, size_t len);
 
 enum unreachable { UNREACH_NET, UNREACH_HOST, UNREACH_PORT, UNREACH_ADMIN };
-/* "Destination unreachable" about what the guest sent; seq is that of a TCP segment, which a guest
- * that cares holds against what it has sent. */
+/* "Destination unreachable" about what the guest sent; seq is the TCP segment's, which a careful
+ * guest compares with what it has sent. */
 void out_unreachable(struct net *n, const struct net_flow_id *id, uint32_t seq,
                      enum unreachable why);
 
@@ -232,10 +232,10 @@ bool to_gateway(const struct net *n, const struct packet *p);
 void udp_error(struct udp_flow *u, int err);
 
 void tcp_input(struct net *n, const struct packet *p);
-/* Does what is to be done. True: there is more, after others had their turn. */
+/* Does the pending work. True: there is more, for the next round. */
 bool tcp_work(struct tcp_flow *t);
 void tcp_tick(struct net *n, uint64_t now);
-/* When there is something that only the tick moves on. */
+/* Whether something depends on the tick to make progress. */
 bool tcp_needs_tick(const struct tcp_flow *t);
 /* Resets both sides. */
 void tcp_abort(struct tcp_flow *t, const char *how);

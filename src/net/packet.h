@@ -42,7 +42,7 @@ enum packet_fault {
     PACKET_OK,
     PACKET_SHORT,    /* a header or a claimed length is beyond the end */
     PACKET_BAD,      /* a field has a value that it cannot have */
-    PACKET_TYPE,     /* a protocol that nobody here speaks */
+    PACKET_TYPE,     /* an unsupported protocol */
     PACKET_SPOOFED,  /* not from the guest's own address */
     PACKET_FRAGMENT, /* fragments that do not follow each other, or too many at once */
     PACKET_FAULTS,

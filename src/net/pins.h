@@ -1,6 +1,5 @@
-/* Which addresses this sandbox has resolved from which names, for as long as the answers said. An
- * address that is not here was guessed, or remembered from elsewhere, and no rule with a name
- * covers it. Bounded: the entry that would go next makes room. */
+/* Which addresses this sandbox has resolved from which names, for the lifetime of the answers.
+ * Rules with a name cover only these addresses. Bounded: the entry that expires next makes room. */
 #ifndef MSB_NET_PINS_H
 #define MSB_NET_PINS_H
 
@@ -10,7 +9,7 @@
 
 enum {
     PINS_MAX = 4096,
-    PIN_LEAST_S = 60, /* programs use an address a little longer than its answer said */
+    PIN_LEAST_S = 60, /* programs use an address a little longer than its TTL */
     PIN_MOST_S = 86400,
 };
 

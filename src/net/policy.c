@@ -9,7 +9,7 @@
 
 void policy_init(struct policy *p)
 {
-    *p = (struct policy){.default_ingress = true}; /* published ports alone reach the guest */
+    *p = (struct policy){.default_ingress = true}; /* only published ports reach the guest anyway */
 }
 
 void policy_free(struct policy *p)

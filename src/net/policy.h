@@ -93,7 +93,7 @@ void policy_explain(const struct policy *p, const struct policy_answer *a,
 
 /* Whether name is `want` (suffix: or below it). Both lower case. */
 bool policy_name_matches(const char *name, const char *want, bool suffix);
-/* Lower case into out, final dot dropped; false if that is no host name. */
+/* Lower case into out, final dot dropped; false if it is not a host name. */
 bool policy_name_normal(const char *s, char out[POLICY_NAME_MAX]);
 
 #endif

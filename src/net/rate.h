@@ -1,8 +1,7 @@
 /* Limits on what passes in one direction: bytes and packets in a time, each with a token bucket.
  *
- * Whoever wants to move bytes asks for a grant, moves at most that much, and is charged for what
- * went. TCP is cut to what is granted and waits for the rest; datagrams cannot be cut, so the last
- * one may leave a debt.
+ * A flow asks for a grant, moves at most that much, and is charged for what it moved. TCP is cut to
+ * the grant and waits for the rest; datagrams cannot be cut, so the last one may leave a debt.
  */
 #ifndef MSB_NET_RATE_H
 #define MSB_NET_RATE_H
@@ -35,8 +34,8 @@ struct rate {
 };
 
 void rate_init(struct rate *r, const struct rate_limits *l, uint64_t now);
-/* How many of `want` (>= 1) bytes may pass now, in packets of `packet` bytes. 0: none yet. It is
- * one packet, or all, or as much as there can ever be: not the crumbs that time has just left. */
+/* How many of `want` (>= 1) bytes may pass now, in packets of `packet` bytes. 0: none yet. At least
+ * one packet, or all of `want`, or the bucket's capacity, so that grants do not become tiny. */
 size_t rate_grant(struct rate *r, size_t want, size_t packet, uint64_t now);
 /* The most that is granted at once: worth a system call, and others have a turn in each period. */
 size_t rate_quantum(const struct rate *r, size_t packet);

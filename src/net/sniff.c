@@ -96,7 +96,7 @@ static enum sniff_kind client_hello(struct sniffer *s, struct view v)
         if (type != TLS_EXT_SNI)
             continue;
         if (seen || !server_name(s, ext))
-            return SNIFF_BROKEN; /* two names: whose? */
+            return SNIFF_BROKEN; /* two names, or a bad one */
         seen = true;
     }
     if (v.bad || v.n > 0)
@@ -184,8 +184,7 @@ static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_c
     return agree(s, user ? user + 1 : p, user ? (size_t)(p + at - user - 1) : at);
 }
 
-/* METHOD SP target SP HTTP/x.y: 1 it is one, 0 it is none, -1 it names no host that one can tell.
- */
+/* METHOD SP target SP HTTP/x.y: 1 yes, 0 no, -1 yes, with an ambiguous host. */
 static int request_line(struct sniffer *s, const uint8_t *p, size_t n)
 {
     while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
@@ -216,7 +215,7 @@ static bool may_be_method(const uint8_t *p, size_t n)
     return n < 32;
 }
 
-/* One line of the head, without its end; false if its meaning is open. */
+/* One line of the head, without its end; false if it is ambiguous. */
 static bool header_line(struct sniffer *s, const uint8_t *p, size_t n, bool *seen)
 {
     if (p[0] == ' ' || p[0] == '\t' || memchr(p, '\r', n) || memchr(p, '\0', n))

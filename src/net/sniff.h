@@ -1,5 +1,5 @@
-/* Where the first bytes of a TCP flow want to go: the server name in a TLS ClientHello, or the Host
- * of an HTTP request. Bytes come in any pieces; a bounded number of them is looked at.
+/* The destination that the first bytes of a TCP flow name: the server name in a TLS ClientHello, or
+ * the Host of an HTTP request. Bytes arrive in any pieces; a bounded number of them is examined.
  *
  * Servers are more lenient than the standards, so what some of them would take for a request that
  * goes elsewhere (empty lines in front, an absolute target, a second Host, folded lines, stray
@@ -19,7 +19,7 @@ enum sniff_kind {
     SNIFF_ECH,     /* the same, and it hides a second name (encrypted hello) */
     SNIFF_HTTP,    /* a request; name "" if it has no Host */
     SNIFF_UNKNOWN, /* neither */
-    SNIFF_BROKEN,  /* TLS or HTTP, but malformed, too long or of two minds about the name */
+    SNIFF_BROKEN,  /* TLS or HTTP, but malformed, too long or with an ambiguous name */
 };
 
 struct sniffer {

@@ -1,11 +1,10 @@
 /* The client's side of SOCKS 4 and 5: asking a proxy for a connection.
  *
- * It is asked for an address, never for a name: what the policy allowed is this address, and a
- * proxy that resolved a name by itself could go elsewhere.
+ * The proxy is asked for an address, never for a name: the policy allowed this address, and a proxy
+ * that resolves a name itself could connect elsewhere.
  *
- * What a proxy answers is hostile. It is read byte for byte up to the end of its answer and not
- * beyond (the rest belongs to the connection), has to be exactly what the protocol says, and fits
- * into a fixed buffer.
+ * The proxy's answers are hostile. They are read exactly up to their end (the rest belongs to the
+ * connection), must follow the protocol to the letter, and fit into a fixed buffer.
  */
 #ifndef MSB_NET_SOCKS_H
 #define MSB_NET_SOCKS_H
@@ -28,7 +27,7 @@ enum socks_step { SOCKS_METHOD, SOCKS_AUTH, SOCKS_REPLY, SOCKS_DONE, SOCKS_FAILE
 struct socks {
     const struct socks_config *cfg;
     struct net_end to;
-    enum socks_step step; /* whose answer is awaited */
+    enum socks_step step; /* the answer that is awaited */
     size_t out_len, out_done;
     size_t need, have; /* of the answer */
     int code;          /* when it failed: an errno that connect() could have had */

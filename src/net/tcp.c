@@ -85,7 +85,7 @@ void tcp_abort(struct tcp_flow *t, const char *how)
     due(t, 0);
 }
 
-/* The guest has reset it: nobody is left to be told but the host. */
+/* The guest has reset it: only the host remains to be told. */
 static void peer_reset(struct tcp_flow *t)
 {
     struct linger hard = {.l_onoff = 1};
@@ -193,7 +193,7 @@ void tcp_published(struct published *pub)
 
 /* --- segments for a flow --------------------------------------------------------------------- */
 
-/* False: the segment is not worth looking at further. */
+/* False: ignore the rest of the segment. */
 static bool take_ack(struct tcp_flow *t, const struct packet *p)
 {
     uint32_t ack = p->tcp.ack;
@@ -335,7 +335,7 @@ void tcp_input(struct net *n, const struct packet *p)
         return;
     }
     switch (t->state) {
-    case TCP_DIALING: /* it asks again; the answer comes with the host's */
+    case TCP_DIALING: /* a repeated SYN; the answer comes when the host's connect is done */
     case TCP_RESET:   /* on its way */
         break;
     case TCP_CALLING:

@@ -92,7 +92,7 @@ int tcp_watch(struct tcp_flow *t, int fd)
     int zero = 0;
     t->f.src = (struct loop_src){.fd = fd, .fn = on_host};
     if (!t->local) {
-        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* the guest has its own opinion on that */
+        set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); /* the guest decides about delays */
         set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
         set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
         set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_EVERY_S);
@@ -304,7 +304,7 @@ void tcp_release(struct tcp_flow *t)
 {
     uint32_t upto = t->snd_una;
     if (t->host_eof && seq_lt(t->fin_seq, upto))
-        upto = t->fin_seq; /* a FIN is no byte */
+        upto = t->fin_seq; /* a FIN is not a byte */
     size_t len = upto - t->released;
     if (!seq_lt(t->released, upto))
         return;

@@ -1,9 +1,9 @@
 /* Flows that wait because of a limit on bytes or packets (rate.h).
  *
- * Each direction has one queue. A flow that gets no grant goes to its end, and while it has anyone
- * in it, nobody gets past it. When time has filled the buckets, those in front get their turn, one
- * grant each, and whoever has more to move joins the end again: all flows get the same share,
- * however many bytes each of them has waiting. Nothing is polled: one timer for each direction.
+ * Each direction has one queue. A flow that gets no grant goes to its end, and no flow passes one
+ * that waits. When time has filled the buckets, those in front get their turn, one grant each, and
+ * a flow with more to move joins the end again: all flows get the same share, however many bytes
+ * each of them has waiting. Nothing is polled: one timer for each direction.
  */
 #include <assert.h>
 

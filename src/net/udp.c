@@ -1,5 +1,5 @@
-/* UDP flows: one connected socket for each pair of ends, so that the host's kernel lets in nobody
- * but the peer, and tells of ports that are closed. Bounded in number; the one that has been quiet
+/* UDP flows: one connected socket for each pair of ends, so that the host's kernel accepts packets
+ * only from the peer, and reports closed ports. Bounded in number; the one that has been quiet
  * longest makes room. */
 #include <assert.h>
 #include <errno.h>

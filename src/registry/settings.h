@@ -30,7 +30,8 @@ int settings_find(const char *home, const char *registry, struct registry_settin
                   struct err *e);
 void settings_free(struct registry_settings *s);
 
-/* One file's text, checked as a whole: -ENOENT (e not set) when it has no entry for the registry. */
+/* One file's text, checked as a whole: -ENOENT (e not set) when it has no entry for the registry.
+ * */
 int settings_parse(const char *text, size_t n, const char *registry, struct registry_settings *ret,
                    struct err *e);
 

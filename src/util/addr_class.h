@@ -1,6 +1,6 @@
 /* What an address leads to: for the groups of a network policy and for the redirects of a registry.
- * Each address is in one class. A form with an IPv4 address inside (mapped, compatible, NAT64, 6to4)
- * has the class of that address, so no spelling of 127.0.0.1 is public. */
+ * Each address is in one class. A form with an IPv4 address inside (mapped, compatible, NAT64,
+ * 6to4) has the class of that address, so no spelling of 127.0.0.1 is public. */
 #ifndef MSB_UTIL_ADDR_CLASS_H
 #define MSB_UTIL_ADDR_CLASS_H
 
