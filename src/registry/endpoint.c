@@ -4,6 +4,7 @@
 #include "registry/address.h"
 #include "registry/settings.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -161,10 +162,11 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
     for (int round = 0;; round++) {
         unsigned generation;
         AUTO_SECRET char *authorization = auth_current(ep, &generation);
-        struct http_response *resp;
+        struct http_response *resp = NULL;
         int r = get_once(ep, path, accept, from, authorization, &resp, e);
         if (r < 0)
             return r;
+        assert(resp);
         if (resp->status != 401 || round == 1) {
             *ret = resp;
             return 0;

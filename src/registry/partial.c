@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -76,6 +77,7 @@ static ssize_t partial_read(struct stream *base, void *p, size_t n, struct err *
             return got;
     }
     int r = s->net ? 0 : connect_net(s, e);
+    assert(r < 0 || s->net);
     ssize_t got = r < 0 ? r : stream_read(s->net, p, n, e);
     if (got > 0) {
         record(s, p, (size_t)got);

@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/parse.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -234,10 +235,11 @@ static int manifest_from(struct registry *r, struct endpoint *ep, const char *wh
     char path[DIGEST_TEXT_SIZE + REFERENCE_TAG_MAX + 16];
     (void)snprintf(path, sizeof(path), "manifests/%s", which);
     for (unsigned tries = 0;;) {
-        struct http_response *resp;
+        struct http_response *resp = NULL;
         int code = registry_get(r, ep, path, ACCEPT_MANIFEST, 0, &tries, &resp, e);
         if (code < 0)
             return code;
+        assert(resp);
         buf_reset(body);
         code = read_manifest(r, ep, which, resp, body, digest, e);
         http_close(resp);
