@@ -7,7 +7,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>

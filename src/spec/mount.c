@@ -173,14 +173,6 @@ int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct er
     return 0;
 }
 
-int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
-                   struct err *e)
-{
-    struct spec_mount m = {
-        .kind = MOUNT_TMPFS, .guest = (char *)path, .size = size, .options = options};
-    return spec_add_mount(s, &m, e);
-}
-
 static const char *const cache_names[] = {
     [MOUNT_CACHE_AUTO] = "auto",
     [MOUNT_CACHE_NONE] = "none",

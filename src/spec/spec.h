@@ -145,8 +145,6 @@ char *spec_guest_path(const char *path);
 
 /* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalised; a second mount on the
  * same target is refused. */
-int spec_add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
-                   struct err *e);
 int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct err *e);
 int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
 int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e); /* nofile=1024:2048 */

@@ -18,17 +18,13 @@ int named_dir_open(const struct store *s, const struct named_kind *k, bool make,
     if (make)
         return store_subdir_open(s, k->dir, e);
     int fd = dir_open_at(s->home_fd, k->dir);
-    if (fd >= 0 || errno == ENOENT)
-        return fd >= 0 ? fd : -ENOENT;
-    return err_sys(e, errno, "cannot open %s/%s", s->home, k->dir);
+    return fd >= 0 || fd == -ENOENT ? fd : err_sys(e, -fd, "cannot open %s/%s", s->home, k->dir);
 }
 
 int named_made_open(const struct named_kind *k, int all, const char *name, struct err *e)
 {
-    int fd = -1;
-    if (mkdirat(all, name, 0700) == 0 || errno == EEXIST)
-        fd = dir_open_at(all, name);
-    return fd < 0 ? err_sys(e, errno, "cannot create %s '%s'", k->what, name) : fd;
+    int fd = mkdirat(all, name, 0700) < 0 && errno != EEXIST ? -errno : dir_open_at(all, name);
+    return fd < 0 ? err_sys(e, -fd, "cannot create %s '%s'", k->what, name) : fd;
 }
 
 static void record_path(const struct named_kind *k, const char *name, char out[NAME_MAX])
@@ -96,13 +92,9 @@ int named_list(const struct store *s, const struct named_kind *k, void **ret, si
 {
     *ret = NULL;
     *n = 0;
-    AUTO_CLOSE int fd = named_dir_open(s, k, false, e);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(s->home_fd, k->dir);
     if (!d)
-        return err_sys(e, errno, "cannot read %s/%s", s->home, k->dir);
-    (void)steal_fd(&fd);
+        return errno == ENOENT ? 0 : err_sys(e, errno, "cannot read %s/%s", s->home, k->dir);
     return list_dir(d, k, ret, n, e);
 }
 

@@ -131,16 +131,17 @@ static int open_checked(const struct store *s, const char *name, struct sandbox 
     *leftover = false;
     *sb = (struct sandbox){0};
     spec_init(&sb->spec);
-    sb->dirfd = dir_open_at(s->sandboxes_fd, name);
-    if (sb->dirfd >= 0)
-        return sandbox_load(sb->dirfd, "", name, false, sb, leftover, e);
-    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+    int fd = sb->dirfd = dir_open_at(s->sandboxes_fd, name);
+    if (fd >= 0)
+        return sandbox_load(fd, "", name, false, sb, leftover, e);
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
         return not_found(name, e);
-    return err_sys(e, errno, "cannot open the directory of sandbox '%s'", name);
+    return err_sys(e, -fd, "cannot open the directory of sandbox '%s'", name);
 }
 
-/* Deletes a leftover, once flock() with `op` gives us the lock of its name. */
-static void sweep_locked(const struct store *s, const char *name, int op)
+/* Deletes a leftover, once flock() with `op` gives us the lock of its name. With LOCK_NB a name that
+ * another process is working on is left alone: it is not a leftover. */
+static void sweep(const struct store *s, const char *name, int op)
 {
     AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -159,15 +160,9 @@ static void sweep_locked(const struct store *s, const char *name, int op)
     lock.forget = dead || (r == -ENOENT && !leftover);
 }
 
-/* A name whose lock is taken is being worked on: not a leftover. */
-static void sweep(const struct store *s, const char *name)
-{
-    sweep_locked(s, name, LOCK_EX | LOCK_NB);
-}
-
 void sandbox_sweep(const struct store *s, const char *name)
 {
-    sweep_locked(s, name, LOCK_EX);
+    sweep(s, name, LOCK_EX);
 }
 
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e)
@@ -180,18 +175,9 @@ int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, s
     if (r < 0) {
         sandbox_close(ret);
         if (leftover)
-            sweep(s, name);
+            sweep(s, name, LOCK_EX | LOCK_NB);
     }
     return r;
-}
-
-static DIR *open_dir(int dirfd)
-{
-    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        close_fd(&fd);
-    return d;
 }
 
 /* The next entry that could be a sandbox. */
@@ -208,7 +194,7 @@ static const struct dirent *next_name(DIR *d)
  * one lock file, so there can be some only if there are more lock files than sandboxes. */
 static void sweep_locks(const struct store *s, size_t n_dirs)
 {
-    AUTO_CLOSEDIR DIR *d = open_dir(s->locks_fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(s->locks_fd, ".");
     const struct dirent *de;
     size_t n = 0;
     while (d && (de = readdir(d)))
@@ -219,7 +205,7 @@ static void sweep_locks(const struct store *s, size_t n_dirs)
     while ((de = readdir(d)))
         if (de->d_name[0] != '.' &&
             faccessat(s->sandboxes_fd, de->d_name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-            sweep(s, de->d_name);
+            sweep(s, de->d_name, LOCK_EX | LOCK_NB);
 }
 
 /* As sandbox_open(), but without opening the directory: a list may be longer than the number of
@@ -237,7 +223,7 @@ static int list_one(const struct store *s, const char *name, struct sandbox *sb)
         return 1;
     sandbox_close(sb);
     if (leftover)
-        sweep(s, name);
+        sweep(s, name, LOCK_EX | LOCK_NB);
     if (leftover || r == -ENOENT || r == -ENOTDIR)
         return 0;
     diag_warn("%s", why.msg);
@@ -247,7 +233,7 @@ static int list_one(const struct store *s, const char *name, struct sandbox *sb)
 static int list_all(const struct store *s, struct sandbox **ret, size_t *ret_n, size_t *unreadable,
                     struct err *e)
 {
-    AUTO_CLOSEDIR DIR *d = open_dir(s->sandboxes_fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(s->sandboxes_fd, ".");
     if (!d)
         return err_sys(e, errno, "cannot list %s/sandboxes", s->home);
     struct sandbox *list = NULL;
@@ -306,8 +292,7 @@ void sandbox_list_free(struct sandbox *list, size_t n)
 int sandbox_logs_open(int dirfd)
 {
     AUTO_CLOSE int run = openat(dirfd, "run", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    int fd = run < 0 ? -1 : dir_open_at(run, "logs");
-    return fd < 0 ? -errno : fd;
+    return run < 0 ? -errno : dir_open_at(run, "logs");
 }
 
 int sandbox_connect(int dirfd)

@@ -2,6 +2,7 @@
 #include "store/impl.h"
 #include "store/json_file.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/json.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ const char *status_lower(enum status st)
     return status_names[st].lower;
 }
 
-enum status status_parse(const char *name)
+static enum status status_parse(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(status_names); i++)
         if (strcmp(name, status_names[i].name) == 0)
@@ -72,22 +73,13 @@ int state_load_at(int at, const char *path, struct sandbox_state *st)
     return 0;
 }
 
-int state_load(int run_fd, struct sandbox_state *st)
-{
-    return state_load_at(run_fd, "state.json", st);
-}
-
 /* --- spec.json ------------------------------------------------------------------------------ */
 
 void spec_sweep(int dirfd)
 {
-    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        return;
-    (void)steal_fd(&fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(dirfd, ".");
     const struct dirent *e;
-    while ((e = readdir(d)))
+    while (d && (e = readdir(d)))
         if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
             (void)unlinkat(dirfd, e->d_name, 0);
 }

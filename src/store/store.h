@@ -54,7 +54,6 @@ enum status {
 };
 const char *status_name(enum status s);  /* "Running": JSON */
 const char *status_lower(enum status s); /* "running": tables */
-enum status status_parse(const char *s); /* -1 */
 
 struct sandbox_state {
     enum status status;
@@ -131,7 +130,6 @@ void spec_sweep(int dirfd);
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
 /* run_fd: the sandbox's run/. */
 int state_save(int run_fd, const struct sandbox_state *st);
-int state_load(int run_fd, struct sandbox_state *st);
 
 /* The monitor's lock. take: in the monitor, on the descriptor of `lock`, which it never closes.
  * holder: pid of the live monitor as seen from here, 0 = none, -errno when that cannot be told. */

@@ -239,35 +239,27 @@ char *volume_path(const struct store *s, const struct volume *v)
 
 /* --- space ----------------------------------------------------------------------------------- */
 
-/* Takes dir_fd. Guests fill volumes: depth is bounded, links are not followed. */
-static uint64_t add_up(int dir_fd, unsigned depth)
+/* Guests fill volumes: depth is bounded, links are not followed. */
+static uint64_t add_up(int at, const char *name, unsigned depth)
 {
     uint64_t sum = 0;
-    AUTO_CLOSEDIR DIR *d = fdopendir(dir_fd);
-    if (!d) {
-        (void)close(dir_fd);
-        return 0;
-    }
+    AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
     const struct dirent *entry;
-    while ((entry = readdir(d))) {
+    while (d && (entry = readdir(d))) {
         struct stat st;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         sum += (uint64_t)st.st_blocks * 512;
-        if (!S_ISDIR(st.st_mode) || depth == 0)
-            continue;
-        int fd = dir_open_at(dirfd(d), entry->d_name);
-        if (fd >= 0)
-            sum += add_up(fd, depth - 1);
+        if (S_ISDIR(st.st_mode) && depth > 0)
+            sum += add_up(dirfd(d), entry->d_name, depth - 1);
     }
     return sum;
 }
 
 uint64_t tree_used(const char *path)
 {
-    int fd = path ? dir_open_at(AT_FDCWD, path) : -1;
-    return fd < 0 ? 0 : add_up(fd, DEPTH_MAX);
+    return path ? add_up(AT_FDCWD, path, DEPTH_MAX) : 0;
 }
 
 uint64_t volume_used(const struct store *s, const struct volume *v)

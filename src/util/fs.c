@@ -73,6 +73,15 @@ static ssize_t read_up_to(int fd, char *p, size_t n)
     return (ssize_t)len;
 }
 
+DIR *dir_read_at(int dirfd, const char *name)
+{
+    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (d)
+        (void)steal_fd(&fd);
+    return d;
+}
+
 int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len)
 {
     /* O_NONBLOCK: a fifo in its place must not make us wait. */

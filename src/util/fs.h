@@ -7,6 +7,7 @@
 #ifndef MSB_UTIL_FS_H
 #define MSB_UTIL_FS_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -20,6 +21,9 @@ static inline int dir_open_at(int dirfd, const char *name)
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
+
+/* The same, for readdir(); NULL with errno set. */
+DIR *dir_read_at(int dirfd, const char *name);
 
 /* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG when
  * it is larger, -ELOOP/-EINVAL when it is not a regular file. */

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,7 +26,7 @@ struct record {
     uint32_t nsec, mode, name_len, target_len;
 };
 
-static int walk_dir(struct walk *w, int dirfd, const char *name, unsigned depth);
+static int walk_dir(struct walk *w, int at, const char *name, unsigned depth);
 
 static int add_entry(struct walk *w, int dirfd, const char *name, const struct statx *st)
 {
@@ -71,62 +70,54 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void free_names(char **names, size_t n)
+/* Grows by steps, unlike a strlist: there may be very many. */
+struct names {
+    char **v;
+    size_t n;
+};
+
+static void names_free(struct names *l)
 {
-    for (size_t i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
+    for (size_t i = 0; i < l->n; i++)
+        free(l->v[i]);
+    free(l->v);
 }
 
-/* Takes the descriptor. */
-static int read_names(struct walk *w, int fd, char ***ret, size_t *ret_n)
+static int read_names(struct walk *w, DIR *d, struct names *l)
 {
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    char **names = NULL;
-    size_t n = 0;
     const struct dirent *entry;
-    if (!d) {
-        (void)close(fd);
-        return err_sys(w->e, ENOMEM, "cannot read %s", w->what);
-    }
     while ((entry = readdir(d))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        char **more = n % 64 ? names : reallocarray(names, n + 64, sizeof(*names));
+        if (l->n >= MANIFEST_ENTRIES_MAX)
+            return err_set(w->e, E2BIG, "a directory in %s is too large", w->what);
+        char **more = l->n % 64 ? l->v : reallocarray(l->v, l->n + 64, sizeof(*more));
         if (more)
-            names = more;
-        if (!more || n >= MANIFEST_ENTRIES_MAX || !(names[n] = strdup(entry->d_name))) {
-            free_names(names, n);
-            return err_set(w->e, more && n >= MANIFEST_ENTRIES_MAX ? E2BIG : ENOMEM,
-                           "a directory in %s is too large", w->what);
-        }
-        n++;
+            l->v = more;
+        if (!more || !(l->v[l->n] = strdup(entry->d_name)))
+            return err_oom(w->e);
+        l->n++;
     }
-    if (n)
-        qsort(names, n, sizeof(*names), compare);
-    *ret = names;
-    *ret_n = n;
+    if (l->n)
+        qsort(l->v, l->n, sizeof(*l->v), compare);
     return 0;
 }
 
-static int walk_dir(struct walk *w, int dirfd, const char *name, unsigned depth)
+static int walk_dir(struct walk *w, int at, const char *name, unsigned depth)
 {
-    char **names = NULL;
-    size_t n = 0;
+    CLEANUP(names_free) struct names names = {0};
     static const uint8_t leave = 0;
     if (depth > MANIFEST_DEPTH_MAX)
         return err_set(w->e, ELOOP, "%s has directories more than %d deep", w->what,
                        MANIFEST_DEPTH_MAX);
-    AUTO_CLOSE int fd = dir_open_at(dirfd, name);
-    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (copy < 0)
+    AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
+    if (!d)
         return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);
-    int r = read_names(w, copy, &names, &n);
-    for (size_t i = 0; r == 0 && i < n; i++)
-        r = visit(w, fd, names[i], depth);
+    int r = read_names(w, d, &names);
+    for (size_t i = 0; r == 0 && i < names.n; i++)
+        r = visit(w, dirfd(d), names.v[i], depth);
     if (r == 0)
         hasher_update(&w->h, &leave, 1);
-    free_names(names, n);
     return r;
 }
 

@@ -496,7 +496,7 @@ static int get_tree(const struct place *p, struct files *f, uint64_t max, warn_f
         return err_sys(e, errno, "cannot make a new tree beside %s", p->path);
     AUTO_CLOSE int fd = dir_open_at(p->parent, p->fresh);
     if (fd < 0)
-        return err_sys(e, errno, "cannot make a new tree beside %s", p->path);
+        return err_sys(e, -fd, "cannot make a new tree beside %s", p->path);
     host_sink_begin(&host, fd, true, false);
     host.direct = true;
     int r = tree_from_guest(f, WORKSPACE_GUEST_PATH, false, "workspace", &cap.sink, &progress, e);

@@ -114,7 +114,7 @@ int workspace_dir_open(const struct store *s, const char *name, struct err *e)
     if (all < 0)
         return all;
     int fd = dir_open_at(all, name);
-    return fd < 0 ? err_sys(e, errno, "cannot open workspace '%s'", name) : fd;
+    return fd < 0 ? err_sys(e, -fd, "cannot open workspace '%s'", name) : fd;
 }
 
 char *workspace_path(const struct store *s, const char *name)

@@ -92,7 +92,11 @@ static json_t *well_formed(void)
     (void)strlist_add(&s.env, "A=b");
     (void)strlist_add(&s.cmd, "sh");
     (void)spec_add_label(&s, "team=search", NULL);
-    (void)spec_add_tmpfs(&s, "/scratch", 1 << 20, PROTO_MOUNT_RO, NULL);
+    (void)spec_add_mount(&s,
+                         &(struct spec_mount){.guest = (char *)"/scratch",
+                                              .size = 1 << 20,
+                                              .options = PROTO_MOUNT_RO},
+                         NULL);
     (void)spec_add_script(&s, "hi", "#!/bin/sh\n", NULL);
     (void)spec_add_rlimit(&s, "nofile=1:2", NULL);
     (void)spec_net_set_profile(&s.net, "public,host", NULL);

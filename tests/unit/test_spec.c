@@ -22,6 +22,14 @@ static void minimal(struct sandbox_spec *s)
     s->image = strdup("msb/base");
 }
 
+static int add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, uint32_t options,
+                     struct err *e)
+{
+    struct spec_mount m = {
+        .kind = MOUNT_TMPFS, .guest = (char *)path, .size = size, .options = options};
+    return spec_add_mount(s, &m, e);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -168,7 +176,7 @@ static void write_paths(void **state)
     /* In it, above it, beside it, and beside it with the same beginning. */
     static const char *const mounts[] = {"/work/a/b", "/work", "/other", "/work/ab"};
     for (size_t i = 0; i < ARRAY_LEN(mounts); i++)
-        assert_int_equal(spec_add_tmpfs(&s, mounts[i], 0, 0, &e), 0);
+        assert_int_equal(add_tmpfs(&s, mounts[i], 0, 0, &e), 0);
     assert_int_equal(spec_validate(&s, &e), 0);
     for (size_t i = 0; i < s.n_mounts; i++) {
         const char *guest = s.mounts[i].guest;
@@ -224,16 +232,16 @@ static void mounts(void **state)
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
-    assert_int_equal(spec_add_tmpfs(&s, "//srv/./data/", MIB, PROTO_MOUNT_RO, &e), 0);
+    assert_int_equal(add_tmpfs(&s, "//srv/./data/", MIB, PROTO_MOUNT_RO, &e), 0);
     assert_string_equal(s.mounts[0].guest, "/srv/data");
-    assert_int_equal(spec_add_tmpfs(&s, "/srv/data", 0, 0, &e), -EINVAL);
+    assert_int_equal(add_tmpfs(&s, "/srv/data", 0, 0, &e), -EINVAL);
     static const char *const bad[] = {"srv",   "",       "/",    "/a/../b",
                                       "/proc", "/sys/x", "/dev", "/.msb"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        assert_int_equal(spec_add_tmpfs(&s, bad[i], 0, 0, &e), -EINVAL);
-    assert_int_equal(spec_add_tmpfs(&s, "/dev/shm", 0, 0, &e), 0);
-    assert_int_equal(spec_add_tmpfs(&s, "/process", 0, 0, &e), 0);
-    assert_int_equal(spec_add_tmpfs(&s, "/x", 0, 1u << 31, &e), -EINVAL);
+        assert_int_equal(add_tmpfs(&s, bad[i], 0, 0, &e), -EINVAL);
+    assert_int_equal(add_tmpfs(&s, "/dev/shm", 0, 0, &e), 0);
+    assert_int_equal(add_tmpfs(&s, "/process", 0, 0, &e), 0);
+    assert_int_equal(add_tmpfs(&s, "/x", 0, 1u << 31, &e), -EINVAL);
     struct spec_mount share = {
         .kind = MOUNT_BIND, .guest = (char *)"/a", .source = (char *)"/host"};
     assert_int_equal(spec_add_mount(&s, &share, &e), 0);
@@ -256,9 +264,9 @@ static void mounts(void **state)
     for (size_t i = s.n_mounts; i < SPEC_MOUNTS_MAX; i++) {
         char path[32];
         (void)snprintf(path, sizeof(path), "/m%zu", i);
-        assert_int_equal(spec_add_tmpfs(&s, path, 0, 0, &e), 0);
+        assert_int_equal(add_tmpfs(&s, path, 0, 0, &e), 0);
     }
-    assert_int_equal(spec_add_tmpfs(&s, "/full", 0, 0, &e), -E2BIG);
+    assert_int_equal(add_tmpfs(&s, "/full", 0, 0, &e), -E2BIG);
     spec_free(&s);
 }
 
@@ -370,9 +378,8 @@ static void full(struct sandbox_spec *s)
     s->shell = strdup("/bin/bash");
     s->hostname = strdup("host");
     s->log_level = strdup("debug");
-    assert_int_equal(spec_add_tmpfs(s, "/scratch", 1000001, PROTO_MOUNT_RO | PROTO_MOUNT_NODEV, &e),
-                     0);
-    assert_int_equal(spec_add_tmpfs(s, "/t", 0, PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID, &e), 0);
+    assert_int_equal(add_tmpfs(s, "/scratch", 1000001, PROTO_MOUNT_RO | PROTO_MOUNT_NODEV, &e), 0);
+    assert_int_equal(add_tmpfs(s, "/t", 0, PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID, &e), 0);
     struct spec_mount share = {.kind = MOUNT_BIND,
                                .guest = (char *)"/scratch/share",
                                .source = (char *)"/srv/data",

@@ -1,5 +1,5 @@
 /* The store: what readers make of what a crash, or a hostile monitor, left in a directory. */
-#include "store/store.h"
+#include "store/impl.h"
 #include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -311,13 +311,13 @@ static void test_states_are_written_and_read(void **state)
     struct sandbox_state st = {.status = STATUS_STOPPED, .started_ns = 5, .updated_ns = 7}, back;
     (void)snprintf(st.reason, sizeof(st.reason), "said \"no\"");
     assert_int_equal(state_save(run, &st), 0);
-    assert_int_equal(state_load(run, &back), 0);
+    assert_int_equal(state_load_at(run, "state.json", &back), 0);
     assert_int_equal(back.status, STATUS_STOPPED);
     assert_int_equal(back.updated_ns, 7);
     assert_string_equal(back.reason, st.reason);
     (void)snprintf(st.reason, sizeof(st.reason), "\xff\xfe"); /* not UTF-8 */
     assert_int_equal(state_save(run, &st), 0);
-    assert_int_equal(state_load(run, &back), 0);
+    assert_int_equal(state_load_at(run, "state.json", &back), 0);
     assert_int_equal(back.status, STATUS_STOPPED);
 }
 
