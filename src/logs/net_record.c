@@ -1,6 +1,7 @@
 #include "logs/net_record.h"
 
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 #include "util/text.h"
 #include "util/utf8.h"
@@ -94,47 +95,34 @@ int net_record_read(const struct log_entry *e, struct net_record *ret)
 
 /* --- showing --- */
 
-static int set(json_t *j, const char *key, json_t *v)
-{
-    return json_object_set_new(j, key, v);
-}
-
-static int set_flow(json_t *j, const struct net_record *r)
-{
-    int k = set(j, "direction", json_string(r->ingress ? "ingress" : "egress"));
-    k |= set(j, "proto", json_string(r->proto));
-    k |= set(j, "address", json_string(r->address));
-    if (r->port)
-        k |= set(j, "port", json_integer(r->port));
-    return k;
-}
-
 json_t *net_record_json(const struct net_record *r)
 {
     char t[TIME_TEXT_MAX];
     json_t *j = json_object();
     time_rfc3339(r->t_ns, t);
-    int k = set(j, "t", json_string(t));
-    k |= set(j, "kind", json_string(kinds[r->kind]));
+    json_put(&j, "t", json_string(t));
+    json_put(&j, "kind", json_string(kinds[r->kind]));
     if (r->verdict != NET_RECORD_NONE)
-        k |= set(j, "verdict", json_string(verdicts[r->verdict]));
-    if (r->has_flow)
-        k |= set_flow(j, r);
+        json_put(&j, "verdict", json_string(verdicts[r->verdict]));
+    if (r->has_flow) {
+        json_put(&j, "direction", json_string(r->ingress ? "ingress" : "egress"));
+        json_put(&j, "proto", json_string(r->proto));
+        json_put(&j, "address", json_string(r->address));
+    }
+    if (r->has_flow && r->port)
+        json_put(&j, "port", json_integer(r->port));
     if (r->name[0])
-        k |= set(j, "name", json_string(r->name));
+        json_put(&j, "name", json_string(r->name));
     if (r->why[0])
-        k |= set(j, "why", json_string(r->why));
+        json_put(&j, "why", json_string(r->why));
     if (r->kind == NET_RECORD_ENDED) {
-        k |= set(j, "to_host", json_integer((json_int_t)r->to_host));
-        k |= set(j, "to_guest", json_integer((json_int_t)r->to_guest));
-        k |= set(j, "ms", json_integer((json_int_t)r->ms));
+        json_put(&j, "to_host", json_integer((json_int_t)r->to_host));
+        json_put(&j, "to_guest", json_integer((json_int_t)r->to_guest));
+        json_put(&j, "ms", json_integer((json_int_t)r->ms));
     }
     if (r->count > 1)
-        k |= set(j, "count", json_integer((json_int_t)r->count));
-    if (k == 0)
-        return j;
-    json_decref(j);
-    return NULL;
+        json_put(&j, "count", json_integer((json_int_t)r->count));
+    return j;
 }
 
 void net_record_peer(const struct net_record *r, char *out, size_t size)

@@ -280,43 +280,36 @@ static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
     return r;
 }
 
-static int read_labels(struct sandbox_spec *s, const json_t *j, struct err *e)
+/* An object of texts, each of which is added by its name. */
+static int read_texts(struct sandbox_spec *s, const json_t *j, const char *key,
+                      int (*add)(struct sandbox_spec *, const char *, const char *, struct err *),
+                      struct err *e)
 {
     const json_t *o;
-    int r = read_object(j, "labels", &o, e);
-    const char *key;
+    int r = read_object(j, key, &o, e);
+    const char *name;
     json_t *v;
-    json_object_foreach((json_t *)o, key, v)
+    json_object_foreach((json_t *)o, name, v)
     {
-        const char *value = plain_text(v);
-        if (!value || strchr(key, '='))
-            return bad(e, "labels");
-        AUTO_FREE char *kv = NULL;
-        if (asprintf(&kv, "%s=%s", key, value) < 0)
-            return err_oom(e);
-        r = spec_add_label(s, kv, e);
+        const char *text = plain_text(v);
+        r = text ? add(s, name, text, e) : bad(e, key);
         if (r < 0)
             return r;
     }
     return r;
 }
 
-static int read_scripts(struct sandbox_spec *s, const json_t *runtime, struct err *e)
+static int add_label(struct sandbox_spec *s, const char *key, const char *value, struct err *e)
 {
-    const json_t *o;
-    int r = read_object(runtime, "scripts", &o, e);
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)o, name, v)
-    {
-        const char *body = plain_text(v);
-        if (!body)
-            return bad(e, "scripts");
-        r = spec_add_script(s, name, body, e);
-        if (r < 0)
-            return r;
-    }
-    return r;
+    AUTO_FREE char *kv = NULL;
+    if (strchr(key, '='))
+        return bad(e, "labels");
+    return asprintf(&kv, "%s=%s", key, value) < 0 ? err_oom(e) : spec_add_label(s, kv, e);
+}
+
+static int read_labels(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    return read_texts(s, j, "labels", add_label, e);
 }
 
 static int read_mount_options(const json_t *m, uint32_t *bits, struct err *e)
@@ -572,7 +565,7 @@ static int read_runtime(struct sandbox_spec *s, const json_t *j, struct err *e)
         r = read_list(o, "cmd", &s->cmd, e);
     if (r == 0)
         r = read_list(o, "entrypoint", &s->entrypoint, e);
-    return r < 0 ? r : read_scripts(s, o, e);
+    return r < 0 ? r : read_texts(s, o, "scripts", spec_add_script, e);
 }
 
 static int read_network(struct sandbox_spec *s, const json_t *j, struct err *e)

@@ -188,23 +188,20 @@ int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e)
 }
 
 /* A later limit on the same resource replaces the earlier one. */
-static int put_rlimit(struct sandbox_spec *s, const struct spec_rlimit *l, struct err *e)
-{
-    size_t i = 0;
-    while (i < s->n_rlimits && s->rlimits[i].resource != l->resource)
-        i++;
-    if (i == SPEC_RLIMITS_MAX)
-        return err_set(e, E2BIG, "invalid config: at most %d rlimits", SPEC_RLIMITS_MAX);
-    s->rlimits[i] = *l;
-    s->n_rlimits = MAX(s->n_rlimits, i + 1);
-    return 0;
-}
-
 int spec_add_rlimit(struct sandbox_spec *s, const char *arg, struct err *e)
 {
     struct spec_rlimit l = {0};
+    size_t i = 0;
     int r = spec_parse_rlimit(arg, &l, e);
-    return r < 0 ? r : put_rlimit(s, &l, e);
+    if (r < 0)
+        return r;
+    while (i < s->n_rlimits && s->rlimits[i].resource != l.resource)
+        i++;
+    if (i == SPEC_RLIMITS_MAX)
+        return err_set(e, E2BIG, "invalid config: at most %d rlimits", SPEC_RLIMITS_MAX);
+    s->rlimits[i] = l;
+    s->n_rlimits = MAX(s->n_rlimits, i + 1);
+    return 0;
 }
 
 /* --- labels --------------------------------------------------------------------------------- */

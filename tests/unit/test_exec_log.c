@@ -1,4 +1,5 @@
 /* The log writer: every byte comes back, every line is valid JSON, failures affect nothing else. */
+#include "log_dir.h"
 #include "logs/line.h"
 #include "monitor/exec_log.h"
 #include "util/cleanup.h"
@@ -15,27 +16,6 @@
 #include <sys/stat.h>
 
 #include <cmocka.h>
-
-static char dir[64];
-static int logs_fd;
-
-static int setup(void **state)
-{
-    (void)snprintf(dir, sizeof(dir), "/tmp/msb-test-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    logs_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return logs_fd < 0 ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    static const char *const names[] = {"exec.log", "exec.log.1", "exec.log.2", "exec.log.3"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        (void)unlinkat(logs_fd, names[i], 0);
-    (void)close(logs_fd);
-    return rmdir(dir);
-}
 
 static char *read_file(const char *name, size_t *n)
 {
@@ -319,7 +299,7 @@ static void test_open_refuses(void **state)
     exec_log_close(&l);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, log_dir_setup, log_dir_teardown)
 
 int main(void)
 {

@@ -1,4 +1,5 @@
 /* The log reader: order, tail, filters, follow, hostile content. */
+#include "log_dir.h"
 #include "logs/files.h"
 #include "logs/line.h"
 #include "logs/logs.h"
@@ -20,28 +21,6 @@
 #include <time.h>
 
 #include <cmocka.h>
-
-static char dir[64];
-static int logs_fd;
-
-static int setup(void **state)
-{
-    (void)snprintf(dir, sizeof(dir), "/tmp/msb-test-XXXXXX");
-    if (!mkdtemp(dir))
-        return -1;
-    logs_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return logs_fd < 0 ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    static const char *const names[] = {"exec.log",   "exec.log.1",   "exec.log.2",
-                                        "system.log", "system.log.1", "system.log.2"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        (void)unlinkat(logs_fd, names[i], 0);
-    (void)close(logs_fd);
-    return rmdir(dir);
-}
 
 static void append_bytes(const char *name, const char *text, size_t n)
 {
@@ -508,49 +487,49 @@ static void test_follow(void **state)
     shown_free(&s);
 }
 
-static void test_follow_starts_before_the_log(void **state)
+/* --tail 0 -f, while `write` adds to the log. */
+static void expect_follow(unsigned sources, void (*write)(void), const char *want)
 {
     AUTO_CLOSE int out = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     struct shown s;
-    struct logs_options o = all;
-    o.follow = o.has_tail = true;
-    o.tail = 0;
-    o.alive = is_alive;
-    expect(&defaults, "", "");
+    struct logs_options o = {
+        .sources = sources, .follow = true, .has_tail = true, .alive = is_alive};
     shared->alive = true;
     pid_t pid = start(&o, out, out);
     pause_ms(150);
+    write();
+    shared->alive = false;
+    finish(pid, out, out, &s);
+    assert_string_equal((char *)buf_head(&s.out), want);
+    shown_free(&s);
+}
+
+static void write_a_line_and_halves(void)
+{
     put("exec.log", 1, "stdout", "late\\n", 1);
     pause_ms(150);
     append("exec.log", "{\"t\":\"2026-01-02T03:04:05Z\","); /* half a line, then the rest */
     pause_ms(150);
     append("exec.log", "\"s\":\"stdout\",\"d\":\"later\\n\"}\n");
-    shared->alive = false;
-    finish(pid, out, out, &s);
-    assert_string_equal((char *)buf_head(&s.out), "late\nlater\n");
-    shown_free(&s);
 }
 
-/* --tail 0 -f while a line is being written: it is the first of those to come. */
+static void test_follow_starts_before_the_log(void **state)
+{
+    expect(&defaults, "", "");
+    expect_follow(LOGS_ALL_SOURCES, write_a_line_and_halves, "late\nlater\n");
+}
+
+static void write_second_half(void)
+{
+    append("exec.log", "\"s\":\"stdout\",\"d\":\"new\\n\"}\n");
+}
+
+/* A line is being written: it is the first of those to come. */
 static void test_follow_from_half_a_line(void **state)
 {
-    AUTO_CLOSE int out = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    struct shown s;
-    struct logs_options o = all;
-    o.follow = o.has_tail = true;
-    o.alive = is_alive;
-    expect(&defaults, "", "");
     put("exec.log", 1, "stderr", "old\\n", 1);
-    o.sources = 1U << LOG_STDOUT;
     append("exec.log", "{\"t\":\"2026-01-02T03:04:05Z\",");
-    shared->alive = true;
-    pid_t pid = start(&o, out, out);
-    pause_ms(150);
-    append("exec.log", "\"s\":\"stdout\",\"d\":\"new\\n\"}\n");
-    shared->alive = false;
-    finish(pid, out, out, &s);
-    assert_string_equal((char *)buf_head(&s.out), "new\n");
-    shown_free(&s);
+    expect_follow(1U << LOG_STDOUT, write_second_half, "new\n");
 }
 
 /* --- small parts --- */
@@ -609,7 +588,7 @@ static void test_when(void **state)
         assert_true(time_parse_when(bad[i], 1000000000000ULL, &ns) < 0);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, log_dir_setup, log_dir_teardown)
 
 int main(void)
 {
