@@ -3,21 +3,13 @@
  *
  * The input is read as a line where it is one; the bytes of the entry, or else of the input, then
  * go through the defuser. */
+#include "fuzz_require.h"
 #include "logs/line.h"
 #include "logs/net_record.h"
 #include "logs/print.h"
 #include "logs/records.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond) \
-    do {              \
-        if (!(cond))  \
-            abort();  \
-    } while (0)
 
 /* Text, newlines, tabs, and ESC only as the beginning of a colour. */
 static void check_safe(const uint8_t *p, size_t n)

@@ -1,17 +1,9 @@
 /* Image references: what is accepted keeps its meaning in both of its spellings, and has nothing
  * in it that could leave the place in a URL or a message where it is put. */
+#include "fuzz_require.h"
 #include "image/oci/reference.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond) \
-    do {              \
-        if (!(cond))  \
-            abort();  \
-    } while (0)
 
 static void same(const char *a, const char *b)
 {

@@ -1,21 +1,13 @@
 /* Texts that registries, helper programs and configuration files hold: nothing in them may crash
  * the parsers or come out as something a header, a URL or a program's name must not contain. The
  * first byte picks the parser. */
+#include "fuzz_require.h"
 #include "registry/challenge.h"
 #include "registry/credentials.h"
 #include "registry/settings.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond) \
-    do {              \
-        if (!(cond))  \
-            abort();  \
-    } while (0)
 
 static void fuzz_challenge(const char *text)
 {

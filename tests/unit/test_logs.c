@@ -449,7 +449,7 @@ static void pause_ms(unsigned ms)
     (void)nanosleep(&ts, NULL);
 }
 
-/* Numbered lines, enough for several rotations, while somebody follows: each comes once. */
+/* Numbered lines, enough for several rotations, while they are followed: each comes once. */
 static void test_follow(void **state)
 {
     AUTO_CLOSE int out = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -462,7 +462,7 @@ static void test_follow(void **state)
     o.alive = is_alive;
     memset(line, '.', sizeof(line));
     assert_int_equal(exec_log_open(&l, logs_fd, "exec.log"), 0);
-    expect(&o, "", ""); /* nobody is alive */
+    expect(&o, "", ""); /* no sandbox is alive */
     shared->alive = true;
     pid_t pid = start(&o, out, out);
     for (int burst = 0; burst < 25; burst++) {

@@ -453,7 +453,7 @@ static void test_sockets_as_stdio(void **state)
     (void)close(sv[0]);
 }
 
-/* The descriptions are shared with who started us: their flags are none of our business. */
+/* The descriptions are shared with the parent process: their flags must not change. */
 static void test_flags_untouched(void **state)
 {
     struct peer p;
@@ -475,7 +475,7 @@ static void test_flags_untouched(void **state)
     (void)close(in[1]);
 }
 
-/* Where the descriptor cannot be opened anew, a full pipe still does not make us wait. */
+/* Where the descriptor cannot be reopened, a full pipe still does not make us wait. */
 static void test_polled_pipe(void **state)
 {
     int out[2];
@@ -674,7 +674,7 @@ static void test_detached_start(void **state)
     peer_start(&p, &req, &quiet);
     request_free(&req);
     peer_begin(&p);
-    for (int i = 0; i < 10; i++) /* output that nobody waits for must not get in the way */
+    for (int i = 0; i < 10; i++) /* output that is not waited for must not get in the way */
         peer_send(&p, PROTO_STDOUT, "x", 1);
     assert_true(peer_next(&p, &f));
     assert_int_equal(f.type, PROTO_DETACH);

@@ -285,7 +285,7 @@ static void resolvers(void **state)
                   3, "1.1.1.1:53");
 }
 
-/* Binding: a number for 0, and who is in the way. */
+/* Binding: a number for 0, and what is in the way. */
 static void binding(void **state)
 {
     (void)state;
