@@ -188,7 +188,9 @@ int image_store_list(struct image_store *s, struct image_list *ret, struct err *
 {
     AUTO_CLOSEDIR DIR *d = cache_list(s->refs_fd);
     struct image_list l = {0};
-    int r = d ? 0 : -errno;
+    int r = 0;
+    if (!d)
+        return err_sys(e, errno, "cannot list the images");
     for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
         if (ent->d_name[0] != '.')
             r = list_one(s, ent->d_name, &l);

@@ -443,7 +443,7 @@ static int read_header(struct tar_reader *r, struct tar_header *h)
 
 int tar_next(struct tar_reader *r, struct tar_item *ret)
 {
-    struct tar_header h;
+    struct tar_header h = {0};
     for (;;) {
         int x = skip(r, r->left + r->padding);
         r->left = r->padding = 0;
