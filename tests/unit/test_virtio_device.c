@@ -70,6 +70,20 @@ static struct counter *counter_new(void)
     return x;
 }
 
+static struct counter *counter_up(struct fake *f)
+{
+    struct counter *x = counter_new();
+    fake_init(f);
+    fake_attach(f, &x->dev, 16, 0);
+    return x;
+}
+
+static void counter_down(struct fake *f, struct counter *x)
+{
+    fake_fini(f);
+    virtio_dev_free(&x->dev);
+}
+
 static void test_life_cycle(void **state)
 {
     (void)state;
@@ -90,8 +104,7 @@ static void test_life_cycle(void **state)
     fake_kick(&f, 0);
     fake_kick(&f, 99);
     assert_int_equal(x->kicks, 2);
-    fake_fini(&f);
-    virtio_dev_free(&x->dev);
+    counter_down(&f, x);
     virtio_dev_free(NULL);
 }
 
@@ -99,9 +112,7 @@ static void test_h09_changes_while_running(void **state)
 {
     (void)state;
     struct fake f;
-    struct counter *x = counter_new();
-    fake_init(&f);
-    fake_attach(&f, &x->dev, 16, 0);
+    struct counter *x = counter_up(&f);
     struct virtq before = x->dev.vq[0];
     uint64_t acked = x->dev.acked;
     struct virtq_config other = f.q[0].cfg;
@@ -114,17 +125,14 @@ static void test_h09_changes_while_running(void **state)
     assert_memory_equal(&x->dev.vq[0], &before, sizeof(before));
     assert_int_equal(virtio_dev_start_queue(&x->dev, 2, &f.mem, &other), -EINVAL);
     assert_int_equal(virtio_dev_start_queue(&x->dev, UINT32_MAX, &f.mem, &other), -EINVAL);
-    fake_fini(&f);
-    virtio_dev_free(&x->dev);
+    counter_down(&f, x);
 }
 
 static void test_h09_nonsense_breaks_and_reset_heals(void **state)
 {
     (void)state;
     struct fake f;
-    struct counter *x = counter_new();
-    fake_init(&f);
-    fake_attach(&f, &x->dev, 16, 0);
+    struct counter *x = counter_up(&f);
     virtio_dev_stop_queue(&x->dev, 0);
     struct virtq_config bad = f.q[0].cfg;
     bad.size = 5;
@@ -138,17 +146,14 @@ static void test_h09_nonsense_breaks_and_reset_heals(void **state)
     virtio_dev_stop_queue(&x->dev, 1);
     assert_null(x->dev.broken);
     assert_int_equal(virtio_dev_start_queue(&x->dev, 0, &f.mem, &f.q[0].cfg), 0);
-    fake_fini(&f);
-    virtio_dev_free(&x->dev);
+    counter_down(&f, x);
 }
 
 static void test_a_broken_queue_breaks_the_device_once(void **state)
 {
     (void)state;
     struct fake f;
-    struct counter *x = counter_new();
-    fake_init(&f);
-    fake_attach(&f, &x->dev, 16, 0);
+    struct counter *x = counter_up(&f);
     fake_publish(&f, 0, 999);
     fake_kick(&f, 0);
     fake_kick(&f, 0);
@@ -157,8 +162,7 @@ static void test_a_broken_queue_breaks_the_device_once(void **state)
     assert_int_equal(f.broken_calls, 1);
     assert_string_equal(f.broken, "queue: descriptor index out of range");
     assert_int_equal(f.interrupts[0] + f.interrupts[1], 0);
-    fake_fini(&f);
-    virtio_dev_free(&x->dev);
+    counter_down(&f, x);
 }
 
 static void test_features(void **state)
@@ -178,8 +182,7 @@ static void test_features(void **state)
     assert_int_equal(x->dev.acked, 0);
     /* A legacy driver gets no queue. */
     assert_int_equal(virtio_dev_start_queue(&x->dev, 0, &f.mem, &f.q[0].cfg), -EINVAL);
-    fake_fini(&f);
-    virtio_dev_free(&x->dev);
+    counter_down(&f, x);
 }
 
 static void test_h12_config_space_bounds(void **state)

@@ -501,15 +501,23 @@ static void *write_reset(void *arg)
     return NULL;
 }
 
+/* A virtual CPU resets a device whose server does not answer. It waits, or is about to: either way
+ * it must come back. */
+static pthread_t begin_reset(struct bench *b)
+{
+    pthread_t cpu;
+    setup_liar(b);
+    bring_up(b, SIZE);
+    assert_int_equal(pthread_create(&cpu, NULL, write_reset, b), 0);
+    (void)usleep(20000);
+    return cpu;
+}
+
 static void test_a_server_that_dies_during_a_reset(void **state)
 {
     (void)state;
     struct bench b;
-    pthread_t cpu;
-    setup_liar(&b);
-    bring_up(&b, SIZE);
-    assert_int_equal(pthread_create(&cpu, NULL, write_reset, &b), 0);
-    (void)usleep(20000); /* it waits, or is about to: either way it must come back */
+    pthread_t cpu = begin_reset(&b);
     close_fd(&b.server_fd);
     assert_int_equal(pthread_join(cpu, NULL), 0);
     assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS) & LIVE, 0);
@@ -520,11 +528,7 @@ static void test_the_end_of_the_guest_ends_the_wait(void **state)
 {
     (void)state;
     struct bench b;
-    pthread_t cpu;
-    setup_liar(&b);
-    bring_up(&b, SIZE);
-    assert_int_equal(pthread_create(&cpu, NULL, write_reset, &b), 0);
-    (void)usleep(20000);
+    pthread_t cpu = begin_reset(&b);
     mmio_cancel(b.m);
     assert_int_equal(pthread_join(cpu, NULL), 0);
     teardown(&b);
