@@ -56,7 +56,7 @@ static json_t *layers_json(const struct image_record *r)
     return a;
 }
 
-static json_t *item_json(const struct items *l, size_t i)
+static json_t *image_item_json(const struct items *l, size_t i)
 {
     const struct image_record *r = l->v;
     (void)i;
@@ -119,7 +119,7 @@ static void image_text(const struct items *l, struct buf *b)
 
 /* --- the verb ------------------------------------------------------------------------------- */
 
-static int open_one(struct items *l, const char *name, struct err *e)
+static int image_items_open(struct items *l, const char *name, struct err *e)
 {
     struct image_cache c;
     l->v = calloc(1, sizeof(struct image_record));
@@ -131,7 +131,7 @@ static int open_one(struct items *l, const char *name, struct err *e)
     return r;
 }
 
-static void free_items(struct items *l)
+static void image_items_free(struct items *l)
 {
     if (l->v)
         image_record_free(l->v);
@@ -140,8 +140,10 @@ static void free_items(struct items *l)
 
 static int image_inspect_run(const struct args *a)
 {
-    static const struct noun image = {
-        .open = open_one, .free = free_items, .json = item_json, .text = image_text};
+    static const struct noun image = {.open = image_items_open,
+                                      .free = image_items_free,
+                                      .json = image_item_json,
+                                      .text = image_text};
     return noun_inspect(&image, a);
 }
 

@@ -13,7 +13,7 @@ static const struct image_record *image_item(const struct items *l, size_t i)
     return &((const struct image_list *)l->v)->v[i];
 }
 
-static int load(struct items *l, struct err *e)
+static int image_items_load(struct items *l, struct err *e)
 {
     struct image_cache c;
     struct image_list *list = l->v = calloc(1, sizeof(*list));
@@ -26,20 +26,20 @@ static int load(struct items *l, struct err *e)
     return r;
 }
 
-static void free_items(struct items *l)
+static void image_items_free(struct items *l)
 {
     if (l->v)
         image_list_free(l->v);
     free(l->v);
 }
 
-static void item_name(const struct items *l, size_t i, struct buf *out)
+static void image_item_name(const struct items *l, size_t i, struct buf *out)
 {
     AUTO_FREE char *name = image_name(image_item(l, i));
     (void)buf_printf(out, "%s", name ? name : "");
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void image_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct image_record *r = image_item(l, i);
     AUTO_FREE char *name = image_name(r);
@@ -54,7 +54,7 @@ static void add_row(const struct items *l, size_t i, struct table *t)
     table_add(t, created);
 }
 
-static json_t *item_json(const struct items *l, size_t i)
+static json_t *image_item_json(const struct items *l, size_t i)
 {
     return image_json(image_item(l, i));
 }
@@ -64,11 +64,11 @@ static int image_list_run(const struct args *a)
     static const struct noun images = {
         .none = "No images found.",
         .headers = {"REFERENCE", "DIGEST", "SIZE", "CREATED"},
-        .load = load,
-        .free = free_items,
-        .name = item_name,
-        .row = add_row,
-        .json = item_json,
+        .load = image_items_load,
+        .free = image_items_free,
+        .name = image_item_name,
+        .row = image_item_row,
+        .json = image_item_json,
     };
     return noun_list(&images, a);
 }

@@ -26,7 +26,7 @@ static json_t *active_config(const struct sandbox *sb)
     return config;
 }
 
-static json_t *item_json(const struct items *l, size_t i)
+static json_t *sandbox_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
@@ -265,8 +265,10 @@ static void sandbox_text(const struct items *l, struct buf *b)
 
 static int inspect_run(const struct args *a)
 {
-    static const struct noun sandbox = {
-        .open = sandboxes_open, .free = sandboxes_free, .json = item_json, .text = sandbox_text};
+    static const struct noun sandbox = {.open = sandboxes_open,
+                                        .free = sandboxes_free,
+                                        .json = sandbox_item_json,
+                                        .text = sandbox_text};
     return noun_inspect(&sandbox, a);
 }
 

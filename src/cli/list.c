@@ -21,12 +21,12 @@ static int newest_first(const void *a, const void *b)
     return sandbox_by_name(a, b);
 }
 
-static int load(struct items *l, struct err *e)
+static int list_items_load(struct items *l, struct err *e)
 {
     return sandboxes_load(l, keep, newest_first, e);
 }
 
-static json_t *item_json(const struct items *l, size_t i)
+static json_t *list_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     return json_pack("{s:o, s:s, s:s, s:s}", "created_at", json_time(sb->spec.created_ns), "image",
@@ -34,7 +34,7 @@ static json_t *item_json(const struct items *l, size_t i)
                      status_name(sb->state.status));
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void list_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     char created[TIME_TEXT_MAX];
@@ -51,11 +51,11 @@ static int list_run(const struct args *a)
         .none = "No sandboxes found.",
         .headers = {"NAME", "IMAGE", "STATUS", "CREATED"},
         .status_column = 2,
-        .load = load,
+        .load = list_items_load,
         .free = sandboxes_free,
         .name = sandbox_item_name,
-        .row = add_row,
-        .json = item_json,
+        .row = list_item_row,
+        .json = list_item_json,
     };
     return noun_list(&sandboxes, a);
 }

@@ -1,6 +1,7 @@
 #include "logs/logs.h"
 #include "cli/args.h"
 #include "cli/log_opts.h"
+#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "store/store.h"
@@ -57,11 +58,8 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
 
 static int show_sandbox(const char *name, const struct logs_options *o, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
-    int r = store_open(&s, e);
-    if (r == 0)
-        r = sandbox_open(&s, name, &sb, e);
+    int r = show_open(name, &sb, e);
     if (r < 0)
         return r;
     struct logs_options follow = *o;

@@ -1,6 +1,7 @@
 /* The network decisions of a sandbox: net.log, as text and as JSON. */
 #include "cli/common_opts.h"
 #include "cli/log_opts.h"
+#include "cli/show.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "logs/net_record.h"
@@ -46,11 +47,8 @@ static int print_head(void)
 
 static int show(const char *name, struct records *r, struct net_log_view *v, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
-    int k = store_open(&s, e);
-    if (k == 0)
-        k = sandbox_open(&s, name, &sb, e);
+    int k = show_open(name, &sb, e);
     if (k < 0)
         return k;
     v->dirfd = sb.dirfd;

@@ -146,8 +146,10 @@ static int list_table(const struct noun *n, const struct items *l)
     table_init(&t, columns, n->headers);
     for (size_t i = 0; i < columns; i++)
         t.max[i] = n->widths[i];
-    for (size_t i = 0; i < l->n; i++)
+    for (size_t i = 0; i < l->n; i++) {
         n->row(l, i, &t);
+        assert(t.failed || t.n == columns * (i + 2)); /* with the header */
+    }
     int code = show_table(&t, n->status_column);
     table_free(&t);
     return code;

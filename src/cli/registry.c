@@ -166,7 +166,7 @@ static void list_one(void *ctx, const char *registry, const char *username)
         ctx, json_pack("{s:s, s:s}", "registry", registry, "username", username));
 }
 
-static int load(struct items *l, struct err *e)
+static int registry_items_load(struct items *l, struct err *e)
 {
     l->v = json_array();
     int r = l->v ? auth_store_each(l->store->home, list_one, l->v, e) : err_oom(e);
@@ -174,7 +174,7 @@ static int load(struct items *l, struct err *e)
     return r;
 }
 
-static void free_items(struct items *l)
+static void registry_items_free(struct items *l)
 {
     json_decref(l->v);
 }
@@ -185,12 +185,12 @@ static const char *member(const struct items *l, size_t i, const char *key)
     return text ? text : "";
 }
 
-static void item_name(const struct items *l, size_t i, struct buf *out)
+static void registry_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", member(l, i, "registry"));
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void registry_item_row(const struct items *l, size_t i, struct table *t)
 {
     table_add(t, member(l, i, "registry"));
     table_add(t, member(l, i, "username"));
@@ -207,10 +207,10 @@ static int list_run(const struct args *a)
         .none = "No registries configured.",
         .none_on_stdout = true,
         .headers = {"REGISTRY", "USERNAME"},
-        .load = load,
-        .free = free_items,
-        .name = item_name,
-        .row = add_row,
+        .load = registry_items_load,
+        .free = registry_items_free,
+        .name = registry_item_name,
+        .row = registry_item_row,
         .json = registry_json,
     };
     return noun_list(&registries, a);

@@ -82,7 +82,7 @@ static const struct secret *secret_item(const struct items *l, size_t i)
     return (const struct secret *)l->v + i;
 }
 
-static int load(struct items *l, struct err *e)
+static int secret_items_load(struct items *l, struct err *e)
 {
     struct secret *list = NULL;
     int r = secret_list(l->store, &list, &l->n, e);
@@ -90,12 +90,12 @@ static int load(struct items *l, struct err *e)
     return r;
 }
 
-static void free_items(struct items *l)
+static void secret_items_free(struct items *l)
 {
     free(l->v);
 }
 
-static void item_name(const struct items *l, size_t i, struct buf *out)
+static void secret_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", secret_item(l, i)->name);
 }
@@ -108,7 +108,7 @@ static json_t *secret_json(const struct items *l, size_t i)
                      "updated_at", json_time(x->updated_ns));
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void secret_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct secret *x = secret_item(l, i);
     char source[SECRET_NAME_MAX + 8], when[TIME_TEXT_MAX];
@@ -124,10 +124,10 @@ static int list_run(const struct args *a)
     static const struct noun secrets = {
         .none = "No secrets found.",
         .headers = {"NAME", "SOURCE", "UPDATED"},
-        .load = load,
-        .free = free_items,
-        .name = item_name,
-        .row = add_row,
+        .load = secret_items_load,
+        .free = secret_items_free,
+        .name = secret_item_name,
+        .row = secret_item_row,
         .json = secret_json,
     };
     return noun_list(&secrets, a);
@@ -147,7 +147,8 @@ const struct cmd cmd_secret_list = {
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
+static int secret_remove_one(const struct store *s, const struct args *a, const char *name,
+                             struct err *e)
 {
     (void)a;
     return secret_remove(s, name, e);
@@ -155,7 +156,7 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
 
 static int remove_run(const struct args *a)
 {
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = secret_remove_one});
 }
 
 const struct cmd cmd_secret_remove = {

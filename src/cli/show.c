@@ -8,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-int show_one(const char *name, struct sandbox *ret)
+int show_open(const char *name, struct sandbox *ret, struct err *e)
 {
     AUTO_STORE struct store s = STORE_NONE;
+    int r = store_open(&s, e);
+    return r < 0 ? r : sandbox_open(&s, name, ret, e);
+}
+
+int show_one(const char *name, struct sandbox *ret)
+{
     struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = sandbox_open(&s, name, ret, &e);
-    return r < 0 ? ui_fail(&e) : 0;
+    return show_open(name, ret, &e) < 0 ? ui_fail(&e) : 0;
 }
 
 int sandboxes_load(struct items *l, keep_fn keep, order_fn order, struct err *e)

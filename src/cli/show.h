@@ -6,10 +6,11 @@
 
 /* For verbs that use sandboxes_load(). */
 /* clang-format off */
-#define LABEL_FILTER {"label", 0, "KEY[=VALUE]", "Only with all of these labels", OPT_REPEAT}
+#define LABEL_FILTER {"label", 0, "KEY[=VALUE]", "Only sandboxes with all of these labels", OPT_REPEAT}
 /* clang-format on */
 
-/* Opens one sandbox by name. Returns 0 or, after printing why not, an exit code. */
+/* Opens one sandbox by name. show_one() returns 0 or, after printing why not, an exit code. */
+int show_open(const char *name, struct sandbox *ret, struct err *e);
 int show_one(const char *name, struct sandbox *ret);
 
 /* For nouns whose items are sandboxes: those that `keep` accepts and that have all --label options,

@@ -14,7 +14,7 @@ static bool keep(const struct sandbox *sb, const struct args *a)
     return args_has(a, "all") || (st != STATUS_STOPPED && st != STATUS_CRASHED);
 }
 
-static int load(struct items *l, struct err *e)
+static int status_items_load(struct items *l, struct err *e)
 {
     return sandboxes_load(l, keep, sandbox_by_name, e);
 }
@@ -62,7 +62,7 @@ static void add_ports(struct table *t, const struct sandbox *sb)
     table_add(t, n && buf_append(&b, "", 1) == 0 ? (const char *)buf_head(&b) : "-");
 }
 
-static json_t *item_json(const struct items *l, size_t i)
+static json_t *status_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     const struct sandbox_spec *s = &sb->spec;
@@ -74,7 +74,7 @@ static json_t *item_json(const struct items *l, size_t i)
                      ports_json(sb), "status", status_name(sb->state.status), "thp", "madvise");
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void status_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     const struct sandbox_spec *s = &sb->spec;
@@ -99,12 +99,12 @@ static int status_run(const struct args *a)
         .headers = {"NAME", "IMAGE", "COMMAND", "CPUS", "MEM", "STATUS", "PORTS"},
         .widths = {0, 36, 40, 0, 0, 0, 32},
         .status_column = 5,
-        .load = load,
+        .load = status_items_load,
         .open = sandboxes_open, /* whatever its status */
         .free = sandboxes_free,
         .name = sandbox_item_name,
-        .row = add_row,
-        .json = item_json,
+        .row = status_item_row,
+        .json = status_item_json,
     };
     return noun_list(&sandboxes, a);
 }

@@ -107,7 +107,7 @@ const struct cmd cmd_volume_create = {
 
 /* --- list, inspect --------------------------------------------------------------------------- */
 
-static int load(struct items *l, struct err *e)
+static int volume_items_load(struct items *l, struct err *e)
 {
     struct volume *list = NULL;
     int r = volume_list(l->store, &list, &l->n, e);
@@ -115,24 +115,24 @@ static int load(struct items *l, struct err *e)
     return r;
 }
 
-static int open_one(struct items *l, const char *name, struct err *e)
+static int volume_items_open(struct items *l, const char *name, struct err *e)
 {
     l->n = 1;
     l->v = calloc(1, sizeof(struct volume));
     return l->v ? volume_open(l->store, name, l->v, e) : err_oom(e);
 }
 
-static void free_items(struct items *l)
+static void volume_items_free(struct items *l)
 {
     free(l->v);
 }
 
-static void item_name(const struct items *l, size_t i, struct buf *out)
+static void volume_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", volume_item(l, i)->name);
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void volume_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct volume *v = volume_item(l, i);
     char size[32], when[TIME_TEXT_MAX];
@@ -167,11 +167,11 @@ static void volume_text(const struct items *l, struct buf *b)
 static const struct noun volumes = {
     .none = "No volumes found.",
     .headers = {"NAME", "KIND", "SIZE", "CREATED"},
-    .load = load,
-    .open = open_one,
-    .free = free_items,
-    .name = item_name,
-    .row = add_row,
+    .load = volume_items_load,
+    .open = volume_items_open,
+    .free = volume_items_free,
+    .name = volume_item_name,
+    .row = volume_item_row,
     .json = volume_json,
     .text = volume_text,
 };
@@ -212,7 +212,8 @@ const struct cmd cmd_volume_inspect = {
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
+static int volume_remove_one(const struct store *s, const struct args *a, const char *name,
+                             struct err *e)
 {
     (void)a;
     return volume_remove(s, name, e);
@@ -220,7 +221,7 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
 
 static int remove_run(const struct args *a)
 {
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = volume_remove_one});
 }
 
 const struct cmd cmd_volume_remove = {

@@ -51,17 +51,17 @@ static int load_shelf(struct items *l, const char *name, struct err *e)
     return r < 0 ? r : store_list(l->store, &f->boxes, &f->n_boxes, e);
 }
 
-static int load(struct items *l, struct err *e)
+static int workspace_items_load(struct items *l, struct err *e)
 {
     return load_shelf(l, NULL, e);
 }
 
-static int open_one(struct items *l, const char *name, struct err *e)
+static int workspace_items_open(struct items *l, const char *name, struct err *e)
 {
     return load_shelf(l, name, e);
 }
 
-static void free_items(struct items *l)
+static void workspace_items_free(struct items *l)
 {
     struct shelf *f = l->v;
     if (f) {
@@ -71,7 +71,7 @@ static void free_items(struct items *l)
     free(f);
 }
 
-static void item_name(const struct items *l, size_t i, struct buf *out)
+static void workspace_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", workspace_item(l, i)->name);
 }
@@ -113,7 +113,7 @@ static void find_facts(const struct items *l, size_t i, struct facts *ret)
                                    f->boxes[k].spec.name);
 }
 
-static void add_row(const struct items *l, size_t i, struct table *t)
+static void workspace_item_row(const struct items *l, size_t i, struct table *t)
 {
     struct facts facts;
     find_facts(l, i, &facts);
@@ -140,11 +140,11 @@ static const struct noun workspaces = {
     .none = "No workspaces found.",
     .headers = {"NAME", "SIZE", "SANDBOXES", "CREATED"},
     .widths = {0, 0, 124, 0},
-    .load = load,
-    .open = open_one,
-    .free = free_items,
-    .name = item_name,
-    .row = add_row,
+    .load = workspace_items_load,
+    .open = workspace_items_open,
+    .free = workspace_items_free,
+    .name = workspace_item_name,
+    .row = workspace_item_row,
     .json = workspace_json,
     .text = workspace_text,
 };
@@ -255,7 +255,8 @@ const struct cmd cmd_workspace_sync = {
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int remove_one(const struct store *s, const struct args *a, const char *name, struct err *e)
+static int workspace_remove_one(const struct store *s, const struct args *a, const char *name,
+                                struct err *e)
 {
     (void)a;
     return workspace_remove(s, name, e);
@@ -263,7 +264,7 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
 
 static int remove_run(const struct args *a)
 {
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = remove_one});
+    return for_each_named(a, &(struct action){.done = "Removed", .fn = workspace_remove_one});
 }
 
 const struct cmd cmd_workspace_remove = {
