@@ -55,7 +55,7 @@ def test_made_when_missing(msb):
     msb.ok("rm", "-q", "a")
     # A size is for making it.
     p = msb("create", "--mount-named", "n:/n:kind=disk,size=20M")
-    assert p.returncode == 1 and b"has 17 MiB already" in p.stderr
+    assert p.returncode == 1 and b"already has 17 MiB" in p.stderr
     msb.create("a", "--mount-named", "n:/n:kind=disk")
     assert "y" in sh(msb, "a", "ls /n").split()
 
