@@ -75,8 +75,8 @@ static int check_sides(const struct side *from, const struct side *to, struct er
 
 /* --- connections ----------------------------------------------------------------------------- */
 
-/* As root, from /: the permissions of the image's user do not apply to a copy. A first request shows
- * that the sandbox will serve us; one that is just stopping does not answer and is started again. */
+/* As root, from /: the permissions of the image's user do not apply to a copy. A first request
+ * shows that the sandbox will serve us; one that is just stopping refuses, and is started again. */
 static int connect_once(const struct store *s, struct side *x, struct err *e)
 {
     static struct file_attr attr;

@@ -122,7 +122,7 @@ static void check_engine(struct doctor *d)
         return;
     }
     d->engine = en.ops;
-    /* engine_choose() looks for the kernel first; without usable KVM that is not what is missing. */
+    /* The choice looks for the kernel first; without usable KVM that is not what is missing. */
     bool no_kernel_needed = en.ops != &engine_kvm && !d->native_kvm;
     add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
         no_kernel_needed ? "KVM cannot be used here" : en.why);

@@ -17,7 +17,9 @@ static int image_items_load(struct items *l, struct err *e)
 {
     struct image_cache c;
     struct image_list *list = l->v = calloc(1, sizeof(*list));
-    int r = list ? image_cache_open(&c, e) : err_oom(e);
+    if (!list)
+        return err_oom(e);
+    int r = image_cache_open(&c, e);
     if (r < 0)
         return r;
     r = image_store_list(&c.images, list, e);

@@ -263,8 +263,8 @@ static bool worth_keeping(int code)
     return false;
 }
 
-/* A damaged or refused image leaves nothing, not even its good layers. While other processes use the
- * store nothing happens; a later removal does it. */
+/* A damaged or refused image leaves nothing, not even its good layers. While other processes use
+ * the store nothing happens; a later removal does it. */
 static void sweep(struct image_store *s)
 {
     AUTO_STORE struct store home = STORE_NONE;

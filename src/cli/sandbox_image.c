@@ -1,4 +1,4 @@
-/* The image of `create` and `run`: finds or pulls it, and merges its configuration into the spec. */
+/* The image of `create` and `run`: finds or pulls it, merges its configuration into the spec. */
 #include "cli/sandbox_opts.h"
 
 #include "cli/pull_progress.h"

@@ -6,7 +6,8 @@
 
 /* For verbs that use sandboxes_load(). */
 /* clang-format off */
-#define LABEL_FILTER {"label", 0, "KEY[=VALUE]", "Only sandboxes with all of these labels", OPT_REPEAT}
+#define LABEL_FILTER \
+    {"label", 0, "KEY[=VALUE]", "Only sandboxes with all of these labels", OPT_REPEAT}
 /* clang-format on */
 
 /* Opens one sandbox by name. show_one() returns 0 or, after printing why not, an exit code. */

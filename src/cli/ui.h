@@ -1,7 +1,7 @@
 /* Messages for the user: errors, warnings, success lines, a spinner for long work.
  *
- * All of them go to stderr; stdout carries data only. Each level shows what the one before it shows,
- * and more; UI_INFO is the default. --quiet silences warnings, success lines and progress,
+ * All of them go to stderr; stdout carries data only. Each level shows what the one before it
+ * shows, and more; UI_INFO is the default. --quiet silences warnings, success lines and progress,
  * never an error, and leaves --debug and --trace alone.
  */
 #ifndef MSB_CLI_UI_H
@@ -24,7 +24,7 @@ enum verbosity {
 
 void ui_set_quiet(void);
 bool ui_quiet(void);
-/* The most verbose level that was set counts. From the first call on, diag.h prints through here. */
+/* The most verbose level that was set counts. From the first call on, diag.h prints here. */
 void ui_set_verbosity(enum verbosity v);
 /* Are messages of this level shown? */
 bool ui_shows(enum verbosity v);

@@ -28,17 +28,29 @@ put(enum diag_level level, const char *fmt, va_list ap)
     sink(level, text);
 }
 
-#define DIAG_FN(name, level)        \
-    void name(const char *fmt, ...) \
-    {                               \
-        va_list ap;                 \
-        va_start(ap, fmt);          \
-        put(level, fmt, ap);        \
-        va_end(ap);                 \
-    }
-DIAG_FN(diag_warn, DIAG_WARN)
-DIAG_FN(diag_debug, DIAG_DEBUG)
-DIAG_FN(diag_trace, DIAG_TRACE)
+void diag_warn(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(DIAG_WARN, fmt, ap);
+    va_end(ap);
+}
+
+void diag_debug(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(DIAG_DEBUG, fmt, ap);
+    va_end(ap);
+}
+
+void diag_trace(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(DIAG_TRACE, fmt, ap);
+    va_end(ap);
+}
 
 void diag_took(const char *what, uint64_t since_ns)
 {
