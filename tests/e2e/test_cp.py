@@ -11,7 +11,6 @@ import struct
 import subprocess
 import tarfile
 import threading
-import time
 
 import pytest
 
