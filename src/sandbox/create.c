@@ -40,7 +40,8 @@ static int make_way(const struct store *s, const char *name, const struct create
     if (r == 0) {
         if (!opt->replace) {
             (void)err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name);
-            err_hint(e, "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace",
+            err_hint(e,
+                     "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace",
                      name, name);
             return -EEXIST;
         }

@@ -244,7 +244,8 @@ static void test_many_writers_and_rotation(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size <= LOG_FILE_MAX + WRITERS * 512); /* one record each, at most */
     (void)snprintf(path, sizeof(path), "%s/" AUDIT_NAME ".2", home);
-    assert_int_equal(stat(path, &st), -1); /* rotated once, not by each process that found it full */
+    assert_int_equal(stat(path, &st),
+                     -1); /* rotated once, not by each process that found it full */
 }
 
 static void test_three_files_at_most(void **state)
