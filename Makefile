@@ -12,9 +12,9 @@ STAGES  ?=
 .PHONY: all build configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
         fuzz bench bench-files bench-kvm install uninstall clean help bootstrap
 
-all: build kernel ## build everything: msb, the guest's disks, the guest's kernel
+all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
-bootstrap: ## install the Debian packages that the build needs, if any are missing
+bootstrap: ## install missing Debian packages for the build
 	@scripts/bootstrap build
 
 configure: bootstrap
@@ -24,23 +24,23 @@ build: configure ## build msb, the agent and the guest's disks
 	@echo "==> building msb"
 	@ninja -C $(BUILD)
 
-# The kvm engine's too where the probe of `msb doctor` says that it is of use, or if it is there anyway.
-kernel: kernel-uml ## build (or find in the cache) the guest kernel for this machine's engine
+# Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before.
+kernel: kernel-uml ## build the guest kernels this machine can use, or take them from the cache
 	@if kernel/build --print-path kvm >/dev/null 2>&1 || tests/kvm/suite.py --build $(BUILD) --where | \
 	    grep -qx here; then $(MAKE) --no-print-directory kernel-kvm; fi
 
-kernel-uml: | bootstrap ## that of the uml engine
+kernel-uml: | bootstrap ## the guest kernel of the uml engine
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build uml) && ln -sfn "$$path" $(BUILD)/assets/linux-uml
 
-kernel-kvm: | bootstrap ## that of the kvm engine, of use here or not
+kernel-kvm: | bootstrap ## the guest kernel of the kvm engine, whether KVM works here or not
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build kvm) && ln -sfn "$$path" $(BUILD)/assets/linux-kvm
 
-run: all ## show sandboxes at work
+run: all ## build everything and show sandboxes at work
 	@scripts/demo $(BUILD)/src/cli/msb
 
-# All that tests need, whatever the tree was configured for before and in whatever order.
+# Everything tests need, however the tree was configured before.
 tested:
 	@scripts/bootstrap build test
 	@scripts/configure $(BUILD) -Dtests=enabled
@@ -48,22 +48,22 @@ tested:
 
 RUN = $(PYTHON) -B tests/run --build $(BUILD)
 
-test: tested ## everything: lint, unit tests, sanitizers, fuzzing, end-to-end tests, a fresh machine (STAGES=)
+test: tested ## all tests: lint, unit, sanitizers, fuzzing, end-to-end, a fresh machine (STAGES= picks some)
 	@$(RUN) $(STAGES)
 
-unit: tested ## unit tests alone
+unit: tested ## unit tests only
 	@$(RUN) unit
 
-test-e2e: tested ## end-to-end tests alone
+test-e2e: tested ## end-to-end tests only
 	@$(RUN) e2e
 
-test-kvm: tested ## the kvm engine, nested where there is no KVM; makes the testbed if it is missing
+test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 	@scripts/bootstrap kvm
 	@$(MAKE) --no-print-directory kernel-kvm
 	@tests/kvm/suite.py --build $(BUILD) --where | grep -q . || tests/kvm/testbed build
 	@$(RUN) kvm
 
-test-fresh: tested ## make run, test and install on machines with nothing installed (root directories)
+test-fresh: tested ## make run, test and install on Debian machines with nothing installed
 	@MSB_TEST_FRESH=full $(RUN) fresh
 
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
@@ -73,30 +73,30 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 10)
 	@scripts/bootstrap build test
 	@$(RUN) fuzz
 
-bench: all ## measure msb, its pulls and its network beside others in one run; writes build/bench.json
+bench: all ## compare msb, its pulls and its network with peers; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
-bench-files: all ## measure files through a share, beside the guest's own disk and the host
+bench-files: all ## compare shared directories with the guest's own disk, the host and virtiofsd
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
 
-bench-kvm: ## measure the kvm engine, nested, beside microsandbox and QEMU; writes build/bench-kvm.json
+bench-kvm: ## compare the kvm engine, nested, with microsandbox and QEMU; writes build/bench-kvm.json
 	@scripts/bootstrap build test kvm
 	@$(MAKE) --no-print-directory build kernel-kvm
 	@tests/kvm/testbed build
 	@$(PYTHON) tests/kvm/bench.py --build $(BUILD) --json $(BUILD)/bench-kvm.json
 
-# With sudo, what is to be installed is still built by, and in the cache of, whoever called it.
-install: ## install below /usr/local (PREFIX=, DESTDIR=)
+# Under sudo the build still runs as the calling user, with that user's cache.
+install: ## install into /usr/local (PREFIX=, DESTDIR=)
 	@$(if $(SUDO_UID),sudo -H -u "#$(SUDO_UID)") $(MAKE) --no-print-directory all BUILD=$(BUILD)
 	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
 
-uninstall: ## remove what install put there
+uninstall: ## remove what install installed
 	@scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
-clean: ## remove build directories; the kernel cache stays
+clean: ## remove build directories, but not the kernel cache
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
 
 help: ## this text
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
