@@ -406,7 +406,7 @@ static int enter_dir(struct putting *p, const struct file_attr *a)
         return put_error(p, errno, a->name);
     int fd = dir_open_at(dirfd, a->name);
     if (fd == -ENOTDIR)
-        return err_set(p->e, ENOTDIR, "%s: not a directory, and not replaced by one", a->name);
+        return err_set(p->e, ENOTDIR, "%s exists and is not a directory", a->name);
     if (fd < 0)
         return put_error(p, -fd, a->name);
     p->dirs[++p->depth] = (struct put_dir){.fd = fd,

@@ -288,7 +288,7 @@ static const struct opt audit_opts[] = {
     TAIL_OPTION("records"),
     SINCE_OPTION("records"),
     {"follow", 'f', NULL, "Keep printing new records until interrupted"},
-    {"all", 0, NULL, "Show allowed network traffic, too, not only denied"},
+    {"all", 0, NULL, "Show allowed network traffic as well as denied"},
     JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},

@@ -109,7 +109,7 @@ static int image_remove_run(const struct args *a)
 }
 
 static const struct opt image_remove_opts[] = {
-    {"force", 'f', NULL, "Remove images that sandboxes use, too"},
+    {"force", 'f', NULL, "Also remove images that sandboxes use"},
     QUIET_OPTION,
     {0},
 };

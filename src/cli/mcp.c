@@ -8,6 +8,13 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* msb, run for a tool: what it prints is the tool's result, and --debug was meant for the server. */
+static int tool_main(int argc, char **argv)
+{
+    ui_reset();
+    return cli_main(argc, argv);
+}
+
 /* A mistake in them is in the client's configuration, not the model's: report it at once. */
 static int check_options(const struct args *a, struct err *e)
 {
@@ -29,7 +36,7 @@ static int mcp_run(const struct args *a)
     if (bad < 0)
         return bad == -ENOSYS ? ui_fail(&e) : ui_usage(&e);
     struct mcp_config c = {
-        .msb = cli_main,
+        .msb = tool_main,
         .store = &s,
         .image = args_get(a, "image"),
         .options = (const char *const *)a->command,

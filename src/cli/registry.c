@@ -66,8 +66,7 @@ static int login(const struct args *a, const char *home, const char *registry, s
         .home = home, .insecure = args_has(a, "insecure"), .ca_certs = args_get(a, "ca-certs")};
     int r = c.username ? get_password(a, registry, &c.password, e) : err_oom(e);
     if (r == 0 && (!c.username || strchr(c.username, ':') || !*c.username))
-        r = err_set(e, EINVAL, "invalid user name '%s': it must not be empty or contain ':'",
-                    c.username);
+        r = err_set(e, EINVAL, "invalid user name: it must not be empty or contain ':'");
     (void)signal(SIGPIPE, SIG_IGN);
     if (r == 0)
         r = registry_check_login(registry, c.username, c.password, &opt, e);

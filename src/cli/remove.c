@@ -20,7 +20,7 @@ static int remove_run(const struct args *a)
 }
 
 static const struct opt remove_opts[] = {
-    {"force", 'f', NULL, "Remove running sandboxes, too"},
+    {"force", 'f', NULL, "Also remove running sandboxes"},
     LABEL_SELECTOR("Remove"),
     {"quiet", 'q', NULL, "Print only errors, and none if it does not exist"},
     {0},

@@ -110,7 +110,7 @@ static int status_run(const struct args *a)
 }
 
 static const struct opt status_opts[] = {
-    {"all", 'a', NULL, "Show stopped and crashed sandboxes, too"},
+    {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},
     LABEL_FILTER,
     NAMES_ONLY_OPTION,
     FORMAT_OPTION,

@@ -101,6 +101,12 @@ static void on_diag(enum diag_level level, const char *text)
         say(SGR_DIM, level == DIAG_DEBUG ? "debug:" : "trace:", text);
 }
 
+void ui_reset(void)
+{
+    ui.quiet = false;
+    ui.verbosity = UI_DEFAULT;
+}
+
 void ui_set_verbosity(enum verbosity v)
 {
     ui.verbosity = MAX(ui.verbosity, v);

@@ -26,6 +26,8 @@ void ui_set_quiet(void);
 bool ui_quiet(void);
 /* The most verbose level that was set counts. From the first call on, diag.h prints here. */
 void ui_set_verbosity(enum verbosity v);
+/* Back to the defaults. */
+void ui_reset(void);
 /* Are messages of this level shown? */
 bool ui_shows(enum verbosity v);
 

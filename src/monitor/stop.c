@@ -69,9 +69,10 @@ void monitor_end(struct monitor *m)
     if (m->phase == BOOTING || m->control.sealing) {
         char hint[CONSOLE_LINE_MAX + 32] = "";
         if (m->console.len)
-            (void)snprintf(hint, sizeof(hint), "the kernel's last words: %s", m->console.line);
+            (void)snprintf(hint, sizeof(hint), "last kernel message: %s", m->console.line);
         monitor_send_report(m, ECHILD, m->why, hint);
     }
+    m->phase = DRAINING; /* sessions that end below do not stop it once more */
     exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
     exec_log_flush(&m->system_log); /* before the state: `msb logs` may follow it at once */
     exec_log_flush(&m->log);

@@ -5,13 +5,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
 void secret_free(char **s)
 {
     if (*s)
-        explicit_bzero(*s, strlen(*s));
+        explicit_bzero(*s, malloc_usable_size(*s)); /* a file's text may hold a NUL */
     free(*s);
     *s = NULL;
 }

@@ -566,6 +566,15 @@ static int next_hop(struct answer *a, struct err *e)
     return 0;
 }
 
+/* Host and path alone: a query may be a signature, and a URL may have a password in it. */
+static void trace_hop(const struct answer *a, int r)
+{
+    AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
+    AUTO_FREE char *path = url_part(a->url, CURLUPART_PATH);
+    diag_trace("HTTP %s%s: %d", host ? host : "?", path ? path : "",
+               r < 0 ? r : (int)a->pub.status);
+}
+
 static int follow_redirects(struct answer *a, struct err *e)
 {
     AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
@@ -579,9 +588,7 @@ static int follow_redirects(struct answer *a, struct err *e)
     }
     for (int hop = 0;; hop++) {
         int r = one_hop(a, e);
-        /* Without the query, which may be a signature. */
-        diag_trace("HTTP %.*s: %d", (int)strcspn(a->url, "?"), a->url,
-                   r < 0 ? r : (int)a->pub.status);
+        trace_hop(a, r);
         if (r < 0 || !is_redirect(a))
             return r;
         if (a->q->form)

@@ -30,7 +30,7 @@ enum {
     HTTP_HEADER_MAX = 16 << 10, /* of each header that is kept */
     HTTP_STALL_BYTES = 1024,
     HTTP_CONNECT_MS = 15000,
-    HTTP_TIMEOUT_MS = 30000, /* stall; MSB_REGISTRY_TIMEOUT (seconds) sets both */
+    HTTP_TIMEOUT_MS = 30000, /* stall; MSB_REGISTRY_TIMEOUT, a duration, sets both */
 };
 
 struct http_options {

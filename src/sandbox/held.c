@@ -11,12 +11,15 @@ int held_take(const struct store *s, const char *name, struct held *h, struct er
     if (r < 0)
         return r;
     r = sandbox_open(s, name, &h->sb, e);
-    if (r == -ENOENT) {
-        monitor_kill_leftover(s, name);
-        (void)held_remove(h, NULL);
-        h->lock.forget = true;
-    }
+    h->lock.forget = r == -ENOENT;
     return r;
+}
+
+void held_clear_leftover(struct held *h)
+{
+    monitor_kill_leftover(h->lock.store, h->lock.name);
+    (void)held_remove(h, NULL);
+    h->lock.forget = true;
 }
 
 void held_drop(struct held *h)

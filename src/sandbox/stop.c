@@ -13,6 +13,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
 {
     AUTO_HELD struct held h = HELD_NONE;
     int r = held_take(s, name, &h, e);
+    if (r == -ENOENT)
+        held_clear_leftover(&h);
     if (r < 0)
         return r;
     if (force)
@@ -79,6 +81,8 @@ int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn 
 {
     AUTO_HELD struct held h = HELD_NONE;
     int r = held_take(s, name, &h, e);
+    if (r == -ENOENT)
+        held_clear_leftover(&h);
     if (h.lock.fd < 0 || r == -ENOENT)
         return r;
     r = r < 0 ? remove_damaged(&h, force, r, e) : remove_whole(&h, force, warn, e);

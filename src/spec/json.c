@@ -1,9 +1,10 @@
 /* The spec as JSON: "config" in `inspect --format json`, and spec.json on disk.
  *
- * The layout is the documented one. "config" has the keys of features that this version lacks, too,
- * with values that say so, for readers written for the full set. Where the documented unit is coarser than ours (seconds, MiB), a second key holds the exact
- * value and is the one that is read back. spec.json leaves out everything that reading it back does
- * not need: `ls` parses one for each sandbox.
+ * The layout is the documented one. "config" also has the keys of features that this version lacks,
+ * with values that say so, for readers written for the full set. Where the documented unit is
+ * coarser than ours (seconds, MiB), a second key holds the exact value and is the one that is read
+ * back. spec.json leaves out everything that reading it back does not need: `ls` parses one for
+ * each sandbox.
  *
  * Reading is strict about the type and range of keys it knows, and ignores others.
  */

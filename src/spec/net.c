@@ -185,14 +185,14 @@ bool spec_port_clashes(const struct spec_port *a, const struct spec_port *b)
 int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err *e)
 {
     if (p->guest == 0 || (p->proto != PROTO_TCP && p->proto != PROTO_UDP))
-        return err_set(e, EINVAL, "invalid config: a published port needs a port of the guest");
+        return err_set(e, EINVAL, "invalid config: a published port needs a guest port");
     for (size_t i = 0; i < n->n_ports; i++) {
         const struct spec_port *o = &n->ports[i];
         char text[SPEC_PORT_TEXT_MAX];
         if (!spec_port_clashes(o, p))
             continue;
         spec_port_format(o, text);
-        return err_set(e, EINVAL, "port %u is published twice: already as %s", p->host, text);
+        return err_set(e, EINVAL, "port %u is already published as %s", p->host, text);
     }
     if (n->n_ports == SPEC_PUBLISH_MAX)
         return err_set(e, E2BIG, "at most %d published ports", SPEC_PUBLISH_MAX);
@@ -219,7 +219,7 @@ int spec_net_add_ports(struct spec_net *n, const char *text, struct err *e)
         return bad_port(e, text, wrong);
     char *colon = strchr(s, ':');
     if (!colon)
-        return bad_port(e, text, "expected a port of the host and one of the guest");
+        return bad_port(e, text, "expected HOST:GUEST");
     *colon = '\0';
     if (!parse_range(s, &host) || !parse_range(colon + 1, &guest) || guest.lo == 0 ||
         (host.lo == 0 && host.hi != 0))

@@ -40,8 +40,7 @@ int spec_proxy_validate(const struct spec_proxy *p, struct err *e)
     if (p->password_env && (p->version != 5 || !p->user))
         return err_set(e, EINVAL, "proxy: a password needs a user name and socks5");
     if (p->password_env && !variable_name(p->password_env))
-        return err_set(e, EINVAL, "proxy: invalid name of an environment variable: '%s'",
-                       p->password_env);
+        return err_set(e, EINVAL, "proxy: invalid environment variable name '%s'", p->password_env);
     return 0;
 }
 

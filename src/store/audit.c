@@ -26,16 +26,21 @@ void audit_on_failure(void (*fn)(const char *text))
     on_failure = fn;
 }
 
+/* One warning is enough. */
+static void audit_warn(const char *text)
+{
+    void (*fn)(const char *text) = on_failure;
+    on_failure = NULL;
+    if (fn)
+        fn(text);
+}
+
 static void audit_failed(const char *what, int code)
 {
     char text[256];
-    void (*fn)(const char *text) = on_failure;
-    if (!fn)
-        return;
-    on_failure = NULL;
     (void)snprintf(text, sizeof(text), "cannot write to the audit log: %s: %s", what,
                    strerror(code));
-    fn(text);
+    audit_warn(text);
 }
 
 int audit_level(void)
@@ -53,7 +58,8 @@ static enum audit_level level(void)
 {
     int l = audit_level();
     if (l < 0)
-        audit_failed("$MSB_AUDIT is not off, denied or all", -l);
+        audit_warn(
+            "invalid MSB_AUDIT: expected off, denied or all; the audit log records everything");
     return l < 0 ? AUDIT_ALL : (enum audit_level)l;
 }
 

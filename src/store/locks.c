@@ -36,7 +36,9 @@ static int flock_named(const struct store *s, const char *name, int create, int 
 int name_lock_try(const struct store *s, const char *name, int create, int op,
                   struct name_lock *ret)
 {
-    assert(ret->fd < 0 && strlen(name) < sizeof(ret->name));
+    assert(ret->fd < 0);
+    if (strlen(name) >= sizeof(ret->name))
+        return -ENAMETOOLONG; /* a stray file among the locks */
     int fd = flock_named(s, name, create, op);
     if (fd < 0)
         return fd;
@@ -57,7 +59,7 @@ int name_lock_take(const struct store *s, const char *name, struct name_lock *re
 int name_lock_take_kind(const struct store *s, const char *kind, const char *name,
                         struct name_lock *ret, struct err *e)
 {
-    char file[SPEC_NAME_MAX + 1];
+    char file[LOCK_NAME_MAX + 1];
     int n = snprintf(file, sizeof(file), "%s:%s", kind, name);
     assert(n > 0 && (size_t)n < sizeof(file));
     int r = name_lock_try(s, file, O_CREAT, LOCK_EX, ret);

@@ -19,7 +19,7 @@ int ports_save(int run_fd, const struct spec_port *p, size_t n)
         return unlinkat(run_fd, PORTS_FILE, 0) < 0 && errno != ENOENT ? -errno : 0;
     json_t *a = json_array();
     for (size_t i = 0; i < n; i++)
-        (void)json_array_append_new(a, spec_port_to_json(&p[i]));
+        json_add(&a, spec_port_to_json(&p[i]));
     return json_file_save(run_fd, PORTS_FILE, a, false);
 }
 

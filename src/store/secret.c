@@ -113,7 +113,7 @@ int secret_set(const struct store *s, const char *name, const char *value, const
     if (r == 0 && value)
         r = check_value(value, e);
     if (r == 0 && from_env && !variable_name(from_env))
-        r = err_set(e, EINVAL, "invalid name of an environment variable: '%.64s'", from_env);
+        r = err_set(e, EINVAL, "invalid environment variable name '%.64s'", from_env);
     if (r < 0)
         return r;
     AUTO_CLOSE int dir = named_dir_open(s, &secrets, true, e);

@@ -39,7 +39,7 @@
 
 struct store {
     char *home;  /* absolute path of $MSB_HOME */
-    int home_fd; /* O_PATH|O_DIRECTORY */
+    int home_fd; /* O_RDONLY|O_DIRECTORY */
     int sandboxes_fd;
     int locks_fd;
 };
@@ -103,11 +103,12 @@ void sandbox_list_free(struct sandbox *list, size_t n);
 
 /* The lock of a sandbox's name. Taking it waits while another process holds it (a stop under way,
  * say). */
+enum { LOCK_NAME_MAX = SPEC_NAME_MAX + 32 }; /* a kind and a colon may be before the name */
 struct name_lock {
     const struct store *store;
     int fd;      /* -1: not held */
     bool forget; /* the name is gone: dropping the lock removes its file */
-    char name[SPEC_NAME_MAX + 1];
+    char name[LOCK_NAME_MAX + 1];
 };
 #define AUTO_NAME_LOCK CLEANUP(name_lock_drop)
 #define NAME_LOCK_NONE \

@@ -375,7 +375,7 @@ def test_a_busy_port_fails_with_its_owner(msb):
         (["-p", "80"], "invalid port '80'"),
         (["-p", "80:80/icmp"], "the protocol must be tcp or udp"),
         (["-p", "8000-8001:80"], "both ranges must have the same length"),
-        (["-p", "8080:80", "-p", "8080:81"], "port 8080 is published twice"),
+        (["-p", "8080:80", "-p", "8080:81"], "port 8080 is already published as"),
         (["--max-connections", "none"], "invalid value 'none'"),
         (["--dns-nameserver", "dns.example"], "invalid name server 'dns.example'"),
         (["--dns-query-timeout-ms", "1s"], "invalid value '1s'"),

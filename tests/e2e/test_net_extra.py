@@ -362,7 +362,7 @@ BAD = [
     (["--proxy", "socks5://127.0.0.1:1", "--socks4-user-id", "me"], 2, "requires --proxy socks4://"),
     (["--proxy", "socks5://127.0.0.1:1", "--socks5-password-env", "PW"], 2, "needs a user name"),
     (["--proxy", "socks5://127.0.0.1:1", "--socks5-username", "u" * 256], 2, "1 to 255 bytes"),
-    (["--proxy", "socks5://127.0.0.1:1", "--socks5-username", "u", "--socks5-password-env", "A=B"], 2, "invalid name of an environment variable"),
+    (["--proxy", "socks5://127.0.0.1:1", "--socks5-username", "u", "--socks5-password-env", "A=B"], 2, "invalid environment variable name"),
     (["--vsock", "relative:5000"], 2, "absolute path"),
     (["--vsock", "/tmp/x"], 2, "HOST_SOCK:PORT"),
     (["--vsock", "/tmp/x:5000/dgram"], 2, "datagrams are not supported"),

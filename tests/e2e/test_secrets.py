@@ -145,7 +145,7 @@ def test_gone_when_it_is_needed(msb):
 @pytest.mark.parametrize("args,stdin,message", [
     (["secret", "set", "A-B"], b"x", "invalid secret name 'A-B'"),
     (["secret", "set", "1A"], b"x", "invalid secret name '1A'"),
-    (["secret", "set", "A", "--from-env", "x y"], b"", "invalid name of an environment variable: 'x y'"),
+    (["secret", "set", "A", "--from-env", "x y"], b"", "invalid environment variable name 'x y'"),
     (["secret", "set", "A"], b"", "no value on standard input"),
     (["secret", "set", "A"], b"\n", "no value on standard input"),
     (["secret", "set", "A"], b"a\0b", "contains a NUL byte"),

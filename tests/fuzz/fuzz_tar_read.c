@@ -33,7 +33,7 @@ static struct tar_reader *reader(int fd, bool file, struct err *e)
 {
     const struct tar_reader_options o = {
         .file = file, .entries_max = ENTRIES_MAX, .path_max = TAR_PATH_MAX};
-    struct tar_reader *r;
+    struct tar_reader *r = NULL;
     must(lseek(fd, 0, SEEK_SET) == 0 && tar_reader_new(&r, fd, &o, e) == 0);
     return r;
 }

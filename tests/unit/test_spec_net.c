@@ -148,7 +148,7 @@ static void refusals(void **state)
     refused("--dns-nameserver 1.1.1.1:0", "invalid name server '1.1.1.1:0'");
     refused("--dns-nameserver [1.1.1.1]:53", "invalid name server '[1.1.1.1]:53'");
     refused("--no-net -p 8080:80", "invalid config: a sandbox without a network cannot publish");
-    refused("-p 80", "invalid port '80': expected a port of the host and one of the guest");
+    refused("-p 80", "invalid port '80': expected HOST:GUEST");
     refused("-p 8080:0", "invalid port '8080:0'");
     refused("-p 8080:80/sctp", "invalid port '8080:80/sctp': the protocol must be tcp or udp");
     refused("-p 8000-8002:9000-9001", "invalid port '8000-8002:9000-9001': both ranges");
@@ -157,9 +157,8 @@ static void refusals(void **state)
     refused("-p ::1:8080:80", "invalid port '::1:8080:80': an IPv6 address is written");
     refused("-p [::1]8080:80", "invalid port '[::1]8080:80': an IPv6 address is written");
     refused("-p web:8080:80", "invalid port 'web:8080:80': expected an IP address");
-    refused("-p 8080:80 -p 8080:81",
-            "port 8080 is published twice: already as 127.0.0.1:8080->80/tcp");
-    refused("-p 0.0.0.0:8080:80 -p 8080:81", "port 8080 is published twice");
+    refused("-p 8080:80 -p 8080:81", "port 8080 is already published as 127.0.0.1:8080->80/tcp");
+    refused("-p 0.0.0.0:8080:80 -p 8080:81", "port 8080 is already published as");
     refused("-p 0:1-300", "at most 256 published ports");
 }
 

@@ -86,7 +86,7 @@ static int kind_of(const json_t *j, enum oci_kind *ret, struct err *e)
         return no_image(e, type);
     bool index = type && *type ? IS_ONE_OF(type, index_types) : has_manifests;
     if (index ? has_layers : has_manifests)
-        return err_set(e, EBADMSG, "the document is not what its mediaType says");
+        return err_set(e, EBADMSG, "the document does not match its mediaType");
     if (!has_manifests && !has_layers)
         return err_set(e, EBADMSG, "the document is neither a manifest nor an index");
     *ret = index ? OCI_INDEX : OCI_MANIFEST;
