@@ -87,6 +87,7 @@ def pack(stage, build, sanitized):
         shutil.copy(build / "assets" / name, stage / "build" / "assets")
     shutil.copytree(ROOT / "tests" / "e2e", stage / "tests" / "e2e",
                     ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src" / "proto", stage / "src" / "proto")  # tests take the protocol's constants from it
     shutil.copy(HERE / "watch.py", stage / "tests")
     evil = sanitized / "tests" / "kvm" / "evil_host"
     for f in (evil, sanitized / "tests" / "kvm" / "evil.elf", *libraries(evil)):
@@ -96,7 +97,7 @@ def pack(stage, build, sanitized):
 def script():
     """What L1 does. Its own disk is faster than the directory it shares with us."""
     lines = ["set -uo pipefail", "mkdir /tmp/msb", "cd /tmp/msb",
-             "cp -r /mnt/share/build /mnt/share/tests /mnt/share/evil .",
+             "cp -r /mnt/share/build /mnt/share/src /mnt/share/tests /mnt/share/evil .",
              "export MSB_ENGINE=kvm PYTHONDONTWRITEBYTECODE=1 status=0",
              f"export PYTHONPATH=/tmp/msb/tests MSB_WATCH_LIMIT={PHASE_LIMIT}",
              f"export MSB_TEST_SLOW={SLOW} MSB_BIN=/tmp/msb/build/src/cli/msb"]
