@@ -45,9 +45,10 @@ static int find_file(const struct log_file *files, int n, const struct log_file 
     return -1;
 }
 
+/* By whole seconds and one more: the kernel's clock for files lags behind that of the entries. */
 static bool written_before(const struct stat *st, uint64_t ns)
 {
-    return ns && (uint64_t)st->st_mtim.tv_sec * 1000000000ULL + (uint64_t)st->st_mtim.tv_nsec < ns;
+    return ((uint64_t)st->st_mtim.tv_sec + 2) * 1000000000ULL < ns;
 }
 
 /* Newest first (invariant 1), then reversed. */

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -248,6 +249,19 @@ static void test_since_until(void **state)
     expect(&o, "3\n4\n", "");
     o.tail = 100;
     expect(&o, "2\n3\n4\n", "");
+}
+
+/* A file's time is that of the kernel's last tick: it may be older than what was written last. */
+static void test_since_the_last_entry(void **state)
+{
+    put("exec.log", 3, "stdout", "last\\n", 1);
+    struct logs_options o = all;
+    o.since_ns = at("2026-01-02T03:04:03Z");
+    uint64_t tick = o.since_ns - 10000000;
+    const struct timespec t = {.tv_sec = (time_t)(tick / 1000000000),
+                               .tv_nsec = (long)(tick % 1000000000)};
+    assert_int_equal(utimensat(logs_fd, "exec.log", (struct timespec[]){t, t}, 0), 0);
+    expect(&o, "last\n", "");
 }
 
 static void test_malformed(void **state)
@@ -599,6 +613,7 @@ int main(void)
         TEST(test_tail),
         TEST(test_tail_reads_little),
         TEST(test_since_until),
+        TEST(test_since_the_last_entry),
         TEST(test_malformed),
         TEST(test_raw_bytes),
         TEST(test_lines),
