@@ -95,9 +95,9 @@ static void bad_manifests(void **state)
     refuse_manifest("{\"schemaVersion\":\"2\",\"layers\":[]}", "schemaVersion is not 2");
     refuse_manifest("{\"layers\":[],\"manifests\":[]}", "a manifest and an index at once");
     refuse_manifest("{\"mediaType\":\"" OCI "index.v1+json\",\"layers\":[]}",
-                    "not what its mediaType says");
+                    "does not match its mediaType");
     refuse_manifest("{\"mediaType\":\"" OCI "manifest.v1+json\",\"manifests\":[]}",
-                    "not what its mediaType says");
+                    "does not match its mediaType");
     refuse_manifest("{\"manifests\":[]}", "this is an index");
     refuse_manifest("{\"mediaType\":\"application/vnd.cncf.x\",\"layers\":[]}",
                     "not a container image");
