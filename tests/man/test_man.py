@@ -98,6 +98,6 @@ def test_no_page_without_a_verb():
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
 @pytest.mark.parametrize("page", PAGES)
 def test_renders_without_warnings(page):
-    p = subprocess.run(["groff", "-man", "-ww", "-z", MAN_DIR / f"{page}.1"],
+    p = subprocess.run(["groff", "-t", "-man", "-ww", "-z", MAN_DIR / f"{page}.1"],
                        stderr=subprocess.PIPE, text=True, check=True)
     assert p.stderr == ""
