@@ -61,18 +61,107 @@ static enum addr_class lookup(const struct range *r, size_t n, const uint8_t *b,
     return CLASS_PUBLIC;
 }
 
-/* Where the IPv4 address inside an IPv6 one starts, or -1. ::1 and :: are 0.0.0.1 and 0.0.0.0. */
-static int inner4(const struct net_addr *a)
+/* --- IPv4 addresses inside IPv6 ones ----------------------------------------------------------- */
+
+static bool starts(const struct net_addr *a, const void *prefix, size_t n)
 {
-    static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b}, zero[12];
-    if (addr_is4(a) || memcmp(a->b, nat64, 12) == 0 || memcmp(a->b, zero, 12) == 0)
+    return memcmp(a->b, prefix, n) == 0;
+}
+
+/* Forms that mean exactly one IPv4 address: where it starts, or -1. ::1 and :: are 0.0.0.1 and
+ * 0.0.0.0. */
+static int plain_form(const struct net_addr *a)
+{
+    static const uint8_t nat64[12] = {0, 0x64, 0xff, 0x9b}, zero[12], to4[2] = {0x20, 0x02};
+    if (starts(a, nat64, sizeof(nat64)) || starts(a, zero, sizeof(zero)))
         return 12;
-    return a->b[0] == 0x20 && a->b[1] == 0x02 ? 2 : -1;
+    return starts(a, to4, sizeof(to4)) ? 2 : -1;
+}
+
+/* 0.x.y.z is no place to be led to. */
+static void add_inner(const uint8_t b[4], struct net_addr ret[ADDR_INNER_MAX], unsigned *n)
+{
+    if (b[0] != 0)
+        ret[(*n)++] = addr_from4(b);
+}
+
+/* NAT64 for local use: the length of the translator's prefix, and with it the place of the address,
+ * is not known (RFC 6052, 2.2). */
+static unsigned local_nat64(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MAX])
+{
+    static const uint8_t places[ADDR_INNER_MAX][4] = {
+        {6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}};
+    unsigned n = 0;
+    for (size_t i = 0; i < ADDR_INNER_MAX; i++) {
+        uint8_t b[4];
+        for (size_t k = 0; k < sizeof(b); k++)
+            b[k] = a->b[places[i][k]];
+        add_inner(b, ret, &n);
+    }
+    return n;
+}
+
+/* Teredo: its server, and its client, whose bits are inverted. */
+static unsigned teredo(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MAX])
+{
+    uint8_t client[4];
+    unsigned n = 0;
+    for (size_t i = 0; i < sizeof(client); i++)
+        client[i] = (uint8_t)~a->b[12 + i];
+    add_inner(a->b + 4, ret, &n);
+    add_inner(client, ret, &n);
+    return n;
+}
+
+unsigned addr_inner4(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MAX])
+{
+    static const uint8_t local[6] = {0, 0x64, 0xff, 0x9b, 0, 1}, ter[4] = {0x20, 0x01};
+    static const uint8_t isatap[4] = {0, 0, 0x5e, 0xfe};
+    if (addr_is4(a))
+        return 0;
+    int at = plain_form(a);
+    if (at >= 0) {
+        ret[0] = addr_from4(a->b + at);
+        return 1;
+    }
+    if (starts(a, local, sizeof(local)))
+        return local_nat64(a, ret);
+    if (starts(a, ter, sizeof(ter)))
+        return teredo(a, ret);
+    if ((a->b[8] & ~2) == 0 && memcmp(a->b + 9, isatap + 1, sizeof(isatap) - 1) == 0) {
+        ret[0] = addr_from4(a->b + 12);
+        return 1;
+    }
+    return 0;
+}
+
+/* --- the class ------------------------------------------------------------------------------- */
+
+/* Of an address that may lead to two places, the one that is opened more reluctantly. */
+static enum addr_class stricter(enum addr_class a, enum addr_class b)
+{
+    static const uint8_t rank[CLASS_MAX] = {
+        [CLASS_PUBLIC] = 0,    [CLASS_RESERVED] = 1, [CLASS_PRIVATE] = 2, [CLASS_LINK_LOCAL] = 3,
+        [CLASS_MULTICAST] = 4, [CLASS_LOOPBACK] = 5, [CLASS_META] = 6,
+    };
+    return rank[a] >= rank[b] ? a : b;
+}
+
+static enum addr_class classify4(const struct net_addr *a)
+{
+    return lookup(ranges4, ARRAY_LEN(ranges4), addr_bytes4(a), 4);
 }
 
 enum addr_class addr_classify(const struct net_addr *a)
 {
-    int at = inner4(a);
-    return at >= 0 ? lookup(ranges4, ARRAY_LEN(ranges4), a->b + at, 4)
-                   : lookup(ranges6, ARRAY_LEN(ranges6), a->b, 16);
+    struct net_addr inner[ADDR_INNER_MAX];
+    if (addr_is4(a))
+        return classify4(a);
+    unsigned n = addr_inner4(a, inner);
+    if (plain_form(a) >= 0)
+        return classify4(&inner[0]);
+    enum addr_class class = lookup(ranges6, ARRAY_LEN(ranges6), a->b, 16);
+    for (unsigned i = 0; i < n; i++)
+        class = stricter(class, classify4(&inner[i]));
+    return class;
 }
