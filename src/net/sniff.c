@@ -184,15 +184,62 @@ static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_c
     return agree(s, user ? user + 1 : p, user ? (size_t)(p + at - user - 1) : at);
 }
 
-/* METHOD SP target SP HTTP/x.y: 1 yes, 0 no, -1 yes, with an ambiguous host. */
+/* What some servers take for a space between words, or skip in front: Python's, for one. */
+static bool is_blank(uint8_t c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f) || c == 0x85 ||
+           c == 0xa0;
+}
+
+static size_t word_len(const uint8_t *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !is_blank(p[i]))
+        i++;
+    return i;
+}
+
+static size_t blank_len(const uint8_t *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && is_blank(p[i]))
+        i++;
+    return i;
+}
+
+/* Whether a lenient server would take the line for a request: a later word is HTTP/something, or
+ * there are two words, a method that every server knows and an absolute target. */
+static bool may_be_request(const uint8_t *p, size_t n)
+{
+    bool get = word_len(p, n) == 3 && strncasecmp((const char *)p, "GET", 3) == 0;
+    for (size_t at = word_len(p, n);;) {
+        at += blank_len(p + at, n - at);
+        size_t len = word_len(p + at, n - at);
+        if (len == 0)
+            return false;
+        if (len >= 5 && strncasecmp((const char *)p + at, "HTTP/", 5) == 0)
+            return true;
+        if (get && memmem(p + at, len, "://", 3))
+            return true;
+        at += len;
+    }
+}
+
+/* METHOD SP target SP HTTP/x.y: 1 yes, 0 no, -1 something that only some servers take for that, or
+ * with an ambiguous host. */
 static int request_line(struct sniffer *s, const uint8_t *p, size_t n)
 {
+    if (!may_be_request(p, n))
+        return 0;
     while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
         n--;
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != ' ' && is_blank(p[i]))
+            return -1;
     const uint8_t *version = n > 0 ? memrchr(p, ' ', n) : NULL;
     const uint8_t *target = n > 0 ? memchr(p, ' ', n) : NULL;
     if (!version || p + n - version <= 6 || memcmp(version, " HTTP/", 6) != 0)
-        return 0;
+        return -1;
     bool is_connect = target - p == 7 && strncasecmp((const char *)p, "CONNECT", 7) == 0;
     while (target < version && *target == ' ')
         target++;
@@ -201,28 +248,44 @@ static int request_line(struct sniffer *s, const uint8_t *p, size_t n)
     return target_host(s, target, (size_t)(version - target), is_connect) ? 1 : -1;
 }
 
-/* False as soon as it cannot be a method and a space. */
+/* False as soon as it cannot be a method and a space. How long methods are is up to servers. */
 static bool may_be_method(const uint8_t *p, size_t n)
 {
     static const char more[] = "0123456789!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < n && i < 32; i++) {
+    for (size_t i = 0; i < n; i++) {
         bool letter = (p[i] | 32) >= 'a' && (p[i] | 32) <= 'z';
-        if (p[i] == ' ' || (p[i] == '\r' && i > 0) || (p[i] == '\n' && i > 0))
+        if (is_blank(p[i]))
             return i > 0;
-        if (!letter && (i == 0 || !memchr(more, p[i], sizeof(more) - 1)))
+        if (!letter && !memchr(more, p[i], sizeof(more) - 1))
             return false;
     }
-    return n < 32;
+    return true;
+}
+
+static bool has_control(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((p[i] < ' ' && p[i] != '\t') || p[i] == 0x7f)
+            return true;
+    return false;
+}
+
+/* A request of git's own protocol: no line, and a method that begins with a digit, followed by a
+ * zero, is none that any server knows. */
+static bool is_git(const uint8_t *p, size_t n)
+{
+    const uint8_t *end = n > 0 ? memchr(p, '\n', n) : NULL;
+    return n > 0 && p[0] >= '0' && p[0] <= '9' && memchr(p, '\0', end ? (size_t)(end - p) : n);
 }
 
 /* One line of the head, without its end; false if it is ambiguous. */
 static bool header_line(struct sniffer *s, const uint8_t *p, size_t n, bool *seen)
 {
-    if (p[0] == ' ' || p[0] == '\t' || memchr(p, '\r', n) || memchr(p, '\0', n))
+    if (p[0] == ' ' || p[0] == '\t' || has_control(p, n))
         return false; /* a folded line, or one that some take for two */
     if (n < 5 || strncasecmp((const char *)p, "host", 4) != 0)
         return true;
-    if (p[4] == ' ' || p[4] == '\t')
+    if (is_blank(p[4]))
         return false;
     if (p[4] != ':')
         return true;
@@ -233,17 +296,20 @@ static bool header_line(struct sniffer *s, const uint8_t *p, size_t n, bool *see
 
 static enum sniff_kind sniff_http(struct sniffer *s, const uint8_t *p, size_t n, bool last)
 {
-    bool first = true, seen = false;
-    while (n > 0 && (*p == '\r' || *p == '\n')) { /* servers skip empty lines in front */
+    bool first = true, seen = false, odd = false;
+    while (n > 0 && is_blank(*p)) { /* servers skip empty lines in front; some skip other blanks */
+        odd = odd || (*p != '\r' && *p != '\n');
         p++;
         n--;
     }
-    if (!may_be_method(p, n))
+    if (!may_be_method(p, n) || is_git(p, n))
         return SNIFF_UNKNOWN;
     for (;;) {
         const uint8_t *end = n > 0 ? memchr(p, '\n', n) : NULL;
+        if (!end && first && last) /* what would be sent is whole, though its line is not */
+            return n > 0 && request_line(s, p, n) != 0 ? SNIFF_BROKEN : SNIFF_UNKNOWN;
         if (!end)
-            return !last ? SNIFF_MORE : first ? SNIFF_UNKNOWN : SNIFF_BROKEN;
+            return last ? SNIFF_BROKEN : SNIFF_MORE;
         size_t line = (size_t)(end - p);
         size_t len = line > 0 && p[line - 1] == '\r' ? line - 1 : line;
         int r = first ? request_line(s, p, len) : 1;
@@ -251,7 +317,7 @@ static enum sniff_kind sniff_http(struct sniffer *s, const uint8_t *p, size_t n,
             return SNIFF_UNKNOWN;
         if (!first && len == 0)
             return SNIFF_HTTP;
-        if (r < 0 || (!first && !header_line(s, p, len, &seen)))
+        if (r < 0 || odd || (!first && !header_line(s, p, len, &seen)))
             return SNIFF_BROKEN;
         first = false;
         p += line + 1;

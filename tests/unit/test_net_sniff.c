@@ -125,6 +125,22 @@ static void test_http_tricks(void **state)
         "GET http://a.b@c.d/ HTTP/1.1\r\nHost: a.b\r\n\r\n",
         "CONNECT c.d:443 HTTP/1.1\r\nHost: a.b\r\n\r\n",
         "GET http:///x HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "\r\n \r\nGET / HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "\t\vGET / HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "\xa0GET / HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET\t/ HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET /\tHTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET\v/\vHTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET\f/\x1cHTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET\r/\rHTTP/1.1\nHost: a.b\r\n\r\n",
+        "GET\x85/\xa0HTTP/1.1\r\nHost: a.b\r\n\r\n",
+        "GET / http/1.1\r\nHost: a.b\r\n\r\n",
+        "GET / HTTP/1.1 x\r\nHost: a.b\r\n\r\n",
+        "GET http://a.b/\r\n",
+        "GET / HTTP/1.1\r\n\vHost: a.b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost\v: a.b\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\x0bHost: c.d\r\n\r\n",
     };
     for (size_t i = 0; i < ARRAY_LEN(broken); i++)
         http(broken[i], SNIFF_BROKEN, "");
@@ -135,7 +151,13 @@ static void test_http_tricks(void **state)
     http("GET http://a.b HTTP/1.1\r\nHost: a.b:80\r\n\r\n", SNIFF_HTTP, "a.b");
     http("GET /?u=http://c.d/ HTTP/1.1\r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b");
     http("CONNECT a.b:443 HTTP/1.1\r\nHost: a.b:443\r\n\r\n", SNIFF_HTTP, "a.b");
-    http("0032git-upload-pack /x", SNIFF_UNKNOWN, ""); /* must not wait for a line */
+    static const char git[] = "0032git-upload-pack /x\0host=a.b\0"; /* must not wait for a line */
+    check((const uint8_t *)git, sizeof(git) - 1, SNIFF_UNKNOWN, "");
+    http("0GET / HTTP/1.1\r\nHost: a.b\r\n\r\n", SNIFF_HTTP, "a.b"); /* some serve any method */
+    http("AMETHODTHATISLONGERTHANANYTHATWASEVERSEEN / HTTP/1.1\r\nHost: a.b\r\n\r\n", SNIFF_HTTP,
+         "a.b");
+    http("EHLO a.b\r\n", SNIFF_UNKNOWN, "");
+    http(" \x01", SNIFF_UNKNOWN, "");
     http("AMQP", SNIFF_MORE, "");
     struct sniffer s;
     assert_int_equal(sniff(&s, (const uint8_t *)"GET / HTTP/1.1\r\nHost: a", 24, true),
