@@ -19,9 +19,15 @@ static const struct {
     {"ssh", 22},  {"git", 9418},  {"rsync", 873}, {"ldap", 389}, {"ldaps", 636},
 };
 
-bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port)
+const char *explain_refusal(const struct policy_answer *a, uint8_t proto, uint16_t port)
 {
-    return a->by_name && proto == PROTO_UDP && port == PORT_QUIC;
+    if (!a->allow || proto != PROTO_UDP || port != PORT_QUIC)
+        return NULL;
+    if (a->by_name)
+        return "denied: a name does not open UDP port 443, because QUIC hides the name";
+    if (a->watch && !a->proto_named)
+        return "denied: a rule denies a name, and QUIC (UDP port 443) hides the name";
+    return NULL;
 }
 
 /* --- what was asked ------------------------------------------------------------------------- */
@@ -156,9 +162,10 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
         return;
     }
     struct policy_answer a = policy_decide(p, &f);
-    ret->allow = a.allow && !explain_is_quic(&a, t->proto, t->port);
-    if (a.allow && !ret->allow)
-        (void)snprintf(ret->why, sizeof(ret->why), "%s", EXPLAIN_QUIC);
+    const char *refusal = explain_refusal(&a, t->proto, t->port);
+    ret->allow = a.allow && !refusal;
+    if (refusal)
+        (void)snprintf(ret->why, sizeof(ret->why), "%s", refusal);
     else
         policy_explain(p, &a, ret->why);
 }

@@ -45,8 +45,8 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
 void explain_with_proxy(const struct explain_target *t, struct explain_answer *a);
 #define EXPLAIN_PROXY "denied: only TCP goes through the proxy"
 
-/* Whether it is QUIC, which a rule with a name does not open. */
-bool explain_is_quic(const struct policy_answer *a, uint8_t proto, uint16_t port);
-#define EXPLAIN_QUIC "denied: a name does not open UDP port 443, because QUIC hides the name"
+/* Why a flow is denied that the rules allow: it is QUIC, whose first bytes show no name, and names
+ * decide. NULL: it is not. */
+const char *explain_refusal(const struct policy_answer *a, uint8_t proto, uint16_t port);
 
 #endif

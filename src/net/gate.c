@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "net/route.h"
 #include "util/cleanup.h"
-
-/* #syscalls:net socket connect getsockname close */
 
 enum { PORT_DNS = 53 };
 
@@ -16,6 +15,7 @@ struct gate {
     struct net *net;
     struct dns *dns;
     struct pins *pins;
+    struct route route;
     struct policy policy;
     struct gate_config cfg;
     gate_told told;
@@ -41,23 +41,20 @@ static bool is_gateway(const struct gate *g, const struct net_addr *a)
            (addr_equal(a, &g->cfg.net.gateway6) && !addr_equal(a, &none));
 }
 
-/* Whether it is an address of the host itself. Asks the routing table and sends nothing; when that
- * fails, the answer is yes. Loopback has a group of its own. */
-static bool is_own(const struct net_addr *a)
+/* Whether it is an address of the host itself, or leads to one by a translator or a tunnel. Loopback
+ * and multicast have groups of their own. */
+static bool is_own(struct gate *g, const struct net_addr *a)
 {
-    struct net_end end = {.addr = *a, .port = 9}, from;
-    struct sockaddr_storage s;
-    socklen_t n = end_to_sockaddr(&end, &s);
-    if (addr_classify(a) == CLASS_LOOPBACK)
+    struct net_addr inner[ADDR_INNER_MAX];
+    enum addr_class class = addr_classify(a);
+    if (class == CLASS_LOOPBACK || class == CLASS_MULTICAST)
         return false;
-    AUTO_CLOSE int fd = socket(addr_is4(a) ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return errno != EAFNOSUPPORT;
-    if (connect(fd, (struct sockaddr *)&s, n) < 0)
-        return errno == EAGAIN || errno == ENOMEM || errno == ENOBUFS;
-    n = sizeof(s);
-    return getsockname(fd, (struct sockaddr *)&s, &n) < 0 || !end_from_sockaddr(&s, &from) ||
-           addr_equal(&from.addr, a);
+    if (route_is_own(&g->route, a))
+        return true;
+    for (unsigned i = 0, n = addr_inner4(a, inner); i < n; i++)
+        if (route_is_own(&g->route, &inner[i]))
+            return true;
+    return false;
 }
 
 static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
@@ -66,40 +63,48 @@ static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const ch
     return pins_match(g->pins, peer, name, suffix, now_ns());
 }
 
-static struct policy_answer decide(struct gate *g, const struct net_flow_id *id)
+/* What the policy says of a flow; shown: the name in its first bytes, or NULL. */
+static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *shown)
 {
     bool gateway = !id->inbound && is_gateway(g, &id->peer.addr);
     struct policy_flow f = {.dir = id->inbound ? POLICY_INGRESS : POLICY_EGRESS,
                             .proto = id->proto,
                             .peer = id->peer.addr,
                             .port = id->inbound ? id->guest.port : id->peer.port,
-                            .host = gateway || (!id->inbound && is_own(&id->peer.addr)),
+                            .host = gateway || (!id->inbound && is_own(g, &id->peer.addr)),
                             .dns = gateway && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
                             .named = pinned,
-                            .ctx = g};
+                            .ctx = g,
+                            .shown = shown};
     struct policy_answer a = policy_decide(&g->policy, &f);
     if (f.dns && a.rule < 0)
         a.allow = true; /* each question is checked against the policy itself */
-    if (explain_is_quic(&a, id->proto, id->peer.port))
-        a.allow = false;
     return a;
 }
 
+static bool allowed(struct gate *g, const struct net_flow_id *id)
+{
+    struct policy_answer a = decide(g, id, NULL);
+    return a.allow && !explain_refusal(&a, id->proto, id->peer.port);
+}
+
 /* Whatever leaves this machine goes through the proxy, if there is one. */
-static bool goes_by_proxy(const struct gate *g, const struct net_flow_id *id)
+static bool goes_by_proxy(struct gate *g, const struct net_flow_id *id)
 {
     return g->cfg.net.proxy.version && !id->inbound && !is_gateway(g, &id->peer.addr) &&
-           !is_own(&id->peer.addr);
+           !is_own(g, &id->peer.addr);
 }
 
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX])
 {
-    struct policy_answer a = decide(g, id);
-    if (!a.allow && explain_is_quic(&a, id->proto, id->peer.port))
-        (void)snprintf(why, POLICY_WHY_MAX, "%s", EXPLAIN_QUIC);
-    else
-        policy_explain(&g->policy, &a, why);
+    struct policy_answer a = decide(g, id, NULL);
+    const char *refusal = explain_refusal(&a, id->proto, id->peer.port);
+    policy_explain(&g->policy, &a, why);
+    if (refusal) {
+        a.allow = false;
+        (void)snprintf(why, POLICY_WHY_MAX, "%s", refusal);
+    }
     if (a.allow && id->proto != PROTO_TCP && goes_by_proxy(g, id)) {
         a.allow = false;
         (void)snprintf(why, POLICY_WHY_MAX, "%s", EXPLAIN_PROXY);
@@ -158,8 +163,8 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     }
     if (a.allow) {
         v->action = NET_ALLOW;
-        v->sniff = a.by_name && id->proto == PROTO_TCP;
-        v->tag = a.by_name;
+        v->tag = (a.by_name ? GATE_BY_NAME : 0) | (a.watch ? GATE_WATCHED : 0);
+        v->sniff = v->tag && id->proto == PROTO_TCP;
         v->proxied = goes_by_proxy(g, id);
         if (host) /* the gateway stands for the host's own loopback */
             (void)addr_parse(addr_is4(&id->peer.addr) ? "127.0.0.1" : "::1", &v->to.addr);
@@ -170,24 +175,9 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
 }
 
 /* A flow that is open because of a name shows one: does it agree? */
-static bool shown_ok(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
-                     const char *shown, char why[POLICY_WHY_MAX])
+static bool agrees(struct gate *g, const struct net_flow_id *id, const char *name,
+                   char why[POLICY_WHY_MAX])
 {
-    char name[POLICY_NAME_MAX];
-    if (kind == SNIFF_BROKEN || (kind == SNIFF_ECH && g->cfg.strict)) {
-        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow %s",
-                       kind == SNIFF_ECH ? "hides its name" : "shows no unambiguous name");
-        return false;
-    }
-    if (shown[0] == '\0') {
-        (void)snprintf(why, POLICY_WHY_MAX, "%s: the flow shows no name",
-                       g->cfg.strict ? "denied" : "allowed");
-        return !g->cfg.strict;
-    }
-    if (!policy_name_normal(shown, name)) {
-        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow shows an invalid name");
-        return false;
-    }
     struct policy_answer a = policy_decide_name(&g->policy, name);
     policy_explain(&g->policy, &a, why);
     if (a.allow && !pins_match(g->pins, &id->peer.addr, name, false, now_ns())) {
@@ -197,11 +187,40 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, enum sniff_ki
     return a.allow;
 }
 
-bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
+/* A flow where names decide shows one, or none. */
+static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
+                     enum sniff_kind kind, const char *shown, char why[POLICY_WHY_MAX])
+{
+    char name[POLICY_NAME_MAX];
+    if (kind == SNIFF_BROKEN || (kind == SNIFF_ECH && g->cfg.strict)) {
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow %s",
+                       kind == SNIFF_ECH ? "hides its name" : "shows no unambiguous name");
+        return false;
+    }
+    bool is_address = strchr(shown, ':') != NULL; /* an IPv6 address; IPv4 ones pass for names */
+    if (shown[0] == '\0' || (is_address && !(tag & GATE_BY_NAME))) {
+        (void)snprintf(why, POLICY_WHY_MAX, "%s: the flow shows no name",
+                       g->cfg.strict ? "denied" : "allowed");
+        return !g->cfg.strict;
+    }
+    if (!policy_name_normal(shown, name)) {
+        (void)snprintf(why, POLICY_WHY_MAX, "denied: the flow shows an invalid name");
+        return false;
+    }
+    if ((tag & GATE_BY_NAME) && !agrees(g, id, name, why))
+        return false;
+    if (!(tag & GATE_WATCHED))
+        return true;
+    struct policy_answer a = decide(g, id, name);
+    policy_explain(&g->policy, &a, why);
+    return a.allow;
+}
+
+bool gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
                 const char *name)
 {
     char why[POLICY_WHY_MAX];
-    bool allow = shown_ok(g, id, kind, name, why);
+    bool allow = shown_ok(g, id, tag, kind, name, why);
     struct gate_decision d = {
         .what = GATE_SHOWN, .allow = allow, .id = id, .name = name, .why = why};
     report(g, &d);
@@ -211,8 +230,7 @@ bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind ki
 static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
                      const char *name)
 {
-    (void)tag;
-    return gate_shown(ctx, id, kind, name);
+    return gate_shown(ctx, id, tag, kind, name);
 }
 
 static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
@@ -236,7 +254,7 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
 static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
 {
     struct gate *g = ctx;
-    if (id->peer.port != PORT_DNS || !decide(g, id).allow)
+    if (id->peer.port != PORT_DNS || !allowed(g, id))
         return false;
     dns_datagram(g->dns, &id->guest, &id->peer, p, n);
     return true;
@@ -276,6 +294,7 @@ static void take_policy(struct gate *g, struct policy *policy)
 {
     policy_free(&g->policy);
     g->policy = *policy;
+    g->policy.strict = g->cfg.strict;
     policy_init(policy);
 }
 
@@ -285,6 +304,7 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
     struct gate *g = calloc(1, sizeof(*g));
     if (!g)
         return -ENOMEM;
+    g->route = (struct route)ROUTE_NONE;
     g->loop = l;
     g->cfg = *c;
     g->cfg.dns.host4 = c->net.gateway4;
@@ -294,7 +314,7 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
     g->ctx = ctx;
     policy_init(&g->policy);
     g->pins = pins_new();
-    int r = g->pins ? 0 : -ENOMEM;
+    int r = g->pins ? route_open(&g->route) : -ENOMEM;
     if (r == 0)
         r = dns_new(&g->dns, l, &g->cfg.dns, &g->policy, g->pins, &dns_hooks, g);
     if (r == 0)
@@ -316,6 +336,7 @@ void gate_free(struct gate *g)
     dns_free(g->dns);
     net_free(g->net);
     pins_free(g->pins);
+    route_close(&g->route);
     policy_free(&g->policy);
     free(g);
 }
@@ -323,7 +344,7 @@ void gate_free(struct gate *g)
 static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
     (void)tag;
-    return !decide(arg, id).allow;
+    return !allowed(arg, id);
 }
 
 unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop)

@@ -4,8 +4,9 @@
  * host's loopback, if a rule allows `host`; everything else is checked against the policy, with the
  * names that this sandbox has resolved. A flow that is allowed by name must not contradict it: if
  * its first bytes show a name (TLS, HTTP), that name must be allowed and the address must have been
- * resolved from it. QUIC hides the name, so a name does not open UDP port 443; programs fall back
- * to TCP.
+ * resolved from it. Where a rule denies names, a flow that is allowed by address must not show one
+ * of them. QUIC hides the name, so where names decide, UDP port 443 is closed; programs fall back to
+ * TCP.
  *
  * With a proxy (net_config) allowed TCP goes through it, to the address that was allowed; other
  * protocols are denied. DNS questions go through it, too. The host itself is reached directly.
@@ -25,7 +26,7 @@ struct gate;
 struct gate_config {
     struct net_config net;
     struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
-    bool strict;           /* a flow that is allowed by name must show one */
+    bool strict;           /* where names decide, a flow must show one */
 };
 
 enum gate_what {
@@ -63,8 +64,9 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX]);
 /* The same for users: with every address that is pinned to a name. */
 void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret);
-/* Whether a flow that is allowed by name may show that name ("": none). */
-bool gate_shown(struct gate *g, const struct net_flow_id *id, enum sniff_kind kind,
+/* Whether a flow may show that name ("": none). `tag`: why it was looked at. */
+enum { GATE_BY_NAME = 1, GATE_WATCHED = 2 };
+bool gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
                 const char *name);
 struct net *gate_net(struct gate *g); /* for published ports and counters */
 const struct dns_stats *gate_dns_stats(const struct gate *g);

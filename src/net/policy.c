@@ -57,6 +57,34 @@ bool policy_name_matches(const char *name, const char *want, bool suffix)
 
 /* --- decisions ------------------------------------------------------------------------------- */
 
+static bool has_name(const struct policy_rule *r)
+{
+    return r->kind == TARGET_DOMAIN || r->kind == TARGET_SUFFIX;
+}
+
+/* An IPv6 address that leads to a denied IPv4 address is denied, too; what is allowed is what was
+ * written. */
+static bool cidr_matches(const struct policy_rule *r, const struct net_addr *peer)
+{
+    struct net_addr inner[ADDR_INNER_MAX];
+    if (addr_prefix_equal(&r->addr, peer, r->bits))
+        return true;
+    for (unsigned i = 0, n = r->allow ? 0 : addr_inner4(peer, inner); i < n; i++)
+        if (addr_prefix_equal(&r->addr, &inner[i], r->bits))
+            return true;
+    return false;
+}
+
+static bool name_matches(const struct policy_rule *r, const struct policy_flow *f)
+{
+    bool suffix = r->kind == TARGET_SUFFIX;
+    if (f->host || (r->allow && addr_classify(&f->peer) != CLASS_PUBLIC))
+        return false;
+    if (!r->allow && f->shown && policy_name_matches(f->shown, r->name, suffix))
+        return true;
+    return f->named && f->named(f->ctx, &f->peer, suffix, r->name);
+}
+
 static bool target_matches(const struct policy_rule *r, const struct policy_flow *f)
 {
     switch (r->kind) {
@@ -67,38 +95,50 @@ static bool target_matches(const struct policy_rule *r, const struct policy_flow
     case TARGET_HOST:
         return f->host && !f->dns;
     case TARGET_CIDR:
-        return addr_prefix_equal(&r->addr, &f->peer, r->bits);
+        return cidr_matches(r, &f->peer);
     case TARGET_GROUP: /* the gateway's own address stands for the host, not for its class */
         return !f->host && addr_classify(&f->peer) == r->group;
     case TARGET_DOMAIN:
     case TARGET_SUFFIX:
-        if (f->host || !f->named || (r->allow && addr_classify(&f->peer) != CLASS_PUBLIC))
-            return false;
-        return f->named(f->ctx, &f->peer, r->kind == TARGET_SUFFIX, r->name);
+        return name_matches(r, f);
     }
     return false;
 }
 
-static bool rule_matches(const struct policy_rule *r, const struct policy_flow *f)
+/* Whether it is about such flows at all. */
+static bool rule_covers(const struct policy_rule *r, const struct policy_flow *f)
 {
     bool ports = f->proto == PROTO_TCP || f->proto == PROTO_UDP;
     if (!(r->dir & f->dir) || (r->proto != 0 && r->proto != f->proto))
         return false;
-    if (ports ? f->port < r->lo || f->port > r->hi : r->lo != 0 || r->hi != 65535)
-        return false;
-    return target_matches(r, f);
+    return ports ? f->port >= r->lo && f->port <= r->hi : r->lo == 0 && r->hi == 65535;
 }
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_flow *f)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (rule_matches(&p->rule[i], f)) {
-            const struct policy_rule *r = &p->rule[i];
-            bool by_name = r->allow && (r->kind == TARGET_DOMAIN || r->kind == TARGET_SUFFIX);
-            return (struct policy_answer){.allow = r->allow, .rule = (int)i, .by_name = by_name};
-        }
     bool allow = f->dir == POLICY_EGRESS ? p->default_egress : p->default_ingress;
-    return (struct policy_answer){.allow = allow, .rule = -1};
+    struct policy_answer a = {.allow = allow, .rule = -1};
+    for (size_t i = 0; i < p->n; i++) {
+        const struct policy_rule *r = &p->rule[i];
+        if (!rule_covers(r, f))
+            continue;
+        if (!target_matches(r, f)) {
+            a.watch = a.watch || (has_name(r) && !r->allow && !f->host);
+            continue;
+        }
+        if (p->strict && r->allow && has_name(r) && r->proto == 0 && f->proto != PROTO_TCP) {
+            a.too_strict = true;
+            continue;
+        }
+        a.allow = r->allow;
+        a.rule = (int)i;
+        a.by_name = r->allow && has_name(r);
+        a.proto_named = r->proto != 0;
+        break;
+    }
+    a.watch = a.watch && a.allow;
+    a.too_strict = a.too_strict && !a.allow;
+    return a;
 }
 
 /* A rule that lets a name reach something, whatever the name: then it may be asked for. Addresses
@@ -112,11 +152,10 @@ struct policy_answer policy_decide_name(const struct policy *p, const char *name
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct policy_rule *r = &p->rule[i];
-        bool named = r->kind == TARGET_DOMAIN || r->kind == TARGET_SUFFIX;
         bool whole = r->proto == 0 && r->lo == 0 && r->hi == 65535;
         if (!(r->dir & POLICY_EGRESS))
             continue;
-        if (named && policy_name_matches(name, r->name, r->kind == TARGET_SUFFIX)) {
+        if (has_name(r) && policy_name_matches(name, r->name, r->kind == TARGET_SUFFIX)) {
             if (!r->allow && !whole)
                 continue; /* some of it is left */
             return (struct policy_answer){.allow = r->allow, .rule = (int)i, .by_name = true};
@@ -144,7 +183,12 @@ bool policy_names_address(const struct policy *p, const struct net_addr *a)
 void policy_explain(const struct policy *p, const struct policy_answer *a, char out[POLICY_WHY_MAX])
 {
     const char *verb = a->allow ? "allowed" : "denied";
-    if (a->rule >= 0 && (size_t)a->rule < p->n)
+    if (a->too_strict)
+        (void)snprintf(
+            out, POLICY_WHY_MAX,
+            "denied: with --net-strict a name opens only TCP, unless its rule says which "
+            "protocol, such as allow@NAME:udp");
+    else if (a->rule >= 0 && (size_t)a->rule < p->n)
         (void)snprintf(out, POLICY_WHY_MAX, "%s by rule %d: %s", verb, a->rule + 1,
                        p->rule[a->rule].text);
     else

@@ -12,6 +12,11 @@
  *
  * A rule with a name matches an address that this sandbox has resolved from such a name, and no
  * other; and never one that is not public: that takes a rule that names the address or its group.
+ * One that denies a name also matches a flow that shows it, wherever it goes. A rule that denies an
+ * IPv4 address also matches the IPv6 addresses that lead there (addr_inner4).
+ *
+ * A strict policy opens nothing to a name that could not show it: TCP only, unless the rule says
+ * which protocol.
  */
 #ifndef MSB_NET_POLICY_H
 #define MSB_NET_POLICY_H
@@ -54,6 +59,7 @@ struct policy {
     struct policy_rule *rule;
     size_t n;
     bool default_egress, default_ingress; /* allowed when no rule matches */
+    bool strict;
 };
 
 void policy_init(struct policy *p);
@@ -73,12 +79,16 @@ struct policy_flow {
     bool dns;      /* ... and it is the gateway's name server */
     bool (*named)(void *ctx, const struct net_addr *peer, bool suffix, const char *name);
     void *ctx;
+    const char *shown; /* the name in its first bytes (lower case, no final dot), or NULL */
 };
 
 struct policy_answer {
     bool allow;
     int rule;     /* index, or -1: the default */
     bool by_name; /* a rule with a name allowed it: what the flow says of itself must agree */
+    bool watch;   /* a rule before that one denies a name: what the flow says of itself decides */
+    bool proto_named; /* the rule says which protocol */
+    bool too_strict;  /* denied, though a name allows it: it could not show that name */
 };
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_flow *f);

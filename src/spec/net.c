@@ -73,6 +73,7 @@ int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e)
 {
     int r = 0;
     policy_init(p);
+    p->strict = n->strict;
     for (size_t i = 0; r == 0 && i < n->rules.n; i++)
         r = policy_add_rules(p, n->rules.v[i], e);
     const char *profile = n->profile;

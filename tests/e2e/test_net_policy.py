@@ -215,10 +215,24 @@ for n in ("example.com", "four.example.com", "www.example.com", "deep.www.exampl
 
 
 def test_deny_of_a_name_holds_under_public(probe):
-    out, _ = probe(f"""
+    out, seen = probe(f"""
 show(resolve("other.org"), resolve("four.example.com"), get("{WEB}", "x"))
-""", "--net", "public", "--net-rule", "deny@other.org")
-    assert out == [f"[3] [0, '{WEB}'] world {WEB} x"]
+# By address: what the first bytes say counts, wherever they go.
+for a in ("{OTHER}", "{OTHER6}", "{WEB}"):
+    show(get(a, "other.org"), tls(a, "other.org"), tls(a, "Deep.Other.ORG"), get(a, "other.org", 8080))
+    show(get(a, "fine.net"), tls(a, "fine.net"), tls(a, None, host="fine.net"))
+show(talk("{OTHER}", b"GET / HTTP/1.1\\r\\nHost: fine.net\\r\\nHost: other.org\\r\\n\\r\\n"))
+show(talk("{WEB}", b"ECHO\\nother", port={COMMANDS}, size=5), udp("{WEB}", {ECHO}), udp("{WEB}", 443))
+""", "--net", "public", "--net-rule", "deny@*.other.org")
+    assert out[0] == f"[3] [0, '{WEB}'] world {WEB} x"
+    for i, a in enumerate((OTHER, OTHER6, WEB)):
+        assert out[1 + 2 * i] == "ECONNRESET ECONNRESET ECONNRESET ECONNRESET"
+        assert out[2 + 2 * i] == f"world {a} fine.net HTTP/1.1 200 HTTP/1.1 200"
+    assert out[7] == "ECONNRESET"
+    tcp, udp, quic = out[8].split()
+    assert (tcp, udp) == ("other", "ping") and quic.startswith("E")  # QUIC would hide the name
+    assert not seen.with_bytes(b"other.org") and not seen.with_bytes(b"Other.ORG")
+    assert seen.to(WEB, port=443) and not [p for p in seen.to(WEB, port=443) if p.proto == 17]
 
 
 SHOWN = {
@@ -229,6 +243,11 @@ SHOWN = {
     "two hosts": b"GET / HTTP/1.1\r\nHost: example.com\r\nHost: other.org\r\n\r\n",
     "folded": b"GET / HTTP/1.1\r\nHost: example.com\r\n other.org\r\n\r\n",
     "space": b"GET / HTTP/1.1\r\nHost : other.org\r\n\r\n",
+    "blank first": b" GET / HTTP/1.1\r\nHost: other.org\r\n\r\n",
+    "tabs": b"GET\t/\tHTTP/1.1\r\nHost: other.org\r\n\r\n",
+    "vertical tabs": b"GET\v/\vHTTP/1.1\r\nHost: other.org\r\n\r\n",
+    "returns": b"GET\r/\rHTTP/1.1\nHost: other.org\r\n\r\n",
+    "next lines": b"GET\x85/\x85HTTP/1.1\r\nHost: other.org\r\n\r\n",
     "an address": f"GET / HTTP/1.1\r\nHost: {WEB}\r\n\r\n".encode(),
 }
 
@@ -276,12 +295,32 @@ def test_strict_demands_a_name(probe):
 resolve("example.com")
 show(get("{WEB}", "example.com"), tls("{WEB}", "example.com"))
 show(tls("{WEB}", None, host="example.com"), talk("{WEB}", b"GET / HTTP/1.0\\r\\n\\r\\n"))
-show(talk("{WEB}", b"ECHO\\nsome other protocol", port={COMMANDS}), udp("{WEB}", {ECHO}))
+show(talk("{WEB}", b"ECHO\\nsome other protocol", port={COMMANDS}))
+show(udp("{WEB}", {ECHO}), udp("{WEB6}", {ECHO}), udp("{WEB}", 443), ping("{WEB}"), ping("{WEB6}"))
 """, "--net-rule", "allow@example.com", "--net-strict")
     assert out[0] == f"world {WEB} example.com HTTP/1.1 200"
     assert out[1] == "ECONNRESET ECONNRESET"
     assert out[2].startswith("ECONNRESET")
+    udp4, udp6, quic, ping = out[3].split(" ", 3)
+    assert all(e in ("EHOSTUNREACH", "EACCES", "ECONNREFUSED") for e in (udp4, udp6, quic)), out[3]
+    assert ping.count("unreachable") == 2
     assert not seen.with_bytes(b"some other protocol")
+    assert [p for p in seen.to(WEB, WEB6) if p.proto != 6] == []
+
+
+def test_strict_opens_other_protocols_that_a_rule_names(probe, net_msb):
+    rules = ("--net-rule", f"allow@example.com,allow@example.com:udp:{ECHO}", "--net-strict")
+    out, _ = probe(f"""
+resolve("example.com")
+show(udp("{WEB}", {ECHO}), ping("{WEB}"))
+""", *rules)
+    assert out[0].startswith("ping unreachable")
+    net_msb.create("said", "net-guest:1", *rules)
+    explain = ("net", "explain", "said", "example.com:99", "--udp")
+    assert "--net-strict" in net_msb(*explain).stdout.decode()
+    net_msb.ok("stop", "-q", "-f", "said")
+    assert "--net-strict" in net_msb(*explain).stdout.decode()
+    net_msb.ok("rm", "-f", "-q", "said")
 
 
 def test_protocols_without_names_pass_when_not_strict(probe):

@@ -153,7 +153,7 @@ static bool shows(struct fix *x, const char *peer, const char *name)
     struct net_flow_id id = {.proto = PROTO_TCP,
                              .guest = {.addr = x->cfg.net.guest4, .port = 1},
                              .peer = {.addr = addr(peer), .port = 443}};
-    return gate_shown(x->gate, &id, SNIFF_TLS, name);
+    return gate_shown(x->gate, &id, GATE_BY_NAME, SNIFF_TLS, name);
 }
 
 static void test_shown_names(void **state)
@@ -174,6 +174,69 @@ static void test_shown_names(void **state)
         assert_true(shows(&x, "93.184.216.34", "a.good.org"));
         stop(&x);
     }
+}
+
+/* What a flow that was allowed by address may show. */
+static bool shows_by_address(struct fix *x, const char *name, enum sniff_kind kind)
+{
+    struct net_flow_id id = {.proto = PROTO_TCP,
+                             .guest = {.addr = x->cfg.net.guest4, .port = 1},
+                             .peer = {.addr = addr("93.184.216.34"), .port = 443}};
+    return gate_shown(x->gate, &id, GATE_WATCHED, kind, name);
+}
+
+static void test_denied_names_are_not_shown(void **state)
+{
+    struct fix x;
+    (void)state;
+    for (unsigned strict = 0; strict < 2; strict++) {
+        start(&x, "allow@fine.evil.com,deny@*.evil.com,deny@two.org:tcp:80,allow@public", strict);
+        assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+        assert_false(shows_by_address(&x, "evil.com", SNIFF_TLS));
+        assert_string_equal(x.last, "denied by rule 2: deny@*.evil.com");
+        assert_false(shows_by_address(&x, "A.Evil.com.", SNIFF_HTTP));
+        assert_false(shows_by_address(&x, "fine.evil.com", SNIFF_TLS)); /* not resolved to there */
+        assert_true(shows_by_address(&x, "two.org", SNIFF_TLS)); /* that is about another port */
+        assert_true(shows_by_address(&x, "good.com", SNIFF_TLS));
+        assert_true(shows_by_address(&x, "93.184.216.34", SNIFF_HTTP));
+        assert_false(shows_by_address(&x, "evil.com..", SNIFF_HTTP));
+        assert_false(shows_by_address(&x, "", SNIFF_BROKEN));
+        assert_int_equal(shows_by_address(&x, "", SNIFF_UNKNOWN), !strict);
+        assert_int_equal(shows_by_address(&x, "2606::1", SNIFF_HTTP), !strict);
+        assert_int_equal(shows_by_address(&x, "good.com", SNIFF_ECH), !strict);
+        assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443));
+        assert_string_equal(x.last, "denied: a rule denies a name, and QUIC (UDP port 443) hides "
+                                    "the name");
+        assert_true(may(&x, "93.184.216.34", PROTO_UDP, 444));
+        stop(&x);
+    }
+    start(&x, "deny@evil.com,allow@public:udp:443", false); /* in so many words */
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
+    stop(&x);
+}
+
+static void test_strict_opens_what_can_show_a_name(void **state)
+{
+    struct fix x;
+    (void)state;
+    start(&x, "allow@example.com,allow@example.com:udp:7,allow@icmp.org:icmpv4", true);
+    assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
+    assert_int_equal(resolve(&x, "icmp.org", "93.184.216.35"), 1);
+    assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 7)); /* the rule says so */
+    assert_false(may(&x, "93.184.216.34", PROTO_UDP, 8));
+    assert_non_null(strstr(x.last, "--net-strict"));
+    assert_false(may(&x, "93.184.216.34", PROTO_ICMP, 0));
+    assert_non_null(strstr(x.last, "--net-strict"));
+    assert_true(may(&x, "93.184.216.35", PROTO_ICMP, 0));
+    assert_false(may(&x, "93.184.216.36", PROTO_UDP, 8));
+    assert_string_equal(x.last, "denied: no rule allows it");
+    stop(&x);
+    start(&x, "allow@example.com", false);
+    assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 8));
+    assert_true(may(&x, "93.184.216.34", PROTO_ICMP, 0));
+    stop(&x);
 }
 
 static void test_the_host(void **state)
@@ -273,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_default_of_public),
         cmocka_unit_test(test_names_open_what_was_resolved),
         cmocka_unit_test(test_shown_names),
+        cmocka_unit_test(test_denied_names_are_not_shown),
+        cmocka_unit_test(test_strict_opens_what_can_show_a_name),
         cmocka_unit_test(test_the_host),
         cmocka_unit_test(test_policy_changes),
         cmocka_unit_test(test_explanations),

@@ -69,6 +69,22 @@ static void test_classes(void **state)
         {"2002:7f00:1::", CLASS_LOOPBACK},
         {"2002:a9fe:a9fe::1", CLASS_META},
         {"2002:808:808::1", CLASS_PUBLIC},
+        {"64:ff9b:1::10.0.0.1", CLASS_PRIVATE},
+        {"64:ff9b:1::8.8.8.8", CLASS_PRIVATE}, /* of a translator of somebody's own network */
+        {"64:ff9b:1::169.254.169.254", CLASS_META},
+        {"64:ff9b:1:abcd::127.0.0.1", CLASS_LOOPBACK},
+        {"64:ff9b:1:a9fe:a9:fe00::", CLASS_META},        /* /48 */
+        {"64:ff9b:1:a9:fe:a9fe::", CLASS_META},          /* /56 */
+        {"64:ff9b:1:0:a9:fea9:fe00::", CLASS_META},      /* /64 */
+        {"2001:0:808:808:0:0:f5ff:fffe", CLASS_PRIVATE}, /* Teredo: 10.0.0.1, inverted */
+        {"2001:0:808:808:0:0:5601:5601", CLASS_META},
+        {"2001:0:808:808:0:0:f7f7:f7f7", CLASS_RESERVED},
+        {"2001:0:7f00:1:0:0:f7f7:f7f7", CLASS_LOOPBACK}, /* its server */
+        {"2606:4700::5efe:10.0.0.1", CLASS_PRIVATE},     /* ISATAP */
+        {"2606:4700::200:5efe:169.254.169.254", CLASS_META},
+        {"2606:4700::5efe:8.8.8.8", CLASS_PUBLIC},
+        {"fe80::5efe:8.8.8.8", CLASS_LINK_LOCAL},
+        {"fd00::5efe:127.0.0.1", CLASS_LOOPBACK},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct net_addr a = addr(cases[i].addr);
@@ -257,6 +273,11 @@ static void test_decisions(void **state)
         {"allow@dns", "gateway", PROTO_UDP, 53, true},
         {"allow@any", "169.254.169.254", PROTO_TCP, 80, true},
         {"deny@meta,allow@any", "169.254.169.254", PROTO_TCP, 80, false},
+        {"deny@meta,allow@any", "64:ff9b:1::169.254.169.254", PROTO_TCP, 80, false},
+        {"deny@9.9.9.0/24,allow@public", "64:ff9b::9.9.9.9", PROTO_TCP, 80, false},
+        {"deny@9.9.9.0/24,allow@public", "2002:909:909::1", PROTO_TCP, 80, false},
+        {"deny@9.9.9.0/24,allow@public", "64:ff9b::9.9.8.9", PROTO_TCP, 80, true},
+        {"allow@9.9.9.0/24", "64:ff9b::9.9.9.9", PROTO_TCP, 80, false}, /* not what was written */
         {"allow@public:tcp:443", "8.8.8.8", PROTO_TCP, 443, true},
         {"allow@public:tcp:443", "8.8.8.8", PROTO_TCP, 80, false},
         {"allow@public:tcp:443", "8.8.8.8", PROTO_UDP, 443, false},

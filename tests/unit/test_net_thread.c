@@ -112,7 +112,7 @@ static int decide(struct gate *g, void *arg)
     for (unsigned i = 0; i < m->n; i++) {
         char name[32];
         (void)snprintf(name, sizeof(name), "n%u.example.com", m->from + i);
-        (void)gate_shown(g, &id, SNIFF_TLS, name);
+        (void)gate_shown(g, &id, GATE_BY_NAME, SNIFF_TLS, name);
     }
     return 0;
 }

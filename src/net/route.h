@@ -1,0 +1,37 @@
+/* Which addresses are this host's own, asked of the kernel's routing table.
+ *
+ * The socket is opened before the jail closes: the filter of the network's thread has no AF_NETLINK.
+ * It is connected to the kernel, so nobody else can put a message into it. Its opener has no
+ * capability over the caller's network, so it can ask and change nothing.
+ *
+ * Each call asks again: addresses come and go while a sandbox runs. The kernel answers within the
+ * call, so nothing waits.
+ */
+#ifndef MSB_NET_ROUTE_H
+#define MSB_NET_ROUTE_H
+
+#include "util/addr.h"
+
+#include <stddef.h>
+
+struct route {
+    int fd;
+    uint32_t seq; /* of the last question */
+};
+#define ROUTE_NONE \
+    {              \
+        .fd = -1   \
+    }
+
+int route_open(struct route *r);
+void route_close(struct route *r);
+
+/* Whether packets to it end on this host (an address of its own, anycast), or at everyone on a link
+ * (broadcast). Yes, when that cannot be told. */
+bool route_is_own(struct route *r, const struct net_addr *a);
+
+/* One message of the kernel: the kind of the route (RTN_*), -errno as the kernel says, -EAGAIN for
+ * an answer to another question, -EBADMSG for what is no answer. */
+int route_read(const uint8_t *p, size_t n, uint32_t seq);
+
+#endif
