@@ -1,5 +1,7 @@
 #include "mcp/schema.h"
 
+#include "util/utf8.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -109,11 +111,32 @@ static int check(const json_t *schema, const char *key, json_t *v, bool raw, str
     return strcmp(type, "array") == 0 ? check_list(schema, key, v, e) : check_env(key, v, e);
 }
 
+/* A misspelt argument would otherwise be a limit that is not set. */
+static int check_known(const json_t *schema, json_t *args, struct err *e)
+{
+    const json_t *properties = json_object_get(schema, "properties");
+    const char *key;
+    json_t *v;
+    json_object_foreach(args, key, v)
+    {
+        if (json_object_get(properties, key))
+            continue;
+        char name[64];
+        (void)snprintf(name, sizeof(name), "%.60s", key);
+        utf8_defuse(name);
+        return err_set(e, EINVAL, "unknown argument '%s'", name);
+    }
+    return 0;
+}
+
 int schema_apply(const json_t *schema, json_t *args, const char *raw, struct err *e)
 {
     const json_t *required = json_object_get(schema, "required");
     const char *key;
     json_t *property;
+    int known = check_known(schema, args, e);
+    if (known < 0)
+        return known;
     json_object_foreach(json_object_get(schema, "properties"), key, property)
     {
         json_t *v = json_object_get(args, key);

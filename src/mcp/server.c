@@ -1,5 +1,6 @@
 #include "mcp/server.h"
 
+#include "mcp/limits.h"
 #include "mcp/message.h"
 #include "mcp/tools.h"
 #include "util/cleanup.h"
@@ -205,6 +206,36 @@ static int run_msb(void *arg)
     return run->config->msb((int)run->argv.n, run->argv.v);
 }
 
+/* Whether a create is under way whose sandbox has that name. */
+static bool is_being_made(void *ctx, const char *name)
+{
+    struct server *s = ctx;
+    for (struct node *n = s->calls.next; n != &s->calls; n = n->next)
+        if (strcmp(CONTAINER_OF(n, struct call, node)->run.made, name) == 0)
+            return true;
+    return false;
+}
+
+/* A create, which is in the list of calls: with it and the others, is that too much? */
+static int check_limits(struct server *s, const struct call *c, struct err *e)
+{
+    struct mcp_share used;
+    if (c->run.made[0] == '\0')
+        return 0;
+    int r = limits_used(s->config, is_being_made, s, &used, e);
+    if (r < 0)
+        return r;
+    for (struct node *n = s->calls.next; n != &s->calls; n = n->next) {
+        const struct call *other = CONTAINER_OF(n, struct call, node);
+        if (other == c)
+            continue;
+        used.sandboxes += other->run.share.sandboxes;
+        used.memory_mib += other->run.share.memory_mib;
+        used.cpus += other->run.share.cpus;
+    }
+    return limits_fit(s->config, &used, &c->run.share, e);
+}
+
 static void start_call(struct server *s, const struct tool *t, const struct mcp_message *m,
                        bool stateless)
 {
@@ -227,6 +258,8 @@ static void start_call(struct server *s, const struct tool *t, const struct mcp_
     node_append(&s->calls, &c->node);
     s->n_calls++;
     int r = c->args ? tool_start(t, c->args, &c->run, &e) : err_oom(&e);
+    if (r == 0)
+        r = check_limits(s, c, &e);
     if (r == 0) {
         r = job_start(&c->job, &s->loop, c->run.fn, &c->run, c->run.input, c->run.n_input,
                       c->run.out_max);

@@ -6,7 +6,8 @@
  * The client is a program that does what a language model says, so it is trusted with sandboxes
  * and not with the host: it sees only sandboxes that were created through here (MCP_LABEL), unless
  * told otherwise; what a sandbox may do (network, mounts, limits) is decided by the user who starts
- * the server, by options that go into every `create`; no tool takes a path of the host.
+ * the server, by options that go into every `create`; no tool takes a path of the host. How much of
+ * the host it may use, and which registries it can make msb talk to, is limited (limits.h).
  *
  * One thread. Each call that takes time is a process of its own (job.h), so calls run in parallel,
  * and a cancelled one ends at once.
@@ -23,9 +24,17 @@
 
 enum {
     MCP_CALLS_MAX = 64,
+    MCP_SANDBOXES_MAX = 1000, /* the most that --max-sandboxes may be */
     MCP_OUTPUT_DEFAULT = 64 * 1024,
     MCP_OUTPUT_MAX = 1 << 20,
     MCP_FILE_MAX = 4 << 20, /* read_file, write_file */
+};
+
+/* Of the host. */
+struct mcp_share {
+    unsigned sandboxes;
+    uint64_t memory_mib;
+    double cpus;
 };
 
 struct mcp_config {
@@ -34,9 +43,13 @@ struct mcp_config {
     const char *image;          /* the default of `create` */
     const char *const *options; /* for each `create`; NULL ends them */
     size_t n_options;
-    uint64_t id; /* of this server: a label of the sandboxes it creates */
-    bool all;    /* all sandboxes, not only those created through here */
-    bool keep;   /* do not remove them at the end */
+    const struct strlist *registries; /* from which the client may have images pulled */
+    struct mcp_share most;            /* all sandboxes of this server together */
+    struct mcp_share each;            /* a sandbox for which the client asks nothing else */
+    uint64_t lifetime_ms;             /* a sandbox is stopped so long after its start; 0 = never */
+    uint64_t id;                      /* of this server: a label of the sandboxes it creates */
+    bool all;                         /* all sandboxes, not only those created through here */
+    bool keep;                        /* do not remove them at the end */
 };
 
 static inline void mcp_label(const struct mcp_config *c, char *out, size_t size)

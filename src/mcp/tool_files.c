@@ -6,6 +6,7 @@
 #include "client/files.h"
 #include "mcp/message.h"
 #include "sandbox/lifecycle.h"
+#include "store/audit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"
@@ -56,6 +57,9 @@ static int with_files(const struct tool_run *run,
             r = fn(run, &f, &e);
         files_close(&f);
     }
+    if (s.home_fd >= 0)
+        audit_done(&s, run->event, run->name, json_pack("{s:o}", "path", audit_text(run->path)), r,
+                   &e);
     if (started)
         (void)sandbox_release(&s, run->name, NULL, NULL);
     return r < 0 ? complain(&e) : 0;
@@ -217,6 +221,7 @@ int read_file_start(const struct mcp_config *c, const json_t *args, struct tool_
                     struct err *e)
 {
     run->fn = read_child;
+    run->event = "read-file";
     run->offset = arg_number(args, "offset");
     run->length = arg_number(args, "length");
     run->out_max = (size_t)run->length + sizeof(uint64_t);
@@ -293,6 +298,7 @@ int write_file_start(const struct mcp_config *c, const json_t *args, struct tool
 {
     const char *mode = arg_text(args, "mode");
     run->fn = write_child;
+    run->event = "write-file";
     run->append = arg_flag(args, "append");
     run->mode = (uint32_t)strtoul(mode, NULL, 8);
     if (strspn(mode, "01234567") != strlen(mode) || strlen(mode) < 3 || strlen(mode) > 4)
@@ -305,6 +311,7 @@ int list_files_start(const struct mcp_config *c, const json_t *args, struct tool
                      struct err *e)
 {
     run->fn = list_child;
+    run->event = "list-files";
     run->out_max = LISTING_MAX;
     return file_args(c, args, run, e);
 }

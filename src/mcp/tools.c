@@ -1,9 +1,11 @@
 #include "mcp/tools.h"
 
+#include "mcp/limits.h"
 #include "mcp/message.h"
 #include "mcp/schema.h"
 #include "tools_json.h" /* generated */
 #include "util/cleanup.h"
+#include "util/parse.h"
 #include "util/utf8.h"
 
 #include <assert.h>
@@ -163,25 +165,48 @@ static bool decided(const struct mcp_config *c, const char *name, char letter)
     return false;
 }
 
-static int add_resources(const struct mcp_config *c, const json_t *args, struct strlist *argv)
+static int add_resources(const struct mcp_config *c, const json_t *args, struct tool_run *run)
 {
+    struct strlist *argv = &run->argv;
     const json_t *cpus = json_object_get(args, "cpus");
     uint64_t mib = arg_number(args, "memory_mib");
     char text[32];
     int r = 0;
+    run->share = c->each;
+    run->share.sandboxes = 1;
     if (mib && !decided(c, "memory", 'm')) {
+        run->share.memory_mib = mib;
         (void)snprintf(text, sizeof(text), "%" PRIu64 "M", mib);
         r = add_option(argv, "memory", text);
     }
     if (r == 0 && cpus && !decided(c, "cpus", 'c')) {
+        run->share.cpus = json_number_value(cpus);
         (void)snprintf(text, sizeof(text), "%.3f", json_number_value(cpus));
         r = add_option(argv, "cpus", text);
+    }
+    if (r == 0 && c->lifetime_ms && !decided(c, "max-duration", 0)) {
+        format_duration(c->lifetime_ms, text, sizeof(text));
+        r = add_option(argv, "max-duration", text);
     }
     if (r == 0 && !arg_flag(args, "network") && !decided(c, "no-net", 0) &&
         !decided(c, "no-network", 0))
         r = strlist_add(argv, "--no-net");
     if (r == 0 && !decided(c, "workdir", 'w'))
         r = add_text(args, "workdir", "workdir", argv);
+    return r;
+}
+
+/* The user's options. An image that may not be pulled comes from the cache, whatever they say. */
+static int add_decided(const struct mcp_config *c, bool cached, struct strlist *argv)
+{
+    int r = cached ? strlist_add(argv, "--pull=never") : 0;
+    for (size_t i = 0; r == 0 && i < c->n_options; i++) {
+        const char *o = c->options[i];
+        if (cached && strcmp(o, "--pull") == 0)
+            i++; /* and its value */
+        else if (!cached || strncmp(o, "--pull=", 7) != 0)
+            r = strlist_add(argv, o);
+    }
     return r;
 }
 
@@ -195,6 +220,7 @@ static int create_start(const struct mcp_config *c, const json_t *args, struct t
         return r;
     if (image && (*image == '-' || image_is_local(image)))
         return err_set(e, EINVAL, "invalid image '%.100s': host files are not accessible", image);
+    run->cached = image && !limits_may_pull(c, image);
     if (!image)
         image = c->image;
     mcp_label(c, label, sizeof(label));
@@ -204,11 +230,11 @@ static int create_start(const struct mcp_config *c, const json_t *args, struct t
     if (r == 0)
         r = add_option(&run->argv, "label", label);
     if (r == 0)
-        r = add_resources(c, args, &run->argv);
+        r = add_resources(c, args, run);
     if (r == 0)
         r = add_env(args, &run->argv);
-    for (size_t i = 0; r == 0 && i < c->n_options; i++)
-        r = strlist_add(&run->argv, c->options[i]);
+    if (r == 0)
+        r = add_decided(c, run->cached, &run->argv);
     if (r == 0 && image)
         r = strlist_add(&run->argv, image);
     return r < 0 ? err_oom(e) : 0;
@@ -411,5 +437,9 @@ json_t *tool_finish(const struct tool *t, const json_t *args, const struct tool_
     if (code == 0 || t->any_code)
         return t->finish(run, args, j, code, e);
     (void)tool_failed(j, code, e);
+    if (run->cached && strstr(e->msg, "msb pull"))
+        err_hint(e,
+                 "this server pulls nothing from that registry; the user who started it can allow "
+                 "it: msb mcp --registry HOST");
     return NULL;
 }

@@ -14,15 +14,18 @@ struct tool_run {
     struct strlist argv;  /* of msb, or */
     int (*fn)(void *arg); /* a function, which gets this struct */
     const struct mcp_config *config;
-    const char *name; /* of the sandbox */
-    const char *path; /* in the sandbox; both are not owned */
+    const char *name;  /* of the sandbox */
+    const char *path;  /* in the sandbox; both are not owned */
+    const char *event; /* of the audit log, if it is about a file */
     uint64_t offset, length;
     uint32_t mode;
     bool append;
+    bool cached; /* create: the image must be in the cache */
     char *input; /* malloc'd; its standard input */
     size_t n_input;
     size_t out_max;
     char made[SPEC_NAME_MAX + 1]; /* the sandbox that it creates; "" = none */
+    struct mcp_share share;       /* ... and what that takes */
 };
 
 struct tool {

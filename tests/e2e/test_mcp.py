@@ -4,9 +4,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
+import imagekit
 import pytest
 from conftest import wait_for
 
@@ -225,6 +227,113 @@ def test_the_server_decides_what_sandboxes_are(msb):
 def test_no_way_to_the_host(msb, server, image):
     text = server.call("create", name="x", image=image)
     assert isinstance(text, str) and msb.leftovers() == []
+
+
+# --- what it may use of the host ---
+
+
+class Listener:
+    """A server on loopback that counts who comes."""
+
+    def __init__(self):
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+
+    def visitors(self):
+        self.sock.setblocking(False)
+        n = 0
+        while True:
+            try:
+                self.sock.accept()[0].close()
+                n += 1
+            except BlockingIOError:
+                return n
+
+
+@pytest.mark.parametrize("options", [(), ("--registry", "ghcr.io"), ("--", "--pull", "always"),
+                                     ("--", "--pull=always", "--no-net")])
+def test_images_make_the_host_talk_to_nobody(msb, options):
+    spy = Listener()
+    s = Server(msb, *options)
+    for host in (f"127.0.0.1:{spy.port}", f"localhost:{spy.port}"):
+        text = s.call("create", image=f"{host}/exfil/data:latest")
+        assert isinstance(text, str) and "msb mcp --registry" in text, text
+    assert spy.visitors() == 0 and msb.leftovers() == []
+    s.close()
+
+
+def test_images_come_from_listed_registries_and_from_the_cache(msb, registry):
+    one = registry.push(imagekit.busybox(), "mcp-one:1")
+    two = registry.push(imagekit.busybox(), "mcp-two:1")
+    s = Server(msb, "--registry", registry.host)
+    assert "name" in s.call("create", image=one)
+    s.close()
+    s = Server(msb)
+    assert "name" in s.call("create", image=one)  # it is in the cache now
+    assert "msb mcp --registry" in s.call("create", image=two)
+    s.close()
+    s = Server(msb, "--image", two)  # the user's own choice
+    assert "name" in s.call("create") and "name" in s.call("create", image=two)
+    s.close()
+    p = msb("mcp", "--registry", "https://ghcr.io/", input=b"")
+    assert p.returncode == 2 and b"invalid registry" in p.stderr
+
+
+def test_sandboxes_are_limited(msb):
+    s = Server(msb, "--max-sandboxes", "2")
+    calls = [s.start("create", {"name": f"n{i}"}) for i in range(5)]
+    said = {}
+    while len(said) < len(calls):
+        m = s.read()
+        said[m["id"]] = m["result"]
+    refused = [r["content"][0]["text"] for r in said.values() if r["isError"]]
+    assert len(refused) == 3 and all("--max-sandboxes" in t for t in refused)
+    name = s.call("list")["sandboxes"][0]["name"]
+    s.call("stop", name=name)  # which a command would start again: it counts
+    assert "--max-sandboxes" in s.call("create")
+    s.call("remove", name=name)
+    assert "name" in s.call("create")
+    s.close()
+
+
+def test_memory_cpus_and_lifetime_are_limited(msb):
+    s = Server(msb, "--keep", "--max-memory", "1G", "--max-cpus", "1.5", "--max-lifetime", "2h")
+    assert "--max-memory" in s.call("create", memory_mib=1025)
+    assert "--max-cpus" in s.call("create", cpus=2)
+    s.call("create", name="a", memory_mib=600)
+    assert "--max-memory" in s.call("create", memory_mib=500)
+    assert "--max-cpus" in s.call("create", memory_mib=64)
+    s.close()
+    config = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]
+    assert config["lifecycle"]["max_duration_secs"] == 7200
+    s = Server(msb, "--keep", "--max-lifetime", "2h", "--", "--max-duration", "3h")  # the user's
+    s.call("create", name="b")
+    s.close()
+    config = json.loads(msb.ok("inspect", "b", "--format", "json"))["config"]
+    assert config["lifecycle"]["max_duration_secs"] == 10800
+    p = msb("mcp", "--max-memory", "100M", input=b"")
+    assert p.returncode == 2 and b"--max-memory" in p.stderr
+
+
+def test_unknown_arguments_are_refused(msb, server):
+    for tool, arguments in (("create", {"memory": "1G"}), ("create", {"volume": "/:/host"}),
+                            ("list", {"all": True}), ("create", {"im\x1bage": "x"})):  # fmt: skip
+        text = server.call(tool, **arguments)
+        assert "unknown argument" in text and "\x1b" not in text, text
+    assert msb.leftovers() == []
+
+
+def test_files_are_in_the_audit_log(msb, server):
+    name = server.call("create")["name"]
+    server.call("write_file", name=name, path="/root/a", content="secret text")
+    server.call("read_file", name=name, path="/root/a")
+    server.call("read_file", name=name, path="/root/none")
+    server.call("list_files", name=name, path="/root")
+    lines = [json.loads(l) for l in msb.ok("audit", "--format", "json").splitlines()]
+    files = [(l["event"], l["path"], "error" in l) for l in lines if "path" in l]
+    assert files == [("write-file", "/root/a", False), ("read-file", "/root/a", False),
+                     ("read-file", "/root/none", True), ("list-files", "/root", False)]  # fmt: skip
+    assert "secret text" not in (msb.home / "audit.log").read_text()
 
 
 @pytest.mark.parametrize("arguments,message", [

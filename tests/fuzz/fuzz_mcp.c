@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool is_allowed(const char *arg)
 {
-    static const char *const options[] = {
-        "--name=", "--label=", "--memory=", "--cpus=", "--workdir=", "--env="};
+    static const char *const options[] = {"--name=",         "--label=",   "--memory=", "--cpus=",
+                                          "--max-duration=", "--workdir=", "--env=",    "--pull="};
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (strncmp(arg, options[i], strlen(options[i])) == 0)
             return true;
@@ -21,14 +21,23 @@ static bool is_allowed(const char *arg)
 
 static void create(json_t *args)
 {
-    static const struct mcp_config config = {.image = "msb/base"};
+    static char listed[] = "ghcr.io";
+    static char *registry[] = {listed, NULL};
+    static const struct strlist registries = {.v = registry, .n = 1};
+    static const struct mcp_config config = {
+        .image = "msb/base", .registries = &registries, .lifetime_ms = 1000, .each = {1, 512, 1}};
     struct tool_run run = {.config = &config};
     struct err e = {0};
     const struct tool *t = tool_find("create");
-    if (tool_start(t, args, &run, &e) == 0)
+    const char *image = json_string_value(json_object_get(args, "image"));
+    if (tool_start(t, args, &run, &e) == 0) {
+        bool ours = !image || strcmp(image, "msb/base") == 0 || strncmp(image, "ghcr.io/", 8) == 0;
+        if (!ours && !strlist_has(&run.argv, "--pull=never"))
+            abort(); /* nothing else is asked for it */
         for (size_t i = 0; i < run.argv.n; i++)
             if (!is_allowed(run.argv.v[i]))
                 abort();
+    }
     tool_run_free(&run);
 }
 
