@@ -1,7 +1,10 @@
 #include "cli/verbs.h"
+#include "util/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,8 +20,35 @@ static void settle(void)
             (void)open("/dev/null", O_RDONLY);
 }
 
+/* Whether the next argument is a variable: -e, --env, or -e behind other letters. */
+static bool takes_variable(const char *arg)
+{
+    size_t n = strlen(arg);
+    return strcmp(arg, "--env") == 0 ||
+           (n >= 2 && arg[0] == '-' && arg[1] != '-' && arg[n - 1] == 'e');
+}
+
+/* Everybody on the host can read the command line of a process. The name of a variable stays. */
+static void hide_variables(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *from = NULL;
+        if (takes_variable(argv[i - 1]))
+            from = argv[i];
+        else if (strncmp(argv[i], "--env=", 6) == 0)
+            from = argv[i] + 6;
+        else if (strncmp(argv[i], "-e", 2) == 0)
+            from = argv[i] + 2;
+        const char *value = from ? strchr(from, '=') : NULL;
+        if (value)
+            process_hide_argument(i, (size_t)(value + 1 - argv[i]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     settle();
-    return cli_main(argc, argv);
+    char **own = process_own_arguments(argc, argv);
+    hide_variables(argc, own);
+    return cli_main(argc, own);
 }

@@ -79,7 +79,7 @@ static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, i
     struct err e = {0};
     (void)setsid();
     process_default_signals();
-    process_forget_environment("MSB_");
+    process_forget_caller("helper", NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null_fd >= 0 && fd < SOCK; fd++)

@@ -366,7 +366,7 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
     char go;
     (void)setsid();
     process_default_signals();
-    process_forget_environment("MSB_");
+    process_forget_caller("monitor", c->p.spec->name);
     (void)umask(0077);
     fd_keep(&c->p.device_fd, &keep); /* the engine's */
     cargo_each_fd(c, fd_keep, &keep);
@@ -401,7 +401,7 @@ static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 {
     (void)setsid();
     process_default_signals();
-    process_forget_environment("MSB_");
+    process_forget_caller("janitor", c->p.spec->name);
     (void)signal(SIGHUP, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t stage = fork();

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,15 +32,73 @@ void process_default_signals(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-void process_forget_environment(const char *prefix)
+static struct {
+    int n;
+    char **v;
+} shown; /* the arguments as the kernel has them */
+
+char **process_own_arguments(int argc, char **argv)
 {
+    char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+    for (int i = 0; copy && i < argc; i++) {
+        copy[i] = strdup(argv[i]);
+        if (!copy[i])
+            return argv; /* what was copied is small, and this process fails soon */
+    }
+    if (!copy)
+        return argv;
+    shown.n = argc;
+    shown.v = argv;
+    return copy;
+}
+
+void process_hide_argument(int i, size_t from)
+{
+    if (i >= shown.n)
+        return;
+    size_t n = strlen(shown.v[i]);
+    if (from < n)
+        memset(shown.v[i] + from, '*', n - from);
+}
+
+/* The arguments lie one behind the other; their last byte stays zero, or the kernel would show the
+ * environment as well. */
+static void forget_arguments(const char *title, const char *name)
+{
+    if (shown.n < 2)
+        return;
+    char *from = shown.v[1], *end = shown.v[shown.n - 1] + strlen(shown.v[shown.n - 1]);
+    if (end < from) /* somebody has put them elsewhere */
+        return;
+    size_t room = (size_t)(end - from);
+    explicit_bzero(from, room);
+    shown.n = 1;
+    if (strlen(title) > room)
+        return;
+    memcpy(from, title, strlen(title));
+    if (name && strlen(title) + 1 + strlen(name) <= room)
+        memcpy(from + strlen(title) + 1, name, strlen(name));
+}
+
+static void forget_environment(void)
+{
+    static const char *const keep[] = {"MSB_HOME=", "MSB_AUDIT="};
     char **to = environ;
     for (char **from = environ; from && *from; from++) {
-        if (strncmp(*from, prefix, strlen(prefix)) == 0)
+        bool kept = false;
+        for (size_t i = 0; i < sizeof(keep) / sizeof(keep[0]); i++)
+            kept = kept || strncmp(*from, keep[i], strlen(keep[i])) == 0;
+        if (kept)
             *to++ = *from;
         else
             explicit_bzero(*from, strlen(*from));
     }
     if (to)
         *to = NULL;
+}
+
+void process_forget_caller(const char *title, const char *name)
+{
+    forget_arguments(title, name);
+    forget_environment();
 }

@@ -11,8 +11,18 @@ int process_close_others(unsigned from, const int *keep, size_t n);
 /* Resets every signal to its default action and unblocks all of them. */
 void process_default_signals(void);
 
-/* Removes every environment variable whose name does not begin with `prefix` and overwrites it in
- * memory: a process that outlives its caller should not hold the caller's keys and tokens. */
-void process_forget_environment(const char *prefix);
+/* What /proc/PID/cmdline and /proc/PID/environ show of a process is the memory in which it got its
+ * arguments and its environment, and a fork shows the same. Everybody on the host can read the first
+ * one, and both may hold keys and tokens.
+ *
+ * own: at the start of main: copies the arguments and remembers where they were, for what follows.
+ *      The copies live for ever; without memory the original comes back.
+ * hide: overwrites what is shown of argument i, from byte `from` on.
+ * forget_caller: in a process that outlives its caller: the environment is gone except for a few
+ *      variables of msb's own, and after the program's name only `title` is shown, as far as there
+ *      is room, and `name`. */
+char **process_own_arguments(int argc, char **argv);
+void process_hide_argument(int i, size_t from);
+void process_forget_caller(const char *title, const char *name);
 
 #endif

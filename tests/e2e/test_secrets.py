@@ -1,6 +1,7 @@
 """Secrets by name: in the environment of commands, and nowhere else."""
 import json
 import os
+import socket
 import subprocess
 
 import pytest
@@ -89,6 +90,47 @@ def test_the_value_is_nowhere_else(msb):
     assert files_with(msb.home, needle) == ["secrets/TOKEN"]
     config = json.loads(msb.ok("inspect", "b", "--format", "json"))["config"]
     assert config["secret_env"] == ["TOKEN"]
+
+
+def shown(msb):
+    """What the processes of this home show to everybody, and to their user."""
+    text = {}
+    for pid in msb.processes():
+        for what in ("cmdline", "environ"):
+            with open(f"/proc/{pid}/{what}", "rb") as f:
+                text[pid, what] = f.read()
+    return text
+
+
+def test_variables_are_not_shown_in_the_process_list(msb, tmp_path):
+    """-e KEY=VALUE: neither by what stays (monitor, share server, connector) nor by a client."""
+    needle = b"visible-to-everybody"
+    (tmp_path / "d").mkdir()
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(tmp_path / "s"))
+    sock.listen()
+    env = {**msb.env, "MSB_MY_TOKEN": needle.decode(), "MY_TOKEN": needle.decode()}
+    msb.ok("create", "-q", "-n", "b", "-e", f"A={needle.decode()}", f"--env=B={needle.decode()}",
+           "-v", f"{tmp_path / 'd'}:/d", "--vsock", f"{tmp_path / 's'}:2000", env=env)
+    monitor = [t for (_, what), t in shown(msb).items() if what == "cmdline" and b"monitor\0b" in t]
+    assert len(monitor) >= 1, shown(msb)
+    clients = [msb.popen("exec", "-q", *e, "b", "--", "sh", "-c", "echo up $C; cat",
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+               for e in (["-e", f"C={needle.decode()}"], [f"-eC={needle.decode()}"],
+                         [f"--env=C={needle.decode()}"])]  # fmt: skip
+    clients.append(msb.popen("run", "-q", "-e", f"C={needle.decode()}", "--", "sh", "-c",
+                             "echo up $C; cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    for c in clients:
+        assert c.stdout.readline() == b"up " + needle + b"\n"
+    found = {k: t for k, t in shown(msb).items() if needle in t}
+    # The environment of a client is its user's own, and no test gave it the value.
+    assert found == {}
+    assert any(b"C=***" in t for t in shown(msb).values())  # its name is no secret
+    for c in clients:
+        c.stdin.close()
+        assert c.wait() == 0
+    assert needle.decode() in msb.sh("b", "echo $A $B").stdout.decode()
+    sock.close()
 
 
 def test_listed_and_forgotten(msb):
