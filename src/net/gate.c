@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "net/route.h"
+#include "net/host_route.h"
 #include "util/cleanup.h"
 
 enum { PORT_DNS = 53 };

@@ -1,5 +1,5 @@
 /* Answers about routes: none is read past its end, and an answer to another question is none. */
-#include "net/route.h"
+#include "net/host_route.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "net/route.h"
+#include "net/host_route.h"
 
 #include "util/cleanup.h"
 

@@ -7,8 +7,8 @@
  * Each call asks again: addresses come and go while a sandbox runs. The kernel answers within the
  * call, so nothing waits.
  */
-#ifndef MSB_NET_ROUTE_H
-#define MSB_NET_ROUTE_H
+#ifndef MSB_NET_HOST_ROUTE_H
+#define MSB_NET_HOST_ROUTE_H
 
 #include "util/addr.h"
 
