@@ -22,6 +22,10 @@
 
 #include "seccomp_lists.h"
 
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+
 /* #syscalls:monitor,fs exit exit_group rt_sigreturn restart_syscall futex
  * mmap munmap brk madvise mremap
  * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
@@ -29,8 +33,6 @@
 /* #syscalls:net exit exit_group rt_sigreturn restart_syscall futex
  * mmap munmap brk madvise mremap
  * rseq sched_yield set_robust_list rt_sigprocmask getrandom */
-
-/* #syscalls:reaper wait4 exit_group exit rt_sigreturn restart_syscall */
 
 #if defined(__x86_64__)
 #define HOST_AUDIT_ARCH AUDIT_ARCH_X86_64
@@ -49,11 +51,15 @@ enum { FILTER_MAX = 512 };
  * generated list has it or not. */
 struct arg_rule {
     int nr;
-    unsigned arg;
+    unsigned arg; /* its lower half, or HIGH(arg) */
     uint32_t mask, value;
     unsigned arg2;
     uint32_t mask2, value2;
+    bool ask; /* the supervisor decides, if there is one */
 };
+
+enum { N_ARGS = 6 };
+#define HIGH(arg) ((arg) + N_ARGS)
 
 /* Descriptors are never made blocking: some are shared with other processes. */
 #define SET_NONBLOCK                                                  \
@@ -89,17 +95,44 @@ static const struct arg_rule vcpu_rules[] = {
 };
 
 static const struct arg_rule uml_rules[] = {
+    /* Guest memory and the kernel's own heap. What is neither in the file of guest memory nor
+     * counted by RLIMIT_DATA (shared and anonymous, or growing) would have no limit: the kernel has
+     * one such mapping, of which the supervisor knows. */
+    {__NR_mmap, 3, ~(uint32_t)MAP_POPULATE, MAP_SHARED | MAP_FIXED},
+    {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE | MAP_ANONYMOUS},
+    {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE},
+    {__NR_mmap, 3, UINT32_MAX, MAP_SHARED | MAP_ANONYMOUS, .ask = true},
     /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
     {__NR_socket, 0, UINT32_MAX, AF_UNIX},
     {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
-    /* Processes and threads, but no new namespaces. */
-    {__NR_clone, 0,
-     CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-         CLONE_NEWCGROUP,
-     0},
     /* Stubs die with their kernel, and install their own filter. */
     {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
+    {__NR_seccomp, 0, UINT32_MAX, SECCOMP_SET_MODE_FILTER, 1, ~(uint32_t)SECCOMP_FILTER_FLAG_TSYNC,
+     0},
+    /* Limits can be read. */
+    {__NR_prlimit64, 2, UINT32_MAX, 0, HIGH(2), UINT32_MAX, 0},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETFD},
+    {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETOWN},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETSIG},
+    {__NR_dup2, 1, UINT32_MAX, STDIN_FILENO},
+    {__NR_fchmod, 1, UINT32_MAX, S_IRUSR | S_IXUSR},
+    /* A stub: it shares the kernel's memory until it executes a program. */
+    {__NR_clone, 0, ~(uint32_t)SIGCHLD, CLONE_VM | CLONE_VFORK},
+    {__NR_execveat, 4, UINT32_MAX, AT_EMPTY_PATH, .ask = true},
+};
+
+/* One that traces its stubs also forks, to find out what it can do. */
+static const struct arg_rule uml_ptrace_rules[] = {
+    {__NR_clone, 0, UINT32_MAX, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, .ask = true},
+};
+
+/* The supervisor of the above. */
+static const struct arg_rule reaper_rules[] = {
+    {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_RECV},
+    {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_SEND},
 };
 
 /* What a sanitizer's runtime calls besides the code under test. */
@@ -153,92 +186,124 @@ static void emit_load(struct program *p, size_t offset)
     emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
 }
 
-static void emit_rule(struct program *p, const struct arg_rule *r)
+static void emit_arg(struct program *p, unsigned arg)
+{
+    emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * (arg % N_ARGS) +
+                     sizeof(uint32_t) * (arg / N_ARGS));
+}
+
+static void emit_rule(struct program *p, const struct arg_rule *r, bool supervised)
 {
     bool two = r->mask2 != 0;
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, two ? 8 : 5, (uint32_t)r->nr);
-    emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg);
+    emit_arg(p, r->arg);
     emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask);
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, two ? 4 : 1, r->value);
     if (two) {
-        emit_load(p, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * r->arg2);
+        emit_arg(p, r->arg2);
         emit(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, r->mask2);
         emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, r->value2);
     }
-    emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
+    emit(p, BPF_RET | BPF_K, 0, 0,
+         r->ask && supervised ? SECCOMP_RET_USER_NOTIF : SECCOMP_RET_ALLOW);
     emit_load(p, offsetof(struct seccomp_data, nr)); /* for the next rule */
 }
 
 struct profile {
     const int *list, *more; /* two allow-lists; `more` may be NULL */
     size_t n, n_more;
-    const struct arg_rule *rules;
-    size_t n_rules;
+    const struct arg_rule *rules, *more_rules;
+    size_t n_rules, n_more_rules;
     uint32_t deny;
 };
 #define LIST(l) .list = (l), .n = ARRAY_LEN(l)
+#define MORE(l) .more = (l), .n_more = ARRAY_LEN(l)
 #define RULES(r) .rules = (r), .n_rules = ARRAY_LEN(r)
+#define MORE_RULES(r) .more_rules = (r), .n_more_rules = ARRAY_LEN(r)
 
-static bool has_rule(const struct profile *pr, int nr)
+static const struct profile profiles[] = {
+    [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(monitor_rules), .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_NET] = {LIST(syscalls_net), RULES(net_rules), .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(vcpu_rules), .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_REAPER] = {LIST(syscalls_reaper), RULES(reaper_rules),
+                        .deny = SECCOMP_RET_KILL_PROCESS},
+    /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
+     * weaker verdict lets that one trap them. */
+    [SECCOMP_UML] = {LIST(syscalls_uml), RULES(uml_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace), RULES(uml_rules),
+                            MORE_RULES(uml_ptrace_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_FS] = {LIST(syscalls_fs), RULES(fs_rules), .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(connector_rules),
+                           .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_CONVERTER] = {LIST(syscalls_converter), .more = syscalls_sanitizer,
+                           .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(converter_rules),
+                           .deny = SECCOMP_RET_KILL_PROCESS},
+};
+
+static bool in_rules(const struct arg_rule *rules, size_t n, int nr)
 {
-    for (size_t i = 0; i < pr->n_rules; i++)
-        if (pr->rules[i].nr == nr)
+    for (size_t i = 0; i < n; i++)
+        if (rules[i].nr == nr)
             return true;
     return false;
+}
+
+static void emit_rules(struct program *p, const struct arg_rule *rules, size_t n, bool supervised)
+{
+    for (size_t i = 0; i < n; i++)
+        emit_rule(p, &rules[i], supervised);
 }
 
 static void emit_list(struct program *p, const struct profile *pr, const int *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (has_rule(pr, list[i]))
+        if (in_rules(pr->rules, pr->n_rules, list[i]) ||
+            in_rules(pr->more_rules, pr->n_more_rules, list[i]))
             continue;
         emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
         emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
     }
 }
 
-static int build(struct program *p, const struct profile *pr)
+static int build(struct program *p, const struct profile *pr, bool supervised)
 {
     emit_load(p, offsetof(struct seccomp_data, arch));
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
     emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
     /* x32 calls have other numbers, so they are denied like anything that is not listed. */
     emit_load(p, offsetof(struct seccomp_data, nr));
-    for (size_t i = 0; i < pr->n_rules; i++)
-        emit_rule(p, &pr->rules[i]);
+    emit_rules(p, pr->rules, pr->n_rules, supervised);
+    emit_rules(p, pr->more_rules, pr->n_more_rules, supervised);
     emit_list(p, pr, pr->list, pr->n);
     emit_list(p, pr, pr->more, pr->n_more);
     emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);
     return p->n <= FILTER_MAX ? 0 : -E2BIG;
 }
 
-int seccomp_enter(enum seccomp_profile profile)
+/* A descriptor if `flags` ask for one, else 0. */
+static int install(enum seccomp_profile profile, bool supervised, unsigned flags)
 {
-    static const struct profile profiles[] = {
-        [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(monitor_rules),
-                             .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_NET] = {LIST(syscalls_net), RULES(net_rules), .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(vcpu_rules), .deny = SECCOMP_RET_TRAP},
-        [SECCOMP_REAPER] = {LIST(syscalls_reaper), .deny = SECCOMP_RET_KILL_PROCESS},
-        /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
-         * weaker verdict lets that one trap them. */
-        [SECCOMP_UML] = {LIST(syscalls_uml), RULES(uml_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
-        [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), .more = syscalls_uml_ptrace,
-                                .n_more = ARRAY_LEN(syscalls_uml_ptrace), RULES(uml_rules),
-                                .deny = SECCOMP_RET_ERRNO | ENOSYS},
-        [SECCOMP_FS] = {LIST(syscalls_fs), RULES(fs_rules), .deny = SECCOMP_RET_KILL_PROCESS},
-        [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(connector_rules),
-                               .deny = SECCOMP_RET_KILL_PROCESS},
-        [SECCOMP_CONVERTER] = {LIST(syscalls_converter), .more = syscalls_sanitizer,
-                               .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(converter_rules),
-                               .deny = SECCOMP_RET_KILL_PROCESS},
-    };
     struct program p = {0};
-    int r = build(&p, &profiles[profile]);
+    int r = build(&p, &profiles[profile], supervised);
     if (r < 0)
         return r;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
     struct sock_fprog prog = {.len = p.n, .filter = p.insn};
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0 ? -errno : 0;
+    int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
+    return fd < 0 ? -errno : fd;
+}
+
+int seccomp_enter(enum seccomp_profile profile)
+{
+    return install(profile, false, 0);
+}
+
+int seccomp_enter_supervised(enum seccomp_profile profile)
+{
+    /* Once the supervisor looks at it, a call is not disturbed by signals any more, where the
+     * host's kernel knows how (Linux 5.19). */
+    const unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    int fd = install(profile, true, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+    return fd == -EINVAL ? install(profile, true, flags) : fd;
 }

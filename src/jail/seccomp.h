@@ -23,4 +23,9 @@ enum seccomp_profile {
  * process installs its own. Sets no_new_privs. */
 int seccomp_enter(enum seccomp_profile p);
 
+/* The same, but calls for which the profile has the supervisor asked wait for its answer: returns
+ * the descriptor (close-on-exec) on which it is asked. Without a supervisor, these calls are
+ * allowed. -EBUSY where we are supervised ourselves, as in some containers: there can be one only. */
+int seccomp_enter_supervised(enum seccomp_profile p);
+
 #endif

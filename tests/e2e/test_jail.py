@@ -164,9 +164,11 @@ def test_kernel_tree_descriptors(jail):
             assert os.path.basename(target) == "linux-uml" and flags & os.O_ACCMODE == os.O_RDONLY, target
 
 
-def test_reaper_has_no_descriptor_at_all(jail):
+def test_reaper_has_no_descriptor_but_its_questions(jail):
+    """What supervises the kernel can be asked, and has nothing else."""
     reaper = jail[3][0]
-    assert os.listdir(f"/proc/{reaper}/fd") == []
+    found = [os.readlink(f"/proc/{reaper}/fd/{fd}") for fd in os.listdir(f"/proc/{reaper}/fd")]
+    assert found == ["anon_inode:seccomp notify"]
 
 
 def test_monitor_sees_its_run_directory_only(jail):
@@ -217,14 +219,27 @@ def test_sandbox_directory_is_private(jail):
     assert stat.S_IMODE((box / "run").stat().st_mode) == 0o700
 
 
+def limits(pid):
+    """{name: hard limit} of a process."""
+    lines = pathlib.Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
+    return {line[:26].strip(): float(line[47:68].replace("unlimited", "inf")) for line in lines}
+
+
 def test_limits(jail):
-    """No core dumps of guest memory; a bound on processes and descriptors."""
-    for pid in jail[3]:
-        limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
-        assert re.search(r"Max core file size +0 +0 ", limits)
-        for what, most in (("processes", 16384), ("open files", 65536)):
-            soft, hard = re.search(rf"Max {what} +(\d+|unlimited) +(\d+|unlimited)", limits).groups()
-            assert hard != "unlimited" and int(hard) <= most
+    """No core dumps of guest memory; memory, processes and descriptors in proportion to --memory."""
+    reaper, kernel, *stubs = jail[3]
+    for pid in (kernel, *stubs):
+        most = limits(pid)
+        assert most["Max core file size"] == most["Max locked memory"] == 0
+        assert most["Max processes"] <= 128 + 128 * 2
+        assert most["Max open files"] <= 128 + 128 * 2 + 128
+        assert most["Max data size"] <= 8 << 20 and most["Max stack size"] <= 1 << 20
+        assert most["Max pending signals"] <= 1024
+    for pid in stubs:
+        most = limits(pid)
+        assert most["Max data size"] <= 4096 and most["Max stack size"] <= 24576
+        assert most["Max open files"] <= 64
+    assert stubs
 
 
 # --- from the inside -----------------------------------------------------------------------------
@@ -278,6 +293,6 @@ def test_guest_fork_bomb_stays_inside(module_msb):
     p.wait(timeout=60)
     tree = module_msb.tree(module_msb.monitor_pid("bomb"))
     net = ns(tree[1], "net")
-    assert len(tree) < 17000
+    assert len(tree) < 128 + 64 * 2 + 16
     module_msb.ok("rm", "-f", "-q", "bomb", timeout=60)
     assert not [pid for pid in tree if os.path.exists(f"/proc/{pid}/ns/net") and ns(pid, "net") == net]

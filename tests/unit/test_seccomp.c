@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/kvm.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -192,6 +194,8 @@ static void test_uml_ptrace_refuses(void **state)
     expect_all_refused(SECCOMP_UML_PTRACE, &traces);
 }
 
+#define RW (PROT_READ | PROT_WRITE)
+
 /* Calls that are restricted by their arguments: {call, allowed}. */
 static const struct {
     struct call call;
@@ -219,6 +223,45 @@ static const struct {
     {CALL(prctl, PR_CAPBSET_READ, 1), false},
     {CALL(prctl, PR_SET_CHILD_SUBREAPER, 1), false},
     {CALL(prctl, PR_SET_PDEATHSIG, 0), true},
+    {CALL(clone, CLONE_VM | SIGCHLD), false},
+    {CALL(clone, CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD), false},
+    {CALL(clone, CLONE_VM | CLONE_VFORK | CLONE_PARENT | SIGCHLD), false},
+    {CALL(clone, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD), false},
+    {CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1), true},
+    {CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_FIXED, -1), true},
+    {CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_FIXED | MAP_POPULATE, -1), true},
+    {CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_FIXED | MAP_ANONYMOUS, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_SHARED_VALIDATE | MAP_FIXED, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1), false},
+    {CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1), false},
+    {CALL(memfd_create, 0), false},
+    {CALL(mremap, 0), false},
+    {CALL(madvise, 0), false},
+    {CALL(mlock, 0), false},
+    {CALL(fallocate, -1), false},
+    {CALL(pipe2, 0), false},
+    {CALL(prlimit64, 0, RLIMIT_NOFILE, 0, 0), true},
+    {CALL(prlimit64, 0, RLIMIT_NOFILE, 1, 0), false},
+    {CALL(prlimit64, 0, RLIMIT_NOFILE, 1L << 32, 0), false},
+    {CALL(setrlimit, RLIMIT_NOFILE, 0), false},
+    {CALL(fcntl, -1, F_SETFD, 0), true},
+    {CALL(fcntl, -1, F_DUPFD, 0), false},
+    {CALL(fcntl, -1, F_SETLK, 0), false},
+    {CALL(fcntl, -1, F_SETPIPE_SZ, 1 << 20), false},
+    {CALL(fcntl, -1, F_ADD_SEALS, 0), false},
+    {CALL(fcntl, -1, F_NOTIFY, 0), false},
+    {CALL(dup2, -1, 0), true},
+    {CALL(dup2, -1, 5), false},
+    {CALL(fchmod, -1, 0500), true},
+    {CALL(fchmod, -1, 04755), false},
+    {CALL(execveat, -1, (long)"", 0, 0, AT_EMPTY_PATH), true},
+    {CALL(execveat, AT_FDCWD, (long)"/x", 0, 0, 0), false},
+    {CALL(seccomp, SECCOMP_SET_MODE_FILTER, 0, 0), true},
+    {CALL(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0), false},
+    {CALL(seccomp, SECCOMP_SET_MODE_STRICT, 0, 0), false},
 };
 
 static void try_narrowed(const void *arg)
@@ -245,20 +288,42 @@ static void test_uml_is_narrowed(void **state)
     }
 }
 
-static void fork_and_exit(const void *arg)
+static int exit_with_5(void *arg)
 {
-    long pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
-    if (pid == 0)
-        _exit(5);
-    int status = 0;
-    if (syscall(SYS_wait4, pid, &status, 0, NULL) != pid || WEXITSTATUS(status) != 5)
-        _exit(1);
-    _exit(0);
+    _exit(5);
 }
 
-static void test_uml_can_fork(void **state)
+/* A process that shares its maker's memory: exits with 0 if it did, with 1 if it was refused. */
+static void start_sharing(const void *arg)
 {
-    assert_int_equal(under(SECCOMP_UML, fork_and_exit, NULL), 0);
+    static char stack[16384] __attribute__((aligned(16)));
+    int status = 0;
+    pid_t pid = clone(exit_with_5, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    if (pid < 0)
+        _exit(1);
+    _exit(syscall(SYS_wait4, pid, &status, 0, NULL) == pid && WEXITSTATUS(status) == 5 ? 0 : 2);
+}
+
+/* One that gets a copy. */
+static void start_copying(const void *arg)
+{
+    int status = 0, tid = 0;
+    long pid = syscall(SYS_clone, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, NULL, NULL,
+                       &tid, NULL);
+    if (pid == 0)
+        _exit(5);
+    if (pid < 0)
+        _exit(1);
+    _exit(syscall(SYS_wait4, pid, &status, 0, NULL) == pid && WEXITSTATUS(status) == 5 ? 0 : 2);
+}
+
+/* Memory of its own is what a new process must not have: its limits are those of each process. */
+static void test_uml_shares_memory(void **state)
+{
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, start_sharing, NULL)), 0);
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, start_copying, NULL)), 1);
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_sharing, NULL)), 0);
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_copying, NULL)), 0);
 }
 
 /* --- profiles whose verdict is the end ------------------------------------------------------- */
@@ -595,7 +660,7 @@ int main(void)
         cmocka_unit_test(test_uml_refuses),
         cmocka_unit_test(test_uml_ptrace_refuses),
         cmocka_unit_test(test_uml_is_narrowed),
-        cmocka_unit_test(test_uml_can_fork),
+        cmocka_unit_test(test_uml_shares_memory),
         cmocka_unit_test(test_monitor_ends),
         cmocka_unit_test(test_net_ends),
         cmocka_unit_test(test_net_has_sockets),

@@ -1,5 +1,6 @@
 #include "engine/uml/tree.h"
 
+#include "engine/uml/warden.h"
 #include "jail/jail.h"
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +22,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,12 +30,17 @@ enum {
     /* Besides the guest's memory the tmpfs holds a pid file and sockets, each of which may take a
      * huge page. */
     TMPFS_SLACK = 16 * 1024 * 1024,
-    /* The kernel's own heap, which needs less than 64 MiB. */
-    DATA_MAX = 256 * 1024 * 1024,
+    /* The kernel's own variables, heap and stack. */
+    DATA_MAX = 8 * 1024 * 1024,
+    STACK_MAX = 1024 * 1024,
     /* A guest process takes a descriptor of the kernel and a process of the host; when either runs
-     * out, fork() fails in the guest, which carries on. */
-    NOFILE_MAX = 65536,
+     * out, fork() fails in the guest, which carries on. As many as its memory has room for: even a
+     * forked process that does nothing takes 100 KiB. */
+    NPROC_MIN = 128,
     NPROC_MAX = 16384,
+    NPROC_BYTES = 512 * 1024,
+    OTHER_FILES = 128,
+    SIGNALS_MAX = 1024, /* timers, too */
 };
 
 /* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
@@ -58,15 +66,31 @@ static int fill_root(const struct engine_params *p, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
 }
 
+/* Whether RLIMIT_NPROC counts what is in our user namespace, not all that our user runs (Linux
+ * 5.14). */
+static bool counts_by_namespace(void)
+{
+    struct utsname u;
+    int major = 0, minor = 0;
+    if (uname(&u) < 0 || sscanf(u.release, "%d.%d", &major, &minor) != 2)
+        return false;
+    return major > 5 || (major == 5 && minor >= 14);
+}
+
 static int tree_set_limits(const struct engine_params *p, struct err *e)
 {
+    uint64_t processes = NPROC_MAX;
+    if (counts_by_namespace())
+        processes = MIN(NPROC_MIN + p->memory_bytes / NPROC_BYTES, NPROC_MAX);
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_DATA, DATA_MAX},
-        {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK}, /* memfds, too */
-        {RLIMIT_NOFILE, NOFILE_MAX},
-        {RLIMIT_NPROC, NPROC_MAX},
+        {RLIMIT_STACK, STACK_MAX},
+        {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK},
+        {RLIMIT_NOFILE, processes + OTHER_FILES},
+        {RLIMIT_NPROC, processes},
+        {RLIMIT_SIGPENDING, SIGNALS_MAX},
     };
     int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
     if (r < 0)
@@ -128,8 +152,22 @@ static void send_report(int sock, const struct report *rep, const int *fds, size
     (void)sendmsg(sock, &m, MSG_NOSIGNAL);
 }
 
+/* Installs the kernel's filter, and hands the descriptor on which it asks to the warden. Where that
+ * cannot be, because we are supervised already, memory is limited per process only (`msb doctor`
+ * says so). */
+static int enter_filter(enum seccomp_profile profile, int warden)
+{
+    int fd = seccomp_enter_supervised(profile);
+    if (fd == -EBUSY)
+        return seccomp_enter(profile);
+    int r = fd < 0 ? fd : sock_send_fd(warden, fd);
+    close_fd(&fd);
+    return r;
+}
+
 /* Becomes the kernel. Only stdio and the kernel's own file are open then. */
-static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv[], bool traced)
+static void __attribute__((noreturn))
+run_kernel(int kernel_fd, char *const argv[], bool traced, int warden)
 {
     /* Never an empty environment: the kernel would map its stub over its own stack. */
     static const char *const env[] = {"TMPDIR=/tmp", NULL};
@@ -140,24 +178,9 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, char *const argv
      * namespace does not keep that from the monitor if it is in the same group. */
     if (setsid() < 0)
         _exit(126);
-    if (seccomp_enter(traced ? SECCOMP_UML_PTRACE : SECCOMP_UML) == 0)
+    if (enter_filter(traced ? SECCOMP_UML_PTRACE : SECCOMP_UML, warden) == 0)
         (void)syscall(SYS_execveat, kernel_fd, "", argv, env, AT_EMPTY_PATH);
     _exit(126);
-}
-
-/* Waits for the kernel, reaping its stubs, and ends as it ended. */
-static void __attribute__((noreturn)) reaper_main(pid_t kernel)
-{
-    if (seccomp_enter(SECCOMP_REAPER) < 0)
-        _exit(126);
-    for (;;) {
-        int st;
-        pid_t pid = waitpid(-1, &st, 0);
-        if (pid == kernel)
-            _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
-        if (pid < 0 && errno != EINTR)
-            _exit(126);
-    }
 }
 
 /* Keeps 0, 1, 2 and the kernel's file (moved to 3); nothing else crosses. */
@@ -168,6 +191,29 @@ static int settle_descriptors(const struct engine_params *p, int console)
     if (p->kernel_fd != 3 && dup3(p->kernel_fd, 3, O_CLOEXEC) < 0)
         return -errno;
     return syscall(SYS_close_range, 4U, ~0U, 0) < 0 ? -errno : 0;
+}
+
+static void __attribute__((noreturn)) run_tree(char *const argv[], bool traced)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        _exit(126);
+    pid_t kernel = fork();
+    if (kernel == 0)
+        run_kernel(3, argv, traced, pair[0]);
+    if (kernel < 0)
+        _exit(126);
+    (void)close(pair[0]);
+    struct pollfd ready = {.fd = pair[1], .events = POLLIN};
+    while (poll(&ready, 1, -1) < 0 && errno == EINTR)
+        ;
+    int listener = sock_recv_fd(pair[1]); /* none if the kernel's filter does not ask */
+    if (listener < 0)
+        (void)syscall(SYS_close_range, 0U, ~0U, 0);
+    else if (dup3(listener, 3, O_CLOEXEC) != 3 || syscall(SYS_close_range, 0U, 2U, 0) < 0 ||
+             syscall(SYS_close_range, 4U, ~0U, 0) < 0)
+        _exit(126);
+    warden_main(kernel, listener < 0 ? -1 : 3, traced);
 }
 
 static void __attribute__((noreturn))
@@ -187,13 +233,7 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
     send_report(sock, &rep, fds, p->n_devices);
     if (settle_descriptors(p, console) < 0)
         _exit(126);
-    pid_t kernel = fork();
-    if (kernel == 0)
-        run_kernel(3, argv, traced);
-    if (kernel < 0)
-        _exit(126);
-    (void)syscall(SYS_close_range, 0U, ~0U, 0);
-    reaper_main(kernel);
+    run_tree(argv, traced);
 }
 
 /* --- in the monitor ------------------------------------------------------------------------- */
@@ -262,14 +302,16 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 /* System calls of a user-mode kernel and its stubs: found with strace over boots, workloads and
  * power-offs, then confirmed one by one under this filter (kernel/README.md).
  *
- * #syscalls:uml read write openat close lseek mmap munmap mprotect brk fcntl dup2 poll futex
+ * #syscalls:uml read write openat close lseek munmap mprotect brk poll futex
  * newfstatat statfs mkdir unlink rmdir getdents64 uname
  * rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack signalfd4 restart_syscall
- * getpid gettid kill wait4 execveat exit exit_group arch_prctl set_tid_address prlimit64
- * seccomp close_range connect sendmsg recvmsg epoll_create epoll_ctl epoll_wait eventfd2
- * timer_create timer_settime clock_gettime memfd_create getrandom
+ * getpid gettid kill wait4 exit exit_group arch_prctl set_tid_address
+ * close_range connect sendmsg recvmsg epoll_create epoll_ctl epoll_wait eventfd2
+ * timer_create timer_settime clock_gettime getrandom
  *
- * clone, prctl, socket and socketpair are allowed with certain arguments (jail/seccomp.c).
+ * clone, dup2, execveat, fchmod, fcntl, mmap, prctl, prlimit64, seccomp, socket and socketpair are
+ * allowed with certain arguments (jail/seccomp.c). No memfd_create: the kernel then keeps its stubs'
+ * program in its tmpfs, the size of which is limited.
  * Only where guest processes are traced instead of filtered:
  *
  * #syscalls:uml_ptrace ptrace getppid

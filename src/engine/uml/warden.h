@@ -1,0 +1,27 @@
+/* The supervisor of a user-mode kernel: pid 1 of its tree, which the kernel's filter asks about the
+ * few calls that would otherwise escape every limit (jail/seccomp.c).
+ *
+ * Guest code can take over its kernel, so the limits must hold against a hostile one. The host
+ * limits memory per process, and a kernel has hundreds of them. What makes the total finite is that
+ * only the kernel may have memory of its own:
+ *
+ *     execveat   a new process shares the kernel's memory (the filter insists) until here: from now
+ *                on it is a stub, with a few pages of its own and few descriptors
+ *     clone      in the way of fork(), with a copy of that memory: not at all, or a few times for a
+ *                kernel that traces
+ *     mmap       of memory that is anonymous and shared, which no limit counts: once, two pages
+ *
+ * A filter's question names the process and has the arguments by value, so no answer can be
+ * undermined by changing memory after the fact.
+ */
+#ifndef MSB_ENGINE_UML_WARDEN_H
+#define MSB_ENGINE_UML_WARDEN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Answers questions that come from `listener` (-1: there are none) until the kernel ends; then ends
+ * the calling process as the kernel ended. traced: the kernel may fork a few times. */
+void __attribute__((noreturn)) warden_main(pid_t kernel, int listener, bool traced);
+
+#endif
