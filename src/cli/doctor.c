@@ -6,6 +6,7 @@
 #include "engine/kvm/probe.h"
 #include "image/image.h"
 #include "jail/cgroup.h"
+#include "jail/seccomp.h"
 #include "registry/registry.h"
 #include "store/store.h"
 #include "util/assets.h"
@@ -262,6 +263,12 @@ static int try_seccomp(void)
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0 ? errno : 0;
 }
 
+static int try_supervision(void)
+{
+    int fd = seccomp_enter_supervised(SECCOMP_UML);
+    return fd < 0 ? -fd : 0;
+}
+
 static void check_namespaces(struct doctor *d)
 {
     int code = in_child(try_namespaces);
@@ -302,12 +309,17 @@ static void check_shares(struct doctor *d)
 
 static void check_seccomp(struct doctor *d)
 {
-    int code = in_child(try_seccomp);
-    if (code == 0)
-        add(d, "seccomp", MARK_OK, "filters can be installed");
-    else
+    int code = in_child(try_seccomp), supervision = in_child(try_supervision);
+    if (code)
         remedy(add(d, "seccomp", MARK_FAIL, "filters cannot be installed: %s", strerror(code)),
                "use a kernel with CONFIG_SECCOMP_FILTER");
+    else if (supervision)
+        remedy(add(d, "seccomp", MARK_WARN,
+                   "the uml engine cannot limit the memory of all processes of a guest: %s",
+                   strerror(supervision)),
+               "run msb outside of a container that intercepts system calls");
+    else
+        add(d, "seccomp", MARK_OK, "filters can be installed and supervised");
 }
 
 /* --- where sandboxes live ------------------------------------------------------------------- */
@@ -344,27 +356,31 @@ static void check_home(struct doctor *d)
                "free some space, or move MSB_HOME to a larger file system");
 }
 
-/* Puts a child into a group with half a CPU, as a sandbox would be. */
-static int try_cgroup(int dirfd)
+/* Puts a child into the group of a sandbox. */
+static int try_cgroup(int dirfd, struct cgroups *g)
 {
-    pid_t pid = fork();
+    struct cgroup_limits l = {.cpus = 0.5};
+    cgroup_limits_for(&l, MIB);
+    cgroup_make(g, dirfd, "doctor", &l);
+    pid_t pid = cgroup_fork(g);
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
             (void)pause();
     }
-    if (pid < 0)
-        return -errno;
-    int r = cgroup_limit_cpu(dirfd, "doctor", pid, 0.5);
-    (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    if (r == 0)
-        cgroup_forget(dirfd);
+    int r = pid < 0 ? -errno : 0;
+    if (r == 0) {
+        cgroup_put(g, pid);
+        (void)kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    cgroup_free(g);
+    cgroup_forget(dirfd);
     return r;
 }
 
-/* Optional: only fractional --cpus need it. */
+/* Optional: only fractional --cpus need it; for memory and processes it is the second line. */
 static void check_cgroup(struct doctor *d)
 {
     char dir[64];
@@ -372,15 +388,28 @@ static void check_cgroup(struct doctor *d)
     if (!d->have_store || mkdirat(d->store.home_fd, dir, 0700) < 0)
         return;
     AUTO_CLOSE int fd = openat(d->store.home_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 ? -errno : try_cgroup(fd);
+    struct cgroups g = {.fd = -1};
+    int r = fd < 0 ? -errno : try_cgroup(fd, &g);
     (void)remove_tree_at(d->store.home_fd, dir);
-    if (r == 0)
-        add(d, "cgroup", MARK_OK, "fractional --cpus are enforced");
-    else
-        remedy(add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced: %s", strerror(-r)),
-               "run msb where the cpu controller is delegated, for example: systemd-run --user "
-               "--scope "
-               "-p Delegate=yes");
+    int cpu = r < 0 ? r : g.error[CGROUP_CPU];
+    int memory = r < 0                        ? r
+                 : g.error[CGROUP_MEMORY] < 0 ? g.error[CGROUP_MEMORY]
+                                              : g.error[CGROUP_PIDS];
+    if (cpu == 0 && memory == 0) {
+        add(d, "cgroup", MARK_OK, "limits CPU time, memory and processes");
+        return;
+    }
+    struct check *line =
+        cpu < 0 ? add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
+                      memory < 0 ? ", nor is a total of what this host's kernel holds for a sandbox"
+                                 : "",
+                      strerror(-cpu))
+                : add(d, "cgroup", MARK_WARN,
+                      "no total for what this host's kernel holds for a sandbox (page tables, "
+                      "socket buffers): %s",
+                      strerror(-memory));
+    remedy(line, "run msb where the cpu, memory and pids controllers are delegated, for example: "
+                 "systemd-run --user --scope -p Delegate=yes");
 }
 
 static void check_libcurl(struct doctor *d)

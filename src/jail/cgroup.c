@@ -5,17 +5,32 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define NOTE_FILE "cgroup"
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-enum { PERIOD_US = 100000, REAP_TRIES = 250, REAP_PAUSE_NS = 2000000 };
+enum {
+    PERIOD_US = 100000,
+    REAP_TRIES = 250,
+    REAP_PAUSE_NS = 2000000,
+    MEMORY_SPARE = 512 * 1024 * 1024,
+    PIDS_SPARE = 256,
+    PID_BYTES = 512 * 1024,
+};
+
+static const char *const controller[CGROUP_KINDS] = {"cpu", "memory", "pids"};
 
 static int write_file(const char *dir, const char *file, const char *text)
 {
@@ -37,40 +52,50 @@ static bool in_list(const char *list, const char *word)
     return false;
 }
 
-/* Our own group: in the v1 hierarchy of the cpu controller if there is one, else in v2. */
-static int own_group(char *dir, size_t size, bool *v2)
+/* --- where we are --------------------------------------------------------------------------- */
+
+/* Our own groups: in the old hierarchy of the cpu controller, and in the common one. "" = none. */
+struct place {
+    char old_cpu[PATH_MAX];
+    char common[PATH_MAX];
+};
+
+/* One line of /proc/self/cgroup: N:controllers:/path */
+static void note_place(struct place *p, char *line)
+{
+    line[strcspn(line, "\n")] = '\0';
+    char *list = strchr(line, ':');
+    char *path = list ? strchr(list + 1, ':') : NULL;
+    if (!path)
+        return;
+    *list++ = '\0';
+    *path++ = '\0';
+    const char *rest = strcmp(path, "/") == 0 ? "" : path;
+    if (*list == '\0' && snprintf(p->common, PATH_MAX, CGROUP_ROOT "%s", rest) >= PATH_MAX)
+        p->common[0] = '\0';
+    if (in_list(list, "cpu") &&
+        snprintf(p->old_cpu, PATH_MAX, CGROUP_ROOT "/cpu%s", rest) >= PATH_MAX)
+        p->old_cpu[0] = '\0';
+}
+
+static void find_place(struct place *p)
 {
     AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
     char line[PATH_MAX];
-    int found = -ENOENT;
-    while (f && fgets(line, sizeof(line), f)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *list = strchr(line, ':'); /* N:controllers:/path */
-        char *path = list ? strchr(list + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *list++ = '\0';
-        *path++ = '\0';
-        const char *rest = strcmp(path, "/") == 0 ? "" : path;
-        if (in_list(list, "cpu")) {
-            *v2 = false;
-            return snprintf(dir, size, CGROUP_ROOT "/cpu%s", rest) < (int)size ? 0 : -ENAMETOOLONG;
-        }
-        if (*list == '\0' && snprintf(dir, size, CGROUP_ROOT "%s", rest) < (int)size) {
-            *v2 = true;
-            found = 0;
-        }
-    }
-    return found;
+    p->old_cpu[0] = p->common[0] = '\0';
+    while (f && fgets(line, sizeof(line), f))
+        note_place(p, line);
 }
 
-static int set_quota(const char *group, bool v2, double cpus)
+/* --- limits ---------------------------------------------------------------------------------- */
+
+static int limit_cpu(const char *group, bool common, double cpus)
 {
     char text[64];
     long quota = (long)(cpus * PERIOD_US);
     if (quota < 1000) /* the kernel's minimum */
         quota = 1000;
-    if (v2) {
+    if (common) {
         (void)snprintf(text, sizeof(text), "%ld %d", quota, PERIOD_US);
         return write_file(group, "cpu.max", text);
     }
@@ -80,31 +105,132 @@ static int set_quota(const char *group, bool v2, double cpus)
     return r < 0 ? r : write_file(group, "cpu.cfs_quota_us", text);
 }
 
-int cgroup_limit_cpu(int dirfd, const char *name, pid_t pid, double cpus)
+static int limit(enum cgroup_kind k, const char *group, bool common, const struct cgroup_limits *l)
 {
-    char parent[PATH_MAX], group[PATH_MAX], text[32];
-    bool v2;
-    int r = own_group(parent, sizeof(parent), &v2);
-    if (r < 0)
-        return r;
-    if (snprintf(group, sizeof(group), "%s/msb-%d-%.64s", parent, (int)getpid(), name) >=
-        (int)sizeof(group))
-        return -ENAMETOOLONG;
-    /* It is recorded first, so that a group that exists can be found and removed. */
-    r = file_replace_at(dirfd, NOTE_FILE, group, strlen(group), 0600, false);
-    if (r < 0)
-        return r;
-    if (v2) /* if it fails: it may be enabled already */
-        (void)write_file(parent, "cgroup.subtree_control", "+cpu");
-    if (mkdir(group, 0755) < 0 && errno != EEXIST)
-        return -errno;
-    r = set_quota(group, v2, cpus);
-    (void)snprintf(text, sizeof(text), "%d", (int)pid);
-    if (r == 0)
-        r = write_file(group, "cgroup.procs", text);
-    if (r < 0)
-        cgroup_forget(dirfd);
+    char text[32];
+    if (k == CGROUP_CPU)
+        return limit_cpu(group, common, l->cpus);
+    (void)snprintf(text, sizeof(text), "%" PRIu64, k == CGROUP_MEMORY ? l->memory : l->pids);
+    if (k == CGROUP_PIDS)
+        return write_file(group, "pids.max", text);
+    return write_file(group, common ? "memory.max" : "memory.limit_in_bytes", text);
+}
+
+static bool wanted(enum cgroup_kind k, const struct cgroup_limits *l)
+{
+    return k == CGROUP_CPU ? l->cpus > 0 : k == CGROUP_MEMORY ? l->memory > 0 : l->pids > 0;
+}
+
+void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes)
+{
+    l->memory = memory_bytes + memory_bytes / 4 + MEMORY_SPARE;
+    l->pids = PIDS_SPARE + memory_bytes / PID_BYTES;
+}
+
+/* --- groups ---------------------------------------------------------------------------------- */
+
+/* The common hierarchy lets a group have processes or controlled children, not both: ours has us, so
+ * the new one goes beside it, where a session manager keeps its groups. Only the root may have
+ * both. */
+static char *common_group(struct place *p, const struct cgroup_limits *l, const char *leaf)
+{
+    char *group = NULL;
+    if (strcmp(p->common, CGROUP_ROOT) != 0 && p->common[0])
+        *strrchr(p->common, '/') = '\0';
+    if (!p->common[0] || asprintf(&group, "%s/%s", p->common, leaf) < 0)
+        return NULL;
+    for (int k = 0; k < CGROUP_KINDS; k++) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "+%s", controller[k]);
+        if (wanted((enum cgroup_kind)k, l)) /* if it fails: it may be enabled already */
+            (void)write_file(p->common, "cgroup.subtree_control", text);
+    }
+    return group;
+}
+
+static void set_errors(struct cgroups *g, const struct cgroup_limits *l, int error)
+{
+    for (int k = 0; k < CGROUP_KINDS; k++)
+        if (!l || wanted((enum cgroup_kind)k, l))
+            g->error[k] = error;
+}
+
+/* The path is recorded first, so that a group that exists can be found and removed. */
+static int make_group(const char *path, int dirfd)
+{
+    int r = file_replace_at(dirfd, NOTE_FILE, path, strlen(path), 0600, false);
+    if (r == 0 && mkdir(path, 0755) < 0 && errno != EEXIST)
+        r = -errno;
     return r;
+}
+
+/* One whose controllers are all missing is of no use. */
+static bool limit_all(struct cgroups *g, bool common, const struct cgroup_limits *l)
+{
+    bool any = false;
+    for (int k = 0; k < CGROUP_KINDS; k++) {
+        if (!wanted((enum cgroup_kind)k, l))
+            continue;
+        bool there = common || k == CGROUP_CPU;
+        g->error[k] = there ? limit((enum cgroup_kind)k, g->path, common, l) : -EOPNOTSUPP;
+        any |= g->error[k] == 0;
+    }
+    return any;
+}
+
+void cgroup_make(struct cgroups *g, int dirfd, const char *name, const struct cgroup_limits *l)
+{
+    struct place p;
+    char leaf[96];
+    *g = (struct cgroups){.fd = -1};
+    find_place(&p);
+    bool common = !p.old_cpu[0];
+    (void)snprintf(leaf, sizeof(leaf), "msb-%d-%.64s", (int)getpid(), name);
+    if (!common && l->cpus <= 0) {
+        set_errors(g, l, -EOPNOTSUPP);
+        return;
+    }
+    if (common)
+        g->path = common_group(&p, l, leaf);
+    else if (asprintf(&g->path, "%s/%s", p.old_cpu, leaf) < 0)
+        g->path = NULL;
+    int r = g->path ? make_group(g->path, dirfd) : -ENOENT;
+    if (r < 0) {
+        set_errors(g, l, r);
+        cgroup_free(g);
+    } else if (!limit_all(g, common, l)) {
+        cgroup_forget(dirfd);
+        cgroup_free(g);
+    } else if (common) {
+        g->fd = open(g->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+}
+
+pid_t cgroup_fork(struct cgroups *g)
+{
+    struct clone_args args = {
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)g->fd};
+    pid_t pid = g->fd < 0 ? -1 : (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (pid >= 0)
+        return pid;
+    close_fd(&g->fd); /* cgroup_put() may still succeed */
+    return fork();
+}
+
+void cgroup_put(struct cgroups *g, pid_t pid)
+{
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%d", (int)pid);
+    int r = g->path && g->fd < 0 ? write_file(g->path, "cgroup.procs", text) : 0;
+    if (r < 0)
+        set_errors(g, NULL, r);
+}
+
+void cgroup_free(struct cgroups *g)
+{
+    close_fd(&g->fd);
+    free(g->path);
+    g->path = NULL;
 }
 
 /* A process stays in its group until its parent has reaped it, and a monitor's parent is init: give

@@ -1,17 +1,46 @@
-/* CPU limits below one CPU, by the host's cgroups, where we may use them.
+/* Limits by the host's cgroups, where we may use them.
  *
  * Delegation differs from host to host: root may create groups anywhere, an ordinary user only
- * where a session manager has delegated the cpu controller. If it is not available the caller
- * warns; nothing else depends on it.
+ * where a session manager has delegated controllers. CPU time below one CPU can be limited in no
+ * other way. For memory and processes a group is the second line: it also counts what the host's
+ * kernel holds for a sandbox (page tables, socket buffers), of which nothing else has a total.
+ *
+ * A process is born into its group: moving one makes every fork on the host wait for as long as a
+ * whole sandbox takes to start. In the old hierarchies (v1) there are only moves; there, CPU time
+ * is limited for those who ask for that, and nothing else.
  */
 #ifndef MSB_JAIL_CGROUP_H
 #define MSB_JAIL_CGROUP_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
-/* Puts a process (and what it will start) into a new group that may use `cpus` CPUs' worth of time.
- * The group's path is recorded in dirfd for cgroup_forget(). -errno when that is not possible. */
-int cgroup_limit_cpu(int dirfd, const char *name, pid_t pid, double cpus);
+enum cgroup_kind { CGROUP_CPU, CGROUP_MEMORY, CGROUP_PIDS, CGROUP_KINDS };
+
+struct cgroup_limits {
+    double cpus;     /* CPUs' worth of time; 0 = as much as there is */
+    uint64_t memory; /* bytes, with everything; 0 = no limit */
+    uint64_t pids;   /* processes and threads; 0 = no limit */
+};
+
+struct cgroups {
+    char *path;              /* of the group; NULL = none */
+    int fd;                  /* for being born into it; -1 = it has to be moved to */
+    int error[CGROUP_KINDS]; /* why a limit is not in force: -errno; 0 = it is, or is not wanted */
+};
+
+/* Makes the group, with its limits; the errors say which could not be. Its path is recorded in
+ * dirfd for cgroup_forget(). */
+void cgroup_make(struct cgroups *g, int dirfd, const char *name, const struct cgroup_limits *l);
+/* As fork(), in a process with one thread; the child is born into the group, or cgroup_put() has to
+ * put it there. */
+pid_t cgroup_fork(struct cgroups *g);
+void cgroup_put(struct cgroups *g, pid_t pid);
+void cgroup_free(struct cgroups *g);
+
+/* What a sandbox with that much memory gets. Generous: the host counts the page cache of its disks,
+ * too. */
+void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes);
 
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);

@@ -40,6 +40,7 @@ struct cargo {
     warn_fn warn;
     struct monitor_params p;
     struct jail_identity id;
+    struct cgroups group;
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
@@ -404,7 +405,7 @@ static void __attribute__((noreturn)) janitor_main(struct cargo *c)
     process_forget_caller("janitor", c->p.spec->name);
     (void)signal(SIGHUP, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    pid_t stage = fork();
+    pid_t stage = cgroup_fork(&c->group);
     if (stage == 0)
         stage_main(c);
     const int keep[] = {c->store->home_fd, c->store->sandboxes_fd, c->store->locks_fd};
@@ -418,21 +419,31 @@ static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 
 /* --- in the launcher ------------------------------------------------------------------------ */
 
-static void limit_cpu(const struct cargo *c, pid_t stage)
+static void make_group(struct cargo *c)
 {
     const struct sandbox_spec *s = c->p.spec;
+    struct cgroup_limits l = {.cpus = s->cpus < 1 ? s->cpus : 0};
+    cgroup_limits_for(&l, s->memory_mib << 20);
     cgroup_forget(c->dirfd); /* of an earlier run */
-    if (s->cpus >= 1)
-        return;
-    int r = cgroup_limit_cpu(c->dirfd, s->name, stage, s->cpus);
-    if (r < 0 && c->warn) {
+    cgroup_make(&c->group, c->dirfd, s->name, &l);
+}
+
+/* Memory and processes are limited by other means as well (`msb doctor` tells): no warning. */
+static void enter_group(struct cargo *c, pid_t stage)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    struct cgroups *g = &c->group;
+    cgroup_put(g, stage);
+    if (g->error[CGROUP_CPU] < 0 && c->warn) {
         char text[160];
         (void)snprintf(text, sizeof(text),
                        "--cpus %g: cannot limit CPU time on this host (%s); the sandbox may use a "
                        "whole CPU",
-                       s->cpus, strerror(-r));
+                       s->cpus, strerror(-g->error[CGROUP_CPU]));
         c->warn(text);
     }
+    if (g->error[CGROUP_MEMORY] < 0)
+        diag_trace("no cgroup for memory: %s", strerror(-g->error[CGROUP_MEMORY]));
 }
 
 static int make_pair(int *ret_here, int *ret_there, struct err *e)
@@ -454,9 +465,13 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
         r = make_pair(&sync_here, &c->sync_fd, e);
     if (r < 0)
         return r;
-    pid_t child = fork();
-    if (child < 0)
-        return err_sys(e, errno, "cannot start a process");
+    make_group(c);
+    pid_t child = c->p.spec->ephemeral ? fork() : cgroup_fork(&c->group);
+    if (child < 0) {
+        int code = errno;
+        cgroup_free(&c->group);
+        return err_sys(e, code, "cannot start a process");
+    }
     if (child == 0) {
         if (c->p.spec->ephemeral)
             janitor_main(c);
@@ -466,11 +481,12 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     close_fd(&c->p.report_fd);
     pid_t stage;
     if (receive(sync_here, &stage, sizeof(stage)) == (ssize_t)sizeof(stage)) {
-        limit_cpu(c, stage);
+        enter_group(c, stage);
         r = jail_map(stage, &c->id, e);
         if (r == 0)
             (void)send(sync_here, "", 1, MSG_NOSIGNAL);
-    }                          /* else the stage failed, and has reported it */
+    } /* else the stage failed, and has reported it */
+    cgroup_free(&c->group);
     close_fd(&sync_here);      /* the stage ends, whatever it waits for */
     if (!c->p.spec->ephemeral) /* the janitor stays; init adopts it when we end */
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR)

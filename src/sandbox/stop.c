@@ -1,4 +1,5 @@
 /* stop and remove. */
+#include "jail/cgroup.h"
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -22,6 +23,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
     r = monitor_terminate(&h.sb, grace_ms, e);
     if (h.sb.state.pid)
         audit_done(s, grace_ms ? "stop" : "kill", name, NULL, r, e);
+    if (r == 0)
+        cgroup_forget(h.sb.dirfd);
     if (r == 0 && grace_ms)
         r = sync_workspace(s, &h.sb, 0, warn, e);
     if (r == 0 && h.sb.spec.ephemeral) {

@@ -81,7 +81,8 @@ static unsigned long take_memory(int flags)
 /* In each of n processes, all at once. */
 static unsigned long take_in(unsigned n, int flags)
 {
-    unsigned long *sum = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned long *sum =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (unsigned i = 0; i < n; i++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -127,7 +128,8 @@ int main(int argc, char **argv)
     else if (strcmp(what, "shared") == 0)
         printf("shared: %lu KiB\n", take_in(n, MAP_SHARED | MAP_ANONYMOUS) / 1024);
     else if (strcmp(what, "growing") == 0)
-        printf("growing: %lu KiB\n", take_in(n, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN) / 1024);
+        printf("growing: %lu KiB\n",
+               take_in(n, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN) / 1024);
     else if (strcmp(what, "private") == 0)
         printf("private: %lu KiB\n", take_in(n, MAP_PRIVATE | MAP_ANONYMOUS) / 1024);
     else

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 import processes
-from conftest import static_program, wait_for
+from conftest import ROOT, static_program, wait_for
 
 MEMORY = 128
 # The kernel's program, variables and scratch, its stubs' first pages, the monitor
@@ -77,3 +77,54 @@ def test_full_guest_takes_no_more(msb):
     msb.sh("box", "dd if=/dev/zero of=/root/x bs=1M count=300 2>/dev/null; rm /root/x; tail /dev/zero", timeout=100)
     monitor = msb.monitor_pid("box")
     assert wait_for(lambda: taken(monitor)) <= MEMORY + CONSTANT
+
+
+def groups(name):
+    """The cgroups of a sandbox, where this host lets us have any."""
+    return list(pathlib.Path("/sys/fs/cgroup").glob(f"**/msb-*-{name}"))
+
+
+def test_group_where_there_is_one(msb):
+    """Memory and processes have a total by cgroup, too; a sandbox that was stopped leaves none."""
+    doctor = msb("doctor")
+    if b"limits CPU time, memory and processes" not in doctor.stdout + doctor.stderr:
+        pytest.skip("no delegated cgroups")
+    msb.create("grouped", "-m", f"{MEMORY}M")
+    (group,) = groups("grouped")
+    assert int((group / "memory.max").read_text()) == MEMORY * 5 // 4 + 512 << 20
+    assert int((group / "pids.max").read_text()) == 256 + 2 * MEMORY
+    inside = set(map(int, (group / "cgroup.procs").read_text().split()))
+    assert set(processes.tree(msb.monitor_pid("grouped"))) <= inside
+    msb.ok("stop", "-q", "grouped")
+    assert groups("grouped") == []
+    msb.ok("start", "-q", "grouped")
+    assert groups("grouped")
+    msb.ok("rm", "-f", "-q", "grouped")
+    assert groups("grouped") == []
+
+
+DELEGATED = """
+cd /sys/fs/cgroup; echo "+cpu +memory +pids" > cgroup.subtree_control
+mkdir user; echo "+cpu +memory +pids" > user/cgroup.subtree_control; mkdir user/session
+chown nobody user user/cgroup.procs user/session user/session/cgroup.procs
+echo $$ > user/session/cgroup.procs
+mkdir -m 777 /tmp/note; su -s /bin/sh nobody -c "probe /tmp/note"
+"""
+
+
+def test_groups_of_the_common_hierarchy(msb, tmp_path):
+    """What the launcher does with cgroups v2, on a kernel that has it: in the root group, in a
+    session that was delegated to a user, and in one that was not."""
+    sources = [ROOT / "tests/e2e/cgroup_probe.c", ROOT / "src/jail/cgroup.c", ROOT / "src/util/fs.c"]
+    cc = ["cc", "-static", "-O1", "-w", "-D_GNU_SOURCE", "-I", ROOT / "src", "-o", tmp_path / "probe", *sources]
+    if subprocess.run(cc, check=False).returncode:
+        pytest.skip("no compiler that links statically")
+    limits = "cpu.max 50000 100000\nmemory.max 704643072\npids.max 512\n"
+    msb.create("box")
+    msb.ok("cp", "-q", tmp_path / "probe", "box:/bin/probe")
+    works = rf"errors 0 0 0\nborn 1\n{limits}cgroup.procs (\d+)\nchild \1\nleft 0\n"
+    assert re.fullmatch(works, msb.ok("exec", "-q", "box", "--", "probe", "/tmp"))
+    out = msb.sh("box", DELEGATED).stdout.decode()
+    assert re.fullmatch(works, out), out
+    out = msb("exec", "-q", "-u", "65534", "box", "--", "probe", "/tmp/note").stdout.decode()
+    assert out == "errors -13 -13 -13\nborn 0\n"

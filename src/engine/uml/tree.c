@@ -109,7 +109,8 @@ static int enter_jail(const struct engine_params *p, int *listen_fd, struct err 
 {
     char options[96];
     /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
-    (void)snprintf(options, sizeof(options), "size=%" PRIu64 ",nr_inodes=128,mode=0700,huge=always",
+    (void)snprintf(options, sizeof(options),
+                   "size=%" PRIu64 ",nr_inodes=128,mode=0700,huge=within_size",
                    p->memory_bytes + TMPFS_SLACK);
     int r = jail_mount_tmpfs(p->jail_dir, options, e);
     if (r == -EINVAL) { /* not supported by this host's tmpfs */
