@@ -63,15 +63,18 @@ void monitor_stop(struct monitor *m, uint64_t grace_ms, const char *why)
         monitor_kill(m, false, why);
 }
 
-/* The state is on record before the lock goes with the process. */
+static void report_end(struct monitor *m)
+{
+    char hint[CONSOLE_LINE_MAX + 32] = "";
+    if (m->console.len)
+        (void)snprintf(hint, sizeof(hint), "last kernel message: %s", m->console.line);
+    monitor_send_report(m, ECHILD, m->why, hint);
+}
+
+/* The state is on record before the launcher is told, and before the lock goes with the process. */
 void monitor_end(struct monitor *m)
 {
-    if (m->phase == BOOTING || m->control.sealing) {
-        char hint[CONSOLE_LINE_MAX + 32] = "";
-        if (m->console.len)
-            (void)snprintf(hint, sizeof(hint), "last kernel message: %s", m->console.line);
-        monitor_send_report(m, ECHILD, m->why, hint);
-    }
+    bool awaited = m->phase == BOOTING || m->control.sealing;
     m->phase = DRAINING; /* sessions that end below do not stop it once more */
     exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
     exec_log_flush(&m->system_log); /* before the state: `msb logs` may follow it at once */
@@ -82,6 +85,8 @@ void monitor_end(struct monitor *m)
                                  STATUS_CREATING); /* it was never acknowledged: readers undo it */
     else
         (void)monitor_save_state(m, m->crashed ? STATUS_CRASHED : STATUS_STOPPED);
+    if (awaited)
+        report_end(m);
     relay_end(&m->relay);
     exec_log_close(&m->log);
     exec_log_close(&m->system_log);
