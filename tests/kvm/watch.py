@@ -3,6 +3,9 @@
 Every phase of a test (setup, call, teardown) has MSB_WATCH_LIMIT seconds, if that is set. One that
 takes longer fails, and the output tells what went on in that moment: where the test was, all processes
 and what msb's threads wait for, KVM's counters, the last words of the sandboxes and of the kernel.
+
+What became of each test is a line of the file MSB_WATCH_RESULTS, at once; tests that are in it already
+are left out. So tests can go on where they were cut off, and none that has failed is run again.
 """
 import os
 import pathlib
@@ -15,6 +18,7 @@ import traceback
 import pytest
 
 LIMIT = int(os.environ.get("MSB_WATCH_LIMIT", "0"))  # 0: none
+RESULTS = pathlib.Path(os.environ.get("MSB_WATCH_RESULTS", os.devnull))
 DEBUG = pathlib.Path("/sys/kernel/debug")
 # Of KVM's counters, those that move when a virtual CPU runs, halts, wakes and is interrupted.
 COUNTERS = ("exits", "halt_exits", "halt_wakeup", "irq_injections", "irq_exits", "signal_exits", "nmi_injections")
@@ -119,6 +123,27 @@ def pytest_runtest_call(item):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_teardown(item):
     yield from limited(item, "teardown")
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config, items):
+    done = {line.partition(" ")[2] for line in RESULTS.read_text().splitlines()} if RESULTS.exists() else set()
+    left = [x for x in items if x.nodeid not in done]
+    config.hook.pytest_deselected(items=[x for x in items if x.nodeid in done])
+    items[:] = left
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or not report.passed:
+        with RESULTS.open("a") as f:
+            print(report.outcome, report.nodeid, file=f)
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and RESULTS.is_file():
+        session.exitstatus = pytest.ExitCode.OK  # all were done before
 
 
 def pytest_report_teststatus(report):

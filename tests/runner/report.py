@@ -42,6 +42,11 @@ class Totals:
         if not ok and output:
             print(output[-20000:], flush=True)
 
+    def account_for(self, what, status, failed, output=""):
+        """Whatever ended with a status that is not 0 must have counted a failure; `failed` were before it."""
+        if status and self.failed == failed:
+            self.check(f"{what} (its status is {status})", False, output)
+
     def skip(self, name, why):
         self.add(skipped=1)
         print(f"    skip {name}: {why}", flush=True)

@@ -90,6 +90,17 @@ def test_a_failure_is_the_exit_code(runner):
     assert (code, counts) == (1, [0, 1, 0]) and "FAIL this\nbecause" in out
 
 
+def test_a_tool_that_fails_must_have_counted_a_failure(runner):
+    runner.stage("one", """
+        t.account_for("a tool that counted none", 3, t.failed)
+        failed = t.failed
+        t.check("this", False)
+        t.account_for("a tool that counted one", 1, failed)
+        t.account_for("a tool that is well", 0, t.failed)""")
+    code, out, counts = runner.run()
+    assert (code, counts) == (1, [0, 2, 0]) and "FAIL a tool that counted none (its status is 3)" in out, out
+
+
 @pytest.mark.parametrize("body, why", [
     ("raise RuntimeError('oops')", "ended with status 1"),
     ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL"),
