@@ -9,7 +9,7 @@ import time
 
 from runner import environment
 from runner.report import ROOT, Totals
-from runner.supervisor import Stage, kill_below
+from runner.supervisor import Stage, keep, kill_below
 
 # How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
 STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "fresh": 90, "kvm": 120}
@@ -37,7 +37,17 @@ def parse():
 
 
 def inside(args):
-    """The process of one stage: its module does the work, and every result is in the file at once."""
+    """The process of one stage, below its keeper."""
+    environment.adopt_orphans()
+    pid = os.fork()
+    if pid:
+        return keep(pid)
+    os.setsid()
+    return do_stage(args)
+
+
+def do_stage(args):
+    """The stage's module does the work, and every result is in the file at once."""
     totals = Totals(args.inside)
     start = time.monotonic()
     print(f"==> {args.stages[0]}", flush=True)

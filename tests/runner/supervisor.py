@@ -10,6 +10,7 @@ from runner import environment
 from runner.report import PYTHON, ROOT
 
 RUN = [PYTHON, "-B", str(ROOT / "tests" / "run")]
+KILL_S = 10  # for all that a stage has started to end, once it is killed
 
 
 def processes():
@@ -48,11 +49,11 @@ def reap():
             os.waitpid(dead.si_pid, 0)
 
 
-def kill_below(pid, spared=()):
+def kill_below(pid):
     """Ends whatever a process has started, also what starts others meanwhile."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + KILL_S
     while time.monotonic() < deadline:
-        found = set(descendants(pid)) - {p for s in spared for p in (s, *descendants(s))}
+        found = descendants(pid)
         if not found:
             return
         for p in found:
@@ -63,7 +64,25 @@ def kill_below(pid, spared=()):
         time.sleep(0.01)
 
 
+def keep(pid):
+    """What a stage leaves behind is adopted by its keeper, this process, and so is known to be that stage's.
+    Waits for the stage and ends as it did; SIGTERM ends both, and all that the stage has started."""
+    def on_term(*_):
+        kill_below(os.getpid())
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_term)
+    found = 0
+    while found != pid:
+        found, status = os.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.WIFSIGNALED(status):
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    return os.WEXITSTATUS(status)
+
+
 class Stage:
+    """A stage's keeper, seen from the run."""
     running = {}  # pid -> process
 
     def __init__(self, name, build, place, limit, output=None):
@@ -81,11 +100,14 @@ class Stage:
             out.close()
 
     def kill(self):
-        """The stage, and all that it has started: those are orphans then, and ours."""
-        self.process.kill()
-        self.process.wait()
+        """The stage, and all that it has started, but nothing of those that run beside it."""
+        self.process.terminate()
+        try:
+            self.process.wait(2 * KILL_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         Stage.running.pop(self.process.pid, None)
-        kill_below(os.getpid(), spared=list(Stage.running))
 
     def verdict(self):
         """How it ended; empty if well."""

@@ -23,7 +23,7 @@ sys.path[:0] = [{tests!r}]
 import runner
 runner.__path__.insert(0, {stages!r})
 from runner import main, supervisor
-main.STAGES = {{n: {limit} for n in {names!r}}}
+main.STAGES = {{n: {limits!r}.get(n, {limit}) for n in {names!r}}}
 supervisor.RUN[-1] = sys.argv[0]
 sys.exit(main.main())
 """
@@ -36,6 +36,7 @@ class Runner:
         self.stages.mkdir()
         self.names = []
         self.limit = 1
+        self.limits = {}  # of single stages
 
     def stage(self, name, body):
         (self.stages / f"{name}.py").write_text("import os, signal, subprocess, sys, time\n\n\ndef stage(args, t):\n"
@@ -45,7 +46,7 @@ class Runner:
     def command(self):
         driver = self.dir / "run"
         driver.write_text(DRIVER.format(tests=str(ROOT / "tests"), stages=str(self.stages), names=self.names,
-                                        limit=self.limit))
+                                        limit=self.limit, limits=self.limits))
         return [PYTHON, "-B", str(driver), "--build", str(self.dir)]
 
     def start(self, **kw):
@@ -129,6 +130,33 @@ def test_a_stage_that_hangs_is_a_failure(runner):
     assert (code, counts) == (1, [1, 1, 0]) and "FAIL stage one was out of time after 5 s" in out, out
     pids = marker.read_text().split()
     assert len(pids) == 2 and not [p for p in pids if alive(p)]
+
+
+def test_the_end_of_a_stage_is_not_that_of_another(runner):
+    """Not even of what one beside it has left to itself, and of no orphan of its own is one alive."""
+    def orphan(marker):
+        return f"""
+            subprocess.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $! >{runner.dir}/{marker}"])"""
+
+    def gone(marker):
+        return f"""
+            def alive(name):
+                path = "{runner.dir}/" + name
+                pid = open(path).read().strip() if os.path.exists(path) else ""
+                return not pid or os.path.exists("/proc/" + pid)
+            deadline = time.monotonic() + 40
+            while alive("{marker}") and time.monotonic() < deadline:
+                time.sleep(0.01)"""
+
+    runner.limits = {"fuzz": 5 / 60}
+    runner.stage("fuzz", orphan("hanging") + """
+            time.sleep(1000)""")
+    runner.stage("kvm", orphan("beside") + gone("hanging") + """
+            t.check("the other has ended", not alive("hanging"))
+            t.check("this one's orphan has not", alive("beside"))""")
+    code, out, counts = runner.run()
+    assert (code, counts) == (1, [2, 1, 0]) and "FAIL stage fuzz was out of time after 5 s" in out, out
+    assert not alive((runner.dir / "beside").read_text().strip()), "at the end of the run everything ends"
 
 
 def test_orphans_are_buried(runner):
