@@ -686,6 +686,26 @@ static void test_detached_start(void **state)
     assert_true(p.o->res.detached);
 }
 
+/* It was started, which is all that was asked for; its sandbox no longer takes our DETACH. */
+static void test_detached_command_that_has_ended(void **state)
+{
+    struct session_request req;
+    struct peer p;
+    request_init(&req, "true");
+    req.detach = true;
+    peer_start(&p, &req, &quiet);
+    request_free(&req);
+    peer_expect_exec(&p, NULL);
+    assert_int_equal(shutdown(p.sock, SHUT_RD), 0);
+    peer_send(&p, PROTO_STARTED, NULL, 0);
+    peer_exit(&p, 0);
+    close_fd(&p.sock);
+    peer_end(&p);
+    assert_int_equal(p.o->ret, 0);
+    assert_int_equal(p.o->res.exit_code, 0);
+    assert_true(p.o->res.detached);
+}
+
 static void test_detached_start_fails(void **state)
 {
     struct session_request req;
@@ -866,6 +886,7 @@ int main(void)
         cmocka_unit_test(test_signals_forwarded),
         cmocka_unit_test(test_ignored_signals_stay_ignored),
         cmocka_unit_test(test_detached_start),
+        cmocka_unit_test(test_detached_command_that_has_ended),
         cmocka_unit_test(test_detached_start_fails),
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_unknown_frames_ignored),
