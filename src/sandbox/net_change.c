@@ -35,7 +35,7 @@ static int net_hold(const struct store *s, const char *name, struct held *h, str
 static int copy_net(const struct spec_net *from, struct spec_net *to, struct err *e)
 {
     spec_net_init(to);
-    AUTO_JSON json_t *j = json_pack("{s:o*}", "network", spec_net_to_json(from, false));
+    AUTO_JSON json_t *j = json_pack("{s:o}", "network", spec_net_to_json(from, false));
     return j ? spec_net_from_json(to, j, e) : err_oom(e);
 }
 

@@ -256,9 +256,9 @@ json_t *spec_to_json(const struct sandbox_spec *s)
         (void)json_object_del(json_object_get(j, "runtime"), "hostname");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         prune(json_object_get(j, parts[i]));
-    json_t *net = spec_net_to_json(&s->net, false);
-    (void)json_object_set_new(j, "network", net ? net : json_null());
-    prune(j);
+    json_put(&j, "network", spec_net_to_json(&s->net, false));
+    if (j)
+        prune(j);
     return j;
 }
 

@@ -84,7 +84,7 @@ json_t *spec_port_to_json(const struct spec_port *p);
 int spec_port_from_json(const json_t *j, struct spec_port *ret);
 
 /* "network" of the documented layout. `full`: with all keys, for readers of a configuration; else
- * only what reading it back needs, NULL when that is nothing. */
+ * only what reading it back needs, which may be nothing: {}. NULL: out of memory. */
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
 /* Reads "network" of the spec `j`. *n is an initialised one; on failure one to free. */
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e);

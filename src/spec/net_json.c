@@ -66,8 +66,16 @@ static json_t *policy_json(const struct spec_net *n)
 
 static json_t *limits_json(const struct spec_net *n)
 {
-    json_t *out = spec_rate_to_json(&n->egress_rate), *in = spec_rate_to_json(&n->ingress_rate);
-    return out || in ? json_pack("{s:o*, s:o*}", "egress", out, "ingress", in) : NULL;
+    AUTO_JSON json_t *out = spec_rate_to_json(&n->egress_rate);
+    AUTO_JSON json_t *in = spec_rate_to_json(&n->ingress_rate);
+    if (json_is_null(out) && json_is_null(in))
+        return json_null();
+    json_t *o = json_object();
+    if (!json_is_null(out))
+        json_put(&o, "egress", json_incref(out));
+    if (!json_is_null(in))
+        json_put(&o, "ingress", json_incref(in));
+    return o;
 }
 
 static json_t *full_json(const struct spec_net *n)
@@ -79,7 +87,7 @@ static json_t *full_json(const struct spec_net *n)
                   "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
                   "upstream_ca_cert", "verify_upstream", 1);
     return json_pack(
-        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:{s:s, s:[]}, s:b, s:o, s:b, s:o?, s:o?}",
+        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:{s:s, s:[]}, s:b, s:o, s:b, s:o, s:o}",
         "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
         (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind, "enabled", !n->off,
         "interface", "max_connections", (json_int_t)n->max_connections, "policy", policy_json(n),
@@ -89,12 +97,12 @@ static json_t *full_json(const struct spec_net *n)
 }
 
 /* A member, unless it is the default. */
-static void put_unless(json_t *o, const char *key, json_t *v, bool usual)
+static void put_unless(json_t **o, const char *key, json_t *v, bool usual)
 {
     if (usual)
         json_decref(v);
     else
-        (void)json_object_set_new(o, key, v);
+        json_put(o, key, v);
 }
 
 static json_t *short_json(const struct spec_net *n)
@@ -102,25 +110,22 @@ static json_t *short_json(const struct spec_net *n)
     json_t *o = json_object(), *dns = json_object();
     bool said = n->profile || n->rules.n > 0 || n->egress != NET_DEFAULT_UNSET ||
                 n->ingress != NET_DEFAULT_UNSET;
-    put_unless(dns, "nameservers", nameservers_json(n), n->n_nameservers == 0);
-    put_unless(dns, "query_timeout_ms", json_integer(n->dns_timeout_ms),
+    put_unless(&dns, "nameservers", nameservers_json(n), n->n_nameservers == 0);
+    put_unless(&dns, "query_timeout_ms", json_integer(n->dns_timeout_ms),
                n->dns_timeout_ms == DNS_TIMEOUT_MS);
-    put_unless(dns, "rebind_protection", json_false(), !n->allow_rebind);
-    put_unless(o, "dns", dns, json_object_size(dns) == 0);
-    put_unless(o, "enabled", json_false(), !n->off);
-    put_unless(o, "max_connections", json_integer(n->max_connections),
+    put_unless(&dns, "rebind_protection", json_false(), !n->allow_rebind);
+    put_unless(&o, "dns", dns, dns && json_object_size(dns) == 0);
+    put_unless(&o, "enabled", json_false(), !n->off);
+    put_unless(&o, "max_connections", json_integer(n->max_connections),
                n->max_connections == SPEC_CONNECTIONS_DEFAULT);
-    put_unless(o, "policy", policy_json(n), !said);
-    put_unless(o, "ports", ports_json(n), n->n_ports == 0);
-    put_unless(o, "strict", json_true(), !n->strict);
-    put_unless(o, "trust_host_cas", json_true(), !n->trust_host_cas);
-    put_unless(o, "proxy", spec_proxy_to_json(&n->proxy), n->proxy.version == 0);
+    put_unless(&o, "policy", policy_json(n), !said);
+    put_unless(&o, "ports", ports_json(n), n->n_ports == 0);
+    put_unless(&o, "strict", json_true(), !n->strict);
+    put_unless(&o, "trust_host_cas", json_true(), !n->trust_host_cas);
+    put_unless(&o, "proxy", spec_proxy_to_json(&n->proxy), n->proxy.version == 0);
     json_t *limits = limits_json(n);
-    put_unless(o, "rate_limits", limits, !limits);
-    if (json_object_size(o) > 0)
-        return o;
-    json_decref(o);
-    return NULL;
+    put_unless(&o, "rate_limits", limits, json_is_null(limits));
+    return o;
 }
 
 json_t *spec_net_to_json(const struct spec_net *n, bool full)

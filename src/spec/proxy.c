@@ -74,7 +74,7 @@ json_t *spec_proxy_to_json(const struct spec_proxy *p)
 {
     char url[SPEC_PROXY_URL_MAX];
     if (p->version == 0)
-        return NULL;
+        return json_null();
     spec_proxy_url(p, url);
     return json_pack("{s:s, s:s?, s:s?}", "url", url, "username", p->user, "password_env",
                      p->password_env);

@@ -27,7 +27,7 @@ void spec_proxy_url(const struct spec_proxy *p, char out[SPEC_PROXY_URL_MAX]);
 /* With the password, from this process's environment. */
 int spec_proxy_resolve(const struct spec_proxy *p, struct socks_config *ret, struct err *e);
 
-/* NULL when there is none. */
+/* null when there is none. NULL: out of memory. */
 json_t *spec_proxy_to_json(const struct spec_proxy *p);
 /* j: the object, or NULL. */
 int spec_proxy_from_json(struct spec_proxy *p, const json_t *j, struct err *e);

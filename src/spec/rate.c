@@ -2,6 +2,7 @@
 
 #include "spec/read.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <inttypes.h>
@@ -95,12 +96,12 @@ static json_t *limit_json(const struct rate_limit *l)
 json_t *spec_rate_to_json(const struct rate_limits *l)
 {
     if (l->bytes.amount == 0 && l->packets.amount == 0)
-        return NULL;
+        return json_null();
     json_t *o = json_object();
     if (l->bytes.amount > 0)
-        (void)json_object_set_new(o, "bandwidth", limit_json(&l->bytes));
+        json_put(&o, "bandwidth", limit_json(&l->bytes));
     if (l->packets.amount > 0)
-        (void)json_object_set_new(o, "ops", limit_json(&l->packets));
+        json_put(&o, "ops", limit_json(&l->packets));
     return o;
 }
 

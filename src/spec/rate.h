@@ -20,7 +20,7 @@ int spec_rate_parse_burst(const char *text, bool bytes, struct rate_limit *ret);
 /* "10 MiB/s", "512 KiB/100ms, burst 1 MiB" */
 void spec_rate_format(const struct rate_limit *l, bool bytes, char out[SPEC_RATE_TEXT_MAX]);
 
-/* {"bandwidth": {...}, "ops": {...}}; NULL when nothing is limited. */
+/* {"bandwidth": {...}, "ops": {...}}; null when nothing is limited. NULL: out of memory. */
 json_t *spec_rate_to_json(const struct rate_limits *l);
 int spec_rate_from_json(struct rate_limits *l, const json_t *j, struct err *e);
 

@@ -83,8 +83,7 @@ static void means(const char *line, const char *want, bool off, bool allowlist)
         if (full == 0)
             assert_int_equal(spec_net_is_allowlist(&n), allowlist);
         struct spec_net back;
-        json_t *part = spec_net_to_json(&n, full);
-        json_t *j = part ? json_pack("{s:o}", "network", part) : json_object();
+        json_t *j = json_pack("{s:o}", "network", spec_net_to_json(&n, full));
         spec_net_init(&back);
         if (spec_net_from_json(&back, j, &e) < 0)
             fail_msg("'%s': %s", line, e.msg);
@@ -227,7 +226,50 @@ static void other_settings(void **state)
     spec_net_free(&back);
     /* A spec says nothing where nothing was said: `ls` reads every one of them. */
     spec_net_init(&n);
-    assert_null(spec_net_to_json(&n, false));
+    j = spec_net_to_json(&n, false);
+    assert_true(json_is_object(j) && json_object_size(j) == 0);
+    json_decref(j);
+}
+
+/* --- out of memory --------------------------------------------------------------------------- */
+
+static unsigned allocations_left;
+
+static void *scarce_malloc(size_t n)
+{
+    if (allocations_left == 0)
+        return NULL;
+    allocations_left--;
+    return malloc(n);
+}
+
+/* A form with something missing would be a sandbox with fewer rules, or without its proxy. */
+static void out_of_memory_is_no_shorter_form(void **state)
+{
+    (void)state;
+    struct spec_net n;
+    struct err e;
+    assert_int_equal(options("--net-rule deny@8.8.8.8 --net public --net-strict -p 1:2 "
+                             "--max-connections 9 --dns-nameserver 9.9.9.9 --trust-host-cas "
+                             "--dns-query-timeout-ms 100 --no-dns-rebind-protection "
+                             "--proxy socks5://127.0.0.1:1080 --net-egress-bandwidth 10M "
+                             "--net-ingress-ops 500",
+                             &n, &e),
+                     0);
+    for (int full = 0; full < 2; full++) {
+        json_t *whole = spec_net_to_json(&n, full), *got = NULL;
+        unsigned enough = 0;
+        for (; !got; enough++) {
+            allocations_left = enough;
+            json_set_alloc_funcs(scarce_malloc, free);
+            got = spec_net_to_json(&n, full);
+            json_set_alloc_funcs(malloc, free);
+        }
+        assert_true(enough > 20 && json_equal(got, whole));
+        json_decref(got);
+        json_decref(whole);
+    }
+    spec_net_free(&n);
 }
 
 static void bad_json(void **state)
@@ -308,9 +350,10 @@ static void binding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(policies), cmocka_unit_test(refusals),       cmocka_unit_test(ports),
-        cmocka_unit_test(bad_json), cmocka_unit_test(other_settings), cmocka_unit_test(resolvers),
-        cmocka_unit_test(binding),
+        cmocka_unit_test(policies),       cmocka_unit_test(refusals),
+        cmocka_unit_test(ports),          cmocka_unit_test(bad_json),
+        cmocka_unit_test(other_settings), cmocka_unit_test(resolvers),
+        cmocka_unit_test(binding),        cmocka_unit_test(out_of_memory_is_no_shorter_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
