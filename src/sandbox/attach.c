@@ -75,13 +75,12 @@ int sandbox_attach_look(const struct store *s, const char *name, const struct at
         if (!running) { /* waits for a stop or start under way */
             sandbox_close(&sb);
             r = sandbox_start_on_demand(s, name, warn, e);
-            if (r < 0 && r != -EBUSY)
+            if (r < 0)
                 return r;
-            err_clear(e); /* busy: another process has started it, which is as good */
-            *started = *started || r == 0;
+            *started = *started || r == 0; /* another process having started it is as good */
         }
         struct timespec pause = {.tv_nsec = 5000000};
-        if (r < 0 || running)
+        if (r == 1 || running)
             (void)nanosleep(&pause, NULL);
     }
     return err_set(e, ETIMEDOUT, "cannot connect to sandbox '%s'", name);

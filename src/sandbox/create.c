@@ -157,8 +157,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0) {
         h.lock.forget = false;
     } else if (h.sb.dirfd >= 0) {
-        monitor_kill_leftover(s, spec->name);
-        (void)held_remove(&h, NULL);
+        (void)held_clear_leftover(&h, NULL);
     }
     audit_done(s, "create", spec->name, audit_spec(spec), r, e);
     if (r == 0)
@@ -177,6 +176,7 @@ static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn
         warn(why.msg);
 }
 
+/* 1 = it runs already. */
 static int start(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
                  struct err *e)
 {
@@ -187,8 +187,7 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
         return r;
     monitor_wait_ending(&h.sb);
     if (h.sb.state.pid)
-        return err_set(e, EBUSY,
-                       "sandbox still running: cannot start sandbox '%s': already running", name);
+        return 1;
     sync_before_start(s, &h.sb, warn);
     r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)
@@ -198,14 +197,17 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
                  NULL, e);
     if (r == 0)
         warn_about_cpus(&h.sb.spec, engine.ops, warn);
-    if (r != -EBUSY) /* sandbox_start_on_demand() is called again */
-        audit_done(s, "start", name, audit_spec(&h.sb.spec), r, e);
+    audit_done(s, "start", name, audit_spec(&h.sb.spec), r, e);
     return r;
 }
 
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
-    return start(s, name, false, warn, e);
+    int r = start(s, name, false, warn, e);
+    return r <= 0
+               ? r
+               : err_set(e, EBUSY,
+                         "sandbox still running: cannot start sandbox '%s': already running", name);
 }
 
 int sandbox_start_on_demand(const struct store *s, const char *name, warn_fn warn, struct err *e)

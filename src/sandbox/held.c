@@ -15,11 +15,10 @@ int held_take(const struct store *s, const char *name, struct held *h, struct er
     return r;
 }
 
-void held_clear_leftover(struct held *h)
+int held_clear_leftover(struct held *h, struct err *e)
 {
     monitor_kill_leftover(h->lock.store, h->lock.name);
-    (void)held_remove(h, NULL);
-    h->lock.forget = true;
+    return held_remove(h, e);
 }
 
 void held_drop(struct held *h)

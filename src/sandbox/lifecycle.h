@@ -33,7 +33,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
 
 /* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
-/* The same; it stops when its last command has ended. */
+/* Of one that stops when its last command has ended; 1 when it runs already. */
 int sandbox_start_on_demand(const struct store *s, const char *name, warn_fn warn, struct err *e);
 
 /* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */

@@ -15,7 +15,7 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
     AUTO_HELD struct held h = HELD_NONE;
     int r = held_take(s, name, &h, e);
     if (r == -ENOENT)
-        held_clear_leftover(&h);
+        (void)held_clear_leftover(&h, NULL);
     if (r < 0)
         return r;
     if (force)
@@ -56,9 +56,8 @@ static int remove_damaged(struct held *h, bool force, int why, struct err *e)
         err_hint(e, "remove it with `msb rm -f %s`", h->lock.name);
         return why;
     }
-    monitor_kill_leftover(h->lock.store, h->lock.name);
     err_clear(e);
-    return held_remove(h, e);
+    return held_clear_leftover(h, e);
 }
 
 static int remove_whole(struct held *h, bool force, warn_fn warn, struct err *e)
@@ -85,7 +84,7 @@ int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn 
     AUTO_HELD struct held h = HELD_NONE;
     int r = held_take(s, name, &h, e);
     if (r == -ENOENT)
-        held_clear_leftover(&h);
+        (void)held_clear_leftover(&h, NULL);
     if (h.lock.fd < 0 || r == -ENOENT)
         return r;
     r = r < 0 ? remove_damaged(&h, force, r, e) : remove_whole(&h, force, warn, e);

@@ -72,8 +72,11 @@ def test_one_writer_or_many_readers(msb, image):
     wait_for(lambda: msb.status("w") == "Crashed")
     for name in ("r1", "r2"):
         msb.create(name, "-v", "db:/db:ro", "--mount-disk", f"{image}:/img:ro")
-    p = msb("start", "w")
-    assert p.returncode == 1 and b"is in use by sandbox 'r" in p.stderr
+    for args in (["start", "w"], ["exec", "w", "--", "true"]):
+        p = msb(*args)
+        assert p.returncode == 1 and b"is in use by sandbox 'r" in p.stderr, (args, p)
+    starts = [x for x in msb.ok("audit").splitlines() if " start " in x and " w " in x]
+    assert len(starts) == 2 and all("in use" in x for x in starts), "tried once each, and both are on record"
     msb.ok("stop", "-q", "-f", "r1", "r2")
     msb.ok("start", "-q", "w")
     sh(msb, "w", "touch /db/x /img/x")
