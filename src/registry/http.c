@@ -569,6 +569,8 @@ static int next_hop(struct answer *a, struct err *e)
 /* Host and path alone: a query may be a signature, and a URL may have a password in it. */
 static void trace_hop(const struct answer *a, int r)
 {
+    if (!diag_tracing())
+        return;
     AUTO_FREE char *host = url_part(a->url, CURLUPART_HOST);
     AUTO_FREE char *path = url_part(a->url, CURLUPART_PATH);
     diag_trace("HTTP %s%s: %d", host ? host : "?", path ? path : "",

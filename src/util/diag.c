@@ -17,6 +17,11 @@ void diag_to(diag_fn fn, enum diag_level most)
     sink_most = most;
 }
 
+bool diag_tracing(void)
+{
+    return sink && sink_most >= DIAG_TRACE;
+}
+
 static void __attribute__((format(printf, 2, 0)))
 put(enum diag_level level, const char *fmt, va_list ap)
 {

@@ -23,6 +23,8 @@ void diag_to(diag_fn fn, enum diag_level most);
 void diag_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Whether anybody reads what diag_trace() is given, where that takes work to find out. */
+bool diag_tracing(void);
 /* "WHAT took 1.2 ms", as debug; since_ns is from now_ns(). */
 void diag_took(const char *what, uint64_t since_ns);
 
