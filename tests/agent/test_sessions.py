@@ -491,7 +491,6 @@ def test_output_streams_as_it_comes(server):
 def test_large_output_slow_reader(server):
     size = 50 * 1024 * 1024
     s = server.start(["sh", "-c", f"head -c {size} /dev/zero; echo end >&2; exit 3"], no_stdin=True)
-    got = 0
     for _ in range(20):  # slower than the command for a while
         time.sleep(0.02)
         s.pump()

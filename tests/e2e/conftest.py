@@ -234,6 +234,44 @@ def net_msb(internet, tmp_path_factory, shared_cache):
     tear_down(m)
 
 
+@pytest.fixture
+def puller(tmp_path):
+    """A home with an empty cache, and nobody's credentials."""
+    env = {"DOCKER_CONFIG": str(tmp_path / "docker"), "MSB_REGISTRIES_CONFIG": ""}
+    m = Msb(make_home(tmp_path), env)
+    for name in list(m.env):
+        if name.lower().endswith("_proxy"):
+            del m.env[name]
+    yield m
+    tear_down(m)
+
+
+@pytest.fixture(scope="module")
+def python_home(tmp_path_factory, shared_cache):
+    """A home that has python:3.11-slim."""
+    from sdkkit import load_python
+
+    tmp = tmp_path_factory.mktemp("sdk")
+    m = Msb(make_home(tmp, shared_cache))
+    load_python(m, tmp)
+    yield m
+    tear_down(m)
+
+
+@pytest.fixture
+def outside(internet, tmp_path, shared_cache):
+    """A client whose sandboxes have the small internet around them."""
+    from sdkkit import load_python, sdk
+
+    m = internet.msb(make_home(tmp_path, shared_cache))
+    load_python(m, tmp_path)
+    program = tmp_path / "msb-there"
+    program.write_text("#!/bin/sh\nexec " + " ".join(m.command(["\"$@\""])) + "\n")
+    program.chmod(0o755)
+    yield sdk.SandboxClient(msb=str(program), home=str(m.home), env=m.env)
+    tear_down(m)
+
+
 def pytest_configure(config):
     if not MSB.exists():
         raise pytest.UsageError(f"{MSB} does not exist: run `make` first")

@@ -4,10 +4,8 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
 import imagekit
-from conftest import ROOT, Msb, make_home, tear_down
+from conftest import ROOT
 
 SDK = ROOT / "sdk" / "python"
 SEEDS = ROOT.parent / "shared" / "seeds"
@@ -44,13 +42,3 @@ def load_python(m, tmp):
     archive = imagekit.python_slim().archive("docker", pathlib.Path(tmp) / "python.tar", "python:3.11-slim")
     m.ok("load", "-q", "-i", archive, timeout=120)
     archive.unlink()
-
-
-@pytest.fixture(scope="module")
-def python_home(tmp_path_factory, shared_cache):
-    """A home that has python:3.11-slim."""
-    tmp = tmp_path_factory.mktemp("sdk")
-    m = Msb(make_home(tmp, shared_cache))
-    load_python(m, tmp)
-    yield m
-    tear_down(m)

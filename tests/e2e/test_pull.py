@@ -11,24 +11,11 @@ import termios
 import pytest
 
 import imagekit
-from conftest import Msb, make_home, tear_down
 from terminal import Terminal
 
 
 def text(p):
     return p.stderr.decode(errors="replace")
-
-
-@pytest.fixture
-def puller(tmp_path):
-    """A home with an empty cache, and nobody's credentials."""
-    env = {"DOCKER_CONFIG": str(tmp_path / "docker"), "MSB_REGISTRIES_CONFIG": ""}
-    m = Msb(make_home(tmp_path), env)
-    for name in list(m.env):
-        if name.lower().endswith("_proxy"):
-            del m.env[name]
-    yield m
-    tear_down(m)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 import imagekit
 from conftest import wait_for
 from fakereg import FakeRegistry
-from test_pull import cached, docker_config, puller, text  # noqa: F401  (a fixture)
+from test_pull import cached, docker_config, text
 
 SIZE = 6 << 20  # of the layer: large enough to be interrupted
 

@@ -19,7 +19,7 @@ import pytest
 
 from conftest import MSB
 from guest import FOREVER
-from sdkkit import BASE, SDK, SEEDS, client_of, go, python_home, sdk, sync_client_of  # noqa: F401
+from sdkkit import BASE, SDK, SEEDS, client_of, go, sdk, sync_client_of
 
 SURFACE = SEEDS / "sandbox_client.py"
 
@@ -165,11 +165,11 @@ async def conformance(client, spec_of, result_of, available=sdk.SandboxUnavailab
     assert await client.list() == []
 
 
-def test_conformance(python_home):  # noqa: F811
+def test_conformance(python_home):
     go(conformance(client_of(python_home), sdk.SandboxSpec, sdk.ExecResult))
 
 
-def test_conformance_through_their_classes(python_home):  # noqa: F811
+def test_conformance_through_their_classes(python_home):
     s = load_surface()
     client, handle = abstract_classes_satisfied(s, python_home)
     assert issubclass(handle, s.SandboxHandle)

@@ -8,7 +8,7 @@ import pytest
 
 import imagekit
 from conftest import ROOT
-from sdkkit import SDK, python_home  # noqa: F401
+from sdkkit import SDK
 
 TEXT = (ROOT / "docs" / "sdk.md").read_text()
 BLOCKS = [(m[1].strip(), m[2]) for m in
@@ -18,7 +18,7 @@ README = [("README", code) for code in
 
 
 @pytest.fixture(scope="module")
-def images(python_home, tmp_path_factory):  # noqa: F811
+def images(python_home, tmp_path_factory):
     archive = imagekit.alpine().archive("docker", tmp_path_factory.mktemp("alpine") / "a.tar", "alpine:3")
     python_home.ok("load", "-q", "-i", archive)
     return python_home

@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from guest import FOREVER
-from sdkkit import BASE, sdk, sync_client_of  # noqa: F401
+from sdkkit import BASE, sdk
 from msb.environments import (DockerLikeEnvironment, clean_env, clean_names, clean_volumes, safe_name)
 
 

@@ -1,10 +1,8 @@
 """The SDK's network: nothing by default, exactly the hosts that were named, ports to the inside."""
 import socket
 
-import pytest
-
 from netkit import WEB
-from sdkkit import BASE, client_of, go, load_python, sdk
+from sdkkit import BASE, client_of, go, sdk
 
 FETCH = """
 import sys, urllib.request
@@ -13,19 +11,6 @@ try:
 except OSError as e:
     print("failed", e)
 """
-
-
-@pytest.fixture
-def outside(internet, tmp_path, shared_cache):
-    """A client whose sandboxes have the small internet around them."""
-    from conftest import make_home, tear_down
-    m = internet.msb(make_home(tmp_path, shared_cache))
-    load_python(m, tmp_path)
-    program = tmp_path / "msb-there"
-    program.write_text("#!/bin/sh\nexec " + " ".join(m.command(["\"$@\""])) + "\n")
-    program.chmod(0o755)
-    yield sdk.SandboxClient(msb=str(program), home=str(m.home), env=m.env)
-    tear_down(m)
 
 
 def test_egress(outside, internet):

@@ -1,7 +1,6 @@
 """The SDK's copy of the protocol's constants is that of src/proto/proto.h."""
-import sdkkit  # noqa: F401  (puts the package on the path)
-from msb import _proto
 from protoheader import CONSTANTS
+from sdkkit import sdk
 
 # What only monitor and agent, or the msb program, need.
 NOT_IN_SDK = set("""
@@ -20,7 +19,7 @@ PROTO_MOUNT_RO PROTO_MOUNT_NOEXEC PROTO_MOUNT_NOSUID PROTO_MOUNT_NODEV PROTO_FAI
 
 
 def test_constants_are_those_of_the_header():
-    ours = {n: v for n, v in vars(_proto).items() if n.isupper() and isinstance(v, int)}
+    ours = {n: v for n, v in vars(sdk._proto).items() if n.isupper() and isinstance(v, int)}
     theirs = {}
     for name in ours:
         found = [n for n in (f"PROTO_{name}", name, f"FILE_{name}") if n in CONSTANTS]

@@ -44,7 +44,8 @@ def stage(args, t):
         "--enable=warning,portability,performance", "--inline-suppr",
         "--suppressions-list=.cppcheck-suppressions", f"--cppcheck-build-dir={done}", "-D__x86_64__",
         "-D_GNU_SOURCE", "-Isrc", "src"])
-    python = sources("sdk/*.py", "examples/*.py", "tests/runner/*.py", "tests/bench/*.py")
+    # But for a script that a guest reads after another.
+    python = [p for p in sources("sdk/*.py", "examples/*.py", "tests/*.py") if p != "tests/net/frames.py"]
     check(t, f"pyflakes ({len(python)} files)", ["pyflakes3", *python])
     check(t, "mypy --strict", ["mypy", "--no-error-summary", "--cache-dir", args.build / "mypy", "msb"],
           cwd=ROOT / "sdk" / "python")
