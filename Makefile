@@ -64,7 +64,7 @@ test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 	@$(RUN) kvm
 
 test-fresh: tested ## make run, test and install on Debian machines with nothing installed
-	@MSB_TEST_FRESH=full $(RUN) fresh
+	@MSB_TEST_FRESH=$(or $(MSB_TEST_FRESH),full) $(RUN) fresh
 
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 	@$(RUN) lint

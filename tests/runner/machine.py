@@ -137,7 +137,7 @@ def with_packages(release, purpose, below):
     """The layer that scripts/bootstrap leaves."""
     def make(directory):
         with tempfile.TemporaryDirectory(prefix="msb-fresh-") as work, installing(release):
-            m = Machine(release, below, pathlib.Path(work), directory)
+            m = Machine(release, below, pathlib.Path(work), upper=directory)
             p = m.run("cp -r /tree/scripts /root && /root/scripts/bootstrap " + purpose)
             if p.returncode:
                 raise Unavailable(f"scripts/bootstrap {purpose} failed: {p.stdout[-1500:]}")
@@ -182,8 +182,9 @@ exec {command}
 class Machine:
     """Layers, and places for what is written; `tree` is there as /tree."""
 
-    def __init__(self, release, stack, work, upper=None):
+    def __init__(self, release, stack, work, log=None, upper=None):
         self.release, self.stack, self.work = release, stack, work
+        self.log = log or work / "log"
         self.upper = upper or work / "upper"
         for name in ("root", "upper", "overlay", "places/home", "places/root", "places/var", "tree"):
             (work / name).mkdir(parents=True, exist_ok=True)
@@ -214,20 +215,25 @@ class Machine:
             tree=q(str(self.work / "tree")), kernel=q(str(kernels(self.release))), debs=q(str(debs)),
             command=" ".join(q(str(w)) for w in words))
 
-    def run(self, command, user=False, timeout=3600, **env):
+    def run(self, command, user=False, timeout=7200, **env):
         """A shell command to its end, with nothing of ours around it; whatever it leaves ends with it."""
         self.overlay.mkdir(exist_ok=True)
         cmd = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--propagation", "private",
                "sh", "-c", self.script(command, user, env)]
-        p = subprocess.Popen(cmd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, errors="replace", start_new_session=True)
-        try:
-            out = p.communicate(timeout=timeout)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(p.pid, signal.SIGKILL)
-            out = p.communicate()[0] + f"\nout of time after {timeout} s"
-        finally:
-            shutil.rmtree(self.overlay, ignore_errors=True)
+        with open(self.log, "ab+") as log:
+            start = log.seek(0, os.SEEK_END)
+            p = subprocess.Popen(cmd, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                 start_new_session=True)
+            try:
+                p.wait(timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(p.pid, signal.SIGKILL)
+                p.wait()
+                log.write(f"\nout of time after {timeout} s".encode())
+            finally:
+                shutil.rmtree(self.overlay, ignore_errors=True)
+            log.seek(start)
+            out = log.read().decode(errors="replace")
         if p.returncode == 99:
             raise Unavailable(f"overlayfs does not work here: {out.strip()[-500:]}")
         return subprocess.CompletedProcess(command, p.returncode, out)

@@ -12,7 +12,7 @@ from runner.report import ROOT, Totals
 from runner.supervisor import Stage, keep, kill_below
 
 # How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
-STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "fresh": 90, "kvm": 120}
+STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "fresh": 240, "kvm": 120}
 
 
 class Ended(Exception):
