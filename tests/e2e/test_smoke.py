@@ -1,4 +1,7 @@
 """A sandbox lives: create, exec, stop, remove."""
+import re
+
+from conftest import SLOW
 
 
 def test_create_exec_remove(msb):
@@ -13,7 +16,9 @@ def test_create_exec_remove(msb):
 
 def test_run_is_ephemeral(msb):
     p = msb("run", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
-    assert (p.returncode, p.stdout, p.stderr) == (3, b"out\n", b"err\n")
+    # On a busy machine the testbed's KVM is so slow that msb says so.
+    said = re.sub(rb"^warn: this host's /dev/kvm emulates .*\n", b"", p.stderr) if SLOW > 1 else p.stderr
+    assert (p.returncode, p.stdout, said) == (3, b"out\n", b"err\n")
     assert msb.ok("ls", "-q") == ""
 
 
