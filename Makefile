@@ -10,7 +10,7 @@ STAGES  ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all build configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
-        fuzz bench bench-files bench-kvm install uninstall clean help bootstrap
+        fuzz bench bench-files bench-guest bench-kvm install uninstall clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -80,6 +80,10 @@ bench: all ## compare msb, its pulls and its network with peers; writes build/be
 bench-files: all ## compare shared directories with the guest's own disk, the host and virtiofsd
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
+
+bench-guest: all ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
+	@scripts/bootstrap bench
+	@$(PYTHON) tests/bench/guest.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-guest.json
 
 bench-kvm: ## compare the kvm engine, nested, with microsandbox and QEMU; writes build/bench-kvm.json
 	@scripts/bootstrap build test kvm
