@@ -96,6 +96,36 @@ static int mount_root(struct err *e)
     return 0;
 }
 
+static bool is_empty_dir(const char *path)
+{
+    DIR *d = dir_read_at(AT_FDCWD, path);
+    bool empty = d != NULL;
+    for (const struct dirent *entry; empty && (entry = readdir(d));)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (d)
+        (void)closedir(d);
+    return empty;
+}
+
+/* Container engines keep their layers in an overlay of their own, which cannot lie on another one:
+ * where the image has an empty directory for them, they get one of the file system below. */
+static void mount_container_stores(void)
+{
+    static const char *const stores[] = {"containers", "docker"};
+    char to[64], from[64];
+    for (size_t i = 0; i < ARRAY_LEN(stores); i++) {
+        (void)snprintf(to, sizeof(to), "/newroot/var/lib/%s", stores[i]);
+        (void)snprintf(from, sizeof(from), "/mnt/upper/%s", stores[i]);
+        struct stat st;
+        if (stat(to, &st) < 0 || !is_empty_dir(to))
+            continue;
+        if ((mkdir(from, st.st_mode & 07777) < 0 && errno != EEXIST) ||
+            mount(from, to, NULL, MS_BIND, NULL) < 0)
+            dprintf(2, "msb agent: /var/lib/%s stays on the overlay: %s\n", stores[i],
+                    strerror(errno));
+    }
+}
+
 /* The tools stay visible: with scripts a small tmpfs holds both, else the directory itself is
  * bound. Both are done before the change of root, while the tools disk has a path. */
 static int mount_tools(bool scripts, struct err *e)
@@ -158,6 +188,9 @@ static int mount_dev(struct err *e)
     r = mount_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
     if (r < 0)
         return r;
+    /* As udev does: what they do is confined to the namespaces of whoever opens them. */
+    (void)chmod("/dev/fuse", 0666);
+    (void)chmod("/dev/net/tun", 0666);
     (void)!symlink("/proc/self/fd", "/dev/fd");
     (void)!symlink("/proc/self/fd/0", "/dev/stdin");
     (void)!symlink("/proc/self/fd/1", "/dev/stdout");
@@ -270,6 +303,8 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
         r = mount_upper(cfg, upper_fd, e);
     if (r == 0)
         r = mount_root(e);
+    if (r == 0 && cfg->upper)
+        mount_container_stores();
     if (r == 0)
         r = mount_tools(cfg->nscripts > 0, e);
     if (r == 0)
