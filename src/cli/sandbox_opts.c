@@ -29,9 +29,9 @@ static const struct opt resource_opts[] = {
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT},
     {"cpu-placement", 0, "POLICY",
-     "Host CPUs to run on: spread assigns each sandbox one in turn, inherit uses all that "
-     "msb may use (default: spread)",
-     .choices = "spread|inherit"},
+     "Host CPUs to run on: spread assigns each sandbox one in turn, core also keeps other programs "
+     "off that core's hardware threads, inherit uses all that msb may use (default: spread)",
+     .choices = "spread|core|inherit"},
     {0},
 };
 const struct opt_group resource_group = {"Resources", resource_opts};

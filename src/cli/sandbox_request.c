@@ -291,7 +291,9 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = workspace_options(a, s, q->named, e);
     const char *placement = args_get(a, "cpu-placement");
     if (placement)
-        s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD : PLACEMENT_INHERIT;
+        s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD
+                       : strcmp(placement, "core") == 0 ? PLACEMENT_CORE
+                                                        : PLACEMENT_INHERIT;
     return r;
 }
 

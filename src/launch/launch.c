@@ -511,7 +511,9 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     cargo_each_fd(&c, fd_init, NULL); /* lists are empty as yet */
     if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)
         c.p.cpu = placement_next(s->locks_fd);
-    int r = start_helpers(&c, e); /* they get ready while the rest is opened */
+    int r = spec->placement == PLACEMENT_CORE ? placement_own_core(e) : 0;
+    if (r == 0)
+        r = start_helpers(&c, e); /* they get ready while the rest is opened */
     if (r == 0)
         r = gather(&c, e);
     if (r == 0)

@@ -2,10 +2,13 @@
 
 #include "util/cleanup.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/prctl.h>
 #include <sched.h>
 #include <stdint.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* No sandbox can have this name: names start with a letter or a digit. */
@@ -38,4 +41,23 @@ int placement_next(int dirfd)
         if (CPU_ISSET(cpu, &set) && nth-- == 0)
             return (int)cpu;
     return -1;
+}
+
+static bool cores_have_threads(void)
+{
+    AUTO_CLOSE int fd = open("/sys/devices/system/cpu/smt/active", O_RDONLY | O_CLOEXEC);
+    char c;
+    return fd < 0 || read(fd, &c, 1) != 1 || c != '0'; /* as far as we can tell */
+}
+
+int placement_own_core(struct err *e)
+{
+    if (!cores_have_threads() ||
+        prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0) == 0 ||
+        errno == ENODEV)
+        return 0;
+    int r =
+        err_sys(e, errno, "--cpu-placement core: cannot keep other programs off a core's threads");
+    err_hint(e, "use a host kernel with CONFIG_SCHED_CORE, or switch hardware threads off");
+    return r;
 }

@@ -7,7 +7,13 @@
 #ifndef MSB_LAUNCH_PLACEMENT_H
 #define MSB_LAUNCH_PLACEMENT_H
 
+#include "util/err.h"
+
 /* The CPU for the next sandbox, by a counter kept in dirfd; -1 when the CPUs are not known. */
 int placement_next(int dirfd);
+
+/* From now on no other program uses the hardware threads of a core on which this process, or one that
+ * it starts, is running (core scheduling). There is nothing to do where a core has one thread. */
+int placement_own_core(struct err *e);
 
 #endif

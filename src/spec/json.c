@@ -157,13 +157,19 @@ static json_t *image_json(const struct sandbox_spec *s)
     return json_pack("{s:{s:s}}", "Oci", "reference", s->image);
 }
 
+static const char *const placements[] = {
+    [PLACEMENT_SPREAD] = "spread",
+    [PLACEMENT_INHERIT] = "inherit",
+    [PLACEMENT_CORE] = "core",
+};
+
 static json_t *resources_json(const struct sandbox_spec *s)
 {
     return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b}}", "cpus",
                      number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
                      (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
-                     "cpu_placement", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit",
-                     "thp", "madvise", "engine", engine_kind_name(s->engine), "root_disk", "type",
+                     "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
+                     engine_kind_name(s->engine), "root_disk", "type",
                      s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
                      number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown);
 }
@@ -501,10 +507,6 @@ static int read_engine(struct sandbox_spec *s, const json_t *resources, struct e
 
 static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
-    static const char *const placements[] = {
-        [PLACEMENT_SPREAD] = "spread",
-        [PLACEMENT_INHERIT] = "inherit",
-    };
     static const char *const disks[] = {
         [ROOT_DISK_MANAGED] = "managed",
         [ROOT_DISK_TMPFS] = "tmpfs",
