@@ -5,6 +5,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 #include "util/sock.h"
 
 #include <assert.h>
@@ -224,6 +225,11 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
     int fds[ENGINE_DEVICES_MAX];
     struct report rep = {0};
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    /* The tree can send us any, and the monitor's handlers are not ours. The kernel expects errors,
+     * not signals, from a device that is gone and a file that is full. */
+    process_default_signals();
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
     int r = enter_jail(p, fds, &e);
     if (r < 0) {
         rep.code = -r;

@@ -1,0 +1,110 @@
+"""An evil kernel in the place of the guest's own, in the real jail of the uml engine: what a guest
+that took over its kernel could do. Each attack of evil_kernel/attacks.def is a start of a sandbox
+with that kernel; whatever it does, the monitor ends in order and nothing is left.
+"""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from conftest import MSB, ROOT, wait_for
+from test_host_memory import CONSTANT, taken
+
+MEMORY = 128
+SOURCE = ROOT / "tests" / "e2e" / "evil_kernel"
+ATTACKS = re.findall(r"^ATTACK\((\w+), (\w+)\)", (SOURCE / "attacks.def").read_text(), re.MULTILINE)
+
+
+def named(expected):
+    return [name for name, e in ATTACKS if e == expected]
+
+
+def compile_kernel(d):
+    small = ["cc", "-static", "-nostdlib", "-O1", "-w", "-fno-stack-protector", "-fno-pie", "-no-pie"]
+    all_c = [SOURCE / f for f in ("main.c", "calls.c", "memory.c", "vhost.c")]
+    for cc in (
+        [*small, "-o", d / "greedy", SOURCE / "greedy.c"],
+        [*small, "-DBIG", "-o", d / "big", SOURCE / "greedy.c"],
+        ["cc", "-static", "-O1", "-w", "-D_GNU_SOURCE", "-Wa,-I.", "-o", d / "evil", *all_c],
+    ):
+        subprocess.run(cc, cwd=d, check=True)
+    return (d / "evil").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    return compile_kernel(tmp_path_factory.mktemp("evil"))
+
+
+@pytest.fixture(scope="module")
+def box(module_msb):
+    """A stopped sandbox."""
+    module_msb.create("evil", "--engine", "uml", "-m", f"{MEMORY}M")
+    module_msb.ok("stop", "-q", "-t", "0", "evil")
+    return module_msb
+
+
+@pytest.fixture
+def start(box, kernel, tmp_path):
+    """Starts the sandbox with the evil kernel, set to an attack: the client that waits for it."""
+    real = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
+
+    def starts(attack):
+        mark = b"@WANTED@"
+        assert kernel.count(mark) == 1
+        (tmp_path / "linux-uml").write_bytes(kernel.replace(mark.ljust(64, b"\0"), attack.encode().ljust(64, b"\0")))
+        (tmp_path / "linux-uml").chmod(0o755)
+        for f in ("tools.erofs", "base.erofs"):
+            (tmp_path / f).symlink_to(real / f)
+        log = box.home / "sandboxes" / "evil" / "run" / "logs"
+        for f in log.glob("*"):
+            f.unlink()
+        env = {**box.env, "MSB_ASSETS": str(tmp_path)}
+        return box.popen("start", "evil", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    yield starts
+    wait_for(lambda: box.monitor_pid("evil") is None)
+
+
+def said(box):
+    """What it wrote to its console."""
+    files = (box.home / "sandboxes" / "evil" / "run" / "logs").glob("*")
+    return "".join(f.read_text(errors="replace") for f in files)
+
+
+def reason(box):
+    state = (box.home / "sandboxes" / "evil" / "run" / "state.json").read_text()
+    assert '"crashed"' in state.lower(), state
+    return re.search(r'"reason": ?"([^"]*)"', state)[1]
+
+
+@pytest.mark.parametrize("attack", named("REFUSED"))
+def test_refused(box, start, attack):
+    p = start(attack)
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 1
+    assert reason(box) == "the guest kernel ended with status 42", (err, said(box)[-2000:])
+    files = box.home / "sandboxes" / "evil" / "run" / "logs"
+    assert sum(f.stat().st_size for f in files.glob("*")) <= 31 << 20
+
+
+@pytest.mark.parametrize("attack", named("KILLED"))
+def test_killed(box, start, attack):
+    start(attack).communicate(timeout=60)
+    # SIGSYS; or SIGSEGV where the host has no 32-bit calls at all.
+    assert re.fullmatch(r"the guest kernel was killed by signal (31|11)", reason(box)), said(box)[-2000:]
+
+
+@pytest.mark.parametrize("attack", named("HELD"))
+def test_held(box, start, attack):
+    """What the host has given is within bounds; and it can be killed."""
+    p = start(attack)
+    wait_for(lambda: "evil: " in said(box) or p.poll() is not None, timeout=60)
+    assert "evil: holding: " in said(box), said(box)[-2000:]
+    monitor = box.monitor_pid("evil")
+    assert taken(monitor) <= MEMORY + CONSTANT
+    assert len(box.tree(monitor)) <= 128 + 2 * MEMORY + 8
+    p.kill()
+    p.communicate(timeout=60)
