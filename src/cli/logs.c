@@ -42,6 +42,7 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
     o->timestamps = args_has(a, "timestamps");
     o->show_id = args_has(a, "show-id");
     o->json = args_has(a, "json");
+    o->escape = args_has(a, "escape");
     o->grep = args_get(a, "grep");
     const char *color = args_get(a, "color");
     if (args_has(a, "no-color") || (color && strcmp(color, "never") == 0))
@@ -103,6 +104,7 @@ static const struct opt logs_opts[] = {
 static const struct opt display_opts[] = {
     {"color", 0, "WHEN", "When to use colors (default: auto)", .choices = "auto|always|never"},
     {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
+    {"escape", 0, NULL, "Show control characters even in a pipe, such as to less -R or tail"},
     {"show-id", 0, NULL, "Prefix each line with its session number"},
     {0},
 };
@@ -117,8 +119,8 @@ const struct cmd cmd_logs = {
     .groups = logs_groups,
     .pos = {.name = "NAME", .help = "Sandbox whose logs to show", .required = true},
     .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "
-               "a terminal, control characters other than colors are shown, not obeyed; a file or "
-               "a pipe gets the bytes as they were written.\n\n" TIME_DETAILS,
+               "a terminal, control characters other than colors are shown, not obeyed. A file or "
+               "a pipe gets the bytes as they were written, unless --escape.\n\n" TIME_DETAILS,
     .examples = "  msb logs web\n"
                 "  msb logs -f --tail 20 web\n"
                 "  msb logs --since 10m --grep 'error|fatal' web\n"

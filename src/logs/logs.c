@@ -74,7 +74,7 @@ static int show_json(struct logs *l, const struct log_entry *e)
 {
     if (!entry_matches(l, e))
         return 0;
-    AUTO_FREE char *text = log_entry_json(e, l->out.is_tty);
+    AUTO_FREE char *text = log_entry_json(e, l->out.safe);
     if (!text)
         return -ENOMEM;
     int r = sink_ours(&l->out, text);
@@ -329,8 +329,8 @@ int logs_show(int logs_dirfd, const struct logs_options *o, struct err *e)
     if (r < 0)
         return r;
     l.by_line = !o->json && (o->timestamps || o->show_id || o->grep);
-    sink_open(&l.out, STDOUT_FILENO, o->color);
-    sink_open(&l.err, STDERR_FILENO, o->color);
+    sink_open(&l.out, STDOUT_FILENO, o->color, o->escape);
+    sink_open(&l.err, STDERR_FILENO, o->color, o->escape);
     lines_init(&l.lines, &l.out, &l.err);
     l.lines.grep = l.has_grep ? &l.grep : NULL;
     l.lines.timestamps = o->timestamps;

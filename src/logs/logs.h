@@ -29,6 +29,7 @@ struct logs_options {
     uint64_t until_ns; /* 0 = to the end */
     bool follow;       /* until `alive` returns false and all is read */
     bool timestamps, show_id, json;
+    bool escape;      /* as on a terminal, wherever it goes */
     const char *grep; /* POSIX extended regular expression; NULL = none */
     enum color_choice color;
     bool (*alive)(void *arg); /* may there be more? */

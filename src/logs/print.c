@@ -169,9 +169,9 @@ int defuse_end(struct defuser *d, struct buf *out)
 
 /* --- sinks --- */
 
-void sink_open(struct sink *s, int fd, enum color_choice c)
+void sink_open(struct sink *s, int fd, enum color_choice c, bool escape)
 {
-    *s = (struct sink){.fd = fd, .is_tty = isatty(fd)};
+    *s = (struct sink){.fd = fd, .safe = escape || isatty(fd)};
     s->colors = c == COLOR_ALWAYS || (c == COLOR_AUTO && term_colors(fd));
     s->d.strip_colors = c == COLOR_NEVER;
     buf_init(&s->out, SINK_MAX);
@@ -200,13 +200,13 @@ static int flush_when_full(struct sink *s)
 
 int sink_write(struct sink *s, const void *p, size_t n)
 {
-    int r = s->is_tty ? defuse(&s->d, &s->out, p, n) : buf_append(&s->out, p, n);
+    int r = s->safe ? defuse(&s->d, &s->out, p, n) : buf_append(&s->out, p, n);
     return r < 0 ? r : flush_when_full(s);
 }
 
 int sink_ours(struct sink *s, const char *text)
 {
-    int r = s->is_tty ? defuse_end(&s->d, &s->out) : 0;
+    int r = s->safe ? defuse_end(&s->d, &s->out) : 0;
     if (r == 0)
         r = buf_append(&s->out, text, strlen(text));
     return r < 0 ? r : flush_when_full(s);
@@ -214,7 +214,7 @@ int sink_ours(struct sink *s, const char *text)
 
 int sink_close(struct sink *s)
 {
-    int r = s->is_tty ? defuse_end(&s->d, &s->out) : 0;
+    int r = s->safe ? defuse_end(&s->d, &s->out) : 0;
     if (r == 0)
         r = sink_flush(s);
     buf_free(&s->out);

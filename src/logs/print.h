@@ -3,7 +3,8 @@
  * A command's output may hold any bytes, and reading a log must be safe however hostile they are.
  * So on a terminal only text, newlines, tabs and colours (SGR sequences) pass. All other control
  * characters are shown instead of obeyed: ESC as ^[, C1 controls and the marks that reorder text as
- * <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as they are.
+ * <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as they are, unless
+ * the user asks otherwise: what is at its other end, if a terminal, cannot be seen from here.
  */
 #ifndef MSB_LOGS_PRINT_H
 #define MSB_LOGS_PRINT_H
@@ -31,7 +32,7 @@ int defuse_end(struct defuser *d, struct buf *out);
 
 struct sink {
     int fd;
-    bool is_tty;
+    bool safe;   /* what passes is defused */
     bool colors; /* our own: time stamps, ids */
     struct defuser d;
     struct buf out;
@@ -39,7 +40,8 @@ struct sink {
 
 enum color_choice { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
 
-void sink_open(struct sink *s, int fd, enum color_choice c);
+/* escape: defuse even what goes to a file or a pipe. */
+void sink_open(struct sink *s, int fd, enum color_choice c, bool escape);
 /* Ends, flushes and releases; the first error. */
 int sink_close(struct sink *s);
 /* A command's bytes; sink_ours: msb's own text, which is trusted. */

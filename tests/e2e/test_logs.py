@@ -184,6 +184,22 @@ def test_binary_output(msb):
     assert last["e"] is None and last["d"].encode() == text
 
 
+def test_escape(msb):
+    """A pipe gets the bytes; with --escape it gets what a terminal would: nothing that controls one."""
+    msb.create("b", "-m", "64M")
+    text = b"a\x1b]0;title\x07\x1b[2Jb\x1b[31mred\x1b[0m\xff\r\xc2\x9b\n"
+    for stream in ("", " >&2"):
+        msb("exec", "-q", "b", "--", "sh", "-c", "cat" + stream, input=text)
+    p = msb("logs", "b")
+    assert p.stdout == text and p.stderr == text
+    p = msb("logs", "--escape", "b")
+    for out in (p.stdout, p.stderr):
+        assert out.replace(b"\x1b[31m", b"").replace(b"\x1b[0m", b"").count(b"\x1b") == 0
+        assert b"^[[2J" in out and b"\\xff" in out and b"\x07" not in out and b"\x9b" not in out
+    p = msb("logs", "--escape", "--no-color", "b")
+    assert b"\x1b" not in p.stdout + p.stderr
+
+
 def test_follow(msb):
     """Shows what is there, then what comes, as it comes; ends when the sandbox does."""
     msb.create("f", "-m", "64M")
