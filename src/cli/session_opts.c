@@ -15,8 +15,9 @@
 #include <unistd.h>
 
 enum {
-    RETRY_MS = 20000, /* longer than a stop takes */
-    RETRY_PAUSE_MS = 5,
+    RETRY_MS = 20000,   /* longer than a stop takes */
+    RETRY_PAUSE_MS = 5, /* at first; it doubles, for the sake of a guest that has too much to do */
+    RETRY_PAUSE_MAX_MS = 160,
 };
 
 static const struct opt session_opts[] = {
@@ -145,17 +146,21 @@ struct attachment {
     const char *name;
     bool *started;
     uint64_t until_ns; /* when to give up on a sandbox that keeps refusing */
+    unsigned pause_ms;
 };
 
-/* The sandbox refused because it was about to stop; its state may not show that yet. */
+/* The sandbox refused because it was about to stop, which its state may not show yet, or because it
+ * has too much to do. */
 static int attach_again(void *ctx, struct err *e)
 {
-    const struct attachment *a = ctx;
+    struct attachment *a = ctx;
     bool started = false;
     int fd;
     if (now_ns() >= a->until_ns)
-        return err_set(e, ETIMEDOUT, "sandbox '%s' is shutting down", a->name);
-    (void)nanosleep(&(struct timespec){.tv_nsec = RETRY_PAUSE_MS * 1000000L}, NULL);
+        return err_set(e, ETIMEDOUT, "sandbox '%s' refused the command for %d seconds", a->name,
+                       RETRY_MS / 1000);
+    (void)nanosleep(&(struct timespec){.tv_nsec = a->pause_ms * 1000000L}, NULL);
+    a->pause_ms = MIN(2 * a->pause_ms, (unsigned)RETRY_PAUSE_MAX_MS);
     int r = sandbox_attach(a->store, a->name, ui_warn, &fd, &started, e);
     *a->started = *a->started || started;
     return r < 0 ? r : fd;
@@ -196,7 +201,7 @@ int session_execute(const struct store *s, const char *name, const struct sessio
         strlist_wipe(&secrets.env);
         return ui_fail(&e);
     }
-    struct attachment again = {s, name, started, now_ns() + RETRY_MS * 1000000ULL};
+    struct attachment again = {s, name, started, now_ns() + RETRY_MS * 1000000ULL, RETRY_PAUSE_MS};
     struct session_request req = *q;
     req.env = secrets.env;
     req.reconnect = attach_again;

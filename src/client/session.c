@@ -372,8 +372,9 @@ static void set_deadline(struct session *s)
         s->deadline_ns = now_ns() + (ms + BACKSTOP_MS) * 1000000ULL;
 }
 
-/* The sandbox was going down and has done nothing for us: everything is sent again to the next one. */
-static void try_again(struct session *s)
+/* The sandbox was going down, or had no room, and has done nothing for us: everything is sent again,
+ * perhaps to the next one. why: the reason it gave. */
+static void try_again(struct session *s, const char *why)
 {
     /* Connecting may take a while. Without a raw terminal to restore, signals act as they did before
      * we were connected. */
@@ -384,6 +385,8 @@ static void try_again(struct session *s)
     if (!s->n_keys)
         (void)sigprocmask(SIG_SETMASK, &watched, NULL);
     if (fd < 0) {
+        if (fd == -ETIMEDOUT && *why)
+            err_hint(s->e, "%s", why);
         finish(s, fd);
     } else if (dup3(fd, s->sock, O_CLOEXEC) < 0) {
         finish(s, err_sys(s->e, errno, "cannot connect again"));
@@ -409,7 +412,7 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
     }
     uint64_t kind = proto_find_num(f, F_KIND, PROTO_FAIL_OTHER);
     if (kind == PROTO_FAIL_STATE && s->req->reconnect) {
-        try_again(s);
+        try_again(s, text);
         return;
     }
     int code = kind == PROTO_FAIL_NOT_FOUND        ? EXIT_NOT_FOUND

@@ -28,9 +28,9 @@ struct session_request {
     uint64_t timeout_ms; /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */
-    /* May be NULL. Called for another connection when the sandbox refuses because it is going down
-     * (FAIL_STATE): nothing was done, and everything can be sent again. Returns the connection, or
-     * -errno with *e set. */
+    /* May be NULL. Called for another connection when the sandbox refuses because it is going down or
+     * has no room (FAIL_STATE): nothing was done, and everything can be sent again. Returns the
+     * connection, or -errno with *e set; -ETIMEDOUT: it was refused for too long. */
     int (*reconnect)(void *ctx, struct err *e);
     void *reconnect_ctx;
 };

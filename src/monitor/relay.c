@@ -312,12 +312,19 @@ static void on_writable(struct vsock_stream *s, void *ctx)
  * last command does not lose any. */
 static void stream_over(struct relay_client *c)
 {
-    if (c->detached)
+    char text[96];
+    if (c->detached) {
         client_free(c);
-    else if (c->connected)
+        return;
+    }
+    if (c->connected) {
         client_finish(c);
-    else /* its request was never sent, so it may be repeated */
-        client_refuse(c, PROTO_FAIL_STATE, going_down);
+        return;
+    }
+    /* The guest turned it away. Its request was never sent, so it may be repeated. */
+    (void)snprintf(text, sizeof(text), "the guest takes no more commands now (%u are under way)",
+                   c->relay->n_sessions - 1);
+    client_refuse(c, PROTO_FAIL_STATE, c->relay->open ? text : going_down);
 }
 
 static void on_peer_shutdown(struct vsock_stream *s, void *ctx)

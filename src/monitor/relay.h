@@ -11,7 +11,8 @@
  *   2. Bytes from the guest are copied out of its memory once, and parsed in the copy.
  *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
  *   4. A session counts until its client has received all of its output, or has disconnected.
- *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated.
+ *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated. The
+ *      reason is in its text: the sandbox is going down, or its guest turned the stream away.
  */
 #ifndef MSB_MONITOR_RELAY_H
 #define MSB_MONITOR_RELAY_H

@@ -330,7 +330,7 @@ enum proto_fail {
     PROTO_FAIL_RLIMIT = 5,
     PROTO_FAIL_LIMIT = 6,   /* too many sessions */
     PROTO_FAIL_VERSION = 7, /* HELLO of another major version */
-    PROTO_FAIL_STATE = 8,   /* not ready, or shutting down */
+    PROTO_FAIL_STATE = 8,   /* not ready, no room, or shutting down: try again */
     PROTO_FAIL_BOOT = 9,    /* control stream: the guest could not set itself up */
 };
 

@@ -443,8 +443,12 @@ static void test_agent_that_does_not_listen(void **state)
     struct relay_fix *t = *state;
     uint32_t port;
     AUTO_CLOSE int fd = begin_session(t, &port);
+    char said[512] = "";
     send_op(t->x, OP_RST, PROTO_PORT_SESSION, port);
     turn(t);
+    ssize_t n = recv(fd, said, sizeof(said) - 1, MSG_PEEK);
+    assert_true(n > 0 && memmem(said, (size_t)n, "takes no more commands", 22));
+    assert_null(memmem(said, (size_t)n, "shutting down", 13)); /* it is not */
     expect_refusal(fd);
     assert_int_equal(t->sessions, 0);
 }

@@ -17,7 +17,7 @@ BACKSTOP = 5.0  # how much longer than the time limit the agent may take
 
 
 class GoingDown(MsbError):
-    """The sandbox is shutting down and has done nothing: try again."""
+    """The sandbox is shutting down or has no room, and has done nothing: try again."""
 
 
 @dataclass(frozen=True)

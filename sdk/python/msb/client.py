@@ -238,7 +238,7 @@ class SandboxHandle:
                 except GoingDown as e:
                     channel.abort()
                     if loop.time() > until:
-                        raise MsbError(f"sandbox '{self.name}' is shutting down") from e
+                        raise MsbError(f"sandbox '{self.name}' refused the command: {e}") from e
                 except BaseException:
                     channel.abort()
                     raise

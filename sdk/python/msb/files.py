@@ -79,7 +79,7 @@ class Files:
                     return await use(channel)
                 except GoingDown as e:
                     if asyncio.get_running_loop().time() > until:
-                        raise MsbError(f"sandbox '{self._name}' is shutting down") from e
+                        raise MsbError(f"sandbox '{self._name}' refused: {e}") from e
                 finally:
                     channel.abort()
                 await asyncio.sleep(RETRY_PAUSE)
