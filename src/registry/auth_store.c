@@ -95,6 +95,7 @@ static int change(const char *home, int (*fn)(json_t *auths, const void *ctx, st
     while (flock(dirfd, LOCK_EX) < 0)
         if (errno != EINTR)
             return err_sys(e, errno, "cannot lock %s/" DIR_NAME, home);
+    file_replace_sweep(dirfd);
     r = load_json(dirfd, &root, e);
     if (r == 0)
         r = fn(json_object_get(root, "auths"), ctx, e);

@@ -24,7 +24,10 @@ int named_dir_open(const struct store *s, const struct named_kind *k, bool make,
 int named_made_open(const struct named_kind *k, int all, const char *name, struct err *e)
 {
     int fd = mkdirat(all, name, 0700) < 0 && errno != EEXIST ? -errno : dir_open_at(all, name);
-    return fd < 0 ? err_sys(e, -fd, "cannot create %s '%s'", k->what, name) : fd;
+    if (fd < 0)
+        return err_sys(e, -fd, "cannot create %s '%s'", k->what, name);
+    file_replace_sweep(fd); /* of a creation that died */
+    return fd;
 }
 
 static void record_path(const struct named_kind *k, const char *name, char out[NAME_MAX])
@@ -66,6 +69,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b); /* names come first: see named.h */
 }
 
+/* What was killed while it wrote leaves no name, but a file; a secret's holds the value. */
+static void sweep(int all, const struct named_kind *k, const char *name)
+{
+    AUTO_CLOSE int dir = k->record ? dir_open_at(all, name) : -1;
+    if (dir >= 0)
+        file_replace_sweep(dir);
+}
+
 static int list_dir(DIR *d, const struct named_kind *k, void **ret, size_t *n, struct err *e)
 {
     AUTO_FREE char *list = NULL;
@@ -78,7 +89,10 @@ static int list_dir(DIR *d, const struct named_kind *k, void **ret, size_t *n, s
         if (!more)
             return err_oom(e);
         list = more;
-        count += k->load(dirfd(d), entry->d_name, list + count * k->size) == 0;
+        if (k->load(dirfd(d), entry->d_name, list + count * k->size) == 0)
+            count++;
+        else
+            sweep(dirfd(d), k, entry->d_name);
     }
     if (count)
         qsort(list, count, k->size, by_name);
@@ -95,6 +109,7 @@ int named_list(const struct store *s, const struct named_kind *k, void **ret, si
     AUTO_CLOSEDIR DIR *d = dir_read_at(s->home_fd, k->dir);
     if (!d)
         return errno == ENOENT ? 0 : err_sys(e, errno, "cannot read %s/%s", s->home, k->dir);
+    file_replace_sweep(dirfd(d));
     return list_dir(d, k, ret, n, e);
 }
 

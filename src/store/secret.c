@@ -124,6 +124,7 @@ int secret_set(const struct store *s, const char *name, const char *value, const
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     if (!text)
         return err_oom(e);
+    file_replace_sweep(dir);
     r = file_replace_at(dir, name, text, strlen(text), 0600, true);
     wipe(text, strlen(text));
     return r < 0 ? err_sys(e, -r, "cannot store secret '%s'", name) : 0;
@@ -137,6 +138,7 @@ int secret_remove(const struct store *s, const char *name, struct err *e)
     AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
     if (dir < 0)
         return dir == -ENOENT ? secret_unknown(name, e) : dir;
+    file_replace_sweep(dir);
     if (unlinkat(dir, name, 0) == 0)
         return 0;
     return errno == ENOENT ? secret_unknown(name, e)

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,6 +43,86 @@ static int find_home(char **ret, struct err *e)
     return p ? 0 : err_oom(e);
 }
 
+/* --- the way to it ---------------------------------------------------------------------------- */
+
+enum { LINKS_MAX = 40 };
+
+struct walk {
+    const char *home; /* for messages */
+    int at;           /* the directory so far, O_PATH */
+    unsigned links;
+    char rest[PATH_MAX];
+};
+
+static int walk_restart(struct walk *w)
+{
+    close_fd(&w->at);
+    w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return w->at < 0 ? -errno : 0;
+}
+
+/* A link of our own, or root's, leads where it says; whoever owns another one decides where our
+ * files go. */
+static int walk_link(struct walk *w, int link, const struct stat *st, struct err *e)
+{
+    char target[PATH_MAX], rest[PATH_MAX];
+    if (st->st_uid != 0 && st->st_uid != geteuid()) {
+        err_set(e, EPERM, "%s leads through a symbolic link of another user", w->home);
+        err_hint(e, "set MSB_HOME to a directory of your own (default: ~/.microsandbox)");
+        return -EPERM;
+    }
+    ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
+    if (n < 0)
+        return err_sys(e, errno, "cannot open %s", w->home);
+    target[n] = '\0';
+    int len = snprintf(rest, sizeof(rest), "%s/%s", target, w->rest);
+    if (++w->links > LINKS_MAX || len >= (int)sizeof(rest))
+        return err_sys(e, ELOOP, "cannot open %s", w->home);
+    memcpy(w->rest, rest, (size_t)len + 1);
+    int r = target[0] == '/' ? walk_restart(w) : 0;
+    return r < 0 ? err_sys(e, -r, "cannot open /") : 0;
+}
+
+/* One component: 1 when there are no more; -errno without a message when it cannot be opened. */
+static int walk_step(struct walk *w, struct err *e)
+{
+    char *name = w->rest + strspn(w->rest, "/");
+    size_t n = strcspn(name, "/");
+    char one[NAME_MAX + 1];
+    struct stat st;
+    if (n == 0)
+        return 1;
+    if (n > NAME_MAX)
+        return -ENAMETOOLONG;
+    memcpy(one, name, n);
+    one[n] = '\0';
+    memmove(w->rest, name + n, strlen(name + n) + 1);
+    AUTO_CLOSE int next = openat(w->at, one, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (next < 0 || fstat(next, &st) < 0)
+        return -errno;
+    if (S_ISLNK(st.st_mode))
+        return walk_link(w, next, &st, e);
+    close_fd(&w->at);
+    w->at = steal_fd(&next);
+    return 0;
+}
+
+/* Opens the home, following no link of another user; -errno, perhaps without a message. */
+static int open_home(const char *home, struct err *e)
+{
+    struct walk w = {.home = home, .at = -1};
+    if ((size_t)snprintf(w.rest, sizeof(w.rest), "%s", home) >= sizeof(w.rest))
+        return -ENAMETOOLONG;
+    int r = walk_restart(&w);
+    while (r == 0)
+        r = walk_step(&w, e);
+    int fd = r < 0 ? r : openat(w.at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r == 1 && fd < 0)
+        fd = -errno;
+    close_fd(&w.at);
+    return fd;
+}
+
 static int open_or_make(const struct store *s, const char *name, int flags, struct err *e)
 {
     flags |= O_RDONLY | O_DIRECTORY | O_CLOEXEC;
@@ -72,19 +154,23 @@ static int no_home(const struct store *s, int code, const char *verb, struct err
 
 int store_open(struct store *s, struct err *e)
 {
+    struct err why = {0};
     *s = (struct store)STORE_NONE;
     int r = find_home(&s->home, e);
     if (r < 0 || !s->home)
         return r;
-    s->home_fd = open(s->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->home_fd < 0 && errno == ENOENT) {
+    int fd = open_home(s->home, &why);
+    if (fd == -ENOENT) {
         r = mkdir_parents(s->home, 0700);
         if (r < 0)
             return no_home(s, -r, "create", e);
-        s->home_fd = open(s->home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        fd = open_home(s->home, &why);
     }
-    if (s->home_fd < 0)
-        return no_home(s, errno, "open", e);
+    if (fd < 0 && why.code && e)
+        *e = why;
+    if (fd < 0)
+        return why.code ? fd : no_home(s, -fd, "open", e);
+    s->home_fd = fd;
     struct stat st;
     if (fstat(s->home_fd, &st) < 0)
         return err_sys(e, errno, "cannot look at %s", s->home);

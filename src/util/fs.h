@@ -33,6 +33,9 @@ int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *re
  * the rename, and the rename before we return. */
 int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t mode, bool sync);
 
+/* Removes temporary files in a directory whose writers were killed. */
+void file_replace_sweep(int dirfd);
+
 /* Removes a file or a whole directory tree; never crosses a symlink. Missing is success. */
 int remove_tree_at(int dirfd, const char *name);
 

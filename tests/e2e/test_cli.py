@@ -590,3 +590,24 @@ def test_what_debug_and_trace_say(msb):
     text = stderr(msb("exec", "--trace", "-e", "KEY=s3cret", "x", "--", "sh", "-c", ": s3cret"))
     assert "trace: session: received STARTED, " in text and "trace: session: received EXIT, " in text
     assert "s3cret" not in text, "no arguments, no environment"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_home_does_not_lead_through_a_link_of_somebody_else(msb, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    for name, target, home in (("link", own, "link"), ("dir", tmp_path, "dir/own"), ("new", own, "new/made"),
+                               ("far", tmp_path / "mine", "far")):
+        link = tmp_path / name
+        link.symlink_to(target)
+        if name == "far":  # a link of ours, which leads to one that is not
+            (tmp_path / "mine").symlink_to(own)
+            link = tmp_path / "mine"
+        os.lchown(link, 12345, 12345)
+        p = msb("ls", env={**msb.env, "MSB_HOME": str(tmp_path / home)})
+        assert p.returncode == 1 and b"symbolic link of another user" in p.stderr, (name, p.stderr)
+        assert list(own.iterdir()) == []
+        os.lchown(link, os.geteuid(), os.getegid())
+        msb.ok("ls", env={**msb.env, "MSB_HOME": str(tmp_path / home)})
+        shutil.rmtree(own)
+        own.mkdir(mode=0o700)

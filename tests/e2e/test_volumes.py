@@ -1,6 +1,8 @@
 """Named volumes: made, mounted, kept, removed."""
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
@@ -92,3 +94,27 @@ def test_created_once(msb):
     msb.ok("volume", "create", "v")
     p = msb("volume", "create", "v")
     assert p.returncode == 1 and p.stderr == b"error: volume already exists: v\n"
+
+
+def test_what_a_killed_writer_left_is_removed(msb):
+    """A record under its temporary name: by the next listing, or the next creation."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for look in (["volume", "ls"], ["volume", "create", "-q", "half"]):
+        half = msb.home / "volumes" / "half"
+        half.mkdir(parents=True, exist_ok=True)
+        left = half / f".volume.json.tmp-{dead.pid}"
+        left.write_text("{")
+        busy = half / f".volume.json.tmp-{os.getpid()}"  # somebody who is at it
+        busy.write_text("{")
+        msb.ok(*look)
+        assert not left.exists() and busy.exists()
+        busy.unlink()
+    msb.ok("volume", "rm", "-q", "half")
+    secrets = msb.home / "secrets"
+    for look in (["secret", "ls"], ["secret", "set", "-q", "OTHER"], ["secret", "rm", "-q", "OTHER"]):
+        secrets.mkdir(mode=0o700, exist_ok=True)
+        left = secrets / f".TOKEN.tmp-{dead.pid}"
+        left.write_text("a value")
+        msb.ok(*look, input=b"value")
+        assert not left.exists(), look
