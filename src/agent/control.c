@@ -94,6 +94,15 @@ void control_log(struct control *c, const char *text)
     put_simple(c, PROTO_LOG, F_TEXT, text);
 }
 
+void control_oom(struct control *c, uint64_t kills)
+{
+    struct proto_writer w;
+    proto_begin(&w, &c->tx, PROTO_OOM);
+    proto_u64(&w, F_KILLS, kills);
+    (void)proto_end(&w);
+    control_flush(c);
+}
+
 static void wait_for_end(const struct control *c)
 {
     struct pollfd p = {.fd = c->src.fd, .events = POLLRDHUP};

@@ -94,8 +94,14 @@ static int prepare(struct err *e)
     return control_configure(&control, &config, e);
 }
 
+static void on_kill(struct oom *o)
+{
+    control_oom(&control, o->kills);
+}
+
 static int watch(struct err *e)
 {
+    oom_watch(&server.oom, &server.loop, on_kill);
     control.on_shutdown = on_shutdown;
     control.on_lost = on_lost;
     control.on_seal = on_seal;

@@ -139,7 +139,7 @@ int server_turn(struct server *srv, int timeout_ms)
 int server_init(struct server *srv, const struct config *cfg)
 {
     sigset_t all, chld;
-    *srv = (struct server){.cfg = cfg, .scratch = scratch, .listener.fd = -1};
+    *srv = (struct server){.cfg = cfg, .scratch = scratch, .listener.fd = -1, .oom.src.fd = -1};
     srv->ready_tail = &srv->ready;
     user_cache_init(&srv->users, "/etc/passwd", "/etc/group");
     sigfillset(&all);

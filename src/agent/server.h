@@ -9,6 +9,7 @@
 #ifndef MSB_AGENT_SERVER_H
 #define MSB_AGENT_SERVER_H
 
+#include "agent/oom.h"
 #include "agent/request.h"
 #include "agent/users.h"
 #include "proto/proto.h"
@@ -32,6 +33,7 @@ struct server {
     const struct config *cfg;
     struct user_cache users;
     struct loop_src listener, sigchld;
+    struct oom oom;
     int dev_null;
     struct session *sessions;
     size_t nsessions;

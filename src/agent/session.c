@@ -40,7 +40,21 @@ static void put_exit(struct session *s)
     /* A command that ends by itself just as the limit is reached has not timed out. */
     if (s->timed_out && WIFSIGNALED(s->status) && WTERMSIG(s->status) == SIGKILL)
         proto_u32(&w, F_TIMED_OUT, 1);
+    if (s->oom)
+        proto_u32(&w, F_OOM, s->oom);
     (void)proto_end(&w);
+}
+
+/* Why a command failed, if that is why. What succeeds has not missed the process. */
+static enum proto_oom look_for_oom(struct session *s, pid_t pid)
+{
+    struct oom *o = &s->srv->oom;
+    if (s->status == 0)
+        return PROTO_OOM_NONE;
+    oom_look(o);
+    if (oom_was_killed(o, pid, s->kills))
+        return PROTO_OOM_COMMAND;
+    return o->kills > s->kills ? PROTO_OOM_OTHER : PROTO_OOM_NONE;
 }
 
 /* --- events: note and queue --- */
@@ -71,8 +85,10 @@ static void on_timer(struct loop_timer *t)
 
 void session_child_exited(struct session *s, int status)
 {
+    pid_t pid = s->pid;
     s->pid = 0;
     s->status = status;
+    s->oom = s->state == SESS_RUNNING ? look_for_oom(s, pid) : PROTO_OOM_NONE;
     loop_timer_off(&s->srv->loop, &s->timer);
     if (s->state == SESS_RUNNING) {
         s->state = SESS_EXITED;

@@ -88,7 +88,9 @@ struct session {
     struct inlet in;
     struct outlet out[2];
     pid_t pid;
-    int status; /* as from waitpid */
+    int status;         /* as from waitpid */
+    uint64_t kills;     /* for lack of memory, when it started */
+    enum proto_oom oom; /* whether there was one since then */
     bool timed_out, linger_over;
     struct loop_timer timer; /* the time limit; after the exit, the end of lingering */
 };

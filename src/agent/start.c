@@ -129,6 +129,7 @@ static void running(struct session *s, const struct exec_req *q, pid_t pid, stru
 {
     s->state = SESS_RUNNING;
     s->pid = pid;
+    s->kills = s->srv->oom.kills;
     s->tty = q->tty;
     session_inlet_init(s, steal_fd(&io->ours[0]));
     session_outlet_init(s, 0, steal_fd(&io->ours[1]), PROTO_STDOUT);

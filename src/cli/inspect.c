@@ -30,12 +30,13 @@ static json_t *sandbox_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
-    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:s, s:o, s:[], s:s, s:o}", "active_config",
+    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}", "active_config",
                      active_config(sb), "config", spec_to_config(&sb->spec), "created_at",
                      json_time(sb->spec.created_ns), "engine", sb->state.engine, "name",
-                     sb->spec.name, "reason", sb->state.reason, "started_at",
-                     json_time(sb->state.started_ns), "pending_changes", "status",
-                     status_name(sb->state.status), "updated_at", json_time(updated));
+                     sb->spec.name, "oom_kills", (json_int_t)sb->state.oom_kills, "reason",
+                     sb->state.reason, "started_at", json_time(sb->state.started_ns),
+                     "pending_changes", "status", status_name(sb->state.status), "updated_at",
+                     json_time(updated));
 }
 
 static void number_line(struct buf *b, const char *label, double value)
@@ -43,7 +44,7 @@ static void number_line(struct buf *b, const char *label, double value)
     (void)buf_printf(b, "%-16s%g\n", label, value);
 }
 
-static void resources(struct buf *b, const struct sandbox_spec *s)
+static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_kills)
 {
     char text[64], size[32];
     (void)buf_printf(b, "\nResources\n");
@@ -52,6 +53,8 @@ static void resources(struct buf *b, const struct sandbox_spec *s)
     text_line(b, "  Placement:", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit");
     (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)s->memory_mib);
     text_line(b, "  Memory:", text);
+    if (oom_kills)
+        number_line(b, "  OOM kills:", (double)oom_kills);
     text_line(b, "  Max Memory:", text);
     text_line(b, "  THP:", "madvise");
     text_line(b, "  Engine:", engine_kind_name(s->engine));
@@ -251,7 +254,7 @@ static void sandbox_text(const struct items *l, struct buf *b)
         text_line(b, "Monitor:", pid);
         text_line(b, "Engine:", sb->state.engine);
     }
-    resources(b, s);
+    resources(b, s, sb->state.oom_kills);
     network(b, sb);
     vsocks(b, &sb->spec.vsocks);
     runtime(b, s);

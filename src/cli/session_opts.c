@@ -9,6 +9,7 @@
 #include "util/parse.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -18,6 +19,7 @@ enum {
     RETRY_MS = 20000,   /* longer than a stop takes */
     RETRY_PAUSE_MS = 5, /* at first; it doubles, for the sake of a guest that has too much to do */
     RETRY_PAUSE_MAX_MS = 160,
+    EXIT_BY_SIGKILL = 128 + SIGKILL,
 };
 
 static const struct opt session_opts[] = {
@@ -171,17 +173,31 @@ struct secret_lookup {
     const struct store *store;
     const struct session_request *request;
     struct strlist env;
+    uint64_t memory_mib; /* of the sandbox */
 };
 
 static int add_secrets(void *ctx, const struct sandbox_spec *spec, struct err *e)
 {
     struct secret_lookup *l = ctx;
+    l->memory_mib = spec->memory_mib;
     int r = secret_resolve(l->store, &spec->secrets, &l->env, e);
     if (r == 0)
         r = secret_resolve(l->store, &l->request->secrets, &l->env, e);
     if (r == 0 && strlist_copy(&l->env, &l->request->env) < 0)
         r = err_oom(e);
     return r;
+}
+
+/* A command that was killed for lack of memory looks like any other that got SIGKILL. */
+static void tell_oom(const struct session_result *res, uint64_t memory_mib)
+{
+    struct err e = {0};
+    if (res->oom == PROTO_OOM_NONE || res->timed_out || res->exit_code == 0)
+        return;
+    bool own = res->oom == PROTO_OOM_COMMAND || res->exit_code == EXIT_BY_SIGKILL;
+    (void)err_set(&e, ENOMEM, "%skilled: out of memory (limit %lluM, see --memory)",
+                  own ? "" : "a process in the sandbox was ", (unsigned long long)memory_mib);
+    ui_error(&e);
 }
 
 int session_execute(const struct store *s, const char *name, const struct session_request *q,
@@ -218,5 +234,6 @@ int session_execute(const struct store *s, const char *name, const struct sessio
         return ui_fail(&e);
     if (e.code)
         ui_error(&e);
+    tell_oom(&res, secrets.memory_mib);
     return res.exit_code;
 }

@@ -354,6 +354,8 @@ static void on_exit_frame(struct session *s, const struct proto_frame *f)
 {
     uint64_t code = proto_find_num(f, F_CODE, UINT64_MAX);
     uint64_t sig = proto_find_num(f, F_SIGNAL, UINT64_MAX);
+    uint64_t oom = proto_find_num(f, F_OOM, PROTO_OOM_NONE);
+    s->res->oom = oom <= PROTO_OOM_OTHER ? (enum proto_oom)oom : PROTO_OOM_NONE;
     if (s->req->timeout_ms && proto_find_num(f, F_TIMED_OUT, 0) == 1) {
         finish_timeout(s);
     } else if (code <= 255) {

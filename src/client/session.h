@@ -6,6 +6,7 @@
 #ifndef MSB_CLIENT_SESSION_H
 #define MSB_CLIENT_SESSION_H
 
+#include "proto/proto.h"
 #include "spec/spec.h"
 #include "util/err.h"
 #include "util/strlist.h"
@@ -40,6 +41,7 @@ struct session_result {
     bool detached; /* the user left; the command lives on */
     bool timed_out;
     bool failed_to_start; /* e says why; exit_code is 126, 127 or 1 */
+    enum proto_oom oom;   /* why it failed, perhaps */
 };
 
 /* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and restores

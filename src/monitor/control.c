@@ -166,6 +166,9 @@ static void control_handle(struct control *c, const struct proto_frame *f)
     case PROTO_DOWN:
         c->ev->down(c->ctx);
         break;
+    case PROTO_OOM:
+        c->ev->oom(c->ctx, proto_find_num(f, F_KILLS, 0));
+        break;
     case PROTO_LOG:
         proto_find_text(f, F_TEXT, text, sizeof(text));
         c->ev->log(c->ctx, text);

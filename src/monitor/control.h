@@ -21,6 +21,7 @@ struct control_events {
     void (*sealed)(void *ctx);                /* the answer to control_seal() */
     void (*down)(void *ctx);                  /* all is on disk: the power may be cut */
     void (*log)(void *ctx, const char *line); /* printable */
+    void (*oom)(void *ctx, uint64_t kills);   /* processes killed for lack of memory, in all */
     void (*lost)(void *ctx);                  /* the stream ended */
 };
 

@@ -39,6 +39,7 @@ struct monitor {
     const struct sandbox_spec *spec;
     enum phase phase;
     struct sandbox_state state;
+    uint64_t oom_saved_ns; /* when oom_kills was saved last */
     int run_fd, logs_fd;
 
     struct loop loop;    /* vsock, rng, clients, timers */

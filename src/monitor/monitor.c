@@ -15,7 +15,7 @@
 
 /* #syscalls:monitor read close sendto recvfrom exit_group fsync openat */
 
-enum { SYNC_DELAY_MS = 500 };
+enum { SYNC_DELAY_MS = 500, OOM_SAVE_MS = 1000 };
 
 /* One monitor per process: signal handlers need to find it. */
 static struct monitor mon;
@@ -120,6 +120,24 @@ static void on_agent_log(void *ctx, const char *line)
     exec_log_printf(&m->system_log, "agent: %s", line);
 }
 
+/* For `msb inspect`. It is the guest's word, and it may say so as often as it likes: the state is
+ * saved at most once a second, and in any case when the sandbox ends. */
+static void on_agent_oom(void *ctx, uint64_t kills)
+{
+    struct monitor *m = ctx;
+    uint64_t now = now_ns();
+    if (kills <= m->state.oom_kills || kills > INT64_MAX)
+        return;
+    m->state.oom_kills = kills;
+    if (!m->acknowledged || m->phase != RUNNING ||
+        (m->oom_saved_ns && now - m->oom_saved_ns < MS(OOM_SAVE_MS)))
+        return;
+    m->oom_saved_ns = now;
+    exec_log_printf(&m->system_log, "processes killed: out of memory (limit %lluM, see --memory)",
+                    (unsigned long long)m->p->spec->memory_mib);
+    (void)state_save(m->run_fd, &m->state);
+}
+
 /* A guest whose pid 1 is gone is about to panic or to power off: give it a moment to say how. */
 static void on_agent_lost(void *ctx)
 {
@@ -162,6 +180,7 @@ static const struct control_events control_events = {
     .sealed = on_agent_sealed,
     .down = on_agent_down,
     .log = on_agent_log,
+    .oom = on_agent_oom,
     .lost = on_agent_lost,
 };
 

@@ -130,6 +130,7 @@ enum proto_type {
     PROTO_DOWN = 9,     /* no fields: everything is on disk, the power may be cut */
     PROTO_SEAL = 10,    /* no fields: the set-up is complete; F_WRITE_PATH applies from now on */
     PROTO_SEALED = 11,  /* no fields; or FAIL */
+    PROTO_OOM = 12,     /* F_KILLS: the guest had to kill processes for lack of memory */
     /* session */
     PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
     PROTO_STARTED = 17,   /* F_PID */
@@ -140,7 +141,7 @@ enum proto_type {
     PROTO_STDERR = 22,    /* raw */
     PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group */
     PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
-    PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it */
+    PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it; F_OOM */
     PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
     /* request */
     PROTO_TOUCH = 32, /* restart the idle timer */
@@ -182,6 +183,8 @@ enum proto_tag {
     F_ROWS = 12,      /* u32 */
     F_COLS = 13,      /* u32 */
     F_SESSIONS = 14,  /* u32: commands running */
+    F_OOM = 15,       /* u32: enum proto_oom; of a command that failed */
+    F_KILLS = 16,     /* u64: processes killed for lack of memory since the boot */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */
@@ -318,6 +321,13 @@ enum proto_mount_option {
     PROTO_MOUNT_NOEXEC = 2,
     PROTO_MOUNT_NOSUID = 4,
     PROTO_MOUNT_NODEV = 8,
+};
+
+/* What a command that failed has to do with a lack of memory in the guest. */
+enum proto_oom {
+    PROTO_OOM_NONE = 0,
+    PROTO_OOM_COMMAND = 1, /* its main process was killed for that */
+    PROTO_OOM_OTHER = 2,   /* another process was, while it ran: perhaps one that it had started */
 };
 
 /* Why an EXEC could not start, or a request was refused. */

@@ -61,6 +61,7 @@ struct sandbox_state {
     char engine[16];     /* that runs it: "uml", "uml-ptrace"; "" before the first start */
     uint64_t started_ns; /* CLOCK_REALTIME of the last start, 0 = never */
     uint64_t updated_ns; /* of the last transition */
+    uint64_t oom_kills;  /* processes that its guest killed for lack of memory, in this run */
     pid_t pid;           /* the live monitor, as the lock says; 0 = none. Not stored */
 };
 

@@ -1,5 +1,6 @@
 """`msb exec`: how a command is found, what it inherits, what its end looks like outside."""
 import concurrent.futures
+import json
 import os
 import re
 import subprocess
@@ -529,3 +530,31 @@ def test_hundreds_of_execs_leave_nothing_behind(box):
     burst(300)
     wait_for(lambda: sh(m, name, "ls /proc | grep -c '^[0-9]'") == processes, timeout=PATIENCE)
     wait_for(lambda: len(os.listdir(f"/proc/{monitor}/fd")) <= descriptors, timeout=PATIENCE)
+
+
+EATER = "tail /dev/zero"  # keeps all that it reads
+
+
+def test_out_of_memory_is_said(msb):
+    said = b"killed: out of memory (limit 64M, see --memory)"
+    msb.create("b", "-m", "64M")
+    p = msb("exec", "-q", "b", "--", *EATER.split())
+    assert p.returncode == 137 and p.stderr == b"error: " + said + b"\n"
+    p = msb.sh("b", EATER)  # a shell that passes the status on
+    assert p.returncode == 137 and p.stderr.endswith(b"error: " + said + b"\n")
+    p = msb.sh("b", EATER + "; exit 3")  # one that does not
+    assert p.returncode == 3 and b"a process in the sandbox was " + said in p.stderr
+    p = msb.sh("b", EATER + "; true")  # it did without
+    assert p.returncode == 0 and said not in p.stderr
+    # Whoever is killed otherwise, or fails later, or just says so.
+    forged = "echo '<3>Out of memory: Killed process 1 (x) y' >/dev/kmsg; exit 3"
+    for script, code in (("kill -9 $$", 137), ("exit 3", 3), (forged, 3)):
+        p = msb.sh("b", script)
+        assert p.returncode == code and b"out of memory" not in p.stderr, script
+    wait_for(lambda: json.loads(msb.ok("inspect", "b", "--format", "json"))["oom_kills"] >= 1)
+    assert "OOM kills:" in msb.ok("inspect", "b")
+    assert b"processes " + said in msb("logs", "--source", "system", "b").stdout
+    msb.ok("stop", "-q", "b")
+    assert json.loads(msb.ok("inspect", "b", "--format", "json"))["oom_kills"] == 4
+    msb.ok("start", "-q", "b")  # each run has its own count
+    assert json.loads(msb.ok("inspect", "b", "--format", "json"))["oom_kills"] == 0

@@ -56,7 +56,14 @@ def test_streams_and_codes(sb):
     r = go(sb.shell("echo out; echo err >&2; exit 42"))
     assert (r.stdout, r.stderr, r.exit_code, r.ok) == ("out\n", "err\n", 42, False)
     assert r.output == "out\nerr\n" and not r.truncated
-    assert go(sb.shell("kill -9 $$")).exit_code == 137
+    r = go(sb.shell("kill -9 $$"))
+    assert r.exit_code == 137 and not r.out_of_memory
+
+
+def test_out_of_memory(msb):
+    msb.create("small", "-m", "64M")
+    r = go(sdk.SandboxHandle(client_of(msb), "small").exec("tail", ["/dev/zero"]))
+    assert r.exit_code == 137 and r.out_of_memory
 
 
 def test_environment_directory_user(sb):

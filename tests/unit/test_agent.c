@@ -4,6 +4,7 @@
 #include "agent/files.h"
 #include "agent/hosts.h"
 #include "agent/netif.h"
+#include "agent/oom.h"
 #include "agent/request.h"
 #include "agent/users.h"
 #include "util/cleanup.h"
@@ -513,6 +514,36 @@ static void test_cas_install(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+/* The kernel's word, and nobody else's. */
+static void test_oom_records(void **state)
+{
+    struct oom o = {.src.fd = -1, .kills = 3, .last = {7, 8, 9}};
+    (void)state;
+    assert_int_equal(
+        oom_parse("3,612,81,-;Out of memory: Killed process 42 (yes) total-vm:2kB, UID:0\n"), 42);
+    assert_int_equal(oom_parse("3,1,1,-;Memory cgroup out of memory: Killed process 5 (a b) x"), 5);
+    static const char *const not_those[] = {
+        "11,1,1,-;Out of memory: Killed process 42 (yes) x", /* by root, through /dev/kmsg */
+        "3,1,1,-;Killed process 42 (yes) x",
+        "3,1,1,-;Out of memory: Killed process x",
+        "3,1,1,-;Out of memory: Killed process 0 (x)",
+        "3,1,1,-;Out of memory: Killed process 99999999999999999999 (x)",
+        "3,1,1,-;Out of memory: Killed process 42",
+        "Out of memory: Killed process 42 (x)",
+        "3;Out of memory: Killed process 42 (x)",
+        "",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(not_those); i++)
+        if (oom_parse(not_those[i]) != 0)
+            fail_msg("'%s' was taken for a kill", not_those[i]);
+    assert_true(oom_was_killed(&o, 8, 0) && oom_was_killed(&o, 9, 2));
+    assert_false(oom_was_killed(&o, 8, 2)); /* an earlier process of that number */
+    o.kills = 40;                           /* only the last ones are remembered */
+    assert_true(oom_was_killed(&o, 7, 0));
+    o.last[0] = 0;
+    assert_false(oom_was_killed(&o, 7, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -523,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_users),        cmocka_unit_test(test_user_cache),
         cmocka_unit_test(test_files),        cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_resolv),       cmocka_unit_test(test_config_network),
+        cmocka_unit_test(test_oom_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

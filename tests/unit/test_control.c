@@ -14,7 +14,7 @@ struct control_fix {
     struct net_host host;
     struct control control;
     unsigned ready, failed, pongs, sealed, logs, downs, lost;
-    uint64_t cookie;
+    uint64_t cookie, kills;
     char text[600];
 };
 
@@ -54,6 +54,11 @@ static void on_log(void *ctx, const char *line)
     (void)snprintf(t->text, sizeof(t->text), "%s", line);
 }
 
+static void on_oom(void *ctx, uint64_t kills)
+{
+    ((struct control_fix *)ctx)->kills = kills;
+}
+
 static void on_lost(void *ctx)
 {
     ((struct control_fix *)ctx)->lost++;
@@ -66,6 +71,7 @@ static const struct control_events events = {
     .sealed = on_sealed,
     .down = on_down,
     .log = on_log,
+    .oom = on_oom,
     .lost = on_lost,
 };
 

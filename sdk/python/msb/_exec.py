@@ -27,6 +27,7 @@ class Ended:
     exit_code: int
     signal: Optional[int] = None
     timed_out: bool = False
+    out_of_memory: bool = False
 
 
 def timeout_ms(timeout: Optional[float]) -> int:
@@ -151,14 +152,15 @@ class ExecChannel(Channel):
     def _on_exit(self, found: Sequence[proto.Field]) -> None:
         code = proto.number(found, proto.F_CODE)
         sig = proto.number(found, proto.F_SIGNAL)
+        oom = (proto.number(found, proto.F_OOM) or 0) > 0
         if not self.started.done():
             raise ProtocolError("the sandbox broke the protocol: EXIT before STARTED")
         if timeout_ms(self.timeout) and proto.number(found, proto.F_TIMED_OUT) == 1:
             self._end(Ended(124, timed_out=True))
         elif code is not None and code <= 255:
-            self._end(Ended(code))
+            self._end(Ended(code, out_of_memory=oom))
         elif sig is not None and 1 <= sig <= 64:
-            self._end(Ended(128 + sig, signal=sig))
+            self._end(Ended(128 + sig, signal=sig, out_of_memory=oom))
         else:
             raise ProtocolError("the sandbox broke the protocol: no valid exit code")
 

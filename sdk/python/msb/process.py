@@ -65,7 +65,7 @@ class Process:
         channel = self._channel
         cut = channel.truncated or how.timed_out
         out, err = (_decode(parts, cut) for parts in channel.kept)
-        return ExecResult(out, err, how.exit_code, cut, how.timed_out)
+        return ExecResult(out, err, how.exit_code, cut, how.timed_out, how.out_of_memory)
 
     # --- its end ---
 

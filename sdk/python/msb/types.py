@@ -13,7 +13,8 @@ class ExecResult:
 
     ``exit_code`` is 128+N if signal N killed it, 124 if it timed out, 127 if there is no such
     program and 126 if it cannot be executed. ``truncated`` means that there was or may have
-    been more output: a limit was reached, or the command timed out.
+    been more output: a limit was reached, or the command timed out. ``out_of_memory`` means
+    that it failed, and that the sandbox killed it or another process for lack of memory.
     """
 
     stdout: str
@@ -21,6 +22,7 @@ class ExecResult:
     exit_code: int = 0
     truncated: bool = False
     timed_out: bool = False
+    out_of_memory: bool = False
 
     @property
     def output(self) -> str:
