@@ -315,11 +315,8 @@ int fileop_watch(struct fchan *c, const struct file_req *q, struct err *e)
 {
     struct watching w = {.c = c, .root = q->path, .recursive = q->flags & FILE_RECURSIVE};
     w.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    char *rel = strdup("");
-    int r = w.fd < 0 ? -errno : !rel ? -ENOMEM : 0;
-    if (r == 0)
-        r = watch_tree(&w, steal_ptr(&rel), false, 0);
-    free(rel);
+    char *rel = w.fd < 0 ? NULL : strdup(""); /* watch_tree() takes it */
+    int r = rel ? watch_tree(&w, rel, false, 0) : -errno;
     if (r == 0) {
         fchan_put_attr(c, PROTO_FILE_OK, NULL);
         pass_events(&w);

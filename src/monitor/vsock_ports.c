@@ -243,6 +243,12 @@ static void on_connector(struct loop_src *src, uint32_t events)
     }
 }
 
+static int refuse(struct vsock_ports *p, int why)
+{
+    p->refused++;
+    return why;
+}
+
 static int on_call(struct vsock_stream *s, void *ctx)
 {
     const struct vsock_port *port = ctx;
@@ -250,14 +256,14 @@ static int on_call(struct vsock_stream *s, void *ctx)
     uint32_t slot = 0;
     while (slot < VSOCK_PORTS_CONNS_MAX && p->conn[slot])
         slot++;
+    if (slot == VSOCK_PORTS_CONNS_MAX || p->connector.fd < 0)
+        return refuse(p, -EMFILE);
     AUTO_FREE struct vsock_conn *c = calloc(1, sizeof(*c));
-    int r = slot == VSOCK_PORTS_CONNS_MAX || p->connector.fd < 0 ? -EMFILE : c ? 0 : -ENOMEM;
-    if (r == 0)
-        r = connector_ask(p->connector.fd, slot, port->index);
-    if (r < 0) {
-        p->refused++;
-        return r;
-    }
+    if (!c)
+        return refuse(p, -ENOMEM);
+    int r = connector_ask(p->connector.fd, slot, port->index);
+    if (r < 0)
+        return refuse(p, r);
     c->p = p;
     c->slot = slot;
     c->stream = s;

@@ -162,21 +162,22 @@ int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e
         return r;
     json_t *auths = json_object_get(root, "auths");
     AUTO_FREE const char **names = calloc(json_object_size(auths) + 1, sizeof(*names));
+    if (!names)
+        return err_oom(e);
     size_t n = 0;
     const char *key;
     json_t *value;
     json_object_foreach(auths, key, value)
     {
-        if (names && json_is_object(value))
+        if (json_is_object(value))
             names[n++] = key;
     }
-    if (n)
-        qsort(names, n, sizeof(*names), by_name);
+    qsort(names, n, sizeof(*names), by_name);
     for (size_t i = 0; i < n; i++) {
         struct credentials c = {0};
         (void)auth_store_get(home, names[i], &c, NULL);
         fn(ctx, names[i], c.username ? c.username : "");
         credentials_free(&c);
     }
-    return names ? 0 : err_oom(e);
+    return 0;
 }
