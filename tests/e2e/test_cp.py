@@ -67,7 +67,9 @@ def test_round_trip(box, tree, tmp_path):
         os.stat(tree / "sub/run.sh").st_mtime)
     # Over itself: files are replaced, nothing is added.
     cp(msb, f"{tree}/.", f"{name}:/root/rt")
+    os.chmod(tmp_path / "back/sub/deep", 0o700)  # else only root may write there; it is kept as it is
     cp(msb, f"{name}:/root/rt/.", tmp_path / "back")
+    os.chmod(tmp_path / "back/sub/deep", 0o500)
     assert listing(tmp_path / "back") == listing(tree)
 
 
