@@ -67,9 +67,16 @@ enum { N_ARGS = 6 };
         __NR_fcntl, 1, UINT32_MAX, F_SETFL, 2, O_NONBLOCK, O_NONBLOCK \
     }
 
+/* Memory, but no code; and no memory that RLIMIT_DATA does not count and no file has: shared and
+ * anonymous, or growing. */
+#define MAP_NO_CODE                                                                          \
+    {__NR_mmap, 2, PROT_EXEC, 0, 3, MAP_ANONYMOUS | MAP_GROWSDOWN, 0},                       \
+    {                                                                                        \
+        __NR_mmap, 2, PROT_EXEC, 0, 3, MAP_SHARED | MAP_PRIVATE | MAP_GROWSDOWN, MAP_PRIVATE \
+    }
+
 static const struct arg_rule monitor_rules[] = {
-    /* Memory, but no code. */
-    {__NR_mmap, 2, PROT_EXEC, 0},
+    MAP_NO_CODE,
     /* No record locks (one shows that it lives), and no copies of descriptors. */
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     SET_NONBLOCK,
@@ -78,7 +85,7 @@ static const struct arg_rule monitor_rules[] = {
 };
 
 static const struct arg_rule net_rules[] = {
-    {__NR_mmap, 2, PROT_EXEC, 0},
+    MAP_NO_CODE,
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     SET_NONBLOCK,
     /* The Internet, and pairs for connections that end in this process; listen() is not allowed. */
@@ -146,7 +153,7 @@ static const int syscalls_sanitizer[] = {
 };
 
 static const struct arg_rule fs_rules[] = {
-    {__NR_mmap, 2, PROT_EXEC, 0},
+    MAP_NO_CODE,
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
     {__NR_fcntl, 1, UINT32_MAX, F_DUPFD_CLOEXEC},
@@ -165,7 +172,7 @@ static const struct arg_rule connector_rules[] = {
 };
 
 static const struct arg_rule converter_rules[] = {
-    {__NR_mmap, 2, PROT_EXEC, 0},
+    MAP_NO_CODE,
     {__NR_mprotect, 2, PROT_EXEC, 0},
 };
 

@@ -367,6 +367,9 @@ static void test_monitor_ends(void **state)
         CALL(signalfd4, -1),
         CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
         CALL(mmap, 0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1),
         CALL(fcntl, 0, F_DUPFD, 0),
         CALL(fcntl, 0, F_SETLK, 0),
         CALL(fcntl, 0, F_OFD_SETLK, 0),
@@ -478,6 +481,9 @@ static void test_converter_ends(void **state)
         CALL(mprotect, 0, 4096, PROT_READ | PROT_EXEC),
         CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
         CALL(mmap, 0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_SHARED | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1),
+        CALL(mmap, 0, 4096, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1),
     };
     expect_ends(SECCOMP_CONVERTER, never, ARRAY_LEN(never));
     expect_ends(SECCOMP_CONVERTER, more, ARRAY_LEN(more));
