@@ -161,6 +161,8 @@ static void test_agent_comes_up(void **state)
     assert_int_equal(t->failed, 1);
     say(t, PROTO_LOG, F_TEXT, "a\x1b[1m\nb", 7);
     assert_string_equal(t->text, "a?[1m?b");
+    say(t, PROTO_OOM, F_KILLS, &cookie, sizeof(cookie));
+    assert_int_equal(t->kills, 42);
     say(t, 999, 0, NULL, 0); /* from a later version */
     say(t, PROTO_DOWN, 0, NULL, 0);
     assert_int_equal(t->downs, 1);

@@ -1,6 +1,7 @@
 /* Each filter from the inside: a child installs it and tries what it must not be able to do. What
  * is allowed must work, what is not must meet the profile's verdict. */
 #include "jail/seccomp.h"
+#include "sanitizer.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -414,18 +415,6 @@ static void use_memory_and_flags(const void *arg)
     int flags = fcntl(0, F_GETFL);
     _exit(p == MAP_FAILED || flags < 0 || fcntl(0, F_SETFL, flags | O_NONBLOCK) < 0 ? 1 : 0);
 }
-
-/* A sanitizer's runtime makes calls that our filters do not allow. */
-#if defined(__SANITIZE_ADDRESS__)
-#define SKIP_UNDER_SANITIZER() skip()
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SKIP_UNDER_SANITIZER() skip()
-#endif
-#endif
-#ifndef SKIP_UNDER_SANITIZER
-#define SKIP_UNDER_SANITIZER() (void)0
-#endif
 
 static void use_sockets(const void *arg)
 {
