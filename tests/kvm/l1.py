@@ -1,9 +1,9 @@
 """The testbed's L1 while it runs, seen from outside: whether it lives, and what wakes it.
 
-QEMU can lose an interrupt of L1's. Its VMRUN, when an interrupt for L2 is pending, notes that in the same
-word in which devices note theirs, without the lock that they hold (svm_helper.c: interrupt_request; atomic
-from QEMU 10.2 on). What is lost stays in the interrupt controller, and is delivered with the next interrupt
-that comes. If it was the timer, and L1 has nothing to do, then none comes: L1 waits for ever. So somebody
+QEMU can lose an interrupt of L1's: seen are a halted CPU, interrupts on, and the timer's pending in the
+interrupt controller. The likely cause: VMRUN, when an interrupt for L2 is pending, notes that in the same word
+in which devices note theirs, without the lock that they hold (svm_helper.c: interrupt_request). What is lost
+stays in the interrupt controller, and is delivered with the next interrupt that comes. If it was the timer, and L1 has nothing to do, then none comes: L1 waits for ever. So somebody
 presses a key once a second.
 """
 import json
