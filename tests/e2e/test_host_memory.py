@@ -79,6 +79,16 @@ def test_full_guest_takes_no_more(msb):
     assert wait_for(lambda: taken(monitor)) <= MEMORY + CONSTANT
 
 
+def test_under_another_supervisor(msb, tmp_path):
+    """Where a container supervises system calls, there can be no warden: sandboxes run, and doctor
+    says what that means."""
+    run = [static_program("supervised", tmp_path), msb.exe]
+    p = subprocess.run([*run, "run", "-q", "--engine", "uml", "--", "echo", "up"], env=msb.env, capture_output=True)
+    assert (p.returncode, p.stdout) == (0, b"up\n"), p.stderr
+    p = subprocess.run([*run, "doctor"], env=msb.env, capture_output=True)
+    assert b"cannot limit the memory of all processes of a guest" in p.stdout + p.stderr
+
+
 def groups(name):
     """The cgroups of a sandbox, where this host lets us have any."""
     return list(pathlib.Path("/sys/fs/cgroup").glob(f"**/msb-*-{name}"))

@@ -29,8 +29,9 @@ extern char **arguments;
 
 /* A program in a file of our own, ready for execveat(); big: one that wants 64 MiB. */
 int program_file(int big);
-/* Starts it; the process's id, or -errno. */
-long start_program(int fd);
+/* Starts it; the process's id, or -errno. One that cannot be executed exits with NOT_STARTED. */
+enum { NOT_STARTED = 77 };
+long start_program(int fd, char *argument);
 
 #define ATTACK(name, expected) void name(void);
 #include "attacks.def"

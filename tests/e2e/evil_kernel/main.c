@@ -112,17 +112,24 @@ int program_file(int big)
     return fd;
 }
 
+struct program {
+    int fd;
+    char *argument;
+};
+
 static int become(void *arg)
 {
-    char *const argv[] = {"greedy", NULL};
-    (void)call(SYS_execveat, *(int *)arg, (long)"", (long)argv, 0, AT_EMPTY_PATH, 0);
-    _exit(1);
+    struct program *p = arg;
+    char *const argv[] = {"greedy", p->argument, NULL};
+    (void)call(SYS_execveat, p->fd, (long)"", (long)argv, 0, AT_EMPTY_PATH, 0);
+    _exit(NOT_STARTED);
 }
 
-long start_program(int fd)
+long start_program(int fd, char *argument)
 {
+    struct program p = {fd, argument};
     static char stack[65536] __attribute__((aligned(16)));
-    pid_t pid = clone(become, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &fd);
+    pid_t pid = clone(become, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &p);
     return pid < 0 ? -errno : pid;
 }
 

@@ -43,8 +43,17 @@ void shared_memory(void)
         fail("%ld KiB of it", got / 1024);
 }
 
+/* Memory that becomes writable later counts as well. */
+static void make_writable(void)
+{
+    long at = call(SYS_mmap, 0, 256 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at > 0 && CALL3(SYS_mprotect, at, 256 * MIB, RW) == 0)
+        fail("256 MiB became writable");
+}
+
 void private_memory(void)
 {
+    make_writable();
     long got = take(64 * MIB, MAP_PRIVATE | MAP_ANONYMOUS);
     long brk = CALL1(SYS_brk, 0);
     while (CALL1(SYS_brk, brk + 4096) == brk + 4096) {
@@ -109,18 +118,23 @@ void programs(void)
 {
     int fd = program_file(0);
     long n = 0;
-    while (n < PROCESSES_MOST && start_program(fd) > 0)
+    while (n < PROCESSES_MOST && start_program(fd, NULL) > 0)
         n++;
     if (n < 16)
         fail("only %ld could be started", n);
     hold("%ld processes", n);
 }
 
-/* The program's variables alone are more than it may have. */
+/* The program's variables alone are more than it may have; or its arguments. */
 void big_program(void)
 {
     int status = 0;
-    long pid = start_program(program_file(1));
+    static char words[100 * 1024];
+    memset(words, 'x', sizeof(words) - 1);
+    long pid = start_program(program_file(0), words);
+    if (pid > 0 && (CALL3(SYS_wait4, pid, &status, 0) != pid || WEXITSTATUS(status) != NOT_STARTED))
+        fail("100 KiB of arguments: %x", status);
+    pid = start_program(program_file(1), NULL);
     if (pid < 0)
         fail("it could not be started: %ld", pid);
     if (CALL3(SYS_wait4, pid, &status, 0) != pid || !(WIFSIGNALED(status) || WEXITSTATUS(status)))
