@@ -8,7 +8,7 @@
 #include "net/host_route.h"
 #include "util/cleanup.h"
 
-enum { PORT_DNS = 53 };
+enum { PORT_DNS = 53, RECHECK_NS = 20 * 1000000 };
 
 struct gate {
     struct loop *loop;
@@ -16,6 +16,8 @@ struct gate {
     struct dns *dns;
     struct pins *pins;
     struct route route;
+    struct loop_src news;      /* of the host's addresses */
+    struct loop_timer recheck; /* flows, after there were news */
     struct policy policy;
     struct gate_config cfg;
     gate_told told;
@@ -288,6 +290,46 @@ static void on_decided(void *ctx, const char *name, uint16_t type, const struct 
 
 static const struct dns_hooks dns_hooks = {on_reply, on_decided};
 
+/* --- the host's addresses -------------------------------------------------------------------- */
+
+/* A flow that was opened when its peer was somebody else. (Names and pins are not asked again: they
+ * may be old by now, and the flow was allowed.) */
+static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag)
+{
+    struct gate *g = arg;
+    (void)tag;
+    return !id->inbound && !is_gateway(g, &id->peer.addr) && is_own(g, &id->peer.addr) &&
+           !allowed(g, id);
+}
+
+static void on_recheck(struct loop_timer *t)
+{
+    struct gate *g = CONTAINER_OF(t, struct gate, recheck);
+    (void)net_cut(g->net, leads_here_now, g);
+}
+
+/* They come in bursts, and are looked at once. */
+static void on_news(struct loop_src *src, uint32_t events)
+{
+    struct gate *g = CONTAINER_OF(src, struct gate, news);
+    (void)events;
+    route_drain(src->fd);
+    loop_timer_by(g->loop, &g->recheck, RECHECK_NS);
+}
+
+static int watch_addresses(struct gate *g)
+{
+    int fd = route_news();
+    if (fd < 0)
+        return fd;
+    g->news = (struct loop_src){.fd = fd, .fn = on_news};
+    g->recheck.fn = on_recheck;
+    int r = loop_add(g->loop, &g->news, EPOLLIN);
+    if (r < 0)
+        close_fd(&g->news.fd);
+    return r;
+}
+
 /* --- life ------------------------------------------------------------------------------------ */
 
 static void take_policy(struct gate *g, struct policy *policy)
@@ -305,6 +347,7 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
     if (!g)
         return -ENOMEM;
     g->route = (struct route)ROUTE_NONE;
+    g->news.fd = -1;
     g->loop = l;
     g->cfg = *c;
     g->cfg.dns.host4 = c->net.gateway4;
@@ -315,6 +358,8 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
     policy_init(&g->policy);
     g->pins = pins_new();
     int r = g->pins ? route_open(&g->route) : -ENOMEM;
+    if (r == 0)
+        r = watch_addresses(g);
     if (r == 0)
         r = dns_new(&g->dns, l, &g->cfg.dns, &g->policy, g->pins, &dns_hooks, g);
     if (r == 0)
@@ -333,6 +378,9 @@ void gate_free(struct gate *g)
     if (!g)
         return;
     g->told = NULL;
+    loop_timer_off(g->loop, &g->recheck);
+    if (g->news.fd >= 0)
+        loop_close(g->loop, &g->news);
     dns_free(g->dns);
     net_free(g->net);
     pins_free(g->pins);

@@ -11,6 +11,7 @@
 enum {
     ANSWER_MAX = 4096, /* of which only the first 28 bytes matter */
     STRAY_MAX = 16,    /* answers to earlier questions that are skipped */
+    NEWS_AT_ONCE = 64,
 };
 
 void route_close(struct route *r)
@@ -119,4 +120,22 @@ bool route_is_own(struct route *r, const struct net_addr *a)
     default: /* RTN_LOCAL, RTN_ANYCAST, RTN_BROADCAST, and whatever we cannot tell */
         return true;
     }
+}
+
+int route_news(void)
+{
+    struct sockaddr_nl groups = {.nl_family = AF_NETLINK,
+                                 .nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
+    AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&groups, sizeof(groups)) < 0)
+        return -errno;
+    return steal_fd(&fd);
+}
+
+void route_drain(int fd)
+{
+    uint8_t any[ANSWER_MAX];
+    for (unsigned i = 0; i < NEWS_AT_ONCE; i++)
+        if (recv(fd, any, sizeof(any), MSG_DONTWAIT) < 0 && errno != ENOBUFS) /* some were lost */
+            break;
 }

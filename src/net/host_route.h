@@ -5,7 +5,7 @@
  * capability over the caller's network, so it can ask and change nothing.
  *
  * Each call asks again: addresses come and go while a sandbox runs. The kernel answers within the
- * call, so nothing waits.
+ * call, so nothing waits. A second socket says when addresses have changed, for flows that exist.
  */
 #ifndef MSB_NET_HOST_ROUTE_H
 #define MSB_NET_HOST_ROUTE_H
@@ -29,6 +29,11 @@ void route_close(struct route *r);
 /* Whether packets to it end on this host (an address of its own, anycast), or at everyone on a link
  * (broadcast). Yes, when that cannot be told. */
 bool route_is_own(struct route *r, const struct net_addr *a);
+
+/* A descriptor that becomes readable when an address of the host comes or goes; or -errno. What it
+ * says is of no interest: route_drain() discards it. */
+int route_news(void);
+void route_drain(int fd);
 
 /* One message of the kernel: the kind of the route (RTN_*), -errno as the kernel says, -EAGAIN for
  * an answer to another question, -EBADMSG for what is no answer. */

@@ -1,9 +1,11 @@
 """The host's own addresses: whichever of them it is, and whenever it came, it is the host's."""
 import contextlib
+import subprocess
 
 import pytest
 
 import netkit
+from conftest import wait_for
 from netkit import ECHO, HOST, WEB
 
 SECOND, SECOND6 = "93.184.216.77", "2606:2800:220:1::77"  # of the subnet that HOST is in
@@ -103,6 +105,41 @@ def test_an_address_that_comes_and_goes(net_msb, internet):
             assert out.split()[0] in ("ECONNREFUSED", "EHOSTUNREACH", "EACCES"), out
             assert "unreachable" in out
         assert net_msb.probe("own", look)[0].split()[0] == before[0]
+    finally:
+        net_msb.ok("rm", "-f", "-q", "own")
+
+
+FLOW = """
+import sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(20)
+s.connect(("{late}", {echo}))
+s.send(b"early")
+show("open")
+sys.stdin.readline()
+try:
+    s.send(b"late")
+    show(s.recv(100).decode())
+except OSError as e:
+    show(trouble(e))
+"""
+
+
+def test_a_flow_does_not_become_one_to_the_host(net_msb, internet):
+    """Opened to an address that nobody had, used when the host has it."""
+    net_msb.create("own", "net-guest:1")
+    try:
+        script = netkit.PROBES + FLOW.format(late=LATE, echo=ECHO)
+        p = net_msb.popen("exec", "-q", "own", "--", "python3", "-c", script,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert p.stdout.readline() == b"open\n"
+        with addresses(internet, LATE):
+            wait_for(lambda: "cut" in net_msb.ok("net", "log", "own"))
+            p.stdin.write(b"go\n")
+            p.stdin.flush()
+            assert p.stdout.readline().strip() in (b"ECONNREFUSED", b"EHOSTUNREACH", b"EACCES")
+            p.stdin.close()
+            p.wait()
     finally:
         net_msb.ok("rm", "-f", "-q", "own")
 
