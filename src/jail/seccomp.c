@@ -109,6 +109,8 @@ static const struct arg_rule uml_rules[] = {
     {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE | MAP_ANONYMOUS},
     {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE},
     {__NR_mmap, 3, UINT32_MAX, MAP_SHARED | MAP_ANONYMOUS, .ask = true},
+    /* Guest memory that is free goes back to the host: a hole in its file. */
+    {__NR_madvise, 2, UINT32_MAX, MADV_REMOVE},
     /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
     {__NR_socket, 0, UINT32_MAX, AF_UNIX},
     {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
