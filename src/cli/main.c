@@ -32,14 +32,14 @@ static bool takes_variable(const char *arg)
 static void hide_variables(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        const char *from = NULL;
+        const char *from = "";
         if (takes_variable(argv[i - 1]))
             from = argv[i];
         else if (strncmp(argv[i], "--env=", 6) == 0)
             from = argv[i] + 6;
         else if (strncmp(argv[i], "-e", 2) == 0)
             from = argv[i] + 2;
-        const char *value = from ? strchr(from, '=') : NULL;
+        const char *value = strchr(from, '=');
         if (value)
             process_hide_argument(i, (size_t)(value + 1 - argv[i]));
     }

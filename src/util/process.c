@@ -70,14 +70,14 @@ static void forget_arguments(const char *title, const char *name)
     char *from = shown.v[1], *end = shown.v[shown.n - 1] + strlen(shown.v[shown.n - 1]);
     if (end < from) /* somebody has put them elsewhere */
         return;
-    size_t room = (size_t)(end - from);
+    size_t room = (size_t)(end - from) + 1, n = strlen(title) + 1;
     explicit_bzero(from, room);
     shown.n = 1;
-    if (strlen(title) > room)
+    if (n > room)
         return;
-    memcpy(from, title, strlen(title));
-    if (name && strlen(title) + 1 + strlen(name) <= room)
-        memcpy(from + strlen(title) + 1, name, strlen(name));
+    memcpy(from, title, n);
+    if (name && strlen(name) < room - n)
+        memcpy(from + n, name, strlen(name) + 1);
 }
 
 static void forget_environment(void)
