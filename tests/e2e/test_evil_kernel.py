@@ -50,6 +50,7 @@ def box(module_msb):
 def start(box, kernel, tmp_path):
     """Starts the sandbox with the evil kernel, set to an attack: the client that waits for it."""
     real = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
+    clients = []
 
     def starts(attack):
         mark = b"@WANTED@"
@@ -62,9 +63,13 @@ def start(box, kernel, tmp_path):
         for f in log.glob("*"):
             f.unlink()
         env = {**box.env, "MSB_ASSETS": str(tmp_path)}
-        return box.popen("start", "evil", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        clients.append(box.popen("start", "evil", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return clients[-1]
 
     yield starts
+    for p in clients:  # a sandbox that was not acknowledged ends with the client that starts it
+        p.kill()
+        p.communicate(timeout=60)
     wait_for(lambda: box.monitor_pid("evil") is None)
 
 
@@ -106,5 +111,3 @@ def test_held(box, start, attack):
     monitor = box.monitor_pid("evil")
     assert taken(monitor) <= MEMORY + CONSTANT
     assert len(box.tree(monitor)) <= 128 + 2 * MEMORY + 8
-    p.kill()
-    p.communicate(timeout=60)
