@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,9 @@ void process_default_signals(void)
 static struct {
     int n;
     char **v;
-} shown; /* the arguments as the kernel has them */
+    char *rest;  /* those after the program's name, one behind the other ... */
+    size_t room; /* ... without the zero at their end */
+} shown;         /* the arguments as the kernel has them */
 
 char **process_own_arguments(int argc, char **argv)
 {
@@ -49,6 +52,11 @@ char **process_own_arguments(int argc, char **argv)
         return argv;
     shown.n = argc;
     shown.v = argv;
+    char *end = argc > 1 ? argv[argc - 1] + strlen(argv[argc - 1]) : NULL;
+    if (argc > 1 && end >= argv[1]) {
+        shown.rest = argv[1];
+        shown.room = (size_t)(end - argv[1]);
+    }
     return copy;
 }
 
@@ -61,23 +69,18 @@ void process_hide_argument(int i, size_t from)
         memset(shown.v[i] + from, '*', n - from);
 }
 
-/* The arguments lie one behind the other; their last byte stays zero, or the kernel would show the
- * environment as well. */
+/* The last byte stays zero, or the kernel would show the environment as well. */
 static void forget_arguments(const char *title, const char *name)
 {
-    if (shown.n < 2)
+    size_t n = strlen(title);
+    if (!shown.rest)
         return;
-    char *from = shown.v[1], *end = shown.v[shown.n - 1] + strlen(shown.v[shown.n - 1]);
-    if (end < from) /* somebody has put them elsewhere */
-        return;
-    size_t room = (size_t)(end - from) + 1, n = strlen(title) + 1;
-    explicit_bzero(from, room);
+    explicit_bzero(shown.rest, shown.room);
     shown.n = 1;
-    if (n > room)
-        return;
-    memcpy(from, title, n);
-    if (name && strlen(name) < room - n)
-        memcpy(from + n, name, strlen(name) + 1);
+    if (n <= shown.room)
+        (void)snprintf(shown.rest, shown.room + 1, "%s", title);
+    if (name && n + 1 + strlen(name) <= shown.room)
+        (void)snprintf(shown.rest + n + 1, shown.room - n, "%s", name);
 }
 
 static void forget_environment(void)
