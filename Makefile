@@ -10,7 +10,7 @@ STAGES  ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all build configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
-        fuzz bench bench-files bench-guest bench-kvm install uninstall clean help bootstrap
+        fuzz soak bench bench-files bench-guest bench-kvm install uninstall clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -68,6 +68,9 @@ test-fresh: tested ## make run, test and install on Debian machines with nothing
 
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 	@$(RUN) lint
+
+soak: all ## thousands of sandboxes and commands, one hostile neighbour: what leaks, what others notice
+	@$(PYTHON) tests/soak/soak.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/soak.json
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 10)
 	@scripts/bootstrap build test
