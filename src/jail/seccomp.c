@@ -278,7 +278,10 @@ static int build(struct program *p, const struct profile *pr, bool supervised)
 {
     emit_load(p, offsetof(struct seccomp_data, arch));
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
-    emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS);
+    /* Where calls are refused with an error, those of another architecture are, too: a guest's
+     * 32-bit call is for its kernel to judge, and must not kill the stub. */
+    bool error = (pr->deny & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_ERRNO;
+    emit(p, BPF_RET | BPF_K, 0, 0, error ? pr->deny : SECCOMP_RET_KILL_PROCESS);
     /* x32 calls have other numbers, so they are denied like anything that is not listed. */
     emit_load(p, offsetof(struct seccomp_data, nr));
     emit_rules(p, pr->rules, pr->n_rules, supervised);

@@ -634,19 +634,23 @@ static void test_all_can_end(void **state)
 }
 
 #if defined(__x86_64__)
-/* The 32-bit entry has other numbers: it is closed in every profile. */
+/* The 32-bit entry has other numbers: it is closed in every profile. Guest processes come by it,
+ * too, and must not be killed before their kernel has seen that. */
 static void call_32_bit(const void *arg)
 {
     long r;
     __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");
-    _exit(0);
+    _exit(r == -ENOSYS ? 38 : 0);
 }
 
 static void test_no_other_architecture(void **state)
 {
     for (int p = SECCOMP_MONITOR; p <= SECCOMP_CONVERTER; p++) {
         int status = under((enum seccomp_profile)p, call_32_bit, NULL);
-        assert_true(WIFSIGNALED(status));
+        if (p == SECCOMP_UML || p == SECCOMP_UML_PTRACE)
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 38);
+        else
+            assert_true(WIFSIGNALED(status));
     }
 }
 #endif

@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -179,12 +180,26 @@ void wild_pointers(void)
         }
 }
 
+static sigjmp_buf no_entry;
+
+static void on_no_entry(int sig)
+{
+    siglongjmp(no_entry, sig);
+}
+
 /* Calls as a 32-bit program makes them: their numbers mean something else. */
 void compat_calls(void)
 {
-    long ret;
-    __asm__ volatile("int $0x80" : "=a"(ret) : "a"(20L) : "memory"); /* getpid */
-    fail("a 32-bit call was made: %ld", ret);
+    struct sigaction act = {.sa_handler = on_no_entry};
+    (void)sigaction(SIGSEGV, &act, NULL);
+    if (sigsetjmp(no_entry, 1))
+        return; /* the host has none at all */
+    for (long nr = 0; nr < 600; nr++) {
+        long ret;
+        __asm__ volatile("int $0x80" : "=a"(ret) : "a"(nr), "b"(0L), "c"(0L), "d"(0L) : "memory");
+        if ((int)ret != -ENOSYS)
+            fail("32-bit call %ld was made: %ld", nr, ret);
+    }
 }
 
 void new_processes(void)

@@ -1,0 +1,113 @@
+"""The uml engine's kernel: programs see the CPU and the kernel that they would see on hardware."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from conftest import static_program, wait_for
+from guest import FOREVER, PATIENCE, sh
+
+PROCESSES = 150
+CLOCK_SOURCE = pathlib.Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory):
+    return static_program("kernel_checks", tmp_path_factory.mktemp("kernel-checks")).parent
+
+
+@pytest.fixture(scope="module")
+def uml(module_msb, checks):
+    module_msb.create("kernel", "--engine", "uml", "-v", f"{checks}:/c:ro")
+    return lambda script: sh(module_msb, "kernel", script)
+
+
+def test_cpuinfo_is_what_procps_reads_and_names_no_host(uml):
+    text = uml("cat /proc/cpuinfo")
+    assert text.endswith("\n\n") and re.search(r"^core id\t\t: 0$", text, re.M)
+    assert not re.search(r"^host\b", text, re.M)
+    assert os.uname().release not in text
+    flags = re.search(r"^flags\s*: (.*)$", text, re.M)[1].split()
+    host = pathlib.Path("/proc/cpuinfo").read_text()
+    assert flags and not set(flags) - set(re.search(r"^flags\s*: (.*)$", host, re.M)[1].split())
+
+
+def test_a_seccomp_trap_shows_the_call(uml):
+    assert uml("/c/kernel_checks seccomp_trap") == "number right, address right, result 4711\n"
+
+
+def test_a_32_bit_call_is_a_fault_of_the_program(uml):
+    assert uml("/c/kernel_checks int80") == "signal 11 at it, and on\n"
+
+
+def test_breakpoint_instructions_leave_no_lines_in_the_log(uml):
+    before = len(uml("dmesg").splitlines())
+    assert uml("/c/kernel_checks breakpoints") == "3000 traps\n"
+    assert len(uml("dmesg").splitlines()) - before < 5
+
+
+def test_debug_registers_stop_the_program(uml):
+    assert uml("/c/kernel_checks debug_registers").splitlines() == [
+        *(f"break: signal 5 code 4 dr6 1 argument {i} value 0" for i in range(4)),
+        "write: signal 5 code 4 dr6 2 argument -1 value 42",
+        "end: exit 8",
+    ]
+
+
+def test_a_debugger_reads_and_writes_the_vector_registers(uml):
+    if " avx " not in pathlib.Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no AVX")
+    assert uml("/c/kernel_checks xstate") == (
+        "features right, ymm7 right, set 0, bad EINVAL\nend: exit 9\n"
+    )
+
+
+def test_odd_offsets_into_the_registers_are_refused(uml):
+    assert uml("/c/kernel_checks odd_registers") == "poke EIO, peek EIO, carry 0\n"
+
+
+def test_reading_a_clock_takes_no_system_call(uml):
+    if CLOCK_SOURCE.read_text().strip() != "tsc":
+        pytest.skip("the host may need a system call itself")
+    assert uml("/c/kernel_checks clock_calls") == "few system calls\n"
+
+
+def test_clocks_of_the_vdso_and_of_the_kernel_agree(module_msb, checks):
+    """In a sandbox of its own: it sets the clock."""
+    module_msb.create("clock", "--engine", "uml", "-v", f"{checks}:/c:ro")
+    assert sh(module_msb, "clock", "/c/kernel_checks clocks") == (
+        "0 1 5 6 7 4 coarse behind, seconds right, set seen\n"
+    )
+    for _ in range(2):  # the second one finds the other's namespace
+        assert sh(module_msb, "clock", "/c/kernel_checks time_namespace") == (
+            "monotonic shifted, ordered\n"
+        )
+    assert sh(module_msb, "clock", "/c/kernel_checks clocks").startswith("0 1 5 6 7 4 coarse behind")
+
+
+def kernel_process(m, name):
+    """The guest kernel's process on the host: the one whose children are the stubs."""
+    for pid in m.tree(m.monitor_pid(name)):
+        try:
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            names = {pathlib.Path(f"/proc/{c}/comm").read_text().strip() for c in children}
+        except OSError:
+            continue
+        if len(children) >= PROCESSES and len(names) == 1:
+            return pid
+    return None
+
+
+def test_processes_cost_the_kernel_no_descriptors(module_msb):
+    """Each further process of the guest would inherit and close them: forks would get slower."""
+    module_msb.create("many", "--engine", "uml", "-m", "256M")
+    script = f"for i in $(seq {PROCESSES}); do sleep {FOREVER} & done; wait"
+    p = module_msb.popen("exec", "-q", "many", "--", "sh", "-c", script, stdin=subprocess.DEVNULL)
+    try:
+        pid = wait_for(lambda: kernel_process(module_msb, "many"), timeout=PATIENCE)
+        assert len(os.listdir(f"/proc/{pid}/fd")) < PROCESSES
+    finally:
+        p.kill()
+        p.wait()
