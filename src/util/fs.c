@@ -145,7 +145,48 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
     return r;
 }
 
-static int remove_children(int fd)
+/* --- removal --------------------------------------------------------------------------------- */
+
+/* Trees may come from a guest, who chose how deep they are. Each level takes a descriptor and room
+ * on the stack, so what lies deeper than this is moved to the top and removed from there. */
+enum { REMOVE_DEPTH = 64 };
+
+struct removal {
+    int top;            /* the directory that is to go */
+    unsigned long next; /* the next name for what is moved there */
+    bool moved;         /* something was: the top must be read again */
+};
+
+/* A directory of ours, opened, with the rights that removing its children takes. */
+static int open_to_remove(int dirfd, const char *name)
+{
+    struct stat st;
+    int fd = dir_open_at(dirfd, name);
+    if (fd == -EACCES && fchmodat(dirfd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+        fd = dir_open_at(dirfd, name);
+    if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
+        (void)fchmod(fd, 0700); /* if not, its children will say so */
+    return fd;
+}
+
+static int move_to_top(struct removal *x, int dirfd, const char *name)
+{
+    for (;;) {
+        char to[32];
+        (void)snprintf(to, sizeof(to), ".deep-%lu", x->next++);
+        if (renameat(dirfd, name, x->top, to) == 0)
+            break;
+        if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) /* a name that is taken */
+            return errno == ENOENT ? 0 : -errno;
+    }
+    x->moved = true;
+    return 0;
+}
+
+static int remove_below(struct removal *x, int dirfd, const char *name, unsigned depth);
+
+/* Owns fd. */
+static int remove_children(struct removal *x, int fd, unsigned depth)
 {
     AUTO_CLOSEDIR DIR *d = fdopendir(fd);
     if (!d) {
@@ -161,10 +202,27 @@ static int remove_children(int fd)
             return first ? first : -errno;
         if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
             continue;
-        int r = remove_tree_at(dirfd(d), de->d_name);
+        int r = remove_below(x, dirfd(d), de->d_name, depth);
         if (r < 0 && !first)
             first = r;
     }
+}
+
+static int remove_below(struct removal *x, int dirfd, const char *name, unsigned depth)
+{
+    if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -errno;
+    AUTO_CLOSE int fd = open_to_remove(dirfd, name);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    if (depth == REMOVE_DEPTH)
+        return unlinkat(dirfd, name, AT_REMOVEDIR) == 0 ? 0 : move_to_top(x, dirfd, name);
+    int r = remove_children(x, steal_fd(&fd), depth + 1);
+    if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        return r < 0 ? r : -errno;
+    return 0;
 }
 
 int remove_tree_at(int dirfd, const char *name)
@@ -173,10 +231,16 @@ int remove_tree_at(int dirfd, const char *name)
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return -errno;
-    int fd = dir_open_at(dirfd, name);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    int r = remove_children(fd); /* owns fd */
+    AUTO_CLOSE int top = open_to_remove(dirfd, name);
+    if (top < 0)
+        return top == -ENOENT ? 0 : top;
+    struct removal x = {.top = top, .moved = true};
+    int r = 0;
+    while (x.moved) {
+        x.moved = false;
+        int fd = dir_open_at(top, ".");
+        r = fd < 0 ? fd : remove_children(&x, fd, 1);
+    }
     if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return r < 0 ? r : -errno;
     return 0;

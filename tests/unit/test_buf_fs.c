@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -241,6 +243,69 @@ static void test_removal_stays_inside(void **state)
     assert_int_equal(remove_tree_at(d->fd, "missing"), 0);
 }
 
+/* Each directory in the one before, by descriptor: the path of the last is longer than any may be. */
+static void make_deep(int at, const char *name, unsigned levels, mode_t mode)
+{
+    AUTO_CLOSE int fd = fcntl(at, F_DUPFD_CLOEXEC, 0);
+    for (unsigned i = 0; i < levels; i++) {
+        if (mkdirat(fd, name, 0700) < 0)
+            fail_msg("level %u: %s", i, strerror(errno));
+        int next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(next >= 0);
+        assert_int_equal(mkdirat(next, "beside", 0700), 0);
+        assert_int_equal(symlinkat("..", next, "up"), 0);
+        if (i)
+            assert_int_equal(fchmod(fd, mode), 0);
+        (void)close(fd);
+        fd = next;
+    }
+}
+
+/* A guest says how deep its directories are, and how many descriptors there are is ours to say. */
+static void test_removal_of_what_is_deep(void **state)
+{
+    struct dir *d = *state;
+    struct rlimit old, few = {.rlim_cur = 128};
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    few.rlim_max = old.rlim_max;
+    make_deep(d->fd, "deep", 3000, 0700);
+    /* Names that it could know of. */
+    assert_int_equal(mkdirat(d->fd, "deep/.deep-0", 0700), 0);
+    assert_int_equal(mkdirat(d->fd, "deep/.deep-0/x", 0700), 0);
+    assert_int_equal(symlinkat("../..", d->fd, "deep/.deep-1"), 0);
+    assert_int_equal(file_replace_at(d->fd, "beside", "x", 1, 0600, false), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int r = remove_tree_at(d->fd, "deep");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(r, 0);
+    assert_int_equal(faccessat(d->fd, "deep", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+    expect_content(d, "beside", "x");
+}
+
+/* Nor do modes keep it: some programs leave directories that nobody may write to. */
+static void test_removal_of_what_is_write_protected(void **state)
+{
+    struct dir *d = *state;
+    static const mode_t modes[] = {0, 0111, 0444, 0555};
+    if (geteuid() == 0)
+        assert_int_equal(fchown(d->fd, 65534, 65534), 0);
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+        pid_t pid = fork();
+        if (pid == 0) { /* root may do everything */
+            if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+                _exit(2);
+            make_deep(d->fd, "deep", 100, modes[i]);
+            if (fchmodat(d->fd, "deep", modes[i], 0) < 0)
+                _exit(3);
+            _exit(remove_tree_at(d->fd, "deep") == 0 ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_int_equal(faccessat(d->fd, "deep", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+    }
+}
+
 static void test_mkdir_parents(void **state)
 {
     struct dir *d = *state;
@@ -270,6 +335,8 @@ int main(void)
         WITH_DIR(test_reading_takes_regular_files_only),
         WITH_DIR(test_directories_are_not_opened_through_links),
         WITH_DIR(test_removal_stays_inside),
+        WITH_DIR(test_removal_of_what_is_deep),
+        WITH_DIR(test_removal_of_what_is_write_protected),
         WITH_DIR(test_mkdir_parents),
     };
     return cmocka_run_group_tests_name("buf_fs", tests, NULL, NULL);
