@@ -364,6 +364,20 @@ static void trees_are_not_endless(void **state)
     assert_true(depth >= PROTO_DEPTH_MAX);
 }
 
+/* Nor wide: of whatever kind, so many things and no more. */
+static void trees_have_so_many_things(void **state)
+{
+    static const mode_t kinds[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        struct tree_progress p = {.entries = COPY_ENTRIES_MAX - 1};
+        struct err e = {0};
+        assert_int_equal(tree_note(&p, attr("x", kinds[i], NULL), &e), 0);
+        assert_int_equal(tree_note(&p, attr("x", kinds[i], NULL), &e), -E2BIG);
+        assert_string_equal(e.msg, "more than 20000000 files");
+    }
+}
+
 /* --- frames --- */
 
 /* Of a kind that may be long elsewhere, and longer than there is room for: it must not be waited
@@ -466,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(half_a_file_has_no_name, setup, teardown),
         cmocka_unit_test_setup_teardown(a_merge_takes_a_directory, setup, teardown),
         cmocka_unit_test_setup_teardown(trees_are_not_endless, setup, teardown),
+        cmocka_unit_test(trees_have_so_many_things),
         cmocka_unit_test(a_frame_that_is_too_long),
         cmocka_unit_test(names_are_shown_without_effect),
         cmocka_unit_test(patches),

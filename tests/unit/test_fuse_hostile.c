@@ -75,6 +75,27 @@ static void test_h19_names(void **state)
     (void)state;
 }
 
+/* What comes behind the last name, or behind a NUL in it, counts for nothing. */
+static void test_h19_bytes_behind_names(void **state)
+{
+    struct fuse_client c;
+    struct stat st;
+    client_init(&c, NULL);
+    put(&c, "f", "");
+    static const char hidden[] = "d\0../evil\0/evil";
+    struct fuse_mkdir_in in = {.mode = 0755};
+    assert_int_equal(client_call(&c, FUSE_MKDIR, ROOT, &in, sizeof(in), hidden, sizeof(hidden)), 0);
+    assert_int_equal(fstatat(c.dir_fd, "d", &st, 0), 0);
+    struct fuse_rename_in to = {.newdir = ROOT};
+    static const char three[] = "f\0g\0../evil";
+    assert_int_equal(client_call(&c, FUSE_RENAME, ROOT, &to, sizeof(to), three, sizeof(three)), 0);
+    assert_int_equal(fstatat(c.dir_fd, "g", &st, 0), 0);
+    assert_int_equal(fstatat(c.dir_fd, "evil", &st, 0), -1);
+    assert_int_equal(fstatat(c.dir_fd, "../evil", &st, 0), -1);
+    client_fini(&c);
+    (void)state;
+}
+
 static void test_h20_numbers_that_lead_nowhere(void **state)
 {
     struct fuse_client c;
@@ -111,6 +132,31 @@ static void test_h20_numbers_that_lead_nowhere(void **state)
     memcpy(&out, c.rep, sizeof(out));
     assert_int_equal(client_read(&c, ROOT, out.fh, 0, 10), -EBADF);
     assert_int_equal(client_release(&c, ROOT, out.fh), -EBADF);
+    client_fini(&c);
+    (void)state;
+}
+
+/* Once closed, a number leads nowhere, also when its place is taken by another file. */
+static void test_h20_released_twice(void **state)
+{
+    struct fuse_client c;
+    struct fuse_open_in in = {0};
+    struct fuse_open_out out;
+    uint64_t node, fh, other;
+    client_init(&c, NULL);
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
+    assert_int_equal(client_release(&c, node, fh), 0);
+    assert_int_equal(client_release(&c, node, fh), -EBADF);
+    assert_int_equal(client_open(&c, node, O_RDWR, &other), 0);
+    assert_int_equal(client_write(&c, node, fh, 0, "x", 1), -EBADF);
+    assert_int_equal(client_release(&c, node, fh), -EBADF);
+    assert_int_equal(client_write(&c, node, other, 0, "x", 1), 1);
+    assert_int_equal(client_release(&c, node, other), 0);
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    struct fuse_release_in end = {.fh = out.fh};
+    assert_int_equal(client_call(&c, FUSE_RELEASEDIR, ROOT, &end, sizeof(end), NULL, 0), 0);
+    assert_int_equal(client_call(&c, FUSE_RELEASEDIR, ROOT, &end, sizeof(end), NULL, 0), -EBADF);
     client_fini(&c);
     (void)state;
 }
@@ -220,6 +266,32 @@ static void test_h23_things_not_to_make_or_open(void **state)
     (void)state;
 }
 
+/* By whatever request they come, set-ID bits stay in what the guest is told. */
+static void test_h23_set_id_bits(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct stat st;
+    uint64_t node, fh;
+    static const char *const names[] = {"made", "dir", "node", "set"};
+    client_init(&c, NULL);
+    assert_int_equal(client_create(&c, ROOT, "made", O_RDWR, 06755, &node, &fh), 0);
+    assert_int_equal(client_mkdir(&c, ROOT, "dir", 06755, &node), 0);
+    struct fuse_mknod_in in = {.mode = S_IFREG | 06755};
+    assert_int_equal(client_name(&c, FUSE_MKNOD, ROOT, &in, sizeof(in), "node", NULL), 0);
+    put(&c, "set", "");
+    assert_int_equal(client_lookup(&c, ROOT, "set", &e), 0);
+    struct fuse_setattr_in mode = {.valid = FATTR_MODE, .mode = S_IFREG | 06755};
+    assert_int_equal(client_setattr(&c, e.nodeid, &mode, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        assert_int_equal(fstatat(c.dir_fd, names[i], &st, 0), 0);
+        if (st.st_mode & (S_ISUID | S_ISGID))
+            fail_msg("%s has mode %o", names[i], st.st_mode);
+    }
+    client_fini(&c);
+    (void)state;
+}
+
 static void test_h23_attributes_of_the_system(void **state)
 {
     struct fuse_client c;
@@ -291,6 +363,49 @@ static void test_h24_hoarding(void **state)
     for (int fd = 0; fd < 256; fd++)
         open_fds += fcntl(fd, F_GETFD) >= 0;
     assert_in_range(open_fds, 1, 40);
+    client_fini(&c);
+    (void)state;
+}
+
+/* Locks are the guest's own: there is none on the host, however many it asks for. */
+static void test_h24_locks(void **state)
+{
+    struct fuse_client c;
+    uint64_t node, fh;
+    static const uint32_t ops[] = {FUSE_GETLK, FUSE_SETLK, FUSE_SETLKW};
+    client_init(&c, NULL);
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
+    for (uint64_t i = 0; i < 3000; i++) {
+        struct fuse_lk_in in = {.fh = fh,
+                                .owner = i,
+                                .lk = {.start = 2 * i, .end = 2 * i, .type = F_WRLCK},
+                                .lk_flags = i & 1 ? FUSE_LK_FLOCK : 0};
+        assert_int_equal(client_call(&c, ops[i % ARRAY_LEN(ops)], node, &in, sizeof(in), NULL, 0),
+                         -ENOSYS);
+    }
+    client_fini(&c);
+    (void)state;
+}
+
+/* Deeper than any path, with few descriptors: every level can be reached, and it can be removed. */
+static void test_h24_deep_directories(void **state)
+{
+    enum { DEPTH = 4096 };
+    struct fuse_client c;
+    struct fuse_attr a;
+    uint64_t dir = ROOT, at[DEPTH];
+    client_init(&c, &(struct fuse_options){.fds_max = 16});
+    for (unsigned i = 0; i < DEPTH; i++) {
+        assert_int_equal(client_mkdir(&c, dir, "d", 0755, &dir), 0);
+        at[i] = dir;
+    }
+    for (unsigned i = 0; i < DEPTH; i += 511)
+        assert_int_equal(client_getattr(&c, at[i], &a), 0);
+    assert_int_equal(client_getattr(&c, dir, &a), 0);
+    assert_int_equal(client_lookup(&c, dir, "none", NULL), -ENOENT);
+    /* A directory does not go into itself. */
+    struct fuse_rename_in in = {.newdir = dir};
+    assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &in, sizeof(in), "d", "x"), -EINVAL);
     client_fini(&c);
     (void)state;
 }
@@ -434,12 +549,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_h19_names),
+        cmocka_unit_test(test_h19_bytes_behind_names),
         cmocka_unit_test(test_h20_numbers_that_lead_nowhere),
+        cmocka_unit_test(test_h20_released_twice),
         cmocka_unit_test(test_h21_lengths),
         cmocka_unit_test(test_h22_offsets),
         cmocka_unit_test(test_h23_things_not_to_make_or_open),
+        cmocka_unit_test(test_h23_set_id_bits),
         cmocka_unit_test(test_h23_attributes_of_the_system),
         cmocka_unit_test(test_h24_hoarding),
+        cmocka_unit_test(test_h24_locks),
+        cmocka_unit_test(test_h24_deep_directories),
         cmocka_unit_test(test_h25_links_put_in_its_way),
         cmocka_unit_test(test_h26_read_only),
         cmocka_unit_test(test_nothing_before_init),

@@ -148,12 +148,17 @@ static void test_names_open_what_was_resolved(void **state)
 }
 
 /* What the stack's hook says to a flow that shows that name. */
-static bool shows(struct fix *x, const char *peer, const char *name)
+static bool shows_as(struct fix *x, const char *peer, const char *name, enum sniff_kind kind)
 {
     struct net_flow_id id = {.proto = PROTO_TCP,
                              .guest = {.addr = x->cfg.net.guest4, .port = 1},
                              .peer = {.addr = addr(peer), .port = 443}};
-    return gate_shown(x->gate, &id, GATE_BY_NAME, SNIFF_TLS, name);
+    return gate_shown(x->gate, &id, GATE_BY_NAME, kind, name);
+}
+
+static bool shows(struct fix *x, const char *peer, const char *name)
+{
+    return shows_as(x, peer, name, SNIFF_TLS);
 }
 
 static void test_shown_names(void **state)
@@ -170,6 +175,10 @@ static void test_shown_names(void **state)
         assert_false(shows(&x, "93.184.216.34", "1.2.3.4"));
         assert_false(shows(&x, "93.184.216.34", "::1"));
         assert_int_equal(shows(&x, "93.184.216.34", ""), !strict);
+        /* An encrypted hello: what it shows may not be what it means. */
+        assert_int_equal(shows_as(&x, "93.184.216.34", "example.com", SNIFF_ECH), !strict);
+        assert_false(shows_as(&x, "93.184.216.34", "evil.com", SNIFF_ECH));
+        assert_false(shows_as(&x, "93.184.216.34", "example.com", SNIFF_BROKEN));
         assert_int_equal(resolve(&x, "a.good.org", "93.184.216.34"), 1);
         assert_true(shows(&x, "93.184.216.34", "a.good.org"));
         stop(&x);
