@@ -558,6 +558,37 @@ static void test_quota(void **state)
     (void)state;
 }
 
+/* What is there at the start counts, however deep a guest has put it. */
+static void test_quota_reaches_everything(void **state)
+{
+    enum { DEPTH = 700, BYTES = 16384 };
+    static const char data[BYTES] = {1};
+    struct fuse_client c;
+    struct fuse_statfs_out st;
+    uint64_t dir = ROOT, node, fh;
+    client_init(&c, NULL);
+    for (unsigned i = 0; i < DEPTH; i++) {
+        assert_int_equal(client_mkdir(&c, dir, "d", 0755, &node), 0);
+        for (const char *name = "a"; name; name = *name == 'a' ? "z" : NULL) {
+            uint64_t file;
+            assert_int_equal(client_create(&c, dir, name, O_RDWR, 0600, &file, &fh), 0);
+            assert_int_equal(client_write(&c, file, fh, 0, data, BYTES), BYTES);
+            assert_int_equal(client_release(&c, file, fh), 0);
+        }
+        dir = node;
+    }
+    fuse_free(c.s);
+    struct fuse_options o = {.root_fd = fcntl(c.dir_fd, F_DUPFD_CLOEXEC, 0), .quota = 1 << 30};
+    assert_int_equal(fuse_new(&c.s, &o), 0);
+    client_hello(&c);
+    assert_int_equal(client_call(&c, FUSE_STATFS, ROOT, NULL, 0, NULL, 0), 0);
+    memcpy(&st, c.rep, sizeof(st));
+    uint64_t used = (st.st.blocks - st.st.bfree) * st.st.frsize;
+    assert_in_range(used, 2 * DEPTH * BYTES, 2 * DEPTH * BYTES + DEPTH * 8192);
+    client_fini(&c);
+    (void)state;
+}
+
 /* The guest keeps its pages of a file that nobody has changed, and no others. */
 static void test_caches(void **state)
 {
@@ -613,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_descriptors_are_found_again),
         cmocka_unit_test(test_the_host_may_turn_directories_around),
         cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_quota_reaches_everything),
         cmocka_unit_test(test_caches),
     };
     return cmocka_run_group_tests_name("fs", tests, NULL, NULL);
