@@ -64,6 +64,20 @@ def test_the_size_holds(msb):
     assert p.returncode != 0 and b"quota" in p.stderr
 
 
+def test_a_guest_that_digs(msb):
+    """Directories deeper than there are descriptors: what is there counts, and all of it can be removed."""
+    msb.ok("volume", "create", "deep", "--size", "16M")
+    dig = "cd /v; i=0; while [ $i -lt 1500 ]; do mkdir d && cd -P d || exit 1; i=$((i+1)); done"
+    msb.ok("run", "-q", "-v", "deep:/v", "--", "sh", "-c", dig + "; head -c 6291456 /dev/zero >f", timeout=120)
+    # What it hid before is not forgotten by the next start.
+    p = msb("run", "-q", "-v", "deep:/v", "--", "sh", "-c", "dd if=/dev/zero of=/v/g bs=1M count=12")
+    assert p.returncode != 0 and b"quota" in p.stderr
+    few = subprocess.run(["sh", "-c", "ulimit -n 256; exec \"$@\"", "sh", *msb.command(["volume", "rm", "-q", "deep"])],
+                         env=msb.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert few.returncode == 0, few.stderr
+    assert list((msb.home / "volumes").iterdir()) == []
+
+
 @pytest.mark.parametrize("args,message", [
     (["create", "a/b"], "volume name must start with"),
     (["create", "x", "--size", "0"], "invalid value '0' for '--size"),

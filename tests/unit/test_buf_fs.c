@@ -243,7 +243,7 @@ static void test_removal_stays_inside(void **state)
     assert_int_equal(remove_tree_at(d->fd, "missing"), 0);
 }
 
-/* Each directory in the one before, by descriptor: the path of the last is longer than any may be. */
+/* Each directory in the one before, by descriptor: their paths get longer than any may be. */
 static void make_deep(int at, const char *name, unsigned levels, mode_t mode)
 {
     AUTO_CLOSE int fd = fcntl(at, F_DUPFD_CLOEXEC, 0);
