@@ -161,6 +161,28 @@ def static_program(name, directory):
     return exe
 
 
+@pytest.fixture
+def host_tools(tmp_path):
+    """An image in which the host's own programs run, by way of a share of /usr."""
+    if not os.path.islink("/bin") or not os.path.islink("/lib64"):
+        pytest.skip("the host's programs are not all below /usr")
+    image = tmp_path / "image"
+    (image / "etc").mkdir(parents=True)
+    for name in ("usr", "tmp", "root"):
+        (image / name).mkdir()
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (image / name).symlink_to(f"usr/{name}")
+    (image / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    shutil.copy("/etc/ld.so.cache", image / "etc")
+    return image
+
+
+def need(*tools):
+    for tool in tools:
+        if not shutil.which(tool, path="/usr/bin"):
+            pytest.skip(f"{tool} is not installed on the host")
+
+
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory):
     """Disk templates and converted images are the same for all tests: keep them."""

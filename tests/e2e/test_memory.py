@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from conftest import LARGE, static_program, wait_for
+from conftest import LARGE, need, static_program, wait_for
 from guest import PATIENCE
-from test_mounts_programs import host_tools, need  # noqa: F401
 
 
 def available_mib():
@@ -95,7 +94,7 @@ def test_the_host_gets_back_what_is_freed(msb, checks):
     wait_for(lambda: resident_kib(tree) < before + (100 << 10), timeout=PATIENCE)
 
 
-def test_dict_with_random_keys(msb, host_tools):  # noqa: F811
+def test_dict_with_random_keys(msb, host_tools):
     """An interpreter's heap, used the way interpreters do."""
     need("python3")
     if available_mib() < 1024:

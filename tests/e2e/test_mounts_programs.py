@@ -1,7 +1,6 @@
 """Programs of real life on a share: git, npm, pip, SQLite, make. They are the host's own, run in the
 guest by way of a share of /usr; what they leave is looked at on the host."""
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -10,7 +9,7 @@ import zipfile
 
 import pytest
 
-from conftest import LARGE
+from conftest import LARGE, need
 from guest import PATIENCE
 
 
@@ -21,31 +20,9 @@ def share(tmp_path):
     return d
 
 
-@pytest.fixture
-def host_tools(tmp_path):
-    """An image in which the host's own programs run, by way of a share of /usr."""
-    if not os.path.islink("/bin") or not os.path.islink("/lib64"):
-        pytest.skip("the host's programs are not all below /usr")
-    image = tmp_path / "image"
-    (image / "etc").mkdir(parents=True)
-    for name in ("usr", "tmp", "root"):
-        (image / name).mkdir()
-    for name in ("bin", "sbin", "lib", "lib64"):
-        (image / name).symlink_to(f"usr/{name}")
-    (image / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    shutil.copy("/etc/ld.so.cache", image / "etc")
-    return image
-
-
 def run_tools(msb, image, share, script, cache="auto"):
     return msb.ok("run", "-q", "-m", "1G", "-v", "/usr:/usr:ro", "-v", f"{share}:/w:cache={cache}",
                   "-w", "/w", image, "--", "/bin/sh", "-ec", script, timeout=PATIENCE * 5)  # fmt: skip
-
-
-def need(*tools):
-    for tool in tools:
-        if not shutil.which(tool, path="/usr/bin"):
-            pytest.skip(f"{tool} is not installed on the host")
 
 
 def test_git(msb, host_tools, share):
