@@ -403,6 +403,20 @@ def test_full_root_disk(msb):
     assert msb.ok("exec", "-q", "b", "--", "cat", "/root/f") == "again\n"
 
 
+def test_root_disk_without_inodes(msb):
+    """Empty files until there is no inode left: an error in the guest, and room again once they are gone."""
+    msb.create("b", "--root-disk", "32M")
+    fill = "mkdir /root/n; cd /root/n; i=0; while : >$i; do i=$((i+1)); done"
+    p = msb.sh("b", f"({fill}); df -i / | tail -n 1; echo x >/root/one-more", timeout=120)
+    assert p.stderr.count(b"No space left") == 2, p
+    free = int(p.stdout.split()[3])
+    assert free == 0
+    assert sum(f.stat().st_blocks * 512 for f in (msb.home / "sandboxes" / "b").rglob("*") if f.is_file()) < 40 * MIB
+    sh(msb, "b", "rm -r /root/n; sync; echo again >/root/f")
+    msb.ok("stop", "-q", "b")
+    assert msb.ok("exec", "-q", "b", "--", "cat", "/root/f") == "again\n"
+
+
 def test_root_disk_in_memory(msb):
     """tmpfs:SIZE: full at that size, and new at every start."""
     msb.create("b", "--root-disk", "tmpfs:32M")

@@ -92,3 +92,30 @@ for host in ("example.com", "other.org"):
 """)
     assert out[1:] == ["HTTP/1.0 200", "ECONNRESET"]
     assert world["connections"] == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_hello_that_hides_its_name(strict):
+    """An encrypted ClientHello: the name it shows counts, and is not enough where names must be seen."""
+    out, _ = run("allow@example.com", """
+import ssl, struct
+def hello(name, encrypted):
+    into, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        ssl.create_default_context().wrap_bio(into, sent, server_hostname=name).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    m = sent.read()[9:]  # behind the headers of record and handshake
+    at = 35 + m[34]
+    at += 2 + struct.unpack_from("!H", m, at)[0]
+    at += 1 + m[at]
+    more = bytes.fromhex("fe0d0008") + bytes(8) if encrypted else b""
+    ext = m[at + 2:] + more
+    m = m[:at] + struct.pack("!H", len(ext)) + ext
+    return b"\\x16\\3\\1" + struct.pack("!H", len(m) + 4) + b"\\1" + struct.pack("!I", len(m))[1:] + m
+show(resolve("example.com"))
+for name in ("example.com", "other.org"):
+    for encrypted in (False, True):
+        show(talk("93.184.216.34", hello(name, encrypted) + b"\\r\\n\\r\\n"))
+""", *(["--strict"] if strict else []))
+    assert [x == "ECONNRESET" for x in out[1:]] == [False, strict, True, True], out
