@@ -195,6 +195,10 @@ class Capture:
         for t in self.threads:
             t.join()
 
+    def strays(self):
+        """All but the last words of earlier tests' connections to the command server."""
+        return [p for p in self.packets if WEB not in (p.src, p.dst) or COMMANDS not in (p.sport, p.dport)]
+
     def to(self, *addresses, port=None):
         """Packets from the host to these addresses."""
         return [p for p in self.packets if p.dst in addresses and (port is None or p.dport == port)]
