@@ -63,9 +63,8 @@ bool oom_was_killed(const struct oom *o, pid_t pid, uint64_t before)
 
 static void on_record(struct loop_src *src, uint32_t events)
 {
-    struct oom *o = (struct oom *)src; /* its first member */
     (void)events;
-    oom_look(o);
+    oom_look(CONTAINER_OF(src, struct oom, src));
 }
 
 void oom_watch(struct oom *o, struct loop *l, void (*on_kill)(struct oom *o))

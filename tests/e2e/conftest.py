@@ -114,12 +114,7 @@ class Msb:
 
     def monitor_pid(self, name):
         """The live monitor of a sandbox, as the lock on its file says."""
-        inode = os.stat(self.home / "sandboxes" / name / "lock").st_ino
-        for line in pathlib.Path("/proc/locks").read_text().splitlines():
-            f = line.split()
-            if f[1] == "POSIX" and f[5].split(":")[-1] == str(inode):
-                return int(f[4])
-        return None
+        return processes.lock_holder(self.home / "sandboxes" / name / "lock")
 
     def tree(self, pid):
         """A process and all its descendants."""

@@ -20,3 +20,13 @@ def tree(pid):
         found.append(p)
         todo += children.get(p, [])
     return found
+
+
+def lock_holder(path):
+    """The process that has locked a file, such as the monitor of a sandbox; None: nobody has."""
+    inode = os.stat(path).st_ino
+    for line in pathlib.Path("/proc/locks").read_text().splitlines():
+        f = line.split()
+        if f[1] == "POSIX" and f[5].split(":")[-1] == str(inode):
+            return int(f[4])
+    return None

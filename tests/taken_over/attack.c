@@ -1,5 +1,7 @@
 #include "attack.h"
 
+#include "../rawcall.h"
+
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 
@@ -57,15 +59,7 @@ static void on_refused(int sig, siginfo_t *si, void *context)
 
 static long call(long nr, long a, long b, long c, long d, long e)
 {
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = 0;
-    long ret;
-    __asm__ volatile("syscall"
-                     : "=a"(ret)
-                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return ret;
+    return rawcall(nr, a, b, c, d, e, 0);
 }
 
 static bool listed(const int *list, size_t n, long nr)

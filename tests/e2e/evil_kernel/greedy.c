@@ -1,4 +1,6 @@
 /* What the evil kernel executes: takes all the memory that it can get, and keeps it. No library. */
+#include "../../rawcall.h"
+
 #include <asm/unistd.h>
 #include <sys/mman.h>
 
@@ -6,24 +8,11 @@
 static char room[64 << 20];
 #endif
 
-static long call6(long nr, long a, long b, long c, long d, long e, long f)
-{
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    long ret;
-    __asm__ volatile("syscall"
-                     : "=a"(ret)
-                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return ret;
-}
-
 static void take(int flags)
 {
     for (long step = 1L << 20; step >= 4096; step /= 4)
         for (;;) {
-            long at = call6(__NR_mmap, 0, step, PROT_READ | PROT_WRITE, flags, -1, 0);
+            long at = rawcall(__NR_mmap, 0, step, PROT_READ | PROT_WRITE, flags, -1, 0);
             if (at < 0 && at > -4096)
                 break;
             for (long i = 0; i < step; i += 4096)
@@ -45,5 +34,5 @@ void _start(void)
     take(MAP_SHARED | MAP_ANONYMOUS);
     take(MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
     for (;;)
-        (void)call6(__NR_poll, 0, 0, -1, 0, 0, 0);
+        (void)rawcall(__NR_poll, 0, 0, -1, 0, 0, 0);
 }

@@ -1,5 +1,7 @@
 #include "evil.h"
 
+#include "../../rawcall.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -60,15 +62,7 @@ void hold(const char *fmt, ...)
 
 long call(long nr, long a, long b, long c, long d, long e, long f)
 {
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = e;
-    register long r9 __asm__("r9") = f;
-    long ret;
-    __asm__ volatile("syscall"
-                     : "=a"(ret)
-                     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return ret;
+    return rawcall(nr, a, b, c, d, e, f);
 }
 
 uint32_t any(uint32_t below)
