@@ -675,7 +675,7 @@ def test_racing_verbs(msb):
         "sandbox already exists: |sandbox not found: |sandbox still running: |is not running "
         "|ended while the command ran|ended as soon as it had started|the sandbox is shutting down"
     )
-    wrong, end = [], time.monotonic() + 15
+    wrong, end = [], time.monotonic() + 8
 
     def client(seed):
         rng = random.Random(seed)
