@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdint.h>
@@ -18,8 +19,43 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* 65,536 ids above the ranges that distributions, containers and systemd allocate. */
-enum { DROP_ID_BASE = 0x70000000, DROP_ID_COUNT = 0x10000 };
+enum { ID_MAP_MAX = 16 * 1024 };
+
+/* Ranges of ids for what root starts, best first: above all that distributions, containers and
+ * systemd allocate; and, where a user namespace has no more than 65,536 ids, between a system's users
+ * and systemd's dynamic ones. */
+static const struct {
+    uint32_t base, count;
+} drop_ids[] = {{0x70000000, 0x10000}, {0xa000, 0x4000}};
+
+/* Calls fn for each line of an id map, which names ids of this user namespace, until it returns
+ * true. */
+static bool each_mapped(const char *file, bool (*fn)(uint32_t first, uint32_t count, void *arg),
+                        void *arg)
+{
+    AUTO_FREE char *text = NULL;
+    if (file_read_at(AT_FDCWD, file, ID_MAP_MAX, &text, NULL) < 0)
+        return false;
+    uint32_t first, count;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (sscanf(line, "%" SCNu32 " %*u %" SCNu32, &first, &count) == 2 && fn(first, count, arg))
+            return true;
+    return false;
+}
+
+static bool has_id(uint32_t first, uint32_t count, void *arg)
+{
+    uint32_t id = *(const uint32_t *)arg;
+    return id >= first && id - first < count;
+}
+
+/* Whether there is such a user and group here, and we may become it and give it files. */
+static bool may_become(uint32_t id)
+{
+    return jail_has_cap(CAP_SETUID) && jail_has_cap(CAP_SETGID) && jail_has_cap(CAP_CHOWN) &&
+           each_mapped("/proc/self/uid_map", has_id, &id) &&
+           each_mapped("/proc/self/gid_map", has_id, &id);
+}
 
 void jail_identity(const char *name, struct jail_identity *ret)
 {
@@ -29,8 +65,11 @@ void jail_identity(const char *name, struct jail_identity *ret)
     uint32_t h = 2166136261U; /* FNV-1a */
     for (; *name; name++)
         h = (h ^ (uint8_t)*name) * 16777619U;
-    ret->uid = ret->gid = DROP_ID_BASE + h % DROP_ID_COUNT;
-    ret->dropped = true;
+    for (size_t i = 0; !ret->dropped && i < ARRAY_LEN(drop_ids); i++) {
+        uint32_t id = drop_ids[i].base + h % drop_ids[i].count;
+        if (may_become(id))
+            *ret = (struct jail_identity){.uid = id, .gid = id, .dropped = true};
+    }
 }
 
 int jail_unshare(struct err *e)
@@ -62,6 +101,32 @@ int jail_map(pid_t child, const struct jail_identity *id, struct err *e)
     if (r == 0)
         r = write_proc(child, "gid_map", map);
     return r < 0 ? err_sys(e, -r, "cannot map the sandbox's user") : 0;
+}
+
+static bool add_line(uint32_t first, uint32_t count, void *arg)
+{
+    FILE *f = arg;
+    (void)fprintf(f, "%" PRIu32 " %" PRIu32 " %" PRIu32 "\n", first, first, count);
+    return false;
+}
+
+static int copy_map(pid_t child, const char *own, const char *file)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return -ENOMEM;
+    (void)each_mapped(own, add_line, f);
+    return fclose(f) < 0 ? -ENOMEM : write_proc(child, file, text);
+}
+
+int jail_map_all(pid_t child, struct err *e)
+{
+    int r = copy_map(child, "/proc/self/uid_map", "uid_map");
+    if (r == 0)
+        r = copy_map(child, "/proc/self/gid_map", "gid_map");
+    return r < 0 ? err_sys(e, -r, "cannot map the users of a helper") : 0;
 }
 
 int jail_become(const struct jail_identity *id, struct err *e)

@@ -20,7 +20,9 @@
 #include <sys/types.h>
 
 /* The user that a monitor runs as on the host: the caller, or, for root, an id from an otherwise
- * unused range, derived from the sandbox's name so that two sandboxes rarely share one. */
+ * unused range, derived from the sandbox's name so that two sandboxes rarely share one. A root that
+ * may not change its user, or that has no other in its user namespace (`unshare -r`), counts as an
+ * ordinary user. */
 struct jail_identity {
     uid_t uid;
     gid_t gid;
@@ -32,6 +34,8 @@ void jail_identity(const char *name, struct jail_identity *ret);
 int jail_unshare(struct err *e);
 /* In the parent: maps `id` to the same numbers inside, or to 0 if `id->dropped`. */
 int jail_map(pid_t child, const struct jail_identity *id, struct err *e);
+/* In the parent, with CAP_SETUID and CAP_SETGID: maps every id that we have to the same number. */
+int jail_map_all(pid_t child, struct err *e);
 /* Step 2, in the child. */
 int jail_become(const struct jail_identity *id, struct err *e);
 

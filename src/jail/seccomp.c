@@ -44,7 +44,7 @@
 
 #define SET_ID (S_ISUID | S_ISGID)
 
-enum { FILTER_MAX = 512 };
+enum { FILTER_MAX = 512, RULE_SETS_MAX = 3 };
 
 /* A call that is allowed when an argument, masked, has the given value, and so has a second one if
  * there is a second mask. A call that has rules is denied when none of them matches, whether the
@@ -60,6 +60,12 @@ struct arg_rule {
 
 enum { N_ARGS = 6 };
 #define HIGH(arg) ((arg) + N_ARGS)
+
+/* Whatever the arguments are. */
+#define ASK(number)                 \
+    {                               \
+        .nr = (number), .ask = true \
+    }
 
 /* Descriptors are never made blocking: some are shared with other processes. */
 #define SET_NONBLOCK                                                  \
@@ -111,11 +117,7 @@ static const struct arg_rule uml_rules[] = {
     {__NR_mmap, 3, UINT32_MAX, MAP_SHARED | MAP_ANONYMOUS, .ask = true},
     /* Guest memory that is free goes back to the host: a hole in its file. */
     {__NR_madvise, 2, UINT32_MAX, MADV_REMOVE},
-    /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
-    {__NR_socket, 0, UINT32_MAX, AF_UNIX},
-    {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
-    /* Stubs die with their kernel, and install their own filter. */
-    {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
+    /* Stubs install their own filter. */
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
     {__NR_seccomp, 0, UINT32_MAX, SECCOMP_SET_MODE_FILTER, 1, ~(uint32_t)SECCOMP_FILTER_FLAG_TSYNC,
      0},
@@ -124,13 +126,27 @@ static const struct arg_rule uml_rules[] = {
     {__NR_fcntl, 1, UINT32_MAX, F_SETFD},
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     {__NR_fcntl, 1, UINT32_MAX, F_SETFL},
-    {__NR_fcntl, 1, UINT32_MAX, F_SETOWN},
     {__NR_fcntl, 1, UINT32_MAX, F_SETSIG},
     {__NR_dup2, 1, UINT32_MAX, STDIN_FILENO},
     {__NR_fchmod, 1, UINT32_MAX, S_IRUSR | S_IXUSR},
     /* A stub: it shares the kernel's memory until it executes a program. */
     {__NR_clone, 0, ~(uint32_t)SIGCHLD, CLONE_VM | CLONE_VFORK},
     {__NR_execveat, 4, UINT32_MAX, AT_EMPTY_PATH, .ask = true},
+};
+
+/* In namespaces of its own, where it sees no process, socket or file but its own. */
+static const struct arg_rule uml_own_rules[] = {
+    /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
+    {__NR_socket, 0, UINT32_MAX, AF_UNIX},
+    {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
+    /* Stubs die with their kernel. */
+    {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
+    {__NR_fcntl, 1, UINT32_MAX, F_SETOWN},
+};
+
+/* Where the host places its heap at random: the supervisor says where it is. */
+static const struct arg_rule uml_floating_rules[] = {
+    ASK(__NR_brk),
 };
 
 /* One that traces its stubs also forks, to find out what it can do. */
@@ -221,53 +237,58 @@ static void emit_rule(struct program *p, const struct arg_rule *r, bool supervis
 struct profile {
     const int *list, *more; /* two allow-lists; `more` may be NULL */
     size_t n, n_more;
-    const struct arg_rule *rules, *more_rules;
-    size_t n_rules, n_more_rules;
+    struct {
+        const struct arg_rule *rule;
+        size_t n;
+    } rules[RULE_SETS_MAX];
     uint32_t deny;
 };
 #define LIST(l) .list = (l), .n = ARRAY_LEN(l)
 #define MORE(l) .more = (l), .n_more = ARRAY_LEN(l)
-#define RULES(r) .rules = (r), .n_rules = ARRAY_LEN(r)
-#define MORE_RULES(r) .more_rules = (r), .n_more_rules = ARRAY_LEN(r)
+#define SET(r)            \
+    {                     \
+        (r), ARRAY_LEN(r) \
+    }
+#define RULES(...) .rules = {__VA_ARGS__}
 
 static const struct profile profiles[] = {
-    [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(monitor_rules), .deny = SECCOMP_RET_TRAP},
-    [SECCOMP_NET] = {LIST(syscalls_net), RULES(net_rules), .deny = SECCOMP_RET_TRAP},
-    [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(vcpu_rules), .deny = SECCOMP_RET_TRAP},
-    [SECCOMP_REAPER] = {LIST(syscalls_reaper), RULES(reaper_rules),
+    [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(SET(monitor_rules)),
+                         .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_NET] = {LIST(syscalls_net), RULES(SET(net_rules)), .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(SET(vcpu_rules)), .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_REAPER] = {LIST(syscalls_reaper), RULES(SET(reaper_rules)),
                         .deny = SECCOMP_RET_KILL_PROCESS},
     /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
      * weaker verdict lets that one trap them. */
-    [SECCOMP_UML] = {LIST(syscalls_uml), RULES(uml_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
-    [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace), RULES(uml_rules),
-                            MORE_RULES(uml_ptrace_rules), .deny = SECCOMP_RET_ERRNO | ENOSYS},
-    [SECCOMP_FS] = {LIST(syscalls_fs), RULES(fs_rules), .deny = SECCOMP_RET_KILL_PROCESS},
-    [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(connector_rules),
+    [SECCOMP_UML] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_own_rules)),
+                     .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_FLOATING] = {LIST(syscalls_uml),
+                              RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_floating_rules)),
+                              .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace),
+                            RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_ptrace_rules)),
+                            .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_FS] = {LIST(syscalls_fs), RULES(SET(fs_rules)), .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(SET(connector_rules)),
                            .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_CONVERTER] = {LIST(syscalls_converter), .more = syscalls_sanitizer,
-                           .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(converter_rules),
+                           .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(SET(converter_rules)),
                            .deny = SECCOMP_RET_KILL_PROCESS},
 };
 
-static bool in_rules(const struct arg_rule *rules, size_t n, int nr)
+static bool has_rules(const struct profile *pr, int nr)
 {
-    for (size_t i = 0; i < n; i++)
-        if (rules[i].nr == nr)
-            return true;
+    for (size_t k = 0; k < RULE_SETS_MAX; k++)
+        for (size_t i = 0; i < pr->rules[k].n; i++)
+            if (pr->rules[k].rule[i].nr == nr)
+                return true;
     return false;
-}
-
-static void emit_rules(struct program *p, const struct arg_rule *rules, size_t n, bool supervised)
-{
-    for (size_t i = 0; i < n; i++)
-        emit_rule(p, &rules[i], supervised);
 }
 
 static void emit_list(struct program *p, const struct profile *pr, const int *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (in_rules(pr->rules, pr->n_rules, list[i]) ||
-            in_rules(pr->more_rules, pr->n_more_rules, list[i]))
+        if (has_rules(pr, list[i]))
             continue;
         emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)list[i]);
         emit(p, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW);
@@ -284,8 +305,9 @@ static int build(struct program *p, const struct profile *pr, bool supervised)
     emit(p, BPF_RET | BPF_K, 0, 0, error ? pr->deny : SECCOMP_RET_KILL_PROCESS);
     /* x32 calls have other numbers, so they are denied like anything that is not listed. */
     emit_load(p, offsetof(struct seccomp_data, nr));
-    emit_rules(p, pr->rules, pr->n_rules, supervised);
-    emit_rules(p, pr->more_rules, pr->n_more_rules, supervised);
+    for (size_t k = 0; k < RULE_SETS_MAX; k++)
+        for (size_t i = 0; i < pr->rules[k].n; i++)
+            emit_rule(p, &pr->rules[k].rule[i], supervised);
     emit_list(p, pr, pr->list, pr->n);
     emit_list(p, pr, pr->more, pr->n_more);
     emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);

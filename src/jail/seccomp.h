@@ -8,15 +8,16 @@
 #define MSB_JAIL_SECCOMP_H
 
 enum seccomp_profile {
-    SECCOMP_MONITOR,    /* the monitor's loops; a stray call ends it and is logged */
-    SECCOMP_NET,        /* its thread with the network stack: sockets, but no files */
-    SECCOMP_VCPU,       /* its threads that run a guest: nothing else */
-    SECCOMP_REAPER,     /* pid 1 of a guest's process tree */
-    SECCOMP_UML,        /* a user-mode kernel and its stub processes; a stray call fails */
-    SECCOMP_UML_PTRACE, /* ... that traces its stubs */
-    SECCOMP_FS,         /* a share server; a stray call kills it */
-    SECCOMP_CONNECTOR,  /* connects to host sockets for a guest; a stray call kills it */
-    SECCOMP_CONVERTER,  /* turns an archive into an image; a stray call kills it */
+    SECCOMP_MONITOR,      /* the monitor's loops; a stray call ends it and is logged */
+    SECCOMP_NET,          /* its thread with the network stack: sockets, but no files */
+    SECCOMP_VCPU,         /* its threads that run a guest: nothing else */
+    SECCOMP_REAPER,       /* pid 1 of a guest's process tree */
+    SECCOMP_UML,          /* a user-mode kernel and its stub processes; a stray call fails */
+    SECCOMP_UML_FLOATING, /* ... whose heap the host places at random: its supervisor is asked */
+    SECCOMP_UML_PTRACE,   /* ... that traces its stubs */
+    SECCOMP_FS,           /* a share server; a stray call kills it */
+    SECCOMP_CONNECTOR,    /* connects to host sockets for a guest; a stray call kills it */
+    SECCOMP_CONVERTER,    /* turns an archive into an image; a stray call kills it */
 };
 
 /* Installs the filter on the calling thread, and on what it starts from here on; each thread of a

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,15 +64,43 @@ int helper_seal(enum seccomp_profile profile, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
-/* An ordinary user gets a user namespace; root stays root, with fewer rights. */
+/* A user namespace with all ids that we have, which a process outside has to map. */
+static int unshare_all_ids(int flags, struct err *e)
+{
+    int go[2], status = 0;
+    pid_t self = getpid();
+    if (pipe2(go, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot create a pipe");
+    pid_t outside = fork();
+    if (outside == 0) {
+        char c;
+        (void)close(go[1]);
+        _exit(read(go[0], &c, 1) == 1 ? -jail_map_all(self, NULL) : 0);
+    }
+    int r = outside < 0 || unshare(flags | CLONE_NEWUSER) < 0 ? -errno : 0;
+    if (r == 0 && write(go[1], "", 1) != 1)
+        r = -errno;
+    (void)close(go[0]);
+    (void)close(go[1]);
+    if (outside > 0 && waitpid(outside, &status, 0) == outside && r == 0)
+        r = WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
+    return r < 0 ? err_sys(e, -r, "cannot create a helper's namespaces") : 0;
+}
+
+/* An ordinary user gets a user namespace; root stays root, with fewer rights. Root of a container
+ * has all users' files to serve, but may make no other namespaces unless it makes one for users,
+ * too; with few capabilities it is an ordinary user to the host. */
 static int helper_unshare(struct err *e)
 {
     int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     struct jail_identity id = {.uid = geteuid(), .gid = getegid()};
-    bool user = id.uid != 0;
-    if (unshare(flags | (user ? CLONE_NEWUSER : 0)) < 0)
+    if (id.uid == 0 && unshare(flags) == 0)
+        return 0;
+    if (id.uid == 0 && jail_has_cap(CAP_SETUID) && jail_has_cap(CAP_SETGID))
+        return unshare_all_ids(flags, e);
+    if (unshare(flags | CLONE_NEWUSER) < 0)
         return err_sys(e, errno, "cannot create a helper's namespaces");
-    return user ? jail_map(getpid(), &id, e) : 0;
+    return jail_map(getpid(), &id, e);
 }
 
 static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, int dir_fd, int sock)

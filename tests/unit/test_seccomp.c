@@ -187,6 +187,7 @@ static void expect_all_refused(enum seccomp_profile p, const struct call *skip)
 static void test_uml_refuses(void **state)
 {
     expect_all_refused(SECCOMP_UML, NULL);
+    expect_all_refused(SECCOMP_UML_FLOATING, NULL);
 }
 
 static void test_uml_ptrace_refuses(void **state)
@@ -281,9 +282,10 @@ static void try_narrowed(const void *arg)
 
 static void test_uml_is_narrowed(void **state)
 {
-    static const enum seccomp_profile both[] = {SECCOMP_UML, SECCOMP_UML_PTRACE};
-    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
-        int status = under(both[i], try_narrowed, NULL);
+    static const enum seccomp_profile all[] = {SECCOMP_UML, SECCOMP_UML_FLOATING,
+                                               SECCOMP_UML_PTRACE};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        int status = under(all[i], try_narrowed, NULL);
         assert_true(WIFEXITED(status));
         if (WEXITSTATUS(status) < (int)ARRAY_LEN(narrowed))
             fail_msg("%s, entry %d", narrowed[WEXITSTATUS(status)].call.name, WEXITSTATUS(status));
@@ -647,7 +649,7 @@ static void test_no_other_architecture(void **state)
 {
     for (int p = SECCOMP_MONITOR; p <= SECCOMP_CONVERTER; p++) {
         int status = under((enum seccomp_profile)p, call_32_bit, NULL);
-        if (p == SECCOMP_UML || p == SECCOMP_UML_PTRACE)
+        if (p >= SECCOMP_UML && p <= SECCOMP_UML_PTRACE)
             assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 38);
         else
             assert_true(WIFSIGNALED(status));

@@ -9,6 +9,7 @@
 #include "util/sock.h"
 
 #include <assert.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -42,6 +43,17 @@ enum {
     NPROC_BYTES = 512 * 1024,
     OTHER_FILES = 128,
     SIGNALS_MAX = 1024, /* timers, too */
+    PHDRS_MAX = 32,
+    /* How far from a program's end the host places its heap at random. */
+    HEAP_GAP_MAX = 1024 * 1024 * 1024,
+};
+
+/* How the kernel's process starts. */
+struct start {
+    char *const *argv;
+    bool traced;
+    bool floating; /* the host insists on placing its heap at random */
+    uint64_t heap; /* where its program ends */
 };
 
 /* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
@@ -78,7 +90,28 @@ static bool counts_by_namespace(void)
     return major > 5 || (major == 5 && minor >= 14);
 }
 
-static int tree_set_limits(const struct engine_params *p, struct err *e)
+/* The kernel maps guest memory at a fixed address, behind its heap. By itself it would disable
+ * randomization and execute itself again. Containers may refuse to let us (their seccomp profiles know
+ * a few values of personality(), which do not include this one). */
+static int settle_layout(const struct engine_params *p, struct start *s, struct err *e)
+{
+    Elf64_Ehdr h;
+    Elf64_Phdr ph[PHDRS_MAX];
+    if (personality(ADDR_NO_RANDOMIZE) >= 0)
+        return 0;
+    s->floating = true;
+    int r = pread_all(p->kernel_fd, &h, sizeof(h), 0);
+    if (r == 0 && (h.e_phentsize != sizeof(ph[0]) || h.e_phnum > PHDRS_MAX))
+        r = -ENOEXEC;
+    if (r == 0)
+        r = pread_all(p->kernel_fd, ph, h.e_phnum * sizeof(ph[0]), h.e_phoff);
+    for (size_t i = 0; r == 0 && i < h.e_phnum; i++)
+        if (ph[i].p_type == PT_LOAD)
+            s->heap = MAX(s->heap, (ph[i].p_vaddr + ph[i].p_memsz + 4095) & ~4095ULL);
+    return r < 0 ? err_sys(e, -r, "cannot read the guest's kernel") : 0;
+}
+
+static int tree_set_limits(const struct engine_params *p, bool floating, struct err *e)
 {
     uint64_t processes = NPROC_MAX;
     if (counts_by_namespace())
@@ -88,7 +121,8 @@ static int tree_set_limits(const struct engine_params *p, struct err *e)
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_DATA, DATA_MAX},
         {RLIMIT_STACK, STACK_MAX},
-        {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK},
+        /* If nobody can be asked where the heap is, there is a hole of that size. */
+        {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK + (floating ? HEAP_GAP_MAX : 0)},
         {RLIMIT_NOFILE, processes + OTHER_FILES},
         {RLIMIT_NPROC, processes},
         {RLIMIT_SIGPENDING, SIGNALS_MAX},
@@ -106,7 +140,7 @@ static int tree_set_limits(const struct engine_params *p, struct err *e)
     return 0;
 }
 
-static int enter_jail(const struct engine_params *p, int *listen_fd, struct err *e)
+static int enter_jail(const struct engine_params *p, bool floating, int *listen_fd, struct err *e)
 {
     char options[96];
     /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
@@ -130,7 +164,7 @@ static int enter_jail(const struct engine_params *p, int *listen_fd, struct err 
             r = err_sys(e, -listen_fd[i], "cannot create the sockets of the kernel's devices");
     }
     if (r == 0)
-        r = tree_set_limits(p, e);
+        r = tree_set_limits(p, floating, e);
     return r == 0 ? jail_drop_caps(e) : r;
 }
 
@@ -168,20 +202,19 @@ static int enter_filter(enum seccomp_profile profile, int warden)
 }
 
 /* Becomes the kernel. Only stdio and the kernel's own file are open then. */
-static void __attribute__((noreturn))
-run_kernel(int kernel_fd, char *const argv[], bool traced, int warden)
+static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct start *s, int warden)
 {
     /* Never an empty environment: the kernel would map its stub over its own stack. */
     static const char *const env[] = {"TMPDIR=/tmp", NULL};
-    /* The kernel maps guest memory at a fixed address, where a randomized heap could be. By itself
-     * it would disable randomization and execute itself again. */
-    (void)personality(ADDR_NO_RANDOMIZE);
     /* A process group of its own: a kernel that panics sends SIGTERM to its group, and the pid
      * namespace does not keep that from the monitor if it is in the same group. */
     if (setsid() < 0)
         _exit(126);
-    if (enter_filter(traced ? SECCOMP_UML_PTRACE : SECCOMP_UML, warden) == 0)
-        (void)syscall(SYS_execveat, kernel_fd, "", argv, env, AT_EMPTY_PATH);
+    enum seccomp_profile filter = s->traced     ? SECCOMP_UML_PTRACE
+                                  : s->floating ? SECCOMP_UML_FLOATING
+                                                : SECCOMP_UML;
+    if (enter_filter(filter, warden) == 0)
+        (void)syscall(SYS_execveat, kernel_fd, "", s->argv, env, AT_EMPTY_PATH);
     _exit(126);
 }
 
@@ -195,14 +228,14 @@ static int settle_descriptors(const struct engine_params *p, int console)
     return syscall(SYS_close_range, 4U, ~0U, 0) < 0 ? -errno : 0;
 }
 
-static void __attribute__((noreturn)) run_tree(char *const argv[], bool traced)
+static void __attribute__((noreturn)) run_tree(const struct start *s)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         _exit(126);
     pid_t kernel = fork();
     if (kernel == 0)
-        run_kernel(3, argv, traced, pair[0]);
+        run_kernel(3, s, pair[0]);
     if (kernel < 0)
         _exit(126);
     (void)close(pair[0]);
@@ -215,7 +248,8 @@ static void __attribute__((noreturn)) run_tree(char *const argv[], bool traced)
     else if (dup3(listener, 3, O_CLOEXEC) != 3 || syscall(SYS_close_range, 0U, 2U, 0) < 0 ||
              syscall(SYS_close_range, 4U, ~0U, 0) < 0)
         _exit(126);
-    warden_main(kernel, listener < 0 ? -1 : 3, traced);
+    warden_main(&(struct warden_params){
+        .kernel = kernel, .listener = listener < 0 ? -1 : 3, .traced = s->traced, .heap = s->heap});
 }
 
 static void __attribute__((noreturn))
@@ -230,7 +264,10 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
-    int r = enter_jail(p, fds, &e);
+    struct start start = {.argv = argv, .traced = traced};
+    int r = settle_layout(p, &start, &e);
+    if (r == 0)
+        r = enter_jail(p, start.floating, fds, &e);
     if (r < 0) {
         rep.code = -r;
         (void)snprintf(rep.text, sizeof(rep.text), "%.255s", e.msg);
@@ -240,7 +277,7 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
     send_report(sock, &rep, fds, p->n_devices);
     if (settle_descriptors(p, console) < 0)
         _exit(126);
-    run_tree(argv, traced);
+    run_tree(&start);
 }
 
 /* --- in the monitor ------------------------------------------------------------------------- */

@@ -36,7 +36,15 @@ static struct warden {
     bool started;   /* the kernel was executed */
     unsigned forks; /* it may make */
     unsigned maps;  /* ... of memory that no limit counts */
+    uint64_t heap;
 } warden;
+
+/* To a question: an error, or a result in the place of the call, or that the call may be made. */
+struct answer {
+    int code;
+    bool instead;
+    uint64_t result;
+};
 
 /* A stub has the pages of its program that it writes to, and a stack on which it starts; all else is
  * guest memory. */
@@ -59,24 +67,32 @@ static int make_stub(pid_t pid)
     return 0;
 }
 
-/* 0, or what the call fails with. */
-static int judge(struct warden *w, pid_t pid, const struct seccomp_data *call)
+static int judge_exec(struct warden *w, pid_t pid)
 {
-    bool kernel = pid == w->kernel;
+    if (pid != w->kernel)
+        return make_stub(pid);
+    if (w->started)
+        return EPERM;
+    w->started = true;
+    return 0;
+}
+
+static struct answer judge(struct warden *w, pid_t pid, const struct seccomp_data *call)
+{
+    bool kernel = pid == w->kernel, yes;
     switch (call->nr) {
     case __NR_execveat:
-        if (!kernel)
-            return make_stub(pid);
-        if (w->started)
-            return EPERM;
-        w->started = true;
-        return 0;
+        return (struct answer){.code = judge_exec(w, pid)};
     case __NR_clone:
-        return kernel && w->forks && w->forks-- ? 0 : EAGAIN;
+        yes = kernel && w->forks && w->forks--;
+        return (struct answer){.code = yes ? 0 : EAGAIN};
     case __NR_mmap:
-        return kernel && call->args[1] <= SHARED_MAX && w->maps && w->maps-- ? 0 : ENOMEM;
+        yes = kernel && call->args[1] <= SHARED_MAX && w->maps && w->maps--;
+        return (struct answer){.code = yes ? 0 : ENOMEM};
+    case __NR_brk:
+        return (struct answer){.instead = true, .result = w->heap};
     default:
-        return EPERM;
+        return (struct answer){.code = EPERM};
     }
 }
 
@@ -95,10 +111,11 @@ static bool answer(struct warden *w)
     memset(&resp, 0, sizeof(resp));
     if (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_RECV, &req) < 0)
         return errno == EINTR || errno == ENOENT; /* we were interrupted, or who asked was */
-    int code = judge(w, (pid_t)req.msg.pid, &req.msg.data);
+    struct answer a = judge(w, (pid_t)req.msg.pid, &req.msg.data);
     resp.msg.id = req.msg.id;
-    resp.msg.error = -code;
-    resp.msg.flags = code ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    resp.msg.error = -a.code;
+    resp.msg.val = (int64_t)a.result;
+    resp.msg.flags = a.code || a.instead ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     (void)ioctl(w->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp); /* it may have died meanwhile */
     return true;
 }
@@ -115,18 +132,21 @@ static void on_child(int sig)
     errno = saved;
 }
 
-void warden_main(pid_t kernel, int listener, bool traced)
+void warden_main(const struct warden_params *p)
 {
-    warden = (struct warden){
-        .kernel = kernel, .listener = listener, .maps = 1, .forks = traced ? FORKS_MAX : 0};
+    warden = (struct warden){.kernel = p->kernel,
+                             .listener = p->listener,
+                             .maps = 1,
+                             .forks = p->traced ? FORKS_MAX : 0,
+                             .heap = p->heap};
     struct sigaction act = {.sa_handler = on_child};
     (void)sigaction(SIGCHLD, &act, NULL);
     /* The kernel waits on the same CPU: hand it over at once, where the host can (Linux 6.6). */
-    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+    (void)ioctl(p->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
     if (seccomp_enter(SECCOMP_REAPER) < 0)
         _exit(126);
     on_child(SIGCHLD); /* it may be too late for a signal */
-    while (listener >= 0 && answer(&warden))
+    while (warden.listener >= 0 && answer(&warden))
         ;
     for (;;)
         (void)pause();

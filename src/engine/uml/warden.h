@@ -11,6 +11,12 @@
  *                kernel that traces
  *     mmap       of memory that is anonymous and shared, which no limit counts: once, two pages
  *
+ * And where the host insists on placing a program's heap at random:
+ *
+ *     brk        there is no heap, and it is where the program ends: guest memory begins behind it,
+ *                and what is between the two would count as guest memory. The C library takes what
+ *                it needs with mmap() then.
+ *
  * A filter's question names the process and has the arguments by value, so no answer can be
  * undermined by changing memory after the fact.
  */
@@ -18,10 +24,17 @@
 #define MSB_ENGINE_UML_WARDEN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
-/* Answers questions that come from `listener` (-1: there are none) until the kernel ends; then ends
- * the calling process as the kernel ended. traced: the kernel may fork a few times. */
-void __attribute__((noreturn)) warden_main(pid_t kernel, int listener, bool traced);
+struct warden_params {
+    pid_t kernel;
+    int listener;  /* questions come from here; -1: there are none */
+    bool traced;   /* the kernel may fork a few times */
+    uint64_t heap; /* what brk() returns, where it is asked */
+};
+
+/* Answers questions until the kernel ends; then ends the calling process as the kernel ended. */
+void __attribute__((noreturn)) warden_main(const struct warden_params *p);
 
 #endif

@@ -1,0 +1,134 @@
+"""msb inside containers, with the restrictions that container engines have by default.
+
+One container per set of restrictions, in which restricted_tour.py does once what users do. The containers
+see this host's /usr and the build, read-only, so that no image has to be made for them.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+import imagekit
+from conftest import MSB, ROOT
+
+ASSETS = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A root for containers, and what they need of the host where everybody can read it."""
+    if os.geteuid() != 0:
+        pytest.skip("starting containers takes root")
+    if not os.path.islink("/bin") or not os.path.islink("/lib64"):
+        pytest.skip("the host's programs are not all below /usr")
+    d = pathlib.Path(tempfile.mkdtemp(prefix="msb-restricted-"))
+    d.chmod(0o755)
+    root = d / "root"
+    for name in ("usr", "etc", "tmp", "proc", "sys", "dev", "run", "msb", "var/tmp"):
+        (root / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    shutil.copy("/etc/ld.so.cache", root / "etc")
+    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    msb = d / "msb"
+    for name in ("bin", "assets", "tests", "sdk"):
+        (msb / name).mkdir(parents=True)
+    shutil.copy(MSB, msb / "bin" / "msb")
+    for name in ("linux-uml", "tools.erofs", "base.erofs"):
+        shutil.copy(ASSETS / name, msb / "assets")
+    shutil.copytree(ROOT / "tests" / "e2e", msb / "tests" / "e2e", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "sdk" / "python", msb / "sdk" / "python", ignore=shutil.ignore_patterns("__pycache__"))
+    image = imagekit.busybox()
+    shutil.copytree(image.layout, msb / "layout")
+    (msb / "tag").write_text(image.tag)
+    subprocess.run(["chmod", "-R", "a+rX", str(msb)], check=True)
+    yield d
+    shutil.rmtree(d)
+
+
+class Podman:
+    """Runs a program in a new container; all of it is gone afterwards."""
+
+    def __init__(self, place, directory):
+        imagekit.need("podman", "runc")
+        self.place = place
+        self.dir = directory
+
+    def __call__(self, options, *command):
+        engine = ["podman", "--root", self.dir / "root", "--runroot", self.dir / "run", "--runtime", "runc",
+                  "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+        # Containers that are started as root get their limits from engines.conf, which may exceed ours.
+        run = ["run", "--rm", "--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
+               "--volume", "/usr:/usr:ro", "--volume", f"{self.place / 'msb'}:/msb:ro",
+               "--env", "MSB_ASSETS=/msb/assets", "--env", "PYTHONDONTWRITEBYTECODE=1"]
+        return subprocess.run([*engine, *run, *options, "--rootfs", self.place / "root", *command],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def podman(place):
+    d = pathlib.Path(tempfile.mkdtemp(prefix="msb-podman-"))  # it wants a short path
+    yield Podman(place, d)
+    subprocess.run(["podman", "--root", d / "root", "--runroot", d / "run", "system", "reset", "-f"],
+                   capture_output=True)
+    shutil.rmtree(d, ignore_errors=True)
+
+
+def tour(run, *options):
+    tag = (run.place / "msb" / "tag").read_text()
+    p = run(options, "/usr/bin/python3", "/msb/tests/e2e/restricted_tour.py", "/msb/bin/msb", f"/msb/layout:{tag}")
+    assert p.returncode == 0, (p.stdout, p.stderr)
+    return json.loads(p.stdout)
+
+
+def check(found, jail):
+    expected = {
+        "exec": "Linux\n0\n1",
+        "share": "of the host",
+        "shared": "of the guest",
+        "volume": "",
+        "network": "from outside",
+        "ports": "from inside",
+        "stop": "",
+        "again": "kept",
+        "rm": "",
+        "run": "pulled",
+        "sdk": "by the SDK",
+        "left": "",
+    }
+    assert {k: found[k] for k in expected} == expected, found
+    assert sorted(found["processes"].split()) == list("12345")
+
+
+@pytest.mark.parametrize("options", [
+    (),
+    ("--security-opt", "seccomp=unconfined"),
+], ids=["podman", "unconfined"])
+def test_full_jail(podman, options):
+    """Where namespaces can be made the jail is the same as outside."""
+    check(tour(podman, *options), "full")
+
+
+@pytest.mark.parametrize("user", [0, 12345])
+def test_a_user_namespace_with_one_user(place, tmp_path, user):
+    """`unshare -r`: root there has no other user to become."""
+    imagekit.need("setpriv", "unshare")
+    home = pathlib.Path(tempfile.mkdtemp(prefix="msb-one-", dir=place))
+    os.chown(home, user, user)
+    (home / "share").mkdir()
+    (home / "share" / "in").write_text("of the host\n")
+    tag = (place / "msb" / "tag").read_text()
+    p = subprocess.run(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "unshare", "-r",
+                        "/usr/bin/python3", place / "msb" / "tests" / "e2e" / "restricted_tour.py",
+                        place / "msb" / "bin" / "msb", f"{place / 'msb' / 'layout'}:{tag}"],
+                       env={**os.environ, "MSB_HOME": str(home / "msb"), "MSB_ASSETS": str(place / "msb" / "assets"),
+                            "TMPDIR": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert p.returncode == 0, (p.stdout, p.stderr)
+    check(json.loads(p.stdout), "full")
