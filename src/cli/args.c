@@ -1,5 +1,6 @@
 #include "cli/args.h"
 
+#include "cli/habits.h"
 #include "util/cleanup.h"
 #include "util/text.h"
 
@@ -73,12 +74,18 @@ static bool nearer(const struct opt *o, void *arg)
     return false;
 }
 
-const struct cmd *cmd_find(const struct cmd *in, const char *name)
+const struct cmd *cmd_find_spelling(const struct cmd *in, const char *name)
 {
     for (const struct cmd *const *c = in->subs; *c; c++)
         if (strcmp((*c)->name, name) == 0 || ((*c)->alias && strcmp((*c)->alias, name) == 0))
-            return (*c)->same ? (*c)->same : *c;
+            return *c;
     return NULL;
+}
+
+const struct cmd *cmd_find(const struct cmd *in, const char *name)
+{
+    const struct cmd *c = cmd_find_spelling(in, name);
+    return c && c->same ? c->same : c;
 }
 
 const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
@@ -94,7 +101,8 @@ const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
             best = *c;
         }
     }
-    return best;
+    /* What is like something that must not be suggested was hardly meant to be anything else. */
+    return best && best->flags & (CMD_LATER | CMD_DESTROYS) ? NULL : best;
 }
 
 void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX])
@@ -133,8 +141,9 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
 
 void opt_spelling(const struct opt *o, char *out, size_t size)
 {
-    (void)snprintf(out, size, "--%s%s%s%s", o->name, o->value ? " <" : "", o->value ? o->value : "",
-                   o->value ? ">" : "");
+    bool optional = o->flags & OPT_OPTIONAL;
+    (void)snprintf(out, size, "--%s%s%s%s", o->name, o->value ? optional ? " [" : " <" : "",
+                   o->value ? o->value : "", o->value ? optional ? "]" : ">" : "");
 }
 
 /* --- failures ------------------------------------------------------------------------------- */
@@ -151,18 +160,21 @@ static int usage_hint(const struct cmd *c, struct err *e)
 
 static int unexpected(const struct cmd *c, const char *word, struct err *e)
 {
+    const char *instead = habit_of_option(c, word);
     err_set(e, EINVAL, "unexpected argument '%s' found", word);
+    if (instead) {
+        err_hint(e, "%s", instead);
+        return -EINVAL;
+    }
     if (strncmp(word, "--", 2) == 0) {
         char typed[TEXT_WORD_MAX + 1];
         (void)snprintf(typed, sizeof(typed), "%.*s", (int)strcspn(word + 2, "="), word + 2);
         struct nearest n = {.typed = typed, .unlike = TEXT_FAR};
         (void)cmd_each_opt(c, nearer, &n);
-        if (n.opt)
+        if (n.opt && !(n.opt->flags & (OPT_LATER | OPT_DESTROYS)))
             err_hint(e, "a similar argument exists: '--%s'", n.opt->name);
         else if (c->command_name)
             err_hint(e, "options for sandboxes go after '--': msb %s -- %s ...", c->name, word);
-    } else if (c->command_help && !c->command_name) {
-        err_hint(e, "a command goes after '--': msb %s ... -- %s", c->name, word);
     }
     return usage_hint(c, e);
 }
@@ -285,6 +297,12 @@ static int parse_long(struct parser *p, const char *word)
     const char *name = word + 2;
     size_t len = strcspn(name, "=");
     const struct opt *o = find_long(p->a->cmd, name, len);
+    if (!o && strcmp(name, "json") == 0) { /* --format json, where that is what it would mean */
+        o = find_long(p->a->cmd, "format", strlen("format"));
+        if (o && o->choices && is_choice(o->choices, name))
+            return take(p, o, name);
+        o = NULL;
+    }
     if (!o)
         return unexpected(p->a->cmd, word, p->e);
     const char *value = name[len] ? name + len + 1 : NULL;
@@ -295,7 +313,8 @@ static int parse_long(struct parser *p, const char *word)
     }
     if (o->flags & OPT_LATER) /* whether or not its value is there */
         return later(p->a->cmd, o, p->e);
-    if (o->value && !value) {
+    const char *next = p->at < p->argc ? p->argv[p->at] : "";
+    if (o->value && !value && (!(o->flags & OPT_OPTIONAL) || next[0] == '/')) {
         int r = next_value(p, o, &value);
         if (r < 0)
             return r;
@@ -340,6 +359,12 @@ static int take_word(struct parser *p, const char *word)
     return 0;
 }
 
+/* "exec web ls -l": the second word begins the command, and all that follows belongs to it. */
+static bool begins_command(const struct args *a)
+{
+    return a->cmd->command_help && !a->cmd->command_name && a->n_pos > 0;
+}
+
 static int take_rest(struct parser *p)
 {
     struct args *a = p->a;
@@ -372,6 +397,8 @@ static int parse(struct parser *p)
         bool option = word[0] == '-' && word[1] != '\0';
         if (!option && a->cmd->subs)
             return 0;
+        if (!option && begins_command(a))
+            return take_rest(p);
         p->at++;
         int r;
         if (!option)

@@ -2,7 +2,8 @@
  *
  * Options may come before, between and after arguments. --opt value, --opt=value, -o value,
  * -ovalue and clusters of flags (-fq) all work; "--" ends the options, and what follows is the
- * command for a verb that takes one, arguments for any other.
+ * command for a verb that takes one, arguments for any other. The command of `run` and `exec` may
+ * also follow their argument directly ("exec web ls -l").
  */
 #ifndef MSB_CLI_ARGS_H
 #define MSB_CLI_ARGS_H

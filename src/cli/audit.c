@@ -285,7 +285,7 @@ static int audit_run(const struct args *a)
 
 static const struct opt audit_opts[] = {
     {"name", 'n', "NAME", "Show only this sandbox"},
-    TAIL_OPTION("records"),
+    TAIL_OPTION(0, "records"),
     SINCE_OPTION("records"),
     {"follow", 'f', NULL, "Keep printing new records until interrupted"},
     {"all", 0, NULL, "Show allowed network traffic as well as denied"},

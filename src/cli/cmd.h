@@ -15,10 +15,13 @@
 #include <stddef.h>
 
 enum opt_flag {
-    OPT_REPEAT = 1, /* may be given more than once; otherwise a second one is a usage error */
-    OPT_LATER = 2,  /* documented, not built yet: refused, never ignored */
-    OPT_HIDDEN = 4, /* works, but help does not mention it */
-    OPT_COMMON = 8, /* --help shows it although it is in a group */
+    OPT_REPEAT = 1,    /* may be given more than once; otherwise a second one is a usage error */
+    OPT_LATER = 2,     /* documented, not built yet: refused, never ignored */
+    OPT_HIDDEN = 4,    /* works, but help does not mention it */
+    OPT_COMMON = 8,    /* --help shows it although it is in a group */
+    OPT_OPTIONAL = 16, /* its value may be left out: the next word is one only if it is an absolute
+                        * path. "--opt=value" works for any */
+    OPT_DESTROYS = 32, /* may lose data: never suggested to somebody who typed something else */
 };
 
 /* Tables name the members from `choices` on, and leave out the others' names. */
@@ -51,8 +54,9 @@ struct pos {
 enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
 
 enum cmd_flag {
-    CMD_LATER = 1,  /* refused with "not available yet" */
-    CMD_HIDDEN = 2, /* not in help, --tree or completion */
+    CMD_LATER = 1,    /* refused with "not available yet" */
+    CMD_HIDDEN = 2,   /* not in help, --tree or completion */
+    CMD_DESTROYS = 4, /* as OPT_DESTROYS */
 };
 
 struct cli;
@@ -70,6 +74,7 @@ struct cmd {
     const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
                                     * ("msb port web") */
     const struct cmd *same;        /* set: this is a second spelling of that verb */
+    const char *preset;            /* of a second spelling: an option that it implies ("--force") */
     const struct opt *opts;        /* --help shows all of them; NULL = none */
     const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
     struct pos pos;
@@ -90,7 +95,10 @@ extern const struct cmd root_cmd;
 
 /* A verb of a group, by name or alias; NULL. */
 const struct cmd *cmd_find(const struct cmd *in, const char *name);
-/* The verb most like `typed`; NULL when none is similar. */
+/* The same, but a second spelling is returned as such. */
+const struct cmd *cmd_find_spelling(const struct cmd *in, const char *name);
+/* The verb most like `typed`; NULL when none is similar, or when that one destroys something or is
+ * not available. */
 const struct cmd *cmd_similar(const struct cmd *in, const char *typed);
 
 /* Its name after the names of its groups, joined by `sep`: "image list". msb itself: "". */

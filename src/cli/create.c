@@ -6,6 +6,8 @@
 #include "util/diag.h"
 #include "util/loop.h"
 
+#include <errno.h>
+
 static int create(const struct args *a, struct sandbox_request *q, struct err *e)
 {
     AUTO_STORE struct store s = STORE_NONE;
@@ -29,6 +31,11 @@ static int create_run(const struct args *a)
     struct err e = {0};
     int code = EXIT_OK;
     int r = sandbox_request_parse(a, &q, &e);
+    if (r == 0 && q.passing) {
+        r = err_set(&e, EINVAL, "--rm needs a PATH to remove from the new sandbox");
+        err_hint(&e, "'msb run --rm' is for a sandbox that goes with its command");
+        q.exit_code = EXIT_USAGE;
+    }
     if (r == 0)
         net_note_allowlist(&q.spec.net);
     if (r == 0)

@@ -1,6 +1,7 @@
 /* From the command line to the verb. Nothing else happens on the way: `msb exec` is on the hot
  * path of its clients. */
 #include "cli/args.h"
+#include "cli/habits.h"
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -57,7 +58,12 @@ static int unknown_verb(const struct cmd *in, const char *word)
     char path[CMD_PATH_MAX];
     cmd_path(in, ' ', path);
     err_set(&e, EINVAL, "unrecognized subcommand '%s'", word);
-    const struct cmd *similar = cmd_similar(in, word);
+    const char *instead = in == &root_cmd ? habit_of_verb(word) : NULL;
+    const struct cmd *similar = instead ? NULL : cmd_similar(in, word);
+    if (instead) {
+        err_hint(&e, "%s", instead);
+        return ui_usage(&e);
+    }
     if (similar)
         err_hint(&e, "a similar subcommand exists: '%s'", similar->name);
     err_hint(&e, "'msb%s%s --help' lists them", *path ? " " : "", path);
@@ -131,14 +137,20 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
         return print_help(root ? NULL : c, all);
     if (at >= argc)
         return no_verb(c);
-    const struct cmd *verb = cmd_find(c, argv[at]);
-    if (!verb && c->otherwise)
+    const struct cmd *spelling = cmd_find_spelling(c, argv[at]);
+    if (!spelling && c->otherwise)
         return run_verb(c->otherwise, at, argc, argv);
-    if (!verb)
+    if (!spelling)
         return unknown_verb(c, argv[at]);
+    const struct cmd *verb = spelling->same ? spelling->same : spelling;
     if (verb->flags & CMD_LATER)
         return not_yet(c, argv[at]);
-    return verb->subs ? run_group(verb, at + 1, argc, argv) : run_verb(verb, at + 1, argc, argv);
+    if (verb->subs)
+        return run_group(verb, at + 1, argc, argv);
+    if (!spelling->preset)
+        return run_verb(verb, at + 1, argc, argv);
+    argv[at] = (char *)spelling->preset; /* in place of the verb's name, which has served */
+    return run_verb(verb, at, argc, argv);
 }
 
 static int help_run(const struct args *a)

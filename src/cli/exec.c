@@ -1,4 +1,4 @@
-#include "cli/sandbox_opts.h"
+#include "cli/env_opts.h"
 #include "cli/session_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
@@ -11,11 +11,8 @@
 static int parse_request(const struct args *a, struct session_request *q, struct err *e)
 {
     int r = session_request_parse(a, q, e);
-    AUTO_STRLIST struct strlist env = {0};
-    if (r == 0 && args_list(a, "env", &env) < 0)
-        r = err_oom(e);
-    for (size_t i = 0; r == 0 && i < env.n; i++)
-        r = env_option(&q->env, env.v[i], e);
+    if (r == 0)
+        r = env_options(a, &q->env, e);
     if (r == 0 && args_list(a, "secret-env", &q->secrets) < 0)
         r = err_oom(e);
     for (size_t i = 0; r == 0 && i < q->secrets.n; i++)
@@ -29,23 +26,31 @@ static int parse_request(const struct args *a, struct session_request *q, struct
     return r;
 }
 
-/* Without a command the sandbox's default is run, which is in its spec. 1 = go on. */
-static int complete_request(const struct store *s, const char *name, struct session_request *q,
+/* Without a command the sandbox's default is run, which is in its spec, or (`msb shell`) its shell.
+ * 1 = go on. */
+static int complete_request(const struct store *s, const struct args *a, struct session_request *q,
                             struct err *e)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     if (q->argv.n > 0)
         return 1;
-    int r = sandbox_open(s, name, &sb, e);
-    return r < 0 ? r : session_default_command(q, &sb.spec, e);
+    int r = sandbox_open(s, a->pos[0], &sb, e);
+    if (r < 0)
+        return r;
+    if (!args_has(a, "shell"))
+        return session_default_command(q, &sb.spec, e);
+    return strlist_add(&q->argv, sb.spec.shell ? sb.spec.shell : "/bin/sh") < 0 ? err_oom(e) : 1;
 }
 
 static int exec_in(const struct store *s, const char *name, const struct session_request *q)
 {
     struct err e = {0};
-    bool started = false, detached;
+    bool started = false, detached = false;
     int code = session_execute(s, name, q, &started, &detached);
-    if (started && sandbox_release(s, name, ui_warn, &e) < 0) {
+    if (q->detach && code == EXIT_OK)
+        ui_success("Started", name);
+    /* One that was started for a command in the background stops by itself when that ends. */
+    if (started && !q->detach && sandbox_release(s, name, ui_warn, &e) < 0) {
         ui_error(&e);
         code = code ? code : EXIT_FAILED;
     }
@@ -62,7 +67,7 @@ static int exec_run(const struct args *a)
     if (r == 0)
         r = store_open(&s, &e);
     if (r == 0)
-        r = complete_request(&s, name, &q, &e);
+        r = complete_request(&s, a, &q, &e);
     int code = r < 0 ? ui_fail(&e) : r == 0 ? EXIT_OK : exec_in(&s, name, &q);
     session_request_free(&q);
     return code;
@@ -73,17 +78,21 @@ static const struct opt exec_opts[] = {
     {"secret-env", 0, "NAME", "Set a variable to a secret (see 'msb secret')", OPT_REPEAT},
     {"workdir", 'w', "DIR", "Working directory (default: the sandbox's)"},
     {"user", 'u', "USER[:GROUP]", "User to run as (default: the sandbox's)"},
+    {"detach", 'd', NULL, "Run in the background; 'msb logs' has its output"},
     {"quiet", 'q', NULL, "Print only the command's output"},
     {0},
 };
 
 static const struct opt rare_opts[] = {
-    {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit: nofile=1024, nproc=64", OPT_REPEAT},
+    {"shell", 0, NULL, "Run the sandbox's shell instead of the image's command", OPT_HIDDEN},
+    ENV_FILE_OPTION,
+    {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit: nofile=1024, nproc=64", OPT_REPEAT,
+     .alias = "ulimit"},
     {"stream", 0, NULL, "Pass stdin and output through as they come, without a terminal",
      .conflicts = "tty"},
     {0},
 };
-static const struct opt_group rare_group = {"Limits and streaming", rare_opts};
+static const struct opt_group rare_group = {"More", rare_opts};
 
 static const struct opt_group *const exec_groups[] = {&session_group, &rare_group, NULL};
 
@@ -100,7 +109,8 @@ const struct cmd cmd_exec = {
                "found, 126 if it could not be executed, 124 if it timed out.",
     .examples = "  msb exec web -- ls -l /srv\n"
                 "  msb exec --timeout 30s -e CI=1 web -- make test\n"
-                "  msb exec web                        (a shell)\n"
+                "  msb exec -d web -- ./worker         (in the background)\n"
+                "  msb shell web                       (its shell)\n"
                 "  echo hello | msb exec web -- tr a-z A-Z",
     .run = exec_run,
 };

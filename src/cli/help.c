@@ -1,5 +1,6 @@
 #include "cli/help.h"
 
+#include "cli/args.h"
 #include "util/cleanup.h"
 #include "util/text.h"
 
@@ -76,8 +77,9 @@ static void option_left(const struct opt *o, bool aligned, char *out, size_t siz
         (void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
     else if (aligned)
         (void)snprintf(letter, sizeof(letter), "    ");
-    (void)snprintf(out, size, "%s--%s%s%s%s", letter, o->name, o->value ? " <" : "",
-                   o->value ? o->value : "", o->value ? ">" : "");
+    char spelling[SPELLING_MAX];
+    opt_spelling(o, spelling, sizeof(spelling));
+    (void)snprintf(out, size, "%s%s", letter, spelling);
 }
 
 static void pos_left(const struct pos *p, char *out, size_t size)

@@ -1,28 +1,13 @@
 #include "cli/common_opts.h"
 #include "cli/image.h"
+#include "cli/prune.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "util/parse.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
-/* 1: yes, 0: no, or -errno when there is no terminal to ask on. */
-static int confirm(struct err *e)
-{
-    char answer[16] = "";
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return err_set(e, ENOTTY, "non-interactive terminal; use --yes to prune cached images");
-    (void)fprintf(stderr, "Remove all images that no sandbox uses? [y/N] ");
-    (void)fflush(stderr);
-    if (!fgets(answer, sizeof(answer), stdin))
-        return 0;
-    return answer[0] == 'y' || answer[0] == 'Y';
-}
-
-static int prune(struct image_collected *done, struct err *e)
+int prune_images(struct image_collected *done, struct err *e)
 {
     struct image_cache c;
     struct spinner spin;
@@ -42,12 +27,10 @@ static int image_prune_run(const struct args *a)
 {
     struct err e = {0};
     struct image_collected done = {0};
-    int r = args_has(a, "yes") ? 1 : confirm(&e);
-    if (r == 0) {
-        ui_note("Nothing removed.");
+    int r = prune_confirm(a, "Remove all images that no sandbox uses?", "cached images", &e);
+    if (r == 0)
         return EXIT_OK;
-    }
-    if (r < 0 || prune(&done, &e) < 0)
+    if (r < 0 || prune_images(&done, &e) < 0)
         return ui_fail(&e);
     char size[32], text[96];
     format_bytes(done.bytes, size, sizeof(size));
@@ -58,7 +41,8 @@ static int image_prune_run(const struct args *a)
 }
 
 static const struct opt image_prune_opts[] = {
-    {"yes", 'y', NULL, "Do not ask for confirmation"},
+    YES_OPTION,
+    FORCE_YES_OPTION,
     QUIET_OPTION,
     {0},
 };
@@ -66,6 +50,7 @@ static const struct opt image_prune_opts[] = {
 const struct cmd cmd_image_prune = {
     .name = "prune",
     .group = GROUP_IMAGE,
+    .flags = CMD_DESTROYS,
     .summary = "Remove all images that no sandbox uses",
     .parent = &cmd_image,
     .opts = image_prune_opts,

@@ -118,6 +118,7 @@ const struct cmd cmd_image_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_IMAGE,
+    .flags = CMD_DESTROYS,
     .summary = "Remove images",
     .parent = &cmd_image,
     .opts = image_remove_opts,

@@ -61,6 +61,7 @@ static int list_run(const struct args *a)
 }
 
 static const struct opt sandbox_list_opts[] = {
+    {"all", 'a', NULL, "Running and stopped sandboxes: the default", OPT_HIDDEN},
     {"running", 0, NULL, "Only running sandboxes"},
     {"stopped", 0, NULL, "Only stopped and crashed sandboxes"},
     LABEL_FILTER,

@@ -11,7 +11,7 @@
 enum { EXIT_BY_SIGPIPE = 128 + SIGPIPE };
 
 /* clang-format off */
-#define TAIL_OPTION(what) {"tail", 0, "N", "Show only the last N " what}
+#define TAIL_OPTION(letter, what) {"tail", letter, "N", "Show only the last N " what}
 #define SINCE_OPTION(what) {"since", 0, "TIME", "Show only " what " since TIME"}
 #define JSON_LINES_OPTION {"json", 0, NULL, "Print JSON, one object per line"}
 /* clang-format on */

@@ -88,10 +88,10 @@ static int logs_run(const struct args *a)
 
 static const struct opt logs_opts[] = {
     {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
-    TAIL_OPTION("lines"),
+    TAIL_OPTION('n', "lines"),
     SINCE_OPTION("lines"),
     {"until", 0, "TIME", "Show only lines up to TIME"},
-    {"timestamps", 0, NULL, "Prefix each line with its time"},
+    {"timestamps", 't', NULL, "Prefix each line with its time"},
     {"source", 0, "SOURCE",
      "stdout, stderr, output (of terminals), system, all, or a list (default: "
      "stdout,stderr,output)",

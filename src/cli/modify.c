@@ -2,6 +2,7 @@
  * spec before anything is stopped or written. */
 #include "sandbox/modify.h"
 #include "cli/common_opts.h"
+#include "cli/env_opts.h"
 #include "cli/noun.h"
 #include "cli/sandbox_opts.h"
 #include "cli/ui.h"

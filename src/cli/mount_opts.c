@@ -78,11 +78,13 @@ static int id_value(const char *word, const char *value, uint32_t *ret, struct e
     return 0;
 }
 
-/* Options of other programs: accepted where they name what msb does anyway. */
+/* Options of other programs: accepted where they name what msb does anyway, or what a guest with a
+ * kernel of its own cannot notice (labels of SELinux, which the share's server does not need). */
 static int fixed_option(const char *word, struct err *e)
 {
-    static const char *const ours[] = {"stat-virt=strict", "host-perms=mirror",
-                                       "follow-root-symlinks"};
+    static const char *const ours[] = {
+        "stat-virt=strict", "host-perms=mirror", "follow-root-symlinks", "z", "Z", "cached",
+        "delegated",        "consistent"};
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (strcmp(word, ours[i]) == 0)
             return 0;

@@ -12,4 +12,7 @@ int mount_option(struct sandbox_spec *s, const char *option, const char *arg, st
 /* A path on the host, made absolute and free of symbolic links; malloc'd. */
 int mount_resolve(const char *source, char **ret, struct err *e);
 
+/* --mount: key=value words, joined by commas. */
+int mount_words_option(struct sandbox_spec *s, const char *arg, struct err *e);
+
 #endif

@@ -85,7 +85,7 @@ static int net_log_run(const struct args *a)
 static const struct opt net_log_opts[] = {
     {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
     {"denied", 0, NULL, "Show only denied traffic"},
-    TAIL_OPTION("decisions"),
+    TAIL_OPTION('n', "decisions"),
     SINCE_OPTION("decisions"),
     JSON_LINES_OPTION,
     FORMAT_OPTION,

@@ -64,7 +64,8 @@ static int no_net(const struct args *a, struct spec_net *n, struct err *e)
 {
     static const char *const defaults[] = {"net-default", "net-default-egress",
                                            "net-default-ingress"};
-    if (!args_has(a, "no-net"))
+    const char *mode = args_get(a, "network");
+    if (!args_has(a, "no-net") && !(mode && strcmp(mode, "none") == 0))
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(defaults); i++) {
         const char *v = args_get(a, defaults[i]);
@@ -76,10 +77,28 @@ static int no_net(const struct args *a, struct spec_net *n, struct err *e)
     return 0;
 }
 
+/* Other tools' networks: those that mean something here. */
+static int check_mode(const struct args *a, struct err *e)
+{
+    static const char *const known[] = {"none", "bridge", "default"};
+    const char *mode = args_get(a, "network");
+    for (size_t i = 0; mode && i < ARRAY_LEN(known); i++)
+        if (strcmp(mode, known[i]) == 0)
+            mode = NULL;
+    if (!mode)
+        return 0;
+    err_set(e, EINVAL, "there is no network '%s': every sandbox has one of its own", mode);
+    err_hint(e, "--net public,host lets it reach this host, too; -p publishes its ports; --network "
+                "none cuts it off");
+    return -EINVAL;
+}
+
 int net_policy_options(const struct args *a, struct spec_net *n, struct err *e)
 {
     const char *profile = args_get(a, "net");
-    int r = profile ? spec_net_set_profile(n, profile, e) : 0;
+    int r = check_mode(a, e);
+    if (r == 0 && profile)
+        r = spec_net_set_profile(n, profile, e);
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
         r = repeated(n, &a->opts[i], e);
     action(a, "net-default", &n->egress);

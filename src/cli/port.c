@@ -129,6 +129,7 @@ const struct cmd cmd_port_remove = {
     .alias = "remove",
     .group = GROUP_SANDBOX,
     .parent = &cmd_port,
+    .flags = CMD_DESTROYS,
     .summary = "Unpublish ports of a sandbox",
     .opts = quiet_opts,
     .pos = {.name = "NAME", .help = "Sandbox whose ports to unpublish", .required = true},

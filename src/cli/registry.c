@@ -149,6 +149,7 @@ const struct cmd cmd_registry_logout = {
     .name = "logout",
     .group = GROUP_IMAGE,
     .parent = &cmd_registry,
+    .flags = CMD_DESTROYS,
     .summary = "Remove the credentials for a registry",
     .opts = quiet_opts,
     .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},

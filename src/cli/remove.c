@@ -30,6 +30,7 @@ const struct cmd cmd_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_SANDBOX,
+    .flags = CMD_DESTROYS,
     .summary = "Remove sandboxes and their disks",
     .opts = remove_opts,
     .pos = NAMES_POSITION("Sandboxes to remove"),

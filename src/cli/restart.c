@@ -53,6 +53,7 @@ static const struct opt restart_opts[] = {
 const struct cmd cmd_restart = {
     .name = "restart",
     .group = GROUP_SANDBOX,
+    .flags = CMD_DESTROYS,
     .summary = "Stop sandboxes and start them again",
     .opts = restart_opts,
     .pos = NAMES_POSITION("Sandboxes to restart"),

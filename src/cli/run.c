@@ -97,7 +97,7 @@ static int create_sandbox(struct run *r, struct err *e)
     struct spinner spin;
     uint64_t t0 = now_ns();
     /* With a snapshot to copy back, the sandbox is removed when that is done, and not before. */
-    r->passing = !r->sandbox.named;
+    r->passing = !r->sandbox.named || r->sandbox.passing;
     spec->ephemeral = r->passing && !spec_has_snapshot(spec);
     r->sandbox.create.stop_when_idle = r->passing && !spec->ephemeral;
     net_note_allowlist(&spec->net);
@@ -167,9 +167,6 @@ static int run_run(const struct args *a)
     struct run r = {.args = a, .store = STORE_NONE, .sandbox = {.image_lock = -1}};
     struct err e = {0};
     int x = session_request_parse(a, &r.session, &e);
-    const char *keys = args_get(a, "detach-keys");
-    if (x == 0 && keys)
-        x = parse_detach_keys(keys, r.session.detach_keys, &r.session.n_detach_keys, &e);
     if (x == 0)
         x = sandbox_request_parse(a, &r.sandbox, &e);
     if (x == 0)
@@ -187,7 +184,6 @@ static int run_run(const struct args *a)
 
 static const struct opt background_opts[] = {
     {"detach", 'd', NULL, "Run in the background; print the sandbox's name", OPT_COMMON},
-    {"detach-keys", 0, "KEYS", "Keys that detach from an interactive command (default: ctrl-])"},
     {"from-snapshot", 0, "SNAPSHOT", "Start from a snapshot", OPT_LATER | OPT_REPEAT,
      .alias = "from-snap"},
     {0},

@@ -1,12 +1,14 @@
 #include "cli/sandbox_opts.h"
 
 #include "cli/common_opts.h"
+#include "cli/env_opts.h"
 
 static const struct opt identity_opts[] = {
     {"name", 'n', "NAME", "Name of the sandbox (default: generated)", OPT_COMMON},
-    {"replace", 0, NULL, "Remove an existing sandbox of that name first", OPT_COMMON},
+    {"replace", 0, NULL, "Remove an existing sandbox of that name first",
+     OPT_COMMON | OPT_DESTROYS},
     {"replace-with-timeout", 0, "TIME",
-     "Like --replace, with this long to stop (default: 10s; 0 kills it at once)"},
+     "Like --replace, with this long to stop (default: 10s; 0 kills it at once)", OPT_DESTROYS},
     {"label", 0, "KEY[=VALUE]", "Attach a label, to select sandboxes with --label", OPT_REPEAT},
     {"hostname", 'H', "NAME", "Host name of the guest (default: derived from the sandbox's name)"},
     {"max-duration", 0, "TIME", "Stop the sandbox this long after its start"},
@@ -27,7 +29,7 @@ static const struct opt resource_opts[] = {
      "Writable layer: SIZE on disk, or tmpfs[:SIZE] in memory (default: 4G)",
      .alias = "oci-upper-size"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
-     OPT_REPEAT},
+     OPT_REPEAT, .alias = "ulimit"},
     {"cpu-placement", 0, "POLICY",
      "Host CPUs to run on: spread assigns each sandbox one in turn, core also keeps other programs "
      "off that core's hardware threads, inherit uses all that msb may use (default: spread)",
@@ -49,6 +51,7 @@ const struct opt_group image_group = {"Image", image_opts};
 static const struct opt command_opts[] = {
     {"env", 'e', "KEY[=VALUE]", "Set an environment variable; KEY alone copies yours",
      OPT_REPEAT | OPT_COMMON},
+    ENV_FILE_OPTION,
     {"secret-env", 0, "NAME", "Set a variable to a secret (see 'msb secret')",
      OPT_REPEAT | OPT_COMMON},
     {"workdir", 'w', "DIR", "Working directory (default: the image's)", OPT_COMMON},
@@ -78,6 +81,9 @@ static const struct opt file_opts[] = {
      "Mount the file system in a raw disk image; OPTIONS: ro, noexec, nosuid, nodev, "
      "format=raw, fstype=ext4",
      OPT_REPEAT},
+    {"mount", 0, "WORDS",
+     "The same in words: type=bind|volume|tmpfs, source=, target=, readonly, tmpfs-size=",
+     OPT_REPEAT},
     {"tmpfs", 0, "PATH[:SIZE][:OPTIONS]",
      "Mount an empty file system in memory; OPTIONS: ro, noexec, nosuid, nodev", OPT_REPEAT},
     {"workspace", 0, "NAME|DIR", "Mount workspace NAME, or DIR, at /workspace", OPT_COMMON},
@@ -93,7 +99,10 @@ static const struct opt file_opts[] = {
     {"copy-file", 0, "SRC:DST", "Like --copy, only for a file", OPT_REPEAT},
     {"copy-dir", 0, "SRC:DST", "Like --copy, only for a directory", OPT_REPEAT},
     {"mkdir", 0, "PATH", "Create a directory, and its parents, in the new sandbox", OPT_REPEAT},
-    {"rm", 0, "PATH", "Remove a file or directory from the new sandbox", OPT_REPEAT},
+    {"rm", 0, "PATH",
+     "Remove a file or directory from the new sandbox; alone, with 'msb run': remove the sandbox "
+     "when its command ends, even if it has a name",
+     OPT_REPEAT | OPT_OPTIONAL | OPT_DESTROYS},
     {"vsock", 0, "HOST_SOCK:PORT",
      "Let the guest connect to a Unix socket of the host, as vsock port PORT of CID 2", OPT_REPEAT},
     {0},

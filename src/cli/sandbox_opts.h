@@ -22,6 +22,7 @@ struct sandbox_request {
     struct sandbox_spec spec;
     struct create_options create;
     bool named;     /* the user chose the name */
+    bool passing;   /* --rm alone: it is not kept, though it has a name */
     int exit_code;  /* of a failure, if not EXIT_FAILED; else 0 */
     int image_lock; /* keeps the image from being removed meanwhile: see struct image */
 };
@@ -36,8 +37,5 @@ int sandbox_request_fail(const struct sandbox_request *q, const struct err *e);
 /* Finds the image, applies its defaults where the user gave nothing, checks the result. */
 int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
                             struct err *e);
-
-/* Appends K=V; K alone is taken from this process's environment. */
-int env_option(struct strlist *env, const char *arg, struct err *e);
 
 #endif

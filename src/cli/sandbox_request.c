@@ -2,6 +2,7 @@
 #include "cli/sandbox_opts.h"
 
 #include "cli/copy_opts.h"
+#include "cli/env_opts.h"
 #include "cli/mount_opts.h"
 #include "cli/net_opts.h"
 #include "cli/traffic_opts.h"
@@ -20,22 +21,6 @@
 #include <sys/random.h>
 
 /* --- single values -------------------------------------------------------------------------- */
-
-int env_option(struct strlist *env, const char *arg, struct err *e)
-{
-    if (arg[0] == '=' || arg[0] == '\0')
-        return err_set(e, EINVAL, "invalid environment variable '%s': expected KEY=VALUE or KEY",
-                       arg);
-    if (strchr(arg, '='))
-        return strlist_set_env(env, arg) < 0 ? err_oom(e) : 0;
-    const char *value = getenv(arg);
-    if (!value)
-        return err_set(e, ENOENT, "environment variable '%s' not set", arg);
-    AUTO_FREE char *kv = NULL;
-    if (asprintf(&kv, "%s=%s", arg, value) < 0)
-        return err_oom(e);
-    return strlist_set_env(env, kv) < 0 ? err_oom(e) : 0;
-}
 
 static int text_option(const struct args *a, const char *name, char **to, struct err *e)
 {
@@ -217,16 +202,20 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
 {
     struct sandbox_spec *s = &q->spec;
     const char *name = o->opt->name;
-    if (strcmp(name, "env") == 0)
-        return env_option(&s->env, o->value, e);
     if (strcmp(name, "secret-env") == 0)
         return spec_add_secret(s, o->value, e);
     if (strcmp(name, "label") == 0)
         return spec_add_label(s, o->value, e);
     if (strcmp(name, "tmpfs") == 0)
         return tmpfs_option(s, o->value, e);
+    if (strcmp(name, "mount") == 0)
+        return mount_words_option(s, o->value, e);
     if (strcmp(name, "volume") == 0 || strncmp(name, "mount-", 6) == 0)
         return mount_option(s, name, o->value, e);
+    if (strcmp(name, "rm") == 0 && !o->value) {
+        q->passing = true;
+        return 0;
+    }
     if (strncmp(name, "copy", 4) == 0 || strcmp(name, "mkdir") == 0 || strcmp(name, "rm") == 0)
         return copy_option(s, name, o->value, e);
     if (strcmp(name, "write-path") == 0)
@@ -315,6 +304,8 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         return r;
     }
     r = single_options(a, q, e);
+    if (r == 0)
+        r = env_options(a, &q->spec.env, e);
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
         r = repeated_option(q, &a->opts[i], e);
     if (r < 0)

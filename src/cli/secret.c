@@ -164,6 +164,7 @@ const struct cmd cmd_secret_remove = {
     .alias = "rm",
     .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
+    .flags = CMD_DESTROYS,
     .summary = "Remove secrets",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Secrets to remove", .required = true, .many = true},

@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static int add_labelled(const struct store *s, const struct strlist *labels, struct strlist *ret,
+/* labels = NULL: all that run. */
+static int add_matching(const struct store *s, const struct strlist *labels, struct strlist *ret,
                         size_t *matched, struct err *e)
 {
     struct sandbox *list = NULL;
@@ -18,7 +19,7 @@ static int add_labelled(const struct store *s, const struct strlist *labels, str
     if (n)
         qsort(list, n, sizeof(*list), sandbox_by_name);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        if (!spec_matches_labels(&list[i].spec, labels))
+        if (labels ? !spec_matches_labels(&list[i].spec, labels) : list[i].state.pid == 0)
             continue;
         ++*matched;
         if (!strlist_has(ret, list[i].spec.name))
@@ -28,7 +29,7 @@ static int add_labelled(const struct store *s, const struct strlist *labels, str
     return r < 0 ? err_oom(e) : 0;
 }
 
-static int select_names(const struct store *s, const struct args *a, struct strlist *ret,
+static int select_names(const struct store *s, const struct args *a, bool all, struct strlist *ret,
                         struct err *e)
 {
     AUTO_STRLIST struct strlist labels = {0};
@@ -38,9 +39,15 @@ static int select_names(const struct store *s, const struct args *a, struct strl
             return err_oom(e);
     if (args_list(a, "label", &labels) < 0)
         return err_oom(e);
-    int r = labels.n ? add_labelled(s, &labels, ret, &matched, e) : 0;
+    int r = labels.n ? add_matching(s, &labels, ret, &matched, e) : 0;
     if (r == 0 && labels.n && matched == 0)
         ui_warn("no sandboxes matched the given labels");
+    if (r == 0 && all) {
+        matched = 0;
+        r = add_matching(s, NULL, ret, &matched, e);
+        if (r == 0 && matched == 0)
+            ui_note("No running sandboxes.");
+    }
     return r;
 }
 
@@ -73,7 +80,7 @@ static int act_on(const struct store *s, const struct args *a, const char *name,
 
 int for_each_selected(const struct args *a, const struct action *act)
 {
-    if (a->n_pos == 0 && !args_has(a, "label"))
+    if (a->n_pos == 0 && !act->all && !args_has(a, "label"))
         return nothing_selected(a);
     AUTO_STORE struct store s = STORE_NONE;
     AUTO_STRLIST struct strlist names = {0};
@@ -81,7 +88,7 @@ int for_each_selected(const struct args *a, const struct action *act)
     int code = EXIT_OK;
     int r = store_open(&s, &e);
     if (r == 0)
-        r = select_names(&s, a, &names, &e);
+        r = select_names(&s, a, act->all, &names, &e);
     if (r < 0)
         return ui_fail(&e);
     for (size_t i = 0; i < names.n; i++)

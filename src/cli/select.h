@@ -18,6 +18,7 @@ struct action {
     const char *done;  /* "Stopped", for the success line; NULL: fn prints its own */
     /* A failure without a message is not printed. */
     int (*fn)(const struct store *s, const struct args *a, const char *name, struct err *e);
+    bool all; /* to every sandbox that runs, too */
 };
 
 /* Each does the action to all, prints what was done and what failed, and returns the exit code: 0,

@@ -27,6 +27,8 @@ static const struct opt session_opts[] = {
      .conflicts = "no-tty"},
     {"no-tty", 0, NULL, "Allocate no terminal, and do not read stdin if it is one"},
     {"timeout", 0, "TIME", "Kill the command after this long; exit code 124", OPT_COMMON},
+    {"interactive", 'i', NULL, "Pass stdin on: always so", OPT_HIDDEN},
+    DETACH_KEYS_OPTION,
     {0},
 };
 const struct opt_group session_group = {"Terminal and timeout", session_opts};
@@ -70,6 +72,12 @@ int parse_detach_keys(const char *text, uint8_t keys[8], size_t *n, struct err *
     }
 }
 
+int detach_keys_option(const struct args *a, struct session_request *q, struct err *e)
+{
+    const char *keys = args_get(a, "detach-keys");
+    return keys ? parse_detach_keys(keys, q->detach_keys, &q->n_detach_keys, e) : 0;
+}
+
 /* --- the request ---------------------------------------------------------------------------- */
 
 static int add_rlimits(const struct args *a, struct session_request *q, struct err *e)
@@ -109,6 +117,8 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
                                   r == -ERANGE ? "too long" : PARSE_DURATION_EXAMPLES, e);
     }
     int r = add_rlimits(a, q, e);
+    if (r == 0)
+        r = detach_keys_option(a, q, e);
     if (r < 0)
         return r;
     for (size_t i = 0; i < a->n_command; i++)
@@ -116,7 +126,7 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
             return err_oom(e);
     bool terminal = isatty(STDIN_FILENO);
     bool stream = given(a, "stream");
-    q->detach = given(a, "detach");
+    q->detach = args_has(a, "detach");
     q->interactive = terminal && !args_has(a, "no-tty") && !stream && !q->detach;
     q->tty = q->interactive || args_has(a, "tty");
     q->no_stdin = q->detach || (terminal && !q->interactive && !stream);

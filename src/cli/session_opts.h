@@ -23,7 +23,12 @@ int session_default_command(struct session_request *q, const struct sandbox_spec
 int session_execute(const struct store *s, const char *name, const struct session_request *q,
                     bool *started, bool *detached);
 
+/* clang-format off */
+#define DETACH_KEYS_OPTION \
+    {"detach-keys", 0, "KEYS", "Keys that detach from an interactive command (default: ctrl-])"}
+/* clang-format on */
 /* "ctrl-p,ctrl-q", "ctrl-]" or "x", as the bytes to wait for. */
 int parse_detach_keys(const char *text, uint8_t keys[8], size_t *n, struct err *e);
+int detach_keys_option(const struct args *a, struct session_request *q, struct err *e);
 
 #endif

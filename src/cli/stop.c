@@ -35,11 +35,13 @@ static int stop_run(const struct args *a)
     bool force;
     if (stop_options(a, &grace, &force, &e) < 0)
         return ui_usage(&e);
-    return for_each_selected(a, &(struct action){"Stopping", "Stopped", stop_one});
+    struct action stop = {"Stopping", "Stopped", stop_one, .all = args_has(a, "all")};
+    return for_each_selected(a, &stop);
 }
 
 static const struct opt stop_opts[] = {
     STOP_OPTS,
+    {"all", 'a', NULL, "Stop every sandbox that runs"},
     LABEL_SELECTOR("Stop"),
     QUIET_OPTION,
     {0},
@@ -48,12 +50,14 @@ static const struct opt stop_opts[] = {
 const struct cmd cmd_stop = {
     .name = "stop",
     .group = GROUP_SANDBOX,
+    .flags = CMD_DESTROYS,
     .summary = "Stop running sandboxes",
     .opts = stop_opts,
     .pos = NAMES_POSITION("Sandboxes to stop"),
     .details = "Stopping a sandbox that is already stopped succeeds.",
     .examples = "  msb stop web\n"
                 "  msb stop -t 30s db cache\n"
-                "  msb stop --force --label team=search",
+                "  msb stop --force --label team=search\n"
+                "  msb stop --all",
     .run = stop_run,
 };

@@ -38,25 +38,29 @@ static const struct cmd registries = {
     .same = &cmd_registry,
 };
 
+/* One that other tools use, of a verb that may be in a group, with an option that it implies. */
+#define SPELLING(id, word, verb, option) \
+    static const struct cmd id = {       \
+        .name = word,                    \
+        .group = GROUP_OTHER,            \
+        .flags = CMD_HIDDEN,             \
+        .same = &(verb),                 \
+        .preset = option,                \
+    }
+SPELLING(kill_spelling, "kill", cmd_stop, "--force");
+SPELLING(shell_spelling, "shell", cmd_exec, "--shell");
+SPELLING(login_spelling, "login", cmd_registry_login, NULL);
+SPELLING(logout_spelling, "logout", cmd_registry_logout, NULL);
+SPELLING(images_spelling, "images", cmd_image_list, NULL);
+SPELLING(rmi_spelling, "rmi", cmd_image_remove, NULL);
+SPELLING(container_spelling, "container", root_cmd, NULL);
+
 static const struct cmd volumes = {
     .name = "volumes",
     .alias = "vols",
     .group = GROUP_STORAGE,
     .flags = CMD_HIDDEN,
     .same = &cmd_volume,
-};
-
-static const struct cmd images = {
-    .name = "images",
-    .group = GROUP_IMAGE,
-    .flags = CMD_HIDDEN,
-    .same = &cmd_image_list,
-};
-static const struct cmd rmi = {
-    .name = "rmi",
-    .group = GROUP_IMAGE,
-    .flags = CMD_HIDDEN,
-    .same = &cmd_image_remove,
 };
 
 /* One a line: */
@@ -87,8 +91,6 @@ const struct cmd *const cmd_table[] = {
     &cmd_audit,
     &cmd_secret,
     &cmd_image,
-    &images,
-    &rmi,
     &cmd_pull,
     &cmd_load,
     &cmd_save,
@@ -96,6 +98,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_volume,
     &later_snapshot,
     &cmd_workspace,
+    &cmd_system,
     &later_install,
     &later_uninstall,
     &later_update,
@@ -105,6 +108,13 @@ const struct cmd *const cmd_table[] = {
     &cmd_mcp,
     &registries,
     &volumes,
+    &kill_spelling,
+    &shell_spelling,
+    &login_spelling,
+    &logout_spelling,
+    &images_spelling,
+    &rmi_spelling,
+    &container_spelling,
     &later_snapshots,
     NULL,
 };

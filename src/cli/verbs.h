@@ -45,6 +45,8 @@ extern const struct cmd cmd_volume_create;
 extern const struct cmd cmd_volume_list;
 extern const struct cmd cmd_volume_inspect;
 extern const struct cmd cmd_volume_remove;
+extern const struct cmd cmd_volume_prune;
+extern const struct cmd cmd_system;
 extern const struct cmd cmd_workspace;
 extern const struct cmd cmd_workspace_list;
 extern const struct cmd cmd_workspace_inspect;

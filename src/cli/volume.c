@@ -229,6 +229,7 @@ const struct cmd cmd_volume_remove = {
     .alias = "rm",
     .group = GROUP_STORAGE,
     .parent = &cmd_volume,
+    .flags = CMD_DESTROYS,
     .summary = "Remove volumes and their data",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Volumes to remove", .required = true, .many = true},
@@ -237,7 +238,8 @@ const struct cmd cmd_volume_remove = {
 };
 
 static const struct cmd *const volume_subs[] = {
-    &cmd_volume_create, &cmd_volume_list, &cmd_volume_inspect, &cmd_volume_remove, NULL,
+    &cmd_volume_create, &cmd_volume_list,  &cmd_volume_inspect,
+    &cmd_volume_remove, &cmd_volume_prune, NULL,
 };
 
 const struct cmd cmd_volume = {

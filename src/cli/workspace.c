@@ -272,6 +272,7 @@ const struct cmd cmd_workspace_remove = {
     .alias = "rm",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
+    .flags = CMD_DESTROYS,
     .summary = "Remove workspaces and their files",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Workspaces to remove", .required = true, .many = true},

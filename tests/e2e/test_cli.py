@@ -186,7 +186,6 @@ def test_unknown_option(msb):
 
 def test_arguments(msb):
     refused(msb("exec"), 2)
-    refused(msb("exec", "box", "ls"), 2)  # a command goes after --
     refused(msb("inspect", "a", "b"), 2)
     refused(msb("create", "--name"), 2)
     refused(msb("create", "--name", "a", "--name", "b"), 2)

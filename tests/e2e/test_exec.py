@@ -73,12 +73,6 @@ def test_unknown_sandbox(box):
     assert (p.returncode, p.stderr) == (1, b"error: sandbox not found: nobody\n")
 
 
-def test_a_command_needs_the_dashes(box):
-    """Text after the name that is no option is a usage error, not a command."""
-    m, name = box
-    assert m("exec", name, "true").returncode == 2
-
-
 # --- time limit ---------------------------------------------------------------------------------
 
 
