@@ -72,8 +72,16 @@ void session_outlet_init(struct session *s, int i, int fd, uint16_t type)
         s->lost = true;
 }
 
+static void give_back(struct outlet *o)
+{
+    if (o->large)
+        o->s->srv->bulk_left += PIPE_BULK;
+    o->large = false;
+}
+
 static void outlet_end(struct outlet *o)
 {
+    give_back(o);
     loop_close(&o->s->srv->loop, &o->src);
     o->readable = false;
 }
@@ -131,8 +139,13 @@ static void note_amount(struct outlet *o, size_t got, size_t asked)
     if (o->bulk || (got < PROTO_DATA_MAX && o->total < BULK_AFTER))
         return;
     o->bulk = true;
-    if (!o->s->tty) /* fewer context switches */
-        (void)fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK);
+    /* Fewer context switches; but a pipe that nobody reads holds its memory. */
+    struct server *srv = o->s->srv;
+    if (!o->s->tty && srv->bulk_left >= PIPE_BULK &&
+        fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK) >= 0) {
+        o->large = true;
+        srv->bulk_left -= PIPE_BULK;
+    }
 }
 
 static void outlet_pull(struct outlet *o)
@@ -210,6 +223,7 @@ void session_close_output(struct session *s, bool keep)
         if (!keep || s->tty || o->hup) {
             outlet_end(o);
         } else {
+            give_back(o);
             loop_del(&s->srv->loop, &o->src);
             server_drain(s->srv, fd);
         }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +142,9 @@ int server_init(struct server *srv, const struct config *cfg)
     sigset_t all, chld;
     *srv = (struct server){.cfg = cfg, .scratch = scratch, .listener.fd = -1, .oom.src.fd = -1};
     srv->ready_tail = &srv->ready;
+    struct sysinfo si;
+    if (sysinfo(&si) == 0)
+        srv->bulk_left = (size_t)si.totalram * si.mem_unit / SERVER_BULK_SHARE;
     user_cache_init(&srv->users, "/etc/passwd", "/etc/group");
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);

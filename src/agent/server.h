@@ -22,7 +22,8 @@
 enum {
     SERVER_SESSIONS_MAX = 512,
     SERVER_DRAINS_MAX = 256,
-    SERVER_FRAMES = 4, /* output frames read at once */
+    SERVER_BULK_SHARE = 16, /* of memory, the part that large pipes may hold */
+    SERVER_FRAMES = 4,      /* output frames read at once */
     SERVER_SCRATCH = SERVER_FRAMES * (PROTO_HDR_LEN + PROTO_DATA_MAX),
 };
 
@@ -39,6 +40,7 @@ struct server {
     size_t nsessions;
     struct session *ready, **ready_tail; /* sessions with work to do */
     size_t ndrains;
+    size_t bulk_left;                         /* bytes by which pipes may still be made larger */
     bool yielded;                             /* in this turn */
     bool stopping;                            /* no new commands */
     void (*on_childless)(struct server *srv); /* called when the last child is gone; may be NULL */

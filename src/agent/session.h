@@ -57,6 +57,7 @@ struct outlet {
     bool readable; /* may have bytes */
     bool hup;      /* no process has the other end open */
     bool bulk;     /* has produced a lot: read more at once, and less often */
+    bool large;    /* and its pipe was made larger */
     bool trickles; /* bulk, but in small writes */
     size_t total;  /* bytes so far */
     size_t owed;   /* bytes that were in the pipe when the main process exited */

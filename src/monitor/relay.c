@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -352,11 +353,35 @@ static const struct vsock_stream_ops session_ops = {
 
 /* --- requests ------------------------------------------------------------------------------- */
 
+unsigned relay_sessions_max(uint64_t memory_mib)
+{
+    return (unsigned)MIN(MAX(memory_mib / 2, RELAY_SESSIONS_MIN), RELAY_SESSIONS_MAX);
+}
+
+static void refuse_one_more(struct relay_client *c)
+{
+    const struct relay *r = c->relay;
+    char text[160];
+    int n = snprintf(text, sizeof(text), "%u commands run in this sandbox, as many as it can have",
+                     r->n_sessions);
+    if (r->n_sessions < RELAY_SESSIONS_MAX)
+        (void)snprintf(text + n, sizeof(text) - (size_t)n,
+                       " with %" PRIu64 "M of memory: wait for one to end, or raise --memory",
+                       r->memory_mib);
+    else
+        (void)snprintf(text + n, sizeof(text) - (size_t)n, ": wait for one to end");
+    client_refuse(c, PROTO_FAIL_LIMIT, text);
+}
+
 static void begin_session(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
     if (!r->open) {
         client_refuse(c, PROTO_FAIL_STATE, going_down);
+        return;
+    }
+    if (r->n_sessions >= relay_sessions_max(r->memory_mib)) {
+        refuse_one_more(c);
         return;
     }
     assert(!c->in_session && !c->stream);
@@ -584,9 +609,10 @@ static void on_listener(struct loop_src *src, uint32_t events)
 }
 
 void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
-                int listen_fd, const struct relay_events *ev, void *ctx)
+                int listen_fd, uint64_t memory_mib, const struct relay_events *ev, void *ctx)
 {
-    *r = (struct relay){.loop = l, .vsock = vsock, .log = log, .ev = ev, .ctx = ctx};
+    *r = (struct relay){
+        .loop = l, .vsock = vsock, .log = log, .memory_mib = memory_mib, .ev = ev, .ctx = ctx};
     node_init(&r->clients);
     r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
     r->watch.fn = on_watch;

@@ -13,6 +13,8 @@
  *   4. A session counts until its client has received all of its output, or has disconnected.
  *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated. The
  *      reason is in its text: the sandbox is going down, or its guest turned the stream away.
+ *   6. There are no more sessions than the guest's memory bears: one for each 2 MiB of it. One whose
+ *      client does not read takes most of a MiB there: pipes, the agent's buffer, a small program.
  */
 #ifndef MSB_MONITOR_RELAY_H
 #define MSB_MONITOR_RELAY_H
@@ -28,7 +30,9 @@
 
 enum {
     RELAY_CLIENTS_MAX = 1024,
-    RELAY_HELLO_MS = 10000, /* for a client to make its request */
+    RELAY_SESSIONS_MIN = 16,  /* of the smallest guest */
+    RELAY_SESSIONS_MAX = 512, /* as many as the agent takes */
+    RELAY_HELLO_MS = 10000,   /* for a client to make its request */
 };
 
 /* What the relay asks of its owner. */
@@ -55,6 +59,7 @@ struct relay {
     unsigned n_sessions;
     uint32_t last_id;
     uint64_t last_cookie;
+    uint64_t memory_mib;
     uint64_t hello_ns; /* RELAY_HELLO_MS */
     struct loop_timer watch;
     bool listening; /* clients are accepted */
@@ -63,7 +68,9 @@ struct relay {
 
 /* listen_fd is non-blocking and stays the caller's. Clients wait until relay_open(). */
 void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struct exec_log *log,
-                int listen_fd, const struct relay_events *ev, void *ctx);
+                int listen_fd, uint64_t memory_mib, const struct relay_events *ev, void *ctx);
+/* How many commands, detached ones included, and streams of files a guest may have at once. */
+unsigned relay_sessions_max(uint64_t memory_mib);
 void relay_open(struct relay *r);
 /* No new sessions: the sandbox is going down. */
 void relay_refuse(struct relay *r);

@@ -237,7 +237,8 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
         return r;
     if (m->p->device_fd >= 0)
         (void)close(m->p->device_fd); /* no further machine can be made with it */
-    relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, h->relay, m);
+    relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, m->spec->memory_mib,
+               h->relay, m);
     if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
         return err_sys(e, -r, "cannot watch the launcher");
     if ((r = watch_shares(m, h, e)) < 0)

@@ -256,6 +256,28 @@ def test_many_stuck_readers(box):
     wait_dead(m, name, *pids)
 
 
+def test_a_small_guest_bears_all_the_stuck_readers_it_may_have(msb):
+    """One for each 2 MiB of its memory: nothing is killed for lack of it, and one more is told why not."""
+    msb.create("small", "-m", "64M")
+    stuck = [msb.popen("exec", "-q", "small", "--", "yes", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+             for _ in range(32)]
+    try:
+        for p in stuck:
+            assert p.stdout.read(4) == b"y\ny\n"
+        p = msb("exec", "-q", "small", "--", "echo", "one more")
+        assert p.returncode == 1 and p.stderr.startswith(b'error: failed to exec "echo"\n'), p.stderr
+        assert b"32 commands run in this sandbox, as many as it can have with 64M of memory: wait for one" in p.stderr
+        stuck[0].kill()
+        wait_for(lambda: msb("exec", "-q", "small", "--", "true").returncode == 0)
+        assert all(p.poll() is None for p in stuck[1:])
+        assert "killed: out of memory" not in msb.ok("logs", "small", "--source", "system")
+    finally:
+        for p in stuck:
+            p.kill()
+            p.stdout.close()
+            p.wait()
+
+
 def test_clients_killed_in_the_middle_of_a_flood(box):
     """Nothing of them stays: no process in the guest, no descriptor in the monitor."""
     m, name = box

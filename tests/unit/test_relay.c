@@ -71,6 +71,8 @@ static bool on_request(void *ctx, const struct proto_frame *f, int *fd, struct b
 static const struct relay_events events = {on_touched, on_sessions, on_stop,
                                            on_ping,    on_info,     on_request};
 
+enum { MEMORY_MIB = 64 };
+
 static int relay_setup(void **state)
 {
     struct relay_fix *t = calloc(1, sizeof(*t));
@@ -87,7 +89,7 @@ static int relay_setup(void **state)
     assert_int_equal(listen(t->listen_fd, 256), 0);
     assert_int_equal(loop_init(&t->loop), 0);
     assert_int_equal(exec_log_open(&t->log, t->logs_fd, "exec.log"), 0);
-    relay_init(&t->relay, &t->loop, t->x->dev, &t->log, t->listen_fd, &events, t);
+    relay_init(&t->relay, &t->loop, t->x->dev, &t->log, t->listen_fd, MEMORY_MIB, &events, t);
     relay_open(&t->relay);
     give_rx(t->x, QSIZE / 2);
     *state = t;
@@ -438,6 +440,39 @@ static void test_draining_refuses_sessions(void **state)
     expect_refusal(fd);
 }
 
+/* As many as the guest's memory bears; one that ends makes room for another. */
+static void test_sessions_are_limited_by_memory(void **state)
+{
+    struct relay_fix *t = *state;
+    int fds[MEMORY_MIB / 2];
+    uint32_t port;
+    uint64_t kind = 0;
+    char said[512] = "";
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = begin_session(t, &port);
+        give_rx(t->x, 1);
+    }
+    AUTO_CLOSE int more = dial(t);
+    hello(more, VERSION);
+    say(more, PROTO_EXEC, NULL, 0);
+    turn(t);
+    ssize_t n = recv(more, said, sizeof(said) - 1, MSG_PEEK);
+    assert_true(n > 0 && memmem(said, (size_t)n, "32 commands run in this sandbox", 31));
+    assert_non_null(memmem(said, (size_t)n, "with 64M of memory", 18));
+    assert_int_equal(hear(more, F_KIND, &kind), PROTO_FAIL);
+    assert_int_equal(kind, PROTO_FAIL_LIMIT);
+    assert_int_equal(hear(more, 0, NULL), -1);
+    assert_int_equal(t->sessions, ARRAY_LEN(fds));
+    (void)close(fds[0]);
+    turn(t);
+    agent_reads(t);
+    fds[0] = begin_session(t, &port);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        (void)close(fds[i]);
+    assert_int_equal(relay_sessions_max(1), RELAY_SESSIONS_MIN);
+    assert_int_equal(relay_sessions_max(UINT64_MAX), RELAY_SESSIONS_MAX);
+}
+
 static void test_agent_that_does_not_listen(void **state)
 {
     struct relay_fix *t = *state;
@@ -637,6 +672,7 @@ int main(void)
         TEST(test_silent_clients_are_dropped),
         TEST(test_the_end_refuses_cleanly),
         TEST(test_draining_refuses_sessions),
+        TEST(test_sessions_are_limited_by_memory),
         TEST(test_agent_that_does_not_listen),
         TEST(test_out_of_descriptors),
         TEST(test_input_before_the_agent_answers),
