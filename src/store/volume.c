@@ -7,6 +7,7 @@
 #include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/tree_walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-enum { DEPTH_MAX = 256 };
+enum { TRIES = 16 }; /* to add up a tree that is being moved around */
 #define DISK "disk.raw"
 
 static const char *const kind_names[] = {[VOLUME_DIR] = "dir", [VOLUME_DISK] = "disk"};
@@ -239,27 +240,21 @@ char *volume_path(const struct store *s, const struct volume *v)
 
 /* --- space ----------------------------------------------------------------------------------- */
 
-/* Guests fill volumes: depth is bounded, links are not followed. */
-static uint64_t add_up(int at, const char *name, unsigned depth)
+static void add(void *ctx, const struct stat *st)
 {
-    uint64_t sum = 0;
-    AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
-    const struct dirent *entry;
-    while (d && (entry = readdir(d))) {
-        struct stat st;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        sum += (uint64_t)st.st_blocks * 512;
-        if (S_ISDIR(st.st_mode) && depth > 0)
-            sum += add_up(dirfd(d), entry->d_name, depth - 1);
-    }
-    return sum;
+    *(uint64_t *)ctx += (uint64_t)st->st_blocks * 512;
 }
 
 uint64_t tree_used(const char *path)
 {
-    return path ? add_up(AT_FDCWD, path, DEPTH_MAX) : 0;
+    uint64_t sum = 0;
+    int r = -ESTALE;
+    for (unsigned i = 0; path && r == -ESTALE && i < TRIES; i++) {
+        int fd = dir_open_at(AT_FDCWD, path);
+        sum = 0;
+        r = fd < 0 ? fd : tree_walk(fd, add, &sum);
+    }
+    return sum;
 }
 
 uint64_t volume_used(const struct store *s, const struct volume *v)

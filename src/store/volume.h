@@ -40,7 +40,7 @@ int volume_remove(const struct store *s, const char *name, struct err *e);
 int volume_list(const struct store *s, struct volume **ret, size_t *n, struct err *e);
 /* Where its data is; malloc'd. */
 char *volume_path(const struct store *s, const struct volume *v);
-/* Bytes that it takes on disk, as far as we can see. */
+/* Bytes that it takes on disk, however deep they lie, without what we may not read. */
 uint64_t volume_used(const struct store *s, const struct volume *v);
 /* The same for any directory; 0 for NULL. */
 uint64_t tree_used(const char *path);

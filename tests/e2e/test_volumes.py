@@ -80,9 +80,12 @@ def test_a_guest_that_digs(deep):
     # What it hid before is not forgotten by the next start.
     p = msb("run", "-q", "-v", "deep:/v", "--", "sh", "-c", "dd if=/dev/zero of=/v/g bs=1M count=12")
     assert p.returncode != 0 and b"quota" in p.stderr
-    few = subprocess.run(["sh", "-c", "ulimit -n 256; exec \"$@\"", "sh", *msb.command(["volume", "rm", "-q", "deep"])],
-                         env=msb.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False)
-    assert few.returncode == 0, few.stderr
+    few = ["sh", "-c", "ulimit -n 256; exec \"$@\"", "sh"]
+    shown, gone = (subprocess.run([*few, *msb.command(["volume", *args])], env=msb.env, stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=60, check=False)
+                   for args in (["inspect", "deep", "--format", "json"], ["rm", "-q", "deep"]))
+    assert shown.returncode == 0 and json.loads(shown.stdout)["used_bytes"] >= 6 << 20, shown
+    assert gone.returncode == 0, gone.stderr
     assert list((msb.home / "volumes").iterdir()) == []
 
 

@@ -4,6 +4,7 @@
 #include "util/err.h"
 #include "util/fs.h"
 #include "util/strlist.h"
+#include "util/tree_walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -261,14 +262,40 @@ static void make_deep(int at, const char *name, unsigned levels, mode_t mode)
     }
 }
 
-/* A guest says how deep its directories are, and how many descriptors there are is ours to say. */
-static void test_removal_of_what_is_deep(void **state)
+static void count(void *ctx, const struct stat *st)
 {
+    unsigned *n = ctx;
+    n[S_ISDIR(st->st_mode) ? 0 : 1]++;
+}
+
+/* Visits everything once, with two descriptors to spare. */
+static void expect_walk(int at, const char *name, unsigned dirs, unsigned others)
+{
+    struct rlimit old, few;
+    unsigned n[2] = {0};
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    int fd = dir_open_at(at, name);
+    assert_true(fd >= 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)fd + 3, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int r = tree_walk(fd, count, n);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(r, 0);
+    assert_int_equal(n[0], dirs);
+    assert_int_equal(n[1], others);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+/* A guest says how deep its directories are, and how many descriptors there are is ours to say. */
+static void test_walk_and_removal_of_what_is_deep(void **state)
+{
+    enum { LEVELS = 3000 };
     struct dir *d = *state;
     struct rlimit old, few = {.rlim_cur = 128};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     few.rlim_max = old.rlim_max;
-    make_deep(d->fd, "deep", 3000, 0700);
+    make_deep(d->fd, "deep", LEVELS, 0700);
+    expect_walk(d->fd, "deep", 2 * LEVELS - 1, LEVELS);
     /* Names that it could know of. */
     assert_int_equal(mkdirat(d->fd, "deep/.deep-0", 0700), 0);
     assert_int_equal(mkdirat(d->fd, "deep/.deep-0/x", 0700), 0);
@@ -335,7 +362,7 @@ int main(void)
         WITH_DIR(test_reading_takes_regular_files_only),
         WITH_DIR(test_directories_are_not_opened_through_links),
         WITH_DIR(test_removal_stays_inside),
-        WITH_DIR(test_removal_of_what_is_deep),
+        WITH_DIR(test_walk_and_removal_of_what_is_deep),
         WITH_DIR(test_removal_of_what_is_write_protected),
         WITH_DIR(test_mkdir_parents),
     };

@@ -1,0 +1,19 @@
+/* A walk over all entries of a directory tree that somebody else made as deep as they liked.
+ *
+ * One descriptor is open at a time, whatever the depth, and nothing is kept on the stack; each level
+ * takes a few bytes of heap. Symbolic links are not followed.
+ */
+#ifndef MSB_UTIL_TREE_WALK_H
+#define MSB_UTIL_TREE_WALK_H
+
+#include <sys/stat.h>
+
+/* Levels of directories: as many as fit into 24 MiB. */
+enum { TREE_WALK_DEPTH_MAX = 1 << 20 };
+
+/* Calls fn for every entry below dir_fd, which it owns. Entries that vanish and directories that
+ * cannot be read are passed over. -ESTALE: a directory was moved meanwhile, and the walk is to begin
+ * again. -ELOOP: deeper than the limit. */
+int tree_walk(int dir_fd, void (*fn)(void *ctx, const struct stat *st), void *ctx);
+
+#endif
