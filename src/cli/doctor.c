@@ -1,5 +1,6 @@
 /* doctor: checks whether this machine can run sandboxes, and suggests remedies. */
 #include "cli/common_opts.h"
+#include "cli/kernel_release.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "engine/engine.h"
@@ -34,6 +35,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum mark { MARK_OK, MARK_WARN, MARK_FAIL };
@@ -152,6 +154,37 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
                "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
+/* A guest attacks its own kernel first. What is newer than this one is known only as far as
+ * kernel/build was told by the archives here; without that, and after a while, its age must do. */
+static void add_kernel(struct doctor *d, const char *name, const char *path,
+                       const struct engine_ops *engine)
+{
+    struct kernel_release k, newest;
+    char text[64], other[64];
+    if (kernel_release_read(path, &k) < 0) {
+        add(d, name, MARK_OK, "%s, a version that it does not tell", path);
+        return;
+    }
+    kernel_release_text(&k, text, sizeof(text));
+    int64_t days = k.when > 0 ? (time(NULL) - k.when) / (24 * 3600) : 0;
+    struct check *c;
+    if (kernel_release_newest(&newest) && kernel_release_compare(&k, &newest) < 0) {
+        kernel_release_text(&newest, other, sizeof(other));
+        c = add(d, name, MARK_WARN, "%s, %s: older than %s, the newest known here", path, text,
+                other);
+    } else if (days > KERNEL_OLD_DAYS) {
+        c = add(d, name, MARK_WARN, "%s, %s: %lld days old, so a newer one is likely", path, text,
+                (long long)days);
+    } else {
+        add(d, name, MARK_OK, "%s, %s", path, text);
+        return;
+    }
+    remedy(c,
+           "in msb's source tree: kernel/build --update %s, then make install; or install a newer "
+           "package of msb",
+           engine->name);
+}
+
 /* One is enough: that of the engine that runs here. Do not suggest building a useless one. */
 static void check_kernel(struct doctor *d, const char *name, const struct engine_ops *engine)
 {
@@ -159,7 +192,7 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
     if (!d->have_assets)
         return;
     if (has_asset(d, engine->kernel_file, path, sizeof(path)))
-        add(d, name, MARK_OK, "%s", path);
+        add_kernel(d, name, path, engine);
     else if (d->engine == engine)
         check_asset(d, name, engine->kernel_file);
     else if (engine != &engine_kvm || d->native_kvm)

@@ -457,11 +457,30 @@ def test_doctor(msb, tmp_path):
     assert (p.returncode, p.stdout) == (0, b"")
     for what in ("Host", "Engine", "Namespaces", "Shares", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
         assert re.search(rf"✓ {what} ", stderr(p)), what
-    assert re.search(r"✓ Kernel \((kvm|uml)\) ", stderr(p)), "that of the engine"
+    assert re.search(r"[✓!] Kernel \((kvm|uml)\) .*, Linux \d+\.\d+\.\d+", stderr(p)), "that of the engine"
     assert re.search(r"[✓!] KVM ", stderr(p)), "the finding of the probe, whatever it is"
     p = msb("doctor", env={**msb.env, "MSB_ASSETS": str(tmp_path)})
     assert p.returncode == 1 and "✗" in stderr(p) and "  → " in stderr(p)
     assert p.stdout == b""
+
+
+def test_doctor_knows_old_kernels(msb, no_kvm_kernel, tmp_path):
+    """By what the kernel itself says, wherever it was installed; nothing is asked of the network."""
+    then = int(time.time()) - 91 * 86400 - 3600
+    kernel, cache = tmp_path / "linux-uml", tmp_path / "cache/kernel"
+    kernel.unlink()
+    kernel.write_text(f"Linux version 7.2.9 (x@y) #1 @{then}\n")
+    cache.mkdir(parents=True)
+    env = {**no_kvm_kernel, "MSB_ENGINE": "uml", "MSB_CACHE_DIR": str(cache.parent)}
+    p = msb("doctor", env=env)
+    assert p.returncode == 0
+    assert re.search(r"! Kernel \(uml\) .*/linux-uml, Linux 7\.2\.9 of [\d-]{10}: 91 days old, so a newer one is likely\n"
+                     r"  → in msb's source tree: kernel/build --update uml", stderr(p)), stderr(p)
+    (cache / "newest-version").write_text("7.2.13-1\n")
+    checks = json.loads(msb("doctor", "--format", "json", env=env).stdout)["checks"]
+    (line,) = [c for c in checks if c["name"] == "Kernel (uml)"]
+    assert line["status"] == "warn" and line["detail"].endswith(": older than Linux 7.2.13, the newest known here"), line
+    assert "kernel/build --update uml" in line["remedy"]
 
 
 PULL = ["always", "if-missing", "never"]
