@@ -324,7 +324,7 @@ static void check_verbs(const struct cmd *in)
             continue;
         assert_true((verb->run != NULL) != (verb->subs != NULL));
         assert_non_null(verb->examples);
-        if (verb->subs)
+        if ((*c)->subs) /* not by way of another spelling: "container" is msb itself */
             check_verbs(verb);
     }
 }
