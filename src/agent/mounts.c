@@ -86,11 +86,14 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
  * xino: one device number and stable inode numbers for all files, as on a single file system.
  * uuid=null: no identity of its own has to be written into the layer.
  * metacopy is off so that a chmod copies the file: the layer alone shows what changed.
- * No `volatile`: after a graceful stop everything written must be on disk. */
-static int mount_root(struct err *e)
+ * volatile: fsync and sync do nothing. Only for a layer that is never mounted again; in any other
+ * one, what was synced must survive, and after a graceful stop everything. */
+static int mount_root(bool never_again, struct err *e)
 {
-    const char *opts = "lowerdir=/mnt/lower,upperdir=/mnt/upper/upper,workdir=/mnt/upper/work,"
-                       "redirect_dir=on,metacopy=off,xino=on,uuid=null";
+#define ROOT_OPTIONS                                                         \
+    "lowerdir=/mnt/lower,upperdir=/mnt/upper/upper,workdir=/mnt/upper/work," \
+    "redirect_dir=on,metacopy=off,xino=on,uuid=null"
+    const char *opts = never_again ? ROOT_OPTIONS ",volatile" : ROOT_OPTIONS;
     if (mount("overlay", "/newroot", "overlay", 0, opts) < 0)
         return err_sys(e, errno, "cannot mount the image and its writable layer as one");
     return 0;
@@ -302,7 +305,7 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
     if (r == 0)
         r = mount_upper(cfg, upper_fd, e);
     if (r == 0)
-        r = mount_root(e);
+        r = mount_root(cfg->upper_volatile, e);
     if (r == 0 && cfg->upper)
         mount_container_stores();
     if (r == 0)

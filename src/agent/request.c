@@ -317,6 +317,7 @@ static const struct field_spec config_fields[] = {
     {F_UPPER_DEV, offsetof(struct config, upper), TEXT},
     {F_UPPER_SIZE, offsetof(struct config, upper_size), U64},
     {F_UPPER_GROW, offsetof(struct config, upper_grow), FLAG},
+    {F_UPPER_VOLATILE, offsetof(struct config, upper_volatile), FLAG},
     {F_HOST_CAS, offsetof(struct config, host_cas), TEXT},
     {F_STOP_SIGNAL, offsetof(struct config, stop_signal), U32},
 };

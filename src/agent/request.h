@@ -82,7 +82,7 @@ struct config {
     char *hostname; /* NULL when absent, like the next two */
     char *lower, *upper;
     uint64_t upper_size;
-    bool upper_grow;
+    bool upper_grow, upper_volatile;
     struct req_mount *mounts; /* parents first */
     size_t nmounts;
     struct req_script *scripts;

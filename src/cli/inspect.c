@@ -63,6 +63,7 @@ static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_
                    s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed",
                    s->root_disk_bytes ? ", " : "", s->root_disk_bytes ? size : "");
     text_line(b, "  Root disk:", text);
+    text_line(b, "  Disk sync:", spec_disk_sync(s) == DISK_SYNC_NEVER ? "never" : NULL);
 }
 
 static void runtime(struct buf *b, const struct sandbox_spec *s)

@@ -28,6 +28,10 @@ static const struct opt resource_opts[] = {
     {"root-disk", 0, "SPEC",
      "Writable layer: SIZE on disk, or tmpfs[:SIZE] in memory (default: 4G)",
      .alias = "oci-upper-size"},
+    {"disk-sync", 0, "WHEN",
+     "Whether what commands sync (fsync) waits for the host's disk; with never it survives all but "
+     "a crash of the host (default: auto, which is never for a sandbox that keeps no files)",
+     .choices = "auto|always|never"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT, .alias = "ulimit"},
     {"cpu-placement", 0, "POLICY",

@@ -278,6 +278,11 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = replace_options(a, q, e);
     if (r == 0)
         r = workspace_options(a, s, q->named, e);
+    const char *sync = args_get(a, "disk-sync");
+    if (sync)
+        s->disk_sync = strcmp(sync, "always") == 0  ? DISK_SYNC_ALWAYS
+                       : strcmp(sync, "never") == 0 ? DISK_SYNC_NEVER
+                                                    : DISK_SYNC_AUTO;
     const char *placement = args_get(a, "cpu-placement");
     if (placement)
         s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD

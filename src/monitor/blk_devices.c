@@ -69,7 +69,10 @@ int blk_devices(struct engine_params *ep, const struct monitor_params *p, struct
     int r = add_disk(&s, p->tools_fd, true, "msb-tools", e);
     if (r == 0)
         r = add_image(&s, e);
-    if (r == 0 && p->upper_fd >= 0)
+    if (r == 0 && p->upper_fd >= 0) {
         r = add_disk(&s, p->upper_fd, false, "msb-upper", e);
+        if (r == 0 && spec_disk_sync(p->spec) == DISK_SYNC_NEVER)
+            virtio_blk_never_sync(ep->devices[ep->n_devices - 1].dev);
+    }
     return r < 0 ? r : add_mounted_disks(&s, e);
 }

@@ -263,11 +263,12 @@ enum proto_tag {
     F_FILE_HARD = 145,   /* string: see PUT */
 
     /* CONFIG: write paths, disks */
-    F_WRITE_PATH = 160, /* string, absolute; repeated: everything else is read-only */
-    F_DEVICE = 161,     /* string: the block device of a F_MOUNT */
-    F_FSTYPE = 162,     /* string: its file system */
-    F_UPPER_GROW = 163, /* u32, 1: grow the file system on F_UPPER_DEV to its size */
-    F_HOST_CAS = 184,   /* string: the host's certificate authorities, PEM; installed in
+    F_WRITE_PATH = 160,     /* string, absolute; repeated: everything else is read-only */
+    F_DEVICE = 161,         /* string: the block device of a F_MOUNT */
+    F_FSTYPE = 162,         /* string: its file system */
+    F_UPPER_GROW = 163,     /* u32, 1: grow the file system on F_UPPER_DEV to its size */
+    F_UPPER_VOLATILE = 164, /* u32, 1: the layer goes with the sandbox, nothing has to be synced */
+    F_HOST_CAS = 184,       /* string: the host's certificate authorities, PEM; installed in
                            PROTO_CAS_BUNDLE */
 };
 

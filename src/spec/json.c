@@ -163,15 +163,22 @@ static const char *const placements[] = {
     [PLACEMENT_CORE] = "core",
 };
 
+static const char *const disk_syncs[] = {
+    [DISK_SYNC_AUTO] = "auto",
+    [DISK_SYNC_ALWAYS] = "always",
+    [DISK_SYNC_NEVER] = "never",
+};
+
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b}}", "cpus",
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b, s:s}}", "cpus",
                      number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
                      (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
                      "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
                      engine_kind_name(s->engine), "root_disk", "type",
                      s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
-                     number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown);
+                     number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
+                     disk_syncs[s->disk_sync]);
 }
 
 static json_t *lifecycle_json(const struct sandbox_spec *s)
@@ -219,7 +226,8 @@ static bool is_usual(const char *key, const json_t *v)
     } usual[] = {{"cpu_placement", "spread"},
                  {"engine", "auto"},
                  {"pull_policy", "IfMissing"},
-                 {"shell", "/bin/sh"}};
+                 {"shell", "/bin/sh"},
+                 {"sync", "auto"}};
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
         if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
             return true;
@@ -523,7 +531,7 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     r = read_u64(o, "memory_mib", &s->memory_mib, e);
     if (r == 0)
         r = read_engine(s, o, e);
-    size_t placement = s->placement, kind = s->root_disk;
+    size_t placement = s->placement, kind = s->root_disk, sync = s->disk_sync;
     if (r == 0)
         r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);
     s->placement = (enum cpu_placement)placement;
@@ -534,6 +542,9 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     s->root_disk_bytes = 0;
     r = read_choice(disk, "type", disks, ARRAY_LEN(disks), &kind, e);
     s->root_disk = (enum root_disk_kind)kind;
+    if (r == 0)
+        r = read_choice(disk, "sync", disk_syncs, ARRAY_LEN(disk_syncs), &sync, e);
+    s->disk_sync = (enum disk_sync)sync;
     if (r == 0)
         r = read_bool(disk, "grown", &s->root_disk_grown, e);
     return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);

@@ -75,6 +75,13 @@ uint64_t spec_last_writes_ms(const struct sandbox_spec *s)
     return 0;
 }
 
+enum disk_sync spec_disk_sync(const struct sandbox_spec *s)
+{
+    if (s->disk_sync != DISK_SYNC_AUTO)
+        return s->disk_sync;
+    return s->ephemeral ? DISK_SYNC_NEVER : DISK_SYNC_ALWAYS;
+}
+
 bool mount_fstype_known(const char *fstype)
 {
     static const char *const known[] = {"ext4", "ext3", "ext2", "erofs"};

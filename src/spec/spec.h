@@ -40,6 +40,9 @@ enum {
 
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT, PLACEMENT_CORE };
+/* Whether what the guest syncs to its root disk reaches the disk of the host, or only its memory.
+ * AUTO: it does, unless the root disk goes with the sandbox. */
+enum disk_sync { DISK_SYNC_AUTO, DISK_SYNC_ALWAYS, DISK_SYNC_NEVER };
 
 enum mount_kind { MOUNT_TMPFS, MOUNT_BIND, MOUNT_NAMED, MOUNT_DISK };
 enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
@@ -100,6 +103,7 @@ struct sandbox_spec {
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */
     bool root_disk_grown;     /* its file system may still have to grow */
+    enum disk_sync disk_sync;
 
     struct strlist env;        /* K=V: the image's, then the user's */
     struct strlist entrypoint; /* image's, or --entrypoint */
@@ -179,6 +183,8 @@ bool spec_matches_labels(const struct sandbox_spec *s, const struct strlist *wan
 /* How long an ephemeral sandbox may take to finish writing: 0 when it has no writable directory or disk
  * of the host. */
 uint64_t spec_last_writes_ms(const struct sandbox_spec *s);
+/* What AUTO means for this sandbox: ALWAYS or NEVER. */
+enum disk_sync spec_disk_sync(const struct sandbox_spec *s);
 /* A directory or file that the host serves; a block device. Neither: a tmpfs. */
 bool mount_is_share(const struct spec_mount *m);
 bool mount_is_disk(const struct spec_mount *m);

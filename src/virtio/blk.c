@@ -1,5 +1,6 @@
 #include "virtio/blk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -37,7 +38,7 @@ struct piece {
 struct blk {
     struct virtio_dev dev;
     struct virtio_blk_config config;
-    bool read_only;
+    bool read_only, never_sync;
     char serial[BLK_SERIAL_LEN];
     uint64_t size; /* of the disk: a multiple of SECTOR; what no piece covers reads as zeros */
     struct blk_stats stats;
@@ -123,7 +124,7 @@ static uint8_t serve_rw(struct blk *b, bool write, uint64_t sector, size_t len)
 static uint8_t serve_flush(struct blk *b)
 {
     count(&b->stats.flushes, 1);
-    if (!b->read_only && b->n_pieces > 0 && fdatasync(b->piece[0].fd) < 0)
+    if (!b->read_only && !b->never_sync && b->n_pieces > 0 && fdatasync(b->piece[0].fd) < 0)
         return VIRTIO_BLK_S_IOERR;
     return VIRTIO_BLK_S_OK;
 }
@@ -326,6 +327,14 @@ int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_
     b->dev.config_len = sizeof(b->config);
     *ret = &steal_ptr(&b)->dev;
     return 0;
+}
+
+void virtio_blk_never_sync(struct virtio_dev *d)
+{
+    struct blk *b = CONTAINER_OF(d, struct blk, dev);
+    assert(!d->transport);
+    b->never_sync = true;
+    d->features &= ~(1ULL << VIRTIO_BLK_F_FLUSH);
 }
 
 void virtio_blk_stats(const struct virtio_dev *d, struct blk_stats *ret)

@@ -33,6 +33,9 @@ struct blk_stats {
  * be NULL) is cut to BLK_SERIAL_LEN bytes. -EINVAL also if a file is shorter than its segment. */
 int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_t n, bool read_only,
                    const char *serial);
+/* Offers the driver no way to sync: what is written is in the host's memory, and that is all that is
+ * promised. Before a transport is attached. */
+void virtio_blk_never_sync(struct virtio_dev *d);
 /* From any thread. */
 void virtio_blk_stats(const struct virtio_dev *d, struct blk_stats *ret);
 

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """What programs cost inside a sandbox: natively, in msb (uml), in gVisor (runsc) and in runc, in one run.
 
-usage: guest.py [--msb PATH] [--cpus N] [--rounds N] [--only TEXT] [--json FILE]
+usage: guest.py [--msb PATH] [--cpus N] [--rounds N] [--only TEXT] [--disk-sync WHEN] [--json FILE]
 
 A Debian root with Python, gcc, git and Node.js runs everywhere: on the host (chroot), in a container and in
 sandboxes. First single operations (micro.c), then workloads; all of them take turns, round by round, so that
 a busy moment of the machine meets all alike. The least of the rounds counts. Ratios matter, absolute figures
-are those of this machine.
+are those of this machine. What is synced waits for the host's disk natively and in runc, not in gVisor, whose
+files are gone with their container, and in msb as --disk-sync says (default here: never).
 
 runsc is Debian's; its systrap platform is younger than the one of Debian 12, so it comes from Debian 13's
 archive, unpacked into the cache. A peer that does not run here is a row that says so.
@@ -225,11 +226,12 @@ class Runsc(Oci):
 
 class Msb(Place):
     name = "msb"
-    program = None
+    program = sync = None
 
     def start(self):
         self.env = {**os.environ, "MSB_HOME": str(self.work / "home"), "MSB_ENGINE": "uml"}
-        output([self.program, "create", "-q", "-n", "bench", "-m", MEMORY, "--cpus", self.cpus, self.root], env=self.env)
+        output([self.program, "create", "-q", "-n", "bench", "-m", MEMORY, "--cpus", self.cpus, "--disk-sync", self.sync,
+                self.root], env=self.env)
 
     def enter(self):
         return ["env", f"MSB_HOME={self.env['MSB_HOME']}", self.program, "exec", "-q", "bench", "--"]
@@ -242,7 +244,7 @@ class Msb(Place):
 
 
 def open_places(args, work, root):
-    Msb.program = str(args.msb.resolve())
+    Msb.program, Msb.sync = str(args.msb.resolve()), args.disk_sync
     found = []
     for kind in (Native, Runc, Runsc, Msb):
         place = kind(work, root, args.cpus)
@@ -301,6 +303,7 @@ def main():
     ap.add_argument("--cpus", type=int, default=1, help="that each of them may use")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--only", default="", help="rows whose name contains this")
+    ap.add_argument("--disk-sync", default="never", choices=("always", "never"), help="of the sandbox")
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
     if os.geteuid() != 0:

@@ -101,6 +101,29 @@ def test_synced_data_survives_the_monitor(msb):
     assert sh(msb, "a", "cat /n/f") == "kept\n"
 
 
+SYNC = "cat /sys/block/vdc/queue/write_cache; grep -c '^overlay / .*volatile' /proc/mounts || true"
+
+
+def test_only_a_root_disk_that_is_kept_waits_for_the_hosts_disk(msb):
+    assert msb.ok("run", "-q", "--", "sh", "-c", SYNC) == "write through\n1\n"
+    assert msb.ok("run", "-q", "--disk-sync", "always", "--", "sh", "-c", SYNC) == "write back\n0\n"
+    msb.create("a")
+    assert sh(msb, "a", SYNC) == "write back\n0\n"
+    p = msb("create", "-n", "b", "--disk-sync", "sometimes")
+    assert p.returncode and b"auto" in p.stderr and b"never" in p.stderr
+
+
+def test_a_root_disk_that_is_never_synced_survives_the_monitor(msb):
+    msb.create("a", "--disk-sync", "never", "--mount-named", "n:/n:kind=disk,size=32M")
+    disk = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]["resources"]["root_disk"]
+    assert disk["sync"] == "never"
+    assert sh(msb, "a", SYNC + "; cat /sys/block/vdd/queue/write_cache") == "write through\n0\nwrite back\n"
+    sh(msb, "a", "echo kept >/root/f; sync")
+    os.kill(msb.monitor_pid("a"), signal.SIGKILL)
+    wait_for(lambda: msb.status("a") == "Crashed")
+    assert sh(msb, "a", "cat /root/f; " + SYNC) == "kept\nwrite through\n0\n"
+
+
 def test_volumes_are_kept_while_mounted(msb):
     msb.create("a", "--mount-named", "n:/n:kind=disk,size=16M")
     msb.ok("stop", "-q", "a")

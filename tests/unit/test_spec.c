@@ -364,6 +364,7 @@ static void full(struct sandbox_spec *s)
     s->placement = PLACEMENT_INHERIT;
     s->root_disk = ROOT_DISK_TMPFS;
     s->root_disk_bytes = 123456789;
+    s->disk_sync = DISK_SYNC_NEVER;
     assert_int_equal(strlist_add(&s->env, "A=b=c"), 0);
     assert_int_equal(strlist_add(&s->env, "EMPTY="), 0);
     assert_int_equal(strlist_add(&s->env, "UTF=grüße\n\"quoted\""), 0);
@@ -461,6 +462,7 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     assert_int_equal(a->root_disk, b->root_disk);
     assert_int_equal(a->root_disk_bytes, b->root_disk_bytes);
     assert_int_equal(a->root_disk_grown, b->root_disk_grown);
+    assert_int_equal(a->disk_sync, b->disk_sync);
     same_list(&a->env, &b->env);
     same_list(&a->entrypoint, &b->entrypoint);
     same_list(&a->cmd, &b->cmd);

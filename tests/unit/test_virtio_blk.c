@@ -178,6 +178,20 @@ static void test_write_flush_and_id(void **state)
     close(fd);
 }
 
+static void test_a_disk_that_is_never_synced_says_so(void **state)
+{
+    (void)state;
+    int fd = file_of(4096, 1);
+    struct blk_segment seg = {fd, 0, 4096};
+    struct virtio_dev *d = NULL;
+    assert_int_equal(virtio_blk_new(&d, &seg, 1, false, NULL), 0);
+    assert_true(d->features & 1ULL << VIRTIO_BLK_F_FLUSH);
+    virtio_blk_never_sync(d);
+    assert_false(d->features & 1ULL << VIRTIO_BLK_F_FLUSH);
+    virtio_dev_free(d);
+    close(fd);
+}
+
 static uint8_t ranges(struct fix *x, uint32_t type, const struct virtio_blk_discard_write_zeroes *z,
                       uint32_t len)
 {
@@ -442,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_stitched_reads),
         cmocka_unit_test(test_scattered_buffers_and_status_in_the_last_one),
         cmocka_unit_test(test_write_flush_and_id),
+        cmocka_unit_test(test_a_disk_that_is_never_synced_says_so),
         cmocka_unit_test(test_discard_and_write_zeroes),
         cmocka_unit_test(test_h11_directions_swapped),
         cmocka_unit_test(test_h14_bad_requests),
