@@ -66,8 +66,9 @@ void inode_set_fd(struct fuse_server *s, struct inode *i, int fd);
 void inode_forget(struct fuse_server *s, struct inode *i, uint64_t n);
 void inode_ref(struct inode *i);
 void inode_unref(struct fuse_server *s, struct inode *i);
-/* A name is about to go: its inode, if known, keeps a descriptor. */
-void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name);
+/* A name is about to go: its inode, if known, keeps a descriptor. st: what the name leads to. */
+void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name,
+                     const struct stat *st);
 /* A name has come: its inode, if known, is found there from now on. */
 void inode_name_came(struct fuse_server *s, struct inode *parent, const char *name);
 /* Its descriptor stays for as long as it has no name. */

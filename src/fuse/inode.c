@@ -327,13 +327,10 @@ int inode_dir_fd(struct fuse_server *s, struct inode *i)
     return inode_fd(s, i);
 }
 
-void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name)
+void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name,
+                     const struct stat *st)
 {
-    struct stat st;
-    int dir = inode_dir_fd(s, parent);
-    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return;
-    struct inode *i = hash_find(s, st.st_dev, st.st_ino);
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
     if (!i || i->id == FUSE_ROOT_ID)
         return;
     inode_ref(i);

@@ -151,7 +151,7 @@ static int name_goes(struct fuse_server *s, struct inode *parent, const char *na
 {
     if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    inode_name_goes(s, parent, name);
+    inode_name_goes(s, parent, name, ret);
     return inode_dir_fd(s, parent);
 }
 

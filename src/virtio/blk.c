@@ -39,6 +39,7 @@ struct blk {
     struct virtio_dev dev;
     struct virtio_blk_config config;
     bool read_only, never_sync;
+    bool unsynced; /* something may have been written since the last sync */
     char serial[BLK_SERIAL_LEN];
     uint64_t size; /* of the disk: a multiple of SECTOR; what no piece covers reads as zeros */
     struct blk_stats stats;
@@ -109,6 +110,7 @@ static uint8_t serve_rw(struct blk *b, bool write, uint64_t sector, size_t len)
 
     if ((write && b->read_only) || len > REQUEST_MAX || !in_bounds(b, sector, len))
         return VIRTIO_BLK_S_IOERR;
+    b->unsynced |= write;
     for (uint64_t pos = sector * SECTOR, end = pos + len; pos < end;) {
         ssize_t r = move_some(b, write, pos, iov, n, off, (size_t)(end - pos));
         if (r <= 0)
@@ -124,8 +126,12 @@ static uint8_t serve_rw(struct blk *b, bool write, uint64_t sector, size_t len)
 static uint8_t serve_flush(struct blk *b)
 {
     count(&b->stats.flushes, 1);
-    if (!b->read_only && !b->never_sync && b->n_pieces > 0 && fdatasync(b->piece[0].fd) < 0)
+    if (b->read_only || b->never_sync || !b->unsynced || b->n_pieces == 0)
+        return VIRTIO_BLK_S_OK;
+    count(&b->stats.syncs, 1);
+    if (fdatasync(b->piece[0].fd) < 0)
         return VIRTIO_BLK_S_IOERR;
+    b->unsynced = false;
     return VIRTIO_BLK_S_OK;
 }
 
@@ -164,6 +170,7 @@ static uint8_t serve_range(struct blk *b, const struct virtio_blk_discard_write_
         return VIRTIO_BLK_S_IOERR;
     if (len == 0)
         return VIRTIO_BLK_S_OK;
+    b->unsynced = true;
     int r = zero_range(&b->piece[0], z->sector * SECTOR, len, discard || z->flags != 0);
     if (r == -EOPNOTSUPP)
         return VIRTIO_BLK_S_UNSUPP;
@@ -319,6 +326,7 @@ int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_
         return -EINVAL;
     b->size = (b->size + SECTOR - 1) / SECTOR * SECTOR;
     b->read_only = read_only;
+    b->unsynced = true; /* by whoever made the file */
     if (serial)
         memcpy(b->serial, serial, strnlen(serial, BLK_SERIAL_LEN));
     describe(b);
@@ -344,6 +352,7 @@ void virtio_blk_stats(const struct virtio_dev *d, struct blk_stats *ret)
     LOAD(reads);
     LOAD(writes);
     LOAD(flushes);
+    LOAD(syncs);
     LOAD(discards);
     LOAD(errors);
     LOAD(read_bytes);

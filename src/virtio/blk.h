@@ -24,7 +24,8 @@ struct blk_segment {
 };
 
 struct blk_stats {
-    uint64_t reads, writes, flushes, discards, errors;
+    uint64_t reads, writes, discards, errors;
+    uint64_t flushes, syncs; /* asked for by the driver; of the file */
     uint64_t read_bytes, written_bytes;
 };
 

@@ -178,6 +178,40 @@ static void test_write_flush_and_id(void **state)
     close(fd);
 }
 
+static uint8_t ranges(struct fix *x, uint32_t type, const struct virtio_blk_discard_write_zeroes *z,
+                      uint32_t len)
+{
+    memcpy(fake_ptr(&x->f, x->data), z, len);
+    return request(x, type, 0, false, len);
+}
+
+static void test_only_what_was_written_is_synced(void **state)
+{
+    (void)state;
+    int fd = file_of(65536, 1);
+    struct blk_segment seg = {fd, 0, 65536};
+    struct virtio_blk_discard_write_zeroes z = {.sector = 8, .num_sectors = 8};
+    struct blk_stats st;
+    struct fix x;
+    open_disk(&x, &seg, 1, false);
+    for (unsigned i = 0; i < 2; i++) /* the first: who knows who wrote the file, and when */
+        assert_int_equal(request(&x, VIRTIO_BLK_T_FLUSH, 0, false, 0), VIRTIO_BLK_S_OK);
+    assert_int_equal(request(&x, VIRTIO_BLK_T_IN, 0, true, 512), VIRTIO_BLK_S_OK);
+    assert_int_equal(request(&x, VIRTIO_BLK_T_FLUSH, 0, false, 0), VIRTIO_BLK_S_OK);
+    virtio_blk_stats(x.dev, &st);
+    assert_int_equal(st.syncs, 1);
+    assert_int_equal(request(&x, VIRTIO_BLK_T_OUT, 0, false, 512), VIRTIO_BLK_S_OK);
+    assert_int_equal(request(&x, VIRTIO_BLK_T_FLUSH, 0, false, 0), VIRTIO_BLK_S_OK);
+    assert_int_equal(ranges(&x, VIRTIO_BLK_T_WRITE_ZEROES, &z, sizeof(z)), VIRTIO_BLK_S_OK);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(request(&x, VIRTIO_BLK_T_FLUSH, 0, false, 0), VIRTIO_BLK_S_OK);
+    virtio_blk_stats(x.dev, &st);
+    assert_int_equal(st.syncs, 3);
+    assert_int_equal(st.flushes, 6);
+    close_disk(&x);
+    close(fd);
+}
+
 static void test_a_disk_that_is_never_synced_says_so(void **state)
 {
     (void)state;
@@ -190,13 +224,6 @@ static void test_a_disk_that_is_never_synced_says_so(void **state)
     assert_false(d->features & 1ULL << VIRTIO_BLK_F_FLUSH);
     virtio_dev_free(d);
     close(fd);
-}
-
-static uint8_t ranges(struct fix *x, uint32_t type, const struct virtio_blk_discard_write_zeroes *z,
-                      uint32_t len)
-{
-    memcpy(fake_ptr(&x->f, x->data), z, len);
-    return request(x, type, 0, false, len);
 }
 
 static void test_discard_and_write_zeroes(void **state)
@@ -456,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_stitched_reads),
         cmocka_unit_test(test_scattered_buffers_and_status_in_the_last_one),
         cmocka_unit_test(test_write_flush_and_id),
+        cmocka_unit_test(test_only_what_was_written_is_synced),
         cmocka_unit_test(test_a_disk_that_is_never_synced_says_so),
         cmocka_unit_test(test_discard_and_write_zeroes),
         cmocka_unit_test(test_h11_directions_swapped),
