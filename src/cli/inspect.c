@@ -30,13 +30,15 @@ static json_t *sandbox_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
-    return json_pack("{s:o, s:o, s:o, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}", "active_config",
-                     active_config(sb), "config", spec_to_config(&sb->spec), "created_at",
-                     json_time(sb->spec.created_ns), "engine", sb->state.engine, "name",
-                     sb->spec.name, "oom_kills", (json_int_t)sb->state.oom_kills, "reason",
-                     sb->state.reason, "started_at", json_time(sb->state.started_ns),
-                     "pending_changes", "status", status_name(sb->state.status), "updated_at",
-                     json_time(updated));
+    struct background b;
+    background_load(l->store, sb, &b);
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}", "active_config",
+        active_config(sb), "background", background_json(&b), "config", spec_to_config(&sb->spec),
+        "created_at", json_time(sb->spec.created_ns), "engine", sb->state.engine, "name",
+        sb->spec.name, "oom_kills", (json_int_t)sb->state.oom_kills, "reason", sb->state.reason,
+        "started_at", json_time(sb->state.started_ns), "pending_changes", "status",
+        status_name(sb->state.status), "updated_at", json_time(updated));
 }
 
 static void number_line(struct buf *b, const char *label, double value)
@@ -236,6 +238,24 @@ static void scripts_and_limits(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+static void background(struct buf *b, const struct items *l)
+{
+    struct background list;
+    background_load(l->store, sandbox_item(l, 0), &list);
+    if (list.n)
+        (void)buf_printf(b, "\nCommands in the background\n");
+    for (size_t i = 0; i < list.n; i++) {
+        const struct background_command *c = &list.v[i];
+        char when[TIME_TEXT_MAX], how[32] = "running since";
+        if (c->ended && c->exit_code == BACKGROUND_UNKNOWN)
+            (void)snprintf(how, sizeof(how), "ended");
+        else if (c->ended)
+            (void)snprintf(how, sizeof(how), "exited %d", c->exit_code);
+        time_local(c->ended ? c->ended_ns : c->started_ns, when);
+        (void)buf_printf(b, "  %-5u %s (%s %s)\n", c->id, c->text, how, when);
+    }
+}
+
 static void sandbox_text(const struct items *l, struct buf *b)
 {
     const struct sandbox *sb = sandbox_item(l, 0);
@@ -255,6 +275,7 @@ static void sandbox_text(const struct items *l, struct buf *b)
         text_line(b, "Monitor:", pid);
         text_line(b, "Engine:", sb->state.engine);
     }
+    background(b, l);
     resources(b, s, sb->state.oom_kills);
     network(b, sb);
     vsocks(b, &sb->spec.vsocks);

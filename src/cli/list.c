@@ -29,7 +29,12 @@ static int list_items_load(struct items *l, struct err *e)
 static json_t *list_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
-    return json_pack("{s:o, s:s, s:s, s:s}", "created_at", json_time(sb->spec.created_ns), "image",
+    struct background b;
+    background_load(l->store, sb, &b);
+    const struct background_command *c = background_latest(&b, false);
+    bool known = c && c->ended && c->exit_code != BACKGROUND_UNKNOWN;
+    return json_pack("{s:o, s:o*, s:s, s:s, s:s}", "created_at", json_time(sb->spec.created_ns),
+                     "exit_code", known ? json_integer(c->exit_code) : NULL, "image",
                      sb->spec.image, "name", sb->spec.name, "status",
                      status_name(sb->state.status));
 }
@@ -37,11 +42,14 @@ static json_t *list_item_json(const struct items *l, size_t i)
 static void list_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct sandbox *sb = sandbox_item(l, i);
-    char created[TIME_TEXT_MAX];
+    char created[TIME_TEXT_MAX], status[STATUS_TEXT_MAX];
+    struct background b;
+    background_load(l->store, sb, &b);
+    show_status(sb, &b, status);
     time_local(sb->spec.created_ns, created);
     table_add(t, sb->spec.name);
     table_add(t, sb->spec.image);
-    table_add(t, status_lower(sb->state.status));
+    table_add(t, status);
     table_add(t, created);
 }
 

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -210,6 +211,17 @@ static void tell_oom(const struct session_result *res, uint64_t memory_mib)
     ui_error(&e);
 }
 
+/* The prompt of a shell comes next: on a line of its own. */
+static void tell_left(const char *name)
+{
+    char text[SPEC_NAME_MAX * 2 + 96];
+    (void)snprintf(text, sizeof(text),
+                   "\nDetached from %s, where the command goes on: 'msb attach "
+                   "%s' comes back",
+                   name, name);
+    ui_note(text);
+}
+
 int session_execute(const struct store *s, const char *name, const struct session_request *q,
                     bool *started, bool *detached)
 {
@@ -233,12 +245,15 @@ int session_execute(const struct store *s, const char *name, const struct sessio
     req.reconnect = attach_again;
     req.reconnect_ctx = &again;
     char id[AUDIT_ID_MAX];
-    audit_exec(s, name, &(struct audit_exec){&q->argv, q->user, q->cwd, q->tty, q->detach}, id);
+    if (!q->attach)
+        audit_exec(s, name, &(struct audit_exec){&q->argv, q->user, q->cwd, q->tty, q->detach}, id);
     r = session_run(sock, &req, &res, &e);
     (void)close(sock);
     strlist_wipe(&secrets.env);
     *detached = r == 0 && res.detached;
-    if (!*detached && !q->detach)
+    if (*detached && !q->detach)
+        tell_left(name);
+    if (!*detached && !q->detach && !q->attach)
         audit_exit(s, name, id, r < 0 ? EXIT_FAILED : res.exit_code);
     if (r < 0)
         return ui_fail(&e);

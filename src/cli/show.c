@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,4 +82,29 @@ size_t show_ports(const struct sandbox *sb, struct spec_port **ret)
     if (store_open(&s, NULL) == 0)
         (void)sandbox_ports(&s, sb, ret, &n);
     return n;
+}
+
+void show_status(const struct sandbox *sb, const struct background *b, char out[STATUS_TEXT_MAX])
+{
+    const struct background_command *c = background_latest(b, false);
+    const char *status = status_lower(sb->state.status);
+    if (c && c->ended && c->exit_code != BACKGROUND_UNKNOWN)
+        (void)snprintf(out, STATUS_TEXT_MAX, "%s (exited %d)", status, c->exit_code);
+    else
+        (void)snprintf(out, STATUS_TEXT_MAX, "%s", status);
+}
+
+json_t *background_json(const struct background *b)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < b->n; i++) {
+        const struct background_command *c = &b->v[i];
+        bool known = c->ended && c->exit_code != BACKGROUND_UNKNOWN;
+        (void)json_array_append_new(
+            a, json_pack("{s:s, s:o, s:o, s:I, s:b, s:o}", "command", c->text, "ended_at",
+                         json_time(c->ended_ns), "exit_code",
+                         known ? json_integer(c->exit_code) : json_null(), "id", (json_int_t)c->id,
+                         "running", !c->ended, "started_at", json_time(c->started_ns)));
+    }
+    return a;
 }

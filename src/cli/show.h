@@ -3,6 +3,7 @@
 #define MSB_CLI_SHOW_H
 
 #include "cli/noun.h"
+#include "store/background.h"
 
 /* For verbs that use sandboxes_load(). */
 /* clang-format off */
@@ -25,6 +26,12 @@ const struct sandbox *sandbox_item(const struct items *l, size_t i);
 void sandbox_item_name(const struct items *l, size_t i, struct buf *out);
 
 int sandbox_by_name(const void *a, const void *b); /* for qsort */
+
+/* What it is doing, with the end of its latest command in the background: "running (exited 1)". */
+enum { STATUS_TEXT_MAX = 32 };
+void show_status(const struct sandbox *sb, const struct background *b, char out[STATUS_TEXT_MAX]);
+/* All commands in its background. */
+json_t *background_json(const struct background *b);
 
 /* Published ports (sandbox_ports), *ret malloc'd; none when they cannot be read. */
 size_t show_ports(const struct sandbox *sb, struct spec_port **ret);

@@ -67,11 +67,14 @@ static json_t *status_item_json(const struct items *l, size_t i)
     const struct sandbox *sb = sandbox_item(l, i);
     const struct sandbox_spec *s = &sb->spec;
     AUTO_FREE char *command = command_line(s);
-    return json_pack("{s:o, s:o, s:s, s:o, s:I, s:I, s:s, s:o, s:s, s:s}", "command",
-                     json_text(command), "cpus", json_number(s->cpus), "image", s->image,
-                     "max_cpus", json_number(s->cpus), "max_memory_mib", (json_int_t)s->memory_mib,
-                     "memory_mib", (json_int_t)s->memory_mib, "name", s->name, "ports",
-                     ports_json(sb), "status", status_name(sb->state.status), "thp", "madvise");
+    struct background b;
+    background_load(l->store, sb, &b);
+    return json_pack("{s:o*, s:o, s:o, s:s, s:o, s:I, s:I, s:s, s:o, s:s, s:s}", "background",
+                     b.n ? background_json(&b) : NULL, "command", json_text(command), "cpus",
+                     json_number(s->cpus), "image", s->image, "max_cpus", json_number(s->cpus),
+                     "max_memory_mib", (json_int_t)s->memory_mib, "memory_mib",
+                     (json_int_t)s->memory_mib, "name", s->name, "ports", ports_json(sb), "status",
+                     status_name(sb->state.status), "thp", "madvise");
 }
 
 static void status_item_row(const struct items *l, size_t i, struct table *t)
@@ -79,16 +82,20 @@ static void status_item_row(const struct items *l, size_t i, struct table *t)
     const struct sandbox *sb = sandbox_item(l, i);
     const struct sandbox_spec *s = &sb->spec;
     AUTO_FREE char *command = command_line(s);
-    char cpus[64], mib[32], memory[80];
+    char cpus[64], mib[32], memory[80], status[STATUS_TEXT_MAX];
+    struct background b;
+    background_load(l->store, sb, &b);
+    const struct background_command *latest = background_latest(&b, false);
+    show_status(sb, &b, status);
     (void)snprintf(cpus, sizeof(cpus), "%g / %g", s->cpus, s->cpus);
     format_mib(s->memory_mib, mib, sizeof(mib));
     (void)snprintf(memory, sizeof(memory), "%s / %s", mib, mib);
     table_add(t, s->name);
     table_add(t, s->image);
-    table_add(t, command ? command : "-");
+    table_add(t, latest ? latest->text : command ? command : "-");
     table_add(t, cpus);
     table_add(t, memory);
-    table_add(t, status_lower(sb->state.status));
+    table_add(t, status);
     add_ports(t, sb);
 }
 

@@ -72,6 +72,8 @@ const struct cmd *const cmd_table[] = {
     &cmd_stop,
     &cmd_restart,
     &cmd_exec,
+    &cmd_attach,
+    &cmd_wait,
     &cmd_copy,
     &cmd_logs,
     &cmd_list,

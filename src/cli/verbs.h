@@ -20,6 +20,8 @@ extern const struct cmd cmd_remove;
 extern const struct cmd cmd_copy;
 extern const struct cmd cmd_exec;
 extern const struct cmd cmd_logs;
+extern const struct cmd cmd_attach;
+extern const struct cmd cmd_wait;
 extern const struct cmd cmd_inspect;
 extern const struct cmd cmd_modify;
 extern const struct cmd cmd_load;

@@ -56,7 +56,8 @@ int request_end(struct request *q, int dirfd, int with_fd)
     if (fd < 0)
         return fd;
     struct timeval tv = {.tv_sec = REQUEST_TIMEOUT_MS / 1000};
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    if (!q->patient)
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
     r = send_question(q, fd, with_fd);
     while (r == 0 && (r = proto_peek(&q->in, &q->answer)) == 0) {
@@ -112,5 +113,20 @@ int request_sessions(int dirfd, unsigned *ret)
     if (r < 0 || q.answer.type != PROTO_OK)
         return r < 0 ? r : -EPROTO;
     *ret = (unsigned)proto_find_num(&q.answer, F_SESSIONS, 0);
+    return 0;
+}
+
+int request_wait(int dirfd, uint32_t id, int *code)
+{
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_WAIT);
+    q.patient = true;
+    if (id)
+        proto_u32(&q.w, F_SESSION, id);
+    int r = request_end(&q, dirfd, -1);
+    if (r < 0 || q.answer.type != PROTO_OK)
+        return r < 0 ? r : -ESRCH;
+    uint64_t n = proto_find_num(&q.answer, F_CODE, UINT64_MAX);
+    *code = n <= 255 ? (int)n : -1;
     return 0;
 }

@@ -20,6 +20,7 @@
  */
 #include "client/session.h"
 
+#include "client/exec_frame.h"
 #include "client/frame_name.h"
 #include "client/session_io.h"
 #include "client/terminal.h"
@@ -156,58 +157,6 @@ static void flush_tx(struct session *s)
     }
 }
 
-static void put_rlimits(struct proto_writer *w, const struct session_request *req)
-{
-    for (size_t i = 0; i < req->n_rlimits; i++) {
-        size_t mark = proto_nest(w, F_RLIMIT);
-        proto_u32(w, F_RESOURCE, req->rlimits[i].resource);
-        proto_u64(w, F_SOFT, req->rlimits[i].soft);
-        proto_u64(w, F_HARD, req->rlimits[i].hard);
-        proto_nest_end(w, mark);
-    }
-}
-
-static void put_size(struct proto_writer *w)
-{
-    uint32_t rows, cols;
-    if (terminal_size(&rows, &cols)) { /* else the agent's default, or what it was before */
-        proto_u32(w, F_ROWS, rows);
-        proto_u32(w, F_COLS, cols);
-    }
-}
-
-static int put_exec(struct session *s)
-{
-    const struct session_request *req = s->req;
-    struct proto_writer w;
-    int r = proto_put_hello(&s->tx);
-    if (r < 0)
-        return err_sys(s->e, -r, "cannot start the session");
-
-    proto_begin(&w, &s->tx, PROTO_EXEC);
-    for (size_t i = 0; i < req->argv.n; i++)
-        proto_str(&w, F_ARG, req->argv.v[i]);
-    for (size_t i = 0; i < req->env.n; i++)
-        proto_str(&w, F_ENV, req->env.v[i]);
-    if (req->cwd)
-        proto_str(&w, F_CWD, req->cwd);
-    if (req->user)
-        proto_str(&w, F_USER, req->user);
-    put_rlimits(&w, req);
-    if (req->tty) {
-        proto_u32(&w, F_TTY, 1);
-        put_size(&w);
-    }
-    if (!s->stdin_open)
-        proto_u32(&w, F_NO_STDIN, 1);
-    if (req->timeout_ms)
-        proto_u64(&w, F_TIMEOUT_MS, req->timeout_ms);
-    r = proto_end(&w);
-    if (r < 0)
-        return err_set(s->e, E2BIG, "the command and its environment are too long");
-    return 0;
-}
-
 static void put_number(struct session *s, uint16_t type, uint16_t tag, uint32_t v)
 {
     struct proto_writer w;
@@ -222,7 +171,7 @@ static void put_resize(struct session *s)
     if (!s->req->tty)
         return;
     proto_begin(&w, &s->tx, PROTO_RESIZE);
-    put_size(&w);
+    exec_frame_size(&w);
     (void)proto_end(&w);
 }
 
@@ -417,11 +366,15 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
         try_again(s, text);
         return;
     }
-    int code = kind == PROTO_FAIL_NOT_FOUND        ? EXIT_NOT_FOUND
+    int code = s->req->attach                      ? 1
+               : kind == PROTO_FAIL_NOT_FOUND      ? EXIT_NOT_FOUND
                : kind == PROTO_FAIL_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE
                                                    : 1;
-    (void)err_set(s->e, code == EXIT_NOT_FOUND ? ENOENT : EACCES, "failed to exec \"%.256s\"",
-                  s->req->argv.n ? s->req->argv.v[0] : "");
+    if (s->req->attach)
+        (void)err_set(s->e, ESRCH, "cannot attach to command %u", s->req->attach);
+    else
+        (void)err_set(s->e, code == EXIT_NOT_FOUND ? ENOENT : EACCES, "failed to exec \"%.256s\"",
+                      s->req->argv.n ? s->req->argv.v[0] : "");
     if (*text)
         err_hint(s->e, "%s", text);
     s->res->failed_to_start = true;
@@ -437,6 +390,8 @@ static void on_started(struct session *s)
     s->started = true;
     forget_sent(s);
     set_deadline(s);
+    if (s->req->attach) /* its terminal may have had another size */
+        put_resize(s);
     if (s->req->detach)
         leave(s);
 }
@@ -460,7 +415,9 @@ static void on_control(struct session *s, const struct proto_frame *f)
         break;
     case PROTO_STDIN_ACK:
         acked = proto_find_num(f, F_BYTES, 0);
-        if (acked > s->unacked)
+        if (s->req->attach) /* perhaps of what the client before us sent */
+            s->unacked -= MIN(acked, s->unacked);
+        else if (acked > s->unacked)
             violation(s, "more input acknowledged than was sent");
         else
             s->unacked -= acked;
@@ -761,7 +718,7 @@ int session_run(int sock, const struct session_request *req, struct session_resu
     open_stdio(&s);
     int r = watch_signals(&s);
     if (r == 0)
-        r = put_exec(&s);
+        r = exec_frame_put(&s.tx, req, s.stdin_open, e);
     if (r == 0) {
         if (s.n_keys && terminal_raw(STDIN_FILENO) < 0)
             s.n_keys = 0;

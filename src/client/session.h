@@ -26,6 +26,7 @@ struct session_request {
     bool interactive;    /* the local terminal is in raw mode; detach keys work */
     bool no_stdin;       /* the command reads /dev/null */
     bool detach;         /* start it, do not wait (run -d) */
+    uint32_t attach;     /* not 0: take up that session instead of starting a command */
     uint64_t timeout_ms; /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */

@@ -40,6 +40,7 @@ struct monitor {
     enum phase phase;
     struct sandbox_state state;
     uint64_t oom_saved_ns; /* when oom_kills was saved last */
+    struct background background;
     int run_fd, logs_fd;
 
     struct loop loop;    /* vsock, rng, clients, timers */

@@ -225,6 +225,16 @@ static void on_stop_request(void *ctx, uint64_t grace_ms)
     monitor_stop(ctx, grace_ms, "stopped on request");
 }
 
+/* For `msb ps`, `wait` and `attach`. How often is up to clients, who start these commands. */
+static void on_background(void *ctx, const struct background_command *c)
+{
+    struct monitor *m = ctx;
+    background_note(&m->background, c);
+    int r = background_save(m->run_fd, &m->background);
+    if (r < 0)
+        exec_log_printf(&m->system_log, "cannot save the list of commands: %s", strerror(-r));
+}
+
 static bool on_ping_request(void *ctx, uint64_t cookie)
 {
     struct monitor *m = ctx;
@@ -255,6 +265,7 @@ static const struct relay_events relay_events = {
     .touched = on_touched,
     .sessions_changed = on_sessions_changed,
     .stop = on_stop_request,
+    .background = on_background,
     .ping = on_ping_request,
     .info = on_info_request,
     .request = on_other_request,

@@ -2,6 +2,7 @@
 
 #include "util/cleanup.h"
 #include "util/sock.h"
+#include "util/utf8.h"
 #include "virtio/vsock.h"
 
 #include <assert.h>
@@ -19,7 +20,9 @@ enum {
     READ_CHUNK = 64 * 1024,
     IN_MAX = 128 * 1024,
     OUT_MAX = 256 * 1024,
-    WATCHES = 8, /* how often clients without a request are checked within RELAY_HELLO_MS */
+    WATCHES = 8,   /* how often clients without a request are checked within RELAY_HELLO_MS */
+    EXIT_MAX = 64, /* bytes of an EXIT that are looked at; the agent's are shorter */
+    SIGNAL_BASE = 128,
 };
 
 static const char going_down[] = "the sandbox is shutting down";
@@ -50,7 +53,11 @@ struct relay_client {
     uint32_t forward; /* bytes of the current frame that are still to be passed on */
     struct vsock_stream *stream;
     bool connected, detached, exited, in_session;
+    bool background; /* it stays when its client goes */
+    struct background_command command;
+    uint8_t exit[EXIT_MAX];
     uint32_t id;
+    uint32_t wait_id; /* WAIT: for the end of that session */
     enum log_source stdout_as;
     struct scanner scan;
     uint64_t cookie;
@@ -60,6 +67,69 @@ struct relay_client {
 
 static void pump_to_guest(struct relay_client *c);
 static bool flush_to_client(struct relay_client *c);
+static void client_finish(struct relay_client *c);
+static void client_detach(struct relay_client *c);
+
+/* --- background ----------------------------------------------------------------------------- */
+
+static void note_background(struct relay_client *c)
+{
+    if (c->relay->ev->background && c->command.started_ns)
+        c->relay->ev->background(c->relay->ctx, &c->command);
+}
+
+/* Its words, for people: with spaces between, cut, and harmless on a terminal. */
+static void take_words(struct background_command *c, const struct proto_frame *f)
+{
+    struct proto_reader r;
+    struct proto_field field;
+    size_t n = 0;
+    proto_reader_init(&r, f->data, f->len);
+    while (proto_next(&r, &field) == 1 && n < BACKGROUND_TEXT_MAX)
+        if (field.tag == F_ARG)
+            n += (size_t)snprintf(c->text + n, sizeof(c->text) - n, "%s%.*s", n ? " " : "",
+                                  (int)MIN(field.len, (size_t)BACKGROUND_TEXT_MAX),
+                                  (const char *)field.data);
+    utf8_defuse(c->text);
+}
+
+/* A whole EXIT has arrived: it is the guest's word. */
+static void take_exit(struct relay_client *c, uint32_t len)
+{
+    struct proto_frame f = {.type = PROTO_EXIT, .data = c->exit, .len = len};
+    uint64_t code = proto_find_num(&f, F_CODE, UINT64_MAX);
+    uint64_t sig = proto_find_num(&f, F_SIGNAL, UINT64_MAX);
+    if (code <= 255)
+        c->command.exit_code = (int)code;
+    else if (sig < SIGNAL_BASE)
+        c->command.exit_code = SIGNAL_BASE + (int)sig;
+}
+
+static void answer_waiters(struct relay *r, const struct background_command *ended)
+{
+    for (struct node *n = r->clients.next, *next; n != &r->clients; n = next) {
+        struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
+        struct proto_writer w;
+        next = n->next;
+        if (c->state != CLIENT_ANSWER || c->wait_id != ended->id)
+            continue;
+        proto_begin(&w, &c->out, PROTO_OK);
+        if (ended->exit_code != BACKGROUND_UNKNOWN)
+            proto_u32(&w, F_CODE, (uint32_t)ended->exit_code);
+        (void)proto_end(&w);
+        client_finish(c); /* never the one whose session ends: that is no waiter */
+    }
+}
+
+static void end_background(struct relay_client *c)
+{
+    if (!c->background || !c->command.started_ns)
+        return;
+    c->command.ended = true;
+    c->command.ended_ns = realtime_ns();
+    note_background(c);
+    answer_waiters(c->relay, &c->command);
+}
 
 /* --- ends ----------------------------------------------------------------------------------- */
 
@@ -68,6 +138,7 @@ static void end_session(struct relay_client *c)
     if (!c->in_session)
         return;
     c->in_session = false;
+    end_background(c);
     assert(c->relay->n_sessions > 0);
     c->relay->n_sessions--;
     c->relay->ev->sessions_changed(c->relay->ctx, c->relay->n_sessions);
@@ -111,6 +182,17 @@ static void client_free(struct relay_client *c)
     free(c);
 }
 
+/* It hung up. c may be gone afterwards. A command in the background goes on, if the agent is not left
+ * with half a message. */
+static void client_lost(struct relay_client *c)
+{
+    if (c->background && c->state == CLIENT_SESSION && c->stream && !c->exited &&
+        c->command.started_ns && c->forward == 0)
+        client_detach(c);
+    else
+        client_free(c);
+}
+
 /* The client gets what is left for it, then end of file; c may be gone afterwards. */
 static void client_finish(struct relay_client *c)
 {
@@ -146,6 +228,11 @@ static bool scan_output(struct relay_client *c, const uint8_t *p, size_t n)
             if (!proto_header_read(s->raw, &s->hdr))
                 return false;
             s->left = s->hdr.len;
+            if (s->hdr.type == PROTO_STARTED && c->command.started_ns == 0) {
+                c->command.started_ns = realtime_ns();
+                if (c->background)
+                    note_background(c);
+            }
             if (!c->exited && (s->hdr.type == PROTO_EXIT || s->hdr.type == PROTO_FAIL)) {
                 c->exited = true;
                 exec_log_flush(
@@ -157,9 +244,13 @@ static bool scan_output(struct relay_client *c, const uint8_t *p, size_t n)
             exec_log_write(c->relay->log, c->stdout_as, c->id, p, k);
         else if (k && s->hdr.type == PROTO_STDERR)
             exec_log_write(c->relay->log, LOG_STDERR, c->id, p, k);
+        else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= EXIT_MAX)
+            memcpy(c->exit + (s->hdr.len - s->left), p, k);
         p += k;
         n -= k;
         s->left -= (uint32_t)k;
+        if (s->left == 0 && s->hdr.type == PROTO_EXIT && s->hdr.len <= EXIT_MAX)
+            take_exit(c, s->hdr.len);
         if (s->left == 0)
             s->have = 0;
     }
@@ -212,7 +303,7 @@ static bool flush_to_client(struct relay_client *c)
             continue;
         if (errno == EAGAIN)
             break;
-        client_free(c);
+        client_lost(c);
         return false;
     }
     if (buf_len(&c->out) == 0 && c->state == CLIENT_DONE) {
@@ -238,9 +329,14 @@ static void on_client_writable(struct relay_client *c)
 static void client_detach(struct relay_client *c)
 {
     c->detached = true;
+    if (!c->background) {
+        c->background = true;
+        note_background(c);
+    }
     drop_socket(c);
     buf_reset(&c->in);
     buf_reset(&c->out);
+    assert(c->forward == 0);
     if (c->stream && vsock_held(c->stream))
         vsock_resume(c->stream);
 }
@@ -393,6 +489,12 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
     }
     c->state = CLIENT_SESSION;
     c->id = ++r->last_id;
+    c->background = f->type == PROTO_EXEC && proto_find_num(f, F_BACKGROUND, 0);
+    c->command = (struct background_command){.id = c->id,
+                                             .tty = c->stdout_as == LOG_OUTPUT,
+                                             .no_stdin = proto_find_num(f, F_NO_STDIN, 0) != 0,
+                                             .exit_code = BACKGROUND_UNKNOWN};
+    take_words(&c->command, f);
     c->in_session = true;
     r->n_sessions++;
     r->ev->sessions_changed(r->ctx, r->n_sessions);
@@ -408,6 +510,75 @@ static void answer_info(struct relay_client *c)
     proto_str(&w, F_TEXT, json ? json : "{}");
     (void)proto_end(&w);
     client_finish(c);
+}
+
+/* A session in the background; NULL. */
+static struct relay_client *find_background(struct relay *r, uint64_t id)
+{
+    for (struct node *n = r->clients.next; n != &r->clients; n = n->next) {
+        struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
+        if (c->background && c->in_session && c->id == id)
+            return c;
+    }
+    return NULL;
+}
+
+/* Without an answer yet: when that session ends, or (id 0) only the stream's own end. */
+static void begin_wait(struct relay_client *c, uint64_t id)
+{
+    if (id && !find_background(c->relay, id)) {
+        client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
+        return;
+    }
+    c->wait_id = (uint32_t)id;
+    c->state = CLIENT_ANSWER;
+    buf_reset(&c->in);
+}
+
+/* STARTED, and the rest of a frame of output whose beginning nobody has seen. What is not output is
+ * not worth the trouble: only its length is kept, under a type that is ignored. */
+static bool put_beginning(struct relay_client *c)
+{
+    const struct scanner *s = &c->scan;
+    uint8_t hdr[PROTO_HDR_LEN];
+    if (proto_put(&c->out, PROTO_STARTED, NULL, 0) < 0)
+        return false;
+    if (s->have < PROTO_HDR_LEN)
+        return buf_append(&c->out, s->raw, s->have) == 0;
+    bool output = s->hdr.type == PROTO_STDOUT || s->hdr.type == PROTO_STDERR;
+    proto_header_write(hdr, output ? s->hdr.type : UINT16_MAX, s->left);
+    return buf_append(&c->out, hdr, sizeof(hdr)) == 0;
+}
+
+/* c's connection becomes that of a session that has none. */
+static void attach(struct relay_client *c, const struct proto_frame *f)
+{
+    struct relay *r = c->relay;
+    struct relay_client *to = find_background(r, proto_find_num(f, F_SESSION, 0));
+    if (!to || !to->stream || to->exited) {
+        client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
+        return;
+    }
+    if (!to->detached) {
+        client_refuse(c, PROTO_FAIL_OTHER, "somebody else is attached to it");
+        return;
+    }
+    proto_consume(&c->in, f);
+    int fd = c->src.fd;
+    loop_del(r->loop, &c->src);
+    to->src.fd = fd;
+    if (!put_beginning(to) || buf_append(&to->in, buf_head(&c->in), buf_len(&c->in)) < 0 ||
+        loop_add(r->loop, &to->src, EPOLLIN) < 0) {
+        close_fd(&fd);
+        to->src.fd = -1;
+        buf_reset(&to->out);
+        buf_reset(&to->in);
+    } else {
+        to->detached = false;
+        if (flush_to_client(to))
+            pump_to_guest(to);
+    }
+    client_free(c);
 }
 
 static void handle_request(struct relay_client *c, const struct proto_frame *f)
@@ -440,6 +611,13 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         return;
     case PROTO_INFO:
         answer_info(c);
+        return;
+    case PROTO_WAIT:
+        begin_wait(c, proto_find_num(f, F_SESSION, 0));
+        return;
+    case PROTO_ATTACH:
+        close_fd(&c->sent_fd);
+        attach(c, f);
         return;
     default:
         if (r->ev->request && r->ev->request(r->ctx, f, &c->sent_fd, &c->out))
@@ -522,12 +700,9 @@ static void on_client(struct loop_src *src, uint32_t events)
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
         ssize_t k = to ? client_receive(c, to, READ_CHUNK) : -1;
-        if (to && (k == 0 || (k < 0 && k != -EAGAIN))) {
-            client_free(c); /* it hung up */
-            return;
-        }
-        if (!to && events & (EPOLLHUP | EPOLLERR)) {
-            client_free(c);
+        if ((to && (k == 0 || (k < 0 && k != -EAGAIN))) ||
+            (!to && events & (EPOLLHUP | EPOLLERR))) {
+            client_lost(c);
             return;
         }
         if (k > 0) {

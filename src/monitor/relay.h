@@ -7,7 +7,8 @@
  *
  * Invariants
  *   1. A session's stream lives as long as its command: a client that disconnects without DETACH
- *      resets the stream, upon which the agent kills the command.
+ *      resets the stream, upon which the agent kills the command; unless it is in the background
+ *      (F_BACKGROUND, or left once), where it then stays.
  *   2. Bytes from the guest are copied out of its memory once, and parsed in the copy.
  *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
  *   4. A session counts until its client has received all of its output, or has disconnected.
@@ -21,6 +22,7 @@
 
 #include "monitor/exec_log.h"
 #include "proto/proto.h"
+#include "store/background.h"
 #include "util/list.h"
 #include "util/loop.h"
 #include "virtio/device.h"
@@ -45,6 +47,8 @@ struct relay_events {
     /* Any other request: false when it is not known, else the answer is in `out`. *fd came with it,
      * or is -1; a handler that takes it leaves -1. Optional. */
     bool (*request)(void *ctx, const struct proto_frame *f, int *fd, struct buf *out);
+    /* A command in the background was started or left, or has ended. Optional. */
+    void (*background)(void *ctx, const struct background_command *c);
 };
 
 struct relay {

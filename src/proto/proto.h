@@ -27,12 +27,16 @@
  *                 client: HELLO EXEC    agent: STARTED | FAIL
  *                 client: STDIN* STDIN_EOF SIGNAL* RESIZE* [DETACH]
  *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT
+ *             Another client may take up a session that was left: HELLO ATTACH, and the monitor
+ *             answers STARTED or FAIL; what follows is as above, from where the output is then.
+ *             Acknowledgements of what the client before it sent may come first.
  *             A client sends at most PROTO_STDIN_WINDOW bytes of STDIN beyond what STDIN_ACK has
  *             acknowledged, so that a SIGNAL never waits behind unread input. A session stream
- *             that ends without DETACH kills the process group with SIGKILL.
+ *             that ends without DETACH kills the process group with SIGKILL, unless the session
+ *             is in the background: begun with F_BACKGROUND, or left once.
  *   files     as a session, with FILES in place of EXEC; see "Files" below
- *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, NET_* or PORT_*,
- *             one answer
+ *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, WAIT, NET_* or
+ *             PORT_*, one answer
  *                 monitor: PONG | OK | FAIL
  *
  * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
@@ -143,11 +147,14 @@ enum proto_type {
     PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
     PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it; F_OOM */
     PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
+    PROTO_ATTACH = 27,    /* client to monitor: F_SESSION, in place of EXEC */
     /* request */
     PROTO_TOUCH = 32, /* restart the idle timer */
     PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
+    PROTO_WAIT = 36, /* F_SESSION, in the background; answered by OK when it ends: F_CODE, if its
+                        end is known. Without F_SESSION: never, the stream ends with the sandbox */
     /* request: the network */
     PROTO_NET_ASK = 48,  /* F_CTL_NAME or F_CTL_ADDRESS, F_CTL_PORT, F_CTL_PROTO. OK: F_CTL_ALLOW,
                             F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
@@ -185,6 +192,7 @@ enum proto_tag {
     F_SESSIONS = 14,  /* u32: commands running */
     F_OOM = 15,       /* u32: enum proto_oom; of a command that failed */
     F_KILLS = 16,     /* u64: processes killed for lack of memory since the boot */
+    F_SESSION = 17,   /* u32: its number, as in the log */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */
@@ -198,6 +206,7 @@ enum proto_tag {
     F_TTY = 40,        /* u32, 1: give it a pty (F_ROWS, F_COLS) */
     F_NO_STDIN = 41,   /* u32, 1: stdin is /dev/null */
     F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after this time */
+    F_BACKGROUND = 43, /* u32, 1: for the monitor: the command goes on without its client */
 
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */

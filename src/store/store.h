@@ -6,6 +6,7 @@
  *                    run/         all that the monitor sees of this: its jail's only directory
  *                        state.json   what the sandbox is doing
  *                        agent.sock   where clients connect
+ *                        commands.json  commands in the background: background.h
  *                        logs/        exec.log system.log (+ .1 .2)
  *     locks/NAME                  flock held by a process that creates, starts, stops or removes
  *                                 sandbox NAME

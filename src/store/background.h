@@ -1,0 +1,37 @@
+/* Commands that were left running in a sandbox, and how they ended: run/commands.json. Like all of
+ * run/ it is read as hostile input. */
+#ifndef MSB_STORE_BACKGROUND_H
+#define MSB_STORE_BACKGROUND_H
+
+#include "store/store.h"
+
+enum {
+    BACKGROUND_MAX = 16, /* the latest ones are kept */
+    BACKGROUND_TEXT_MAX = 160,
+    BACKGROUND_UNKNOWN = -1, /* an exit code: it went with its sandbox */
+};
+
+struct background_command {
+    uint32_t id; /* of its session, as in the log; 0 = none */
+    bool tty, no_stdin;
+    bool ended;
+    int exit_code;                      /* of one that ended: 0..255, or BACKGROUND_UNKNOWN */
+    uint64_t started_ns, ended_ns;      /* CLOCK_REALTIME */
+    char text[BACKGROUND_TEXT_MAX + 1]; /* its words, cut; no control characters */
+};
+
+struct background {
+    struct background_command v[BACKGROUND_MAX]; /* by id */
+    size_t n;
+};
+
+/* In the monitor: a command was started, or has ended. */
+void background_note(struct background *b, const struct background_command *c);
+int background_save(int run_fd, const struct background *b);
+
+/* Those of the sandbox's present run, or of its last. None when they cannot be read. */
+void background_load(const struct store *s, const struct sandbox *sb, struct background *ret);
+/* The latest of them, running ones only if asked; NULL. */
+const struct background_command *background_latest(const struct background *b, bool running);
+
+#endif
