@@ -9,8 +9,8 @@ PYTHON  ?= /usr/bin/python3
 STAGES  ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
-        fuzz soak bench bench-files bench-guest bench-kvm install uninstall clean help bootstrap
+.PHONY: all build programs configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
+        fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -22,6 +22,10 @@ configure: bootstrap
 
 build: configure ## build msb, the agent and the guest's disks
 	@echo "==> building msb"
+	@ninja -C $(BUILD) product
+
+# What tests and benchmarks run, as far as the tree is configured for it.
+programs: all
 	@ninja -C $(BUILD)
 
 # Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before.
@@ -44,7 +48,7 @@ run: all ## build everything and show sandboxes at work
 tested:
 	@scripts/bootstrap build test
 	@scripts/configure $(BUILD) -Dtests=enabled
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory programs
 
 RUN = $(PYTHON) -B tests/run --build $(BUILD)
 
@@ -63,7 +67,8 @@ test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 	@tests/kvm/suite.py --build $(BUILD) --where | grep -q . || tests/kvm/testbed build
 	@$(RUN) kvm
 
-test-fresh: tested ## make run, test and install on Debian machines with nothing installed
+test-fresh: tested ## make run, test, install, dist and deb on Debian machines with nothing installed
+	@scripts/bootstrap package
 	@MSB_TEST_FRESH=$(or $(MSB_TEST_FRESH),full) $(RUN) fresh
 
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
@@ -76,21 +81,21 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 5)
 	@scripts/bootstrap build test
 	@$(RUN) fuzz
 
-bench: all ## compare msb, its pulls and its network with peers; writes build/bench.json
+bench: programs ## compare msb, its pulls and its network with peers; writes build/bench.json
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/bench.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench.json
 
-bench-files: all ## compare shared directories with the guest's own disk, the host and virtiofsd
+bench-files: programs ## compare shared directories with the guest's own disk, the host and virtiofsd
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
 
-bench-guest: all ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
+bench-guest: programs ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/guest.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-guest.json
 
 bench-kvm: ## compare the kvm engine, nested, with microsandbox and QEMU; writes build/bench-kvm.json
 	@scripts/bootstrap build test kvm
-	@$(MAKE) --no-print-directory build kernel-kvm
+	@$(MAKE) --no-print-directory programs kernel-kvm
 	@tests/kvm/testbed build
 	@$(PYTHON) tests/kvm/bench.py --build $(BUILD) --json $(BUILD)/bench-kvm.json
 
@@ -99,11 +104,18 @@ install: ## install into /usr/local (PREFIX=, DESTDIR=)
 	@$(if $(SUDO_UID),sudo -H -u "#$(SUDO_UID)") $(MAKE) --no-print-directory all BUILD=$(BUILD)
 	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
 
+dist: | bootstrap ## a tarball to unpack anywhere, for every x86-64 Linux with glibc 2.28 or newer
+	@scripts/package dist $(BUILD)
+
+deb: | bootstrap ## Debian packages of msb and of its Python client, in build/packages
+	@scripts/bootstrap package
+	@scripts/package deb $(BUILD)
+
 uninstall: ## remove what install installed
 	@scripts/install --remove "$(DESTDIR)$(PREFIX)"
 
 clean: ## remove build directories, but not the kernel cache
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz $(BUILD)-portable
 
 help: ## this text
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

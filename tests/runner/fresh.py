@@ -1,4 +1,5 @@
-"""What a new user does, on a machine that has nothing: make run, make test, make install, the quick start.
+"""What a new user does, on a machine that has nothing: make run, make test, make install, the quick start;
+or takes what others have built: a tarball, Debian packages.
 
 Short, as part of make test: an ordinary user, who may not write to the sources, on machines on which
 scripts/bootstrap has already run; the tree is built on one that has no test packages, and tested on one
@@ -13,10 +14,11 @@ import shutil
 import tempfile
 
 from runner import machine
-from runner.report import ROOT
+from runner.report import ROOT, run
 
-# Releases that are tried where they can be had.
+# Releases that are tried where they can be had, and one with an older C library, for the tarball.
 OTHERS = ["trixie"]
+OLD = "bullseye"
 # What a machine is tested with in full: it is a fresh one itself, and nested KVM tells nothing more there.
 STAGES = "runner lint unit sanitize fuzz e2e"
 # Enough to see that a sandbox works, and that signals are not those of whoever started it.
@@ -70,7 +72,7 @@ class Trial:
     def make_run(self):
         copy = "" if self.user else "cp -r /tree /root/msb && "
         self.step("make run", copy + self.make("run"), r"msb rm demo\n.*Removed", **ODD)
-        self.step("make bench has its programs",
+        self.step("make bench builds its programs", self.make("programs") + " && "
                   f"cd {self.build}/tests && test -x bench/bare -a -x bench/netload -a -x net/tap_stack")
 
     def install(self):
@@ -78,6 +80,14 @@ class Trial:
         self.step("everybody may use what is installed",
                   "! find /usr/local -path '*msb*' ! -type l ! -perm -004 | grep .")
         self.step("the README's quick start", "cd /tmp && " + self.quick(), "42.*HELLO")
+
+    def use(self, what, files, install):
+        """Something that was built elsewhere."""
+        for f in files:
+            shutil.copy(f, self.machine.work / "places" / "tmp")
+        self.step(f"{what} is installed", f"cd /tmp && {install}")
+        self.step(f"{what}: the README's quick start", "cd /tmp && PATH=$PATH:$(echo ~/msb-*/bin) && " + self.quick(),
+                  "42.*HELLO")
 
     def quick(self):
         script = self.machine.work / "places" / "tmp" / "quick-start"
@@ -104,6 +114,32 @@ def full(t, place, release, user):
         trial.make_run()
         trial.tested("make test", trial.make(f"test STAGES='{STAGES}'"), 1000, FUZZ_SECONDS="1")
         trial.install()
+
+
+def tarball(t, place, build, release):
+    """For a user who installs nothing else."""
+    p = run([ROOT / "scripts" / "package", "dist", build], env={**os.environ, "KERNELS": "uml"})
+    t.check("make dist", p.returncode == 0, p.stdout)
+    trial = Trial(t, machine.Machine(release, machine.layers(release), *place), release, True)
+    trial.use("the tarball", build.glob("msb-*.tar.gz*"), "sha256sum -c *.sha256 && tar -C ~ -xzf msb-*.tar.gz")
+
+
+def debs(t, place, build, release):
+    """For all users, by apt."""
+    trial = Trial(t, machine.Machine(release, machine.layers(release), *place), release, True)
+    with machine.installing(release):
+        trial.use("the Debian package", (build / "packages").glob("*.deb"),
+                  "sudo apt-get update -qq && sudo apt-get install -qq -y ./msb_*.deb ./python3-msb_*.deb")
+    trial.step("the Python client", "python3 -c 'import msb; print(msb.__doc__)'")
+
+
+def packages(t, args, log, releases):
+    """What scripts/package makes, where it is for."""
+    p = run([ROOT / "scripts" / "package", "deb", args.build], env={**os.environ, "KERNELS": "uml"})
+    t.check("make deb, and lintian has nothing to say", p.returncode == 0, p.stdout)
+    for release in releases:
+        attempt(t, f"packages on {release}", log, debs, args.build, release)
+    attempt(t, f"a tarball on {OLD}", log, tarball, args.build, OLD)
 
 
 def attempt(t, name, log, function, *args):
@@ -135,6 +171,8 @@ def stage(args, t):
         wanted = [(release, user) for release in dict.fromkeys([own, *OTHERS]) for user in (False, True)]
     else:
         attempt(t, f"a fresh {own}", log, short, own)
+        attempt(t, f"a tarball on {own}", log, tarball, args.build, own)
         return
     for release, user in wanted:
         attempt(t, f"a fresh {release}", log, full, release, user)
+    packages(t, args, log, dict.fromkeys([own, *OTHERS]))

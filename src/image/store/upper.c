@@ -60,18 +60,17 @@ static const char *find_mke2fs(void)
     return "mke2fs"; /* on PATH, perhaps */
 }
 
+#define MKE2FS_EXTENDED "lazy_itable_init=0,nodiscard,packed_meta_blocks=1,root_owner=0:0"
+
 /* Every feature is named, and the system's mke2fs.conf not read: a template is the same everywhere.
  * No reserved descriptors or discard; tables that are zero anyway are not written; all metadata at
  * the front but few backups: so there is little to copy, in few places. Descriptors are where a
  * kernel can add more of them (meta_bg), and without sparse_super2 it grows what is mounted. */
-static int run_mke2fs(int fd, uint64_t size, struct err *e)
+static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e)
 {
     static const char features[] =
         "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,meta_bg,sparse_super,"
         "large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
-    static const char extended[] =
-        "lazy_itable_init=0,assume_storage_prezeroed=1,nodiscard,packed_meta_blocks=1,"
-        "root_owner=0:0";
     char path[64], journal[32];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     (void)snprintf(journal, sizeof(journal), "size=%d",
@@ -111,6 +110,16 @@ static int run_mke2fs(int fd, uint64_t size, struct err *e)
     if (fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN)
         return err_sys(e, ENOSPC, "cannot create a file system of %" PRIu64 " MiB", size >> 20);
     return err_set(e, EIO, "mke2fs failed to create a file system of %" PRIu64 " MiB", size >> 20);
+}
+
+/* Releases before 1.47 cannot be told that the file is zero, and write that themselves, as holes. */
+static int make_ext4(int fd, uint64_t size, struct err *e)
+{
+    int r = run_mke2fs(fd, size, MKE2FS_EXTENDED ",assume_storage_prezeroed=1", e);
+    if (r != -EIO)
+        return r;
+    err_clear(e);
+    return run_mke2fs(fd, size, MKE2FS_EXTENDED, e);
 }
 
 struct pack {
@@ -198,7 +207,7 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
             err_hint(e, "the host's file system does not support files of that size");
         return r;
     }
-    int r = run_mke2fs(fd, size, e);
+    int r = make_ext4(fd, size, e);
     if (r < 0)
         return r;
 
