@@ -86,7 +86,7 @@ class Trial:
         for f in files:
             shutil.copy(f, self.machine.work / "places" / "tmp")
         self.step(f"{what} is installed", f"cd /tmp && {install}")
-        self.step(f"{what}: the README's quick start", "cd /tmp && PATH=$PATH:$(echo ~/msb-*/bin) && " + self.quick(),
+        self.step(f"{what}: the README's quick start", "cd /tmp && PATH=$PATH:~/.local/bin && " + self.quick(),
                   "42.*HELLO")
 
     def quick(self):
@@ -121,7 +121,8 @@ def tarball(t, place, build, release):
     p = run([ROOT / "scripts" / "package", "dist", build], env={**os.environ, "KERNELS": "uml"})
     t.check("make dist", p.returncode == 0, p.stdout)
     trial = Trial(t, machine.Machine(release, machine.layers(release), *place), release, True)
-    trial.use("the tarball", build.glob("msb-*.tar.gz*"), "sha256sum -c *.sha256 && tar -C ~ -xzf msb-*.tar.gz")
+    trial.use("the tarball", build.glob("msb-*.tar.gz*"), "sha256sum -c *.sha256 && mkdir ~/.local && "
+              "tar -C ~/.local --strip-components=1 -xzf msb-*.tar.gz")
 
 
 def debs(t, place, build, release):
