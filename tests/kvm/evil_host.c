@@ -10,10 +10,12 @@
 #include "engine/engine.h"
 #include "engine/kvm/kvm.h"
 #include "fuse/fuse.h"
+#include "net/net.h"
 #include "util/sock.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"
 #include "virtio/fs.h"
+#include "virtio/net.h"
 #include "virtio/rng.h"
 #include "virtio/vhost_user.h"
 #include "virtio/vsock.h"
@@ -68,7 +70,8 @@ struct host {
     struct loop_src io_quit; /* an eventfd that ends its loop */
     struct loop_timer kill, patience;
     struct engine *engine;
-    struct virtio_dev *dev[5];
+    struct virtio_dev *dev[6];
+    struct net *net;
     struct share *share;
     char said[8192]; /* the last of what the guest printed */
     size_t n_said;
@@ -284,6 +287,26 @@ static bool unchanged(int fd)
     return pread(fd, have, DISK, 0) == DISK && memcmp(want, have, DISK) == 0;
 }
 
+static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdict *v)
+{
+    (void)ctx;
+    (void)id;
+    v->action = NET_DENY; /* what comes of frames counts here, not where they go */
+}
+
+/* The card, with the stack behind it. */
+static int make_network(struct host *h)
+{
+    static const struct net_hooks hooks = {.verdict = on_verdict};
+    struct net_config c = {.guest_mac = {2, 0, 0, 0, 0, 15}, .gateway_mac = {2, 0, 0, 0, 0, 1}};
+    if (addr_parse("10.0.2.15", &c.guest4) < 0 || addr_parse("10.0.2.2", &c.gateway4) < 0 ||
+        addr_parse("fd00:2::15", &c.guest6) < 0 || addr_parse("fd00:2::2", &c.gateway6) < 0)
+        return -1;
+    if (virtio_net_new(&h->dev[5], c.guest_mac) < 0)
+        return -1;
+    return net_new(&h->net, &h->io, virtio_net_link(h->dev[5]), &c, &hooks, NULL);
+}
+
 static int make_devices(struct host *h, struct engine_params *p, const int disk[2])
 {
     for (unsigned i = 0; i < 2; i++) {
@@ -293,10 +316,11 @@ static int make_devices(struct host *h, struct engine_params *p, const int disk[
     }
     if (virtio_vsock_new(&h->dev[2], VSOCK_GUEST_CID) < 0 || virtio_rng_new(&h->dev[3]) < 0 ||
         virtio_balloon_new(&h->dev[4]) < 0 ||
-        vsock_listen(h->dev[2], ECHO_PORT, on_accept, NULL) < 0)
+        vsock_listen(h->dev[2], ECHO_PORT, on_accept, NULL) < 0 || make_network(h) < 0)
         return -1;
-    for (unsigned i = 0; i < 5; i++)
-        p->devices[p->n_devices++] = (struct engine_device){h->dev[i], i < 2 ? &h->io : &h->main};
+    for (unsigned i = 0; i < 6; i++)
+        p->devices[p->n_devices++] =
+            (struct engine_device){h->dev[i], i < 2 || i == 5 ? &h->io : &h->main};
     h->share = start_share();
     if (!h->share)
         return -1;
@@ -359,6 +383,7 @@ static int live_and_die(struct host *h, struct engine_params *p, const int disk[
         end_io(h);
     }
     engine_kvm.free(h->engine);
+    net_free(h->net);
     for (unsigned i = 0; i < sizeof(h->dev) / sizeof(h->dev[0]); i++)
         virtio_dev_free(h->dev[i]);
     if (!end_share(h->share)) {

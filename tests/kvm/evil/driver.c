@@ -277,6 +277,23 @@ uint16_t vsock_received(struct dev *d)
     return op;
 }
 
+/* --- the network card -------------------------------------------------------------------------- */
+
+/* The addresses are those of evil_host.c. */
+void arp_request(void)
+{
+    static const uint8_t frame[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0,  15, 8, 6,
+                                    0,    1,    8,    0,    6,    4,    0, 1, 2, 0, 0,  0,  0, 15,
+                                    10,   0,    2,    15,   0,    0,    0, 0, 0, 0, 10, 0,  2, 2};
+    for (unsigned i = 0; i < NET_ARP; i++)
+        buf[i] = i < sizeof(struct net_hdr) ? 0 : frame[i - sizeof(struct net_hdr)];
+}
+
+void net_receive_buffers(struct dev *d)
+{
+    vsock_receive_buffers(d, RX_BUFS); /* they are the same: one descriptor each, on queue 0 */
+}
+
 /* --- is everything as it was? ----------------------------------------------------------------- */
 
 static void check_disk(struct dev *d)
@@ -340,6 +357,21 @@ static void check_share(void)
         fail("the share does not answer");
 }
 
+/* The gateway says where it is. */
+static void check_network(void)
+{
+    struct dev *d = device(ID_NET, 0);
+    bring_up(d, 0);
+    net_receive_buffers(d);
+    arp_request();
+    set_desc(&d->q[1], 0, (uint64_t)buf, NET_ARP, 0, 0);
+    put_avail(&d->q[1], 0);
+    kick(d, 1);
+    const uint8_t *arp = rx[0] + sizeof(struct net_hdr) + 14;
+    if (!wait_used(d, 1) || !wait_used(d, 0) || d->q[0].used->ring[0].id != 0 || arp[7] != 2)
+        fail("the network does not answer");
+}
+
 void check_machine(void)
 {
     check_disk(device(ID_BLK, 0));
@@ -347,4 +379,5 @@ void check_machine(void)
     check_random();
     check_sockets();
     check_share();
+    check_network();
 }

@@ -62,7 +62,7 @@ static inline uint32_t inl(uint16_t port)
 
 /* --- driver.c: a virtio driver that can be told to lie --------------------------------------- */
 
-enum { ID_BLK = 2, ID_RNG = 4, ID_BALLOON = 5, ID_VSOCK = 19, ID_FS = 26 };
+enum { ID_NET = 1, ID_BLK = 2, ID_RNG = 4, ID_BALLOON = 5, ID_VSOCK = 19, ID_FS = 26 };
 enum {
     REG_MAGIC = 0x000,
     REG_DEVICE_ID = 0x008,
@@ -175,6 +175,16 @@ bool vsock_send(struct dev *d, const struct vsock_hdr *h, uint32_t payload);
 void vsock_receive_buffers(struct dev *d, unsigned n);
 /* The op of the next packet received, 0 when none comes. */
 uint16_t vsock_received(struct dev *d);
+
+/* In front of each frame, in both directions. */
+struct net_hdr {
+    uint8_t flags, gso_type;
+    uint16_t hdr_len, gso_size, csum_start, csum_offset, num_buffers;
+} __attribute__((packed));
+enum { NET_ARP = sizeof(struct net_hdr) + 14 + 28 };
+/* Writes a question for the gateway's address to buf, NET_ARP bytes. */
+void arp_request(void);
+void net_receive_buffers(struct dev *d);
 
 /* Checks that everything still works; if not, the attack has succeeded (fail). */
 void check_machine(void);
