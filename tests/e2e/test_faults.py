@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -28,13 +29,13 @@ class Injector:
         self.msb, self.log, self.errors = msb, tmp_path / "strace", tmp_path / "errors"
         self.killed = 0  # in how many runs somebody was
 
-    def run(self, args, calls, fault=None, n=1):
+    def run(self, args, calls, fault=None, n=1, follow=True, more=()):
         """msb under strace, which goes on in the background as long as a process that msb has left."""
         self.log.unlink(missing_ok=True)
         inject = ["-e", f"inject={calls}:{fault}:when={n}"] if fault else []
         with open(self.errors, "wb") as err:  # not a pipe: strace would keep it open
-            p = subprocess.run(["strace", "-f", "-D", "-q", "-o", self.log, "-e", f"trace={calls}",
-                                "-e", "signal=KILL", *inject, *self.msb.command(args)], env=self.msb.env,
+            p = subprocess.run(["strace", *(["-f"] if follow else []), "-D", "-q", "-o", self.log, "-e", f"trace={calls}",
+                                "-e", "signal=KILL", *inject, *more, *self.msb.command(args)], env=self.msb.env,
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, timeout=60, check=False)
         said = self.errors.read_bytes().splitlines(keepends=True)
         if any(x.startswith((b"strace: ptrace(", b"strace: attach")) for x in said):
@@ -44,12 +45,12 @@ class Injector:
         return p
 
     @contextlib.contextmanager
-    def attached(self, pid, calls, fault=None, n=1):
+    def attached(self, pid, calls, fault=None, n=1, more=()):
         """The same for a process that runs already."""
         inject = ["-e", f"inject={calls}:{fault}:when={n}"] if fault else []
         with open(self.errors, "wb") as err:
             p = subprocess.Popen(["strace", "-f", "-o", self.log, "-e", f"trace={calls}", "-e", "signal=KILL",
-                                  *inject, "-p", str(pid)],
+                                  *inject, *more, "-p", str(pid)],
                                  stdin=subprocess.DEVNULL, stdout=err, stderr=err)
         try:
             wait_for(lambda: b"attached" in self.errors.read_bytes() or p.poll() is not None)
@@ -201,9 +202,10 @@ def test_killed_at_every_step_of_named_things(msb, injector, verb, undo, listing
 # --- system calls that fail ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calls, error, stride", [(STATE, "ENOSPC", 2), (STATE, "EIO", 4), (FILES, "EMFILE", 8),
+@pytest.mark.parametrize("calls, error, stride", [(STATE, "ENOSPC", 2), (STATE, "EIO", 4), (STATE, "ENOMEM", 9),
+                                                  (FILES, "EMFILE", 8), (FILES, "ENOMEM", 16),
                                                   ("clone,clone3,vfork,fork", "EAGAIN", 1)],
-                         ids=["full", "broken", "files", "processes"])
+                         ids=["full", "broken", "memory", "files", "memory for files", "processes"])
 def test_create_when_calls_fail(msb, injector, calls, error, stride):
     """An error of the host's ends in a sandbox that works, or in none and a message."""
     create = ["create", "-q", "-n", "k", "-m", "64M"]
@@ -215,6 +217,111 @@ def test_create_when_calls_fail(msb, injector, calls, error, stride):
     remove_all(msb)
     msb.create("k")
     assert msb.sh("k", "echo up").stdout == b"up\n"
+
+
+HEAP = ("brk", "mmap", "mremap")
+
+
+def heap_calls(injector, args):
+    """What msb asks of the host's memory, in order."""
+    assert told(injector.run(args, ",".join(HEAP), follow=False))
+    return re.findall(rf"^({'|'.join(HEAP)})\(", injector.log.read_text(errors="replace"), re.MULTILINE)
+
+
+def no_more_after(calls):
+    """Options for strace, which counts each kind of call by itself: none succeeds after these."""
+    # brk returns no error, but where the heap ends.
+    how = {"brk": "retval=0", "mmap": "error=ENOMEM", "mremap": "error=ENOMEM"}
+    return [x for kind in HEAP for x in ("-e", f"inject={kind}:{how[kind]}:when={calls.count(kind) + 1}+")]
+
+
+@pytest.mark.parametrize("verb", [["create", "-q", "-n", "k", "-m", "64M"], ["exec", "-q", "k", "--", "echo", "up"],
+                                  ["inspect", "k", "--format", "json"], ["volume", "create", "-q", "v"]],
+                         ids=lambda v: v[0])
+def test_out_of_memory(msb, injector, verb):
+    """From the n-th call on, msb gets no more memory from the host."""
+    if verb[0] in ("exec", "inspect"):
+        msb.create("k", "-m", "64M")
+    loaded, calls = len(heap_calls(injector, ["--version"])), heap_calls(injector, verb)
+    failed = 0
+    for n in range(loaded - 1, len(calls)):  # the program's loader has what it wants, and nothing else does
+        if verb[0] == "create":
+            remove_all(msb)
+        elif verb[0] == "volume":
+            msb("volume", "rm", "-q", "v")
+        done = told(injector.run(verb, ",".join(HEAP), follow=False, more=no_more_after(calls[:n])))
+        failed += not done
+        if verb[0] == "create" and done:
+            assert names(msb) == ["k"], n
+        elif verb[0] == "volume":
+            assert msb.ok("volume", "ls", "-q").split() == (["v"] if done else []), n
+    if verb[0] in ("exec", "inspect"):
+        assert msb.sh("k", "echo up").stdout == b"up\n", "a client's lack of memory is its own"
+    assert failed
+    remove_all(msb)
+
+
+def test_monitor_without_memory(msb, injector):
+    """A monitor that gets no more serves what it can, and ends in order."""
+    msb.create("k", "-m", "64M")
+    with injector.attached(msb.monitor_pid("k"), ",".join(HEAP), more=no_more_after([])):
+        big = msb.popen("exec", "-q", "k", "--", "head", "-c", "4000000", "/dev/zero", stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = big.communicate(timeout=60)
+        assert (big.returncode == 0 and out == bytes(4000000)) or err.startswith(b"error: "), (big.returncode, len(out), err)
+        assert msb.status("k") in ("Running", "Crashed")
+    assert msb.sh("k", "echo up").stdout == b"up\n"
+    remove_all(msb)
+
+
+# --- a cut of the power ---------------------------------------------------------------------------
+
+ON_DISK = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,exit_group"
+
+
+def order_of(log, directory, file):
+    """What becomes of a file that is replaced, by the names of the calls: write, sync, rename, sync-dir, exit."""
+    steps, first, begun = [], None, {}
+    for line in log.read_text(errors="replace").splitlines():
+        pid, text = line.split(maxsplit=1)
+        first = first or pid
+        if text.endswith(" <unfinished ...>"):
+            begun[pid] = text.removesuffix(" <unfinished ...>")
+            continue
+        if text.startswith("<... "):
+            text = begun.pop(pid) + text.partition(" resumed>")[2]
+        call, _, rest = text.partition("(")
+        temporary, well = f"/{directory}/.{file}.tmp-" in rest.partition(",")[0], rest.endswith(" = 0")
+        if call == "write" and temporary:
+            steps.append("write")
+        elif call == "fsync" and temporary and well:
+            steps.append("sync")
+        elif call.startswith("rename") and f'"{file}"' in rest and f"/{directory}>" in rest and well:
+            steps.append("rename")
+        elif call == "fsync" and f"/{directory}>)" in rest and well:
+            steps.append("sync-dir")
+        elif call == "exit_group" and pid == first:
+            steps.append("exit")
+    return steps
+
+
+@pytest.mark.parametrize("verb, directory, file", [
+    (["create", "-q", "-n", "k", "-m", "64M"], "sandboxes/k", "spec.json"),
+    (["modify", "-q", "k", "--memory", "96M"], "sandboxes/k", "spec.json"),
+    (["volume", "create", "-q", "v"], "volumes/v", "volume.json"),
+    (["secret", "set", "s", "--from-env", "HOME"], "secrets", "s"),
+], ids=lambda v: v[0] if isinstance(v, list) else None)
+def test_what_is_acknowledged_is_on_disk(msb, injector, verb, directory, file):
+    """Content before name, name before the acknowledgement: whenever the power is cut, the old is there or the new."""
+    if verb[0] == "modify":
+        msb.create("k", "-m", "64M")
+        msb.ok("stop", "-q", "k")
+    assert told(injector.run(verb, ON_DISK, more=["-y"]))
+    steps = order_of(injector.log, directory, file)
+    assert steps == ["write", "sync", "rename", "sync-dir", "exit"], (steps, injector.log.read_text()[-4000:])
+    if verb[0] == "create":  # that it runs is on disk soon after, without anybody waiting for it
+        wait_for(lambda: re.search(r"fsync\(\d+</run/state.json>\) += 0(.*\n)+.*fsync\(\d+</run>\) += 0",
+                                   injector.log.read_text(errors="replace")))
 
 
 def test_full_disk_and_read_only_home(msb, tmp_path):
