@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* An insertion-ordered set of variables. Clients may send thousands, so finding an earlier entry
  * of the same name is a hash lookup. */
@@ -109,6 +110,31 @@ static size_t text_room(const struct env_in *in)
     return longest + strlen(in->home) + (in->hostname ? strlen(in->hostname) : 0) + 256;
 }
 
+/* Has the image a description of such a terminal, in one of the usual places? */
+static bool is_known(const char *term)
+{
+    static const char *const dirs[] = {"/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo",
+                                       "/usr/lib/terminfo"};
+    char path[128];
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%c/%s", dirs[i], term[0], term);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The user's own kind where the guest knows it; else one that all know, with as many colours. */
+static const char *terminal_kind(const char *term)
+{
+    static const char plain[] = "xterm", colours[] = "xterm-256color";
+    if (!term || term[0] == '.' || !*term || strlen(term) > ENV_TERM_MAX || strchr(term, '/'))
+        return plain;
+    if (is_known(term))
+        return term;
+    return strstr(term, "256color") && is_known(colours) ? colours : plain;
+}
+
 int env_build(struct env *e, const struct env_in *in)
 {
     size_t most = 8 + (in->base ? in->base->nenv : 0) + (in->extra ? in->extra->nenv : 0);
@@ -129,7 +155,7 @@ int env_build(struct env *e, const struct env_in *in)
     if (in->hostname)
         put_var(&t, text_join(&x, "HOSTNAME=", in->hostname, "", ""));
     if (in->tty)
-        put_var(&t, text_join(&x, "TERM=", "xterm", "", ""));
+        put_var(&t, text_join(&x, "TERM=", terminal_kind(in->term), "", ""));
     put_var(&t, text_join(&x, "HOME=", in->home, "", ""));
     for (size_t i = 0; in->base && i < in->base->nenv; i++)
         put_var(&t, in->base->env[i]);

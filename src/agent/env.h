@@ -15,12 +15,14 @@
 #define ENV_DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define ENV_TOOLS_DIR "/.msb/bin"
 #define ENV_SCRIPTS_DIR "/.msb/scripts"
+enum { ENV_TERM_MAX = 64 };
 
 struct env_in {
     const char *home;     /* of the user; "/" when there is none */
     const char *hostname; /* NULL: leave HOSTNAME unset */
     bool tty;
-    bool scripts; /* there are scripts to find on PATH */
+    const char *term; /* the kind of terminal; NULL: not known */
+    bool scripts;     /* there are scripts to find on PATH */
     const struct req_common *base, *extra;
 };
 

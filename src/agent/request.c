@@ -169,6 +169,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
 {
     static const struct field_spec fields[] = {
         {F_TTY, offsetof(struct exec_req, tty), FLAG},
+        {F_TERM, offsetof(struct exec_req, term), TEXT},
         {F_NO_STDIN, offsetof(struct exec_req, no_stdin), FLAG},
         {F_ROWS, offsetof(struct exec_req, rows), U32},
         {F_COLS, offsetof(struct exec_req, cols), U32},

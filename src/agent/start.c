@@ -178,6 +178,7 @@ static void start_command(struct session *s, struct exec_req *q)
     struct env_in in = {.home = id->home,
                         .hostname = cfg->hostname,
                         .tty = q->tty,
+                        .term = q->term,
                         .scripts = cfg->nscripts > 0,
                         .base = &cfg->c,
                         .extra = &q->c};

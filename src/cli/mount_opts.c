@@ -251,7 +251,7 @@ static bool is_path(const char *source)
 }
 
 /* Resolved now, so that a symbolic link found in it later means tampering. */
-int mount_resolve(const char *source, char **ret, struct err *e)
+int mount_resolve(const char *source, bool file, char **ret, struct err *e)
 {
     AUTO_FREE char *path = NULL;
     const char *home = getenv("HOME");
@@ -266,8 +266,10 @@ int mount_resolve(const char *source, char **ret, struct err *e)
         return 0;
     int code = errno;
     err_sys(e, code, "cannot mount '%s'", source);
-    if (code == ENOENT)
+    if (code == ENOENT && !file)
         err_hint(e, "create it on the host: mkdir -p %s", source);
+    else if (code == ENOENT)
+        err_hint(e, "there is no such file on the host; a path is relative to where msb runs");
     return -code;
 }
 
@@ -369,7 +371,8 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     bool named = strcmp(option, "mount-named") == 0;
     if (named || (strcmp(option, "volume") == 0 && !is_path(copy)))
         return parse_named(p, copy, e);
-    r = mount_resolve(copy, &m->source, e);
+    bool file = m->kind == MOUNT_DISK || strcmp(option, "mount-file") == 0;
+    r = mount_resolve(copy, file, &m->source, e);
     if (r < 0)
         return r;
     return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);

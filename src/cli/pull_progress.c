@@ -98,7 +98,7 @@ static void draw_layer(const struct progress *p, const struct pull_layer *l, uns
     static const char *const words[] = {"Waiting", "Downloading", "Done", "Exists"};
     char id[16], total[24], read[24], bar[BAR_MAX + 1] = "";
     int state = atomic_load(&l->state);
-    uint64_t have = atomic_load(&l->progress.read);
+    uint64_t have = MAX(atomic_load(&l->progress.read), atomic_load(&l->resumed));
     short_digest(l, id);
     format_bytes(l->size, total, sizeof(total));
     format_bytes(MIN(have, l->size), read, sizeof(read));
@@ -312,5 +312,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
         sweep(s);
     if (r < 0 && r != -EINTR && name && e)
         (void)err_wrap(e, r, "cannot pull %s", name);
+    if (r == -EINTR && e)
+        err_hint(e, "what was downloaded is kept: the next pull goes on from there");
     return r;
 }

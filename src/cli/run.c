@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 struct run {
@@ -43,6 +44,20 @@ static void catch_signals(void)
 
 /* --- the sandbox ---------------------------------------------------------------------------- */
 
+/* Does the command line describe a sandbox, beyond its name and the image it has? */
+static bool asks_for_more(const struct args *a, const struct sandbox_spec *has)
+{
+    static const struct opt_group *const groups[] = {SANDBOX_GROUPS};
+    if (a->n_pos && strcmp(a->pos[0], has->image) != 0)
+        return true;
+    for (size_t i = 0; i < a->n_opts; i++)
+        for (size_t g = 0; g < ARRAY_LEN(groups); g++)
+            for (const struct opt *o = groups[g]->opts; o->name; o++)
+                if (o == a->opts[i].opt && strcmp(o->name, "name") != 0)
+                    return true;
+    return false;
+}
+
 /* 1 = there is one of that name, which is used; its spec says what to run. */
 static int find_existing(struct run *r, struct err *e)
 {
@@ -56,12 +71,14 @@ static int find_existing(struct run *r, struct err *e)
     }
     if (x < 0)
         return x;
-    char text[256];
-    (void)snprintf(text, sizeof(text),
-                   "sandbox '%s' already exists; creation flags ignored (use --replace to "
-                   "recreate)",
-                   sb.spec.name);
-    ui_warn(text);
+    if (asks_for_more(r->args, &sb.spec)) {
+        char text[SPEC_NAME_MAX + 96];
+        (void)snprintf(text, sizeof(text),
+                       "sandbox '%s' already exists; creation flags ignored (use --replace to "
+                       "recreate)",
+                       sb.spec.name);
+        ui_warn(text);
+    }
     spec_free(&r->sandbox.spec);
     r->sandbox.spec = sb.spec;
     spec_init(&sb.spec);
@@ -209,7 +226,7 @@ const struct cmd cmd_run = {
                 "  msb run python:3.11-slim -- python3 -c 'print(6 * 7)'\n"
                 "  msb run -v ./src:/src -w /src --name dev -- make\n"
                 "  msb run                             (a shell)\n"
-                "  msb run -d --name web -p 8000:8000 -- python3 -m http.server\n"
+                "  msb run -d --name web -p 8000:8000 python:3.11-slim -- python3 -m http.server\n"
                 "  msb run --net-rule allow@pypi.org,allow@*.pythonhosted.org python:3.11-slim",
     .run = run_run,
 };

@@ -19,7 +19,7 @@ static int parse_workspace(const char *v, struct spec_workspace *w, struct err *
         w->name = r < 0 ? NULL : strdup(v);
         return r == 0 && !w->name ? err_oom(e) : r;
     }
-    int r = mount_resolve(v, &w->path, e);
+    int r = mount_resolve(v, false, &w->path, e);
     if (r == 0 && (stat(w->path, &st) < 0 || !S_ISDIR(st.st_mode)))
         r = err_set(e, ENOTDIR, "'%s' is not a directory", v);
     return r;

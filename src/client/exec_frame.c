@@ -3,6 +3,7 @@
 #include "client/terminal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 static void put_rlimits(struct proto_writer *w, const struct session_request *req)
 {
@@ -36,8 +37,11 @@ static void put_command(struct proto_writer *w, const struct session_request *re
         proto_str(w, F_USER, req->user);
     put_rlimits(w, req);
     if (req->tty) {
+        const char *term = getenv("TERM");
         proto_u32(w, F_TTY, 1);
         exec_frame_size(w);
+        if (term && *term)
+            proto_str(w, F_TERM, term);
     }
     if (!stdin_open)
         proto_u32(w, F_NO_STDIN, 1);

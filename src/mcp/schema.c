@@ -73,6 +73,8 @@ static int check_list(const json_t *schema, const char *key, const json_t *v, st
 {
     double min = limit(schema, "minItems", 0), max = limit(schema, "maxItems", INFINITY);
     double n = (double)json_array_size(v);
+    if (json_is_string(v) && strcmp(key, "command") == 0)
+        return wrong(e, key, "must be a list of strings; pass a command line as 'shell'");
     if (!json_is_array(v) || n < min || n > max)
         return wrong(e, key, "must be a list of %.0f to %.0f strings", min, max);
     for (size_t i = 0; i < json_array_size(v); i++)

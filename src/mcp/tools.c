@@ -112,8 +112,17 @@ static int tool_failed(const struct job *j, int code, struct err *e)
 {
     char text[ERR_MSG_MAX];
     const struct buf *from = buf_len(&j->err.kept) ? &j->err.kept : &j->out.kept;
-    size_t n = MIN(buf_len(from), sizeof(text) - 1);
-    memcpy(text, n ? (const char *)buf_head(from) : "", n);
+    /* What came before the error, such as the progress of a pull, does not matter any more. */
+    const char *start = (const char *)buf_head(from), *error = NULL;
+    size_t n = buf_len(from);
+    if (n)
+        error = memmem(start, n, "\nerror: ", 8);
+    if (error) {
+        n -= (size_t)(error + 1 - start);
+        start = error + 1;
+    }
+    n = MIN(n, sizeof(text) - 1);
+    memcpy(text, n ? start : "", n);
     while (n > 0 && text[n - 1] == '\n')
         n--;
     text[n] = '\0';

@@ -207,6 +207,7 @@ enum proto_tag {
     F_NO_STDIN = 41,   /* u32, 1: stdin is /dev/null */
     F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after this time */
     F_BACKGROUND = 43, /* u32, 1: for the monitor: the command goes on without its client */
+    F_TERM = 44,       /* string: the kind of terminal, with F_TTY; used if the guest knows it */
 
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */

@@ -111,6 +111,7 @@ int partial_open(int dirfd, struct registry *r, const struct digest *blob, uint6
     s->size = size;
     s->fate = fate;
     s->fd = size >= PARTIAL_MIN ? open_file(dirfd, blob, size, &s->have) : -1;
+    fate->had = s->have;
     *ret = &s->base;
     return 0;
 }

@@ -21,6 +21,7 @@ enum { PARTIAL_MIN = 256 << 10 };
 /* How the stream ended; outlives it. */
 struct partial_fate {
     uint64_t replayed; /* bytes that came from the file */
+    uint64_t had;      /* bytes that were in it at the start */
     bool broken;       /* the network or the user ended it: the file is worth keeping */
 };
 

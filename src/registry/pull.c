@@ -142,8 +142,10 @@ static int open_layer(void *ctx, struct stream **ret, struct err *e)
     const struct oci_descriptor *d = &j->p->manifest.layers[j->i];
     j->opened = true;
     set_state(j->p, j->i, PULL_DOWNLOADING);
-    return partial_open(j->p->store->partial_fd, j->p->registry, &d->digest, d->size, &j->fate, ret,
-                        e);
+    int r = partial_open(j->p->store->partial_fd, j->p->registry, &d->digest, d->size, &j->fate,
+                         ret, e);
+    atomic_store(&j->p->layers[j->i].resumed, j->fate.had);
+    return r;
 }
 
 static int add_once(struct job *j, struct err *e)
@@ -176,6 +178,7 @@ static int add_layer(struct pull *p, size_t i, struct err *e)
     if (r < 0 && !j.fate.broken && j.fate.replayed > 0 && !atomic_load(&p->stop)) {
         /* What an earlier pull left may be damaged: download all of it again. */
         atomic_store(&p->layers[i].progress.read, 0);
+        atomic_store(&p->layers[i].resumed, 0);
         err_clear(e);
         j = (struct job){.p = p, .i = i};
         r = add_once(&j, e);

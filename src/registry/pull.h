@@ -23,6 +23,7 @@ struct pull_layer {
     uint64_t size;
     _Atomic int state; /* enum pull_state */
     struct layer_progress progress;
+    _Atomic uint64_t resumed; /* bytes that an earlier pull left */
 };
 
 /* Called in the caller's thread; layers live until pull_image returns. */

@@ -30,6 +30,25 @@ static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine
     warn(text);
 }
 
+static int is_taken(const char *name, struct err *e)
+{
+    (void)err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name);
+    err_hint(e, "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace", name,
+             name);
+    return -EEXIST;
+}
+
+int sandbox_check_free(const struct store *s, const char *name, struct err *e)
+{
+    AUTO_SANDBOX struct sandbox old = SANDBOX_NONE;
+    int r = sandbox_open(s, name, &old, e);
+    if (r == 0)
+        return is_taken(name, e);
+    if (r == -ENOENT)
+        err_clear(e);
+    return r == -ENOENT ? 0 : r;
+}
+
 /* Under the name's lock: removes an existing sandbox of that name, if it may be replaced, and what is
  * left of one. */
 static int make_way(const struct store *s, const char *name, const struct create_options *opt,
@@ -38,13 +57,8 @@ static int make_way(const struct store *s, const char *name, const struct create
     AUTO_SANDBOX struct sandbox old = SANDBOX_NONE;
     int r = sandbox_open(s, name, &old, e);
     if (r == 0) {
-        if (!opt->replace) {
-            (void)err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name);
-            err_hint(e,
-                     "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace",
-                     name, name);
-            return -EEXIST;
-        }
+        if (!opt->replace)
+            return is_taken(name, e);
         r = monitor_terminate(&old, opt->replace_grace_ms, e);
         if (r == 0)
             r = sync_workspace(s, &old, 0, warn, e);

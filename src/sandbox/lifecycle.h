@@ -31,6 +31,9 @@ struct create_options {
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e);
 
+/* The same refusal, before anything is prepared for a creation that could only fail (EEXIST). */
+int sandbox_check_free(const struct store *s, const char *name, struct err *e);
+
 /* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
 /* Of one that stops when its last command has ended; 1 when it runs already. */

@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,6 +166,25 @@ void sandbox_sweep(const struct store *s, const char *name)
     sweep(s, name, LOCK_EX);
 }
 
+/* The name most like it, if one is similar. */
+static void hint_near(const struct store *s, const char *name, struct err *e)
+{
+    char best[SPEC_NAME_MAX + 1] = "";
+    unsigned unlike = TEXT_FAR;
+    AUTO_CLOSEDIR DIR *d = e ? dir_read_at(s->sandboxes_fd, ".") : NULL;
+    const struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        unsigned n = word_unlikeness(name, entry->d_name);
+        if (n >= unlike || strcmp(entry->d_name, name) == 0 ||
+            strlen(entry->d_name) >= sizeof(best))
+            continue;
+        unlike = n;
+        (void)snprintf(best, sizeof(best), "%s", entry->d_name);
+    }
+    if (best[0])
+        err_hint(e, "a similar name exists: '%s'", best);
+}
+
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e)
 {
     int r = spec_check_name(name, e);
@@ -177,6 +197,8 @@ int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, s
         if (leftover)
             sweep(s, name, LOCK_EX | LOCK_NB);
     }
+    if (r == -ENOENT)
+        hint_near(s, name, e);
     return r;
 }
 

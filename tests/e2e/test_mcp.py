@@ -342,6 +342,7 @@ def test_files_are_in_the_audit_log(msb, server):
     ({"name": "../x"}, "sandbox name"),
     ({"name": "b"}, "either 'command'"),
     ({"name": "b", "command": [], "shell": None}, "a list of 1 to"),
+    ({"name": "b", "command": "ls -l"}, "pass a command line as 'shell'"),
     ({"name": "b", "command": ["a", 1]}, "a list of strings"),
     ({"name": "b", "command": ["a"], "shell": "b"}, "either 'command'"),
     ({"name": "b", "command": ["a"], "timeout_seconds": 0}, "timeout_seconds"),

@@ -1,0 +1,68 @@
+"""Small things that make the difference between a message and an answer."""
+import os
+import pathlib
+import subprocess
+
+from terminal import Terminal
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def stderr(p):
+    return p.stderr.decode()
+
+
+def test_near_names(box):
+    m, name = box
+    p = m("exec", "bxo", "true")
+    assert stderr(p) == f"error: sandbox not found: bxo\n  → a similar name exists: '{name}'\n"
+    assert stderr(m("exec", "something-else", "true")) == "error: sandbox not found: something-else\n"
+
+
+def test_a_name_is_checked_before_the_image_is_looked_for(box):
+    m, name = box
+    p = m("create", "-n", name, "registry.invalid/no/such:image")
+    assert p.returncode == 1 and stderr(p).startswith("error: sandbox already exists: ")
+
+
+def test_ignored_flags_are_mentioned_only_if_there_are_any(box):
+    m, name = box
+    assert stderr(m("run", "-n", name, "--", "true", check=0)) == ""
+    assert stderr(m("run", "-n", name, "msb/base", "true", check=0)) == ""
+    assert "creation flags ignored" in stderr(m("run", "-n", name, "-m", "1G", "--", "true", check=0))
+    assert "creation flags ignored" in stderr(m("run", "-n", name, "alpine", "true", check=0))
+
+
+def test_a_missing_disk_is_no_directory(module_msb):
+    p = module_msb("run", "--mount-disk", "/nowhere.img:/d", "--", "true")
+    assert p.returncode == 1 and "mkdir" not in stderr(p) and "no such file" in stderr(p).lower()
+    assert "mkdir -p /nowhere" in stderr(module_msb("run", "-v", "/nowhere:/d", "--", "true"))
+
+
+def test_the_kind_of_terminal_is_passed_on_where_the_guest_knows_it(box):
+    m, name = box
+
+    def term(kind):
+        env = dict(m.env, TERM=kind)
+        with Terminal(m.command(["exec", name, "sh", "-c", "echo [$TERM]"]), env) as t:
+            assert t.wait() == 0
+            return t.output.decode().strip()
+
+    assert term("xterm-256color") == "[xterm]"  # the built-in image knows no terminals
+    m.sh(name, "mkdir -p /usr/share/terminfo/x && : >/usr/share/terminfo/x/xterm-256color", check=0)
+    assert term("xterm-256color") == "[xterm-256color]"
+    assert term("screen-256color") == "[xterm-256color]"  # not that one, but as many colours
+    for other in ("vt100", "../../etc/passwd", "x" * 500, ".", ""):
+        assert term(other) == "[xterm]"
+
+
+def test_install_says_what_is_missing(tmp_path):
+    """On PATH or not; and without the right to write there, how to get it."""
+    build = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build/src/cli/msb")).parents[2]
+    install = [ROOT / "scripts" / "install", build]
+    if not (build / "assets" / "linux-uml").exists():
+        return
+    env = {**os.environ, "PATH": f"{tmp_path}/a/bin:/usr/bin:/bin"}
+    for where, noted in (("a", False), ("b", True)):
+        p = subprocess.run([*install, tmp_path / where], env=env, capture_output=True, check=True)
+        assert (b"is not on your PATH" in p.stdout) == noted
