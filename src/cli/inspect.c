@@ -32,13 +32,14 @@ static json_t *sandbox_item_json(const struct items *l, size_t i)
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
     struct background b;
     background_load(l->store, sb, &b);
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}", "active_config",
-        active_config(sb), "background", background_json(&b), "config", spec_to_config(&sb->spec),
-        "created_at", json_time(sb->spec.created_ns), "engine", sb->state.engine, "name",
-        sb->spec.name, "oom_kills", (json_int_t)sb->state.oom_kills, "reason", sb->state.reason,
-        "started_at", json_time(sb->state.started_ns), "pending_changes", "status",
-        status_name(sb->state.status), "updated_at", json_time(updated));
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}",
+                     "active_config", active_config(sb), "background", background_json(&b),
+                     "config", spec_to_config(&sb->spec), "created_at",
+                     json_time(sb->spec.created_ns), "engine", sb->state.engine, "jail",
+                     sb->state.jail, "name", sb->spec.name, "oom_kills",
+                     (json_int_t)sb->state.oom_kills, "reason", sb->state.reason, "started_at",
+                     json_time(sb->state.started_ns), "pending_changes", "status",
+                     status_name(sb->state.status), "updated_at", json_time(updated));
 }
 
 static void number_line(struct buf *b, const char *label, double value)
@@ -60,6 +61,7 @@ static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_
     text_line(b, "  Max Memory:", text);
     text_line(b, "  THP:", "madvise");
     text_line(b, "  Engine:", engine_kind_name(s->engine));
+    text_line(b, "  Jail:", jail_kind_name(s->jail));
     format_mib(s->root_disk_bytes / MIB, size, sizeof(size));
     (void)snprintf(text, sizeof(text), "%s%s%s",
                    s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed",
@@ -274,6 +276,7 @@ static void sandbox_text(const struct items *l, struct buf *b)
         (void)snprintf(pid, sizeof(pid), "%d", (int)sb->state.pid);
         text_line(b, "Monitor:", pid);
         text_line(b, "Engine:", sb->state.engine);
+        text_line(b, "Jail:", sb->state.jail);
     }
     background(b, l);
     resources(b, s, sb->state.oom_kills);

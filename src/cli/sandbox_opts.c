@@ -2,6 +2,7 @@
 
 #include "cli/common_opts.h"
 #include "cli/env_opts.h"
+#include "jail/kind.h"
 
 static const struct opt identity_opts[] = {
     {"name", 'n', "NAME", "Name of the sandbox (default: generated)", OPT_COMMON},
@@ -15,6 +16,11 @@ static const struct opt identity_opts[] = {
     {"idle-timeout", 0, "TIME", "Stop the sandbox when it has been idle for this long"},
     {"engine", 0, "ENGINE", "Engine that runs the guest's kernel (default: $MSB_ENGINE, else auto)",
      .choices = "auto|kvm|uml|uml-ptrace"},
+    {"jail", 0, "JAIL",
+     "Jail around the sandbox: full takes namespaces; reduced does without, for containers that "
+     "refuse "
+     "them; auto is reduced only there (default: $MSB_JAIL, else auto)",
+     .choices = JAIL_KINDS},
     {"log-level", 0, "LEVEL",
      "Detail of the sandbox's system log: error, warn, info, debug, trace"},
     {0},

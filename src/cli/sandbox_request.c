@@ -270,6 +270,8 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = root_disk_option(a, s, e);
     if (r == 0)
         r = engine_option(a, s, e);
+    if (args_get(a, "jail")) /* the environment counts at each start */
+        s->jail = jail_kind_parse(args_get(a, "jail"));
     if (r == 0)
         r = time_option(a, "max-duration", &s->max_duration_ms, e);
     if (r == 0)

@@ -47,6 +47,9 @@ struct engine_params {
     int cpu;              /* pin the guest to this CPU; -1 = do not */
     bool verbose;         /* kernel messages of all levels */
     const char *jail_dir; /* an empty directory that an engine may mount over */
+    bool reduced;         /* there are no namespaces (jail/reduced.h); jail_dir is for an engine to
+                             enter */
+    bool own_user;        /* no other process has our user */
     struct engine_device devices[ENGINE_DEVICES_MAX]; /* probed in this order */
     size_t n_devices;
 };

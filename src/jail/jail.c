@@ -22,8 +22,8 @@
 enum { ID_MAP_MAX = 16 * 1024 };
 
 /* Ranges of ids for what root starts, best first: above all that distributions, containers and
- * systemd allocate; and, where a user namespace has no more than 65,536 ids, between a system's users
- * and systemd's dynamic ones. */
+ * systemd allocate; and, where a user namespace has no more than 65,536 ids, between a system's
+ * users and systemd's dynamic ones. */
 static const struct {
     uint32_t base, count;
 } drop_ids[] = {{0x70000000, 0x10000}, {0xa000, 0x4000}};
@@ -74,7 +74,9 @@ void jail_identity(const char *name, struct jail_identity *ret)
 
 int jail_unshare(struct err *e)
 {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS) == 0)
+    /* Security modules may allow namespaces, but no mounts in them. */
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS) == 0 &&
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         return 0;
     int code = errno;
     err_sys(e, code, "cannot create the sandbox's namespaces");
@@ -100,7 +102,11 @@ int jail_map(pid_t child, const struct jail_identity *id, struct err *e)
     (void)snprintf(map, sizeof(map), "%u %u 1\n", id->dropped ? 0 : id->gid, id->gid);
     if (r == 0)
         r = write_proc(child, "gid_map", map);
-    return r < 0 ? err_sys(e, -r, "cannot map the sandbox's user") : 0;
+    if (r == 0)
+        return 0;
+    err_sys(e, -r, "cannot map the sandbox's user in its namespaces");
+    err_hint(e, "allow unprivileged user namespaces; see `msb doctor`");
+    return r;
 }
 
 static bool add_line(uint32_t first, uint32_t count, void *arg)
@@ -156,8 +162,6 @@ int jail_pivot(struct err *e)
 
 int jail_enter_root(struct err *e)
 {
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return err_sys(e, errno, "cannot make the sandbox's mounts private");
     if (mkdir("jail", 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot create the sandbox's mount point");
     if (mount("msb", "jail", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -191,11 +195,22 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e)
     return 0;
 }
 
-int jail_keep_caps(uint64_t keep, struct err *e)
+int jail_drop_bounding(uint64_t keep, struct err *e)
 {
-    for (unsigned long cap = 0; cap < 64; cap++)
+    /* It says what a program could gain that is executed, which no_new_privs rules out; and those who
+     * lack this capability cannot. */
+    bool may = jail_has_cap(CAP_SETPCAP);
+    for (unsigned long cap = 0; may && cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
             return err_sys(e, errno, "cannot drop capabilities");
+    return 0;
+}
+
+int jail_keep_caps(uint64_t keep, struct err *e)
+{
+    int r = jail_drop_bounding(keep, e);
+    if (r < 0)
+        return r;
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     struct __user_cap_header_struct hdr = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {0};

@@ -1,13 +1,15 @@
 /* Dropping privileges, in named steps, for the monitor and what it starts.
  *
- *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own (in the stage, which
- *                         then forks the monitor as their pid 1: when it dies, the host's kernel
- *                         kills everything that it started)
+ *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own, with mounts that are
+ *                         private (in the stage, which then forks the monitor as their pid 1: when
+ *                         it dies, the host's kernel kills everything that it started)
  *   2. jail_become        the only mapped user; for root, an otherwise unused one
  *   3. jail_enter_root    an empty root, with the sandbox's run/ directory at /run
  *   4. (the engine starts, and makes its own, tighter jail)
  *   5. jail_drop_caps     no capabilities, not even inside the namespace; no_new_privs
  *   6. seccomp_enter      only the system calls that the code makes (jail/seccomp.h)
+ *
+ * Where the host refuses the first step, reduced.h has what is left of the first three.
  */
 #ifndef MSB_JAIL_JAIL_H
 #define MSB_JAIL_JAIL_H
@@ -58,6 +60,8 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 int jail_drop_caps(struct err *e);
 /* The same, except for these (bits by CAP_* number), as far as the process has them. */
 int jail_keep_caps(uint64_t keep, struct err *e);
+/* The bounding set alone, by those who may. */
+int jail_drop_bounding(uint64_t keep, struct err *e);
 /* Whether a capability is in effect. */
 bool jail_has_cap(unsigned cap);
 

@@ -67,6 +67,11 @@ enum { N_ARGS = 6 };
         .nr = (number), .ask = true \
     }
 
+#define NEVER(number)                         \
+    {                                         \
+        .nr = (number), .mask = 0, .value = 1 \
+    }
+
 /* Descriptors are never made blocking: some are shared with other processes. */
 #define SET_NONBLOCK                                                  \
     {                                                                 \
@@ -149,6 +154,30 @@ static const struct arg_rule uml_floating_rules[] = {
     ASK(__NR_brk),
 };
 
+/* Without namespaces of its own: it would see the caller's files, processes and sockets. It has no
+ * call with which to name one; what it needs of them, its supervisor does in its place
+ * (engine/uml/desk.h). */
+static const struct arg_rule uml_reduced_rules[] = {
+    ASK(__NR_openat),
+    ASK(__NR_mkdir),
+    ASK(__NR_memfd_create),
+    ASK(__NR_connect),
+    ASK(__NR_brk),
+    /* To its own process group; else to a process that it started. */
+    {__NR_kill, 0, UINT32_MAX, 0},
+    ASK(__NR_kill),
+    /* Signals go where a descriptor's owner is. */
+    {__NR_fcntl, 1, UINT32_MAX, F_SETOWN, .ask = true},
+    /* Datagrams could be sent to any socket that has a name. */
+    {__NR_socket, 0, UINT32_MAX, AF_UNIX, 1, UINT32_MAX, SOCK_STREAM},
+    {__NR_socketpair, 0, UINT32_MAX, AF_UNIX, 1, UINT32_MAX, SOCK_STREAM},
+    {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG, 1, UINT32_MAX, SIGKILL},
+    NEVER(__NR_unlink),
+    NEVER(__NR_rmdir),
+    NEVER(__NR_statfs),
+    NEVER(__NR_newfstatat),
+};
+
 /* One that traces its stubs also forks, to find out what it can do. */
 static const struct arg_rule uml_ptrace_rules[] = {
     {__NR_clone, 0, UINT32_MAX, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, .ask = true},
@@ -158,6 +187,10 @@ static const struct arg_rule uml_ptrace_rules[] = {
 static const struct arg_rule reaper_rules[] = {
     {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_RECV},
     {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_SEND},
+};
+
+static const struct arg_rule reaper_reduced_rules[] = {
+    {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_ADDFD},
 };
 
 /* What a sanitizer's runtime calls besides the code under test. */
@@ -242,6 +275,7 @@ struct profile {
         size_t n;
     } rules[RULE_SETS_MAX];
     uint32_t deny;
+    bool supervised_only; /* without a supervisor it would allow too much */
 };
 #define LIST(l) .list = (l), .n = ARRAY_LEN(l)
 #define MORE(l) .more = (l), .n_more = ARRAY_LEN(l)
@@ -258,6 +292,9 @@ static const struct profile profiles[] = {
     [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(SET(vcpu_rules)), .deny = SECCOMP_RET_TRAP},
     [SECCOMP_REAPER] = {LIST(syscalls_reaper), RULES(SET(reaper_rules)),
                         .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_REAPER_REDUCED] = {LIST(syscalls_reaper), MORE(syscalls_reaper_reduced),
+                                RULES(SET(reaper_rules), SET(reaper_reduced_rules)),
+                                .deny = SECCOMP_RET_KILL_PROCESS},
     /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
      * weaker verdict lets that one trap them. */
     [SECCOMP_UML] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_own_rules)),
@@ -265,6 +302,8 @@ static const struct profile profiles[] = {
     [SECCOMP_UML_FLOATING] = {LIST(syscalls_uml),
                               RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_floating_rules)),
                               .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_REDUCED] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_reduced_rules)),
+                             .deny = SECCOMP_RET_ERRNO | ENOSYS, .supervised_only = true},
     [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace),
                             RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_ptrace_rules)),
                             .deny = SECCOMP_RET_ERRNO | ENOSYS},
@@ -318,6 +357,8 @@ static int build(struct program *p, const struct profile *pr, bool supervised)
 static int install(enum seccomp_profile profile, bool supervised, unsigned flags)
 {
     struct program p = {0};
+    if (profiles[profile].supervised_only && !supervised)
+        return -EINVAL;
     int r = build(&p, &profiles[profile], supervised);
     if (r < 0)
         return r;

@@ -8,12 +8,14 @@
 #define MSB_JAIL_SECCOMP_H
 
 enum seccomp_profile {
-    SECCOMP_MONITOR,      /* the monitor's loops; a stray call ends it and is logged */
-    SECCOMP_NET,          /* its thread with the network stack: sockets, but no files */
-    SECCOMP_VCPU,         /* its threads that run a guest: nothing else */
-    SECCOMP_REAPER,       /* pid 1 of a guest's process tree */
-    SECCOMP_UML,          /* a user-mode kernel and its stub processes; a stray call fails */
-    SECCOMP_UML_FLOATING, /* ... whose heap the host places at random: its supervisor is asked */
+    SECCOMP_MONITOR,        /* the monitor's loops; a stray call ends it and is logged */
+    SECCOMP_NET,            /* its thread with the network stack: sockets, but no files */
+    SECCOMP_VCPU,           /* its threads that run a guest: nothing else */
+    SECCOMP_REAPER,         /* pid 1 of a guest's process tree */
+    SECCOMP_REAPER_REDUCED, /* ... that has what its kernel may not get by itself */
+    SECCOMP_UML,            /* a user-mode kernel and its stub processes; a stray call fails */
+    SECCOMP_UML_FLOATING, /* ... whose heap the host places at random: a supervisor knows better */
+    SECCOMP_UML_REDUCED,  /* ... without namespaces; with a supervisor only */
     SECCOMP_UML_PTRACE,   /* ... that traces its stubs */
     SECCOMP_FS,           /* a share server; a stray call kills it */
     SECCOMP_CONNECTOR,    /* connects to host sockets for a guest; a stray call kills it */

@@ -130,10 +130,10 @@ int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t 
                     struct err *e)
 {
     struct connector c = {.list = list, .n = n};
-    return helper_start(connector_main, &c, -1, ret_fd, ret_stage, e);
+    return helper_start(connector_main, &c, -1, false, ret_fd, ret_stage, e);
 }
 
-int connector_wait(int fd, pid_t stage, struct err *e)
+int connector_wait(int fd, pid_t stage, bool *refused, struct err *e)
 {
-    return helper_wait(fd, stage, "connects to host sockets", e);
+    return helper_wait(fd, stage, "connects to host sockets", refused, e);
 }

@@ -19,6 +19,6 @@
 /* *ret_fd becomes the monitor's end; *ret_stage is a child that connector_wait() reaps. */
 int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t *ret_stage,
                     struct err *e);
-int connector_wait(int fd, pid_t stage, struct err *e);
+int connector_wait(int fd, pid_t stage, bool *refused, struct err *e);
 
 #endif

@@ -1,6 +1,7 @@
 #include "launch/helper.h"
 
 #include "jail/jail.h"
+#include "jail/landlock.h"
 #include "util/cleanup.h"
 #include "util/process.h"
 
@@ -20,6 +21,7 @@
 /* The one message from a helper to the launcher. */
 struct report {
     int code;
+    bool refused; /* namespaces */
     char text[512];
 };
 
@@ -30,6 +32,14 @@ void helper_report(int sock, const struct err *e)
     struct report rep = {.code = e->code};
     (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
     (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
+}
+
+static void __attribute__((noreturn)) refuse(int sock, const struct err *e)
+{
+    struct report rep = {.code = e->code, .refused = true};
+    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
+    (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
+    _exit(1);
 }
 
 void helper_fail(int sock, const struct err *e)
@@ -55,6 +65,15 @@ int helper_enter_nowhere(struct err *e)
         fchdir(fds) < 0)
         return err_sys(e, errno, "cannot close a helper's root");
     return 0;
+}
+
+int helper_enter_reduced(int fd, bool write, struct err *e)
+{
+    const struct landlock_grant share = {.fd = fd, .write = write};
+    if (chdir("/proc/self/fd") < 0)
+        return err_sys(e, errno, "cannot open /proc/self/fd");
+    int r = landlock_enter(&share, 1);
+    return r < 0 && r != -EOPNOTSUPP ? err_sys(e, -r, "cannot restrict a helper's files") : 0;
 }
 
 int helper_seal(enum seccomp_profile profile, struct err *e)
@@ -103,7 +122,15 @@ static int helper_unshare(struct err *e)
     return jail_map(getpid(), &id, e);
 }
 
-static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, int dir_fd, int sock)
+static int make_private(struct err *e)
+{
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return err_sys(e, errno, "cannot make a helper's mounts private");
+    return 0;
+}
+
+static void __attribute__((noreturn))
+helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
 {
     struct err e = {0};
     (void)setsid();
@@ -120,8 +147,8 @@ static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, i
     if (dup3(sock, SOCK, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     (void)process_close_others(SOCK + 1, NULL, 0);
-    if (helper_unshare(&e) < 0)
-        helper_fail(SOCK, &e);
+    if (!reduced && (helper_unshare(&e) < 0 || make_private(&e) < 0))
+        refuse(SOCK, &e);
     pid_t helper = fork();
     if (helper > 0)
         _exit(0);
@@ -129,16 +156,12 @@ static void __attribute__((noreturn)) helper_stage(helper_main run, void *arg, i
         err_sys(&e, errno, "cannot start a process");
         helper_fail(SOCK, &e);
     }
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
-        err_sys(&e, errno, "cannot make a helper's mounts private");
-        helper_fail(SOCK, &e);
-    }
     run(SOCK, arg);
     _exit(1);
 }
 
-int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret_stage,
-                 struct err *e)
+int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
+                 pid_t *ret_stage, struct err *e)
 {
     int sock[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
@@ -148,13 +171,13 @@ int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret
     if (stage < 0)
         return err_sys(e, errno, "cannot start a process");
     if (stage == 0)
-        helper_stage(run, arg, dir_fd, there);
+        helper_stage(run, arg, dir_fd, reduced, there);
     *ret_stage = stage;
     *ret_fd = steal_fd(&here);
     return 0;
 }
 
-int helper_wait(int fd, pid_t stage, const char *what, struct err *e)
+int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
 {
     struct report rep;
     ssize_t k;
@@ -165,5 +188,6 @@ int helper_wait(int fd, pid_t stage, const char *what, struct err *e)
     if (k != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the process that %s died during start-up", what);
     rep.text[sizeof(rep.text) - 1] = '\0';
+    *refused |= rep.refused;
     return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
 }

@@ -3,7 +3,8 @@
  *
  * Each is started by the launcher. It keeps one descriptor, its socket to the monitor, and gets its
  * own namespaces: mount, pid, network, ipc, uts, and for an ordinary user also a user namespace
- * that maps only that user. It then drops the rights it does not need, installs its seccomp filter
+ * that maps only that user. In a reduced jail (jail/reduced.h) there are none of these, and Landlock
+ * takes their place as far as it can. It then drops the rights it does not need, installs its seccomp filter
  * and reports. It ends when the other end of its socket is closed: with the monitor, however that
  * ends.
  */
@@ -13,18 +14,20 @@
 #include "jail/seccomp.h"
 #include "util/err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Runs in the new process, which ends when it returns. `sock` is the helper's end of its socket
  * (SOCK_SEQPACKET). */
 typedef void (*helper_main)(int sock, void *arg);
 
-/* Starts one in the directory dir_fd (-1: the root). *ret_fd becomes the monitor's end;
- * *ret_stage is a child that helper_wait() reaps. */
-int helper_start(helper_main run, void *arg, int dir_fd, int *ret_fd, pid_t *ret_stage,
-                 struct err *e);
-/* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT". */
-int helper_wait(int fd, pid_t stage, const char *what, struct err *e);
+/* Starts one in the directory dir_fd (-1: the root). reduced: without namespaces. *ret_fd becomes the
+ * monitor's end; *ret_stage is a child that helper_wait() reaps. */
+int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
+                 pid_t *ret_stage, struct err *e);
+/* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT".
+ * *refused becomes true if the host refuses it namespaces. */
+int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e);
 
 /* --- for the helper itself --- */
 
@@ -37,5 +40,8 @@ int helper_seal(enum seccomp_profile profile, struct err *e);
 /* Enters an empty read-only root. The current directory becomes /proc/self/fd, as a mount of its
  * own with no way up: "5/name" is `name` in the directory behind descriptor 5. */
 int helper_enter_nowhere(struct err *e);
+/* The same without namespaces: the way up exists, and is closed by Landlock, where the host has it.
+ * Then nothing can be opened but what is at or below `fd`. */
+int helper_enter_reduced(int fd, bool write, struct err *e);
 
 #endif

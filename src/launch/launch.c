@@ -2,6 +2,7 @@
 
 #include "jail/cgroup.h"
 #include "jail/jail.h"
+#include "jail/reduced.h"
 #include "launch/connector.h"
 #include "launch/disks.h"
 #include "launch/host_cas.h"
@@ -41,8 +42,9 @@ struct cargo {
     struct monitor_params p;
     struct jail_identity id;
     struct cgroups group;
+    bool refused; /* the host refuses namespaces */
     int run_fd;
-    int sync_fd; /* stage to launcher: its pid, once unshared; launcher to stage: go */
+    int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
     char *host_cas;
     pid_t connector_stage;
@@ -235,6 +237,7 @@ static int gather(struct cargo *c, struct err *e)
     read_cpuinfo(c->cpuinfo, sizeof(c->cpuinfo));
     c->p.cpuinfo = c->cpuinfo;
     jail_identity(s->name, &c->id);
+    c->p.own_user = c->id.dropped;
     return give_away(c->run_fd, &c->id, e);
 }
 
@@ -270,12 +273,18 @@ static int gather_network(struct cargo *c, struct err *e)
     return r;
 }
 
+static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
+{
+    size_t n = c->p.n_shares;
+    const struct share_place place = {.cpu = c->p.cpu, .reduced = c->p.reduced};
+    return share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
+}
+
 /* A volume is a named directory, created on first use. */
 static int start_volume(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
     struct volume v;
     struct spec_mount real = *m;
-    size_t n = c->p.n_shares;
     int r = volume_ensure(c->store, m, &v, e);
     if (r < 0)
         return r;
@@ -285,12 +294,14 @@ static int start_volume(struct cargo *c, const struct spec_mount *m, struct err 
         return err_sys(e, errno, "cannot open volume '%s'", m->source);
     real.source = resolved;
     real.quota = m->quota && v.quota ? MIN(m->quota, v.quota) : m->quota + v.quota;
-    return share_start(&real, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
+    return start_share(c, &real, e);
 }
 
 static int start_helpers(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
+    if (s->vsocks.n > 0 && c->p.reduced)
+        return err_set(e, ENOTSUP, "--vsock: host sockets cannot be reached from a reduced jail");
     if (s->vsocks.n > 0) {
         int r =
             connector_start(s->vsocks.v, s->vsocks.n, &c->p.connector_fd, &c->connector_stage, e);
@@ -299,12 +310,9 @@ static int start_helpers(struct cargo *c, struct err *e)
     }
     for (size_t i = 0; i < s->n_mounts; i++) {
         const struct spec_mount *m = &s->mounts[i];
-        size_t n = c->p.n_shares;
         if (!mount_is_share(m))
             continue;
-        int r = m->kind == MOUNT_NAMED
-                    ? start_volume(c, m, e)
-                    : share_start(m, n, c->p.cpu, &c->p.share_fd[n], &c->share_stage[n], e);
+        int r = m->kind == MOUNT_NAMED ? start_volume(c, m, e) : start_share(c, m, e);
         if (r < 0)
             return r;
         c->p.n_shares++;
@@ -313,18 +321,18 @@ static int start_helpers(struct cargo *c, struct err *e)
 }
 
 /* All of them, even after a failure: each has a child to be reaped. */
-static int await_helpers(const struct cargo *c, int r, struct err *e)
+static int await_helpers(struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
     for (size_t i = 0; i < c->p.n_shares; i++) {
-        int k = share_wait(c->p.share_fd[i], c->share_stage[i], first);
+        int k = share_wait(c->p.share_fd[i], c->share_stage[i], &c->refused, first);
         if (k < 0 && r == 0) {
             r = k;
             first = NULL;
         }
     }
     if (c->p.connector_fd >= 0) {
-        int k = connector_wait(c->p.connector_fd, c->connector_stage, first);
+        int k = connector_wait(c->p.connector_fd, c->connector_stage, &c->refused, first);
         r = r < 0 ? r : k;
     }
     return r;
@@ -372,14 +380,19 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
     fd_keep(&c->p.device_fd, &keep); /* the engine's */
     cargo_each_fd(c, fd_keep, &keep);
     keep_only(keep.fd, keep.n, c->p.null_fd);
-    int r = fchdir(c->run_fd) < 0 ? err_sys(&e, errno, "cannot enter the sandbox's directory")
-                                  : jail_unshare(&e);
-    if (r < 0)
+    if (fchdir(c->run_fd) < 0) {
+        err_sys(&e, errno, "cannot enter the sandbox's directory");
         stage_fail(c, &e);
+    }
+    int r = c->p.reduced ? 0 : jail_unshare(&e);
+    if (r < 0) {
+        (void)send(c->sync_fd, &r, sizeof(r), MSG_NOSIGNAL);
+        stage_fail(c, &e);
+    }
     if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
         receive(c->sync_fd, &go, 1) != 1)
         _exit(1); /* the launcher is gone, or reports an error of its own */
-    r = jail_become(&c->id, &e);
+    r = c->p.reduced ? reduced_become(&c->id, &e) : jail_become(&c->id, &e);
     /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
      * user could trace it. Not earlier: only the owner of /proc/PID may write its id maps. */
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
@@ -480,12 +493,15 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     close_fd(&c->sync_fd);
     close_fd(&c->p.report_fd);
     pid_t stage;
-    if (receive(sync_here, &stage, sizeof(stage)) == (ssize_t)sizeof(stage)) {
+    if (receive(sync_here, &stage, sizeof(stage)) != (ssize_t)sizeof(stage)) {
+        stage = 0; /* it failed, and has reported it */
+    } else if (stage > 0) {
         enter_group(c, stage);
-        r = jail_map(stage, &c->id, e);
+        r = c->p.reduced ? 0 : jail_map(stage, &c->id, e);
         if (r == 0)
             (void)send(sync_here, "", 1, MSG_NOSIGNAL);
-    } /* else the stage failed, and has reported it */
+    }
+    c->refused |= stage < 0 || r == -EPERM;
     cgroup_free(&c->group);
     close_fd(&sync_here);      /* the stage ends, whatever it waits for */
     if (!c->p.spec->ephemeral) /* the janitor stays; init adopts it when we end */
@@ -496,8 +512,11 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     return r;
 }
 
-int launch_begin(struct launch *l, const struct store *s, int dirfd,
-                 const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
+/* In the jail that is wanted. *refused becomes true where the host refuses it; there may be a report
+ * of that then, too. */
+static int launch_in(bool reduced, struct launch *l, const struct store *s, int dirfd,
+                     const struct sandbox_spec *spec, const struct launch_options *opt,
+                     bool *refused, struct err *e)
 {
     struct cargo c = {.store = s,
                       .dirfd = dirfd,
@@ -507,6 +526,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
                             .device_fd = opt->engine->device_fd,
                             .creating = opt->creating,
                             .stop_when_idle = opt->stop_when_idle,
+                            .reduced = reduced,
                             .cpu = -1}};
     cargo_each_fd(&c, fd_init, NULL); /* lists are empty as yet */
     if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)
@@ -522,7 +542,32 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);
     cargo_close(&c);
+    *refused = c.refused;
     return r;
+}
+
+int launch_begin(struct launch *l, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e)
+{
+    enum jail_kind jail = spec->jail;
+    struct err first = {0};
+    bool refused = false;
+    int r = jail_kind_resolve(&jail, e);
+    if (r < 0)
+        return r;
+    l->report_fd = -1;
+    r = launch_in(jail == JAIL_REDUCED, l, s, dirfd, spec, opt, &refused, &first);
+    if (!refused || jail != JAIL_AUTO) {
+        if (r < 0)
+            *e = first;
+        return r;
+    }
+    close_fd(&l->report_fd);
+    if (opt->warn)
+        opt->warn(
+            "this host refuses namespaces, so the sandbox runs in a reduced jail; --jail full "
+            "would rather not run it (see `msb doctor`)");
+    return launch_in(true, l, s, dirfd, spec, opt, &refused, e);
 }
 
 int launch_wait(struct launch *l, struct err *e)

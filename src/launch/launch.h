@@ -12,7 +12,8 @@
  * its namespaces, in a session of its own, with no other descriptors of its caller. The janitor
  * exists for ephemeral sandboxes only: it stays outside the jail and deletes the sandbox's
  * directory when the monitor has ended, however it ended. Helpers keep the caller's identity, and
- * are confined otherwise.
+ * are confined otherwise. Where the host refuses namespaces, all of this is done again without them
+ * (jail/reduced.h), unless the sandbox insists on its full jail.
  */
 #ifndef MSB_LAUNCH_LAUNCH_H
 #define MSB_LAUNCH_LAUNCH_H

@@ -40,7 +40,7 @@ enum {
 struct share {
     const struct spec_mount *m;
     size_t index;
-    int cpu;
+    struct share_place place;
     int sock;
     struct stat st; /* of the source */
     char name[NAME_MAX + 1];
@@ -101,6 +101,20 @@ static int clone_mount(const struct share *sh, struct err *e)
     return steal_fd(&fd);
 }
 
+/* Where there are no mounts to be made. The server itself never follows a link, nor leads up. */
+static int open_plain(const struct share *sh, struct err *e)
+{
+    struct stat st;
+    AUTO_CLOSE int fd =
+        open(S_ISDIR(sh->st.st_mode) ? "." : sh->name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot share %s", sh->m->source);
+    if (fstat(fd, &st) < 0 || st.st_dev != sh->st.st_dev || st.st_ino != sh->st.st_ino)
+        return err_set(e, ESTALE, "cannot share %s: it was replaced in the meantime",
+                       sh->m->source);
+    return steal_fd(&fd);
+}
+
 static int share_set_limits(unsigned *ret_files, struct err *e)
 {
     static const struct jail_limit limits[] = {
@@ -135,10 +149,12 @@ static int make_server(struct share *sh, struct err *e)
 {
     unsigned files = 0;
     char tag[VIRTIO_FS_TAG_TEXT];
-    AUTO_CLOSE int root = clone_mount(sh, e);
+    bool reduced = sh->place.reduced;
+    AUTO_CLOSE int root = reduced ? open_plain(sh, e) : clone_mount(sh, e);
     if (root < 0)
         return root;
-    int r = helper_enter_nowhere(e);
+    int r = reduced ? helper_enter_reduced(root, !(sh->m->options & PROTO_MOUNT_RO), e)
+                    : helper_enter_nowhere(e);
     if (r == 0)
         r = share_set_limits(&files, e);
     if (r == 0)
@@ -177,7 +193,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
     struct share *sh = arg;
     struct err e = {0};
     sh->sock = sock;
-    pin_to(sh->cpu);
+    pin_to(sh->place.cpu);
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
@@ -228,10 +244,10 @@ static int describe(struct share *sh, int fd, int *ret_dir, struct err *e)
     return *ret_dir < 0 ? err_sys(e, errno, "cannot open the directory of %s", sh->m->source) : 0;
 }
 
-int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
-                struct err *e)
+int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
+                int *ret_fd, pid_t *ret_stage, struct err *e)
 {
-    struct share sh = {.m = m, .index = index, .cpu = cpu, .sock = -1};
+    struct share sh = {.m = m, .index = index, .place = *place, .sock = -1};
     AUTO_CLOSE int fd = open_source(m, e);
     if (fd < 0)
         return fd;
@@ -239,10 +255,10 @@ int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, 
     int r = describe(&sh, fd, &dir, e);
     if (r < 0)
         return r;
-    return helper_start(server_main, &sh, dir, ret_fd, ret_stage, e);
+    return helper_start(server_main, &sh, dir, place->reduced, ret_fd, ret_stage, e);
 }
 
-int share_wait(int fd, pid_t stage, struct err *e)
+int share_wait(int fd, pid_t stage, bool *refused, struct err *e)
 {
-    return helper_wait(fd, stage, "serves a mount", e);
+    return helper_wait(fd, stage, "serves a mount", refused, e);
 }

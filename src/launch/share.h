@@ -18,12 +18,17 @@
 
 #include <sys/types.h>
 
-/* Starts it, on the guest's CPU if it has one (-1: any), since the two take turns. *ret_fd becomes
+struct share_place {
+    int cpu;      /* the guest's, if it has one (-1: any), since the two take turns */
+    bool reduced; /* without namespaces (helper.h) */
+};
+
+/* Starts it. *ret_fd becomes
  * a socket that, once share_wait() has succeeded, takes the vhost-user socket to serve, listening
  * or connected (sock_send_fd). *ret_stage is a child that share_wait() reaps. */
-int share_start(const struct spec_mount *m, size_t index, int cpu, int *ret_fd, pid_t *ret_stage,
-                struct err *e);
+int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
+                int *ret_fd, pid_t *ret_stage, struct err *e);
 /* Waits until it is ready to serve, or says why it is not. */
-int share_wait(int fd, pid_t stage, struct err *e);
+int share_wait(int fd, pid_t stage, bool *refused, struct err *e);
 
 #endif

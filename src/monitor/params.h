@@ -31,6 +31,8 @@ struct monitor_params {
     bool creating;       /* a new sandbox: it is undone if its creator goes away before it has
                             acknowledged it */
     bool stop_when_idle; /* started for one command: it stops with the last one */
+    bool reduced;        /* the jail: there are no namespaces (jail/reduced.h) */
+    bool own_user;       /* no other process has the monitor's user */
     int cpu;             /* for the guest; -1 = any */
     const char *cpuinfo;
     int kernel_fd, tools_fd;

@@ -1,4 +1,5 @@
 #include "jail/jail.h"
+#include "jail/reduced.h"
 #include "jail/seccomp.h"
 #include "monitor/blk_devices.h"
 #include "monitor/internal.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Limits of the monitor itself: its heap, and its files besides clients' connections and the
@@ -98,7 +100,9 @@ static int start_engine(struct monitor *m, const struct monitor_handlers *h, str
         .init = "/init",
         .cpu = m->p->cpu,
         .verbose = monitor_verbose(m),
-        .jail_dir = "/jail",
+        .jail_dir = m->p->reduced ? "jail" : "/jail",
+        .reduced = m->p->reduced,
+        .own_user = m->p->own_user,
     };
     int r = add_devices(&ep, m, h, e);
     if (r < 0)
@@ -119,11 +123,12 @@ static int start_engine(struct monitor *m, const struct monitor_handlers *h, str
 
 static int open_run_directory(struct monitor *m, struct err *e)
 {
-    m->run_fd = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    m->run_fd = open(m->p->reduced ? "." : "/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     m->logs_fd = m->run_fd < 0 ? -1 : openat(m->run_fd, "logs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (m->logs_fd < 0)
         return err_sys(e, errno, "cannot open the sandbox's directory");
     (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
+    (void)snprintf(m->state.jail, sizeof(m->state.jail), "%s", m->p->reduced ? "reduced" : "full");
     (void)monitor_save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
     int r = ports_save(m->run_fd, m->p->ports.port, m->p->ports.n);
     if (r < 0)
@@ -223,12 +228,20 @@ static int close_jail(struct monitor *m, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
+/* Before the engine starts: what it starts may be signalled only by those who are confined, too. */
+static int enter_reduced(const struct monitor *m, struct err *e)
+{
+    if (mkdir("jail", 0700) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot create the kernel's directory");
+    return reduced_enter(m->p->kernel_fd, e);
+}
+
 int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct err *e)
 {
     int r = monitor_lock_take(m->p->lock_fd);
     if (r < 0)
         return err_sys(e, -r, "another monitor runs this sandbox");
-    r = jail_enter_root(e);
+    r = m->p->reduced ? enter_reduced(m, e) : jail_enter_root(e);
     if (r < 0 || (r = open_run_directory(m, e)) < 0)
         return r;
     if ((r = loop_init(&m->loop)) < 0 || (r = loop_init(&m->io_loop)) < 0)

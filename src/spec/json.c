@@ -171,12 +171,12 @@ static const char *const disk_syncs[] = {
 
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:{s:s, s:o, s:b, s:s}}", "cpus",
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:o, s:b, s:s}}", "cpus",
                      number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
                      (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
                      "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
-                     engine_kind_name(s->engine), "root_disk", "type",
-                     s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
+                     engine_kind_name(s->engine), "jail", jail_kind_name(s->jail), "root_disk",
+                     "type", s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
                      number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
                      disk_syncs[s->disk_sync]);
 }
@@ -223,11 +223,8 @@ static bool is_usual(const char *key, const json_t *v)
 {
     static const struct {
         const char *key, *value;
-    } usual[] = {{"cpu_placement", "spread"},
-                 {"engine", "auto"},
-                 {"pull_policy", "IfMissing"},
-                 {"shell", "/bin/sh"},
-                 {"sync", "auto"}};
+    } usual[] = {{"cpu_placement", "spread"},  {"engine", "auto"},   {"jail", "auto"},
+                 {"pull_policy", "IfMissing"}, {"shell", "/bin/sh"}, {"sync", "auto"}};
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
         if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
             return true;
@@ -513,6 +510,16 @@ static int read_engine(struct sandbox_spec *s, const json_t *resources, struct e
     return s->engine == ENGINE_INVALID ? bad(e, "engine") : 0;
 }
 
+static int read_jail(struct sandbox_spec *s, const json_t *resources, struct err *e)
+{
+    const json_t *v = member(resources, "jail");
+    if (!v)
+        return 0;
+    const char *name = plain_text(v);
+    s->jail = name ? jail_kind_parse(name) : JAIL_INVALID;
+    return s->jail == JAIL_INVALID ? bad(e, "jail") : 0;
+}
+
 static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     static const char *const disks[] = {
@@ -531,6 +538,8 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     r = read_u64(o, "memory_mib", &s->memory_mib, e);
     if (r == 0)
         r = read_engine(s, o, e);
+    if (r == 0)
+        r = read_jail(s, o, e);
     size_t placement = s->placement, kind = s->root_disk, sync = s->disk_sync;
     if (r == 0)
         r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);

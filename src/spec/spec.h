@@ -10,6 +10,7 @@
 
 #include "engine/kind.h"
 #include "image/image.h"
+#include "jail/kind.h"
 #include "spec/names.h"
 #include "spec/net.h"
 #include "spec/patch.h"
@@ -99,6 +100,7 @@ struct sandbox_spec {
     double cpus;
     uint64_t memory_mib;
     enum engine_kind engine;
+    enum jail_kind jail;
     enum cpu_placement placement;
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */

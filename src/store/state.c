@@ -43,10 +43,10 @@ static enum status status_parse(const char *name)
 
 int state_save(int run_fd, const struct sandbox_state *st)
 {
-    json_t *j =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "status", status_name(st->status), "reason",
-                  st->reason, "engine", st->engine, "started_ns", (json_int_t)st->started_ns,
-                  "updated_ns", (json_int_t)st->updated_ns, "oom_kills", (json_int_t)st->oom_kills);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "status", status_name(st->status),
+                          "reason", st->reason, "engine", st->engine, "jail", st->jail,
+                          "started_ns", (json_int_t)st->started_ns, "updated_ns",
+                          (json_int_t)st->updated_ns, "oom_kills", (json_int_t)st->oom_kills);
     if (!j) /* the reason quotes a guest and is not UTF-8: leave it out */
         j = json_pack("{s:s, s:s}", "status", status_name(st->status), "reason", "");
     return json_file_save(run_fd, "state.json", j, false);
@@ -59,17 +59,18 @@ int state_load_at(int at, const char *path, struct sandbox_state *st)
     int r = json_file_load(at, path, STATE_FILE_MAX, &j);
     if (r < 0)
         return r;
-    const char *status = "", *reason = "", *engine = "";
+    const char *status = "", *reason = "", *engine = "", *jail = "";
     json_int_t started = 0, updated = 0, kills = 0;
-    r = json_unpack(j, "{s:s, s?s, s?s, s?I, s?I, s?I}", "status", &status, "reason", &reason,
-                    "engine", &engine, "started_ns", &started, "updated_ns", &updated, "oom_kills",
-                    &kills);
+    r = json_unpack(j, "{s:s, s?s, s?s, s?s, s?I, s?I, s?I}", "status", &status, "reason", &reason,
+                    "engine", &engine, "jail", &jail, "started_ns", &started, "updated_ns",
+                    &updated, "oom_kills", &kills);
     enum status parsed = r == 0 ? status_parse(status) : (enum status) - 1;
     if (parsed == (enum status) - 1)
         return -EINVAL;
     st->status = parsed;
     (void)snprintf(st->reason, sizeof(st->reason), "%s", reason);
     (void)snprintf(st->engine, sizeof(st->engine), "%s", engine);
+    (void)snprintf(st->jail, sizeof(st->jail), "%s", jail);
     st->started_ns = started > 0 ? (uint64_t)started : 0;
     st->updated_ns = updated > 0 ? (uint64_t)updated : 0;
     st->oom_kills = kills > 0 ? (uint64_t)kills : 0;

@@ -60,6 +60,7 @@ struct sandbox_state {
     enum status status;
     char reason[256];    /* why it stopped or crashed; "" for an ordinary stop */
     char engine[16];     /* that runs it: "uml", "uml-ptrace"; "" before the first start */
+    char jail[16];       /* that it runs in: "full", "reduced"; the same */
     uint64_t started_ns; /* CLOCK_REALTIME of the last start, 0 = never */
     uint64_t updated_ns; /* of the last transition */
     uint64_t oom_kills;  /* processes that its guest killed for lack of memory, in this run */

@@ -47,7 +47,7 @@ class Msb:
         self.home = pathlib.Path(home)
         self.exe = str(MSB)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("MSB_")}
-        for key in ("MSB_ASSETS", "MSB_ENGINE"):
+        for key in ("MSB_ASSETS", "MSB_ENGINE", "MSB_JAIL"):
             if key in os.environ:
                 self.env[key] = os.environ[key]
         self.env["MSB_HOME"] = str(home)

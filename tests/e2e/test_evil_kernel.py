@@ -23,7 +23,7 @@ def named(expected):
 
 def compile_kernel(d):
     small = ["cc", "-static", "-nostdlib", "-O1", "-w", "-fno-stack-protector", "-fno-pie", "-no-pie"]
-    all_c = [SOURCE / f for f in ("main.c", "calls.c", "memory.c", "vhost.c")]
+    all_c = [SOURCE / f for f in ("main.c", "calls.c", "memory.c", "reduced.c", "vhost.c")]
     for cc in (
         [*small, "-o", d / "greedy", SOURCE / "greedy.c"],
         [*small, "-DBIG", "-o", d / "big", SOURCE / "greedy.c"],

@@ -2,6 +2,7 @@
 
 #include "engine/uml/warden.h"
 #include "jail/jail.h"
+#include "jail/reduced.h"
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -50,10 +51,12 @@ enum {
 
 /* How the kernel's process starts. */
 struct start {
+    pid_t monitor;
     char *const *argv;
     bool traced;
-    bool floating; /* the host insists on placing its heap at random */
-    uint64_t heap; /* where its program ends */
+    bool floating;     /* the host insists on placing its heap at random */
+    uint64_t heap;     /* where its program ends */
+    struct desk *desk; /* in a reduced jail */
 };
 
 /* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
@@ -91,15 +94,15 @@ static bool counts_by_namespace(void)
 }
 
 /* The kernel maps guest memory at a fixed address, behind its heap. By itself it would disable
- * randomization and execute itself again. Containers may refuse to let us (their seccomp profiles know
- * a few values of personality(), which do not include this one). */
+ * randomization and execute itself again. Containers may refuse to let us (their seccomp profiles
+ * know a few values of personality(), which do not include this one). */
 static int settle_layout(const struct engine_params *p, struct start *s, struct err *e)
 {
     Elf64_Ehdr h;
     Elf64_Phdr ph[PHDRS_MAX];
-    if (personality(ADDR_NO_RANDOMIZE) >= 0)
+    s->floating = personality(ADDR_NO_RANDOMIZE) < 0;
+    if (!s->floating && !p->reduced)
         return 0;
-    s->floating = true;
     int r = pread_all(p->kernel_fd, &h, sizeof(h), 0);
     if (r == 0 && (h.e_phentsize != sizeof(ph[0]) || h.e_phnum > PHDRS_MAX))
         r = -ENOEXEC;
@@ -111,11 +114,16 @@ static int settle_layout(const struct engine_params *p, struct start *s, struct 
     return r < 0 ? err_sys(e, -r, "cannot read the guest's kernel") : 0;
 }
 
+static uint64_t processes_of(const struct engine_params *p)
+{
+    return MIN(NPROC_MIN + p->memory_bytes / NPROC_BYTES, NPROC_MAX);
+}
+
 static int tree_set_limits(const struct engine_params *p, bool floating, struct err *e)
 {
     uint64_t processes = NPROC_MAX;
-    if (counts_by_namespace())
-        processes = MIN(NPROC_MIN + p->memory_bytes / NPROC_BYTES, NPROC_MAX);
+    if (p->reduced ? p->own_user : counts_by_namespace())
+        processes = processes_of(p);
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
         {RLIMIT_MEMLOCK, 0},
@@ -168,6 +176,18 @@ static int enter_jail(const struct engine_params *p, bool floating, int *listen_
     return r == 0 ? jail_drop_caps(e) : r;
 }
 
+/* Without namespaces (jail/reduced.h). */
+static int enter_reduced(const struct engine_params *p, struct start *s, int *listen_fd,
+                         struct err *e)
+{
+    if (s->traced)
+        return err_set(e, ENOTSUP, "the uml-ptrace engine cannot run in a reduced jail");
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || chdir(p->jail_dir) < 0)
+        return err_sys(e, errno, "cannot set up the kernel's jail");
+    int r = desk_open(&s->desk, p, processes_of(p), listen_fd, e);
+    return r < 0 ? r : tree_set_limits(p, false, e);
+}
+
 static void send_report(int sock, const struct report *rep, const int *fds, size_t n)
 {
     union {
@@ -190,15 +210,24 @@ static void send_report(int sock, const struct report *rep, const int *fds, size
 
 /* Installs the kernel's filter, and hands the descriptor on which it asks to the warden. Where that
  * cannot be, because we are supervised already, memory is limited per process only (`msb doctor`
- * says so). */
+ * says so); a reduced jail does not work then. */
 static int enter_filter(enum seccomp_profile profile, int warden)
 {
     int fd = seccomp_enter_supervised(profile);
-    if (fd == -EBUSY)
+    if (fd == -EBUSY && profile != SECCOMP_UML_REDUCED)
         return seccomp_enter(profile);
     int r = fd < 0 ? fd : sock_send_fd(warden, fd);
     close_fd(&fd);
     return r;
+}
+
+/* What namespaces do elsewhere: it ends with the reaper, and sees no file. */
+static int enter_alone(int kernel_fd)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return -errno;
+    int r = reduced_close(kernel_fd, NULL);
+    return r < 0 ? r : jail_drop_caps(NULL);
 }
 
 /* Becomes the kernel. Only stdio and the kernel's own file are open then. */
@@ -210,7 +239,10 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct sta
      * namespace does not keep that from the monitor if it is in the same group. */
     if (setsid() < 0)
         _exit(126);
-    enum seccomp_profile filter = s->traced     ? SECCOMP_UML_PTRACE
+    if (s->desk && enter_alone(kernel_fd) < 0)
+        _exit(126);
+    enum seccomp_profile filter = s->desk       ? SECCOMP_UML_REDUCED
+                                  : s->traced   ? SECCOMP_UML_PTRACE
                                   : s->floating ? SECCOMP_UML_FLOATING
                                                 : SECCOMP_UML;
     if (enter_filter(filter, warden) == 0)
@@ -219,13 +251,25 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct sta
 }
 
 /* Keeps 0, 1, 2 and the kernel's file (moved to 3); nothing else crosses. */
-static int settle_descriptors(const struct engine_params *p, int console)
+static int settle_descriptors(const struct engine_params *p, int console, const struct desk *desk)
 {
+    int keep[DESK_FDS_MAX];
     if (dup2(p->null_fd, 0) < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)
         return -errno;
     if (p->kernel_fd != 3 && dup3(p->kernel_fd, 3, O_CLOEXEC) < 0)
         return -errno;
-    return syscall(SYS_close_range, 4U, ~0U, 0) < 0 ? -errno : 0;
+    return process_close_others(4, keep, desk ? desk_fds(desk, keep) : 0);
+}
+
+/* The warden has its listener, as descriptor 3, and what it hands out. */
+static int settle_warden(int listener, const struct desk *desk)
+{
+    int keep[DESK_FDS_MAX];
+    if (listener < 0)
+        return syscall(SYS_close_range, 0U, ~0U, 0) < 0 ? -errno : 0;
+    if (dup3(listener, 3, O_CLOEXEC) != 3 || syscall(SYS_close_range, 0U, 2U, 0) < 0)
+        return -errno;
+    return process_close_others(4, keep, desk ? desk_fds(desk, keep) : 0);
 }
 
 static void __attribute__((noreturn)) run_tree(const struct start *s)
@@ -243,31 +287,35 @@ static void __attribute__((noreturn)) run_tree(const struct start *s)
     while (poll(&ready, 1, -1) < 0 && errno == EINTR)
         ;
     int listener = sock_recv_fd(pair[1]); /* none if the kernel's filter does not ask */
-    if (listener < 0)
-        (void)syscall(SYS_close_range, 0U, ~0U, 0);
-    else if (dup3(listener, 3, O_CLOEXEC) != 3 || syscall(SYS_close_range, 0U, 2U, 0) < 0 ||
-             syscall(SYS_close_range, 4U, ~0U, 0) < 0)
+    if (settle_warden(listener, s->desk) < 0)
         _exit(126);
-    warden_main(&(struct warden_params){
-        .kernel = kernel, .listener = listener < 0 ? -1 : 3, .traced = s->traced, .heap = s->heap});
+    if (s->desk && (listener < 0 || desk_watch(s->desk, kernel) < 0 || jail_drop_caps(NULL) < 0))
+        _exit(126); /* the kernel ends with us */
+    warden_main(&(struct warden_params){.kernel = kernel,
+                                        .listener = listener < 0 ? -1 : 3,
+                                        .traced = s->traced,
+                                        .heap = s->heap,
+                                        .desk = s->desk});
 }
 
 static void __attribute__((noreturn))
-child_main(const struct engine_params *p, char *const argv[], bool traced, int sock, int console)
+child_main(const struct engine_params *p, struct start *start, int sock, int console)
 {
     struct err e = {0};
     int fds[ENGINE_DEVICES_MAX];
     struct report rep = {0};
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    /* SIGTERM: the warden ends the tree first, where no namespace does that. */
+    (void)prctl(PR_SET_PDEATHSIG, p->reduced ? SIGTERM : SIGKILL, 0, 0, 0);
+    if (p->reduced && getppid() != start->monitor) /* it is too late for that */
+        _exit(126);
     /* The tree can send us any, and the monitor's handlers are not ours. The kernel expects errors,
      * not signals, from a device that is gone and a file that is full. */
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
-    struct start start = {.argv = argv, .traced = traced};
-    int r = settle_layout(p, &start, &e);
+    int r = settle_layout(p, start, &e);
     if (r == 0)
-        r = enter_jail(p, start.floating, fds, &e);
+        r = p->reduced ? enter_reduced(p, start, fds, &e) : enter_jail(p, start->floating, fds, &e);
     if (r < 0) {
         rep.code = -r;
         (void)snprintf(rep.text, sizeof(rep.text), "%.255s", e.msg);
@@ -275,9 +323,9 @@ child_main(const struct engine_params *p, char *const argv[], bool traced, int s
         _exit(126);
     }
     send_report(sock, &rep, fds, p->n_devices);
-    if (settle_descriptors(p, console) < 0)
+    if (settle_descriptors(p, console, start->desk) < 0)
         _exit(126);
-    run_tree(&start);
+    run_tree(start);
 }
 
 /* --- in the monitor ------------------------------------------------------------------------- */
@@ -322,12 +370,14 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 
     /* Raw clone(), since fork() makes no namespaces. The process has one thread at this point, so
      * the child may call anything. */
-    long flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD;
-    pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+    struct start start = {.monitor = getpid(), .argv = argv, .traced = traced};
+    long flags =
+        p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
     if (pid < 0)
         return err_sys(e, errno, "cannot start the kernel's process tree");
     if (pid == 0)
-        child_main(p, argv, traced, sock_there, console_there);
+        child_main(p, &start, sock_there, console_there);
     close_fd(&sock_there);
     int r = receive_report(sock_here, t->listen_fd, p->n_devices, e);
     if (r < 0) {

@@ -29,6 +29,7 @@ struct engine {
     struct loop_src console_src;
     struct vhost_user *back_end[ENGINE_DEVICES_MAX];
     size_t n;
+    bool reduced;
 };
 
 /* --- the kernel's command line -------------------------------------------------------------- */
@@ -64,6 +65,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     /* "auto" would silently fall back to ptrace. */
     add_arg(c, "seccomp=%s", use_seccomp ? "on" : "off");
     add_arg(c, "uml_dir=/tmp");
+    if (p->reduced) /* there is no directory where it could look for a name that is free */
+        add_arg(c, "umid=guest");
     add_arg(c, p->verbose ? "loglevel=7" : "quiet");
     /* Any plausible value: calibrating the delay loop would take 40 ms. */
     add_arg(c, "lpj=10000000");
@@ -150,9 +153,11 @@ static void uml_free(struct engine *en)
 
 static void uml_kill(struct engine *en)
 {
-    /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. */
+    /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. In a reduced jail it
+     * kills them itself. */
     if (en->tree.pidfd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, en->tree.pidfd, SIGKILL, NULL, 0);
+        (void)syscall(SYS_pidfd_send_signal, en->tree.pidfd, en->reduced ? SIGTERM : SIGKILL, NULL,
+                      0);
 }
 
 static int attach_devices(struct engine *en, const struct engine_params *p, struct err *e)
@@ -186,7 +191,7 @@ static int uml_start(struct engine **ret, const struct engine_params *p, struct 
         free_args(&c);
         return err_oom(e);
     }
-    *en = (struct engine){.loop = l, .ev = ev, .ctx = ctx, .tree.pidfd = -1};
+    *en = (struct engine){.loop = l, .ev = ev, .ctx = ctx, .tree.pidfd = -1, .reduced = p->reduced};
     en->exit_src.fd = en->console_src.fd = -1;
     r = uml_tree_start(&en->tree, p, c.arg, !use_seccomp, e);
     free_args(&c);

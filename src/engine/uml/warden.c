@@ -20,6 +20,7 @@
 #endif
 
 /* #syscalls:reaper wait4 pause prlimit64 exit_group exit rt_sigreturn restart_syscall */
+/* #syscalls:reaper_reduced waitid kill */
 
 enum {
     /* What a traced kernel forks at its start, to test how it can trace. */
@@ -37,14 +38,8 @@ static struct warden {
     unsigned forks; /* it may make */
     unsigned maps;  /* ... of memory that no limit counts */
     uint64_t heap;
+    struct desk *desk; /* NULL: the tree has namespaces of its own */
 } warden;
-
-/* To a question: an error, or a result in the place of the call, or that the call may be made. */
-struct answer {
-    int code;
-    bool instead;
-    uint64_t result;
-};
 
 /* A stub has the pages of its program that it writes to, and a stack on which it starts; all else is
  * guest memory. */
@@ -69,16 +64,20 @@ static int make_stub(pid_t pid)
 
 static int judge_exec(struct warden *w, pid_t pid)
 {
-    if (pid != w->kernel)
-        return make_stub(pid);
+    if (pid != w->kernel) {
+        int code = make_stub(pid);
+        return code == 0 && w->desk ? desk_note_stub(w->desk, pid) : code;
+    }
     if (w->started)
         return EPERM;
     w->started = true;
     return 0;
 }
 
-static struct answer judge(struct warden *w, pid_t pid, const struct seccomp_data *call)
+static struct answer judge(struct warden *w, const struct seccomp_notif *q)
 {
+    const struct seccomp_data *call = &q->data;
+    pid_t pid = (pid_t)q->pid;
     bool kernel = pid == w->kernel, yes;
     switch (call->nr) {
     case __NR_execveat:
@@ -92,7 +91,8 @@ static struct answer judge(struct warden *w, pid_t pid, const struct seccomp_dat
     case __NR_brk:
         return (struct answer){.instead = true, .result = w->heap};
     default:
-        return (struct answer){.code = EPERM};
+        return w->desk ? desk_answer(w->desk, w->listener, q->id, call)
+                       : (struct answer){.code = EPERM};
     }
 }
 
@@ -111,13 +111,41 @@ static bool answer(struct warden *w)
     memset(&resp, 0, sizeof(resp));
     if (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_RECV, &req) < 0)
         return errno == EINTR || errno == ENOENT; /* we were interrupted, or who asked was */
-    struct answer a = judge(w, (pid_t)req.msg.pid, &req.msg.data);
+    struct answer a = judge(w, &req.msg);
     resp.msg.id = req.msg.id;
     resp.msg.error = -a.code;
     resp.msg.val = (int64_t)a.result;
     resp.msg.flags = a.code || a.instead ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     (void)ioctl(w->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp); /* it may have died meanwhile */
     return true;
+}
+
+static void __attribute__((noreturn)) end_as(int st)
+{
+    _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
+}
+
+/* Nothing in the tree can leave its process group, and what lost its parent is ours. The group is
+ * killed while the kernel is still its leader, though dead: the number cannot be somebody else's. */
+static void on_child_reduced(int sig)
+{
+    int st, saved = errno, end = 0;
+    siginfo_t info = {0};
+    pid_t pid;
+    if (waitid(P_PID, (id_t)warden.kernel, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == warden.kernel) {
+        (void)kill(-warden.kernel, SIGKILL);
+        while ((pid = waitpid(-1, &st, 0)) > 0 || errno == EINTR)
+            if (pid == warden.kernel)
+                end = st;
+        end_as(end);
+    }
+    errno = saved;
+}
+
+static void on_term(int sig)
+{
+    (void)kill(-warden.kernel, SIGKILL);
 }
 
 /* On every death in the tree, whatever the warden waits for. The kernel reaps its stubs itself; one
@@ -128,7 +156,7 @@ static void on_child(int sig)
     pid_t pid;
     while ((pid = waitpid(-1, &st, WNOHANG)) > 0)
         if (pid == warden.kernel)
-            _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
+            end_as(st);
     errno = saved;
 }
 
@@ -138,14 +166,17 @@ void warden_main(const struct warden_params *p)
                              .listener = p->listener,
                              .maps = 1,
                              .forks = p->traced ? FORKS_MAX : 0,
-                             .heap = p->heap};
-    struct sigaction act = {.sa_handler = on_child};
+                             .heap = p->heap,
+                             .desk = p->desk};
+    struct sigaction act = {.sa_handler = p->desk ? on_child_reduced : on_child};
     (void)sigaction(SIGCHLD, &act, NULL);
+    if (p->desk)
+        (void)signal(SIGTERM, on_term);
     /* The kernel waits on the same CPU: hand it over at once, where the host can (Linux 6.6). */
     (void)ioctl(p->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-    if (seccomp_enter(SECCOMP_REAPER) < 0)
+    if (seccomp_enter(p->desk ? SECCOMP_REAPER_REDUCED : SECCOMP_REAPER) < 0)
         _exit(126);
-    on_child(SIGCHLD); /* it may be too late for a signal */
+    act.sa_handler(SIGCHLD); /* it may be too late for a signal */
     while (warden.listener >= 0 && answer(&warden))
         ;
     for (;;)

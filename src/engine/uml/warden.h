@@ -23,6 +23,8 @@
 #ifndef MSB_ENGINE_UML_WARDEN_H
 #define MSB_ENGINE_UML_WARDEN_H
 
+#include "engine/uml/desk.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -32,6 +34,9 @@ struct warden_params {
     int listener;  /* questions come from here; -1: there are none */
     bool traced;   /* the kernel may fork a few times */
     uint64_t heap; /* what brk() returns, where it is asked */
+    /* In a reduced jail: what the kernel gets from us. We are not pid 1 of a namespace there: the
+     * kernel leads a process group, which ends with it, and SIGTERM ends it. */
+    struct desk *desk;
 };
 
 /* Answers questions until the kernel ends; then ends the calling process as the kernel ended. */

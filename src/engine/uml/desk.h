@@ -1,0 +1,47 @@
+/* What the warden of a user-mode kernel hands out in a reduced jail (jail/reduced.h), where the kernel
+ * has no file system, network and process tree of its own, and so may name no file, socket or process:
+ *
+ *     openat        a temporary file is guest memory; what it creates is /dev/null; the one file that
+ *                   is only read is /proc/cpuinfo; there are no others
+ *     mkdir         succeeds, without a directory
+ *     memfd_create  a file for the stubs' program
+ *     connect       the socket becomes a connection to the next device
+ *     kill          signals reach the kernel and its stubs
+ *     fcntl         of F_SETOWN: the kernel can make itself the owner of a descriptor
+ *
+ * Memory is a memfd with a size that can change no more, so it needs no tmpfs to limit it. Only
+ * arguments by value are looked at: no path, no address. A kernel that asks out of turn gets what its
+ * turn is and hurts itself.
+ */
+#ifndef MSB_ENGINE_UML_DESK_H
+#define MSB_ENGINE_UML_DESK_H
+
+#include "engine/engine.h"
+
+#include <linux/seccomp.h>
+#include <sys/types.h>
+
+struct desk;
+
+/* To a question: an error, or a result in the place of the call, or that the call may be made. */
+struct answer {
+    int code;
+    bool instead;
+    uint64_t result;
+};
+
+/* In the current directory, which is empty and nobody else's: makes what will be handed out, and the
+ * sockets on which the devices are served. stubs: how many processes it may have at once. */
+int desk_open(struct desk **ret, const struct engine_params *p, size_t stubs, int *listen_fd,
+              struct err *e);
+/* Descriptors that it needs, for process_close_others(). */
+enum { DESK_FDS_MAX = ENGINE_DEVICES_MAX + 4 };
+size_t desk_fds(const struct desk *d, int fds[DESK_FDS_MAX]);
+/* Once the kernel runs, and before its first question. */
+int desk_watch(struct desk *d, pid_t kernel);
+/* A process that is about to become a stub: 0, or what its exec fails with. */
+int desk_note_stub(struct desk *d, pid_t pid);
+struct answer desk_answer(struct desk *d, int listener, uint64_t id,
+                          const struct seccomp_data *call);
+
+#endif
