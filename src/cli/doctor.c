@@ -1,4 +1,5 @@
 /* doctor: checks whether this machine can run sandboxes, and suggests remedies. */
+#include "cli/doctor.h"
 #include "cli/common_opts.h"
 #include "cli/kernel_release.h"
 #include "cli/ui.h"
@@ -38,32 +39,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mark { MARK_OK, MARK_WARN, MARK_FAIL };
-enum { CHECKS_MAX = 24, LOW_DISK_MIB = 1024, LOW_MEMORY_MIB = 256 };
+enum { LOW_DISK_MIB = 1024, LOW_INODES = 1000, LOW_MEMORY_MIB = 256 };
 
-struct check {
-    const char *name;
-    enum mark mark;
-    char detail[512];
-    char remedy[512]; /* "" = none needed */
-};
-
-struct doctor {
-    struct check checks[CHECKS_MAX];
-    size_t n;
-    struct store store;
-    bool have_store;
-    char assets[4096];
-    bool have_assets;
-    bool native_kvm;
-    const struct engine_ops *engine; /* the choice of `auto` */
-};
-
-static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static struct check *add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
+struct check *doctor_add(struct doctor *d, const char *name, enum mark mark, const char *fmt, ...)
 {
-    struct check *c = &d->checks[d->n < CHECKS_MAX ? d->n++ : CHECKS_MAX - 1];
+    struct check *c = &d->checks[d->n < DOCTOR_CHECKS_MAX ? d->n++ : DOCTOR_CHECKS_MAX - 1];
     *c = (struct check){.name = name, .mark = mark};
     va_list ap;
     va_start(ap, fmt);
@@ -72,8 +52,7 @@ static struct check *add(struct doctor *d, const char *name, enum mark mark, con
     return c;
 }
 
-static void remedy(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void remedy(struct check *c, const char *fmt, ...)
+void doctor_remedy(struct check *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -91,7 +70,7 @@ static void check_kvm(struct doctor *d)
     char speed[80];
     AUTO_CLOSE int fd = -1;
     if (kvm_device_open(&fd, &e) < 0) {
-        remedy(add(d, "KVM", MARK_WARN, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
+        doctor_remedy(doctor_add(d, "KVM", MARK_WARN, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
         return;
     }
     kvm_probe(fd, true, &p, &e);
@@ -99,18 +78,18 @@ static void check_kvm(struct doctor *d)
     switch (p.verdict) {
     case KVM_NATIVE:
         d->native_kvm = true;
-        add(d, "KVM", MARK_OK, "a probe VM runs kernel code natively, %s", speed);
+        doctor_add(d, "KVM", MARK_OK, "a probe VM runs kernel code natively, %s", speed);
         break;
     case KVM_SLOW:
-        remedy(add(d, "KVM", MARK_WARN,
-                   "/dev/kvm opens, but a probe VM runs kernel code %s: it is "
-                   "emulated, too slow for kernels",
-                   speed),
-               "nothing to do: sandboxes run on the uml engine here");
+        doctor_remedy(doctor_add(d, "KVM", MARK_WARN,
+                                 "/dev/kvm opens, but a probe VM runs kernel code %s: it is "
+                                 "emulated, too slow for kernels",
+                                 speed),
+                      "nothing to do: sandboxes run on the uml engine here");
         break;
     case KVM_NOT_RUN:
-        remedy(add(d, "KVM", MARK_WARN, "%s", e.msg),
-               "nothing to do if the uml engine is fast enough for you");
+        doctor_remedy(doctor_add(d, "KVM", MARK_WARN, "%s", e.msg),
+                      "nothing to do if the uml engine is fast enough for you");
         break;
     }
 }
@@ -120,19 +99,20 @@ static void check_engine(struct doctor *d)
     struct err e = {0};
     CLEANUP(engine_choice_close) struct engine_choice en = ENGINE_CHOICE_NONE;
     if (engine_choose(ENGINE_AUTO, &en, &e) < 0) {
-        struct check *c = add(d, "Engine", MARK_FAIL, "none: %s", e.msg);
-        remedy(c, "%s", e.hints ? e.hint[0] : "run on Linux with user namespaces and seccomp");
+        struct check *c = doctor_add(d, "Engine", MARK_FAIL, "none: %s", e.msg);
+        doctor_remedy(c, "%s",
+                      e.hints ? e.hint[0] : "run on Linux with user namespaces and seccomp");
         return;
     }
     d->engine = en.ops;
     /* The choice looks for the kernel first; without usable KVM that is not what is missing. */
     bool no_kernel_needed = en.ops != &engine_kvm && !d->native_kvm;
-    add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
-        no_kernel_needed ? "KVM cannot be used here" : en.why);
+    doctor_add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
+               no_kernel_needed ? "KVM cannot be used here" : en.why);
     const char *env = getenv("MSB_ENGINE");
     if (env && *env && engine_kind_parse(env) == ENGINE_INVALID)
-        remedy(add(d, "MSB_ENGINE", MARK_FAIL, "invalid engine '%s'", env),
-               "unset MSB_ENGINE, or set it to auto, kvm, uml or uml-ptrace");
+        doctor_remedy(doctor_add(d, "MSB_ENGINE", MARK_FAIL, "invalid engine '%s'", env),
+                      "unset MSB_ENGINE, or set it to auto, kvm, uml or uml-ptrace");
 }
 
 static bool has_asset(const struct doctor *d, const char *file, char *path, size_t size)
@@ -148,10 +128,11 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
     if (!d->have_assets)
         return;
     if (has_asset(d, file, path, sizeof(path)))
-        add(d, name, MARK_OK, "%s", path);
+        doctor_add(d, name, MARK_OK, "%s", path);
     else
-        remedy(add(d, name, MARK_FAIL, "%s is missing or unreadable", path),
-               "build and install it with: make install, or set MSB_ASSETS to its directory");
+        doctor_remedy(
+            doctor_add(d, name, MARK_FAIL, "%s is missing or unreadable", path),
+            "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
 /* A guest attacks its own kernel first. What is newer than this one is known only as far as
@@ -162,7 +143,7 @@ static void add_kernel(struct doctor *d, const char *name, const char *path,
     struct kernel_release k, newest;
     char text[64], other[64];
     if (kernel_release_read(path, &k) < 0) {
-        add(d, name, MARK_OK, "%s, a version that it does not tell", path);
+        doctor_add(d, name, MARK_OK, "%s, a version that it does not tell", path);
         return;
     }
     kernel_release_text(&k, text, sizeof(text));
@@ -170,19 +151,20 @@ static void add_kernel(struct doctor *d, const char *name, const char *path,
     struct check *c;
     if (kernel_release_newest(&newest) && kernel_release_compare(&k, &newest) < 0) {
         kernel_release_text(&newest, other, sizeof(other));
-        c = add(d, name, MARK_WARN, "%s, %s: older than %s, the newest known here", path, text,
-                other);
+        c = doctor_add(d, name, MARK_WARN, "%s, %s: older than %s, the newest known here", path,
+                       text, other);
     } else if (days > KERNEL_OLD_DAYS) {
-        c = add(d, name, MARK_WARN, "%s, %s: %lld days old, so a newer one is likely", path, text,
-                (long long)days);
+        c = doctor_add(d, name, MARK_WARN, "%s, %s: %lld days old, so a newer one is likely", path,
+                       text, (long long)days);
     } else {
-        add(d, name, MARK_OK, "%s, %s", path, text);
+        doctor_add(d, name, MARK_OK, "%s, %s", path, text);
         return;
     }
-    remedy(c,
-           "in msb's source tree: kernel/build --update %s, then make install; or install a newer "
-           "package of msb",
-           engine->name);
+    doctor_remedy(
+        c,
+        "in msb's source tree: kernel/build --update %s, then make install; or install a newer "
+        "package of msb",
+        engine->name);
 }
 
 /* One is enough: that of the engine that runs here. Do not suggest building a useless one. */
@@ -196,9 +178,9 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
     else if (d->engine == engine)
         check_asset(d, name, engine->kernel_file);
     else if (engine != &engine_kvm || d->native_kvm)
-        remedy(add(d, name, MARK_WARN, "%s is missing: the %s engine is unavailable", path,
-                   engine->name),
-               "build it with: make kernel-%s", engine->name);
+        doctor_remedy(doctor_add(d, name, MARK_WARN, "%s is missing: the %s engine is unavailable",
+                                 path, engine->name),
+                      "build it with: make kernel-%s", engine->name);
 }
 
 static void check_assets(struct doctor *d)
@@ -209,150 +191,19 @@ static void check_assets(struct doctor *d)
     if (real)
         (void)snprintf(d->assets, sizeof(d->assets), "%s", real);
     if (!d->have_assets)
-        remedy(add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
+        doctor_remedy(doctor_add(d, "Assets", MARK_FAIL, "%s", e.msg), "%s",
+                      e.hints ? e.hint[0] : "");
     check_kernel(d, "Kernel (kvm)", &engine_kvm);
     check_kernel(d, "Kernel (uml)", &engine_uml);
     check_asset(d, "Tools disk", "tools.erofs");
     check_asset(d, "Base image", IMAGE_BASE_FILE);
-}
-
-/* --- what the host allows --------------------------------------------------------------- */
-
-/* Runs fn in a child, which may change itself beyond repair. Returns its exit status: 0 = good,
- * an errno value otherwise. */
-static int in_child(int (*fn)(void))
-{
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    if (pid < 0)
-        return errno;
-    if (pid == 0)
-        _exit(fn());
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return errno;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
-}
-
-static int try_namespaces(void)
-{
-    return unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
-                   CLONE_NEWUTS) < 0
-               ? errno
-               : 0;
-}
-
-static int write_text(const char *path, const char *text)
-{
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
-    return fd < 0 || write(fd, text, strlen(text)) < 0 ? errno : 0;
-}
-
-/* Guest memory is mapped executable from a tmpfs that we mount ourselves. */
-static int try_tmpfs(void)
-{
-    char map[64];
-    uid_t uid = geteuid(); /* before the new namespace maps them to nobody */
-    gid_t gid = getegid();
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-        return errno;
-    (void)snprintf(map, sizeof(map), "0 %u 1", uid);
-    (void)write_text("/proc/self/setgroups", "deny");
-    (void)write_text("/proc/self/uid_map", map);
-    (void)snprintf(map, sizeof(map), "0 %u 1", gid);
-    (void)write_text("/proc/self/gid_map", map);
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") < 0)
-        return errno;
-    AUTO_CLOSE int fd = open("/tmp/probe", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, 4096) < 0)
-        return errno;
-    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, fd, 0);
-    return p == MAP_FAILED ? errno : 0;
-}
-
-/* A share's server clones a mount and restricts the clone: Linux 5.12. */
-static int try_shares(void)
-{
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
-    if (unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        return errno;
-    AUTO_CLOSE int fd = (int)syscall(SYS_open_tree, AT_FDCWD, "/",
-                                     OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-    if (fd < 0 ||
-        syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
-        return errno;
-    return 0;
-}
-
-static int try_seccomp(void)
-{
-    static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_fprog prog = {.len = 1, .filter = allow};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return errno;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0 ? errno : 0;
-}
-
-static int try_supervision(void)
-{
-    int fd = seccomp_enter_supervised(SECCOMP_UML);
-    return fd < 0 ? -fd : 0;
-}
-
-static void check_namespaces(struct doctor *d)
-{
-    int code = in_child(try_namespaces);
-    if (code == 0) {
-        add(d, "Namespaces", MARK_OK, "user, mount, pid, net, ipc and uts can be created");
-        return;
-    }
-    struct check *c = add(d, "Namespaces", MARK_FAIL, "cannot create them: %s", strerror(code));
-    if (access("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", F_OK) == 0)
-        remedy(c, "as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0");
-    else if (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) == 0)
-        remedy(c, "as root: sysctl kernel.unprivileged_userns_clone=1");
-    else
-        remedy(c, "as root: sysctl user.max_user_namespaces=15000; in a container, allow unshare "
-                  "in its seccomp profile");
-}
-
-static void check_tmpfs(struct doctor *d)
-{
-    int code = in_child(try_tmpfs);
-    if (code == 0)
-        add(d, "tmpfs", MARK_OK, "can be mounted, and programs run from it");
-    else
-        remedy(add(d, "tmpfs", MARK_FAIL, "programs cannot run from a tmpfs: %s", strerror(code)),
-               "allow mounts in user namespaces (in a container: an unconfined AppArmor profile)");
-}
-
-static void check_shares(struct doctor *d)
-{
-    int code = in_child(try_shares);
-    if (code == 0)
-        add(d, "Shares", MARK_OK, "host directories and volumes can be mounted in sandboxes");
-    else
-        remedy(add(d, "Shares", MARK_WARN, "host directories and volumes cannot be mounted: %s",
-                   strerror(code)),
-               code == ENOSYS ? "use Linux 5.12 or newer" : "allow mounts in user namespaces");
-}
-
-static void check_seccomp(struct doctor *d)
-{
-    int code = in_child(try_seccomp), supervision = in_child(try_supervision);
-    if (code)
-        remedy(add(d, "seccomp", MARK_FAIL, "filters cannot be installed: %s", strerror(code)),
-               "use a kernel with CONFIG_SECCOMP_FILTER");
-    else if (supervision)
-        remedy(add(d, "seccomp", MARK_WARN,
-                   "the uml engine cannot limit the memory of all processes of a guest: %s",
-                   strerror(supervision)),
-               "run msb outside of a container that intercepts system calls");
-    else
-        add(d, "seccomp", MARK_OK, "filters can be installed and supervised");
+    struct statvfs v;
+    if (d->have_assets && d->engine != &engine_kvm && statvfs(d->assets, &v) == 0 &&
+        v.f_flag & ST_NOEXEC)
+        doctor_remedy(doctor_add(d, "Assets", MARK_FAIL,
+                                 "%s is mounted noexec, and the uml engine's kernel is a program",
+                                 d->assets),
+                      "install msb elsewhere, or set MSB_ASSETS to a copy of that directory");
 }
 
 /* --- where sandboxes live ------------------------------------------------------------------- */
@@ -362,8 +213,8 @@ static void check_home(struct doctor *d)
     struct err e = {0};
     d->have_store = store_open(&d->store, &e) == 0;
     if (!d->have_store) {
-        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s", e.msg), "%s",
-               e.hints ? e.hint[0] : "set MSB_HOME to a directory you can write to");
+        doctor_remedy(doctor_add(d, "MSB_HOME", MARK_FAIL, "%s", e.msg), "%s",
+                      e.hints ? e.hint[0] : "set MSB_HOME to a directory you can write to");
         return;
     }
     int fd = openat(d->store.home_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -372,21 +223,25 @@ static void check_home(struct doctor *d)
     if (fd >= 0)
         (void)close(fd);
     if (writable)
-        add(d, "MSB_HOME", MARK_OK, "%s", d->store.home);
+        doctor_add(d, "MSB_HOME", MARK_OK, "%s", d->store.home);
     else
-        remedy(add(d, "MSB_HOME", MARK_FAIL, "%s is not writable", d->store.home),
-               "set MSB_HOME to a directory you can write to");
+        doctor_remedy(doctor_add(d, "MSB_HOME", MARK_FAIL, "%s is not writable", d->store.home),
+                      "set MSB_HOME to a directory you can write to");
     struct statvfs v;
     if (fstatvfs(d->store.home_fd, &v) < 0)
         return;
     char free_text[32];
     uint64_t mib = (uint64_t)v.f_bavail * v.f_frsize / MIB;
     format_mib(mib, free_text, sizeof(free_text));
-    if (mib >= LOW_DISK_MIB)
-        add(d, "Disk", MARK_OK, "%s free", free_text);
+    if (v.f_files && v.f_favail < LOW_INODES)
+        doctor_remedy(doctor_add(d, "Disk", MARK_WARN, "only %llu more files fit",
+                                 (unsigned long long)v.f_favail),
+                      "remove some files, or move MSB_HOME to another file system");
+    else if (mib >= LOW_DISK_MIB)
+        doctor_add(d, "Disk", MARK_OK, "%s free", free_text);
     else
-        remedy(add(d, "Disk", MARK_WARN, "only %s free", free_text),
-               "free some space, or move MSB_HOME to a larger file system");
+        doctor_remedy(doctor_add(d, "Disk", MARK_WARN, "only %s free", free_text),
+                      "free some space, or move MSB_HOME to a larger file system");
 }
 
 /* Puts a child into the group of a sandbox. */
@@ -429,20 +284,23 @@ static void check_cgroup(struct doctor *d)
                  : g.error[CGROUP_MEMORY] < 0 ? g.error[CGROUP_MEMORY]
                                               : g.error[CGROUP_PIDS];
     if (cpu == 0 && memory == 0) {
-        add(d, "cgroup", MARK_OK, "limits CPU time, memory and processes");
+        doctor_add(d, "cgroup", MARK_OK, "limits CPU time, memory and processes");
         return;
     }
     struct check *line =
-        cpu < 0 ? add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
-                      memory < 0 ? ", nor is a total of what this host's kernel holds for a sandbox"
-                                 : "",
-                      strerror(-cpu))
-                : add(d, "cgroup", MARK_WARN,
-                      "no total for what this host's kernel holds for a sandbox (page tables, "
-                      "socket buffers): %s",
-                      strerror(-memory));
-    remedy(line, "run msb where the cpu, memory and pids controllers are delegated, for example: "
-                 "systemd-run --user --scope -p Delegate=yes");
+        cpu < 0
+            ? doctor_add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
+                         memory < 0
+                             ? ", nor is a total of what this host's kernel holds for a sandbox"
+                             : "",
+                         strerror(-cpu))
+            : doctor_add(d, "cgroup", MARK_WARN,
+                         "no total for what this host's kernel holds for a sandbox (page tables, "
+                         "socket buffers): %s",
+                         strerror(-memory));
+    doctor_remedy(line,
+                  "run msb where the cpu, memory and pids controllers are delegated, for example: "
+                  "systemd-run --user --scope -p Delegate=yes");
 }
 
 static void check_libcurl(struct doctor *d)
@@ -450,10 +308,10 @@ static void check_libcurl(struct doctor *d)
     char version[64];
     struct err e = {0};
     if (registry_library(version, sizeof(version), &e) == 0)
-        add(d, "libcurl", MARK_OK, "%s", version);
+        doctor_add(d, "libcurl", MARK_OK, "%s", version);
     else
-        remedy(add(d, "libcurl", MARK_WARN, "images cannot be pulled: %s", e.msg), "%s",
-               e.hints ? e.hint[0] : "install libcurl");
+        doctor_remedy(doctor_add(d, "libcurl", MARK_WARN, "images cannot be pulled: %s", e.msg),
+                      "%s", e.hints ? e.hint[0] : "install libcurl");
 }
 
 static void check_mke2fs(struct doctor *d)
@@ -462,7 +320,7 @@ static void check_mke2fs(struct doctor *d)
                                          "/usr/local/sbin/mke2fs"};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (access(places[i], X_OK) == 0) {
-            add(d, "mke2fs", MARK_OK, "%s", places[i]);
+            doctor_add(d, "mke2fs", MARK_OK, "%s", places[i]);
             return;
         }
     const char *path = getenv("PATH");
@@ -472,12 +330,12 @@ static void check_mke2fs(struct doctor *d)
         char file[4096];
         (void)snprintf(file, sizeof(file), "%s/mke2fs", dir);
         if (access(file, X_OK) == 0) {
-            add(d, "mke2fs", MARK_OK, "%s", file);
+            doctor_add(d, "mke2fs", MARK_OK, "%s", file);
             return;
         }
     }
-    remedy(add(d, "mke2fs", MARK_FAIL, "not found: writable disks cannot be created"),
-           "install e2fsprogs, or use --root-disk tmpfs");
+    doctor_remedy(doctor_add(d, "mke2fs", MARK_FAIL, "not found: writable disks cannot be created"),
+                  "install e2fsprogs, or use --root-disk tmpfs");
 }
 
 static void check_memory(struct doctor *d)
@@ -495,10 +353,10 @@ static void check_memory(struct doctor *d)
         available = (uint64_t)si.freeram * si.mem_unit / MIB;
     format_mib(available, text, sizeof(text));
     if (available >= LOW_MEMORY_MIB)
-        add(d, "Memory", MARK_OK, "%s available", text);
+        doctor_add(d, "Memory", MARK_OK, "%s available", text);
     else
-        remedy(add(d, "Memory", MARK_WARN, "only %s available", text),
-               "stop other programs, or give sandboxes less with --memory");
+        doctor_remedy(doctor_add(d, "Memory", MARK_WARN, "only %s available", text),
+                      "stop other programs, or give sandboxes less with --memory");
 }
 
 /* --- report --------------------------------------------------------------------------------- */
@@ -529,24 +387,52 @@ static int print_json(const struct doctor *d, bool usable)
         json_pack("{s:s, s:b, s:o}", "version", MSB_VERSION, "usable", usable, "checks", checks));
 }
 
-static int doctor_run(const struct args *a)
+static size_t examine(struct doctor *d)
 {
     static void (*const all[])(struct doctor *) = {
-        check_home,   check_kvm,     check_engine, check_assets, check_namespaces, check_tmpfs,
-        check_shares, check_seccomp, check_cgroup, check_mke2fs, check_libcurl,    check_memory,
+        doctor_surroundings, check_home,     check_kvm,     check_engine, check_assets,
+        doctor_namespaces,   doctor_seccomp, doctor_limits, check_cgroup, check_mke2fs,
+        check_libcurl,       check_memory,   doctor_boot,
     };
-    struct doctor d = {.store = STORE_NONE};
     struct utsname un;
+    *d = (struct doctor){.store = STORE_NONE};
     if (uname(&un) == 0)
-        add(&d, "Host", MARK_OK, "%s %s %s, msb %s", un.sysname, un.release, un.machine,
-            MSB_VERSION);
+        doctor_add(d, "Host", MARK_OK, "%s %s %s, msb %s", un.sysname, un.release, un.machine,
+                   MSB_VERSION);
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        all[i](&d);
+        all[i](d);
+    if (d->have_store)
+        store_close(&d->store);
     size_t failed = 0;
-    for (size_t i = 0; i < d.n; i++)
-        failed += d.checks[i].mark == MARK_FAIL;
-    if (d.have_store)
-        store_close(&d.store);
+    for (size_t i = 0; i < d->n; i++)
+        failed += d->checks[i].mark == MARK_FAIL;
+    return failed;
+}
+
+/* What needs root says so; what nobody can fix stays as it is. */
+static int fix(struct doctor *d, bool ask, struct err *e)
+{
+    int r = doctor_fix(d, ask);
+    if (r == -EACCES || r == -EPERM || r == -EROFS) {
+        err_set(e, -r, "cannot change the settings of this host");
+        err_hint(e, "run it as root: sudo msb doctor --fix");
+        return r;
+    }
+    return r < 0 ? err_sys(e, -r, "cannot change the settings of this host") : r;
+}
+
+static int doctor_run(const struct args *a)
+{
+    struct err e = {0};
+    struct doctor d;
+    size_t failed = examine(&d);
+    if (args_has(a, "fix")) {
+        int r = fix(&d, !args_has(a, "yes"), &e);
+        if (r < 0)
+            return ui_fail(&e);
+        if (r > 0)
+            failed = examine(&d);
+    }
     if (wants_json(a)) {
         int code = print_json(&d, failed == 0);
         return code ? code : failed ? EXIT_FAILED : EXIT_OK;
@@ -555,7 +441,6 @@ static int doctor_run(const struct args *a)
         print_check(&d.checks[i]);
     if (failed == 0)
         return EXIT_OK;
-    struct err e = {0};
     err_set(&e, ENOTSUP, "this machine cannot run sandboxes: %zu check%s failed", failed,
             failed == 1 ? "" : "s");
     return ui_fail(&e);
@@ -563,8 +448,8 @@ static int doctor_run(const struct args *a)
 
 static const struct opt doctor_opts[] = {
     FORMAT_OPTION,
-    {"fix", 0, NULL, "Set up the host", OPT_LATER},
-    {"yes", 'y', NULL, "Do not ask for confirmation", OPT_LATER},
+    {"fix", 0, NULL, "Change settings of the host that are in the way, as root"},
+    {"yes", 'y', NULL, "Do not ask for confirmation"},
     {0},
 };
 
@@ -573,7 +458,9 @@ const struct cmd cmd_doctor = {
     .group = GROUP_INSTALL,
     .summary = "Check whether this machine can run sandboxes",
     .opts = doctor_opts,
-    .details = "The report goes to standard error. The exit code is 1 if a required check fails.",
+    .details = "The report goes to standard error. Its last line is about a sandbox that was "
+               "started for it, "
+               "with a host directory and a network. The exit code is 1 if a required check fails.",
     .examples = "  msb doctor\n"
                 "  msb doctor --format json",
     .run = doctor_run,

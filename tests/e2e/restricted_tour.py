@@ -108,7 +108,9 @@ def main():
     step("rm", "rm", "-q", "-f", "box")
     pull()
     sdk()
-    found["doctor"] = msb("doctor", "--format", "json").stdout
+    found["doctor"] = json.loads(msb("doctor", "--format", "json").stdout)
+    p = msb("run", "--jail", "full", "--", "true")
+    found["full"] = [p.returncode, p.stderr]
     step("left", "ls", "-q")
     print(json.dumps(found))
 

@@ -34,6 +34,7 @@ def place():
         (root / name).mkdir(parents=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
+    (root / "tmp").chmod(0o1777)
     shutil.copy("/etc/ld.so.cache", root / "etc")
     (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     msb = d / "msb"
@@ -104,6 +105,17 @@ def check(found, jail):
     }
     assert {k: found[k] for k in expected} == expected, found
     assert sorted(found["processes"].split()) == list("12345")
+    assert found["jail"] == jail
+    checks = {c["name"]: c for c in found["doctor"]["checks"]}
+    assert found["doctor"]["usable"] and f"{jail} jail" in checks["Sandbox"]["detail"], checks
+    assert checks["Namespaces"]["status"] == {"full": "ok", "reduced": "warn"}[jail]
+    code, said = found["full"]
+    if jail == "full":
+        assert code == 0, said
+    else:
+        assert code == 1 and said.count("\n") == 2 and "namespaces" in said, "refused, with a remedy"
+        assert "seccomp=unconfined" in checks["Namespaces"]["remedy"]
+        assert checks["Inside"]["detail"].startswith("a container (podman)")
 
 
 @pytest.mark.parametrize("options", [
@@ -113,6 +125,24 @@ def check(found, jail):
 def test_full_jail(podman, options):
     """Where namespaces can be made the jail is the same as outside."""
     check(tour(podman, *options), "full")
+
+
+# What Docker's default profile and Kubernetes' RuntimeDefault refuse to those without CAP_SYS_ADMIN.
+REFUSING = ("--security-opt", f"seccomp={ROOT / 'tests' / 'e2e' / 'restricted_seccomp.json'}")
+
+
+@pytest.mark.parametrize("options", [
+    REFUSING,
+    (*REFUSING, "--cap-drop=ALL"),
+    (*REFUSING, "--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", "12345",
+     "--tmpfs", "/tmp:rw,noexec,nosuid,mode=1777"),
+    ("--security-opt", "seccomp=unconfined", "--cap-drop=ALL"),
+], ids=["docker", "no-capabilities", "strict", "no-root-map"])
+def test_reduced_jail(podman, options):
+    """Where they cannot be made, sandboxes run in what is left, and say so."""
+    found = tour(podman, *options)
+    check(found, "reduced")
+    assert found["said"].count("reduced jail") == 1
 
 
 @pytest.mark.parametrize("user", [0, 12345])
