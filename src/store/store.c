@@ -11,6 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* Containers run as users that nobody knows, without a home or with one that is not theirs: nothing
+ * could ever be made there. The directory below /tmp is checked like any other before it is used. */
+static char *usual_home(void)
+{
+    const char *home = getenv("HOME");
+    const struct passwd *pw = home && *home ? NULL : getpwuid(getuid());
+    char *p = NULL;
+    if (pw)
+        home = pw->pw_dir;
+    if (home && home[0] == '/') {
+        if (asprintf(&p, "%s/.microsandbox", home) < 0)
+            return NULL;
+        if (access(p, F_OK) == 0 || access(home, W_OK) == 0 || errno == ENOENT)
+            return p;
+        free(p);
+    }
+    return asprintf(&p, "/tmp/msb-%u", geteuid()) < 0 ? NULL : p;
+}
 
 static int find_home(char **ret, struct err *e)
 {
@@ -27,17 +47,7 @@ static int find_home(char **ret, struct err *e)
                 p = NULL;
         }
     } else {
-        const char *home = getenv("HOME");
-        const struct passwd *pw = home && *home ? NULL : getpwuid(getuid());
-        if (pw)
-            home = pw->pw_dir;
-        if (!home || home[0] != '/') {
-            err_set(e, ENOENT, "cannot find your home directory");
-            err_hint(e, "set HOME, or MSB_HOME to a directory for sandboxes");
-            return -ENOENT;
-        }
-        if (asprintf(&p, "%s/.microsandbox", home) < 0)
-            p = NULL;
+        p = usual_home();
     }
     *ret = p;
     return p ? 0 : err_oom(e);

@@ -19,7 +19,8 @@ import imagekit
 
 EXE, IMAGE = sys.argv[1:]
 HERE = pathlib.Path(tempfile.mkdtemp(prefix="tour-"))
-os.environ.setdefault("MSB_HOME", str(HERE / "home"))
+if not os.environ.get("USUAL_HOME"):
+    os.environ.setdefault("MSB_HOME", str(HERE / "home"))
 os.environ["PATH"] = f"{os.path.dirname(EXE)}:/usr/sbin:/usr/bin"
 os.environ["NO_COLOR"] = "1"
 found = {}
@@ -91,7 +92,6 @@ def main():
     share = HERE / "share"
     share.mkdir()
     (share / "in").write_text("of the host\n")
-    found["user"] = os.geteuid()
     p = step("create", "create", "-n", "box", "-m", "96M", "-v", f"{share}:/share", "-v", "data:/data",
              "-p", "127.0.0.1:0:80", "--net-rule", "allow@host")
     found["said"] = p.stderr
@@ -112,6 +112,7 @@ def main():
     p = msb("run", "--jail", "full", "--", "true")
     found["full"] = [p.returncode, p.stderr]
     step("left", "ls", "-q")
+    found["homes"] = sorted(f.name for f in pathlib.Path("/tmp").glob("msb-*"))
     print(json.dumps(found))
 
 

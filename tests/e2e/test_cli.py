@@ -455,7 +455,7 @@ def test_doctor(msb, tmp_path):
     """Only stderr; 0 when sandboxes can run, 1 and a remedy when they cannot."""
     p = msb("doctor")
     assert (p.returncode, p.stdout) == (0, b"")
-    for what in ("Host", "Engine", "Namespaces", "Shares", "seccomp", "MSB_HOME", "Disk", "mke2fs"):
+    for what in ("Host", "Engine", "Namespaces", "Shares", "seccomp", "MSB_HOME", "Disk", "mke2fs", "Limits", "Sandbox"):
         assert re.search(rf"✓ {what} ", stderr(p)), what
     assert re.search(r"[✓!] Kernel \((kvm|uml)\) .*, Linux \d+\.\d+\.\d+", stderr(p)), "that of the engine"
     assert re.search(r"[✓!] KVM ", stderr(p)), "the finding of the probe, whatever it is"
@@ -473,7 +473,7 @@ def test_doctor_knows_old_kernels(msb, no_kvm_kernel, tmp_path):
     cache.mkdir(parents=True)
     env = {**no_kvm_kernel, "MSB_ENGINE": "uml", "MSB_CACHE_DIR": str(cache.parent)}
     p = msb("doctor", env=env)
-    assert p.returncode == 0
+    assert p.returncode == 1, "that one does not start"
     assert re.search(r"! Kernel \(uml\) .*/linux-uml, Linux 7\.2\.9 of [\d-]{10}: 91 days old, so a newer one is likely\n"
                      r"  → in msb's source tree: kernel/build --update uml", stderr(p)), stderr(p)
     (cache / "newest-version").write_text("7.2.13-1\n")

@@ -135,7 +135,7 @@ REFUSING = ("--security-opt", f"seccomp={ROOT / 'tests' / 'e2e' / 'restricted_se
     REFUSING,
     (*REFUSING, "--cap-drop=ALL"),
     (*REFUSING, "--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", "12345",
-     "--tmpfs", "/tmp:rw,noexec,nosuid,mode=1777"),
+     "--tmpfs", "/tmp:rw,noexec,nosuid,mode=1777", "--env", "USUAL_HOME=1"),
     ("--security-opt", "seccomp=unconfined", "--cap-drop=ALL"),
 ], ids=["docker", "no-capabilities", "strict", "no-root-map"])
 def test_reduced_jail(podman, options):
@@ -143,6 +143,7 @@ def test_reduced_jail(podman, options):
     found = tour(podman, *options)
     check(found, "reduced")
     assert found["said"].count("reduced jail") == 1
+    assert found["homes"] == (["msb-12345"] if "12345" in options else []), "of a user without a home"
 
 
 @pytest.mark.parametrize("user", [0, 12345])

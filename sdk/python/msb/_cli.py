@@ -34,8 +34,14 @@ def find_msb() -> Optional[str]:
 
 
 def default_home() -> str:
-    """``$MSB_HOME``, else ``~/.microsandbox``."""
-    return os.path.abspath(os.environ.get("MSB_HOME") or os.path.expanduser("~/.microsandbox"))
+    """``$MSB_HOME``, else ``~/.microsandbox``; for users without a home, a directory below /tmp, as ``msb`` has it."""
+    if os.environ.get("MSB_HOME"):
+        return os.path.abspath(os.environ["MSB_HOME"])
+    home = os.path.expanduser("~")
+    usual = os.path.join(home, ".microsandbox")
+    if home.startswith("/") and (os.path.exists(usual) or os.access(home, os.W_OK) or not os.path.exists(home)):
+        return usual
+    return f"/tmp/msb-{os.geteuid()}"
 
 
 class Cli:
