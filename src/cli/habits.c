@@ -11,7 +11,7 @@ struct habit {
 
 static const struct habit verbs[] = {
     {"build", "msb runs images and builds none: build it elsewhere and pipe 'docker save IMAGE' "
-              "into 'msb load', or set up a sandbox and 'msb image commit' it"},
+              "into 'msb load', or run a directory as an image: 'msb run ./rootfs'"},
     {"buildx", "msb runs images and builds none: 'docker save IMAGE | msb load' brings one in"},
     {"compose", "there are no compositions: create sandboxes one by one, and publish ports (-p) "
                 "for what they serve to each other"},

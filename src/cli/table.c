@@ -18,7 +18,6 @@
         .flags = CMD_LATER | CMD_HIDDEN, \
         .summary = "Not available yet",  \
     }
-LATER(later_metrics, "metrics", NULL, GROUP_SANDBOX, "Show the resource usage of sandboxes");
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Connect to a sandbox over SSH");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
 LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
@@ -53,6 +52,8 @@ SPELLING(login_spelling, "login", cmd_registry_login, NULL);
 SPELLING(logout_spelling, "logout", cmd_registry_logout, NULL);
 SPELLING(images_spelling, "images", cmd_image_list, NULL);
 SPELLING(rmi_spelling, "rmi", cmd_image_remove, NULL);
+SPELLING(top_spelling, "top", cmd_metrics, "--watch");
+SPELLING(stats_spelling, "stats", cmd_metrics, "--stream");
 SPELLING(container_spelling, "container", root_cmd, NULL);
 
 static const struct cmd volumes = {
@@ -86,7 +87,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_doctor,
     &cmd_completion,
     &cmd_help,
-    &later_metrics,
+    &cmd_metrics,
     &later_ssh,
     &cmd_port,
     &cmd_net,
@@ -117,6 +118,8 @@ const struct cmd *const cmd_table[] = {
     &images_spelling,
     &rmi_spelling,
     &container_spelling,
+    &top_spelling,
+    &stats_spelling,
     &later_snapshots,
     NULL,
 };

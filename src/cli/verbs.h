@@ -24,6 +24,7 @@ extern const struct cmd cmd_attach;
 extern const struct cmd cmd_wait;
 extern const struct cmd cmd_inspect;
 extern const struct cmd cmd_modify;
+extern const struct cmd cmd_metrics;
 extern const struct cmd cmd_load;
 extern const struct cmd cmd_save;
 extern const struct cmd cmd_image;

@@ -130,3 +130,14 @@ int request_wait(int dirfd, uint32_t id, int *code)
     *code = n <= 255 ? (int)n : -1;
     return 0;
 }
+
+int request_info(int dirfd, char *to, size_t size)
+{
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_INFO);
+    int r = request_end(&q, dirfd, -1);
+    if (r < 0 || q.answer.type != PROTO_OK)
+        return r < 0 ? r : -EPROTO;
+    proto_find_text(&q.answer, F_TEXT, to, size);
+    return 0;
+}

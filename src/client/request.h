@@ -32,6 +32,8 @@ int request_stop(int dirfd, uint64_t grace_ms);
 int request_ping(int dirfd); /* goes through to the agent in the guest */
 int request_touch(int dirfd);
 int request_sessions(int dirfd, unsigned *ret); /* commands running now */
+/* The monitor's counters, as JSON text; "" when they do not fit. */
+int request_info(int dirfd, char *to, size_t size);
 /* However long it takes: until that command in the background has ended (id 0: until the sandbox
  * has). 0: *code is its exit code, or -1 when that is not known; -ESRCH: there is no such command. */
 int request_wait(int dirfd, uint32_t id, int *code);

@@ -46,8 +46,10 @@ struct monitor {
     struct loop loop;    /* vsock, rng, clients, timers */
     struct loop io_loop; /* disks, balloon: their I/O may block */
     pthread_t io_thread;
-    sem_t io_ready;      /* the I/O thread is behind its filter, or ... */
-    int io_filter_error; /* ... -errno */
+    sem_t io_ready;                               /* the I/O thread is behind its filter, or ... */
+    int io_filter_error;                          /* ... -errno */
+    struct virtio_dev *disks[ENGINE_DEVICES_MAX]; /* for their counters */
+    size_t n_disks;
     struct virtio_dev *vsock;
     struct vsock_ports vsock_ports;
     struct net_control net;

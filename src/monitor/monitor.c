@@ -1,7 +1,10 @@
 #include "monitor/monitor.h"
 
 #include "monitor/internal.h"
+#include "monitor/net_thread.h"
 #include "util/json.h"
+#include "virtio/blk.h"
+#include "virtio/net.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -247,11 +250,27 @@ static char *on_info_request(void *ctx)
 {
     struct monitor *m = ctx;
     struct vsock_stats vs;
+    struct blk_stats disks = {0};
+    uint64_t rx = 0, tx = 0;
     vsock_stats(m->vsock, &vs);
-    AUTO_JSON json_t *j =
-        json_pack("{s:i, s:i, s:{s:I, s:I, s:i}}", "sessions", (int)m->relay.n_sessions, "clients",
-                  (int)m->relay.n_clients, "vsock", "rx_bytes", (json_int_t)vs.rx_bytes, "tx_bytes",
-                  (json_int_t)vs.tx_bytes, "streams", (int)vs.streams);
+    for (size_t i = 0; i < m->n_disks; i++) {
+        struct blk_stats one;
+        virtio_blk_stats(m->disks[i], &one);
+        disks.read_bytes += one.read_bytes;
+        disks.written_bytes += one.written_bytes;
+    }
+    if (m->net.net) { /* its thread counts on */
+        const struct virtio_net_stats *n = virtio_net_stats(net_thread_device(m->net.net));
+        rx = __atomic_load_n(&n->rx_bytes, __ATOMIC_RELAXED);
+        tx = __atomic_load_n(&n->tx_bytes, __ATOMIC_RELAXED);
+    }
+    AUTO_JSON json_t *j = json_pack(
+        "{s:i, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:I, s:I}, s:{s:I, s:I}}", "sessions",
+        (int)m->relay.n_sessions, "clients", (int)m->relay.n_clients, "execs",
+        (json_int_t)m->relay.n_execs, "vsock", "rx_bytes", (json_int_t)vs.rx_bytes, "tx_bytes",
+        (json_int_t)vs.tx_bytes, "streams", (int)vs.streams, "disk", "read_bytes",
+        (json_int_t)disks.read_bytes, "write_bytes", (json_int_t)disks.written_bytes, "net",
+        "rx_bytes", (json_int_t)rx, "tx_bytes", (json_int_t)tx);
     return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 

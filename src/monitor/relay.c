@@ -489,6 +489,7 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
     }
     c->state = CLIENT_SESSION;
     c->id = ++r->last_id;
+    r->n_execs += f->type == PROTO_EXEC;
     c->background = f->type == PROTO_EXEC && proto_find_num(f, F_BACKGROUND, 0);
     c->command = (struct background_command){.id = c->id,
                                              .tty = c->stdout_as == LOG_OUTPUT,

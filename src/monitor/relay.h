@@ -61,6 +61,7 @@ struct relay {
     struct node clients;
     unsigned n_clients;
     unsigned n_sessions;
+    uint64_t n_execs; /* commands started, so far */
     uint32_t last_id;
     uint64_t last_cookie;
     uint64_t memory_mib;

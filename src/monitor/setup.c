@@ -67,6 +67,8 @@ static int add_devices(struct engine_params *ep, struct monitor *m,
     int r = blk_devices(ep, m->p, &m->io_loop, e);
     if (r < 0)
         return r;
+    for (; m->n_disks < ep->n_devices; m->n_disks++)
+        m->disks[m->n_disks] = ep->devices[m->n_disks].dev;
     struct virtio_dev *rng = NULL, *balloon = NULL;
     r = virtio_vsock_new(&m->vsock, PROTO_GUEST_CID);
     if (r == 0)
