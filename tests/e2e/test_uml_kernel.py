@@ -68,6 +68,10 @@ def test_odd_offsets_into_the_registers_are_refused(uml):
     assert uml("/c/kernel_checks odd_registers") == "poke EIO, peek EIO, carry 0\n"
 
 
+def test_an_idle_kernel_does_not_wake_up_to_tidy_memory(uml):
+    assert uml("cat /proc/sys/vm/compaction_proactiveness") == "0\n"
+
+
 def test_reading_a_clock_takes_no_system_call(uml):
     if CLOCK_SOURCE.read_text().strip() != "tsc":
         pytest.skip("the host may need a system call itself")
