@@ -72,6 +72,20 @@ def test_both_sides_see_changes(msb, share):
     wait_for(lambda: "new" not in sh(msb, "b", "ls /w").split())
 
 
+def test_an_exclusive_create_asks_the_host(msb, share):
+    """The guest may hold the name for a free one, or not know of it: it is the host that knows."""
+    msb.create("b", "-v", f"{share}:/w", "-v", f"{share}:/r:ro")
+    script = "set -C; cat /w/{0} 2>/dev/null; echo up; read x; {{ echo guest >/w/{0}; }} 2>/dev/null && echo made; cat /w/{0}"
+    p = subprocess.Popen(msb.command(["exec", "-q", "b", "--", "sh", "-c", script.format("f")]),
+                         env=msb.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert p.stdout.readline() == b"up\n"
+    (share / "f").write_text("host\n")
+    assert p.communicate(b"\n", timeout=60)[0] == b"host\n"
+    assert sh(msb, "b", script.format("g"), input=b"\n") == "up\nmade\nguest\n"
+    assert (share / "g").read_text() == "guest\n"
+    assert "Read-only" in sh(msb, "b", "set -C; echo x 2>&1 >/r/h || true; (: >/r/h) 2>&1 || true")
+
+
 def test_cache_none_sees_changes_at_once(msb, share):
     msb.create("b", "-v", f"{share}:/w:cache=none")
     for i in range(5):
