@@ -1,8 +1,8 @@
 #include "monitor/relay.h"
 
+#include "monitor/command_note.h"
 #include "util/cleanup.h"
 #include "util/sock.h"
-#include "util/utf8.h"
 #include "virtio/vsock.h"
 
 #include <assert.h>
@@ -20,9 +20,7 @@ enum {
     READ_CHUNK = 64 * 1024,
     IN_MAX = 128 * 1024,
     OUT_MAX = 256 * 1024,
-    WATCHES = 8,   /* how often clients without a request are checked within RELAY_HELLO_MS */
-    EXIT_MAX = 64, /* bytes of an EXIT that are looked at; the agent's are shorter */
-    SIGNAL_BASE = 128,
+    WATCHES = 8, /* how often clients without a request are checked within RELAY_HELLO_MS */
 };
 
 static const char going_down[] = "the sandbox is shutting down";
@@ -33,14 +31,6 @@ enum client_state {
     CLIENT_SESSION, /* tied to a command */
     CLIENT_ANSWER,  /* waits for an answer that takes time */
     CLIENT_DONE,    /* freed once `out` is flushed */
-};
-
-/* Follows frame boundaries in a stream that comes in pieces. */
-struct scanner {
-    uint8_t raw[PROTO_HDR_LEN];
-    unsigned have; /* bytes of it */
-    struct proto_header hdr;
-    uint32_t left; /* payload bytes to come */
 };
 
 struct relay_client {
@@ -55,7 +45,7 @@ struct relay_client {
     bool connected, detached, exited, in_session;
     bool background; /* it stays when its client goes */
     struct background_command command;
-    uint8_t exit[EXIT_MAX];
+    uint8_t exit[COMMAND_EXIT_MAX];
     uint32_t id;
     uint32_t wait_id; /* WAIT: for the end of that session */
     enum log_source stdout_as;
@@ -76,33 +66,6 @@ static void note_background(struct relay_client *c)
 {
     if (c->relay->ev->background && c->command.started_ns)
         c->relay->ev->background(c->relay->ctx, &c->command);
-}
-
-/* Its words, for people: with spaces between, cut, and harmless on a terminal. */
-static void take_words(struct background_command *c, const struct proto_frame *f)
-{
-    struct proto_reader r;
-    struct proto_field field;
-    size_t n = 0;
-    proto_reader_init(&r, f->data, f->len);
-    while (proto_next(&r, &field) == 1 && n < BACKGROUND_TEXT_MAX)
-        if (field.tag == F_ARG)
-            n += (size_t)snprintf(c->text + n, sizeof(c->text) - n, "%s%.*s", n ? " " : "",
-                                  (int)MIN(field.len, (size_t)BACKGROUND_TEXT_MAX),
-                                  (const char *)field.data);
-    utf8_defuse(c->text);
-}
-
-/* A whole EXIT has arrived: it is the guest's word. */
-static void take_exit(struct relay_client *c, uint32_t len)
-{
-    struct proto_frame f = {.type = PROTO_EXIT, .data = c->exit, .len = len};
-    uint64_t code = proto_find_num(&f, F_CODE, UINT64_MAX);
-    uint64_t sig = proto_find_num(&f, F_SIGNAL, UINT64_MAX);
-    if (code <= 255)
-        c->command.exit_code = (int)code;
-    else if (sig < SIGNAL_BASE)
-        c->command.exit_code = SIGNAL_BASE + (int)sig;
 }
 
 static void answer_waiters(struct relay *r, const struct background_command *ended)
@@ -244,13 +207,13 @@ static bool scan_output(struct relay_client *c, const uint8_t *p, size_t n)
             exec_log_write(c->relay->log, c->stdout_as, c->id, p, k);
         else if (k && s->hdr.type == PROTO_STDERR)
             exec_log_write(c->relay->log, LOG_STDERR, c->id, p, k);
-        else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= EXIT_MAX)
+        else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX)
             memcpy(c->exit + (s->hdr.len - s->left), p, k);
         p += k;
         n -= k;
         s->left -= (uint32_t)k;
-        if (s->left == 0 && s->hdr.type == PROTO_EXIT && s->hdr.len <= EXIT_MAX)
-            take_exit(c, s->hdr.len);
+        if (s->left == 0 && s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX)
+            command_take_exit(&c->command, c->exit, s->hdr.len);
         if (s->left == 0)
             s->have = 0;
     }
@@ -495,7 +458,7 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
                                              .tty = c->stdout_as == LOG_OUTPUT,
                                              .no_stdin = proto_find_num(f, F_NO_STDIN, 0) != 0,
                                              .exit_code = BACKGROUND_UNKNOWN};
-    take_words(&c->command, f);
+    command_take_words(&c->command, f);
     c->in_session = true;
     r->n_sessions++;
     r->ev->sessions_changed(r->ctx, r->n_sessions);
@@ -536,21 +499,6 @@ static void begin_wait(struct relay_client *c, uint64_t id)
     buf_reset(&c->in);
 }
 
-/* STARTED, and the rest of a frame of output whose beginning nobody has seen. What is not output is
- * not worth the trouble: only its length is kept, under a type that is ignored. */
-static bool put_beginning(struct relay_client *c)
-{
-    const struct scanner *s = &c->scan;
-    uint8_t hdr[PROTO_HDR_LEN];
-    if (proto_put(&c->out, PROTO_STARTED, NULL, 0) < 0)
-        return false;
-    if (s->have < PROTO_HDR_LEN)
-        return buf_append(&c->out, s->raw, s->have) == 0;
-    bool output = s->hdr.type == PROTO_STDOUT || s->hdr.type == PROTO_STDERR;
-    proto_header_write(hdr, output ? s->hdr.type : UINT16_MAX, s->left);
-    return buf_append(&c->out, hdr, sizeof(hdr)) == 0;
-}
-
 /* c's connection becomes that of a session that has none. */
 static void attach(struct relay_client *c, const struct proto_frame *f)
 {
@@ -568,7 +516,9 @@ static void attach(struct relay_client *c, const struct proto_frame *f)
     int fd = c->src.fd;
     loop_del(r->loop, &c->src);
     to->src.fd = fd;
-    if (!put_beginning(to) || buf_append(&to->in, buf_head(&c->in), buf_len(&c->in)) < 0 ||
+    if (proto_put(&to->out, PROTO_STARTED, NULL, 0) < 0 ||
+        scanner_begin_again(&to->scan, &to->out) < 0 ||
+        buf_append(&to->in, buf_head(&c->in), buf_len(&c->in)) < 0 ||
         loop_add(r->loop, &to->src, EPOLLIN) < 0) {
         close_fd(&fd);
         to->src.fd = -1;

@@ -1,0 +1,29 @@
+/* What the relay reads of the frames that it passes on: where they begin, what a command is called
+ * and how it ended. */
+#ifndef MSB_MONITOR_COMMAND_NOTE_H
+#define MSB_MONITOR_COMMAND_NOTE_H
+
+#include "proto/proto.h"
+#include "store/background.h"
+
+enum { COMMAND_EXIT_MAX = 64 }; /* bytes of an EXIT that are looked at; the agent's are shorter */
+
+/* Follows frame boundaries in a stream that comes in pieces. */
+struct scanner {
+    uint8_t raw[PROTO_HDR_LEN];
+    unsigned have; /* bytes of it */
+    struct proto_header hdr;
+    uint32_t left; /* payload bytes to come */
+};
+
+/* For a client that has seen nothing of the frame under way: the rest of output gets a header of its
+ * own. What is not output is not worth the trouble: only its length is kept, under a type that is
+ * ignored. */
+int scanner_begin_again(const struct scanner *s, struct buf *out);
+
+/* The words of an EXEC, for people: with spaces between, cut, and harmless on a terminal. */
+void command_take_words(struct background_command *c, const struct proto_frame *f);
+/* The payload of an EXIT: it is the guest's word. */
+void command_take_exit(struct background_command *c, const uint8_t *p, size_t n);
+
+#endif
