@@ -116,7 +116,8 @@ static void measure_options(struct help *h, const struct opt *o, unsigned flags)
 static void measure_all(struct help *h, const struct cmd *c)
 {
     measure_options(h, c->opts, 0);
-    for (const struct opt_group *const *g = c->groups; g && *g; g++)
+    bool groups = h->all || !(c->flags & CMD_TERSE);
+    for (const struct opt_group *const *g = groups ? c->groups : NULL; g && *g; g++)
         measure_options(h, (*g)->opts, h->all ? 0 : OPT_COMMON);
     if (h->all)
         measure_options(h, global_opts, 0);
@@ -183,7 +184,7 @@ static void print_all_options(const struct help *h, const struct cmd *c)
 static void print_common_options(const struct help *h, const struct cmd *c)
 {
     const char *title = "Options";
-    for (const struct opt_group *const *g = c->groups; g && *g; g++) {
+    for (const struct opt_group *const *g = c->flags & CMD_TERSE ? NULL : c->groups; g && *g; g++) {
         size_t before = buf_len(h->out);
         print_options(h, title, (*g)->opts, OPT_COMMON);
         title = buf_len(h->out) > before ? NULL : title;

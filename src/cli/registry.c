@@ -76,7 +76,8 @@ static int login(const struct args *a, const char *home, const char *registry, s
     return r;
 }
 
-/* Runs fn with the store's home and the registry of the first argument. */
+/* Runs fn with the store's home and the registry of the first argument. 1 from it: nothing was
+ * done. */
 static int with_registry(const struct args *a, const char *did,
                          int (*fn)(const struct args *a, const char *home, const char *registry,
                                    struct err *e))
@@ -92,7 +93,8 @@ static int with_registry(const struct args *a, const char *did,
         r = fn(a, s.home, registry, &e);
     if (r < 0)
         return ui_fail(&e);
-    ui_success(did, registry);
+    if (r == 0)
+        ui_success(did, registry);
     return EXIT_OK;
 }
 
@@ -137,7 +139,12 @@ const struct cmd cmd_registry_login = {
 static int logout(const struct args *a, const char *home, const char *registry, struct err *e)
 {
     (void)a;
-    return auth_store_remove(home, registry, e);
+    int r = auth_store_remove(home, registry, e);
+    if (r != -ENOENT)
+        return r;
+    ui_warn(e->msg); /* what was asked for is so */
+    err_clear(e);
+    return 1;
 }
 
 static int logout_run(const struct args *a)

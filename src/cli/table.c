@@ -20,12 +20,6 @@
     }
 LATER(later_ssh, "ssh", NULL, GROUP_SANDBOX, "Connect to a sandbox over SSH");
 LATER(later_snapshot, "snapshot", "snap", GROUP_STORAGE, "Manage snapshots");
-LATER(later_install, "install", NULL, GROUP_INSTALL, "Install a sandbox as a command");
-LATER(later_uninstall, "uninstall", NULL, GROUP_INSTALL, "Remove an installed command");
-LATER(later_update, "update", "upgrade", GROUP_INSTALL, "Update msb");
-LATER(later_downgrade, "downgrade", NULL, GROUP_INSTALL, "Install an older msb");
-LATER(later_self, "self", NULL, GROUP_INSTALL, "Manage this installation");
-LATER(later_context, "context", "ctx", GROUP_OTHER, "Show the active backend");
 LATER_HIDDEN(later_snapshots, "snapshots", "snaps");
 
 /* Other spellings that clients use. */
@@ -102,12 +96,12 @@ const struct cmd *const cmd_table[] = {
     &later_snapshot,
     &cmd_workspace,
     &cmd_system,
-    &later_install,
-    &later_uninstall,
-    &later_update,
-    &later_downgrade,
-    &later_self,
-    &later_context,
+    &cmd_install,
+    &cmd_uninstall,
+    &cmd_update,
+    &cmd_downgrade,
+    &cmd_self,
+    &cmd_context,
     &cmd_mcp,
     &registries,
     &volumes,

@@ -65,6 +65,12 @@ extern const struct cmd cmd_port_list;
 extern const struct cmd cmd_port_add;
 extern const struct cmd cmd_port_remove;
 extern const struct cmd cmd_audit;
+extern const struct cmd cmd_install;
+extern const struct cmd cmd_uninstall;
+extern const struct cmd cmd_update;
+extern const struct cmd cmd_downgrade;
+extern const struct cmd cmd_self;
+extern const struct cmd cmd_context;
 extern const struct cmd cmd_completion;
 extern const struct cmd cmd_help;
 

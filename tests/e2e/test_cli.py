@@ -13,8 +13,7 @@ import pytest
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect", "net", "port", "audit",
          "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
-LATER = ["ssh", "snapshot", "install", "uninstall", "self", "context",
-         "ctx", "snap"]  # fmt: skip
+LATER = ["ssh", "snapshot", "snap"]
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
