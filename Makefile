@@ -9,8 +9,8 @@ PYTHON  ?= /usr/bin/python3
 STAGES  ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build programs configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh unit lint \
-        fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap
+.PHONY: all build programs configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat \
+        unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -70,6 +70,10 @@ test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 test-fresh: tested ## make run, test, install, dist and deb on Debian machines with nothing installed
 	@scripts/bootstrap package
 	@MSB_TEST_FRESH=$(or $(MSB_TEST_FRESH),full) $(RUN) fresh
+
+test-compat: all ## programs and their test suites, natively and in a sandbox (as root; long)
+	@scripts/bootstrap test
+	@$(PYTHON) -B tests/compat/compat.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/compat.json
 
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 	@$(RUN) lint

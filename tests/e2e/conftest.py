@@ -156,12 +156,10 @@ def static_program(name, directory):
     return exe
 
 
-@pytest.fixture
-def host_tools(tmp_path):
-    """An image in which the host's own programs run, by way of a share of /usr."""
+def make_tools_image(image):
+    """A directory in which the host's own programs run, by way of a share of /usr."""
     if not os.path.islink("/bin") or not os.path.islink("/lib64"):
         pytest.skip("the host's programs are not all below /usr")
-    image = tmp_path / "image"
     (image / "etc").mkdir(parents=True)
     for name in ("usr", "tmp", "root"):
         (image / name).mkdir()
@@ -169,7 +167,14 @@ def host_tools(tmp_path):
         (image / name).symlink_to(f"usr/{name}")
     (image / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     shutil.copy("/etc/ld.so.cache", image / "etc")
+    if os.path.isdir("/etc/alternatives"):  # by way of which cc, awk and iptables are links
+        shutil.copytree("/etc/alternatives", image / "etc" / "alternatives", symlinks=True)
     return image
+
+
+@pytest.fixture
+def host_tools(tmp_path):
+    return make_tools_image(tmp_path / "image")
 
 
 def need(*tools):
