@@ -650,9 +650,9 @@ static void on_client(struct loop_src *src, uint32_t events)
     struct relay_client *c = CONTAINER_OF(src, struct relay_client, src);
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
-        ssize_t k = to ? client_receive(c, to, READ_CHUNK) : -1;
-        if ((to && (k == 0 || (k < 0 && k != -EAGAIN))) ||
-            (!to && events & (EPOLLHUP | EPOLLERR))) {
+        ssize_t k = to ? client_receive(c, to, READ_CHUNK) : -ENOMEM;
+        /* It hung up; or there is no memory for what it says, and there may never be. */
+        if (k == 0 || (k < 0 && k != -EAGAIN)) {
             client_lost(c);
             return;
         }

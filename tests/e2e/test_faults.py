@@ -269,7 +269,8 @@ def test_monitor_without_memory(msb, injector):
                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = big.communicate(timeout=60)
         assert (big.returncode == 0 and out == bytes(4000000)) or err.startswith(b"error: "), (big.returncode, len(out), err)
-        assert msb.status("k") in ("Running", "Crashed")
+        told(msb("stop", "-q", "k"))
+    assert msb.status("k") in ("Stopped", "Crashed")
     assert msb.sh("k", "echo up").stdout == b"up\n"
     remove_all(msb)
 

@@ -1,6 +1,7 @@
 /* The relay between clients (real sockets) and the agent (the guest's end of a fake vsock). */
 #include "fake_vsock.h"
 #include "monitor/relay.h"
+#include "sanitizer.h"
 #include "util/cleanup.h"
 #include "util/sock.h"
 
@@ -488,6 +489,37 @@ static void test_agent_that_does_not_listen(void **state)
     assert_int_equal(t->sessions, 0);
 }
 
+/* Out of memory: a client that cannot be heard is told so by the end of its connection, instead of
+ * being tried again and again. */
+static void test_out_of_memory(void **state)
+{
+    struct relay_fix *t = *state;
+    struct rlimit old, none = {.rlim_cur = 1}; /* the host takes 0 for no limit */
+    void **held = NULL, *p;
+    SKIP_UNDER_SANITIZER();
+    AUTO_CLOSE int fd = dial(t);
+    turn(t); /* it is accepted */
+    assert_int_equal(t->relay.n_clients, 1);
+    assert_int_equal(getrlimit(RLIMIT_DATA, &old), 0);
+    none.rlim_max = old.rlim_max;
+    hello(fd, VERSION);
+    assert_int_equal(setrlimit(RLIMIT_DATA, &none), 0);
+    for (size_t n = 1 << 20; n >= 64; n /= 2)
+        while ((p = malloc(n))) {
+            *(void **)p = held;
+            held = p;
+        }
+    int r = loop_turn(&t->loop, 0);
+    assert_int_equal(setrlimit(RLIMIT_DATA, &old), 0);
+    for (; held; held = p) {
+        p = *held;
+        free(held);
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
 /* Out of descriptors: the relay pauses instead of spinning, and resumes when there is one. */
 static void test_out_of_descriptors(void **state)
 {
@@ -675,6 +707,7 @@ int main(void)
         TEST(test_sessions_are_limited_by_memory),
         TEST(test_agent_that_does_not_listen),
         TEST(test_out_of_descriptors),
+        TEST(test_out_of_memory),
         TEST(test_input_before_the_agent_answers),
         TEST(test_greeting_waits_for_room),
         TEST(test_descriptors),
