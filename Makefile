@@ -10,7 +10,7 @@ STAGES  ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all build programs configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat \
-        unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap
+        unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -96,6 +96,9 @@ bench-files: programs ## compare shared directories with the guest's own disk, t
 bench-guest: programs ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/guest.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-guest.json
+
+parity: programs ## compare the command line with microsandbox's own (npm); writes build/parity.md
+	@$(PYTHON) tests/parity/parity.py $(BUILD)/src/cli/msb -o $(BUILD)/parity.md
 
 bench-kvm: ## compare the kvm engine, nested, with microsandbox and QEMU; writes build/bench-kvm.json
 	@scripts/bootstrap build test kvm

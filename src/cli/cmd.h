@@ -75,7 +75,8 @@ struct cmd {
     const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
                                     * ("msb port web") */
     const struct cmd *same;        /* set: this is a second spelling of that verb */
-    const char *preset;            /* of a second spelling: an option that it implies ("--force") */
+    const char *preset;            /* of a second spelling: an option that it implies ("--force"),
+                                    * or of a group's: the verb, when none follows ("list") */
     const struct opt *opts;        /* --help shows all of them; NULL = none */
     const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
     struct pos pos;

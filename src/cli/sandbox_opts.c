@@ -27,6 +27,12 @@ static const struct opt identity_opts[] = {
 };
 const struct opt_group identity_group = {"Sandbox", identity_opts};
 
+/* Options of which there is one value so far, which is what happens without them. */
+#define FIXED_OPTION(name, value, help, only) \
+    {                                         \
+        name, 0, value, help, .choices = only \
+    }
+
 static const struct opt resource_opts[] = {
     {"cpus", 'c', "N", "CPUs (default: 1); a fraction is a quota", OPT_COMMON},
     {"memory", 'm', "SIZE", "Memory, such as 1.5G (default: 512M); a bare number is MiB",
@@ -43,7 +49,10 @@ static const struct opt resource_opts[] = {
     {"cpu-placement", 0, "POLICY",
      "Host CPUs to run on: spread assigns each sandbox one in turn, core also keeps other programs "
      "off that core's hardware threads, inherit uses all that msb may use (default: spread)",
-     .choices = "spread|core|inherit"},
+     .choices = "spread|core|inherit|auto"},
+    FIXED_OPTION("thp", "POLICY", "Huge pages in the guest: what programs ask for", "madvise"),
+    FIXED_OPTION("deployment-profile", "PROFILE", "Whom the host serves", "single-tenant"),
+    FIXED_OPTION("security", "PROFILE", "Security profile in the guest", "default"),
     {0},
 };
 const struct opt_group resource_group = {"Resources", resource_opts};
@@ -132,9 +141,6 @@ static const struct opt later_opts[] = {
     {"max-cpus", 0, "N", "CPUs it may grow to", LATER},
     {"max-memory", 0, "SIZE", "Memory it may grow to", LATER},
     {"placement-profile", 0, "NAME", "Placement profile of the host", LATER},
-    {"thp", 0, "POLICY", "Huge pages in the guest", LATER},
-    {"security", 0, "PROFILE", "Security profile in the guest", LATER},
-    {"deployment-profile", 0, "PROFILE", "Deployment profile of the host", LATER},
     {"init", 0, "PATH|auto", "Hand PID 1 to an init of the image", LATER},
     {"init-arg", 0, "TEXT", "Argument of that init", LATER},
     {"init-env", 0, "KEY=VALUE", "Variable of that init", LATER},

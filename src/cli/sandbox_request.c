@@ -287,7 +287,8 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
                                                     : DISK_SYNC_AUTO;
     const char *placement = args_get(a, "cpu-placement");
     if (placement)
-        s->placement = strcmp(placement, "spread") == 0 ? PLACEMENT_SPREAD
+        s->placement = strcmp(placement, "spread") == 0 || strcmp(placement, "auto") == 0
+                           ? PLACEMENT_SPREAD
                        : strcmp(placement, "core") == 0 ? PLACEMENT_CORE
                                                         : PLACEMENT_INHERIT;
     return r;

@@ -29,6 +29,7 @@ static const struct cmd registries = {
     .group = GROUP_IMAGE,
     .flags = CMD_HIDDEN,
     .same = &cmd_registry,
+    .preset = "list",
 };
 
 /* One that other tools use, of a verb that may be in a group, with an option that it implies. */
@@ -56,6 +57,7 @@ static const struct cmd volumes = {
     .group = GROUP_STORAGE,
     .flags = CMD_HIDDEN,
     .same = &cmd_volume,
+    .preset = "list",
 };
 
 /* One a line: */

@@ -225,8 +225,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"], ["--thp", "never"],
-    ["--security", "restricted"],
+    ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"],
     ["--init", "auto"],
     ["--tls-intercept"], ["--secret", "KEY@host"],
 ]  # fmt: skip

@@ -122,6 +122,20 @@ def test_suggestions_are_harmless(module_msb, word):
     assert p.returncode == 2 and "similar" not in stderr(p)
 
 
+def test_plural_groups_list(module_msb):
+    for word, group in (("volumes", "volume"), ("vols", "volume"), ("registries", "registry"), ("regs", "registry")):
+        assert module_msb.ok(word) == module_msb.ok(group, "ls") == module_msb.ok(word, "ls")
+
+
+def test_options_with_one_value(module_msb):
+    """What happens anyway may be asked for; anything else is refused."""
+    ok = ["--thp", "madvise", "--security", "default", "--deployment-profile", "single-tenant", "--cpu-placement", "auto"]
+    module_msb.ok("run", *ok, "msb/base", "true")
+    for bad in (["--thp", "never"], ["--security", "restricted"], ["--deployment-profile", "multi-tenant"]):
+        p = module_msb("run", *bad, "msb/base", "true")
+        assert p.returncode == 2 and "possible values: " in stderr(p)
+
+
 def test_other_spellings(module_msb):
     for args in (["login", "--help"], ["logout", "--help"], ["images"], ["rmi", "--help"],
                  ["image", "prune", "-f"], ["volume", "prune", "-y"], ["stop", "--all"]):

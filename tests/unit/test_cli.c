@@ -200,9 +200,10 @@ static void suggestions(void **state)
 static void later_options_are_refused_not_ignored(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"--thp never", "--thp=never", "--thp"};
+    static const char *const lines[] = {"--placement-profile x", "--placement-profile=x",
+                                        "--placement-profile"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        refused(&cmd_create, lines[i], ENOSYS, "--thp is not available yet");
+        refused(&cmd_create, lines[i], ENOSYS, "--placement-profile is not available yet");
     refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
     refused(&cmd_create, "--tls-intercept", ENOSYS, "--tls-intercept is not available yet");
 }
@@ -492,7 +493,7 @@ static void root_help_mentions_everything(void **state)
     const char *text = text_of(&b, 0);
     assert_non_null(strstr(text, "├── stop"));
     assert_non_null(strstr(text, "│   ├── -f, --force"));
-    assert_null(strstr(text, "--thp"));
+    assert_null(strstr(text, "--placement-profile"));
     buf_free(&b);
 }
 
