@@ -70,7 +70,10 @@ static void check_kvm(struct doctor *d)
     char speed[80];
     AUTO_CLOSE int fd = -1;
     if (kvm_device_open(&fd, &e) < 0) {
-        doctor_remedy(doctor_add(d, "KVM", MARK_WARN, "%s", e.msg), "%s", e.hints ? e.hint[0] : "");
+        const char *hint = e.hints ? e.hint[0] : "";
+        if (doctor_container() && access("/dev/kvm", F_OK) < 0)
+            hint = "if its host has KVM, start the container with --device /dev/kvm";
+        doctor_remedy(doctor_add(d, "KVM", MARK_WARN, "%s", e.msg), "%s", hint);
         return;
     }
     kvm_probe(fd, true, &p, &e);
@@ -298,9 +301,12 @@ static void check_cgroup(struct doctor *d)
                          "no total for what this host's kernel holds for a sandbox (page tables, "
                          "socket buffers): %s",
                          strerror(-memory));
-    doctor_remedy(line,
-                  "run msb where the cpu, memory and pids controllers are delegated, for example: "
-                  "systemd-run --user --scope -p Delegate=yes");
+    doctor_remedy(line, "%s",
+                  doctor_container()
+                      ? "limit the container itself (--memory, --cpus, --pids-limit), or give it a "
+                        "writable cgroup of its own"
+                      : "run msb where the cpu, memory and pids controllers are delegated, for "
+                        "example: systemd-run --user --scope -p Delegate=yes");
 }
 
 static void check_libcurl(struct doctor *d)

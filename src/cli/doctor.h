@@ -41,6 +41,7 @@ struct check *doctor_add(struct doctor *d, const char *name, enum mark mark, con
 void doctor_remedy(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* doctor_host.c */
+const char *doctor_container(void); /* what contains us; NULL = nothing that is known */
 void doctor_surroundings(struct doctor *d);
 void doctor_namespaces(struct doctor *d);
 void doctor_seccomp(struct doctor *d);

@@ -47,8 +47,7 @@ static bool is_one(const char *path)
     return strcmp(text, "1") == 0;
 }
 
-/* What contains us; NULL = nothing that is known. */
-static const char *container(void)
+const char *doctor_container(void)
 {
     if (getenv("KUBERNETES_SERVICE_HOST"))
         return "Kubernetes";
@@ -96,12 +95,12 @@ static void apparmor_profile(char *to, size_t size)
 void doctor_surroundings(struct doctor *d)
 {
     char profile[128], text[256] = "";
-    const char *in = container();
+    const char *in = doctor_container();
     apparmor_profile(profile, sizeof(profile));
-    if (in)
-        (void)snprintf(text, sizeof(text), "a container (%.40s)", in);
-    else if (in_chroot())
+    if (in_chroot())
         (void)snprintf(text, sizeof(text), "a chroot");
+    else if (in)
+        (void)snprintf(text, sizeof(text), "a container (%.40s)", in);
     else if (one_user())
         (void)snprintf(text, sizeof(text), "a user namespace with one user");
     size_t n = strlen(text);
@@ -215,29 +214,26 @@ static void sysctl_remedy(struct check *c, const char *path, const char *name, c
 
 static void namespaces_remedy(struct check *c)
 {
-    char profile[128];
-    apparmor_profile(profile, sizeof(profile));
-    if (container())
+    char text[128];
+    read_line("/proc/sys/user/max_user_namespaces", text, sizeof(text));
+    if (strcmp(text, "0") == 0) {
+        sysctl_remedy(c, "/proc/sys/user/max_user_namespaces", "user.max_user_namespaces", "15000");
+    } else if (in_chroot()) {
+        doctor_remedy(c, "for the full jail, run msb outside of the chroot, or enter its directory "
+                         "with systemd-nspawn or pivot_root instead");
+    } else if (doctor_container()) {
+        apparmor_profile(text, sizeof(text));
         doctor_remedy(c,
                       "for the full jail, start the container with --security-opt "
                       "seccomp=unconfined%s, or with a profile that allows unshare and mount",
-                      *profile ? " --security-opt apparmor=unconfined" : "");
-    else if (in_chroot())
-        doctor_remedy(c, "for the full jail, run msb outside of the chroot, or enter it with "
-                         "pivot_root or systemd-nspawn");
-    else
+                      *text ? " --security-opt apparmor=unconfined" : "");
+    } else {
         doctor_remedy(c, "allow unprivileged user namespaces");
-    if (container() || in_chroot())
-        return;
-    sysctl_remedy(c, "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-                  "kernel.apparmor_restrict_unprivileged_userns", "0");
-    if (!c->sysctl)
         sysctl_remedy(c, "/proc/sys/kernel/unprivileged_userns_clone",
                       "kernel.unprivileged_userns_clone", "1");
-    char most[32];
-    read_line("/proc/sys/user/max_user_namespaces", most, sizeof(most));
-    if (!c->sysctl && strcmp(most, "0") == 0)
-        sysctl_remedy(c, "/proc/sys/user/max_user_namespaces", "user.max_user_namespaces", "15000");
+        sysctl_remedy(c, "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+                      "kernel.apparmor_restrict_unprivileged_userns", "0");
+    }
 }
 
 /* What the reduced jail rests on. */

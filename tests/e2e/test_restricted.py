@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 import imagekit
-from conftest import MSB, ROOT
+from conftest import MSB, ROOT, wait_for
 
 ASSETS = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
 
@@ -81,6 +81,51 @@ def podman(place):
     shutil.rmtree(d, ignore_errors=True)
 
 
+class Docker:
+    """Docker, by a daemon of our own that touches neither the host's network nor its images."""
+
+    def __init__(self, place, directory):
+        imagekit.need("dockerd", "docker", "containerd")
+        self.place, self.dir = place, directory
+        self.host = f"unix://{directory}/sock"
+        with open(directory / "log", "wb") as log:
+            self.daemon = subprocess.Popen(
+                ["dockerd", "--data-root", directory / "data", "--exec-root", directory / "exec", "--host", self.host,
+                 "--pidfile", directory / "pid", "--bridge", "none", "--iptables=false", "--ip6tables=false",
+                 "--storage-driver", "vfs"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def __enter__(self):
+        wait_for(lambda: self.docker("version").returncode == 0 or self.daemon.poll() is not None, timeout=30)
+        if self.daemon.poll() is not None:
+            pytest.skip(f"dockerd does not start here: {(self.dir / 'log').read_text()[-300:]}")
+        tar = subprocess.run(["tar", "-C", self.place / "root", "-c", "."], stdout=subprocess.PIPE, check=True)
+        assert self.docker("import", "-", "msb-test", input=tar.stdout).returncode == 0
+        return self
+
+    def __exit__(self, *exc):
+        self.daemon.terminate()
+        self.daemon.wait(timeout=60)
+
+    def docker(self, *args, **kw):
+        return subprocess.run(["docker", "--host", self.host, *args], capture_output=True, timeout=120, **kw)
+
+    def __call__(self, options, *command):
+        return self.docker("run", "--rm", "--network", "none", "--ulimit", "nofile=1024:1024",
+                           "--volume", "/usr:/usr:ro", "--volume", f"{self.place / 'msb'}:/msb:ro",
+                           "--env", "MSB_ASSETS=/msb/assets", "--env", "PYTHONDONTWRITEBYTECODE=1", *options, "msb-test",
+                           *command, stdin=subprocess.DEVNULL, text=True)
+
+
+@pytest.fixture(scope="module")
+def docker(place):
+    d = pathlib.Path(tempfile.mkdtemp(prefix="msb-docker-"))
+    try:
+        with Docker(place, d) as engine:
+            yield engine
+    finally:
+        shutil.rmtree(d, ignore_errors=True)
+
+
 def tour(run, *options):
     tag = (run.place / "msb" / "tag").read_text()
     p = run(options, "/usr/bin/python3", "/msb/tests/e2e/restricted_tour.py", "/msb/bin/msb", f"/msb/layout:{tag}")
@@ -114,8 +159,6 @@ def check(found, jail):
         assert code == 0, said
     else:
         assert code == 1 and said.count("\n") == 2 and "namespaces" in said, "refused, with a remedy"
-        assert "seccomp=unconfined" in checks["Namespaces"]["remedy"]
-        assert checks["Inside"]["detail"].startswith("a container (podman)")
 
 
 @pytest.mark.parametrize("options", [
@@ -143,7 +186,22 @@ def test_reduced_jail(podman, options):
     found = tour(podman, *options)
     check(found, "reduced")
     assert found["said"].count("reduced jail") == 1
+    checks = {c["name"]: c for c in found["doctor"]["checks"]}
+    assert "seccomp=unconfined" in checks["Namespaces"]["remedy"]
+    assert checks["Inside"]["detail"].startswith("a container (podman)")
     assert found["homes"] == (["msb-12345"] if "12345" in options else []), "of a user without a home"
+
+
+@pytest.mark.parametrize("options", [
+    (),
+    ("--cap-drop=ALL", "--security-opt", "no-new-privileges", "--read-only", "--user", "12345", "--tmpfs",
+     "/tmp:rw,noexec,nosuid,mode=1777"),
+], ids=["default", "strict"])
+def test_docker(docker, options):
+    found = tour(docker, *options)
+    check(found, "reduced")
+    checks = {c["name"]: c for c in found["doctor"]["checks"]}
+    assert checks["Inside"]["detail"].startswith("a container (")
 
 
 @pytest.mark.parametrize("user", [0, 12345])
@@ -163,3 +221,43 @@ def test_a_user_namespace_with_one_user(place, tmp_path, user):
                        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     assert p.returncode == 0, (p.stdout, p.stderr)
     check(json.loads(p.stdout), "full")
+
+
+def test_a_chroot(place):
+    """No user namespaces there either; and a container's remedy would not help."""
+    imagekit.need("unshare")
+    root, tag = place / "root", (place / "msb" / "tag").read_text()
+    script = f"""
+        mount --bind /usr {root}/usr; mount --bind {place}/msb {root}/msb; mount --rbind /dev {root}/dev
+        mount -t proc proc {root}/proc
+        exec chroot {root} /usr/bin/python3 /msb/tests/e2e/restricted_tour.py /msb/bin/msb /msb/layout:{tag}"""
+    p = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-ec", script],
+                       env={"MSB_ASSETS": "/msb/assets", "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert p.returncode == 0, (p.stdout, p.stderr)
+    found = json.loads(p.stdout)
+    check(found, "reduced")
+    checks = {c["name"]: c for c in found["doctor"]["checks"]}
+    assert checks["Inside"]["detail"].startswith("a chroot")
+    assert "outside of the chroot" in checks["Namespaces"]["remedy"]
+
+
+def test_doctor_fixes_settings(place):
+    """Those of a user namespace of our own, so that the host keeps its."""
+    imagekit.need("unshare")
+    home = tempfile.mkdtemp(prefix="msb-fix-", dir=place)
+    script = f"""
+        mount -t tmpfs none /etc/sysctl.d
+        echo 0 >/proc/sys/user/max_user_namespaces
+        {place}/msb/bin/msb doctor --format json >before.json
+        {place}/msb/bin/msb doctor --fix --yes --format json >after.json
+        cat /etc/sysctl.d/60-msb.conf /proc/sys/user/max_user_namespaces"""
+    p = subprocess.run(["unshare", "-r", "--mount", "sh", "-ec", script], cwd=home,
+                       env={**os.environ, "MSB_HOME": f"{home}/msb", "MSB_ASSETS": str(place / "msb" / "assets")},
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert (p.returncode, p.stdout) == (0, "user.max_user_namespaces = 15000\n15000\n"), p.stderr
+    before, after = (json.loads(pathlib.Path(home, f).read_text()) for f in ("before.json", "after.json"))
+    (line,) = [c for c in before["checks"] if c["name"] == "Namespaces"]
+    assert line["status"] == "warn" and "sysctl -w user.max_user_namespaces=15000" in line["remedy"]
+    for doctor, jail in ((before, "reduced"), (after, "full")):
+        assert doctor["usable"] and f"{jail} jail" in doctor["checks"][-1]["detail"]
