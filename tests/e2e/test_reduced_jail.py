@@ -17,6 +17,7 @@ import pytest
 import processes
 from conftest import MSB, Msb, make_home, tear_down, wait_for
 from test_evil_kernel import MEMORY, compile_kernel, named
+from test_taken_over import MAIN, TAKEN, found as verdicts
 
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1)  # landlock_create_ruleset: its version
 PLACE = pathlib.Path("/tmp/msb-evil")
@@ -28,13 +29,13 @@ SAME = ["narrowed_arguments", "wild_pointers", "compat_calls", "new_processes", 
 class Weak(Msb):
     """msb as a root with few capabilities."""
 
-    def __init__(self, home):
+    def __init__(self, home, program=MSB):
         super().__init__(home, {"MSB_JAIL": "reduced"})
-        self.exe = "setpriv"
+        self.program = str(program)
 
     def command(self, args):
         caps = "-setuid,-setgid,-sys_chroot,-sys_admin"
-        return ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}", str(MSB), *map(str, args)]
+        return ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}", self.program, *map(str, args)]
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +174,22 @@ def alive(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_monitor_that_was_taken_over(weak):
+    """It can do what one can that has namespaces, and no more: as root, with all of the host before it."""
+    if LANDLOCK <= 0 or not TAKEN.exists():
+        pytest.skip("this host has no Landlock, or tests/taken_over is not built here")
+    weak.create("box", "-m", "64M", "--no-net")
+    weak.ok("stop", "-q", "-t", "0", "box")
+    evil = Weak(weak.home, TAKEN)
+    evil.env["MSB_ASSETS"] = weak.env.get("MSB_ASSETS", str(MSB.parents[2] / "assets"))
+    try:
+        evil.ok("start", "-q", "box")
+        assert evil.ok("exec", "-q", "box", "--", "echo", "up") == "up\n"
+        assert verdicts(weak.home / "sandboxes" / "box" / "run", "taken-main") == MAIN
+    finally:
+        weak.ok("rm", "-f", "-q", "box")
 
 
 def test_shares_are_read_only_where_they_say_so(weak, tmp_path):

@@ -102,6 +102,15 @@ static void try_calls(struct report *r, const struct attempt *list, size_t n)
              list[i].name);
 }
 
+/* A monitor is in its root, where run/ is; in a reduced jail it is in run/. */
+static int open_in_run(const char *name, int flags)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "run/%s", name);
+    int fd = open(path, flags, 0600);
+    return fd >= 0 ? fd : open(name, flags, 0600);
+}
+
 /* --- from the main thread --------------------------------------------------------------------- */
 
 static void try_files(struct report *r)
@@ -123,9 +132,10 @@ static void try_files(struct report *r)
     note(r, up, "climb out of a directory it has");
     note(r, call(SYS_openat, AT_FDCWD, (long)"/new", O_CREAT | O_WRONLY, 0600, 0) >= 0,
          "create files in its root");
-    create = call(SYS_openat, AT_FDCWD, (long)"/run/hoard", O_CREAT | O_WRONLY, 0600, 0) >= 0;
+    create = open_in_run("hoard", O_CREAT | O_WRONLY) >= 0;
     note(r, create, "create files in run/");
-    (void)call(SYS_unlinkat, AT_FDCWD, (long)"/run/hoard", 0, 0, 0);
+    (void)call(SYS_unlinkat, AT_FDCWD, (long)"run/hoard", 0, 0, 0);
+    (void)call(SYS_unlinkat, AT_FDCWD, (long)"hoard", 0, 0, 0);
 }
 
 /* Which of its files it can write; nothing is changed. */
@@ -198,7 +208,7 @@ void attack_from_monitor(void)
     try_files(&r);
     try_disks(&r);
     try_memory(&r);
-    int fd = open("/run/taken-main", O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open_in_run("taken-main", O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (fd >= 0)
         (void)!write(fd, r.text, r.n);
     (void)close(fd);
@@ -213,7 +223,7 @@ static int host_port;
 void attack_prepare(void)
 {
     char text[16] = "";
-    int fd = open("/run/taken-port", O_RDONLY | O_CLOEXEC);
+    int fd = open_in_run("taken-port", O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, text, sizeof(text) - 1) > 0)
         host_port = atoi(text);
     (void)close(fd);
@@ -260,7 +270,7 @@ void attack_report_network(void)
 {
     if (!atomic_exchange(&net_done, false))
         return;
-    int fd = open("/run/taken-net", O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open_in_run("taken-net", O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (fd >= 0)
         (void)!write(fd, net_report.text, net_report.n);
     (void)close(fd);
