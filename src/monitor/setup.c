@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Limits of the monitor itself: its heap, and its files besides clients' connections and the
@@ -233,6 +234,9 @@ static int close_jail(struct monitor *m, struct err *e)
 /* Before the engine starts: what it starts may be signalled only by those who are confined, too. */
 static int enter_reduced(const struct monitor *m, struct err *e)
 {
+    /* Where files can be opened, the C library looks for the time zone, with calls of its own, when
+     * a time is printed; once is enough. */
+    tzset();
     if (mkdir("jail", 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot create the kernel's directory");
     return reduced_enter(m->p->kernel_fd, e);

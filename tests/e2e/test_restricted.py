@@ -35,7 +35,9 @@ def place():
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
     (root / "tmp").chmod(0o1777)
-    shutil.copy("/etc/ld.so.cache", root / "etc")
+    for name in ("ld.so.cache", "localtime"):
+        if os.path.exists(f"/etc/{name}"):
+            shutil.copy(f"/etc/{name}", root / "etc")
     (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     msb = d / "msb"
     for name in ("bin", "assets", "tests", "sdk"):
@@ -190,6 +192,16 @@ def test_reduced_jail(podman, options):
     assert "seccomp=unconfined" in checks["Namespaces"]["remedy"]
     assert checks["Inside"]["detail"].startswith("a container (podman)")
     assert found["homes"] == (["msb-12345"] if "12345" in options else []), "of a user without a home"
+
+
+def test_reduced_jail_without_landlock(podman, tmp_path):
+    """Then files are kept from a sandbox by its filter alone, and doctor says what that means."""
+    profile = json.loads((ROOT / "tests" / "e2e" / "restricted_seccomp.json").read_text())
+    profile["syscalls"][0]["names"] += ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    found = tour(podman, "--security-opt", f"seccomp={tmp_path / 'profile.json'}", "--cap-drop=ALL")
+    check(found, "reduced")
+    assert {c["name"]: c["status"] for c in found["doctor"]["checks"]}["Landlock"] == "warn"
 
 
 @pytest.mark.parametrize("options", [
