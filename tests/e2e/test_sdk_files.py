@@ -224,11 +224,34 @@ def test_the_same_without_await(box, tmp_path):
     f.remove("/tmp/sync", recursive=True)
 
 
+def test_what_to_write_instead(msb):
+    """A string where a sandbox or a spec belongs says how to make one of it."""
+    with pytest.raises(sdk.UsageError, match=r"Sandbox\.create\('alpine'\)"):
+        sdk.Sandbox("alpine")
+    with pytest.raises(sdk.UsageError, match="SandboxSpec"):
+        sync_client_of(msb).create("alpine")
+    with pytest.raises(sdk.UsageError, match="template"):
+        sdk.Sandbox.create("a", template="b", client=sync_client_of(msb))
+
+
+def test_ports_of_this_host(msb):
+    with sdk.Sandbox.create(template=BASE, client=sync_client_of(msb), ports=["0:80"]) as s:
+        assert s.get_host(80) == "127.0.0.1:%d" % s.handle.ports()[80][1]
+        with pytest.raises(sdk.UsageError, match='"0:81"'):
+            s.get_host(81)
+        s.kill()
+
+
 def test_in_the_style_of_others(msb):
     with sdk.Sandbox.create(BASE, client=sync_client_of(msb), envs={"A": "b"}, metadata={"k": "v"}) as s:
         assert s.is_running() and s.handle.info().labels == {"k": "v"}
         assert s.commands.run("echo $A; [[ x == x ]] && echo bash").stdout == "b\nbash\n"
         assert s.commands.run("sleep 9", timeout=0.2).exit_code == 124
+        assert s.commands.run(["echo", "$A", "x y"]).stdout == "$A x y\n"
+        assert s.get_info().running and s.sandbox_id in sdk.Sandbox.list(client=sync_client_of(msb), metadata={"k": "v"})
+        for bad in ([], ["a", 1]):
+            with pytest.raises(sdk.UsageError, match="list of strings"):
+                s.commands.run(bad)
         got = []
         s.commands.run("echo x", on_stdout=got.append)
         assert got == ["x\n"]

@@ -326,6 +326,9 @@ class SandboxClient:
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         """Creates a sandbox and starts it. Any object with the fields of :class:`SandboxSpec` will do."""
+        if isinstance(spec, str):
+            raise UsageError(f"create() takes a SandboxSpec: write SandboxSpec(name=..., image={spec!r}), or "
+                             f"Sandbox.create({spec!r})")
         args = create_args(spec)
         begun = time.time_ns()
         process = await self._cli.start(*args)

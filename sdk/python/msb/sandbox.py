@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from types import TracebackType
-from typing import Any, List, Mapping, Optional, Type, Union
+from typing import Any, List, Mapping, Optional, Sequence, Type, Union
 
 from . import client as _client
 from . import files as _files
@@ -15,30 +15,57 @@ from . import process as _process
 from . import sync as _sync
 from ._portal import PORTAL
 from .process import Callback
-from .types import ExecResult, FileInfo, SandboxSpec
+from .errors import UsageError
+from .types import ExecResult, FileInfo, SandboxInfo, SandboxSpec
 
 __all__ = ["AsyncCommands", "AsyncSandbox", "AsyncSandboxFiles", "Commands", "Sandbox", "SandboxFiles"]
 
 _run = PORTAL.run
 
 
+DEFAULT_IMAGE = "python:3.11-slim"
+
+
+def _words(cmd: Union[str, Sequence[str]]) -> List[str]:
+    """What to execute: a command line is bash's, a list is a program and its arguments."""
+    if isinstance(cmd, str):
+        return ["bash", "-c", cmd]
+    words = list(cmd)
+    if not words or not all(isinstance(word, str) for word in words):
+        raise UsageError("a command is a command line, or a list of strings: a program and its arguments")
+    return words
+
+
+def _image(image: Optional[str], template: Optional[str]) -> str:
+    if image is not None and template is not None:
+        raise UsageError("image and template are two names for the same: pass one of them")
+    return image or template or DEFAULT_IMAGE
+
+
+def _is_made(inner: Any, wanted: type, name: str) -> None:
+    if not isinstance(inner, wanted):
+        raise UsageError(f"{name}(...) wraps a sandbox that exists: write {name}.create({inner!r}) for a new one, "
+                         f"or {name}.connect(NAME)")
+
+
 class AsyncCommands:
-    """``sandbox.commands``: command lines for a shell."""
+    """``sandbox.commands``: command lines for a shell, or programs with their arguments."""
 
     def __init__(self, handle: _client.SandboxHandle) -> None:
         self._handle = handle
 
-    async def run(self, cmd: str, *, background: bool = False, timeout: Optional[float] = 60,
+    async def run(self, cmd: Union[str, Sequence[str]], *, background: bool = False, timeout: Optional[float] = 60,
                   cwd: Optional[str] = None, envs: Optional[Mapping[str, str]] = None,
                   user: Optional[str] = None, on_stdout: Optional[Callback] = None,
                   on_stderr: Optional[Callback] = None) -> Any:
-        """Runs a command line with bash: an :class:`ExecResult`, or with ``background`` a
-        :class:`Process` with input, and no time limit."""
+        """Runs a command line with bash, or a list of words without any shell: an
+        :class:`ExecResult`, or with ``background`` a :class:`Process` with input, and no time limit."""
+        words = _words(cmd)
         if background:
-            return await self._handle.spawn("bash", ["-c", cmd], cwd=cwd, env=envs, user=user,
+            return await self._handle.spawn(words[0], words[1:], cwd=cwd, env=envs, user=user,
                                             stdin=True, on_stdout=on_stdout, on_stderr=on_stderr)
-        return await self._handle.shell(cmd, timeout=timeout, cwd=cwd, env=envs, user=user,
-                                        on_stdout=on_stdout, on_stderr=on_stderr, shell="bash")
+        return await self._handle.exec(words[0], words[1:], timeout=timeout, cwd=cwd, env=envs, user=user,
+                                       on_stdout=on_stdout, on_stderr=on_stderr)
 
 
 class AsyncSandboxFiles:
@@ -72,19 +99,22 @@ class AsyncSandbox:
     """A sandbox: ``async with await AsyncSandbox.create("alpine:3") as sandbox: ...``"""
 
     def __init__(self, handle: _client.SandboxHandle) -> None:
+        _is_made(handle, _client.SandboxHandle, "AsyncSandbox")
         self._handle = handle
         self.commands = AsyncCommands(handle)
         self.files = AsyncSandboxFiles(handle.files)
 
     @classmethod
-    async def create(cls, image: str = "python:3.11-slim", *, name: Optional[str] = None,
+    async def create(cls, image: Optional[str] = None, *, template: Optional[str] = None,
+                     name: Optional[str] = None,
                      client: Optional[_client.SandboxClient] = None, timeout: Optional[float] = None,
                      envs: Optional[Mapping[str, str]] = None,
                      metadata: Optional[Mapping[str, str]] = None, **spec: Any) -> "AsyncSandbox":
-        """Creates a sandbox. ``timeout`` is its longest life in seconds, ``envs`` are variables for its
+        """Creates a sandbox from an image (``template`` means the same; default:
+        ``python:3.11-slim``). ``timeout`` is its longest life in seconds, ``envs`` are variables for its
         commands, ``metadata`` its labels; the rest are fields of :class:`SandboxSpec`."""
         return cls(await (client or _client.SandboxClient()).create(
-            _spec(image, name, timeout, envs, metadata, spec)))
+            _spec(_image(image, template), name, timeout, envs, metadata, spec)))
 
     @classmethod
     async def connect(cls, sandbox_id: str, *,
@@ -101,6 +131,26 @@ class AsyncSandbox:
     def handle(self) -> _client.SandboxHandle:
         """The full interface of the sandbox."""
         return self._handle
+
+    @classmethod
+    async def list(cls, *, metadata: Optional[Mapping[str, str]] = None,
+                   client: Optional[_client.SandboxClient] = None) -> List[str]:
+        """Names of all sandboxes, newest first; with ``metadata``, of those that have all of these."""
+        return await (client or _client.SandboxClient()).list(labels=metadata)
+
+    async def get_info(self) -> SandboxInfo:
+        """Its configuration and state."""
+        return await self._handle.info()
+
+    async def get_host(self, port: int) -> str:
+        """``ADDRESS:PORT`` on this host that leads to a port of the sandbox, which must be published
+        (``ports=["0:80"]``)."""
+        ports = await self._handle.ports()
+        if port not in ports:
+            raise UsageError(f"port {port} of {self.sandbox_id} is not published: create it with "
+                             f'ports=["0:{port}"]')
+        address, number = ports[port]
+        return f"[{address}]:{number}" if ":" in address else f"{address}:{number}"
 
     async def is_running(self) -> bool:
         """Whether it is running."""
@@ -126,17 +176,18 @@ def _spec(image: str, name: Optional[str], timeout: Optional[float],
 
 
 class Commands:
-    """``sandbox.commands``: command lines for a shell."""
+    """``sandbox.commands``: command lines for a shell, or programs with their arguments."""
 
     def __init__(self, inner: AsyncCommands) -> None:
         self._inner = inner
 
-    def run(self, cmd: str, *, background: bool = False, timeout: Optional[float] = 60,
+    def run(self, cmd: Union[str, Sequence[str]], *, background: bool = False, timeout: Optional[float] = 60,
             cwd: Optional[str] = None, envs: Optional[Mapping[str, str]] = None,
             user: Optional[str] = None, on_stdout: Optional[Callback] = None,
             on_stderr: Optional[Callback] = None) -> Any:
-        """Runs a command line with bash: an :class:`ExecResult`, or with ``background`` a
-        :class:`msb.sync.Process` with input, and no time limit."""
+        """Runs a command line with bash, or a list of words without any shell: an
+        :class:`ExecResult`, or with ``background`` a :class:`msb.sync.Process` with input, and no
+        time limit."""
         made: Union[ExecResult, _process.Process] = _run(self._inner.run(
             cmd, background=background, timeout=timeout, cwd=cwd, envs=envs, user=user,
             on_stdout=on_stdout, on_stderr=on_stderr))
@@ -174,20 +225,22 @@ class Sandbox:
     """A sandbox: ``with Sandbox.create("alpine:3") as sandbox: ...``"""
 
     def __init__(self, inner: AsyncSandbox) -> None:
+        _is_made(inner, AsyncSandbox, "Sandbox")
         self._inner = inner
         self._handle = _sync.SandboxHandle(inner.handle)
         self.commands = Commands(inner.commands)
         self.files = SandboxFiles(self._handle.files)
 
     @classmethod
-    def create(cls, image: str = "python:3.11-slim", *, name: Optional[str] = None,
+    def create(cls, image: Optional[str] = None, *, template: Optional[str] = None,
+               name: Optional[str] = None,
                client: Optional[_sync.SandboxClient] = None, timeout: Optional[float] = None,
                envs: Optional[Mapping[str, str]] = None,
                metadata: Optional[Mapping[str, str]] = None, **spec: Any) -> "Sandbox":
         """Creates a sandbox; see :meth:`AsyncSandbox.create`."""
         return cls(_run(AsyncSandbox.create(
-            image, name=name, client=client._inner if client else None, timeout=timeout, envs=envs,
-            metadata=metadata, **spec)))
+            image, template=template, name=name, client=client._inner if client else None,
+            timeout=timeout, envs=envs, metadata=metadata, **spec)))
 
     @classmethod
     def connect(cls, sandbox_id: str, *, client: Optional[_sync.SandboxClient] = None) -> "Sandbox":
@@ -203,6 +256,20 @@ class Sandbox:
     def handle(self) -> _sync.SandboxHandle:
         """The full interface of the sandbox."""
         return self._handle
+
+    @classmethod
+    def list(cls, *, metadata: Optional[Mapping[str, str]] = None,
+             client: Optional[_sync.SandboxClient] = None) -> List[str]:
+        """Names of all sandboxes, newest first; see :meth:`AsyncSandbox.list`."""
+        return _run(AsyncSandbox.list(metadata=metadata, client=client._inner if client else None))
+
+    def get_info(self) -> SandboxInfo:
+        """Its configuration and state."""
+        return _run(self._inner.get_info())
+
+    def get_host(self, port: int) -> str:
+        """Where a published port is on this host; see :meth:`AsyncSandbox.get_host`."""
+        return _run(self._inner.get_host(port))
 
     def is_running(self) -> bool:
         """Whether it is running."""
