@@ -1,10 +1,14 @@
 """What container engines inside a sandbox need of it."""
 import io
+import os
+import pathlib
+import shutil
 import tarfile
 
 import pytest
 
 import imagekit
+from conftest import make_tools_image, need
 from guest import sh
 
 
@@ -39,3 +43,61 @@ def test_overlay_in_the_store(msb, store_image):
     msb.ok("stop", "-q", "a")
     msb.ok("start", "-q", "a")
     assert sh(msb, "a", "ls /var/lib/containers/u; cat /var/lib/docker/here") == "f\ng\nof the image\n"
+
+
+# --- podman ---------------------------------------------------------------------------------------
+
+USER = 1000
+# A web server in a container with the default network, reached at the port that is published for it.
+SERVE = """set -e
+cd ~
+podman() {{ command podman --cgroup-manager=cgroupfs "$@"; }}
+podman run -d --name www --pids-limit {limit} -p {port}:80 --rootfs ~/ctr busybox httpd -f -h /www >/dev/null
+until wget -q -O - http://127.0.0.1:{port}/; do sleep 0.1; done
+podman exec www busybox ip -4 -o addr | grep -c ' inet 10[.]'
+"""
+
+
+def add_container(home):
+    """What a container is made of: one program, and a page for it to serve."""
+    for d in ("bin", "www", "proc", "sys", "dev", "etc", "tmp", "run"):
+        (home / "ctr" / d).mkdir(parents=True)
+    shutil.copy("/usr/bin/busybox", home / "ctr" / "bin")
+    (home / "ctr" / "www" / "index.html").write_text("served\n")
+
+
+@pytest.fixture(scope="module")
+def engine(module_msb, tmp_path_factory):
+    """A sandbox with the host's podman, for root and for a user who has IDs to give to containers."""
+    need("podman", "crun", "slirp4netns", "newuidmap", "wget")
+    if os.geteuid() != 0:
+        pytest.skip("files of another user in an image take root")
+    image = make_tools_image(tmp_path_factory.mktemp("podman") / "image")
+    (image / "etc" / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\nuser:x:{USER}:{USER}::/home/user:/bin/sh\n")
+    (image / "etc" / "group").write_text(f"root:x:0:\nuser:x:{USER}:\n")
+    (image / "etc" / "containers").mkdir()
+    (image / "etc" / "containers" / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+    for name in ("subuid", "subgid"):
+        (image / "etc" / name).write_text("user:100000:65536\n")
+    for name in ("run", "var/tmp", "var/lib/containers", "home/user"):
+        (image / name).mkdir(parents=True)
+    for name in ("tmp", "var/tmp"):
+        (image / name).chmod(0o1777)
+    for home in (image / "root", image / "home" / "user"):
+        add_container(home)
+    for path in [image / "home" / "user", *pathlib.Path(image, "home", "user").rglob("*")]:
+        os.chown(path, USER, USER)
+    module_msb.ok("create", "-q", "-n", "engine", "--engine", "uml", "-v", "/usr:/usr:ro", str(image))
+    return module_msb
+
+
+def test_podman_as_root(engine):
+    """A bridge, NAT, cgroups, and a BPF program for the container's devices."""
+    script = SERVE.format(limit=33, port=8080) + "podman exec www busybox cat /sys/fs/cgroup/pids.max\n"
+    assert sh(engine, "engine", script) == "served\n1\n33\n"
+
+
+def test_podman_as_an_ordinary_user(engine):
+    """In a user namespace, and without limits: nobody has delegated a cgroup."""
+    script = "export HOME=/home/user XDG_RUNTIME_DIR=/tmp/run; mkdir -m 700 /tmp/run\n" + SERVE.format(limit=0, port=8081)
+    assert engine.ok("exec", "-q", "--user", "user", "engine", "--", "sh", "-c", script) == "served\n1\n"

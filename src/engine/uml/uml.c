@@ -73,6 +73,11 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     /* A reboot ends the guest, as a panic does: there is nothing in here to execute again. */
     add_arg(c, "noreboot");
     add_arg(c, "panic=-1");
+    /* No devices that nobody has asked for, and a table of connections that does not grow with
+     * memory, since it is cleared at boot. */
+    add_arg(c, "dummy.numdummies=0");
+    add_arg(c, "zram.num_devices=0");
+    add_arg(c, "nf_conntrack.hashsize=4096");
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
