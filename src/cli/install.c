@@ -211,7 +211,7 @@ static int install_run(const struct args *a)
     }
     if (r == 0)
         r = store_open(&s, &e);
-    if (r == 0)
+    if (r == 0 && name)
         r = install(a, &s, &q, name, &e);
     int code = r < 0 ? sandbox_request_fail(&q, &e) : EXIT_OK;
     if (r == 0) {

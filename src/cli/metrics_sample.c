@@ -106,18 +106,19 @@ int metrics_load(const struct args *a, struct metrics *ret, struct err *e)
     int r = store_open(&s, e);
     if (r == 0)
         r = list(a, &s, &all, &n, e);
-    if (r == 0)
-        r = (ret->v = calloc(n ? n : 1, sizeof(*ret->v))) && usage_load(&t) != -ENOMEM ? 0
-                                                                                       : err_oom(e);
-    for (size_t i = 0; r == 0 && i < n; i++)
+    struct sample *v = r == 0 ? calloc(n ? n : 1, sizeof(*v)) : NULL;
+    if (r == 0 && (!v || usage_load(&t) == -ENOMEM))
+        r = err_oom(e);
+    ret->v = v;
+    for (size_t i = 0; r == 0 && v && i < n; i++)
         if (all[i].state.pid || a->n_pos || args_has(a, "all"))
-            take(&s, &all[i], &t, &ret->v[ret->n++]);
+            take(&s, &all[i], &t, &v[ret->n++]);
     usage_free(&t);
     sandbox_list_free(all, n);
     const char *sort = args_get(a, "sort");
     ret->by_cpu = sort && strcmp(sort, "cpu") == 0;
-    if (ret->n)
-        qsort(ret->v, ret->n, sizeof(*ret->v), sort && *sort == 'm' ? by_memory : by_name);
+    if (v && ret->n)
+        qsort(v, ret->n, sizeof(*v), sort && *sort == 'm' ? by_memory : by_name);
     return r;
 }
 
