@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -70,6 +71,20 @@ void jail_identity(const char *name, struct jail_identity *ret)
         if (may_become(id))
             *ret = (struct jail_identity){.uid = id, .gid = id, .dropped = true};
     }
+}
+
+void jail_yield_memory(void)
+{
+    static const char file[] = "/proc/self/oom_score_adj";
+    AUTO_FREE char *text = NULL;
+    char score[16];
+    if (file_read_at(AT_FDCWD, file, sizeof(score), &text, NULL) == 0 &&
+        strtol(text, NULL, 10) >= JAIL_OOM_SCORE)
+        return;
+    AUTO_CLOSE int fd = open(file, O_WRONLY | O_CLOEXEC);
+    int n = snprintf(score, sizeof(score), "%d", JAIL_OOM_SCORE);
+    if (fd >= 0)
+        (void)write_all(fd, score, (size_t)n);
 }
 
 int jail_unshare(struct err *e)

@@ -49,6 +49,12 @@ int jail_enter_root(struct err *e);
 int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
 int jail_pivot(struct err *e); /* the current directory becomes /, the old root is detached */
 
+/* Lets the host take memory from this process and its children first when it has none left, whatever
+ * protection the caller has: some of what the host's kernel holds for a guest (page tables, socket
+ * buffers) has no limit but that. For the child, before step 1. */
+enum { JAIL_OOM_SCORE = 500 };
+void jail_yield_memory(void);
+
 /* Lowers soft and hard limits to `most`, unless they are lower already. */
 struct jail_limit {
     int what; /* RLIMIT_* */

@@ -376,6 +376,7 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
     (void)setsid();
     process_default_signals();
     process_forget_caller("monitor", c->p.spec->name);
+    jail_yield_memory();
     (void)umask(0077);
     fd_keep(&c->p.device_fd, &keep); /* the engine's */
     cargo_each_fd(c, fd_keep, &keep);

@@ -61,6 +61,13 @@ def test_no_privileges_anywhere(jail):
             assert st["Seccomp"] == "2", who
 
 
+def test_the_host_takes_memory_from_it_first(jail):
+    """What has no other limit ends there, and not with a program of the host's."""
+    for pid in everyone(jail):
+        assert int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text()) >= 500, status(pid)["Name"]
+    assert int(pathlib.Path("/proc/self/oom_score_adj").read_text()) < 500
+
+
 def test_runs_as_nobody(jail):
     """Started by root, it runs as an id that owns nothing else; else as the caller. No groups."""
     for pid in everyone(jail):
