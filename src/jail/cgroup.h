@@ -3,9 +3,9 @@
  * Delegation differs from host to host: root may create groups anywhere, an ordinary user only
  * where a session manager has delegated controllers. CPU time below one CPU can be limited in no
  * other way. For memory and processes a group is the second line: it also counts what the host's
- * kernel holds for a sandbox (page tables, socket buffers), of which nothing else has a total.
+ * kernel holds for a sandbox (page tables, socket buffers), which nothing else limits.
  *
- * A process is born into its group: moving one makes every fork on the host wait for as long as a
+ * A process starts in its group, since moving one makes every fork on the host wait for as long as a
  * whole sandbox takes to start. In the old hierarchies (v1) there are only moves; there, CPU time
  * is limited for those who ask for that, and nothing else.
  */
@@ -25,14 +25,14 @@ struct cgroup_limits {
 
 struct cgroups {
     char *path;              /* of the group; NULL = none */
-    int fd;                  /* for being born into it; -1 = it has to be moved to */
+    int fd;                  /* for starting in it; -1 = processes have to be moved */
     int error[CGROUP_KINDS]; /* why a limit is not in force: -errno; 0 = it is, or is not wanted */
 };
 
 /* Makes the group, with its limits; the errors say which could not be. Its path is recorded in
  * dirfd for cgroup_forget(). */
 void cgroup_make(struct cgroups *g, int dirfd, const char *name, const struct cgroup_limits *l);
-/* As fork(), in a process with one thread; the child is born into the group, or cgroup_put() has to
+/* As fork(), in a process with one thread; the child starts in the group, or cgroup_put() has to
  * put it there. */
 pid_t cgroup_fork(struct cgroups *g);
 void cgroup_put(struct cgroups *g, pid_t pid);

@@ -110,7 +110,7 @@ bool route_is_own(struct route *r, const struct net_addr *a)
     case RTN_BLACKHOLE:
     case RTN_THROW:
     case RTN_NAT:
-    case -ENETUNREACH: /* there is no route, so it leads nowhere, and not here either */
+    case -ENETUNREACH: /* there is no route, so it is not an address of this host */
     case -EHOSTUNREACH:
     case -EACCES:       /* a route of kind "prohibit" */
     case -EINVAL:       /* ... "blackhole" */

@@ -36,7 +36,7 @@ int route_news(void);
 void route_drain(int fd);
 
 /* One message of the kernel: the kind of the route (RTN_*), -errno as the kernel says, -EAGAIN for
- * an answer to another question, -EBADMSG for what is no answer. */
+ * an answer to another question, -EBADMSG for what is not an answer at all. */
 int route_read(const uint8_t *p, size_t n, uint32_t seq);
 
 #endif

@@ -93,7 +93,7 @@ static int walk_link(struct walk *w, int link, const struct stat *st, struct err
     return r < 0 ? err_sys(e, -r, "cannot open /") : 0;
 }
 
-/* One component: 1 when there are no more; -errno without a message when it cannot be opened. */
+/* Takes one component. 1: there was none left; -errno, with no message set: it cannot be opened. */
 static int walk_step(struct walk *w, struct err *e)
 {
     char *name = w->rest + strspn(w->rest, "/");

@@ -78,7 +78,7 @@ static int plain_form(const struct net_addr *a)
     return starts(a, to4, sizeof(to4)) ? 2 : -1;
 }
 
-/* 0.x.y.z is no place to be led to. */
+/* 0.x.y.z is not an address that anything could be sent to. */
 static void add_inner(const uint8_t b[4], struct net_addr ret[ADDR_INNER_MAX], unsigned *n)
 {
     if (b[0] != 0)

@@ -21,6 +21,8 @@ import pull
 import sdk
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+import processes  # noqa: E402
 
 
 def percentile(values, p):
@@ -121,21 +123,15 @@ class Bench:
         self.call("rm", "-f", "-q", "warm")
 
     def private_rss(self, name):
-        inode = os.stat(self.home / "sandboxes" / name / "lock").st_ino
-        for line in pathlib.Path("/proc/locks").read_text().splitlines():
-            f = line.split()
-            if f[1] == "POSIX" and f[5].split(":")[-1] == str(inode):
-                rollup = pathlib.Path(f"/proc/{f[4]}/smaps_rollup").read_text()
-                # Guest memory that devices have touched is the guest's, not the monitor's.
-                shm = int(next(x.split()[1] for x in
-                               pathlib.Path(f"/proc/{f[4]}/status").read_text().splitlines()
-                               if x.startswith("RssShmem")))
-                dirty = sum(int(x.split()[1]) for x in rollup.splitlines()
-                            if x.startswith("Private_"))
-                anon = int(next(x.split()[1] for x in rollup.splitlines()
-                                if x.startswith("Anonymous:")))
-                return max(anon, dirty - shm) / 1024
-        raise RuntimeError("no monitor")
+        pid = processes.lock_holder(self.home / "sandboxes" / name / "lock")
+        if pid is None:
+            raise RuntimeError("no monitor")
+        memory = processes.rollup(pid)
+        # Guest memory that devices have touched is the guest's, not the monitor's.
+        shm = int(next(x.split()[1] for x in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+                       if x.startswith("RssShmem")))
+        dirty = sum(kib for key, kib in memory.items() if key.startswith("Private_"))
+        return max(memory["Anonymous"], dirty - shm) / 1024
 
     def ls(self):
         n = self.count(100)

@@ -22,6 +22,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+import processes  # noqa: E402
 GATEWAY = "10.0.2.2"
 TICK = os.sysconf("SC_CLK_TCK")
 BULK = [(f"{'to' if mode == 'recv' else 'from'} guest, {flows} flow{'s' * (flows > 1)}", mode, flows)
@@ -118,9 +120,7 @@ class Sandbox:
         self.env = {**os.environ, "MSB_HOME": str(home)}
         self.call("create", "-q", "-n", "net", "--engine", "uml", "--net", "host", "--max-connections",
                   "1000", "-v", f"{netload}:/netload:ro")
-        inode = str(os.stat(home / "sandboxes" / "net" / "lock").st_ino)
-        locks = [line.split() for line in pathlib.Path("/proc/locks").read_text().splitlines()]
-        self.monitor = next(int(f[4]) for f in locks if f[1] == "POSIX" and f[5].endswith(":" + inode))
+        self.monitor = processes.lock_holder(home / "sandboxes" / "net" / "lock")
 
     def call(self, *args):
         return subprocess.run([self.msb, *map(str, args)], env=self.env, check=True, text=True,

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import shutil
 import statistics
 import subprocess
@@ -36,11 +35,7 @@ RSS_AIM_MIB = 32
 
 def memory_kib(pid):
     """Proportional set size: pages that processes share count once."""
-    try:
-        text = pathlib.Path("/proc", str(pid), "smaps_rollup").read_text()
-        return int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])
-    except (OSError, TypeError):
-        return 0
+    return processes.rollup(pid).get("Pss", 0)
 
 
 def disk_bytes(path):

@@ -31,13 +31,9 @@ def taken(monitor):
     pids = processes.tree(monitor)
     sums = dict.fromkeys(("Pss_Anon", "Pss_File", "Pss_Shmem"), 0)
     for pid in pids:
-        try:
-            text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue  # it has ended
-        for name, kib in re.findall(r"^(Pss_\w+):\s+(\d+) kB", text, re.MULTILINE):
-            if name in sums:
-                sums[name] += int(kib)
+        memory = processes.rollup(pid)
+        for name in sums:
+            sums[name] += memory.get(name, 0)
     fs = os.statvfs(f"/proc/{pids[1]}/root")
     file = (fs.f_blocks - fs.f_bfree) * fs.f_frsize // 1024
     return (sums["Pss_Anon"] + sums["Pss_File"] + max(sums["Pss_Shmem"], file)) // 1024
@@ -98,7 +94,8 @@ def test_group_where_there_is_one(msb):
     """Memory and processes have a total by cgroup, too; a sandbox that was stopped leaves none."""
     doctor = msb("doctor")
     if b"limits CPU time, memory and processes" not in doctor.stdout + doctor.stderr:
-        pytest.skip("no delegated cgroups")
+        pytest.skip("no cgroup (v2) with memory and pids here: they belong to hierarchies of v1, or are not delegated; "
+                    "tests/kvm runs this in its testbed")
     msb.create("grouped", "-m", f"{MEMORY}M")
     (group,) = groups("grouped")
     assert int((group / "memory.max").read_text()) == MEMORY * 5 // 4 + 512 << 20

@@ -121,6 +121,7 @@ def nested(build, repeats):
             shutil.copy(build / "assets" / name, stage / "msb" / "assets")
         shutil.copy(shutil.which("busybox"), stage / "busybox")
         shutil.copy(HERE / "bench_l1.py", stage)
+        shutil.copy(ROOT / "tests" / "e2e" / "processes.py", stage)
         no_peer = fetch_peer(stage)
         p = subprocess.run([HERE / "testbed", "run", "--icount", "--timeout", "3000", "--share", stage, "--",
                             "cp -r /mnt/share /root/bench && "

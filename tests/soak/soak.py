@@ -85,14 +85,7 @@ class Soak:
 
     def pss_kib(self, name):
         """Of all processes of a sandbox, with the guest's memory in it."""
-        total = 0
-        for pid in processes.tree(self.monitor(name)):
-            try:
-                text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-            except OSError:
-                continue
-            total += sum(int(x.split()[1]) for x in text.splitlines() if x.startswith("Pss:"))
-        return total
+        return sum(processes.rollup(pid).get("Pss", 0) for pid in processes.tree(self.monitor(name)))
 
     def outside(self):
         """What sandboxes could leave on the host."""
