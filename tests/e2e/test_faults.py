@@ -280,17 +280,24 @@ def test_monitor_without_memory(msb, injector):
 ON_DISK = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,exit_group"
 
 
-def order_of(log, directory, file):
-    """What becomes of a file that is replaced, by the names of the calls: write, sync, rename, sync-dir, exit."""
-    steps, first, begun = [], None, {}
-    for line in log.read_text(errors="replace").splitlines():
+def finished(log):
+    """(process, call) for each call, in the order in which they ended."""
+    begun = {}
+    for line in log.read_text(errors="replace").split("\n")[:-1]:  # the last may still be written
         pid, text = line.split(maxsplit=1)
-        first = first or pid
         if text.endswith(" <unfinished ...>"):
             begun[pid] = text.removesuffix(" <unfinished ...>")
-            continue
-        if text.startswith("<... "):
-            text = begun.pop(pid) + text.partition(" resumed>")[2]
+        elif text.startswith("<... "):
+            yield pid, begun.pop(pid) + text.partition(" resumed>")[2]
+        else:
+            yield pid, text
+
+
+def order_of(log, directory, file):
+    """What becomes of a file that is replaced, by the names of the calls: write, sync, rename, sync-dir, exit."""
+    steps, first = [], None
+    for pid, text in finished(log):
+        first = first or pid
         call, _, rest = text.partition("(")
         temporary, well = f"/{directory}/.{file}.tmp-" in rest.partition(",")[0], rest.endswith(" = 0")
         if call == "write" and temporary:
@@ -321,8 +328,8 @@ def test_what_is_acknowledged_is_on_disk(msb, injector, verb, directory, file):
     steps = order_of(injector.log, directory, file)
     assert steps == ["write", "sync", "rename", "sync-dir", "exit"], (steps, injector.log.read_text()[-4000:])
     if verb[0] == "create":  # that it runs is on disk soon after, without anybody waiting for it
-        wait_for(lambda: re.search(r"fsync\(\d+</run/state.json>\) += 0(.*\n)+.*fsync\(\d+</run>\) += 0",
-                                   injector.log.read_text(errors="replace")))
+        wait_for(lambda: re.search(r"fsync\(\d+</run/state.json>\) += 0\n(.*\n)*fsync\(\d+</run>\) += 0\n",
+                                   "".join(text + "\n" for _, text in finished(injector.log))))
 
 
 def test_full_disk_and_read_only_home(msb, tmp_path):
