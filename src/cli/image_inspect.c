@@ -31,9 +31,7 @@ static json_t *labels_json(char *const *labels)
 static json_t *config_json(const struct image_record *r)
 {
     const struct image_config *c = &r->parsed.run;
-    struct digest config;
-    if (digest_of(r->config, r->config_len, &config) < 0)
-        return NULL;
+    struct digest config = digest_of(r->config, r->config_len);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cmd", json_list(c->cmd),
                      "digest", digest_json(&config), "entrypoint", json_list(c->entrypoint), "env",
                      json_list(c->env), "exposed_ports", json_list(c->exposed_ports), "labels",

@@ -49,8 +49,7 @@ static void dir_hex(const struct digest *key, int64_t salt, char hex[CACHE_HEX_S
         int64_t version, salt;
         struct digest key;
     } rec = {.kind = "dir", .version = CACHE_VERSION, .salt = salt, .key = *key};
-    struct digest digest = {0};
-    (void)digest_of(&rec, sizeof(rec), &digest);
+    struct digest digest = digest_of(&rec, sizeof(rec));
     digest_hex(&digest, hex);
 }
 
@@ -203,10 +202,10 @@ static int resolve_file(int fd, const char *name, const struct stat *st,
 /* Copies `from`; hex: the digest of the content. */
 static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
 {
-    struct digest digest;
-    AUTO_HASHER struct hasher h = {0};
+    struct hasher h;
     AUTO_FREE uint8_t *buf = malloc(HASH_READ);
-    int r = buf ? hasher_init(&h) : -ENOMEM;
+    int r = buf ? 0 : -ENOMEM;
+    hasher_init(&h);
     for (off_t at = 0; r == 0;) {
         ssize_t n = pread(from, buf, HASH_READ, at);
         if (n < 0 && errno != EINTR)
@@ -219,10 +218,8 @@ static int copy_and_hash(int from, int to, char hex[CACHE_HEX_SIZE])
             at += n;
         }
     }
-    if (r == 0)
-        r = hasher_finish(&h, &digest);
-    if (r == 0)
-        digest_hex(&digest, hex);
+    struct digest digest = hasher_finish(&h);
+    digest_hex(&digest, hex);
     return r;
 }
 

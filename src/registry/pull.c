@@ -102,9 +102,7 @@ static int get_config(struct pull *p, struct buf *body, struct err *e)
         return err_set(e, EFBIG, "the image's configuration %.19s is larger than %d MiB", text,
                        OCI_CONFIG_MAX >> 20);
     int r = read_blob(p, d, body, e);
-    struct digest is;
-    if (r == 0 && digest_of(buf_head(body), buf_len(body), &is) < 0)
-        r = err_oom(e);
+    struct digest is = digest_of(buf_head(body), buf_len(body));
     if (r == 0 && !digest_equal(&is, &d->digest)) {
         char other[DIGEST_TEXT_SIZE];
         digest_text(&is, other);

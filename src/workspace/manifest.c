@@ -125,13 +125,9 @@ int manifest_of(int dirfd, const char *name, const char *what, struct manifest *
 {
     struct manifest m = {0};
     struct walk w = {.m = &m, .what = what, .e = e};
-    int r = hasher_init(&w.h);
-    if (r < 0)
-        return err_sys(e, -r, "cannot read %s", what);
-    r = walk_dir(&w, dirfd, name, 0);
-    if (r == 0 && (r = hasher_finish(&w.h, &m.digest)) < 0)
-        (void)err_sys(e, -r, "cannot read %s", what);
-    hasher_free(&w.h);
+    hasher_init(&w.h);
+    int r = walk_dir(&w, dirfd, name, 0);
+    m.digest = hasher_finish(&w.h);
     if (r == 0)
         *ret = m;
     return r;

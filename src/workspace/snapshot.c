@@ -98,11 +98,8 @@ struct place {
 /* One process at a time works on a workspace. */
 static int lock_place(const struct store *s, struct place *p, struct err *e)
 {
-    struct digest d;
     char hex[DIGEST_HEX_SIZE];
-    int r = digest_of(p->path, strlen(p->path), &d);
-    if (r < 0)
-        return err_sys(e, -r, "cannot lock %s", p->path);
+    struct digest d = digest_of(p->path, strlen(p->path));
     digest_hex(&d, hex);
     return name_lock_take_kind(s, "workspace-path", hex, &p->lock, e);
 }
@@ -122,16 +119,12 @@ static int open_parent(const struct store *s, const struct spec_workspace *w, ch
 
 /* A name that no other sandbox uses: a tree that another one left unfinished may be the only copy, and
  * only that sandbox may finish it. */
-static int name_fresh(struct place *p, const char *sandbox)
+static void name_fresh(struct place *p, const char *sandbox)
 {
-    struct digest d;
     char hex[DIGEST_HEX_SIZE];
-    int r = digest_of(sandbox, strlen(sandbox), &d);
-    if (r < 0)
-        return r;
+    struct digest d = digest_of(sandbox, strlen(sandbox));
     digest_hex(&d, hex);
     (void)snprintf(p->fresh, sizeof(p->fresh), ".%.200s.%.12s.msb-new", p->name, hex);
-    return 0;
 }
 
 static int open_place(const struct store *s, const struct sandbox_spec *spec, struct place *p,
@@ -149,9 +142,7 @@ static int open_place(const struct store *s, const struct sandbox_spec *spec, st
     if (strcmp(name, "/") == 0 || strlen(name) > NAME_MAX - 40)
         return err_set(e, EINVAL, "cannot use '%s' as a workspace in mode snapshot", path);
     (void)snprintf(p->name, sizeof(p->name), "%s", name);
-    int r = name_fresh(p, spec->name);
-    if (r < 0)
-        return err_sys(e, -r, "cannot name a new tree beside %s", path);
+    name_fresh(p, spec->name);
     p->parent = open_parent(s, w, dir, e);
     return p->parent < 0 ? p->parent : lock_place(s, p, e);
 }

@@ -41,12 +41,12 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
     uint64_t size = 0;
     (void)spool_dirfd;
     (void)progress;
-    assert_int_equal(hasher_init(&h), 0);
+    hasher_init(&h);
     while ((n = stream_read(in, buf, sizeof(buf), e)) > 0) {
         hasher_update(&h, buf, (size_t)n);
         size += (uint64_t)n;
     }
-    assert_int_equal(hasher_finish(&h, &ret->diff_id), 0);
+    ret->diff_id = hasher_finish(&h);
     if (n < 0)
         return (int)n;
     write_super(out_fd, LAYER_SIZE, LAYER_SIZE);
@@ -146,9 +146,7 @@ void open_store(struct image_store *s)
 
 struct digest digest_of_text(const char *text)
 {
-    struct digest d;
-    assert_int_equal(digest_of(text, strlen(text), &d), 0);
-    return d;
+    return digest_of(text, strlen(text));
 }
 
 int add_layer(struct image_store *s, const char *text, struct image_layer *ret, struct err *e)

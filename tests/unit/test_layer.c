@@ -116,9 +116,7 @@ static void squeeze_zstd(const uint8_t *p, size_t n, struct tb *to)
 
 static struct digest sha(const void *p, size_t n)
 {
-    struct digest d;
-    assert_int_equal(digest_of(p, n, &d), 0);
-    return d;
+    return digest_of(p, n);
 }
 
 /* ---- running ---- */
@@ -639,13 +637,13 @@ static ssize_t decode_all(const uint8_t *p, size_t n, bool slow, struct digest *
     assert_int_equal(write(fd, p, n), n);
     assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
     assert_int_equal(decoder_init(&d, fd), 0);
-    assert_int_equal(hasher_init(&h), 0);
+    hasher_init(&h);
     d.slow = slow;
     while ((k = decoder_read(&d, buf, sizeof(buf), NULL)) > 0) {
         hasher_update(&h, buf, (size_t)k);
         total += k;
     }
-    assert_int_equal(hasher_finish(&h, ret), 0);
+    *ret = hasher_finish(&h);
     decoder_free(&d);
     close(fd);
     return k < 0 ? k : total;

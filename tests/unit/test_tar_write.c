@@ -208,20 +208,20 @@ static void hashes(void **state)
     static uint8_t big[300 << 10], copy[400 << 10];
     AUTO_CLOSE int fd = memfd_create("tar", MFD_CLOEXEC);
     for (int pass = 0; pass < 2; pass++) {
-        assert_int_equal(hasher_init(&h), 0);
+        hasher_init(&h);
         assert_int_equal(tar_out_init(&o, pass ? fd : -1, &h), 0);
         assert_int_equal(tar_put_file(&o, "big", big, sizeof(big)), 0);
         assert_int_equal(tar_put_file(&o, "small", "x", 1), 0);
         assert_int_equal(tar_put_end(&o), 0);
         assert_int_equal(tar_out_flush(&o), 0);
-        assert_int_equal(hasher_finish(&h, pass ? &want : &got), 0);
+        *(pass ? &want : &got) = hasher_finish(&h);
         assert_int_equal(o.bytes, 512 + sizeof(big) + 1024 + 1024);
         tar_out_free(&o);
     }
     assert_true(digest_equal(&got, &want));
     ssize_t n = pread(fd, copy, sizeof(copy), 0);
     assert_true(n > 0);
-    assert_int_equal(digest_of(copy, (size_t)n, &want), 0);
+    want = digest_of(copy, (size_t)n);
     assert_true(digest_equal(&got, &want));
 }
 

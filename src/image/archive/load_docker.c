@@ -47,12 +47,13 @@ static int read_names(const struct load *l, const json_t *o, struct strlist *ret
 static int hash_member(const struct bundle *b, const char *name, struct digest *ret, struct err *e)
 {
     struct stream *s = NULL;
-    AUTO_HASHER struct hasher h = {0};
+    struct hasher h;
     AUTO_FREE uint8_t *buf = malloc(HASH_SIZE);
     int r = bundle_stream(b, name, &s, e);
     if (r < 0)
         return r;
-    if (!buf || hasher_init(&h) < 0) {
+    hasher_init(&h);
+    if (!buf) {
         stream_close(s);
         return err_oom(e);
     }
@@ -60,8 +61,7 @@ static int hash_member(const struct bundle *b, const char *name, struct digest *
     while ((n = stream_read(s, buf, HASH_SIZE, e)) > 0)
         hasher_update(&h, buf, (size_t)n);
     stream_close(s);
-    if (n == 0 && hasher_finish(&h, ret) < 0)
-        n = err_set(e, EIO, "cannot hash '%.256s'", name);
+    *ret = hasher_finish(&h);
     return (int)n;
 }
 
@@ -131,8 +131,7 @@ static int check_layers(const json_t *a, const struct load_source *src, struct e
 static int make_manifest(const struct load *l, const json_t *names, struct load_source *src,
                          struct err *e)
 {
-    struct digest d;
-    AUTO_JSON json_t *layers = json_array(), *m = NULL;
+    AUTO_JSON json_t *layers = json_array();
     const json_t *v;
     size_t i;
     int r = check_layers(names, src, e);
@@ -149,11 +148,11 @@ static int make_manifest(const struct load *l, const json_t *names, struct load_
     }
     if (r < 0)
         return r;
-    if (digest_of(src->config, src->config_len, &d) == 0)
-        m = json_pack("{s:i, s:s, s:o, s:O}", "schemaVersion", 2, "mediaType",
-                      DOCKER_TYPE "distribution.manifest.v2+json", "config",
-                      descriptor(DOCKER_TYPE "container.image.v1+json", src->config_len, &d),
-                      "layers", layers);
+    struct digest d = digest_of(src->config, src->config_len);
+    AUTO_JSON json_t *m = json_pack(
+        "{s:i, s:s, s:o, s:O}", "schemaVersion", 2, "mediaType",
+        DOCKER_TYPE "distribution.manifest.v2+json", "config",
+        descriptor(DOCKER_TYPE "container.image.v1+json", src->config_len, &d), "layers", layers);
     src->manifest = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (!src->manifest)
         return err_oom(e);

@@ -35,13 +35,13 @@ static int read_blob(const struct load *l, const struct oci_descriptor *d, size_
                      size_t *ret_len, struct err *e)
 {
     char name[BLOB_NAME];
-    struct digest is;
     blob_name(&d->digest, name);
     AUTO_FREE char *doc = NULL;
     int r = bundle_read(&l->bundle, name, max, &doc, ret_len, e);
     if (r < 0)
         return r;
-    if (digest_of(doc, *ret_len, &is) < 0 || !digest_equal(&is, &d->digest))
+    struct digest is = digest_of(doc, *ret_len);
+    if (!digest_equal(&is, &d->digest))
         return err_set(e, EBADMSG, "'%s' does not match its digest", name);
     *ret = steal_ptr(&doc);
     return 0;

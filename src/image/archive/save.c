@@ -81,17 +81,15 @@ static int write_layer(struct save *s, const struct digest *diff_id, struct tar_
 /* The digest and size of the layer's tar. */
 static int measure_layer(struct save *s, struct layer *l, struct err *e)
 {
-    AUTO_HASHER struct hasher h = {0};
+    struct hasher h;
     struct tar_out o;
-    if (hasher_init(&h) < 0)
-        return err_oom(e);
+    hasher_init(&h);
     int r = tar_out_init(&o, -1, &h) < 0 ? err_oom(e) : write_layer(s, &l->was, &o, e);
     if (r == 0)
         (void)tar_out_flush(&o);
     l->size = o.bytes;
     tar_out_free(&o);
-    if (r == 0 && hasher_finish(&h, &l->is) < 0)
-        r = err_oom(e);
+    l->is = hasher_finish(&h);
     return r;
 }
 
@@ -119,7 +117,8 @@ static int set_document(struct document *d, const json_t *j, struct err *e)
     if (!d->text)
         return err_oom(e);
     d->len = strlen(d->text);
-    return digest_of(d->text, d->len, &d->digest) < 0 ? err_oom(e) : 0;
+    d->digest = digest_of(d->text, d->len);
+    return 0;
 }
 
 /* The configuration as it was, with the layers as they are. */

@@ -37,7 +37,7 @@ void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd)
                                .next_block = 1,
                                .inline_max = EROFS_BLOCK_SIZE};
     erofs_out_init(&w->out, out_fd);
-    (void)hasher_init(&w->hash); /* erofs_finish looks */
+    hasher_init(&w->hash);
 }
 
 void erofs_set_layer(struct erofs_writer *w, uint32_t inline_max)
@@ -73,7 +73,6 @@ void erofs_abort(struct erofs_writer *w)
 {
     erofs_out_free(&w->out);
     erofs_out_free(&w->spool);
-    hasher_free(&w->hash);
     close_fd(&w->spool_fd);
     w->file = NULL;
 }

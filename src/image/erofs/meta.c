@@ -573,15 +573,12 @@ static int emit(struct meta *m)
 static int put_super(struct meta *m)
 {
     uint8_t block[EROFS_BLOCK_SIZE] = {0};
-    struct digest digest;
     uint64_t blocks = m->meta_base + m->newest + 1;
     for (uint32_t i = 0; i < m->w->nblobs; i++)
         blocks += m->w->blobs[i].blocks;
     if (blocks > EROFS_BLOCKS_MAX)
         return -EFBIG;
-    int r = hasher_finish(&m->w->hash, &digest);
-    if (r < 0)
-        return r;
+    struct digest digest = hasher_finish(&m->w->hash);
     struct erofs_super sb = {
         .magic = EROFS_MAGIC,
         .feature_compat = EROFS_COMPAT_SB_CHECKSUM | EROFS_COMPAT_MTIME,
@@ -601,7 +598,7 @@ static int put_super(struct meta *m)
     sb.checksum =
         erofs_crc32c(~0U, block + EROFS_SUPER_OFFSET, EROFS_BLOCK_SIZE - EROFS_SUPER_OFFSET);
     memcpy(block + EROFS_SUPER_OFFSET, &sb, sizeof(sb));
-    r = erofs_out_write(&m->w->out, 0, block, sizeof(block));
+    int r = erofs_out_write(&m->w->out, 0, block, sizeof(block));
     if (r == 0)
         r = erofs_out_flush(&m->w->out);
     m->w->size = (m->meta_base + m->newest + 1) << EROFS_BLOCK_BITS;
@@ -630,7 +627,7 @@ static int write_meta(struct meta *m)
     }
     m->window = calloc(WINDOW_BLOCKS, EROFS_BLOCK_SIZE);
     erofs_out_init(&m->out, w->fd);
-    if (!m->window || !w->hash.ctx)
+    if (!m->window)
         return -ENOMEM;
     r = collect(m);
     if (r < 0)

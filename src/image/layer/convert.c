@@ -160,7 +160,8 @@ int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool
     erofs_begin(&c->w, out_fd, spool_dirfd);
     if (layer)
         erofs_set_layer(&c->w, LAYER_INLINE_MAX);
-    int r = c->locale ? hasher_init(&c->hash) : -ENOMEM;
+    hasher_init(&c->hash);
+    int r = c->locale ? 0 : -ENOMEM;
     if (r == 0)
         r = ring_new(&c->ring, in_fd);
     if (r == 0)
@@ -192,8 +193,7 @@ static int convert_tree(struct convert *c, struct tree *t, struct convert_made *
     struct feed f = {.c = c};
     struct source_tar s = {.next = next_bytes, .ctx = &f, .layer = c->layer, .locale = c->locale};
     int r = source_tar_load(&s, t, &c->w, e);
-    if (r == 0 && hasher_finish(&c->hash, &ret->diff_id) < 0)
-        r = err_set(e, EIO, "cannot hash the archive");
+    ret->diff_id = hasher_finish(&c->hash);
     if (r == 0)
         r = erofs_finish(&c->w, t, e);
     ret->tar_size = f.bytes;
@@ -224,7 +224,6 @@ void convert_free(struct convert *c)
 {
     ring_free(c->ring);
     erofs_abort(&c->w);
-    hasher_free(&c->hash);
     if (c->locale)
         freelocale(c->locale);
     *c = (struct convert){.in_fd = -1};

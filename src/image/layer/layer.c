@@ -100,7 +100,8 @@ static int job_start(struct job *j, int spool_dirfd, struct err *e)
     const struct convert_limits limits = {w->max_bytes, w->max_entries};
     int feed[2] = {-1, -1}, report[2] = {-1, -1};
     j->buf = malloc(FEED_SIZE);
-    if (!j->buf || hasher_init(&j->hash) < 0)
+    hasher_init(&j->hash);
+    if (!j->buf)
         return err_oom(e);
     if (pipe2(feed, O_CLOEXEC) < 0 || pipe2(report, O_CLOEXEC) < 0) {
         int code = errno;
@@ -180,8 +181,7 @@ static int check_blob(struct job *j, struct layer_made *ret, struct err *e)
     if (!j->complete)
         return 0;
     ret->blob_size = j->size;
-    if (hasher_finish(&j->hash, &ret->blob) < 0)
-        return err_set(e, EIO, "cannot hash it");
+    ret->blob = hasher_finish(&j->hash);
     if (w->blob_size && j->size != w->blob_size)
         return err_set(e, EBADMSG, "it ends after %llu of %llu bytes", (unsigned long long)j->size,
                        (unsigned long long)w->blob_size);
@@ -241,7 +241,6 @@ static void job_end(struct job *j)
     }
     close_fd(&j->feed_fd);
     close_fd(&j->report_fd);
-    hasher_free(&j->hash);
     free(j->buf);
 }
 

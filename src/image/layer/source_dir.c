@@ -79,7 +79,6 @@ static void walk_fini(struct walk_state *ws)
     for (struct pending *p; (p = pop(ws));)
         free(p);
     tdestroy(ws->links, free);
-    hasher_free(&ws->hash);
     free(ws->buf);
 }
 
@@ -259,7 +258,8 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
     struct walk_state ws = {.s = s, .t = t, .tail = &ws.head};
     struct stat st;
     int r = 0;
-    if (hasher_init(&ws.hash) < 0 || push(&ws, t->root, ".", ".") < 0) {
+    hasher_init(&ws.hash);
+    if (push(&ws, t->root, ".", ".") < 0) {
         r = err_oom(e);
     } else if (fstat(s->fd, &st) < 0) {
         r = err_sys(e, errno, "cannot read '%s'", s->name);
@@ -274,8 +274,7 @@ int source_dir_scan(struct source_dir *s, struct tree *t, struct err *e)
         r = scan_dir(&ws, p, e);
         free(p);
     }
-    if (r == 0 && hasher_finish(&ws.hash, &s->key) < 0)
-        r = err_set(e, EIO, "cannot hash '%s'", s->name);
+    s->key = hasher_finish(&ws.hash);
     walk_fini(&ws);
     return r;
 }

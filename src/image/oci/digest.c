@@ -1,7 +1,9 @@
+/* OpenSSL prefers that its callers go through providers, which takes a process a millisecond to set up:
+ * more than most of our hashes. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "image/oci/digest.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <string.h>
 
 #define PREFIX "sha256:"
@@ -56,35 +58,27 @@ bool digest_equal(const struct digest *a, const struct digest *b)
     return memcmp(a->b, b->b, DIGEST_SIZE) == 0;
 }
 
-int digest_of(const void *p, size_t n, struct digest *ret)
+struct digest digest_of(const void *p, size_t n)
 {
-    return EVP_Digest(p, n, ret->b, NULL, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
+    struct hasher h;
+    hasher_init(&h);
+    hasher_update(&h, p, n);
+    return hasher_finish(&h);
 }
 
-int hasher_init(struct hasher *h)
+void hasher_init(struct hasher *h)
 {
-    h->ctx = EVP_MD_CTX_new();
-    if (!h->ctx || EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL) != 1) {
-        hasher_free(h);
-        return -ENOMEM;
-    }
-    return 0;
+    (void)SHA256_Init(&h->ctx);
 }
 
 void hasher_update(struct hasher *h, const void *p, size_t n)
 {
-    (void)EVP_DigestUpdate(h->ctx, p, n); /* cannot fail for a software digest */
+    (void)SHA256_Update(&h->ctx, p, n);
 }
 
-int hasher_finish(struct hasher *h, struct digest *ret)
+struct digest hasher_finish(struct hasher *h)
 {
-    int ok = EVP_DigestFinal_ex(h->ctx, ret->b, NULL);
-    hasher_free(h);
-    return ok == 1 ? 0 : -EIO;
-}
-
-void hasher_free(struct hasher *h)
-{
-    EVP_MD_CTX_free(h->ctx);
-    h->ctx = NULL;
+    struct digest d;
+    (void)SHA256_Final(d.b, &h->ctx);
+    return d;
 }

@@ -2,11 +2,11 @@
 #ifndef MSB_IMAGE_OCI_DIGEST_H
 #define MSB_IMAGE_OCI_DIGEST_H
 
+#include <openssl/sha.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "util/cleanup.h"
 #include "util/err.h"
 
 enum {
@@ -25,16 +25,14 @@ void digest_text(const struct digest *d, char text[DIGEST_TEXT_SIZE]);
 void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE]);
 bool digest_equal(const struct digest *a, const struct digest *b);
 /* Of bytes in memory. */
-int digest_of(const void *p, size_t n, struct digest *ret);
+struct digest digest_of(const void *p, size_t n);
 
-/* Of bytes as they pass. */
+/* Of bytes as they pass. Holds nothing that would have to be released. */
 struct hasher {
-    void *ctx; /* an EVP_MD_CTX */
+    SHA256_CTX ctx;
 };
-int hasher_init(struct hasher *h); /* -ENOMEM */
+void hasher_init(struct hasher *h);
 void hasher_update(struct hasher *h, const void *p, size_t n);
-int hasher_finish(struct hasher *h, struct digest *ret);
-void hasher_free(struct hasher *h); /* harmless twice, and on zeros */
-#define AUTO_HASHER CLEANUP(hasher_free)
+struct digest hasher_finish(struct hasher *h);
 
 #endif

@@ -20,11 +20,9 @@ static int build_lock(struct cache_build *b, const struct image_store *s, const 
                       const struct digest *d, struct err *e)
 {
     char text[128], hex[DIGEST_HEX_SIZE], key[DIGEST_HEX_SIZE];
-    struct digest hashed;
     digest_hex(d, hex);
     (void)snprintf(text, sizeof(text), "%.16s:%d:%s", kind, CACHE_VERSION, hex);
-    if (digest_of(text, strlen(text), &hashed) < 0)
-        return err_oom(e);
+    struct digest hashed = digest_of(text, strlen(text));
     digest_hex(&hashed, key);
     return cache_build_lock(b, &s->cache, key, e);
 }
@@ -79,18 +77,16 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
 
 /* --- disks ---------------------------------------------------------------------------------- */
 
-static int disk_name(const struct image_layer *layers, size_t n, struct digest *ret)
+static struct digest disk_name(const struct image_layer *layers, size_t n)
 {
     struct hasher h;
     char head[32];
-    int r = hasher_init(&h);
-    if (r < 0)
-        return r;
+    hasher_init(&h);
     (void)snprintf(head, sizeof(head), "disk:%d:", CACHE_VERSION);
     hasher_update(&h, head, strlen(head));
     for (size_t i = 0; i < n; i++)
         hasher_update(&h, layers[i].diff_id.b, DIGEST_SIZE);
-    return hasher_finish(&h, ret);
+    return hasher_finish(&h);
 }
 
 static bool has_disk(const struct image_store *s, const struct digest *disk, uint64_t layers_size,
@@ -223,10 +219,10 @@ static int store_image(struct image_store *s, const struct oci_manifest *m,
     if (record_read(s->cache.images_fd, image, &old) == 0)
         r->stored_ns = old.stored_ns;
     int code = fill_layers(s, m, c, r, e);
-    if (code == 0 && disk_name(r->layers, r->n_layers, &r->disk) < 0)
-        code = err_oom(e);
-    if (code == 0)
-        code = make_disk(s, r->layers, r->n_layers, &r->disk, &r->disk_size, e);
+    if (code < 0)
+        return code;
+    r->disk = disk_name(r->layers, r->n_layers);
+    code = make_disk(s, r->layers, r->n_layers, &r->disk, &r->disk_size, e);
     if (code < 0)
         return code;
     code = record_write(s->cache.images_fd, image, r);
@@ -244,9 +240,8 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
     int r = oci_manifest_parse(manifest, manifest_len, &m, e);
     if (r == 0)
         r = oci_config_parse(config, config_len, &c, e);
-    if (r == 0 && (digest_of(manifest, manifest_len, &image) < 0 ||
-                   digest_of(config, config_len, &rec.config) < 0))
-        r = err_oom(e);
+    image = digest_of(manifest, manifest_len);
+    rec.config = digest_of(config, config_len);
     if (r == 0)
         r = check_documents(&m, &c, &rec.config, layers, n_layers, e);
     if (r == 0)

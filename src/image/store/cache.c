@@ -111,8 +111,7 @@ void cache_identity(const struct stat *st, char hex[CACHE_HEX_SIZE])
                       (uint64_t)st->st_mtim.tv_nsec,
                       (uint64_t)st->st_ctim.tv_sec,
                       (uint64_t)st->st_ctim.tv_nsec};
-    struct digest key = {0};
-    (void)digest_of(rec, sizeof(rec), &key);
+    struct digest key = digest_of(rec, sizeof(rec));
     digest_hex(&key, hex);
 }
 

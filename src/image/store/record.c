@@ -172,13 +172,10 @@ char *ref_spelling(const struct reference *ref)
     return reference_full(&r);
 }
 
-int ref_name(const char *spelling, char name[RECORD_NAME_SIZE])
+void ref_name(const char *spelling, char name[RECORD_NAME_SIZE])
 {
-    struct digest d;
-    int r = digest_of(spelling, strlen(spelling), &d);
-    if (r == 0)
-        record_json_name(&d, name);
-    return r;
+    struct digest d = digest_of(spelling, strlen(spelling));
+    record_json_name(&d, name);
 }
 
 int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image)
@@ -204,11 +201,9 @@ int ref_parse(const char *name, const char *file, size_t len, char **ret_referen
     const char *text = json_string_value(json_object_get(j, "reference"));
     if (!text || strlen(text) > REF_SPELLING_MAX || !get_digest(j, "image", &d))
         return -ENOENT;
-    int r = ref_name(text, expected);
-    if (r == 0 && strcmp(expected, name) != 0) /* a file of another name is not that reference's */
-        r = -ENOENT;
-    if (r < 0)
-        return r;
+    ref_name(text, expected);
+    if (strcmp(expected, name) != 0) /* a file of another name is not that reference's */
+        return -ENOENT;
     char *copy = strdup(text);
     if (!copy)
         return -ENOMEM;

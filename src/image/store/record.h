@@ -49,6 +49,6 @@ int ref_parse(const char *name, const char *file, size_t len, char **ret_referen
 /* The spelling under which a reference is stored, malloc'd, and its file's name. With a digest the
  * tag has no meaning, and is left out. */
 char *ref_spelling(const struct reference *ref);
-int ref_name(const char *spelling, char name[RECORD_NAME_SIZE]);
+void ref_name(const char *spelling, char name[RECORD_NAME_SIZE]);
 
 #endif

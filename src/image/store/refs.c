@@ -28,8 +28,9 @@ int image_store_tag(struct image_store *s, const struct reference *ref, const st
 {
     AUTO_FREE char *spelling = ref_spelling(ref);
     char name[RECORD_NAME_SIZE];
-    if (!spelling || ref_name(spelling, name) < 0)
+    if (!spelling)
         return err_oom(e);
+    ref_name(spelling, name);
     int r = ref_write(s->refs_fd, name, spelling, image);
     return r < 0 ? err_sys(e, -r, "cannot record the reference '%s'", spelling) : 0;
 }
@@ -39,8 +40,9 @@ int image_store_untag(struct image_store *s, const struct reference *ref, struct
     AUTO_FREE char *spelling = ref_spelling(ref);
     AUTO_FREE char *familiar = reference_familiar(ref);
     char name[RECORD_NAME_SIZE];
-    if (!spelling || !familiar || ref_name(spelling, name) < 0)
+    if (!spelling || !familiar)
         return err_oom(e);
+    ref_name(spelling, name);
     if (unlinkat(s->refs_fd, name, 0) < 0)
         return errno == ENOENT ? not_found(familiar, e)
                                : err_sys(e, errno, "cannot remove the reference '%s'", familiar);
@@ -122,9 +124,8 @@ static int find_image(struct image_store *s, const struct reference *ref, const 
     char name[RECORD_NAME_SIZE];
     AUTO_FREE char *stored = NULL;
     struct digest d;
-    int r = ref_name(spelling, name);
-    if (r == 0)
-        r = ref_read(s->refs_fd, name, &stored, &d);
+    ref_name(spelling, name);
+    int r = ref_read(s->refs_fd, name, &stored, &d);
     if (r == 0)
         r = load_image(s, &d, ret);
     if (r == -ENOENT && ref->digest && digest_parse(ref->digest, &d, NULL) == 0)

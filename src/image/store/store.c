@@ -93,15 +93,13 @@ int store_read_doc(int docs_fd, const struct digest *d, size_t max, char **ret, 
 {
     char hex[DIGEST_HEX_SIZE];
     AUTO_FREE char *text = NULL;
-    struct digest is;
     digest_hex(d, hex);
     int r = file_read_at(docs_fd, hex, max, &text, ret_len);
     if (r == -EFBIG || r == -EINVAL || r == -ELOOP)
         return -ENOENT;
-    if (r == 0)
-        r = digest_of(text, *ret_len, &is);
     if (r < 0)
         return r;
+    struct digest is = digest_of(text, *ret_len);
     if (!digest_equal(&is, d))
         return -ENOENT;
     *ret = steal_ptr(&text);
