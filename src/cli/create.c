@@ -14,7 +14,7 @@ static int create(const struct args *a, struct sandbox_request *q, struct err *e
     struct spinner spin;
     int r = store_open(&s, e);
     if (r == 0 && q->named && !q->create.replace) /* rather than after a long pull */
-        r = sandbox_check_free(&s, q->spec.name, e);
+        r = sandbox_check_free(&s, &q->spec, e);
     if (r == 0)
         r = sandbox_request_resolve(q, a, &s, e);
     if (r < 0)

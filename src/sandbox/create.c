@@ -38,12 +38,15 @@ static int is_taken(const char *name, struct err *e)
     return -EEXIST;
 }
 
-int sandbox_check_free(const struct store *s, const char *name, struct err *e)
+int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, struct err *e)
 {
     AUTO_SANDBOX struct sandbox old = SANDBOX_NONE;
-    int r = sandbox_open(s, name, &old, e);
-    if (r == 0)
-        return is_taken(name, e);
+    int r = sandbox_open(s, spec->name, &old, e);
+    if (r == 0) {
+        r = is_taken(spec->name, e);
+        audit_done(s, "create", spec->name, audit_spec(spec), r, e);
+        return r;
+    }
     if (r == -ENOENT)
         err_clear(e);
     return r == -ENOENT ? 0 : r;

@@ -32,7 +32,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e);
 
 /* The same refusal, before anything is prepared for a creation that could only fail (EEXIST). */
-int sandbox_check_free(const struct store *s, const char *name, struct err *e);
+int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, struct err *e);
 
 /* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
