@@ -150,7 +150,7 @@ static void add_kernel(struct doctor *d, const char *name, const char *path,
         return;
     }
     kernel_release_text(&k, text, sizeof(text));
-    int64_t days = k.when > 0 ? (time(NULL) - k.when) / (24 * 3600) : 0;
+    int64_t days = k.when > 0 ? (time(NULL) - k.when) / 86400 : 0;
     struct check *c;
     if (kernel_release_newest(&newest) && kernel_release_compare(&k, &newest) < 0) {
         kernel_release_text(&newest, other, sizeof(other));

@@ -90,7 +90,7 @@ int tree_walk(int dir_fd, void (*fn)(void *ctx, const struct stat *st), void *ct
 {
     CLEANUP(walk_fini) struct walk w = {0};
     int r = read_instead(&w, dir_fd);
-    while (r == 0) {
+    while (r == 0 && w.dir) {
         struct stat st;
         const struct dirent *e = readdir(w.dir);
         if (!e && w.depth == 0)
