@@ -1,7 +1,7 @@
 /* doctor: checks whether this machine can run sandboxes, and says what to do where it cannot.
  *
- * doctor.c looks at what msb needs and has, doctor_host.c at what the host allows, and doctor_boot.c
- * runs a sandbox: whatever the others find, that decides.
+ * doctor.c looks at what msb needs and has, doctor_host.c at what the host allows, and
+ * doctor_boot.c runs a sandbox: whatever the others find, that decides.
  */
 #ifndef MSB_CLI_DOCTOR_H
 #define MSB_CLI_DOCTOR_H

@@ -1,4 +1,5 @@
-/* The check that decides: a sandbox is started as a user would, with a host directory and a network. */
+/* The check that decides: a sandbox is started as a user would, with a host directory and a
+ * network. */
 #include "cli/doctor.h"
 
 #include "util/cleanup.h"

@@ -1,5 +1,5 @@
-/* What the host allows, and where we are: what can be done differs between a container, a chroot and a
- * machine of one's own. */
+/* What the host allows, and where we are: what can be done differs between a container, a chroot
+ * and a machine of one's own. */
 #include "cli/doctor.h"
 
 #include "jail/jail.h"

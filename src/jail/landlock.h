@@ -1,5 +1,6 @@
-/* Landlock: a process gives up the files that it could open by name, and the processes that it could
- * signal. It needs no privilege and no namespace, and is a second line where there are neither.
+/* Landlock: a process gives up the files that it could open by name, and the processes that it
+ * could signal. It needs no privilege and no namespace, and is a second line where there are
+ * neither.
  *
  * What is open already stays usable. Not covered by it: looking at names and attributes (stat), and
  * connecting to Unix sockets by path.

@@ -1,6 +1,6 @@
-/* The reduced jail: what is left where the host refuses namespaces, as the default profiles of most
- * containers do. It takes the place of steps 1 to 3 of jail.h; limits, capabilities and filters follow
- * as they do there.
+/* The reduced jail: what is left where the host refuses namespaces, as the default profiles of
+ * most containers do. It takes the place of steps 1 to 3 of jail.h; limits, capabilities and
+ * filters follow as they do there.
  *
  *   1. reduced_become    a user of its own, where root may change it
  *   2. reduced_enter     a root that is the current directory, where root may change that; and

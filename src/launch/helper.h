@@ -1,12 +1,12 @@
 /* Processes beside the monitor that keep the caller's identity, because they reach what belongs to
  * the caller: host directories (share.h), host sockets (connector.h).
  *
- * Each is started by the launcher. It keeps one descriptor, its socket to the monitor, and gets its
- * own namespaces: mount, pid, network, ipc, uts, and for an ordinary user also a user namespace
- * that maps only that user. In a reduced jail (jail/reduced.h) there are none of these, and Landlock
- * takes their place as far as it can. It then drops the rights it does not need, installs its seccomp filter
- * and reports. It ends when the other end of its socket is closed: with the monitor, however that
- * ends.
+ * Each is started by the launcher. It keeps one descriptor, its socket to the monitor, and gets
+ * its own namespaces: mount, pid, network, ipc, uts, and for an ordinary user also a user
+ * namespace that maps only that user. In a reduced jail (jail/reduced.h) there are none of these,
+ * and Landlock takes their place as far as it can. It then drops the rights it does not need,
+ * installs its seccomp filter and reports. It ends when the other end of its socket is closed:
+ * with the monitor, however that ends.
  */
 #ifndef MSB_LAUNCH_HELPER_H
 #define MSB_LAUNCH_HELPER_H
@@ -21,8 +21,8 @@
  * (SOCK_SEQPACKET). */
 typedef void (*helper_main)(int sock, void *arg);
 
-/* Starts one in the directory dir_fd (-1: the root). reduced: without namespaces. *ret_fd becomes the
- * monitor's end; *ret_stage is a child that helper_wait() reaps. */
+/* Starts one in the directory dir_fd (-1: the root). reduced: without namespaces. *ret_fd becomes
+ * the monitor's end; *ret_stage is a child that helper_wait() reaps. */
 int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
                  pid_t *ret_stage, struct err *e);
 /* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT".

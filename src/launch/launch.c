@@ -513,8 +513,8 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     return r;
 }
 
-/* In the jail that is wanted. *refused becomes true where the host refuses it; there may be a report
- * of that then, too. */
+/* In the jail that is wanted. *refused becomes true where the host refuses it; there may be a
+ * report of that then, too. */
 static int launch_in(bool reduced, struct launch *l, const struct store *s, int dirfd,
                      const struct sandbox_spec *spec, const struct launch_options *opt,
                      bool *refused, struct err *e)

@@ -1,8 +1,9 @@
-/* What the warden of a user-mode kernel hands out in a reduced jail (jail/reduced.h), where the kernel
- * has no file system, network and process tree of its own, and so may name no file, socket or process:
+/* What the warden of a user-mode kernel hands out in a reduced jail (jail/reduced.h), where the
+ * kernel has no file system, network and process tree of its own, and so may name no file, socket
+ * or process:
  *
- *     openat        a temporary file is guest memory; what it creates is /dev/null; the one file that
- *                   is only read is /proc/cpuinfo; there are no others
+ *     openat        a temporary file is guest memory; what it creates is /dev/null; the one file
+ *                   that is only read is /proc/cpuinfo; there are no others
  *     mkdir         succeeds, without a directory
  *     memfd_create  a file for the stubs' program
  *     connect       the socket becomes a connection to the next device
@@ -10,8 +11,8 @@
  *     fcntl         of F_SETOWN: the kernel can make itself the owner of a descriptor
  *
  * Memory is a memfd with a size that can change no more, so it needs no tmpfs to limit it. Only
- * arguments by value are looked at: no path, no address. A kernel that asks out of turn gets what its
- * turn is and hurts itself.
+ * arguments by value are looked at: no path, no address. A kernel that asks out of turn gets what
+ * its turn is and hurts itself.
  */
 #ifndef MSB_ENGINE_UML_DESK_H
 #define MSB_ENGINE_UML_DESK_H
@@ -30,8 +31,8 @@ struct answer {
     uint64_t result;
 };
 
-/* In the current directory, which is empty and nobody else's: makes what will be handed out, and the
- * sockets on which the devices are served. stubs: how many processes it may have at once. */
+/* In the current directory, which is empty and nobody else's: makes what will be handed out, and
+ * the sockets on which the devices are served. stubs: how many processes it may have at once. */
 int desk_open(struct desk **ret, const struct engine_params *p, size_t stubs, int *listen_fd,
               struct err *e);
 /* Descriptors that it needs, for process_close_others(). */

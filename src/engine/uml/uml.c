@@ -158,8 +158,8 @@ static void uml_free(struct engine *en)
 
 static void uml_kill(struct engine *en)
 {
-    /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. In a reduced jail it
-     * kills them itself. */
+    /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. In a reduced
+     * jail it kills them itself. */
     if (en->tree.pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, en->tree.pidfd, en->reduced ? SIGTERM : SIGKILL, NULL,
                       0);

@@ -126,7 +126,7 @@ static void __attribute__((noreturn)) end_as(int st)
 }
 
 /* Nothing in the tree can leave its process group, and what lost its parent is ours. The group is
- * killed while the kernel is still its leader, though dead: the number cannot be somebody else's. */
+ * killed while the kernel is still its leader, though dead: the number is nobody else's. */
 static void on_child_reduced(int sig)
 {
     int st, saved = errno, end = 0;
