@@ -18,8 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the test made, world-readable and -writable: a file, a directory, and sockets that listen.
- * */
+/* What the test made, open to everybody: a file, a directory, and sockets that listen. */
 #define PLACE "/tmp/msb-evil"
 
 /* Whatever descriptor we get, it is not that file. */
