@@ -207,8 +207,9 @@ static int hand_over(int listener, uint64_t id, int fd, int at)
 static struct answer give(int listener, uint64_t id, int fd)
 {
     int r = fd < 0 ? -ENOENT : hand_over(listener, id, fd, -1);
-    return r < 0 ? (struct answer){.code = -r}
-                 : (struct answer){.instead = true, .result = (uint64_t)r};
+    if (r < 0)
+        return (struct answer){.code = -r};
+    return (struct answer){.instead = true, .result = (uint64_t)r};
 }
 
 static struct answer do_open(struct desk *d, int listener, uint64_t id, int flags)

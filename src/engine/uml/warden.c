@@ -91,8 +91,9 @@ static struct answer judge(struct warden *w, const struct seccomp_notif *q)
     case __NR_brk:
         return (struct answer){.instead = true, .result = w->heap};
     default:
-        return w->desk ? desk_answer(w->desk, w->listener, q->id, call)
-                       : (struct answer){.code = EPERM};
+        if (w->desk)
+            return desk_answer(w->desk, w->listener, q->id, call);
+        return (struct answer){.code = EPERM};
     }
 }
 
