@@ -34,6 +34,7 @@
 enum {
     DATA_MAX = 512 * 1024 * 1024,
     FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
+    TURN_NS = 100000,    /* the shortest that the scheduler takes */
     FILES_SPARE = 64,    /* sockets, eventfds, and what an operation opens temporarily */
 };
 
@@ -133,6 +134,24 @@ static int share_set_limits(unsigned *ret_files, struct err *e)
     return 0;
 }
 
+/* Short turns: the scheduler then lets us run as soon as the guest has a request, and the guest
+ * finds its answer when its kick returns. From Linux 6.12 on; without it, only speed is lost. */
+static void ask_for_turns(void)
+{
+    struct sched_attr {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } a = {.size = sizeof(a)};
+    if (syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0) < 0 || a.policy != SCHED_OTHER)
+        return;
+    a.size = sizeof(a);
+    a.runtime = TURN_NS;
+    (void)syscall(SYS_sched_setattr, 0, &a, 0);
+}
+
 static void pin_to(int cpu)
 {
     cpu_set_t set;
@@ -141,6 +160,7 @@ static void pin_to(int cpu)
         return;
     CPU_SET((size_t)cpu, &set);
     (void)sched_setaffinity(0, sizeof(set), &set); /* if that CPU went away, only speed is lost */
+    ask_for_turns();
 }
 
 /* --- the processes --------------------------------------------------------------------------- */
