@@ -175,11 +175,11 @@ static void hint_near(const struct store *s, const char *name, struct err *e)
     const struct dirent *entry;
     while (d && (entry = readdir(d))) {
         unsigned n = word_unlikeness(name, entry->d_name);
-        if (n >= unlike || strcmp(entry->d_name, name) == 0 ||
-            strlen(entry->d_name) >= sizeof(best))
+        size_t len = strlen(entry->d_name);
+        if (n >= unlike || strcmp(entry->d_name, name) == 0 || len >= sizeof(best))
             continue;
         unlike = n;
-        (void)snprintf(best, sizeof(best), "%s", entry->d_name);
+        memcpy(best, entry->d_name, len + 1);
     }
     if (best[0])
         err_hint(e, "a similar name exists: '%s'", best);
