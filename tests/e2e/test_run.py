@@ -190,7 +190,8 @@ def test_quiet_silences_the_warning(msb):
 def test_a_running_sandbox_is_used_and_left_running(msb):
     msb.create("b")
     p = msb("run", "-n", "b", "--", "echo", "in")
-    assert (p.returncode, p.stdout, p.stderr) == (0, b"in\n", EXISTS)
+    assert (p.returncode, p.stdout, p.stderr) == (0, b"in\n", b"")
+    assert msb("run", "-n", "b", "-m", "64M", "--", "true").stderr == EXISTS
     assert msb.status("b") == "Running"
 
 
