@@ -183,7 +183,7 @@ def test_a_named_sandbox_is_kept_and_used_again(msb):
 
 def test_quiet_silences_the_warning(msb):
     msb.ok("run", "-q", "-n", "b", "--", "true")
-    p = msb("run", "-q", "-n", "b", "--", "true")
+    p = msb("run", "-q", "-n", "b", "-m", "64M", "--", "true")
     assert (p.returncode, p.stdout, p.stderr) == (0, b"", b"")
 
 
