@@ -26,8 +26,8 @@ TESTS = "tests/e2e/test_smoke.py tests/e2e/test_exec_signals.py"
 # Whoever started it has odd habits, and no terminal.
 ODD = {"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8", "TMPDIR": "/var/tmp"}
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
-# What the quick start does with images from registries and with tools of the user's own stays out.
-NOT_HERE = re.compile(r"python|nginx|rootfs|\bdev\b|mcp|net-rule|--no-net|write-path|^msb run +#|^$")
+# What the quick start does with images from registries, with tools of the user's own and with a terminal stays out.
+NOT_HERE = re.compile(r"msb top|python|nginx|rootfs|\bdev\b|mcp|net-rule|--no-net|write-path|^msb run +#|^$")
 
 
 def quick_start():
