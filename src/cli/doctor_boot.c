@@ -9,7 +9,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,14 +50,10 @@ static void read_output(struct trial *t, int fd, pid_t pid)
     size_t n = 0;
     uint64_t end = now_ns() + (uint64_t)PATIENCE_MS * 1000000;
     for (;;) {
-        uint64_t now = now_ns();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = now < end ? poll(&p, 1, (int)((end - now) / 1000000) + 1) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
+        bool ready = now_ns() < end && wait_readable(fd, end);
         char chunk[512];
-        ssize_t k = ready > 0 ? read(fd, chunk, sizeof(chunk)) : 0;
-        if (ready <= 0)
+        ssize_t k = ready ? read(fd, chunk, sizeof(chunk)) : 0;
+        if (!ready)
             (void)kill(pid, SIGKILL);
         if (k <= 0)
             break;

@@ -65,12 +65,7 @@ static int read_answer(int fd, struct buf *b, const char *program, struct err *e
 {
     uint64_t end = now_ns() + (uint64_t)HELPER_MS * 1000000;
     for (;;) {
-        uint64_t now = now_ns();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = now < end ? poll(&p, 1, (int)((end - now) / 1000000) + 1) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
+        if (now_ns() >= end || !wait_readable(fd, end))
             return err_set(e, ETIMEDOUT, "%s did not answer within %d s", program,
                            HELPER_MS / 1000);
         uint8_t *to = buf_reserve(b, 4096);

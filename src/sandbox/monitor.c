@@ -7,8 +7,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -34,18 +32,7 @@ int monitor_pidfd(int dirfd)
 
 bool monitor_wait(int pidfd, uint64_t timeout_ms)
 {
-    uint64_t deadline = now_ns() + timeout_ms * 1000000ULL;
-    for (;;) {
-        uint64_t now = now_ns();
-        int left =
-            now >= deadline ? 0 : (int)MIN((deadline - now) / 1000000 + 1, (uint64_t)INT_MAX);
-        struct pollfd p = {.fd = pidfd, .events = POLLIN};
-        int r = poll(&p, 1, left);
-        if (r > 0)
-            return true;
-        if (r == 0 || errno != EINTR)
-            return false;
-    }
+    return wait_readable(pidfd, now_ns() + timeout_ms * 1000000ULL);
 }
 
 static int send_kill(int pidfd)

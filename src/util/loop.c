@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -25,6 +26,18 @@ uint64_t now_ns(void)
 uint64_t realtime_ns(void)
 {
     return read_clock(CLOCK_REALTIME);
+}
+
+bool wait_readable(int fd, uint64_t until_ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int r;
+    do {
+        uint64_t now = now_ns();
+        uint64_t left = now < until_ns ? (until_ns - now) / 1000000 + 1 : 0;
+        r = poll(&p, 1, (int)MIN(left, (uint64_t)INT_MAX));
+    } while (r < 0 && errno == EINTR);
+    return r > 0;
 }
 
 int loop_init(struct loop *l)

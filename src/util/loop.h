@@ -63,6 +63,10 @@ static inline void loop_stop(struct loop *l)
 uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
 uint64_t realtime_ns(void); /* CLOCK_REALTIME: for records, never for waiting */
 
+/* For those without a loop: waits until fd can be read or has ended, and says whether it can. Looks
+ * once even if that time (of now_ns) has passed. */
+bool wait_readable(int fd, uint64_t until_ns);
+
 /* Through void *: the member lies inside the type, so the alignment is right. */
 #define CONTAINER_OF(ptr, type, member) \
     ((type *)(void *)((char *)(ptr) - __builtin_offsetof(type, member)))

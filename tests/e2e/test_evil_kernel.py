@@ -2,6 +2,7 @@
 that took over its kernel could do. Each attack of evil_kernel/attacks.def is a start of a sandbox
 with that kernel; whatever it does, the monitor ends in order and nothing is left.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -46,9 +47,9 @@ def box(module_msb):
     return module_msb
 
 
-@pytest.fixture
-def start(box, kernel, tmp_path):
-    """Starts the sandbox with the evil kernel, set to an attack: the client that waits for it."""
+@contextlib.contextmanager
+def starter(box, kernel, tmp_path):
+    """What starts the sandbox with the evil kernel, set to an attack: the client that waits for it."""
     real = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
     clients = []
 
@@ -71,6 +72,12 @@ def start(box, kernel, tmp_path):
         p.kill()
         p.communicate(timeout=60)
     wait_for(lambda: box.monitor_pid("evil") is None)
+
+
+@pytest.fixture
+def start(box, kernel, tmp_path):
+    with starter(box, kernel, tmp_path) as starts:
+        yield starts
 
 
 def said(box):

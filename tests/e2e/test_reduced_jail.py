@@ -16,7 +16,7 @@ import pytest
 
 import processes
 from conftest import MSB, Msb, make_home, tear_down, wait_for
-from test_evil_kernel import MEMORY, compile_kernel, named
+from test_evil_kernel import MEMORY, compile_kernel, named, starter
 from test_taken_over import MAIN, TAKEN, found as verdicts
 
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1)  # landlock_create_ruleset: its version
@@ -56,26 +56,8 @@ def kernel(tmp_path_factory):
 
 @pytest.fixture
 def start(weak, kernel, tmp_path):
-    real = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
-    clients = []
-
-    def starts(attack):
-        mark = b"@WANTED@"
-        (tmp_path / "linux-uml").write_bytes(kernel.replace(mark.ljust(64, b"\0"), attack.encode().ljust(64, b"\0")))
-        (tmp_path / "linux-uml").chmod(0o755)
-        for f in ("tools.erofs", "base.erofs"):
-            (tmp_path / f).symlink_to(real / f)
-        for f in (weak.home / "sandboxes" / "evil" / "run" / "logs").glob("*"):
-            f.unlink()
-        env = {**weak.env, "MSB_ASSETS": str(tmp_path)}
-        clients.append(weak.popen("start", "evil", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        return clients[-1]
-
-    yield starts
-    for p in clients:
-        p.kill()
-        p.communicate(timeout=60)
-    wait_for(lambda: weak.monitor_pid("evil") is None)
+    with starter(weak, kernel, tmp_path) as starts:
+        yield starts
 
 
 @pytest.fixture
