@@ -51,7 +51,7 @@ static void die(const struct err *e);
 static void on_seal(struct control *c)
 {
     struct err e = {0};
-    if (config.nwritable && restrict_writes(&config, &e) < 0)
+    if (config_is_restricted(&config) && restrict_guest(&config, &e) < 0)
         die(&e);
     control_sealed(c);
 }
@@ -172,7 +172,7 @@ int main(void)
     int upper_fd = -1;
     if (prepare(&e) < 0 || mounts_build(&config, &upper_fd, &e) < 0)
         die(&e);
-    bool restricted = config.nwritable > 0;
+    bool restricted = config_is_restricted(&config) || config.nsysctls;
     if (restricted) { /* a path may be on the last mount, and creating it may fail */
         complete();
         if (restrict_prepare(&config, &e) < 0)

@@ -213,9 +213,12 @@ static unsigned long mount_flags(uint32_t options)
 
 static int mount_tmpfs(const struct req_mount *m, struct err *e)
 {
-    char opts[64] = "mode=1777";
+    char opts[96];
+    int n = snprintf(opts, sizeof(opts), "mode=%o,uid=%u,gid=%u", m->mode ? m->mode : 01777, m->uid,
+                     m->gid);
     if (m->size)
-        (void)snprintf(opts, sizeof(opts), "mode=1777,size=%llu", (unsigned long long)m->size);
+        (void)snprintf(opts + n, sizeof(opts) - (size_t)n, ",size=%llu",
+                       (unsigned long long)m->size);
     int r = mkdir_parents(m->path, 0755);
     if (r < 0)
         return err_sys(e, -r, "cannot create %s for a tmpfs", m->path);

@@ -13,7 +13,7 @@ struct arena {
 
 /* How often each repeated field occurs, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, mounts, scripts, dirs, writable;
+    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -30,6 +30,8 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->scripts += x.tag == F_SCRIPT;
         t->dirs += x.tag == F_DIRECTORY;
         t->writable += x.tag == F_WRITE_PATH;
+        t->groups += x.tag == F_GROUP;
+        t->sysctls += x.tag == F_SYSCTL;
     }
     return got;
 }
@@ -217,6 +219,9 @@ static int get_mount(struct config *c, struct arena *a, const struct proto_field
         {F_PATH, offsetof(struct req_mount, path), TEXT},
         {F_SIZE, offsetof(struct req_mount, size), U64},
         {F_OPTIONS, offsetof(struct req_mount, options), U32},
+        {F_MOUNT_MODE, offsetof(struct req_mount, mode), U32},
+        {F_MOUNT_UID, offsetof(struct req_mount, uid), U32},
+        {F_MOUNT_GID, offsetof(struct req_mount, gid), U32},
         {F_TAG, offsetof(struct req_mount, tag), TEXT},
         {F_FILE, offsetof(struct req_mount, file), TEXT},
         {F_DEVICE, offsetof(struct req_mount, device), TEXT},
@@ -305,6 +310,10 @@ static int get_config_field(void *to, struct arena *a, const struct proto_field 
         return store(&c->dirs[c->ndirs++], TEXT, a, x);
     case F_WRITE_PATH:
         return store(&c->writable[c->nwritable++], TEXT, a, x);
+    case F_GROUP:
+        return store(&c->groups[c->ngroups++], TEXT, a, x);
+    case F_SYSCTL:
+        return store(&c->sysctls[c->nsysctls++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
@@ -321,6 +330,10 @@ static const struct field_spec config_fields[] = {
     {F_UPPER_VOLATILE, offsetof(struct config, upper_volatile), FLAG},
     {F_HOST_CAS, offsetof(struct config, host_cas), TEXT},
     {F_STOP_SIGNAL, offsetof(struct config, stop_signal), U32},
+    {F_CAPABILITIES, offsetof(struct config, caps), U64},
+    {F_NO_NEW_PRIVS, offsetof(struct config, no_new_privs), FLAG},
+    {F_READ_ONLY, offsetof(struct config, read_only), FLAG},
+    {F_PIDS_MAX, offsetof(struct config, pids_max), U32},
 };
 static const struct shape config_shape = SHAPE(config_fields, get_config_field);
 
@@ -328,12 +341,12 @@ int config_parse(struct config *c, const struct proto_frame *f)
 {
     struct tally t;
     struct arena a;
-    *c = (struct config){0};
+    *c = (struct config){.caps = UINT64_MAX};
     if (count_fields(f, &t) < 0)
         return -EPROTO;
     size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    size_t texts = (t.envs + 1 + t.dirs + t.writable) * sizeof(char *);
+    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls) * sizeof(char *);
     c->arena = arena_new(&a, mounts + scripts + texts, f);
     if (!c->arena)
         return -ENOMEM;
@@ -342,6 +355,8 @@ int config_parse(struct config *c, const struct proto_frame *f)
     c->c.env = (char **)(c->scripts + t.scripts);
     c->dirs = c->c.env + t.envs + 1;
     c->writable = c->dirs + t.dirs;
+    c->groups = c->writable + t.writable;
+    c->sysctls = c->groups + t.groups;
     int r = get_fields(c, &a, &config_shape, f->data, f->len);
     if (r < 0)
         config_free(c);
@@ -352,4 +367,9 @@ void config_free(struct config *c)
 {
     free(c->arena);
     *c = (struct config){0};
+}
+
+bool config_is_restricted(const struct config *c)
+{
+    return c->caps != UINT64_MAX || c->no_new_privs || c->read_only || c->pids_max || c->nwritable;
 }

@@ -47,13 +47,14 @@ struct exec_req {
 
 struct req_mount {
     char *path;
-    uint32_t options; /* enum proto_mount_option */
-    char *tag;        /* of the share */
-    char *device;     /* of the disk; with neither, it is a tmpfs */
-    char *fstype;     /* of the disk */
-    int fd;           /* of the mounted disk, for freezing it; 0 = none */
-    char *file;       /* the one file of the share that is mounted, or NULL */
-    uint64_t size;    /* of the tmpfs */
+    uint32_t options;        /* enum proto_mount_option */
+    char *tag;               /* of the share */
+    char *device;            /* of the disk; with neither, it is a tmpfs */
+    char *fstype;            /* of the disk */
+    int fd;                  /* of the mounted disk, for freezing it; 0 = none */
+    char *file;              /* the one file of the share that is mounted, or NULL */
+    uint64_t size;           /* of the tmpfs */
+    uint32_t mode, uid, gid; /* of its root; mode 0 = 01777 */
 };
 
 struct req_script {
@@ -92,6 +93,13 @@ struct config {
     size_t ndirs;
     char **writable; /* if any, everything else is read-only */
     size_t nwritable;
+    uint64_t caps; /* the most that root has */
+    bool no_new_privs, read_only;
+    uint32_t pids_max; /* 0 = no limit */
+    char **groups;     /* more groups of every command */
+    size_t ngroups;
+    char **sysctls; /* "K=V" */
+    size_t nsysctls;
     uint32_t stop_signal; /* 0 = SIGTERM */
     char *host_cas;       /* PEM, or NULL */
     struct req_net net;
@@ -105,5 +113,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f);
 void exec_req_free(struct exec_req *q);
 int config_parse(struct config *c, const struct proto_frame *f);
 void config_free(struct config *c);
+/* Something is taken from programs when the guest is sealed. */
+bool config_is_restricted(const struct config *c);
 
 #endif

@@ -1,6 +1,7 @@
 #include "agent/restrict.h"
 
 #include "agent/files.h"
+#include "agent/pids.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -138,7 +139,17 @@ static void disarm_helpers(void)
 }
 
 /* For everything that this process will ever execute. */
-static int drop_capabilities(struct err *e)
+static int drop_capabilities(uint64_t keep, struct err *e)
+{
+    for (unsigned i = 0; i < 64; i++)
+        if (!(keep & UINT64_C(1) << i) && prctl(PR_CAPBSET_READ, i, 0, 0, 0) == 1 &&
+            prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0)
+            return err_sys(e, errno, "cannot give up capability %u", i);
+    return 0;
+}
+
+/* What could undo a restriction of writes. */
+static uint64_t undoing_capabilities(void)
 {
     static const unsigned gone[] = {
         CAP_SYS_ADMIN,       /* mount, remount */
@@ -152,10 +163,32 @@ static int drop_capabilities(struct err *e)
         CAP_DAC_READ_SEARCH, /* files by handle, through a writable mount of the same disk */
         CAP_CHECKPOINT_RESTORE,
     };
+    uint64_t bits = 0;
     for (size_t i = 0; i < ARRAY_LEN(gone); i++)
-        if (prctl(PR_CAPBSET_DROP, gone[i], 0, 0, 0) < 0)
-            return err_sys(e, errno, "cannot give up capability %u", gone[i]);
-    return 0;
+        bits |= UINT64_C(1) << gone[i];
+    return bits;
+}
+
+/* Without the right to administer it, the kernel's settings are not for programs to change, as in a
+ * container: root has the files, and needs no capability to write to most. A namespace of users
+ * would give any program all capabilities within it. */
+static int protect_settings(struct err *e)
+{
+    static const char *const paths[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
+                                        "/proc/sysrq-trigger"};
+    struct stat st;
+    int r = 0;
+    remove_nodes();
+    disarm_helpers();
+    (void)file_write("/proc/sys/user/max_user_namespaces", "0", 1, 0);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(paths); i++) {
+        if (stat(paths[i], &st) < 0)
+            continue;
+        r = bind_itself(paths[i], e);
+        if (r == 0)
+            r = set_attributes(paths[i], 0, ATTR_RDONLY, 0, e);
+    }
+    return r < 0 ? r : set_attributes("/sys", RECURSIVE, ATTR_RDONLY, 0, e);
 }
 
 /* --- the whole --- */
@@ -185,16 +218,41 @@ static int spare_system(struct err *e)
     return r;
 }
 
+static int apply_sysctl(const char *kv, struct err *e)
+{
+    char path[512];
+    size_t key = strcspn(kv, "=");
+    int n = snprintf(path, sizeof(path), "/proc/sys/%.*s", (int)key, kv);
+    if (n >= (int)sizeof(path) || !kv[key])
+        return err_set(e, EINVAL, "malformed setting");
+    for (char *p = path + strlen("/proc/sys/"); *p; p++)
+        *p = *p == '.' ? '/' : *p;
+    int r = file_write(path, kv + key + 1, strlen(kv + key + 1), 0);
+    return r < 0 ? err_sys(e, -r, "cannot set %.*s (--sysctl)", (int)key, kv) : 0;
+}
+
 int restrict_prepare(const struct config *cfg, struct err *e)
 {
-    int r = 0;
+    int r = cfg->pids_max ? pids_limit(cfg->pids_max, e) : 0;
+    for (size_t i = 0; r == 0 && i < cfg->nsysctls; i++)
+        r = apply_sysctl(cfg->sysctls[i], e);
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
         if (!is_covered(cfg, i))
             r = prepare_path(cfg->writable[i], e);
     return r;
 }
 
-int restrict_writes(const struct config *cfg, struct err *e)
+/* With a read-only root, mounts are as they were asked for. */
+static int spare_mounts(const struct config *cfg, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
+        if (!(cfg->mounts[i].options & PROTO_MOUNT_RO))
+            r = set_attributes(cfg->mounts[i].path, 0, 0, ATTR_RDONLY, e);
+    return r;
+}
+
+static int restrict_writes(const struct config *cfg, struct err *e)
 {
     remove_nodes();
     disarm_helpers();
@@ -203,8 +261,28 @@ int restrict_writes(const struct config *cfg, struct err *e)
         r = set_attributes("/", RECURSIVE, ATTR_RDONLY | ATTR_NODEV, 0, e);
     if (r == 0)
         r = spare_system(e);
+    if (r == 0 && cfg->read_only)
+        r = spare_mounts(cfg, e);
     for (size_t i = 0; r == 0 && i < cfg->nwritable; i++)
         if (!is_covered(cfg, i))
             r = set_attributes(cfg->writable[i], RECURSIVE, 0, ATTR_RDONLY, e);
-    return r < 0 ? r : drop_capabilities(e);
+    return r;
+}
+
+int restrict_guest(const struct config *cfg, struct err *e)
+{
+    bool writes = cfg->nwritable || cfg->read_only;
+    uint64_t keep = writes ? cfg->caps & ~undoing_capabilities() : cfg->caps;
+    int r = 0;
+    if (!(cfg->caps & UINT64_C(1) << CAP_SYS_ADMIN))
+        r = protect_settings(e);
+    else if (cfg->pids_max) /* or root would just leave the group */
+        r = set_attributes("/sys/fs/cgroup", 0, ATTR_RDONLY, 0, e);
+    if (r == 0 && writes)
+        r = restrict_writes(cfg, e);
+    if (r == 0)
+        r = drop_capabilities(keep, e);
+    if (r == 0 && cfg->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        r = err_sys(e, errno, "cannot give up new privileges");
+    return r;
 }

@@ -1,6 +1,7 @@
 #include "agent/spawn.h"
 
 #include "agent/env.h"
+#include "agent/pids.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -28,6 +30,7 @@ struct report {
     enum step step; /* the step that failed; NONE = running */
     int error;
     uint32_t resource;
+    bool outside; /* it starts outside the limit of processes, and has to join it */
 };
 
 /* One child at a time exists between clone and execve, so one stack is enough. */
@@ -61,6 +64,30 @@ int spawn_identity(const struct identity *id)
     if ((id->uid || !root) && syscall(SYS_setresuid, id->uid, id->uid, id->uid) < 0)
         return -1;
     return 0;
+}
+
+/* <linux/capability.h> is not among musl's headers. */
+struct cap_header {
+    uint32_t version;
+    int pid;
+};
+struct cap_data {
+    uint32_t effective, permitted, inheritable;
+};
+enum { CAP_VERSION_3 = 0x20080522 };
+
+int spawn_limit_caps(void)
+{
+    struct cap_header h = {.version = CAP_VERSION_3};
+    struct cap_data d[2] = {0};
+    if (geteuid() != 0) /* they went with the user */
+        return 0;
+    for (unsigned i = 0; i < 64 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
+        if (prctl(PR_CAPBSET_READ, i, 0, 0, 0) == 1)
+            d[i / 32].permitted |= 1U << (i % 32);
+    for (int i = 0; i < 2; i++)
+        d[i].effective = d[i].permitted;
+    return syscall(SYS_capset, &h, d) < 0 ? -1 : 0;
 }
 
 /* A file the kernel has no loader for is a script when it is text. */
@@ -112,6 +139,8 @@ __attribute__((no_sanitize("address", "undefined"))) static int run_child(void *
 {
     struct report *r = arg;
     const struct spawn_req *q = r->q;
+    if (r->outside)
+        pids_join();
     (void)setsid();
     for (int i = 0; i < 3; i++)
         if (dup2(q->fd[i], i) < 0)
@@ -217,11 +246,21 @@ static int explain_failure(const struct report *r, enum proto_fail *kind, struct
     }
 }
 
+static pid_t start_child(struct report *r)
+{
+    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    return clone(run_child, child_stack + sizeof(child_stack), flags, r);
+}
+
 pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e)
 {
     struct report r = {.q = q};
-    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-    pid_t pid = clone(run_child, child_stack + sizeof(child_stack), flags, &r);
+    pid_t pid = start_child(&r);
+    if (pid < 0 && errno == EAGAIN && pids_leave()) {
+        r.outside = true;
+        pid = start_child(&r);
+        pids_join();
+    }
     if (pid < 0) {
         *kind = PROTO_FAIL_OTHER;
         return err_sys(e, errno, "cannot start a process");

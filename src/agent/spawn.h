@@ -31,5 +31,7 @@ pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e);
 
 /* Changes this process, a child of the agent, to the user; -1 with errno set. */
 int spawn_identity(const struct identity *id);
+/* Reduces its capabilities to those of the bounding set, as executing a program would. */
+int spawn_limit_caps(void);
 
 #endif

@@ -160,6 +160,8 @@ const struct identity *session_identity(struct session *s, const struct exec_req
 {
     struct err e = {0};
     const char *user = q->c.user ? q->c.user : s->srv->cfg->c.user;
+    s->srv->users.more = s->srv->cfg->groups;
+    s->srv->users.n_more = s->srv->cfg->ngroups;
     const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
     if (!id)
         session_fail(s, PROTO_FAIL_USER, e.code, e.msg);

@@ -2,6 +2,7 @@
 #include "agent/session.h"
 
 #include "agent/fileop.h"
+#include "agent/pids.h"
 #include "agent/request.h"
 #include "agent/spawn.h"
 #include "util/cleanup.h"
@@ -35,7 +36,8 @@ static void refuse_files(enum proto_fail kind, int code, const char *what)
     (void)!write(CHILD_SOCK, buf_head(&out), buf_len(&out));
 }
 
-static void serve(int sock, const struct identity *id, const char *cwd, const uint8_t *in, size_t n)
+static void serve(int sock, const struct identity *id, bool limited, const char *cwd,
+                  const uint8_t *in, size_t n)
 {
     sigset_t none;
     (void)setsid();
@@ -44,7 +46,7 @@ static void serve(int sock, const struct identity *id, const char *cwd, const ui
     keep_only(sock);
     umask(0);
     bool there = chdir(cwd) == 0;
-    if (spawn_identity(id) < 0)
+    if (spawn_identity(id) < 0 || (limited && spawn_limit_caps() < 0))
         refuse_files(PROTO_FAIL_USER, errno, "cannot change the user");
     else if (!there && chdir(cwd) < 0)
         refuse_files(PROTO_FAIL_CWD, errno, cwd);
@@ -59,8 +61,12 @@ static void start_service(struct session *s, struct exec_req *q, const uint8_t *
         return;
     const char *cwd = session_working_dir(s->srv->cfg, q);
     pid_t pid = fork();
+    if (pid < 0 && errno == EAGAIN && pids_leave()) {
+        pid = fork();
+        pids_join();
+    }
     if (pid == 0) {
-        serve(s->sock.fd, id, cwd, in, n);
+        serve(s->sock.fd, id, config_is_restricted(s->srv->cfg), cwd, in, n);
         _exit(0);
     }
     if (pid < 0) {

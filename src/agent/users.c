@@ -151,6 +151,20 @@ void user_cache_init(struct user_cache *c, const char *passwd_path, const char *
     *c = (struct user_cache){.passwd_path = passwd_path, .group_path = group_path};
 }
 
+static int add_more_groups(struct user_cache *c, const char *group, struct err *e)
+{
+    for (size_t i = 0; i < c->n_more; i++) {
+        const char *g = c->more[i];
+        struct line l;
+        uint32_t gid;
+        if (!find_entry(group, g, strlen(g), &l, &gid) && !parse_id(g, strlen(g), &gid))
+            return err_set(e, ENOENT, "no group %.200s in the image's /etc/group (--group-add)", g);
+        if (c->id.ngroups < USER_GROUPS_MAX)
+            c->id.groups[c->id.ngroups++] = gid;
+    }
+    return 0;
+}
+
 static bool same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
@@ -169,7 +183,8 @@ const struct identity *user_lookup(struct user_cache *c, const char *spec, struc
     c->valid = 0;
     AUTO_FREE char *ptext = file_read_text(c->passwd_path, DB_FILE_MAX, NULL);
     AUTO_FREE char *gtext = file_read_text(c->group_path, DB_FILE_MAX, NULL);
-    if (user_resolve(&c->id, spec, ptext ? ptext : "", gtext ? gtext : "", e) < 0)
+    if (user_resolve(&c->id, spec, ptext ? ptext : "", gtext ? gtext : "", e) < 0 ||
+        add_more_groups(c, gtext ? gtext : "", e) < 0)
         return NULL;
     size_t len = strlen(spec);
     if (len < sizeof(c->spec)) {

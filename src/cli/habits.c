@@ -33,14 +33,11 @@ static const struct habit verbs[] = {
 
 static const struct habit options[] = {
     {"--add-host", "write the name into the guest's /etc/hosts, with --copy or a command"},
-    {"--cap-add", "root in a sandbox has all capabilities in its own kernel: leave this out"},
-    {"--cap-drop", "run commands as another user (--user): a sandbox's kernel is its own, and "
-                   "capabilities in it reach nothing on this host"},
     {"--device", "devices of this host cannot be passed through; --mount-disk mounts a disk image"},
     {"--gpus", "a sandbox cannot use a GPU: run what needs one on this host, and reach it over the "
                "network (--net public,host)"},
-    {"--ipc", "a sandbox shares nothing with this host; for more shared memory use --tmpfs "
-              "/dev/shm:SIZE"},
+    {"--ipc", "a sandbox shares nothing with this host; for more shared memory use "
+              "--shm-size"},
     {"--link",
      "publish the other sandbox's port (-p), and reach it through this host (--net host)"},
     {"--pid", "a sandbox has its own kernel and sees no process of this host: leave this out"},
@@ -48,16 +45,11 @@ static const struct habit options[] = {
                      "included, without it: leave this out"},
     {"--publish-all", "name the ports: -p 0:80 publishes port 80 on a free port"},
     {"-P", "name the ports: -p 0:80 publishes port 80 on a free port"},
-    {"--read-only", "--write-path PATH makes everything but PATH read-only"},
     {"--restart", "msb has no daemon that restarts sandboxes: run 'msb start NAME' from a service "
                   "manager"},
     {"--runtime", "--engine chooses what runs the guest's kernel"},
-    {"--security-opt", "the guest is confined by its own kernel and by a jail that is always on: "
-                       "leave this out"},
-    {"--shm-size", "--tmpfs /dev/shm:SIZE sets the size of shared memory"},
     {"--signal", "'msb kill' ends a whole sandbox at once; for a signal to one process, use 'msb "
                  "exec NAME kill -s SIGNAL PID'"},
-    {"--sysctl", "set it inside: 'msb exec NAME sysctl -w KEY=VALUE'; the kernel is the sandbox's"},
     {"--userns", "a sandbox has users of its own: leave this out"},
     {"--volumes-from", "name the volume: -v NAME:/path in both sandboxes"},
 };

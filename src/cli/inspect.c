@@ -70,11 +70,25 @@ static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_
     text_line(b, "  Disk sync:", spec_disk_sync(s) == DISK_SYNC_NEVER ? "never" : NULL);
 }
 
+static void security(struct buf *b, const struct spec_security *s)
+{
+    char text[SPEC_CAPS_TEXT_MAX];
+    spec_caps_format(s->caps, text);
+    text_line(b, "Security:", security_profile_name(s->profile));
+    text_line(b, "  Capabilities:", text);
+    text_line(b, "  New rights:", s->no_new_privs ? "none (no-new-privileges)" : NULL);
+    text_line(b, "  Root:", s->read_only ? "read-only" : NULL);
+    if (s->pids)
+        number_line(b, "  Processes:", s->pids);
+    text_words(b, "  Groups:", s->groups.v);
+    text_words(b, "  Settings:", s->sysctls.v);
+}
+
 static void runtime(struct buf *b, const struct sandbox_spec *s)
 {
     char text[64];
     (void)buf_printf(b, "\n");
-    text_line(b, "Security:", "default");
+    security(b, &s->security);
     text_line(b, "Workdir:", s->workdir);
     text_line(b, "User:", s->user);
     text_line(b, "Shell:", s->shell);

@@ -179,6 +179,18 @@ static int set_entry(struct modify *m, struct sandbox_spec *s, const char *field
     return r < 0 ? r : note(m, field, before, entry_of(l, arg), e);
 }
 
+static int set_security(struct modify *m, struct sandbox_spec *s, struct err *e)
+{
+    AUTO_FREE char *before = spec_security_text(&s->security);
+    int r = security_options(m->args, s, e);
+    if (r == 0)
+        r = spec_secure_mounts(s, e);
+    AUTO_FREE char *after = spec_security_text(&s->security);
+    if (r == 0 && (!before || !after))
+        return err_oom(e);
+    return r < 0 ? r : note(m, "security", before, after, e);
+}
+
 static int repeated(struct modify *m, struct sandbox_spec *s, const struct arg_opt *o,
                     struct err *e)
 {
@@ -204,6 +216,8 @@ static int edit(struct sandbox_spec *s, void *ctx, struct err *e)
         r = set_root_disk(m, s, e);
     if (r == 0)
         r = set_workdir(m, s, e);
+    if (r == 0)
+        r = set_security(m, s, e);
     for (size_t i = 0; r == 0 && i < m->args->n_opts; i++)
         r = repeated(m, s, &m->args->opts[i], e);
     return r;
@@ -351,7 +365,7 @@ static const struct opt rare_opts[] = {
     {0},
 };
 static const struct opt_group rare_group = {"Less common", rare_opts};
-static const struct opt_group *const modify_groups[] = {&rare_group, NULL};
+static const struct opt_group *const modify_groups[] = {&security_group, &rare_group, NULL};
 
 const struct cmd cmd_modify = {
     .name = "modify",

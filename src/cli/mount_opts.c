@@ -23,7 +23,8 @@ enum {
     SEEN_GID = 1 << 12,
     SEEN_KIND = 1 << 13,
     SEEN_FORMAT = 1 << 14,
-    SEEN_FSTYPE = 1 << 15
+    SEEN_FSTYPE = 1 << 15,
+    SEEN_MODE = 1 << 16,
 };
 
 /* What is being parsed. */
@@ -175,7 +176,23 @@ static int tmpfs_word(const char *word, struct spec_mount *m, uint32_t *seen, st
         int r = once(word, SEEN_SIZE, seen, e);
         return r < 0 ? r : size_value(word, word + 5, &m->size, e);
     }
-    return err_set(e, EINVAL, "unsupported mount option '%s': expected ro, noexec, nosuid or nodev",
+    if (strncmp(word, "mode=", 5) == 0) {
+        char *end;
+        unsigned long mode = strtoul(word + 5, &end, 8);
+        if (word[5] < '0' || word[5] > '7' || *end || mode == 0 || mode > 07777)
+            return err_set(e, EINVAL, "mount option '%s': expected octal digits, such as 1777",
+                           word);
+        m->mode = (uint32_t)mode;
+        return once(word, SEEN_MODE, seen, e);
+    }
+    if (strncmp(word, "uid=", 4) == 0 || strncmp(word, "gid=", 4) == 0) {
+        bool user = *word == 'u';
+        int r = once(word, user ? SEEN_UID : SEEN_GID, seen, e);
+        return r < 0 ? r : id_value(word, word + 4, user ? &m->uid : &m->gid, e);
+    }
+    return err_set(e, EINVAL,
+                   "unsupported mount option '%s': expected ro, noexec, nosuid, nodev, size=SIZE, "
+                   "mode=OCTAL, uid=N or gid=N",
                    word);
 }
 

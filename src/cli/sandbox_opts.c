@@ -52,7 +52,6 @@ static const struct opt resource_opts[] = {
      .choices = "spread|core|inherit|auto"},
     FIXED_OPTION("thp", "POLICY", "Huge pages in the guest: what programs ask for", "madvise"),
     FIXED_OPTION("deployment-profile", "PROFILE", "Whom the host serves", "single-tenant"),
-    FIXED_OPTION("security", "PROFILE", "Security profile in the guest", "default"),
     {0},
 };
 const struct opt_group resource_group = {"Resources", resource_opts};
@@ -104,7 +103,9 @@ static const struct opt file_opts[] = {
      "The same in words: type=bind|volume|tmpfs, source=, target=, readonly, tmpfs-size=",
      OPT_REPEAT},
     {"tmpfs", 0, "PATH[:SIZE][:OPTIONS]",
-     "Mount an empty file system in memory; OPTIONS: ro, noexec, nosuid, nodev", OPT_REPEAT},
+     "Mount an empty file system in memory; OPTIONS: ro, noexec, nosuid, nodev, size=SIZE, "
+     "mode=OCTAL, uid=N, gid=N",
+     OPT_REPEAT},
     {"workspace", 0, "NAME|DIR", "Mount workspace NAME, or DIR, at /workspace", OPT_COMMON},
     {"workspace-mode", 0, "MODE",
      "fuse shares the workspace; snapshot copies it in, and back after a stop (default: "
@@ -141,7 +142,6 @@ static const struct opt later_opts[] = {
     {"max-cpus", 0, "N", "CPUs it may grow to", LATER},
     {"max-memory", 0, "SIZE", "Memory it may grow to", LATER},
     {"placement-profile", 0, "NAME", "Placement profile of the host", LATER},
-    {"init", 0, "PATH|auto", "Hand PID 1 to an init of the image", LATER},
     {"init-arg", 0, "TEXT", "Argument of that init", LATER},
     {"init-env", 0, "KEY=VALUE", "Variable of that init", LATER},
     {"net-ipv4-pool", 0, "CIDR", "Addresses for guests", LATER},

@@ -3,6 +3,7 @@
 #define MSB_CLI_SANDBOX_OPTS_H
 
 #include "cli/net_opts.h"
+#include "cli/security_opts.h"
 #include "cli/traffic_opts.h"
 #include "sandbox/lifecycle.h"
 #include "spec/spec.h"
@@ -11,9 +12,9 @@
 extern const struct opt_group identity_group, resource_group, command_group, file_group,
     image_group, later_group;
 /* For struct cmd.groups, with the network's. */
-#define SANDBOX_GROUPS                                                                         \
-    &identity_group, &resource_group, &command_group, &file_group, &net_group, &traffic_group, \
-        &image_group, &later_group
+#define SANDBOX_GROUPS                                                                            \
+    &identity_group, &resource_group, &security_group, &guest_group, &command_group, &file_group, \
+        &net_group, &traffic_group, &image_group, &later_group
 
 #define IMAGE_ARGUMENT_HELP "Image, directory or tar file to boot (default: msb/base)"
 

@@ -316,6 +316,8 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         r = env_options(a, &q->spec.env, e);
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
         r = repeated_option(q, &a->opts[i], e);
+    if (r == 0)
+        r = security_options(a, &q->spec, e);
     if (r < 0)
         return r;
     if (q->spec.patches.n) {

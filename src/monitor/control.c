@@ -42,6 +42,9 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t
     proto_u32(w, F_OPTIONS, m->options);
     if (m->kind == MOUNT_TMPFS) {
         proto_u64(w, F_SIZE, m->size);
+        proto_u32(w, F_MOUNT_MODE, m->mode);
+        proto_u32(w, F_MOUNT_UID, m->uid);
+        proto_u32(w, F_MOUNT_GID, m->gid);
     } else if (mount_is_disk(m)) {
         put_disk(w, m, (*disk)++);
     } else {
@@ -75,6 +78,22 @@ static void put_host_cas(struct proto_writer *w, const char *pem)
         (void)snprintf(text, sizeof(text), "%s=%s", variables[i], PROTO_CAS_BUNDLE);
         proto_str(w, F_ENV, text);
     }
+}
+
+static void put_security(struct proto_writer *w, const struct spec_security *s)
+{
+    if (s->caps != SPEC_CAPS_ALL)
+        proto_u64(w, F_CAPABILITIES, s->caps);
+    if (s->no_new_privs)
+        proto_u32(w, F_NO_NEW_PRIVS, 1);
+    if (s->read_only)
+        proto_u32(w, F_READ_ONLY, 1);
+    if (s->pids)
+        proto_u32(w, F_PIDS_MAX, s->pids);
+    for (size_t i = 0; i < s->groups.n; i++)
+        proto_str(w, F_GROUP, s->groups.v[i]);
+    for (size_t i = 0; i < s->sysctls.n; i++)
+        proto_str(w, F_SYSCTL, s->sysctls.v[i]);
 }
 
 static int put_config(struct control *c)
@@ -115,6 +134,7 @@ static int put_config(struct control *c)
         proto_str(&w, F_DIRECTORY, s->volumes.v[i]);
     for (size_t i = 0; i < s->write_paths.n; i++)
         proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
+    put_security(&w, &s->security);
     if (s->stop_signal)
         proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
     net_put_config(&w, &s->net, c->host);

@@ -351,7 +351,7 @@ static void on_report(struct loop_src *src, uint32_t events)
         monitor_kill(m, false, "stopped");
     else if (k != 1)
         monitor_kill(m, false, "its creator ended before it was done");
-    else if (m->spec->write_paths.n == 0)
+    else if (!spec_is_sealed(m->spec))
         acknowledge(m);
     else if (control_seal(&m->control)) /* on_agent_sealed() follows, or it fails */
         loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));

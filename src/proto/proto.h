@@ -132,7 +132,7 @@ enum proto_type {
     PROTO_PONG = 7,     /* F_COOKIE */
     PROTO_LOG = 8,      /* F_TEXT */
     PROTO_DOWN = 9,     /* no fields: everything is on disk, the power may be cut */
-    PROTO_SEAL = 10,    /* no fields: the set-up is complete; F_WRITE_PATH applies from now on */
+    PROTO_SEAL = 10,    /* no fields: the set-up is complete; what restricts commands applies now */
     PROTO_SEALED = 11,  /* no fields; or FAIL */
     PROTO_OOM = 12,     /* F_KILLS: the guest had to kill processes for lack of memory */
     /* session */
@@ -214,8 +214,9 @@ enum proto_tag {
     F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb" */
     F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
     F_UPPER_SIZE = 67,  /* u64: size of that tmpfs; 0 = the kernel's default */
-    F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE of a tmpfs, or F_TAG, F_FILE of a
-                           share, or F_DEVICE, F_FSTYPE of a disk; repeated, parents first */
+    F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE, F_MOUNT_* of a tmpfs, or F_TAG,
+                           F_FILE of a share, or F_DEVICE, F_FSTYPE of a disk; repeated, parents
+                           first */
     F_PATH = 69,        /* string, absolute */
     F_SIZE = 70,        /* u64; 0 = default */
     F_OPTIONS = 71,     /* u32: enum proto_mount_option bits */
@@ -280,6 +281,17 @@ enum proto_tag {
     F_UPPER_VOLATILE = 164, /* u32, 1: the layer goes with the sandbox, nothing has to be synced */
     F_HOST_CAS = 184,       /* string: the host's certificate authorities, PEM; installed in
                            PROTO_CAS_BUNDLE */
+
+    /* CONFIG: what programs may do; all but F_GROUP and F_SYSCTL apply from SEAL on */
+    F_CAPABILITIES = 200, /* u64: bits by number, the most that root has; absent = all */
+    F_NO_NEW_PRIVS = 201, /* u32, 1 */
+    F_READ_ONLY = 202,    /* u32, 1: the root file system; mounts are as their F_OPTIONS say */
+    F_PIDS_MAX = 203,     /* u32: processes and threads, PID 1 included */
+    F_GROUP = 204,        /* string, name or number; repeated: more groups of every command */
+    F_SYSCTL = 205,       /* string "K=V"; repeated */
+    F_MOUNT_MODE = 206,   /* u32: of a tmpfs; 0 = 01777 */
+    F_MOUNT_UID = 207,    /* u32: its owner */
+    F_MOUNT_GID = 208,    /* u32 */
 };
 
 enum proto_file_op {

@@ -149,6 +149,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = workspace_settle(s, spec, e);
     if (r == 0)
+        r = spec_secure_mounts(spec, e);
+    if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;

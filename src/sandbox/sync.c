@@ -17,6 +17,7 @@ static struct sandbox_spec bare(const struct sandbox_spec *spec)
     b.n_mounts = 0;
     b.n_scripts = 0;
     b.write_paths = (struct strlist){0};
+    spec_security_init(&b.security);
     b.secrets = (struct strlist){0};
     b.vsocks = (struct spec_vsocks){0};
     b.workspace = (struct spec_workspace){0};

@@ -82,6 +82,22 @@ static json_t *scripts_json(const struct sandbox_spec *s)
     return o;
 }
 
+/* Owner and mode only where they were chosen. */
+static json_t *tmpfs_json(const struct spec_mount *m, json_t *options)
+{
+    json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
+                          "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
+                          number_or_null(m->size), "options", options);
+    const struct {
+        const char *key;
+        uint32_t v;
+    } more[] = {{"mode", m->mode}, {"uid", m->uid}, {"gid", m->gid}};
+    for (size_t i = 0; o && i < ARRAY_LEN(more); i++)
+        if (more[i].v)
+            json_put(&o, more[i].key, json_integer(more[i].v));
+    return o;
+}
+
 static json_t *mount_json(const struct spec_mount *m)
 {
     json_t *options =
@@ -89,9 +105,7 @@ static json_t *mount_json(const struct spec_mount *m)
                   !!(m->options & PROTO_MOUNT_NOEXEC), "nosuid",
                   !!(m->options & PROTO_MOUNT_NOSUID), "nodev", !!(m->options & PROTO_MOUNT_NODEV));
     if (m->kind == MOUNT_TMPFS)
-        return json_pack("{s:s, s:s, s:o, s:o, s:o}", "type", "Tmpfs", "guest", m->guest,
-                         "size_mib", number_or_null((m->size + MIB - 1) / MIB), "size_bytes",
-                         number_or_null(m->size), "options", options);
+        return tmpfs_json(m, options);
     if (m->kind == MOUNT_DISK)
         return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "DiskImage", "host", m->source,
                          "guest", m->guest, "format", "raw", "fstype",
@@ -205,7 +219,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:I, s:o?, s:o, s:o}",
+        "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
@@ -213,9 +227,10 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
         "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
         "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
-        "secret_env", list_json(&s->secrets), "security_profile", "default", "created_ns",
-        (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths",
-        list_json(&s->write_paths), "workspace", spec_workspace_json(s));
+        "secret_env", list_json(&s->secrets), "security_profile",
+        security_profile_name(s->security.profile), "security", spec_security_to_json(&s->security),
+        "created_ns", (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks),
+        "write_paths", list_json(&s->write_paths), "workspace", spec_workspace_json(s));
 }
 
 /* Defaults that will never change, and so need not be stored. Sizes are not among them. */
@@ -224,7 +239,8 @@ static bool is_usual(const char *key, const json_t *v)
     static const struct {
         const char *key, *value;
     } usual[] = {{"cpu_placement", "spread"},  {"engine", "auto"},   {"jail", "auto"},
-                 {"pull_policy", "IfMissing"}, {"shell", "/bin/sh"}, {"sync", "auto"}};
+                 {"pull_policy", "IfMissing"}, {"shell", "/bin/sh"}, {"sync", "auto"},
+                 {"profile", "default"}};
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
         if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
             return true;
@@ -248,7 +264,8 @@ static void prune(json_t *o)
     json_object_foreach_safe(o, next, key, v)
     {
         bool empty = json_is_null(v) || json_is_false(v) ||
-                     (json_is_array(v) && json_array_size(v) == 0) ||
+                     (json_is_array(v) && json_array_size(v) == 0 &&
+                      strcmp(key, "capabilities") != 0) || /* none is less than all */
                      (json_is_object(v) && json_object_size(v) == 0);
         if (empty || is_usual(key, v))
             (void)json_object_del(o, key);
@@ -257,7 +274,7 @@ static void prune(json_t *o)
 
 json_t *spec_to_json(const struct sandbox_spec *s)
 {
-    static const char *const parts[] = {"lifecycle", "resources", "runtime"};
+    static const char *const parts[] = {"lifecycle", "resources", "runtime", "security"};
     json_t *j = spec_to_config(s);
     if (!j)
         return NULL;
@@ -389,6 +406,18 @@ static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *
     return r;
 }
 
+static int read_tmpfs(const json_t *j, struct spec_mount *m, struct err *e)
+{
+    int r = read_scaled(j, "size_bytes", "size_mib", MIB, &m->size, e);
+    if (r == 0)
+        r = read_id(j, "mode", &m->mode, e);
+    if (r == 0 && m->mode > 07777)
+        return bad(e, "mode");
+    if (r == 0)
+        r = read_id(j, "uid", &m->uid, e);
+    return r < 0 ? r : read_id(j, "gid", &m->gid, e);
+}
+
 static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     const char *type = plain_text(json_object_get(j, "type"));
@@ -397,7 +426,7 @@ static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (!type || !m.guest)
         return bad(e, "mounts");
     if (strcmp(type, "Tmpfs") == 0)
-        r = read_scaled(j, "size_bytes", "size_mib", MIB, &m.size, e);
+        r = read_tmpfs(j, &m, e);
     else if (strcmp(type, "Bind") == 0)
         r = read_share(j, MOUNT_BIND, &m, e);
     else if (strcmp(type, "Named") == 0)
@@ -597,6 +626,11 @@ static int read_network(struct sandbox_spec *s, const json_t *j, struct err *e)
     return r < 0 ? r : spec_vsock_from_json(&s->vsocks, json_object_get(j, "vsocks"), e);
 }
 
+static int read_security(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    return spec_security_from_json(&s->security, j, e);
+}
+
 static int read_patches(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     return spec_patches_from_json(&s->patches, json_object_get(j, "patches"), e);
@@ -608,8 +642,10 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (!json_is_object(j))
         return err_set(e, EINVAL, "spec: not a JSON object");
     static int (*const parts[])(struct sandbox_spec *, const json_t *, struct err *) = {
-        read_image,   read_env,    read_labels,  read_resources, read_declared, read_lifecycle,
-        read_runtime, read_mounts, read_rlimits, read_network,   read_patches,  spec_read_workspace,
+        read_image,    read_env,       read_labels,  read_resources,
+        read_declared, read_lifecycle, read_runtime, read_mounts,
+        read_rlimits,  read_network,   read_patches, spec_read_workspace,
+        read_security,
     };
     int r = read_text(j, "name", &s->name, e);
     if (r == 0)

@@ -34,6 +34,7 @@ void spec_init(struct sandbox_spec *s)
         .workspace.max = SPEC_WORKSPACE_MAX_DEFAULT,
     };
     spec_net_init(&s->net);
+    spec_security_init(&s->security);
 }
 
 void spec_free(struct sandbox_spec *s)
@@ -55,6 +56,7 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->ports);
     strlist_free(&s->volumes);
     strlist_free(&s->write_paths);
+    spec_security_free(&s->security);
     spec_patches_free(&s->patches);
     spec_workspace_free(&s->workspace);
     for (size_t i = 0; i < s->n_mounts; i++) {
@@ -146,7 +148,7 @@ static bool rlimit_by_name(const char *name, size_t n, uint32_t *ret)
 
 static bool parse_limit(const char *s, uint64_t *ret)
 {
-    if (strcmp(s, "unlimited") == 0) {
+    if (strcmp(s, "unlimited") == 0 || strcmp(s, "-1") == 0) {
         *ret = RLIM_INFINITY;
         return true;
     }

@@ -14,6 +14,7 @@
 #include "spec/names.h"
 #include "spec/net.h"
 #include "spec/patch.h"
+#include "spec/security.h"
 #include "spec/vsock.h"
 #include "util/err.h"
 #include "util/strlist.h"
@@ -53,6 +54,7 @@ struct spec_mount {
     char *guest;      /* where; normalised */
     uint32_t options; /* enum proto_mount_option */
     uint64_t size;    /* of a tmpfs (0 = kernel default), or of a disk volume to be made */
+    uint32_t mode;    /* of a tmpfs; 0 = 01777 */
     /* Host directories, files and disks. */
     char *source; /* a path: absolute, without symbolic links when the sandbox was made; or the name
                    * of a volume */
@@ -60,7 +62,7 @@ struct spec_mount {
     bool disk;    /* a volume that is a disk, which the guest mounts itself */
     char *fstype; /* of a disk; NULL = ext4 */
     enum mount_cache cache;
-    uint32_t uid, gid; /* how the guest sees the user that started msb */
+    uint32_t uid, gid; /* how the guest sees the user that started msb; of a tmpfs, its owner */
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
 };
 
@@ -125,7 +127,8 @@ struct sandbox_spec {
     size_t n_mounts;
     struct spec_workspace workspace;
     struct strlist write_paths; /* the rest of the guest is read-only; none = all is writable */
-    struct spec_vsocks vsocks;  /* sockets of the host that the guest can connect to */
+    struct spec_security security;
+    struct spec_vsocks vsocks; /* sockets of the host that the guest can connect to */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
@@ -167,6 +170,10 @@ void spec_workspace_free(struct spec_workspace *w);
 /* A shared directory that no write path is in or above is read-only for the host, too. */
 int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e);
 void spec_protect_mounts(struct sandbox_spec *s);
+/* Adds the mounts and mount options that its security profile calls for; harmless twice. */
+int spec_secure_mounts(struct sandbox_spec *s, struct err *e);
+/* Restrictions apply from the end of its set-up on: write paths, or what `security` asks for. */
+bool spec_is_sealed(const struct sandbox_spec *s);
 bool spec_path_within(const char *path, const char *dir); /* both normalised */
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);

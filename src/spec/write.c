@@ -39,7 +39,9 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
 
 void spec_protect_mounts(struct sandbox_spec *s)
 {
-    for (size_t i = 0; s->write_paths.n && i < s->n_mounts; i++) {
+    /* A read-only root leaves mounts as they were asked for. */
+    bool all = s->write_paths.n == 0 || s->security.read_only;
+    for (size_t i = 0; !all && i < s->n_mounts; i++) {
         struct spec_mount *m = &s->mounts[i];
         bool written = false;
         for (size_t j = 0; !written && j < s->write_paths.n; j++)

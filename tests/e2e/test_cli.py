@@ -226,7 +226,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 OPTIONS_LATER = [
     ["--conf", "x.yaml"], ["--max-cpus", "4"], ["--max-memory", "2G"],
-    ["--init", "auto"],
+    ["--init-arg", "x"],
     ["--tls-intercept"], ["--secret", "KEY@host"],
 ]  # fmt: skip
 

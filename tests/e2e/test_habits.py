@@ -131,7 +131,7 @@ def test_options_with_one_value(module_msb):
     """What happens anyway may be asked for; anything else is refused."""
     ok = ["--thp", "madvise", "--security", "default", "--deployment-profile", "single-tenant", "--cpu-placement", "auto"]
     module_msb.ok("run", *ok, "msb/base", "true")
-    for bad in (["--thp", "never"], ["--security", "restricted"], ["--deployment-profile", "multi-tenant"]):
+    for bad in (["--thp", "never"], ["--security", "none"], ["--deployment-profile", "multi-tenant"]):
         p = module_msb("run", *bad, "msb/base", "true")
         assert p.returncode == 2 and "possible values: " in stderr(p)
 

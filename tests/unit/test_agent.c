@@ -121,6 +121,12 @@ static void test_config(void **state)
     proto_str(&w, F_DIRECTORY, "/data");
     proto_str(&w, F_DIRECTORY, "/more");
     proto_str(&w, F_WRITE_PATH, "/w");
+    proto_u64(&w, F_CAPABILITIES, 11);
+    proto_u32(&w, F_NO_NEW_PRIVS, 1);
+    proto_u32(&w, F_PIDS_MAX, 256);
+    proto_str(&w, F_GROUP, "audio");
+    proto_str(&w, F_GROUP, "7");
+    proto_str(&w, F_SYSCTL, "net.core.somaxconn=9");
     proto_u32(&w, F_STOP_SIGNAL, 3);
     assert_int_equal(proto_end(&w), 0);
     assert_int_equal(proto_peek(&b, &f), 1);
@@ -131,6 +137,13 @@ static void test_config(void **state)
     assert_int_equal(c.nwritable, 1);
     assert_string_equal(c.writable[0], "/w");
     assert_int_equal(c.stop_signal, 3);
+    assert_int_equal(c.caps, 11);
+    assert_true(c.no_new_privs && !c.read_only && config_is_restricted(&c));
+    assert_int_equal(c.pids_max, 256);
+    assert_int_equal(c.ngroups, 2);
+    assert_string_equal(c.groups[1], "7");
+    assert_int_equal(c.nsysctls, 1);
+    assert_string_equal(c.sysctls[0], "net.core.somaxconn=9");
     assert_string_equal(c.c.env[0], "A=1");
     assert_string_equal(c.lower, "/dev/vdb");
     assert_null(c.upper);

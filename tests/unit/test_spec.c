@@ -92,12 +92,14 @@ static void rlimits(void **state)
     assert_int_equal(l.hard, 1024);
     assert_int_equal(spec_parse_rlimit("as=1:unlimited", &l, &e), 0);
     assert_true(l.hard == RLIM_INFINITY);
+    assert_int_equal(spec_parse_rlimit("core=0:-1", &l, &e), 0); /* as Docker has it */
+    assert_true(l.soft == 0 && l.hard == RLIM_INFINITY);
     static const char *const bad[] = {"",
                                       "nofile",
                                       "=3",
                                       "nofile=",
                                       "nofile=x",
-                                      "nofile=-1",
+                                      "nofile=-2",
                                       "nofile=1:",
                                       "nofile=5:3",
                                       "nofile=1:x",
@@ -394,6 +396,16 @@ static void full(struct sandbox_spec *s)
     assert_int_equal(spec_add_script(s, "a", "", &e), 0);
     assert_int_equal(spec_add_rlimit(s, "nofile=1:unlimited", &e), 0);
     assert_int_equal(spec_add_rlimit(s, "cpu=9223372036854775807", &e), 0);
+    assert_true(spec_security_set_profile(&s->security, "docker"));
+    s->security.read_only = true;
+    assert_int_equal(spec_add_group(&s->security, "audio", &e), 0);
+    assert_int_equal(spec_add_sysctl(&s->security, "net.core.somaxconn=1", &e), 0);
+    assert_int_equal(spec_add_sysctl(&s->security, "net.core.somaxconn=2 3", &e), 0);
+    for (size_t i = 0; i < s->n_mounts; i++)
+        if (s->mounts[i].kind == MOUNT_TMPFS) {
+            s->mounts[i].mode = 0700;
+            s->mounts[i].uid = 5;
+        }
     s->ephemeral = true;
     s->idle_timeout_ms = 1500;
     s->max_duration_ms = 3600001;
@@ -426,6 +438,7 @@ static void same_parts(const struct sandbox_spec *a, const struct sandbox_spec *
         assert_string_equal(a->mounts[i].guest, b->mounts[i].guest);
         assert_int_equal(a->mounts[i].size, b->mounts[i].size);
         assert_int_equal(a->mounts[i].options, b->mounts[i].options);
+        assert_int_equal(a->mounts[i].mode, b->mounts[i].mode);
         assert_int_equal(a->mounts[i].kind, b->mounts[i].kind);
         if (a->mounts[i].kind == MOUNT_BIND)
             assert_string_equal(a->mounts[i].source, b->mounts[i].source);
@@ -442,6 +455,17 @@ static void same_parts(const struct sandbox_spec *a, const struct sandbox_spec *
     }
     assert_int_equal(a->n_rlimits, b->n_rlimits);
     assert_memory_equal(a->rlimits, b->rlimits, sizeof(a->rlimits));
+}
+
+static void same_security(const struct spec_security *a, const struct spec_security *b)
+{
+    assert_int_equal(a->profile, b->profile);
+    assert_int_equal(a->caps, b->caps);
+    assert_int_equal(a->no_new_privs, b->no_new_privs);
+    assert_int_equal(a->read_only, b->read_only);
+    assert_int_equal(a->pids, b->pids);
+    same_list(&a->groups, &b->groups);
+    same_list(&a->sysctls, &b->sysctls);
 }
 
 static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b)
@@ -473,6 +497,7 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     same_text(a->hostname, b->hostname);
     same_text(a->log_level, b->log_level);
     same_parts(a, b);
+    same_security(&a->security, &b->security);
     assert_int_equal(a->ephemeral, b->ephemeral);
     assert_int_equal(a->idle_timeout_ms, b->idle_timeout_ms);
     assert_int_equal(a->max_duration_ms, b->max_duration_ms);
@@ -518,6 +543,77 @@ static void round_trip(void **state)
     assert_int_equal(spec_validate(&s, &e), 0);
     check_round_trip(&s);
     spec_free(&s);
+}
+
+/* Whatever a profile is changed to, it comes back the same: none is not all. */
+static void security_round_trip(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s;
+    static const uint64_t caps[] = {0, 1, SPEC_CAPS_ALL & ~SPEC_CAP_SYS_ADMIN, SPEC_CAPS_ALL};
+    static const char *const profiles[] = {"default", "restricted", "docker"};
+    for (size_t i = 0; i < ARRAY_LEN(profiles) * ARRAY_LEN(caps) * 2; i++) {
+        minimal(&s);
+        assert_true(spec_security_set_profile(&s.security, profiles[i % 3]));
+        s.security.caps = caps[i / 3 % 4];
+        s.security.no_new_privs = i / 12;
+        s.security.pids = i / 12 ? 7 : 0;
+        assert_int_equal(spec_secure_mounts(&s, &e), 0);
+        size_t mounts = s.n_mounts;
+        assert_int_equal(mounts, i % 3 == 2 ? 3 : 0);
+        assert_int_equal(spec_secure_mounts(&s, &e), 0);
+        assert_int_equal(s.n_mounts, mounts);
+        assert_int_equal(spec_validate(&s, &e), 0);
+        check_round_trip(&s);
+        spec_free(&s);
+    }
+}
+
+static void security_words(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct spec_security s;
+    uint64_t bits = 0;
+    char text[SPEC_CAPS_TEXT_MAX];
+    spec_security_init(&s);
+    assert_int_equal(spec_parse_cap("cap_Sys_Admin", &bits, &e), 0);
+    assert_true(bits == SPEC_CAP_SYS_ADMIN);
+    assert_int_equal(spec_parse_cap("all", &bits, &e), 0);
+    assert_true(bits == SPEC_CAPS_ALL);
+    assert_int_equal(spec_parse_cap("", &bits, &e), -EINVAL);
+    assert_int_equal(spec_parse_cap("CAP_ALL", &bits, &e), -EINVAL);
+    spec_caps_format(SPEC_CAPS_ALL - 1, text); /* the longest fits */
+    assert_non_null(strstr(text, ",CHECKPOINT_RESTORE"));
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "net.core.x",
+                                      "net.core.x=",
+                                      "=1",
+                                      "net=1",
+                                      "net.=1",
+                                      "net..x=1",
+                                      ".net.x=1",
+                                      "net.x.=1",
+                                      "net/../kernel/core_pattern=1",
+                                      "kernel.core_pattern=|/x",
+                                      "kernel.shm=1",
+                                      "kernel.modprobe=/x",
+                                      "net.x=a\nb",
+                                      "vm.max_map_counts=1"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        if (spec_add_sysctl(&s, bad[i], &e) == 0)
+            fail_msg("accepted: %s", bad[i]);
+    assert_int_equal(s.sysctls.n, 0);
+    assert_int_equal(spec_add_sysctl(&s, "kernel.shmmax=1", &e), 0);
+    assert_int_equal(spec_add_group(&s, "a:b", &e), -EINVAL);
+    for (int i = 0; i < SPEC_GROUPS_MAX; i++) {
+        (void)snprintf(text, sizeof(text), "%d", i);
+        assert_int_equal(spec_add_group(&s, text, &e), 0);
+    }
+    assert_int_equal(spec_add_group(&s, "more", &e), -E2BIG);
+    spec_security_free(&s);
 }
 
 static void documented_keys(void **state)
@@ -623,6 +719,12 @@ static void reading_is_strict_about_what_it_knows(void **state)
         "{" NAMED ",\"rlimits\":[{\"resource\":\"x\",\"soft\":1,\"hard\":1}]}",
         "{" NAMED ",\"rlimits\":[{\"resource\":\"cpu\",\"soft\":2,\"hard\":1}]}",
         "{" NAMED ",\"runtime\":{\"cmd\":[1]}}",
+        "{" NAMED ",\"security_profile\":\"none\"}",
+        "{" NAMED ",\"security\":{\"profile\":1}}",
+        "{" NAMED ",\"security\":{\"capabilities\":[\"FLY\"]}}",
+        "{" NAMED ",\"security\":{\"pids_limit\":4194305}}",
+        "{" NAMED ",\"security\":{\"sysctls\":[\"kernel.modprobe=/x\"]}}",
+        "{" NAMED ",\"mounts\":[{\"type\":\"Tmpfs\",\"guest\":\"/x\",\"mode\":4096}]}",
         "{" NAMED ",\"runtime\":{\"hostname\":\"\"}}",
         "{" NAMED ",\"runtime\":{\"scripts\":{\"a/b\":\"x\"}}}",
     };
@@ -645,6 +747,8 @@ int main(void)
         cmocka_unit_test(scripts),
         cmocka_unit_test(validation),
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(security_round_trip),
+        cmocka_unit_test(security_words),
         cmocka_unit_test(documented_keys),
         cmocka_unit_test(reading_is_forgiving_about_what_it_does_not_know),
         cmocka_unit_test(reading_is_strict_about_what_it_knows),

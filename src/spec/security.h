@@ -1,0 +1,70 @@
+/* What programs in the guest may do to their own kernel: capabilities, privileges, processes.
+ *
+ * The guest's kernel enforces it, for commands, terminals and file operations alike; nothing on the
+ * host depends on it. Lists are stored as they came out, not as they were asked for: the profile,
+ * then what was dropped, then what was added.
+ */
+#ifndef MSB_SPEC_SECURITY_H
+#define MSB_SPEC_SECURITY_H
+
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SPEC_PIDS_MAX = 4194304, /* what Linux can count to */
+    SPEC_GROUPS_MAX = 64,
+    SPEC_SYSCTLS_MAX = 64,
+    SPEC_CAPS_TEXT_MAX = 768,
+};
+
+#define SPEC_CAP_COUNT 41
+#define SPEC_CAPS_ALL ((UINT64_C(1) << SPEC_CAP_COUNT) - 1)
+#define SPEC_CAP_SYS_ADMIN (UINT64_C(1) << 21)
+
+/* In the order of strictness. */
+enum security_profile {
+    SECURITY_DEFAULT,    /* root may do anything to its own kernel */
+    SECURITY_RESTRICTED, /* no CAP_SYS_ADMIN, no new privileges, mounts without set-user-ID */
+    SECURITY_DOCKER,     /* three capabilities, 256 processes, scratch directories in memory */
+};
+#define SECURITY_PROFILES "default|restricted|docker"
+
+struct spec_security {
+    enum security_profile profile;
+    uint64_t caps; /* the most that root has: bits by number */
+    bool no_new_privs;
+    bool read_only;         /* the root file system; mounts are as they were asked for */
+    uint32_t pids;          /* processes and threads, PID 1 included; 0 = no limit */
+    struct strlist groups;  /* more groups of every command: names or numbers */
+    struct strlist sysctls; /* K=V */
+};
+
+void spec_security_init(struct spec_security *s);
+void spec_security_free(struct spec_security *s); /* and makes it a fresh one */
+
+/* Sets what the profile says about capabilities, privileges and processes. False: no such name. */
+bool spec_security_set_profile(struct spec_security *s, const char *name);
+const char *security_profile_name(enum security_profile p);
+/* "CHOWN", "cap_chown", "ALL": the bits. */
+int spec_parse_cap(const char *name, uint64_t *ret, struct err *e);
+/* "CHOWN,FOWNER"; "all"; "none". */
+void spec_caps_format(uint64_t caps, char out[SPEC_CAPS_TEXT_MAX]);
+/* Names or numbers of groups; settings of the kernel, of those that concern one sandbox alone. */
+int spec_add_group(struct spec_security *s, const char *group, struct err *e);
+int spec_add_sysctl(struct spec_security *s, const char *arg, struct err *e);
+/* "docker; capabilities CHOWN,...; no new privileges; 256 processes": what `modify` can change. NULL:
+ * out of memory. */
+char *spec_security_text(const struct spec_security *s);
+
+/* The guest has to be sealed before its first command. */
+bool spec_security_is_default(const struct spec_security *s);
+
+json_t *spec_security_to_json(const struct spec_security *s);
+/* Reads "security_profile" and "security" of the spec `j`. */
+int spec_security_from_json(struct spec_security *s, const json_t *j, struct err *e);
+
+#endif
