@@ -299,6 +299,7 @@ static void sandbox_text(const struct items *l, struct buf *b)
     runtime(b, s);
     text_section(b, "Environment", s->env.v);
     text_section(b, "Secrets", s->secrets.v);
+    text_section(b, "Bound secrets", s->net.bound.secrets.v);
     text_section(b, "Labels", s->labels.v);
     mounts(b, s);
     patches(b, &s->patches);

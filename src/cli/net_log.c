@@ -99,12 +99,13 @@ const struct cmd cmd_net_log = {
     .summary = "Show the network decisions of a sandbox",
     .opts = net_log_opts,
     .pos = {.name = "NAME", .help = "Sandbox, running or stopped", .required = true},
-    .details = "One line for each flow that was opened or denied, each name that was queried, each "
-               "name that a flow presented, and the end of each flow, with the rule that decided. "
-               "Equal denials are counted; when there are too many decisions to log, a line says "
-               "how many are missing. " TIME_DETAILS "\n\n"
-               "JSON members: t, kind (flow, question, shown, ended, missed), verdict, direction, "
-               "proto, address, port, name, why, to_host, to_guest, ms, count.",
+    .details =
+        "One line for each flow that was opened or denied, each name that was queried, each "
+        "name that a flow presented, and the end of each flow, with the rule that decided. "
+        "Equal denials are counted; when there are too many decisions to log, a line says "
+        "how many are missing. " TIME_DETAILS "\n\n"
+        "JSON members: t, kind (flow, question, shown, ended, secret, missed), verdict, direction, "
+        "proto, address, port, name, why, to_host, to_guest, ms, count.",
     .examples = "  msb net log web\n"
                 "  msb net log -f --denied web\n"
                 "  msb net log --since 10m --json web",

@@ -5,6 +5,7 @@
 #include "cli/env_opts.h"
 #include "cli/mount_opts.h"
 #include "cli/net_opts.h"
+#include "cli/tls_opts.h"
 #include "cli/traffic_opts.h"
 #include "cli/ui.h"
 #include "cli/workspace_opts.h"
@@ -318,6 +319,8 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         r = repeated_option(q, &a->opts[i], e);
     if (r == 0)
         r = security_options(a, &q->spec, e);
+    if (r == 0)
+        r = tls_options(a, &q->spec, e);
     if (r < 0)
         return r;
     if (q->spec.patches.n) {

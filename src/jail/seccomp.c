@@ -222,6 +222,11 @@ static const struct arg_rule connector_rules[] = {
     {__NR_socket, 0, UINT32_MAX, AF_UNIX},
 };
 
+static const struct arg_rule intercept_rules[] = {
+    MAP_NO_CODE,
+    {__NR_setsockopt, 1, UINT32_MAX, SOL_SOCKET, 2, UINT32_MAX, SO_RCVTIMEO},
+};
+
 static const struct arg_rule converter_rules[] = {
     MAP_NO_CODE,
     {__NR_mprotect, 2, PROT_EXEC, 0},
@@ -309,6 +314,9 @@ static const struct profile profiles[] = {
                             .deny = SECCOMP_RET_ERRNO | ENOSYS},
     [SECCOMP_FS] = {LIST(syscalls_fs), RULES(SET(fs_rules)), .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(SET(connector_rules)),
+                           .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_INTERCEPT] = {LIST(syscalls_intercept), .more = syscalls_sanitizer,
+                           .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(SET(intercept_rules)),
                            .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_CONVERTER] = {LIST(syscalls_converter), .more = syscalls_sanitizer,
                            .n_more = ARRAY_LEN(syscalls_sanitizer) - 1, RULES(SET(converter_rules)),

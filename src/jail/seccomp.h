@@ -19,6 +19,7 @@ enum seccomp_profile {
     SECCOMP_UML_PTRACE,   /* ... that traces its stubs */
     SECCOMP_FS,           /* a share server; a stray call kills it */
     SECCOMP_CONNECTOR,    /* connects to host sockets for a guest; a stray call kills it */
+    SECCOMP_INTERCEPT,    /* looks into TLS connections; a stray call kills it */
     SECCOMP_CONVERTER,    /* turns an archive into an image; a stray call kills it */
 };
 

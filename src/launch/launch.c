@@ -6,6 +6,7 @@
 #include "launch/connector.h"
 #include "launch/disks.h"
 #include "launch/host_cas.h"
+#include "launch/intercept.h"
 #include "launch/net_host.h"
 #include "launch/placement.h"
 #include "launch/publish.h"
@@ -47,7 +48,7 @@ struct cargo {
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
     char *host_cas;
-    pid_t connector_stage;
+    pid_t connector_stage, intercept_stage;
     pid_t share_stage[SPEC_SHARES_MAX];
 };
 
@@ -67,6 +68,7 @@ static void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void 
         {&c->p.listen_fd, 1},
         {&c->p.report_fd, 1},
         {&c->p.connector_fd, 1},
+        {&c->p.intercept_fd, 1},
         {&c->run_fd, 1},
         {&c->sync_fd, 1},
         {c->p.image.fd, c->p.image.n},
@@ -308,6 +310,12 @@ static int start_helpers(struct cargo *c, struct err *e)
         if (r < 0)
             return r;
     }
+    if (spec_bound_any(&s->net.bound)) {
+        int r = intercept_start(c->store, &s->net, c->p.reduced, &c->p.intercept_fd,
+                                &c->intercept_stage, e);
+        if (r < 0)
+            return r;
+    }
     for (size_t i = 0; i < s->n_mounts; i++) {
         const struct spec_mount *m = &s->mounts[i];
         if (!mount_is_share(m))
@@ -317,6 +325,21 @@ static int start_helpers(struct cargo *c, struct err *e)
             return r;
         c->p.n_shares++;
     }
+    return 0;
+}
+
+/* The certificate that its leaves can be verified with joins what the guest trusts. */
+static int await_interceptor(struct cargo *c, struct err *e)
+{
+    AUTO_FREE char *ca = NULL;
+    char *all = NULL;
+    int r = intercept_wait(c->store, c->p.intercept_fd, c->intercept_stage, &c->refused, &ca, e);
+    if (r < 0)
+        return r;
+    if (asprintf(&all, "%s%s", c->host_cas ? c->host_cas : "", ca) < 0)
+        return err_oom(e);
+    free(c->host_cas);
+    c->p.host_cas = c->host_cas = all;
     return 0;
 }
 
@@ -333,6 +356,11 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
     }
     if (c->p.connector_fd >= 0) {
         int k = connector_wait(c->p.connector_fd, c->connector_stage, &c->refused, first);
+        first = k < 0 ? NULL : first;
+        r = r < 0 ? r : k;
+    }
+    if (c->p.intercept_fd >= 0) {
+        int k = await_interceptor(c, first);
         r = r < 0 ? r : k;
     }
     return r;

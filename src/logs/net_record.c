@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kinds[] = {"flow", "question", "shown", "ended", "missed"};
+static const char *const kinds[] = {"flow", "question", "shown", "ended", "missed", "secret"};
 static const char *const verdicts[] = {"-", "allow", "deny"};
 
 const char *net_record_kind_name(enum net_record_kind k)

@@ -6,6 +6,7 @@
  *              question  a name was asked for
  *              shown     the first bytes of a flow named a host (TLS, HTTP)
  *              ended     a flow that had been allowed is over
+ *              secret    a request in a connection that is looked into was not sent
  *              missed    decisions that were not logged, because there were too many
  *   verdict    allow or deny; absent for ended and missed
  *   direction  egress or ingress; only for flows, like the next three
@@ -43,6 +44,7 @@ enum net_record_kind {
     NET_RECORD_SHOWN,
     NET_RECORD_ENDED,
     NET_RECORD_MISSED,
+    NET_RECORD_SECRET,
 };
 
 enum net_record_verdict { NET_RECORD_NONE, NET_RECORD_ALLOW, NET_RECORD_DENY };

@@ -70,8 +70,9 @@ static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
  * and the image's settings come later, and win. */
 static void put_host_cas(struct proto_writer *w, const char *pem)
 {
-    static const char *const variables[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
-                                            "NODE_EXTRA_CA_CERTS"};
+    static const char *const variables[] = {
+        "SSL_CERT_FILE",  "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO", "PIP_CERT",           "AWS_CA_BUNDLE",       "DENO_CERT"};
     proto_str(w, F_HOST_CAS, pem);
     for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
         char text[96];
@@ -96,6 +97,19 @@ static void put_security(struct proto_writer *w, const struct spec_security *s)
         proto_str(w, F_SYSCTL, s->sysctls.v[i]);
 }
 
+/* What stands for each secret that is bound to hosts. */
+static void put_placeholders(struct proto_writer *w, const struct spec_bound *b)
+{
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    for (size_t i = 0; x && i < b->secrets.n; i++) {
+        char text[SUBST_NAME_MAX + SUBST_HOLDER_MAX + 2];
+        if (spec_bound_parse(b->secrets.v[i], x, NULL) < 0)
+            continue;
+        (void)snprintf(text, sizeof(text), "%s=%s", x->name, x->holder);
+        proto_str(w, F_ENV, text);
+    }
+}
+
 static int put_config(struct control *c)
 {
     const struct sandbox_spec *s = c->spec;
@@ -115,6 +129,7 @@ static int put_config(struct control *c)
         put_host_cas(&w, c->host_cas);
     for (size_t i = 0; i < s->env.n; i++)
         proto_str(&w, F_ENV, s->env.v[i]);
+    put_placeholders(&w, &s->net.bound);
     if (s->workdir)
         proto_str(&w, F_CWD, s->workdir);
     if (s->user)

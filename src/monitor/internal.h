@@ -60,6 +60,7 @@ struct monitor {
 
     struct loop_src signals;
     struct loop_src share[SPEC_SHARES_MAX];
+    struct loop_src interceptor;
     struct loop_src report; /* until the launcher has acknowledged */
     bool acknowledged;
     struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer, sync_timer;
@@ -87,6 +88,8 @@ struct monitor_handlers {
     const struct relay_events *relay;
     void (*share_lost)(struct loop_src *src, uint32_t events);
     void (*connector_lost)(void *ctx);
+    void (*intercept_lost)(struct loop_src *src, uint32_t events);
+    void (*violated)(void *ctx, const char *host);
     void (*net_failed)(void *ctx, int code);
     void (*stray_call)(int sig, siginfo_t *si, void *uc);
 };

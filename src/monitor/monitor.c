@@ -371,6 +371,19 @@ static void on_connector_lost(void *ctx)
     monitor_kill(ctx, true, "the process that connects to host sockets for it died");
 }
 
+static void on_intercept_lost(struct loop_src *src, uint32_t events)
+{
+    loop_del(&mon.loop, src);
+    monitor_kill(&mon, true, "the process that looks into its TLS connections died");
+}
+
+static void on_violated(void *ctx, const char *host)
+{
+    char why[160];
+    (void)snprintf(why, sizeof(why), "a secret was about to go where it may not (%.100s)", host);
+    monitor_kill(ctx, true, why);
+}
+
 /* A stray system call ends this monitor, and so its guest; readers of the state see that it was
  * killed, and the log says why. (So does a failed assert(), whose abort() is a stray call.) It may
  * come from anywhere, even from malloc() on another thread: nothing here may wait for a lock. */
@@ -397,6 +410,8 @@ static const struct monitor_handlers handlers = {
     .relay = &relay_events,
     .share_lost = on_share_lost,
     .connector_lost = on_connector_lost,
+    .intercept_lost = on_intercept_lost,
+    .violated = on_violated,
     .net_failed = on_net_failed,
     .stray_call = on_stray_call,
 };

@@ -359,6 +359,8 @@ static void on_decided(void *ctx, const struct net_note *n)
 {
     struct net_control *c = ctx;
     net_log_note(&c->log, n);
+    if (n->violation && c->on_violation == VIOLATION_TERMINATE && c->violated)
+        c->violated(c->ctx, n->name);
 }
 
 static void on_missed(void *ctx, uint64_t n)
@@ -384,6 +386,7 @@ int net_control_setup(struct net_control *c, const struct spec_net *n, const str
     c->run_fd = run_fd;
     c->failed = failed;
     c->ctx = ctx;
+    c->on_violation = n->bound.on_violation;
     int r = net_log_open(&c->log, loop, logs_fd);
     if (r < 0)
         return err_sys(e, -r, "cannot open the log of the sandbox's network");

@@ -81,7 +81,8 @@ static void put_note(struct net_log *l, const struct net_note *n, uint64_t count
     static const enum net_record_kind kinds[] = {[GATE_FLOW] = NET_RECORD_FLOW,
                                                  [GATE_SHOWN] = NET_RECORD_SHOWN,
                                                  [GATE_QUESTION] = NET_RECORD_QUESTION,
-                                                 [GATE_ENDED] = NET_RECORD_ENDED};
+                                                 [GATE_ENDED] = NET_RECORD_ENDED,
+                                                 [GATE_SECRET] = NET_RECORD_SECRET};
     uint8_t *to = begin_line(l, n->at_ns, net_record_kind_name(kinds[n->what]));
     if (!to)
         return;

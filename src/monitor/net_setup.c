@@ -4,6 +4,8 @@
 #include "virtio/net.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -45,6 +47,24 @@ unsigned net_max_connections(const struct spec_net *n, uint64_t others)
     return MAX(most, MIN(n->max_connections, (unsigned)CONNECTIONS_LEAST));
 }
 
+static void add_host(struct gate_host *to, const struct subst_host *h, bool bypass)
+{
+    *to = (struct gate_host){.suffix = h->suffix, .bypass = bypass};
+    (void)snprintf(to->name, sizeof(to->name), "%s", h->name);
+}
+
+static int look_into(struct gate *g, const struct spec_bound *b, struct err *e)
+{
+    struct gate_host *list;
+    size_t n;
+    if (!spec_bound_any(b))
+        return 0;
+    int r = net_hosts(b, &list, &n, e);
+    if (r == 0)
+        gate_set_hosts(g, list, n);
+    return r;
+}
+
 static int publish_ports(struct gate *g, const struct net_ports *ports, struct err *e)
 {
     for (size_t i = 0; i < ports->n; i++) {
@@ -52,6 +72,34 @@ static int publish_ports(struct gate *g, const struct net_ports *ports, struct e
         if (r < 0)
             return err_sys(e, -r, "cannot publish port %u", ports->port[i].host);
     }
+    return 0;
+}
+
+int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, struct err *e)
+{
+    AUTO_FREE struct gate_host *list = calloc(GATE_HOSTS_MAX, sizeof(*list));
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    size_t k = 0;
+    int r = list && x ? 0 : err_oom(e);
+    for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
+        r = spec_bound_parse(b->secrets.v[i], x, e);
+        for (size_t j = 0; r == 0 && j < x->n_hosts && k < GATE_HOSTS_MAX; j++)
+            add_host(&list[k++], &x->host[j], false);
+    }
+    for (size_t i = 0; r == 0 && i < b->intercept.n + b->bypass.n && k < GATE_HOSTS_MAX; i++) {
+        bool bypass = i >= b->intercept.n;
+        struct subst_host h;
+        r = spec_host_parse(bypass ? b->bypass.v[i - b->intercept.n] : b->intercept.v[i], &h, e);
+        if (r == 0)
+            add_host(&list[k++], &h, bypass);
+    }
+    if (r == 0 && k == GATE_HOSTS_MAX)
+        r = err_set(e, E2BIG, "secrets are bound to too many hosts: at most %d",
+                    GATE_HOSTS_MAX - 1);
+    if (r < 0)
+        return r;
+    *ret = steal_ptr(&list);
+    *n = k;
     return 0;
 }
 
@@ -71,6 +119,8 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     set_resolvers(&c.dns, n, host);
     r = net_thread_new(ret, &c, &policy, main_loop, ev, ctx, e);
     policy_free(&policy);
+    if (r == 0)
+        r = look_into(net_thread_gate(*ret), &n->bound, e);
     return r < 0 ? r : publish_ports(net_thread_gate(*ret), ports, e);
 }
 

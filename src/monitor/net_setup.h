@@ -22,6 +22,9 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
               const struct net_ports *ports, unsigned max_connections, struct loop *main_loop,
               const struct net_thread_events *ev, void *ctx, struct err *e);
 
+/* The hosts to look into; malloc'd. */
+int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, struct err *e);
+
 /* The part of CONFIG from which the agent sets up the guest's end. */
 void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host);
 

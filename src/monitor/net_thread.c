@@ -1,5 +1,6 @@
 #include "monitor/net_thread.h"
 
+#include "intercept/link.h"
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "virtio/net.h"
@@ -12,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-/* #syscalls:net write futex */
+/* #syscalls:net write futex socketpair */
 /* #syscalls:monitor write read futex */
 
 /* Besides one descriptor per flow: queries to name servers (each over UDP, then over TCP), clients
@@ -40,8 +42,9 @@ struct net_thread {
     struct loop *main_loop;
     const struct net_thread_events *ev;
     void *ctx;
-    struct loop_src told; /* on the main loop: `filling` has something, or the thread ended */
-    struct loop_src call; /* on the thread's: there is a request */
+    struct loop_src told;      /* on the main loop: `filling` has something, or the thread ended */
+    struct loop_src call;      /* on the thread's: there is a request */
+    struct loop_src intercept; /* ... : to the interceptor; fd -1: there is none */
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t done;
@@ -64,6 +67,7 @@ static void fill_note(struct net_note *to, const struct gate_decision *d)
     to->what = d->what;
     to->allow = d->allow;
     to->filtered = d->filtered;
+    to->violation = d->violation;
     to->has_id = d->id != NULL;
     to->id = d->id ? *d->id : (struct net_flow_id){0};
     (void)snprintf(to->name, sizeof(to->name), "%s", d->name ? d->name : "");
@@ -87,6 +91,51 @@ static void on_told(void *ctx, const struct gate_decision *d)
     (void)pthread_mutex_unlock(&t->lock);
     if (first)
         (void)eventfd_write(t->told.fd, 1);
+}
+
+/* --- the interceptor: on the net thread ------------------------------------------------------ */
+
+/* It gets the connection, and takes the peer's place. */
+static int on_divert(void *ctx, const struct net_flow_id *id, const char *name, int fd)
+{
+    struct net_thread *t = ctx;
+    struct link_flow f = {.kind = LINK_FLOW, .id = *id};
+    int pair[2];
+    if (t->intercept.fd < 0)
+        return -ENOTCONN;
+    (void)snprintf(f.host, sizeof(f.host), "%s", name);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return -errno;
+    AUTO_CLOSE int here = pair[0], there = pair[1];
+    int r = link_send(t->intercept.fd, &f, sizeof(f), there, fd);
+    return r < 0 ? r : steal_fd(&here);
+}
+
+/* What it says is as untrustworthy as what it reads. Its end is the main loop's to notice. */
+static void on_intercept(struct loop_src *src, uint32_t events)
+{
+    struct net_thread *t = CONTAINER_OF(src, struct net_thread, intercept);
+    struct link_report r;
+    char why[SUBST_TEXT_MAX + 16];
+    int fds[2];
+    (void)events;
+    int k = link_recv(src->fd, &r, sizeof(r), fds);
+    close_fd(&fds[0]);
+    close_fd(&fds[1]);
+    if (k == -EPIPE) {
+        loop_del(&t->loop, src);
+        return;
+    }
+    if (k != 1)
+        return;
+    r.host[sizeof(r.host) - 1] = r.text[sizeof(r.text) - 1] = '\0';
+    (void)snprintf(why, sizeof(why), "denied: %s", r.text);
+    struct gate_decision d = {.what = GATE_SECRET,
+                              .id = &r.id,
+                              .name = r.host,
+                              .why = why,
+                              .violation = r.kind == LINK_VIOLATION};
+    gate_tell(t->gate, &d);
 }
 
 /* --- requests: on the net thread ------------------------------------------------------------- */
@@ -189,8 +238,11 @@ static int add_eventfd(struct loop *l, struct loop_src *src, loop_fn fn, uint32_
     return src->fd < 0 ? -errno : loop_add(l, src, events);
 }
 
-static int net_thread_make(struct net_thread *t, const struct gate_config *c, struct policy *policy)
+static int net_thread_make(struct net_thread *t, const struct gate_config *given,
+                           struct policy *policy)
 {
+    struct gate_config with = *given, *c = &with;
+    c->divert = on_divert;
     /* Untouched pages cost nothing, and few flows touch few pages. */
     t->filling = calloc(1, sizeof(*t->filling));
     t->reading = calloc(1, sizeof(*t->reading));
@@ -214,7 +266,7 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
     if (!t)
         return err_oom(e);
     *t = (struct net_thread){.loop.epfd = -1, .main_loop = main_loop, .ev = ev, .ctx = ctx};
-    t->told.fd = t->call.fd = -1;
+    t->told.fd = t->call.fd = t->intercept.fd = -1;
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->done, NULL);
     (void)sem_init(&t->ready, 0, 0);
@@ -225,6 +277,13 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
     }
     *ret = t;
     return 0;
+}
+
+int net_thread_intercept(struct net_thread *t, int fd)
+{
+    assert(!t->started);
+    t->intercept = (struct loop_src){.fd = fd, .fn = on_intercept};
+    return loop_add(&t->loop, &t->intercept, EPOLLIN);
 }
 
 struct virtio_dev *net_thread_device(struct net_thread *t)
@@ -278,6 +337,8 @@ void net_thread_free(struct net_thread *t)
     virtio_dev_free(t->dev);
     loop_del(t->main_loop, &t->told);
     loop_del(&t->loop, &t->call);
+    if (t->intercept.fd >= 0)
+        loop_del(&t->loop, &t->intercept);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_fd(&fds[i]);
     if (t->loop.epfd >= 0)

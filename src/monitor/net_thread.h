@@ -29,7 +29,7 @@ struct net_thread;
 struct net_note {
     uint64_t at_ns; /* CLOCK_REALTIME of the decision */
     enum gate_what what;
-    bool allow, filtered;
+    bool allow, filtered, violation;
     bool has_id;
     struct net_flow_id id;
     char name[POLICY_NAME_MAX]; /* "" = unknown. The guest's bytes: untrusted */
@@ -53,6 +53,9 @@ struct net_thread_events {
 int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct policy *policy,
                    struct loop *main_loop, const struct net_thread_events *ev, void *ctx,
                    struct err *e);
+/* Flows to hosts that are to be looked into (gate_set_hosts) go to the interceptor at the other end of
+ * `fd`, which stays the caller's. Before net_thread_start() only. */
+int net_thread_intercept(struct net_thread *t, int fd);
 /* The card and the loop that serves it, for the engine. */
 struct virtio_dev *net_thread_device(struct net_thread *t);
 struct loop *net_thread_loop(struct net_thread *t);

@@ -48,6 +48,7 @@ struct monitor_params {
     int disk_fd[SPEC_SHARES_MAX]; /* disks to mount, in the order of the spec; locked */
     size_t n_disks;
     int connector_fd;     /* to the connector; -1 = there is none */
+    int intercept_fd;     /* to the interceptor; -1 = there is none */
     const char *host_cas; /* certificates for the guest to trust, PEM; NULL = none */
     struct net_host host;
     struct net_ports ports;

@@ -56,6 +56,10 @@ static int add_network(struct engine_params *ep, struct monitor *m,
                         most, n->max_connections);
     int r = net_control_setup(&m->net, n, &m->p->host, &m->p->ports, most, &m->loop, m->run_fd,
                               m->logs_fd, h->net_failed, m, e);
+    m->net.violated = h->violated;
+    if (r == 0 && m->p->intercept_fd >= 0 &&
+        (r = net_thread_intercept(m->net.net, m->p->intercept_fd)) < 0)
+        return err_sys(e, -r, "cannot watch the interceptor");
     if (r == 0)
         add_device(
             ep, (struct engine_device){net_thread_device(m->net.net), net_thread_loop(m->net.net)});
@@ -169,6 +173,14 @@ static int watch_shares(struct monitor *m, const struct monitor_handlers *h, str
     return r < 0 ? err_sys(e, -r, "cannot watch its mounts") : 0;
 }
 
+/* What it says is for the network's thread; here only its end counts. */
+static int watch_interceptor(struct monitor *m, const struct monitor_handlers *h, struct err *e)
+{
+    m->interceptor = (struct loop_src){.fd = m->p->intercept_fd, .fn = h->intercept_lost};
+    int r = m->p->intercept_fd < 0 ? 0 : loop_add(&m->loop, &m->interceptor, EPOLLRDHUP);
+    return r < 0 ? err_sys(e, -r, "cannot watch the interceptor") : 0;
+}
+
 /* --- the jail -------------------------------------------------------------------------------- */
 
 static void *io_main(void *arg)
@@ -260,7 +272,7 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
                h->relay, m);
     if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
         return err_sys(e, -r, "cannot watch the launcher");
-    if ((r = watch_shares(m, h, e)) < 0)
+    if ((r = watch_shares(m, h, e)) < 0 || (r = watch_interceptor(m, h, e)) < 0)
         return r;
     loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
     return close_jail(m, e);

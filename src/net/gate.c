@@ -8,7 +8,7 @@
 #include "net/host_route.h"
 #include "util/cleanup.h"
 
-enum { PORT_DNS = 53, RECHECK_NS = 20 * 1000000 };
+enum { PORT_DNS = 53, PORT_TLS = 443, RECHECK_NS = 20 * 1000000 };
 
 struct gate {
     struct loop *loop;
@@ -20,6 +20,8 @@ struct gate {
     struct loop_timer recheck; /* flows, after there were news */
     struct policy policy;
     struct gate_config cfg;
+    struct gate_host *host; /* to look into */
+    size_t n_hosts;
     gate_told told;
     void *ctx;
 };
@@ -97,6 +99,46 @@ static bool goes_by_proxy(struct gate *g, const struct net_flow_id *id)
            !is_own(g, &id->peer.addr);
 }
 
+/* --- hosts to look into ---------------------------------------------------------------------- */
+
+static bool looked_into(const struct gate *g, const char *name)
+{
+    bool found = false;
+    for (size_t i = 0; i < g->n_hosts; i++) {
+        const struct gate_host *h = &g->host[i];
+        if (policy_name_matches(name, h->name, h->suffix)) {
+            if (h->bypass)
+                return false;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* QUIC cannot be looked into. */
+static bool hides_secrets(struct gate *g, const struct net_flow_id *id)
+{
+    if (id->inbound || id->proto != PROTO_UDP || id->peer.port != PORT_TLS)
+        return false;
+    for (size_t i = 0; i < g->n_hosts; i++)
+        if (!g->host[i].bypass &&
+            pins_match(g->pins, &id->peer.addr, g->host[i].name, g->host[i].suffix, now_ns()))
+            return true;
+    return false;
+}
+
+void gate_set_hosts(struct gate *g, struct gate_host *list, size_t n)
+{
+    free(g->host);
+    g->host = list;
+    g->n_hosts = n;
+}
+
+void gate_tell(struct gate *g, const struct gate_decision *d)
+{
+    report(g, d);
+}
+
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX])
 {
@@ -106,6 +148,11 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
     if (refusal) {
         a.allow = false;
         (void)snprintf(why, POLICY_WHY_MAX, "%s", refusal);
+    }
+    if (a.allow && hides_secrets(g, id)) {
+        a.allow = false;
+        (void)snprintf(why, POLICY_WHY_MAX,
+                       "denied: QUIC to a host whose connections are looked into");
     }
     if (a.allow && id->proto != PROTO_TCP && goes_by_proxy(g, id)) {
         a.allow = false;
@@ -166,6 +213,8 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     if (a.allow) {
         v->action = NET_ALLOW;
         v->tag = (a.by_name ? GATE_BY_NAME : 0) | (a.watch ? GATE_WATCHED : 0);
+        if (g->n_hosts && !id->inbound && !host && id->peer.port == PORT_TLS)
+            v->tag |= GATE_LOOKED_INTO;
         v->sniff = v->tag && id->proto == PROTO_TCP;
         v->proxied = goes_by_proxy(g, id);
         if (host) /* the gateway stands for the host's own loopback */
@@ -218,19 +267,45 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
     return a.allow;
 }
 
-bool gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                const char *name)
+/* A hidden second name does not matter to one who does not know it. */
+static bool to_divert(struct gate *g, uint64_t tag, enum sniff_kind kind, const char *shown,
+                      char name[POLICY_NAME_MAX])
 {
-    char why[POLICY_WHY_MAX];
-    bool allow = shown_ok(g, id, tag, kind, name, why);
+    return (tag & GATE_LOOKED_INTO) && (kind == SNIFF_TLS || kind == SNIFF_ECH) &&
+           policy_name_normal(shown, name) && looked_into(g, name);
+}
+
+enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag,
+                            enum sniff_kind kind, const char *name)
+{
+    char why[POLICY_WHY_MAX] = "allowed: it is looked into";
+    uint64_t by_policy = tag & ~(uint64_t)GATE_LOOKED_INTO;
+    char normal[POLICY_NAME_MAX];
+    bool divert = to_divert(g, tag, kind, name, normal);
+    if (!by_policy && !divert)
+        return NET_PASS;
+    bool allow = !by_policy || shown_ok(g, id, by_policy, divert ? SNIFF_TLS : kind, name, why);
+    if (allow && divert && !pins_match(g->pins, &id->peer.addr, normal, false, now_ns())) {
+        allow = false;
+        (void)snprintf(why, sizeof(why), "denied: the address was not resolved from that name");
+    }
     struct gate_decision d = {
         .what = GATE_SHOWN, .allow = allow, .id = id, .name = name, .why = why};
     report(g, &d);
-    return allow;
+    return !allow ? NET_REFUSE : divert ? NET_DIVERT : NET_PASS;
 }
 
-static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                     const char *name)
+static int on_divert(void *ctx, const struct net_flow_id *id, const char *name, int fd)
+{
+    struct gate *g = ctx;
+    char normal[POLICY_NAME_MAX];
+    if (!g->cfg.divert || !policy_name_normal(name, normal))
+        return -EINVAL;
+    return g->cfg.divert(g->ctx, id, normal, fd);
+}
+
+static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64_t tag,
+                                 enum sniff_kind kind, const char *name)
 {
     return gate_shown(ctx, id, tag, kind, name);
 }
@@ -262,7 +337,7 @@ static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, 
     return true;
 }
 
-static const struct net_hooks net_hooks = {on_verdict, on_named, on_ended, on_datagram};
+static const struct net_hooks net_hooks = {on_verdict, on_named, on_ended, on_datagram, on_divert};
 
 /* --- the name server's hooks ----------------------------------------------------------------- */
 
@@ -386,6 +461,7 @@ void gate_free(struct gate *g)
     pins_free(g->pins);
     route_close(&g->route);
     policy_free(&g->policy);
+    free(g->host);
     free(g);
 }
 

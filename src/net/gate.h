@@ -23,7 +23,19 @@
 
 struct gate;
 
+/* Hosts whose TLS connections are looked into, by somebody who gets them (gate_config.divert): those
+ * on these ports that show such a name, at an address that was resolved from it. They are denied at
+ * any other address; and UDP to these ports is, so that programs fall back to TCP. */
+enum { GATE_HOSTS_MAX = 1024 };
+struct gate_host {
+    char name[POLICY_NAME_MAX];
+    bool suffix; /* or anything below it */
+    bool bypass; /* not these */
+};
+
 struct gate_config {
+    /* See net_hooks. NULL: nothing is looked into. */
+    int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
     struct net_config net;
     struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
     bool strict;           /* where names decide, a flow must show one */
@@ -34,6 +46,7 @@ enum gate_what {
     GATE_SHOWN,    /* its first bytes named a host */
     GATE_QUESTION, /* a name was asked for */
     GATE_ENDED,
+    GATE_SECRET, /* whoever looks into it refused something, or had to give up */
 };
 
 /* For logs. Pointers are good during the call. */
@@ -41,6 +54,7 @@ struct gate_decision {
     enum gate_what what;
     bool allow;
     bool filtered;                /* GATE_QUESTION: the answer was withheld */
+    bool violation;               /* GATE_SECRET: a secret was about to go where it may not */
     const struct net_flow_id *id; /* NULL for questions */
     const char *name;             /* the peer's name if known, or "" */
     const char *why;              /* "allowed by rule 3: ...", or how it ended */
@@ -65,9 +79,13 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
 /* The same for users: with every address that is pinned to a name. */
 void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret);
 /* Whether a flow may show that name ("": none). `tag`: why it was looked at. */
-enum { GATE_BY_NAME = 1, GATE_WATCHED = 2 };
-bool gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                const char *name);
+enum { GATE_BY_NAME = 1, GATE_WATCHED = 2, GATE_LOOKED_INTO = 4 };
+enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag,
+                            enum sniff_kind kind, const char *name);
+/* Takes the list (free()d later) of hosts to look into, for new flows. */
+void gate_set_hosts(struct gate *g, struct gate_host *list, size_t n);
+/* Reports what whoever looks into a flow has to say, as if it were the gate's own decision. */
+void gate_tell(struct gate *g, const struct gate_decision *d);
 struct net *gate_net(struct gate *g); /* for published ports and counters */
 const struct dns_stats *gate_dns_stats(const struct gate *g);
 

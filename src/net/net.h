@@ -67,18 +67,25 @@ struct net_flow_end {
     const char *how;            /* "closed", "reset by guest", ...: a string literal */
 };
 
+/* What becomes of a flow whose first bytes were looked at. */
+enum net_passage { NET_REFUSE, NET_PASS, NET_DIVERT };
+
 struct net_hooks {
     /* Decides about a new flow, before any socket exists. Required. */
     void (*verdict)(void *ctx, const struct net_flow_id *id, struct net_verdict *v);
-    /* What the first bytes name as their destination; name may be "". True: let them pass. */
-    bool (*named)(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                  const char *name);
+    /* What the first bytes name as their destination; name may be "". */
+    enum net_passage (*named)(void *ctx, const struct net_flow_id *id, uint64_t tag,
+                              enum sniff_kind kind, const char *name);
     /* A flow that had been allowed is over. */
     void (*ended)(void *ctx, const struct net_flow_id *id, uint64_t tag,
                   const struct net_flow_end *e);
     /* A datagram for the gateway itself. True: it was taken (net_send_udp answers, now or later);
      * false: the guest gets "port unreachable". */
     bool (*datagram)(void *ctx, const struct net_flow_id *id, const void *p, size_t n);
+    /* NET_DIVERT: hands the host's connection to somebody else, who takes the peer's place. Returns
+     * a connected stream socket to them (non-blocking; the stack's), or -errno. `fd` stays the
+     * stack's, which closes it. */
+    int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
 };
 
 struct net_stats {

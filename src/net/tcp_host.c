@@ -137,6 +137,22 @@ void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
 
 /* --- from the guest to the host -------------------------------------------------------------- */
 
+/* Somebody else takes the peer's place; it must not have said anything yet. */
+static bool divert(struct tcp_flow *t, const char *name)
+{
+    struct net *n = t->f.net;
+    if (t->f.to_guest > 0 || t->host_eof || buf_len(&t->kept) > 0)
+        return false;
+    int fd = n->hooks->divert(n->ctx, &t->f.id, name, t->f.src.fd);
+    if (fd < 0)
+        return false;
+    loop_close(n->loop, &t->f.src);
+    t->local = true;
+    t->peek = t->hangup = false;
+    t->readable = true;
+    return tcp_watch(t, fd) == 0;
+}
+
 /* Whether the first bytes may pass; while that is open they are held. */
 static void look(struct tcp_flow *t)
 {
@@ -146,8 +162,12 @@ static void look(struct tcp_flow *t)
     if (kind == SNIFF_MORE)
         return;
     t->sniffing = false;
-    if (n->hooks->named && !n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name))
+    enum net_passage to =
+        n->hooks->named ? n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name) : NET_PASS;
+    if (to == NET_REFUSE)
         tcp_abort(t, "denied by name");
+    else if (to == NET_DIVERT && !divert(t, s.name))
+        tcp_abort(t, "cannot be looked into");
     else
         tcp_drain(t);
 }

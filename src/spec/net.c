@@ -16,6 +16,7 @@ void spec_net_init(struct spec_net *n)
     *n = (struct spec_net){
         .max_connections = SPEC_CONNECTIONS_DEFAULT,
         .dns_timeout_ms = DNS_TIMEOUT_MS,
+        .bound.on_violation = VIOLATION_LOG,
     };
 }
 
@@ -25,6 +26,7 @@ void spec_net_free(struct spec_net *n)
     strlist_free(&n->rules);
     free(n->ports);
     spec_proxy_free(&n->proxy);
+    spec_bound_free(&n->bound);
     spec_net_init(n);
 }
 
@@ -265,6 +267,8 @@ int spec_net_validate(const struct spec_net *n, struct err *e)
         return -EINVAL;
     }
     int r = spec_proxy_validate(&n->proxy, e);
+    if (r == 0)
+        r = spec_bound_validate(&n->bound, n->off, e);
     if (r == 0)
         r = spec_net_policy(n, &p, e);
     if (r == 0)

@@ -13,6 +13,7 @@
 
 #include "net/dns.h"
 #include "net/policy.h"
+#include "spec/bound.h"
 #include "spec/proxy.h"
 #include "spec/rate.h"
 #include "util/err.h"
@@ -56,6 +57,7 @@ struct spec_net {
     struct rate_limits egress_rate, ingress_rate;
     struct spec_proxy proxy;
     bool trust_host_cas;
+    struct spec_bound bound;
 };
 
 void spec_net_init(struct spec_net *n);

@@ -26,11 +26,11 @@ static json_t *ports_json(const struct spec_net *n)
     return a;
 }
 
-static json_t *rules_json(const struct spec_net *n)
+static json_t *texts_json(const struct strlist *l)
 {
     json_t *a = json_array();
-    for (size_t i = 0; i < n->rules.n; i++)
-        json_add(&a, json_string(n->rules.v[i]));
+    for (size_t i = 0; i < l->n; i++)
+        json_add(&a, json_string(l->v[i]));
     return a;
 }
 
@@ -61,7 +61,8 @@ static json_t *policy_json(const struct spec_net *n)
     return json_pack(
         "{s:s, s:s, s:s?, s:o}", "default_egress",
         default_names[n->egress == NET_DEFAULT_ALLOW ? NET_DEFAULT_ALLOW : NET_DEFAULT_DENY],
-        "default_ingress", default_names[ingress], "profile", profile, "rules", rules_json(n));
+        "default_ingress", default_names[ingress], "profile", profile, "rules",
+        texts_json(&n->rules));
 }
 
 static json_t *limits_json(const struct spec_net *n)
@@ -80,20 +81,20 @@ static json_t *limits_json(const struct spec_net *n)
 
 static json_t *full_json(const struct spec_net *n)
 {
-    json_t *tls =
-        json_pack("{s:b, s:[], s:{s:i, s:i}, s:b, s:{s:n, s:n}, s:[i], s:[], s:[], s:[], s:b}",
-                  "block_quic_on_intercept", 1, "bypass", "cache", "capacity", 1000,
-                  "validity_hours", 24, "enabled", 0, "intercept_ca", "cert_path", "key_path",
-                  "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
-                  "upstream_ca_cert", "verify_upstream", 1);
+    json_t *tls = json_pack(
+        "{s:b, s:o, s:{s:i, s:i}, s:b, s:o, s:{s:n, s:n}, s:[i], s:[], s:[], s:o, s:b}",
+        "block_quic_on_intercept", 1, "bypass", texts_json(&n->bound.bypass), "cache", "capacity",
+        256, "validity_hours", 12, "enabled", spec_bound_any(&n->bound), "intercept",
+        texts_json(&n->bound.intercept), "intercept_ca", "cert_path", "key_path",
+        "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
+        "upstream_ca_cert", texts_json(&n->bound.cas), "verify_upstream", 1);
     return json_pack(
-        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:{s:s, s:[]}, s:b, s:o, s:b, s:o, s:o}",
-        "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
-        (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind, "enabled", !n->off,
-        "interface", "max_connections", (json_int_t)n->max_connections, "policy", policy_json(n),
-        "ports", ports_json(n), "secrets", "on_violation", "block-and-log", "secrets", "strict",
-        n->strict, "tls", tls, "trust_host_cas", n->trust_host_cas, "proxy",
-        spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
+        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o}", "dns",
+        "nameservers", nameservers_json(n), "query_timeout_ms", (json_int_t)n->dns_timeout_ms,
+        "rebind_protection", !n->allow_rebind, "enabled", !n->off, "interface", "max_connections",
+        (json_int_t)n->max_connections, "policy", policy_json(n), "ports", ports_json(n), "secrets",
+        spec_bound_secrets_json(&n->bound), "strict", n->strict, "tls", tls, "trust_host_cas",
+        n->trust_host_cas, "proxy", spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
 }
 
 /* A member, unless it is the default. */
@@ -123,6 +124,13 @@ static json_t *short_json(const struct spec_net *n)
     put_unless(&o, "strict", json_true(), !n->strict);
     put_unless(&o, "trust_host_cas", json_true(), !n->trust_host_cas);
     put_unless(&o, "proxy", spec_proxy_to_json(&n->proxy), n->proxy.version == 0);
+    const struct spec_bound *b = &n->bound;
+    json_t *tls = json_object();
+    put_unless(&tls, "intercept", texts_json(&b->intercept), b->intercept.n == 0);
+    put_unless(&tls, "bypass", texts_json(&b->bypass), b->bypass.n == 0);
+    put_unless(&tls, "upstream_ca_cert", texts_json(&b->cas), b->cas.n == 0);
+    put_unless(&o, "tls", tls, tls && json_object_size(tls) == 0);
+    put_unless(&o, "secrets", spec_bound_secrets_json(b), b->secrets.n == 0);
     json_t *limits = limits_json(n);
     put_unless(&o, "rate_limits", limits, json_is_null(limits));
     return o;
@@ -259,5 +267,7 @@ int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
         r = read_dns(n, o, e);
     if (r == 0)
         r = read_policy(n, o, e);
+    if (r == 0)
+        r = spec_bound_from_json(&n->bound, o, e);
     return r < 0 ? r : read_ports(n, o, e);
 }

@@ -30,8 +30,8 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     allowed++;
 }
 
-static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                     const char *name)
+static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64_t tag,
+                                 enum sniff_kind kind, const char *name)
 {
     (void)ctx;
     (void)id;

@@ -205,7 +205,8 @@ static void later_options_are_refused_not_ignored(void **state)
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         refused(&cmd_create, lines[i], ENOSYS, "--placement-profile is not available yet");
     refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
-    refused(&cmd_create, "--tls-intercept", ENOSYS, "--tls-intercept is not available yet");
+    refused(&cmd_create, "--tls-intercept-port 1", ENOSYS,
+            "--tls-intercept-port is not available yet");
 }
 
 static void other_spellings(void **state)
@@ -510,7 +511,7 @@ static void completions_offer_every_verb(void **state)
             if (!((*c)->flags & (CMD_LATER | CMD_HIDDEN)))
                 assert_non_null(strstr(text, (*c)->name));
         assert_non_null(strstr(text, "root-disk"));
-        assert_null(strstr(text, "tls-intercept"));
+        assert_null(strstr(text, "tls-intercept-port"));
         buf_free(&b);
     }
 }

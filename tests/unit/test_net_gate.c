@@ -185,6 +185,43 @@ static void test_shown_names(void **state)
     }
 }
 
+/* Connections to some hosts are looked into, by somebody else. */
+static void test_hosts_to_look_into(void **state)
+{
+    struct fix x;
+    static const struct gate_host hosts[] = {{.name = "api.example.com"},
+                                             {.name = "good.org", .suffix = true},
+                                             {.name = "not.good.org", .bypass = true}};
+    (void)state;
+    start(&x, "allow@public", false);
+    struct gate_host *list = malloc(sizeof(hosts));
+    assert_non_null(list);
+    memcpy(list, hosts, sizeof(hosts));
+    gate_set_hosts(x.gate, list, ARRAY_LEN(hosts));
+    struct net_flow_id id = {.proto = PROTO_TCP,
+                             .guest = {.addr = x.cfg.net.guest4, .port = 1},
+                             .peer = {.addr = addr("93.184.216.34"), .port = 443}};
+#define SHOWN(kind, name) gate_shown(x.gate, &id, GATE_LOOKED_INTO, kind, name)
+    assert_int_equal(SHOWN(SNIFF_TLS, "api.example.com"), NET_REFUSE); /* not resolved here */
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
+    assert_int_equal(resolve(&x, "api.example.com", "93.184.216.34"), 1);
+    assert_int_equal(SHOWN(SNIFF_TLS, "api.example.com"), NET_DIVERT);
+    assert_int_equal(SHOWN(SNIFF_TLS, "API.example.com."), NET_DIVERT);
+    assert_int_equal(SHOWN(SNIFF_ECH, "api.example.com"), NET_DIVERT);
+    assert_int_equal(SHOWN(SNIFF_HTTP, "api.example.com"), NET_PASS);
+    assert_int_equal(SHOWN(SNIFF_BROKEN, ""), NET_PASS);
+    assert_int_equal(SHOWN(SNIFF_TLS, "example.com"), NET_PASS);
+    assert_int_equal(SHOWN(SNIFF_TLS, "b.api.example.com"), NET_PASS);
+    assert_int_equal(SHOWN(SNIFF_TLS, "a.good.org"), NET_REFUSE);
+    assert_int_equal(SHOWN(SNIFF_TLS, "not.good.org"), NET_PASS);
+    assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* QUIC cannot be looked into */
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 444));
+    assert_int_equal(resolve(&x, "not.good.org", "93.184.216.36"), 1);
+    assert_true(may(&x, "93.184.216.35", PROTO_UDP, 443));
+#undef SHOWN
+    stop(&x);
+}
+
 /* What a flow that was allowed by address may show. */
 static bool shows_by_address(struct fix *x, const char *name, enum sniff_kind kind)
 {
@@ -345,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_default_of_public),
         cmocka_unit_test(test_names_open_what_was_resolved),
         cmocka_unit_test(test_shown_names),
+        cmocka_unit_test(test_hosts_to_look_into),
         cmocka_unit_test(test_denied_names_are_not_shown),
         cmocka_unit_test(test_strict_opens_what_can_show_a_name),
         cmocka_unit_test(test_the_host),

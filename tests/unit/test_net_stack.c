@@ -61,8 +61,8 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     x->host = pair[1];
 }
 
-static bool on_named(void *ctx, const struct net_flow_id *id, uint64_t tag, enum sniff_kind kind,
-                     const char *name)
+static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64_t tag,
+                                 enum sniff_kind kind, const char *name)
 {
     struct fix *x = ctx;
     assert_int_equal(tag, 42);

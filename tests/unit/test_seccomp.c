@@ -612,6 +612,28 @@ static void test_connector_ends(void **state)
     expect_ends(SECCOMP_CONNECTOR, more, ARRAY_LEN(more));
 }
 
+static void test_interceptor_ends(void **state)
+{
+    static const struct call more[] = {
+        CALL(openat, AT_FDCWD),
+        CALL(socket, AF_UNIX, SOCK_STREAM, 0),
+        CALL(socket, AF_INET, SOCK_STREAM, 0),
+        CALL(connect, -1, 0, 0),
+        CALL(bind, -1, 0, 0),
+        CALL(clone, SIGCHLD),
+        CALL(execve, 0, 0, 0),
+        CALL(kill, 1, 0),
+        CALL(prctl, PR_SET_DUMPABLE, 1),
+        CALL(ptrace, 0, 0),
+        CALL(setsockopt, -1, SOL_SOCKET, SO_RCVBUF),
+        CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1),
+        CALL(ioctl, 0),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+        expect_ends(SECCOMP_INTERCEPT, &never[i], 1);
+    expect_ends(SECCOMP_INTERCEPT, more, ARRAY_LEN(more));
+}
+
 static void test_reaper_ends(void **state)
 {
     static const struct call more[] = {
@@ -678,6 +700,7 @@ int main(void)
         cmocka_unit_test(test_vcpu_has_what_it_needs),
         cmocka_unit_test(test_fs_ends),
         cmocka_unit_test(test_connector_ends),
+        cmocka_unit_test(test_interceptor_ends),
         cmocka_unit_test(test_reaper_ends),
         cmocka_unit_test(test_all_can_end),
 #if defined(__x86_64__)

@@ -1,0 +1,91 @@
+#include "cli/tls_opts.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt tls_opts[] = {
+    {"secret", 0, "NAME@HOST[,...]",
+     "Give the guest a placeholder, which becomes secret NAME on its way to HOST",
+     OPT_REPEAT | OPT_COMMON},
+    {"on-secret-violation", 0, "ACTION",
+     "What a placeholder in the wrong place does besides not being sent; all are logged "
+     "(default: block-and-log)",
+     .choices = "block|block-and-log|block-and-terminate"},
+    {"tls-intercept", 0, "HOST", "Look into TLS connections to HOST, without a secret", OPT_REPEAT},
+    {"tls-bypass", 0, "HOST", "Never look into TLS connections to HOST", OPT_REPEAT},
+    {"tls-upstream-ca-cert", 0, "FILE",
+     "Certificate authorities to verify servers with, besides the host's", OPT_REPEAT},
+    {"tls-upstream-ca-cert-for", 0, "HOST=FILE", "The same, for some servers", OPT_REPEAT},
+    {0},
+};
+const struct opt_group tls_group = {"Secrets and TLS", tls_opts};
+
+/* Kept as an absolute path: the sandbox may be started from elsewhere. */
+static int authority(struct spec_bound *b, const char *text, bool scoped, struct err *e)
+{
+    const char *eq = scoped ? strchr(text, '=') : NULL;
+    const char *path = eq ? eq + 1 : text;
+    AUTO_FREE char *whole = NULL;
+    struct subst_host h;
+    if (scoped && !eq)
+        return err_set(e, EINVAL, "--tls-upstream-ca-cert-for '%.60s': expected HOST=FILE", text);
+    AUTO_FREE char *real = realpath(path, NULL);
+    if (!real)
+        return err_sys(e, errno, "cannot find %s", path);
+    AUTO_FREE char *name = strndup(text, eq ? (size_t)(eq - text) : 0);
+    if (!name || asprintf(&whole, "%s%s%s", name, eq ? "=" : "", real) < 0)
+        return err_oom(e);
+    int r = scoped ? spec_host_parse(name, &h, e) : 0;
+    return r < 0 ? r : spec_bound_add_ca(b, whole, e);
+}
+
+static int option(struct spec_bound *b, const struct arg_opt *o, struct err *e)
+{
+    const char *name = o->opt->name;
+    if (strcmp(name, "secret") == 0)
+        return spec_bound_add(b, o->value, e);
+    if (strcmp(name, "tls-intercept") == 0)
+        return spec_bound_add_host(&b->intercept, "--tls-intercept", o->value, e);
+    if (strcmp(name, "tls-bypass") == 0)
+        return spec_bound_add_host(&b->bypass, "--tls-bypass", o->value, e);
+    if (strncmp(name, "tls-upstream-ca-cert", 20) == 0)
+        return authority(b, o->value, strcmp(name, "tls-upstream-ca-cert-for") == 0, e);
+    return 0;
+}
+
+static void action(const struct args *a, struct spec_bound *b)
+{
+    const char *v = args_get(a, "on-secret-violation");
+    for (int i = VIOLATION_BLOCK; v && i <= VIOLATION_TERMINATE; i++)
+        if (strcmp(v, spec_violation_name((enum spec_violation)i)) == 0)
+            b->on_violation = (enum spec_violation)i;
+}
+
+/* The guest would get the value that the other option keeps from it. */
+static int check_twice(const struct sandbox_spec *s, struct err *e)
+{
+    for (size_t i = 0; i < s->secrets.n; i++)
+        for (size_t k = 0; k < s->net.bound.secrets.n; k++) {
+            size_t n = strlen(s->secrets.v[i]);
+            const char *text = s->net.bound.secrets.v[k];
+            if (strncmp(text, s->secrets.v[i], n) == 0 && text[n] == '@')
+                return err_set(e, EINVAL,
+                               "secret %s cannot be both: --secret-env gives its value to "
+                               "the guest, --secret keeps it from it",
+                               s->secrets.v[i]);
+        }
+    return 0;
+}
+
+int tls_options(const struct args *a, struct sandbox_spec *s, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < a->n_opts; i++)
+        r = option(&s->net.bound, &a->opts[i], e);
+    action(a, &s->net.bound);
+    return r < 0 ? r : check_twice(s, e);
+}

@@ -1,0 +1,32 @@
+/* Certificates for the guest's clients.
+ *
+ *     $MSB_HOME/ca/ca.key, ca.crt     the certificate authority of this installation, made at first use
+ *       └ issuer                      one per start of a sandbox: for its hosts alone (name constraints)
+ *           └ leaf                    one per host, for two days
+ *
+ * The interceptor has the issuer's key, never the authority's: that is read by a process with the
+ * user's rights that sees no byte of any guest and ends when it has signed. Guests get ca.crt.
+ */
+#ifndef MSB_INTERCEPT_CA_H
+#define MSB_INTERCEPT_CA_H
+
+#include "intercept/config.h"
+#include "util/err.h"
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+/* DER, malloc'd. */
+struct ca_issued {
+    uint8_t *key, *cert;
+    size_t key_len, cert_len;
+};
+void ca_issued_free(struct ca_issued *i); /* wipes */
+
+/* Reads the authority in `dir`, or makes it, and issues for the hosts of `c`. */
+int ca_issue(const char *dir, const struct config *c, struct ca_issued *ret, struct err *e);
+
+/* A certificate for that host. NULL: out of memory, or it is no host name. */
+X509 *ca_leaf(X509 *issuer, EVP_PKEY *issuer_key, EVP_PKEY *key, const char *host);
+
+#endif

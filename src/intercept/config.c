@@ -1,0 +1,333 @@
+#include "intercept/config.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+enum { PACKET_MAX = 32 * 1024, RECORD = 5 }; /* a record: tag, length (little endian), bytes */
+
+enum tag {
+    TAG_SECRET = 1, /* name, placeholder, value; each with its zero */
+    TAG_HOST,       /* struct subst_host, of the last secret */
+    TAG_PLACE,      /* struct subst_place, of the last secret */
+    TAG_PATTERN,    /* struct subst_host */
+    TAG_ROOTS,      /* struct subst_host, PEM with its zero */
+    TAG_CA_DIR,
+    TAG_BUNDLE,
+    TAG_KEY,
+    TAG_CERT,
+};
+
+/* --- locked memory --------------------------------------------------------------------------- */
+
+/* Where the limit on locked memory is too low, it is not locked: such a host has chosen. */
+static uint8_t *vault_open(size_t size)
+{
+    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    (void)mlock2(p, size, MLOCK_ONFAULT);
+    (void)madvise(p, size, MADV_DONTDUMP);
+    return p;
+}
+
+static void vault_close(uint8_t *p, size_t size, size_t used)
+{
+    if (!p)
+        return;
+    explicit_bzero(p, used);
+    (void)munmap(p, size);
+}
+
+/* --- telling --------------------------------------------------------------------------------- */
+
+int config_begin(struct config_writer *w, size_t size)
+{
+    *w = (struct config_writer){.size = size};
+    w->p = vault_open(size);
+    return w->p ? 0 : -ENOMEM;
+}
+
+void config_end(struct config_writer *w)
+{
+    vault_close(w->p, w->size, w->n);
+    *w = (struct config_writer){0};
+}
+
+struct part {
+    const void *p;
+    size_t n;
+};
+
+static void put_record(struct config_writer *w, enum tag tag, const struct part *part, size_t n)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += part[i].n;
+    if (w->error || len > CONFIG_MAX || w->size - w->n < len + RECORD) {
+        w->error = w->error ? w->error : -E2BIG;
+        return;
+    }
+    w->p[w->n++] = (uint8_t)tag;
+    for (unsigned i = 0; i < 4; i++)
+        w->p[w->n++] = (uint8_t)(len >> 8 * i);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(w->p + w->n, part[i].p, part[i].n);
+        w->n += part[i].n;
+    }
+}
+
+void config_secret(struct config_writer *w, const char *name, const char *holder, const char *value)
+{
+    const struct part part[] = {
+        {name, strlen(name) + 1}, {holder, strlen(holder) + 1}, {value, strlen(value) + 1}};
+    put_record(w, TAG_SECRET, part, ARRAY_LEN(part));
+}
+
+void config_host(struct config_writer *w, const struct subst_host *h)
+{
+    put_record(w, TAG_HOST, &(struct part){h, sizeof(*h)}, 1);
+}
+
+void config_place(struct config_writer *w, const struct subst_place *p)
+{
+    put_record(w, TAG_PLACE, &(struct part){p, sizeof(*p)}, 1);
+}
+
+void config_pattern(struct config_writer *w, const struct subst_host *h)
+{
+    put_record(w, TAG_PATTERN, &(struct part){h, sizeof(*h)}, 1);
+}
+
+void config_roots(struct config_writer *w, const struct subst_host *host, const char *pem)
+{
+    static const struct subst_host all;
+    const struct part part[] = {{host ? host : &all, sizeof(all)}, {pem, strlen(pem) + 1}};
+    put_record(w, TAG_ROOTS, part, ARRAY_LEN(part));
+}
+
+void config_ca_dir(struct config_writer *w, const char *path)
+{
+    put_record(w, TAG_CA_DIR, &(struct part){path, strlen(path) + 1}, 1);
+}
+
+void config_bundle(struct config_writer *w, const char *path)
+{
+    put_record(w, TAG_BUNDLE, &(struct part){path, strlen(path) + 1}, 1);
+}
+
+void config_issuer(struct config_writer *w, const void *key, size_t key_len, const void *cert,
+                   size_t cert_len)
+{
+    put_record(w, TAG_KEY, &(struct part){key, key_len}, 1);
+    put_record(w, TAG_CERT, &(struct part){cert, cert_len}, 1);
+}
+
+static int send_all(int sock, const uint8_t *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = send(sock, p, MIN(n, (size_t)PACKET_MAX), MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return -errno;
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int config_send(struct config_writer *w, int sock)
+{
+    uint64_t total = w->n;
+    if (w->error)
+        return w->error;
+    int r = send_all(sock, (const uint8_t *)&total, sizeof(total));
+    return r < 0 ? r : send_all(sock, w->p, w->n);
+}
+
+/* --- being told ------------------------------------------------------------------------------ */
+
+static int recv_all(int sock, uint8_t *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = recv(sock, p, n, 0);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return k < 0 ? -errno : -EPIPE;
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+/* The text at *p, which has its zero before `end`; NULL: it has none. */
+static const char *take_text(const uint8_t **p, const uint8_t *end)
+{
+    const char *text = (const char *)*p;
+    const uint8_t *zero = memchr(*p, 0, (size_t)(end - *p));
+    if (!zero)
+        return NULL;
+    *p = zero + 1;
+    return text;
+}
+
+static int take_secret(struct config *c, const uint8_t *p, size_t n)
+{
+    const uint8_t *end = p + n;
+    const char *name = take_text(&p, end);
+    const char *holder = name ? take_text(&p, end) : NULL;
+    const char *value = holder ? take_text(&p, end) : NULL;
+    if (!value || c->subst.n == SUBST_SECRETS_MAX || strlen(name) >= SUBST_NAME_MAX ||
+        strlen(holder) < SUBST_HOLDER_MIN || strlen(holder) > SUBST_HOLDER_MAX)
+        return -EPROTO;
+    struct subst_secret *x = &c->subst.secret[c->subst.n++];
+    *x = (struct subst_secret){
+        .holder_len = strlen(holder), .value = value, .value_len = strlen(value)};
+    memcpy(x->name, name, strlen(name) + 1);
+    memcpy(x->holder, holder, x->holder_len + 1);
+    return 0;
+}
+
+static bool ended(const char *text, size_t size)
+{
+    return memchr(text, 0, size) != NULL;
+}
+
+static int take_host(struct subst_host *to, const uint8_t *p, size_t n)
+{
+    if (n < sizeof(*to))
+        return -EPROTO;
+    memcpy(to, p, sizeof(*to));
+    return ended(to->name, sizeof(to->name)) && ended(to->method, sizeof(to->method)) &&
+                   ended(to->path, sizeof(to->path))
+               ? 0
+               : -EPROTO;
+}
+
+static int take_place(struct subst_secret *x, const uint8_t *p, size_t n)
+{
+    struct subst_place *to = &x->place[x->n_places];
+    if (n != sizeof(*to))
+        return -EPROTO;
+    memcpy(to, p, sizeof(*to));
+    x->n_places++;
+    return ended(to->name, sizeof(to->name)) ? 0 : -EPROTO;
+}
+
+static int take_roots(struct config *c, const uint8_t *p, size_t n)
+{
+    if (c->n_roots == CONFIG_ROOTS_MAX || n <= sizeof(struct subst_host) || p[n - 1] != 0)
+        return -EPROTO;
+    struct config_roots *to = &c->roots[c->n_roots++];
+    to->pem = (const char *)p + sizeof(to->host);
+    return take_host(&to->host, p, n);
+}
+
+static int take_other(struct config *c, enum tag tag, const uint8_t *p, size_t n)
+{
+    switch (tag) {
+    case TAG_PATTERN:
+        if (c->n_patterns == CONFIG_PATTERNS_MAX)
+            return -EPROTO;
+        return take_host(&c->pattern[c->n_patterns++], p, n);
+    case TAG_ROOTS:
+        return take_roots(c, p, n);
+    case TAG_CA_DIR:
+    case TAG_BUNDLE:
+        *(tag == TAG_BUNDLE ? &c->bundle : &c->ca_dir) = (const char *)p;
+        return n > 0 && p[n - 1] == 0 ? 0 : -EPROTO;
+    case TAG_KEY:
+        c->issuer_key = p;
+        c->issuer_key_len = n;
+        return 0;
+    case TAG_CERT:
+        c->issuer_cert = p;
+        c->issuer_cert_len = n;
+        return 0;
+    default:
+        return -EPROTO;
+    }
+}
+
+static int take_record(struct config *c, enum tag tag, const uint8_t *p, size_t n)
+{
+    struct subst_secret *last = c->subst.n ? &c->subst.secret[c->subst.n - 1] : NULL;
+    switch (tag) {
+    case TAG_SECRET:
+        return take_secret(c, p, n);
+    case TAG_HOST:
+        if (!last || last->n_hosts == SUBST_HOSTS_MAX)
+            return -EPROTO;
+        return take_host(&last->host[last->n_hosts++], p, n);
+    case TAG_PLACE:
+        return last && last->n_places < SUBST_PLACES_MAX ? take_place(last, p, n) : -EPROTO;
+    default:
+        return take_other(c, tag, p, n);
+    }
+}
+
+static int take_records(struct config *c)
+{
+    const uint8_t *p = c->raw, *end = c->raw + c->size;
+    int r = 0;
+    while (r == 0 && p < end) {
+        if (end - p < RECORD)
+            return -EPROTO;
+        size_t n = (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
+        if (n > (size_t)(end - p) - RECORD)
+            return -EPROTO;
+        r = take_record(c, (enum tag)p[0], p + RECORD, n);
+        p += RECORD + n;
+    }
+    return r;
+}
+
+int config_recv(int sock, struct config **ret)
+{
+    uint64_t total = 0;
+    int r = recv_all(sock, (uint8_t *)&total, sizeof(total));
+    if (r < 0)
+        return r;
+    if (total == 0 || total > CONFIG_MAX)
+        return -EPROTO;
+    struct config *c = calloc(1, sizeof(*c));
+    if (!c)
+        return -ENOMEM;
+    c->size = total;
+    c->raw = vault_open(c->size);
+    c->subst.secret = calloc(SUBST_SECRETS_MAX, sizeof(*c->subst.secret));
+    c->pattern = calloc(CONFIG_PATTERNS_MAX, sizeof(*c->pattern));
+    r = c->raw && c->subst.secret && c->pattern ? recv_all(sock, c->raw, c->size) : -ENOMEM;
+    if (r == 0)
+        r = take_records(c);
+    if (r < 0) {
+        config_free(c);
+        return r;
+    }
+    *ret = c;
+    return 0;
+}
+
+void config_free(struct config *c)
+{
+    if (!c)
+        return;
+    vault_close(c->raw, c->size, c->size);
+    free(c->subst.secret);
+    free(c->pattern);
+    free(c);
+}
+
+bool config_concerns(const struct config *c, const char *host)
+{
+    for (size_t i = 0; i < c->n_patterns; i++)
+        if (subst_host_matches(&c->pattern[i], host))
+            return true;
+    return subst_concerns(&c->subst, host);
+}

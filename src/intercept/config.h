@@ -1,0 +1,73 @@
+/* What the interceptor is told: by the launcher when it starts, and by `msb modify` later.
+ *
+ * It has the values of secrets in it, so it never exists in a file: it is encoded into locked memory,
+ * goes through a socket pair, and is decoded in locked memory. Both are wiped. The other end is
+ * trusted (it has the user's rights), but lengths are checked all the same.
+ */
+#ifndef MSB_INTERCEPT_CONFIG_H
+#define MSB_INTERCEPT_CONFIG_H
+
+#include "intercept/subst.h"
+#include "util/err.h"
+
+enum { CONFIG_MAX = 12 * 1024 * 1024, CONFIG_ROOTS_MAX = 16, CONFIG_PATTERNS_MAX = 64 };
+
+/* Certificate authorities that servers are verified with. */
+struct config_roots {
+    struct subst_host host; /* for these; name "": for all */
+    const char *pem;
+};
+
+struct config {
+    uint8_t *raw; /* all texts below are in here; locked, not in core dumps */
+    size_t size;
+    struct subst subst;
+    struct subst_host *pattern; /* hosts to look into without a secret */
+    size_t n_patterns;
+    struct config_roots roots[CONFIG_ROOTS_MAX];
+    size_t n_roots;
+    const char *bundle; /* a file with authorities instead of the host's own; NULL: none */
+    const char *ca_dir; /* where the certificate authority is kept; NULL: see issuer */
+    /* Or what it has issued: a certificate for these hosts, and its key. DER. */
+    const uint8_t *issuer_key, *issuer_cert;
+    size_t issuer_key_len, issuer_cert_len;
+};
+
+/* --- telling --- */
+
+struct config_writer {
+    uint8_t *p; /* locked */
+    size_t n, size;
+    int error;
+};
+int config_begin(struct config_writer *w, size_t size);
+/* What follows up to the next one belongs to this secret. */
+void config_secret(struct config_writer *w, const char *name, const char *holder,
+                   const char *value);
+void config_host(struct config_writer *w, const struct subst_host *h);
+void config_place(struct config_writer *w, const struct subst_place *p);
+void config_pattern(struct config_writer *w, const struct subst_host *h);
+void config_roots(struct config_writer *w, const struct subst_host *host, const char *pem);
+void config_ca_dir(struct config_writer *w, const char *path);
+void config_bundle(struct config_writer *w, const char *path);
+void config_issuer(struct config_writer *w, const void *key, size_t key_len, const void *cert,
+                   size_t cert_len);
+/* Sends it (SOCK_SEQPACKET, blocking). 0 or -errno. */
+int config_send(struct config_writer *w, int sock);
+void config_end(struct config_writer *w); /* wipes; harmless twice, and on zeros */
+
+/* What becomes of a change: sent back over the same socket. */
+struct config_reply {
+    int32_t code; /* 0: it is in force */
+    char text[256];
+};
+
+/* --- being told --- */
+
+/* Receives all of one. -EPROTO: it makes no sense. */
+int config_recv(int sock, struct config **ret);
+void config_free(struct config *c); /* wipes; NULL is fine */
+/* Whether connections to that host are looked into. */
+bool config_concerns(const struct config *c, const char *host);
+
+#endif

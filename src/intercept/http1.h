@@ -1,0 +1,85 @@
+/* HTTP/1.1 messages, read strictly: what two parsers could understand differently is refused, never
+ * repaired. That is what keeps a request from being smuggled past whoever looks at it.
+ *
+ * Refused: two lengths, a length and chunks, any transfer coding but "chunked", folded lines, lines
+ * that end with LF alone, white space around a field's name, control characters, targets that are
+ * not a path, a missing or second Host, chunk extensions. Pure functions: no I/O, no allocation.
+ */
+#ifndef MSB_INTERCEPT_HTTP1_H
+#define MSB_INTERCEPT_HTTP1_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    HTTP_HEAD_MAX = 64 * 1024,
+    HTTP_FIELDS_MAX = 200,
+    HTTP_TRAILERS_MAX = 8 * 1024,
+};
+
+/* A part of the bytes that were parsed. */
+struct http_text {
+    const char *p;
+    size_t n;
+};
+
+struct http_field {
+    struct http_text name, value; /* the value without white space around it */
+};
+
+enum http_framing {
+    HTTP_EMPTY,  /* no body */
+    HTTP_LENGTH, /* so many bytes */
+    HTTP_CHUNKED,
+    HTTP_UNTIL_END /* of the connection: responses only */
+};
+
+struct http_head {
+    struct http_text method, target; /* of a request */
+    struct http_text host;           /* of a request, as it was written */
+    unsigned status;                 /* of a response */
+    unsigned minor;                  /* 0 or 1 */
+    struct http_field field[HTTP_FIELDS_MAX];
+    size_t n;
+    enum http_framing framing;
+    uint64_t length;
+    bool close;     /* the connection ends with this message */
+    bool websocket; /* Connection: upgrade, Upgrade: websocket */
+    bool expects;   /* Expect: 100-continue */
+};
+
+/* How long the head is that begins at p, with the empty line after it; 0: its end has not come yet;
+ * -EBADMSG: a line ends with LF alone; -E2BIG. *seen is where the last call stopped looking; 0 for a
+ * new head. */
+ssize_t http_head_end(const char *p, size_t n, size_t *seen);
+
+/* Reads a whole head of n bytes (http_head_end). 0, or -EBADMSG with *why: a sentence's end, as in
+ * "the request ...". */
+int http_request(const char *p, size_t n, struct http_head *h, const char **why);
+/* The response to a request: `bodiless` if that was a HEAD. */
+int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why);
+
+bool http_text_is(struct http_text t, const char *want);        /* as it is */
+bool http_text_is_nocase(struct http_text t, const char *want); /* ASCII */
+bool http_token(const char *p, size_t n);                       /* of RFC 9110 */
+
+/* A body, as it comes in pieces. */
+struct http_body {
+    enum http_framing framing;
+    enum { HTTP_SIZE, HTTP_BYTES, HTTP_BYTES_END, HTTP_TRAILER, HTTP_DONE } at;
+    uint64_t left; /* bytes of the body, or of the chunk */
+};
+void http_body_begin(struct http_body *b, const struct http_head *h);
+static inline bool http_body_done(const struct http_body *b)
+{
+    return b->at == HTTP_DONE;
+}
+
+enum http_piece { HTTP_PIECE_FRAME, HTTP_PIECE_DATA, HTTP_PIECE_TRAILER };
+/* Takes the next piece from the n bytes at p: how long it is, 0 if more bytes have to come first, or
+ * -EBADMSG. HTTP_UNTIL_END is never done: its end is the connection's. */
+ssize_t http_body_step(struct http_body *b, const char *p, size_t n, enum http_piece *what);
+
+#endif

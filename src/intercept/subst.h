@@ -1,0 +1,79 @@
+/* Secrets that the guest never has: which placeholder stands for which value, towards which hosts and
+ * in which places of a request, and the substitution itself.
+ *
+ * A placeholder is replaced only where the list of places says so: in Authorization (also inside the
+ * base64 of Basic), X-Api-Key, Api-Key, Private-Token, and what the secret names besides (a header, a
+ * parameter of the query). Anywhere else, or on its way to a host that it is not bound to, it is a
+ * violation, and the request is not sent. Pure functions: no I/O.
+ */
+#ifndef MSB_INTERCEPT_SUBST_H
+#define MSB_INTERCEPT_SUBST_H
+
+#include "intercept/http1.h"
+#include "util/buf.h"
+
+enum {
+    SUBST_SECRETS_MAX = 64,
+    SUBST_HOSTS_MAX = 32, /* of one secret */
+    SUBST_PLACES_MAX = 8, /* of one secret, besides the usual ones */
+    SUBST_NAME_MAX = 128, /* of a secret, a header, a parameter; with its zero */
+    SUBST_HOST_MAX = 254,
+    SUBST_PATH_MAX = 256,
+    SUBST_HOLDER_MIN = 12, /* shorter ones could turn up by chance */
+    SUBST_HOLDER_MAX = 128,
+    SUBST_HEAD_MAX = 256 * 1024, /* of a head with values in it */
+    SUBST_TEXT_MAX = 400,
+};
+
+/* Where a secret may go. */
+struct subst_host {
+    char name[SUBST_HOST_MAX]; /* lower case */
+    bool suffix;               /* or anything below it */
+    char method[16];           /* "": any */
+    char path[SUBST_PATH_MAX]; /* what a path has to begin with; "": anything */
+};
+
+enum subst_where { SUBST_HEADER, SUBST_QUERY };
+struct subst_place {
+    enum subst_where where;
+    char name[SUBST_NAME_MAX];
+};
+
+struct subst_secret {
+    char name[SUBST_NAME_MAX];
+    char holder[SUBST_HOLDER_MAX + 1]; /* the placeholder */
+    size_t holder_len;
+    const char *value; /* not owned */
+    size_t value_len;
+    struct subst_host host[SUBST_HOSTS_MAX];
+    size_t n_hosts;
+    struct subst_place place[SUBST_PLACES_MAX];
+    size_t n_places;
+};
+
+struct subst {
+    struct subst_secret *secret;
+    size_t n;
+};
+
+/* Whether any secret is bound to that host. */
+bool subst_concerns(const struct subst *s, const char *host);
+/* Whether `name` (lower case) is that host, or below it where that is meant. */
+bool subst_host_matches(const struct subst_host *h, const char *name);
+
+/* Writes the head of a request to `host` with values in place of placeholders. -EPERM: a violation,
+ * with a sentence about it in `why`; -E2BIG: too long with the values in it; -ENOMEM. What is in
+ * `out` is secret in any case. */
+int subst_head(const struct subst *s, const char *host, const struct http_head *h, struct buf *out,
+               char why[SUBST_TEXT_MAX]);
+
+/* A search for placeholders through bytes that come in pieces. */
+struct subst_search {
+    char tail[SUBST_HOLDER_MAX];
+    size_t n;
+};
+/* The secret whose placeholder is in these bytes, or began in earlier ones; NULL: none. */
+const struct subst_secret *subst_find(const struct subst *s, struct subst_search *x, const char *p,
+                                      size_t n);
+
+#endif

@@ -1,0 +1,281 @@
+/* msb-intercept: the process that looks into TLS connections of one sandbox (launch/intercept.h).
+ *
+ * A program of its own, because it has OpenSSL in it, which no other part of msb should have to load,
+ * and because nothing of its caller's memory should be in its own. Invariants:
+ *  1. The key of the certificate authority is only ever in a child that ends before this process has
+ *     seen a byte of a guest.
+ *  2. From the filter on it can open, connect and start nothing; it gets connected sockets.
+ *  3. Values of secrets are in one locked mapping, and in what is being sent.
+ */
+#include "intercept/ca.h"
+#include "intercept/conn.h"
+#include "jail/jail.h"
+#include "jail/landlock.h"
+#include "launch/helper.h"
+#include "launch/host_cas.h"
+#include "util/cleanup.h"
+#include "util/parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/rand.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* #syscalls:intercept recvmsg recvfrom sendmsg sendto setsockopt close read write shutdown
+ * epoll_wait epoll_pwait epoll_ctl clock_gettime gettimeofday exit_group rt_sigreturn restart_syscall
+ * brk mmap munmap mremap madvise mlock2 futex getrandom getpid */
+
+enum { SOCK = 3, DATA_MAX = 1 << 30, FILES_OTHER = 16, CHANGE_S = 5 };
+
+struct interceptor {
+    struct loop loop;
+    struct loop_src link;
+    struct conn_host conns;
+    unsigned most; /* connections */
+    char *bundle;  /* the host's authorities, PEM */
+};
+
+static struct interceptor self;
+
+/* --- certificates ---------------------------------------------------------------------------- */
+
+/* What the child has to say. */
+struct issued {
+    struct err e;
+    size_t key_len, cert_len;
+    uint8_t key[1024], cert[32 * 1024];
+};
+
+static void __attribute__((noreturn)) issue(const struct config *c, int fd)
+{
+    static struct issued out;
+    struct ca_issued got = {0};
+    if (ca_issue(c->ca_dir, c, &got, &out.e) == 0) {
+        if (got.key_len <= sizeof(out.key) && got.cert_len <= sizeof(out.cert)) {
+            memcpy(out.key, got.key, got.key_len);
+            memcpy(out.cert, got.cert, got.cert_len);
+            out.key_len = got.key_len;
+            out.cert_len = got.cert_len;
+        } else {
+            (void)err_set(&out.e, E2BIG, "too many hosts for one certificate");
+        }
+    }
+    ca_issued_free(&got);
+    size_t done = 0;
+    while (done < sizeof(out)) {
+        ssize_t k = write(fd, (const char *)&out + done, sizeof(out) - done);
+        if (k <= 0 && errno != EINTR)
+            break;
+        done += k > 0 ? (size_t)k : 0;
+    }
+    _exit(0);
+}
+
+static int get_issuer(struct config *c, struct err *e)
+{
+    static struct issued in;
+    int pair[2];
+    if (!c->ca_dir)
+        return c->issuer_key && c->issuer_cert ? 0
+                                               : err_set(e, EINVAL, "no certificate to issue with");
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot create a pipe");
+    pid_t child = fork();
+    if (child == 0)
+        issue(c, pair[1]);
+    (void)close(pair[1]);
+    size_t have = 0;
+    for (ssize_t k = 1; child > 0 && have < sizeof(in) && k > 0; have += (size_t)k) {
+        do
+            k = read(pair[0], (char *)&in + have, sizeof(in) - have);
+        while (k < 0 && errno == EINTR);
+        k = MAX(k, 0);
+    }
+    (void)close(pair[0]);
+    if (child > 0)
+        (void)waitpid(child, NULL, 0);
+    if (have < sizeof(in))
+        return err_set(e, ECHILD, "the process that issues certificates died");
+    if (in.e.code) {
+        *e = in.e;
+        return -e->code;
+    }
+    c->issuer_key = in.key;
+    c->issuer_key_len = in.key_len;
+    c->issuer_cert = in.cert;
+    c->issuer_cert_len = in.cert_len;
+    return 0;
+}
+
+/* --- the loop -------------------------------------------------------------------------------- */
+
+/* When the monitor does not keep up, a line is lost; the request was refused all the same. */
+static void on_report(struct conn_host *h, const struct link_report *r)
+{
+    (void)h;
+    (void)link_send(SOCK, r, sizeof(*r), -1, -1);
+}
+
+static void take_flow(struct link_flow *f, int fds[2])
+{
+    f->host[sizeof(f->host) - 1] = '\0';
+    if (fds[0] < 0 || fds[1] < 0 || self.conns.n >= self.most ||
+        !config_concerns(self.conns.config, f->host)) {
+        close_fd(&fds[0]);
+        close_fd(&fds[1]);
+        return;
+    }
+    (void)conn_new(&self.conns, f, fds[0], fds[1]);
+}
+
+/* Requests that are on their way have their values by now; the next ones get the new ones. */
+static int put_in_force(struct config *c, struct err *e)
+{
+    struct tls *t = NULL;
+    if (!c->issuer_key || !c->issuer_cert)
+        return err_set(e, EINVAL, "the change has no certificate in it");
+    int r = tls_new(&t, c, self.bundle, e);
+    if (r < 0)
+        return r;
+    tls_free(self.conns.tls);
+    config_free(self.conns.config);
+    self.conns.tls = t;
+    self.conns.config = c;
+    return 0;
+}
+
+static void take_change(int fd)
+{
+    struct timeval most = {.tv_sec = CHANGE_S}; /* connections wait meanwhile */
+    struct config_reply reply = {0};
+    struct config *c = NULL;
+    struct err e = {0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    int r = config_recv(fd, &c);
+    if (r < 0)
+        (void)err_sys(&e, -r, "the change cannot be read");
+    else
+        r = put_in_force(c, &e);
+    if (r < 0)
+        config_free(c);
+    reply.code = e.code;
+    (void)snprintf(reply.text, sizeof(reply.text), "%.255s", e.msg);
+    (void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+    close_fd(&fd);
+}
+
+static void on_link(struct loop_src *src, uint32_t events)
+{
+    struct link_flow f;
+    int fds[2];
+    int r = link_recv(src->fd, &f, sizeof(f), fds);
+    (void)events;
+    if (r == -EPIPE)
+        _exit(0); /* the monitor is gone, and so is its guest */
+    if (r == 1 && f.kind == LINK_FLOW) {
+        take_flow(&f, fds);
+        return;
+    }
+    if (r == 1 && f.kind == LINK_CHANGE && fds[0] >= 0) {
+        take_change(fds[0]);
+        fds[0] = -1;
+    }
+    close_fd(&fds[0]);
+    close_fd(&fds[1]);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static int confine(bool reduced, struct err *e)
+{
+    const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+        {RLIMIT_NOFILE, 2 * (uint64_t)self.most + FILES_OTHER},
+#if !defined(__SANITIZE_ADDRESS__)
+        {RLIMIT_DATA, DATA_MAX},
+#endif
+    };
+    int r = 0;
+    if (reduced) {
+        r = landlock_enter(NULL, 0);
+        r = r == -EOPNOTSUPP || r == 0 ? 0 : err_sys(e, -r, "cannot restrict a helper's files");
+    } else {
+        r = helper_enter_nowhere(e);
+    }
+    if (r == 0)
+        r = jail_set_limits(limits, ARRAY_LEN(limits), e);
+    if (r == 0)
+        r = jail_drop_caps(e);
+    return r < 0 ? r : helper_seal(SECCOMP_INTERCEPT, e);
+}
+
+/* A host without any is fine where all servers' authorities were named. */
+static int read_bundle(struct err *e)
+{
+    struct err why = {0};
+    int r = host_cas_read(&self.bundle, &why);
+    if (r < 0 && (r != -ENOENT || self.conns.config->n_roots == 0)) {
+        *e = why;
+        return r;
+    }
+    if (r < 0)
+        self.bundle = strdup("");
+    return self.bundle ? 0 : err_oom(e);
+}
+
+static int prepare(bool reduced, struct err *e)
+{
+    uint8_t seed[32];
+    struct config *c = NULL;
+    int r = config_recv(SOCK, &c);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the interceptor's configuration");
+    self.conns.config = c;
+    tzset(); /* the C library looks for the time zone when a time is first used */
+    if (c->bundle)
+        (void)setenv("SSL_CERT_FILE", c->bundle, 1);
+    r = read_bundle(e);
+    if (r == 0)
+        r = get_issuer(c, e);
+    if (r == 0)
+        r = tls_new(&self.conns.tls, c, self.bundle, e);
+    if (r == 0 && RAND_bytes(seed, sizeof(seed)) != 1) /* its sources are opened now */
+        r = err_set(e, EIO, "OpenSSL has no random numbers");
+    if (r == 0 &&
+        ((r = loop_init(&self.loop)) < 0 || (r = loop_add(&self.loop, &self.link, EPOLLIN)) < 0))
+        r = err_sys(e, -r, "cannot create an event loop");
+    return r < 0 ? r : confine(reduced, e);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    uint64_t most = 0;
+    if (argc != 3 || parse_u64(argv[2], &most) < 0 || most == 0 || most > 65535) {
+        (void)fprintf(stderr, "msb-intercept is started by msb, for a sandbox with --secret\n");
+        return 2;
+    }
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)prctl(PR_SET_NAME, "msb-intercept");
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)fcntl(SOCK, F_SETFD, FD_CLOEXEC);
+    (void)OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+    self.most = (unsigned)most;
+    self.link = (struct loop_src){.fd = SOCK, .fn = on_link};
+    self.conns = (struct conn_host){.loop = &self.loop, .report = on_report};
+    node_init(&self.conns.all);
+    if (prepare(strcmp(argv[1], "reduced") == 0, &e) < 0)
+        helper_fail(SOCK, &e);
+    helper_report(SOCK, &e);
+    (void)loop_run(&self.loop);
+    return 1;
+}

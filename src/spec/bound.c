@@ -1,0 +1,336 @@
+#include "spec/bound.h"
+
+#include "net/policy.h"
+#include "spec/names.h"
+#include "spec/read.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+#include "util/text.h"
+
+#include <stdio.h>
+#include <sys/random.h>
+
+enum { RANDOM_LEN = 40 };
+
+#define FORMAT "NAME@HOST[/PATH][,HOST...][,OPTION...]"
+
+/* Placeholders stay out of these: servers show them to others, or they decide where a request goes. */
+static const char *const never[] = {
+    "host", "connection", "content-length", "transfer-encoding", "upgrade",
+    "te",   "trailer",    "expect",         "keep-alive",        "http2-settings"};
+
+static const char *const violation_names[] = {[VIOLATION_BLOCK] = "block",
+                                              [VIOLATION_LOG] = "block-and-log",
+                                              [VIOLATION_TERMINATE] = "block-and-terminate"};
+
+const char *spec_violation_name(enum spec_violation v)
+{
+    return violation_names[v];
+}
+
+void spec_bound_free(struct spec_bound *b)
+{
+    strlist_free(&b->secrets);
+    strlist_free(&b->intercept);
+    strlist_free(&b->bypass);
+    strlist_free(&b->cas);
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+int spec_host_parse(const char *text, struct subst_host *ret, struct err *e)
+{
+    struct subst_host h = {.suffix = strncmp(text, "*.", 2) == 0};
+    char name[POLICY_NAME_MAX];
+    const char *rest = text + (h.suffix ? 2 : 0);
+    if (strcmp(text, "*") == 0) {
+        (void)err_set(e, EINVAL, "'*' means every host, and so protects nothing");
+        err_hint(e, "name the hosts, or a domain: *.example.com");
+        return -EINVAL;
+    }
+    if (!policy_name_normal(rest, name) || !strchr(name, '.'))
+        return err_set(e, EINVAL, "'%.80s' is not a host name such as api.example.com", text);
+    if (strspn(name, "0123456789.") == strlen(name))
+        return err_set(e, EINVAL, "'%.80s' is an address; certificates are for host names", text);
+    (void)snprintf(h.name, sizeof(h.name), "%s", name);
+    *ret = h;
+    return 0;
+}
+
+static int parse_host(struct subst_secret *x, const char *text, struct err *e)
+{
+    const char *slash = strchr(text, '/');
+    char name[SUBST_HOST_MAX + 2];
+    if (x->n_hosts == SUBST_HOSTS_MAX)
+        return err_set(e, E2BIG, "a secret can be bound to at most %d hosts", SUBST_HOSTS_MAX);
+    (void)snprintf(name, sizeof(name), "%.*s",
+                   (int)(slash ? MIN(slash - text, SUBST_HOST_MAX) : SUBST_HOST_MAX), text);
+    struct subst_host *h = &x->host[x->n_hosts];
+    int r = spec_host_parse(name, h, e);
+    if (r < 0)
+        return r;
+    if (slash && strlen(slash) >= SUBST_PATH_MAX)
+        return err_set(e, E2BIG, "the path '%.40s...' is too long", slash);
+    if (slash)
+        (void)snprintf(h->path, sizeof(h->path), "%s", slash);
+    x->n_hosts++;
+    return 0;
+}
+
+static int parse_place(struct subst_secret *x, const char *text, struct err *e)
+{
+    const char *colon = strchr(text, ':');
+    struct subst_place p = {.where = strncmp(text, "query:", 6) == 0 ? SUBST_QUERY : SUBST_HEADER};
+    if (strcmp(text, "body") == 0)
+        return err_set(e, ENOSYS, "in=body is not available: use a header or a query parameter");
+    if (!colon || (p.where == SUBST_HEADER && strncmp(text, "header:", 7) != 0) ||
+        !http_token(colon + 1, strlen(colon + 1)) || strlen(colon + 1) >= sizeof(p.name))
+        return err_set(e, EINVAL, "'in=%.60s' is neither in=header:NAME nor in=query:NAME", text);
+    for (size_t i = 0; p.where == SUBST_HEADER && i < ARRAY_LEN(never); i++)
+        if (strcasecmp(colon + 1, never[i]) == 0)
+            return err_set(e, EINVAL, "in=header:%s: no secret can be in this header", colon + 1);
+    if (x->n_places == SUBST_PLACES_MAX)
+        return err_set(e, E2BIG, "a secret can name at most %d places", SUBST_PLACES_MAX);
+    (void)snprintf(p.name, sizeof(p.name), "%s", colon + 1);
+    x->place[x->n_places++] = p;
+    return 0;
+}
+
+/* Letters, digits, '-' and '_': nothing that a client would encode. */
+static int parse_holder(struct subst_secret *x, const char *text, struct err *e)
+{
+    size_t n = strlen(text);
+    bool plain = true;
+    for (size_t i = 0; i < n; i++)
+        plain = plain && (ascii_alnum(text[i]) || text[i] == '-' || text[i] == '_');
+    if (x->holder[0])
+        return err_set(e, EINVAL, "secret %s has two placeholders", x->name);
+    if (!plain || n < SUBST_HOLDER_MIN || n > SUBST_HOLDER_MAX)
+        return err_set(e, EINVAL,
+                       "a placeholder has %d to %d letters, digits, '-' and '_': got '%.40s'",
+                       SUBST_HOLDER_MIN, SUBST_HOLDER_MAX, text);
+    memcpy(x->holder, text, n + 1);
+    x->holder_len = n;
+    return 0;
+}
+
+static int parse_method(const char *text, char method[16], struct err *e)
+{
+    if (strlen(text) >= 16 || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != strlen(text) || !*text)
+        return err_set(e, EINVAL, "'method=%.40s' is not a method such as POST", text);
+    (void)snprintf(method, 16, "%s", text);
+    return 0;
+}
+
+static int parse_part(struct subst_secret *x, const char *part, char method[16], struct err *e)
+{
+    if (strncmp(part, "in=", 3) == 0)
+        return parse_place(x, part + 3, e);
+    if (strncmp(part, "placeholder=", 12) == 0)
+        return parse_holder(x, part + 12, e);
+    if (strncmp(part, "method=", 7) == 0)
+        return parse_method(part + 7, method, e);
+    if (strchr(part, '=') && !strchr(part, '/')) {
+        (void)err_set(e, EINVAL, "unknown option '%.60s' of a secret", part);
+        err_hint(e, "options: method=, in=header:, in=query:, placeholder=");
+        return -EINVAL;
+    }
+    return parse_host(x, part, e);
+}
+
+int spec_bound_parse(const char *text, struct subst_secret *ret, struct err *e)
+{
+    const char *at = strchr(text, '@');
+    char name[SUBST_NAME_MAX], method[16] = "";
+    *ret = (struct subst_secret){0};
+    if (!at || strlen(text) > SPEC_BOUND_TEXT_MAX || (size_t)(at - text) >= sizeof(name)) {
+        (void)err_set(e, EINVAL, "'%.60s' does not have the form " FORMAT, text);
+        err_hint(e, "the value is not part of it: msb secret set NAME, or a variable NAME");
+        return -EINVAL;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(at - text), text);
+    int r = secret_check_name(name, e);
+    memcpy(ret->name, name, sizeof(name));
+    AUTO_FREE char *copy = strdup(at + 1);
+    if (!copy)
+        return err_oom(e);
+    char *save = NULL;
+    for (char *part = strtok_r(copy, ",", &save); r == 0 && part; part = strtok_r(NULL, ",", &save))
+        r = parse_part(ret, part, method, e);
+    if (r == 0 && ret->n_hosts == 0)
+        r = err_set(e, EINVAL, "secret %s is bound to no host: " FORMAT, name);
+    for (size_t i = 0; i < ret->n_hosts; i++)
+        memcpy(ret->host[i].method, method, sizeof(method));
+    return r;
+}
+
+/* --- setting --------------------------------------------------------------------------------- */
+
+static int random_holder(char out[RANDOM_LEN + 5])
+{
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    uint8_t raw[RANDOM_LEN * 2];
+    size_t n = 4;
+    (void)snprintf(out, 5, "msb_");
+    while (n < RANDOM_LEN + 4) {
+        if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+            return -EIO;
+        for (size_t i = 0; i < sizeof(raw) && n < RANDOM_LEN + 4; i++)
+            if (raw[i] < 248) /* 4 times 62: each is as likely */
+                out[n++] = alphabet[raw[i] % 62];
+    }
+    out[n] = '\0';
+    return 0;
+}
+
+static size_t find_secret(const struct spec_bound *b, const char *name)
+{
+    size_t n = strlen(name), i = 0;
+    while (i < b->secrets.n &&
+           !(strncmp(b->secrets.v[i], name, n) == 0 && b->secrets.v[i][n] == '@'))
+        i++;
+    return i;
+}
+
+/* Takes the text. */
+static int store(struct spec_bound *b, size_t i, char *text, struct err *e)
+{
+    if (i == b->secrets.n)
+        return strlist_take(&b->secrets, text) < 0 ? err_oom(e) : 0;
+    free(b->secrets.v[i]);
+    b->secrets.v[i] = text;
+    return 0;
+}
+
+int spec_bound_add(struct spec_bound *b, const char *text, struct err *e)
+{
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    AUTO_FREE char *joined = NULL;
+    char *whole = NULL, holder[RANDOM_LEN + 5];
+    int r = x ? spec_bound_parse(text, x, e) : err_oom(e);
+    if (r < 0)
+        return r;
+    size_t i = find_secret(b, x->name);
+    if (i == SUBST_SECRETS_MAX)
+        return err_set(e, E2BIG, "at most %d secrets can be bound", SUBST_SECRETS_MAX);
+    if (i < b->secrets.n) { /* more hosts for it */
+        if (asprintf(&joined, "%s,%s", b->secrets.v[i], strchr(text, '@') + 1) < 0)
+            return err_oom(e);
+        text = joined;
+        if ((r = spec_bound_parse(text, x, e)) < 0)
+            return r;
+    }
+    if (x->holder[0] == '\0' && random_holder(holder) < 0)
+        return err_sys(e, errno, "no random numbers");
+    if (asprintf(&whole, "%s%s%s", text,
+                 x->holder[0] ? "" : ",placeholder=", x->holder[0] ? "" : holder) < 0)
+        return err_oom(e);
+    return store(b, i, whole, e);
+}
+
+int spec_bound_remove(struct spec_bound *b, const char *name)
+{
+    size_t i = find_secret(b, name);
+    if (i == b->secrets.n)
+        return -ENOENT;
+    free(b->secrets.v[i]);
+    memmove(&b->secrets.v[i], &b->secrets.v[i + 1],
+            (b->secrets.n - i) * sizeof(b->secrets.v[0])); /* with the NULL at the end */
+    b->secrets.n--;
+    return 0;
+}
+
+int spec_bound_add_host(struct strlist *to, const char *what, const char *text, struct err *e)
+{
+    struct subst_host h;
+    struct err why = {0};
+    if (spec_host_parse(text, &h, &why) < 0)
+        return err_set(e, why.code, "%s: %s", what, why.msg);
+    if (to->n == SPEC_TLS_HOSTS_MAX)
+        return err_set(e, E2BIG, "%s can be given at most %d times", what, SPEC_TLS_HOSTS_MAX);
+    return strlist_add(to, text) < 0 ? err_oom(e) : 0;
+}
+
+int spec_bound_add_ca(struct spec_bound *b, const char *text, struct err *e)
+{
+    if (b->cas.n == SPEC_TLS_CAS_MAX)
+        return err_set(e, E2BIG, "at most %d files with certificate authorities", SPEC_TLS_CAS_MAX);
+    return strlist_add(&b->cas, text) < 0 ? err_oom(e) : 0;
+}
+
+/* Whether some name is meant by both. */
+static bool overlap(const struct subst_host *a, const struct subst_host *b)
+{
+    return subst_host_matches(a, b->name) || subst_host_matches(b, a->name);
+}
+
+static int check_bypass(const struct spec_bound *b, const struct subst_secret *x, struct err *e)
+{
+    for (size_t i = 0; i < b->bypass.n; i++) {
+        struct subst_host h;
+        int r = spec_host_parse(b->bypass.v[i], &h, e);
+        for (size_t k = 0; r == 0 && k < x->n_hosts; k++)
+            if (overlap(&h, &x->host[k]))
+                r = err_set(e, EINVAL, "--tls-bypass %s: secret %s is bound to %s%s",
+                            b->bypass.v[i], x->name, x->host[k].suffix ? "*." : "",
+                            x->host[k].name);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err *e)
+{
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    if (!x)
+        return err_oom(e);
+    if (no_network && spec_bound_any(b)) {
+        (void)err_set(e, EINVAL, "%s: the sandbox has no network",
+                      b->secrets.n ? "--secret" : "--tls-intercept");
+        err_hint(e,
+                 "leave out --no-net, or use --secret-env to give the value to the guest itself");
+        return -EINVAL;
+    }
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
+        r = spec_bound_parse(b->secrets.v[i], x, e);
+        if (r == 0)
+            r = check_bypass(b, x, e);
+    }
+    return r;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+json_t *spec_bound_secrets_json(const struct spec_bound *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->secrets.n; i++)
+        json_add(&list, json_string(b->secrets.v[i]));
+    return json_pack("{s:s, s:o}", "on_violation", violation_names[b->on_violation], "secrets",
+                     list);
+}
+
+/* "secrets" and "tls" of "network". */
+int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e)
+{
+    const json_t *o;
+    AUTO_STRLIST struct strlist list = {0};
+    size_t action = b->on_violation;
+    int r = read_object(network, "secrets", &o, e);
+    if (r == 0)
+        r = read_choice(o, "on_violation", violation_names, ARRAY_LEN(violation_names), &action, e);
+    b->on_violation = (enum spec_violation)action;
+    if (r == 0)
+        r = read_list(o, "secrets", &list, e);
+    for (size_t i = 0; r == 0 && i < list.n; i++)
+        r = spec_bound_add(b, list.v[i], e);
+    if (r == 0)
+        r = read_object(network, "tls", &o, e);
+    if (r == 0)
+        r = read_list(o, "intercept", &b->intercept, e);
+    if (r == 0)
+        r = read_list(o, "bypass", &b->bypass, e);
+    return r < 0 ? r : read_list(o, "upstream_ca_cert", &b->cas, e);
+}

@@ -1,0 +1,486 @@
+"""Secrets that never enter the guest: real clients in a sandbox, real servers in a namespace, and the
+attempts of a hostile guest to see a value or to send it elsewhere."""
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import netkit
+import processes
+from imagekit import run
+from netkit import HERE, WEB
+
+VALUE = "sk-live-9f8e7d6c5b4a39281706f5e4d3c2b1a0"
+SECOND = "second/value+with=signs"
+API, ELSEWHERE, EXPIRED, WRONG = "93.184.216.90", "93.184.216.91", "93.184.216.92", "93.184.216.93"
+
+
+def certify(d, ca, name, names, days=2):
+    """A certificate of the test's authority, with its key, in one file."""
+    run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=x",
+        "-keyout", d / f"{name}.key", "-out", d / f"{name}.csr")
+    (d / f"{name}.ext").write_text("subjectAltName=" + ",".join(f"DNS:{n}" for n in names) + "\n")
+    run("openssl", "x509", "-req", "-days", days, "-in", d / f"{name}.csr", "-CA", ca, "-CAkey",
+        ca.parent / "ca.key", "-CAcreateserial", "-extfile", d / f"{name}.ext", "-out", d / f"{name}.crt")
+    (d / f"{name}.pem").write_bytes((d / f"{name}.crt").read_bytes() + (d / f"{name}.key").read_bytes())
+
+
+class Servers:
+    """tlsworld.py at addresses of its own."""
+
+    def __init__(self, net, d):
+        self.seen_file = d / "seen"
+        certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com"])
+        certify(d, net.ca, "expired", ["expired.example.com"], days=-1)
+        certify(d, net.ca, "wrong", ["other.example.com"])
+        for a in (API, ELSEWHERE, EXPIRED, WRONG):
+            net.in_world("ip", "addr", "add", f"{a}/24", "dev", "w0")
+        net.set_hosts(f"{API} api.example.com\n{API} git.example.com\n{ELSEWHERE} elsewhere.example.com\n"
+                      f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n")
+        self.process = net.start(*net.enter(net.world_pid), netkit.PYTHON, HERE / "tlsworld.py", d,
+                                 f"{API}=good.pem", f"{ELSEWHERE}=good.pem", f"{EXPIRED}=expired.pem",
+                                 f"{WRONG}=wrong.pem", stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"ready\n"
+
+    def seen(self):
+        """(server, head, body) of every request."""
+        text = self.seen_file.read_text() if self.seen_file.exists() else ""
+        return [tuple(json.loads(line)) for line in text.splitlines()]
+
+    def last(self):
+        """(target, header fields, server) of the last one."""
+        server, head, _ = self.seen()[-1]
+        lines = head.split("\r\n")
+        return (lines[0].split(" ")[1], {k.lower(): v for k, v in (line.split(": ", 1) for line in lines[1:] if line)},
+                server)
+
+
+@pytest.fixture(scope="module")
+def servers(internet, tmp_path_factory):
+    return Servers(internet, tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def box(net_msb, servers):
+    """A sandbox with two bound secrets. It trusts no authority of the test's: only msb does."""
+    net_msb.ok("secret", "set", "KEY", input=VALUE.encode())
+    net_msb.env["SECOND"] = SECOND
+    net_msb.create("box", "net-guest:1", "-m", "768M", "--secret", "KEY@api.example.com,in=query:key,in=header:X-Own",
+                   "--secret", "KEY@expired.example.com,wrong.example.com",
+                   "--secret", "SECOND@git.example.com/repos/,api.example.com/second/",
+                   "--tls-intercept", "elsewhere.example.com", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    return net_msb
+
+
+def sh(m, script, **kw):
+    return m.ok("exec", "-q", "box", "--", "bash", "-ec", script, timeout=120, **kw)
+
+
+def curl(m, *args):
+    """(status, body) of one request in the guest."""
+    p = m("exec", "-q", "box", "--", "bash", "-c",
+          'curl -sS -m 20 -w "\\n%{http_code}" "$@"', "curl", *args, timeout=120)
+    out = p.stdout.decode()
+    assert p.returncode == 0, (p.stderr, out)
+    body, status = out.rsplit("\n", 1)
+    return int(status), body
+
+
+def holder(m, name="KEY"):
+    """The placeholder, which the sandbox's spec knows."""
+    text = json.dumps(json.loads(m.ok("inspect", "box", "--format", "json")))
+    return re.search(rf"{name}@[^\"]*placeholder=(\w+)", text)[1]
+
+
+def denials(m):
+    return [r for r in (json.loads(line) for line in m.ok("net", "log", "box", "--format", "json").splitlines())
+            if r["kind"] == "secret"]
+
+
+RAW = '''
+import os, socket, ssl, sys
+def connect(host="api.example.com", sni=None, **kw):
+    context = ssl.create_default_context()
+    for k, v in kw.items():
+        setattr(context, k, v)
+    return context.wrap_socket(socket.create_connection((host, 443), timeout=10), server_hostname=sni or host)
+def ask(data, **kw):
+    s = connect(**kw)
+    s.sendall(data)
+    out = b""
+    try:
+        while piece := s.recv(65536):
+            out += piece
+    except OSError:
+        pass
+    return out.decode("latin-1")
+KEY = os.environ["KEY"].encode()
+HOST = b"Host: api.example.com\\r\\n"
+'''
+
+
+# --- use ---
+
+
+def test_the_guest_has_a_placeholder_and_the_server_gets_the_value(box, servers):
+    key, second = sh(box, "echo $KEY $SECOND").split()
+    assert re.fullmatch(r"msb_[A-Za-z0-9]{40}", key) and key != second
+    assert (key, second) == (holder(box), holder(box, "SECOND"))
+    assert curl(box, "-H", f"Authorization: Bearer {holder(box)}", "https://api.example.com/echo?a=1")[0] == 200
+    target, fields, server = servers.last()
+    assert (target, server) == ("/echo?a=1", API)
+    assert fields["authorization"] == f"Bearer {VALUE}" and fields["host"] == "api.example.com"
+    names = ("X-Api-Key", "api-key", "PRIVATE-TOKEN", "x-own")
+    assert curl(box, *(w for n in names for w in ("-H", f"{n}: {key}")), "https://api.example.com/")[0] == 200
+    assert [servers.last()[1][n.lower()] for n in names] == [VALUE] * 4
+
+
+def test_basic_credentials_and_parameters(box, servers):
+    assert curl(box, "-u", f"me:{holder(box)}", "https://api.example.com/")[0] == 200
+    scheme, code = servers.last()[1]["authorization"].split()
+    assert scheme == "Basic" and base64.b64decode(code).decode() == f"me:{VALUE}"
+    assert curl(box, f"https://api.example.com/q?x=1&key={holder(box)}&y=2")[0] == 200
+    assert servers.last()[0] == f"/q?x=1&key={VALUE}&y=2"
+
+
+def test_a_path_that_a_secret_is_bound_to(box, servers):
+    second = f"Authorization: token {holder(box, 'SECOND')}"
+    assert curl(box, "-H", second, "https://git.example.com/repos/acme")[0] == 200
+    assert servers.last()[1]["authorization"] == f"token {SECOND}"
+    out = box.python("box", RAW + r"""
+for path in (b"/", b"/repos", b"/repos/../x", b"/repos/%2e%2e/x", b"/repos//x", b"/other?/repos/"):
+    print(ask(b"GET " + path + b" HTTP/1.1\r\nHost: git.example.com\r\nAuthorization: token " +
+              os.environ["SECOND"].encode() + b"\r\n\r\n", host="git.example.com"))
+""")
+    assert "".join(out).count("SECOND is not bound to this method and path") == 2 * 6  # header and body
+    assert "".join(out).count("HTTP/1.1 403 Forbidden") == 6
+
+
+def test_programs_as_they_are(box, servers):
+    """Each with its own idea of where certificates are, and of how a request is sent."""
+    sh(box, """
+        python3 - <<'END'
+import os, urllib.request
+r = urllib.request.Request("https://api.example.com/py", headers={"X-Api-Key": os.environ["KEY"]}, data=b"x" * 100000)
+assert urllib.request.urlopen(r, timeout=60).status == 200
+END
+        node -e 'fetch("https://api.example.com/node", {method: "POST", headers: {"x-api-key": process.env.KEY},
+            body: "y".repeat(200000)}).then(r => { if (r.status != 200) throw r.status })'
+        git -c http.extraHeader="Authorization: Bearer $KEY" ls-remote https://api.example.com/repo 2>/dev/null || true
+        wget -q -O /dev/null --header="X-Api-Key: $KEY" https://api.example.com/wget || [ $? = 127 ]
+    """)
+    heads = {head.split(" ")[1].split("?")[0]: head for _, head, _ in servers.seen()}
+    for path in ("/py", "/node", "/repo/info/refs"):
+        assert VALUE in heads[path], path
+
+
+def test_bodies_in_both_directions(box, servers):
+    out = sh(box, """
+        head -c 2000000 /dev/zero | tr '\\0' a >/tmp/body
+        for args in "-T -" "-T - -H Expect:100-continue" "--data-binary @- -H Transfer-Encoding:chunked" "--data-binary @-"; do
+            curl -sS -m 60 $args -H "X-Api-Key: $KEY" https://api.example.com/up </tmp/body
+        done
+        curl -sS https://api.example.com/big?8000000 | wc -c
+        curl -sSI https://api.example.com/big?5 | head -1
+        curl -sS https://api.example.com/chunked
+    """).splitlines()
+    assert [json.loads(line)["n"] for line in out[:4]] == [2000000] * 4
+    assert all(VALUE in head for _, head, _ in servers.seen()[-7:-3])
+    assert out[4:] == ["8000000", "HTTP/1.1 200 OK", "hello world"]
+    p = box("exec", "-q", "box", "--", "curl", "-sS", "https://api.example.com/truncated")
+    assert p.returncode in (18, 56), p.stderr  # the client can tell
+
+
+
+
+def test_pipelines_streams_and_web_sockets(box):
+    out = box.python("box", RAW + '''
+one = b"GET /p%d HTTP/1.1\\r\\n" + HOST + b"X-Api-Key: " + KEY + b"\\r\\n"
+text = ask(one % 1 + b"\\r\\n" + one % 2 + b"\\r\\n" + one % 3 + b"Connection: close\\r\\n\\r\\n")
+print(text.count("HTTP/1.1 200 OK"))
+s = connect()
+s.sendall(b"GET /sse HTTP/1.1\\r\\n" + HOST + b"\\r\\n")
+got = b""
+while b"data: 1" not in got:
+    got += s.recv(1000)
+print("first event")
+s = connect()
+s.sendall(b"GET /ws HTTP/1.1\\r\\n" + HOST + b"Upgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+          b"Sec-WebSocket-Key: abc\\r\\nSec-WebSocket-Version: 13\\r\\nAuthorization: Bearer " + KEY + b"\\r\\n\\r\\n")
+got = b""
+while b"\\r\\n\\r\\n" not in got:
+    got += s.recv(1000)
+print(got.split(b"\\r\\n")[0].decode())
+s.sendall(b"\\x00any bytes\\xff")
+print(s.recv(1000))
+''')
+    assert out == ["3", "first event", "HTTP/1.1 101 Switching Protocols",
+                   "b'\\x00any bytes\\xff'"]
+
+
+def test_other_connections_are_left_alone(box):
+    """Their certificate is the server's own."""
+    out = sh(box, "echo | openssl s_client -connect other.org:443 -servername other.org 2>/dev/null | "
+                  "openssl x509 -noout -issuer")
+    assert "msb test CA" in out
+    out = sh(box, "echo | openssl s_client -connect api.example.com:443 -servername api.example.com 2>/dev/null | "
+                  "openssl x509 -noout -issuer -ext subjectAltName")
+    assert "O = msb" in out and "DNS:api.example.com" in out
+
+
+# --- attempts ---
+
+
+def test_a_placeholder_elsewhere_is_not_sent(box, servers):
+    before = len(servers.seen())
+    out = box.python("box", RAW + r"""
+for field in (b"User-Agent: %s", b"Referer: https://%s/", b"Cookie: a=%s", b"Origin: https://%s", b"%s: x",
+              b"Sec-WebSocket-Protocol: %s", b"Idempotency-Key: %s", b"Access-Control-Request-Headers: %s",
+              b"X-Other: %s"):
+    text = ask(b"OPTIONS /trace HTTP/1.1\r\n" + HOST + field % KEY + b"\r\n\r\n")
+    print(text.split("\r\n")[0], "KEY may not be in" in text, '"error":"secret_blocked"' in text)
+text = ask(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n" + b"a" * 500 + KEY + b"b" * 500)
+print(text.split("\r\n")[0], "KEY may not be in the body" in text)
+half = KEY[:20] + b"\r\n%x\r\n" % (len(KEY) - 20) + KEY[20:]
+text = ask(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n14\r\n" + half + b"\r\n0\r\n\r\n")
+print(text.split("\r\n")[0], "KEY may not be in the body" in text)
+text = ask(b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Api-Key: " + KEY + b"\r\n\r\n")
+print(text.split("\r\n")[0], "KEY may not be in trailers" in text)
+""")
+    assert out == ["HTTP/1.1 403 Forbidden True True"] * 9 + ["HTTP/1.1 403 Forbidden True"] * 3
+    assert len(servers.seen()) == before
+
+
+def test_a_placeholder_in_a_path_or_to_another_host_is_not_sent(box, servers):
+    before = len(servers.seen())
+    key = holder(box)
+    assert curl(box, f"https://api.example.com/{key}")[0] == 403
+    assert curl(box, f"https://api.example.com/?other={key}")[0] == 403
+    status, body = curl(box, "-H", f"Authorization: Bearer {key}", "https://elsewhere.example.com/")
+    assert status == 403 and "KEY is not bound to elsewhere.example.com" in body
+    assert curl(box, "-u", f"a:{key}", "https://elsewhere.example.com/")[0] == 403
+    assert len(servers.seen()) == before
+    # A redirect takes the header along: it is the client's request, and stopped like any other.
+    status, body = curl(box, "-L", "--location-trusted", "-H", f"X-Api-Key: {key}", "https://api.example.com/redirect")
+    assert status == 403 and "elsewhere" in body
+    said = [r["why"] for r in denials(box)]
+    assert any("KEY is not bound to elsewhere.example.com" in w for w in said)
+    assert any("KEY may not be in the path" in w for w in said)
+    assert "is not bound to elsewhere" in box.ok("audit")
+
+
+def test_ambiguous_requests_are_refused(box, servers):
+    before = len(servers.seen())
+    out = box.python("box", RAW + r'''
+AUTH = b"X-Api-Key: " + KEY + b"\r\n"
+for data in [
+    b"GET / HTTP/1.1\r\nHost: elsewhere.example.com\r\n" + AUTH + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + HOST + AUTH + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + AUTH + b"\r\n",
+    b"GET https://elsewhere.example.com/ HTTP/1.1\r\n" + HOST + AUTH + b"\r\n",
+    b"CONNECT elsewhere.example.com:443 HTTP/1.1\r\n" + HOST + AUTH + b"\r\n",
+    b"POST / HTTP/1.1\r\n" + HOST + AUTH + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    b"POST / HTTP/1.1\r\n" + HOST + AUTH + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\n" + HOST + AUTH + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\n" + HOST + AUTH + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + b"X: a\r\n folded\r\n" + AUTH + b"\r\n",
+    b"GET / HTTP/1.1\n" + HOST + AUTH + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + b"X: a\rb\r\n" + AUTH + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"a" * 70000 + b"\r\n" + AUTH + b"\r\n",
+    b"GET / HTTP/2.0\r\n" + HOST + AUTH + b"\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]:
+    print(ask(data).split("\r\n")[0])
+''')
+    assert all(re.match(r"HTTP/1.1 4(00|21) ", line) for line in out) and len(out) == 15, out
+    assert len(servers.seen()) == before
+
+
+def test_chunks_that_make_no_sense_end_the_connection(box):
+    out = box.python("box", RAW + r'''
+HEAD = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+for body in [b"5;x=y\r\nhello\r\n0\r\n\r\n", b"5\r\nhelloXX0\r\n\r\n", b"-1\r\n", b"fffffffffffffffff\r\n", b"\r\n",
+             b"5\nhello\r\n0\r\n\r\n", b"0\r\nX : y\r\n\r\n"]:
+    print(ask(HEAD + body).split("\r\n")[0])
+''')
+    assert out == ["HTTP/1.1 400 Bad Request"] * 7
+
+
+def test_responses_that_make_no_sense_do_not_reach_the_guest(box):
+    out = box.python("box", RAW + r"""
+for path in (b"two-lengths", b"both", b"folded", b"bare-lf", b"upgrade", b"noise"):
+    text = ask(b"GET /evil/" + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    print(text.split("\r\n")[0], '"error":"bad_response"' in text)
+""")
+    assert out == ["HTTP/1.1 502 Bad Gateway True"] * 6
+
+
+def test_servers_that_are_not_who_they_should_be(box, servers):
+    before = len(servers.seen())
+    for host, why in (("expired", "expired"), ("wrong", "mismatch")):
+        status, body = curl(box, "-H", f"X-Api-Key: {holder(box)}", f"https://{host}.example.com/")
+        assert status == 502 and "is not trusted" in body and why in body
+    assert len(servers.seen()) == before
+
+
+def test_names_and_addresses_have_to_agree(box, servers):
+    before = len(servers.seen())
+    out = box.python("box", RAW + f'''
+def fails(f):
+    try:
+        f()
+        return False
+    except OSError:
+        return True
+print(fails(lambda: connect("{ELSEWHERE}", "api.example.com")))  # not an address of that name
+print(fails(lambda: connect("{WEB}", "api.example.com")))
+print(fails(lambda: connect("api.example.com", maximum_version=ssl.TLSVersion.TLSv1_1)))
+text = ask(b"GET / HTTP/1.1\\r\\nHost: elsewhere.example.com\\r\\n\\r\\n")
+print(text.split("\\r\\n")[0])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((socket.gethostbyname("api.example.com"), 443))
+s.settimeout(20)
+try:
+    s.send(b"QUIC")
+    s.recv(10)
+except OSError as e:
+    print(type(e).__name__)
+''')
+    assert out == ["True", "True", "True", "HTTP/1.1 421 Misdirected Request", "ConnectionRefusedError"] or \
+        out[:4] == ["True", "True", "True", "HTTP/1.1 421 Misdirected Request"] and "Timeout" not in out[4], out
+    assert len(servers.seen()) == before
+
+
+def test_a_client_that_trusts_somebody_else_is_in_the_log(box):
+    p = box("exec", "-q", "box", "--", "curl", "-sS", "--cacert", "/etc/ssl/certs/ISRG_Root_X1.pem",
+            "https://api.example.com/")
+    assert p.returncode == 60
+    assert any("does not accept msb's certificate" in r["why"] for r in denials(box))
+
+
+# --- where the value is ---
+
+
+def interceptors():
+    return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/comm")
+            if p.read_text().strip() == "msb-intercept"]
+
+
+def in_file(path, data):
+    """Whether a file, which may be mostly holes, has these bytes in it."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        at = os.lseek(fd, 0, os.SEEK_DATA)
+        tail = b""
+        while piece := os.pread(fd, 1 << 20, at):
+            if data in tail + piece:
+                return True
+            tail, at = piece[-len(data):], os.lseek(fd, at + len(piece), os.SEEK_DATA)
+    except OSError:  # there is no more data, or it has none
+        pass
+    finally:
+        os.close(fd)
+    return False
+
+
+def in_memory(pid, data):
+    """Whether a process has these bytes in memory of its own, or in a file that it has mapped or open."""
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        at, mode, _, _, inode, *_ = line.split()
+        begin, end = (int(x, 16) for x in at.split("-"))
+        if mode[0] != "r" or inode != "0" or end - begin > 1 << 28 or "[v" in line:
+            continue
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as f:
+            f.seek(begin)
+            try:
+                if data in f.read(end - begin):
+                    return True
+            except OSError:
+                pass
+    return any(in_file(f"/proc/{pid}/fd/{fd}", data) for fd in os.listdir(f"/proc/{pid}/fd")
+               if os.path.isfile(f"/proc/{pid}/fd/{fd}"))
+
+
+def test_the_value_is_nowhere_else(box):
+    """Neither in the guest, its memory and its disk, nor on the host, but in the store and the interceptor."""
+    value = VALUE.encode()
+    home = pathlib.Path(box.home)
+    assert curl(box, "-H", f"X-Api-Key: {holder(box)}", "https://api.example.com/")[0] == 200
+    files = [f for d in home.iterdir() if d.name != "cache" for f in d.rglob("*") if f.is_file()]
+    assert [f.relative_to(home).parts for f in files if in_file(f, value)] == [("secrets", "KEY")]
+    assert VALUE not in box.ok("inspect", "box", "--format", "json") + box.ok("audit", "--since", "1h")
+    monitor = processes.lock_holder(home / "sandboxes" / "box" / "lock")
+    ours = processes.tree(monitor)
+    assert len(ours) > 2 and not [pid for pid in ours if in_memory(pid, value)]
+    assert any(in_memory(pid, value) for pid in interceptors())  # the search finds what there is
+    for p in pathlib.Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):  # it has ended
+                assert value not in (p / name).read_bytes(), p
+
+
+def test_the_interceptor_can_do_nothing_else(box):
+    pids = interceptors()
+    assert pids
+    for pid in pids:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        assert re.search(r"^Seccomp:\s+2$", status, re.M) and re.search(r"^CapEff:\s+0+$", status, re.M)
+        assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
+        assert os.listdir(f"/proc/{pid}/root") == []
+        kinds = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
+        assert kinds <= {"/dev/null", "/null", "socket", "anon_inode"}, kinds
+        assert re.search(r"^Max core file size\s+0\s", pathlib.Path(f"/proc/{pid}/limits").read_text(), re.M)
+
+
+# --- refusals, before anything starts ---
+
+
+@pytest.mark.parametrize("args, sentence", [
+    (["--secret", "KEY"], "does not have the form NAME@HOST"),
+    (["--secret", "KEY@*"], "every host"),
+    (["--secret", "KEY@10.0.0.1"], "is an address"),
+    (["--secret", "KEY@localhost"], "is not a host name"),
+    (["--secret", "KEY@a.example.com,in=body"], "in=body is not available"),
+    (["--secret", "KEY@a.example.com,in=header:Host"], "no secret can be in this header"),
+    (["--secret", "KEY@a.example.com,placeholder=short"], "a placeholder has"),
+    (["--secret", "KEY@a.example.com,sign=aws"], "unknown option"),
+    (["--secret", "KEY@a.example.com", "--no-net"], "has no network"),
+    (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
+    (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
+    (["--secret", "NOSUCH@a.example.com"], "there is no secret 'NOSUCH'"),
+    (["--secret", "LINES@a.example.com"], "line break"),
+], ids=lambda a: a[1] if isinstance(a, list) else None)
+def test_what_could_not_work_does_not_start(net_msb, box, args, sentence):
+    net_msb.env["LINES"] = "two\nlines"
+    p = net_msb("create", "-n", "refused", *args)
+    assert p.returncode != 0
+    first = p.stderr.decode().splitlines()[0]
+    assert first.startswith("error:") and sentence in first
+    assert "refused" not in net_msb.ok("ls", "-a", "-q").split()
+
+
+def test_a_violation_can_end_the_sandbox(net_msb, box):
+    net_msb.create("strict", "net-guest:1", "--secret", "KEY@api.example.com", "--on-secret-violation",
+                   "block-and-terminate", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    net_msb("exec", "-q", "strict", "--", "bash", "-c", 'curl -sS -A "$KEY" https://api.example.com/')
+    netkit.wait_for(lambda: "a secret was about to go where it may not" in net_msb.ok("inspect", "strict"), timeout=30)
+
+
+def test_one_authority_for_all_sandboxes_and_its_key_is_private(net_msb, box):
+    ca = pathlib.Path(net_msb.home) / "ca"
+    assert (ca / "ca.key").stat().st_mode & 0o777 == 0o600
+    before = (ca / "ca.crt").read_bytes()
+    net_msb.ok("run", "-q", "--secret", "KEY@api.example.com", "--", "true")
+    assert (ca / "ca.crt").read_bytes() == before
+    (ca / "ca.key").chmod(0o644)
+    p = net_msb("run", "-q", "--secret", "KEY@api.example.com", "--", "true")
+    (ca / "ca.key").chmod(0o600)
+    assert p.returncode != 0 and b"can be read by others" in p.stderr

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM...
+
+DIRECTORY/PEM has certificate and key; DIRECTORY/seen gets a line of JSON for each request: [server
+address, head, body]. What comes back depends on the path; see answer().
+"""
+import base64
+import hashlib
+import json
+import pathlib
+import socket
+import ssl
+import sys
+import threading
+import time
+
+DIR = pathlib.Path(sys.argv[1])
+LOCK = threading.Lock()
+
+
+class Stream:
+    def __init__(self, sock):
+        self.sock, self.data = sock, b""
+
+    def more(self):
+        piece = self.sock.recv(65536)
+        if not piece:
+            raise EOFError
+        self.data += piece
+
+    def until(self, mark):
+        while mark not in self.data:
+            self.more()
+        head, self.data = self.data.split(mark, 1)
+        return head + mark
+
+    def exactly(self, n):
+        while len(self.data) < n:
+            self.more()
+        body, self.data = self.data[:n], self.data[n:]
+        return body
+
+    def chunks(self):
+        body = b""
+        while True:
+            n = int(self.until(b"\r\n"), 16)
+            if n == 0:
+                while self.until(b"\r\n") != b"\r\n":
+                    pass
+                return body
+            body += self.exactly(n)
+            self.exactly(2)
+
+
+def fields(head):
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    return {k.lower(): v.strip() for k, v in (line.split(":", 1) for line in lines if ":" in line)}
+
+
+def plain(s, status, body, *extra, close=False):
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *extra]
+    if close:
+        lines.append("Connection: close")
+    s.sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+
+def web_socket(s, h):
+    key = h["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+    accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+    s.sock.sendall(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    f"Sec-WebSocket-Accept: {accept}\r\n\r\n").encode())
+    while True:  # whatever comes goes back
+        if s.data:
+            s.sock.sendall(s.data)
+        s.data = b""
+        s.more()
+
+
+EVIL = {
+    "/evil/two-lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "/evil/both": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "/evil/folded": b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+    "/evil/bare-lf": b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+    "/evil/upgrade": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nraw",
+    "/evil/noise": b"\x00\xff" * 100,
+}
+
+
+def answer(s, target, h, body):
+    """False: the connection ends."""
+    path = target.split("?")[0]
+    if path == "/ws":
+        web_socket(s, h)
+    elif path in EVIL:
+        s.sock.sendall(EVIL[path])
+        return False
+    elif path == "/sse":
+        s.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        s.sock.sendall(b"data: 1\n\n")
+        s.until(b"next")  # the client says so when it has seen the first
+        s.sock.sendall(b"data: 2\n\n")
+        return False
+    elif path == "/chunked":
+        s.sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n"
+                       b"5\r\nhello\r\n6\r\n world\r\n0\r\nX-T: t\r\n\r\n")
+    elif path == "/truncated":
+        s.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        return False
+    elif path == "/big":
+        n = int(target.split("?")[1])
+        s.sock.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n".encode())
+        piece = bytes(65536)
+        while n > 0:
+            s.sock.sendall(piece[:min(n, len(piece))])
+            n -= len(piece)
+    elif path == "/redirect":
+        plain(s, "302 Found", b"", "Location: https://elsewhere.example.com/echo")
+    else:
+        plain(s, "200 OK", json.dumps({"n": len(body)}).encode() + b"\n")
+    return True
+
+
+def serve(sock, address):
+    s = Stream(sock)
+    try:
+        going = True
+        while going:
+            head = s.until(b"\r\n\r\n")
+            h = fields(head)
+            if h.get("expect") == "100-continue":
+                sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if h.get("transfer-encoding") == "chunked":
+                body = s.chunks()
+            else:
+                body = s.exactly(int(h.get("content-length", 0)))
+            with LOCK, open(DIR / "seen", "a") as f:
+                f.write(json.dumps([address, head.decode("latin-1"), body[:4096].decode("latin-1")]) + "\n")
+            target = head.split(b" ")[1].decode("latin-1")
+            going = answer(s, target, h, body)
+            if h.get("connection", "").lower() == "close":
+                going = False
+        sock.unwrap()
+    except (EOFError, OSError, ValueError):
+        pass
+    finally:
+        sock.close()
+
+
+def accept(listener, context, address):
+    while True:
+        raw, _ = listener.accept()
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def one(raw=raw):
+            try:
+                raw.settimeout(60)
+                sock = context.wrap_socket(raw, server_side=True)
+            except OSError:
+                raw.close()
+                return
+            serve(sock, address)
+
+        threading.Thread(target=one, daemon=True).start()
+
+
+for pair in sys.argv[2:]:
+    where, pem = pair.split("=")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(DIR / pem)
+    listening = socket.create_server((where, 443))
+    threading.Thread(target=accept, args=(listening, context, where), daemon=True).start()
+print("ready", flush=True)
+while True:
+    time.sleep(3600)
