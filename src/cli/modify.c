@@ -191,6 +191,24 @@ static int set_security(struct modify *m, struct sandbox_spec *s, struct err *e)
     return r < 0 ? r : note(m, "security", before, after, e);
 }
 
+/* Binds a secret to hosts, or (text is a name) unbinds it. */
+static int set_bound(struct modify *m, struct sandbox_spec *s, const char *text, bool drop,
+                     struct err *e)
+{
+    struct spec_bound *b = &s->net.bound;
+    AUTO_FREE char *name = strndup(text, drop ? strlen(text) : strcspn(text, "@"));
+    if (!name)
+        return err_oom(e);
+    const char *found = spec_bound_find(b, name);
+    AUTO_FREE char *before = found ? strdup(found) : NULL;
+    if (found && !before)
+        return err_oom(e);
+    if (drop && !found)
+        return err_set(e, ENOENT, "secret '%s' is not bound in sandbox '%s'", name, s->name);
+    int r = drop ? spec_bound_remove(b, name) : spec_bound_add(b, text, e);
+    return r < 0 ? r : note(m, "secret", before, spec_bound_find(b, name), e);
+}
+
 static int repeated(struct modify *m, struct sandbox_spec *s, const struct arg_opt *o,
                     struct err *e)
 {
@@ -201,6 +219,8 @@ static int repeated(struct modify *m, struct sandbox_spec *s, const struct arg_o
         return remove_key(m, "env", &s->env, o->value, e);
     if (strcmp(name, "label-rm") == 0)
         return remove_key(m, "label", &s->labels, o->value, e);
+    if (strcmp(name, "secret") == 0 || strcmp(name, "secret-rm") == 0)
+        return set_bound(m, s, o->value, strcmp(name, "secret-rm") == 0, e);
     return 0;
 }
 
@@ -352,8 +372,6 @@ static const struct opt modify_opts[] = {
     QUIET_OPTION,
     {"max-cpus", 0, "N", "CPUs it may grow to", OPT_LATER},
     {"max-memory", 0, "SIZE", "Memory it may grow to", OPT_LATER},
-    {"secret", 0, "KEY@HOST[,HOST...]", "Inject a secret", OPT_LATER | OPT_REPEAT},
-    {"secret-rm", 0, "KEY", "Remove a secret", OPT_LATER | OPT_REPEAT},
     {0},
 };
 
@@ -361,6 +379,8 @@ static const struct opt rare_opts[] = {
     {"workdir", 'w', "DIR", "Working directory of commands; empty means /"},
     {"env-rm", 0, "KEY", "Remove an environment variable", OPT_REPEAT},
     {"label-rm", 0, "KEY", "Remove a label", OPT_REPEAT},
+    {"secret", 0, "NAME@HOST[,...]", "Bind a secret to HOST, or to more hosts", OPT_REPEAT},
+    {"secret-rm", 0, "NAME", "Unbind a secret from all its hosts", OPT_REPEAT},
     {"next-start", 0, NULL, "Apply the change at the next start (the default)"},
     {0},
 };

@@ -82,6 +82,7 @@ struct tcp_flow {
     bool host_shut;     /* and the host's peer knows */
     bool scaled;        /* windows are scaled */
     bool sniffing;      /* held until the first bytes were looked at */
+    bool again;         /* ... which will be done again, with the tick */
 
     /* From the host to the guest. */
     uint32_t snd_una, snd_nxt, snd_max; /* acknowledged; next to send; end of all ever sent */
@@ -259,6 +260,8 @@ void tcp_dial(struct tcp_flow *t, const struct net_verdict *v);
 int tcp_watch(struct tcp_flow *t, int fd);
 void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, size_t len);
 void tcp_drain(struct tcp_flow *t);
+/* Looks at the first bytes, which decide whether they may pass. */
+void tcp_look(struct tcp_flow *t);
 void tcp_shut(struct tcp_flow *t);
 ssize_t tcp_fetch(struct tcp_flow *t, struct iovec *iov, unsigned n, size_t want);
 void tcp_release(struct tcp_flow *t);

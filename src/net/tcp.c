@@ -413,7 +413,7 @@ bool tcp_work(struct tcp_flow *t)
 
 bool tcp_needs_tick(const struct tcp_flow *t)
 {
-    return t->state != TCP_OPEN || t->snd_max != t->snd_una;
+    return t->state != TCP_OPEN || t->snd_max != t->snd_una || t->again;
 }
 
 static void tick_handshake(struct tcp_flow *t, uint64_t now)
@@ -453,6 +453,8 @@ void tcp_tick(struct net *n, uint64_t now)
         next = at->next;
         struct flow *f = CONTAINER_OF(at, struct flow, all);
         struct tcp_flow *t = tcp_of(f);
+        if (t->again && t->state == TCP_OPEN)
+            tcp_look(t);
         if (node_linked(&f->work)) /* waits for room, or will be served anyway */
             continue;
         if (t->state == TCP_ANSWERED || t->state == TCP_CALLING)

@@ -137,45 +137,49 @@ void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
 
 /* --- from the guest to the host -------------------------------------------------------------- */
 
-/* Somebody else takes the peer's place; it must not have said anything yet. */
-static bool divert(struct tcp_flow *t, const char *name)
+/* Somebody else takes the peer's place; it must not have said anything yet. -EAGAIN: they have too
+ * much to do just now. */
+static int divert(struct tcp_flow *t, const char *name)
 {
     struct net *n = t->f.net;
     if (t->f.to_guest > 0 || t->host_eof || buf_len(&t->kept) > 0)
-        return false;
+        return -EPROTO;
     int fd = n->hooks->divert(n->ctx, &t->f.id, name, t->f.src.fd);
     if (fd < 0)
-        return false;
+        return fd;
     loop_close(n->loop, &t->f.src);
     t->local = true;
     t->peek = t->hangup = false;
     t->readable = true;
-    return tcp_watch(t, fd) == 0;
+    return tcp_watch(t, fd);
 }
 
 /* Whether the first bytes may pass; while that is open they are held. */
-static void look(struct tcp_flow *t)
+void tcp_look(struct tcp_flow *t)
 {
     struct net *n = t->f.net;
     struct sniffer s;
     enum sniff_kind kind = sniff(&s, buf_head(&t->held), buf_len(&t->held), t->guest_fin);
     if (kind == SNIFF_MORE)
         return;
-    t->sniffing = false;
+    t->sniffing = t->again = false;
     enum net_passage to =
         n->hooks->named ? n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name) : NET_PASS;
-    if (to == NET_REFUSE)
-        tcp_abort(t, "denied by name");
-    else if (to == NET_DIVERT && !divert(t, s.name))
-        tcp_abort(t, "cannot be looked into");
-    else
+    int r = to == NET_DIVERT ? divert(t, s.name) : 0;
+    if (r == -EAGAIN) { /* with the next tick */
+        t->sniffing = t->again = true;
+        net_tick_soon(n);
+    } else if (to == NET_REFUSE || r < 0) {
+        tcp_abort(t, r < 0 ? "cannot be looked into" : "denied by name");
+    } else {
         tcp_drain(t);
+    }
 }
 
 void tcp_shut(struct tcp_flow *t)
 {
     if (t->sniffing && t->guest_fin) { /* what there is will have to do */
-        look(t);
+        tcp_look(t);
         return;
     }
     if (t->guest_fin && !t->host_shut && buf_len(&t->held) == 0) {
@@ -233,7 +237,7 @@ void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, siz
         taken += hold(t, p, off + taken, len - taken);
     t->rcv_nxt += (uint32_t)taken;
     if (t->sniffing)
-        look(t);
+        tcp_look(t);
     else if (grant > 0 && grant < len)
         tcp_drain(t); /* as far as limits go; then it waits for its turn */
 }

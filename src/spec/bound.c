@@ -228,6 +228,12 @@ int spec_bound_add(struct spec_bound *b, const char *text, struct err *e)
     return store(b, i, whole, e);
 }
 
+const char *spec_bound_find(const struct spec_bound *b, const char *name)
+{
+    size_t i = find_secret(b, name);
+    return i < b->secrets.n ? b->secrets.v[i] : NULL;
+}
+
 int spec_bound_remove(struct spec_bound *b, const char *name)
 {
     size_t i = find_secret(b, name);

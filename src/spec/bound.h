@@ -42,6 +42,8 @@ static inline bool spec_bound_any(const struct spec_bound *b)
 
 /* Adds one, or more hosts to one of that name; gives it a placeholder unless it has one. */
 int spec_bound_add(struct spec_bound *b, const char *text, struct err *e);
+/* The text of that name; NULL: none. */
+const char *spec_bound_find(const struct spec_bound *b, const char *name);
 /* -ENOENT when there is none of that name. */
 int spec_bound_remove(struct spec_bound *b, const char *name);
 int spec_bound_add_host(struct strlist *to, const char *what, const char *text, struct err *e);

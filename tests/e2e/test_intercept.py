@@ -223,6 +223,17 @@ print(s.recv(1000))
                    "b'\\x00any bytes\\xff'"]
 
 
+def test_many_connections_at_once(box):
+    out = box.python("box", RAW + """
+import concurrent.futures
+def one(i):
+    return ask(b"GET /many HTTP/1.1\\r\\n" + HOST + b"X-Api-Key: " + KEY + b"\\r\\nConnection: close\\r\\n\\r\\n")
+with concurrent.futures.ThreadPoolExecutor(40) as pool:
+    print(sum("HTTP/1.1 200 OK" in text for text in pool.map(one, range(40))))
+""")
+    assert out == ["40"]
+
+
 def test_other_connections_are_left_alone(box):
     """Their certificate is the server's own."""
     out = sh(box, "echo | openssl s_client -connect other.org:443 -servername other.org 2>/dev/null | "
@@ -472,6 +483,22 @@ def test_a_violation_can_end_the_sandbox(net_msb, box):
                    "block-and-terminate", "--tls-upstream-ca-cert", str(net_msb.net.ca))
     net_msb("exec", "-q", "strict", "--", "bash", "-c", 'curl -sS -A "$KEY" https://api.example.com/')
     netkit.wait_for(lambda: "a secret was about to go where it may not" in net_msb.ok("inspect", "strict"), timeout=30)
+
+
+def test_bindings_change_with_a_restart(net_msb, servers, box):
+    net_msb.ok("secret", "set", "ROTATED", input=b"old-value")
+    net_msb.create("changing", "net-guest:1", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    ask = ["exec", "-q", "changing", "--", "bash", "-c",
+           'curl -sS -o /dev/null -w "%{http_code}" -H "X-Api-Key: $ROTATED" https://api.example.com/']
+    net_msb.ok("modify", "changing", "--secret", "ROTATED@api.example.com", "--restart")
+    assert net_msb.ok(*ask) == "200" and servers.last()[1]["x-api-key"] == "old-value"
+    net_msb.ok("secret", "set", "ROTATED", input=b"new-value")
+    net_msb.ok("restart", "changing")
+    assert net_msb.ok(*ask) == "200" and servers.last()[1]["x-api-key"] == "new-value"
+    net_msb.ok("modify", "changing", "--secret-rm", "ROTATED", "--restart")
+    assert net_msb("exec", "-q", "changing", "--", "sh", "-c", 'test -z "$ROTATED"').returncode == 0
+    p = net_msb("modify", "changing", "--secret-rm", "ROTATED")
+    assert p.returncode != 0 and b"is not bound" in p.stderr
 
 
 def test_one_authority_for_all_sandboxes_and_its_key_is_private(net_msb, box):

@@ -313,10 +313,11 @@ def test_everything_reaches_the_command_line():
     args = create_args(sdk.SandboxSpec(
         name="n", image="i:1", memory_mib=300, cpus=2, secrets=("A", "B"), egress=("Example.com", "b.org."),
         labels={"k": "v=w"}, env={"E": "f g"}, workdir="/w", user="u", volumes=("/a:/b:ro",),
-        ports=("8080:80",), idle_timeout=1.5, max_duration=60, replace=True, options=("--root-disk", "1G")))
+        ports=("8080:80",), idle_timeout=1.5, max_duration=60, replace=True,
+        bound_secrets={"C": ["c.org", "*.d.org/v1/"]}, options=("--root-disk", "1G")))
     assert args == ["create", "-q", "--name=n", "--memory=300M", "--cpus=2", "--replace",
                     "--net-rule=allow@domain=example.com", "--net-rule=allow@domain=b.org",
-                    "--secret-env=A", "--secret-env=B", "--label=k=v=w", "--env=E=f g", "--workdir=/w",
+                    "--secret-env=A", "--secret-env=B", "--secret=C@c.org,*.d.org/v1/", "--label=k=v=w", "--env=E=f g", "--workdir=/w",
                     "--user=u", "--volume=/a:/b:ro", "--port=8080:80", "--idle-timeout=1500ms",
                     "--max-duration=60000ms", "--root-disk", "1G", "i:1"]
     assert "--no-net" in create_args(sdk.SandboxSpec("x"))
@@ -331,7 +332,7 @@ def test_everything_reaches_the_command_line():
 @pytest.mark.parametrize("wrong", [
     {"egress": "example.com"}, {"egress": ("a.com,allow@any",)}, {"egress": ("any:tcp",)}, {"egress": ("",)},
     {"egress": ("*.example.com",)}, {"egress": ("1.2.3.4",)}, {"egress": ("a b",)}, {"egress": ("a",),
-     "network": "public"}, {"secrets": "KEY"}, {"image": "--detach"}, {"image": ""}, {"egress": (5,)}, {"egress": ("a\nb",)}])
+     "network": "public"}, {"secrets": "KEY"}, {"bound_secrets": {"KEY": "a.org"}}, {"image": "--detach"}, {"image": ""}, {"egress": (5,)}, {"egress": ("a\nb",)}])
 def test_specs_that_are_refused(wrong):
     from msb.client import create_args
     with pytest.raises(sdk.UsageError):

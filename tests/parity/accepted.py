@@ -10,8 +10,6 @@ ACCEPTED = [
     ("flag: * --tls-intercept-*", "port 443 and msb's own authority"),
     ("flag: * --tls-no-verify-upstream-for", "servers that get a secret are verified"),
     ("flag: * --no-block-quic", "QUIC cannot be looked into"),
-    ("flag: modify --secret", "secrets are bound when a sandbox is created"),
-    ("flag: modify --secret-rm", "secrets are bound when a sandbox is created"),
     ("flag: * --max-cpus", "sandboxes do not grow while they run"),
     ("flag: * --max-memory", "sandboxes do not grow while they run"),
     ("flag: * --init*", "PID 1 is always msb's agent"),

@@ -92,6 +92,8 @@ def create_args(spec: Any) -> List[str]:
     if spec.workspace is not None:
         args.append(f"--workspace={spec.workspace}")
     args += [f"--secret-env={name}" for name in _words(spec.secrets, "secrets")]
+    args += [f"--secret={name}@{','.join(_words(hosts, 'bound_secrets'))}"
+             for name, hosts in more("bound_secrets", {}).items()]
     args += label_args("--label", spec.labels)
     args += label_args("--env", more("env", {}))
     for key in ("workdir", "user"):

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Mapping, Optional, Tuple
+from typing import Mapping, Optional, Sequence, Tuple
 
 __all__ = ["ExecResult", "FileInfo", "OutputChunk", "SandboxInfo", "SandboxSpec"]
 
@@ -54,7 +54,8 @@ class SandboxSpec:
 
     Only ``name`` is required. ``workspace`` is mounted at ``/workspace``. ``secrets`` are names of
     values stored with ``msb secret set``: commands find the values in their environment, and only
-    there. ``egress`` lists the host names that can be reached; an empty list means no network,
+    there. ``bound_secrets`` never enter the sandbox: ``{"KEY": ["api.example.com"]}`` gives it a
+    placeholder, which becomes the value on its way to these hosts. ``egress`` lists the host names that can be reached; an empty list means no network,
     unless ``network`` names a profile (``"public"``).
 
     The fields after ``labels`` are the options of ``msb create`` of the same names.
@@ -77,6 +78,7 @@ class SandboxSpec:
     idle_timeout: Optional[float] = None
     max_duration: Optional[float] = None
     replace: bool = False
+    bound_secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: Tuple[str, ...] = ()
     """Further options of ``msb create``: ``("--root-disk", "8G")``."""
 
