@@ -122,8 +122,9 @@ def test_killed_at_every_step_of_create(msb, injector):
         if done:  # it was acknowledged, so it is there
             assert names(msb) == ["k"]
             assert msb.status("k") in ("Running", "Crashed")
-        if names(msb):
-            assert msb.sh("k", "echo up").stdout == b"up\n", (call, n)
+        # One that was not acknowledged goes away in a moment, and the guest's own calls pass by strace, too:
+        # what was killed may be a process in the guest.
+        wait_for(lambda: msb.sh("k", "echo up").stdout == b"up\n" if names(msb) else not done)
     remove_all(msb)
     assert injector.killed
 

@@ -125,6 +125,7 @@ def docker(place):
         with Docker(place, d) as engine:
             yield engine
     finally:
+        subprocess.run(["umount", "--quiet", "--lazy", d / "data"], check=False)  # dockerd's own, if it left it
         shutil.rmtree(d, ignore_errors=True)
 
 

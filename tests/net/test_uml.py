@@ -98,7 +98,7 @@ def test_bytes_both_ways(root, tmp_path):
     thread.join(20)
     line = b"0123456789abcdef\n"
     expected = (line * (SIZE // len(line) + 1))[:SIZE]
-    assert received == [hashlib.md5(expected).hexdigest()]
+    assert received == [hashlib.md5(expected).hexdigest()], (out, (work / "stats.json").read_text())
     assert "refused" in out and "can't connect" in out
     stats = json.loads((work / "stats.json").read_text())
     assert stats["bad"] == 0 and stats["resent"] == 0 and stats["out_of_order"] == 0

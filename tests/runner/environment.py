@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 
 # Settings for the machine's network and for tests; all else in the environment is somebody's own.
@@ -34,6 +35,13 @@ def scratch_parent():
     """Where temporary files go: a disk, since tests write more than belongs in memory."""
     kind = subprocess.run(["stat", "-f", "-c", "%T", "/tmp"], stdout=subprocess.PIPE, text=True, check=False)
     return "/var/tmp" if kind.stdout.strip() == "tmpfs" else "/tmp"
+
+
+def mounts_below(directory):
+    """Mount points that somebody left there, the innermost first."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as f:
+        places = [line.split()[1] for line in f]
+    return [p for p in reversed(places) if p.startswith(f"{directory}/")]
 
 
 def become_child():
@@ -86,5 +94,10 @@ class Place:
             os.chmod(os.path.dirname(path), stat.S_IRWXU)
             function(path)
 
-        shutil.rmtree(self.directory, onerror=make_writable if os.geteuid() else None)
+        for place in mounts_below(self.directory):
+            subprocess.run(["umount", "--lazy", place], check=False)
+        if os.geteuid():
+            shutil.rmtree(self.directory, onerror=make_writable)
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self.directory.exists():  # not worth the totals
+            print(f"{self.directory} could not be removed", file=sys.stderr, flush=True)

@@ -246,6 +246,19 @@ def test_nor_the_environment(seen):
     assert env["MSB_CACHE_DIR"] == f"{mine}/.cache/msb", "kernels and images are still found"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_what_was_left_mounted_is_no_reason_to_fail(runner):
+    runner.stage("one", """
+        place = os.path.join(os.environ["TMPDIR"], "left")
+        os.mkdir(place)
+        subprocess.run(["mount", "-t", "tmpfs", "left", place], check=True)
+        print("LEFT", place)
+        t.check("mounted", True)""")
+    code, out, counts = runner.run()
+    left = next(x for x in out.splitlines() if x.startswith("LEFT")).split()[1]
+    assert code == 0 and counts == [1, 0, 0] and not os.path.exists(left), out
+
+
 def test_a_read_only_tree_is_enough(runner):
     """Nothing is written beside the sources."""
     before = {p for p in (ROOT / "tests").rglob("*.pyc")}
