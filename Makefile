@@ -107,9 +107,9 @@ bench-kvm: ## compare the kvm engine, nested, with microsandbox and QEMU; writes
 	@$(PYTHON) tests/kvm/bench.py --build $(BUILD) --json $(BUILD)/bench-kvm.json
 
 # Under sudo the build still runs as the calling user, with that user's cache.
-install: ## install into /usr/local (PREFIX=, DESTDIR=)
+install: ## install into /usr/local (PREFIX=, DESTDIR=; DOCKER=1: as `docker`, too)
 	@$(if $(SUDO_UID),sudo -H -u "#$(SUDO_UID)") $(MAKE) --no-print-directory all BUILD=$(BUILD)
-	@scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
+	@DOCKER="$(DOCKER)" scripts/install $(BUILD) "$(DESTDIR)$(PREFIX)"
 
 dist: | bootstrap ## a tarball to unpack anywhere, for every x86-64 Linux with glibc 2.28 or newer
 	@scripts/package dist $(BUILD)

@@ -130,6 +130,10 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
         (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
         return;
     }
+    if (c->flags & CMD_RAW) {
+        (void)snprintf(out, size, "msb %s <%s>...", path, cmd_rest_name(c));
+        return;
+    }
     (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",

@@ -57,6 +57,7 @@ enum cmd_flag {
     CMD_LATER = 1,    /* refused with "not available yet" */
     CMD_HIDDEN = 2,   /* not in help, --tree or completion */
     CMD_DESTROYS = 4, /* as OPT_DESTROYS */
+    CMD_RAW = 16,     /* all words after its name are the command: it has a parser of its own */
     CMD_TERSE = 8,    /* --help shows none of its groups' options: they are another verb's */
 };
 

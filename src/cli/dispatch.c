@@ -96,6 +96,16 @@ static int not_yet(const struct cmd *in, const char *typed)
     return ui_fail(&e);
 }
 
+/* Help is msb's own; everything else goes to the verb as it is. */
+static int run_raw(const struct cmd *c, int first, int argc, char **argv)
+{
+    struct args a = {.cmd = c, .command = argv + first, .n_command = (size_t)(argc - first)};
+    const char *word = first < argc ? argv[first] : "--help";
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return print_help(c, false);
+    return c->run(&a);
+}
+
 static int run_verb(const struct cmd *c, int first, int argc, char **argv)
 {
     struct args a;
@@ -149,6 +159,8 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
         return run_verb(cmd_find(verb, spelling->preset), argc, argc, argv);
     if (verb->subs)
         return run_group(verb, at + 1, argc, argv);
+    if (verb->flags & CMD_RAW)
+        return run_raw(verb, at + 1, argc, argv);
     if (!spelling->preset)
         return run_verb(verb, at + 1, argc, argv);
     argv[at] = (char *)spelling->preset; /* in place of the verb's name, which has served */
@@ -181,8 +193,13 @@ const struct cmd cmd_help = {
     .run = help_run,
 };
 
+int cli_run(int argc, char **argv)
+{
+    return run_group(&root_cmd, 1, argc, argv);
+}
+
 int cli_main(int argc, char **argv)
 {
     audit_on_failure(ui_warn);
-    return run_group(&root_cmd, 1, argc, argv);
+    return cli_run(argc, argv);
 }

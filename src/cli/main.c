@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,10 +47,27 @@ static void hide_variables(int argc, char **argv)
     }
 }
 
+/* Called as `docker`, msb is `msb docker`. */
+static int docker_main(int argc, char **argv)
+{
+    char **more = calloc((size_t)argc + 2, sizeof(char *));
+    if (!more)
+        return 1;
+    more[0] = argv[0];
+    more[1] = (char *)(uintptr_t) "docker";
+    for (int i = 1; i < argc; i++)
+        more[i + 1] = argv[i];
+    int code = cli_main(argc + 1, more);
+    free(more);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     settle();
     char **own = process_own_arguments(argc, argv);
     hide_variables(argc, own);
-    return cli_main(argc, own);
+    const char *slash = argc > 0 ? strrchr(own[0], '/') : NULL;
+    const char *name = slash ? slash + 1 : argc > 0 ? own[0] : "";
+    return strcmp(name, "docker") == 0 ? docker_main(argc, own) : cli_main(argc, own);
 }

@@ -116,7 +116,8 @@ static int create_sandbox(struct run *r, struct err *e)
     /* With a snapshot to copy back, the sandbox is removed when that is done, and not before. */
     r->passing = !r->sandbox.named || r->sandbox.passing;
     spec->ephemeral = r->passing && !spec_has_snapshot(spec);
-    r->sandbox.create.stop_when_idle = r->passing && !spec->ephemeral;
+    r->sandbox.create.stop_when_idle =
+        !spec->ephemeral && (r->passing || args_has(r->args, "stop-when-done"));
     net_note_allowlist(&spec->net);
     catch_signals();
     spinner_start(&spin, "Creating", spec->name);

@@ -72,8 +72,11 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
         r = err_oom(e);
     if (r < 0)
         return r;
-    if (a->command)
-        return add_all(&s->cmd, a->command, e);
+    AUTO_STRLIST struct strlist words = {0};
+    if (args_list(a, "cmd", &words) < 0)
+        return err_oom(e);
+    if (a->command || words.n)
+        return add_all(&s->cmd, a->command ? a->command : words.v, e);
     return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
 }
 

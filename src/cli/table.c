@@ -105,6 +105,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_self,
     &cmd_context,
     &cmd_mcp,
+    &cmd_docker,
     &registries,
     &volumes,
     &kill_spelling,

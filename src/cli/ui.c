@@ -22,6 +22,7 @@ enum { SPINNER_DELAY_MS = 150, SPINNER_STEP_MS = 80, NAME_COLUMN = 12 };
 static struct {
     bool quiet;
     enum verbosity verbosity;
+    bool failed;   /* an error was printed */
     bool spinning; /* a spinner may have drawn on the line we are about to write */
 } ui;
 
@@ -51,8 +52,14 @@ static void say(const char *color, const char *label, const char *text)
                   on ? SGR_RESET : "", text);
 }
 
+bool ui_failed(void)
+{
+    return ui.failed;
+}
+
 void ui_error(const struct err *e)
 {
+    ui.failed = true;
     (void)fflush(stdout);
     say(SGR_BOLD SGR_RED, "error:", e->msg[0] ? e->msg : strerror(e->code));
     for (int i = 0; i < e->hints; i++)

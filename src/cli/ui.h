@@ -33,6 +33,8 @@ bool ui_shows(enum verbosity v);
 
 /* "error: message" and its hints. */
 void ui_error(const struct err *e);
+/* Has this process printed an error? */
+bool ui_failed(void);
 /* Prints it and returns the exit code: EXIT_FAILED, EXIT_USAGE. */
 int ui_fail(const struct err *e);
 int ui_usage(const struct err *e);

@@ -7,6 +7,9 @@
 /* All of msb; returns the exit code. */
 int cli_main(int argc, char **argv);
 
+/* A whole command line, from argv[1] on, as often as a verb needs others. */
+int cli_run(int argc, char **argv);
+
 extern const struct cmd cmd_run;
 extern const struct cmd cmd_create;
 extern const struct cmd cmd_start;
@@ -32,6 +35,7 @@ extern const struct cmd cmd_image_list;
 extern const struct cmd cmd_image_inspect;
 extern const struct cmd cmd_image_remove;
 extern const struct cmd cmd_image_prune;
+extern const struct cmd cmd_docker;
 extern const struct cmd cmd_doctor;
 extern const struct cmd cmd_pull;
 extern const struct cmd cmd_registry;

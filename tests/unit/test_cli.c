@@ -4,6 +4,7 @@
 #include "cli/help.h"
 #include "cli/sandbox_opts.h"
 #include "cli/session_opts.h"
+#include "cli/template.h"
 #include "cli/verbs.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -516,6 +517,85 @@ static void completions_offer_every_verb(void **state)
     }
 }
 
+/* --- templates ------------------------------------------------------------------------------- */
+
+static void check_template(const char *template, const char *want)
+{
+    json_t *v = json_loads("{\"A\":{\"B\":\"b\",\"N\":3,\"T\":true,\"Z\":null},\"L\":[\"x\",\"y\"],"
+                           "\"M\":{\"k 1\":[{\"P\":\"p\"}]},\"E\":[]}",
+                           0, NULL);
+    struct err e = {0};
+    struct buf b;
+    buf_init(&b, 4096);
+    int r = template_render(template, v, &b, &e);
+    if (r != (want ? 0 : -EINVAL))
+        fail_msg("%s: %d, %s", template, r, e.msg);
+    if (want) {
+        assert_int_equal(buf_append(&b, "", 1), 0);
+        assert_string_equal((const char *)buf_head(&b), want);
+    } else {
+        assert_int_equal(strncmp(e.msg, "template: ", 10), 0);
+    }
+    buf_free(&b);
+    json_decref(v);
+}
+
+static void templates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *want;
+    } good[] = {
+        {"", ""},
+        {"plain } { text", "plain } { text"},
+        {"{{.A.B}}-{{.A.N}}-{{.A.T}}", "b-3-true"},
+        {"{{ .A.Z }}", "<no value>"},
+        {"{{.L}} {{.M}}", "[x y] map[k 1:[map[P:p]]]"},
+        {"{{json .L}}{{json .A.B}}", "[\"x\",\"y\"]\"b\""},
+        {"{{json .}}", "{\"A\":{\"B\":\"b\",\"N\":3,\"T\":true,\"Z\":null},\"L\":[\"x\",\"y\"],"
+                       "\"M\":{\"k 1\":[{\"P\":\"p\"}]},\"E\":[]}"},
+        {"{{index .L 1}}{{index .L 9}}{{index .M \"none\"}}", "y"},
+        {"{{(index (index .M \"k 1\") 0).P}}", "p"},
+        {"{{range .L}}<{{.}}>{{end}}{{range .E}}x{{else}}none{{end}}", "<x><y>none"},
+        {"{{range $i, $v := .L}}{{$i}}{{$v}}{{$.A.B}}{{end}}", "0xb1yb"},
+        {"{{range $v := .L}}{{$v}}{{end}}", "xy"},
+        {"{{if .A.T}}1{{if .E}}2{{else}}3{{end}}{{end}}{{if .A.Z}}4{{end}}", "13"},
+        {"{{if not .E}}a{{end}}{{if eq .A.B \"b\"}}b{{end}}{{if ne .A.N 3}}c{{end}}", "ab"},
+        {"{{.A.B | upper | json}}{{join .L \",\"}}{{len .L}}{{len .A.B}}", "\"B\"x,y21"},
+        {"a {{- .A.B -}} c", "abc"},
+        {"{{.M \"none\"}}{{println .A.B}}", "b\n"},
+    };
+    static const char *const bad[] = {"{{",
+                                      "{{.A",
+                                      "{{}}",
+                                      "{{.X}}",
+                                      "{{.A.X}}",
+                                      "{{.A.B.C}}",
+                                      "{{end}}",
+                                      "{{else}}",
+                                      "{{if .A}}",
+                                      "{{range .L}}",
+                                      "{{range .L}}{{else}}",
+                                      "{{nope .A}}",
+                                      "{{$x}}",
+                                      "{{index}}",
+                                      "{{index .L}}",
+                                      "{{\"x}}",
+                                      "{{(.A}}",
+                                      "{{.A)}}",
+                                      "{{.A | }}",
+                                      "{{| .A}}",
+                                      "{{.A .B .L .M}}",
+                                      "{{json . . . . .}}",
+                                      "{{((((((((((((((((((((.A))))))))))))))))))))}}",
+                                      "{{/*x*/}}",
+                                      "{{if}}{{end}}"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        check_template(good[i].template, good[i].want);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        check_template(bad[i], NULL);
+}
+
 /* --- from options to a spec ----------------------------------------------------------------- */
 
 static int request(const char *text, struct sandbox_request *q, struct err *e)
@@ -703,6 +783,7 @@ int main(void)
         cmocka_unit_test(help_fits_a_screen_and_help_all_has_every_option),
         cmocka_unit_test(root_help_mentions_everything),
         cmocka_unit_test(completions_offer_every_verb),
+        cmocka_unit_test(templates),
         cmocka_unit_test(specs_from_options),
         cmocka_unit_test(bad_options_name_themselves),
         cmocka_unit_test(detach_keys),

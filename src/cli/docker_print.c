@@ -1,0 +1,181 @@
+#include "cli/docker.h"
+
+#include "cli/cmd.h"
+#include "cli/template.h"
+#include "cli/ui.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+#include "util/loop.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OUTPUT_MAX = 64 << 20, CELL_MIN = 10, CELL_GAP = 3 };
+int docker_show_fail(const struct err *e)
+{
+    (void)fprintf(stderr, "%s\n", e->msg);
+    return EXIT_FAILED;
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+/* Images and users choose some of these texts: on a terminal they must not be commands. */
+static int print_text(struct buf *b)
+{
+    char *p = (char *)buf_head(b);
+    for (size_t i = 0; isatty(STDOUT_FILENO) && i < buf_len(b); i++)
+        if (((unsigned char)p[i] < 0x20 && p[i] != '\n' && p[i] != '\t') || p[i] == 0x7f)
+            p[i] = '?';
+    return ui_print(b);
+}
+
+/* "\t" and "\n" may be written as they are spelled here. */
+static char *unescape_format(const char *format)
+{
+    char *copy = strdup(format), *to = copy;
+    for (const char *p = format; copy && *p; p++) {
+        bool tab = p[0] == '\\' && p[1] == 't', newline = p[0] == '\\' && p[1] == 'n';
+        *to++ = tab ? '\t' : newline ? '\n' : *p;
+        p += tab || newline;
+    }
+    if (copy)
+        *to = '\0';
+    return copy;
+}
+
+int docker_print(const char *format, json_t *values)
+{
+    AUTO_JSON json_t *list = values;
+    AUTO_BUF struct buf b;
+    AUTO_FREE char *text = unescape_format(format);
+    struct err e = {0};
+    json_t *v;
+    size_t i;
+    buf_init(&b, OUTPUT_MAX);
+    int r = list && text ? 0 : err_oom(&e);
+    json_array_foreach(list, i, v)
+    {
+        if (r == 0)
+            r = template_render(strcmp(text, "json") == 0 ? "{{json .}}" : text, v, &b, &e);
+        if (r == 0 && buf_append(&b, "\n", 1) < 0)
+            r = err_oom(&e);
+    }
+    return r < 0 ? docker_show_fail(&e) : print_text(&b);
+}
+
+/* Of n bytes of UTF-8. */
+static size_t columns(const char *p, size_t n)
+{
+    size_t wide = 0;
+    for (size_t i = 0; i < n; i++)
+        wide += ((unsigned char)p[i] & 0xc0) != 0x80;
+    return wide;
+}
+
+/* Lines of cells separated by tabs: columns as wide as Docker makes them. */
+static int print_columns(const char *text)
+{
+    AUTO_BUF struct buf b;
+    size_t width[32] = {0};
+    buf_init(&b, OUTPUT_MAX);
+    for (int pass = 0; pass < 2; pass++) {
+        size_t column = 0;
+        for (const char *p = text; *p;) {
+            size_t n = strcspn(p, "\t\n"), wide = columns(p, n);
+            bool last = p[n] != '\t';
+            size_t c = MIN(column, ARRAY_LEN(width) - 1);
+            if (pass == 0 && !last)
+                width[c] = MAX(width[c], MAX(wide + CELL_GAP, (size_t)CELL_MIN));
+            if (pass == 1)
+                (void)buf_printf(&b, "%.*s%*s%s", (int)n, p, last ? 0 : (int)(width[c] - wide), "",
+                                 last ? "\n" : "");
+            column = last ? 0 : column + 1;
+            p += n + (p[n] != '\0');
+        }
+    }
+    return print_text(&b);
+}
+
+/* `headers` is what the format says when the fields are the titles of the columns. */
+static int print_table(const char *format, json_t *headers, json_t *rows)
+{
+    AUTO_JSON json_t *titles = headers;
+    AUTO_JSON json_t *list = rows;
+    AUTO_BUF struct buf b;
+    AUTO_FREE char *text = unescape_format(format);
+    struct err e = {0};
+    json_t *v;
+    size_t i;
+    buf_init(&b, OUTPUT_MAX);
+    int r = list && titles && text ? template_render(text, titles, &b, &e) : err_oom(&e);
+    json_array_foreach(list, i, v)
+    {
+        if (r == 0 && buf_append(&b, "\n", 1) < 0)
+            r = err_oom(&e);
+        if (r == 0)
+            r = template_render(text, v, &b, &e);
+    }
+    if (r == 0 && buf_append(&b, "\n", 2) < 0)
+        r = err_oom(&e);
+    return r < 0 ? docker_show_fail(&e) : print_columns((const char *)buf_head(&b));
+}
+
+/* -q, --format TEMPLATE, --format 'table TEMPLATE', --format json; takes both. */
+int docker_print_rows(const struct docker_cmd *d, const char *usual, json_t *headers, json_t *rows)
+{
+    const char *format = docker_get(d, "format");
+    bool table = !format || strncmp(format, "table ", 6) == 0 || strcmp(format, "table") == 0;
+    if (docker_has(d, "quiet") || !table) {
+        json_decref(headers);
+        return docker_print(docker_has(d, "quiet") ? "{{.ID}}" : format, rows);
+    }
+    return print_table(format && format[5] ? format + 6 : usual, headers, rows);
+}
+
+/* "5 minutes", in Docker's words. */
+void docker_duration(uint64_t ns, char out[48])
+{
+    uint64_t s = ns / 1000000000, m = s / 60, h = (m + 30) / 60;
+    if (s < 1)
+        (void)snprintf(out, 48, "Less than a second");
+    else if (s < 60)
+        (void)snprintf(out, 48, "%llu second%s", (unsigned long long)s, s == 1 ? "" : "s");
+    else if (m == 1)
+        (void)snprintf(out, 48, "About a minute");
+    else if (m < 60)
+        (void)snprintf(out, 48, "%llu minutes", (unsigned long long)m);
+    else if (h == 1)
+        (void)snprintf(out, 48, "About an hour");
+    else if (h < 48)
+        (void)snprintf(out, 48, "%llu hours", (unsigned long long)h);
+    else if (h < 24 * 14)
+        (void)snprintf(out, 48, "%llu days", (unsigned long long)h / 24);
+    else if (h < 24 * 60)
+        (void)snprintf(out, 48, "%llu weeks", (unsigned long long)h / 24 / 7);
+    else
+        (void)snprintf(out, 48, "%llu months", (unsigned long long)h / 24 / 30);
+}
+
+uint64_t docker_since(uint64_t when_ns)
+{
+    uint64_t now = realtime_ns();
+    return now > when_ns ? now - when_ns : 0;
+}
+
+json_t *docker_ago(uint64_t when_ns)
+{
+    char text[48];
+    docker_duration(docker_since(when_ns), text);
+    return json_sprintf("%s ago", text);
+}
+
+json_t *docker_joined(char *const *list, const char *sep)
+{
+    AUTO_BUF struct buf b;
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; list && list[i]; i++)
+        (void)buf_printf(&b, "%s%s", i ? sep : "", list[i]);
+    return json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
+}

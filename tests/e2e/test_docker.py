@@ -1,0 +1,313 @@
+"""msb called as `docker`: what programs that drive Docker's command line send, and what they read.
+
+The client's own module, unmodified where it is at hand, and the same command lines where it is not.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+import imagekit
+from conftest import ROOT, wait_for
+from guest import FOREVER, PATIENCE
+from test_client_contract import Environment, popen_bash
+
+SEED = ROOT.parent / "shared" / "seeds" / "docker.py"
+IMAGE = "msb/base"
+
+# To the letter what a hardened backend asks for.
+HARDENED = ["--cap-drop", "ALL", "--cap-add", "DAC_OVERRIDE", "--cap-add", "CHOWN", "--cap-add", "FOWNER",
+            "--security-opt", "no-new-privileges", "--pids-limit", "256", "--tmpfs", "/tmp:rw,nosuid,size=512m",
+            "--tmpfs", "/var/tmp:rw,noexec,nosuid,size=256m", "--tmpfs", "/run:rw,noexec,nosuid,size=64m"]  # fmt: skip
+PASSING = ["--tmpfs", "/workspace:rw,exec,size=10g", "--tmpfs", "/home:rw,exec,size=1g", "--tmpfs", "/root:rw,exec,size=1g"]
+
+
+class Docker:
+    """A directory with nothing but `docker` in it, and a home."""
+
+    def __init__(self, m, directory):
+        self.msb = m
+        self.exe = str(pathlib.Path(directory) / "docker")
+        os.symlink(m.exe, self.exe)
+
+    def __call__(self, *args, code=0, **kw):
+        kw.setdefault("stdin", None if "input" in kw else subprocess.DEVNULL)
+        if kw["stdin"] is None:
+            del kw["stdin"]
+        p = subprocess.run([self.exe, *map(str, args)], env=self.msb.env, capture_output=True, text=True, timeout=60, **kw)
+        assert p.returncode == code, (args, p)
+        return p
+
+    def ok(self, *args, **kw):
+        return self(*args, **kw).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def docker(module_msb, tmp_path_factory):
+    d = Docker(module_msb, tmp_path_factory.mktemp("bin"))
+    yield d
+    for cid in d.ok("ps", "-aq", "--no-trunc").split():
+        d("rm", "-f", cid)
+
+
+@pytest.fixture(scope="module")
+def web(docker):
+    """A container that waits; its ID."""
+    return docker.ok("run", "-d", "--name", "web", "-w", "/srv", "-l", "team=a b", "--label", "empty", "-e", "A=1", "-e", "NOTSET",
+                     "-p", "0:80", *HARDENED, IMAGE, "sleep", "2h")  # fmt: skip
+
+
+# --- the client itself ---------------------------------------------------------------------------
+
+
+def load_seed(monkeypatch, docker, directory):
+    if not SEED.exists():
+        pytest.skip(f"{SEED} is not there")
+    base = types.ModuleType("tools.environments.base")
+    base.BaseEnvironment, base._popen_bash = Environment, popen_bash
+    base.get_sandbox_dir = lambda: pathlib.Path(directory)
+    local = types.ModuleType("tools.environments.local")
+    local._HERMES_PROVIDER_ENV_BLOCKLIST = frozenset()
+    for name, module in (("tools", types.ModuleType("tools")), ("tools.environments", types.ModuleType("tools.environments")),
+                         ("tools.environments.base", base), ("tools.environments.local", local)):  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, module)
+    for key, value in docker.msb.env.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("PATH", f"{os.path.dirname(docker.exe)}:{os.environ['PATH']}")
+    spec = importlib.util.spec_from_file_location("seed_docker", SEED)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def use(env):
+    """A terminal like any other."""
+    assert env.execute("echo out; exit 42") == {"output": "out\n", "returncode": 42}
+    env.execute("cd /tmp; export KEPT='a b'; echo x > /workspace/f")
+    assert env.execute("pwd; echo $KEPT; cat /workspace/f")["output"] == "/tmp\na b\nx\n"
+    assert env.execute("cat", stdin_data="piped")["output"] == "piped"
+    assert env.execute(f"echo partial; sleep {FOREVER}", timeout=1) == {"output": "partial\n", "returncode": 124}
+    status = env.execute("grep -E '^(CapBnd|NoNewPrivs)' /proc/self/status; cat /sys/fs/cgroup/msb/pids.max")["output"]
+    assert status.split() == ["CapBnd:", "000000000000000b", "NoNewPrivs:", "1", "256"]
+
+
+def test_the_client_unmodified_and_passing(docker, monkeypatch, tmp_path):
+    module = load_seed(monkeypatch, docker, tmp_path)
+    docker.msb.ok("load", "-q", "-i", imagekit.busybox().archive("docker", tmp_path / "hello.tar", "hello-world:latest"))
+    monkeypatch.setenv("FORWARD_ME", "forwarded")
+    env = module.DockerEnvironment(IMAGE, cpu=0.5, memory=256, disk=64, network=False, task_id="passing", forward_env=["FORWARD_ME"],
+                                   env={"FROM_CONFIG": "configured"})  # fmt: skip
+    assert module._storage_opt_ok, "the size of its files can be limited, and the client has found that out"
+    cid = env._container_id
+    assert re.fullmatch("[0-9a-f]{64}", cid) and docker.ok("ps", "-aq", "--no-trunc", "--filter", f"id={cid}") == cid
+    assert env.execute("echo $FORWARD_ME $FROM_CONFIG; pwd")["output"] == "forwarded configured\n/root\n"
+    use(env)
+    mounts = env.execute("cat /proc/mounts")["output"]
+    for where, size in (("/workspace", 10 << 20), ("/home", 1 << 20), ("/root", 1 << 20), ("/tmp", 512 << 10)):
+        assert re.search(rf"^tmpfs {where} tmpfs .*\bsize={size}k\b", mounts, re.M), where
+    assert env.execute("ls /sys/class/net")["output"].split() == ["lo"]
+    assert int(env.execute("df -k / | awk 'NR==2 {print $2}'")["output"]) <= 64 << 10
+    env.cleanup()
+    wait_for(lambda: docker.ok("ps", "-aq", "--no-trunc", "--filter", f"id={cid}") == "", timeout=PATIENCE)
+
+
+def test_the_client_unmodified_and_persistent(docker, monkeypatch, tmp_path):
+    module = load_seed(monkeypatch, docker, tmp_path)
+    (tmp_path / "cred").write_text("token")
+    env = module.DockerEnvironment(IMAGE, persistent_filesystem=True, task_id="kept", volumes=[f"{tmp_path}/cred:/cred:ro"])
+    cid = env._container_id
+    use(env)
+    assert env.execute("cat /cred; echo y > /root/home; ! echo x > /cred")["output"].startswith("token")
+    env.cleanup()
+    wait_for(lambda: docker.ok("inspect", "-f", "{{.State.Running}}", cid) == "false", timeout=PATIENCE)
+    # What it wrote is there for the next.
+    assert (tmp_path / "docker" / "kept" / "home" / "home").read_text() == "y\n"
+    env = module.DockerEnvironment(IMAGE, persistent_filesystem=True, task_id="kept")
+    assert env.execute("cat /root/home /workspace/f")["output"] == "y\nx\n"
+    for one in (cid, env._container_id):
+        docker("rm", "-f", one)
+
+
+# --- the same calls, without it ------------------------------------------------------------------
+
+
+def test_calls_of_a_hardened_backend(docker):
+    assert "Version:" in docker("version").stdout
+    assert docker.ok("info", "--format", "{{.Driver}}") == "overlay2"
+    probe = docker.ok("create", "--storage-opt", "size=1m", IMAGE)
+    assert docker.ok("rm", probe) == probe
+    cid = docker.ok("run", "-d", "--name", "hermes-0123abcd", "-w", "/root", *HARDENED, *PASSING, "--cpus", "0.5", "--memory", "256m",
+                    "--storage-opt", "size=64m", "--network=none", "-e", "K=v w", IMAGE, "sleep", "2h")  # fmt: skip
+    assert re.fullmatch("[0-9a-f]{64}", cid)
+    p = docker("exec", "-e", "X=1", cid, "bash", "-l", "-c", "echo $K $X; pwd; cat; exit 5", code=5, input="lost")
+    assert p.stdout == "v w 1\n/root\n" and p.stderr == ""
+    assert docker("exec", "-i", cid, "bash", "-c", "cat", input="kept").stdout == "kept"
+    assert docker.ok("exec", "-u", "1000:1000", "-w", "/tmp", cid, "sh", "-c", "id -u; pwd") == "1000\n/tmp"
+    docker("exec", cid, "nosuch", code=127)
+    docker("exec", cid, "/etc/passwd", code=126)
+    assert docker.ok("stop", "-t", "5", cid) == cid
+    assert "is not running" in docker("exec", cid, "true", code=1).stderr
+    assert docker.ok("rm", "-f", cid) == cid
+    assert "No such container" in docker("stop", cid, code=1).stderr
+    docker("rm", "-f", cid)  # twice does no harm
+
+
+def test_names_and_ids(docker, web):
+    for word in (web, web[:12], web[:4], "web", "/web"):
+        assert docker.ok("exec", word, "hostname") == "web"
+    for word in ("", "we", web[:11] + "g", web + "0", "ffff" if web[0] != "f" else "0000"):
+        docker("exec", word, "true", code=1)
+    assert docker.msb.ok("exec", "-q", "web", "--", "pwd") == "/srv\n", "a sandbox like any other"
+    assert "already in use" in docker("run", "--name", "web", IMAGE, "true", code=125).stderr
+    # IDs are of this sandbox, not of this name.
+    old = docker.ok("create", "--name", "again", IMAGE)
+    docker("rm", "again")
+    new = docker.ok("create", "--name", "again", IMAGE)
+    assert old != new and docker.ok("rm", new) == new
+
+
+def test_ps(docker, web):
+    lines = docker("ps").stdout.splitlines()
+    assert lines[0].split("  ")[0] == "CONTAINER ID"
+    row = next(x for x in lines if x.endswith("web"))
+    at = {title: lines[0].index(title) for title in ("IMAGE", "COMMAND", "STATUS", "PORTS", "NAMES")}
+    assert row.startswith(web[:12] + " ") and row[at["IMAGE"]:].startswith(IMAGE) and row[at["COMMAND"]:].startswith('"sleep 2h"')
+    assert row[at["STATUS"]:].startswith("Up ") and "->80/tcp" in row[at["PORTS"]:] and row[at["NAMES"]:] == "web"
+    assert docker.ok("ps", "-q", "--filter", "name=web") == web[:12]
+    template = "{{.ID}}|{{.Names}}|{{.Image}}|{{.State}}|{{.Label \"team\"}}|{{.Networks}}"
+    assert docker.ok("ps", "-f", "label=team=a b", "--format", template) == f"{web[:12]}|web|{IMAGE}|running|a b|bridge"
+    assert docker.ok("ps", "--format", r"table {{.Names}}\t{{.State}}", "-f", "name=^/web$") == "NAMES     STATE\nweb       running"
+    one = json.loads(docker.ok("ps", "--no-trunc", "-f", f"id={web[:6]}", "--format", "json"))
+    assert one["ID"] == web and one["Labels"] == "empty=,team=a b" and one["Command"] == '"sleep 2h"'
+    for wrong in ("name=^eb$", "name=we$", "label=team=b", "status=exited", "id=zz", "ancestor=msb/bas"):
+        assert docker.ok("ps", "-aq", "-f", "label=team", "-f", wrong) == "", wrong
+    for right in ("name=eb", "name=^/web$", "name=we", "label=empty", "status=running", f"id={web}", "ancestor=msb/base"):
+        assert docker.ok("ps", "-q", "-f", "label=team", "-f", right) == web[:12], right
+    assert "invalid filter" in docker("ps", "-f", "colour=red", code=1).stderr
+    assert "no field .Nothing" in docker("ps", "--format", "{{.Nothing}}", code=1).stderr
+
+
+def test_inspect(docker, web):
+    (c,) = json.loads(docker("inspect", "web").stdout)
+    assert c["Id"] == web and c["Name"] == "/web" and c["State"]["Running"] is True and c["State"]["Status"] == "running"
+    assert c["Config"]["Cmd"] == ["sleep", "2h"] and "A=1" in c["Config"]["Env"] and c["Config"]["WorkingDir"] == "/srv"
+    host = c["HostConfig"]
+    assert host["CapDrop"] == ["ALL"] and sorted(host["CapAdd"]) == ["CHOWN", "DAC_OVERRIDE", "FOWNER"]
+    assert host["PidsLimit"] == 256 and host["SecurityOpt"] == ["no-new-privileges"]
+    port = c["NetworkSettings"]["Ports"]["80/tcp"][0]["HostPort"]
+    for template, text in (
+        ("{{.State.Status}}", "running"), ("{{json .Config.Cmd}}", '["sleep","2h"]'), ("{{.Config.Cmd}}", "[sleep 2h]"),
+        ('{{index .Config.Labels "team"}}', "a b"), ('{{index .Config.Labels "none"}}', ""), ("{{len .Args}}", "1"),
+        ("{{if .State.Running}}up{{else}}down{{end}}", "up"), ("{{if .State.Paused}}x{{else}}y{{end}}", "y"),
+        ("{{range .Mounts}}{{.Destination}};{{end}}", "/run;/tmp;/var/tmp;"), ('{{join .Config.Cmd "+"}}', "sleep+2h"),
+        ("{{range $p, $c := .NetworkSettings.Ports}}{{$p}}={{(index $c 0).HostPort}}{{end}}", f"80/tcp={port}"),
+        ('{{(index (index .NetworkSettings.Ports "80/tcp") 0).HostPort}}', port), ("{{.Name | upper}}", "/WEB"),
+        ("{{ .State.Pid }} {{- \" x\" -}} \n y", f"{c['State']['Pid']} xy"), ("{{.HostConfig.NetworkMode}}{{.Id}}", "bridge" + web),
+    ):  # fmt: skip
+        assert docker("inspect", "--format", template, web).stdout == text + "\n", template
+    for bad in ("{{.Nope}}", "{{", "{{end}}", "{{if .Id}}", "{{range .Mounts}}", "{{nope .}}", "{{template \"x\"}}", "{{$x}}",
+                "{{index}}", "{{" + "(" * 100, "{{if .Id}}" * 100, "{{.State.}}x{{"):  # fmt: skip
+        assert "template: " in docker("inspect", "-f", bad, "web", code=1).stderr, bad
+    p = docker("inspect", "nosuch", "web", code=1)
+    assert "No such object: nosuch" in p.stderr and len(json.loads(p.stdout)) == 1
+    docker("container", "inspect", IMAGE, code=1)
+
+
+def test_exit_codes(docker, tmp_path):
+    assert docker("run", "--rm", IMAGE, "sh", "-c", "exit 3", code=3).stdout == ""
+    docker("run", "--rm", IMAGE, "nosuch", code=127)
+    docker("run", "--rm", IMAGE, "/etc/passwd", code=126)
+    docker("run", "--rm", "--memory", "1m", IMAGE, "true", code=125)
+    docker("run", "--rm", "--pull", "never", "nosuch/image:1", "true", code=125)
+    assert docker("run", "--rm", "-i", IMAGE, "cat", input="in").stdout == "in"
+    assert docker("run", "--rm", IMAGE, "cat", input="lost").stdout == ""
+    assert "not a TTY" in docker("run", "--rm", "-it", IMAGE, "true", code=1).stderr
+    assert docker("run", "--rm", "-t", IMAGE, "tty").stdout.startswith("/dev/pts/")
+    assert docker("run", "--rm", "--entrypoint", "echo", IMAGE, "-n", "--", "-x").stdout == "-- -x"
+
+
+@pytest.mark.parametrize("args, says", [
+    (["run", "--gpus", "all", IMAGE], "GPU"),
+    (["run", "--restart", "always", IMAGE], "no daemon"),
+    (["run", "--nosuch", IMAGE], "unknown flag: --nosuch"),
+    (["run", "--name"], "needs an argument"),
+    (["run", "--pid", "host", IMAGE], "shares no namespace"),
+    (["run"], "requires at least 1 argument"),
+    (["exec", "x"], "requires at least 2 arguments"),
+    (["build", "."], "'build' is not supported"),
+    (["container", "prune"], "'container prune' is not supported"),
+    (["-H", "tcp://x", "ps"], "is not supported"),
+    (["kill", "-s", "HUP", "web"], "docker exec"),
+    (["run", "--storage-opt", "dm.x=1", IMAGE], "size=SIZE"),
+])  # fmt: skip
+def test_refusals_are_one_line(docker, args, says):
+    p = docker(*args, code=125)
+    assert says in p.stderr and p.stderr.count("\n") == 1 and p.stdout == ""
+
+
+def test_a_container_ends_with_its_command(docker):
+    cid = docker.ok("run", "-d", "--cidfile", docker.msb.home / "cid", IMAGE, "sh", "-c", "echo out; echo err >&2; exit 9")
+    assert (docker.msb.home / "cid").read_text() == cid
+    assert docker.ok("wait", cid) == "9"
+    wait_for(lambda: docker.ok("inspect", "-f", "{{.State.Status}} {{.State.ExitCode}}", cid) == "exited 9")
+    assert cid[:12] not in docker.ok("ps", "-q") and cid[:12] in docker.ok("ps", "-aq", "-f", "exited=9")
+    assert "Exited (9) " in docker.ok("ps", "-a", "-f", f"id={cid}", "--format", "{{.Status}}")
+    p = docker("logs", cid)
+    assert p.stdout == "out\n" and p.stderr == "err\n"
+    # Again, with the same command.
+    assert docker.ok("start", cid) == cid and docker.ok("wait", cid) == "9"
+    assert docker.ok("rm", cid) == cid
+    assert "No such container" in docker("wait", cid, code=1).stderr
+
+
+def test_create_start_attach_restart_kill(docker):
+    cid = docker.ok("create", "--name", "later", "-e", "X=1", IMAGE, "sh", "-c", "echo $X -n; exit 4")
+    assert docker.ok("inspect", "-f", "{{.State.Running}}", "later") == "false"
+    assert docker("start", "-a", "later", code=4).stdout == "1 -n\n"
+    docker("rm", cid)
+    docker.ok("run", "-d", "--name", "later", IMAGE, "sleep", "2h")
+    assert docker.ok("restart", "-t", "1", "later") == "later"
+    assert "cannot remove" in docker("rm", "later", code=1).stderr
+    assert docker.ok("kill", "later") == "later"
+    assert "not running" in docker("kill", "later", code=1).stderr
+    assert docker.ok("start", "later") == docker.ok("start", "later") == "later"
+    assert docker.ok("kill", "-s", "TERM", "later") == "later"
+    assert docker.ok("rm", "-v", "later") == "later"
+
+
+def test_files(docker, web, tmp_path):
+    (tmp_path / "f").write_text("data")
+    docker("cp", tmp_path / "f", f"{web[:10]}:/srv/")
+    docker("cp", "web:srv/f", tmp_path / "g")
+    assert (tmp_path / "g").read_text() == "data"
+    assert docker("cp", f"{web}:/srv/f", "-").stdout != ""
+    # A directory of the host that is missing is made; a volume without a name is part of the disk.
+    out = docker.ok("run", "--rm", "-v", f"{tmp_path}/new/deep:/in", "-v", "/anon/dir", "--mount", f"type=bind,source={tmp_path},target=/m,readonly",
+                    "--shm-size", "1048576", "--tmpfs", "/t:size=65536", IMAGE, "sh", "-c",
+                    "echo x > /in/y; ls -d /anon/dir; ! touch /m/z; df -k /dev/shm /t | awk '{print $2}'")  # fmt: skip
+    assert (tmp_path / "new" / "deep" / "y").read_text() == "x\n"
+    assert out.split("\n")[0] == "/anon/dir" and out.split()[-2:] == ["1024", "64"]
+
+
+def test_images(docker, registry, tmp_path):
+    ref = registry.push(imagekit.busybox(), "team/app:1")
+    assert docker.ok("pull", "-q", ref) == ref
+    assert docker.ok("images", "-q", ref.rsplit(":", 1)[0]) == docker.ok("image", "ls", "-q", ref)
+    assert docker.ok("images", "--format", "{{.Repository}}:{{.Tag}}", ref) == ref
+    (i,) = json.loads(docker("image", "inspect", ref).stdout)
+    assert i["RepoTags"] == [ref] and i["Id"].startswith("sha256:" + docker.ok("images", "-q", ref)) and i["Os"] == "linux"
+    assert docker.ok("inspect", "-f", "{{.Id}}", ref) == i["Id"]
+    assert docker.ok("pull", "-q", "--platform", "linux/amd64", IMAGE).endswith(IMAGE + ":latest")
+    docker("rmi", ref)
+    assert "No such image" in docker("image", "inspect", ref, code=1).stderr
+
+
+def test_msb_docker_is_the_same(docker, web):
+    assert docker.msb.ok("docker", "ps", "-q", "-f", "name=web").strip() == web[:12]
+    assert "Usage: msb docker" in docker.msb.ok("docker", "--help")
