@@ -310,7 +310,7 @@ int ca_issue(const char *dir, const struct config *c, struct ca_issued *ret, str
 {
     AUTO_X509 X509 *ca = NULL;
     AUTO_KEY EVP_PKEY *ca_key = NULL;
-    AUTO_BUF struct buf text = {.limit = 1024 * 1024};
+    AUTO_BUF struct buf text = {.limit = 1 << 20};
     int r = authority(dir, &ca, &ca_key, e);
     if (r < 0)
         return r;

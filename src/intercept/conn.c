@@ -118,7 +118,7 @@ static void answer(struct conn *c, int status, const char *error, const char *te
                                           [421 - 400] = "Misdirected Request"};
     char safe[SUBST_TEXT_MAX], body[2 * SUBST_TEXT_MAX + 256];
     size_t n = 0;
-    for (; text[n] && n < sizeof(safe) - 1; n++)
+    for (; n < sizeof(safe) - 1 && text[n]; n++)
         safe[n] = text[n] == '"' || text[n] == '\\' || text[n] < ' ' ? '?' : text[n];
     safe[n] = '\0';
     if (c->answered) { /* too late for that */

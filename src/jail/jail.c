@@ -245,6 +245,19 @@ int jail_drop_caps(struct err *e)
     return jail_keep_caps(0, e);
 }
 
+int jail_pass_cap(unsigned cap, struct err *e)
+{
+    struct __user_cap_header_struct hdr = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {0};
+    if (syscall(SYS_capget, &hdr, data) == 0) {
+        data[cap / 32].inheritable |= 1U << cap % 32;
+        if (syscall(SYS_capset, &hdr, data) == 0 &&
+            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) == 0)
+            return 0;
+    }
+    return err_sys(e, errno, "cannot pass on a capability");
+}
+
 bool jail_has_cap(unsigned cap)
 {
     struct __user_cap_header_struct hdr = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -68,6 +68,8 @@ int jail_drop_caps(struct err *e);
 int jail_keep_caps(uint64_t keep, struct err *e);
 /* The bounding set alone, by those who may. */
 int jail_drop_bounding(uint64_t keep, struct err *e);
+/* Lets a capability survive the execution of a program by one who is not root in its namespace. */
+int jail_pass_cap(unsigned cap, struct err *e);
 /* Whether a capability is in effect. */
 bool jail_has_cap(unsigned cap);
 

@@ -1,6 +1,7 @@
 #include "launch/intercept.h"
 
 #include "intercept/config.h"
+#include "jail/jail.h"
 #include "launch/helper.h"
 #include "launch/host_cas.h"
 #include "store/secret.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,9 +147,12 @@ static void execute(int sock, void *arg)
     struct err e = {0};
     char most[16];
     (void)snprintf(most, sizeof(most), "%u", s->most);
-    char *argv[] = {(char[]){PROGRAM}, s->reduced ? (char[]){"reduced"} : (char[]){"full"}, most,
-                    NULL};
+    char program[] = PROGRAM, full[] = "full", less[] = "reduced";
+    char *argv[] = {program, s->reduced ? less : full, most, NULL};
     char *env[] = {NULL};
+    /* It makes its own jail, once it has loaded what it needs. */
+    if (!s->reduced && (jail_pass_cap(CAP_SYS_ADMIN, &e) < 0 || jail_pass_cap(CAP_SETPCAP, &e) < 0))
+        helper_fail(sock, &e);
     (void)fcntl(sock, F_SETFD, 0);
     (void)execve(s->path, argv, env);
     err_sys(&e, errno, "cannot start %s", s->path);
