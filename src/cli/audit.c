@@ -1,5 +1,7 @@
 /* The audit log, merged with the network decisions of existing sandboxes. */
 #include "store/audit.h"
+#include "cli/audit_filter.h"
+#include "cli/audit_stats.h"
 #include "cli/common_opts.h"
 #include "cli/log_opts.h"
 #include "cli/ui.h"
@@ -37,7 +39,7 @@ struct followed {
 
 struct audit_view {
     const struct store *store;
-    const char *only; /* one sandbox; NULL = all */
+    struct audit_filter filter;
     bool json, ascii, all;
     struct followed *followed;
 };
@@ -47,7 +49,8 @@ struct audit_view {
 /* Members beyond the common ones, as KEY=VALUE; a value is JSON unless it is a single word. */
 static int put_details(const json_t *j, struct buf *out)
 {
-    static const char *const frame[] = {"t", "event", "sandbox", "uid", "pid", "exec"};
+    static const char *const frame[] = {"seq", "prev", "t",       "event",  "sandbox",
+                                        "uid", "pid",  "program", "parent", "exec"};
     const char *key;
     json_t *v;
     int r = 0;
@@ -102,13 +105,13 @@ static int put_net(const struct audit_view *v, const char *sandbox, const struct
 }
 
 /* A record of audit.log itself. */
-static int put_own(const struct audit_view *v, const struct log_entry *e, struct buf *out)
+static int put_own(struct audit_view *v, const struct log_entry *e, struct buf *out)
 {
     const char *event = json_string_value(json_object_get(e->json, "event"));
     const char *sandbox = json_string_value(json_object_get(e->json, "sandbox"));
     if (!event)
         return 0;
-    if (v->only && (!sandbox || strcmp(sandbox, v->only) != 0))
+    if (!audit_filter_passes(&v->filter, event, sandbox, e->t_ns, e->json))
         return 0;
     if (v->json)
         return record_json(json_incref(e->json), v->ascii, out) < 0 ? -ENOMEM : 1;
@@ -133,7 +136,7 @@ static struct followed *find_followed(const struct audit_view *v, const char *na
 static int render(void *ctx, const struct record_source *from, const struct log_entry *e,
                   struct buf *out)
 {
-    const struct audit_view *v = ctx;
+    struct audit_view *v = ctx;
     struct net_record r;
     const char *event = json_string_value(json_object_get(e->json, "event"));
     bool copied = !from->label && event && strcmp(event, "net") == 0;
@@ -141,7 +144,8 @@ static int render(void *ctx, const struct record_source *from, const struct log_
         return put_own(v, e, out);
     const char *sandbox =
         copied ? json_string_value(json_object_get(e->json, "sandbox")) : from->label;
-    if (!sandbox || (v->only && strcmp(v->only, sandbox) != 0) || net_record_read(e, &r) < 0)
+    if (!sandbox || net_record_read(e, &r) < 0 ||
+        !audit_filter_passes(&v->filter, "net", sandbox, e->t_ns, copied ? e->json : NULL))
         return 0;
     if (!v->all && !copied && r.verdict != NET_RECORD_DENY && r.kind != NET_RECORD_MISSED)
         return 0;
@@ -203,7 +207,7 @@ static int look_around(struct audit_view *v, struct records *r)
     int k = 0;
     const struct dirent *e;
     while (k == 0 && (e = readdir(d)))
-        if (e->d_name[0] != '.' && (!v->only || strcmp(e->d_name, v->only) == 0))
+        if (e->d_name[0] != '.' && (!v->filter.name || strcmp(e->d_name, v->filter.name) == 0))
             k = follow_one(v, r, e->d_name);
     for (struct followed *f = v->followed; f; f = f->next)
         if (f->src && !f->there) {
@@ -260,54 +264,106 @@ static int show(struct audit_view *v, struct records *r, struct err *e)
     return k < 0 && k != -EPIPE ? err_sys(e, -k, "cannot show the audit log") : k;
 }
 
+static int stats(struct audit_view *v, uint64_t since_ns, int *code, struct err *e)
+{
+    struct log_stream in;
+    struct audit_stats sums;
+    int k = log_stream_open(&in, v->store->home_fd, AUDIT_NAME, since_ns);
+    in.parse = log_record_parse;
+    int r = audit_stats_init(&sums);
+    while (k >= 0 && r == 0 && (k = log_stream_next(&in)) == 1) {
+        const char *event = json_string_value(json_object_get(in.entry.json, "event"));
+        const char *sandbox = json_string_value(json_object_get(in.entry.json, "sandbox"));
+        if (audit_filter_passes(&v->filter, event, sandbox, in.entry.t_ns, in.entry.json) &&
+            in.entry.t_ns >= since_ns)
+            audit_stats_add(&sums, event, sandbox, in.entry.json);
+    }
+    log_stream_close(&in);
+    r = r < 0 ? r : k;
+    if (r == 0)
+        *code = audit_stats_print(&sums, v->json);
+    audit_stats_free(&sums);
+    return r < 0 ? err_sys(e, -r, "cannot read the audit log") : 0;
+}
+
 static int audit_run(const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;
+    int code = EXIT_OK;
     struct audit_view v = {.store = &s,
-                           .only = args_get(a, "name"),
                            .json = json_lines_option(a),
                            .ascii = isatty(STDOUT_FILENO),
                            .all = args_has(a, "all") || audit_level() == AUDIT_ALL};
     struct records r = {
         .follow = args_has(a, "follow"), .render = render, .more = look_again, .ctx = &v};
     struct err e = {0};
-    if (tail_option(a, &r.has_tail, &r.tail, &e) < 0 ||
-        when_option(a, "since", &r.since_ns, &e) < 0)
+    int k = audit_filter_read(a, &v.filter, &e);
+    if (k < 0 || tail_option(a, &r.has_tail, &r.tail, &e) < 0 ||
+        when_option(a, "since", &r.since_ns, &e) < 0) {
+        audit_filter_free(&v.filter);
         return ui_usage(&e);
+    }
     (void)signal(SIGPIPE, SIG_IGN);
-    int k = store_open(&s, &e);
+    k = store_open(&s, &e);
     if (k == 0)
-        k = show(&v, &r, &e);
+        k = audit_filter_look(&v.filter, &s, &e);
+    if (k == 0)
+        k = args_has(a, "stats") ? stats(&v, r.since_ns, &code, &e) : show(&v, &r, &e);
+    audit_filter_free(&v.filter);
     if (k == -EPIPE)
         return EXIT_BY_SIGPIPE;
-    return k < 0 ? ui_fail(&e) : EXIT_OK;
+    return k < 0 ? ui_fail(&e) : code;
 }
 
 static const struct opt audit_opts[] = {
-    {"name", 'n', "NAME", "Show only this sandbox"},
+    AUDIT_FILTER_OPTIONS,
     TAIL_OPTION(0, "records"),
-    SINCE_OPTION("records"),
     {"follow", 'f', NULL, "Keep printing new records until interrupted"},
     {"all", 0, NULL, "Show allowed network traffic as well as denied"},
+    {"stats", 0, NULL, "Sum up what sandboxes used, by label", .conflicts = "follow"},
     JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},
 };
 
+#define AUDIT_DETAILS                                                                             \
+    "Everything that is done to sandboxes is appended to $MSB_HOME/audit.log: create, start, "    \
+    "stop, "                                                                                      \
+    "kill, remove, exec (with its arguments) and exit (with its code), copy, modify, pull, and "  \
+    "changes of network policies and ports, by whom (uid, pid, program and the program that "     \
+    "started it), how long it took, and why it failed. Values of environment variables and "      \
+    "secrets are never recorded; arguments, and names of secrets, are. Records of kind net come " \
+    "from the logs of the sandboxes; when a sandbox is removed, its last 500 are copied. "        \
+    "$MSB_AUDIT is off, denied (the default) or all: all records allowed network traffic, and "   \
+    "files that programs read through the SDK, too.\n\n"                                          \
+    "With --stats the runs that have ended are summed up: time, CPU time, and bytes of the "      \
+    "network and of "                                                                             \
+    "disks. A sandbox with several labels counts in each.\n\n" TIME_DETAILS
+
+static const struct cmd cmd_audit_show = {
+    .name = "show",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_audit,
+    .summary = "Show who did what to sandboxes, and what sandboxes were denied",
+    .opts = audit_opts,
+    .details = AUDIT_DETAILS,
+    .examples = "  msb audit --since 1h\n"
+                "  msb audit -f --name web\n"
+                "  msb audit --stats --label team --since 2026-01-01",
+    .run = audit_run,
+};
+
+static const struct cmd *const audit_subs[] = {&cmd_audit_show, &cmd_audit_verify, NULL};
+
 const struct cmd cmd_audit = {
     .name = "audit",
     .group = GROUP_SANDBOX,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
+    .subs = audit_subs,
+    .otherwise = &cmd_audit_show,
     .opts = audit_opts,
-    .details =
-        "Every msb command appends to $MSB_HOME/audit.log: create, start, stop, kill, remove, "
-        "exec (with its arguments) and exit (with its code), copy, modify, and changes of "
-        "network policies and ports. Environment variables and secrets are never recorded; "
-        "arguments are. Records of kind net come from the logs of the sandboxes; when a "
-        "sandbox is removed, its last 500 are copied. $MSB_AUDIT is off, denied (the "
-        "default) or all; it selects what is recorded and copied.\n\n" TIME_DETAILS,
+    .details = "Without a command, 'msb audit' shows the log.",
     .examples = "  msb audit --since 1h\n"
-                "  msb audit -f --name web\n"
-                "  msb audit --json --tail 100",
-    .run = audit_run,
+                "  msb audit --verb exec --user alice --json\n"
+                "  msb audit verify",
 };

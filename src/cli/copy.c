@@ -156,14 +156,14 @@ static void warn(const char *text)
 /* --- the verb -------------------------------------------------------------------------------- */
 
 static void record(const struct store *s, const struct args *a, const struct side *x,
-                   const struct tree_progress *p, int r, const struct err *e)
+                   const struct tree_progress *p, uint64_t began, int r, const struct err *e)
 {
     if (x->sandbox)
         audit_done(s, "copy", x->sandbox,
                    json_pack("{s:o, s:o, s:I, s:I}", "from", audit_text(a->pos[0]), "to",
                              audit_text(a->pos[1]), "files", (json_int_t)p->files, "bytes",
                              (json_int_t)p->bytes),
-                   r, e);
+                   began, r, e);
 }
 
 static int copy_between(const struct args *a, struct side *from, struct side *to,
@@ -173,6 +173,7 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
     struct err late = {0};
     struct copy_options opt = {.archive = args_has(a, "archive"),
                                .follow = args_has(a, "follow-link")};
+    uint64_t began = now_ns();
     int r = store_open(&s, e);
     if (r < 0)
         return r;
@@ -184,9 +185,9 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
         r = copy_run(&from->end, &to->end, &opt, p, e);
         wipe();
     }
-    record(&s, a, from, p, r, e);
+    record(&s, a, from, p, began, r, e);
     if (!from->sandbox || !to->sandbox || strcmp(from->sandbox, to->sandbox) != 0)
-        record(&s, a, to, p, r, e);
+        record(&s, a, to, p, began, r, e);
     int first = release_side(&s, from, &late), second = release_side(&s, to, &late);
     if (r == 0 && (first < 0 || second < 0)) {
         *e = late;

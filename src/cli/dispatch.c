@@ -125,9 +125,24 @@ static int run_verb(const struct cmd *c, int first, int argc, char **argv)
     return code;
 }
 
+/* "msb audit --since 1h": a group with options of its own has a verb that takes them, and runs it
+ * unless another one is named. */
+static bool takes_options(const struct cmd *c, int first, int argc, char **argv)
+{
+    static const char *const about[] = {"-h", "--help", "--help-all", "--tree"};
+    if (!c->otherwise || c->otherwise->opts != c->opts)
+        return false;
+    for (size_t i = 0; first < argc && i < ARRAY_LEN(about); i++)
+        if (strcmp(argv[first], about[i]) == 0)
+            return false;
+    return first >= argc || argv[first][0] == '-';
+}
+
 /* Options of msb or of a group, then the verb. */
 static int run_group(const struct cmd *c, int first, int argc, char **argv)
 {
+    if (takes_options(c, first, argc, argv))
+        return run_verb(c->otherwise, first, argc, argv);
     struct args a;
     struct err e = {0};
     bool root = c == &root_cmd;

@@ -31,7 +31,7 @@ static uint64_t counter(const json_t *j, const char *group, const char *name)
 static bool ask_monitor(int dirfd, struct sample *s)
 {
     char text[INFO_MAX];
-    if (request_info(dirfd, text, sizeof(text)) < 0)
+    if (request_info(dirfd, false, text, sizeof(text)) < 0)
         return false;
     AUTO_JSON json_t *j = json_loads(text, 0, NULL);
     s->execs = counter(j, NULL, "execs");

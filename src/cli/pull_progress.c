@@ -2,7 +2,7 @@
 
 #include "cli/image_cache.h"
 #include "cli/ui.h"
-#include "store/store.h"
+#include "store/audit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"
@@ -273,6 +273,20 @@ static void sweep(struct image_store *s)
         (void)image_store_collect(s, &opt, NULL, NULL);
 }
 
+static void record(const char *name, const struct digest *digest, uint64_t began, int r,
+                   const struct err *e)
+{
+    AUTO_STORE struct store home = STORE_NONE;
+    char text[DIGEST_TEXT_SIZE];
+    if (r == 0)
+        digest_text(digest, text);
+    if (store_open(&home, NULL) == 0)
+        audit_done(
+            &home, "pull", NULL,
+            json_pack("{s:o*, s:s*}", "image", audit_text(name), "digest", r == 0 ? text : NULL),
+            began, r, e);
+}
+
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
              struct digest *ret, struct err *e)
 {
@@ -299,6 +313,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     if (!o.registry.cancel[0])
         o.registry.cancel[0] = &interrupted;
     struct sigaction old[ARRAY_LEN(watched)], old_pipe, ignore = {.sa_handler = SIG_IGN};
+    uint64_t began = now_ns();
     watch_signals(old);
     (void)sigaction(SIGPIPE, &ignore, &old_pipe); /* a connection that is gone is an error */
     if (name && ui_shows(UI_INFO))
@@ -314,5 +329,6 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
         (void)err_wrap(e, r, "cannot pull %s", name);
     if (r == -EINTR && e)
         err_hint(e, "what was downloaded is kept: the next pull goes on from there");
+    record(name, ret, began, r, e);
     return r;
 }

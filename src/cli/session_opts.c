@@ -183,7 +183,7 @@ static int attach_again(void *ctx, struct err *e)
 struct secret_lookup {
     const struct store *store;
     const struct session_request *request;
-    struct strlist env;
+    struct strlist env, names;
     uint64_t memory_mib; /* of the sandbox */
 };
 
@@ -194,6 +194,9 @@ static int add_secrets(void *ctx, const struct sandbox_spec *spec, struct err *e
     int r = secret_resolve(l->store, &spec->secrets, &l->env, e);
     if (r == 0)
         r = secret_resolve(l->store, &l->request->secrets, &l->env, e);
+    if (r == 0 && (strlist_copy(&l->names, &spec->secrets) < 0 ||
+                   strlist_copy(&l->names, &l->request->secrets) < 0))
+        r = err_oom(e);
     if (r == 0 && strlist_copy(&l->env, &l->request->env) < 0)
         r = err_oom(e);
     return r;
@@ -237,6 +240,7 @@ int session_execute(const struct store *s, const char *name, const struct sessio
     spinner_stop(&spin);
     if (r < 0) {
         strlist_wipe(&secrets.env);
+        strlist_free(&secrets.names);
         return ui_fail(&e);
     }
     struct attachment again = {s, name, started, now_ns() + RETRY_MS * 1000000ULL, RETRY_PAUSE_MS};
@@ -246,7 +250,10 @@ int session_execute(const struct store *s, const char *name, const struct sessio
     req.reconnect_ctx = &again;
     char id[AUDIT_ID_MAX];
     if (!q->attach)
-        audit_exec(s, name, &(struct audit_exec){&q->argv, q->user, q->cwd, q->tty, q->detach}, id);
+        audit_exec(
+            s, name,
+            &(struct audit_exec){&q->argv, q->user, q->cwd, q->tty, q->detach, &secrets.names}, id);
+    strlist_free(&secrets.names);
     r = session_run(sock, &req, &res, &e);
     (void)close(sock);
     strlist_wipe(&secrets.env);

@@ -69,6 +69,7 @@ extern const struct cmd cmd_port_list;
 extern const struct cmd cmd_port_add;
 extern const struct cmd cmd_port_remove;
 extern const struct cmd cmd_audit;
+extern const struct cmd cmd_audit_verify;
 extern const struct cmd cmd_install;
 extern const struct cmd cmd_uninstall;
 extern const struct cmd cmd_update;

@@ -55,7 +55,8 @@ int request_end(struct request *q, int dirfd, int with_fd)
     AUTO_CLOSE int fd = sandbox_connect(dirfd);
     if (fd < 0)
         return fd;
-    struct timeval tv = {.tv_sec = REQUEST_TIMEOUT_MS / 1000};
+    int ms = q->hasty ? REQUEST_HASTY_MS : REQUEST_TIMEOUT_MS;
+    struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000L};
     if (!q->patient)
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
@@ -131,10 +132,11 @@ int request_wait(int dirfd, uint32_t id, int *code)
     return 0;
 }
 
-int request_info(int dirfd, char *to, size_t size)
+int request_info(int dirfd, bool hasty, char *to, size_t size)
 {
     AUTO_REQUEST struct request q;
     request_begin(&q, PROTO_INFO);
+    q.hasty = hasty;
     int r = request_end(&q, dirfd, -1);
     if (r < 0 || q.answer.type != PROTO_OK)
         return r < 0 ? r : -EPROTO;

@@ -12,13 +12,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { REQUEST_TIMEOUT_MS = 5000 };
+enum { REQUEST_TIMEOUT_MS = 5000, REQUEST_HASTY_MS = 200 };
 
 struct request {
     struct buf out, in;
     struct proto_writer w;     /* of the question: put its fields here */
     struct proto_frame answer; /* its bytes are in `in` */
     bool patient;              /* the answer may take any time */
+    bool hasty;                /* it may take a moment only */
 };
 #define AUTO_REQUEST CLEANUP(request_free)
 
@@ -32,8 +33,8 @@ int request_stop(int dirfd, uint64_t grace_ms);
 int request_ping(int dirfd); /* goes through to the agent in the guest */
 int request_touch(int dirfd);
 int request_sessions(int dirfd, unsigned *ret); /* commands running now */
-/* The monitor's counters, as JSON text; "" when they do not fit. */
-int request_info(int dirfd, char *to, size_t size);
+/* The monitor's counters, as JSON text; "" when they do not fit. hasty: for who does not need them. */
+int request_info(int dirfd, bool hasty, char *to, size_t size);
 /* However long it takes: until that command in the background has ended (id 0: until the sandbox
  * has). 0: *code is its exit code, or -1 when that is not known; -ESRCH: there is no such command. */
 int request_wait(int dirfd, uint32_t id, int *code);

@@ -83,6 +83,8 @@ struct engine_ops {
     void (*free)(struct engine *en);
     /* Optional: whether the guest has released all its devices, that is, shuts down in order. */
     bool (*going_down)(struct engine *en);
+    /* Optional: the CPU time of its processes, once the guest has ended. */
+    uint64_t (*cpu_ns)(const struct engine *en);
     /* Optional: a line of performance counters for the log. */
     void (*describe)(struct engine *en, char *to, size_t size);
 };

@@ -242,12 +242,32 @@ static void remove_group(const char *group)
         (void)nanosleep(&pause, NULL);
 }
 
-void cgroup_forget(int dirfd)
+/* NULL: none. */
+static char *noted_group(int dirfd)
 {
     AUTO_FREE char *group = NULL;
     if (file_read_at(dirfd, NOTE_FILE, PATH_MAX - 1, &group, NULL) < 0)
-        return;
-    if (strncmp(group, CGROUP_ROOT "/", strlen(CGROUP_ROOT) + 1) == 0)
+        return NULL;
+    bool ours = strncmp(group, CGROUP_ROOT "/", strlen(CGROUP_ROOT) + 1) == 0;
+    return ours ? steal_ptr(&group) : NULL;
+}
+
+uint64_t cgroup_cpu_ns(int dirfd)
+{
+    AUTO_FREE char *group = noted_group(dirfd);
+    AUTO_FREE char *text = NULL;
+    unsigned long long us = 0;
+    AUTO_CLOSE int dir = group ? dir_open_at(AT_FDCWD, group) : -1;
+    if (dir < 0 || file_read_at(dir, "cpu.stat", 4096, &text, NULL) < 0)
+        return 0;
+    const char *line = strstr(text, "usage_usec ");
+    return line && sscanf(line, "usage_usec %llu", &us) == 1 ? us * 1000ULL : 0;
+}
+
+void cgroup_forget(int dirfd)
+{
+    AUTO_FREE char *group = noted_group(dirfd);
+    if (group)
         remove_group(group);
     (void)unlinkat(dirfd, NOTE_FILE, 0);
 }

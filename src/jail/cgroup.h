@@ -42,6 +42,9 @@ void cgroup_free(struct cgroups *g);
  * too. */
 void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes);
 
+/* CPU time of all that ran in the group recorded in dirfd, ended processes included; 0 without one. */
+uint64_t cgroup_cpu_ns(int dirfd);
+
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);
 

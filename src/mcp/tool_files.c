@@ -10,6 +10,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"
+#include "util/loop.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ static int with_files(const struct tool_run *run,
     AUTO_STORE struct store s = STORE_NONE; /* the server's descriptors are closed here */
     struct err e = {0};
     bool started = false;
+    uint64_t began = now_ns();
     int sock;
     int r = store_open(&s, &e);
     if (r == 0)
@@ -58,8 +60,8 @@ static int with_files(const struct tool_run *run,
         files_close(&f);
     }
     if (s.home_fd >= 0)
-        audit_done(&s, run->event, run->name, json_pack("{s:o}", "path", audit_text(run->path)), r,
-                   &e);
+        audit_done(&s, run->event, run->name, json_pack("{s:o}", "path", audit_text(run->path)),
+                   began, r, &e);
     if (started)
         (void)sandbox_release(&s, run->name, NULL, NULL);
     return r < 0 ? complain(&e) : 0;

@@ -101,6 +101,8 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
 /* --- stop.c --- */
 
 /* False when it could not be written; the log says why. */
+void monitor_count_bytes(const struct monitor *m,
+                         struct sandbox_used *u); /* all but the CPU time */
 bool monitor_save_state(struct monitor *m, enum status st);
 /* To the launcher, while it listens. */
 void monitor_send_report(struct monitor *m, int code, const char *text, const char *hint);

@@ -244,33 +244,37 @@ static bool on_ping_request(void *ctx, uint64_t cookie)
     return control_ping(&m->control, cookie);
 }
 
+void monitor_count_bytes(const struct monitor *m, struct sandbox_used *u)
+{
+    for (size_t i = 0; i < m->n_disks; i++) {
+        struct blk_stats one;
+        virtio_blk_stats(m->disks[i], &one);
+        u->read += one.read_bytes;
+        u->written += one.written_bytes;
+    }
+    if (m->net.net) { /* its thread counts on */
+        const struct virtio_net_stats *n = virtio_net_stats(net_thread_device(m->net.net));
+        u->received = __atomic_load_n(&n->rx_bytes, __ATOMIC_RELAXED);
+        u->sent = __atomic_load_n(&n->tx_bytes, __ATOMIC_RELAXED);
+    }
+}
+
 /* (jansson seeds its hash tables from /dev/urandom when it makes its first object, which the filter
  * would not allow; monitor_save_state() has made one before the filter was closed.) */
 static char *on_info_request(void *ctx)
 {
     struct monitor *m = ctx;
     struct vsock_stats vs;
-    struct blk_stats disks = {0};
-    uint64_t rx = 0, tx = 0;
+    struct sandbox_used u = {0};
     vsock_stats(m->vsock, &vs);
-    for (size_t i = 0; i < m->n_disks; i++) {
-        struct blk_stats one;
-        virtio_blk_stats(m->disks[i], &one);
-        disks.read_bytes += one.read_bytes;
-        disks.written_bytes += one.written_bytes;
-    }
-    if (m->net.net) { /* its thread counts on */
-        const struct virtio_net_stats *n = virtio_net_stats(net_thread_device(m->net.net));
-        rx = __atomic_load_n(&n->rx_bytes, __ATOMIC_RELAXED);
-        tx = __atomic_load_n(&n->tx_bytes, __ATOMIC_RELAXED);
-    }
-    AUTO_JSON json_t *j = json_pack(
-        "{s:i, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:I, s:I}, s:{s:I, s:I}}", "sessions",
-        (int)m->relay.n_sessions, "clients", (int)m->relay.n_clients, "execs",
-        (json_int_t)m->relay.n_execs, "vsock", "rx_bytes", (json_int_t)vs.rx_bytes, "tx_bytes",
-        (json_int_t)vs.tx_bytes, "streams", (int)vs.streams, "disk", "read_bytes",
-        (json_int_t)disks.read_bytes, "write_bytes", (json_int_t)disks.written_bytes, "net",
-        "rx_bytes", (json_int_t)rx, "tx_bytes", (json_int_t)tx);
+    monitor_count_bytes(m, &u);
+    AUTO_JSON json_t *j =
+        json_pack("{s:i, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:I, s:I}, s:{s:I, s:I}}", "sessions",
+                  (int)m->relay.n_sessions, "clients", (int)m->relay.n_clients, "execs",
+                  (json_int_t)m->relay.n_execs, "vsock", "rx_bytes", (json_int_t)vs.rx_bytes,
+                  "tx_bytes", (json_int_t)vs.tx_bytes, "streams", (int)vs.streams, "disk",
+                  "read_bytes", (json_int_t)u.read, "write_bytes", (json_int_t)u.written, "net",
+                  "rx_bytes", (json_int_t)u.received, "tx_bytes", (json_int_t)u.sent);
     return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 

@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-/* #syscalls:monitor sendto exit_group */
+/* #syscalls:monitor sendto exit_group clock_gettime */
 
 bool monitor_save_state(struct monitor *m, enum status st)
 {
@@ -71,6 +72,19 @@ static void report_end(struct monitor *m)
     monitor_send_report(m, ECHILD, m->why, hint);
 }
 
+/* With what the engine's own processes used; a guest that runs in this one is in its time. */
+static void count_used(struct monitor *m)
+{
+    struct sandbox_used *u = &m->state.used;
+    struct timespec t = {0};
+    *u = (struct sandbox_used){0};
+    monitor_count_bytes(m, u);
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    u->cpu_ns = (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+    if (m->engine && m->p->engine->cpu_ns)
+        u->cpu_ns += m->p->engine->cpu_ns(m->engine);
+}
+
 /* The state is on record before the launcher is told, and before the lock goes with the process. */
 void monitor_end(struct monitor *m)
 {
@@ -80,6 +94,7 @@ void monitor_end(struct monitor *m)
     exec_log_flush(&m->system_log); /* before the state: `msb logs` may follow it at once */
     exec_log_flush(&m->log);
     (void)snprintf(m->state.reason, sizeof(m->state.reason), "%s", m->why);
+    count_used(m);
     if (m->p->creating && !m->acknowledged)
         (void)monitor_save_state(m,
                                  STATUS_CREATING); /* it was never acknowledged: readers undo it */

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "image/store/upper.h"
 #include "launch/launch.h"
+#include "sandbox/account.h"
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -44,7 +45,7 @@ int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, s
     int r = sandbox_open(s, spec->name, &old, e);
     if (r == 0) {
         r = is_taken(spec->name, e);
-        audit_done(s, "create", spec->name, audit_spec(spec), r, e);
+        audit_done(s, "create", spec->name, audit_spec(spec), 0, r, e);
         return r;
     }
     if (r == -ENOENT)
@@ -62,11 +63,14 @@ static int make_way(const struct store *s, const char *name, const struct create
     if (r == 0) {
         if (!opt->replace)
             return is_taken(name, e);
+        json_t *more = account_take(&old);
+        if (more)
+            (void)json_object_set_new(more, "replaced", json_true());
         r = monitor_terminate(&old, opt->replace_grace_ms, e);
         if (r == 0)
             r = sync_workspace(s, &old, 0, warn, e);
         sandbox_close(&old);
-        audit_done(s, "remove", name, json_pack("{s:b}", "replaced", 1), r, e);
+        audit_done(s, "remove", name, more, 0, r, e);
     } else if (r == -ENOENT || opt->replace) { /* none, or one damaged beyond use */
         monitor_kill_leftover(s, name);
         err_clear(e);
@@ -143,6 +147,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
 {
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
     AUTO_CLOSE int volumes = -1;
+    uint64_t began = now_ns();
     int r = volume_hold(s, spec, &volumes, e);
     if (r == 0)
         r = volume_settle(s, spec, e);
@@ -178,7 +183,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     } else if (h.sb.dirfd >= 0) {
         (void)held_clear_leftover(&h, NULL);
     }
-    audit_done(s, "create", spec->name, audit_spec(spec), r, e);
+    audit_done(s, "create", spec->name, audit_spec(spec), began, r, e);
     if (r == 0)
         warn_about_cpus(spec, engine.ops, warn);
     return r;
@@ -207,6 +212,8 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     monitor_wait_ending(&h.sb);
     if (h.sb.state.pid)
         return 1;
+    uint64_t began = now_ns();
+    json_t *before = account_take(&h.sb);
     sync_before_start(s, &h.sb, warn);
     r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)
@@ -216,7 +223,11 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
                  NULL, e);
     if (r == 0)
         warn_about_cpus(&h.sb.spec, engine.ops, warn);
-    audit_done(s, "start", name, audit_spec(&h.sb.spec), r, e);
+    json_t *more = audit_spec(&h.sb.spec);
+    if (more && before)
+        (void)json_object_update_missing(more, before); /* it may have ended by itself */
+    json_decref(before);
+    audit_done(s, "start", name, more, began, r, e);
     return r;
 }
 

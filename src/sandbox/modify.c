@@ -21,7 +21,26 @@ int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *chang
     return spec_validate(changed, e);
 }
 
-static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, struct err *e)
+/* The names of the settings that differ: values may be private. */
+static json_t *changed_names(const json_t *old, const struct sandbox_spec *changed)
+{
+    AUTO_JSON json_t *now = spec_to_json(changed);
+    json_t *names = json_array(), *v;
+    const char *key;
+    json_object_foreach(now, key, v)
+    {
+        if (!json_equal(v, json_object_get(old, key)))
+            (void)json_array_append_new(names, json_string(key));
+    }
+    json_object_foreach((json_t *)old, key, v)
+    {
+        if (!json_object_get(now, key))
+            (void)json_array_append_new(names, json_string(key));
+    }
+    return names;
+}
+
+static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, json_t **names, struct err *e)
 {
     /* The edit is made on a copy, by way of what is stored: they cannot differ. */
     AUTO_SPEC struct sandbox_spec changed;
@@ -32,6 +51,8 @@ static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, struct err *e
         r = edit(&changed, ctx, e);
     if (r == 0)
         r = spec_check_change(&sb->spec, &changed, e);
+    if (r == 0)
+        *names = changed_names(j, &changed);
     /* The disk first: a spec must not promise more than there is. */
     if (r == 0 && changed.root_disk_bytes != sb->spec.root_disk_bytes)
         r = upper_grow(sb->dirfd, "upper.ext4", changed.root_disk_bytes, e);
@@ -42,6 +63,7 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
                    void *ctx, struct err *e)
 {
     AUTO_HELD struct held h = HELD_NONE;
+    json_t *names = NULL;
     int r = held_take(s, name, &h, e);
     if (r < 0)
         return r;
@@ -50,8 +72,8 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
         err_hint(e, "stop it first, or let it be restarted: msb modify %s --restart ...", name);
     } else {
         spec_sweep(h.sb.dirfd);
-        r = apply(&h.sb, edit, ctx, e);
+        r = apply(&h.sb, edit, ctx, &names, e);
     }
-    audit_done(s, "modify", name, NULL, r, e);
+    audit_done(s, "modify", name, json_pack("{s:o*}", "changed", names), 0, r, e);
     return r;
 }

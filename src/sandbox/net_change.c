@@ -147,7 +147,7 @@ int sandbox_net_set(const struct store *s, const char *name, struct net_policy_c
         json_t *more = audit_net(r == 0 ? &h.sb.spec.net : c->policy);
         if (more && c->cut)
             (void)json_object_set_new(more, "cut", json_integer(c->cut));
-        audit_done(s, "net-set", name, more, r, e);
+        audit_done(s, "net-set", name, more, 0, r, e);
     }
     c->live = is_live(&h.sb);
     return r;
@@ -160,7 +160,7 @@ static void audit_port(const struct store *s, const char *event, const char *nam
 {
     char text[SPEC_PORT_TEXT_MAX];
     spec_port_format(p, text);
-    audit_done(s, event, name, json_pack("{s:s}", "port", text), r, e);
+    audit_done(s, event, name, json_pack("{s:s}", "port", text), 0, r, e);
 }
 
 static int tell_publish(struct held *h, void *arg, struct err *e)

@@ -1,10 +1,12 @@
 /* stop and remove. */
 #include "jail/cgroup.h"
+#include "sandbox/account.h"
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
 #include "sandbox/sync.h"
 #include "store/audit.h"
+#include "util/loop.h"
 #include "workspace/snapshot.h"
 
 #include <errno.h>
@@ -20,16 +22,18 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         return r;
     if (force)
         grace_ms = 0;
+    uint64_t began = now_ns();
+    json_t *used = h.sb.state.pid ? account_take(&h.sb) : NULL;
     r = monitor_terminate(&h.sb, grace_ms, e);
     if (h.sb.state.pid)
-        audit_done(s, grace_ms ? "stop" : "kill", name, NULL, r, e);
+        audit_done(s, grace_ms ? "stop" : "kill", name, used, began, r, e);
     if (r == 0)
         cgroup_forget(h.sb.dirfd);
     if (r == 0 && grace_ms)
         r = sync_workspace(s, &h.sb, 0, warn, e);
     if (r == 0 && h.sb.spec.ephemeral) {
         r = held_remove(&h, e);
-        audit_done(s, "remove", name, NULL, r, e);
+        audit_done(s, "remove", name, NULL, 0, r, e);
     }
     return r;
 }
@@ -82,12 +86,14 @@ static int remove_whole(struct held *h, bool force, warn_fn warn, struct err *e)
 int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn warn, struct err *e)
 {
     AUTO_HELD struct held h = HELD_NONE;
+    uint64_t began = now_ns();
     int r = held_take(s, name, &h, e);
     if (r == -ENOENT)
         (void)held_clear_leftover(&h, NULL);
     if (h.lock.fd < 0 || r == -ENOENT)
         return r;
+    json_t *used = r == 0 ? account_take(&h.sb) : NULL;
     r = r < 0 ? remove_damaged(&h, force, r, e) : remove_whole(&h, force, warn, e);
-    audit_done(s, "remove", name, NULL, r, e);
+    audit_done(s, "remove", name, used, began, r, e);
     return r;
 }

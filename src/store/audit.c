@@ -3,7 +3,11 @@
 #include "logs/files.h"
 #include "logs/net_record.h"
 #include "proto/proto.h"
+#include "store/audit_chain.h"
+#include "store/audit_sinks.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
 #include "util/loop.h"
 #include "util/text.h"
 
@@ -16,8 +20,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { OPEN_TRIES = 100 };
 
 static void (*on_failure)(const char *text);
 
@@ -43,14 +45,36 @@ static void audit_failed(const char *what, int code)
     audit_warn(text);
 }
 
+/* --- settings -------------------------------------------------------------------------------- */
+
+static struct audit_settings settings = {.level = -1};
+
+void audit_configure(const struct audit_settings *given)
+{
+    settings = *given;
+}
+
+/* What the environment asks for; -ENOENT: nothing. */
+static int asked_level(void)
+{
+    static const char *const names[] = {"off", "denied", "all"};
+    const char *v = getenv("MSB_AUDIT");
+    if (!v || !*v)
+        return -ENOENT;
+    for (int i = 0; i < (int)ARRAY_LEN(names); i++)
+        if (strcmp(v, names[i]) == 0)
+            return i;
+    return -EINVAL;
+}
+
 int audit_level(void)
 {
-    const char *v = getenv("MSB_AUDIT");
-    if (!v || !*v || strcmp(v, "denied") == 0)
+    int asked = asked_level();
+    if (asked == -EINVAL)
+        return -EINVAL;
+    if (asked < 0 && settings.level < 0)
         return AUDIT_DENIED;
-    if (strcmp(v, "all") == 0)
-        return AUDIT_ALL;
-    return strcmp(v, "off") == 0 ? AUDIT_OFF : -EINVAL;
+    return MAX(asked, settings.level);
 }
 
 /* A value that we do not understand must not switch anything off. */
@@ -63,98 +87,42 @@ static enum audit_level level(void)
     return l < 0 ? AUDIT_ALL : (enum audit_level)l;
 }
 
-/* --- the file -------------------------------------------------------------------------------- */
-
-/* Does the name still lead to this file? */
-static bool is_current(const struct store *s, const struct stat *st)
+bool audit_records_all(void)
 {
-    struct stat now;
-    return fstatat(s->home_fd, AUDIT_NAME, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
-           now.st_ino == st->st_ino && now.st_dev == st->st_dev;
-}
-
-/* With the exclusive lock on the current file. */
-static int rotate(const struct store *s)
-{
-    for (int i = LOG_FILES - 1; i > 0; i--) { /* .1 -> .2, then NAME -> .1 */
-        char from[32] = AUDIT_NAME, to[32];
-        if (i > 1)
-            (void)snprintf(from, sizeof(from), AUDIT_NAME ".%d", i - 1);
-        (void)snprintf(to, sizeof(to), AUDIT_NAME ".%d", i);
-        if (renameat(s->home_fd, from, s->home_fd, to) < 0 && errno != ENOENT)
-            return -errno;
-    }
-    return 0;
-}
-
-/* The current file, locked, with room for n bytes. */
-static int open_for(const struct store *s, size_t n)
-{
-    for (int i = 0; i < OPEN_TRIES; i++) {
-        struct stat st;
-        AUTO_CLOSE int fd =
-            openat(s->home_fd, AUDIT_NAME,
-                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-        if (fd < 0)
-            return -errno;
-        int lock = LOCK_SH;
-        for (;;) {
-            while (flock(fd, lock) < 0)
-                if (errno != EINTR)
-                    return -errno;
-            if (fstat(fd, &st) < 0)
-                return -errno;
-            if (!S_ISREG(st.st_mode))
-                return -EINVAL;
-            if (!is_current(s, &st))
-                break; /* another process has rotated it meanwhile */
-            if (st.st_size == 0 || (uint64_t)st.st_size + n <= LOG_FILE_MAX)
-                return steal_fd(&fd);
-            if (lock == LOCK_EX) {
-                int r = rotate(s);
-                if (r < 0)
-                    return r;
-                break;
-            }
-            lock = LOCK_EX;
-        }
-    }
-    return -EBUSY;
-}
-
-static int append(const struct store *s, json_t *record)
-{
-    AUTO_FREE char *text = json_dumps(record, JSON_COMPACT);
-    if (!text)
-        return -ENOMEM;
-    size_t n = strlen(text);
-    text[n++] = '\n'; /* replaces the NUL: these are bytes from here on */
-    if (n > LOG_LINE_MAX)
-        return -E2BIG;
-    AUTO_CLOSE int fd = open_for(s, n);
-    if (fd < 0)
-        return fd;
-    ssize_t k;
-    do
-        k = write(fd, text, n);
-    while (k < 0 && errno == EINTR);
-    if (k < 0)
-        return -errno;
-    if ((size_t)k == n)
-        return 0;
-    (void)!write(fd, "\n", 1); /* the disk is full: the next record begins a new line */
-    return -ENOSPC;
+    return level() == AUDIT_ALL;
 }
 
 /* --- records --------------------------------------------------------------------------------- */
+
+/* The program that started us: who asked, as far as a name tells. */
+static const char *parent_name(void)
+{
+    static char name[32];
+    static pid_t of;
+    char path[32];
+    if (of == getpid())
+        return name;
+    of = getpid();
+    name[0] = '\0';
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)getppid());
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t k = fd < 0 ? 0 : read(fd, name, sizeof(name) - 1);
+    name[k > 0 ? k : 0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    if (!utf8_valid(name))
+        name[0] = '\0';
+    return name;
+}
 
 /* The record's own members come first. */
 static json_t *new_record(uint64_t t_ns, const char *event, const char *sandbox, json_t *more)
 {
     char t[TIME_TEXT_MAX];
     time_rfc3339(t_ns, t);
-    json_t *j = json_pack("{s:s, s:s, s:s*, s:i, s:i}", "t", t, "event", event, "sandbox", sandbox,
-                          "uid", (int)getuid(), "pid", (int)getpid());
+    const char *parent = parent_name();
+    json_t *j = json_pack("{s:s, s:s, s:s*, s:i, s:i, s:s, s:s*}", "t", t, "event", event,
+                          "sandbox", sandbox, "uid", (int)getuid(), "pid", (int)getpid(), "program",
+                          program_invocation_short_name, "parent", parent[0] ? parent : NULL);
     if (j && more && json_object_update_missing(j, more) < 0) {
         json_decref(j);
         j = NULL;
@@ -163,29 +131,50 @@ static json_t *new_record(uint64_t t_ns, const char *event, const char *sandbox,
     return j;
 }
 
-void audit(const struct store *s, const char *event, const char *sandbox, json_t *more)
+/* Takes the record. */
+static void append(const struct store *s, json_t *taken)
 {
-    if (level() == AUDIT_OFF) {
-        json_decref(more);
-        return;
-    }
-    json_t *j = new_record(realtime_ns(), event, sandbox, more);
-    int r = j ? append(s, j) : -ENOMEM;
-    json_decref(j);
+    AUTO_JSON json_t *j = taken;
+    AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    AUTO_FREE char *line = NULL;
+    const char *event = json_string_value(json_object_get(j, "event"));
+    int r = text ? audit_chain_append(s->home_fd, text, strlen(text), &line) : -ENOMEM;
     if (r < 0)
-        audit_failed(event, -r);
+        audit_failed(event ? event : "record", -r);
+    else if (audit_has_sinks(&settings))
+        audit_send(&settings, j, line, audit_warn);
 }
 
-void audit_done(const struct store *s, const char *event, const char *sandbox, json_t *more, int r,
-                const struct err *e)
+void audit(const struct store *s, const char *event, const char *sandbox, json_t *more)
 {
+    if (level() == AUDIT_OFF)
+        json_decref(more);
+    else
+        append(s, new_record(realtime_ns(), event, sandbox, more));
+}
+
+void audit_done(const struct store *s, const char *event, const char *sandbox, json_t *more,
+                uint64_t since_ns, int r, const struct err *e)
+{
+    if (!more)
+        more = json_object();
+    if (since_ns)
+        (void)json_object_set_new(more, "ms",
+                                  json_integer((json_int_t)((now_ns() - since_ns) / 1000000)));
     if (r < 0) {
-        if (!more)
-            more = json_object();
         const char *text = e && e->msg[0] ? e->msg : strerror(-r);
-        (void)json_object_set_new(more, "error", json_string(text));
+        (void)json_object_set_new(more, "error", audit_text(text));
     }
     audit(s, event, sandbox, more);
+}
+
+void audit_refused(const struct store *s, const char *verb, const char *sandbox,
+                   const struct audit_refusal *x)
+{
+    audit(s, "refused", sandbox,
+          json_pack("{s:s, s:o*, s:o*, s:o*, s:o*}", "verb", verb, "field", audit_text(x->field),
+                    "asked", audit_text(x->asked), "allowed", audit_text(x->allowed), "origin",
+                    audit_text(x->origin)));
 }
 
 static json_t *text_of(const char *s, size_t most)
@@ -202,6 +191,19 @@ static json_t *text_of(const char *s, size_t most)
 json_t *audit_text(const char *s)
 {
     return text_of(s, AUDIT_ARGV_MAX);
+}
+
+static json_t *names_of(const struct strlist *names)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; names && i < names->n; i++)
+        (void)json_array_append_new(list, audit_text(names->v[i]));
+    return list;
+}
+
+json_t *audit_labels(const struct sandbox_spec *spec)
+{
+    return names_of(&spec->labels);
 }
 
 /* --- what a sandbox is made of --------------------------------------------------------------- */
@@ -228,11 +230,8 @@ json_t *audit_net(const struct spec_net *n)
     bool unset = !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;
     if (n->off)
         return json_pack("{s:b}", "off", 1);
-    json_t *rules = json_array();
-    for (size_t i = 0; i < n->rules.n; i++)
-        (void)json_array_append_new(rules, json_string(n->rules.v[i]));
     return json_pack("{s:s*, s:o, s:s*, s:s*}", "profile", unset ? "public" : n->profile, "rules",
-                     rules, "egress", names[n->egress], "ingress", names[n->ingress]);
+                     names_of(&n->rules), "egress", names[n->egress], "ingress", names[n->ingress]);
 }
 
 static json_t *ports_of(const struct spec_net *n)
@@ -276,6 +275,8 @@ json_t *audit_spec(const struct sandbox_spec *spec)
 {
     json_t *j = json_pack("{s:s*, s:s*, s:o*}", "image", spec->image, "digest", spec->image_digest,
                           "net", audit_net(&spec->net));
+    put_list(j, "labels", audit_labels(spec));
+    put_list(j, "secrets", names_of(&spec->secrets));
     put_list(j, "mounts", mounts_of(spec));
     put_list(j, "ports", ports_of(&spec->net));
     put_list(j, "vsocks", vsocks_of(&spec->vsocks));
@@ -303,28 +304,51 @@ static json_t *argv_of(const struct strlist *argv, bool *cut)
     return list;
 }
 
+/* Of the arguments, each with a NUL behind it. */
+static json_t *argv_hash(const struct strlist *argv)
+{
+    struct hasher h;
+    char text[DIGEST_TEXT_SIZE];
+    hasher_init(&h);
+    for (size_t i = 0; i < argv->n; i++)
+        hasher_update(&h, argv->v[i], strlen(argv->v[i]) + 1);
+    struct digest d = hasher_finish(&h);
+    digest_text(&d, text);
+    return json_string(text);
+}
+
 void audit_exec(const struct store *s, const char *sandbox, const struct audit_exec *x,
                 char id[AUDIT_ID_MAX])
 {
-    bool cut;
+    bool cut = false;
     (void)snprintf(id, AUDIT_ID_MAX, "%d-%" PRIx64, (int)getpid(), now_ns());
     if (level() == AUDIT_OFF)
         return;
-    json_t *j = json_pack("{s:s, s:o, s:o*, s:o*}", "exec", id, "argv", argv_of(x->argv, &cut),
-                          "user", audit_text(x->user), "workdir", audit_text(x->cwd));
+    json_t *argv = settings.hash_argv ? argv_hash(x->argv) : argv_of(x->argv, &cut);
+    json_t *j =
+        json_pack("{s:s, s:o, s:o*, s:o*}", "exec", id, settings.hash_argv ? "argv_hash" : "argv",
+                  argv, "user", audit_text(x->user), "workdir", audit_text(x->cwd));
     if (j && x->tty)
         (void)json_object_set_new(j, "tty", json_true());
     if (j && cut)
         (void)json_object_set_new(j, "cut", json_true());
     if (j && x->detached)
         (void)json_object_set_new(j, "detached", json_true());
+    put_list(j, "secrets", names_of(x->secrets));
     audit(s, "exec", sandbox, j);
+}
+
+/* Its id begins with when it began. */
+static uint64_t began_at(const char *id)
+{
+    const char *dash = strchr(id, '-');
+    return dash ? strtoull(dash + 1, NULL, 16) : 0;
 }
 
 void audit_exit(const struct store *s, const char *sandbox, const char *id, int code)
 {
-    if (level() != AUDIT_OFF)
-        audit(s, "exit", sandbox, json_pack("{s:s, s:i}", "exec", id, "code", code));
+    audit_done(s, "exit", sandbox, json_pack("{s:s, s:i}", "exec", id, "code", code), began_at(id),
+               0, NULL);
 }
 
 /* --- what sandboxes leave -------------------------------------------------------------------- */
@@ -336,14 +360,10 @@ static bool is_kept(const struct net_record *r, enum audit_level l)
 
 static void write_collected(const struct store *s, const char *sandbox, const struct net_record *r)
 {
-    json_t *more = net_record_json(r);
-    json_t *j = new_record(r->t_ns, "net", sandbox, more);
+    json_t *j = new_record(r->t_ns, "net", sandbox, net_record_json(r));
     if (j)
         (void)json_object_set_new(j, "from", json_string("sandbox"));
-    int k = j ? append(s, j) : -ENOMEM;
-    json_decref(j);
-    if (k < 0)
-        audit_failed("net", -k);
+    append(s, j);
 }
 
 /* Goes back until there are enough, then forward from there. */

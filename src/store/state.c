@@ -43,13 +43,26 @@ static enum status status_parse(const char *name)
 
 int state_save(int run_fd, const struct sandbox_state *st)
 {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "status", status_name(st->status),
-                          "reason", st->reason, "engine", st->engine, "jail", st->jail,
-                          "started_ns", (json_int_t)st->started_ns, "updated_ns",
-                          (json_int_t)st->updated_ns, "oom_kills", (json_int_t)st->oom_kills);
+    const struct sandbox_used *u = &st->used;
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:[I,I,I,I,I]}", "status",
+                          status_name(st->status), "reason", st->reason, "engine", st->engine,
+                          "jail", st->jail, "started_ns", (json_int_t)st->started_ns, "updated_ns",
+                          (json_int_t)st->updated_ns, "oom_kills", (json_int_t)st->oom_kills,
+                          "used", (json_int_t)u->cpu_ns, (json_int_t)u->received,
+                          (json_int_t)u->sent, (json_int_t)u->read, (json_int_t)u->written);
     if (!j) /* the reason quotes a guest and is not UTF-8: leave it out */
         j = json_pack("{s:s, s:s}", "status", status_name(st->status), "reason", "");
     return json_file_save(run_fd, "state.json", j, false);
+}
+
+/* Written by a monitor: anything that is no number of bytes counts as none. */
+static void used_load(const json_t *j, struct sandbox_used *u)
+{
+    uint64_t *const to[] = {&u->cpu_ns, &u->received, &u->sent, &u->read, &u->written};
+    for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+        json_int_t v = json_integer_value(json_array_get(j, i));
+        *to[i] = v > 0 ? (uint64_t)v : 0;
+    }
 }
 
 int state_load_at(int at, const char *path, struct sandbox_state *st)
@@ -74,6 +87,7 @@ int state_load_at(int at, const char *path, struct sandbox_state *st)
     st->started_ns = started > 0 ? (uint64_t)started : 0;
     st->updated_ns = updated > 0 ? (uint64_t)updated : 0;
     st->oom_kills = kills > 0 ? (uint64_t)kills : 0;
+    used_load(json_object_get(j, "used"), &st->used);
     return 0;
 }
 

@@ -56,15 +56,21 @@ enum status {
 const char *status_name(enum status s);  /* "Running": JSON */
 const char *status_lower(enum status s); /* "running": tables */
 
+/* What a run used, as its monitor counted it when it ended. */
+struct sandbox_used {
+    uint64_t cpu_ns, received, sent, read, written; /* bytes, but for the first */
+};
+
 struct sandbox_state {
     enum status status;
-    char reason[256];    /* why it stopped or crashed; "" for an ordinary stop */
-    char engine[16];     /* that runs it: "uml", "uml-ptrace"; "" before the first start */
-    char jail[16];       /* that it runs in: "full", "reduced"; the same */
-    uint64_t started_ns; /* CLOCK_REALTIME of the last start, 0 = never */
-    uint64_t updated_ns; /* of the last transition */
-    uint64_t oom_kills;  /* processes that its guest killed for lack of memory, in this run */
-    pid_t pid;           /* the live monitor, as the lock says; 0 = none. Not stored */
+    char reason[256];         /* why it stopped or crashed; "" for an ordinary stop */
+    char engine[16];          /* that runs it: "uml", "uml-ptrace"; "" before the first start */
+    char jail[16];            /* that it runs in: "full", "reduced"; the same */
+    uint64_t started_ns;      /* CLOCK_REALTIME of the last start, 0 = never */
+    uint64_t updated_ns;      /* of the last transition */
+    uint64_t oom_kills;       /* processes that its guest killed for lack of memory, in this run */
+    struct sandbox_used used; /* zero while it runs */
+    pid_t pid;                /* the live monitor, as the lock says; 0 = none. Not stored */
 };
 
 /* One sandbox, opened: directory, spec and (repaired) state. */

@@ -99,7 +99,7 @@ static void test_records(void **state)
     assert_non_null(strstr(f.last, "\"event\":\"start\",\"sandbox\":\"web\""));
     assert_null(strstr(f.last, "forged")); /* the frame is ours */
     err_set(&e, EIO, "it broke");
-    audit_done(&store, "stop", "web", NULL, -EIO, &e);
+    audit_done(&store, "stop", "web", NULL, 0, -EIO, &e);
     (void)each(keep_last, &f);
     assert_non_null(strstr(f.last, "\"error\":\"it broke\""));
     struct strlist argv = {0};

@@ -230,7 +230,8 @@ class SandboxHandle:
                 _, channel = await loop.create_connection(
                     lambda: ExecChannel(argv[0], limit, streaming, timeout, on_code), sock=sock)
                 try:
-                    record = record or self._cli.audit.exec(self.name, argv, user, cwd, tty)
+                    record = record or self._cli.audit.exec(
+                        self.name, argv, user, cwd, tty, self._secrets)
                     early = b""
                     if stdin is not None and len(stdin) <= proto.DATA_MAX:
                         early = channel.early_stdin(stdin)

@@ -6,6 +6,7 @@ import errno
 import os
 import posixpath
 import stat
+import time
 from dataclasses import dataclass
 from typing import AsyncIterator, Awaitable, Callable, List, Optional, Tuple, TypeVar, Union
 
@@ -68,7 +69,21 @@ class Files:
         channel.send(proto.HELLO_FRAME + proto.frame(proto.FILES, user))
         return channel, holder
 
-    async def _with(self, use: Callable[[FileChannel], Awaitable[T]]) -> T:
+    async def _with(self, event: str, use: Callable[[FileChannel], Awaitable[T]], *,
+                    looks: bool = False, **paths: str) -> T:
+        """Runs ``use`` and puts it on record. What only looks at files is recorded if everything is."""
+        audit, began = self._cli.audit, time.monotonic_ns()
+        error: Optional[BaseException] = None
+        try:
+            return await self._connected(use)
+        except BaseException as e:
+            error = e
+            raise
+        finally:
+            if audit.reads or not looks:
+                audit.file(event, self._name, began, error, **paths)
+
+    async def _connected(self, use: Callable[[FileChannel], Awaitable[T]]) -> T:
         """Runs ``use`` with a connection; again, if the sandbox was just shutting down."""
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         holder: Optional[Holder] = None
@@ -87,12 +102,13 @@ class Files:
             if holder is not None:
                 await holder.release()
 
-    async def _simple(self, message: bytes, path: str) -> FileInfo:
+    async def _simple(self, event: str, message: bytes, path: str, *, looks: bool = False,
+                      **more: str) -> FileInfo:
         async def use(channel: FileChannel) -> FileInfo:
             channel.send(message)
             return file_info(await channel.ok(path), path, posixpath.basename(path))
 
-        return await self._with(use)
+        return await self._with(event, use, looks=looks, path=path, **more)
 
     # --- contents ---
 
@@ -120,7 +136,7 @@ class Files:
                         raise FileError(f"{path}: longer than {max_bytes} bytes", errno.EFBIG, path)
                     parts.append(payload)
 
-        return await self._with(use)
+        return await self._with("read-file", use, looks=True, path=path)
 
     async def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The content of a file as text."""
@@ -145,7 +161,7 @@ class Files:
             channel.send(proto.frame(proto.FILE_END))
             return file_info(await channel.ok(path), path, posixpath.basename(path))
 
-        return await self._with(use)
+        return await self._with("write-file", use, path=path)
 
     # --- directories and attributes ---
 
@@ -167,12 +183,12 @@ class Files:
                     name = entry_name(fields)
                     found.append(file_info(fields, posixpath.join(path, name), name))
 
-        return await self._with(use)
+        return await self._with("list-files", use, looks=True, path=path)
 
     async def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
         """Attributes of a file."""
         flags = 0 if follow_symlinks else proto.NOFOLLOW
-        return await self._simple(operation(proto.OP_STAT, path, flags), path)
+        return await self._simple("stat-file", operation(proto.OP_STAT, path, flags), path, looks=True)
 
     async def exists(self, path: str) -> bool:
         """Whether the path exists."""
@@ -184,29 +200,31 @@ class Files:
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
         """Creates a directory; with ``parents`` also those above it, and it may exist."""
-        await self._simple(operation(proto.OP_MKDIR, path, proto.PARENTS if parents else 0,
-                                     proto.u32(proto.F_FILE_MODE, mode & 0o7777)), path)
+        message = operation(proto.OP_MKDIR, path, proto.PARENTS if parents else 0,
+                            proto.u32(proto.F_FILE_MODE, mode & 0o7777))
+        await self._simple("make-directory", message, path)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
         """Removes a file or an empty directory; with ``recursive`` everything below it. Links are
         removed, never followed."""
         flags = (proto.RECURSIVE if recursive else 0) | (proto.FORCE if missing_ok else 0)
-        await self._simple(operation(proto.OP_REMOVE, path, flags), path)
+        await self._simple("remove-file", operation(proto.OP_REMOVE, path, flags), path)
 
     async def rename(self, path: str, to: str, *, replace: bool = True) -> None:
         """Renames a file; an existing one is replaced, unless ``replace`` is False."""
-        await self._simple(operation(proto.OP_RENAME, path, 0 if replace else proto.EXCL,
-                                     proto.field(proto.F_FILE_TO, encode_path(to))), path)
+        message = operation(proto.OP_RENAME, path, 0 if replace else proto.EXCL,
+                            proto.field(proto.F_FILE_TO, encode_path(to)))
+        await self._simple("rename-file", message, path, to=to)
 
     async def chmod(self, path: str, mode: int) -> None:
         """Changes permissions."""
-        await self._simple(operation(proto.OP_SET, path, 0,
-                                     proto.u32(proto.F_FILE_MODE, mode & 0o7777)), path)
+        message = operation(proto.OP_SET, path, 0, proto.u32(proto.F_FILE_MODE, mode & 0o7777))
+        await self._simple("change-mode", message, path)
 
     async def symlink(self, target: str, path: str) -> None:
         """Creates a symbolic link at ``path`` that points to ``target``."""
-        await self._simple(operation(proto.OP_SYMLINK, path, 0,
-                                     proto.field(proto.F_FILE_TO, encode_path(target))), path)
+        message = operation(proto.OP_SYMLINK, path, 0, proto.field(proto.F_FILE_TO, encode_path(target)))
+        await self._simple("make-symlink", message, path, to=target)
 
     # --- events ---
 
@@ -247,10 +265,8 @@ class Files:
         directory ``path``, which is created if it is missing; links are copied as links.
         """
         source = os.fspath(local)
-        if stat.S_ISDIR(os.stat(source).st_mode):
-            await self._with(lambda channel: _transfer.put_tree(channel, source, path))
-        else:
-            await self._with(lambda channel: _transfer.put_file(channel, source, path))
+        put = _transfer.put_tree if stat.S_ISDIR(os.stat(source).st_mode) else _transfer.put_file
+        await self._with("upload", lambda channel: put(channel, source, path), path=path, host=source)
 
     async def download(self, path: str, local: Union[str, "os.PathLike[str]"], *,
                        max_bytes: Optional[int] = None) -> None:
@@ -262,7 +278,8 @@ class Files:
         all are an error (EFBIG).
         """
         target = os.fspath(local)
-        await self._with(lambda channel: _transfer.get(channel, path, target, max_bytes))
+        await self._with("download", lambda channel: _transfer.get(channel, path, target, max_bytes),
+                         path=path, host=target)
 
 
 class Watch:

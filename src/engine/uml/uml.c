@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct engine {
     struct vhost_user *back_end[ENGINE_DEVICES_MAX];
     size_t n;
     bool reduced;
+    struct rusage used; /* by all of the tree, when it has ended */
 };
 
 /* --- the kernel's command line -------------------------------------------------------------- */
@@ -114,7 +116,7 @@ static void on_exit_event(struct loop_src *src, uint32_t events)
 {
     struct engine *en = CONTAINER_OF(src, struct engine, exit_src);
     int st = 0;
-    if (waitpid(en->tree.reaper, &st, WNOHANG) != en->tree.reaper)
+    if (wait4(en->tree.reaper, &st, WNOHANG, &en->used) != en->tree.reaper)
         return;
     loop_del(en->loop, src);
     close_fd(&en->tree.pidfd);
@@ -229,10 +231,17 @@ static int start_ptrace(struct engine **ret, const struct engine_params *p, stru
     return uml_start(ret, p, l, ev, ctx, false, e);
 }
 
+static uint64_t uml_cpu_ns(const struct engine *en)
+{
+    const struct timeval *u = &en->used.ru_utime, *k = &en->used.ru_stime;
+    return ((uint64_t)(u->tv_sec + k->tv_sec) * 1000000 + (uint64_t)(u->tv_usec + k->tv_usec)) *
+           1000;
+}
+
 #define UML_OPS(ops_name, ops_start)                                                    \
     {                                                                                   \
         .name = (ops_name), .kernel_file = "linux-uml", .max_cpus = 1, .one_cpu = true, \
-        .start = (ops_start), .kill = uml_kill, .free = uml_free,                       \
+        .start = (ops_start), .kill = uml_kill, .free = uml_free, .cpu_ns = uml_cpu_ns, \
     }
 
 const struct engine_ops engine_uml = UML_OPS("uml", start_seccomp);

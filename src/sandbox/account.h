@@ -1,0 +1,18 @@
+/* What a sandbox has used since it started: for the audit log, taken by who stops or removes it.
+ *
+ * The bytes, and everything about a run that ended by itself, come from the monitor, which may have
+ * been taken over: numbers are checked to be possible, and marked "from": "sandbox". The CPU time of
+ * one that still runs is measured on the host.
+ */
+#ifndef MSB_SANDBOX_ACCOUNT_H
+#define MSB_SANDBOX_ACCOUNT_H
+
+#include "store/store.h"
+
+#include <jansson.h>
+
+/* {"labels": [...], "usage": {...}}; without "usage" when it never ran. Before the monitor is ended.
+ * Runs are told apart by "run", their start: what is recorded twice counts once. */
+json_t *account_take(struct sandbox *sb); /* fills in state.used */
+
+#endif
