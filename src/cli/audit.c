@@ -316,8 +316,9 @@ static int audit_run(const struct args *a)
 }
 
 static const struct opt audit_opts[] = {
-    AUDIT_FILTER_OPTIONS,
+    {"name", 'n', "NAME", "Show only this sandbox"},
     TAIL_OPTION(0, "records"),
+    SINCE_OPTION("records"),
     {"follow", 'f', NULL, "Keep printing new records until interrupted"},
     {"all", 0, NULL, "Show allowed network traffic as well as denied"},
     {"stats", 0, NULL, "Sum up what sandboxes used, by label", .conflicts = "follow"},
@@ -340,12 +341,16 @@ static const struct opt audit_opts[] = {
     "network and of "                                                                             \
     "disks. A sandbox with several labels counts in each.\n\n" TIME_DETAILS
 
+static const struct opt_group *const audit_groups[] = {&audit_filter_group, NULL};
+
 static const struct cmd cmd_audit_show = {
     .name = "show",
     .group = GROUP_SANDBOX,
+    .flags = CMD_HIDDEN,
     .parent = &cmd_audit,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
     .opts = audit_opts,
+    .groups = audit_groups,
     .details = AUDIT_DETAILS,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit -f --name web\n"
@@ -362,7 +367,8 @@ const struct cmd cmd_audit = {
     .subs = audit_subs,
     .otherwise = &cmd_audit_show,
     .opts = audit_opts,
-    .details = "Without a command, 'msb audit' shows the log.",
+    .groups = audit_groups,
+    .details = AUDIT_DETAILS,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit --verb exec --user alice --json\n"
                 "  msb audit verify",

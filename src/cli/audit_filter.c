@@ -7,6 +7,16 @@
 #include <pwd.h>
 #include <string.h>
 
+static const struct opt filter_opts[] = {
+    {"label", 0, "KEY[=VALUE]", "Show only sandboxes with all of these labels", OPT_REPEAT},
+    {"user", 0, "USER", "Show only what this user did: a name or a number"},
+    {"verb", 0, "VERB", "Show only records of this kind: create, exec, net", OPT_REPEAT},
+    {"until", 0, "TIME", "Show only records before TIME"},
+    {0},
+};
+
+const struct opt_group audit_filter_group = {"Filters", filter_opts};
+
 static int user_option(const struct args *a, struct audit_filter *f, struct err *e)
 {
     const char *v = args_get(a, "user");

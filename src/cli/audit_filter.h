@@ -18,15 +18,7 @@ struct audit_filter {
     json_t *known; /* of each sandbox: its labels, as far as its spec or a record has told */
 };
 
-/* clang-format off */
-#define AUDIT_FILTER_OPTIONS                                                             \
-    {"name", 'n', "NAME", "Show only this sandbox"},                                     \
-    {"label", 0, "KEY[=VALUE]", "Show only sandboxes with all of these labels", OPT_REPEAT}, \
-    {"user", 0, "USER", "Show only what this user did: a name or a number"},             \
-    {"verb", 0, "VERB", "Show only records of this kind: create, exec, net", OPT_REPEAT}, \
-    SINCE_OPTION("records"),                                                             \
-    {"until", 0, "TIME", "Show only records before TIME"}
-/* clang-format on */
+extern const struct opt_group audit_filter_group; /* and --name, --since */
 
 int audit_filter_read(const struct args *a, struct audit_filter *f, struct err *e);
 /* The labels of existing sandboxes, if labels matter. */

@@ -1,10 +1,15 @@
 """The audit log: who did what to which sandbox, with no secret in it, whoever is killed meanwhile."""
 import json
 import os
+import pathlib
 import signal
 import subprocess
+import sys
+import time
 
 from conftest import wait_for
+
+SDK = str(pathlib.Path(__file__).resolve().parents[2] / "sdk" / "python")
 
 
 def records(m, *args):
@@ -161,3 +166,108 @@ def test_many_writers_some_of_them_killed(msb):
     ended = {r["pid"] for r in parsed if r["event"] == "exit"}
     for p, code in zip(running, codes):
         assert code != 0 or p.pid in ended
+
+
+# --- the chain ---
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from msb._audit import Audit
+log = Audit(sys.argv[2], None)
+n = int(sys.argv[3])
+for i in range(n) if n else iter(int, 1):
+    log.exit("py", log.exec("py", ["x" * (i % 3000), "\\udcff"], None, None, False, ["KEY"]), i)
+"""
+
+
+def test_python_and_c_write_one_chain(msb):
+    """Records of msb and of the SDK, from many processes, some of them killed at any point."""
+    def writer(n):
+        return subprocess.Popen([sys.executable, "-c", WRITER, SDK, str(msb.home), str(n)])
+
+    msb.ok("audit")  # makes the home
+    lasting = [writer(60) for _ in range(3)]
+    killed = [writer(0) for _ in range(4)]
+    copies = []
+    for i in range(12):
+        copies.append(msb.popen("rm", "-q", f"none{i}", "-f", stderr=subprocess.DEVNULL))
+        copies.append(msb.popen("pull", "-q", f"127.0.0.1:1/none{i}", stderr=subprocess.DEVNULL))
+        if i % 3 == 0:
+            time.sleep(0.05)
+            killed[i // 3].kill()
+    assert [p.wait(timeout=60) for p in lasting] == [0, 0, 0]
+    for p in copies + killed:
+        p.wait(timeout=60)
+    state = json.loads(msb.ok("audit", "verify", "--format", "json"))
+    assert state["ok"] and state["first"] == 1 and state["problems"] == [], state
+    got = records(msb)
+    numbers = [r["seq"] for r in got]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    mine = [r for r in got if r["event"] in ("exec", "exit") and r["pid"] == lasting[0].pid]
+    assert len(mine) == 120 and mine[0]["secrets"] == ["KEY"] and "ms" in mine[1]
+    assert len([r for r in got if r["event"] == "pull" and "error" in r]) == 12
+
+
+def test_verify(msb):
+    """What was done to the log is said, with its place; the next record does not hide it."""
+    for name in ("a", "b", "c", "d"):
+        msb("pull", "-q", f"127.0.0.1:1/{name}", check=1)
+    path = msb.home / "audit.log"
+    anchor = msb.ok("audit", "verify", "--anchor").strip()
+    assert anchor.startswith("4:") and "records 1 to 4" in msb("audit", "verify", check=0).stderr.decode()
+    msb("pull", "-q", "127.0.0.1:1/e", check=1)
+    msb.ok("audit", "verify", "--expect", anchor, "-q")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"127.0.0.1:1/b", b"127.0.0.1:1/x"))
+    error = msb("audit", "verify", check=1).stderr.decode()
+    assert "audit.log:2: record 2 was changed" in error
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    assert "records 4 to 5 are missing at the end" in msb("audit", "verify", check=1).stderr.decode()
+    state = json.loads(msb("audit", "verify", "--format", "json", check=1).stdout)
+    assert not state["ok"] and state["problems"][0]["seq"] == 4
+    os.unlink(msb.home / "audit.head")  # who may write both can hide it, but not from who kept an anchor
+    msb("pull", "-q", "127.0.0.1:1/f", check=1)
+    msb.ok("audit", "verify", "-q")
+    assert "is not the one that is expected" in msb("audit", "verify", "--expect", anchor, check=1).stderr.decode()
+    assert "NUMBER:HASH" in msb("audit", "verify", "--expect", "4", check=2).stderr.decode()
+
+
+def test_filters_and_sums(msb):
+    """By label, user, verb and time; and what sandboxes used, from the records of their ends."""
+    msb.create("a", "-m", "64M", "--label", "team=red", "--label", "env")
+    msb.create("b", "-m", "64M", "--label", "team=blue")
+    msb.sh("a", "head -c 1048576 /dev/urandom > /x; sync")
+    middle = records(msb)[-1]["t"]
+    msb.ok("modify", "a", "-q", "--label", "team=green")
+    msb.ok("stop", "-q", "a")
+    msb.ok("rm", "-q", "a")
+    msb.ok("rm", "-q", "-f", "b")
+    assert events(msb, "--label", "team=blue") == [("create", "b"), ("remove", "b")]
+    assert ("exec", "a") in events(msb, "--label", "team", "--label", "env")
+    assert events(msb, "--label", "team=none") == []
+    assert events(msb, "--verb", "create", "--verb", "stop") == [("create", "a"), ("create", "b"), ("stop", "a")]
+    assert events(msb, "--user", str(os.getuid()), "--verb", "exec") == [("exec", "a")]
+    assert events(msb, "--user", "54321") == []
+    assert ("remove", "a") not in events(msb, "--until", middle)
+    assert msb("audit", "--user", "no such user").returncode == 2
+    changed = [r["changed"] for r in records(msb, "--verb", "modify")]
+    assert changed == [["labels"]]
+    made = records(msb, "--verb", "create")[0]
+    assert made["program"] == "msb" and made["parent"] and made["ms"] >= 0
+    sums = {r["label"]: r for r in json.loads(msb.ok("audit", "--stats", "--json"))}
+    assert set(sums) == {"team=red", "team=green", "team=blue", "env="}
+    red, green = sums["team=red"], sums["team=green"]
+    assert red["sandboxes"] == 1 and red["runs"] == 0 and green["runs"] == 1, "stopped and removed is one run"
+    assert sums["env="]["sandboxes"] == 1 and sums["env="]["runs"] == 1
+    assert green["write_bytes"] >= 1 << 20 and green["seconds"] > 0 and sums["team=blue"]["runs"] == 1
+    assert msb.ok("audit", "--stats").split()[:3] == ["LABEL", "SANDBOXES", "RUNS"]
+
+
+def test_a_run_that_ended_by_itself_is_counted(msb):
+    msb.create("a", "-m", "64M", "--label", "k=v")
+    msb.sh("a", "head -c 1048576 /dev/urandom > /x; sync; poweroff")
+    wait_for(lambda: json.loads(msb.ok("inspect", "a", "--format", "json"))["status"] == "Stopped", timeout=20)
+    msb.ok("rm", "-q", "a")
+    used = records(msb, "--verb", "remove")[0]["usage"]
+    assert used["write_bytes"] >= 1 << 20 and used["cpu_ms"] > 0 and used["from"] == "sandbox"

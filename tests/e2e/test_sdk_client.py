@@ -459,6 +459,11 @@ def test_commands_are_in_the_audit_log(msb):
             await sb.exec("sh", ["-c", "exit 3", "ü\udcff"], env={"KEY": "v4lue"}, cwd="/tmp", user="0")
             await sb.exec("no-such-program")
             await sb.exec("true", ["x" * 5000])
+            await sb.files.write("/tmp/f", "pr1vate")
+            await sb.files.read("/tmp/f")
+            await sb.files.rename("/tmp/f", "/tmp/g")
+            with pytest.raises(FileNotFoundError):
+                await sb.files.download("/tmp/none", "/nonexistent/place")
             await asyncio.gather(*(sb.exec("true") for _ in range(20)))
 
     go(run())
@@ -471,6 +476,9 @@ def test_commands_are_in_the_audit_log(msb):
     assert [codes[r["exec"]] for r in ours] == [3, 127] + [0] * 21 and len(codes) == 23
     assert ours[2]["cut"] is True and len(ours[2]["argv"][1]) == 4096 - 4 - 3
     assert "v4lue" not in text and os.stat(msb.home / "audit.log").st_mode & 0o777 == 0o600
+    files = [(r["event"], r["path"], r.get("to")) for r in records if "path" in r]
+    assert files == [("write-file", "/tmp/f", None), ("rename-file", "/tmp/f", "/tmp/g"), ("download", "/tmp/none", None)]
+    assert "error" in [r for r in records if r["event"] == "download"][0] and "pr1vate" not in text
     shown = msb.ok("audit", "--json")
     assert shown.count('"exec"') >= 46
     # Full: it is rotated, and nothing is lost.
@@ -479,9 +487,12 @@ def test_commands_are_in_the_audit_log(msb):
     go(run())
     assert (msb.home / "audit.log.1").stat().st_size > 10 * 1024 * 1024
     assert (msb.home / "audit.log").read_text().count('"event":"exit"') == 23
+    msb.ok("audit", "verify", "-q")
     size = (msb.home / "audit.log").stat().st_size
     go(run(MSB_AUDIT="off"))
     assert (msb.home / "audit.log").stat().st_size == size
+    go(run(MSB_AUDIT="all"))
+    assert '"event":"read-file"' in (msb.home / "audit.log").read_text()
 
 
 # --- the package --------------------------------------------------------------------------------
