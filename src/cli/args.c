@@ -127,7 +127,8 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
     char path[CMD_PATH_MAX];
     cmd_path(c, ' ', path);
     if (c->subs) {
-        (void)snprintf(out, size, "msb %s%s[OPTIONS] <COMMAND>", path, *path ? " " : "");
+        (void)snprintf(out, size, "msb %s%s[OPTIONS] %s", path, *path ? " " : "",
+                       c->otherwise && c->opts ? "[COMMAND]" : "<COMMAND>");
         return;
     }
     if (c->flags & CMD_RAW) {
