@@ -147,6 +147,7 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
     if (dup3(sock, SOCK, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     (void)process_close_others(SOCK + 1, NULL, 0);
+    jail_yield_memory(); /* while it can be reached: what it does, a guest has asked for */
     if (!reduced && (helper_unshare(&e) < 0 || make_private(&e) < 0))
         refuse(SOCK, &e);
     pid_t helper = fork();

@@ -470,7 +470,27 @@ static void make_group(struct cargo *c)
     cgroup_make(&c->group, c->dirfd, s->name, &l);
 }
 
-/* Memory and processes are limited by other means as well (`msb doctor` tells): no warning. */
+/* Somebody at a terminal is told, once per home and boot: memory and processes are limited by other
+ * means as well, and `msb doctor` tells everybody. */
+static void warn_of_no_group(const struct cargo *c, int error)
+{
+    static const char mark[] = ".no-cgroup";
+    AUTO_FREE char *boot = NULL, *last = NULL;
+    char text[256];
+    size_t n;
+    if (!c->warn || !isatty(STDERR_FILENO) ||
+        file_read_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &boot, &n) < 0)
+        return;
+    if (file_read_at(c->store->locks_fd, mark, 64, &last, NULL) == 0 && strcmp(last, boot) == 0)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   "this host lets msb make no cgroup for memory and processes (%s): what its "
+                   "kernel holds for a sandbox has no limit; see 'msb doctor'",
+                   strerror(-error));
+    c->warn(text);
+    (void)file_replace_at(c->store->locks_fd, mark, boot, n, 0600, false);
+}
+
 static void enter_group(struct cargo *c, pid_t stage)
 {
     const struct sandbox_spec *s = c->p.spec;
@@ -484,8 +504,9 @@ static void enter_group(struct cargo *c, pid_t stage)
                        s->cpus, strerror(-g->error[CGROUP_CPU]));
         c->warn(text);
     }
-    if (g->error[CGROUP_MEMORY] < 0)
-        diag_trace("no cgroup for memory: %s", strerror(-g->error[CGROUP_MEMORY]));
+    int error = g->error[CGROUP_MEMORY] < 0 ? g->error[CGROUP_MEMORY] : g->error[CGROUP_PIDS];
+    if (error < 0)
+        warn_of_no_group(c, error);
 }
 
 static int make_pair(int *ret_here, int *ret_there, struct err *e)

@@ -131,7 +131,7 @@ class Msb:
         for sub in ("sandboxes", "locks"):
             d = self.home / sub
             if d.is_dir():
-                found += [str(p) for p in d.iterdir() if p.name != ".placement"]
+                found += [str(p) for p in d.iterdir() if p.name not in (".placement", ".no-cgroup")]
         return found
 
 

@@ -5,6 +5,7 @@ that took over any of them would find nothing to use.
 """
 import os
 import pathlib
+import pty
 import re
 import stat
 
@@ -303,3 +304,60 @@ def test_guest_fork_bomb_stays_inside(module_msb):
     assert len(tree) < 128 + 64 * 2 + 16
     module_msb.ok("rm", "-f", "-q", "bomb", timeout=60)
     assert not [pid for pid in tree if os.path.exists(f"/proc/{pid}/ns/net") and ns(pid, "net") == net]
+
+
+def helpers(msb):
+    """Processes that serve shares and host sockets, of whatever sandbox: they are not the monitor's children."""
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                words = pathlib.Path(entry.path, "cmdline").read_bytes().split(b"\0")
+                if ROOT and os.readlink(entry.path + "/exe") != os.path.realpath(msb.exe):
+                    continue  # another build's
+            except OSError:
+                continue
+            if words[1:2] == [b"helper"]:
+                found.add(int(entry.name))
+    return found
+
+
+def test_helpers_yield_memory_as_well(module_msb, tmp_path):
+    """What serves shares and host sockets does what a guest asks for: the host takes its memory first, too."""
+    before = helpers(module_msb)
+    module_msb.create("shares", "-m", "64M", "-v", f"{tmp_path}:/data")
+    mine = helpers(module_msb) - before  # with others that started meanwhile: they are held to it as well
+    assert mine
+    for pid in mine:
+        try:
+            score = int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text())
+        except OSError:
+            continue
+        assert score >= 500, status(pid)["Name"]
+    module_msb.ok("rm", "-f", "-q", "shares")
+
+
+def test_a_host_without_cgroups_is_mentioned_once(msb):
+    """To somebody at a terminal, once per home and boot; a script does not see it at all."""
+    note = "lets msb make no cgroup"
+    limited = b"\xe2\x9c\x93 cgroup" in msb("doctor").stdout
+    first = msb("create", "-n", "a", "-m", "64M", check=0).stderr.decode()
+    assert note not in first and not (msb.home / "locks" / ".no-cgroup").exists()
+    said = []
+    for name in ("b", "c"):
+        here, there = pty.openpty()
+        p = msb.popen("create", "-n", name, "-m", "64M", stderr=there)
+        os.close(there)
+        text = b""
+        while True:
+            try:
+                more = os.read(here, 4096)
+            except OSError:
+                break
+            if not more:
+                break
+            text += more
+        os.close(here)
+        assert p.wait(timeout=60) == 0
+        said.append(note in text.decode())
+    assert said == [not limited, False]

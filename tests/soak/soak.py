@@ -90,7 +90,7 @@ class Soak:
     def outside(self):
         """What sandboxes could leave on the host."""
         files = sorted(str(p.relative_to(self.home)) for sub in ("sandboxes", "locks") if (self.home / sub).is_dir()
-                       for p in (self.home / sub).iterdir() if p.name != ".placement")
+                       for p in (self.home / sub).iterdir() if p.name not in (".placement", ".no-cgroup"))
         sockets = sum(str(self.home) in line for line in open("/proc/net/unix", encoding="utf-8", errors="replace"))
         mounts = pathlib.Path("/proc/mounts").read_text().count(str(self.home))
         own = sum(self.is_ours(e) for e in os.listdir("/proc") if e.isdigit())

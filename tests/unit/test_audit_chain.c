@@ -296,7 +296,8 @@ static void test_anchor(void **state)
     kept = f.check.last;
     audit_mark_text(&kept, text);
     assert_int_equal(audit_mark_parse(text, &parsed), 0);
-    assert_memory_equal(&parsed, &kept, sizeof(kept));
+    assert_int_equal(parsed.seq, kept.seq);
+    assert_string_equal(parsed.hash, kept.hash);
     add(2);
     verify_with(&f, &kept);
     assert_int_equal(f.check.problems, 0);
