@@ -13,11 +13,17 @@ static void note_panic(struct console *c)
                        at + sizeof(mark) - 1);
 }
 
+static void note_starved(struct console *c)
+{
+    c->starved = c->starved || strstr(c->line, "UML ran out of memory on the host side");
+}
+
 void console_note(struct console *c, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (p[i] == '\n' || p[i] == '\r') {
             note_panic(c);
+            note_starved(c);
             c->over = true;
             continue;
         }

@@ -13,6 +13,7 @@ struct console {
     size_t len;
     bool over;       /* it is complete: the next byte begins another */
     char panic[192]; /* a phrase, or "" */
+    bool starved;    /* the host refused the kernel memory: it goes on, but nothing in it does */
 };
 
 /* Untrusted bytes, as they come. */

@@ -51,6 +51,9 @@ static void on_console(void *ctx, const char *p, size_t n)
     struct monitor *m = ctx;
     exec_log_write(&m->system_log, LOG_SYSTEM, 0, p, n);
     console_note(&m->console, p, n);
+    /* It would not come up. Later on, anybody in the guest could write that line. */
+    if (m->console.starved && m->phase == BOOTING)
+        monitor_kill(m, true, "this host has no memory left for the guest");
 }
 
 /* On any thread. The main loop looks at it once the agent is lost; a broken vsock device is on that

@@ -262,6 +262,19 @@ def test_out_of_memory(msb, injector, verb):
     remove_all(msb)
 
 
+@pytest.mark.skipif(os.environ.get("MSB_ENGINE") == "kvm", reason="its memory is allocated at once")
+def test_a_guest_kernel_without_memory(msb, injector):
+    """The host refuses the guest's kernel memory: it hangs, and nobody waits for that."""
+    said = []
+    for n in (24, 30, 36):  # of each process: msb itself and the monitor need fewer
+        p = injector.run(["create", "-q", "-n", "k", "-m", "64M", "--engine", "uml"], "mmap,brk",
+                         more=["-e", f"inject=mmap,brk:error=ENOMEM:when={n}+"])
+        said.append(p.stderr.decode())
+        assert "in time" not in said[-1]
+        remove_all(msb)
+    assert any("this host has no memory left for the guest" in x for x in said), said
+
+
 def test_monitor_without_memory(msb, injector):
     """A monitor that gets no more serves what it can, and ends in order."""
     msb.create("k", "-m", "64M")

@@ -49,12 +49,24 @@ static void test_panic(void **state)
     assert_string_equal(c.line, "---[ end ]---");
 }
 
+static void test_starved(void **state)
+{
+    struct console c = {0};
+    (void)state;
+    note(&c, "UML ran out of memory on the host");
+    note(&c, " side! This can happen");
+    assert_false(c.starved);
+    note(&c, "\nnext\n");
+    assert_true(c.starved);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_last_line),
         cmocka_unit_test(test_long_line),
         cmocka_unit_test(test_panic),
+        cmocka_unit_test(test_starved),
     };
     return cmocka_run_group_tests_name("console", tests, NULL, NULL);
 }
