@@ -59,7 +59,8 @@ static const struct things *argument_of(const struct cmd *c)
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(name, kinds[i].name) == 0)
             return kinds[i].is;
-    if ((strcmp(name, "NAME") != 0 && strcmp(name, "NAMES") != 0) || c == &cmd_volume_create)
+    if ((strcmp(name, "NAME") != 0 && strcmp(name, "NAMES") != 0) || c == &cmd_volume_create ||
+        c == &cmd_workspace_create)
         return NULL;
     return c->parent == &cmd_volume      ? &volumes
            : c->parent == &cmd_workspace ? &named_workspaces

@@ -1,10 +1,11 @@
-/* Workspaces: list, inspect, sync, remove. */
+/* Workspaces: list, inspect, sync, remove; create and status are in workspace_bucket.c. */
 #include "workspace/workspace.h"
 #include "cli/common_opts.h"
 #include "cli/noun.h"
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "s3/sync.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -76,11 +77,20 @@ static void workspace_item_name(const struct items *l, size_t i, struct buf *out
     (void)buf_printf(out, "%s", workspace_item(l, i)->name);
 }
 
+/* NULL: it is not in one. */
+static char *bucket_of(const struct store *s, const char *name)
+{
+    AUTO_S3_CONFIG struct s3_config c = {0};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
+    return dir >= 0 && s3_config_load(dir, &c, NULL) == 0 ? s3_config_text(&c) : NULL;
+}
+
 static json_t *workspace_json(const struct items *l, size_t i)
 {
     const struct shelf *f = l->v;
     const struct workspace *w = &f->w[i];
     AUTO_FREE char *path = workspace_path(l->store, w->name);
+    AUTO_FREE char *bucket = bucket_of(l->store, w->name);
     json_t *users = json_array();
     for (size_t k = 0; k < f->n_boxes; k++) {
         const struct sandbox_spec *s = &f->boxes[k].spec;
@@ -89,8 +99,9 @@ static json_t *workspace_json(const struct items *l, size_t i)
                                                          workspace_mode_name(s->workspace.mode),
                                                          "name", s->name));
     }
-    return json_pack("{s:o, s:s, s:s, s:o, s:I}", "created_at", json_time(w->created_ns), "name",
-                     w->name, "path", path ? path : "", "sandboxes", users, "used_bytes",
+    return json_pack("{s:s?, s:o, s:s, s:s, s:o, s:I}", "bucket", bucket, "created_at",
+                     json_time(w->created_ns), "name", w->name, "path", path ? path : "",
+                     "sandboxes", users, "used_bytes",
                      (json_int_t)workspace_used(l->store, w->name));
 }
 
@@ -134,6 +145,9 @@ static void workspace_text(const struct items *l, struct buf *b)
     text_line(b, "Sandboxes:", facts.users);
     text_line(b, "Created:", facts.when);
     text_line(b, "Path:", path);
+    AUTO_FREE char *bucket = bucket_of(l->store, w->name);
+    if (bucket)
+        text_line(b, "Bucket:", bucket);
 }
 
 static const struct noun workspaces = {
@@ -200,7 +214,10 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     struct sandbox *boxes = NULL;
     size_t n = 0, found = 0;
     uint64_t max = 0;
+    char of[SPEC_NAME_MAX + 1] = ""; /* the named workspace, if it is one */
     int r = parse_max(a, &max, e);
+    if (workspace_open(s, name, &(struct workspace){0}, NULL) == 0)
+        (void)snprintf(of, sizeof(of), "%s", name);
     if (r == 0)
         r = store_list(s, &boxes, &n, e);
     for (size_t i = 0; r == 0 && i < n; i++) {
@@ -208,6 +225,8 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
         if (!uses(&boxes[i], name) && strcmp(spec->name, name) != 0)
             continue;
         found++;
+        if (!*of && spec->workspace.name)
+            (void)snprintf(of, sizeof(of), "%s", spec->workspace.name);
         if (!spec->workspace.name && !spec->workspace.path)
             r = err_set(e, EINVAL, "sandbox '%s' has no workspace", spec->name);
         else if (spec_has_snapshot(spec))
@@ -217,6 +236,9 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     struct workspace w;
     if (r == 0 && found == 0)
         r = workspace_open(s, name, &w, e);
+    struct s3_sync how = {.warn = ui_warn};
+    if (r == 0 && *of)
+        r = s3_workspace_sync(s, of, &how, &(bool){false}, e);
     return r;
 }
 
@@ -239,15 +261,18 @@ const struct cmd cmd_workspace_sync = {
     .name = "sync",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "Copy snapshot workspaces back to the host",
+    .summary = "Copy snapshot workspaces back to the host, and to their buckets",
     .opts = sync_opts,
     .pos = {.name = "NAMES",
             .help = "Workspaces, or sandboxes that have one",
             .required = true,
             .many = true},
-    .details = "A running sandbox is copied as it is now. A stopped one is started for the copy, "
-               "without running any command. Stopping, starting and removing a sandbox sync, too: "
-               "use this for a sandbox that ended by itself, or to see results early.",
+    .details =
+        "A running sandbox is copied as it is now. A stopped one is started for the copy, "
+        "without running any command. Stopping, starting and removing a sandbox sync, too: "
+        "use this for a sandbox that ended by itself, or to see results early.\n\n"
+        "A workspace in a bucket is brought up to date in both directions. What changed on both "
+        "sides is kept twice: the bucket's version has the name, the other one is renamed.",
     .examples = "  msb workspace sync task-7\n"
                 "  msb workspace sync --max 4G task-7",
     .run = sync_run,
@@ -276,12 +301,20 @@ const struct cmd cmd_workspace_remove = {
     .summary = "Remove workspaces and their files",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Workspaces to remove", .required = true, .many = true},
+    .details =
+        "Of a workspace in a bucket only the local files are removed: the bucket is left as it is.",
     .examples = "  msb workspace rm task-7",
     .run = remove_run,
 };
 
 static const struct cmd *const workspace_subs[] = {
-    &cmd_workspace_list, &cmd_workspace_inspect, &cmd_workspace_sync, &cmd_workspace_remove, NULL,
+    &cmd_workspace_create,
+    &cmd_workspace_list,
+    &cmd_workspace_inspect,
+    &cmd_workspace_status,
+    &cmd_workspace_sync,
+    &cmd_workspace_remove,
+    NULL,
 };
 
 const struct cmd cmd_workspace = {
@@ -290,8 +323,10 @@ const struct cmd cmd_workspace = {
     .group = GROUP_STORAGE,
     .summary = "Manage workspaces",
     .subs = workspace_subs,
-    .details = "A workspace is the directory of one task: it outlives sandboxes and is mounted in "
-               "them at /workspace. Naming one that does not exist creates it.",
+    .details =
+        "A workspace is the directory of one task: it outlives sandboxes and is mounted in "
+        "them at /workspace. Naming one that does not exist creates it. Its files can be kept in "
+        "an S3 bucket.",
     .examples = "  msb run --workspace task-7 -- sh -c 'date >>/workspace/log'\n"
                 "  msb workspace ls\n"
                 "  msb workspace rm task-7",

@@ -20,7 +20,7 @@ static int load_library(struct err *e)
 {
     void *h = dlopen(CURL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!h) {
-        err_set(e, ENOENT, "registries need libcurl: %s", dlerror());
+        err_set(e, ENOENT, "registries and buckets need libcurl: %s", dlerror());
         err_hint(e, "install it with `apt-get install libcurl4`");
         return -ENOENT;
     }

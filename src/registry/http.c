@@ -273,6 +273,8 @@ static int read_header(struct answer *a, char *line)
 {
     struct http_response *r = &a->pub;
     char *v;
+    if (a->q && a->q->on_header)
+        a->q->on_header(a->q->header_ctx, line);
     if ((v = header_value(line, "location"))) {
         free(a->location);
         a->location = strdup(v);
@@ -361,6 +363,30 @@ static void set_transport(const struct answer *a, CURL *c)
         (void)set(c, CURLOPT_PROXY, "");
 }
 
+static int set_method(struct answer *a, CURL *c)
+{
+    __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
+    const struct http_request *q = a->q;
+    int r = 0;
+    for (size_t i = 0; r == 0 && q->headers && i < q->headers->n; i++) {
+        struct curl_slist *more = a->h->curl->slist_append(a->headers, q->headers->v[i]);
+        r = more ? 0 : -ENOMEM;
+        a->headers = more ? more : a->headers;
+    }
+    if (q->body || strcmp(q->method, "PUT") == 0 || strcmp(q->method, "POST") == 0) {
+        (void)set(c, CURLOPT_POSTFIELDS, q->body ? q->body : "");
+        (void)set(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+        if (r == 0)
+            r = add_header(a, "Content-Type", "application/octet-stream");
+        if (r == 0) /* a round trip before each body would be */
+            r = add_header(a, "Expect", "");
+    }
+    (void)set(c, CURLOPT_CUSTOMREQUEST, q->method);
+    (void)set(c, CURLOPT_NOBODY, strcmp(q->method, "HEAD") == 0 ? 1L : 0L);
+    (void)set(c, CURLOPT_PATH_AS_IS, 1L);
+    return r;
+}
+
 static int set_request(struct answer *a, CURL *c)
 {
     __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
@@ -373,6 +399,8 @@ static int set_request(struct answer *a, CURL *c)
         (void)snprintf(range, sizeof(range), "bytes=%llu-", (unsigned long long)q->from);
         r = add_header(a, "Range", range);
     }
+    if (r == 0 && q->method)
+        r = set_method(a, c);
     (void)set(c, CURLOPT_HTTPHEADER, a->headers);
     if (q->form)
         (void)set(c, CURLOPT_COPYPOSTFIELDS, q->form);
@@ -489,9 +517,12 @@ static int wait_more(struct answer *a, struct err *e)
     a->waited_ns += now_ns() - t0;
     if (a->waited_ns < a->h->timeout_ms * 1000000)
         return 0;
-    if (a->received - a->mark >= HTTP_STALL_BYTES) {
+    curl_off_t sent = 0;
+    (void)a->h->curl->easy_getinfo(a->conn->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+    uint64_t moved = a->received + (uint64_t)sent;
+    if (moved - a->mark >= HTTP_STALL_BYTES) {
         a->waited_ns = 0;
-        a->mark = a->received;
+        a->mark = moved;
         return 0;
     }
     char host[300];
@@ -591,7 +622,7 @@ static int follow_redirects(struct answer *a, struct err *e)
     for (int hop = 0;; hop++) {
         int r = one_hop(a, e);
         trace_hop(a, r);
-        if (r < 0 || !is_redirect(a))
+        if (r < 0 || !is_redirect(a) || a->q->method)
             return r;
         if (a->q->form)
             return err_set(e, EPERM, "refused a redirect of the token server");

@@ -24,6 +24,7 @@
 
 #include "util/buf.h"
 #include "util/err.h"
+#include "util/strlist.h"
 
 enum {
     HTTP_REDIRECTS_MAX = 10,
@@ -50,6 +51,14 @@ struct http_request {
     const char *form;          /* set: it is POSTed */
     uint64_t from;             /* first byte wanted */
     bool foreign;              /* a server named this URL: rule 3 holds from the first hop on */
+
+    /* For APIs. A redirect is an answer like any other then: a signature is for one URL. */
+    const char *method;            /* NULL: GET, or POST */
+    const struct strlist *headers; /* more of them, "name:value"; NULL: none */
+    const void *body;              /* with a method; it stays until the answer is there */
+    size_t body_len;
+    void (*on_header)(void *ctx, const char *line); /* each header of the answer; may be NULL */
+    void *header_ctx;
 };
 
 /* An answer whose headers have arrived. Strings are empty where there was no such header. */

@@ -1,5 +1,6 @@
 /* Requests to a running sandbox: ping, touch, and the connection for exec. */
 #include "client/request.h"
+#include "sandbox/bucket.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
 #include "util/cleanup.h"
@@ -105,6 +106,8 @@ int sandbox_release(const struct store *s, const char *name, warn_fn warn, struc
         bool gone = pidfd < 0 || (!others && monitor_wait(pidfd, STOP_GRACE_DEFAULT_MS));
         if (gone && spec_has_snapshot(&sb.spec))
             r = sandbox_sync(s, name, 0, warn, e);
+        if (gone && r == 0)
+            bucket_leave(s, &sb.spec, warn);
         if (gone || others)
             return r;
     }

@@ -3,6 +3,7 @@
 #include "image/store/upper.h"
 #include "launch/launch.h"
 #include "sandbox/account.h"
+#include "sandbox/bucket.h"
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -156,6 +157,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = spec_secure_mounts(spec, e);
     if (r == 0)
+        r = bucket_enter(s, spec, warn, e);
+    if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;
@@ -215,7 +218,9 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     uint64_t began = now_ns();
     json_t *before = account_take(&h.sb);
     sync_before_start(s, &h.sb, warn);
-    r = choose_engine(&h.sb.spec, &engine, warn, e);
+    r = bucket_enter(s, &h.sb.spec, warn, e);
+    if (r == 0)
+        r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)
         r = boot(s, h.sb.dirfd, &h.sb.spec,
                  &(struct launch_options){

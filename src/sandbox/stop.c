@@ -1,6 +1,7 @@
 /* stop and remove. */
 #include "jail/cgroup.h"
 #include "sandbox/account.h"
+#include "sandbox/bucket.h"
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -31,6 +32,8 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
         cgroup_forget(h.sb.dirfd);
     if (r == 0 && grace_ms)
         r = sync_workspace(s, &h.sb, 0, warn, e);
+    if (r == 0 && grace_ms)
+        bucket_leave(s, &h.sb.spec, warn);
     if (r == 0 && h.sb.spec.ephemeral) {
         r = held_remove(&h, e);
         audit_done(s, "remove", name, NULL, 0, r, e);

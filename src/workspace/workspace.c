@@ -47,7 +47,8 @@ static int workspace_load(int all, const char *name, void *ret)
 }
 
 /* Two processes that do this at once do the same: no lock is needed. */
-static int workspace_make(int all, const char *name, struct err *e)
+static int workspace_make(int all, const char *name, workspace_prepare_fn prepare, void *ctx,
+                          struct err *e)
 {
     AUTO_CLOSE int dir = named_made_open(&workspaces, all, name, e);
     if (dir < 0)
@@ -55,8 +56,11 @@ static int workspace_make(int all, const char *name, struct err *e)
     /* Other users of a guest may look into it, whatever our umask is. */
     if ((mkdirat(dir, "data", 0755) < 0 && errno != EEXIST) || fchmodat(dir, "data", 0755, 0) < 0)
         return err_sys(e, errno, "cannot create workspace '%s'", name);
+    int r = prepare ? prepare(dir, ctx, e) : 0;
+    if (r < 0)
+        return err_wrap(e, r, "cannot create workspace '%s'", name);
     json_t *record = json_pack("{s:I}", "created_ns", (json_int_t)realtime_ns());
-    int r = json_file_save(dir, workspaces.record, record, true);
+    r = json_file_save(dir, workspaces.record, record, true);
     return r < 0 ? err_sys(e, -r, "cannot create workspace '%s'", name) : 0;
 }
 
@@ -68,8 +72,28 @@ static int workspace_ensure(const struct store *s, const char *name, struct err 
         return all;
     int r = workspace_load(all, name, &w);
     if (r == -ENOENT)
-        return workspace_make(all, name, e);
+        return workspace_make(all, name, NULL, NULL, e);
     return r < 0 ? err_sys(e, -r, "cannot read workspace '%s'", name) : 0;
+}
+
+int workspace_create(const struct store *s, const char *name, workspace_prepare_fn prepare,
+                     void *ctx, struct err *e)
+{
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    struct workspace w;
+    int r = workspace_check_name(name, e);
+    if (r == 0)
+        r = name_lock_take_kind(s, "workspace", name, &lock, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int all = named_dir_open(s, &workspaces, true, e);
+    if (all < 0)
+        return all;
+    r = workspace_load(all, name, &w);
+    if (r == -ENOENT)
+        return workspace_make(all, name, prepare, ctx, e);
+    return r < 0 ? err_sys(e, -r, "cannot read workspace '%s'", name)
+                 : err_set(e, EEXIST, "workspace already exists: %s", name);
 }
 
 int workspace_settle(const struct store *s, struct sandbox_spec *spec, struct err *e)

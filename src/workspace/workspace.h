@@ -21,6 +21,12 @@ struct workspace {
  * share. */
 int workspace_settle(const struct store *s, struct sandbox_spec *spec, struct err *e);
 
+/* A new one: EEXIST if there is one. prepare, which may be NULL, is called in its directory before it
+ * exists; if that fails, it never does. */
+typedef int (*workspace_prepare_fn)(int dirfd, void *ctx, struct err *e);
+int workspace_create(const struct store *s, const char *name, workspace_prepare_fn prepare,
+                     void *ctx, struct err *e);
+
 /* "workspace not found: NAME" (ENOENT). */
 int workspace_open(const struct store *s, const char *name, struct workspace *ret, struct err *e);
 /* Sorted by name; free() the list. */

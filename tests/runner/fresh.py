@@ -27,7 +27,7 @@ TESTS = "tests/e2e/test_smoke.py tests/e2e/test_exec_signals.py"
 ODD = {"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8", "TMPDIR": "/var/tmp"}
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 # What the quick start does with images from registries, with tools of the user's own and with a terminal stays out.
-NOT_HERE = re.compile(r"msb top|python|nginx|rootfs|\bdev\b|mcp|net-rule|--no-net|write-path|^msb run +#|^$")
+NOT_HERE = re.compile(r"msb top|python|nginx|rootfs|\bdev\b|mcp|net-rule|--no-net|write-path|--s3|IMAGE|^msb run +#|^$")
 
 
 def quick_start():

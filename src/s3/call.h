@@ -1,0 +1,51 @@
+/* One request with its retries; for client.c. */
+#ifndef MSB_S3_CALL_H
+#define MSB_S3_CALL_H
+
+#include "s3/client.h"
+
+enum { S3_XML_MAX = 8 << 20 };
+
+struct s3_call {
+    const char *method;
+    const char *key;       /* NULL = the bucket itself */
+    struct strlist query;  /* "name=value", encoded */
+    struct strlist header; /* "name:value", signed */
+    const void *body;
+    size_t body_len;
+
+    /* Where the content of a successful GET goes; NULL: into `reply`. */
+    s3_data_fn fn;
+    void *ctx;
+    uint64_t max;
+    uint64_t from;     /* where to go on after a break, in the same version */
+    const char *match; /* the only version wanted; "" or NULL = any */
+
+    /* The answer. */
+    long status;
+    struct s3_object object;
+    struct buf reply; /* S3_XML_MAX at most */
+    char date[64], region[64];
+    char code[64], message[256]; /* of an error document */
+    uint64_t retry_after_ms;
+};
+
+void s3_call_init(struct s3_call *q, const char *method, const char *key);
+void s3_call_free(struct s3_call *q);
+#define AUTO_S3_CALL CLEANUP(s3_call_free)
+
+/* Into the lists; the value of a query is encoded. */
+int s3_call_query(struct s3_call *q, const char *name, const char *value);
+int s3_call_header(struct s3_call *q, const char *name, const char *value);
+
+/* The header that names what to copy; malloc'd. */
+char *s3_copy_source(const struct s3_client *c, const char *key);
+
+/* 0 for statuses of 200 to 299, and for 404, 409, 412 and 416, which the caller looks at: the
+ * others are explained. `what` is for messages. */
+int s3_call_run(struct s3_client *c, struct s3_call *q, const char *what, struct err *e);
+/* "cannot WHAT: SERVER says ..." */
+int s3_call_explain(const struct s3_client *c, const struct s3_call *q, const char *what,
+                    struct err *e);
+
+#endif

@@ -1,0 +1,89 @@
+/* Requests to an S3 server.
+ *
+ * A client may be used from several threads. Each request is signed, sent, and tried again with a
+ * growing, random pause when the connection breaks or the server is busy; a clock that differs from
+ * the server's is corrected. What the server says is hostile: sizes, names and documents are
+ * checked against limits before they are used, and its texts are made safe to display.
+ *
+ * Keys here are whole keys; the workspace's prefix is the caller's business.
+ */
+#ifndef MSB_S3_CLIENT_H
+#define MSB_S3_CLIENT_H
+
+#include "s3/config.h"
+#include "s3/credentials.h"
+#include "util/buf.h"
+#include "util/strlist.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+    S3_ETAG_SIZE = 128,
+    S3_LIST_MAX = 200 * 1000, /* objects below one prefix */
+    S3_PAGES_MAX = 2000,      /* of one listing, however few objects they hold */
+    S3_PART = 8 << 20,        /* of a multipart upload; smaller objects are sent in one piece */
+};
+
+struct s3_client;
+int s3_client_new(struct s3_client **ret, const struct s3_config *c, const struct s3_credentials *k,
+                  const atomic_bool *cancel, struct err *e);
+void s3_client_free(struct s3_client *c);
+
+/* What the headers of an object say. */
+struct s3_object {
+    char etag[S3_ETAG_SIZE];
+    int64_t size;     /* -1: not said */
+    int64_t mtime_ns; /* of our metadata; -1: none */
+    int mode;         /* likewise, permissions alone; -1: none */
+    bool link;        /* likewise: the content is a symbolic link's target */
+    bool has_sha;     /* likewise */
+    char sha[65];     /* hex */
+};
+
+/* Every object below the prefix, in no order that counts. A result other than 0 ends it. */
+typedef int (*s3_list_fn)(void *ctx, const char *key, uint64_t size, const char *etag,
+                          struct err *e);
+int s3_list(struct s3_client *c, const char *prefix, s3_list_fn fn, void *ctx, struct err *e);
+
+/* Content goes to fn as it arrives; after a break the rest is asked for. At most max bytes (EFBIG).
+ * -ENOENT: there is no such object. -ESTALE: it is not the version with this etag ("" = any). */
+typedef int (*s3_data_fn)(void *ctx, const void *p, size_t n, struct err *e);
+int s3_get(struct s3_client *c, const char *key, const char *etag, uint64_t max, s3_data_fn fn,
+           void *ctx, struct s3_object *ret, struct err *e);
+/* Into a buffer, up to its limit. */
+int s3_get_all(struct s3_client *c, const char *key, struct buf *b, struct s3_object *ret,
+               struct err *e);
+/* -ENOENT without a message. */
+int s3_head(struct s3_client *c, const char *key, struct s3_object *ret, struct err *e);
+
+/* When a write is allowed. */
+enum s3_when { S3_ALWAYS, S3_IF_ABSENT, S3_IF_MATCH };
+struct s3_put {
+    const struct strlist *meta; /* "x-amz-meta-...:value"; NULL: none */
+    enum s3_when when;
+    const char *match; /* the etag */
+};
+/* -EEXIST: not allowed, somebody else has written it. *etag: of the new object. */
+int s3_put(struct s3_client *c, const char *key, const void *p, size_t n, const struct s3_put *how,
+           char etag[S3_ETAG_SIZE], struct err *e);
+/* A copy on the server, with its metadata. */
+int s3_copy(struct s3_client *c, const char *from, const char *to, char etag[S3_ETAG_SIZE],
+            struct err *e);
+/* Missing is success. */
+int s3_delete(struct s3_client *c, const char *key, struct err *e);
+
+/* An object in parts. Each part but the last has S3_PART bytes. After a failure: abort. */
+struct s3_upload {
+    char *key, *id;
+    struct strlist etags;
+};
+int s3_upload_begin(struct s3_client *c, const char *key, const struct strlist *meta,
+                    struct s3_upload *ret, struct err *e);
+int s3_upload_part(struct s3_client *c, struct s3_upload *u, const void *p, size_t n,
+                   struct err *e);
+int s3_upload_end(struct s3_client *c, struct s3_upload *u, char etag[S3_ETAG_SIZE], struct err *e);
+void s3_upload_abort(struct s3_client *c, struct s3_upload *u);
+void s3_upload_free(struct s3_upload *u);
+
+#endif

@@ -1,0 +1,26 @@
+/* Keys for a bucket: from the environment, a profile file or a secret. They are looked up when
+ * they are needed, by the process that needs them, and wiped when it is done. */
+#ifndef MSB_S3_CREDENTIALS_H
+#define MSB_S3_CREDENTIALS_H
+
+#include "store/store.h"
+#include "util/cleanup.h"
+
+struct s3_credentials {
+    char *id, *secret;
+    char *token; /* of temporary ones; NULL = none. All NULL: requests are not signed */
+};
+
+void s3_credentials_wipe(struct s3_credentials *c); /* harmless twice */
+#define AUTO_S3_CREDENTIALS CLEANUP(s3_credentials_wipe)
+
+/* source: see s3_config.credentials. */
+int s3_credentials_find(const struct store *s, const char *source, struct s3_credentials *ret,
+                        struct err *e);
+
+/* Of the text of a profile file; -ENOENT: it has no such profile, or that has no keys. */
+int s3_profile_parse(const char *text, const char *profile, struct s3_credentials *ret);
+/* Of a secret's value: "ID:SECRET[:TOKEN]" or the JSON of a credential_process. */
+int s3_secret_parse(const char *text, struct s3_credentials *ret);
+
+#endif

@@ -1,0 +1,169 @@
+/* Single paths of the local side. A guest may be at work there: nothing it has written is lost,
+ * and no link that it makes leads us anywhere. What was to be replaced or removed is looked at
+ * after it lost its name, when nothing can change it under that name any more. */
+#include "s3/work.h"
+#include "util/fs.h"
+#include "util/utf8.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum { CONFLICTS_MAX = 100 };
+
+static int open_below(int at, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
+    int fd = (int)syscall(SYS_openat2, at, path, &how, sizeof(how));
+    return fd < 0 ? -errno : fd;
+}
+
+static int make_below(int at, const char *path)
+{
+    AUTO_CLOSE int fd = open_below(at, ".");
+    while (fd >= 0 && *path) {
+        char name[NAME_MAX + 1];
+        size_t n = strcspn(path, "/");
+        (void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
+        if (mkdirat(fd, name, 0755) < 0 && errno != EEXIST)
+            return -errno;
+        int next = dir_open_at(fd, name);
+        close_fd(&fd);
+        if (next < 0)
+            return next;
+        fd = next;
+        path += n + (path[n] == '/');
+    }
+    return steal_fd(&fd);
+}
+
+int s3_parent_open(const struct s3_work *w, const char *path, bool make, const char **name)
+{
+    const char *slash = strrchr(path, '/');
+    *name = slash ? slash + 1 : path;
+    AUTO_FREE char *dir = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    if (!dir)
+        return -ENOMEM;
+    int fd = open_below(w->data, dir);
+    return fd == -ENOENT && make ? make_below(w->data, dir) : fd;
+}
+
+/* Gives what lost its name to somebody else's version a new one. */
+static int keep_aside(struct s3_work *w, int parent, const char *name, const char *path,
+                      const char *tmp, struct err *e)
+{
+    char to[NAME_MAX + 1];
+    for (int i = 0; i < CONFLICTS_MAX; i++) {
+        char nth[8] = "";
+        if (i)
+            (void)snprintf(nth, sizeof(nth), "-%d", i + 1);
+        (void)snprintf(to, sizeof(to), "%.200s.conflict-%s%s", name, w->stamp, nth);
+        size_t cut = strlen(name) > 200 ? utf8_unfinished((const uint8_t *)name, 200) : 0;
+        if (cut)
+            (void)snprintf(to, sizeof(to), "%.*s.conflict-%s%s", (int)(200 - cut), name, w->stamp,
+                           nth);
+        if (renameat2(w->tmp, tmp, parent, to, RENAME_NOREPLACE) == 0) {
+            s3_work_warn(w, "conflict: '%s' was changed here and in the bucket; yours is now '%s'",
+                         path, to);
+            (void)pthread_mutex_lock(&w->lock);
+            w->counts.conflicts++;
+            (void)pthread_mutex_unlock(&w->lock);
+            atomic_store(&w->again, true); /* it is a new file */
+            return 0;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    return err_sys(e, errno,
+                   "cannot keep your version of '%s': it is now %s in the workspace's s3-tmp", path,
+                   tmp);
+}
+
+/* What was at a path is now w->tmp/tmp. */
+static int retire(struct s3_work *w, int parent, const char *name, const char *path,
+                  const char *tmp, const struct s3_entry *old, bool keep_old, struct err *e)
+{
+    struct stat st;
+    if (fstatat(w->tmp, tmp, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : err_sys(e, errno, "cannot look at '%s'", path);
+    if (S_ISDIR(st.st_mode) && !keep_old && unlinkat(w->tmp, tmp, AT_REMOVEDIR) == 0)
+        return 0;
+    /* A rename changes the ctime, so that says nothing here. */
+    bool same = old && S_ISREG(st.st_mode) == (old->kind == S3_KIND_FILE) && !S_ISDIR(st.st_mode) &&
+                s3_entry_unwritten(old, &st);
+    if (same && !keep_old)
+        return unlinkat(w->tmp, tmp, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", path) : 0;
+    return keep_aside(w, parent, name, path, tmp, e);
+}
+
+int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct s3_entry *old,
+             bool keep_old, struct err *e)
+{
+    const char *name;
+    AUTO_CLOSE int parent = s3_parent_open(w, path, true, &name);
+    if (parent == -ENOTDIR || parent == -ELOOP || parent == -EEXIST) {
+        s3_work_warn(w, "'%s' stays in the bucket: what is above it is not a directory here", path);
+        (void)unlinkat(w->tmp, tmp, 0);
+        return 1;
+    }
+    if (parent < 0)
+        return err_sys(e, -parent, "cannot write '%s'", path);
+    if (renameat2(w->tmp, tmp, parent, name, RENAME_NOREPLACE) == 0)
+        return 0;
+    char held[32]; /* from the exchange on it is somebody's work: see s3_recover() */
+    (void)snprintf(held, sizeof(held), "x%.20s", tmp);
+    if (errno != EEXIST || renameat(w->tmp, tmp, w->tmp, held) < 0 ||
+        renameat2(w->tmp, held, parent, name, RENAME_EXCHANGE) < 0)
+        return err_sys(e, errno, "cannot write '%s'", path);
+    return retire(w, parent, name, path, held, old, keep_old, e);
+}
+
+int s3_unplace(struct s3_work *w, const struct s3_step *s, struct err *e)
+{
+    const char *name;
+    char tmp[32];
+    AUTO_CLOSE int parent = s3_parent_open(w, s->path, false, &name);
+    if (parent < 0)
+        return parent == -ENOENT || parent == -ENOTDIR
+                   ? 0
+                   : err_sys(e, -parent, "cannot remove '%s'", s->path);
+    if (s->local->kind == S3_KIND_DIR) {
+        /* Not empty: something new is in it. */
+        if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT && errno != ENOTEMPTY &&
+            errno != ENOTDIR)
+            return err_sys(e, errno, "cannot remove '%s'", s->path);
+        return 0;
+    }
+    (void)snprintf(tmp, sizeof(tmp), "x%u", atomic_fetch_add(&w->serial, 1));
+    if (renameat2(parent, name, w->tmp, tmp, RENAME_NOREPLACE) < 0)
+        return errno == ENOENT ? 0 : err_sys(e, errno, "cannot remove '%s'", s->path);
+    return retire(w, parent, name, s->path, tmp, s->local, false, e);
+}
+
+int s3_recover(struct s3_work *w, struct err *e)
+{
+    AUTO_CLOSEDIR DIR *d = dir_read_at(w->tmp, ".");
+    const struct dirent *entry;
+    int r = 0;
+    if (!d)
+        return err_sys(e, errno, "cannot read the workspace's s3-tmp");
+    while (r == 0 && (entry = readdir(d))) {
+        char to[NAME_MAX + 1];
+        if (entry->d_name[0] == '.')
+            continue;
+        if (entry->d_name[0] != 'x') {
+            (void)remove_tree_at(w->tmp, entry->d_name);
+            continue;
+        }
+        (void)snprintf(to, sizeof(to), "recovered-%.32s.conflict-%s", entry->d_name, w->stamp);
+        if (renameat2(w->tmp, entry->d_name, w->data, to, RENAME_NOREPLACE) < 0)
+            r = err_sys(e, errno, "cannot recover %s from the workspace's s3-tmp", entry->d_name);
+        else
+            s3_work_warn(w, "a sync was interrupted: what it had replaced is now '%s'", to);
+    }
+    return r;
+}

@@ -1,0 +1,39 @@
+/* Three-way comparison: what was there at the last sync, what is here now, what is in the bucket
+ * now. Pure: trees in, steps out. */
+#ifndef MSB_S3_PLAN_H
+#define MSB_S3_PLAN_H
+
+#include "s3/tree.h"
+
+enum s3_action {
+    S3_KEEP,          /* both sides have the same */
+    S3_DOWNLOAD,      /* the bucket has something new; also a directory */
+    S3_DELETE_LOCAL,  /* it is gone from the bucket */
+    S3_UPLOAD,        /* the local side has something new; also a directory */
+    S3_DELETE_REMOTE, /* it is gone here */
+    S3_CONFLICT,      /* both have something new: the bucket's gets the name, ours another one */
+    S3_FORGET,        /* neither has it any more */
+};
+
+/* Entries are the trees'; NULL = not there. */
+struct s3_step {
+    const char *path;
+    enum s3_action action;
+    const struct s3_entry *base, *local, *remote;
+    struct s3_entry
+        result;   /* what both sides have afterwards, strings not owned; path NULL = nothing */
+    char *staged; /* of the result; owned */
+};
+
+struct s3_plan {
+    struct s3_step *v; /* one for each path, sorted */
+    size_t n;
+    size_t count[S3_FORGET + 1];
+};
+
+int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
+                 const struct s3_tree *remote, struct s3_plan *ret);
+void s3_plan_free(struct s3_plan *p);
+#define AUTO_S3_PLAN CLEANUP(s3_plan_free)
+
+#endif

@@ -1,0 +1,217 @@
+/* From the bucket to the local side: removals, directories, then contents, several at a time. */
+#include "image/oci/digest.h"
+#include "s3/work.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct download {
+    struct s3_work *w;
+    int fd;
+    struct hasher h;
+    uint64_t size;
+    char target[S3_TARGET_MAX + 1]; /* the beginning, in case it is a link's */
+};
+
+static int on_data(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct download *d = ctx;
+    hasher_update(&d->h, p, n);
+    if (d->size < S3_TARGET_MAX)
+        memcpy(d->target + d->size, p, MIN(n, (size_t)(S3_TARGET_MAX - d->size)));
+    d->size += n;
+    int r = write_all(d->fd, p, n);
+    return r < 0 ? err_sys(e, -r, "cannot store a file of the bucket") : 0;
+}
+
+static struct timespec time_of(int64_t ns)
+{
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
+/* A target that no system call would take makes no link. */
+static bool target_ok(const struct download *d)
+{
+    return d->size > 0 && d->size <= S3_TARGET_MAX && !memchr(d->target, '\0', d->size);
+}
+
+/* The complete download gets its kind, mode and times; *got becomes what it is. */
+static int finish(const struct download *d, const char *tmp, const struct s3_object *o,
+                  const struct s3_step *s, struct s3_entry *got, struct err *e)
+{
+    const struct s3_entry *r = s->remote;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+    bool known = r->sha[0];
+    int64_t mtime = known ? r->mtime_ns : o->mtime_ns;
+    *got = *r;
+    got->staged = NULL;
+    if (!known) {
+        got->kind = o->link && target_ok(d) ? S3_KIND_LINK : S3_KIND_FILE;
+        got->mode = o->mode >= 0 ? (unsigned)o->mode : 0644;
+    }
+    got->mode = got->kind == S3_KIND_LINK ? 0777 : got->mode | 0400;
+    if (mtime > 0)
+        times[1] = time_of(mtime);
+    if (got->kind == S3_KIND_LINK) {
+        if (unlinkat(d->w->tmp, tmp, 0) < 0 || symlinkat(d->target, d->w->tmp, tmp) < 0)
+            return err_sys(e, errno, "cannot write '%s'", s->path);
+    } else if (fchmod(d->fd, got->mode) < 0) {
+        return err_sys(e, errno, "cannot write '%s'", s->path);
+    }
+    (void)utimensat(d->w->tmp, tmp, times, AT_SYMLINK_NOFOLLOW);
+    return 0;
+}
+
+static int check(const struct download *d, const char *sha, const struct s3_step *s, struct err *e)
+{
+    const struct s3_entry *r = s->remote;
+    if (d->size != r->size)
+        return err_set(e, EPROTO, "'%s' has another size than the server said", s->path);
+    if (r->sha[0] && strcmp(r->sha, sha) != 0)
+        return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is",
+                       s->path);
+    if (r->sha[0] && r->kind == S3_KIND_LINK && !target_ok(d))
+        return err_set(e, EBADMSG, "'%s' in the bucket is not a link", s->path);
+    return 0;
+}
+
+/* tmp/TMP is complete: into its place, unless the local side has the same anyway. */
+static int settle(struct s3_work *w, struct s3_step *s, const char *tmp, struct s3_entry *got,
+                  struct err *e)
+{
+    struct stat st;
+    if (s->action == S3_CONFLICT && s3_entry_same(s->local, got)) {
+        (void)unlinkat(w->tmp, tmp, 0);
+        got->ino = s->local->ino;
+        got->ctime_ns = s->local->ctime_ns;
+        got->mtime_ns = s->local->mtime_ns;
+        s->result = *got;
+        return 0;
+    }
+    int r = s3_place(w, s->path, tmp, s->local, s->action == S3_CONFLICT, e);
+    if (r != 0)
+        return MIN(r, 0);
+    const char *name;
+    AUTO_CLOSE int parent = s3_parent_open(w, s->path, false, &name);
+    got->ino = 0;
+    if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        unsigned mode = got->mode;
+        s3_entry_stat(got, &st); /* young: it is read again next time */
+        got->mode = mode;
+    }
+    s->result = *got;
+    (void)pthread_mutex_lock(&w->lock);
+    w->counts.downloaded++;
+    w->counts.bytes_down += got->size;
+    (void)pthread_mutex_unlock(&w->lock);
+    return 0;
+}
+
+static int fetch(struct download *d, const char *tmp, struct s3_step *s, struct err *e)
+{
+    struct s3_work *w = d->w;
+    const struct s3_entry *r = s->remote;
+    char key[S3_KEY_SIZE];
+    struct s3_object o;
+    struct s3_entry got = {0};
+    if (r->staged)
+        s3_staged_key(w->config, r->staged, key);
+    else
+        s3_key(w->config, s->path, key);
+    hasher_init(&d->h);
+    int x = s3_get(w->client, key, r->staged ? "" : r->etag, r->size, on_data, d, &o, e);
+    if (x == -ESTALE || x == -ENOENT) { /* it was changed or removed since it was listed */
+        atomic_store(&w->again, true);
+        (void)unlinkat(w->tmp, tmp, 0);
+        return 0;
+    }
+    if (x < 0)
+        return x;
+    struct digest sum = hasher_finish(&d->h);
+    char sha[DIGEST_HEX_SIZE];
+    digest_hex(&sum, sha);
+    x = check(d, sha, s, e);
+    if (x == 0)
+        x = finish(d, tmp, &o, s, &got, e);
+    if (x < 0)
+        return x;
+    memcpy(got.sha, sha, sizeof(got.sha));
+    return settle(w, s, tmp, &got, e);
+}
+
+static int download(struct s3_work *w, struct s3_step *s, struct err *e)
+{
+    bool wanted =
+        (s->action == S3_DOWNLOAD || s->action == S3_CONFLICT) && s->remote->kind != S3_KIND_DIR;
+    char tmp[32];
+    if (!wanted)
+        return 0;
+    AUTO_FREE struct download *d = calloc(1, sizeof(*d));
+    if (!d)
+        return err_oom(e);
+    (void)snprintf(tmp, sizeof(tmp), "g%u", atomic_fetch_add(&w->serial, 1));
+    AUTO_CLOSE int fd =
+        openat(w->tmp, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot store '%s'", s->path);
+    d->w = w;
+    d->fd = fd;
+    int r = fetch(d, tmp, s, e);
+    if (r < 0)
+        (void)unlinkat(w->tmp, tmp, 0);
+    return r;
+}
+
+static int make_dir(struct s3_work *w, struct s3_step *s, struct err *e)
+{
+    const char *name;
+    struct stat st;
+    if (s->local && s->local->kind != S3_KIND_DIR) { /* a file of ours is in its way */
+        char tmp[32];
+        (void)snprintf(tmp, sizeof(tmp), "m%u", atomic_fetch_add(&w->serial, 1));
+        if (mkdirat(w->tmp, tmp, 0755) < 0)
+            return err_sys(e, errno, "cannot make '%s'", s->path);
+        int r = s3_place(w, s->path, tmp, s->local, s->action == S3_CONFLICT, e);
+        if (r != 0)
+            return MIN(r, 0);
+    }
+    AUTO_CLOSE int parent = s3_parent_open(w, s->path, true, &name);
+    if (parent < 0)
+        return parent == -ENOTDIR || parent == -ELOOP
+                   ? 0
+                   : err_sys(e, -parent, "cannot make '%s'", s->path);
+    if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot make '%s'", s->path);
+    AUTO_CLOSE int fd = dir_open_at(parent, name);
+    if (fd < 0)
+        return 0; /* something else has its name: the next comparison sees it */
+    if (fchmod(fd, s->remote->mode | 0700) < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, errno, "cannot make '%s'", s->path);
+    s->result = *s->remote;
+    s->result.mode = st.st_mode & 0777;
+    return 0;
+}
+
+int s3_pull(struct s3_work *w, struct err *e)
+{
+    int r = 0;
+    for (size_t i = w->plan.n; r == 0 && i-- > 0;) {
+        struct s3_step *s = &w->plan.v[i];
+        if (s->action != S3_DELETE_LOCAL)
+            continue;
+        r = s3_unplace(w, s, e);
+        s->result = (struct s3_entry){0};
+        w->counts.removed_here++;
+    }
+    for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
+        struct s3_step *s = &w->plan.v[i];
+        bool wanted = s->action == S3_DOWNLOAD || s->action == S3_CONFLICT;
+        if (wanted && s->remote->kind == S3_KIND_DIR)
+            r = make_dir(w, s, e);
+        if (s->action == S3_FORGET)
+            s->result = (struct s3_entry){0};
+    }
+    return r < 0 ? r : s3_work_each(w, download, e);
+}

@@ -1,0 +1,257 @@
+#include "s3/remote.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MANIFEST ".msb/manifest.json"
+#define STAGED ".msb/new/"
+
+enum { LOAD_TRIES = 4 };
+
+void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE])
+{
+    (void)snprintf(out, S3_KEY_SIZE, "%s%s", c->prefix, path);
+}
+
+void s3_staged_key(const struct s3_config *c, const char *id, char out[S3_KEY_SIZE])
+{
+    (void)snprintf(out, S3_KEY_SIZE, "%s" STAGED "%s", c->prefix, id);
+}
+
+void s3_remote_free(struct s3_remote *r)
+{
+    s3_tree_free(&r->tree);
+    s3_tree_free(&r->manifest);
+    strlist_free(&r->pending);
+    strlist_free(&r->leftover);
+    *r = (struct s3_remote){0};
+}
+
+/* --- the listing ----------------------------------------------------------------------------- */
+
+struct listing {
+    const struct s3_config *config;
+    struct s3_remote *r;
+    struct s3_tree objects, staged;
+};
+
+static void listing_free(struct listing *l)
+{
+    s3_tree_free(&l->objects);
+    s3_tree_free(&l->staged);
+}
+
+static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, struct err *e)
+{
+    struct listing *l = ctx;
+    struct s3_entry a = {.kind = S3_KIND_FILE, .mode = 0644, .size = size};
+    size_t n = strlen(l->config->prefix), len = strlen(key);
+    if (strncmp(key, l->config->prefix, n) != 0)
+        return err_set(e, EPROTO, "the server lists what was not asked for");
+    const char *path = key + n;
+    for (const char *p = etag; *p; p++)
+        if (*p <= 0x20 || *p >= 0x7f)
+            return err_set(e, EPROTO, "the server's listing has a malformed ETag");
+    (void)snprintf(a.etag, sizeof(a.etag), "%s", etag);
+    if (strcmp(path, MANIFEST) == 0) {
+        (void)snprintf(l->r->manifest_etag, sizeof(l->r->manifest_etag), "%s", etag);
+        return 0;
+    }
+    if (strncmp(path, STAGED, strlen(STAGED)) == 0)
+        return s3_tree_add(&l->staged, path + strlen(STAGED), &a) ? 0 : err_oom(e);
+    if (strncmp(path, ".msb/", 5) == 0 || !*path)
+        return 0;
+    AUTO_FREE char *dir = len && key[len - 1] == '/' ? strndup(path, strlen(path) - 1) : NULL;
+    if (dir)
+        a = (struct s3_entry){.kind = S3_KIND_DIR, .mode = 0755};
+    if (!s3_path_ok(dir ? dir : path)) {
+        l->r->strange++;
+        return 0;
+    }
+    return s3_tree_add(&l->objects, dir ? dir : path, &a) ? 0 : err_oom(e);
+}
+
+/* -ESTALE: it was replaced since it was listed. */
+static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
+{
+    AUTO_BUF struct buf text;
+    char key[S3_KEY_SIZE];
+    struct s3_object o;
+    buf_init(&text, S3_MANIFEST_MAX);
+    if (!l->r->manifest_etag[0])
+        return 0;
+    s3_key(l->config, MANIFEST, key);
+    int r = s3_get_all(c, key, &text, &o, e);
+    if (r == -ENOENT || (r == 0 && strcmp(o.etag, l->r->manifest_etag) != 0))
+        return -ESTALE;
+    if (r < 0)
+        return r;
+    r = s3_tree_parse((const char *)buf_head(&text), buf_len(&text), &l->r->manifest);
+    l->r->damaged = r == -EBADMSG;
+    return r == -ENOMEM ? err_oom(e) : 0;
+}
+
+/* --- what counts ----------------------------------------------------------------------------- */
+
+static const struct s3_entry *staged_at(const struct listing *l, const struct s3_entry *m)
+{
+    return m && m->staged ? s3_tree_find(&l->staged, m->staged) : NULL;
+}
+
+/* An object by what is known about it; NULL = it does not count. */
+static const struct s3_entry *known_as(const struct listing *l, const struct s3_tree *base,
+                                       const struct s3_entry *o)
+{
+    const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
+    const struct s3_entry *b = s3_tree_find(base, o->path);
+    if (o->kind == S3_KIND_DIR)
+        return m && m->kind == S3_KIND_DIR ? m : o;
+    if (staged_at(l, m))
+        return m;
+    if (m && m->etag[0] && strcmp(m->etag, o->etag) == 0)
+        return m;
+    if (b && b->etag[0] && b->sha[0] && strcmp(b->etag, o->etag) == 0)
+        return b;
+    return o;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_pending(const struct s3_remote *r, const char *path)
+{
+    const struct strlist *l = &r->manifest.pending;
+    return l->n && !s3_tree_find(&r->manifest, path) &&
+           bsearch(&path, l->v, l->n, sizeof(*l->v), by_text);
+}
+
+static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o)
+{
+    if (is_pending(l->r, o->path))
+        return strlist_add(&l->r->pending, o->path);
+    const struct s3_entry *as = known_as(l, base, o);
+    struct s3_entry *a = s3_tree_add(&l->r->tree, o->path, as);
+    if (!a)
+        return -ENOMEM;
+    if (as == o || as->staged)
+        return 0;
+    a->size = o->size; /* the server's word, as the download will be measured by it */
+    (void)snprintf(a->etag, sizeof(a->etag), "%s", o->etag);
+    return 0;
+}
+
+static int merge(struct listing *l, const struct s3_tree *base)
+{
+    struct s3_remote *r = l->r;
+    int x = 0;
+    if (r->manifest.pending.n)
+        qsort(r->manifest.pending.v, r->manifest.pending.n, sizeof(char *), by_text);
+    for (size_t i = 0; x == 0 && i < l->objects.n; i++)
+        x = add_object(l, base, &l->objects.v[i]);
+    for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
+        const struct s3_entry *m = &r->manifest.v[i];
+        if (s3_tree_find(&l->objects, m->path))
+            continue;
+        if ((m->kind == S3_KIND_DIR || staged_at(l, m)) && !s3_tree_add(&r->tree, m->path, m))
+            x = -ENOMEM;
+    }
+    s3_tree_sort(&r->tree);
+    return x < 0 ? x : s3_tree_imply_dirs(&r->tree);
+}
+
+/* Content that was put aside for a manifest that never came. */
+static int find_leftovers(struct listing *l)
+{
+    struct strlist used = {0};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < l->r->manifest.n; i++)
+        if (l->r->manifest.v[i].staged)
+            r = strlist_add(&used, l->r->manifest.v[i].staged);
+    if (used.n)
+        qsort(used.v, used.n, sizeof(char *), by_text);
+    for (size_t i = 0; r == 0 && i < l->staged.n; i++) {
+        const char *id = l->staged.v[i].path;
+        bool in_use = used.n && bsearch(&id, used.v, used.n, sizeof(char *), by_text);
+        if (!in_use && s3_path_ok(id))
+            r = strlist_add(&l->r->leftover, id);
+    }
+    strlist_free(&used);
+    return r;
+}
+
+static int load(struct s3_client *c, struct listing *l, const struct s3_tree *base, struct err *e)
+{
+    int r = s3_list(c, l->config->prefix, on_key, l, e);
+    if (r < 0)
+        return r;
+    s3_tree_sort(&l->objects);
+    s3_tree_sort(&l->staged);
+    r = read_manifest(c, l, e);
+    if (r < 0)
+        return r;
+    if (merge(l, base) < 0 || find_leftovers(l) < 0)
+        return err_oom(e);
+    for (size_t i = 0; i < l->r->tree.n; i++)
+        l->r->bytes += l->r->tree.v[i].size;
+    return 0;
+}
+
+int s3_remote_load(struct s3_client *c, const struct s3_config *config, const struct s3_tree *base,
+                   struct s3_remote *ret, struct err *e)
+{
+    for (int i = 0;; i++) {
+        AUTO_S3_REMOTE struct s3_remote r = {0};
+        CLEANUP(listing_free) struct listing l = {.config = config, .r = &r};
+        int x = load(c, &l, base, e);
+        if (x == -ESTALE && i < LOAD_TRIES)
+            continue;
+        if (x == -ESTALE)
+            return err_set(e, EAGAIN, "the bucket keeps changing");
+        if (x < 0)
+            return x;
+        *ret = r;
+        r = (struct s3_remote){0};
+        return 0;
+    }
+}
+
+/* --- the manifest ---------------------------------------------------------------------------- */
+
+/* For servers that ignore conditions: as good as it gets. */
+static int look_first(struct s3_client *c, const char *key, const char *etag, struct err *e)
+{
+    struct s3_object o = {0};
+    int r = s3_head(c, key, &o, e);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    return strcmp(r == -ENOENT ? "" : o.etag, etag) == 0
+               ? 0
+               : err_set(e, EEXIST, "the manifest was changed by somebody else");
+}
+
+int s3_manifest_write(struct s3_client *c, const struct s3_config *config, const struct s3_tree *t,
+                      char etag[S3_ETAG_SIZE], struct err *e)
+{
+    char key[S3_KEY_SIZE];
+    AUTO_FREE char *text = s3_tree_dump(t, false);
+    struct s3_put how = {.when = etag[0] ? S3_IF_MATCH : S3_IF_ABSENT, .match = etag};
+    if (!text)
+        return err_oom(e);
+    s3_key(config, MANIFEST, key);
+    if (strlen(text) > S3_MANIFEST_MAX)
+        return err_set(e, EFBIG, "the workspace has too many files for its manifest");
+    int r = 0;
+    if (!config->conditional) {
+        how.when = S3_ALWAYS;
+        r = look_first(c, key, etag, e);
+    }
+    char fresh[S3_ETAG_SIZE] = "";
+    if (r == 0)
+        r = s3_put(c, key, text, strlen(text), &how, fresh, e);
+    if (r == 0)
+        memcpy(etag, fresh, sizeof(fresh));
+    return r;
+}

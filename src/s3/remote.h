@@ -1,0 +1,48 @@
+/* What a bucket holds of a workspace, and its manifest.
+ *
+ *     PREFIX/PATH                 a file's content, or a link's target; metadata x-amz-meta-msb-*
+ *     PREFIX/.msb/manifest.json   all of the workspace, written last, only over the version it was
+ *                                 made from
+ *     PREFIX/.msb/new/ID          content that will replace an object once the manifest says so
+ *
+ * Who reads by the manifest sees a push whole or not at all:
+ *   - Before objects are added, the manifest names them as pending: they do not count.
+ *   - New content of an object that exists is put aside, and the manifest, once it counts, says where.
+ *   - Objects are replaced and deleted after that, and then the manifest no longer says so.
+ * A push that died leaves pending names and content aside; the next one finishes or removes them.
+ *
+ * Objects that the manifest does not know, or knows with another ETag, are somebody else's work,
+ * and count as files.
+ */
+#ifndef MSB_S3_REMOTE_H
+#define MSB_S3_REMOTE_H
+
+#include "s3/tree.h"
+
+struct s3_remote {
+    struct s3_tree tree;              /* what counts */
+    struct s3_tree manifest;          /* as it is */
+    char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
+    struct strlist pending;           /* paths with objects that do not count */
+    struct strlist leftover;          /* IDs below .msb/new/ that nothing refers to */
+    size_t strange;                   /* objects whose names cannot be files */
+    uint64_t bytes;
+    bool damaged; /* the manifest cannot be read, and is ignored */
+};
+
+void s3_remote_free(struct s3_remote *r);
+#define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
+
+int s3_remote_load(struct s3_client *c, const struct s3_config *config, const struct s3_tree *base,
+                   struct s3_remote *ret, struct err *e);
+/* Writes it over the version with the etag ("" = none), which then is the new one's. -EEXIST:
+ * somebody else was faster. */
+int s3_manifest_write(struct s3_client *c, const struct s3_config *config, const struct s3_tree *t,
+                      char etag[S3_ETAG_SIZE], struct err *e);
+
+/* PREFIX/PATH and PREFIX/.msb/new/ID. */
+enum { S3_KEY_SIZE = S3_KEY_MAX + 1 };
+void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE]);
+void s3_staged_key(const struct s3_config *c, const char *id, char out[S3_KEY_SIZE]);
+
+#endif

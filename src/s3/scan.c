@@ -1,0 +1,155 @@
+/* The local side of a workspace, as a tree. A guest may change it meanwhile, and chose all its
+ * names. */
+#include "image/oci/digest.h"
+#include "s3/tree.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 128, CHUNK = 128 << 10 };
+
+struct scan {
+    const struct s3_tree *base;
+    void (*warn)(void *ctx, const char *text);
+    void *ctx;
+    struct s3_tree *to;
+    struct err *e;
+    char path[S3_PATH_MAX + NAME_MAX + 2];
+    char chunk[CHUNK];
+};
+
+static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth);
+
+static void leave_out(struct scan *s, const char *why)
+{
+    char text[sizeof(s->path) + 128];
+    (void)snprintf(text, sizeof(text), "'%s' is left out: %s", s->path, why);
+    s->warn(s->ctx, text);
+}
+
+static void set_sha(struct s3_entry *a, struct digest d)
+{
+    digest_hex(&d, a->sha);
+}
+
+/* 1: it is gone. */
+static int hash_file(struct scan *s, int at, const char *name, struct s3_entry *a)
+{
+    struct hasher h;
+    struct stat st;
+    AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+        return 1;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(s->e, errno, "cannot read '%s'", s->path);
+    if (!S_ISREG(st.st_mode))
+        return 1;
+    s3_entry_stat(a, &st); /* before it is read: a later change shows */
+    hasher_init(&h);
+    for (;;) {
+        ssize_t n = read(fd, s->chunk, sizeof(s->chunk));
+        if (n < 0)
+            return err_sys(s->e, errno, "cannot read '%s'", s->path);
+        if (n == 0)
+            break;
+        hasher_update(&h, s->chunk, (size_t)n);
+    }
+    set_sha(a, hasher_finish(&h));
+    return 0;
+}
+
+static int read_link(struct scan *s, int at, const char *name, struct s3_entry *a)
+{
+    char target[S3_TARGET_MAX + 1];
+    ssize_t n = readlinkat(at, name, target, sizeof(target));
+    if (n < 0)
+        return errno == ENOENT || errno == EINVAL
+                   ? 1
+                   : err_sys(s->e, errno, "cannot read '%s'", s->path);
+    set_sha(a, digest_of(target, (size_t)n));
+    a->mode = 0777;
+    return 0;
+}
+
+static int add(struct scan *s, const struct s3_entry *a)
+{
+    if (s->to->n >= S3_ENTRIES_MAX)
+        return err_set(s->e, E2BIG, "the workspace has more than %d files", S3_ENTRIES_MAX);
+    return s3_tree_add(s->to, s->path, a) ? 0 : err_oom(s->e);
+}
+
+static int visit(struct scan *s, int at, const char *name, size_t len, unsigned depth)
+{
+    struct stat st;
+    struct s3_entry a = {0};
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
+    s3_entry_stat(&a, &st);
+    a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
+    const struct s3_entry *was = s->base ? s3_tree_find(s->base, s->path) : NULL;
+    int r = 0;
+    if (S_ISDIR(st.st_mode)) {
+        r = add(s, &a);
+        return r < 0 ? r : scan_dir(s, at, name, len, depth + 1);
+    }
+    if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
+        leave_out(s, "it is not a file, directory or symbolic link");
+        return 0;
+    }
+    if (a.size > S3_FILE_MAX) {
+        leave_out(s, "it is larger than 5 GiB");
+        return 0;
+    }
+    if (was && was->kind == a.kind && was->sha[0] && s3_entry_untouched(was, &st))
+        memcpy(a.sha, was->sha, sizeof(a.sha));
+    else
+        r = a.kind == S3_KIND_LINK ? read_link(s, at, name, &a) : hash_file(s, at, name, &a);
+    if (a.kind == S3_KIND_LINK)
+        a.mode = 0777;
+    return r < 0 ? r : r == 1 ? 0 : add(s, &a);
+}
+
+static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth)
+{
+    AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
+    if (!d)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : err_sys(s->e, errno, "cannot read directory '%s'", len ? s->path : ".");
+    if (depth > DEPTH_MAX)
+        return err_set(s->e, ELOOP, "the workspace has directories more than %d deep", DEPTH_MAX);
+    const struct dirent *entry;
+    int r = 0;
+    while (r == 0 && (errno = 0, entry = readdir(d))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        (void)snprintf(s->path + len, sizeof(s->path) - len, "%s%s", len ? "/" : "", entry->d_name);
+        if (s3_path_ok(s->path))
+            r = visit(s, dirfd(d), entry->d_name, strlen(s->path), depth);
+        else
+            leave_out(s, "a name in a bucket is UTF-8 text of at most 768 bytes, without control "
+                         "characters, and not .msb");
+        s->path[len] = '\0';
+    }
+    return r;
+}
+
+int s3_tree_scan(int dirfd, const struct s3_tree *base, void (*warn)(void *ctx, const char *text),
+                 void *ctx, struct s3_tree *ret, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree t = {0};
+    AUTO_FREE struct scan *s = calloc(1, sizeof(*s));
+    if (!s)
+        return err_oom(e);
+    *s = (struct scan){.base = base, .warn = warn, .ctx = ctx, .to = &t, .e = e};
+    int r = scan_dir(s, dirfd, ".", 0, 0);
+    if (r < 0)
+        return r;
+    s3_tree_sort(&t);
+    *ret = t;
+    t = (struct s3_tree){0};
+    return 0;
+}

@@ -1,0 +1,429 @@
+#include "s3/sync.h"
+
+#include "jail/jail.h"
+#include "jail/landlock.h"
+#include "registry/curl.h"
+#include "s3/work.h"
+#include "util/fs.h"
+#include "util/loop.h"
+#include "util/parse.h"
+#include "util/process.h"
+#include "util/utf8.h"
+#include "workspace/workspace.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define BASE_FILE "s3-base.json"
+#define TMP_DIR "s3-tmp"
+#define MEMORY_MAX (2 * GIB)
+
+enum {
+    PASSES = 6,           /* over a workspace that keeps changing */
+    BASE_MAX = 128 << 20, /* with what only this host needs, twice a manifest */
+    NOTE_MAX = 4096,      /* bytes of one line between the processes */
+    WARNINGS_MAX = 50,    /* of one sync; the rest is counted */
+};
+
+/* --- between the processes ------------------------------------------------------------------- */
+
+enum note { NOTE_WARN, NOTE_DIFFERS, NOTE_RESULT };
+
+struct note_head {
+    uint32_t kind, len;
+};
+
+struct result {
+    int r;
+    bool conditional;
+    struct s3_counts counts;
+    struct err e;
+};
+
+static int send_note(int fd, enum note kind, const void *p, size_t n)
+{
+    struct note_head h = {kind, (uint32_t)n};
+    int r = write_all(fd, &h, sizeof(h));
+    return r < 0 ? r : write_all(fd, p, n);
+}
+
+struct outlet {
+    int fd;
+    unsigned warnings;
+};
+
+static void send_warning(void *ctx, const char *text)
+{
+    struct outlet *o = ctx;
+    if (o->warnings++ < WARNINGS_MAX)
+        (void)send_note(o->fd, NOTE_WARN, text, MIN(strlen(text), (size_t)NOTE_MAX));
+}
+
+/* --- the work, in its own process ------------------------------------------------------------ */
+
+struct job {
+    const struct s3_config *config;
+    const struct s3_credentials *keys;
+    int dir; /* the workspace's */
+    bool look, probe;
+    struct outlet out;
+};
+
+static int load_base(int dir, struct s3_tree *ret, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    int r = file_read_at(dir, BASE_FILE, BASE_MAX, &text, &n);
+    if (r == -ENOENT)
+        return 0;
+    if (r == 0)
+        r = s3_tree_parse(text, n, ret);
+    /* Without it every difference is a conflict, which loses nothing. */
+    return r == -EBADMSG ? 0 : r < 0 ? err_sys(e, -r, "cannot read " BASE_FILE) : 0;
+}
+
+static int save_base(const struct s3_work *w, int dir, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree t = {0};
+    for (size_t i = 0; i < w->plan.n; i++) {
+        struct s3_entry a = w->plan.v[i].result;
+        if (a.path && !s3_tree_add(&t, w->plan.v[i].path, &a))
+            return err_oom(e);
+    }
+    s3_tree_sort(&t);
+    AUTO_FREE char *text = s3_tree_dump(&t, true);
+    int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
+    return r < 0 ? err_sys(e, -r, "cannot write " BASE_FILE) : 0;
+}
+
+static void forget_pass(struct s3_work *w)
+{
+    s3_plan_free(&w->plan);
+    s3_tree_free(&w->base);
+    s3_tree_free(&w->local);
+    s3_remote_free(&w->remote);
+    atomic_store(&w->again, false);
+}
+
+static int compare(struct s3_work *w, struct job *j, struct err *e)
+{
+    int r = load_base(j->dir, &w->base, e);
+    if (r == 0)
+        r = s3_remote_load(w->client, w->config, &w->base, &w->remote, e);
+    if (r == 0 && w->remote.bytes > w->config->max) {
+        r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
+                    (unsigned long long)(w->config->max >> 20));
+        err_hint(e, "create the workspace with a higher --max");
+    }
+    if (r == 0)
+        r = s3_tree_scan(w->data, &w->base, w->warn, w->warn_ctx, &w->local, e);
+    if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->plan) < 0)
+        r = err_oom(e);
+    return r;
+}
+
+static void warn_about_remote(struct s3_work *w)
+{
+    if (w->remote.strange)
+        s3_work_warn(w, "%zu objects are left out: their names cannot be names of files",
+                     w->remote.strange);
+    if (w->remote.damaged)
+        s3_work_warn(w, "the bucket's manifest is damaged: objects are taken as they are");
+}
+
+/* 1: something changed meanwhile. */
+static int one_pass(struct s3_work *w, struct job *j, struct err *e)
+{
+    int r = compare(w, j, e);
+    if (r == 0)
+        r = s3_pull(w, e);
+    if (r == 0)
+        r = save_base(w, j->dir, e);
+    if (r == 0 && atomic_load(&w->again))
+        return 1;
+    if (r == 0)
+        r = s3_push(w, e);
+    if (r == -EEXIST || (r == 0 && atomic_load(&w->again)))
+        return 1;
+    return r < 0 ? r : save_base(w, j->dir, e);
+}
+
+static int all_passes(struct s3_work *w, struct job *j, struct err *e)
+{
+    int r = s3_recover(w, e);
+    for (int i = 0; r == 0 && i < PASSES; i++) {
+        forget_pass(w);
+        err_clear(e);
+        atomic_store(&w->cancel, false);
+        r = one_pass(w, j, e);
+        if (r <= 0) {
+            warn_about_remote(w);
+            return r;
+        }
+        r = 0;
+    }
+    return r < 0
+               ? r
+               : err_set(e, EAGAIN, "the workspace and the bucket keep changing: try again later");
+}
+
+static int look(struct s3_work *w, struct job *j, struct err *e)
+{
+    static const char *const words[] = {
+        [S3_DOWNLOAD] = "download", [S3_DELETE_LOCAL] = "delete-local",
+        [S3_UPLOAD] = "upload",     [S3_DELETE_REMOTE] = "delete-remote",
+        [S3_CONFLICT] = "conflict", [S3_FORGET] = NULL,
+    };
+    int r = compare(w, j, e);
+    for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        char line[NOTE_MAX];
+        if (!words[s->action])
+            continue;
+        int n = snprintf(line, sizeof(line), "%s %s", words[s->action], s->path);
+        if (send_note(j->out.fd, NOTE_DIFFERS, line, MIN((size_t)n, sizeof(line) - 1)) < 0)
+            return -EPIPE;
+    }
+    warn_about_remote(w);
+    return r;
+}
+
+/* Whether a write that must not happen does not. */
+static int probe(struct s3_work *w, struct result *res, struct err *e)
+{
+    char key[S3_KEY_SIZE], etag[S3_ETAG_SIZE], path[64];
+    (void)snprintf(path, sizeof(path), ".msb/probe-%lld", (long long)realtime_ns());
+    s3_key(w->config, path, key);
+    int r = s3_put(w->client, key, "", 0, &(struct s3_put){0}, etag, e);
+    if (r < 0)
+        return r;
+    r = s3_put(w->client, key, "", 0, &(struct s3_put){.when = S3_IF_ABSENT}, etag, NULL);
+    if (r == -EEXIST)
+        r = s3_put(w->client, key, "", 0,
+                   &(struct s3_put){.when = S3_IF_MATCH, .match = "0123456789abcdef"}, etag, NULL);
+    res->conditional = r == -EEXIST;
+    return s3_delete(w->client, key, e);
+}
+
+static int open_places(struct s3_work *w, const struct job *j, struct err *e)
+{
+    time_t now = (time_t)(realtime_ns() / 1000000000);
+    struct tm tm = {0};
+    (void)gmtime_r(&now, &tm);
+    (void)strftime(w->stamp, sizeof(w->stamp), "%Y%m%d-%H%M%S", &tm);
+    if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot make " TMP_DIR);
+    w->data = dir_open_at(j->dir, "data");
+    w->tmp = dir_open_at(j->dir, TMP_DIR);
+    return w->data < 0 || w->tmp < 0 ? err_sys(e, ENOENT, "cannot open the workspace's directories")
+                                     : 0;
+}
+
+static int do_job(struct job *j, struct result *res, struct err *e)
+{
+    struct s3_work w = {.config = j->config,
+                        .data = -1,
+                        .tmp = -1,
+                        .warn = send_warning,
+                        .warn_ctx = &j->out,
+                        .lock = PTHREAD_MUTEX_INITIALIZER};
+    int r = s3_client_new(&w.client, j->config, j->keys, &w.cancel, e);
+    if (r < 0)
+        return r;
+    if (j->probe)
+        return probe(&w, res, e);
+    r = open_places(&w, j, e);
+    if (r == 0)
+        r = j->look ? look(&w, j, e) : all_passes(&w, j, e);
+    res->counts = w.counts;
+    if (j->out.warnings > WARNINGS_MAX)
+        (void)send_note(j->out.fd, NOTE_WARN, "there were more warnings", 24);
+    return r;
+}
+
+/* --- the process ----------------------------------------------------------------------------- */
+
+/* All that it may open: the workspace, and what name lookups and TLS read. */
+static void confine(const struct job *j)
+{
+    const char *const paths[] = {"/etc",
+                                 "/usr",
+                                 "/lib",
+                                 "/lib64",
+                                 "/run/systemd/resolve",
+                                 "/run/resolvconf",
+                                 "/run/NetworkManager",
+                                 "/dev/null",
+                                 "/dev/urandom",
+                                 j->config->ca_certs};
+    struct landlock_grant grants[ARRAY_LEN(paths) + 1] = {{.fd = j->dir, .write = true}};
+    size_t n = 1;
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        int fd = paths[i] ? open(paths[i], O_PATH | O_CLOEXEC) : -1;
+        if (fd >= 0)
+            grants[n++] = (struct landlock_grant){.fd = fd};
+    }
+    (void)landlock_enter(grants, n); /* a second line, where the host has it */
+    for (size_t i = 1; i < n; i++)
+        (void)close(grants[i].fd);
+}
+
+static _Noreturn void child(struct job *j, pid_t parent)
+{
+    struct result res = {0};
+    const struct jail_limit limits[] = {
+        {RLIMIT_CORE, 0},
+#if !defined(__SANITIZE_ADDRESS__)
+        {RLIMIT_DATA, MEMORY_MAX},
+#endif
+    };
+    int keep[] = {j->dir, j->out.fd};
+    process_default_signals();
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+        _exit(1);
+    (void)prctl(PR_SET_DUMPABLE, 0); /* the keys are in its memory */
+    res.r = jail_set_limits(limits, ARRAY_LEN(limits), &res.e);
+    (void)process_close_others(3, keep, ARRAY_LEN(keep));
+    confine(j);
+    if (res.r == 0)
+        res.r = do_job(j, &res, &res.e);
+    (void)send_note(j->out.fd, NOTE_RESULT, &res, sizeof(res));
+    _exit(0);
+}
+
+static void pass_on(const struct s3_sync *how, enum note kind, char *text)
+{
+    utf8_defuse(text);
+    if (kind == NOTE_WARN && how->warn)
+        how->warn(text);
+    char *space = strchr(text, ' ');
+    if (kind != NOTE_DIFFERS || !how->differs || !space)
+        return;
+    *space = '\0';
+    how->differs(how->ctx, text, space + 1);
+}
+
+static int read_exactly(int fd, void *p, size_t n)
+{
+    for (size_t used = 0; used < n;) {
+        ssize_t got = read(fd, (char *)p + used, n - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return -EPIPE;
+        used += (size_t)got;
+    }
+    return 0;
+}
+
+/* What it says is not trusted: it parses what strangers send. */
+static int hear(int fd, const struct s3_sync *how, struct result *ret)
+{
+    for (;;) {
+        struct note_head h;
+        char text[NOTE_MAX + 1];
+        if (read_exactly(fd, &h, sizeof(h)) < 0)
+            return -EPIPE;
+        if (h.kind == NOTE_RESULT && h.len == sizeof(*ret))
+            return read_exactly(fd, ret, sizeof(*ret));
+        if (h.kind >= NOTE_RESULT || h.len > NOTE_MAX || read_exactly(fd, text, h.len) < 0)
+            return -EPIPE;
+        text[h.len] = '\0';
+        pass_on(how, h.kind, text);
+    }
+}
+
+static int take_error(const struct result *res, struct err *e)
+{
+    if (e) {
+        *e = res->e;
+        e->msg[sizeof(e->msg) - 1] = '\0';
+        utf8_defuse(e->msg);
+        e->hints = MIN(MAX(e->hints, 0), ERR_HINTS_MAX);
+        for (int i = 0; i < e->hints; i++) {
+            e->hint[i][sizeof(e->hint[i]) - 1] = '\0';
+            utf8_defuse(e->hint[i]);
+        }
+    }
+    return res->r < 0 && res->r > -4096 ? res->r : -EIO;
+}
+
+static int run_job(struct job *j, struct s3_sync *how, struct result *res, struct err *e)
+{
+    int ends[2];
+    const struct curl_api *curl;
+    int r = curl_load(&curl, e); /* from here, the child could not */
+    if (r < 0)
+        return r;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot make a pipe");
+    j->out.fd = ends[1];
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        child(j, parent);
+    (void)close(ends[1]);
+    AUTO_CLOSE int in = ends[0];
+    if (pid < 0)
+        return err_sys(e, errno, "cannot start a process");
+    r = hear(in, how, res);
+    if (r < 0)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (r < 0)
+        return err_set(e, EIO, "the process that talks to the bucket died");
+    return res->r ? take_error(res, e) : 0;
+}
+
+int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *how, bool *is_remote,
+                      struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config config = {0};
+    AUTO_S3_CREDENTIALS struct s3_credentials keys = {0};
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    struct result res = {0};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
+    if (dir < 0)
+        return dir;
+    int r = s3_config_load(dir, &config, e);
+    *is_remote = r != -ENOENT;
+    if (r == -ENOENT)
+        return 0;
+    if (r == 0)
+        r = s3_credentials_find(s, config.credentials, &keys, e);
+    if (r == 0)
+        r = name_lock_take_kind(s, "workspace-s3", name, &lock, e);
+    struct job j = {.config = &config, .keys = &keys, .dir = dir, .look = how->look};
+    if (r == 0)
+        r = run_job(&j, how, &res, e);
+    how->counts = res.counts;
+    return r < 0 ? err_wrap(e, r, "cannot sync workspace '%s'", name) : 0;
+}
+
+int s3_workspace_probe(const struct store *s, const char *name, struct s3_config *c, warn_fn warn,
+                       struct err *e)
+{
+    AUTO_S3_CREDENTIALS struct s3_credentials keys = {0};
+    struct result res = {0};
+    struct s3_sync how = {.warn = warn};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
+    int r = dir < 0 ? dir : s3_credentials_find(s, c->credentials, &keys, e);
+    struct job j = {.config = c, .keys = &keys, .dir = dir, .probe = true};
+    if (r == 0)
+        r = run_job(&j, &how, &res, e);
+    c->conditional = res.conditional;
+    return r;
+}
+
+bool s3_workspace_is_filled(int dirfd)
+{
+    return faccessat(dirfd, BASE_FILE, F_OK, 0) == 0;
+}

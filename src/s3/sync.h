@@ -1,0 +1,49 @@
+/* Workspaces whose files are kept in a bucket: the local side, workspaces/NAME/data, is an ordinary
+ * directory, and a sync makes it and the bucket the same.
+ *
+ *     $MSB_HOME/workspaces/NAME/s3.json       where the bucket is (config.h)
+ *                               s3-base.json  what both sides had after the last sync (tree.h)
+ *                               s3-tmp/       what a sync has under way; removed by the next one
+ *
+ * What changed on one side goes to the other. What changed on both is kept twice: the bucket's
+ * version has the name, the local one is renamed and uploaded, too, and the user is told. A sync
+ * may be killed at any moment: each file is the old or the new one, the bucket's manifest likewise
+ * (remote.h), and the next sync goes on from there.
+ *
+ * It runs in a process of its own, which parses what the server sends and can open nothing but the
+ * workspace's directory and what name lookups and certificates need. The keys are in its memory and
+ * nowhere else.
+ */
+#ifndef MSB_S3_SYNC_H
+#define MSB_S3_SYNC_H
+
+#include "s3/config.h"
+#include "store/store.h"
+
+struct s3_counts {
+    uint64_t uploaded, downloaded, removed_here, removed_there, conflicts;
+    uint64_t bytes_up, bytes_down;
+};
+
+/* For each path that differs, if only looking: "upload", "download", "delete-local",
+ * "delete-remote" or "conflict". */
+typedef void (*s3_differs_fn)(void *ctx, const char *what, const char *path);
+
+struct s3_sync {
+    bool look; /* change nothing */
+    s3_differs_fn differs;
+    void *ctx;
+    warn_fn warn;
+    struct s3_counts counts; /* out */
+};
+
+/* 0 = the workspace is not in a bucket, or has been synced; 1 with `*is_remote`. */
+int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *how, bool *is_remote,
+                      struct err *e);
+/* Checks that the bucket can be used and what its server is capable of; c->conditional is set. */
+int s3_workspace_probe(const struct store *s, const char *name, struct s3_config *c, warn_fn warn,
+                       struct err *e);
+/* Has it been synced at least once? */
+bool s3_workspace_is_filled(int dirfd);
+
+#endif

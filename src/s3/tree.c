@@ -1,0 +1,274 @@
+#include "s3/tree.h"
+
+#include "util/json.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TICKS_NS = 50000000 }; /* a safe bound on the granularity of file times */
+
+static const char *const kinds[] = {"file", "dir", "symlink"};
+
+void s3_tree_free(struct s3_tree *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        free(t->v[i].path);
+        free(t->v[i].staged);
+    }
+    free(t->v);
+    strlist_free(&t->pending);
+    *t = (struct s3_tree){0};
+}
+
+struct s3_entry *s3_tree_add(struct s3_tree *t, const char *path, const struct s3_entry *from)
+{
+    if (t->n >= S3_ENTRIES_MAX)
+        return NULL;
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? 2 * t->cap : 64;
+        struct s3_entry *more = reallocarray(t->v, cap, sizeof(*more));
+        if (!more)
+            return NULL;
+        t->v = more;
+        t->cap = cap;
+    }
+    struct s3_entry *a = &t->v[t->n];
+    *a = *from;
+    a->path = strdup(path);
+    a->staged = from->staged ? strdup(from->staged) : NULL;
+    if (!a->path || (from->staged && !a->staged)) {
+        free(a->path);
+        free(a->staged);
+        return NULL;
+    }
+    t->n++;
+    return a;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct s3_entry *x = a, *y = b;
+    return strcmp(x->path, y->path);
+}
+
+void s3_tree_sort(struct s3_tree *t)
+{
+    size_t n = 0;
+    if (t->n)
+        qsort(t->v, t->n, sizeof(*t->v), by_path);
+    for (size_t i = 0; i < t->n; i++) {
+        if (n && strcmp(t->v[n - 1].path, t->v[i].path) == 0) {
+            free(t->v[i].path);
+            free(t->v[i].staged);
+        } else {
+            t->v[n++] = t->v[i];
+        }
+    }
+    t->n = n;
+}
+
+struct s3_entry *s3_tree_find(const struct s3_tree *t, const char *path)
+{
+    struct s3_entry key = {.path = (char *)path};
+    return t->n ? bsearch(&key, t->v, t->n, sizeof(*t->v), by_path) : NULL;
+}
+
+static void become(struct s3_entry *a, const struct s3_entry *b)
+{
+    char *path = a->path;
+    free(a->staged);
+    *a = *b;
+    a->path = path;
+}
+
+int s3_tree_imply_dirs(struct s3_tree *t)
+{
+    size_t n = t->n;
+    const struct s3_entry dir = {.kind = S3_KIND_DIR, .mode = 0755};
+    AUTO_FREE char *last = strdup("");
+    for (size_t i = 0; i < n; i++) {
+        AUTO_FREE char *path = strdup(t->v[i].path);
+        if (!path || !last)
+            return -ENOMEM;
+        for (char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = '\0';
+            size_t len = strlen(path);
+            bool done = strncmp(last, path, len) == 0 && last[len] == '/';
+            struct s3_entry key = {.path = path};
+            struct s3_entry *at = done ? NULL : bsearch(&key, t->v, n, sizeof(*t->v), by_path);
+            if (at && at->kind != S3_KIND_DIR)
+                become(at, &dir);
+            if (!at && !done && !s3_tree_add(t, path, &dir))
+                return -ENOMEM;
+            *slash = '/';
+        }
+        free(last);
+        last = steal_ptr(&path);
+    }
+    s3_tree_sort(t);
+    return 0;
+}
+
+bool s3_entry_same(const struct s3_entry *a, const struct s3_entry *b)
+{
+    if (!a || !b)
+        return a == b;
+    if (a->kind != b->kind || (a->kind != S3_KIND_LINK && a->mode != b->mode))
+        return false;
+    return a->kind == S3_KIND_DIR || (a->sha[0] && strcmp(a->sha, b->sha) == 0);
+}
+
+static int64_t ns_of(const struct timespec *t)
+{
+    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
+bool s3_entry_unwritten(const struct s3_entry *a, const struct stat *st)
+{
+    return a->ino == st->st_ino && a->size == (uint64_t)st->st_size &&
+           a->mtime_ns == ns_of(&st->st_mtim);
+}
+
+bool s3_entry_untouched(const struct s3_entry *a, const struct stat *st)
+{
+    return s3_entry_unwritten(a, st) && a->ctime_ns == ns_of(&st->st_ctim);
+}
+
+void s3_entry_stat(struct s3_entry *a, const struct stat *st)
+{
+    a->ctime_ns = ns_of(&st->st_ctim);
+    /* A second change within one tick of the clock would not show: such a file is read again. */
+    a->ino = (int64_t)realtime_ns() - a->ctime_ns < TICKS_NS ? 0 : st->st_ino;
+    a->mtime_ns = ns_of(&st->st_mtim);
+    a->size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size;
+    a->mode = st->st_mode & 0777;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *entry_json(const struct s3_entry *a, bool local)
+{
+    json_t *j =
+        json_pack("{s:s, s:I, s:I, s:I}", "type", kinds[a->kind], "mode", (json_int_t)a->mode,
+                  "size", (json_int_t)a->size, "mtime_ns", (json_int_t)a->mtime_ns);
+    if (a->sha[0])
+        json_put(&j, "sha256", json_string(a->sha));
+    if (a->etag[0])
+        json_put(&j, "etag", json_string(a->etag));
+    if (a->staged)
+        json_put(&j, "staged", json_string(a->staged));
+    if (local) {
+        json_put(&j, "ino", json_integer((json_int_t)a->ino));
+        json_put(&j, "ctime_ns", json_integer((json_int_t)a->ctime_ns));
+    }
+    return j;
+}
+
+char *s3_tree_dump(const struct s3_tree *t, bool local)
+{
+    AUTO_JSON json_t *root = json_pack("{s:i}", "version", 1);
+    json_t *entries = json_object(), *pending = json_array();
+    for (size_t i = 0; entries && i < t->n; i++)
+        json_put(&entries, t->v[i].path, entry_json(&t->v[i], local));
+    for (size_t i = 0; pending && i < t->pending.n; i++)
+        json_add(&pending, json_string(t->pending.v[i]));
+    json_put(&root, "entries", entries);
+    json_put(&root, "pending", pending);
+    return root ? json_dumps(root, JSON_COMPACT) : NULL;
+}
+
+static bool get_number(const json_t *j, const char *name, uint64_t max, uint64_t *ret)
+{
+    const json_t *v = json_object_get(j, name);
+    if (!v)
+        return true;
+    json_int_t n = json_integer_value(v);
+    *ret = (uint64_t)n;
+    return json_is_integer(v) && n >= 0 && (uint64_t)n <= max;
+}
+
+static bool get_text(const json_t *j, const char *name, char *out, size_t size, const char *chars)
+{
+    const char *v = json_string_value(json_object_get(j, name));
+    if (v && strlen(v) < size && (!chars || strspn(v, chars) == strlen(v)))
+        (void)snprintf(out, size, "%s", v);
+    else
+        out[0] = '\0';
+    return true;
+}
+
+/* "staged" becomes part of a key. */
+static bool name_ok(const char *name)
+{
+    return *name && strlen(name) <= 64 &&
+           strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz-") == strlen(name);
+}
+
+static bool read_entry(const json_t *j, struct s3_entry *a)
+{
+    const char *type = json_string_value(json_object_get(j, "type"));
+    uint64_t mode = 0644, mtime = 0, ctime = 0;
+    size_t kind = 0;
+    while (kind < ARRAY_LEN(kinds) && (!type || strcmp(type, kinds[kind]) != 0))
+        kind++;
+    a->kind = (enum s3_kind)kind;
+    bool ok = kind < ARRAY_LEN(kinds) && get_number(j, "mode", 0777, &mode) &&
+              get_number(j, "size", INT64_MAX, &a->size) &&
+              get_number(j, "mtime_ns", INT64_MAX, &mtime) &&
+              get_number(j, "ino", INT64_MAX, &a->ino) &&
+              get_number(j, "ctime_ns", INT64_MAX, &ctime);
+    a->mode = (unsigned)mode;
+    a->mtime_ns = (int64_t)mtime;
+    a->ctime_ns = (int64_t)ctime;
+    (void)get_text(j, "sha256", a->sha, sizeof(a->sha), "0123456789abcdef");
+    (void)get_text(j, "etag", a->etag, sizeof(a->etag), NULL);
+    const char *staged = json_string_value(json_object_get(j, "staged"));
+    a->staged = staged && name_ok(staged) ? (char *)staged : NULL;
+    for (const char *p = a->etag; *p; p++) /* it becomes part of a header */
+        ok = ok && *p > 0x20 && *p < 0x7f && *p != '"';
+    return ok && (a->kind == S3_KIND_DIR || strlen(a->sha) == 64);
+}
+
+static int read_pending(const json_t *j, struct s3_tree *t)
+{
+    size_t i;
+    const json_t *v;
+    /* clang-format off */
+    json_array_foreach((json_t *)j, i, v)
+    /* clang-format on */
+    {
+        const char *path = json_string_value(v);
+        if (path && i < S3_ENTRIES_MAX && s3_path_ok(path) && strlist_add(&t->pending, path) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+int s3_tree_parse(const char *text, size_t n, struct s3_tree *ret)
+{
+    AUTO_S3_TREE struct s3_tree t = {0};
+    AUTO_JSON json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    json_t *entries = json_object_get(root, "entries");
+    const char *path;
+    json_t *v;
+    if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_object(entries) ||
+        json_object_size(entries) > S3_ENTRIES_MAX)
+        return -EBADMSG;
+    /* clang-format off */
+    json_object_foreach(entries, path, v)
+    /* clang-format on */
+    {
+        struct s3_entry a = {0};
+        if (s3_path_ok(path) && read_entry(v, &a) && !s3_tree_add(&t, path, &a))
+            return -ENOMEM;
+    }
+    int r = read_pending(json_object_get(root, "pending"), &t);
+    if (r < 0)
+        return r;
+    s3_tree_sort(&t);
+    *ret = t;
+    t = (struct s3_tree){0};
+    return 0;
+}

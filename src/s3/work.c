@@ -1,0 +1,67 @@
+#include "s3/work.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { THREADS = 8 };
+
+void s3_work_warn(struct s3_work *w, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    (void)pthread_mutex_lock(&w->lock);
+    w->warn(w->warn_ctx, text);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+struct crew {
+    struct s3_work *w;
+    s3_step_fn fn;
+};
+
+static void *work(void *ctx)
+{
+    const struct crew *c = ctx;
+    struct s3_work *w = c->w;
+    for (;;) {
+        size_t i = atomic_fetch_add(&w->next, 1);
+        if (i >= w->plan.n || atomic_load(&w->cancel))
+            return NULL;
+        struct err e = {0};
+        int r = c->fn(w, &w->plan.v[i], &e);
+        if (r == 0)
+            continue;
+        (void)pthread_mutex_lock(&w->lock);
+        if (!w->failed) {
+            w->failed = r;
+            *w->error = e;
+        }
+        (void)pthread_mutex_unlock(&w->lock);
+        atomic_store(&w->cancel, true);
+    }
+}
+
+int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e)
+{
+    struct crew c = {.w = w, .fn = fn};
+    pthread_t thread[THREADS];
+    size_t n = 0;
+    struct err first = {0};
+    w->error = &first;
+    w->failed = 0;
+    atomic_store(&w->next, 0);
+    while (n < MIN((size_t)THREADS, w->plan.n) && pthread_create(&thread[n], NULL, work, &c) == 0)
+        n++;
+    if (n == 0)
+        (void)work(&c);
+    for (size_t i = 0; i < n; i++)
+        (void)pthread_join(thread[i], NULL);
+    w->error = NULL;
+    if (w->failed < 0 && e)
+        *e = first;
+    return w->failed;
+}

@@ -1,0 +1,239 @@
+"""A strict S3 server on loopback, for tests: it checks every signature by itself, honours conditional
+writes, keeps objects in memory, and breaks on request."""
+
+import collections
+import contextlib
+import hashlib
+import hmac
+import re
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from xml.sax.saxutils import escape
+
+KEY_ID, SECRET, BUCKET, REGION = "AKIDTEST", "test/secret+key", "bucket", "eu-test-1"
+
+
+def sign(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+class Object:
+    def __init__(self, data, meta, etag=None):
+        self.data, self.meta = data, meta
+        self.etag = etag or hashlib.md5(data).hexdigest()
+
+
+class FakeS3:
+    """faults: callables (method, key, nth) -> None, a status code, "cut" (the connection breaks after
+    the answer's first half), "drop" (before anything is done) or "lost" (after it was done)."""
+
+    def __init__(self, conditional=True, page=100):
+        self.objects, self.uploads, self.log, self.faults = {}, {}, [], []
+        self.seen = collections.Counter()
+        self.conditional, self.page = conditional, page
+        self.lock = threading.Lock()
+        self.list_extra = ""  # more XML in every listing
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            wbufsize = 1 << 16
+
+            def log_message(self, *args):
+                pass
+
+            def do(self):
+                length = int(self.headers.get("content-length") or 0)
+                body = self.rfile.read(length)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    fake.serve(self, body)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 64
+
+            def handle_error(self, *args):
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    # --- what tests look at ---------------------------------------------------------------------
+
+    def put(self, key, data, **meta):
+        with self.lock:
+            self.objects[key] = Object(data, {f"x-amz-meta-{k}": v for k, v in meta.items()})
+
+    def keys(self, prefix="", ours=False):
+        with self.lock:
+            return sorted(k for k in self.objects
+                          if k.startswith(prefix) and (ours or "/.msb/" not in "/" + k))
+
+    # --- the protocol -----------------------------------------------------------------------------
+
+    def check(self, h, path, query, body):
+        auth = h.headers.get("authorization") or ""
+        m = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, "
+                         r"SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})", auth)
+        if not m or m[1] != KEY_ID or m[3] != REGION:
+            return "AccessDenied"
+        names = m[4].split(";")
+        must = {"host", "x-amz-date", "x-amz-content-sha256"}
+        must |= {k.lower() for k in h.headers if k.lower().startswith("x-amz-")}
+        if names != sorted(names) or not must <= set(names):
+            return "AccessDenied"
+        if h.headers["x-amz-content-sha256"] != hashlib.sha256(body).hexdigest():
+            return "XAmzContentSHA256Mismatch"
+        pairs = sorted(p if "=" in p else p + "=" for p in query.split("&")) if query else []
+        pairs.sort(key=lambda p: p.split("=", 1))
+        canonical = "\n".join([h.command, path, "&".join(pairs)]
+                              + [f"{n}:{' '.join(h.headers[n].split())}" for n in names]
+                              + ["", m[4], h.headers["x-amz-content-sha256"]])
+        date = h.headers["x-amz-date"]
+        scope = f"{m[2]}/{REGION}/s3/aws4_request"
+        text = "\n".join(["AWS4-HMAC-SHA256", date, scope,
+                          hashlib.sha256(canonical.encode()).hexdigest()])
+        key = ("AWS4" + SECRET).encode()
+        for part in (m[2], REGION, "s3", "aws4_request"):
+            key = sign(key, part)
+        if sign(key, text).hex() != m[5]:
+            return "SignatureDoesNotMatch"
+        return None
+
+    def answer(self, h, status, body=b"", cut=False, **headers):
+        h.send_response(status)
+        for k, v in headers.items():
+            h.send_header(k.replace("_", "-"), v)
+        h.send_header("content-length", headers.pop("length", None) or str(len(body)))
+        h.end_headers()
+        if h.command != "HEAD":
+            h.wfile.write(body[:len(body) // 2] if cut else body)
+        if cut:
+            h.wfile.flush()
+            h.close_connection = True
+            h.connection.shutdown(2)
+
+    def error(self, h, status, code):
+        self.answer(h, status, f"<?xml version='1.0'?>\n<Error><Code>{code}</Code>"
+                               f"<Message>it is \x1b[31m{code}</Message></Error>"
+                               .replace("\x1b", "&#x9b;").encode())
+
+    def serve(self, h, body):
+        raw, _, query = h.path.partition("?")
+        key = urllib.parse.unquote(raw)[len(BUCKET) + 2:]
+        q = dict(p.partition("=")[::2] for p in query.split("&")) if query else {}
+        with self.lock:
+            self.log.append((h.command, key, query))
+            self.seen[h.command, key] += 1
+            nth = self.seen[h.command, key]
+            fault = next((f for f in (f(h.command, key, nth) for f in self.faults) if f), None)
+        wrong = self.check(h, raw, query, body)
+        if wrong:
+            return self.error(h, 403, wrong)
+        if isinstance(fault, int):
+            return self.error(h, fault, "SlowDown" if fault == 503 else "Fault")
+        if fault == "drop":
+            h.close_connection = True
+            return h.connection.shutdown(2)
+        if not raw.startswith(f"/{BUCKET}/"):
+            return self.error(h, 404, "NoSuchBucket")
+        with self.lock:
+            status, data, headers = self.act(h, key, q, body)
+        if fault == "lost":
+            h.close_connection = True
+            return h.connection.shutdown(2)
+        if isinstance(data, str):
+            return self.error(h, status, data)
+        return self.answer(h, status, data, cut=fault == "cut", **headers)
+
+    def act(self, h, key, q, body):
+        method, o = h.command, self.objects.get(key)
+        if method == "GET" and not key:
+            return self.listing(q)
+        if method == "POST" and "uploads" in q:
+            self.uploads[f"up&{len(self.uploads)}"] = (key, self.meta(h), {})
+            name = f"up&amp;{len(self.uploads) - 1}"
+            return 200, (f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId>"
+                         "</InitiateMultipartUploadResult>").encode(), {}
+        if "uploadId" in q:
+            return self.multipart(h, key, q, body)
+        if method == "PUT":
+            return self.write(h, key, body)
+        if method == "DELETE":
+            self.objects.pop(key, None)
+            return 204, b"", {}
+        if not o:
+            return 404, "NoSuchKey", {}
+        match = h.headers.get("if-match")
+        if match and match.strip('"') != o.etag:
+            return 412, "PreconditionFailed", {}
+        headers = {"etag": f'"{o.etag}"', **o.meta}
+        span = re.fullmatch(r"bytes=(\d+)-", h.headers.get("range") or "")
+        if span:
+            at = int(span[1])
+            headers["content-range"] = f"bytes {at}-{len(o.data) - 1}/{len(o.data)}"
+            return 206, o.data[at:], headers
+        return 200, o.data, headers
+
+    def meta(self, h):
+        return {k.lower(): v for k, v in h.headers.items() if k.lower().startswith("x-amz-meta-")}
+
+    def write(self, h, key, body):
+        o = self.objects.get(key)
+        match, none = h.headers.get("if-match"), h.headers.get("if-none-match")
+        if self.conditional and ((none == "*" and o) or
+                                 (match and (not o or match.strip('"') != o.etag))):
+            return 412, "PreconditionFailed", {}
+        source = h.headers.get("x-amz-copy-source")
+        if source:
+            old = self.objects.get(urllib.parse.unquote(source)[len(BUCKET) + 2:])
+            if not old:
+                return 404, "NoSuchKey", {}
+            self.objects[key] = Object(old.data, old.meta)
+            return 200, (f"<CopyObjectResult><ETag>&quot;{self.objects[key].etag}&quot;</ETag>"
+                         "</CopyObjectResult>").encode(), {}
+        self.objects[key] = Object(body, self.meta(h))
+        return 200, b"", {"etag": f'"{self.objects[key].etag}"'}
+
+    def multipart(self, h, key, q, body):
+        up = self.uploads.get(urllib.parse.unquote(q["uploadId"]))
+        if not up or up[0] != key:
+            return 404, "NoSuchUpload", {}
+        if h.command == "DELETE":
+            del self.uploads[urllib.parse.unquote(q["uploadId"])]
+            return 204, b"", {}
+        if h.command == "PUT":
+            up[2][int(q["partNumber"])] = body
+            return 200, b"", {"etag": f'"{hashlib.md5(body).hexdigest()}"'}
+        parts = [int(n) for n in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
+        if parts != sorted(up[2]):
+            return 400, "InvalidPart", {}
+        del self.uploads[urllib.parse.unquote(q["uploadId"])]
+        data = b"".join(up[2][n] for n in parts)
+        self.objects[key] = Object(data, up[1], f"{hashlib.md5(data).hexdigest()}-{len(parts)}")
+        return 200, (f"<CompleteMultipartUploadResult><ETag>\"{self.objects[key].etag}\"</ETag>"
+                     "</CompleteMultipartUploadResult>").encode(), {}
+
+    def listing(self, q):
+        prefix = urllib.parse.unquote(q.get("prefix", ""))
+        after = urllib.parse.unquote(q.get("continuation-token", ""))
+        found = sorted(k for k in self.objects if k.startswith(prefix) and k > after)
+        page, more = found[:self.page], len(found) > self.page
+        rows = "".join(f"<Contents><Key>{escape(urllib.parse.quote_plus(k))}</Key>"
+                       f"<Size>{len(self.objects[k].data)}</Size>"
+                       f"<ETag>&quot;{self.objects[k].etag}&quot;</ETag></Contents>" for k in page)
+        token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        return 200, ("<?xml version='1.0' encoding='UTF-8'?>\n"
+                     "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"
+                     f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{rows}{self.list_extra}"
+                     "<EncodingType>url</EncodingType></ListBucketResult>").encode(), {}

@@ -1,0 +1,395 @@
+"""Workspaces in buckets: a strict server of our own (fakes3.py), which also breaks and lies, and s3rver
+with boto3 looking on from outside."""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from conftest import wait_for
+from fakes3 import BUCKET, KEY_ID, REGION, SECRET, FakeS3
+from guest import sh
+from test_mcp import packages
+
+KEYS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
+
+
+@pytest.fixture
+def s3():
+    server = FakeS3()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def two(msb, s3):
+    """Two workspaces on one prefix, as on two hosts."""
+    msb.env.update(KEYS)
+    for name in ("a", "b"):
+        msb.ok("workspace", "create", name, "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    return data(msb, "a"), data(msb, "b")
+
+
+def data(msb, name):
+    return msb.home / "workspaces" / name / "data"
+
+
+def sync(msb, *names):
+    return msb("workspace", "sync", *names, check=0).stderr.decode()
+
+
+def status(msb, name):
+    out = json.loads(msb.ok("workspace", "status", name, "--format", "json"))
+    return {d["path"]: d["action"] for d in out["differences"]}
+
+
+def tree(path):
+    """Everything that counts: kind, permissions, content."""
+    found = {}
+    for p in sorted(path.rglob("*")):
+        if p.is_symlink():
+            what = ("link", os.readlink(p))
+        elif p.is_dir():
+            what = ("dir", p.stat().st_mode & 0o777)
+        else:
+            what = ("file", p.stat().st_mode & 0o777, p.read_bytes())
+        found[str(p.relative_to(path))] = what
+    return found
+
+
+# --- both directions ------------------------------------------------------------------------------
+
+
+def test_files_travel_both_ways(msb, s3, two):
+    a, b = two
+    s3.put("pre/by others/ü.txt", b"theirs")
+    s3.put("pre/folder/", b"")
+    s3.put("elsewhere/x", b"not ours")
+    (a / "bin").mkdir()
+    (a / "bin" / "run").write_text("#!/bin/sh\n")
+    (a / "bin" / "run").chmod(0o755)
+    (a / "link").symlink_to("bin/run")
+    (a / "empty").mkdir()
+    (a / "none").touch()
+    (a / "large").write_bytes(os.urandom(17 << 20))
+    os.utime(a / "none", ns=(10**18, 10**18 + 7))
+    assert status(msb, "a")["bin/run"] == "upload" and status(msb, "a")["by others/ü.txt"] == "download"
+    assert sync(msb, "a", "b").count("Synced") == 2
+    assert tree(a) == tree(b) and (b / "none").stat().st_mtime_ns == 10**18 + 7
+    assert (a / "by others" / "ü.txt").read_bytes() == b"theirs" and (a / "folder").is_dir()
+    # Others see ordinary objects.
+    assert s3.keys("pre/") == [f"pre/{n}" for n in ("bin/run", "by others/ü.txt", "folder/", "large", "link", "none")]
+    assert s3.objects["pre/large"].data == (a / "large").read_bytes()
+    assert s3.objects["pre/bin/run"].meta["x-amz-meta-msb-mode"] == "755"
+    assert status(msb, "a") == status(msb, "b") == {}
+    # Changes, a rename and removals.
+    (b / "bin" / "run").write_text("#!/bin/sh\necho 2\n")
+    (b / "large").rename(b / "moved")
+    (b / "empty").rmdir()
+    (b / "link").unlink()
+    s3.put("pre/by others/ü.txt", b"theirs, too")
+    sync(msb, "b", "a")
+    assert tree(a) == tree(b)
+    assert sorted(tree(a)) == ["bin", "bin/run", "by others", "by others/ü.txt", "folder", "moved", "none"]
+    assert (a / "by others" / "ü.txt").read_bytes() == b"theirs, too"
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"] and not s3.uploads
+    # Nothing is written when there is nothing to do.
+    s3.log.clear()
+    sync(msb, "a", "b")
+    assert {m for m, _, _ in s3.log} == {"GET"}
+    assert "Bucket:         s3://bucket/pre" in msb.ok("workspace", "inspect", "a")
+
+
+def test_what_changed_on_both_sides_is_kept_twice(msb, s3, two):
+    a, b = two
+    (a / "f").write_text("1")
+    (a / "gone").write_text("1")
+    (a / "same").write_text("1")
+    sync(msb, "a", "b")
+    for d, text in ((a, "from a"), (b, "from b")):
+        (d / "f").write_text(text)
+        (d / "same").write_text("both")
+    (a / "gone").unlink()
+    (b / "gone").write_text("changed")
+    (b / "g").mkdir()
+    (a / "g").write_text("a file here, a directory there")
+    sync(msb, "a")
+    said = sync(msb, "b")
+    assert "conflict: 'f' was changed here and in the bucket" in said and "'same'" not in said
+    sync(msb, "a")
+    assert tree(a) == tree(b)
+    kept = {n: t[-1] for n, t in tree(a).items()}
+    names = {re.sub(r"\.conflict-[0-9-]+$", ".conflict", n): c for n, c in kept.items()}
+    assert names["f"] == b"from a" and names["f.conflict"] == b"from b"
+    assert names["gone"] == b"changed" and names["same"] == b"both"
+    assert names["g"] == b"a file here, a directory there" and "g.conflict" in names
+
+
+def test_two_writers_at_once(msb, s3, two):
+    """The second one to write the manifest starts again, and nothing is lost."""
+    a, b = two
+    (a / "f").write_text("old")
+    sync(msb, "a", "b")
+    (a / "f").write_text("from a")
+    (a / "only-a").write_text("a")
+    (b / "only-b").write_text("b")
+    done = []
+
+    def in_between(method, key, nth):
+        if method == "PUT" and key.startswith("pre/.msb/new/") and not done:
+            done.append(key)
+            s3.faults.clear()
+            s3.lock.release()  # another host, in the middle of a's push
+            sync(msb, "b")
+            s3.lock.acquire()
+
+    s3.faults.append(in_between)
+    sync(msb, "a")
+    sync(msb, "b")
+    assert done and tree(a) == tree(b)
+    assert {n: t[-1] for n, t in tree(a).items()} == {"f": b"from a", "only-a": b"a", "only-b": b"b"}
+
+
+# --- sandboxes ------------------------------------------------------------------------------------
+
+
+def test_a_sandbox_works_in_a_bucket(msb, s3):
+    msb.env.update(KEYS)
+    msb.ok("secret", "set", "S3_KEY", input=f"{KEY_ID}:{SECRET}".encode())
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        del msb.env[name]
+    s3.put("in.txt", b"from the bucket\n")
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}", "--endpoint", s3.url, "--credentials", "S3_KEY")
+    script = "cd /workspace; cat in.txt; mkdir d; echo 1 >d/x; chmod +x d/x; mv in.txt out.txt; env"
+    out = msb.ok("run", "-q", "--workspace", "w", "--", "sh", "-c", script)
+    assert out.startswith("from the bucket\n") and KEY_ID not in out
+    assert s3.keys() == ["d/x", "out.txt"] and s3.objects["d/x"].meta["x-amz-meta-msb-mode"] == "755"
+    # A snapshot is copied back, and then pushed; a start pulls.
+    msb.create("box", "--workspace", "w", "--workspace-mode", "snapshot")
+    sh(msb, "box", "echo 2 >/workspace/two")
+    msb.ok("stop", "-q", "box")
+    assert s3.objects["two"].data == b"2\n"
+    s3.put("three", b"3\n")
+    msb.ok("start", "-q", "box")
+    assert sh(msb, "box", "cat /workspace/three") == "3\n"
+    # Without the server, work goes on with what is here.
+    s3.close()
+    p = msb("stop", "box", check=0)
+    assert b"try again with: msb workspace sync w" in p.stderr
+    for f in [f for d in ("sandboxes", "workspaces") for f in (msb.home / d).rglob("*")]:
+        assert not f.is_file() or f.name == "upper.ext4" or SECRET.encode() not in f.read_bytes(), f
+
+
+# --- servers that break and lie -------------------------------------------------------------------
+
+
+def test_every_request_may_break(msb, s3, two):
+    """Each request of a push fails once, in each way; then a sync is killed before each request."""
+    a, b = two
+    kinds = ["drop", "lost", "cut", 503, 500]
+
+    def once(method, key, nth):
+        return kinds[hash((method, key)) % len(kinds)] if nth == 1 else None
+
+    (a / "d").mkdir()
+    for i in range(8):
+        (a / "d" / f"f{i}").write_text(f"{i}" * 1000)
+    sync(msb, "a", "b")
+    (a / "d" / "f1").write_text("changed")
+    (a / "d" / "f2").unlink()
+    (a / "d" / "new").write_text("new")
+    s3.seen.clear()
+    s3.faults.append(once)
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and len(tree(a)) == 9
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+def test_a_push_that_dies_is_whole_or_not_there(msb, s3, two):
+    a, b = two
+    for i in range(4):
+        (a / f"f{i}").write_text("old")
+    sync(msb, "a", "b")
+    old, dead = tree(b), 0
+    for n in range(1, 60):
+        # On host a: one changed, one removed, one added, all by one push, which is killed.
+        (a / "f0").write_text(f"new {n}")
+        (a / "f1").unlink(missing_ok=True)
+        (a / f"g{n}").write_text(f"{n}")
+        new = tree(a)
+        s3.log.clear()
+        push = msb.popen("workspace", "sync", "-q", "a", stderr=subprocess.PIPE, start_new_session=True)
+
+        def at(method, key, nth, push=push, n=n):
+            if len(s3.log) == n:
+                os.killpg(push.pid, signal.SIGKILL)
+                return "drop"
+            return None
+
+        s3.faults[:] = [at]
+        died = push.wait(60) != 0
+        push.stderr.close()
+        s3.faults.clear()
+        # On host b: the state before or after, never half.
+        sync(msb, "b")
+        seen = tree(b)
+        assert seen in (old, new), (n, sorted(seen), sorted(old), sorted(new))
+        sync(msb, "a")
+        assert tree(a) == new
+        sync(msb, "b")
+        assert tree(b) == new
+        old, dead = new, dead + died
+        if not died:
+            break
+    assert dead >= 8
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+def test_hostile_servers(msb, s3, two):
+    a, _ = two
+    for key in ("../up", "x/../../up", "/root", "a//b", "nl\nx", ".", "n" * 300):
+        s3.put(f"pre/{key}", b"evil")
+    s3.put("pre/a", b"a file")
+    s3.put("pre/a/b", b"in it")
+    s3.put("pre/evil-link", b"/etc/passwd", **{"msb-type": "symlink", "msb-mode": "7777"})
+    s3.put("pre/suid", b"x", **{"msb-mode": "4755", "msb-mtime": "9" * 40})
+    assert "7 objects are left out" in sync(msb, "a")
+    assert sorted(tree(a)) == ["a", "a/b", "evil-link", "suid"]
+    assert (a / "suid").stat().st_mode & 0o7777 in (0o644, 0o755)
+    # A link from the bucket leads nobody out of the workspace.
+    s3.put("pre/evil-dir", b"/tmp", **{"msb-type": "symlink"})
+    sync(msb, "a")
+    assert os.readlink(a / "evil-dir") == "/tmp"
+    s3.put("pre/evil-dir/escaped", b"x")
+    sync(msb, "a")
+    assert not os.path.exists("/tmp/escaped")
+    # A manifest that lies about content, one that is garbage, and one that is too much.
+    (a / "mine").write_text("mine")
+    sync(msb, "a")
+    manifest = s3.objects["pre/.msb/manifest.json"].data
+    s3.put("pre/.msb/manifest.json", manifest.replace(b'"mode":420', b'"mode":511'))
+    sync(msb, "a")
+    s3.objects["pre/mine"].data = b"evil"  # with the etag of the old content
+    shutil.rmtree(msb.home / "workspaces" / "a" / "data" / "a")
+    p = msb("workspace", "sync", "b")
+    assert p.returncode == 1 and b"'mine' in the bucket is not what the manifest says" in p.stderr, p.stderr
+    s3.put("pre/.msb/manifest.json", b"{" * 1000)
+    assert "manifest is damaged" in sync(msb, "a")
+    # Listings: malformed, and endless.
+    for extra, why in [
+        ("<Contents><Key>x", b"malformed"),
+        ("<Contents><Key>%00</Key></Contents>", b"malformed"),
+        ("<Contents><Key>outside</Key></Contents>", b"not asked for"),
+        ("<IsTruncated>true</IsTruncated>", b"malformed"),
+        ("<IsTruncated>true</IsTruncated><NextContinuationToken>pre/zzz</NextContinuationToken>", b"does not end"),
+    ]:
+        s3.list_extra = extra
+        p = msb("workspace", "sync", "a")
+        assert p.returncode == 1 and why in p.stderr and p.stderr.count(b"error:") == 1, (extra, p.stderr)
+
+
+def test_the_process_is_confined(msb, s3, two):
+    """While the server keeps it waiting: no new privileges, no core, and keys that nobody can read."""
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:
+        pytest.skip("the host has no Landlock")
+    seen = []
+
+    def look(method, key, nth):
+        if not seen:
+            pid = pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()[0]
+            seen.append(pathlib.Path(f"/proc/{pid}/status").read_text())
+            seen.append(os.stat(f"/proc/{pid}/environ").st_uid)
+
+    s3.faults.append(look)
+    with s3.lock:  # until p is known
+        p = msb.popen("workspace", "sync", "-q", "a")
+    assert p.wait(60) == 0
+    assert "NoNewPrivs:\t1\n" in seen[0] and seen[1] == 0  # what cannot be dumped is root's
+
+
+def test_errors_say_what_to_do(msb, s3):
+    def create(*args, url=f"s3://{BUCKET}/p", name="w"):
+        return msb("workspace", "create", name, "--s3", url, "--endpoint", s3.url, *args)
+
+    p = create("--credentials", "profile:none")
+    assert p.returncode == 1 and b"profile 'none' has none" in p.stderr and b"AWS_ACCESS_KEY_ID" in p.stderr
+    msb.env.update(KEYS)
+    p = create(url="s3://other-bucket/p")
+    assert p.returncode == 1 and b"NoSuchBucket" in p.stderr and b"\x9b" not in p.stderr
+    msb.env["AWS_SECRET_ACCESS_KEY"] = "wrong"
+    p = create()
+    assert p.returncode == 1 and b"SignatureDoesNotMatch" in p.stderr and b"check the credentials" in p.stderr
+    msb.env.update(KEYS)
+    assert b"workspace not found" in msb("workspace", "inspect", "w").stderr  # none of these made one
+    for args, why in [(["--region", "a b"], b"invalid region"), (["--max", "x"], b"invalid value"),
+                      (["--credentials", "NOT_STORED"], b"there is no secret 'NOT_STORED'")]:
+        p = create(*args)
+        assert p.returncode != 0 and why in p.stderr, p.stderr
+    for args, why in [(["--s3", "bucket"], b"expected s3://BUCKET"), (["--region", "x"], b"--region requires --s3")]:
+        p = msb("workspace", "create", "w", *args)
+        assert p.returncode == 2 and why in p.stderr, p.stderr
+    s3.put("p/f", b"x" * (2 << 20))
+    assert create("--max", "1M").returncode == 0 and create().returncode == 1
+    p = msb("workspace", "sync", "w")
+    assert p.returncode == 1 and b"limit of 1 MiB" in p.stderr
+    msb.ok("workspace", "rm", "-q", "w")
+    assert s3.keys("p/") == ["p/f"]  # the bucket is left alone
+    msb.ok("workspace", "create", "plain")
+    assert b"is local" in msb("workspace", "status", "plain", check=0).stderr
+
+
+def test_a_server_without_conditions(msb):
+    server = FakeS3(conditional=False)
+    msb.env.update(KEYS)
+    p = msb("workspace", "create", "w", "--s3", f"s3://{BUCKET}", "--endpoint", server.url, check=0)
+    assert b"ignores conditional writes" in p.stderr
+    (data(msb, "w") / "f").write_text("1")
+    sync(msb, "w")
+    (data(msb, "w") / "f").write_text("2")
+    sync(msb, "w")
+    assert server.objects["f"].data == b"2"
+    server.close()
+
+
+# --- other people's software ----------------------------------------------------------------------
+
+
+def test_s3rver_and_boto3(msb, tmp_path):
+    boto3 = pytest.importorskip("boto3")
+    exe = packages("s3rver") / "node_modules" / ".bin" / "s3rver"
+    log = open(tmp_path / "log", "w+b")
+    p = subprocess.Popen([exe, "-d", tmp_path / "s3", "-a", "127.0.0.1", "-p", "0",
+                          "--configure-bucket", "other-bucket"], stdout=log, stderr=log)  # fmt: skip
+    try:
+        found = wait_for(lambda: re.search(rb"127\.0\.0\.1:(\d+)", (tmp_path / "log").read_bytes()), 60)
+        url = f"http://127.0.0.1:{found[1].decode()}"
+        msb.env.update(AWS_ACCESS_KEY_ID="S3RVER", AWS_SECRET_ACCESS_KEY="S3RVER", AWS_REGION="us-east-1")
+        client = boto3.client("s3", endpoint_url=url, aws_access_key_id="S3RVER", aws_secret_access_key="S3RVER",
+                              region_name="us-east-1")  # fmt: skip
+        client.put_object(Bucket="other-bucket", Key="team/a b/in+1.txt", Body=b"by boto3")
+        msb.ok("workspace", "create", "w", "--s3", "s3://other-bucket/team", "--endpoint", url)
+        d = data(msb, "w")
+        (d / "large").write_bytes(b"0123456789abcdef" * (1 << 20))
+        (d / "ü & <x>.txt").write_text("from msb")
+        sync(msb, "w")
+        assert (d / "a b" / "in+1.txt").read_bytes() == b"by boto3"
+        got = {o["Key"] for o in client.list_objects_v2(Bucket="other-bucket")["Contents"]}
+        assert got == {"team/a b/in+1.txt", "team/large", "team/ü & <x>.txt", "team/.msb/manifest.json"}
+        o = client.get_object(Bucket="other-bucket", Key="team/ü & <x>.txt")
+        assert o["Body"].read() == b"from msb" and o["Metadata"]["msb-mode"] == "644"
+        assert client.head_object(Bucket="other-bucket", Key="team/large")["ContentLength"] == 16 << 20
+        (d / "large").write_bytes(b"short")
+        client.delete_object(Bucket="other-bucket", Key="team/a b/in+1.txt")
+        sync(msb, "w")
+        assert client.get_object(Bucket="other-bucket", Key="team/large")["Body"].read() == b"short"
+        assert not (d / "a b" / "in+1.txt").exists() and status(msb, "w") == {}
+    finally:
+        p.terminate()
+        p.wait(10)
+        log.close()
