@@ -131,10 +131,6 @@ void cmd_usage(const struct cmd *c, char *out, size_t size)
                        c->otherwise && c->opts ? "[COMMAND]" : "<COMMAND>");
         return;
     }
-    if (c->flags & CMD_RAW) {
-        (void)snprintf(out, size, "msb %s <%s>...", path, cmd_rest_name(c));
-        return;
-    }
     (void)snprintf(out, size, "msb %s [OPTIONS]%s%s%s%s%s%s%s%s%s%s%s", path,
                    p->name ? p->required ? " <" : " [" : "", p->name ? p->name : "",
                    p->name ? p->required ? ">" : "]" : "", p->many ? "..." : "",

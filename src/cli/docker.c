@@ -300,7 +300,10 @@ const struct cmd cmd_docker = {
     .group = GROUP_OTHER,
     .flags = CMD_RAW,
     .summary = "Understand Docker's command line",
-    .command_help = "Docker's subcommand and its options",
+    .pos = {.name = "COMMAND",
+            .help = "Docker's subcommand, with its options and arguments",
+            .required = true,
+            .many = true},
     .details =
         "The part of Docker's command line that programs use, for sandboxes: version, info, run, "
         "create, start, restart, exec, stop, kill, rm, ps, inspect, logs, cp, wait, pull, images, "

@@ -233,7 +233,8 @@ int docker_ps(struct docker_cmd *d)
         r = store_open(&s, &e);
     if (r == 0)
         r = store_list(&s, &list, &n, &e);
-    qsort(list, list ? n : 0, sizeof(*list), newest_first);
+    if (r == 0 && n > 0)
+        qsort(list, n, sizeof(*list), newest_first);
     for (size_t i = 0; r == 0 && i < n && shown < most; i++) {
         struct docker_look l;
         docker_look(&s, &list[i], &l);
