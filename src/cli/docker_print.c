@@ -137,25 +137,26 @@ int docker_print_rows(const struct docker_cmd *d, const char *usual, json_t *hea
 /* "5 minutes", in Docker's words. */
 void docker_duration(uint64_t ns, char out[48])
 {
-    uint64_t s = ns / 1000000000, m = s / 60, h = (m + 30) / 60;
+    uint64_t s = ns / 1000000000, m = s / 60, h = (m + 30) / 60, d = h / 24;
+    const struct {
+        bool fits;
+        uint64_t n;
+        const char *unit;
+    } steps[] = {{s < 60, s, s == 1 ? "second" : "seconds"},
+                 {m < 60, m, "minutes"},
+                 {h < 48, h, "hours"},
+                 {d < 14, d, "days"},
+                 {d < 60, d / 7, "weeks"},
+                 {true, d / 30, "months"}};
+    size_t i = 0;
+    while (!steps[i].fits)
+        i++;
     if (s < 1)
         (void)snprintf(out, 48, "Less than a second");
-    else if (s < 60)
-        (void)snprintf(out, 48, "%llu second%s", (unsigned long long)s, s == 1 ? "" : "s");
-    else if (m == 1)
-        (void)snprintf(out, 48, "About a minute");
-    else if (m < 60)
-        (void)snprintf(out, 48, "%llu minutes", (unsigned long long)m);
-    else if (h == 1)
-        (void)snprintf(out, 48, "About an hour");
-    else if (h < 48)
-        (void)snprintf(out, 48, "%llu hours", (unsigned long long)h);
-    else if (h < 24 * 14)
-        (void)snprintf(out, 48, "%llu days", (unsigned long long)h / 24);
-    else if (h < 24 * 60)
-        (void)snprintf(out, 48, "%llu weeks", (unsigned long long)h / 24 / 7);
+    else if (i > 0 && steps[i].n == 1)
+        (void)snprintf(out, 48, i == 1 ? "About a minute" : "About an hour");
     else
-        (void)snprintf(out, 48, "%llu months", (unsigned long long)h / 24 / 30);
+        (void)snprintf(out, 48, "%llu %s", (unsigned long long)steps[i].n, steps[i].unit);
 }
 
 uint64_t docker_since(uint64_t when_ns)
