@@ -9,7 +9,7 @@ PYTHON  ?= /usr/bin/python3
 STAGES  ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build programs configure kernel kernel-uml kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat \
+.PHONY: all build programs configure kernel kernel-uml kernel-uml-smp kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat \
         unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
@@ -28,14 +28,20 @@ build: configure ## build msb, the agent and the guest's disks
 programs: all
 	@ninja -C $(BUILD)
 
-# Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before.
+# Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before; and that for several CPUs
+# if it has been.
 kernel: kernel-uml ## build the guest kernels this machine can use, or take them from the cache
 	@if kernel/build --print-path kvm >/dev/null 2>&1 || tests/kvm/suite.py --build $(BUILD) --where | \
 	    grep -qx here; then $(MAKE) --no-print-directory kernel-kvm; fi
+	@if kernel/build --print-path uml-smp >/dev/null 2>&1; then $(MAKE) --no-print-directory kernel-uml-smp; fi
 
 kernel-uml: | bootstrap ## the guest kernel of the uml engine
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build uml) && ln -sfn "$$path" $(BUILD)/assets/linux-uml
+
+kernel-uml-smp: | bootstrap ## the guest kernel of the uml engine for sandboxes with several CPUs
+	@mkdir -p $(BUILD)/assets
+	@path=$$(kernel/build uml-smp) && ln -sfn "$$path" $(BUILD)/assets/linux-uml-smp
 
 kernel-kvm: | bootstrap ## the guest kernel of the kvm engine, whether KVM works here or not
 	@mkdir -p $(BUILD)/assets
