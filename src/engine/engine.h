@@ -44,7 +44,7 @@ struct engine_params {
     int null_fd;          /* /dev/null; not owned */
     const char *cpuinfo;  /* the first CPU's entry in the host's /proc/cpuinfo; may be "" */
     const char *init;     /* program the kernel starts, on the first disk */
-    int cpu;              /* pin the guest to this CPU; -1 = do not */
+    int cpu;              /* pin the guest to this CPU and those after it; -1 = do not */
     bool verbose;         /* kernel messages of all levels */
     const char *jail_dir; /* an empty directory that an engine may mount over */
     bool reduced;         /* there are no namespaces (jail/reduced.h); jail_dir is for an engine to
@@ -71,9 +71,12 @@ struct engine;
 struct engine_ops {
     const char *name;
     const char *kernel_file; /* in the assets directory */
+    const char *smp_file;    /* ... for a guest with several CPUs, which has one where this is not
+                              * installed; NULL = the same */
     int max_cpus;            /* CPUs a guest can use */
+    int max_cpus_reduced;    /* ... in a reduced jail (jail/reduced.h) */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
-    bool one_cpu;            /* a guest is best kept on one CPU, with its share servers */
+    bool one_cpu;            /* each CPU of a guest is best kept on one of the host's */
     /* Opens what it needs of the host. NULL = nothing. */
     int (*open)(int *ret_fd, struct err *e);
     int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,

@@ -44,7 +44,7 @@
 
 #define SET_ID (S_ISUID | S_ISGID)
 
-enum { FILTER_MAX = 512, RULE_SETS_MAX = 3 };
+enum { FILTER_MAX = 512, RULE_SETS_MAX = 4 };
 
 /* A call that is allowed when an argument, masked, has the given value, and so has a second one if
  * there is a second mask. A call that has rules is denied when none of them matches, whether the
@@ -178,6 +178,18 @@ static const struct arg_rule uml_reduced_rules[] = {
     NEVER(__NR_newfstatat),
 };
 
+/* One with several CPUs has a thread for each, which interrupt each other. */
+static const struct arg_rule uml_smp_rules[] = {
+    {__NR_clone, 0, UINT32_MAX,
+     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
+     .ask = true},
+    {__NR_tgkill, 2, UINT32_MAX, SIGUSR2},
+    /* Without a mask, which a filter cannot see: the supervisor sets one. For the host, it is an
+     * error. */
+    {__NR_sched_setaffinity, 2, UINT32_MAX, 0, HIGH(2), UINT32_MAX, 0, .ask = true},
+};
+
 /* One that traces its stubs also forks, to find out what it can do. */
 static const struct arg_rule uml_ptrace_rules[] = {
     {__NR_clone, 0, UINT32_MAX, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, .ask = true},
@@ -307,6 +319,13 @@ static const struct profile profiles[] = {
     [SECCOMP_UML_FLOATING] = {LIST(syscalls_uml),
                               RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_floating_rules)),
                               .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_SMP] = {LIST(syscalls_uml),
+                         RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_smp_rules)),
+                         .deny = SECCOMP_RET_ERRNO | ENOSYS},
+    [SECCOMP_UML_SMP_FLOATING] = {LIST(syscalls_uml),
+                                  RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_smp_rules),
+                                        SET(uml_floating_rules)),
+                                  .deny = SECCOMP_RET_ERRNO | ENOSYS},
     [SECCOMP_UML_REDUCED] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_reduced_rules)),
                              .deny = SECCOMP_RET_ERRNO | ENOSYS, .supervised_only = true},
     [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace),

@@ -15,12 +15,14 @@ enum seccomp_profile {
     SECCOMP_REAPER_REDUCED, /* ... that has what its kernel may not get by itself */
     SECCOMP_UML,            /* a user-mode kernel and its stub processes; a stray call fails */
     SECCOMP_UML_FLOATING, /* ... whose heap the host places at random: a supervisor knows better */
-    SECCOMP_UML_REDUCED,  /* ... without namespaces; with a supervisor only */
-    SECCOMP_UML_PTRACE,   /* ... that traces its stubs */
-    SECCOMP_FS,           /* a share server; a stray call kills it */
-    SECCOMP_CONNECTOR,    /* connects to host sockets for a guest; a stray call kills it */
-    SECCOMP_INTERCEPT,    /* looks into TLS connections; a stray call kills it */
-    SECCOMP_CONVERTER,    /* turns an archive into an image; a stray call kills it */
+    SECCOMP_UML_SMP,      /* ... that has several CPUs */
+    SECCOMP_UML_SMP_FLOATING,
+    SECCOMP_UML_REDUCED, /* ... without namespaces; with a supervisor only */
+    SECCOMP_UML_PTRACE,  /* ... that traces its stubs */
+    SECCOMP_FS,          /* a share server; a stray call kills it */
+    SECCOMP_CONNECTOR,   /* connects to host sockets for a guest; a stray call kills it */
+    SECCOMP_INTERCEPT,   /* looks into TLS connections; a stray call kills it */
+    SECCOMP_CONVERTER,   /* turns an archive into an image; a stray call kills it */
 };
 
 /* Installs the filter on the calling thread, and on what it starts from here on; each thread of a

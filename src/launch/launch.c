@@ -23,6 +23,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ static int open_asset(const char *dir, const char *file, struct err *e)
         int code = errno;
         err_sys(e, code, "cannot open %s", path);
         err_hint(e, "run `make kernel-%s` to build it, or see `msb doctor`",
-                 strcmp(file, engine_kvm.kernel_file) == 0 ? "kvm" : "uml");
+                 strncmp(file, "linux-", 6) == 0 ? file + 6 : "uml");
         return -code;
     }
     diag_trace("opened %s", path);
@@ -166,6 +167,22 @@ static int open_image(struct cargo *c, struct err *e)
     return r;
 }
 
+/* Settles how many CPUs the guest has, too: that depends on the kernel. */
+static int open_kernel(struct cargo *c, const char *assets, struct err *e)
+{
+    const struct engine_ops *engine = c->p.engine;
+    int most = c->p.reduced ? engine->max_cpus_reduced : engine->max_cpus;
+    c->p.n_cpus = (unsigned)MIN(MAX(ceil(c->p.spec->cpus), 1), most);
+    if (c->p.n_cpus > 1 && engine->smp_file) {
+        int fd = open_asset(assets, engine->smp_file, e);
+        if (fd != -ENOENT)
+            return fd;
+        err_clear(e);
+        c->p.n_cpus = 1;
+    }
+    return open_asset(assets, engine->kernel_file, e);
+}
+
 static int open_disks(struct cargo *c, struct err *e)
 {
     char assets[4096];
@@ -173,7 +190,7 @@ static int open_disks(struct cargo *c, struct err *e)
     int r = assets_dir(assets, sizeof(assets), e);
     if (r < 0)
         return r;
-    if ((c->p.kernel_fd = open_asset(assets, c->p.engine->kernel_file, e)) < 0)
+    if ((c->p.kernel_fd = open_kernel(c, assets, e)) < 0)
         return c->p.kernel_fd;
     if ((c->p.tools_fd = open_asset(assets, "tools.erofs", e)) < 0)
         return c->p.tools_fd;
@@ -593,6 +610,8 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
         r = spawn(&c, &l->report_fd, e);
     cargo_close(&c);
     *refused = c.refused;
+    l->n_cpus = c.p.n_cpus;
+    l->reduced = reduced;
     return r;
 }
 

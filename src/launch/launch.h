@@ -25,6 +25,8 @@
 
 struct launch {
     int report_fd;
+    unsigned n_cpus; /* that the guest has */
+    bool reduced;    /* its jail */
 };
 
 struct launch_options {

@@ -34,6 +34,7 @@ struct monitor_params {
     bool reduced;        /* the jail: there are no namespaces (jail/reduced.h) */
     bool own_user;       /* no other process has the monitor's user */
     int cpu;             /* for the guest; -1 = any */
+    unsigned n_cpus;     /* of the guest; those after the first are on the host CPUs after that */
     const char *cpuinfo;
     int kernel_fd, tools_fd;
     struct image_disk image; /* its files, in order */

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -99,7 +98,7 @@ static int start_engine(struct monitor *m, const struct monitor_handlers *h, str
 {
     struct engine_params ep = {
         .memory_bytes = m->spec->memory_mib << 20,
-        .n_cpus = (unsigned)MIN(MAX(ceil(m->spec->cpus), 1), m->p->engine->max_cpus),
+        .n_cpus = m->p->n_cpus,
         .device_fd = m->p->device_fd,
         .kernel_fd = m->p->kernel_fd,
         .null_fd = m->p->null_fd,

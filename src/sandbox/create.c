@@ -20,15 +20,20 @@
 #include <stdio.h>
 
 static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
-                            warn_fn warn)
+                            const struct launch *l, warn_fn warn)
 {
-    if (!warn || spec->cpus <= engine->max_cpus)
+    if (!warn || spec->cpus <= l->n_cpus)
         return;
-    char text[128], most[16] = "one CPU";
-    if (engine->max_cpus > 1)
-        (void)snprintf(most, sizeof(most), "%d CPUs", engine->max_cpus);
-    (void)snprintf(text, sizeof(text), "the %s engine runs %s; --cpus %g has no further effect",
-                   engine->name, most, spec->cpus);
+    char text[192], most[16] = "one CPU";
+    const char *why = "";
+    if (l->n_cpus > 1)
+        (void)snprintf(most, sizeof(most), "%u CPUs", l->n_cpus);
+    else if (l->reduced && engine->max_cpus_reduced < engine->max_cpus)
+        why = " in a reduced jail";
+    else if (engine->smp_file)
+        why = " without its second kernel (make kernel-uml-smp)";
+    (void)snprintf(text, sizeof(text), "the %s engine runs %s%s; --cpus %g has no further effect",
+                   engine->name, most, why, spec->cpus);
     warn(text);
 }
 
@@ -126,9 +131,13 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
         r = prepare(dirfd, create, e);
     if (r == 0 && spec_has_snapshot(spec))
         r = snapshot_enter(s, dirfd, spec, opt->warn, e);
+    if (r < 0) {
+        launch_dismiss(&l);
+        return r;
+    }
+    r = launch_finish(&l, e);
     if (r == 0)
-        return launch_finish(&l, e);
-    launch_dismiss(&l);
+        warn_about_cpus(spec, opt->engine->ops, &l, opt->warn);
     return r;
 }
 
@@ -187,8 +196,6 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         (void)held_clear_leftover(&h, NULL);
     }
     audit_done(s, "create", spec->name, audit_spec(spec), began, r, e);
-    if (r == 0)
-        warn_about_cpus(spec, engine.ops, warn);
     return r;
 }
 
@@ -226,8 +233,6 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
                  &(struct launch_options){
                      .engine = &engine, .stop_when_idle = stop_when_idle, .warn = warn},
                  NULL, e);
-    if (r == 0)
-        warn_about_cpus(&h.sb.spec, engine.ops, warn);
     json_t *more = audit_spec(&h.sb.spec);
     if (more && before)
         (void)json_object_update_missing(more, before); /* it may have ended by itself */

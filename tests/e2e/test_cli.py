@@ -413,12 +413,19 @@ def test_engines(msb):
 
 @pytest.fixture
 def no_kvm_kernel(msb, tmp_path):
-    """An environment in which everything is installed but a kernel for the kvm engine."""
+    """An environment in which everything is installed but a kernel for the kvm engine, or for several CPUs."""
     real = msb.env.get("MSB_ASSETS") or os.path.join(os.path.dirname(msb.exe), "../../assets")
     for f in os.listdir(real):
-        if f != "linux-kvm":
+        if f not in ("linux-kvm", "linux-uml-smp"):
             os.symlink(os.path.realpath(os.path.join(real, f)), tmp_path / f)
     return {**msb.env, "MSB_ASSETS": str(tmp_path)}
+
+
+def test_several_cpus_without_their_kernel(msb, no_kvm_kernel):
+    p = msb("create", "-n", "e", "-m", "64M", "--engine", "uml", "--cpus", "2", env=no_kvm_kernel, check=0)
+    assert (b"the uml engine runs one CPU without its second kernel (make kernel-uml-smp); --cpus 2 has no further effect"
+            in p.stderr)
+    assert msb.ok("exec", "-q", "e", "--", "nproc") == "1\n"
 
 
 def test_kvm_without_its_kernel(msb, no_kvm_kernel):

@@ -24,7 +24,7 @@ def named(expected):
 
 def compile_kernel(d):
     small = ["cc", "-static", "-nostdlib", "-O1", "-w", "-fno-stack-protector", "-fno-pie", "-no-pie"]
-    all_c = [SOURCE / f for f in ("main.c", "calls.c", "memory.c", "reduced.c", "vhost.c")]
+    all_c = [SOURCE / f for f in ("main.c", "calls.c", "cpus.c", "memory.c", "reduced.c", "vhost.c")]
     for cc in (
         [*small, "-o", d / "greedy", SOURCE / "greedy.c"],
         [*small, "-DBIG", "-o", d / "big", SOURCE / "greedy.c"],
@@ -41,37 +41,43 @@ def kernel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def box(module_msb):
-    """A stopped sandbox."""
-    module_msb.create("evil", "--engine", "uml", "-m", f"{MEMORY}M")
-    module_msb.ok("stop", "-q", "-t", "0", "evil")
+    """A stopped sandbox; and another, with two CPUs."""
+    for name, more in (("evil", ()), ("several", ("--cpus", "2"))):
+        module_msb.create(name, "--engine", "uml", "-m", f"{MEMORY}M", *more)
+        module_msb.ok("stop", "-q", "-t", "0", name)
     return module_msb
+
+
+def logs(box, name="evil"):
+    return list((box.home / "sandboxes" / name / "run" / "logs").glob("*"))
 
 
 @contextlib.contextmanager
 def starter(box, kernel, tmp_path):
     """What starts the sandbox with the evil kernel, set to an attack: the client that waits for it."""
     real = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
-    clients = []
+    clients, names = [], set()
 
-    def starts(attack):
+    def starts(attack, name="evil"):
         mark = b"@WANTED@"
         assert kernel.count(mark) == 1
-        (tmp_path / "linux-uml").write_bytes(kernel.replace(mark.ljust(64, b"\0"), attack.encode().ljust(64, b"\0")))
-        (tmp_path / "linux-uml").chmod(0o755)
+        for file in ("linux-uml", "linux-uml-smp"):  # the second one if there are several CPUs
+            (tmp_path / file).write_bytes(kernel.replace(mark.ljust(64, b"\0"), attack.encode().ljust(64, b"\0")))
+            (tmp_path / file).chmod(0o755)
         for f in ("tools.erofs", "base.erofs"):
             (tmp_path / f).symlink_to(real / f)
-        log = box.home / "sandboxes" / "evil" / "run" / "logs"
-        for f in log.glob("*"):
+        for f in logs(box, name):
             f.unlink()
         env = {**box.env, "MSB_ASSETS": str(tmp_path)}
-        clients.append(box.popen("start", "evil", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        names.add(name)
+        clients.append(box.popen("start", name, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         return clients[-1]
 
     yield starts
     for p in clients:  # a sandbox that was not acknowledged ends with the client that starts it
         p.kill()
         p.communicate(timeout=60)
-    wait_for(lambda: box.monitor_pid("evil") is None)
+    wait_for(lambda: not any(box.monitor_pid(name) for name in names))
 
 
 @pytest.fixture
@@ -80,14 +86,13 @@ def start(box, kernel, tmp_path):
         yield starts
 
 
-def said(box):
+def said(box, name="evil"):
     """What it wrote to its console."""
-    files = (box.home / "sandboxes" / "evil" / "run" / "logs").glob("*")
-    return "".join(f.read_text(errors="replace") for f in files)
+    return "".join(f.read_text(errors="replace") for f in logs(box, name))
 
 
-def reason(box):
-    state = (box.home / "sandboxes" / "evil" / "run" / "state.json").read_text()
+def reason(box, name="evil"):
+    state = (box.home / "sandboxes" / name / "run" / "state.json").read_text()
     assert '"crashed"' in state.lower(), state
     return re.search(r'"reason": ?"([^"]*)"', state)[1]
 
@@ -98,8 +103,15 @@ def test_refused(box, start, attack):
     _, err = p.communicate(timeout=60)
     assert p.returncode == 1
     assert reason(box) == "the guest kernel ended with status 42", (err, said(box)[-2000:])
-    files = box.home / "sandboxes" / "evil" / "run" / "logs"
-    assert sum(f.stat().st_size for f in files.glob("*")) <= 31 << 20
+    assert sum(f.stat().st_size for f in logs(box)) <= 31 << 20
+
+
+@pytest.mark.parametrize("attack", named("SEVERAL"))
+def test_refused_with_several_cpus(box, start, attack):
+    p = start(attack, "several")
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 1
+    assert reason(box, "several") == "the guest kernel ended with status 42", (err, said(box, "several")[-2000:])
 
 
 @pytest.mark.parametrize("attack", named("HELD"))

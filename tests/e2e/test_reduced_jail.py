@@ -90,6 +90,13 @@ def said(m):
     return "".join(f.read_text(errors="replace") for f in files)
 
 
+def test_there_is_one_cpu(weak):
+    p = weak("create", "-n", "two", "--engine", "uml", "--cpus", "2", check=0)
+    assert b"the uml engine runs one CPU in a reduced jail; --cpus 2 has no further effect" in p.stderr
+    assert weak.sh("two", "nproc").stdout == b"1\n"
+    weak.ok("rm", "-f", "-q", "two")
+
+
 @pytest.mark.parametrize("attack", [*named("ALONE"), *SAME])
 def test_an_evil_kernel(weak, start, outside, attack):
     victim, listening, datagram = outside

@@ -188,6 +188,8 @@ static void test_uml_refuses(void **state)
 {
     expect_all_refused(SECCOMP_UML, NULL);
     expect_all_refused(SECCOMP_UML_FLOATING, NULL);
+    expect_all_refused(SECCOMP_UML_SMP, NULL);
+    expect_all_refused(SECCOMP_UML_SMP_FLOATING, NULL);
     /* It asks about this one, and may not be without somebody to ask. */
     static const struct call asked = CALL(memfd_create, 0);
     expect_all_refused(SECCOMP_UML_REDUCED, &asked);
@@ -286,8 +288,8 @@ static void try_narrowed(const void *arg)
 
 static void test_uml_is_narrowed(void **state)
 {
-    static const enum seccomp_profile all[] = {SECCOMP_UML, SECCOMP_UML_FLOATING,
-                                               SECCOMP_UML_PTRACE};
+    static const enum seccomp_profile all[] = {SECCOMP_UML, SECCOMP_UML_FLOATING, SECCOMP_UML_SMP,
+                                               SECCOMP_UML_SMP_FLOATING, SECCOMP_UML_PTRACE};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         int status = under(all[i], try_narrowed, NULL);
         assert_true(WIFEXITED(status));
@@ -331,6 +333,8 @@ static void test_uml_shares_memory(void **state)
 {
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, start_sharing, NULL)), 0);
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, start_copying, NULL)), 1);
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_SMP, start_sharing, NULL)), 0);
+    assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_SMP, start_copying, NULL)), 1);
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_sharing, NULL)), 0);
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_copying, NULL)), 0);
 }

@@ -327,6 +327,7 @@ const struct engine_ops engine_kvm = {
     .name = "kvm",
     .kernel_file = "linux-kvm",
     .max_cpus = ARCH_CPUS_MAX,
+    .max_cpus_reduced = ARCH_CPUS_MAX,
     .owns_memory = true,
     .open = kvm_device_open,
     .start = kvm_start,

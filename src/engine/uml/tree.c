@@ -57,6 +57,9 @@ struct start {
     bool floating;     /* the host insists on placing its heap at random */
     uint64_t heap;     /* where its program ends */
     struct desk *desk; /* in a reduced jail */
+    unsigned cpus;
+    int place[UML_CPUS_MAX]; /* CPUs of the host, one for each of the kernel's, */
+    size_t n_places;         /* ... or none */
 };
 
 /* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
@@ -124,6 +127,7 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
     uint64_t processes = NPROC_MAX;
     if (p->reduced ? p->own_user : counts_by_namespace())
         processes = processes_of(p);
+    processes += p->n_cpus - 1;
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
         {RLIMIT_MEMLOCK, 0},
@@ -135,17 +139,27 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
         {RLIMIT_NPROC, processes},
         {RLIMIT_SIGPENDING, SIGNALS_MAX},
     };
-    int r = jail_set_limits(limits, ARRAY_LEN(limits), e);
-    if (r < 0)
-        return r;
-    if (p->cpu >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)p->cpu, &set);
-        /* If that CPU has gone away, only speed is lost. */
-        (void)sched_setaffinity(0, sizeof(set), &set);
+    return jail_set_limits(limits, ARRAY_LEN(limits), e);
+}
+
+/* Pins the tree to the CPUs of the host that its own belong to: the one that was chosen, and those
+ * that follow it. */
+static void tree_pin(const struct engine_params *p, struct start *s)
+{
+    cpu_set_t all, set;
+    if (p->cpu < 0 || sched_getaffinity(0, sizeof(all), &all) < 0)
+        return;
+    size_t cpu = (size_t)p->cpu % CPU_SETSIZE;
+    CPU_SET(cpu, &all);
+    CPU_ZERO(&set);
+    for (; s->n_places < s->cpus; cpu = (cpu + 1) % CPU_SETSIZE) {
+        if (!CPU_ISSET(cpu, &all))
+            continue;
+        s->place[s->n_places++] = (int)cpu;
+        CPU_SET(cpu, &set);
     }
-    return 0;
+    /* If one of them has gone away, only speed is lost. */
+    (void)sched_setaffinity(0, sizeof(set), &set);
 }
 
 static int enter_jail(const struct engine_params *p, bool floating, int *listen_fd, struct err *e)
@@ -241,10 +255,15 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct sta
         _exit(126);
     if (s->desk && enter_alone(kernel_fd) < 0)
         _exit(126);
-    enum seccomp_profile filter = s->desk       ? SECCOMP_UML_REDUCED
-                                  : s->traced   ? SECCOMP_UML_PTRACE
-                                  : s->floating ? SECCOMP_UML_FLOATING
-                                                : SECCOMP_UML;
+    enum seccomp_profile filter = SECCOMP_UML;
+    if (s->desk)
+        filter = SECCOMP_UML_REDUCED;
+    else if (s->traced)
+        filter = SECCOMP_UML_PTRACE;
+    else if (s->cpus > 1)
+        filter = s->floating ? SECCOMP_UML_SMP_FLOATING : SECCOMP_UML_SMP;
+    else if (s->floating)
+        filter = SECCOMP_UML_FLOATING;
     if (enter_filter(filter, warden) == 0)
         (void)syscall(SYS_execveat, kernel_fd, "", s->argv, env, AT_EMPTY_PATH);
     _exit(126);
@@ -291,11 +310,15 @@ static void __attribute__((noreturn)) run_tree(const struct start *s)
         _exit(126);
     if (s->desk && (listener < 0 || desk_watch(s->desk, kernel) < 0 || jail_drop_caps(NULL) < 0))
         _exit(126); /* the kernel ends with us */
-    warden_main(&(struct warden_params){.kernel = kernel,
-                                        .listener = listener < 0 ? -1 : 3,
-                                        .traced = s->traced,
-                                        .heap = s->heap,
-                                        .desk = s->desk});
+    struct warden_params w = {.kernel = kernel,
+                              .listener = listener < 0 ? -1 : 3,
+                              .traced = s->traced,
+                              .heap = s->heap,
+                              .desk = s->desk,
+                              .threads = s->cpus - 1,
+                              .n_cpus = s->n_places};
+    memcpy(w.cpu, s->place, sizeof(w.cpu));
+    warden_main(&w);
 }
 
 static void __attribute__((noreturn))
@@ -323,6 +346,7 @@ child_main(const struct engine_params *p, struct start *start, int sock, int con
         _exit(126);
     }
     send_report(sock, &rep, fds, p->n_devices);
+    tree_pin(p, start);
     if (settle_descriptors(p, console, start->desk) < 0)
         _exit(126);
     run_tree(start);
@@ -358,7 +382,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
                    bool traced, struct err *e)
 {
     int sock[2], console[2];
-    assert(p->n_devices <= ENGINE_DEVICES_MAX);
+    assert(p->n_devices <= ENGINE_DEVICES_MAX && p->n_cpus >= 1 && p->n_cpus <= UML_CPUS_MAX);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
         return err_sys(e, errno, "cannot create a socket pair");
     AUTO_CLOSE int sock_here = sock[0], sock_there = sock[1];
@@ -370,7 +394,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 
     /* Raw clone(), since fork() makes no namespaces. The process has one thread at this point, so
      * the child may call anything. */
-    struct start start = {.monitor = getpid(), .argv = argv, .traced = traced};
+    struct start start = {.monitor = getpid(), .argv = argv, .traced = traced, .cpus = p->n_cpus};
     long flags =
         p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -404,8 +428,9 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
  * timer_create timer_settime clock_gettime getrandom
  *
  * clone, dup2, execveat, fchmod, fcntl, mmap, prctl, prlimit64, seccomp, socket and socketpair are
- * allowed with certain arguments (jail/seccomp.c). No memfd_create: the kernel then keeps its stubs'
- * program in its tmpfs, the size of which is limited.
+ * allowed with certain arguments (jail/seccomp.c), and tgkill and sched_setaffinity where there are
+ * several CPUs. No memfd_create: the kernel then keeps its stubs' program in its tmpfs, the size of
+ * which is limited.
  * Only where guest processes are traced instead of filtered:
  *
  * #syscalls:uml_ptrace ptrace getppid

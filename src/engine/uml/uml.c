@@ -1,6 +1,7 @@
 /* The uml engine: a user-mode Linux kernel as a jailed child, its devices behind vhost-user. */
 #include "engine/engine.h"
 #include "engine/uml/tree.h"
+#include "engine/uml/warden.h"
 
 #include "util/cleanup.h"
 #include "util/sock.h"
@@ -66,6 +67,11 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     add_arg(c, "mem=%" PRIu64 "K", p->memory_bytes / 1024);
     /* "auto" would silently fall back to ptrace. */
     add_arg(c, "seccomp=%s", use_seccomp ? "on" : "off");
+    if (p->n_cpus > 1) {
+        add_arg(c, "ncpus=%u", p->n_cpus);
+        if (p->cpu >= 0)
+            add_arg(c, "place_cpus");
+    }
     add_arg(c, "uml_dir=/tmp");
     if (p->reduced) /* there is no directory where it could look for a name that is free */
         add_arg(c, "umid=guest");
@@ -238,11 +244,18 @@ static uint64_t uml_cpu_ns(const struct engine *en)
            1000;
 }
 
-#define UML_OPS(ops_name, ops_start)                                                    \
-    {                                                                                   \
-        .name = (ops_name), .kernel_file = "linux-uml", .max_cpus = 1, .one_cpu = true, \
-        .start = (ops_start), .kill = uml_kill, .free = uml_free, .cpu_ns = uml_cpu_ns, \
-    }
+/* In a reduced jail there is one CPU: with several, a kernel interrupts threads, and has processes
+ * moved, by numbers that might be those of any process of the caller's. */
+#define UML_OPS(ops_name, ops_start)                                                        \
+    .name = (ops_name), .kernel_file = "linux-uml", .max_cpus_reduced = 1, .one_cpu = true, \
+    .start = (ops_start), .kill = uml_kill, .free = uml_free, .cpu_ns = uml_cpu_ns
 
-const struct engine_ops engine_uml = UML_OPS("uml", start_seccomp);
-const struct engine_ops engine_uml_ptrace = UML_OPS("uml-ptrace", start_ptrace);
+const struct engine_ops engine_uml = {
+    UML_OPS("uml", start_seccomp),
+    .smp_file = "linux-uml-smp",
+    .max_cpus = UML_CPUS_MAX,
+};
+const struct engine_ops engine_uml_ptrace = {
+    UML_OPS("uml-ptrace", start_ptrace),
+    .max_cpus = 1,
+};

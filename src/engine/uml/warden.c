@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,7 +20,8 @@
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS _IOW('!', 4, uint64_t)
 #endif
 
-/* #syscalls:reaper wait4 pause prlimit64 exit_group exit rt_sigreturn restart_syscall */
+/* #syscalls:reaper wait4 pause prlimit64 exit_group exit rt_sigreturn restart_syscall
+ * sched_setaffinity */
 /* #syscalls:reaper_reduced waitid kill */
 
 enum {
@@ -29,16 +31,19 @@ enum {
     SHARED_MAX = 8192,
     /* A future kernel may have more to say about a call. */
     MESSAGE_MAX = 512,
+    WARDEN_PID = 1, /* of the tree's namespace */
 };
 
 static struct warden {
     pid_t kernel;
     int listener;
-    bool started;   /* the kernel was executed */
-    unsigned forks; /* it may make */
-    unsigned maps;  /* ... of memory that no limit counts */
+    bool started;            /* the kernel was executed */
+    unsigned threads, forks; /* it may make */
+    unsigned maps;           /* ... of memory that no limit counts */
     uint64_t heap;
     struct desk *desk; /* NULL: the tree has namespaces of its own */
+    int cpu[UML_CPUS_MAX];
+    size_t n_cpus;
 } warden;
 
 /* A stub has the pages of its program that it writes to, and a stack on which it starts; all else is
@@ -64,6 +69,7 @@ static int make_stub(pid_t pid)
 
 static int judge_exec(struct warden *w, pid_t pid)
 {
+    /* Or a thread of the kernel's, which thereby makes a stub of the kernel, to its own loss. */
     if (pid != w->kernel) {
         int code = make_stub(pid);
         return code == 0 && w->desk ? desk_note_stub(w->desk, pid) : code;
@@ -72,6 +78,21 @@ static int judge_exec(struct warden *w, pid_t pid)
         return EPERM;
     w->started = true;
     return 0;
+}
+
+/* Moves a process of the tree (0: who asks) to the CPU of the host that belongs to one of the
+ * kernel's. Without a namespace of processes, it could name anybody's. */
+static struct answer place(const struct warden *w, const struct seccomp_notif *q)
+{
+    pid_t pid = (pid_t)q->data.args[0];
+    uint64_t cpu = q->data.args[1];
+    cpu_set_t set;
+    if (w->desk || cpu >= w->n_cpus || pid < 0 || pid == WARDEN_PID)
+        return (struct answer){.code = EINVAL};
+    CPU_ZERO(&set);
+    CPU_SET((size_t)w->cpu[cpu], &set);
+    int r = sched_setaffinity(pid ? pid : (pid_t)q->pid, sizeof(set), &set);
+    return (struct answer){.code = r < 0 ? errno : 0, .instead = true};
 }
 
 static struct answer judge(struct warden *w, const struct seccomp_notif *q)
@@ -83,11 +104,16 @@ static struct answer judge(struct warden *w, const struct seccomp_notif *q)
     case __NR_execveat:
         return (struct answer){.code = judge_exec(w, pid)};
     case __NR_clone:
-        yes = kernel && w->forks && w->forks--;
+        if (call->args[0] & CLONE_THREAD)
+            yes = kernel && w->threads && w->threads--;
+        else
+            yes = kernel && w->forks && w->forks--;
         return (struct answer){.code = yes ? 0 : EAGAIN};
     case __NR_mmap:
         yes = kernel && call->args[1] <= SHARED_MAX && w->maps && w->maps--;
         return (struct answer){.code = yes ? 0 : ENOMEM};
+    case __NR_sched_setaffinity:
+        return place(w, q);
     case __NR_brk:
         return (struct answer){.instead = true, .result = w->heap};
     default:
@@ -168,7 +194,10 @@ void warden_main(const struct warden_params *p)
                              .maps = 1,
                              .forks = p->traced ? FORKS_MAX : 0,
                              .heap = p->heap,
-                             .desk = p->desk};
+                             .desk = p->desk,
+                             .threads = p->threads,
+                             .n_cpus = p->n_cpus};
+    memcpy(warden.cpu, p->cpu, sizeof(p->cpu));
     struct sigaction act = {.sa_handler = p->desk ? on_child_reduced : on_child};
     (void)sigaction(SIGCHLD, &act, NULL);
     if (p->desk)

@@ -11,6 +11,13 @@
  *                kernel that traces
  *     mmap       of memory that is anonymous and shared, which no limit counts: once, two pages
  *
+ * A kernel with several CPUs also asks for what it could otherwise spread over the whole host with:
+ *
+ *     clone      of a thread: one for each CPU but the first
+ *     sched_setaffinity
+ *                with the number of one of its CPUs in place of the size of a mask, and no mask: the
+ *                warden moves the process to the CPU of the host that belongs to it
+ *
  * And where the host insists on placing a program's heap at random:
  *
  *     brk        there is no heap, and it is where the program ends: guest memory begins behind it,
@@ -26,14 +33,20 @@
 #include "engine/uml/desk.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+enum { UML_CPUS_MAX = 32 };
+
 struct warden_params {
     pid_t kernel;
-    int listener;  /* questions come from here; -1: there are none */
-    bool traced;   /* the kernel may fork a few times */
-    uint64_t heap; /* what brk() returns, where it is asked */
+    int listener;          /* questions come from here; -1: there are none */
+    bool traced;           /* the kernel may fork a few times */
+    unsigned threads;      /* it may have besides its first: one for each further CPU */
+    int cpu[UML_CPUS_MAX]; /* the host's, on which it keeps each of its own */
+    size_t n_cpus;         /* 0: it runs where it likes */
+    uint64_t heap;         /* what brk() returns, where it is asked */
     /* In a reduced jail: what the kernel gets from us. We are not pid 1 of a namespace there: the
      * kernel leads a process group, which ends with it, and SIGTERM ends it. */
     struct desk *desk;

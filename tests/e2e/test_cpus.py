@@ -1,0 +1,102 @@
+"""--cpus with the uml engine: a guest has as many, they run at once, and each has its place."""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+from conftest import MSB, static_program, wait_for
+from guest import PATIENCE, sh
+
+CPUS = 2
+SOME_TICKS = 20
+ASSETS = pathlib.Path(os.environ.get("MSB_ASSETS", MSB.parents[2] / "assets"))
+
+if not (ASSETS / "linux-uml-smp").exists():
+    pytest.skip("the kernel for several CPUs is not built (make kernel-uml-smp)", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory):
+    return static_program("cpus_checks", tmp_path_factory.mktemp("cpus-checks")).parent
+
+
+@pytest.fixture(scope="module")
+def smp(module_msb, checks):
+    p = module_msb("create", "-n", "smp", "--engine", "uml", "--cpus", str(CPUS), "-v", f"{checks}:/c:ro")
+    assert p.returncode == 0 and b"effect" not in p.stderr, p.stderr
+    yield lambda script: sh(module_msb, "smp", script)
+    log = sh(module_msb, "smp", "dmesg")
+    assert not re.search(r"WARNING:|BUG:|stall|Kernel panic|Unexpectedly", log), log
+
+
+def test_the_guest_counts_its_cpus(smp):
+    assert smp("nproc; grep -c ^processor /proc/cpuinfo; cat /sys/devices/system/cpu/online").split() == [
+        str(CPUS), str(CPUS), f"0-{CPUS - 1}"
+    ]
+
+
+@pytest.mark.skipif(os.cpu_count() < CPUS, reason="the host has not as many")
+def test_two_processes_run_at_once(smp):
+    assert smp("/c/cpus_checks together") == "40000 handovers\n"
+
+
+def test_locks_across_cpus(smp):
+    assert smp("/c/cpus_checks locks") == "20000 and 20000\n"
+
+
+def test_what_was_taken_away_on_one_cpu_is_not_written_to_on_another(smp):
+    assert smp("/c/cpus_checks stale") == "0 foreign bytes\n"
+
+
+def test_processes_come_and_go_on_both(smp):
+    assert smp("/c/cpus_checks forks") == "300 of 300\n"
+
+
+def test_the_threads_of_a_process_share_a_cpu(smp):
+    assert smp("/c/cpus_checks wakes") == "together\n"
+
+
+def threads(m, name):
+    """The CPUs that each thread of the guest's kernel, and each other process of its tree, may use."""
+    tree = m.tree(m.monitor_pid(name))
+    kernel = [p for p in tree if len(os.listdir(f"/proc/{p}/task")) == CPUS and "place_cpus" in
+              pathlib.Path(f"/proc/{p}/cmdline").read_text()]
+    assert len(kernel) == 1
+    return [os.sched_getaffinity(int(t)) for t in sorted(os.listdir(f"/proc/{kernel[0]}/task"), key=int)]
+
+
+def test_each_has_its_place(module_msb, smp):
+    if len(os.sched_getaffinity(0)) < CPUS:
+        pytest.skip("there are not as many CPUs to choose from")
+    places = threads(module_msb, "smp")
+    assert all(len(p) == 1 for p in places) and len(set.union(*places)) == CPUS
+
+
+def busiest_stub(m, name):
+    """The one that has used the most time in user mode, and how many ticks that were."""
+    found = []
+    for pid in m.tree(m.monitor_pid(name)):
+        with contextlib.suppress(OSError):
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            if "(uml-userspace" in stat:
+                found.append((pid, int(stat.rsplit(")", 1)[1].split()[11])))
+    return max(found, key=lambda f: f[1], default=(None, 0))
+
+
+def test_a_process_ends_with_its_stub(module_msb, checks):
+    """With all its threads, those that wait for their turn as well; and it alone."""
+    module_msb.create("lost", "--engine", "uml", "--cpus", str(CPUS), "-v", f"{checks}:/c:ro")
+    p = module_msb.popen("exec", "-q", "lost", "--", "/c/cpus_checks", "threads", stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"spinning\n"
+    wait_for(lambda: busiest_stub(module_msb, "lost")[1] > SOME_TICKS)
+    os.kill(busiest_stub(module_msb, "lost")[0], signal.SIGKILL)
+    assert p.wait(timeout=PATIENCE) == 128 + signal.SIGSEGV
+    assert sh(module_msb, "lost", "echo alive") == "alive\n"
+
+
+def test_the_time_of_a_program_and_that_of_the_kernel(smp):
+    assert smp("/c/cpus_checks times").split() == ["user", "system"]
