@@ -154,25 +154,28 @@ static int replace(const struct job *j, struct http_text t, enum subst_where whe
                    struct http_text name, struct buf *out)
 {
     char place[SUBST_NAME_MAX + 32];
-    int r = 0;
+    size_t from = 0;
     (void)snprintf(place, sizeof(place), "%s %.*s",
                    where == SUBST_HEADER ? "header" : "query parameter",
                    (int)MIN(name.n, (size_t)SUBST_NAME_MAX), name.p);
-    for (size_t i = 0, from = 0; r == 0; i++) {
-        const struct subst_secret *x = i < t.n ? holder_at(j->s, t.p + i, t.n - i) : NULL;
-        if (i < t.n && !x)
+    for (size_t i = 0; i < t.n;) {
+        const struct subst_secret *x = holder_at(j->s, t.p + i, t.n - i);
+        if (!x) {
+            i++;
             continue;
-        r = put(out, t.p + from, i - from);
-        if (r < 0 || i >= t.n)
-            break;
+        }
         if (!bound(x, j->host, j->h) || !has_place(x, where, name))
             return refuse(x, j->host, j->h, place, j->why);
-        r = where == SUBST_QUERY ? put_encoded(out, x->value, x->value_len)
-                                 : put(out, x->value, x->value_len);
-        i += x->holder_len - 1;
-        from = i + 1;
+        int r = put(out, t.p + from, i - from);
+        if (r == 0)
+            r = where == SUBST_QUERY ? put_encoded(out, x->value, x->value_len)
+                                     : put(out, x->value, x->value_len);
+        if (r < 0)
+            return r;
+        i += x->holder_len;
+        from = i;
     }
-    return r;
+    return put(out, t.p + from, t.n - from);
 }
 
 static int digit64(char c)

@@ -54,7 +54,7 @@ static int on_name(SSL *s, int *alert, void *arg)
     (void)arg;
     if (n > 0 && name[n - 1] == '.')
         n--;
-    if (host && n == strlen(host) && strncasecmp(name, host, n) == 0)
+    if (host && name && n == strlen(host) && strncasecmp(name, host, n) == 0)
         return SSL_TLSEXT_ERR_OK;
     *alert = SSL_AD_UNRECOGNIZED_NAME;
     return SSL_TLSEXT_ERR_ALERT_FATAL;

@@ -74,13 +74,15 @@ static int put_secret(struct config_writer *w, const struct store *s, const char
 {
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
     CLEANUP(strlist_wipe) struct strlist value = {0};
-    int r = x ? spec_bound_parse(text, x, e) : err_oom(e);
+    if (!x)
+        return err_oom(e);
+    int r = spec_bound_parse(text, x, e);
     if (r == 0)
         r = find_value(s, x->name, &value, e);
-    const char *v = r == 0 ? value.v[0] + strlen(x->name) + 1 : "";
-    if (r == 0)
-        r = check_value(x->name, v, e);
-    if (r < 0)
+    if (r < 0 || value.n == 0)
+        return r;
+    const char *v = value.v[0] + strlen(x->name) + 1;
+    if ((r = check_value(x->name, v, e)) < 0)
         return r;
     config_secret(w, x->name, x->holder, v);
     for (size_t i = 0; i < x->n_hosts; i++)

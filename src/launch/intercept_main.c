@@ -246,8 +246,6 @@ static int prepare(bool reduced, struct err *e)
     r = read_bundle(e);
     if (r == 0)
         r = get_issuer(c, e);
-    if (r == 0)
-        r = tls_new(&self.conns.tls, c, self.bundle, e);
     if (r == 0 && RAND_bytes(seed, sizeof(seed)) != 1) /* its sources are opened now */
         r = err_set(e, EIO, "OpenSSL has no random numbers");
     if (r == 0 &&
@@ -276,6 +274,8 @@ int main(int argc, char **argv)
     if (prepare(strcmp(argv[1], "reduced") == 0, &e) < 0)
         helper_fail(SOCK, &e);
     helper_report(SOCK, &e);
-    (void)loop_run(&self.loop);
+    /* While the guest boots. */
+    if (tls_new(&self.conns.tls, self.conns.config, self.bundle, &e) == 0)
+        (void)loop_run(&self.loop);
     return 1;
 }

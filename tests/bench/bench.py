@@ -41,7 +41,7 @@ class Bench:
         self.msb = str(pathlib.Path(args.msb).resolve())
         self.scale = 0.1 if args.quick else 1.0
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="msb-bench-"))
-        self.env = {**os.environ, "MSB_HOME": str(self.home)}
+        self.env = {**os.environ, "MSB_HOME": str(self.home), "BENCH": "a secret"}
         self.results = {}
 
     def count(self, n):
@@ -93,9 +93,12 @@ class Bench:
         self.note("create", "ms", created)
         self.note("create -> first exec's result", "ms", both)
         self.note("stop + remove", "ms", gone)
-        self.note("run --  true (ephemeral)", "ms",
-                  [timed(lambda: self.call("run", "-q", "--", "true"))
-                   for _ in range(self.count(30))])
+        plain, bound = [], []
+        for _ in range(self.count(30)):
+            plain.append(timed(lambda: self.call("run", "-q", "--", "true")))
+            bound.append(timed(lambda: self.call("run", "-q", "--secret", "BENCH@api.example.com", "--", "true")))
+        self.note("run --  true (ephemeral)", "ms", plain)
+        self.note("run --secret ... --  true", "ms", bound)
 
     def execs(self):
         self.call("create", "-q", "-n", "warm")
