@@ -23,6 +23,18 @@ def tree(pid):
     return found
 
 
+def named(name):
+    """All processes of that name, whoever started them."""
+    found = []
+    for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text() == f"{name}\n":
+                found.append(int(comm.parent.name))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
 def lock_holder(path):
     """The process that has locked a file, such as the monitor of a sandbox; None: nobody has."""
     inode = os.stat(path).st_ino

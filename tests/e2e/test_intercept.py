@@ -70,10 +70,12 @@ def box(net_msb, servers):
     """A sandbox with two bound secrets. It trusts no authority of the test's: only msb does."""
     net_msb.ok("secret", "set", "KEY", input=VALUE.encode())
     net_msb.env["SECOND"] = SECOND
+    before = set(processes.named("msb-intercept"))
     net_msb.create("box", "net-guest:1", "-m", "768M", "--secret", "KEY@api.example.com,in=query:key,in=header:X-Own",
                    "--secret", "KEY@expired.example.com,wrong.example.com",
                    "--secret", "SECOND@git.example.com/repos/,api.example.com/second/",
                    "--tls-intercept", "elsewhere.example.com", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    net_msb.interceptor, = set(processes.named("msb-intercept")) - before
     return net_msb
 
 
@@ -384,11 +386,6 @@ def test_a_client_that_trusts_somebody_else_is_in_the_log(box):
 # --- where the value is ---
 
 
-def interceptors():
-    return [int(p.parent.name) for p in pathlib.Path("/proc").glob("[0-9]*/comm")
-            if p.read_text().strip() == "msb-intercept"]
-
-
 def in_file(path, data):
     """Whether a file, which may be mostly holes, has these bytes in it."""
     try:
@@ -438,7 +435,7 @@ def test_the_value_is_nowhere_else(box):
     monitor = processes.lock_holder(home / "sandboxes" / "box" / "lock")
     ours = processes.tree(monitor)
     assert len(ours) > 2 and not [pid for pid in ours if in_memory(pid, value)]
-    assert any(in_memory(pid, value) for pid in interceptors())  # the search finds what there is
+    assert in_memory(box.interceptor, value)  # the search finds what there is
     for p in pathlib.Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "environ"):
             with contextlib.suppress(OSError):  # it has ended
@@ -446,16 +443,14 @@ def test_the_value_is_nowhere_else(box):
 
 
 def test_the_interceptor_can_do_nothing_else(box):
-    pids = interceptors()
-    assert pids
-    for pid in pids:
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-        assert re.search(r"^Seccomp:\s+2$", status, re.M) and re.search(r"^CapEff:\s+0+$", status, re.M)
-        assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
-        assert os.listdir(f"/proc/{pid}/root") == []
-        kinds = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
-        assert kinds <= {"/dev/null", "/null", "socket", "anon_inode"}, kinds
-        assert re.search(r"^Max core file size\s+0\s", pathlib.Path(f"/proc/{pid}/limits").read_text(), re.M)
+    proc = pathlib.Path(f"/proc/{box.interceptor}")
+    status = (proc / "status").read_text()
+    assert re.search(r"^Seccomp:\s+2$", status, re.M) and re.search(r"^CapEff:\s+0+$", status, re.M)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
+    assert os.listdir(proc / "root") == []
+    kinds = {os.readlink(proc / "fd" / fd).split(":")[0] for fd in os.listdir(proc / "fd")}
+    assert kinds <= {"/dev/null", "/null", "socket", "anon_inode"}
+    assert re.search(r"^Max core file size\s+0\s", (proc / "limits").read_text(), re.M)
 
 
 # --- refusals, before anything starts ---

@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+import processes
 from conftest import MSB, Msb, static_program, tear_down, wait_for
 
 USER = "msb-e2e-user"
@@ -105,14 +106,13 @@ def test_whole_life(user, account):
 def test_a_secret_that_is_bound(user, account):
     """The process that has it makes a jail of its own, with the rights that a program loses when it is executed."""
     user.ok("secret", "set", "BOUND", input=b"bound-value")
-    before = set(user.tree(1))
+    before = set(processes.named("msb-intercept"))
     user.ok("create", "-n", "bound", "-q", "-m", "128M", "--jail", "full", "--secret", "BOUND@api.example.com")
     assert user.sh("bound", "echo $BOUND").stdout.startswith(b"msb_")
-    found = [pathlib.Path(f"/proc/{pid}") for pid in set(user.tree(1)) - before
-             if pathlib.Path(f"/proc/{pid}/comm").read_text() == "msb-intercept\n"]
+    found = [p for p in (pathlib.Path(f"/proc/{pid}") for pid in set(processes.named("msb-intercept")) - before)
+             if f"Uid:\t{account.pw_uid}\t{account.pw_uid}" in (p / "status").read_text()]
     assert len(found) == 1
     status = (found[0] / "status").read_text()
-    assert f"Uid:\t{account.pw_uid}\t{account.pw_uid}" in status
     assert "CapEff:\t0000000000000000" in status and "CapBnd:\t0000000000000000" in status
     assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
     assert os.listdir(found[0] / "root") == []
