@@ -48,10 +48,26 @@ static void audit_failed(const char *what, int code)
 /* --- settings -------------------------------------------------------------------------------- */
 
 static struct audit_settings settings = {.level = -1};
+static void (*find_settings)(const struct store *s);
 
 void audit_configure(const struct audit_settings *given)
 {
     settings = *given;
+    find_settings = NULL;
+}
+
+void audit_configure_with(void (*find)(const struct store *s))
+{
+    find_settings = find;
+}
+
+/* Before anything depends on them. */
+static void settle(const struct store *s)
+{
+    void (*find)(const struct store *s) = find_settings;
+    find_settings = NULL;
+    if (find)
+        find(s);
 }
 
 /* What the environment asks for; -ENOENT: nothing. */
@@ -147,6 +163,7 @@ static void append(const struct store *s, json_t *taken)
 
 void audit(const struct store *s, const char *event, const char *sandbox, json_t *more)
 {
+    settle(s);
     if (level() == AUDIT_OFF)
         json_decref(more);
     else
@@ -271,12 +288,23 @@ static void put_list(json_t *j, const char *key, json_t *list)
     json_decref(list);
 }
 
+/* Their names alone: what stands for them in the guest is nobody's business either. */
+static json_t *bound_of(const struct spec_bound *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->secrets.n; i++)
+        (void)json_array_append_new(list,
+                                    json_stringn(b->secrets.v[i], strcspn(b->secrets.v[i], "@")));
+    return list;
+}
+
 json_t *audit_spec(const struct sandbox_spec *spec)
 {
     json_t *j = json_pack("{s:s*, s:s*, s:o*}", "image", spec->image, "digest", spec->image_digest,
                           "net", audit_net(&spec->net));
     put_list(j, "labels", audit_labels(spec));
     put_list(j, "secrets", names_of(&spec->secrets));
+    put_list(j, "bound_secrets", bound_of(&spec->net.bound));
     put_list(j, "mounts", mounts_of(spec));
     put_list(j, "ports", ports_of(&spec->net));
     put_list(j, "vsocks", vsocks_of(&spec->vsocks));
@@ -322,6 +350,7 @@ void audit_exec(const struct store *s, const char *sandbox, const struct audit_e
 {
     bool cut = false;
     (void)snprintf(id, AUDIT_ID_MAX, "%d-%" PRIx64, (int)getpid(), now_ns());
+    settle(s);
     if (level() == AUDIT_OFF)
         return;
     json_t *argv = settings.hash_argv ? argv_hash(x->argv) : argv_of(x->argv, &cut);
@@ -390,6 +419,7 @@ static void collect(const struct store *s, const char *sandbox, struct log_strea
 
 void audit_collect(const struct store *s, const char *sandbox, int dirfd)
 {
+    settle(s);
     if (level() == AUDIT_OFF)
         return;
     struct log_stream in;

@@ -49,8 +49,9 @@ struct audit_settings {
     char *const *command; /* a program that reads records on its standard input: its path and
                            * arguments, ends with NULL; NULL = none. Must stay where it is */
 };
-/* Before the first record. */
+/* Before the first record; or, by a function that is called then. */
 void audit_configure(const struct audit_settings *given);
+void audit_configure_with(void (*find)(const struct store *s));
 
 /* Called for the first record that could not be written; once in a process. */
 void audit_on_failure(void (*fn)(const char *text));

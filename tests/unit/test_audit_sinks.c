@@ -182,6 +182,28 @@ static void test_levels(void **state)
     (void)unsetenv("MSB_AUDIT");
 }
 
+static unsigned looked;
+
+static void find_settings(const struct store *s)
+{
+    assert_ptr_equal(s, &store);
+    looked++;
+    audit_configure(&(struct audit_settings){.level = AUDIT_OFF});
+}
+
+/* Looked for once, before the first record, which they are about already. */
+static void test_settings_are_looked_for(void **state)
+{
+    struct stat st;
+    (void)state;
+    audit_configure_with(find_settings);
+    assert_int_equal(looked, 0);
+    audit(&store, "start", "web", NULL);
+    audit(&store, "stop", "web", NULL);
+    assert_int_equal(looked, 1);
+    assert_int_equal(fstatat(store.home_fd, AUDIT_NAME, &st, 0), -1);
+}
+
 static void test_hashed_arguments(void **state)
 {
     char id[AUDIT_ID_MAX], line[4096];
@@ -212,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_levels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_settings_are_looked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hashed_arguments, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sockets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_command, setup, teardown),
