@@ -1,5 +1,6 @@
 #include "cli/mount_opts.h"
 
+#include "cli/mount_wait.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -278,6 +279,9 @@ int mount_resolve(const char *source, bool file, char **ret, struct err *e)
         if (asprintf(&path, "%s%s", home, source + 1) < 0)
             return err_oom(e);
     }
+    int r = mount_wait(path ? path : source, e);
+    if (r < 0)
+        return r;
     *ret = realpath(path ? path : source, NULL);
     if (*ret)
         return 0;

@@ -1,5 +1,6 @@
 /* run: create (or reuse) a sandbox, run a command in it, stop it again. */
 #include "cli/common_opts.h"
+#include "cli/mount_wait.h"
 #include "cli/sandbox_opts.h"
 #include "cli/session_opts.h"
 #include "cli/ui.h"
@@ -185,8 +186,11 @@ static int run_run(const struct args *a)
     struct run r = {.args = a, .store = STORE_NONE, .sandbox = {.image_lock = -1}};
     struct err e = {0};
     int x = session_request_parse(a, &r.session, &e);
+    mount_wait_limit(r.session.timeout_ms);
     if (x == 0)
         x = sandbox_request_parse(a, &r.sandbox, &e);
+    if (x == -ETIMEDOUT)
+        r.sandbox.exit_code = EXIT_TIMED_OUT;
     if (x == 0)
         x = store_open(&r.store, &e);
     int code;

@@ -1,4 +1,5 @@
 """Workspaces: directories for tasks, shared with a sandbox or copied into it and back."""
+import ctypes
 import hashlib
 import json
 import os
@@ -71,6 +72,39 @@ def test_a_host_directory(msb, tmp_path):
     out = msb.ok("run", "-q", "--workspace", d, "--", "sh", "-c", "cat /workspace/f; echo g >/workspace/g")
     assert out == "host\n" and (d / "g").read_text() == "g\n"
     assert names(msb) == []
+
+
+@pytest.fixture
+def silent_mount(tmp_path):
+    """A FUSE file system whose server never answers."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    d = tmp_path / "silent"
+    d.mkdir()
+    try:
+        fd = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as e:
+        pytest.skip(f"/dev/fuse: {e}")
+    options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
+    if libc.mount(b"silent", str(d).encode(), b"fuse", 0, options.encode()) < 0:
+        os.close(fd)
+        pytest.skip(f"cannot mount: {os.strerror(ctypes.get_errno())}")
+    yield d
+    libc.umount2(str(d).encode(), 2)
+    os.close(fd)
+
+
+def test_a_mount_that_does_not_answer(msb, silent_mount):
+    """msb says what it waits for; a time limit ends it, and so does Ctrl-C."""
+    waits = f"waiting for '{silent_mount}', which does not answer".encode()
+    p = msb("run", "--timeout", "1100ms", "--workspace", silent_mount, "--", "true", check=124)
+    assert waits in p.stderr and b"did not answer within 1.1s" in p.stderr
+    p = msb("run", "--timeout", "10ms", "-v", f"{silent_mount}/sub:/mnt", "--", "true", check=124)
+    assert b"did not answer within 10ms" in p.stderr and b"waiting" not in p.stderr
+    p = msb.popen("run", "--workspace", silent_mount, "--", "true", stderr=subprocess.PIPE)
+    assert waits in p.stderr.readline()
+    p.send_signal(signal.SIGINT)
+    assert p.wait(60) == -signal.SIGINT
+    p.stderr.close()
 
 
 def test_what_cannot_be_meant(msb):
