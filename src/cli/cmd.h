@@ -118,6 +118,6 @@ const char *cmd_rest_name(const struct cmd *c);
 /* "msb stop [OPTIONS] [NAMES]..." */
 void cmd_usage(const struct cmd *c, char *out, size_t size);
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_TIMED_OUT = 124 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_POLICY = 3, EXIT_TIMED_OUT = 124 };
 
 #endif

@@ -12,6 +12,8 @@
 #define CA_CERTS_OPTION {"ca-certs", 0, "PEM", "Trust the certificates in this file, too"}
 #define PLATFORM_OPTION \
     {"platform", 0, "OS/ARCH", "Platform of a multi-platform image (default: the host's)"}
+#define POLICY_OPTION \
+    {"policy", 0, "FILE", "Hold this command to a policy file, too (see 'msb policy')"}
 /* clang-format on */
 
 /* Whole tables: of verbs that take only this, and of list and inspect. */

@@ -193,6 +193,7 @@ static int run_run(const struct args *a)
         r.sandbox.exit_code = EXIT_TIMED_OUT;
     if (x == 0)
         x = store_open(&r.store, &e);
+    r.store.policy_file = args_get(a, "policy");
     int code;
     if (x < 0)
         code = sandbox_request_fail(&r.sandbox, &e);

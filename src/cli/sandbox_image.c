@@ -45,6 +45,10 @@ static int merge_labels(struct sandbox_spec *s, char *const *image_labels, struc
     int r = 0;
     for (char *const *v = image_labels; *v; v++)
         (void)spec_add_label(s, *v, NULL);
+    for (size_t i = 0; r == 0 && i < s->labels.n; i++) {
+        char *key = strndup(s->labels.v[i], strcspn(s->labels.v[i], "="));
+        r = key && strlist_take(&s->image_labels, key) == 0 ? 0 : err_oom(e);
+    }
     for (size_t i = 0; r == 0 && i < own.n; i++)
         r = spec_add_label(s, own.v[i], e);
     strlist_free(&own);
@@ -196,7 +200,9 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
 {
     uint64_t t0 = now_ns();
     AUTO_FREE char *cache = NULL;
-    int r = secret_check_known(s, &q->spec.secrets, e);
+    int r = sandbox_check_policy(s, &q->spec, &q->create, e); /* before anything is pulled */
+    if (r == 0)
+        r = secret_check_known(s, &q->spec.secrets, e);
     if (r < 0)
         return r;
     if (asprintf(&cache, "%s/cache", s->home) < 0)

@@ -22,6 +22,7 @@ static const struct opt identity_opts[] = {
      "refuse "
      "them; auto is reduced only there (default: $MSB_JAIL, else auto)",
      .choices = JAIL_KINDS},
+    POLICY_OPTION,
     {"log-level", 0, "LEVEL",
      "Detail of the sandbox's system log: error, warn, info, debug, trace"},
     {0},

@@ -10,6 +10,7 @@
 #include "cli/ui.h"
 #include "cli/workspace_opts.h"
 #include "image/image.h"
+#include "policy/rulebook.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -295,6 +296,32 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
     return r;
 }
 
+/* What the options say of that which a policy has defaults for. */
+static unsigned what_was_said(const struct args *a)
+{
+    static const struct {
+        const char *option;
+        enum spec_said said;
+    } all[] = {{"cpus", SAID_CPUS},
+               {"memory", SAID_MEMORY},
+               {"root-disk", SAID_DISK},
+               {"max-duration", SAID_LIFETIME},
+               {"idle-timeout", SAID_IDLE},
+               {"net", SAID_NET},
+               {"net-rule", SAID_NET},
+               {"no-net", SAID_NET},
+               {"network", SAID_NET},
+               {"net-default", SAID_NET},
+               {"net-default-egress", SAID_NET},
+               {"engine", SAID_ENGINE},
+               {"write-path", SAID_WRITE_PATHS}};
+    unsigned said = 0;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (args_has(a, all[i].option))
+            said |= all[i].said;
+    return said;
+}
+
 int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struct err *e)
 {
     *q = (struct sandbox_request){.image_lock = -1};
@@ -327,6 +354,7 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         q->create.prepare = copy_prepare;
         q->create.prepare_ctx = &q->spec;
     }
+    q->create.said = what_was_said(a);
     const char *image = a->n_pos ? a->pos[0] : IMAGE_BASE_REF;
     q->spec.image = strdup(image);
     return q->spec.image ? spec_validate(&q->spec, e) : err_oom(e);

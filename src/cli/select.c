@@ -78,6 +78,14 @@ static int act_on(const struct store *s, const struct args *a, const char *name,
     return r;
 }
 
+/* The exit code of all, after one more: that of the policy only if nothing else failed. */
+static int worse(int code, int r)
+{
+    if (r >= 0)
+        return code;
+    return r == -ERR_POLICY && code != EXIT_FAILED ? EXIT_POLICY : EXIT_FAILED;
+}
+
 int for_each_selected(const struct args *a, const struct action *act)
 {
     if (a->n_pos == 0 && !act->all && !args_has(a, "label"))
@@ -92,8 +100,7 @@ int for_each_selected(const struct args *a, const struct action *act)
     if (r < 0)
         return ui_fail(&e);
     for (size_t i = 0; i < names.n; i++)
-        if (act_on(&s, a, names.v[i], act) < 0)
-            code = EXIT_FAILED;
+        code = worse(code, act_on(&s, a, names.v[i], act));
     return code;
 }
 
@@ -105,7 +112,6 @@ int for_each_named(const struct args *a, const struct action *act)
     if (store_open(&s, &e) < 0)
         return ui_fail(&e);
     for (size_t i = 0; i < a->n_pos; i++)
-        if (act_on(&s, a, a->pos[i], act) < 0)
-            code = EXIT_FAILED;
+        code = worse(code, act_on(&s, a, a->pos[i], act));
     return code;
 }

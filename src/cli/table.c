@@ -88,6 +88,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_port,
     &cmd_net,
     &cmd_audit,
+    &cmd_policy,
     &cmd_secret,
     &cmd_image,
     &cmd_pull,

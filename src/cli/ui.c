@@ -69,7 +69,7 @@ void ui_error(const struct err *e)
 int ui_fail(const struct err *e)
 {
     ui_error(e);
-    return EXIT_FAILED;
+    return e->code == ERR_POLICY ? EXIT_POLICY : EXIT_FAILED;
 }
 
 int ui_usage(const struct err *e)

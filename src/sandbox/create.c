@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "image/store/upper.h"
 #include "launch/launch.h"
+#include "policy/rulebook.h"
 #include "sandbox/account.h"
 #include "sandbox/bucket.h"
 #include "sandbox/held.h"
@@ -152,13 +153,38 @@ static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *
     return r;
 }
 
+int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
+                         const struct create_options *opt, struct err *e)
+{
+    int r = policy_hold(s, HOLD_CREATE, opt->said, spec, e);
+    if (r < 0)
+        audit_done(s, "create", spec->name, audit_spec(spec), 0, r, e);
+    return MIN(r, 0);
+}
+
+/* Where the number of sandboxes is limited, one at a time is counted: *lock is then held. */
+static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
+                          const struct create_options *opt, struct name_lock *lock, struct err *e)
+{
+    int r = policy_hold(s, HOLD_CREATE, opt->said, spec, e);
+    if (r != 1)
+        return r;
+    r = name_lock_take_kind(s, "policy", "sandboxes", lock, e);
+    return r < 0 ? r : MIN(policy_hold(s, HOLD_CREATE, opt->said, spec, e), 0);
+}
+
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
     AUTO_CLOSE int volumes = -1;
+    AUTO_NAME_LOCK struct name_lock counting = NAME_LOCK_NONE;
     uint64_t began = now_ns();
-    int r = volume_hold(s, spec, &volumes, e);
+    int r = hold_to_policy(s, spec, opt, &counting, e);
+    if (r < 0)
+        audit_done(s, "create", spec->name, audit_spec(spec), began, r, e);
+    if (r == 0)
+        r = volume_hold(s, spec, &volumes, e);
     if (r == 0)
         r = volume_settle(s, spec, e);
     if (r == 0)
@@ -180,6 +206,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     h.lock.forget = r == 0; /* until the sandbox exists */
     if (r == 0)
         r = sandbox_dir_make(s, spec->name, &h.sb.dirfd, e);
+    name_lock_drop(&counting);
     if (r == 0)
         r = make_disk(s, h.sb.dirfd, spec, e);
     if (r == 0)
@@ -225,7 +252,9 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     uint64_t began = now_ns();
     json_t *before = account_take(&h.sb);
     sync_before_start(s, &h.sb, warn);
-    r = bucket_enter(s, &h.sb.spec, warn, e);
+    r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, e);
+    if (r == 0)
+        r = bucket_enter(s, &h.sb.spec, warn, e);
     if (r == 0)
         r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)

@@ -19,6 +19,7 @@ struct create_options {
     bool replace;              /* stop and remove a sandbox of that name first */
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
     bool stop_when_idle;       /* it stops when its last command has ended */
+    unsigned said;             /* enum spec_said: the rest of the spec is defaults */
     /* May be NULL. Called when the guest is up, before the sandbox can be seen, with a connection
      * that it takes. If it fails, so does the creation. */
     int (*prepare)(void *ctx, int sock, struct err *e);
@@ -31,6 +32,10 @@ struct create_options {
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e);
 
+/* What the host's policy says about it (policy/rulebook.h), before anything is prepared: defaults are
+ * filled in. sandbox_create() asks again. */
+int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
+                         const struct create_options *opt, struct err *e);
 /* The same refusal, before anything is prepared for a creation that could only fail (EEXIST). */
 int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, struct err *e);
 

@@ -1,6 +1,7 @@
 #include "sandbox/modify.h"
 
 #include "image/store/upper.h"
+#include "policy/rulebook.h"
 #include "sandbox/held.h"
 #include "store/audit.h"
 #include "util/json.h"
@@ -40,7 +41,8 @@ static json_t *changed_names(const json_t *old, const struct sandbox_spec *chang
     return names;
 }
 
-static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, json_t **names, struct err *e)
+static int apply(const struct store *s, struct sandbox *sb, spec_edit_fn edit, void *ctx,
+                 json_t **names, struct err *e)
 {
     /* The edit is made on a copy, by way of what is stored: they cannot differ. */
     AUTO_SPEC struct sandbox_spec changed;
@@ -51,6 +53,8 @@ static int apply(struct sandbox *sb, spec_edit_fn edit, void *ctx, json_t **name
         r = edit(&changed, ctx, e);
     if (r == 0)
         r = spec_check_change(&sb->spec, &changed, e);
+    if (r == 0)
+        r = policy_hold_change(s, &sb->spec, &changed, e);
     if (r == 0)
         *names = changed_names(j, &changed);
     /* The disk first: a spec must not promise more than there is. */
@@ -72,7 +76,7 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
         err_hint(e, "stop it first, or let it be restarted: msb modify %s --restart ...", name);
     } else {
         spec_sweep(h.sb.dirfd);
-        r = apply(&h.sb, edit, ctx, &names, e);
+        r = apply(s, &h.sb, edit, ctx, &names, e);
     }
     audit_done(s, "modify", name, json_pack("{s:o*}", "changed", names), 0, r, e);
     return r;

@@ -3,6 +3,7 @@
 #include "client/net_request.h"
 #include "launch/publish.h"
 #include "net/packet.h"
+#include "policy/rulebook.h"
 #include "sandbox/held.h"
 #include "store/audit.h"
 #include "store/ports.h"
@@ -37,6 +38,16 @@ static int copy_net(const struct spec_net *from, struct spec_net *to, struct err
     spec_net_init(to);
     AUTO_JSON json_t *j = json_pack("{s:o}", "network", spec_net_to_json(from, false));
     return j ? spec_net_from_json(to, j, e) : err_oom(e);
+}
+
+/* Whether the host's policy allows the sandbox with `now` as its network. */
+static int hold(struct held *h, struct spec_net *now, struct err *e)
+{
+    struct sandbox_spec with = h->sb.spec; /* shares all but the network */
+    with.net = *now;
+    int r = policy_hold_change(h->lock.store, &h->sb.spec, &with, e);
+    *now = with.net;
+    return r;
 }
 
 /* Makes `now` the network of the spec, tells a running sandbox by `tell`, and restores the old one if
@@ -143,6 +154,8 @@ int sandbox_net_set(const struct store *s, const char *name, struct net_policy_c
         struct telling t = {.c = c};
         r = make_policy(&now, c, e);
         if (r == 0)
+            r = hold(&h, &now, e);
+        if (r == 0)
             r = change(&h, &now, tell_policy, &t, e);
         json_t *more = audit_net(r == 0 ? &h.sb.spec.net : c->policy);
         if (more && c->cut)
@@ -189,6 +202,8 @@ static int add_one(struct held *h, const struct spec_port *want, struct spec_por
         return r;
     struct telling t = {.port = got, .fd = fd};
     r = spec_net_add_port(&now, want, e);
+    if (r == 0)
+        r = hold(h, &now, e);
     return r < 0 ? r : change(h, &now, tell_publish, &t, e);
 }
 

@@ -218,19 +218,20 @@ static json_t *runtime_json(const struct sandbox_spec *s)
 json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:s, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
+        "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
         "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
-        "image_volumes", list_json(&s->volumes), "init", "labels", labels_json(&s->labels),
-        "lifecycle", lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
-        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
-        "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
-        "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
-        "secret_env", list_json(&s->secrets), "security_profile",
-        security_profile_name(s->security.profile), "security", spec_security_to_json(&s->security),
-        "created_ns", (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks),
-        "write_paths", list_json(&s->write_paths), "workspace", spec_workspace_json(s));
+        "image_labels", list_json(&s->image_labels), "image_volumes", list_json(&s->volumes),
+        "init", "labels", labels_json(&s->labels), "lifecycle", lifecycle_json(s),
+        "manifest_digest", text_or_null(s->image_digest), "mounts", mounts_json(s), "name",
+        text_or_null(s->name), "network", spec_net_to_json(&s->net, true), "patches",
+        spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull], "resources",
+        resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s), "secret_env",
+        list_json(&s->secrets), "security_profile", security_profile_name(s->security.profile),
+        "security", spec_security_to_json(&s->security), "created_ns", (json_int_t)s->created_ns,
+        "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths", list_json(&s->write_paths),
+        "workspace", spec_workspace_json(s));
 }
 
 /* Defaults that will never change, and so need not be stored. Sizes are not among them. */
@@ -522,6 +523,8 @@ static int read_each(struct sandbox_spec *s, const json_t *j, const char *key,
 static int read_declared(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     int r = read_each(s, j, "exposed_ports", spec_add_port, e);
+    if (r == 0)
+        r = read_list(j, "image_labels", &s->image_labels, e);
     if (r == 0)
         r = read_each(s, j, "secret_env", spec_add_secret, e);
     if (r == 0)

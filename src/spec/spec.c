@@ -47,6 +47,7 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->cmd);
     strlist_free(&s->secrets);
     strlist_free(&s->labels);
+    strlist_free(&s->image_labels);
     free(s->workdir);
     free(s->user);
     free(s->shell);
@@ -228,6 +229,19 @@ static int check_label(const char *key, size_t key_len, const char *value, struc
     return 0;
 }
 
+/* From now on the label of that key is not the image's. */
+static void forget_image_label(struct sandbox_spec *s, const char *key, size_t n)
+{
+    struct strlist *l = &s->image_labels;
+    for (size_t i = 0; i < l->n; i++)
+        if (strlen(l->v[i]) == n && memcmp(l->v[i], key, n) == 0) {
+            free(l->v[i]);
+            memmove(&l->v[i], &l->v[i + 1], (l->n - i) * sizeof(*l->v)); /* with its NULL */
+            l->n--;
+            return;
+        }
+}
+
 /* Labels are kept sorted by key, as the JSON form has them. */
 int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e)
 {
@@ -239,6 +253,7 @@ int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e)
     char *kv;
     if (asprintf(&kv, "%.*s=%s", (int)key_len, arg, value) < 0)
         return err_oom(e);
+    forget_image_label(s, arg, key_len);
     size_t at = 0;
     while (at < s->labels.n && strncmp(s->labels.v[at], kv, key_len + 1) < 0)
         at++;

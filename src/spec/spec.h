@@ -114,14 +114,16 @@ struct sandbox_spec {
     struct strlist cmd;        /* image's, or what came after -- on `run` */
     struct strlist secrets;    /* names: see store/secret.h */
     struct strlist labels;     /* K=V, V may be empty */
-    char *workdir;             /* NULL = "/" */
-    char *user;                /* NULL = root */
-    char *shell;               /* NULL = /bin/sh */
-    char *hostname;            /* never NULL after spec_validate */
-    char *log_level;           /* NULL = default */
-    char *stop_signal;         /* the image's: "SIGINT"; NULL = SIGTERM */
-    struct strlist ports;      /* that the image exposes: "80/tcp" */
-    struct strlist volumes;    /* that the image declares: directories in the guest */
+    struct strlist
+        image_labels;     /* keys of those that the image brought, and the user left as they were */
+    char *workdir;        /* NULL = "/" */
+    char *user;           /* NULL = root */
+    char *shell;          /* NULL = /bin/sh */
+    char *hostname;       /* never NULL after spec_validate */
+    char *log_level;      /* NULL = default */
+    char *stop_signal;    /* the image's: "SIGINT"; NULL = SIGTERM */
+    struct strlist ports; /* that the image exposes: "80/tcp" */
+    struct strlist volumes; /* that the image declares: directories in the guest */
 
     struct spec_mount *mounts; /* sorted by path, so that parents come first */
     size_t n_mounts;

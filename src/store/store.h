@@ -43,6 +43,7 @@ struct store {
     int home_fd; /* O_RDONLY|O_DIRECTORY */
     int sandboxes_fd;
     int locks_fd;
+    const char *policy_file; /* --policy: one more that counts (policy/rulebook.h); not owned */
 };
 
 enum status {

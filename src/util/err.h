@@ -8,7 +8,11 @@
 #ifndef MSB_UTIL_ERR_H
 #define MSB_UTIL_ERR_H
 
+#include <errno.h>
 #include <stdbool.h>
+
+/* The code of what the host's policy refuses (src/policy). */
+#define ERR_POLICY EKEYREJECTED
 
 enum { ERR_MSG_MAX = 1024, ERR_HINTS_MAX = 3 };
 

@@ -27,8 +27,8 @@ from . import environments, sync
 from ._cli import find_msb
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, FileDenied,
-                     FileError, FileExists, FileNotFound, ImageError, MsbError, ProtocolError,
-                     SandboxEnded, SandboxExists, SandboxNotFound, SandboxNotRunning,
+                     FileError, FileExists, FileNotFound, ImageError, MsbError, PolicyRefused,
+                     ProtocolError, SandboxEnded, SandboxExists, SandboxNotFound, SandboxNotRunning,
                      SandboxUnavailable, SecretError, TooManyCommands, UsageError)
 from .files import FileEvent, Files, Watch
 from .process import Process
@@ -40,8 +40,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncSandbox", "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout",
     "DEFAULT_MAX_OUTPUT", "ExecResult", "FileDenied", "FileError", "FileEvent", "FileExists",
-    "FileInfo", "FileNotFound", "Files", "ImageError", "MsbError", "OutputChunk", "Process",
-    "ProtocolError", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
+    "FileInfo", "FileNotFound", "Files", "ImageError", "MsbError", "OutputChunk", "PolicyRefused",
+    "Process", "ProtocolError", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
     "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
     "SecretError", "TooManyCommands", "UsageError", "Watch", "environments", "find_msb", "sync",
 ]

@@ -11,9 +11,9 @@ from typing import List, Optional, Sequence, Tuple, Type
 
 __all__ = [
     "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout", "FileError",
-    "FileExists", "FileNotFound", "FileDenied", "ImageError", "MsbError", "ProtocolError",
-    "SandboxEnded", "SandboxExists", "SandboxNotFound", "SandboxNotRunning", "SandboxUnavailable",
-    "SecretError", "TooManyCommands", "UsageError",
+    "FileExists", "FileNotFound", "FileDenied", "ImageError", "MsbError", "PolicyRefused",
+    "ProtocolError", "SandboxEnded", "SandboxExists", "SandboxNotFound", "SandboxNotRunning",
+    "SandboxUnavailable", "SecretError", "TooManyCommands", "UsageError",
 ]
 
 
@@ -88,6 +88,10 @@ class CommandNotExecutable(CommandError):
     """The program exists but cannot be executed (a shell's exit code 126)."""
 
 
+class PolicyRefused(MsbError):
+    """The host's policy (``msb policy``) does not allow it; the message has field, file and line."""
+
+
 class TooManyCommands(CommandError):
     """The sandbox is running as many commands as it can."""
 
@@ -141,6 +145,8 @@ def from_cli(exit_code: int, stderr: str) -> MsbError:
             hints.append(line[len("  → "):])
     if not message:
         message = stderr.strip()[-2000:] or f"msb exited with {exit_code}"
+    if exit_code == 3 and "policy" in message:
+        return PolicyRefused(message, hints, exit_code)
     kind: Type[MsbError] = UsageError if exit_code == 2 else MsbError
     for pattern, candidate in _BY_MESSAGE:
         if re.search(pattern, message):

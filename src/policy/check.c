@@ -1,0 +1,358 @@
+/* What each field asks of a spec: see the table in fields.c. */
+#include "policy/impl.h"
+
+#include "image/image.h"
+#include "image/oci/reference.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 512 };
+
+static void refuse(struct judge *j, const struct layer *l, const struct setting *s,
+                   const char *asked)
+{
+    char allowed[TEXT_MAX];
+    setting_text(s, allowed, sizeof(allowed));
+    judge_find(j, l, s, s->line, OUTCOME_REFUSED, asked, allowed);
+}
+
+static void allow(struct judge *j, const struct layer *l, const struct setting *s,
+                  const char *asked)
+{
+    char allowed[TEXT_MAX];
+    setting_text(s, allowed, sizeof(allowed));
+    judge_find(j, l, s, s->line, OUTCOME_ALLOWED, asked, allowed);
+}
+
+/* --- numbers ----------------------------------------------------------------------------------- */
+
+static void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    char asked[TEXT_MAX], size[64];
+    for (size_t i = 0; i < j->spec->n_mounts; i++) {
+        const struct spec_mount *m = &j->spec->mounts[i];
+        if (m->kind != MOUNT_NAMED || m->size <= s->number)
+            continue;
+        number_text(FIELD_SIZE, m->size, size, sizeof(size));
+        (void)snprintf(asked, sizeof(asked), "volume '%.100s' of %s", m->source, size);
+        refuse(j, l, s, asked);
+    }
+}
+
+void check_cap(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    const struct quantity *q = quantity_find(s->field->key);
+    uint64_t v = q->get(j->spec);
+    char asked[64], now[64];
+    number_text(s->field->type, v, asked, sizeof(asked));
+    if (v == 0 && q->none_is_all) {
+        (void)snprintf(asked, sizeof(asked), "no limit");
+        v = UINT64_MAX;
+    }
+    if (q->said == SAID_DISK)
+        check_disk_volumes(j, l, s);
+    if (v <= s->number) {
+        allow(j, l, s, asked);
+    } else if (j->said & q->said) {
+        refuse(j, l, s, asked);
+    } else {
+        q->set(j->spec, s->number);
+        number_text(s->field->type, q->get(j->spec), now, sizeof(now));
+        judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, now);
+    }
+}
+
+void check_ports(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    char asked[64];
+    (void)snprintf(asked, sizeof(asked), "%zu", j->spec->net.n_ports);
+    (j->spec->net.n_ports > s->number ? refuse : allow)(j, l, s, asked);
+}
+
+/* Whether that sandbox is one of those that the layer is about. One that is being created, or cannot be
+ * read, is. */
+static bool counts(const struct judge *j, const struct layer *l, const char *name)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    if (name[0] == '.' || strcmp(name, j->spec->name) == 0)
+        return false;
+    return sandbox_open(j->store, name, &sb, NULL) < 0 || layer_matches(l, &sb.spec);
+}
+
+/* Directories are counted, not what `ls` shows: creations under way count, too. */
+void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    char asked[64];
+    uint64_t n = 1;
+    if (j->why != HOLD_CREATE)
+        return;
+    AUTO_CLOSEDIR DIR *d = dir_read_at(j->store->sandboxes_fd, ".");
+    if (!d)
+        n = UINT64_MAX;
+    for (const struct dirent *ent; d && (ent = readdir(d));)
+        n += counts(j, l, ent->d_name);
+    (void)snprintf(asked, sizeof(asked), "sandbox number %llu", (unsigned long long)n);
+    (n > s->number ? refuse : allow)(j, l, s, asked);
+}
+
+/* --- images ------------------------------------------------------------------------------------ */
+
+/* A path is kept without links and relative parts: the next start may be from elsewhere. */
+void check_images(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    if (!image_matches(s, j->spec)) {
+        refuse(j, l, s, j->spec->image);
+        return;
+    }
+    allow(j, l, s, j->spec->image);
+    bool local = j->why == HOLD_CREATE && image_is_local(j->spec->image);
+    char *path = local ? realpath(j->spec->image, NULL) : NULL;
+    if (path) {
+        free(j->spec->image);
+        j->spec->image = path;
+    }
+}
+
+static bool is_pulled(const struct sandbox_spec *spec)
+{
+    return strcmp(spec->image, IMAGE_BASE_REF) != 0 && !image_is_local(spec->image);
+}
+
+void check_registries(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    AUTO_REFERENCE struct reference ref = {0};
+    if (!is_pulled(j->spec))
+        return;
+    bool ok = reference_parse(j->spec->image, &ref, NULL) == 0 && item_matches(s, ref.registry);
+    (ok ? allow : refuse)(j, l, s, ref.registry ? ref.registry : j->spec->image);
+}
+
+void check_digest(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    AUTO_REFERENCE struct reference ref = {0};
+    if (!s->number || strcmp(j->spec->image, IMAGE_BASE_REF) == 0)
+        return;
+    bool ok = is_pulled(j->spec) && reference_parse(j->spec->image, &ref, NULL) == 0 && ref.digest;
+    judge_find(j, l, s, s->line, ok ? OUTCOME_ALLOWED : OUTCOME_REFUSED, j->spec->image,
+               "a reference with @sha256:DIGEST");
+}
+
+/* --- network ----------------------------------------------------------------------------------- */
+
+static void narrow_egress(struct judge *j, const struct layer *l, const struct setting *s,
+                          const struct policy *p, const char *asked)
+{
+    struct spec_net *n = &j->spec->net;
+    AUTO_STRLIST struct strlist rules = {0};
+    char now[TEXT_MAX];
+    if (policy_narrow(p, s->ceiling, &rules) < 0) {
+        j->failed = true;
+        return;
+    }
+    strlist_free(&n->rules);
+    n->rules = rules;
+    rules = (struct strlist){0};
+    free(n->profile);
+    n->profile = NULL;
+    n->egress = NET_DEFAULT_DENY;
+    setting_text(s, now, sizeof(now));
+    judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, now);
+}
+
+void check_egress(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    struct policy p;
+    int rule = -1;
+    if (j->spec->net.off)
+        return;
+    if (spec_net_policy(&j->spec->net, &p, NULL) < 0) {
+        refuse(j, l, s, "an invalid network policy");
+        return;
+    }
+    bool ok = policy_within(&p, s->ceiling, &rule);
+    const char *asked = ok ? "its network policy" : rule < 0 ? "allow@any" : p.rule[rule].text;
+    if (!ok && !(j->said & SAID_NET))
+        narrow_egress(j, l, s, &p, asked);
+    else
+        (ok ? allow : refuse)(j, l, s, asked);
+    policy_free(&p);
+}
+
+/* --- names ------------------------------------------------------------------------------------- */
+
+void check_secrets(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    for (size_t i = 0; i < j->spec->secrets.n; i++)
+        (item_matches(s, j->spec->secrets.v[i]) ? allow : refuse)(j, l, s, j->spec->secrets.v[i]);
+}
+
+/* KEY is any value of it. */
+static bool label_matches(const char *pattern, const char *label)
+{
+    size_t n = strlen(pattern);
+    return strchr(pattern, '=') ? fnmatch(pattern, label, FNM_NOESCAPE) == 0
+                                : strncmp(pattern, label, n) == 0 && label[n] == '=';
+}
+
+void check_required(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        bool has = false;
+        for (size_t k = 0; k < j->spec->labels.n; k++)
+            has = has || (label_matches(s->item[i].text, j->spec->labels.v[k]) &&
+                          label_is_own(j->spec, j->spec->labels.v[k]));
+        if (!has)
+            judge_find(j, l, s, s->item[i].line, OUTCOME_REFUSED, "no such label", s->item[i].text);
+    }
+}
+
+void check_labels(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    for (size_t i = 0; i < j->spec->labels.n; i++) {
+        bool ok = !label_is_own(j->spec, j->spec->labels.v[i]);
+        for (size_t k = 0; !ok && k < s->n; k++)
+            ok = label_matches(s->item[k].text, j->spec->labels.v[i]);
+        if (!ok)
+            refuse(j, l, s, j->spec->labels.v[i]);
+    }
+}
+
+/* auto becomes the first that is allowed, unless all are that it may choose. */
+void check_engines(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    const char *asked = engine_kind_name(j->spec->engine);
+    bool all = item_matches(s, "kvm") && item_matches(s, "uml");
+    if (item_matches(s, asked) || (j->spec->engine == ENGINE_AUTO && all)) {
+        allow(j, l, s, asked);
+    } else if (j->spec->engine == ENGINE_AUTO && s->n > 0) {
+        j->spec->engine = engine_kind_parse(s->item[0].text);
+        judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, s->item[0].text);
+    } else {
+        refuse(j, l, s, asked);
+    }
+}
+
+/* --- paths ------------------------------------------------------------------------------------- */
+
+/* Whether the path, or a directory above it, matches. */
+static bool path_within(const char *pattern, size_t n, const char *path)
+{
+    char want[BOOK_ITEM_TEXT_MAX + 1], part[PATH_MAX];
+    (void)snprintf(want, sizeof(want), "%.*s", (int)n, pattern);
+    if ((size_t)snprintf(part, sizeof(part), "%s", path) >= sizeof(part))
+        return false;
+    if (strcmp(want, "/") == 0)
+        return true;
+    while (part[0]) {
+        if (fnmatch(want, part, FNM_NOESCAPE | FNM_PATHNAME) == 0)
+            return true;
+        char *slash = strrchr(part, '/');
+        if (!slash)
+            break;
+        *slash = '\0';
+    }
+    return false;
+}
+
+static bool may_use(const struct setting *s, const char *path, bool write)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const char *text = s->item[i].text;
+        size_t n = strlen(text);
+        bool ro = n > 3 && strcmp(text + n - 3, ":ro") == 0;
+        if (ro || (n > 3 && strcmp(text + n - 3, ":rw") == 0))
+            n -= 3;
+        if (!(write && ro) && path_within(text, n, path))
+            return true;
+    }
+    return false;
+}
+
+static void check_path(struct judge *j, const struct layer *l, const struct setting *s,
+                       const char *path, bool write)
+{
+    char asked[TEXT_MAX];
+    (void)snprintf(asked, sizeof(asked), "%.400s%s", path, write ? "" : ":ro");
+    (may_use(s, path, write) ? allow : refuse)(j, l, s, asked);
+}
+
+void check_paths(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    const struct sandbox_spec *spec = j->spec;
+    const char *key = s->field->key;
+    if (strcmp(key, "volumes") == 0) {
+        for (size_t i = 0; i < spec->n_mounts; i++)
+            if (spec->mounts[i].kind == MOUNT_BIND || spec->mounts[i].kind == MOUNT_DISK)
+                check_path(j, l, s, spec->mounts[i].source,
+                           !(spec->mounts[i].options & PROTO_MOUNT_RO));
+    } else if (strcmp(key, "workspaces") == 0) {
+        if (spec->workspace.path)
+            check_path(j, l, s, spec->workspace.path, true);
+    } else if (strcmp(key, "copies") == 0) {
+        for (size_t i = 0; i < spec->patches.n; i++)
+            if (spec->patches.v[i].source)
+                check_path(j, l, s, spec->patches.v[i].source, false);
+    } else {
+        for (size_t i = 0; i < spec->vsocks.n; i++)
+            check_path(j, l, s, spec->vsocks.v[i].path, true);
+    }
+}
+
+static bool in_list(const char *path, const struct setting *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (spec_path_within(path, s->item[i].text))
+            return true;
+    return false;
+}
+
+/* What both allow; of a spec that has none, what the policy does. */
+static void narrow_write_paths(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    AUTO_STRLIST struct strlist was = j->spec->write_paths;
+    char now[TEXT_MAX];
+    j->spec->write_paths = (struct strlist){0};
+    for (size_t i = 0; i < was.n; i++)
+        if (in_list(was.v[i], s) && spec_add_write_path(j->spec, was.v[i], NULL) < 0)
+            j->failed = true;
+    for (size_t i = 0; i < s->n; i++) {
+        bool within = was.n == 0;
+        for (size_t k = 0; !within && k < was.n; k++)
+            within = spec_path_within(s->item[i].text, was.v[k]);
+        if (within && spec_add_write_path(j->spec, s->item[i].text, NULL) < 0)
+            j->failed = true;
+    }
+    spec_protect_mounts(j->spec);
+    setting_text(s, now, sizeof(now));
+    judge_find(j, l, s, s->line, OUTCOME_NARROWED, was.n ? was.v[0] : "everything", now);
+}
+
+void check_write_paths(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    const struct strlist *w = &j->spec->write_paths;
+    const char *beyond = w->n == 0 ? "everything" : NULL;
+    for (size_t i = 0; !beyond && i < w->n; i++)
+        beyond = in_list(w->v[i], s) ? NULL : w->v[i];
+    if (beyond && !(j->said & SAID_WRITE_PATHS) && s->n > 0)
+        narrow_write_paths(j, l, s);
+    if (j->spec->write_paths.n == 0 || (beyond && (j->said & SAID_WRITE_PATHS)))
+        refuse(j, l, s, beyond ? beyond : "nothing");
+    else if (!beyond)
+        allow(j, l, s, w->v[0]);
+}
+
+void check_home(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    AUTO_FREE char *home = realpath(j->store->home, NULL);
+    bool ok = false;
+    for (size_t i = 0; home && i < s->n; i++)
+        ok = ok || fnmatch(s->item[i].text, home, FNM_NOESCAPE | FNM_PATHNAME) == 0;
+    (ok ? allow : refuse)(j, l, s, home ? home : j->store->home);
+}

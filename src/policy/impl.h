@@ -1,0 +1,141 @@
+/* The parts of a rulebook; for src/policy alone. */
+#ifndef MSB_POLICY_IMPL_H
+#define MSB_POLICY_IMPL_H
+
+#include "net/policy.h"
+#include "policy/rulebook.h"
+#include "policy/strict_yaml.h"
+
+enum {
+    BOOK_FILES_MAX = 3,
+    BOOK_RULES_MAX = 1024, /* rule sets in a file */
+    BOOK_ITEMS_MAX = 1024, /* entries of a list */
+    BOOK_ITEM_TEXT_MAX = 1024,
+};
+
+enum field_type {
+    FIELD_CPUS,
+    FIELD_SIZE,
+    FIELD_TIME,
+    FIELD_COUNT,
+    FIELD_FLAG,
+    FIELD_CHOICE,
+    FIELD_LIST
+};
+
+struct judge;
+struct layer;
+struct setting;
+typedef void (*check_fn)(struct judge *j, const struct layer *l, const struct setting *s);
+
+/* How two files' values of a field combine is the same for all: a spec must satisfy both. */
+struct field {
+    const char *section; /* "" = at the top */
+    const char *key;
+    enum field_type type;
+    check_fn check; /* NULL: something else reads it (defaults, match) */
+    const char *const
+        *choices; /* of a CHOICE, in order of strictness; of a LIST: all that may be in it */
+    /* Checks one entry of a list, beyond its length. */
+    int (*valid)(const char *text, struct err *e);
+    const char *help;    /* a sentence for the docs and `policy init` */
+    const char *example; /* in YAML's short form */
+};
+extern const struct field policy_fields[]; /* ends with a NULL key */
+
+struct item {
+    char *text;
+    unsigned line;
+};
+
+struct setting {
+    const struct field *field;
+    unsigned line;
+    uint64_t number; /* of all types but LIST; a CHOICE's index */
+    struct item *item;
+    size_t n;
+    struct policy *ceiling; /* of egress.allow */
+};
+
+/* Settings that count together: a file's own, or those of one of its rule sets. */
+struct layer {
+    const char *file;
+    unsigned line;
+    char *name; /* of a rule set; "" */
+    struct setting *set;
+    size_t n;
+};
+
+struct book_file {
+    char *name;
+    struct layer all;
+    struct layer *rule;
+    size_t n_rules;
+    unsigned rules_line;
+};
+
+struct rulebook {
+    struct book_file file[BOOK_FILES_MAX];
+    size_t n;
+};
+
+const struct setting *layer_get(const struct layer *l, const char *section, const char *key);
+bool item_matches(const struct setting *s, const char *text); /* any of its wildcards */
+/* "2 GiB", "1h30m", "a, b" */
+void setting_text(const struct setting *s, char *out, size_t size);
+void number_text(enum field_type type, uint64_t v, char *out, size_t size);
+
+/* Which layers count for a spec: of each file two at most. -1: a file has rule sets and none of them
+ * matches: *none is that file. */
+struct chosen {
+    const struct layer *v[2 * BOOK_FILES_MAX];
+    size_t n;
+};
+int rulebook_choose(const struct rulebook *b, const struct sandbox_spec *spec, struct chosen *ret,
+                    const struct book_file **none);
+bool layer_matches(const struct layer *l, const struct sandbox_spec *spec);
+bool image_matches(const struct setting *s, const struct sandbox_spec *spec);
+/* Not one that the image brought. */
+bool label_is_own(const struct sandbox_spec *spec, const char *label);
+
+/* --- judging --- */
+struct judge {
+    const struct store *store;
+    enum hold why;
+    unsigned said;
+    struct sandbox_spec *spec;
+    struct verdict *out;
+    bool failed; /* out of memory */
+};
+
+void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
+                enum outcome o, const char *asked, const char *allowed);
+
+/* A number of the spec that caps and defaults are about. */
+struct quantity {
+    const char *key;
+    enum spec_said said;
+    bool none_is_all; /* 0 means no limit */
+    uint64_t (*get)(const struct sandbox_spec *s);
+    void (*set)(struct sandbox_spec *s, uint64_t v);
+};
+const struct quantity *quantity_find(const char *key); /* NULL */
+
+void check_cap(struct judge *j, const struct layer *l, const struct setting *s);
+void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s);
+void check_ports(struct judge *j, const struct layer *l, const struct setting *s);
+void check_images(struct judge *j, const struct layer *l, const struct setting *s);
+void check_registries(struct judge *j, const struct layer *l, const struct setting *s);
+void check_digest(struct judge *j, const struct layer *l, const struct setting *s);
+void check_egress(struct judge *j, const struct layer *l, const struct setting *s);
+void check_secrets(struct judge *j, const struct layer *l, const struct setting *s);
+void check_paths(struct judge *j, const struct layer *l, const struct setting *s);
+void check_write_paths(struct judge *j, const struct layer *l, const struct setting *s);
+void check_required(struct judge *j, const struct layer *l, const struct setting *s);
+void check_labels(struct judge *j, const struct layer *l, const struct setting *s);
+void check_forbidden(struct judge *j, const struct layer *l, const struct setting *s);
+void check_engines(struct judge *j, const struct layer *l, const struct setting *s);
+void check_home(struct judge *j, const struct layer *l, const struct setting *s);
+extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */
+
+#endif

@@ -1,0 +1,285 @@
+/* Holding a spec to a rulebook: defaults, then every setting that counts. */
+#include "policy/impl.h"
+
+#include "util/diag.h"
+#include "util/json.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- findings ---------------------------------------------------------------------------------- */
+
+void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
+                enum outcome o, const char *asked, const char *allowed)
+{
+    struct verdict *v = j->out;
+    struct finding *more = reallocarray(v->v, v->n + 1, sizeof(*more));
+    if (!more) {
+        j->failed = true;
+        return;
+    }
+    v->v = more;
+    struct finding *f = &v->v[v->n++];
+    *f = (struct finding){.outcome = o,
+                          .section = s ? s->field->section : "",
+                          .key = s ? s->field->key : "rules",
+                          .asked = strdup(asked),
+                          .allowed = strdup(allowed),
+                          .file = l->file,
+                          .line = line,
+                          .rule = l->name};
+    j->failed = j->failed || !f->asked || !f->allowed;
+    v->refused = v->refused || o == OUTCOME_REFUSED;
+}
+
+void verdict_free(struct verdict *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        free(v->v[i].asked);
+        free(v->v[i].allowed);
+    }
+    free(v->v);
+    *v = (struct verdict){0};
+}
+
+const char *outcome_name(enum outcome o)
+{
+    static const char *const names[OUTCOMES] = {[OUTCOME_ALLOWED] = "allowed",
+                                                [OUTCOME_DEFAULT] = "default",
+                                                [OUTCOME_NARROWED] = "narrowed",
+                                                [OUTCOME_REFUSED] = "refused"};
+    return names[o];
+}
+
+void finding_field(const struct finding *f, char out[64])
+{
+    (void)snprintf(out, 64, "%s%s%s", f->section, *f->section ? "." : "", f->key);
+}
+
+json_t *verdict_json(const struct verdict *v)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < v->n; i++) {
+        const struct finding *f = &v->v[i];
+        char field[64];
+        finding_field(f, field);
+        json_add(&a, json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:s}", "field", field, "outcome",
+                               outcome_name(f->outcome), "asked", f->asked, "allowed", f->allowed,
+                               "file", f->file, "line", (int)f->line, "rule", f->rule));
+    }
+    return json_pack("{s:b, s:o}", "refused", v->refused, "findings", a);
+}
+
+/* --- numbers ----------------------------------------------------------------------------------- */
+
+static uint64_t get_cpus(const struct sandbox_spec *s)
+{
+    return (uint64_t)(s->cpus * 1000 + 0.5);
+}
+
+static void set_cpus(struct sandbox_spec *s, uint64_t v)
+{
+    s->cpus = (double)v / 1000;
+}
+
+static uint64_t get_memory(const struct sandbox_spec *s)
+{
+    return s->memory_mib << 20;
+}
+
+static void set_memory(struct sandbox_spec *s, uint64_t v)
+{
+    s->memory_mib = v >> 20;
+}
+
+static uint64_t get_disk(const struct sandbox_spec *s)
+{
+    return s->root_disk_bytes;
+}
+
+static void set_disk(struct sandbox_spec *s, uint64_t v)
+{
+    if (s->root_disk == ROOT_DISK_MANAGED)
+        s->root_disk_bytes = v;
+}
+
+static uint64_t get_lifetime(const struct sandbox_spec *s)
+{
+    return s->max_duration_ms;
+}
+
+static void set_lifetime(struct sandbox_spec *s, uint64_t v)
+{
+    s->max_duration_ms = v;
+}
+
+static uint64_t get_idle(const struct sandbox_spec *s)
+{
+    return s->idle_timeout_ms;
+}
+
+static void set_idle(struct sandbox_spec *s, uint64_t v)
+{
+    s->idle_timeout_ms = v;
+}
+
+const struct quantity *quantity_find(const char *key)
+{
+    static const struct quantity all[] = {
+        {"cpus", SAID_CPUS, false, get_cpus, set_cpus},
+        {"memory", SAID_MEMORY, false, get_memory, set_memory},
+        {"disk", SAID_DISK, false, get_disk, set_disk},
+        {"lifetime", SAID_LIFETIME, true, get_lifetime, set_lifetime},
+        {"idle", SAID_IDLE, true, get_idle, set_idle},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(all[i].key, key) == 0)
+            return &all[i];
+    return NULL;
+}
+
+/* The value of the last file that has one: a user's own goes before the operator's, and a rule set's
+ * before that of all sandboxes. Caps count in any case. */
+static void fill_defaults(struct judge *j, const struct chosen *c)
+{
+    for (const struct field *f = policy_fields; f->key; f++) {
+        const struct quantity *q =
+            strcmp(f->section, "defaults") == 0 ? quantity_find(f->key) : NULL;
+        const struct layer *from = NULL;
+        const struct setting *s = NULL;
+        for (size_t i = 0; q && i < c->n; i++)
+            if (layer_get(c->v[i], "defaults", f->key)) {
+                from = c->v[i];
+                s = layer_get(from, "defaults", f->key);
+            }
+        if (!s || (j->said & q->said))
+            continue;
+        char was[64], now[64];
+        number_text(f->type, q->get(j->spec), was, sizeof(was));
+        q->set(j->spec, s->number);
+        number_text(f->type, q->get(j->spec), now, sizeof(now));
+        judge_find(j, from, s, s->line, OUTCOME_DEFAULT, was, now);
+    }
+}
+
+/* --- the whole --------------------------------------------------------------------------------- */
+
+int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold why, unsigned said,
+                   struct sandbox_spec *spec, struct verdict *ret, struct err *e)
+{
+    struct judge j = {.store = s, .why = why, .said = said, .spec = spec, .out = ret};
+    struct chosen c = {0};
+    const struct book_file *none = NULL;
+    if (!b)
+        return 0;
+    if (rulebook_choose(b, spec, &c, &none) < 0) {
+        struct layer at = {.file = none->name, .name = none->all.name};
+        judge_find(&j, &at, NULL, none->rules_line, OUTCOME_REFUSED,
+                   "a sandbox that no rule set matches", "what one of them matches");
+        return j.failed ? err_oom(e) : 0;
+    }
+    if (why == HOLD_CREATE)
+        fill_defaults(&j, &c);
+    for (size_t i = 0; i < c.n; i++)
+        for (size_t k = 0; k < c.v[i]->n; k++)
+            if (c.v[i]->set[k].field->check)
+                c.v[i]->set[k].field->check(&j, c.v[i], &c.v[i]->set[k]);
+    return j.failed ? err_oom(e) : 0;
+}
+
+static void finding_text(const struct finding *f, char *out, size_t size)
+{
+    char field[64];
+    finding_field(f, field);
+    (void)snprintf(out, size, "%s: asked for %.200s, allowed is %.300s (%s:%u%s%s%s)", field,
+                   f->asked, f->allowed, f->file, f->line, *f->rule ? ", rule set '" : "", f->rule,
+                   *f->rule ? "'" : "");
+}
+
+static int refuse(const struct verdict *v, enum hold why, const char *name, struct err *e)
+{
+    char text[ERR_MSG_MAX];
+    bool first = true;
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->v[i].outcome != OUTCOME_REFUSED)
+            continue;
+        finding_text(&v->v[i], text, sizeof(text));
+        if (first)
+            (void)err_set(e, ERR_POLICY, "refused by policy: %s", text);
+        else
+            err_hint(e, "also %s", text);
+        first = false;
+    }
+    if (why == HOLD_START)
+        err_hint(e, "change it to what is allowed with 'msb modify %s', or remove it", name);
+    return -ERR_POLICY;
+}
+
+static bool is_counted(const struct verdict *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        if (strcmp(v->v[i].section, "caps") == 0 && strcmp(v->v[i].key, "sandboxes") == 0)
+            return true;
+    return false;
+}
+
+/* Whether the same was refused before. */
+static bool is_old(const struct finding *f, const struct verdict *before)
+{
+    for (size_t i = 0; i < before->n; i++) {
+        const struct finding *o = &before->v[i];
+        if (o->outcome == f->outcome && o->line == f->line && strcmp(o->key, f->key) == 0 &&
+            strcmp(o->section, f->section) == 0 && strcmp(o->file, f->file) == 0 &&
+            strcmp(o->asked, f->asked) == 0)
+            return true;
+    }
+    return false;
+}
+
+int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
+                       struct err *e)
+{
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    AUTO_VERDICT struct verdict before = {0}, after = {0};
+    int r = rulebook_load(s, &b, e);
+    if (r < 0 || !b)
+        return r;
+    r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, was, &before, e);
+    if (r == 0)
+        r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, now, &after, e);
+    bool refused = false;
+    for (size_t i = 0; i < after.n; i++) {
+        if (is_old(&after.v[i], &before))
+            after.v[i].outcome = OUTCOME_ALLOWED;
+        refused = refused || after.v[i].outcome == OUTCOME_REFUSED;
+    }
+    return r == 0 && refused ? refuse(&after, HOLD_CHANGE, now->name, e) : r;
+}
+
+int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
+                struct err *e)
+{
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    AUTO_VERDICT struct verdict v = {0};
+    uint64_t t0 = now_ns();
+    int r = rulebook_load(s, &b, e);
+    if (r < 0 || !b)
+        return r;
+    r = rulebook_judge(b, s, why, said, spec, &v, e);
+    if (r == 0 && v.refused)
+        r = refuse(&v, why, spec->name ? spec->name : "", e);
+    for (size_t i = 0; i < v.n; i++) {
+        char text[ERR_MSG_MAX];
+        if (v.v[i].outcome == OUTCOME_ALLOWED)
+            continue;
+        finding_text(&v.v[i], text, sizeof(text));
+        diag_debug("policy, %s: %s", outcome_name(v.v[i].outcome), text);
+    }
+    diag_took("holding it to the policy", t0);
+    if (r == 0)
+        r = spec_validate(spec, e);
+    return r < 0 ? r : why == HOLD_CREATE && is_counted(&v);
+}

@@ -1,0 +1,324 @@
+"""What sandboxes may be (msb policy): every field, from the command line, the SDK and MCP; the operator's
+file; and what happens to sandboxes that are there already."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from conftest import ROOT, Msb, make_home, tear_down
+from sdkkit import BASE, client_of, go, sdk
+from test_mcp import Server
+
+DOC = (ROOT / "docs" / "policy.md").read_text()
+
+# Field, policy, and the options of create that it refuses.
+REFUSED = [
+    ("caps.cpus", "caps: {cpus: 1}", ["--cpus", "2"]),
+    ("caps.memory", "caps: {memory: 512M}", ["--memory", "1G"]),
+    ("caps.disk", "caps: {disk: 1G}", ["--root-disk", "2G"]),
+    ("caps.disk", "caps: {disk: 5G}", ["--mount-named", "v:/v:kind=disk,size=6G"]),
+    ("caps.lifetime", "caps: {lifetime: 1h}", ["--max-duration", "2h"]),
+    ("caps.idle", "caps: {idle: 10m}", ["--idle-timeout", "11m"]),
+    ("caps.ports", "caps: {ports: 1}", ["-p", "0:80", "-p", "0:81", "--net", "none"]),
+    ("caps.sandboxes", "caps: {sandboxes: 0}", []),
+    ("images.allow", "images: {allow: [\"python:*\"]}", [BASE]),
+    ("images.registries", "images: {registries: [ghcr.io]}", ["docker.io/library/alpine:3"]),
+    ("images.digest", "images: {digest: true}", ["alpine:3"]),
+    ("egress.allow", "egress: {allow: [pypi.org]}", ["--net", "public"]),
+    ("egress.allow", "egress: {allow: [public]}", ["--net-rule", "allow@10.0.0.1"]),
+    ("secrets.allow", "secrets: {allow: [\"CI_*\"]}", ["--secret-env", "TOKEN"]),
+    ("paths.volumes", "paths: {volumes: [/srv]}", ["-v", "/usr:/mnt"]),
+    ("paths.volumes", "paths: {volumes: [/usr:ro]}", ["-v", "/usr:/mnt"]),
+    ("paths.workspaces", "paths: {workspaces: [/srv]}", ["--workspace", "/usr"]),
+    ("paths.copies", "paths: {copies: [/srv]}", ["--copy", "/etc/passwd:/tmp/"]),
+    ("paths.sockets", "paths: {sockets: [/srv]}", ["--vsock", "/run/x.sock:5000"]),
+    ("write_paths", "write_paths: [/tmp]", ["--write-path", "/etc"]),
+    ("labels.required", "labels: {required: [team]}", ["--label", "tier=1"]),
+    ("labels.allowed", "labels: {allowed: [team=a]}", ["--label", "team=b"]),
+    ("forbid", "forbid: [vsock]", ["--vsock", "/run/x.sock:5000"]),
+    ("forbid", "forbid: [proxy]", ["--proxy", "socks5://127.0.0.1:9"]),
+    ("engines", "engines: [kvm]", ["--engine", "uml"]),
+    ("homes", "homes: [/var/lib/msb/*]", []),
+    ("rules", "rules: [{match: {labels: [team]}}]", []),
+]
+
+
+def write_policy(m, text):
+    (m.home / "policy.yaml").write_text(text)
+
+
+def image_in(options):
+    """Options without the image, and the image."""
+    named = bool(options) and not options[-1].startswith("-") and (len(options) == 1 or options[-2][0] != "-")
+    return (options[:-1], options[-1]) if named else (options, BASE)
+
+
+def by_sdk(m, options, image):
+    """The same options, as fields where the SDK has one."""
+    fields, rest = {}, []
+    for key, value in zip(options[::2], options[1::2]):
+        if key == "--memory":
+            fields["memory_mib"] = 1024
+        elif key == "--cpus":
+            fields["cpus"] = float(value)
+        elif key == "--net":
+            fields["network"] = value
+        else:
+            rest += [key, value]
+            if key == "--net-rule":
+                fields["network"] = "none"
+    go(client_of(m).create(sdk.SandboxSpec(name="x", image=image, options=tuple(rest), **fields)))
+
+
+def by_mcp(m, options, image):
+    own = [] if image == BASE else ["--registry", image.split("/")[0] if "/" in image else "docker.io"]
+    server = Server(m, *own, "--max-lifetime", "1s", *(["--", *options] if options else []))
+    try:
+        return server.call("create", **({} if image == BASE else {"image": image}))
+    finally:
+        server.p.stdin.close()
+        server.p.wait()
+
+
+@pytest.mark.parametrize("field,policy,options", REFUSED, ids=[f"{i}-{r[0]}" for i, r in enumerate(REFUSED)])
+def test_refused_whoever_asks(module_msb, field, policy, options):
+    m = module_msb
+    write_policy(m, policy + "\n")
+    options, image = image_in(options)
+    p = m("create", "-n", "x", *options, image)
+    said = p.stderr.decode()
+    where = re.escape(str(m.home / "policy.yaml")) + r":\d+"
+    line = rf"refused by policy: {re.escape(field)}: asked for .+, allowed is .+ \({where}"
+    assert p.returncode == 3 and re.search(line, said), said
+    assert m("run", *options, image, "--", "true").returncode == 3
+    p = m("policy", "explain", "--format", "json", "-n", "x", *options, image)
+    found = [f["field"] for f in json.loads(p.stdout)["findings"] if f["outcome"] == "refused"]
+    assert p.returncode == 3 and found == [field]
+    with pytest.raises(sdk.PolicyRefused, match=line):
+        by_sdk(m, options, image)
+    if field not in ("caps.lifetime",):  # the server's own limit is stricter than that of the test
+        assert re.search(line, by_mcp(m, options, image))
+    assert m.ok("ls", "-q") == ""
+    write_policy(m, "")
+
+
+def test_files_that_cannot_be_used(module_msb):
+    m = module_msb
+    write_policy(m, "caps:\n  memroy: 1G\n")
+    p = m("create")
+    assert p.returncode == 3
+    said = p.stderr.decode()
+    assert f"policy: {m.home}/policy.yaml:2:11: unknown key 'memroy'" in said
+    assert "did you mean 'memory'?" in said and "msb policy check" in said
+    for verb in (["policy", "show"], ["run", "--", "true"], ["policy", "explain"]):
+        assert m(*verb).returncode == 3
+    assert m("policy", "check").returncode == 1
+    j = json.loads(m("policy", "check", "--format", "json").stdout)
+    assert not j["ok"] and "memroy" in j["error"] and "did you mean 'memory'?" in j["hints"]
+    assert m("ls").returncode == 0  # looking at sandboxes is not refused
+    write_policy(m, "")
+    os.rename(m.home / "policy.yaml", m.home / "elsewhere")
+    (m.home / "policy.yaml").symlink_to("elsewhere")
+    assert m("create").returncode == 3
+    os.unlink(m.home / "policy.yaml")
+    assert m("create", "--policy", m.home / "missing").returncode == 3
+    (m.home / "one.yaml").write_text("caps: {memory: 64M}\n")
+    p = m("create", "--policy", m.home / "one.yaml", "-m", "65M")
+    assert p.returncode == 3 and f"{m.home}/one.yaml:1" in p.stderr.decode()
+
+
+def test_init_and_show(module_msb):
+    m = module_msb
+    m.ok("policy", "init")
+    assert m("policy", "init").returncode == 1
+    m.ok("policy", "init", "--force")
+    assert m.ok("policy", "init", "-") == (m.home / "policy.yaml").read_text()
+    m.ok("policy", "check")
+    write_policy(m, "caps: {memory: 1G}\nrules:\n- name: all\n  caps: {cpus: 2}\n")
+    (m.home / "two.yaml").write_text("caps:\n  memory: 512M\n")
+    j = json.loads(m.ok("policy", "show", "--policy", m.home / "two.yaml", "--format", "json"))
+    assert [(s["key"], s["value"], s["line"], s["in_effect"]) for s in j["settings"]] == [
+        ("memory", "1.0 GiB", 1, False), ("memory", "512 MiB", 2, True)]  # fmt: skip
+    assert j["rules"][0]["name"] == "all" and j["rules"][0]["settings"][0]["key"] == "cpus"
+    text = m.ok("policy", "show")
+    assert f"{m.home}/policy.yaml:1" in text and "rule set 'all'" in text
+    write_policy(m, "")
+
+
+def test_the_life_of_a_sandbox(module_msb):
+    """Defaults are filled in and narrowed; changes are held to the policy; one that became stricter is
+    applied to what runs."""
+    m = module_msb
+    write_policy(m, "caps: {memory: 300M, lifetime: 1h, sandboxes: 2}\ndefaults: {cpus: 0.5}\n"
+                    "egress: {allow: [pypi.org, \"*.debian.org:tcp:443\"]}\nengines: [uml]\n")  # fmt: skip
+    m.ok("create", "-n", "a", "-q", "--label", "k=v")
+    c = json.loads(m.ok("inspect", "a", "--format", "json"))["config"]
+    assert (c["resources"]["memory_mib"], c["resources"]["cpus"]) == (300, 0.5)
+    assert c["resources"]["engine"] == "uml" and c["lifecycle"]["max_duration_secs"] == 3600
+    assert json.loads(m.ok("net", "show", "a", "--format", "json"))["rules"] == [
+        "allow@pypi.org", "allow@*.debian.org:tcp:443"]  # fmt: skip
+    p = m("net", "set", "a", "--net", "public")
+    assert p.returncode == 3 and b"egress.allow: asked for allow@public" in p.stderr
+    m.ok("net", "set", "a", "--net-rule", "allow@ftp.debian.org:tcp:443")
+    m.ok("port", "add", "a", "0:80", "0:81")
+    write_policy(m, "caps: {memory: 300M, ports: 2, sandboxes: 1}\nlabels: {allowed: [k=v]}\n")
+    assert m("port", "add", "a", "0:82").returncode == 3
+    assert m("modify", "a", "--label", "other=1").returncode == 3
+    assert m("create", "-n", "b").returncode == 3  # one more than one
+    # Stricter: what can change while it runs does, and the plan says so first.
+    write_policy(m, "caps: {ports: 1}\negress: {allow: [pypi.org]}\n")
+    plan = json.loads(m.ok("policy", "apply", "--dry-run", "--format", "json"))
+    assert {(x["field"], x["action"]) for x in plan} == {
+        ("caps.ports", "unpublish ports"), ("egress.allow", "narrow its network")}  # fmt: skip
+    assert len(json.loads(m.ok("port", "list", "a", "--format", "json"))) == 2
+    m.ok("policy", "apply")
+    assert len(json.loads(m.ok("port", "list", "a", "--format", "json"))) == 1
+    assert json.loads(m.ok("net", "show", "a", "--format", "json"))["rules"] == []
+    assert m.status("a") == "Running" and json.loads(m.ok("policy", "apply", "--format", "json")) == []
+    # What cannot change while it runs stops it; it does not start again before it is changed.
+    write_policy(m, "caps: {memory: 200M}\n")
+    assert m.status("a") == "Running"  # nothing happens by itself
+    p = m("policy", "apply")
+    assert b"stop it" in p.stdout and m.status("a") == "Stopped"
+    p = m("start", "a")
+    assert p.returncode == 3 and b"caps.memory: asked for 300 MiB, allowed is 200 MiB" in p.stderr
+    assert m("exec", "a", "--", "true").returncode == 3
+    m.ok("modify", "a", "--label", "k=w")  # was so before: other changes are possible
+    assert m("modify", "a", "--memory", "250M").returncode == 3
+    m.ok("modify", "a", "--memory", "200M")
+    # A spec that was edited by hand does not start either.
+    spec = m.home / "sandboxes" / "a" / "spec.json"
+    j = json.loads(spec.read_text())
+    j["resources"]["memory_mib"] = 1024
+    spec.write_text(json.dumps(j))
+    assert m("start", "a").returncode == 3
+    write_policy(m, "")
+    m.ok("rm", "-f", "-q", "a")
+
+
+# --- the operator's file ------------------------------------------------------------------------------
+
+
+class InOtherEtc(Msb):
+    """msb where /etc/msb is a directory of the test's."""
+
+    def __init__(self, home, etc, user=None):
+        super().__init__(home)
+        self.etc, self.user = etc, user
+
+    def command(self, args):
+        become = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"] if self.user else []
+        script = f"mount -t overlay o -o lowerdir={self.etc}:/etc /etc && exec \"$@\""
+        return ["unshare", "-m", "sh", "-c", script, "sh", *become, *super().command(args)]
+
+
+@pytest.fixture
+def etc(tmp_path, shared_cache):
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("needs root")
+    d = tmp_path / "etc"
+    (d / "msb").mkdir(parents=True)
+    m = InOtherEtc(make_home(tmp_path, shared_cache), d)
+    if subprocess.run(m.command(["--version"]), capture_output=True).returncode:
+        pytest.skip("cannot mount over /etc here")
+    yield m
+    m.etc = "/usr"  # no policy
+    tear_down(m)
+
+
+def test_operator(etc):
+    m = etc
+    policy = m.etc / "msb" / "policy.yaml"
+    policy.write_text("caps:\n  memory: 256M\negress: {allow: [pypi.org]}\n")
+    at = "(/etc/msb/policy.yaml:2)"
+    p = m("create", "-m", "1G")
+    assert p.returncode == 3 and f"asked for 1.0 GiB, allowed is 256 MiB {at}" in p.stderr.decode()
+    # A user's file that allows more allows nothing more; one that allows less counts.
+    write_policy(m, "caps: {memory: 8G}\negress: {allow: [any]}\n")
+    assert at in m("create", "-m", "1G").stderr.decode()
+    assert m("create", "--net", "all").returncode == 3
+    write_policy(m, "caps: {memory: 128M}\n")
+    assert f"{m.home}/policy.yaml:1" in m("create", "-m", "200M").stderr.decode()
+    os.unlink(m.home / "policy.yaml")
+    # An ordinary user, with a home of his own, by the CLI or by a client of his own making.
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, 65534, 65534)
+        check_ordinary_user(InOtherEtc(home, m.etc, user=65534), at)
+
+
+def check_ordinary_user(theirs, at):
+    (theirs.etc / "msb" / "wide.yaml").write_text("caps: {memory: 8G}\n")
+    for extra in ([], ["--policy", "/etc/msb/wide.yaml"]):
+        assert at in theirs("create", "-m", "1G", *extra).stderr.decode()
+    for env in ({"HOME": "/tmp"}, {"MSB_POLICY": "/dev/null"}, {"XDG_CONFIG_HOME": "/tmp"}):
+        assert at in theirs("create", "-m", "1G", env=dict(theirs.env, **env)).stderr.decode()
+
+
+def test_operators_file_must_be_roots(etc):
+    m = etc
+    policy = m.etc / "msb" / "policy.yaml"
+    policy.write_text("caps: {memory: 256M}\n")
+    for spoil, mend in ((lambda: policy.chmod(0o666), lambda: policy.chmod(0o644)),
+                        (lambda: policy.chmod(0o664), lambda: policy.chmod(0o644)),
+                        (lambda: os.chown(policy, 65534, 0), lambda: os.chown(policy, 0, 0)),
+                        (lambda: policy.parent.chmod(0o777), lambda: policy.parent.chmod(0o755)),
+                        (lambda: os.chown(policy.parent, 65534, 0), lambda: os.chown(policy.parent, 0, 0)),
+                        (lambda: policy.write_text("caps: ["), lambda: policy.write_text(""))):  # fmt: skip
+        spoil()
+        p = m("create", "-m", "64M")
+        assert p.returncode == 3 and b"error: policy: " in p.stderr and b"/etc/msb" in p.stderr, p.stderr
+        mend()
+    policy.unlink()
+    policy.symlink_to("/dev/null")
+    assert m("create").returncode == 3
+    policy.unlink()
+    policy.mkdir()
+    assert m("create").returncode == 3
+
+
+def test_who_may_use_which_set(etc):
+    m = etc
+    (m.etc / "msb" / "policy.yaml").write_text(
+        "rules:\n"
+        "- {name: root's, match: {users: [root], labels: [big]}, caps: {memory: 2G}}\n"
+        "- {name: rest, match: {groups: [\"0\"]}, caps: {memory: 256M}}\n")
+    assert m("policy", "explain", "-m", "2G", "--label", "big").returncode == 0
+    p = m("create", "-m", "2G")
+    assert p.returncode == 3 and b"policy.yaml:3, rule set 'rest')" in p.stderr
+
+
+# --- the documentation ---------------------------------------------------------------------------------
+
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOC, re.S)
+
+
+def test_examples(module_msb):
+    m = module_msb
+    assert len(EXAMPLES) >= 2
+    for i, text in enumerate(EXAMPLES):
+        file = m.home / f"example{i}.yaml"
+        file.write_text(text)
+        m.ok("policy", "check", file)
+    # The claims that the text makes about them.
+    claims = re.findall(r"^    \$ msb policy explain (.*?)\n    (refused|allowed)", DOC, re.M)
+    assert claims
+    for line, outcome in claims:
+        words = [w.replace("agents.yaml", str(m.home / "example0.yaml")) for w in line.split()]
+        p = m("policy", "explain", *words)
+        assert p.returncode == (3 if outcome == "refused" else 0), (line, p.stdout, p.stderr)
+
+
+def test_every_field_is_documented(module_msb):
+    text = module_msb.ok("policy", "init", "-")
+    section = ""
+    for line in text.splitlines():
+        head = re.match(r"# ([a-z_]+):$", line)
+        key = re.match(r"#( {3})?([a-z_]+): ", line.replace("# ", "#", 1))
+        if head:
+            section = head[1]
+        elif key and section != "rules":
+            name = f"{section}.{key[2]}" if key[1] else key[2]
+            assert f"`{name}`" in DOC, name

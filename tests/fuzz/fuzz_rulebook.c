@@ -1,0 +1,62 @@
+/* Policy files: what is accepted can be shown and judged, and what is not says where it is wrong. */
+#include "policy/rulebook.h"
+#include "policy/strict_yaml.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static size_t count(const struct yaml *y, unsigned depth)
+{
+    size_t n = 1;
+    if (depth > YAML_DEPTH_MAX || (y->kind == YAML_TEXT) != (y->text != NULL) ||
+        (depth > 0 && y->line == 0))
+        abort();
+    for (size_t i = 0; i < y->n; i++) {
+        if ((y->kind == YAML_MAP) != (y->item[i].key != NULL))
+            abort();
+        n += count(&y->item[i], depth + 1);
+    }
+    return n;
+}
+
+static void judge(const struct rulebook *b)
+{
+    AUTO_SPEC struct sandbox_spec s;
+    AUTO_VERDICT struct verdict v = {0};
+    AUTO_BUF struct buf out;
+    struct store none = STORE_NONE;
+    struct err e = {0};
+    none.home = (char *)"/";
+    spec_init(&s);
+    s.name = strdup("x");
+    s.image = strdup("python:3");
+    if (!s.name || !s.image || spec_add_label(&s, "team=a", &e) < 0)
+        abort();
+    if (rulebook_judge(b, &none, HOLD_START, 0, &s, &v, &e) < 0)
+        abort();
+    json_decref(verdict_json(&v));
+    json_decref(rulebook_json(b));
+    buf_init(&out, 1 << 20);
+    rulebook_print(b, &out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    AUTO_YAML struct yaml y = {0};
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    struct err e = {0};
+    if (yaml_tree_parse("f", (const char *)data, size, &y, &e) == 0) {
+        if (count(&y, 0) > YAML_NODES_MAX)
+            abort();
+    } else if (strncmp(e.msg, "f", 1) != 0) {
+        abort();
+    }
+    e = (struct err){0};
+    if (rulebook_load_text("f", (const char *)data, size, &b, &e) == 0)
+        judge(b);
+    else if (strncmp(e.msg, "f", 1) != 0)
+        abort();
+    return 0;
+}
