@@ -314,7 +314,11 @@ static unsigned what_was_said(const struct args *a)
                {"net-default", SAID_NET},
                {"net-default-egress", SAID_NET},
                {"engine", SAID_ENGINE},
-               {"write-path", SAID_WRITE_PATHS}};
+               {"write-path", SAID_WRITE_PATHS},
+               {"pids-limit", SAID_PROCESSES},
+               {"security", SAID_SECURITY},
+               {"cap-add", SAID_SECURITY},
+               {"cap-drop", SAID_SECURITY}};
     unsigned said = 0;
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (args_has(a, all[i].option))

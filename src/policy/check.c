@@ -224,6 +224,36 @@ void check_labels(struct judge *j, const struct layer *l, const struct setting *
     }
 }
 
+/* By what it may do, not by the profile's name alone: options add to a profile. */
+static bool is_as_strict(const struct spec_security *s, const struct spec_security *want)
+{
+    return s->profile >= want->profile && !(s->caps & ~want->caps) &&
+           (s->no_new_privs || !want->no_new_privs) &&
+           (want->pids == 0 || (s->pids != 0 && s->pids <= want->pids));
+}
+
+void check_security(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    struct spec_security want, *has = &j->spec->security;
+    const char *name = s->field->choices[s->number];
+    AUTO_FREE char *asked = spec_security_text(has);
+    spec_security_init(&want);
+    if (!asked || !spec_security_set_profile(&want, name)) {
+        j->failed = true;
+    } else if (is_as_strict(has, &want)) {
+        allow(j, l, s, asked);
+    } else if (j->said & SAID_SECURITY) {
+        refuse(j, l, s, asked);
+    } else {
+        uint32_t pids = has->pids;
+        (void)spec_security_set_profile(has, name);
+        if (pids && (has->pids == 0 || pids < has->pids))
+            has->pids = pids;
+        judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, name);
+    }
+    spec_security_free(&want);
+}
+
 /* auto becomes the first that is allowed, unless all are that it may choose. */
 void check_engines(struct judge *j, const struct layer *l, const struct setting *s)
 {

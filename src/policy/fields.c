@@ -43,6 +43,7 @@ static int valid_target(const char *text, struct err *e)
                : 0;
 }
 
+static const char *const profile_names[] = {"default", "restricted", "docker", NULL};
 static const char *const engine_names[] = {"kvm", "uml", "uml-ptrace", NULL};
 
 #define CAP(key, type, help, example)                           \
@@ -71,6 +72,7 @@ const struct field policy_fields[] = {
     CAP("cpus", FIELD_CPUS, "CPUs", "2"),
     CAP("memory", FIELD_SIZE, "Memory of the guest", "2G"),
     CAP("disk", FIELD_SIZE, "Size of the root disk, and of each disk volume that is made", "10G"),
+    CAP("processes", FIELD_COUNT, "Processes and threads in the guest (--pids-limit)", "256"),
     CAP("lifetime", FIELD_TIME, "Time from start to stop (--max-duration)", "8h"),
     CAP("idle", FIELD_TIME, "Time without activity before a stop (--idle-timeout)", "30m"),
     {"caps", "ports", FIELD_COUNT, check_ports, NULL, NULL,
@@ -80,6 +82,7 @@ const struct field policy_fields[] = {
     DEFAULT("cpus", FIELD_CPUS, "CPUs of a sandbox that does not say", "1"),
     DEFAULT("memory", FIELD_SIZE, "Memory of a sandbox that does not say", "512M"),
     DEFAULT("disk", FIELD_SIZE, "Root disk of a sandbox that does not say", "4G"),
+    DEFAULT("processes", FIELD_COUNT, "Process limit of a sandbox that does not say", "256"),
     DEFAULT("lifetime", FIELD_TIME, "Lifetime of a sandbox that does not say", "1h"),
     DEFAULT("idle", FIELD_TIME, "Idle timeout of a sandbox that does not say", "10m"),
     {"images", "allow", FIELD_LIST, check_images, NULL, NULL,
@@ -107,6 +110,8 @@ const struct field policy_fields[] = {
      "Labels that a sandbox may have; those of its image do not count", "[team=*, env=dev]"},
     {"", "forbid", FIELD_LIST, check_forbidden, forbidden_names, NULL,
      "Options of 'msb create' that may not be used", "[vsock, proxy, mount-disk]"},
+    {"", "security", FIELD_CHOICE, check_security, profile_names, NULL,
+     "Security profile that a sandbox must at least have (--security)", "restricted"},
     {"", "engines", FIELD_LIST, check_engines, engine_names, NULL,
      "Engines that may run a sandbox; the first is used where auto would choose another", "[kvm]"},
     {"", "homes", FIELD_LIST, check_home, NULL, valid_path,

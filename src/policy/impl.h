@@ -134,6 +134,7 @@ void check_write_paths(struct judge *j, const struct layer *l, const struct sett
 void check_required(struct judge *j, const struct layer *l, const struct setting *s);
 void check_labels(struct judge *j, const struct layer *l, const struct setting *s);
 void check_forbidden(struct judge *j, const struct layer *l, const struct setting *s);
+void check_security(struct judge *j, const struct layer *l, const struct setting *s);
 void check_engines(struct judge *j, const struct layer *l, const struct setting *s);
 void check_home(struct judge *j, const struct layer *l, const struct setting *s);
 extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */

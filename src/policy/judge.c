@@ -106,6 +106,16 @@ static void set_disk(struct sandbox_spec *s, uint64_t v)
         s->root_disk_bytes = v;
 }
 
+static uint64_t get_processes(const struct sandbox_spec *s)
+{
+    return s->security.pids;
+}
+
+static void set_processes(struct sandbox_spec *s, uint64_t v)
+{
+    s->security.pids = (uint32_t)MIN(v, (uint64_t)SPEC_PIDS_MAX);
+}
+
 static uint64_t get_lifetime(const struct sandbox_spec *s)
 {
     return s->max_duration_ms;
@@ -132,6 +142,7 @@ const struct quantity *quantity_find(const char *key)
         {"cpus", SAID_CPUS, false, get_cpus, set_cpus},
         {"memory", SAID_MEMORY, false, get_memory, set_memory},
         {"disk", SAID_DISK, false, get_disk, set_disk},
+        {"processes", SAID_PROCESSES, true, get_processes, set_processes},
         {"lifetime", SAID_LIFETIME, true, get_lifetime, set_lifetime},
         {"idle", SAID_IDLE, true, get_idle, set_idle},
     };

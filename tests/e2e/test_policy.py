@@ -20,6 +20,7 @@ REFUSED = [
     ("caps.memory", "caps: {memory: 512M}", ["--memory", "1G"]),
     ("caps.disk", "caps: {disk: 1G}", ["--root-disk", "2G"]),
     ("caps.disk", "caps: {disk: 5G}", ["--mount-named", "v:/v:kind=disk,size=6G"]),
+    ("caps.processes", "caps: {processes: 100}", ["--pids-limit", "200"]),
     ("caps.lifetime", "caps: {lifetime: 1h}", ["--max-duration", "2h"]),
     ("caps.idle", "caps: {idle: 10m}", ["--idle-timeout", "11m"]),
     ("caps.ports", "caps: {ports: 1}", ["-p", "0:80", "-p", "0:81", "--net", "none"]),
@@ -40,6 +41,8 @@ REFUSED = [
     ("labels.allowed", "labels: {allowed: [team=a]}", ["--label", "team=b"]),
     ("forbid", "forbid: [vsock]", ["--vsock", "/run/x.sock:5000"]),
     ("forbid", "forbid: [proxy]", ["--proxy", "socks5://127.0.0.1:9"]),
+    ("security", "security: restricted", ["--security", "default"]),
+    ("security", "security: docker", ["--security", "docker", "--cap-add", "NET_ADMIN"]),
     ("engines", "engines: [kvm]", ["--engine", "uml"]),
     ("homes", "homes: [/var/lib/msb/*]", []),
     ("rules", "rules: [{match: {labels: [team]}}]", []),
@@ -153,11 +156,13 @@ def test_the_life_of_a_sandbox(module_msb):
     applied to what runs."""
     m = module_msb
     write_policy(m, "caps: {memory: 300M, lifetime: 1h, sandboxes: 2}\ndefaults: {cpus: 0.5}\n"
-                    "egress: {allow: [pypi.org, \"*.debian.org:tcp:443\"]}\nengines: [uml]\n")  # fmt: skip
+                    "egress: {allow: [pypi.org, \"*.debian.org:tcp:443\"]}\nengines: [uml]\n"
+                    "security: restricted\n")  # fmt: skip
     m.ok("create", "-n", "a", "-q", "--label", "k=v")
     c = json.loads(m.ok("inspect", "a", "--format", "json"))["config"]
     assert (c["resources"]["memory_mib"], c["resources"]["cpus"]) == (300, 0.5)
     assert c["resources"]["engine"] == "uml" and c["lifecycle"]["max_duration_secs"] == 3600
+    assert c["security_profile"] == "restricted"
     assert json.loads(m.ok("net", "show", "a", "--format", "json"))["rules"] == [
         "allow@pypi.org", "allow@*.debian.org:tcp:443"]  # fmt: skip
     p = m("net", "set", "a", "--net", "public")

@@ -385,6 +385,7 @@ static void put_settings(struct buf *b, const char *indent)
                      WORDS("", "required: [team]", "allowed: [team=a]", "allowed: [\"team=*\"]"));
     (void)buf_printf(b, "%sengines: %s\n", indent,
                      WORDS("[kvm, uml]", "[uml]", "[kvm]", "[kvm, uml, uml-ptrace]"));
+    (void)buf_printf(b, "%ssecurity: %s\n", indent, WORDS("default", "restricted", "docker"));
 }
 
 static struct rulebook *random_book(void)
@@ -423,6 +424,8 @@ static unsigned random_spec(struct sandbox_spec *s, uint64_t seed)
                                                   "allow@pypi.org:tcp:443", "deny@any"),
                                             NULL),
                          0);
+    (void)spec_security_set_profile(&s->security, WORDS("default", "restricted", "docker"));
+    s->security.pids = pick(3) * 200;
     if (pick(2))
         assert_int_equal(spec_net_add_ports(&s->net, "0:80", NULL), 0);
     if (pick(2))
