@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- show, check ------------------------------------------------------------------------------- */
+/* --- show, check ------------------------------------------------------------------------------ */
 
 static int open_book(const struct args *a, struct store *s, struct rulebook **ret, struct err *e)
 {
@@ -99,7 +99,7 @@ const struct cmd cmd_policy_check = {
     .run = policy_check_run,
 };
 
-/* --- explain ----------------------------------------------------------------------------------- */
+/* --- explain ---------------------------------------------------------------------------------- */
 
 static int print_verdict(const struct verdict *v)
 {
@@ -179,7 +179,7 @@ const struct cmd cmd_policy_explain = {
     .run = policy_explain_run,
 };
 
-/* --- init -------------------------------------------------------------------------------------- */
+/* --- init ------------------------------------------------------------------------------------- */
 
 static int write_new(const char *path, const struct buf *text, bool force, struct err *e)
 {

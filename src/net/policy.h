@@ -102,13 +102,13 @@ bool policy_names_address(const struct policy *p, const struct net_addr *a);
 void policy_explain(const struct policy *p, const struct policy_answer *a,
                     char out[POLICY_WHY_MAX]);
 
-/* Whether everything that p lets out is also let out by a rule of `ceiling`, all of whose rules allow.
- * Sound, not complete: a rule that only several of the ceiling's cover together is not within it, and
- * what p denies before it allows more is not looked at. If not, *rule is the first that is not; -1:
- * the default. */
+/* Whether everything that p lets out is also let out by a rule of `ceiling`, all of whose rules
+ * allow. Sound, not complete: a rule that only several of the ceiling's cover together is not
+ * within it, and what p denies before it allows more is not looked at. If not, *rule is the first
+ * that is not; -1: the default. */
 bool policy_within(const struct policy *p, const struct policy *ceiling, int *rule);
-/* The rules of a policy that is within it and has as much of p as can be told; with them, what no rule
- * matches must be denied. Appends to *rules; -ENOMEM. */
+/* The rules of a policy that is within it and has as much of p as can be told; with them, what no
+ * rule matches must be denied. Appends to *rules; -ENOMEM. */
 int policy_narrow(const struct policy *p, const struct policy *ceiling, struct strlist *rules);
 
 /* Whether name is `want` (suffix: or below it). Both lower case. */

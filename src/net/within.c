@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A name leads to public addresses only, and never to the host. Addresses are not looked up in groups:
- * a group leaves out the host's own, which an address may be. */
+/* A name leads to public addresses only, and never to the host. Addresses are not looked up in
+ * groups: a group leaves out the host's own, which an address may be. */
 static bool target_within(const struct policy_rule *a, const struct policy_rule *c)
 {
     bool named = a->kind == TARGET_DOMAIN || a->kind == TARGET_SUFFIX;

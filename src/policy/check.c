@@ -31,7 +31,7 @@ static void allow(struct judge *j, const struct layer *l, const struct setting *
     judge_find(j, l, s, s->line, OUTCOME_ALLOWED, asked, allowed);
 }
 
-/* --- numbers ----------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s)
 {
@@ -76,8 +76,8 @@ void check_ports(struct judge *j, const struct layer *l, const struct setting *s
     (j->spec->net.n_ports > s->number ? refuse : allow)(j, l, s, asked);
 }
 
-/* Whether that sandbox is one of those that the layer is about. One that is being created, or cannot be
- * read, is. */
+/* Whether that sandbox is one of those that the layer is about. One that is being created, or
+ * cannot be read, is. */
 static bool counts(const struct judge *j, const struct layer *l, const char *name)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -102,7 +102,7 @@ void check_sandboxes(struct judge *j, const struct layer *l, const struct settin
     (n > s->number ? refuse : allow)(j, l, s, asked);
 }
 
-/* --- images ------------------------------------------------------------------------------------ */
+/* --- images ----------------------------------------------------------------------------------- */
 
 /* A path is kept without links and relative parts: the next start may be from elsewhere. */
 void check_images(struct judge *j, const struct layer *l, const struct setting *s)
@@ -144,7 +144,7 @@ void check_digest(struct judge *j, const struct layer *l, const struct setting *
                "a reference with @sha256:DIGEST");
 }
 
-/* --- network ----------------------------------------------------------------------------------- */
+/* --- network ---------------------------------------------------------------------------------- */
 
 static void narrow_egress(struct judge *j, const struct layer *l, const struct setting *s,
                           const struct policy *p, const char *asked)
@@ -185,7 +185,7 @@ void check_egress(struct judge *j, const struct layer *l, const struct setting *
     policy_free(&p);
 }
 
-/* --- names ------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 void check_secrets(struct judge *j, const struct layer *l, const struct setting *s)
 {
@@ -269,7 +269,7 @@ void check_engines(struct judge *j, const struct layer *l, const struct setting 
     }
 }
 
-/* --- paths ------------------------------------------------------------------------------------- */
+/* --- paths ------------------------------------------------------------------------------------ */
 
 /* Whether the path, or a directory above it, matches. */
 static bool path_within(const char *pattern, size_t n, const char *path)
@@ -370,12 +370,15 @@ void check_write_paths(struct judge *j, const struct layer *l, const struct sett
     const char *beyond = w->n == 0 ? "everything" : NULL;
     for (size_t i = 0; !beyond && i < w->n; i++)
         beyond = in_list(w->v[i], s) ? NULL : w->v[i];
-    if (beyond && !(j->said & SAID_WRITE_PATHS) && s->n > 0)
-        narrow_write_paths(j, l, s);
-    if (j->spec->write_paths.n == 0 || (beyond && (j->said & SAID_WRITE_PATHS)))
-        refuse(j, l, s, beyond ? beyond : "nothing");
-    else if (!beyond)
+    if (!beyond) {
         allow(j, l, s, w->v[0]);
+    } else if (j->said & SAID_WRITE_PATHS) {
+        refuse(j, l, s, beyond);
+    } else {
+        narrow_write_paths(j, l, s); /* frees what `beyond` is */
+        if (w->n == 0)
+            refuse(j, l, s, "what another file does not allow");
+    }
 }
 
 void check_home(struct judge *j, const struct layer *l, const struct setting *s)

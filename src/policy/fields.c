@@ -124,7 +124,7 @@ const struct field policy_fields[] = {
 };
 /* clang-format on */
 
-/* --- values ------------------------------------------------------------------------------------ */
+/* --- values ----------------------------------------------------------------------------------- */
 
 void number_text(enum field_type type, uint64_t v, char *out, size_t size)
 {
@@ -179,7 +179,7 @@ bool item_matches(const struct setting *s, const char *text)
     return false;
 }
 
-/* --- for people -------------------------------------------------------------------------------- */
+/* --- for people ------------------------------------------------------------------------------- */
 
 static void put_setting(const struct layer *l, const struct setting *s, struct buf *out)
 {

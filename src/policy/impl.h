@@ -85,8 +85,8 @@ bool item_matches(const struct setting *s, const char *text); /* any of its wild
 void setting_text(const struct setting *s, char *out, size_t size);
 void number_text(enum field_type type, uint64_t v, char *out, size_t size);
 
-/* Which layers count for a spec: of each file two at most. -1: a file has rule sets and none of them
- * matches: *none is that file. */
+/* Which layers count for a spec: of each file two at most. -1: a file has rule sets and none of
+ * them matches: *none is that file. */
 struct chosen {
     const struct layer *v[2 * BOOK_FILES_MAX];
     size_t n;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- findings ---------------------------------------------------------------------------------- */
+/* --- findings --------------------------------------------------------------------------------- */
 
 void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
                 enum outcome o, const char *asked, const char *allowed)
@@ -73,7 +73,7 @@ json_t *verdict_json(const struct verdict *v)
     return json_pack("{s:b, s:o}", "refused", v->refused, "findings", a);
 }
 
-/* --- numbers ----------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static uint64_t get_cpus(const struct sandbox_spec *s)
 {
@@ -152,8 +152,8 @@ const struct quantity *quantity_find(const char *key)
     return NULL;
 }
 
-/* The value of the last file that has one: a user's own goes before the operator's, and a rule set's
- * before that of all sandboxes. Caps count in any case. */
+/* The value of the last file that has one: a user's own goes before the operator's, and a rule
+ * set's before that of all sandboxes. Caps count in any case. */
 static void fill_defaults(struct judge *j, const struct chosen *c)
 {
     for (const struct field *f = policy_fields; f->key; f++) {
@@ -176,7 +176,7 @@ static void fill_defaults(struct judge *j, const struct chosen *c)
     }
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold why, unsigned said,
                    struct sandbox_spec *spec, struct verdict *ret, struct err *e)

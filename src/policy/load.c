@@ -17,7 +17,7 @@ struct load {
     struct err *e;
 };
 
-/* --- values ------------------------------------------------------------------------------------ */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static int read_number(const struct load *l, const struct yaml *y, enum field_type type,
                        uint64_t *ret)
@@ -139,7 +139,7 @@ static int read_setting(const struct load *l, const struct yaml *y, const struct
     return r < 0 ? r : find_choice(l, y, y->key, f->choices, &s->number);
 }
 
-/* --- layers ------------------------------------------------------------------------------------ */
+/* --- layers ----------------------------------------------------------------------------------- */
 
 static const struct field *find_field(const char *section, const char *key)
 {
@@ -239,7 +239,7 @@ static int read_rules(struct load *l, const struct yaml *y)
     return f->rule ? r : err_oom(l->e);
 }
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void free_layer(struct layer *l)
 {

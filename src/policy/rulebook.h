@@ -4,15 +4,17 @@
  *     $MSB_HOME/policy.yaml    the user's own
  *     --policy FILE            for one command
  *
- * Each file has settings for all sandboxes and, under `rules`, sets of settings of which the first that
- * matches a sandbox counts; a file with rule sets of which none matches refuses. A spec is held to what
- * counts in every file (rulebook_judge): what one file refuses no other allows, so a user's file can
- * only narrow. docs/policy.md has the format; the table of fields (fields.c) is all that knows it.
+ * Each file has settings for all sandboxes and, under `rules`, sets of settings of which the first
+ * that matches a sandbox counts; a file with rule sets of which none matches refuses. A spec is
+ * held to what counts in every file (rulebook_judge): what one file refuses no other allows, so a
+ * user's file can only narrow. docs/policy.md has the format; the table of fields (fields.c) is all
+ * that knows it.
  *
  * Invariants
- *   1. A file that is there and cannot be read, trusted or understood refuses everything (ERR_POLICY).
- *   2. Nothing beyond the policy gets onto disk or into a monitor by way of src/sandbox, which calls
- *      policy_hold() with what it is about to write or start.
+ *   1. A file that is there and cannot be read, trusted or understood refuses everything
+ *      (ERR_POLICY).
+ *   2. Nothing beyond the policy gets onto disk or into a monitor by way of src/sandbox, which
+ *      calls policy_hold() with what it is about to write or start.
  *   3. Without a policy file the cost is two failed opens.
  */
 #ifndef MSB_POLICY_RULEBOOK_H
@@ -97,18 +99,18 @@ const char *outcome_name(enum outcome o);
 int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold why, unsigned said,
                    struct sandbox_spec *spec, struct verdict *ret, struct err *e);
 
-/* The one gate: loads the policy and holds the spec to it. ERR_POLICY with field, what was asked, what
- * is allowed, file and line. 1: it may be created, and the number of sandboxes is limited: only a
- * caller that holds the lock policy:sandboxes can rely on it. */
+/* The one gate: loads the policy and holds the spec to it. ERR_POLICY with field, what was asked,
+ * what is allowed, file and line. 1: it may be created, and the number of sandboxes is limited:
+ * only a caller that holds the lock policy:sandboxes can rely on it. */
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
                 struct err *e);
 
-/* The same for a change of a sandbox that there is: what is refused of it as it `was` may stay so, for a
- * policy can be younger than a sandbox. */
+/* The same for a change of a sandbox that there is: what is refused of it as it `was` may stay so,
+ * for a policy can be younger than a sandbox. */
 int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
                        struct err *e);
 
-/* --- showing it -------------------------------------------------------------------------------- */
+/* --- showing it ------------------------------------------------------------------------------- */
 
 /* Every setting with its file and line, and which of several is in effect. */
 json_t *rulebook_json(const struct rulebook *b);

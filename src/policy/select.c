@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- who --------------------------------------------------------------------------------------- */
+/* --- who -------------------------------------------------------------------------------------- */
 
 static bool is_user(const struct setting *s)
 {
@@ -61,7 +61,7 @@ static bool is_member(const struct setting *s)
     return false;
 }
 
-/* --- what -------------------------------------------------------------------------------------- */
+/* --- what ------------------------------------------------------------------------------------- */
 
 bool label_is_own(const struct sandbox_spec *spec, const char *label)
 {
@@ -105,8 +105,8 @@ static void cut_version(char *s)
         *colon = '\0';
 }
 
-/* A reference in either of its spellings; a pattern without tag and digest is for all of them. Docker
- * Hub's msb/base is not the built-in image, and must be spelt in full. */
+/* A reference in either of its spellings; a pattern without tag and digest is for all of them.
+ * Docker Hub's msb/base is not the built-in image, and must be spelt in full. */
 static bool reference_matches(const struct setting *s, const char *image)
 {
     AUTO_REFERENCE struct reference ref = {0};
@@ -138,7 +138,7 @@ bool image_matches(const struct setting *s, const struct sandbox_spec *spec)
     return false;
 }
 
-/* --- rule sets --------------------------------------------------------------------------------- */
+/* --- rule sets -------------------------------------------------------------------------------- */
 
 bool layer_matches(const struct layer *l, const struct sandbox_spec *spec)
 {

@@ -24,7 +24,7 @@ static struct rulebook *book(const char *text)
     return b;
 }
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void test_mistakes(void **state)
 {
@@ -109,7 +109,7 @@ static void test_template(void **state)
     rulebook_free(book((const char *)buf_head(&bare)));
 }
 
-/* --- judging ----------------------------------------------------------------------------------- */
+/* --- judging ---------------------------------------------------------------------------------- */
 
 static void make_spec(struct sandbox_spec *s)
 {
@@ -286,7 +286,7 @@ static void test_defaults(void **state)
     assert_true(v.refused && s.cpus == 4);
 }
 
-/* --- egress ------------------------------------------------------------------------------------ */
+/* --- egress ----------------------------------------------------------------------------------- */
 
 static void test_within(void **state)
 {
@@ -342,7 +342,7 @@ static void test_within(void **state)
     }
 }
 
-/* --- two files --------------------------------------------------------------------------------- */
+/* --- two files -------------------------------------------------------------------------------- */
 
 static uint64_t rng = 88172645463325252ULL;
 
@@ -435,8 +435,8 @@ static unsigned random_spec(struct sandbox_spec *s, uint64_t seed)
     return said;
 }
 
-/* What the operator's file alone refuses stays refused with a second one; and what both let through,
- * filled in and narrowed, the operator's file would let through as it is. */
+/* What the operator's file alone refuses stays refused with a second one; and what both let
+ * through, filled in and narrowed, the operator's file would let through as it is. */
 static void test_never_wider(void **state)
 {
     (void)state;
