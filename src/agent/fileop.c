@@ -118,7 +118,7 @@ static const fileop_fn ops[] = {
     [FILE_OP_RENAME] = fileop_rename,   [FILE_OP_SET] = fileop_set,
     [FILE_OP_SYMLINK] = fileop_symlink, [FILE_OP_WATCH] = fileop_watch,
     [FILE_OP_GET] = fileop_get,         [FILE_OP_PUT] = fileop_put,
-    [FILE_OP_SYNC] = fileop_sync,
+    [FILE_OP_SYNC] = fileop_sync,       [FILE_OP_LAYER] = fileop_layer,
 };
 
 static void put_error(struct fchan *c, int code, const char *text)
@@ -144,6 +144,9 @@ static int dispatch(struct fchan *c, const struct file_req *q, struct err *e)
 {
     if (q->op >= ARRAY_LEN(ops) || !ops[q->op])
         return err_set(e, ENOSYS, "the sandbox's agent does not support file operation %u", q->op);
+    bool allowed = c->only ? q->op == c->only || q->op == FILE_OP_STAT : q->op != FILE_OP_LAYER;
+    if (!allowed)
+        return err_set(e, EPERM, "this stream is for other operations");
     if (!q->path[0])
         return err_set(e, ENOENT, "empty path");
     return ops[q->op](c, q, e);
@@ -166,11 +169,11 @@ static void serve_one(struct fchan *c, const struct proto_frame *f)
     }
 }
 
-void fileop_serve(int fd, const uint8_t *in, size_t n)
+void fileop_serve(int fd, uint32_t only, const uint8_t *in, size_t n)
 {
     static struct fchan c;
     struct proto_frame f;
-    c = (struct fchan){.fd = fd};
+    c = (struct fchan){.fd = fd, .only = only};
     buf_init(&c.rx, RX_LIMIT + n);
     buf_init(&c.tx, TX_LIMIT);
     if (buf_append(&c.rx, in, n) < 0)

@@ -32,6 +32,7 @@ struct fchan {
     bool taken;             /* cur is still in rx */
     bool ended;             /* FILE_END has come for this request */
     bool lost;              /* the other end is gone */
+    uint32_t only;          /* as for fileop_serve() */
 };
 
 /* The next frame; it is valid until the next call. Pending output is sent before waiting.
@@ -60,6 +61,7 @@ int fileop_write(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_get(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_put(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_sync(struct fchan *c, const struct file_req *q, struct err *e);
+int fileop_layer(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_watch(struct fchan *c, const struct file_req *q, struct err *e);
 
 /* Opens a regular file for reading without waiting. -EISDIR, -EINVAL when it is something else. */
@@ -72,7 +74,8 @@ int entry_attr(int dirfd, const char *name, int at_flags, struct file_attr *a);
 enum { TEMP_NAME_MAX = 32 };
 void temp_name(char out[TEMP_NAME_MAX]);
 
-/* Serves `fd` until its end, in the child. `in` is what was received after FILES. */
-void fileop_serve(int fd, const uint8_t *in, size_t n);
+/* Serves `fd` until its end, in the child. `in` is what was received after FILES. only: LAYER, and
+ * nothing but that; 0: everything else. */
+void fileop_serve(int fd, uint32_t only, const uint8_t *in, size_t n);
 
 #endif

@@ -3,6 +3,7 @@
 #include "agent/control.h"
 #include "agent/files.h"
 #include "agent/hosts.h"
+#include "agent/layer.h"
 #include "agent/mounts.h"
 #include "agent/netif.h"
 #include "agent/power.h"
@@ -172,6 +173,7 @@ int main(void)
     int upper_fd = -1;
     if (prepare(&e) < 0 || mounts_build(&config, &upper_fd, &e) < 0)
         die(&e);
+    layer_init(upper_fd);
     bool restricted = config_is_restricted(&config) || config.nsysctls;
     if (restricted) { /* a path may be on the last mount, and creating it may fail */
         complete();

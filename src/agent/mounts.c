@@ -66,9 +66,6 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
         const char *ext4 = "noinit_itable,no_prefetch_block_bitmaps";
         if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
             return err_sys(e, errno, "cannot mount the writable layer %s", cfg->upper);
-        *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (cfg->upper_grow && *fd >= 0)
-            grow_upper(cfg->upper, *fd);
     } else {
         if (cfg->upper_size)
             (void)snprintf(opts, sizeof(opts), "mode=0755,size=%llu",
@@ -76,6 +73,9 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
         if (mount("tmpfs", "/mnt/upper", "tmpfs", MS_NOATIME, opts) < 0)
             return err_sys(e, errno, "cannot mount a tmpfs as the writable layer");
     }
+    *fd = open("/mnt/upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (cfg->upper && cfg->upper_grow && *fd >= 0)
+        grow_upper(cfg->upper, *fd);
     if ((mkdir("/mnt/upper/upper", 0755) < 0 && errno != EEXIST) ||
         (mkdir("/mnt/upper/work", 0755) < 0 && errno != EEXIST))
         return err_sys(e, errno, "cannot prepare the writable layer");

@@ -17,7 +17,8 @@
 #include "util/err.h"
 
 /* Everything that can make the start fail: layers, change of root, /proc, /dev, tools and scripts,
- * requested mounts. *upper_fd becomes a descriptor of the ext4 layer, or -1. */
+ * requested mounts. *upper_fd becomes a descriptor of the writable layer's file
+ * system, or -1. */
 int mounts_build(struct config *cfg, int *upper_fd, struct err *e);
 
 /* What can wait until after READY: /sys, /dev/shm and the like, and the directories that the image

@@ -9,7 +9,7 @@
 
 struct power {
     struct server *server;
-    int upper_fd;        /* a directory on the ext4 layer; -1 = nothing to save */
+    int upper_fd;        /* a directory on the writable layer; -1 = nothing to save */
     void (*saved)(void); /* called when all is on disk, before power-off; may be NULL */
     struct loop_timer timer;
     struct loop_src signals; /* what halt, poweroff and reboot send to PID 1 */

@@ -173,6 +173,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         {F_TTY, offsetof(struct exec_req, tty), FLAG},
         {F_TERM, offsetof(struct exec_req, term), TEXT},
         {F_NO_STDIN, offsetof(struct exec_req, no_stdin), FLAG},
+        {F_FILE_OP, offsetof(struct exec_req, only), U32},
         {F_ROWS, offsetof(struct exec_req, rows), U32},
         {F_COLS, offsetof(struct exec_req, cols), U32},
         {F_TIMEOUT_MS, offsetof(struct exec_req, timeout_ms), U64},

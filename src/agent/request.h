@@ -39,7 +39,8 @@ struct exec_req {
     char **argv; /* NULL-terminated; argv[-REQ_ARGV_SPARE..-1] are free to write */
     size_t argc;
     bool tty, no_stdin;
-    char *term; /* NULL when absent */
+    uint32_t only; /* of FILES: the one file operation to serve; 0 = all that users have */
+    char *term;    /* NULL when absent */
     uint32_t rows, cols;
     uint64_t timeout_ms; /* 0 = none */
     void *arena;

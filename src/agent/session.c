@@ -1,6 +1,7 @@
 #include "agent/session.h"
 
 #include "agent/fileop.h"
+#include "agent/layer.h"
 #include "agent/procs.h"
 #include "util/cleanup.h"
 
@@ -88,6 +89,7 @@ void session_child_exited(struct session *s, int status)
     pid_t pid = s->pid;
     s->pid = 0;
     s->status = status;
+    layer_child_gone(pid);
     s->oom = s->state == SESS_RUNNING ? look_for_oom(s, pid) : PROTO_OOM_NONE;
     loop_timer_off(&s->srv->loop, &s->timer);
     if (s->state == SESS_RUNNING) {

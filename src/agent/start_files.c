@@ -2,6 +2,7 @@
 #include "agent/session.h"
 
 #include "agent/fileop.h"
+#include "agent/layer.h"
 #include "agent/pids.h"
 #include "agent/request.h"
 #include "agent/spawn.h"
@@ -15,14 +16,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CHILD_SOCK = 3 };
+enum { CHILD_SOCK = 3, CHILD_LAYER = 4, CHILD_FREE = 5, SPARE_FD = 64 };
 
-/* Closes what the child inherited: the pipes of commands, other streams. */
-static void keep_only(int sock)
+/* Closes what the child inherited: the pipes of commands, other streams, and the writable layer if it
+ * is not for that. */
+static void keep_only(int sock, bool for_layer)
 {
+    int layer = for_layer && layer_fd() >= 0 ? fcntl(layer_fd(), F_DUPFD, SPARE_FD) : -1;
     if (sock != CHILD_SOCK)
         (void)dup2(sock, CHILD_SOCK);
-    (void)syscall(SYS_close_range, CHILD_SOCK + 1, ~0U, 0);
+    layer = layer >= 0 ? dup2(layer, CHILD_LAYER) : -1;
+    layer_moved(layer);
+    (void)syscall(SYS_close_range, layer >= 0 ? CHILD_FREE : CHILD_LAYER, ~0U, 0);
     (void)fcntl(CHILD_SOCK, F_SETFL, 0); /* the agent no longer reads or writes it */
 }
 
@@ -37,21 +42,24 @@ static void refuse_files(enum proto_fail kind, int code, const char *what)
 }
 
 static void serve(int sock, const struct identity *id, bool limited, const char *cwd,
-                  const uint8_t *in, size_t n)
+                  const struct exec_req *q, const uint8_t *in, size_t n)
 {
     sigset_t none;
+    bool layer = q->only == FILE_OP_LAYER;
     (void)setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    keep_only(sock);
+    keep_only(sock, layer);
     umask(0);
     bool there = chdir(cwd) == 0;
-    if (spawn_identity(id) < 0 || (limited && spawn_limit_caps() < 0))
+    if (layer) /* as the agent: its capabilities are what reading the layer takes */
+        fileop_serve(CHILD_SOCK, q->only, in, n);
+    else if (spawn_identity(id) < 0 || (limited && spawn_limit_caps() < 0))
         refuse_files(PROTO_FAIL_USER, errno, "cannot change the user");
     else if (!there && chdir(cwd) < 0)
         refuse_files(PROTO_FAIL_CWD, errno, cwd);
     else
-        fileop_serve(CHILD_SOCK, in, n);
+        fileop_serve(CHILD_SOCK, 0, in, n);
 }
 
 static void start_service(struct session *s, struct exec_req *q, const uint8_t *in, size_t n)
@@ -66,7 +74,7 @@ static void start_service(struct session *s, struct exec_req *q, const uint8_t *
         pids_join();
     }
     if (pid == 0) {
-        serve(s->sock.fd, id, config_is_restricted(s->srv->cfg), cwd, in, n);
+        serve(s->sock.fd, id, config_is_restricted(s->srv->cfg), cwd, q, in, n);
         _exit(0);
     }
     if (pid < 0) {

@@ -4,7 +4,7 @@
 #include "cli/common_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "sandbox/lifecycle.h"
+#include "sandbox/files.h"
 #include "store/audit.h"
 #include "store/store.h"
 #include "util/cleanup.h"
@@ -15,20 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum {
-    REFUSED_MS = 10000, /* how long a sandbox may be going down */
-    RETRY_PAUSE_MS = 20,
-    DRAW_MS = 100,
-};
+enum { DRAW_MS = 100 };
 
 struct side {
     struct copy_end end;
     char *sandbox; /* malloc'd; NULL = the host */
-    struct files files;
-    bool started;
+    struct sandbox_files files;
 };
 
 /* --- endpoints ------------------------------------------------------------------------------- */
@@ -75,44 +69,17 @@ static int check_sides(const struct side *from, const struct side *to, struct er
 
 /* --- connections ----------------------------------------------------------------------------- */
 
-/* As root, from /: the permissions of the image's user do not apply to a copy. A first request
- * shows that the sandbox will serve us; one that is just stopping refuses, and is started again. */
-static int connect_once(const struct store *s, struct side *x, struct err *e)
-{
-    static struct file_attr attr;
-    int sock;
-    bool started = false;
-    int r = sandbox_attach(s, x->sandbox, ui_warn, &sock, &started, e);
-    x->started = x->started || started;
-    if (r == 0)
-        r = files_open(&x->files, sock, x->sandbox, "0", "/", e);
-    if (r == 0)
-        r = files_stat(&x->files, "/", 0, &attr, e);
-    if (r < 0)
-        files_close(&x->files);
-    return r;
-}
-
 static int connect_side(const struct store *s, struct side *x, struct err *e)
 {
-    uint64_t until = now_ns() + REFUSED_MS * 1000000ULL;
     if (!x->sandbox)
         return 0;
-    for (;;) {
-        int r = connect_once(s, x, e);
-        if (r == 0)
-            x->end.files = &x->files;
-        if (r != -ESHUTDOWN || now_ns() >= until)
-            return r;
-        err_clear(e);
-        (void)nanosleep(&(struct timespec){.tv_nsec = RETRY_PAUSE_MS * 1000000L}, NULL);
-    }
+    x->end.files = &x->files.files;
+    return sandbox_files_open(s, x->sandbox, ui_warn, &x->files, e);
 }
 
 static int release_side(const struct store *s, struct side *x, struct err *e)
 {
-    files_close(&x->files);
-    return x->started ? sandbox_release(s, x->sandbox, ui_warn, e) : 0;
+    return x->sandbox ? sandbox_files_close(s, x->sandbox, ui_warn, &x->files, e) : 0;
 }
 
 /* --- progress -------------------------------------------------------------------------------- */

@@ -54,8 +54,17 @@ json_t *image_json(const struct image_record *r)
 }
 
 static const struct cmd *const image_subs[] = {
-    &cmd_image_list, &cmd_image_inspect, &cmd_image_remove, &cmd_image_prune,
-    &cmd_pull,       &cmd_load,          &cmd_save,         NULL,
+    &cmd_image_list,
+    &cmd_image_inspect,
+    &cmd_image_remove,
+    &cmd_image_prune,
+    &cmd_pull,
+    &cmd_commit,
+    &cmd_tag,
+    &cmd_push,
+    &cmd_load,
+    &cmd_save,
+    NULL,
 };
 
 const struct cmd cmd_image = {

@@ -29,7 +29,8 @@ enum {
 struct progress {
     const struct pull_layer *layers;
     size_t n;
-    int *shown; /* states that plain lines have reported */
+    int *shown;         /* states that plain lines have reported */
+    const char *moving; /* "Downloading" */
     bool tty, color;
     unsigned drawn; /* lines on the terminal that are ours to redraw */
     uint64_t interrupted_ns;
@@ -95,7 +96,7 @@ static unsigned rows_of(int fd)
 static void draw_layer(const struct progress *p, const struct pull_layer *l, unsigned columns,
                        struct buf *out)
 {
-    static const char *const words[] = {"Waiting", "Downloading", "Done", "Exists"};
+    const char *const words[] = {"Waiting", p->moving, "Done", "Exists"};
     char id[16], total[24], read[24], bar[BAR_MAX + 1] = "";
     int state = atomic_load(&l->state);
     uint64_t have = MAX(atomic_load(&l->progress.read), atomic_load(&l->resumed));
@@ -273,8 +274,8 @@ static void sweep(struct image_store *s)
         (void)image_store_collect(s, &opt, NULL, NULL);
 }
 
-static void record(const char *name, const struct digest *digest, uint64_t began, int r,
-                   const struct err *e)
+static void record(const char *event, const char *name, const struct digest *digest, uint64_t began,
+                   int r, const struct err *e)
 {
     AUTO_STORE struct store home = STORE_NONE;
     char text[DIGEST_TEXT_SIZE];
@@ -282,53 +283,95 @@ static void record(const char *name, const struct digest *digest, uint64_t began
         digest_text(digest, text);
     if (store_open(&home, NULL) == 0)
         audit_done(
-            &home, "pull", NULL,
+            &home, event, NULL,
             json_pack("{s:o*, s:s*}", "image", audit_text(name), "digest", r == 0 ? text : NULL),
             began, r, e);
+}
+
+/* What is set up for as long as a transfer takes. */
+struct transfer {
+    struct progress p;
+    struct pull_events ev;
+    char *home, *name;
+    struct sigaction old[ARRAY_LEN(watched)], old_pipe;
+};
+
+static int transfer_begin(struct transfer *t, const char *title, const char *moving,
+                          const struct reference *ref, struct registry_options *o, struct err *e)
+{
+    *t = (struct transfer){.p = {.moving = moving,
+                                 .tty = isatty(STDERR_FILENO) == 1 && !ui_shows(UI_DEBUG),
+                                 .color = term_colors(STDERR_FILENO),
+                                 .owner = pthread_self(),
+                                 .lock = PTHREAD_MUTEX_INITIALIZER}};
+    t->ev = (struct pull_events){.layers = on_layers, .tick = on_tick, .ctx = &t->p};
+    t->name = reference_familiar(ref);
+    if (!o->home) {
+        int r = find_home(&t->home, e);
+        if (r < 0) {
+            free(t->name);
+            return r;
+        }
+        o->home = t->home;
+    }
+    if (!o->notice) {
+        o->notice = on_notice;
+        o->ctx = &t->p;
+    }
+    if (!o->cancel[0])
+        o->cancel[0] = &interrupted;
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    watch_signals(t->old);
+    (void)sigaction(SIGPIPE, &ignore, &t->old_pipe); /* a connection that is gone is an error */
+    if (t->name && ui_shows(UI_INFO))
+        (void)fprintf(stderr, "   %s %s\n", title, t->name);
+    return 0;
+}
+
+static void transfer_end(struct transfer *t, int r, const char *verb, uint64_t began,
+                         const struct digest *digest, struct err *e)
+{
+    show_notices(&t->p);
+    (void)sigaction(SIGPIPE, &t->old_pipe, NULL);
+    restore_signals(t->old);
+    if (r < 0 && r != -EINTR && t->name && e)
+        (void)err_wrap(e, r, "cannot %s %s", verb, t->name);
+    record(verb, t->name, digest, began, r, e);
+    free(t->p.shown);
+    free(t->home);
+    free(t->name);
 }
 
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
              struct digest *ret, struct err *e)
 {
-    struct progress p = {
-        .tty = isatty(STDERR_FILENO) == 1 && !ui_shows(UI_DEBUG),
-        .color = term_colors(STDERR_FILENO),
-        .owner = pthread_self(),
-        .lock = PTHREAD_MUTEX_INITIALIZER,
-    };
+    struct transfer t;
     struct pull_options o = *opt;
-    struct pull_events ev = {.layers = on_layers, .tick = on_tick, .ctx = &p};
-    AUTO_FREE char *home = NULL;
-    AUTO_FREE char *name = reference_familiar(ref);
-    if (!o.registry.home) {
-        int r = find_home(&home, e);
-        if (r < 0)
-            return r;
-        o.registry.home = home;
-    }
-    if (!o.registry.notice) {
-        o.registry.notice = on_notice;
-        o.registry.ctx = &p;
-    }
-    if (!o.registry.cancel[0])
-        o.registry.cancel[0] = &interrupted;
-    struct sigaction old[ARRAY_LEN(watched)], old_pipe, ignore = {.sa_handler = SIG_IGN};
     uint64_t began = now_ns();
-    watch_signals(old);
-    (void)sigaction(SIGPIPE, &ignore, &old_pipe); /* a connection that is gone is an error */
-    if (name && ui_shows(UI_INFO))
-        (void)fprintf(stderr, "   Pulling %s\n", name);
-    int r = pull_image(s, ref, &o, &ev, ret, e);
-    show_notices(&p);
-    (void)sigaction(SIGPIPE, &old_pipe, NULL);
-    restore_signals(old);
-    free(p.shown);
+    int r = transfer_begin(&t, "Pulling", "Downloading", ref, &o.registry, e);
+    if (r < 0)
+        return r;
+    r = pull_image(s, ref, &o, &t.ev, ret, e);
     if (r < 0 && !worth_keeping(r))
         sweep(s);
-    if (r < 0 && r != -EINTR && name && e)
-        (void)err_wrap(e, r, "cannot pull %s", name);
     if (r == -EINTR && e)
         err_hint(e, "what was downloaded is kept: the next pull goes on from there");
-    record(name, ret, began, r, e);
+    transfer_end(&t, r, "pull", began, ret, e);
+    return r;
+}
+
+int cli_push(struct image_store *s, const struct image_record *rec, const struct reference *ref,
+             const struct registry_options *opt, struct digest *ret, struct err *e)
+{
+    struct transfer t;
+    struct registry_options o = *opt;
+    uint64_t began = now_ns();
+    int r = transfer_begin(&t, "Pushing", "Uploading", ref, &o, e);
+    if (r < 0)
+        return r;
+    r = push_image(s, rec, ref, &o, &t.ev, ret, e);
+    if (r == -EINTR && e)
+        err_hint(e, "layers that have arrived stay there: the next push skips them");
+    transfer_end(&t, r, "push", began, ret, e);
     return r;
 }

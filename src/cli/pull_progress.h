@@ -7,6 +7,7 @@
 #include "image/oci/reference.h"
 #include "image/store/store.h"
 #include "registry/pull.h"
+#include "registry/push.h"
 #include "util/err.h"
 
 /* As pull_image, with progress on stderr. What opt->registry leaves NULL (home, notice, cancel) is
@@ -18,5 +19,9 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
 
 /* After -EINTR: 128 and the signal. */
 int cli_pull_exit_code(void);
+
+/* The same for a push. */
+int cli_push(struct image_store *s, const struct image_record *rec, const struct reference *ref,
+             const struct registry_options *opt, struct digest *ret, struct err *e);
 
 #endif

@@ -72,8 +72,8 @@ static int queued(struct files *f, int r, struct err *e)
     return 0;
 }
 
-int files_open(struct files *f, int sock, const char *name, const char *user, const char *cwd,
-               struct err *e)
+static int open_stream(struct files *f, int sock, const char *name, const char *user,
+                       const char *cwd, uint32_t only, struct err *e)
 {
     struct proto_writer w;
     *f = (struct files){.sock = sock, .name = name};
@@ -85,11 +85,24 @@ int files_open(struct files *f, int sock, const char *name, const char *user, co
         proto_str(&w, F_USER, user);
     if (cwd)
         proto_str(&w, F_CWD, cwd);
+    if (only)
+        proto_u32(&w, F_FILE_OP, only);
     int k = proto_end(&w);
     r = queued(f, r < 0 ? r : k, e);
     if (r < 0)
         files_close(f);
     return r;
+}
+
+int files_open(struct files *f, int sock, const char *name, const char *user, const char *cwd,
+               struct err *e)
+{
+    return open_stream(f, sock, name, user, cwd, 0, e);
+}
+
+int files_open_layer(struct files *f, int sock, const char *name, struct err *e)
+{
+    return open_stream(f, sock, name, "0", "/", FILE_OP_LAYER, e);
 }
 
 void files_close(struct files *f)

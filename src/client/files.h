@@ -29,6 +29,8 @@ struct files {
  * sandbox's working directory. Nothing is waited for. Takes sock, on failure, too. */
 int files_open(struct files *f, int sock, const char *name, const char *user, const char *cwd,
                struct err *e);
+/* The same for LAYER alone (proto.h). */
+int files_open_layer(struct files *f, int sock, const char *name, struct err *e);
 void files_close(struct files *f); /* harmless twice */
 
 /* Queues a request. */

@@ -91,6 +91,10 @@
  *
  *   SYNC      F_FILE_PATH: its whole file system is on disk before the answer
  *                 agent: FILE_OK
+ *   LAYER     F_FILE_PATH: /. The writable layer, as the tar of an image layer
+ *                 agent: FILE_DATA*, FILE_OK
+ *             Only in a stream whose FILES says so (F_FILE_OP). It is served with the agent's own
+ *             rights, which reading the layer takes, and knows nothing else but STAT.
  *
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
  *             F_FILE_MTIME, F_FILE_UID, F_FILE_GID, F_FILE_TARGET of a link, F_FILE_PATH with REAL.
@@ -164,7 +168,7 @@ enum proto_type {
                             with it, and has the host's address */
     PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
     /* files */
-    PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC */
+    PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC; F_FILE_OP: see LAYER */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */
     PROTO_FILE_DATA = 66,  /* raw */
     PROTO_FILE_END = 67,   /* no fields: the end of the data of WRITE or PUT */
@@ -308,6 +312,7 @@ enum proto_file_op {
     FILE_OP_GET = 11,
     FILE_OP_PUT = 12,
     FILE_OP_SYNC = 13,
+    FILE_OP_LAYER = 14,
 };
 
 enum proto_file_flag {

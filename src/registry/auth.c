@@ -85,13 +85,17 @@ static int add_param(struct buf *b, const char *name, const char *value)
     return escaped ? buf_printf(b, "%s%s=%s", buf_len(b) ? "&" : "", name, escaped) : -ENOMEM;
 }
 
-/* Asks for read access to this repository, or for the scope that the registry named. */
+/* Asks for access to this repository, or for the scope that the registry named. For a push that is
+ * write access from the first request on: some registries refuse a token that can only read, and
+ * name no scope then. Several scopes are for a mount from another repository. */
 static int add_scope(struct endpoint *ep, const struct challenge *c, struct buf *b)
 {
     char scope[512];
-    if (c->scope || !ep->repository)
+    bool named = c->scope && (!ep->push || strchr(c->scope, ' '));
+    if (named || !ep->repository)
         return add_param(b, "scope", c->scope);
-    (void)snprintf(scope, sizeof(scope), "repository:%s:pull", ep->repository);
+    (void)snprintf(scope, sizeof(scope), "repository:%s:pull%s", ep->repository,
+                   ep->push ? ",push" : "");
     return add_param(b, "scope", scope);
 }
 

@@ -131,24 +131,51 @@ static bool fall_back(struct endpoint *ep, int code)
     return true;
 }
 
-static int get_once(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
-                    const char *authorization, struct http_response **ret, struct err *e)
+/* malloc'd; *foreign: it is on another server. */
+static char *url_of(const struct endpoint *ep, const struct endpoint_call *q, bool *foreign,
+                    struct err *e)
+{
+    AUTO_FREE char *own = NULL;
+    bool plain = atomic_load(&ep->plain);
+    *foreign = false;
+    if (asprintf(&own, "%s://%s/v2/%s%s%s", plain ? "http" : "https", ep->host,
+                 q->path ? ep->repository : "", q->path ? "/" : "", q->path ? q->path : "") < 0) {
+        own = NULL;
+        (void)err_oom(e);
+        return NULL;
+    }
+    if (!q->url)
+        return steal_ptr(&own);
+    *foreign = !http_same_origin(q->url, own);
+    if (strncasecmp(q->url, "https://", 8) != 0 && !plain && !ep->http_allowed) {
+        (void)err_set(e, EPERM, "refused to follow %s from https to plain http", ep->host);
+        return NULL;
+    }
+    char *copy = strdup(q->url);
+    if (!copy)
+        (void)err_oom(e);
+    return copy;
+}
+
+static int call_once(struct endpoint *ep, const struct endpoint_call *call,
+                     const char *authorization, struct http_response **ret, struct err *e)
 {
     for (;;) {
-        AUTO_FREE char *url = NULL;
-        bool plain = atomic_load(&ep->plain);
-        if (asprintf(&url, "%s://%s/v2/%s%s%s", plain ? "http" : "https", ep->host,
-                     path ? ep->repository : "", path ? "/" : "", path ? path : "") < 0) {
-            url = NULL;
-            return err_oom(e);
-        }
-        struct http_request q = {
-            .url = url, .accept = accept, .authorization = authorization, .from = from};
         struct err first = {0};
-        int r = http_open(ep->http, &q, ret, &first);
+        bool foreign;
+        AUTO_FREE char *url = url_of(ep, call, &foreign, &first);
+        struct http_request q = {.url = url,
+                                 .method = call->method,
+                                 .accept = call->accept,
+                                 .content_type = call->content_type,
+                                 .authorization = foreign ? NULL : authorization,
+                                 .from = call->from,
+                                 .send = call->send,
+                                 .foreign = foreign};
+        int r = url ? http_open(ep->http, &q, ret, &first) : -first.code;
         if (r == 0)
             atomic_store(&ep->alive, true);
-        if (r < 0 && fall_back(ep, r))
+        if (r < 0 && url && !call->url && fall_back(ep, r))
             continue;
         if (r < 0 && e)
             *e = first;
@@ -156,14 +183,14 @@ static int get_once(struct endpoint *ep, const char *path, const char *accept, u
     }
 }
 
-int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
-                 struct http_response **ret, struct err *e)
+int endpoint_call(struct endpoint *ep, const struct endpoint_call *q, struct http_response **ret,
+                  struct err *e)
 {
     for (int round = 0;; round++) {
         unsigned generation;
         AUTO_SECRET char *authorization = auth_current(ep, &generation);
         struct http_response *resp = NULL;
-        int r = get_once(ep, path, accept, from, authorization, &resp, e);
+        int r = call_once(ep, q, authorization, &resp, e);
         if (r < 0)
             return r;
         assert(resp);
@@ -177,4 +204,11 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
         if (r < 0)
             return r;
     }
+}
+
+int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
+                 struct http_response **ret, struct err *e)
+{
+    const struct endpoint_call q = {.path = path, .accept = accept, .from = from};
+    return endpoint_call(ep, &q, ret, e);
 }

@@ -23,6 +23,7 @@ struct endpoint {
     char *repository; /* with the mirror's prefix; NULL: none, for a login */
     char *home;       /* where our own credentials are; NULL: none */
     bool mirror;
+    bool push;           /* write access is needed, too */
     bool http_allowed;   /* plain http may be tried where https fails */
     atomic_bool plain;   /* it is http */
     atomic_bool useless; /* a mirror that failed: not asked again */
@@ -45,8 +46,20 @@ int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *r
                         const struct registry_options *opt, struct err *e);
 void endpoint_free(struct endpoint *ep);
 
-/* GET of /v2/<path> (or /v2/ where path is NULL), answering challenges. Any status is success, 401
- * included when there is no further answer to it. */
+/* One request to /v2/<repository>/<path>, or to `url`, which the server has named itself (a place for
+ * an upload): our authorization goes to no other server. */
+struct endpoint_call {
+    const char *method; /* NULL: GET */
+    const char *path;   /* NULL: /v2/ */
+    const char *url;    /* NULL: it is the path */
+    const char *accept, *content_type;
+    uint64_t from;
+    const struct http_send *send;
+};
+/* Answers challenges. Any status is success, 401 included when there is no further answer to it. */
+int endpoint_call(struct endpoint *ep, const struct endpoint_call *q, struct http_response **ret,
+                  struct err *e);
+/* The same for a GET. */
 int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint64_t from,
                  struct http_response **ret, struct err *e);
 

@@ -77,3 +77,21 @@ int registry_explain(const struct registry *r, const struct endpoint *ep,
                        r->name, message);
     }
 }
+
+int registry_explain_push(const struct registry *r, const struct endpoint *ep,
+                          struct http_response *resp, const char *what, struct err *e)
+{
+    char message[256];
+    long status = resp->status;
+    if (status == 401 || status == 403) {
+        read_message(resp, message, sizeof(message));
+        err_set(e, EACCES, "%s does not let you write to %s%s", ep->host, r->name, message);
+        hint_login(ep, e);
+        return -EACCES;
+    }
+    if (registry_temporary(status))
+        return registry_explain(r, ep, resp, what, e);
+    read_message(resp, message, sizeof(message));
+    return err_set(e, EPROTO, "%s refuses %s for %s (HTTP status %ld)%s", ep->host, what, r->name,
+                   status, message);
+}

@@ -5,6 +5,7 @@
 #include "registry/http_url.h"
 #include "util/cleanup.h"
 #include "util/diag.h"
+#include "util/fs.h"
 #include "util/loop.h"
 #include "util/parse.h"
 
@@ -54,6 +55,7 @@ struct answer {
     char *url, *origin; /* of this hop; of what the request named */
     char *location;
     const struct http_request *q; /* while it is being opened */
+    uint64_t sent;
     bool foreign;
     bool refused; /* an address was refused by rule 3 */
     bool headers_done, done;
@@ -291,9 +293,36 @@ static int read_header(struct answer *a, char *line)
     return 0;
 }
 
+static size_t on_send(char *p, size_t size, size_t count, void *data)
+{
+    struct answer *a = data;
+    const struct http_send *s = a->q ? a->q->send : NULL;
+    if (!s) /* the answer was there before all was sent */
+        return CURL_READFUNC_ABORT;
+    size_t n = (size_t)MIN((uint64_t)size * count, s->size - a->sent);
+    if (n && s->p)
+        memcpy(p, (const uint8_t *)s->p + a->sent, n);
+    else if (n && pread_all(s->fd, p, n, a->sent) < 0)
+        return CURL_READFUNC_ABORT;
+    a->sent += n;
+    if (s->sent)
+        s->sent(s->ctx, a->sent);
+    return n;
+}
+
+static int on_seek(void *data, curl_off_t offset, int origin)
+{
+    struct answer *a = data;
+    if (origin != SEEK_SET || offset < 0)
+        return CURL_SEEKFUNC_FAIL;
+    a->sent = (uint64_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
 static void forget_headers(struct answer *a)
 {
     free(a->pub.challenges);
+    free(a->pub.location);
     free(a->location);
     a->location = NULL;
     a->pub = (struct http_response){.length = -1};
@@ -363,6 +392,18 @@ static void set_transport(const struct answer *a, CURL *c)
         (void)set(c, CURLOPT_PROXY, "");
 }
 
+static void set_send(struct answer *a, CURL *c)
+{
+    __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
+    (void)set(c, CURLOPT_UPLOAD, 1L);
+    (void)set(c, CURLOPT_INFILESIZE_LARGE, (curl_off_t)a->q->send->size);
+    (void)set(c, CURLOPT_READFUNCTION, on_send);
+    (void)set(c, CURLOPT_READDATA, a);
+    (void)set(c, CURLOPT_SEEKFUNCTION, on_seek);
+    (void)set(c, CURLOPT_SEEKDATA, a);
+    a->sent = 0;
+}
+
 static int set_method(struct answer *a, CURL *c)
 {
     __typeof__(curl_easy_setopt) *set = a->h->curl->easy_setopt;
@@ -374,10 +415,15 @@ static int set_method(struct answer *a, CURL *c)
         a->headers = more ? more : a->headers;
     }
     if (q->body || strcmp(q->method, "PUT") == 0 || strcmp(q->method, "POST") == 0) {
-        (void)set(c, CURLOPT_POSTFIELDS, q->body ? q->body : "");
-        (void)set(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+        if (q->send) {
+            set_send(a, c);
+        } else {
+            (void)set(c, CURLOPT_POSTFIELDS, q->body ? q->body : "");
+            (void)set(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body_len);
+        }
         if (r == 0)
-            r = add_header(a, "Content-Type", "application/octet-stream");
+            r = add_header(a, "Content-Type",
+                           q->content_type ? q->content_type : "application/octet-stream");
         if (r == 0) /* a round trip before each body would be */
             r = add_header(a, "Expect", "");
     }
@@ -515,7 +561,8 @@ static int wait_more(struct answer *a, struct err *e)
     uint64_t t0 = now_ns();
     (void)a->h->curl->multi_poll(a->conn->multi, NULL, 0, POLL_MS, NULL);
     a->waited_ns += now_ns() - t0;
-    if (a->waited_ns < a->h->timeout_ms * 1000000)
+    uint64_t timeout_ms = a->h->timeout_ms * (a->q && a->q->send ? HTTP_STORE_FACTOR : 1);
+    if (a->waited_ns < timeout_ms * 1000000)
         return 0;
     curl_off_t sent = 0;
     (void)a->h->curl->easy_getinfo(a->conn->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
@@ -528,7 +575,7 @@ static int wait_more(struct answer *a, struct err *e)
     char host[300];
     host_of(a, host, sizeof(host));
     return err_set(e, ETIMEDOUT, "%s sent nothing for %llu s", host,
-                   (unsigned long long)(a->h->timeout_ms / 1000));
+                   (unsigned long long)(timeout_ms / 1000));
 }
 
 /* Notes where the registry itself is: the address that answered, not others that its name has. */
@@ -656,6 +703,8 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
         http_close(&a->pub);
         return r;
     }
+    if (a->location) /* one that makes no sense is none */
+        a->pub.location = url_resolve(a->url, a->location);
     a->q = NULL;
     curl_off_t length = -1;
     if (h->curl->easy_getinfo(a->conn->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length) ==

@@ -1,4 +1,4 @@
-/* HTTP requests whose answers are read as a stream.
+/* HTTP requests whose answers are read as a stream, and whose bodies come from a file or from memory.
  *
  * The reader pulls: the network is read only inside http_read(), so a slow reader slows the sender
  * and memory stays fixed. A `struct http` belongs to one server and those it redirects to; it may
@@ -32,6 +32,7 @@ enum {
     HTTP_STALL_BYTES = 1024,
     HTTP_CONNECT_MS = 15000,
     HTTP_TIMEOUT_MS = 30000, /* stall; MSB_REGISTRY_TIMEOUT, a duration, sets both */
+    HTTP_STORE_FACTOR = 10,  /* so much longer may a server take to store what it was sent */
 };
 
 struct http_options {
@@ -43,6 +44,15 @@ struct http_options {
 struct http;
 int http_new(struct http **ret, const struct http_options *opt, struct err *e);
 void http_free(struct http *h);
+
+/* What a request sends. */
+struct http_send {
+    const void *p; /* NULL: it is in the file, from its start */
+    int fd;
+    uint64_t size;
+    void (*sent)(void *ctx, uint64_t bytes); /* so far; may be NULL, and may start over */
+    void *ctx;
+};
 
 struct http_request {
     const char *url;
@@ -57,6 +67,8 @@ struct http_request {
     const struct strlist *headers; /* more of them, "name:value"; NULL: none */
     const void *body;              /* with a method; it stays until the answer is there */
     size_t body_len;
+    const struct http_send *send;                   /* in place of the body */
+    const char *content_type;                       /* of either; NULL: application/octet-stream */
     void (*on_header)(void *ctx, const char *line); /* each header of the answer; may be NULL */
     void *header_ctx;
 };
@@ -68,6 +80,7 @@ struct http_response {
     uint64_t range_from, range_size; /* of Content-Range; size 0: not said */
     char docker_digest[256];
     char retry_after[64];
+    char *location;   /* absolute; NULL: none */
     char *challenges; /* all WWW-Authenticate headers, joined by ", "; NULL: none */
 };
 

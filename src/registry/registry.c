@@ -163,19 +163,26 @@ static uint64_t retry_after_ms(const struct http_response *resp)
 int registry_get(struct registry *r, struct endpoint *ep, const char *path, const char *accept,
                  uint64_t from, unsigned *tries, struct http_response **ret, struct err *e)
 {
+    const struct endpoint_call q = {.path = path, .accept = accept, .from = from};
+    return registry_call(r, ep, &q, path, tries, ret, e);
+}
+
+int registry_call(struct registry *r, struct endpoint *ep, const struct endpoint_call *q,
+                  const char *what, unsigned *tries, struct http_response **ret, struct err *e)
+{
     struct err own = {0};
     e = e ? e : &own;
     for (;;) {
         struct http_response *resp = NULL;
         uint64_t wait_ms = 0;
-        int code = endpoint_get(ep, path, accept, from, &resp, e);
+        int code = endpoint_call(ep, q, &resp, e);
         if (code == 0 && !registry_temporary(resp->status)) {
             *ret = resp;
             return 0;
         }
         if (code == 0) {
             wait_ms = retry_after_ms(resp);
-            code = registry_explain(r, ep, resp, path, e);
+            code = registry_explain(r, ep, resp, what, e);
             http_close(resp);
             if (code != -EAGAIN)
                 return code;

@@ -1,4 +1,4 @@
-/* Shared by registry.c, blob.c and explain.c. */
+/* Shared by registry.c, blob.c, push.c and explain.c. */
 #ifndef MSB_REGISTRY_REGISTRY_IMPL_H
 #define MSB_REGISTRY_REGISTRY_IMPL_H
 
@@ -27,6 +27,9 @@ size_t registry_first(const struct registry *r, size_t i);
  * success the status is anything but a temporary failure. */
 int registry_get(struct registry *r, struct endpoint *ep, const char *path, const char *accept,
                  uint64_t from, unsigned *tries, struct http_response **ret, struct err *e);
+/* The same for any request; `what` names it in messages. */
+int registry_call(struct registry *r, struct endpoint *ep, const struct endpoint_call *q,
+                  const char *what, unsigned *tries, struct http_response **ret, struct err *e);
 /* After a failure: waits and returns 0 when it should be retried, else the failure's code. */
 int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *tries,
                    uint64_t wait_ms, struct err *e);
@@ -38,5 +41,8 @@ bool registry_temporary(long status);
 /* Turns a status into an error about `what`, with the registry's own message; closes nothing. */
 int registry_explain(const struct registry *r, const struct endpoint *ep,
                      struct http_response *resp, const char *what, struct err *e);
+/* The same of something that was sent. */
+int registry_explain_push(const struct registry *r, const struct endpoint *ep,
+                          struct http_response *resp, const char *what, struct err *e);
 
 #endif

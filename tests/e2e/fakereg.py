@@ -50,8 +50,9 @@ class Request(http.server.BaseHTTPRequestHandler):
         if "Content_Length" not in headers:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
-        self.sent(len(body))
+        if self.command != "HEAD":
+            self.wfile.write(body)
+            self.sent(len(body))
         return True
 
     def sent(self, n):
@@ -109,11 +110,20 @@ class Request(http.server.BaseHTTPRequestHandler):
         else:
             self.fail(404, "no such thing")
 
+    do_HEAD = do_GET
+
+    def do_PUT(self):
+        """Takes what is sent, for scripts."""
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.do_GET()
+
     def do_POST(self):
         r = self.server.owner
         form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         with r.lock:
             r.log.append((self.command, self.path, {**self.headers, "form": form}))
+        if r.script and r.script(self):
+            return
         if not self.path.startswith("/token"):
             self.fail(405)
         elif urllib.parse.parse_qs(form).get("refresh_token") == ["refresh"]:

@@ -54,13 +54,14 @@ class Refused(Exception):
 
 
 class Files:
-    def __init__(self, path, user=None, cwd=None, timeout=60):
+    def __init__(self, path, user=None, cwd=None, timeout=60, only=None):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(timeout)
         self.sock.connect(str(path))
         self.buf = bytearray()
         p = b"" if user is None else field(F_USER, user)
         p += b"" if cwd is None else field(F_CWD, cwd)
+        p += b"" if only is None else field(F_OP, only)
         self.send(frame(HELLO, field(F_VERSION, 1 << 16)) + frame(FILES, p))
 
     def __enter__(self):

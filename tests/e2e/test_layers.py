@@ -413,6 +413,8 @@ static void one(const char *path)
 }
 int main(int argc, char **argv)
 {
+    if (argc == 4)
+        return lsetxattr(argv[1], argv[2], argv[3], strlen(argv[3]), 0) != 0;
     one(argv[1]);
     return 0;
 }
@@ -445,9 +447,9 @@ def walk_lines(disk):
                         *sorted(f"{k}={v.hex()}" for k, v in n.xattrs.items())])
 
 
-@pytest.mark.parametrize("compression", [None, "gzip"])
-def test_the_guest_sees_the_same(msb, tmp_path, compression):
-    """The disk that msb serves, through the kernel that mounts it."""
+def walk_image(tmp_path, compression=None, layers=(base_layer, rich_layer, change_layer)):
+    """A shell, /bin/walk (`walk DIR` lists all of it, `walk FILE NAME VALUE` sets an attribute), and layers
+    in /data."""
     (tmp_path / "walk.c").write_text(WALK_C)
     p = subprocess.run(["cc", "-static", "-O2", "-w", "-o", tmp_path / "walk", tmp_path / "walk.c"], capture_output=True)
     if p.returncode:
@@ -455,15 +457,24 @@ def test_the_guest_sees_the_same(msb, tmp_path, compression):
     shell = imagekit.add_system(imagekit.add_shell(Tar()))
     shell.add("bin/walk", (tmp_path / "walk").read_bytes(), mode=0o755)
     layout = imagekit.Layout(tmp_path / "layout")
-    tars = [shell.bytes(), *(layer(Below).bytes() for layer in (base_layer, rich_layer, change_layer))]
+    tars = [shell.bytes(), *(layer(Below).bytes() for layer in layers)]
     squeeze = (lambda tar: (gzip.compress(tar, 1), "gzip")) if compression else None
-    image = layout.tag(layout.image(tars, compress=squeeze), "walk:1")
+    return layout.tag(layout.image(tars, compress=squeeze), "walk:1")
+
+
+def walked(out):
+    return sorted(" ".join(line.split()[:9] + sorted(line.split()[9:])) for line in out.splitlines())
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_the_guest_sees_the_same(msb, tmp_path, compression):
+    """The disk that msb serves, through the kernel that mounts it."""
+    image = walk_image(tmp_path, compression)
     want = sorted(walk_lines(disk_of(image, tmp_path)))
     assert len(want) > 700
     msb.ok("load", "-q", "-i", tmp_path / "layout", "-t", "walk:1")
     out = msb.ok("run", "-q", "walk:1", "--", "/bin/walk", "/data")
-    got = sorted(" ".join(line.split()[:9] + sorted(line.split()[9:])) for line in out.splitlines())
-    assert got == want
+    assert walked(out) == want
 
 
 # --- attacks --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "image/oci/change.h"
 #include "image/oci/json.h"
 #include "image/oci/oci.h"
 #include "util/buf.h"
@@ -476,13 +477,78 @@ static void together(void **state)
     oci_manifest_free(&two);
 }
 
+/* ---- changes ---- */
+
+static void changes(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "CMD [\"a\", \"b c\"]",
+        "entrypoint run me",
+        "ENV A=1 B=\"two words\" C='x \"y\"'",
+        "ENV OLD  its own form",
+        "ENV A=2",
+        "LABEL k=v l=\\ m",
+        "EXPOSE 80 53/udp",
+        "VOLUME [\"/a b\", \"/c\"]",
+        "VOLUME /d",
+        "USER www:33",
+        " WORKDIR  /srv/x y",
+        "STOPSIGNAL SIGQUIT",
+    };
+    AUTO_JSON json_t *config = json_object();
+    struct err e = {0};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        if (oci_change(config, lines[i], &e) < 0)
+            fail_msg("%s", e.msg);
+    AUTO_FREE char *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(text,
+                        "{\"Cmd\":[\"a\",\"b c\"],\"Entrypoint\":[\"/bin/sh\",\"-c\",\"run me\"],"
+                        "\"Env\":[\"A=2\",\"B=two words\",\"C=x \\\"y\\\"\",\"OLD=its own form\"],"
+                        "\"ExposedPorts\":{\"53/udp\":{},\"80/tcp\":{}},"
+                        "\"Labels\":{\"k\":\"v\",\"l\":\" m\"},\"StopSignal\":\"SIGQUIT\","
+                        "\"User\":\"www:33\",\"Volumes\":{\"/a b\":{},\"/c\":{},\"/d\":{}},"
+                        "\"WorkingDir\":\"/srv/x y\"}");
+}
+
+static void bad_changes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *why;
+    } bad[] = {
+        {"", "an instruction is"},
+        {"RUN make", "an instruction is"},
+        {"CMDX a", "an instruction is"},
+        {"CMD [\"a\", 1]", "list of strings"},
+        {"CMD [\"a\"", "'CMD [\"a\"'"},
+        {"CMD \xff", "UTF-8"},
+        {"ENV", "missing"},
+        {"ENV A=1 =2", "'=2' is not KEY=VALUE"},
+        {"ENV A=1 B", "'B' is not KEY=VALUE"},
+        {"ENV A=\xff", "UTF-8"},
+        {"LABEL a=\xff", "UTF-8"},
+        {"EXPOSE", "missing"},
+        {"VOLUME [1]", "list of strings"},
+        {"USER  ", "missing"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        AUTO_JSON json_t *config = json_object();
+        struct err e = {0};
+        assert_true(oci_change(config, bad[i].line, &e) < 0);
+        if (!strstr(e.msg, bad[i].why))
+            fail_msg("'%s' does not say '%s'", e.msg, bad[i].why);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifests),   cmocka_unit_test(bad_manifests), cmocka_unit_test(bad_json),
         cmocka_unit_test(layer_count), cmocka_unit_test(kinds),         cmocka_unit_test(platforms),
         cmocka_unit_test(picks),       cmocka_unit_test(indexes),       cmocka_unit_test(configs),
-        cmocka_unit_test(bad_configs), cmocka_unit_test(together),
+        cmocka_unit_test(bad_configs), cmocka_unit_test(together),      cmocka_unit_test(changes),
+        cmocka_unit_test(bad_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

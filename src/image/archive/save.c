@@ -7,12 +7,11 @@
 #include <string.h>
 
 #include "image/layer/to_tar.h"
+#include "image/oci/document.h"
 #include "image/oci/json.h"
 #include "image/store/internal.h"
 #include "image/tar/write.h"
 #include "util/cleanup.h"
-
-#define OCI_TYPE "application/vnd.oci.image."
 
 enum { MEMBER_NAME = DIGEST_HEX_SIZE + 16 };
 
@@ -22,15 +21,9 @@ struct layer {
     uint64_t size;
 };
 
-struct document {
-    char *text;
-    size_t len;
-    struct digest digest;
-};
-
 struct saved {
     struct digest digest; /* in the store */
-    struct document config, manifest;
+    struct oci_document config, manifest;
     size_t *layers; /* indexes */
     size_t n_layers;
     struct strlist names, full_names;
@@ -54,8 +47,8 @@ static void free_all(struct save *s)
 {
     for (size_t i = 0; i < s->n_images; i++) {
         struct saved *img = &s->images[i];
-        free(img->config.text);
-        free(img->manifest.text);
+        oci_document_free(&img->config);
+        oci_document_free(&img->manifest);
         free(img->layers);
         strlist_free(&img->names);
         strlist_free(&img->full_names);
@@ -67,30 +60,32 @@ static void free_all(struct save *s)
 
 /* ---- layers ---- */
 
+static int open_layer(struct save *s, const struct digest *diff_id, struct err *e)
+{
+    uint64_t size;
+    int fd = store_open_layer(s->store->layers_fd, diff_id, &size);
+    return fd < 0 ? err_sys(e, -fd, "cannot open it") : fd;
+}
+
+static int layer_failed(const struct digest *diff_id, int r, struct err *e)
+{
+    char hex[DIGEST_HEX_SIZE];
+    digest_hex(diff_id, hex);
+    return r < 0 ? err_wrap(e, r, "layer sha256:%.12s", hex) : 0;
+}
+
 static int write_layer(struct save *s, const struct digest *diff_id, struct tar_out *o,
                        struct err *e)
 {
-    uint64_t size;
-    AUTO_CLOSE int fd = store_open_layer(s->store->layers_fd, diff_id, &size);
-    char hex[DIGEST_HEX_SIZE];
-    digest_hex(diff_id, hex);
-    int r = fd < 0 ? err_sys(e, -fd, "cannot open it") : layer_write_tar(fd, o, e);
-    return r < 0 ? err_wrap(e, r, "layer sha256:%.12s", hex) : 0;
+    AUTO_CLOSE int fd = open_layer(s, diff_id, e);
+    return layer_failed(diff_id, fd < 0 ? fd : layer_write_tar(fd, o, e), e);
 }
 
 /* The digest and size of the layer's tar. */
 static int measure_layer(struct save *s, struct layer *l, struct err *e)
 {
-    struct hasher h;
-    struct tar_out o;
-    hasher_init(&h);
-    int r = tar_out_init(&o, -1, &h) < 0 ? err_oom(e) : write_layer(s, &l->was, &o, e);
-    if (r == 0)
-        (void)tar_out_flush(&o);
-    l->size = o.bytes;
-    tar_out_free(&o);
-    l->is = hasher_finish(&h);
-    return r;
+    AUTO_CLOSE int fd = open_layer(s, &l->was, e);
+    return layer_failed(&l->was, fd < 0 ? fd : layer_measure_tar(fd, &l->is, &l->size, e), e);
 }
 
 static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, struct err *e)
@@ -111,63 +106,29 @@ static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, 
 
 /* ---- documents ---- */
 
-static int set_document(struct document *d, const json_t *j, struct err *e)
+/* The documents as they were, with the layers as they are. */
+static int make_documents(struct save *s, struct saved *img, const struct image_record *rec,
+                          struct err *e)
 {
-    d->text = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    if (!d->text)
-        return err_oom(e);
-    d->len = strlen(d->text);
-    d->digest = digest_of(d->text, d->len);
-    return 0;
-}
-
-/* The configuration as it was, with the layers as they are. */
-static int make_config(struct save *s, struct saved *img, const struct image_record *rec,
-                       struct err *e)
-{
-    AUTO_JSON json_t *j =
+    AUTO_JSON json_t *config =
         oci_json_load(rec->config, rec->config_len, OCI_CONFIG_MAX, "image's configuration", e);
-    if (!j)
-        return -EBADMSG;
-    json_t *ids = json_array();
-    for (size_t i = 0; i < img->n_layers; i++) {
-        char text[DIGEST_TEXT_SIZE];
-        digest_text(&s->layers[img->layers[i]].is, text);
-        (void)json_array_append_new(ids, json_string(text));
-    }
-    json_t *rootfs = json_pack("{s:s, s:o}", "type", "layers", "diff_ids", ids);
-    if (json_object_set_new(j, "rootfs", rootfs) < 0)
-        return err_oom(e);
-    return set_document(&img->config, j, e);
-}
-
-static json_t *descriptor(const char *type, const struct digest *d, uint64_t size)
-{
-    char text[DIGEST_TEXT_SIZE];
-    digest_text(d, text);
-    return json_pack("{s:s, s:s, s:I}", "mediaType", type, "digest", text, "size",
-                     (json_int_t)size);
-}
-
-static int make_manifest(struct save *s, struct saved *img, const struct image_record *rec,
-                         struct err *e)
-{
     AUTO_JSON json_t *was =
-        oci_json_load(rec->manifest, rec->manifest_len, OCI_DOCUMENT_MAX, "manifest", e);
+        config ? oci_json_load(rec->manifest, rec->manifest_len, OCI_DOCUMENT_MAX, "manifest", e)
+               : NULL;
     if (!was)
         return -EBADMSG;
-    json_t *layers = json_array(), *notes = json_object_get(was, "annotations");
+    AUTO_FREE struct oci_layer *layers = calloc(img->n_layers + 1, sizeof(*layers));
+    if (!layers)
+        return err_oom(e);
     for (size_t i = 0; i < img->n_layers; i++) {
         const struct layer *l = &s->layers[img->layers[i]];
-        (void)json_array_append_new(layers, descriptor(OCI_TYPE "layer.v1.tar", &l->is, l->size));
+        layers[i] = (struct oci_layer){.diff_id = l->is, .blob = l->is, .size = l->size};
     }
-    AUTO_JSON json_t *j = json_pack(
-        "{s:i, s:s, s:o, s:o}", "schemaVersion", 2, "mediaType", OCI_TYPE "manifest.v1+json",
-        "config", descriptor(OCI_TYPE "config.v1+json", &img->config.digest, img->config.len),
-        "layers", layers);
-    if (j && json_is_object(notes) && json_object_set(j, "annotations", notes) < 0)
-        return err_oom(e);
-    return set_document(&img->manifest, j, e);
+    int r = oci_document_config(&img->config, config, layers, img->n_layers, e);
+    if (r == 0)
+        r = oci_document_manifest(&img->manifest, &img->config, layers, img->n_layers,
+                                  json_object_get(was, "annotations"), e);
+    return r;
 }
 
 /* ---- images ---- */
@@ -182,9 +143,7 @@ static int make_image(struct save *s, const struct image_record *rec, struct sav
     int r = 0;
     for (; r == 0 && img->n_layers < rec->n_layers; img->n_layers++)
         r = use_layer(s, &rec->layers[img->n_layers].diff_id, &img->layers[img->n_layers], e);
-    if (r == 0)
-        r = make_config(s, img, rec, e);
-    return r < 0 ? r : make_manifest(s, img, rec, e);
+    return r < 0 ? r : make_documents(s, img, rec, e);
 }
 
 static int find_or_make(struct save *s, const struct image_record *rec, struct saved **ret,
@@ -272,7 +231,7 @@ static int put_layers(struct save *s, const char *before, const char *after, str
     return 0;
 }
 
-static int put_document(struct save *s, const char *before, const struct document *d,
+static int put_document(struct save *s, const char *before, const struct oci_document *d,
                         const char *after, struct err *e)
 {
     char name[MEMBER_NAME];
@@ -282,11 +241,11 @@ static int put_document(struct save *s, const char *before, const struct documen
 
 static int put_json(struct save *s, const char *name, const json_t *j, struct err *e)
 {
-    struct document d = {0};
-    int r = set_document(&d, j, e);
+    struct oci_document d = {0};
+    int r = oci_document_set(&d, j, e);
     if (r == 0)
         r = output(tar_put_file(&s->out, name, d.text, d.len), e);
-    free(d.text);
+    oci_document_free(&d);
     return r;
 }
 
@@ -334,7 +293,7 @@ static int put_docker(struct save *s, struct err *e)
 /* podman and skopeo read one of the names, Docker and containerd the other. */
 static int add_entry(json_t *list, const struct saved *img, const char *name)
 {
-    json_t *d = descriptor(OCI_TYPE "manifest.v1+json", &img->manifest.digest, img->manifest.len);
+    json_t *d = oci_descriptor_json(OCI_TYPE_MANIFEST, &img->manifest.digest, img->manifest.len);
     if (d && name)
         (void)json_object_set_new(d, "annotations",
                                   json_pack("{s:s, s:s}", "io.containerd.image.name", name,
@@ -360,7 +319,7 @@ static int put_oci(struct save *s, struct err *e)
     }
     int r = output(tar_put_file(&s->out, "oci-layout", layout, strlen(layout)), e);
     AUTO_JSON json_t *index = json_pack("{s:i, s:s, s:o}", "schemaVersion", 2, "mediaType",
-                                        OCI_TYPE "index.v1+json", "manifests", list);
+                                        OCI_TYPE_INDEX, "manifests", list);
     if (r == 0)
         r = put_json(s, "index.json", index, e);
     if (r == 0)

@@ -88,7 +88,7 @@ static int walk_tree(struct walk *w, struct tree *t, visit_fn fn)
 
 /* A tar begins with a name, which could look like the magic number of a compressed file ("BZhack"):
  * the first name gets a harmless start. */
-static int put_header(struct walk *w, const struct tar_entry *t)
+static int put_header(struct walk *w, const struct tar_entry *t, const struct tree_xattr *x)
 {
     struct tar_entry first = *t;
     AUTO_FREE char *dotted = NULL;
@@ -99,7 +99,7 @@ static int put_header(struct walk *w, const struct tar_entry *t)
         }
         first.path = dotted;
     }
-    return output_failed(w, tar_put_header(w->o, &first));
+    return output_failed(w, tar_put_header_xattrs(w->o, &first, x));
 }
 
 static struct tar_entry entry_of(const struct tree_inode *ino, const char *path)
@@ -109,8 +109,7 @@ static struct tar_entry entry_of(const struct tree_inode *ino, const char *path)
                               .uid = ino->uid,
                               .gid = ino->gid,
                               .mtime = ino->mtime,
-                              .mtime_nsec = ino->mtime_nsec,
-                              .xattrs = ino->xattrs};
+                              .mtime_nsec = ino->mtime_nsec};
 }
 
 static int copy_range(struct walk *w, uint64_t at, uint64_t n)
@@ -143,7 +142,7 @@ static int put_data(struct walk *w, const struct tree_inode *ino)
 static int put_mark(struct walk *w, const char *path)
 {
     const struct tar_entry t = {.path = path, .type = '0'};
-    return put_header(w, &t);
+    return put_header(w, &t, NULL);
 }
 
 static int put_whiteout(struct walk *w)
@@ -162,7 +161,7 @@ static int put_directory(struct walk *w, const struct tree_inode *ino)
     if (!(ino->flags & TREE_IMPLICIT)) {
         struct tar_entry t = entry_of(ino, w->len ? w->path : "./");
         t.type = '5';
-        r = put_header(w, &t);
+        r = put_header(w, &t, ino->xattrs);
     }
     if (r == 0 && (ino->flags & TREE_OPAQUE)) {
         memcpy(w->path + w->len + (w->len ? 1 : 0), opaque, sizeof(opaque));
@@ -174,7 +173,7 @@ static int put_directory(struct walk *w, const struct tree_inode *ino)
 static int put_link(struct walk *w, const char *target)
 {
     const struct tar_entry t = {.path = w->path, .type = '1', .link = target, .mode = 0644};
-    return put_header(w, &t);
+    return put_header(w, &t, NULL);
 }
 
 static int put_other(struct walk *w, const struct tree_inode *ino)
@@ -201,7 +200,7 @@ static int put_other(struct walk *w, const struct tree_inode *ino)
     default:
         return err_set(w->e, EINVAL, "'/%.512s' is of a type that tar cannot represent", w->path);
     }
-    int r = put_header(w, &t);
+    int r = put_header(w, &t, ino->xattrs);
     return r == 0 && S_ISREG(ino->mode) ? put_data(w, ino) : r;
 }
 
@@ -308,5 +307,21 @@ int layer_write_tar(int fd, struct tar_out *o, struct err *e)
     free(w.stack);
     free(w.buf);
     tree_free(&t);
+    return r;
+}
+
+int layer_measure_tar(int fd, struct digest *ret, uint64_t *ret_size, struct err *e)
+{
+    struct hasher h;
+    struct tar_out o;
+    hasher_init(&h);
+    if (tar_out_init(&o, -1, &h) < 0)
+        return err_oom(e);
+    int r = layer_write_tar(fd, &o, e);
+    if (r == 0)
+        (void)tar_out_flush(&o);
+    *ret_size = o.bytes;
+    tar_out_free(&o);
+    *ret = hasher_finish(&h);
     return r;
 }

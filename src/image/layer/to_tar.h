@@ -13,5 +13,7 @@
 
 /* fd: a layer's file. Flushes nothing. */
 int layer_write_tar(int fd, struct tar_out *o, struct err *e);
+/* The digest and length of the tar. */
+int layer_measure_tar(int fd, struct digest *ret, uint64_t *ret_size, struct err *e);
 
 #endif

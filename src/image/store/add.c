@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "image/erofs/disk.h"
 #include "image/erofs/format.h"
+#include "image/layer/to_tar.h"
 #include "image/store/internal.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -70,6 +72,36 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
         if (r == 0 && (want->again || !image_store_has_layer(s, want->diff_id, &l.erofs_size)))
             r = make_layer(s, &b, want, open, ctx, progress, &l, e);
     }
+    if (r == 0)
+        *ret = l;
+    return r;
+}
+
+/* Nobody else makes this one: any name will do for its lock. */
+int image_store_make_layer(struct image_store *s, const struct layer_want *want, struct stream *in,
+                           struct image_layer *ret, struct err *e)
+{
+    AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
+    struct layer_made made = {0};
+    struct digest key;
+    char name[RECORD_NAME_SIZE];
+    if (getrandom(key.b, sizeof(key.b), 0) != sizeof(key.b))
+        return err_sys(e, errno, "cannot get random bytes");
+    int r = build_lock(&b, s, "made", &key, e);
+    if (r == 0)
+        r = cache_build_begin(&b, e);
+    if (r == 0)
+        r = layer_convert(in, want, b.fd, s->cache.tmp_fd, NULL, &made, e);
+    if (r < 0)
+        return r;
+    struct image_layer l = {.erofs_size = made.erofs_size};
+    r = layer_measure_tar(b.fd, &l.diff_id, &l.blob_size, e);
+    if (r < 0)
+        return r;
+    l.blob = l.diff_id;
+    record_erofs_name(&l.diff_id, name);
+    if (!image_store_has_layer(s, &l.diff_id, &l.erofs_size))
+        r = cache_build_publish_as(&b, s->layers_fd, name, e);
     if (r == 0)
         *ret = l;
     return r;

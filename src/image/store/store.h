@@ -73,6 +73,11 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
                           void *ctx, struct layer_progress *progress, struct image_layer *ret,
                           struct err *e);
 
+/* Makes a layer of a tar that nobody has described: its diff_id, and its blob, is the tar that its
+ * file turns into again (layer/to_tar.h). Of `want`, digests must be NULL. */
+int image_store_make_layer(struct image_store *s, const struct layer_want *want, struct stream *in,
+                           struct image_layer *ret, struct err *e);
+
 /* Records an image whose layers are all there, and makes its disk. `manifest` and `config` are the
  * documents as they came; of `layers` (lowest first) the diff_ids count, the rest is what the
  * manifest says. Idempotent. */

@@ -1,0 +1,17 @@
+/* Changes to an image's configuration, written as the instructions of a Dockerfile:
+ *
+ *     CMD, ENTRYPOINT   ["a", "b"], or a line for /bin/sh
+ *     ENV, LABEL        KEY=VALUE..., or KEY VALUE
+ *     EXPOSE, VOLUME    several, or for VOLUME ["/a", "/b"]
+ *     USER, WORKDIR, STOPSIGNAL
+ */
+#ifndef MSB_IMAGE_OCI_CHANGE_H
+#define MSB_IMAGE_OCI_CHANGE_H
+
+#include "util/err.h"
+#include "util/json.h"
+
+/* config: the document's "config". -EINVAL (e set) when the instruction is not one of these. */
+int oci_change(json_t *config, const char *instruction, struct err *e);
+
+#endif

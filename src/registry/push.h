@@ -1,0 +1,26 @@
+/* Pushing: from an image in the store to a registry.
+ *
+ * Blobs first, then the manifest, so that a name in the registry never leads to something that is
+ * incomplete. A blob that the registry has is not sent again, and one that it has in another
+ * repository is mounted from there; so an interrupted push goes on with the blob it was at.
+ *
+ * The store keeps layers in a form of its own, not the blobs that were pulled. Where the registry has
+ * the original one it is used; else the layer is generated anew (layer/pack.h), with another digest,
+ * and the documents follow. The content is the same.
+ */
+#ifndef MSB_REGISTRY_PUSH_H
+#define MSB_REGISTRY_PUSH_H
+
+#include "image/oci/reference.h"
+#include "image/store/store.h"
+#include "registry/pull.h"
+#include "registry/registry.h"
+#include "util/err.h"
+
+/* ref: with a tag. Events are those of a pull, PULL_DOWNLOADING being the other way round, all in the
+ * caller's thread. On success *ret is the image's digest in the registry. */
+int push_image(struct image_store *s, const struct image_record *rec, const struct reference *ref,
+               const struct registry_options *opt, const struct pull_events *ev, struct digest *ret,
+               struct err *e);
+
+#endif
