@@ -207,9 +207,15 @@ static void on_boot_timer(struct loop_timer *t)
 
 /* --- relay events --------------------------------------------------------------------------- */
 
-static void on_touched(void *ctx)
+/* Longer than any sandbox lives; in nanoseconds it still fits. */
+#define LIFE_MAX_MS (100ULL * 365 * 24 * 3600 * 1000)
+
+static void on_touched(void *ctx, uint64_t life_ms)
 {
-    arm_idle(ctx);
+    struct monitor *m = ctx;
+    if (life_ms && m->phase == RUNNING)
+        loop_timer_set(&m->loop, &m->max_timer, MS(MIN(life_ms, LIFE_MAX_MS)));
+    arm_idle(m);
 }
 
 static void on_sessions_changed(void *ctx, unsigned n)

@@ -542,7 +542,7 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         begin_session(c, f);   /* the frame stays in `in`, to be passed on */
         return;
     case PROTO_TOUCH:
-        r->ev->touched(r->ctx);
+        r->ev->touched(r->ctx, proto_find_num(f, F_TIMEOUT_MS, 0));
         (void)proto_put(&c->out, PROTO_OK, NULL, 0);
         client_finish(c);
         return;

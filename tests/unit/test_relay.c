@@ -28,10 +28,13 @@ struct relay_fix {
     unsigned requests; /* that the relay passed to its owner */
     int got_fd;        /* what came with the last one; -1 = none */
     bool keep_fd;
+    uint64_t life_ms; /* of the last TOUCH */
 };
 
-static void on_touched(void *ctx)
+static void on_touched(void *ctx, uint64_t life_ms)
 {
+    struct relay_fix *t = ctx;
+    t->life_ms = life_ms;
 }
 
 static void on_sessions(void *ctx, unsigned n)
@@ -258,6 +261,14 @@ static void test_requests_are_answered(void **state)
         assert_int_equal(hear(fd, 0, NULL), PROTO_OK);
         assert_int_equal(hear(fd, 0, NULL), -1);
     }
+    assert_int_equal(t->life_ms, 0);
+    AUTO_CLOSE int last = dial(t);
+    hello(last, VERSION);
+    static const uint8_t life[] = {F_TIMEOUT_MS, 0, 8, 0, 0, 0, 0xd2, 4, 0, 0, 0, 0, 0, 0};
+    say(last, PROTO_TOUCH, life, sizeof(life));
+    turn(t);
+    assert_int_equal(hear(last, 0, NULL), PROTO_OK);
+    assert_int_equal(t->life_ms, 1234);
     assert_int_equal(t->stops, 1);
     AUTO_CLOSE int fd = dial(t);
     hello(fd, VERSION);

@@ -26,22 +26,23 @@ from __future__ import annotations
 from . import environments, sync
 from ._cli import find_msb
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
+from .code import CodeContext, Execution, ExecutionError, Logs, Result
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, FileDenied,
                      FileError, FileExists, FileNotFound, ImageError, MsbError, PolicyRefused,
                      ProtocolError, SandboxEnded, SandboxExists, SandboxNotFound, SandboxNotRunning,
                      SandboxUnavailable, SecretError, TooManyCommands, UsageError)
 from .files import FileEvent, Files, Watch
 from .process import Process
-from .sandbox import AsyncSandbox, Sandbox
+from .sandbox import AsyncSandbox, PtySize, Sandbox
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncSandbox", "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout",
-    "DEFAULT_MAX_OUTPUT", "ExecResult", "FileDenied", "FileError", "FileEvent", "FileExists",
-    "FileInfo", "FileNotFound", "Files", "ImageError", "MsbError", "OutputChunk", "PolicyRefused",
-    "Process", "ProtocolError", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
+    "AsyncSandbox", "CodeContext", "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout",
+    "DEFAULT_MAX_OUTPUT", "ExecResult", "Execution", "ExecutionError", "FileDenied", "FileError", "FileEvent", "FileExists",
+    "FileInfo", "FileNotFound", "Files", "ImageError", "Logs", "MsbError", "OutputChunk", "PolicyRefused", "Process",
+    "ProtocolError", "PtySize", "Result", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
     "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
     "SecretError", "TooManyCommands", "UsageError", "Watch", "environments", "find_msb", "sync",
 ]

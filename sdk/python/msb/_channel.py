@@ -176,13 +176,13 @@ class Request(Channel):
             self.answer.set_exception(error)
 
 
-async def request(home: str, name: str, kind: int) -> Tuple[int, List[proto.Field]]:
+async def request(home: str, name: str, kind: int, payload: bytes = b"") -> Tuple[int, List[proto.Field]]:
     """Sends a request to the monitor; returns type and fields of the answer."""
     sock = await connect_socket(home, name)
     loop = asyncio.get_running_loop()
     _, channel = await loop.create_connection(Request, sock=sock)
     try:
-        channel.send(proto.HELLO_FRAME + proto.frame(kind))
+        channel.send(proto.HELLO_FRAME + proto.frame(kind, payload))
         return await asyncio.wait_for(channel.answer, _CONNECT_SECONDS)
     finally:
         channel.abort()

@@ -13,14 +13,15 @@ from types import TracebackType
 from typing import (Any, Awaitable, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type,
                     Union)
 
+from . import _interpreter, _secrets
 from . import _proto as proto
-from . import _secrets
 from ._attach import RETRY_PAUSE, RETRY_SECONDS, attach
-from ._channel import NAME
+from ._channel import NAME, request
 from ._cli import Cli, end_process, label_args, uncancelled
 from ._exec import ExecChannel, GoingDown, exec_frame, failure_code
-from .errors import (CommandNotExecutable, CommandNotFound, MsbError, SandboxNotFound, UsageError,
-                     from_cli)
+from .code import CodeContext
+from .errors import (CommandNotExecutable, CommandNotFound, MsbError, SandboxNotFound,
+                     SandboxNotRunning, UsageError, from_cli)
 from .files import Files
 from .process import Callback, Process
 from .types import ExecResult, SandboxInfo, SandboxSpec
@@ -70,6 +71,12 @@ def network_args(egress: Sequence[str], network: Optional[str], published: bool)
             raise UsageError(f"invalid egress {host!r}: expected a host name")
         args.append(f"--net-rule=allow@domain={host.rstrip('.').lower()}")
     return args
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 < seconds < 1e9:
+        raise UsageError(f"invalid time limit {seconds!r}: a positive number of seconds")
+    return max(int(seconds * 1000), 1)
 
 
 def _duration(seconds: float) -> str:
@@ -269,6 +276,25 @@ class SandboxHandle:
     async def remove(self, *, force: bool = True) -> None:
         """Removes it with all its files, by default even if it is running."""
         await self._client.remove(self.name, force=force)
+
+    async def set_timeout(self, seconds: float) -> None:
+        """It stops so many seconds from now, whatever was said before; until it is started again."""
+        life = proto.u64(proto.F_TIMEOUT_MS, _milliseconds(seconds))
+        try:
+            kind, _ = await request(self._cli.home, _known(self.name), proto.TOUCH, life)
+        except OSError:
+            status = (await self.info()).status
+            raise SandboxNotRunning(f"sandbox '{self.name}' is not running (status: {status})") from None
+        if kind != proto.OK:
+            raise MsbError(f"sandbox '{self.name}' refused to change its time limit")
+
+    async def code_context(self, *, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                           user: Optional[str] = None, python: str = "python3") -> CodeContext:
+        """A Python interpreter in the sandbox that keeps its variables from one :meth:`CodeContext.run` to
+        the next, until it is closed. The image must have ``python``, 3.8 or newer."""
+        process = await self.spawn(python, ["-c", _interpreter.SOURCE], cwd=cwd, env=env, user=user,
+                                   stdin=True, stream=True)
+        return await CodeContext._begin(process, self._client.max_output)
 
     async def info(self) -> SandboxInfo:
         """Its configuration and state."""

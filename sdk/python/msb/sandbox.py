@@ -5,20 +5,24 @@ style expect it: ``kill()`` also removes the sandbox.
 """
 from __future__ import annotations
 
+import asyncio
 import uuid
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, Union
 
 from . import client as _client
 from . import files as _files
 from . import process as _process
 from . import sync as _sync
 from ._portal import PORTAL
+from .code import CodeContext, Execution, ExecutionError, Result
 from .process import Callback
 from .errors import UsageError
 from .types import ExecResult, FileInfo, SandboxInfo, SandboxSpec
 
-__all__ = ["AsyncCommands", "AsyncSandbox", "AsyncSandboxFiles", "Commands", "Sandbox", "SandboxFiles"]
+__all__ = ["AsyncCommands", "AsyncPty", "AsyncSandbox", "AsyncSandboxFiles", "Commands", "Pty", "PtySize", "Sandbox",
+           "SandboxFiles"]
 
 _run = PORTAL.run
 
@@ -95,6 +99,62 @@ class AsyncSandboxFiles:
         await self._files.mkdir(path)
 
 
+@dataclass(frozen=True)
+class PtySize:
+    """The size of a terminal."""
+
+    rows: int = 24
+    cols: int = 80
+
+
+class AsyncPty:
+    """``sandbox.pty``: interactive shells on terminals, by their process ids."""
+
+    def __init__(self, handle: _client.SandboxHandle) -> None:
+        self._handle = handle
+        self._open: Dict[int, _process.Process] = {}
+
+    async def create(self, size: PtySize = PtySize(), on_data: Optional[Callback] = None, *,
+                     user: Optional[str] = None, cwd: Optional[str] = None,
+                     envs: Optional[Mapping[str, str]] = None,
+                     timeout: Optional[float] = 60) -> _process.Process:
+        """Starts bash on a terminal, which is killed after ``timeout`` seconds (None: never). ``on_data`` gets
+        what it prints, as text; without it, iterate over the process."""
+        process = await self._handle.spawn(
+            "bash", ["-i", "-l"], tty=True, size=(size.rows, size.cols), user=user, cwd=cwd,
+            env={"TERM": "xterm-256color", **(envs or {})}, timeout=timeout, on_stdout=on_data,
+            stream=on_data is None)
+        self._open = {pid: p for pid, p in self._open.items() if p.returncode is None}
+        self._open[process.pid] = process
+        return process
+
+    def _find(self, pid: int) -> _process.Process:
+        if pid not in self._open:
+            raise UsageError(f"no terminal of this object has the process {pid}")
+        return self._open[pid]
+
+    async def send_stdin(self, pid: int, data: Union[bytes, str]) -> None:
+        """Types into it."""
+        await self._find(pid).write_stdin(data)
+
+    async def resize(self, pid: int, size: PtySize) -> None:
+        """Changes its size."""
+        await self._find(pid).resize(size.rows, size.cols)
+
+    async def kill(self, pid: int) -> bool:
+        """Kills the shell; False if it has ended already."""
+        process = self._open.pop(pid, None)
+        if process is None or process.returncode is not None:
+            return False
+        await process.kill()
+        return True
+
+
+def _python(language: Optional[str]) -> None:
+    if language not in (None, "python", "python3"):
+        raise UsageError(f"run_code runs Python, not {language!r}: use commands.run for other languages")
+
+
 class AsyncSandbox:
     """A sandbox: ``async with await AsyncSandbox.create("alpine:3") as sandbox: ...``"""
 
@@ -103,6 +163,9 @@ class AsyncSandbox:
         self._handle = handle
         self.commands = AsyncCommands(handle)
         self.files = AsyncSandboxFiles(handle.files)
+        self.pty = AsyncPty(handle)
+        self._context: Optional[CodeContext] = None
+        self._context_lock = asyncio.Lock()
 
     @classmethod
     async def create(cls, image: Optional[str] = None, *, template: Optional[str] = None,
@@ -152,6 +215,34 @@ class AsyncSandbox:
         address, number = ports[port]
         return f"[{address}]:{number}" if ":" in address else f"{address}:{number}"
 
+    async def set_timeout(self, timeout: float) -> None:
+        """It stops so many seconds from now, instead of when ``create`` said."""
+        await self._handle.set_timeout(timeout)
+
+    async def create_code_context(self, *, cwd: Optional[str] = None,
+                                  language: Optional[str] = None) -> CodeContext:
+        """Another interpreter, with variables of its own, for ``run_code(context=...)``."""
+        _python(language)
+        return await self._handle.code_context(cwd=cwd)
+
+    async def run_code(self, code: str, *, language: Optional[str] = None,
+                       context: Optional[CodeContext] = None,
+                       on_stdout: Optional[Callback] = None, on_stderr: Optional[Callback] = None,
+                       on_result: Optional[Callable[[Result], Any]] = None,
+                       on_error: Optional[Callable[[ExecutionError], Any]] = None,
+                       envs: Optional[Mapping[str, str]] = None,
+                       timeout: Optional[float] = 300) -> Execution:
+        """Runs Python code that sees the variables of what ran before; see :meth:`CodeContext.run`. If the
+        interpreter was lost, the next call begins another."""
+        _python(language)
+        if context is None:
+            async with self._context_lock:
+                if self._context is None or self._context.closed:
+                    self._context = await self._handle.code_context()
+                context = self._context
+        return await context.run(code, timeout=timeout, env=envs, on_stdout=on_stdout, on_stderr=on_stderr,
+                                 on_result=on_result, on_error=on_error)
+
     async def is_running(self) -> bool:
         """Whether it is running."""
         return (await self._handle.info()).running
@@ -165,6 +256,8 @@ class AsyncSandbox:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
+        if self._context is not None:
+            await self._context.close()
         await self._handle.__aexit__(kind, error, trace)
 
 
@@ -221,6 +314,33 @@ class SandboxFiles:
         self._files.mkdir(path)
 
 
+class Pty:
+    """``sandbox.pty``: interactive shells on terminals; see :class:`AsyncPty`."""
+
+    def __init__(self, inner: AsyncPty) -> None:
+        self._inner = inner
+
+    def create(self, size: PtySize = PtySize(), on_data: Optional[Callback] = None, *,
+               user: Optional[str] = None, cwd: Optional[str] = None,
+               envs: Optional[Mapping[str, str]] = None,
+               timeout: Optional[float] = 60) -> _sync.Process:
+        """Starts bash on a terminal; ``on_data`` is called in another thread."""
+        return _sync.Process(_run(self._inner.create(size, on_data, user=user, cwd=cwd, envs=envs,
+                                                     timeout=timeout)))
+
+    def send_stdin(self, pid: int, data: Union[bytes, str]) -> None:
+        """Types into it."""
+        _run(self._inner.send_stdin(pid, data))
+
+    def resize(self, pid: int, size: PtySize) -> None:
+        """Changes its size."""
+        _run(self._inner.resize(pid, size))
+
+    def kill(self, pid: int) -> bool:
+        """Kills the shell; False if it has ended already."""
+        return _run(self._inner.kill(pid))
+
+
 class Sandbox:
     """A sandbox: ``with Sandbox.create("alpine:3") as sandbox: ...``"""
 
@@ -230,6 +350,7 @@ class Sandbox:
         self._handle = _sync.SandboxHandle(inner.handle)
         self.commands = Commands(inner.commands)
         self.files = SandboxFiles(self._handle.files)
+        self.pty = Pty(inner.pty)
 
     @classmethod
     def create(cls, image: Optional[str] = None, *, template: Optional[str] = None,
@@ -270,6 +391,27 @@ class Sandbox:
     def get_host(self, port: int) -> str:
         """Where a published port is on this host; see :meth:`AsyncSandbox.get_host`."""
         return _run(self._inner.get_host(port))
+
+    def set_timeout(self, timeout: float) -> None:
+        """It stops so many seconds from now, instead of when ``create`` said."""
+        _run(self._inner.set_timeout(timeout))
+
+    def create_code_context(self, *, cwd: Optional[str] = None,
+                            language: Optional[str] = None) -> _sync.CodeContext:
+        """Another interpreter, with variables of its own, for ``run_code(context=...)``."""
+        return _sync.CodeContext(_run(self._inner.create_code_context(cwd=cwd, language=language)))
+
+    def run_code(self, code: str, *, language: Optional[str] = None,
+                 context: Optional[_sync.CodeContext] = None,
+                 on_stdout: Optional[Callback] = None, on_stderr: Optional[Callback] = None,
+                 on_result: Optional[Callable[[Result], Any]] = None,
+                 on_error: Optional[Callable[[ExecutionError], Any]] = None,
+                 envs: Optional[Mapping[str, str]] = None,
+                 timeout: Optional[float] = 300) -> Execution:
+        """Runs Python code that sees the variables of what ran before; see :meth:`AsyncSandbox.run_code`."""
+        return _run(self._inner.run_code(
+            code, language=language, context=context._inner if context else None, on_stdout=on_stdout,
+            on_stderr=on_stderr, on_result=on_result, on_error=on_error, envs=envs, timeout=timeout))
 
     def is_running(self) -> bool:
         """Whether it is running."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import client as _client
+from . import code as _code
 from . import files as _files
 from . import process as _process
 from ._portal import PORTAL
@@ -29,9 +30,41 @@ from .files import DEFAULT_MAX_READ, FileEvent
 from .process import Callback
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
 
-__all__ = ["Files", "Process", "SandboxClient", "SandboxHandle", "Watch"]
+__all__ = ["CodeContext", "Files", "Process", "SandboxClient", "SandboxHandle", "Watch"]
 
 _run = PORTAL.run
+
+
+class CodeContext:
+    """An interpreter that keeps its variables; see :class:`msb.CodeContext`."""
+
+    def __init__(self, inner: _code.CodeContext) -> None:
+        self._inner = inner
+        self.version = inner.version
+
+    @property
+    def closed(self) -> bool:
+        """Whether the interpreter has ended."""
+        return self._inner.closed
+
+    def run(self, code: str, *, timeout: Optional[float] = 300, env: Optional[Mapping[str, str]] = None,
+            on_stdout: Optional[Callback] = None, on_stderr: Optional[Callback] = None,
+            on_result: Optional[Callable[[_code.Result], Any]] = None,
+            on_error: Optional[Callable[[_code.ExecutionError], Any]] = None) -> _code.Execution:
+        """Runs code with the variables of what ran before."""
+        return _run(self._inner.run(code, timeout=timeout, env=env, on_stdout=on_stdout, on_stderr=on_stderr,
+                                    on_result=on_result, on_error=on_error))
+
+    def close(self) -> None:
+        """Ends the interpreter."""
+        _run(self._inner.close())
+
+    def __enter__(self) -> "CodeContext":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
 
 
 class Process:
@@ -247,6 +280,15 @@ class SandboxHandle:
     def remove(self, *, force: bool = True) -> None:
         """Removes it with all its files."""
         _run(self._inner.remove(force=force))
+
+    def set_timeout(self, seconds: float) -> None:
+        """It stops so many seconds from now."""
+        _run(self._inner.set_timeout(seconds))
+
+    def code_context(self, *, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None,
+                     user: Optional[str] = None, python: str = "python3") -> CodeContext:
+        """A Python interpreter that keeps its variables."""
+        return CodeContext(_run(self._inner.code_context(cwd=cwd, env=env, user=user, python=python)))
 
     def info(self) -> SandboxInfo:
         """Its configuration and state."""
