@@ -141,10 +141,12 @@ static void warn_about_remote(struct s3_work *w)
 /* 1: something changed meanwhile. */
 static int one_pass(struct s3_work *w, struct job *j, struct err *e)
 {
+    const size_t *n = w->plan.count;
     int r = compare(w, j, e);
     if (r == 0)
         r = s3_pull(w, e);
-    if (r == 0)
+    /* What was pulled counts, whatever becomes of the push. */
+    if (r == 0 && n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT])
         r = save_base(w, j->dir, e);
     if (r == 0 && atomic_load(&w->again))
         return 1;
