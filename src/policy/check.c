@@ -191,6 +191,12 @@ void check_secrets(struct judge *j, const struct layer *l, const struct setting 
 {
     for (size_t i = 0; i < j->spec->secrets.n; i++)
         (item_matches(s, j->spec->secrets.v[i]) ? allow : refuse)(j, l, s, j->spec->secrets.v[i]);
+    const struct strlist *bound = &j->spec->net.bound.secrets; /* NAME@... */
+    for (size_t i = 0; i < bound->n; i++) {
+        char name[TEXT_MAX];
+        (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(bound->v[i], "@"), bound->v[i]);
+        (item_matches(s, name) ? allow : refuse)(j, l, s, name);
+    }
 }
 
 /* KEY is any value of it. */

@@ -97,7 +97,7 @@ const struct field policy_fields[] = {
      "[] is nothing",
      "[public, \"*.corp.example:tcp:443\"]"},
     {"secrets", "allow", FIELD_LIST, check_secrets, NULL, NULL,
-     "Names of secrets that a sandbox may have, with wildcards", "[\"CI_*\"]"},
+     "Names of secrets that a sandbox may have, in its environment or bound, with wildcards", "[\"CI_*\"]"},
     PATHS("volumes", "volumes, mounted files and disk images"),
     PATHS("workspaces", "workspaces"),
     PATHS("copies", "files copied into a new sandbox (--copy)"),

@@ -39,6 +39,8 @@ static bool is_reduced(const struct sandbox_spec *s)
     X("no-dns-rebind-protection", s->net.allow_rebind)     \
     X("trust-host-cas", s->net.trust_host_cas)             \
     X("secret-env", s->secrets.n > 0)                      \
+    X("secret", s->net.bound.secrets.n > 0)                \
+    X("tls-intercept", s->net.bound.intercept.n > 0)       \
     X("script", s->n_scripts > 0)                          \
     X("rlimit", s->n_rlimits > 0)                          \
     X("jail", is_reduced(s))                               \

@@ -1,6 +1,7 @@
 /* Holding a spec to a rulebook: defaults, then every setting that counts. */
 #include "policy/impl.h"
 
+#include "store/audit.h"
 #include "util/diag.h"
 #include "util/json.h"
 #include "util/loop.h"
@@ -237,6 +238,27 @@ static bool is_counted(const struct verdict *v)
     return false;
 }
 
+/* In the audit log. */
+static void record(const struct store *s, enum hold why, const char *name, const struct verdict *v)
+{
+    static const char *const verbs[] = {[HOLD_AHEAD] = "create",
+                                        [HOLD_CREATE] = "create",
+                                        [HOLD_START] = "start",
+                                        [HOLD_CHANGE] = "modify"};
+    for (size_t i = 0; i < v->n; i++) {
+        const struct finding *f = &v->v[i];
+        char field[64], origin[512];
+        if (f->outcome != OUTCOME_REFUSED)
+            continue;
+        finding_field(f, field);
+        (void)snprintf(origin, sizeof(origin), "%.480s:%u", f->file, f->line);
+        audit_refused(
+            s, verbs[why], name,
+            &(struct audit_refusal){
+                .field = field, .asked = f->asked, .allowed = f->allowed, .origin = origin});
+    }
+}
+
 /* Whether the same was refused before. */
 static bool is_old(const struct finding *f, const struct verdict *before)
 {
@@ -267,7 +289,10 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
             after.v[i].outcome = OUTCOME_ALLOWED;
         refused = refused || after.v[i].outcome == OUTCOME_REFUSED;
     }
-    return r == 0 && refused ? refuse(&after, HOLD_CHANGE, now->name, e) : r;
+    if (r < 0 || !refused)
+        return r;
+    record(s, HOLD_CHANGE, now->name, &after);
+    return refuse(&after, HOLD_CHANGE, now->name, e);
 }
 
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
@@ -275,13 +300,17 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict v = {0};
+    static struct rulebook *kept; /* from HOLD_AHEAD: one command, one policy */
     uint64_t t0 = now_ns();
-    int r = rulebook_load(s, &b, e);
+    b = why == HOLD_CREATE ? steal_ptr(&kept) : NULL;
+    int r = b ? 0 : rulebook_load(s, &b, e);
     if (r < 0 || !b)
         return r;
-    r = rulebook_judge(b, s, why, said, spec, &v, e);
-    if (r == 0 && v.refused)
+    r = rulebook_judge(b, s, why == HOLD_AHEAD ? HOLD_CREATE : why, said, spec, &v, e);
+    if (r == 0 && v.refused) {
         r = refuse(&v, why, spec->name ? spec->name : "", e);
+        record(s, why, spec->name, &v);
+    }
     for (size_t i = 0; i < v.n; i++) {
         char text[ERR_MSG_MAX];
         if (v.v[i].outcome == OUTCOME_ALLOWED)
@@ -292,5 +321,7 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
     diag_took("holding it to the policy", t0);
     if (r == 0)
         r = spec_validate(spec, e);
+    if (r == 0 && why == HOLD_AHEAD && !kept)
+        kept = steal_ptr(&b);
     return r < 0 ? r : why == HOLD_CREATE && is_counted(&v);
 }

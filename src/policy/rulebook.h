@@ -67,6 +67,7 @@ enum spec_said {
 };
 
 enum hold {
+    HOLD_AHEAD,  /* one more sandbox, before it is prepared: HOLD_CREATE follows */
     HOLD_CREATE, /* one more sandbox */
     HOLD_START,  /* an existing one, as it is stored */
     HOLD_CHANGE, /* the same, changed */

@@ -156,10 +156,7 @@ static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *
 int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
                          const struct create_options *opt, struct err *e)
 {
-    int r = policy_hold(s, HOLD_CREATE, opt->said, spec, e);
-    if (r < 0)
-        audit_done(s, "create", spec->name, audit_spec(spec), 0, r, e);
-    return MIN(r, 0);
+    return MIN(policy_hold(s, HOLD_AHEAD, opt->said, spec, e), 0);
 }
 
 /* Where the number of sandboxes is limited, one at a time is counted: *lock is then held. */
@@ -181,8 +178,6 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     AUTO_NAME_LOCK struct name_lock counting = NAME_LOCK_NONE;
     uint64_t began = now_ns();
     int r = hold_to_policy(s, spec, opt, &counting, e);
-    if (r < 0)
-        audit_done(s, "create", spec->name, audit_spec(spec), began, r, e);
     if (r == 0)
         r = volume_hold(s, spec, &volumes, e);
     if (r == 0)

@@ -31,6 +31,8 @@ REFUSED = [
     ("egress.allow", "egress: {allow: [pypi.org]}", ["--net", "public"]),
     ("egress.allow", "egress: {allow: [public]}", ["--net-rule", "allow@10.0.0.1"]),
     ("secrets.allow", "secrets: {allow: [\"CI_*\"]}", ["--secret-env", "TOKEN"]),
+    ("secrets.allow", "secrets: {allow: [\"CI_*\"]}", ["--secret", "TOKEN@example.com"]),
+    ("forbid", "forbid: [secret]", ["--secret", "TOKEN@example.com"]),
     ("paths.volumes", "paths: {volumes: [/srv]}", ["-v", "/usr:/mnt"]),
     ("paths.volumes", "paths: {volumes: [/usr:ro]}", ["-v", "/usr:/mnt"]),
     ("paths.workspaces", "paths: {workspaces: [/srv]}", ["--workspace", "/usr"]),
@@ -71,8 +73,8 @@ def by_sdk(m, options, image):
             fields["network"] = value
         else:
             rest += [key, value]
-            if key == "--net-rule":
-                fields["network"] = "none"
+            if key in ("--net-rule", "--secret"):
+                fields["network"] = "none" if key == "--net-rule" else "public"
     go(client_of(m).create(sdk.SandboxSpec(name="x", image=image, options=tuple(rest), **fields)))
 
 
@@ -189,6 +191,7 @@ def test_the_life_of_a_sandbox(module_msb):
     p = m("policy", "apply")
     assert b"stop it" in p.stdout and m.status("a") == "Stopped"
     p = m("start", "a")
+    assert '"caps.memory"' in m.ok("audit", "--json")
     assert p.returncode == 3 and b"caps.memory: asked for 300 MiB, allowed is 200 MiB" in p.stderr
     assert m("exec", "a", "--", "true").returncode == 3
     m.ok("modify", "a", "--label", "k=w")  # was so before: other changes are possible
