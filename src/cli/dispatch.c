@@ -5,6 +5,7 @@
 #include "cli/help.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "policy/rulebook.h"
 #include "store/audit.h"
 #include "util/cleanup.h"
 #include "util/term.h"
@@ -216,5 +217,6 @@ int cli_run(int argc, char **argv)
 int cli_main(int argc, char **argv)
 {
     audit_on_failure(ui_warn);
+    audit_configure_with(policy_audit);
     return cli_run(argc, argv);
 }

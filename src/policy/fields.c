@@ -44,6 +44,8 @@ static int valid_target(const char *text, struct err *e)
 }
 
 static const char *const profile_names[] = {"default", "restricted", "docker", NULL};
+static const char *const audit_levels[] = {"off", "denied", "all", NULL};
+static const char *const audit_arguments[] = {"full", "hash", NULL};
 static const char *const engine_names[] = {"kvm", "uml", "uml-ptrace", NULL};
 
 #define CAP(key, type, help, example)                           \
@@ -116,6 +118,15 @@ const struct field policy_fields[] = {
      "Engines that may run a sandbox; the first is used where auto would choose another", "[kvm]"},
     {"", "homes", FIELD_LIST, check_home, NULL, valid_path,
      "Directories that MSB_HOME may be, with wildcards", "[/var/lib/msb/*]"},
+    {"audit", "level", FIELD_CHOICE, NULL, audit_levels, NULL,
+     "What the audit log records at least; MSB_AUDIT can only ask for more", "all"},
+    {"audit", "argv", FIELD_CHOICE, NULL, audit_arguments, NULL,
+     "Arguments of commands in full, or only their hash", "hash"},
+    {"audit", "syslog", FIELD_FLAG, NULL, NULL, NULL, "Send records to syslog, too", "true"},
+    {"audit", "journald", FIELD_FLAG, NULL, NULL, NULL, "Send records to the journal, too", "true"},
+    {"audit", "command", FIELD_LIST, NULL, NULL, NULL,
+     "A program that reads records, one a line: its path and its arguments",
+     "[/usr/local/bin/ship-audit, --quiet]"},
     MATCH("labels", "Labels of the sandbox that the set is for: any of these", "[team=ml]"),
     MATCH("images", "Images that the set is for", "[\"python:*\"]"),
     MATCH("users", "Users, by name or number, who may use the set", "[alice, \"1000\"]"),

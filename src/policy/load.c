@@ -169,7 +169,7 @@ static int unknown_key(const struct load *l, const struct yaml *y, const char *s
         if (strcmp(f->section, section) == 0)
             known[n++] = f->key;
         else if (!*section && strcmp(f->section, last) != 0 &&
-                 (rule || strcmp(f->section, "match") != 0))
+                 strcmp(f->section, rule ? "audit" : "match") != 0)
             known[n++] = last = f->section;
     }
     known[n] = NULL;
@@ -203,7 +203,7 @@ static int read_member(struct load *l, const struct yaml *y, struct layer *to, b
         to->name = strdup(y->text);
         return to->name ? 0 : err_oom(l->e);
     }
-    if (is_section(y->key) && (rule || strcmp(y->key, "match") != 0))
+    if (is_section(y->key) && strcmp(y->key, rule ? "audit" : "match") != 0)
         return read_section(l, y, to);
     return unknown_key(l, y, "", rule);
 }

@@ -111,6 +111,9 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
 int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
                        struct err *e);
 
+/* The log of what was done, as the policy wants it: for audit_configure_with(). */
+void policy_audit(const struct store *s);
+
 /* --- showing it ------------------------------------------------------------------------------- */
 
 /* Every setting with its file and line, and which of several is in effect. */

@@ -115,9 +115,6 @@ static json_t *usage_json(struct sandbox *sb)
 
 json_t *account_take(struct sandbox *sb)
 {
-    int level = audit_level();
-    if (level == AUDIT_OFF)
-        return NULL;
     json_t *labels = audit_labels(&sb->spec);
     if (json_array_size(labels) == 0) {
         json_decref(labels);

@@ -1,4 +1,5 @@
 """The audit log: who did what to which sandbox, with no secret in it, whoever is killed meanwhile."""
+import hashlib
 import json
 import os
 import pathlib
@@ -271,3 +272,27 @@ def test_a_run_that_ended_by_itself_is_counted(msb):
     msb.ok("rm", "-q", "a")
     used = records(msb, "--verb", "remove")[0]["usage"]
     assert used["write_bytes"] >= 1 << 20 and used["cpu_ms"] > 0 and used["from"] == "sandbox"
+
+
+def test_what_a_policy_says_about_the_log(msb):
+    """Level, arguments and a program that gets all records; refusals with field and origin; MSB_AUDIT cannot ask for less."""
+    shipped, policy = msb.home / "shipped", msb.home / "policy.yaml"
+    policy.write_text("caps: {memory: 128M}\n"
+                      f"audit: {{level: all, argv: hash, command: [/bin/sh, -c, 'cat >> {shipped}']}}\n")
+    off = {**msb.env, "MSB_AUDIT": "off"}
+    msb("create", "-q", "-n", "a", "-m", "1G", check=3, env=off)
+    refused = records(msb, "--verb", "refused")[0]
+    assert {k: refused[k] for k in ("verb", "field", "asked", "allowed", "origin", "sandbox")} == {
+        "verb": "create", "field": "caps.memory", "asked": "1.0 GiB", "allowed": "128 MiB", "origin": f"{policy}:1",
+        "sandbox": "a"}
+    msb.ok("run", "-q", "-m", "64M", "--", "echo", "pr1vate", env=off)
+    ran = records(msb, "--verb", "exec")[0]
+    assert "argv" not in ran and ran["argv_hash"] == "sha256:" + hashlib.sha256(b"echo\0pr1vate\0").hexdigest()
+    log = (msb.home / "audit.log").read_text()
+    assert "pr1vate" not in log
+    wait_for(lambda: sorted(shipped.read_text().splitlines()) == sorted(log.splitlines()), timeout=20)
+    policy.write_text("audit: {level: everything}\n")
+    assert "everything" in msb("create", "-q", "-n", "b", "-m", "64M", check=3).stderr.decode()
+    policy.write_text("rules: [{audit: {level: all}}]\n")  # it is for all sandboxes
+    assert "unknown key 'audit'" in msb("create", "-q", "-n", "b", "-m", "64M", check=3).stderr.decode()
+    policy.unlink()
