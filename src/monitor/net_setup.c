@@ -55,8 +55,8 @@ static void add_host(struct gate_host *to, const struct subst_host *h, bool bypa
 
 static int look_into(struct gate *g, const struct spec_bound *b, struct err *e)
 {
-    struct gate_host *list;
-    size_t n;
+    struct gate_host *list = NULL;
+    size_t n = 0;
     if (!spec_bound_any(b))
         return 0;
     int r = net_hosts(b, &list, &n, e);
@@ -80,7 +80,9 @@ int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, str
     AUTO_FREE struct gate_host *list = calloc(GATE_HOSTS_MAX, sizeof(*list));
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
     size_t k = 0;
-    int r = list && x ? 0 : err_oom(e);
+    int r = 0;
+    if (!list || !x)
+        return err_oom(e);
     for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
         r = spec_bound_parse(b->secrets.v[i], x, e);
         for (size_t j = 0; r == 0 && j < x->n_hosts && k < GATE_HOSTS_MAX; j++)

@@ -207,7 +207,9 @@ int spec_bound_add(struct spec_bound *b, const char *text, struct err *e)
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
     AUTO_FREE char *joined = NULL;
     char *whole = NULL, holder[RANDOM_LEN + 5];
-    int r = x ? spec_bound_parse(text, x, e) : err_oom(e);
+    if (!x)
+        return err_oom(e);
+    int r = spec_bound_parse(text, x, e);
     if (r < 0)
         return r;
     size_t i = find_secret(b, x->name);
