@@ -85,7 +85,7 @@ static int apply(const struct args *a, const struct store *s, const struct ruleb
             note(&p, list[i].spec.name, &v[i]);
     }
     int code = r < 0 ? ui_fail(&e) : print_plan(&p);
-    if (code == EXIT_OK && !args_has(a, "dry-run"))
+    if (v && code == EXIT_OK && !args_has(a, "dry-run"))
         code = conform_all(s, b, list, v, n);
     for (size_t i = 0; v && i < n; i++)
         verdict_free(&v[i]);

@@ -63,7 +63,7 @@ static int check_plain(const struct reader *r, const yaml_event_t *ev)
 static int take_text(struct reader *r, const yaml_event_t *ev, char **ret)
 {
     const char *text = (const char *)ev->data.scalar.value;
-    if (strlen(text) != ev->data.scalar.length)
+    if (!text || strlen(text) != ev->data.scalar.length)
         return fail_at(r, ev->start_mark, "a NUL character is not allowed here");
     *ret = strdup(text);
     return *ret ? 0 : err_oom(r->e);

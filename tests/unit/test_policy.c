@@ -414,7 +414,7 @@ static unsigned random_spec(struct sandbox_spec *s, uint64_t seed)
     s->cpus = 0.25 * (1 + pick(12));
     s->memory_mib = 128 << pick(5);
     s->root_disk_bytes = 1ULL << (29 + pick(5));
-    s->max_duration_ms = pick(4) * 1800000;
+    s->max_duration_ms = pick(4) * 1800000ULL;
     s->engine = (enum engine_kind)pick(4);
     if (pick(2))
         assert_int_equal(spec_add_label(s, WORDS("team=a", "team=b", "other=1"), NULL), 0);
