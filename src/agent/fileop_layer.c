@@ -25,6 +25,7 @@ enum {
     XATTR_VALUE = 64 << 10,
     HEAD_MAX = 1 << 20, /* of an entry: two paths and its attributes */
     LINK_BUCKETS = 4096,
+    MARK_LEN = 4,
     LINKS_MAX = 1 << 20,
     PATH_SIZE = PROTO_DEPTH_MAX * (PROTO_NAME_MAX + 1) + 64,
 };
@@ -293,8 +294,8 @@ static int pack_node(struct packing *p, const struct stat *st)
 static int pack_whiteout(struct packing *p)
 {
     char *name = p->path + p->base;
-    memmove(name + strlen(MARK), name, p->len - p->base + 1);
-    memcpy(name, MARK, strlen(MARK));
+    memmove(name + MARK_LEN, name, p->len - p->base + 1);
+    memcpy(name, MARK, MARK_LEN);
     return put_mark(p);
 }
 
@@ -393,7 +394,7 @@ static int pack_entry(struct packing *p, int dirfd, const char *name)
         return errno == ENOENT ? 0 : failed(p, errno);
     if (S_ISCHR(st.st_mode) && st.st_rdev == 0)
         return p->merged ? 0 : pack_whiteout(p);
-    if (strncmp(name, MARK, strlen(MARK)) == 0)
+    if (strncmp(name, MARK, MARK_LEN) == 0)
         return err_set(p->e, EINVAL, "/%.256s: in an image a name with " MARK " deletes a file",
                        p->path);
     int r = take_xattrs(p, dirfd, name, &marks);

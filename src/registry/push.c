@@ -143,7 +143,7 @@ static int upload(struct parcel *x, struct err *e)
         AUTO_FREE char *location = NULL;
         err_clear(e);
         int r = begin_upload(p, NULL, &location, e);
-        if (r == 0)
+        if (r == 0 && location)
             r = put_blob(x, location, e);
         if (r == 0)
             return 0;
