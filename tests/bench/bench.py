@@ -93,12 +93,18 @@ class Bench:
         self.note("create", "ms", created)
         self.note("create -> first exec's result", "ms", both)
         self.note("stop + remove", "ms", gone)
-        plain, bound = [], []
+        policy = self.home / "rules.yaml"
+        policy.write_text("rules:\n" + "".join(
+            f"- name: set {i}\n  match: {{labels: [team=t{i}]}}\n  caps: {{memory: 1G, cpus: 2}}\n" for i in range(199))
+            + "- caps: {memory: 1G}\n")  # fmt: skip
+        plain, bound, held = [], [], []
         for _ in range(self.count(30)):
+            held.append(timed(lambda: self.call("run", "-q", "--policy", str(policy), "--", "true")))
             plain.append(timed(lambda: self.call("run", "-q", "--", "true")))
             bound.append(timed(lambda: self.call("run", "-q", "--secret", "BENCH@api.example.com", "--", "true")))
         self.note("run --  true (ephemeral)", "ms", plain)
         self.note("run --secret ... --  true", "ms", bound)
+        self.note("run, policy with 200 rule sets", "ms", held)
 
     def execs(self):
         self.call("create", "-q", "-n", "warm")
