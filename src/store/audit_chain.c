@@ -388,7 +388,7 @@ static int chain_open(struct chain *c, int home_fd, size_t n, struct stat *st)
 int audit_chain_append(int home_fd, const char *body, size_t n, char **line)
 {
     CLEANUP(chain_close) struct chain c = {.fd = -1, .head_fd = -1};
-    struct stat st;
+    struct stat st = {0};
     if (n < 3 || n + LINK_MAX > LOG_LINE_MAX)
         return n < 3 ? -EINVAL : -E2BIG;
     AUTO_FREE char *text = malloc(n + LINK_MAX);

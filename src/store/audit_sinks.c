@@ -43,7 +43,7 @@ bool audit_has_sinks(const struct audit_settings *a)
 static int open_datagram(const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    struct timeval wait = {.tv_usec = WAIT_MS * 1000};
+    struct timeval wait = {.tv_usec = WAIT_MS * 1000L};
     (void)snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0 ||
@@ -87,7 +87,7 @@ static int send_journal(int fd, const json_t *j, const char *line)
     AUTO_BUF struct buf b;
     const char *event = json_string_value(json_object_get(j, "event"));
     const char *sandbox = json_string_value(json_object_get(j, "sandbox"));
-    buf_init(&b, 2 * DATAGRAM_MAX);
+    buf_init(&b, (size_t)2 * DATAGRAM_MAX);
     int r = buf_printf(&b, "MESSAGE=%s%s%.256s\nPRIORITY=%d\nSYSLOG_IDENTIFIER=msb\n",
                        event ? event : "", sandbox && !strchr(sandbox, '\n') ? " " : "",
                        sandbox && !strchr(sandbox, '\n') ? sandbox : "", LOG_NOTICE);
