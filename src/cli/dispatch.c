@@ -102,8 +102,11 @@ static int run_raw(const struct cmd *c, int first, int argc, char **argv)
 {
     struct args a = {.cmd = c, .command = argv + first, .n_command = (size_t)(argc - first)};
     const char *word = first < argc ? argv[first] : "--help";
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-        return print_help(c, false);
+    bool all = strcmp(word, "--help-all") == 0;
+    if (all || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return print_help(c, all);
+    if (strcmp(word, "--tree") == 0)
+        return print_tree(c);
     return c->run(&a);
 }
 

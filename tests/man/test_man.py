@@ -30,7 +30,7 @@ def verbs(*group):
         if f"Usage: msb {' '.join(path)} " not in usage:
             continue  # a verb of msb itself, in a group as well
         yield "-".join(path), "-".join([*group, alias]) if alias else None
-        if "<COMMAND>" in usage:
+        if re.search(r"[<[]COMMAND[]>]$", usage, re.M):  # a group
             yield from verbs(*path)
 
 
