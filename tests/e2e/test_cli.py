@@ -11,7 +11,7 @@ import time
 import pytest
 
 VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "status", "inspect", "net", "port", "audit",
-         "remove", "ping", "touch", "image", "pull", "load", "save", "registry", "volume", "doctor", "completion",
+         "remove", "ping", "touch", "image", "pull", "commit", "tag", "push", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
 LATER = ["ssh", "snapshot", "snap"]
 COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
@@ -127,7 +127,7 @@ def test_tree(msb, verb):
             assert any(re.match(rf"[├└]── {v}( |$)", line) for line in lines), v
 
 
-NESTED = {"image": ["list", "inspect", "remove", "prune", "pull", "load", "save"],
+NESTED = {"image": ["list", "inspect", "remove", "prune", "pull", "commit", "tag", "push", "load", "save"],
           "registry": ["login", "logout", "list"]}  # fmt: skip
 
 
@@ -135,7 +135,7 @@ NESTED = {"image": ["list", "inspect", "remove", "prune", "pull", "load", "save"
 def test_nested_verbs(msb, group, verb):
     p = msb(group, verb, "--help", check=0)
     text = p.stdout.decode()
-    shared = verb in ("pull", "load", "save")
+    shared = verb in ("pull", "commit", "tag", "push", "load", "save")
     assert f"\nUsage: msb {'' if shared else group + ' '}{verb} [OPTIONS]" in text
     assert msb("help", group, verb).stdout == p.stdout
     assert re.search(rf"^  {verb} ", msb.ok(group, "--help"), re.M)
