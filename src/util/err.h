@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <stdbool.h>
 
-/* The code of what the host's policy refuses (src/policy). */
-#define ERR_POLICY EKEYREJECTED
+/* The code of what the host's policy refuses (src/policy); nothing else has it. */
+#define ERR_POLICY EKEYREVOKED
 
 enum { ERR_MSG_MAX = 1024, ERR_HINTS_MAX = 3 };
 
