@@ -153,9 +153,10 @@ enum proto_type {
     PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
     PROTO_ATTACH = 27,    /* client to monitor: F_SESSION, in place of EXEC */
     /* request */
-    PROTO_TOUCH = 32, /* restart the idle timer. F_TIMEOUT_MS: the sandbox stops so long from now, in
+    PROTO_TOUCH =
+        32,          /* restart the idle timer. F_TIMEOUT_MS: the sandbox stops so long from now, in
                          place of its max-duration; until its next start */
-    PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
+    PROTO_STOP = 33, /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
     PROTO_WAIT = 36, /* F_SESSION, in the background; answered by OK when it ends: F_CODE, if its
