@@ -10,7 +10,7 @@ def _read():
     found = {}
     for body in re.findall(r"\benum\b[^;{]*\{(.*?)\}", text, flags=re.S):
         for item in filter(None, map(str.strip, body.split(","))):
-            name, value = re.fullmatch(r"(\w+) = ([0-9 *]+)", item).groups()
+            name, value = re.fullmatch(r"(\w+) =\s+([0-9 *]+)", item).groups()
             found[name] = eval(value, {})  # digits and products only
     return found
 
