@@ -215,12 +215,12 @@ static void test_reordered(void **state)
     assert_found(AUDIT_NAME, 3, 3, "record 3 is missing");
 }
 
+#define NO_HASH "0000000000000000000000000000000000000000000000000000000000000000"
+
 static void test_inserted(void **state)
 {
-    static const char *const made_up[] = {
-        "{\"t\":\"x\",\"event\":\"test\"}", "noise", "",
-        "{\"seq\":3,\"prev\":\"0000000000000000000000000000000000000000000000000000000000000000\","
-        "\"event\":\"x\"}"};
+    static const char *const made_up[] = {"{\"t\":\"x\",\"event\":\"test\"}", "noise", "",
+                                          "{\"seq\":3,\"prev\":\"" NO_HASH "\",\"event\":\"x\"}"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(made_up); i++) {
         struct lines l;
