@@ -393,7 +393,7 @@ def test_spinner_leaves_no_trace(msb):
     code, out = on_terminal(msb, "create", "-n", "x", "-m", "64M")
     assert code == 0
     last = out.decode().replace("\r\n", "\n").split("\x1b[K")[-1].lstrip("\r")
-    assert last.strip().splitlines()[-1] == "✓ Created      x"  # a warning of the first create may be before it
+    assert last.splitlines()[-1].strip() == "✓ Created      x"  # a warning of the first create may be before it
     assert not msb.tree(os.getpid())[1:], "no process is left"
     code, out = on_terminal(msb, "rm", "-f", "-q", "x")
     assert (code, out) == (0, b"")

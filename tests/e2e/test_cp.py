@@ -11,6 +11,7 @@ import struct
 import subprocess
 import tarfile
 import threading
+import time
 
 import pytest
 
@@ -391,9 +392,9 @@ def test_disk_full(msb, tmp_path):
 class Impostor(threading.Thread):
     """Sits on the sandbox's socket and answers as it was told to."""
 
-    def __init__(self, path, stat_answer, frames):
+    def __init__(self, path, stat_answer, frames, pause=0):
         super().__init__(daemon=True)
-        self.stat_answer, self.frames = stat_answer, frames
+        self.stat_answer, self.frames, self.pause = stat_answer, frames, pause
         self.real = path.with_name("real.sock")
         os.rename(path, self.real)
         self.path = path
@@ -435,6 +436,7 @@ class Impostor(threading.Thread):
                 else:
                     for data in self.frames:
                         c.sendall(data)
+                    time.sleep(self.pause)
         except (OSError, ConnectionError):
             c.close()
 
@@ -552,7 +554,8 @@ def test_one_that_answers_too_early(stage):
     (tmp / "dest/big").write_bytes(b"x" * (8 << 20))
     err = frame(fp.ERR, fp.field(fp.F_ERRNO, 28) + fp.field(fp.F_TEXT, "full"))
     for frames, want in (([err], "full"), ([OK], PROTOCOL), ([b"\xff" * 64], PROTOCOL)):
-        with Impostor(sock, fp.field(fp.F_MODE, S_DIR | 0o755), frames):
+        # More than fits into the socket while nobody reads: the answer has come before the end is sent.
+        with Impostor(sock, fp.field(fp.F_MODE, S_DIR | 0o755), frames, pause=0.3):
             assert want in cp(msb, tmp / "dest/big", f"{name}:/x", code=1, timeout=20)
 
 
