@@ -83,12 +83,13 @@ static char *text_join(struct text *t, const char *a, const char *b, const char 
     return s;
 }
 
-static void finish_path(struct table *t, struct text *x, bool scripts, const char **value)
+static void finish_path(struct table *t, struct text *x, bool scripts, bool plain,
+                        const char **value)
 {
     char **var = find_var(t, "PATH");
     const char *path = var ? *var + strlen("PATH=") : "";
     const char *front = scripts && !path_has(path, ENV_SCRIPTS_DIR) ? ENV_SCRIPTS_DIR : "";
-    const char *back = path_has(path, ENV_TOOLS_DIR) ? "" : ENV_TOOLS_DIR;
+    const char *back = plain || path_has(path, ENV_TOOLS_DIR) ? "" : ENV_TOOLS_DIR;
     char *s = text_join(x, "PATH=", front, *front && *path ? ":" : "", path);
     if (*back) {
         x->p--; /* over the NUL: go on with the same string */
@@ -161,7 +162,7 @@ int env_build(struct env *e, const struct env_in *in)
         put_var(&t, in->base->env[i]);
     for (size_t i = 0; in->extra && i < in->extra->nenv; i++)
         put_var(&t, in->extra->env[i]);
-    finish_path(&t, &x, in->scripts, &e->path);
+    finish_path(&t, &x, in->scripts, in->plain, &e->path);
     t.vars[t.n] = NULL;
     e->vars = vars;
     return 0;

@@ -23,6 +23,7 @@ struct env_in {
     bool tty;
     const char *term; /* the kind of terminal; NULL: not known */
     bool scripts;     /* there are scripts to find on PATH */
+    bool plain;       /* there are no tools to find on PATH */
     const struct req_common *base, *extra;
 };
 

@@ -88,6 +88,8 @@ void hosts_setup(const struct config *cfg)
     const char *name = cfg->hostname;
     if (name && *name)
         (void)!sethostname(name, strlen(name));
+    if (config_shares_root(cfg)) /* its files are not ours */
+        return;
     (void)mkdir("/etc", 0755);
     write_hosts(name, &cfg->net);
     if (name && *name)

@@ -153,8 +153,9 @@ static void check_hello(struct session *s, const struct proto_frame *f)
 static void send_signal(const struct session *s, const struct proto_frame *f)
 {
     uint64_t sig = proto_find_num(f, F_SIGNAL, 0);
+    bool alone = proto_find_num(f, F_ALONE, 0) == 1;
     if (s->pid > 0 && sig > 0 && sig < (uint64_t)_NSIG)
-        (void)kill(-s->pid, (int)sig);
+        (void)kill(alone ? s->pid : -s->pid, (int)sig);
 }
 
 static void resize(const struct session *s, const struct proto_frame *f)

@@ -122,7 +122,7 @@ static void set_network_up(void)
         (void)snprintf(line, sizeof(line), "cannot set up the network: %s", strerror(-r));
         control_log(&control, line);
     }
-    r = resolv_write(&config);
+    r = config_shares_root(&config) ? 0 : resolv_write(&config);
     if (r < 0) {
         (void)snprintf(line, sizeof(line), "cannot write /etc/resolv.conf: %s", strerror(-r));
         control_log(&control, line);
@@ -179,12 +179,15 @@ int main(void)
         complete();
         if (restrict_prepare(&config, &e) < 0)
             die(&e);
+        mounts_cover(&config);
     }
     control_ready(&control);
     uint64_t ready = now_ns();
     /* The first command may arrive meanwhile; it waits in the listener's queue. */
-    if (!restricted)
+    if (!restricted) {
         complete();
+        mounts_cover(&config);
+    }
     power_init(&power, &server, upper_fd);
     power.saved = on_saved;
     if (watch(&e) < 0)

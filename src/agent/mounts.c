@@ -301,9 +301,8 @@ static int mount_one(struct req_mount *m, struct err *e)
     return m->tag ? mount_share(m, e) : mount_tmpfs(m, e);
 }
 
-int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
+static int build_image_root(const struct config *cfg, int *upper_fd, struct err *e)
 {
-    *upper_fd = -1;
     int r = mount_lower(cfg->lower, e);
     if (r == 0)
         r = mount_upper(cfg, upper_fd, e);
@@ -311,8 +310,25 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
         r = mount_root(cfg->upper_volatile, e);
     if (r == 0 && cfg->upper)
         mount_container_stores();
-    if (r == 0)
-        r = mount_tools(cfg->nscripts > 0, e);
+    return r < 0 ? r : mount_tools(cfg->nscripts > 0, e);
+}
+
+static int build_shared_root(const struct config *cfg, int *upper_fd, struct err *e)
+{
+    const struct req_mount *m = &cfg->mounts[0];
+    bool ro = m->options & PROTO_MOUNT_RO;
+    unsigned long flags = mount_flags(m->options) | MS_NODEV;
+    if (mount(m->tag, ro ? "/mnt/lower" : "/newroot", "virtiofs", flags, NULL) < 0)
+        return err_sys(e, errno, "cannot mount the host's directory as the root");
+    int r = ro ? mount_upper(cfg, upper_fd, e) : 0;
+    return r < 0 || !ro ? r : mount_root(true, e);
+}
+
+int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
+{
+    bool shared = config_shares_root(cfg);
+    *upper_fd = -1;
+    int r = shared ? build_shared_root(cfg, upper_fd, e) : build_image_root(cfg, upper_fd, e);
     if (r == 0)
         r = change_root(e);
     if (r == 0)
@@ -321,7 +337,7 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
         r = mount_dev(e);
     if (r == 0)
         r = write_scripts(cfg, e);
-    for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
+    for (size_t i = shared; r == 0 && i < cfg->nmounts; i++)
         r = mount_one(&cfg->mounts[i], e);
     return r;
 }
@@ -377,10 +393,34 @@ void mounts_complete(const struct config *cfg)
     }
     (void)mkdir("/dev/mqueue", 01777);
     (void)mount("mqueue", "/dev/mqueue", "mqueue", SAFE, NULL);
+    if (config_shares_root(cfg)) {
+        if (cfg->mounts[0].options & PROTO_MOUNT_RO)
+            (void)mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL);
+        return;
+    }
     if (!wants_mount(cfg, "/tmp"))
         ensure_tmp();
     (void)mkdir("/run", 0755);
     for (size_t i = 0; i < cfg->ndirs; i++)
         if (cfg->dirs[i][0] == '/')
             (void)mkdir_parents(cfg->dirs[i], 0755);
+}
+
+void mounts_cover(const struct config *cfg)
+{
+    struct stat st;
+    for (size_t i = 0; i < cfg->nmasked; i++) {
+        const char *path = cfg->masked[i];
+        if (stat(path, &st) < 0)
+            continue;
+        if (S_ISDIR(st.st_mode))
+            (void)mount("tmpfs", path, "tmpfs", SAFE | MS_RDONLY, "mode=0555,size=4k,nr_inodes=1");
+        else
+            (void)mount("/dev/null", path, NULL, MS_BIND, NULL);
+    }
+    for (size_t i = 0; i < cfg->nfixed; i++) {
+        const char *path = cfg->fixed[i];
+        if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) == 0)
+            (void)mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | SAFE, NULL);
+    }
 }

@@ -6,6 +6,9 @@
  *   /mnt/lower   the image          /mnt/upper   the writable layer, with upper/ and work/ in it
  *   /newroot     the two joined; becomes /
  *
+ * Or a share is the root, with nothing above it and nothing of ours in it. One that is read-only gets
+ * a writable layer all the same, for mount points, and is read-only once everything is mounted.
+ *
  * The image's own top-level directories are not trusted: /proc, /sys, /dev and /.msb are made real
  * directories before anything is mounted on them. All other paths are resolved after the change of
  * root, so a symlink in the image cannot lead out of it.
@@ -24,5 +27,8 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e);
 /* What can wait until after READY: /sys, /dev/shm and the like, and the directories that the image
  * declares as volumes. Images and kernels without them still work, so failures are ignored. */
 void mounts_complete(const struct config *cfg);
+
+/* Hides paths, and makes others read-only. The last step: the kernel's settings may be among them. */
+void mounts_cover(const struct config *cfg);
 
 #endif

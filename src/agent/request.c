@@ -13,7 +13,7 @@ struct arena {
 
 /* How often each repeated field occurs, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls;
+    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls, masked, fixed;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -32,6 +32,8 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->writable += x.tag == F_WRITE_PATH;
         t->groups += x.tag == F_GROUP;
         t->sysctls += x.tag == F_SYSCTL;
+        t->masked += x.tag == F_MASK;
+        t->fixed += x.tag == F_FIXED;
     }
     return got;
 }
@@ -176,6 +178,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         {F_FILE_OP, offsetof(struct exec_req, only), U32},
         {F_ROWS, offsetof(struct exec_req, rows), U32},
         {F_COLS, offsetof(struct exec_req, cols), U32},
+        {F_UMASK, offsetof(struct exec_req, umask), U32},
         {F_TIMEOUT_MS, offsetof(struct exec_req, timeout_ms), U64},
     };
     static const struct shape shape = SHAPE(fields, get_exec_field);
@@ -315,6 +318,10 @@ static int get_config_field(void *to, struct arena *a, const struct proto_field 
         return store(&c->groups[c->ngroups++], TEXT, a, x);
     case F_SYSCTL:
         return store(&c->sysctls[c->nsysctls++], TEXT, a, x);
+    case F_MASK:
+        return store(&c->masked[c->nmasked++], TEXT, a, x);
+    case F_FIXED:
+        return store(&c->fixed[c->nfixed++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
@@ -347,7 +354,8 @@ int config_parse(struct config *c, const struct proto_frame *f)
         return -EPROTO;
     size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls) * sizeof(char *);
+    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed) *
+                   sizeof(char *);
     c->arena = arena_new(&a, mounts + scripts + texts, f);
     if (!c->arena)
         return -ENOMEM;
@@ -358,6 +366,8 @@ int config_parse(struct config *c, const struct proto_frame *f)
     c->writable = c->dirs + t.dirs;
     c->groups = c->writable + t.writable;
     c->sysctls = c->groups + t.groups;
+    c->masked = c->sysctls + t.sysctls;
+    c->fixed = c->masked + t.masked;
     int r = get_fields(c, &a, &config_shape, f->data, f->len);
     if (r < 0)
         config_free(c);

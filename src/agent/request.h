@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     REQ_RLIMITS_MAX = 16, /* Linux has 16 resources */
@@ -42,6 +43,7 @@ struct exec_req {
     uint32_t only; /* of FILES: the one file operation to serve; 0 = all that users have */
     char *term;    /* NULL when absent */
     uint32_t rows, cols;
+    uint32_t umask;      /* plus one; 0 = the agent's */
     uint64_t timeout_ms; /* 0 = none */
     void *arena;
 };
@@ -101,11 +103,19 @@ struct config {
     size_t ngroups;
     char **sysctls; /* "K=V" */
     size_t nsysctls;
+    char **masked, **fixed; /* see F_MASK, F_FIXED */
+    size_t nmasked, nfixed;
     uint32_t stop_signal; /* 0 = SIGTERM */
     char *host_cas;       /* PEM, or NULL */
     struct req_net net;
     void *arena;
 };
+
+/* The root is a share: whatever is written to it, the host's user finds. */
+static inline bool config_shares_root(const struct config *c)
+{
+    return !c->lower && c->nmounts > 0 && c->mounts[0].tag && strcmp(c->mounts[0].path, "/") == 0;
+}
 
 /* Each returns 0, -EPROTO (malformed) or -ENOMEM; on failure the struct is empty. */
 int exec_req_parse(struct exec_req *q, const struct proto_frame *f);

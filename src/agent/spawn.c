@@ -159,6 +159,8 @@ __attribute__((no_sanitize("address", "undefined"))) static int run_child(void *
     if (!there && chdir(q->cwd) < 0)
         return fail_step(r, STEP_CWD, errno);
     uint64_t none = 0;
+    if (q->umask)
+        (void)syscall(SYS_umask, q->umask - 1);
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
     return fail_step(r, STEP_EXEC, exec_on_path(q));
 }

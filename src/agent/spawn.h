@@ -22,6 +22,7 @@ struct spawn_req {
     const struct identity *id;
     const struct req_common *limits[2]; /* rlimits, applied in this order; entries may be NULL */
     int fd[3];                          /* become 0, 1, 2; none of them may be below 3 */
+    uint32_t umask;                     /* plus one; 0 = as it is */
     bool tty;                           /* fd[0] becomes the controlling terminal */
 };
 

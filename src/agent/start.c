@@ -104,17 +104,23 @@ static void give_away(const struct stdio *io, const struct identity *id, int dev
             (void)!fchown(io->child[i], id->uid, (gid_t)-1);
 }
 
-/* The image's working directory need not exist; a directory that the command asks for must. */
+static const char *make_missing(const char *dir)
+{
+    struct stat st;
+    if (stat(dir, &st) < 0 && errno == ENOENT)
+        (void)mkdir_parents(dir, 0755);
+    return dir;
+}
+
+/* The image's working directory need not exist, nor that of a container; a directory that a command
+ * asks for must. */
 const char *session_working_dir(const struct config *cfg, const struct exec_req *q)
 {
     if (q->c.cwd && *q->c.cwd)
-        return q->c.cwd;
+        return config_shares_root(cfg) ? make_missing(q->c.cwd) : q->c.cwd;
     if (!cfg->c.cwd || cfg->c.cwd[0] != '/')
         return "/";
-    struct stat st;
-    if (stat(cfg->c.cwd, &st) < 0 && errno == ENOENT)
-        (void)mkdir_parents(cfg->c.cwd, 0755);
-    return cfg->c.cwd;
+    return make_missing(cfg->c.cwd);
 }
 
 static void put_started(struct session *s)
@@ -177,8 +183,10 @@ static void start_command(struct session *s, struct exec_req *q)
     if (!id)
         return;
     struct env env;
+    bool plain = config_shares_root(cfg);
     struct env_in in = {.home = id->home,
-                        .hostname = cfg->hostname,
+                        .hostname = plain ? NULL : cfg->hostname,
+                        .plain = plain,
                         .tty = q->tty,
                         .term = q->term,
                         .scripts = cfg->nscripts > 0,
@@ -203,6 +211,7 @@ static void start_command(struct session *s, struct exec_req *q)
                                .id = id,
                                .limits = {&cfg->c, &q->c},
                                .fd = {io.child[0], io.child[1], io.child[2]},
+                               .umask = q->umask,
                                .tty = q->tty};
         pid = spawn(&sp, &kind, &e);
     }

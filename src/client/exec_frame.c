@@ -45,6 +45,8 @@ static void put_command(struct proto_writer *w, const struct session_request *re
     }
     if (!stdin_open)
         proto_u32(w, F_NO_STDIN, 1);
+    if (req->umask)
+        proto_u32(w, F_UMASK, req->umask);
     if (req->timeout_ms)
         proto_u64(w, F_TIMEOUT_MS, req->timeout_ms);
     if (req->detach)

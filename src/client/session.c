@@ -157,11 +157,13 @@ static void flush_tx(struct session *s)
     }
 }
 
-static void put_number(struct session *s, uint16_t type, uint16_t tag, uint32_t v)
+static void put_signal(struct session *s, uint32_t signal)
 {
     struct proto_writer w;
-    proto_begin(&w, &s->tx, type);
-    proto_u32(&w, tag, v);
+    proto_begin(&w, &s->tx, PROTO_SIGNAL);
+    proto_u32(&w, F_SIGNAL, signal);
+    if (s->req->all_signals)
+        proto_u32(&w, F_ALONE, 1);
     (void)proto_end(&w); /* no room: the peer has stopped reading, nothing can reach it */
 }
 
@@ -390,6 +392,8 @@ static void on_started(struct session *s)
     s->started = true;
     forget_sent(s);
     set_deadline(s);
+    if (s->req->on_started)
+        s->req->on_started(s->req->started_ctx);
     if (s->req->attach) /* its terminal may have had another size */
         put_resize(s);
     if (s->req->detach)
@@ -572,6 +576,16 @@ static void on_output_ready(struct session *s)
 
 /* --- signals --- */
 
+/* All but those that are about this process: its faults, its children, its pipes. */
+static void add_all(sigset_t *set)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGTRAP,
+                              SIGABRT, SIGSYS, SIGCHLD, SIGPIPE, SIGXFSZ};
+    (void)sigfillset(set);
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        (void)sigdelset(set, own[i]);
+}
+
 static int watch_signals(struct session *s)
 {
     sigset_t set;
@@ -581,6 +595,8 @@ static int watch_signals(struct session *s)
         if (sigaction(forwarded[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
             (void)sigaddset(&set, forwarded[i]);
     }
+    if (s->req->all_signals)
+        add_all(&set);
     if (s->req->tty)
         (void)sigaddset(&set, SIGWINCH);
     if (s->n_keys) { /* raw mode is to come, and must be handled when we are stopped and continued */
@@ -601,26 +617,25 @@ static void unwatch_signals(struct session *s)
     (void)sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
 }
 
+/* What concerns our own terminal is not the command's. */
+static bool is_own(const struct session *s, uint32_t signal)
+{
+    return signal == SIGWINCH ? s->req->tty : s->n_keys && (signal == SIGTSTP || signal == SIGCONT);
+}
+
 static void on_signal(struct session *s)
 {
     struct signalfd_siginfo si;
     while (read(s->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
-        switch (si.ssi_signo) {
-        case SIGTSTP:
-            terminal_suspend();
-            put_resize(s);
-            break;
-        case SIGCONT:
-            terminal_resumed();
-            put_resize(s);
-            break;
-        case SIGWINCH:
-            put_resize(s);
-            break;
-        default:
-            put_number(s, PROTO_SIGNAL, F_SIGNAL, si.ssi_signo);
-            break;
+        if (!is_own(s, si.ssi_signo)) {
+            put_signal(s, si.ssi_signo);
+            continue;
         }
+        if (si.ssi_signo == SIGTSTP)
+            terminal_suspend();
+        else if (si.ssi_signo == SIGCONT)
+            terminal_resumed();
+        put_resize(s);
     }
 }
 

@@ -26,6 +26,8 @@ struct session_request {
     bool interactive;    /* the local terminal is in raw mode; detach keys work */
     bool no_stdin;       /* the command reads /dev/null */
     bool detach;         /* start it, do not wait (run -d) */
+    bool all_signals;    /* every signal is passed on, to the command's main process only */
+    uint32_t umask;      /* plus one; 0 = the sandbox's */
     uint32_t attach;     /* not 0: take up that session instead of starting a command */
     uint64_t timeout_ms; /* 0 = none */
     uint8_t detach_keys[8];
@@ -35,6 +37,9 @@ struct session_request {
      * connection, or -errno with *e set; -ETIMEDOUT: it was refused for too long. */
     int (*reconnect)(void *ctx, struct err *e);
     void *reconnect_ctx;
+    /* May be NULL: called when the command runs. */
+    void (*on_started)(void *ctx);
+    void *started_ctx;
 };
 
 struct session_result {

@@ -9,13 +9,14 @@
  *  1. Every object is reached from the root's descriptor, one name at a time; a name is one path
  *     component, checked in every opcode that has one. No symbolic link of the host is followed.
  *  2. Only regular files and directories are ever opened for I/O. Device nodes are neither opened
- *     nor made, and no file gets a set-user-ID bit on the host.
+ *     nor made, and no file gets a set-user-ID bit on the host, unless owners are real.
  *  3. A read-only share refuses every opcode that changes something before any system call, and
  *     opens files for reading only.
  *  4. Inodes, descriptors, open files and remembered owners are all bounded.
  *
  * What cannot be seen on the host (owners, set-ID bits) is kept in an extended attribute,
- * `user.msb.override_stat`, or in memory where there are none (owner.c).
+ * `user.msb.override_stat`, or in memory where there are none (owner.c). With real owners nothing is
+ * hidden: the files are the guest's own, in a directory that other users of the host cannot enter.
  *
  * One thread. The current directory of the process must be /proc/self/fd, which is how an O_PATH
  * descriptor is opened, linked, or asked for its attributes; and its umask must be 0.
@@ -45,7 +46,9 @@ struct fuse_options {
     enum fuse_cache cache;
     uint32_t uid, gid; /* how the guest sees the process's own user */
     bool privileged;   /* the process may read and write its files whatever their modes say */
-    uint64_t quota;    /* bytes that the tree may take; 0 = no limit */
+    bool
+        real_owners; /* owners and set-ID bits are those of the host's files; needs CHOWN, FSETID */
+    uint64_t quota;  /* bytes that the tree may take; 0 = no limit */
     unsigned inodes_max, fds_max, files_max; /* 0 = the defaults below */
 };
 

@@ -6,6 +6,8 @@
  * user may not write them, it is kept in memory until the sandbox ends. Nothing is kept while the
  * host's own attributes say the same.
  *
+ * With real owners the host's own attributes are changed, and nothing is kept.
+ *
  * What was found is cached with the inode. Changing an attribute changes the ctime, so the cache
  * holds while that is the same, if it was old enough to tell two changes apart; and in any case for
  * as long as the guest itself may cache attributes.
@@ -15,13 +17,16 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 #include <time.h>
+#include <unistd.h>
 
 /* #syscalls:fs getxattr lgetxattr setxattr lsetxattr removexattr lremovexattr clock_gettime */
+/* #syscalls:fs_owners fchownat fchmodat */
 
 #define ATTRIBUTE "user.msb.override_stat"
 
@@ -153,7 +158,7 @@ static bool load_override(struct fuse_server *s, const char *path, const struct 
             return true;
         }
     }
-    if (!s->xattrs || !can_have_attribute(st))
+    if (s->opt.real_owners || !s->xattrs || !can_have_attribute(st))
         return false;
     ssize_t n = attr_get(path, text, sizeof(text) - 1);
     if (n < 0 && errno == EOPNOTSUPP)
@@ -208,6 +213,8 @@ bool owner_recent(const struct fuse_server *s, const struct inode *i, struct own
 /* What the guest sees of a file about which nothing is kept. */
 static struct owner host_owner(const struct fuse_server *s, const struct stat *st)
 {
+    if (s->opt.real_owners)
+        return (struct owner){st->st_uid, st->st_gid, st->st_mode & MODE_BITS};
     return (struct owner){
         .uid = st->st_uid == s->host_uid ? s->opt.uid : st->st_uid,
         .gid = st->st_gid == s->host_gid ? s->opt.gid : st->st_gid,
@@ -237,14 +244,30 @@ void owner_load(struct fuse_server *s, const char *path, const struct stat *st, 
 uint32_t owner_host_mode(const struct fuse_server *s, uint32_t type, uint32_t mode)
 {
     bool dir = type == S_IFDIR;
+    if (s->opt.real_owners) /* a new file gets its set-ID bits once it has its owner */
+        return mode & (dir ? 01777U : 0777U);
     uint32_t keep = s->opt.privileged ? 0 : dir ? 0700 : 0600;
     return (mode & (dir ? 01777U : 0777U)) | keep;
+}
+
+/* A change of owner clears set-ID bits, so the mode comes last. */
+static int store_real(const char *path, const struct stat *st, const struct owner *want)
+{
+    int how = is_name(path) ? AT_SYMLINK_NOFOLLOW : 0;
+    bool chowned = want->uid != st->st_uid || want->gid != st->st_gid;
+    if (chowned && fchownat(AT_FDCWD, path, want->uid, want->gid, how) < 0)
+        return -errno;
+    if (S_ISLNK(st->st_mode) || (!chowned && (st->st_mode & MODE_BITS) == want->mode))
+        return 0;
+    return fchmodat(AT_FDCWD, path, want->mode, 0) < 0 ? -errno : 0;
 }
 
 static int store_override(struct fuse_server *s, const char *path, const struct stat *st,
                           const struct owner *want)
 {
     char text[TEXT_MAX];
+    if (s->opt.real_owners)
+        return store_real(path, st, want);
     int n = snprintf(text, sizeof(text), "%u:%u:%o", want->uid, want->gid, want->mode);
     if (s->xattrs && can_have_attribute(st) && attr_put(path, text, (size_t)n) == 0) {
         owner_forget(s, st);

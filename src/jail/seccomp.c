@@ -224,10 +224,13 @@ static const struct arg_rule fs_rules[] = {
      * see, is not allowed.) */
     {__NR_openat, 3, SET_ID, 0},
     {__NR_mkdirat, 2, SET_ID, 0},
-    {__NR_fchmodat, 2, SET_ID, 0},
     {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFREG},
     {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFIFO},
     {__NR_mknodat, 2, SET_ID | S_IFMT, S_IFSOCK},
+};
+
+static const struct arg_rule fs_no_owners_rules[] = {
+    {__NR_fchmodat, 2, SET_ID, 0},
 };
 
 static const struct arg_rule connector_rules[] = {
@@ -331,7 +334,10 @@ static const struct profile profiles[] = {
     [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace),
                             RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_ptrace_rules)),
                             .deny = SECCOMP_RET_ERRNO | ENOSYS},
-    [SECCOMP_FS] = {LIST(syscalls_fs), RULES(SET(fs_rules)), .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_FS] = {LIST(syscalls_fs), RULES(SET(fs_rules), SET(fs_no_owners_rules)),
+                    .deny = SECCOMP_RET_KILL_PROCESS},
+    [SECCOMP_FS_OWNERS] = {LIST(syscalls_fs), MORE(syscalls_fs_owners), RULES(SET(fs_rules)),
+                           .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_CONNECTOR] = {LIST(syscalls_connector), RULES(SET(connector_rules)),
                            .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_INTERCEPT] = {LIST(syscalls_intercept), .more = syscalls_sanitizer,

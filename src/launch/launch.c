@@ -44,7 +44,8 @@ struct cargo {
     struct monitor_params p;
     struct jail_identity id;
     struct cgroups group;
-    bool refused; /* the host refuses namespaces */
+    bool in_group; /* of the caller's */
+    bool refused;  /* the host refuses namespaces */
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
@@ -147,6 +148,8 @@ static int open_image(struct cargo *c, struct err *e)
 {
     const struct sandbox_spec *s = c->p.spec;
     AUTO_FREE char *cache = NULL;
+    if (s->root_share)
+        return 0;
     if (!s->image_digest) {
         int r = err_set(e, EINVAL, "the spec of sandbox '%s' does not name its image", s->name);
         err_hint(e, "run `msb create --replace -n %s %s` to recreate it", s->name, s->image);
@@ -196,7 +199,7 @@ static int open_disks(struct cargo *c, struct err *e)
         return c->p.tools_fd;
     if ((r = open_image(c, e)) < 0)
         return r;
-    if (s->root_disk == ROOT_DISK_MANAGED) {
+    if (s->root_disk == ROOT_DISK_MANAGED && !s->root_share) {
         c->p.upper_fd = openat(c->dirfd, "upper.ext4", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (c->p.upper_fd < 0)
             return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
@@ -484,7 +487,9 @@ static void make_group(struct cargo *c)
     struct cgroup_limits l = {.cpus = s->cpus < 1 ? s->cpus : 0};
     cgroup_limits_for(&l, s->memory_mib << 20);
     cgroup_forget(c->dirfd); /* of an earlier run */
-    cgroup_make(&c->group, c->dirfd, s->name, &l);
+    c->group = (struct cgroups){.fd = -1};
+    if (!c->in_group)
+        cgroup_make(&c->group, c->dirfd, s->name, &l);
 }
 
 /* Somebody at a terminal is told, once per home and boot: memory and processes are limited by other
@@ -588,6 +593,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
     struct cargo c = {.store = s,
                       .dirfd = dirfd,
                       .warn = opt->warn,
+                      .in_group = opt->in_group,
                       .p = {.spec = spec,
                             .engine = opt->engine->ops,
                             .device_fd = opt->engine->device_fd,

@@ -32,6 +32,7 @@ struct launch {
 struct launch_options {
     const struct engine_choice *engine;
     bool creating, stop_when_idle; /* see struct monitor_params */
+    bool in_group;                 /* the caller is in the cgroup that the sandbox belongs in */
     warn_fn warn;                  /* may be NULL */
 };
 

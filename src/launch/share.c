@@ -177,8 +177,11 @@ static int make_server(struct share *sh, struct err *e)
                     : helper_enter_nowhere(e);
     if (r == 0)
         r = share_set_limits(&files, e);
+    uint64_t caps = 1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER;
+    if (sh->m->real_owners)
+        caps |= 1ULL << CAP_CHOWN | 1ULL << CAP_FSETID;
     if (r == 0)
-        r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER, e);
+        r = jail_keep_caps(caps, e);
     if (r < 0)
         return r;
     struct fuse_options o = {
@@ -190,6 +193,7 @@ static int make_server(struct share *sh, struct err *e)
         .gid = sh->m->gid,
         .quota = sh->m->quota,
         .privileged = jail_has_cap(CAP_DAC_OVERRIDE),
+        .real_owners = sh->m->real_owners && jail_has_cap(CAP_CHOWN),
         .files_max = files / 3,
         .fds_max = files - files / 3,
     };
@@ -212,12 +216,13 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
 {
     struct share *sh = arg;
     struct err e = {0};
+    enum seccomp_profile calls = sh->m->real_owners ? SECCOMP_FS_OWNERS : SECCOMP_FS;
     sh->sock = sock;
     pin_to(sh->place.cpu);
     (void)umask(0);
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)mallopt(M_ARENA_MAX, 1);
-    if (make_server(sh, &e) < 0 || helper_seal(SECCOMP_FS, &e) < 0)
+    if (make_server(sh, &e) < 0 || helper_seal(calls, &e) < 0)
         helper_fail(sock, &e);
     helper_report(sock, &e);
     (void)loop_run(&sh->loop);

@@ -6,9 +6,9 @@
  *
  *   files         the share, as a detached mount: nosuid, nodev, noexec, and read-only if the share
  *                 is. The root is an empty read-only tmpfs, the current directory /proc/self/fd.
- *   capabilities  DAC_OVERRIDE and FOWNER only; in a user namespace they apply to nothing but the
- *                 user's own files
- *   system calls  those of the profile `fs`
+ *   capabilities  DAC_OVERRIDE and FOWNER only, and CHOWN and FSETID for real owners; in a user
+ *                 namespace they apply to nothing but the user's own files
+ *   system calls  those of the profile `fs`, and for real owners those of `fs_owners`
  */
 #ifndef MSB_LAUNCH_SHARE_H
 #define MSB_LAUNCH_SHARE_H

@@ -67,7 +67,7 @@ int blk_devices(struct engine_params *ep, const struct monitor_params *p, struct
 {
     const struct set s = {.ep = ep, .p = p, .loop = loop};
     int r = add_disk(&s, p->tools_fd, true, "msb-tools", e);
-    if (r == 0)
+    if (r == 0 && !p->spec->root_share)
         r = add_image(&s, e);
     if (r == 0 && p->upper_fd >= 0) {
         r = add_disk(&s, p->upper_fd, false, "msb-upper", e);

@@ -116,7 +116,8 @@ static int put_config(struct control *c)
     struct proto_writer w;
     proto_begin(&w, &c->out, PROTO_CONFIG);
     proto_str(&w, F_HOSTNAME, s->hostname);
-    proto_str(&w, F_LOWER_DEV, "/dev/vdb");
+    if (!s->root_share)
+        proto_str(&w, F_LOWER_DEV, "/dev/vdb");
     if (c->upper_dev)
         proto_str(&w, F_UPPER_DEV, c->upper_dev);
     else
@@ -136,7 +137,7 @@ static int put_config(struct control *c)
         proto_str(&w, F_USER, s->user);
     for (size_t i = 0; i < s->n_rlimits; i++)
         put_rlimit(&w, &s->rlimits[i]);
-    size_t share = 0, disk = c->upper_dev ? 3 : 2;
+    size_t share = 0, disk = c->upper_dev ? 3 : s->root_share ? 1 : 2;
     for (size_t i = 0; i < s->n_mounts; i++)
         put_mount(&w, &s->mounts[i], &share, &disk);
     for (size_t i = 0; i < s->n_scripts; i++) {
@@ -147,6 +148,10 @@ static int put_config(struct control *c)
     }
     for (size_t i = 0; i < s->volumes.n; i++)
         proto_str(&w, F_DIRECTORY, s->volumes.v[i]);
+    for (size_t i = 0; i < s->masked.n; i++)
+        proto_str(&w, F_MASK, s->masked.v[i]);
+    for (size_t i = 0; i < s->fixed.n; i++)
+        proto_str(&w, F_FIXED, s->fixed.v[i]);
     for (size_t i = 0; i < s->write_paths.n; i++)
         proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
     put_security(&w, &s->security);

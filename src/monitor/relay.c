@@ -44,6 +44,7 @@ struct relay_client {
     struct vsock_stream *stream;
     bool connected, detached, exited, in_session;
     bool background; /* it stays when its client goes */
+    bool leash;      /* WAIT: the sandbox goes with it */
     struct background_command command;
     uint8_t exit[COMMAND_EXIT_MAX];
     uint32_t id;
@@ -149,6 +150,12 @@ static void client_free(struct relay_client *c)
  * with half a message. */
 static void client_lost(struct relay_client *c)
 {
+    if (c->leash) {
+        struct relay *r = c->relay;
+        client_free(c);
+        r->ev->stop(r->ctx, RELAY_LEASH_MS);
+        return;
+    }
     if (c->background && c->state == CLIENT_SESSION && c->stream && !c->exited &&
         c->command.started_ns && c->forward == 0)
         client_detach(c);
@@ -488,13 +495,15 @@ static struct relay_client *find_background(struct relay *r, uint64_t id)
 }
 
 /* Without an answer yet: when that session ends, or (id 0) only the stream's own end. */
-static void begin_wait(struct relay_client *c, uint64_t id)
+static void begin_wait(struct relay_client *c, const struct proto_frame *f)
 {
+    uint64_t id = proto_find_num(f, F_SESSION, 0);
     if (id && !find_background(c->relay, id)) {
         client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
         return;
     }
     c->wait_id = (uint32_t)id;
+    c->leash = proto_find_num(f, F_LEASH, 0) == 1;
     c->state = CLIENT_ANSWER;
     buf_reset(&c->in);
 }
@@ -564,7 +573,7 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         answer_info(c);
         return;
     case PROTO_WAIT:
-        begin_wait(c, proto_find_num(f, F_SESSION, 0));
+        begin_wait(c, f);
         return;
     case PROTO_ATTACH:
         close_fd(&c->sent_fd);

@@ -35,6 +35,7 @@ enum {
     RELAY_SESSIONS_MIN = 16,  /* of the smallest guest */
     RELAY_SESSIONS_MAX = 512, /* as many as the agent takes */
     RELAY_HELLO_MS = 10000,   /* for a client to make its request */
+    RELAY_LEASH_MS = 200,     /* for other commands, when the client that held the leash is gone */
 };
 
 /* What the relay asks of its owner. */

@@ -147,7 +147,7 @@ enum proto_type {
     PROTO_STDIN_ACK = 20, /* F_BYTES: how many more STDIN bytes the command was given */
     PROTO_STDOUT = 21,    /* raw; the only output stream of a pty */
     PROTO_STDERR = 22,    /* raw */
-    PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group */
+    PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group; F_ALONE: to its main process only */
     PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
     PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it; F_OOM */
     PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
@@ -160,7 +160,8 @@ enum proto_type {
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
     PROTO_WAIT = 36, /* F_SESSION, in the background; answered by OK when it ends: F_CODE, if its
-                        end is known. Without F_SESSION: never, the stream ends with the sandbox */
+                        end is known. Without F_SESSION: never, the stream ends with the sandbox;
+                        with F_LEASH also the other way round */
     /* request: the network */
     PROTO_NET_ASK = 48,  /* F_CTL_NAME or F_CTL_ADDRESS, F_CTL_PORT, F_CTL_PROTO. OK: F_CTL_ALLOW,
                             F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
@@ -199,6 +200,8 @@ enum proto_tag {
     F_OOM = 15,       /* u32: enum proto_oom; of a command that failed */
     F_KILLS = 16,     /* u64: processes killed for lack of memory since the boot */
     F_SESSION = 17,   /* u32: its number, as in the log */
+    F_ALONE = 18,     /* u32, 1 */
+    F_LEASH = 19,     /* u32, 1: the sandbox is stopped when this stream ends */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */
@@ -214,10 +217,12 @@ enum proto_tag {
     F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after this time */
     F_BACKGROUND = 43, /* u32, 1: for the monitor: the command goes on without its client */
     F_TERM = 44,       /* string: the kind of terminal, with F_TTY; used if the guest knows it */
+    F_UMASK = 46,      /* u32: the umask, plus one */
 
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */
-    F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb" */
+    F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb"; absent: the first
+                           F_MOUNT is a share on /, the root, with everything in it */
     F_UPPER_DEV = 66,   /* string: block device of the writable layer; absent = tmpfs */
     F_UPPER_SIZE = 67,  /* u64: size of that tmpfs; 0 = the kernel's default */
     F_MOUNT = 68,       /* nested: F_PATH, F_OPTIONS, and F_SIZE, F_MOUNT_* of a tmpfs, or F_TAG,
@@ -298,6 +303,8 @@ enum proto_tag {
     F_MOUNT_MODE = 206,   /* u32: of a tmpfs; 0 = 01777 */
     F_MOUNT_UID = 207,    /* u32: its owner */
     F_MOUNT_GID = 208,    /* u32 */
+    F_MASK = 209,         /* string, absolute; repeated: a path that shows nothing, if it is there */
+    F_FIXED = 210,        /* string, absolute; repeated: a path that is read-only, if it is there */
 };
 
 enum proto_file_op {

@@ -89,7 +89,7 @@ static int make_way(const struct store *s, const char *name, const struct create
 static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec *spec,
                      struct err *e)
 {
-    if (spec->root_disk != ROOT_DISK_MANAGED)
+    if (spec->root_disk != ROOT_DISK_MANAGED || spec->root_share)
         return 0;
     AUTO_CLOSE int cache = store_cache_open(s, e);
     if (cache < 0)
@@ -209,6 +209,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                  &(struct launch_options){.engine = &engine,
                                           .creating = true,
                                           .stop_when_idle = opt->stop_when_idle,
+                                          .in_group = opt->in_group,
                                           .warn = warn},
                  opt, e);
     engine_choice_close(&engine); /* cleaning up may need the descriptors */

@@ -20,6 +20,7 @@ struct create_options {
     uint64_t replace_grace_ms; /* how long the old one may take; 0 = kill at once */
     bool stop_when_idle;       /* it stops when its last command has ended */
     unsigned said;             /* enum spec_said: the rest of the spec is defaults */
+    bool in_group;             /* the caller is in the cgroup that it belongs in */
     /* May be NULL. Called when the guest is up, before the sandbox can be seen, with a connection
      * that it takes. If it fails, so does the creation. */
     int (*prepare)(void *ctx, int sock, struct err *e);

@@ -115,12 +115,13 @@ static json_t *mount_json(const struct spec_mount *m)
         return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "type", "Named", "name", m->source,
                          "guest", m->guest, "kind", "disk", "size_bytes", number_or_null(m->size),
                          "options", options);
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "type",
+    json_t *real = m->real_owners ? json_true() : NULL;
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o*}", "type",
                      named ? "Named" : "Bind", named ? "name" : "host", m->source, "guest",
                      m->guest, "file", m->file, "cache", mount_cache_name(m->cache), "uid",
                      (json_int_t)m->uid, "gid", (json_int_t)m->gid, "quota_mib",
                      number_or_null((m->quota + MIB - 1) / MIB), "quota_bytes",
-                     number_or_null(m->quota), "options", options);
+                     number_or_null(m->quota), "options", options, "real_owners", real);
 }
 
 static json_t *mounts_json(const struct sandbox_spec *s)
@@ -219,7 +220,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o}",
+        "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o, s:o*, s:o*, s:o*}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_labels", list_json(&s->image_labels), "image_volumes", list_json(&s->volumes),
@@ -231,7 +232,9 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         list_json(&s->secrets), "security_profile", security_profile_name(s->security.profile),
         "security", spec_security_to_json(&s->security), "created_ns", (json_int_t)s->created_ns,
         "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths", list_json(&s->write_paths),
-        "workspace", spec_workspace_json(s));
+        "workspace", spec_workspace_json(s), "root_share", s->root_share ? json_true() : NULL,
+        "masked_paths", s->masked.n ? list_json(&s->masked) : NULL, "fixed_paths",
+        s->fixed.n ? list_json(&s->fixed) : NULL);
 }
 
 /* Defaults that will never change, and so need not be stored. Sizes are not among them. */
@@ -396,6 +399,8 @@ static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *
     if (!m->source || (cache && !mount_cache_parse(cache, &m->cache)))
         return bad(e, "mounts");
     int r = read_bool(j, "file", &m->file, e);
+    if (r == 0)
+        r = read_bool(j, "real_owners", &m->real_owners, e);
     if (r == 0 && m->disk)
         r = read_u64(j, "size_bytes", &m->size, e);
     if (r == 0)
@@ -444,7 +449,9 @@ static int read_mount(struct sandbox_spec *s, const json_t *j, struct err *e)
 static int read_mounts(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     const json_t *a;
-    int r = read_array(j, "mounts", &a, e);
+    int r = read_bool(j, "root_share", &s->root_share, e);
+    if (r == 0)
+        r = read_array(j, "mounts", &a, e);
     for (size_t i = 0; r == 0 && i < json_array_size(a); i++)
         r = read_mount(s, json_array_get(a, i), e);
     return r;
@@ -529,6 +536,10 @@ static int read_declared(struct sandbox_spec *s, const json_t *j, struct err *e)
         r = read_each(s, j, "secret_env", spec_add_secret, e);
     if (r == 0)
         r = read_each(s, j, "write_paths", spec_add_write_path, e);
+    if (r == 0)
+        r = read_list(j, "masked_paths", &s->masked, e);
+    if (r == 0)
+        r = read_list(j, "fixed_paths", &s->fixed, e);
     return r < 0 ? r : read_each(s, j, "image_volumes", spec_add_volume, e);
 }
 

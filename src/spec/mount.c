@@ -40,13 +40,21 @@ char *spec_guest_path(const char *path)
     return out;
 }
 
+/* What runs containers also mounts files of its own in /dev. */
+static bool may_cover(const struct sandbox_spec *s, const char *path)
+{
+    return strcmp(path, "/dev/shm") == 0 ||
+           (s->root_share && spec_path_within(path, "/dev") && strcmp(path, "/dev") != 0 &&
+            !spec_path_within(path, "/dev/pts"));
+}
+
 static int check_target(const struct sandbox_spec *s, const char *path, struct err *e)
 {
     static const char *const ours[] = {"/proc", "/sys", "/dev", "/.msb"};
-    if (strcmp(path, "/") == 0)
+    if (strcmp(path, "/") == 0 && !s->root_share)
         return err_set(e, EINVAL, "invalid config: cannot mount a volume at guest root /");
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (spec_path_within(path, ours[i]) && strcmp(path, "/dev/shm") != 0)
+        if (spec_path_within(path, ours[i]) && !may_cover(s, path))
             return err_set(e, EINVAL,
                            "invalid config: %s is set up by msb; mount elsewhere than %s", ours[i],
                            path);
@@ -60,6 +68,11 @@ static int check_target(const struct sandbox_spec *s, const char *path, struct e
 bool mount_is_disk(const struct spec_mount *m)
 {
     return m->kind == MOUNT_DISK || (m->kind == MOUNT_NAMED && m->disk);
+}
+
+bool mount_is_root(const struct spec_mount *m)
+{
+    return strcmp(m->guest, "/") == 0;
 }
 
 bool mount_is_share(const struct spec_mount *m)

@@ -57,6 +57,8 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->ports);
     strlist_free(&s->volumes);
     strlist_free(&s->write_paths);
+    strlist_free(&s->masked);
+    strlist_free(&s->fixed);
     spec_security_free(&s->security);
     spec_patches_free(&s->patches);
     spec_workspace_free(&s->workspace);

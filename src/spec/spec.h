@@ -38,6 +38,7 @@ enum {
     SPEC_VOLUMES_MAX = 64,
     SPEC_SECRETS_MAX = 64,
     SPEC_WRITE_PATHS_MAX = 64,
+    SPEC_COVERED_MAX = 256,
 };
 
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
@@ -64,6 +65,7 @@ struct spec_mount {
     enum mount_cache cache;
     uint32_t uid, gid; /* how the guest sees the user that started msb; of a tmpfs, its owner */
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
+    bool real_owners;  /* owners are those of the host's files; uid and gid mean nothing */
 };
 
 /* What appears as /workspace. */
@@ -104,6 +106,7 @@ struct sandbox_spec {
     enum engine_kind engine;
     enum jail_kind jail;
     enum cpu_placement placement;
+    bool root_share; /* the mount on / is the root: there is no image, and no writable layer */
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */
     bool root_disk_grown;     /* its file system may still have to grow */
@@ -130,6 +133,7 @@ struct sandbox_spec {
     struct spec_workspace workspace;
     struct strlist write_paths; /* the rest of the guest is read-only; none = all is writable */
     struct spec_security security;
+    struct strlist masked, fixed; /* paths in the guest that show nothing, that are read-only */
     struct spec_vsocks vsocks; /* sockets of the host that the guest can connect to */
     struct spec_script *scripts;
     size_t n_scripts;
@@ -199,6 +203,8 @@ enum disk_sync spec_disk_sync(const struct sandbox_spec *s);
 /* A directory or file that the host serves; a block device. Neither: a tmpfs. */
 bool mount_is_share(const struct spec_mount *m);
 bool mount_is_disk(const struct spec_mount *m);
+/* A host directory that is the guest's root; it comes first. */
+bool mount_is_root(const struct spec_mount *m);
 /* A file system that the guest's kernel can mount. */
 bool mount_fstype_known(const char *fstype);
 #define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"

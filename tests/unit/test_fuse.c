@@ -326,6 +326,52 @@ static void test_owners_are_the_guests(void **state)
     (void)state;
 }
 
+/* As root, and if asked for: the host's files have the owners and bits that the guest gives them. */
+static void test_real_owners(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    struct stat st;
+    if (geteuid() != 0)
+        skip();
+    client_init(&c, &(struct fuse_options){.uid = 7, .gid = 8, .real_owners = true});
+    put(&c, "f", "");
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    assert_int_equal(e.attr.uid, 0); /* not the 7 that others would see */
+    struct fuse_setattr_in in = {
+        .valid = FATTR_UID | FATTR_GID | FATTR_MODE, .uid = 1000, .gid = 100, .mode = 04755};
+    assert_int_equal(client_setattr(&c, e.nodeid, &in, &a), 0);
+    assert_int_equal(a.uid, 1000);
+    assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_uid, 1000);
+    assert_int_equal(st.st_gid, 100);
+    assert_int_equal(st.st_mode & 07777, 04755);
+    in = (struct fuse_setattr_in){.valid = FATTR_UID, .uid = 5}; /* takes the bit away */
+    assert_int_equal(client_setattr(&c, e.nodeid, &in, &a), 0);
+    assert_int_equal(a.mode, S_IFREG | 0755);
+    assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0755);
+    /* What a user of the guest makes is that user's, links included. */
+    c.uid = c.gid = 1234;
+    assert_int_equal(client_call(&c, FUSE_SYMLINK, ROOT, "l\0f", 4, NULL, 0), 0);
+    assert_int_equal(fstatat(c.dir_fd, "l", &st, AT_SYMLINK_NOFOLLOW), 0);
+    assert_int_equal(st.st_uid, 1234);
+    assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
+    assert_int_equal(st.st_uid, 5);
+    /* An override that somebody has left counts for nothing. */
+    char path[100];
+    (void)snprintf(path, sizeof(path), "%s/f", c.dir);
+    (void)setxattr(path, "user.msb.override_stat", "9:9:777", 7, 0);
+    fuse_reset(c.s);
+    client_hello(&c);
+    c.uid = c.gid = 0;
+    assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
+    assert_int_equal(e.attr.uid, 5);
+    client_fini(&c);
+    (void)state;
+}
+
 /* What another sandbox, or the host, changes is seen although owners are remembered. */
 static void test_owners_change_behind_our_back(void **state)
 {
@@ -637,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_unlinked_files_live_on),
         cmocka_unit_test(test_directories_are_read_whole),
         cmocka_unit_test(test_owners_are_the_guests),
+        cmocka_unit_test(test_real_owners),
         cmocka_unit_test(test_owners_change_behind_our_back),
         cmocka_unit_test(test_new_files_belong_to_their_maker),
         cmocka_unit_test(test_extended_attributes),

@@ -281,6 +281,30 @@ static void test_requests_are_answered(void **state)
     assert_int_equal(t->relay.n_clients, 0);
 }
 
+/* The sandbox goes with the client that holds its leash, and with no other that waits. */
+static void test_leash(void **state)
+{
+    struct relay_fix *t = *state;
+    for (uint32_t leash = 0; leash < 2; leash++) {
+        AUTO_BUF struct buf b;
+        struct proto_writer w;
+        int fd = dial(t);
+        buf_init(&b, 1024);
+        proto_begin(&w, &b, PROTO_WAIT);
+        proto_u32(&w, F_LEASH, leash);
+        assert_int_equal(proto_end(&w), 0);
+        hello(fd, VERSION);
+        assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
+        turn(t);
+        assert_int_equal(hear(fd, 0, NULL), -2);
+        assert_int_equal(t->stops, 0);
+        (void)close(fd);
+        turn(t);
+        assert_int_equal(t->stops, leash);
+        assert_int_equal(t->relay.n_clients, 0);
+    }
+}
+
 static void test_frame_that_is_too_long(void **state)
 {
     struct relay_fix *t = *state;
@@ -706,6 +730,7 @@ int main(void)
         TEST(test_version_is_checked),
         TEST(test_requests_are_answered),
         TEST(test_frame_that_is_too_long),
+        TEST(test_leash),
         TEST(test_client_that_goes_kills_its_command),
         TEST(test_agent_that_sends_no_frames),
         TEST(test_session_lasts_until_its_output_is_taken),

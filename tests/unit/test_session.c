@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -640,6 +641,42 @@ static void test_signals_forwarded(void **state)
     assert_int_equal(p.o->res.exit_code, 130);
 }
 
+static void note_start(void *ctx)
+{
+    *(volatile int *)ctx += 1;
+}
+
+/* Of a container: all signals, to its command alone; and somebody waits for it to start. */
+static void test_all_signals(void **state)
+{
+    static const int sigs[] = {SIGALRM, SIGWINCH, SIGTSTP, SIGCONT, 34, 64};
+    struct session_request req;
+    struct peer p;
+    struct proto_frame f;
+    int *starts =
+        mmap(NULL, sizeof(*starts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(starts, MAP_FAILED);
+    request_init(&req, "true");
+    req.all_signals = true;
+    req.on_started = note_start;
+    req.started_ctx = starts;
+    peer_start(&p, &req, &quiet);
+    assert_int_equal(*starts, 0);
+    peer_begin(&p);
+    for (size_t i = 0; i < ARRAY_LEN(sigs); i++) {
+        assert_int_equal(kill(p.pid, sigs[i]), 0);
+        assert_true(peer_next(&p, &f));
+        assert_int_equal(f.type, PROTO_SIGNAL);
+        assert_int_equal(proto_find_num(&f, F_SIGNAL, 0), sigs[i]);
+        assert_int_equal(proto_find_num(&f, F_ALONE, 0), 1);
+    }
+    peer_exit(&p, 0);
+    peer_end(&p);
+    assert_int_equal(*starts, 1);
+    request_free(&req);
+    (void)munmap(starts, sizeof(*starts));
+}
+
 static void ignore_hup(struct outcome *o)
 {
     sigset_t all;
@@ -885,6 +922,7 @@ int main(void)
         cmocka_unit_test(test_stdin_window),
         cmocka_unit_test(test_unread_stdin_does_not_hang),
         cmocka_unit_test(test_signals_forwarded),
+        cmocka_unit_test(test_all_signals),
         cmocka_unit_test(test_ignored_signals_stay_ignored),
         cmocka_unit_test(test_detached_start),
         cmocka_unit_test(test_detached_command_that_has_ended),
