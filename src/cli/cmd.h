@@ -87,6 +87,8 @@ struct cmd {
     const char *details;              /* paragraphs, separated by empty lines, or NULL */
     const char *examples;             /* one per line; --help shows the first three */
     int (*run)(const struct args *a); /* returns the exit code */
+    /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
+    int (*before)(const struct args *a);
 };
 
 /* All verbs, in the order of help; ends with NULL. */
@@ -118,6 +120,13 @@ const char *cmd_rest_name(const struct cmd *c);
 /* "msb stop [OPTIONS] [NAMES]..." */
 void cmd_usage(const struct cmd *c, char *out, size_t size);
 
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_POLICY = 3, EXIT_TIMED_OUT = 124 };
+enum {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_POLICY = 3,
+    EXIT_TIMED_OUT = 124,
+    GROUP_GOES_ON = -1
+};
 
 #endif

@@ -155,11 +155,14 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
     bool help = a.help, all = a.help_all, tree = a.tree;
     int at = a.rest;
     set_verbosity(&a);
+    int done = r == 0 && c->before && !help && !tree ? c->before(&a) : GROUP_GOES_ON;
     args_free(&a);
     if (r < 0)
         return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
     if (version)
         return ui_print_line("msb " MSB_VERSION);
+    if (done != GROUP_GOES_ON)
+        return done;
     if (tree)
         return print_tree(root ? NULL : c);
     if (help || (root && at >= argc))

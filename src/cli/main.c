@@ -47,14 +47,14 @@ static void hide_variables(int argc, char **argv)
     }
 }
 
-/* Called as `docker`, msb is `msb docker`. */
-static int docker_main(int argc, char **argv)
+/* Called by another name, msb is one of its verbs. */
+static int verb_main(const char *verb, int argc, char **argv)
 {
     char **more = calloc((size_t)argc + 2, sizeof(char *));
     if (!more)
         return 1;
     more[0] = argv[0];
-    more[1] = (char *)(uintptr_t) "docker";
+    more[1] = (char *)(uintptr_t)verb;
     for (int i = 1; i < argc; i++)
         more[i + 1] = argv[i];
     int code = cli_main(argc + 1, more);
@@ -69,5 +69,9 @@ int main(int argc, char **argv)
     hide_variables(argc, own);
     const char *slash = argc > 0 ? strrchr(own[0], '/') : NULL;
     const char *name = slash ? slash + 1 : argc > 0 ? own[0] : "";
-    return strcmp(name, "docker") == 0 ? docker_main(argc, own) : cli_main(argc, own);
+    if (strcmp(name, "docker") == 0)
+        return verb_main("docker", argc, own);
+    if (strcmp(name, OCI_PROGRAM) == 0)
+        return verb_main("oci", argc, own);
+    return cli_main(argc, own);
 }

@@ -110,6 +110,7 @@ const struct cmd *const cmd_table[] = {
     &cmd_context,
     &cmd_mcp,
     &cmd_docker,
+    &cmd_oci,
     &registries,
     &volumes,
     &kill_spelling,

@@ -50,6 +50,9 @@ extern const struct cmd cmd_secret_set;
 extern const struct cmd cmd_secret_list;
 extern const struct cmd cmd_secret_remove;
 extern const struct cmd cmd_mcp;
+/* Called by this name, msb is `msb oci`. */
+#define OCI_PROGRAM "msb-runtime"
+extern const struct cmd cmd_oci;
 extern const struct cmd cmd_volume;
 extern const struct cmd cmd_volume_create;
 extern const struct cmd cmd_volume_list;

@@ -303,8 +303,8 @@ enum proto_tag {
     F_MOUNT_MODE = 206,   /* u32: of a tmpfs; 0 = 01777 */
     F_MOUNT_UID = 207,    /* u32: its owner */
     F_MOUNT_GID = 208,    /* u32 */
-    F_MASK = 209,         /* string, absolute; repeated: a path that shows nothing, if it is there */
-    F_FIXED = 210,        /* string, absolute; repeated: a path that is read-only, if it is there */
+    F_MASK = 209,  /* string, absolute; repeated: a path that shows nothing, if it is there */
+    F_FIXED = 210, /* string, absolute; repeated: a path that is read-only, if it is there */
 };
 
 enum proto_file_op {

@@ -134,7 +134,7 @@ struct sandbox_spec {
     struct strlist write_paths; /* the rest of the guest is read-only; none = all is writable */
     struct spec_security security;
     struct strlist masked, fixed; /* paths in the guest that show nothing, that are read-only */
-    struct spec_vsocks vsocks; /* sockets of the host that the guest can connect to */
+    struct spec_vsocks vsocks;    /* sockets of the host that the guest can connect to */
     struct spec_script *scripts;
     size_t n_scripts;
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];

@@ -435,7 +435,8 @@ static void check_help(const struct cmd *c, struct buf *b)
     help_cmd(c, false, b, SCREEN_COLUMNS);
     const char *text = text_of(b, SCREEN_COLUMNS), *examples = strstr(text, "\nExamples:\n  ");
     const char *options = strstr(text, "\nOptions:\n"), *usage = strstr(text, "\nUsage: msb ");
-    int lines = 0, most = c == &cmd_run || c == &cmd_create ? LONG_HELP_LINES : SCREEN_LINES;
+    int lines = 0,
+        most = c == &cmd_run || c == &cmd_create || c == &cmd_oci ? LONG_HELP_LINES : SCREEN_LINES;
     for (const char *p = text; (p = strchr(p, '\n')); p++)
         lines++;
     if (lines > most)

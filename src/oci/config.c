@@ -1,0 +1,211 @@
+#include "oci/config.h"
+
+#include "oci/runtime.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+enum { MEMORY_DEFAULT_MIB = 1024, CPUS_MOST = 64 };
+
+static int check_version(const json_t *j, struct err *e)
+{
+    const char *v = json_string_value(json_object_get(j, "ociVersion"));
+    if (!v || strncmp(v, "1.", 2) != 0)
+        return err_set(e, EINVAL,
+                       "config.json: ociVersion '%.32s' is not supported (expected: 1.x)",
+                       v ? v : "");
+    return 0;
+}
+
+/* --- root ------------------------------------------------------------------------------------ */
+
+static int read_root(struct container_config *c, struct err *e)
+{
+    const json_t *root = json_object_get(c->j, "root");
+    const char *path = json_string_value(json_object_get(root, "path"));
+    AUTO_FREE char *whole = NULL;
+    if (!path || !*path)
+        return err_set(e, EINVAL, "config.json: root.path is missing");
+    if (asprintf(&whole, "%s%s%s", path[0] == '/' ? "" : c->bundle, path[0] == '/' ? "" : "/",
+                 path) < 0)
+        return err_oom(e);
+    c->rootfs = realpath(whole, NULL);
+    struct stat st;
+    if (!c->rootfs || stat(c->rootfs, &st) < 0)
+        return err_sys(e, errno, "cannot use root.path %s", whole);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ENOTDIR, "root.path %s is not a directory", whole);
+    bool ro = json_is_true(json_object_get(root, "readonly"));
+    const struct spec_mount m = {.kind = MOUNT_BIND,
+                                 .guest = (char *)"/",
+                                 .source = c->rootfs,
+                                 .options = ro ? PROTO_MOUNT_RO : 0,
+                                 .real_owners = geteuid() == 0};
+    c->spec.root_share = true;
+    c->spec.root_disk = ROOT_DISK_TMPFS; /* for mount points of a read-only root */
+    c->spec.image_kind = IMAGE_DIRECTORY;
+    c->spec.image = strdup(c->rootfs);
+    return c->spec.image ? spec_add_mount(&c->spec, &m, e) : err_oom(e);
+}
+
+/* --- linux ----------------------------------------------------------------------------------- */
+
+/* A guest has pid, mount, cgroup and user namespaces of its own: to share those of another process
+ * with it is impossible. */
+static int read_namespace(struct container_config *c, const json_t *n, struct err *e)
+{
+    static const char *const known[OCI_NS_MAX] = {"network", "ipc", "uts"};
+    static const char *const own[] = {"pid", "mount", "cgroup", "user", "time"};
+    const char *type = json_string_value(json_object_get(n, "type"));
+    const char *path = json_string_value(json_object_get(n, "path"));
+    path = path && *path ? path : NULL;
+    for (size_t i = 0; type && i < OCI_NS_MAX; i++)
+        if (strcmp(type, known[i]) == 0) {
+            c->ns.wanted[i] = true;
+            c->ns.path[i] = path;
+            return 0;
+        }
+    for (size_t i = 0; type && i < ARRAY_LEN(own); i++)
+        if (strcmp(type, own[i]) == 0) {
+            if (!path)
+                return 0;
+            (void)err_set(e, ENOTSUP,
+                          "linux.namespaces: the %s namespace %s cannot be joined: the container "
+                          "has a kernel of its own",
+                          type, path);
+            return -ENOTSUP;
+        }
+    return err_set(e, EINVAL, "linux.namespaces: unknown type '%.32s'", type ? type : "");
+}
+
+/* Those of every container are there anyway. */
+static int check_device(const json_t *d, struct err *e)
+{
+    static const char *const usual[] = {"/dev/null",    "/dev/zero",   "/dev/full", "/dev/random",
+                                        "/dev/urandom", "/dev/tty",    "/dev/fuse", "/dev/net/tun",
+                                        "/dev/ptmx",    "/dev/console"};
+    const char *path = json_string_value(json_object_get(d, "path"));
+    for (size_t i = 0; path && i < ARRAY_LEN(usual); i++)
+        if (strcmp(path, usual[i]) == 0)
+            return 0;
+    (void)err_set(e, ENOTSUP, "linux.devices: '%.128s' cannot be passed into a guest",
+                  path ? path : "");
+    err_hint(e, "leave out --device, and --privileged, which adds all devices of the host");
+    return -ENOTSUP;
+}
+
+static int read_resources(struct container_config *c, const json_t *r, struct err *e)
+{
+    const json_t *cpu = json_object_get(r, "cpu");
+    double limit = json_number_value(json_object_get(json_object_get(r, "memory"), "limit"));
+    double quota = json_number_value(json_object_get(cpu, "quota"));
+    double period = json_number_value(json_object_get(cpu, "period"));
+    c->resources = r;
+    c->spec.memory_mib = MEMORY_DEFAULT_MIB;
+    if (limit > 0 && limit < 9e18) {
+        c->spec.memory_mib = (uint64_t)ceil(limit / (1 << 20));
+        if (c->spec.memory_mib < SPEC_MEMORY_MIN_MIB)
+            return err_set(e, EINVAL, "linux.resources.memory.limit: a guest needs at least %d MiB",
+                           SPEC_MEMORY_MIN_MIB);
+    }
+    c->spec.memory_mib = MIN(c->spec.memory_mib, (uint64_t)SPEC_MEMORY_MAX_MIB);
+    c->spec.cpus = quota > 0 && period > 0 ? MAX(1, ceil(quota / period)) : 1;
+    c->spec.cpus = MIN(c->spec.cpus, (double)MIN(CPUS_MOST, get_nprocs()));
+    return 0;
+}
+
+static int read_linux(struct container_config *c, struct err *e)
+{
+    const json_t *l = json_object_get(c->j, "linux"), *v;
+    size_t i;
+    int r = read_resources(c, json_object_get(l, "resources"), e);
+    json_array_foreach(json_object_get(l, "namespaces"), i, v) r =
+        r < 0 ? r : read_namespace(c, v, e);
+    json_array_foreach(json_object_get(l, "devices"), i, v) r = r < 0 ? r : check_device(v, e);
+    c->cgroups_path = json_string_value(json_object_get(l, "cgroupsPath"));
+    return r;
+}
+
+/* In a namespace of its own that nobody has connected to anything there is only lo. With the host's
+ * network, what the guest may reach is msb's usual policy; in one that was made for it, that is the
+ * maker's business. */
+static int read_network(struct container_config *c, struct err *e)
+{
+    c->spec.net.off = c->ns.wanted[OCI_NS_NET] && !c->ns.path[OCI_NS_NET];
+    if (!c->ns.path[OCI_NS_NET])
+        return 0;
+    return spec_net_set_profile(&c->spec.net, "all", e);
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static int read_hostname(struct container_config *c, struct err *e)
+{
+    const char *name = json_string_value(json_object_get(c->j, "hostname"));
+    if (name && *name && !(c->spec.hostname = strdup(name)))
+        return err_oom(e);
+    return 0;
+}
+
+int container_config_read(struct container_config *c, const char *bundle, const char *id,
+                          struct err *e)
+{
+    spec_init(&c->spec);
+    c->bundle = realpath(bundle, NULL);
+    AUTO_CLOSE int dir = c->bundle ? open(c->bundle, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (dir < 0)
+        return err_sys(e, errno, "cannot open the bundle %s", bundle);
+    c->j = oci_json_read(dir, "config.json", e);
+    if (!c->j)
+        return -e->code;
+    if (!(c->spec.name = strdup(id)))
+        return err_oom(e);
+    int r = check_version(c->j, e);
+    if (r == 0)
+        r = read_root(c, e);
+    if (r == 0)
+        r = process_read(&c->process, json_object_get(c->j, "process"), e);
+    if (r == 0)
+        r = read_hostname(c, e);
+    if (r == 0)
+        r = read_linux(c, e);
+    if (r == 0)
+        r = container_config_read_mounts(c, e);
+    if (r == 0)
+        r = container_config_read_security(c, e);
+    if (r == 0)
+        r = read_network(c, e);
+    if (r == 0)
+        r = container_config_read_annotations(c, e);
+    return r < 0 ? r : spec_validate(&c->spec, e);
+}
+
+void container_config_free(struct container_config *c)
+{
+    json_decref(c->j);
+    free(c->bundle);
+    free(c->rootfs);
+    spec_free(&c->spec);
+    process_free(&c->process);
+    *c = (struct container_config){0};
+}
+
+json_t *container_config_state(const struct container_config *c)
+{
+    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*}", "bundle", c->bundle, "rootfs", c->rootfs,
+                     "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
+                     "annotations", json_object_get(c->j, "annotations"), "hooks",
+                     json_object_get(c->j, "hooks"));
+}

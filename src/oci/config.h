@@ -1,0 +1,45 @@
+/* config.json of a bundle, as a sandbox: what its fields mean here is said in docs/oci.md.
+ *
+ * A field that asks for something this runtime does not do is refused by name, unless leaving it out
+ * takes nothing from the container, since it has a kernel of its own.
+ */
+#ifndef MSB_OCI_CONFIG_H
+#define MSB_OCI_CONFIG_H
+
+#include "oci/process.h"
+#include "spec/spec.h"
+
+enum oci_namespace { OCI_NS_NET, OCI_NS_IPC, OCI_NS_UTS, OCI_NS_MAX };
+
+struct oci_namespaces {
+    bool wanted[OCI_NS_MAX];
+    const char *path[OCI_NS_MAX]; /* of one to join; NULL: a new one */
+};
+
+struct container_config {
+    json_t *j;
+    char *bundle; /* absolute */
+    char *rootfs;
+    struct sandbox_spec spec;
+    struct oci_process process;
+    struct oci_namespaces ns;
+    const char *cgroups_path; /* NULL: none */
+    const json_t *resources;  /* of the host; NULL: none */
+};
+#define AUTO_CONFIG CLEANUP(container_config_free)
+
+/* Reads bundle/config.json. *c is zeros; on failure one to free. */
+int container_config_read(struct container_config *c, const char *bundle, const char *id,
+                          struct err *e);
+void container_config_free(struct container_config *c);
+/* What is kept of it in the state. NULL: out of memory. */
+json_t *container_config_state(const struct container_config *c);
+
+/* What programs may do to their own kernel: capabilities, limits, paths that are hidden. */
+int container_config_read_security(struct container_config *c, struct err *e);
+/* `mounts`, as shares and tmpfs of the spec. */
+int container_config_read_mounts(struct container_config *c, struct err *e);
+/* annotations msb.*: settings of the sandbox. */
+int container_config_read_annotations(struct container_config *c, struct err *e);
+
+#endif

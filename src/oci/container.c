@@ -1,0 +1,352 @@
+#include "oci/container.h"
+
+#include "oci/group.h"
+#include "oci/hooks.h"
+#include "oci/init.h"
+#include "sandbox/lifecycle.h"
+#include "spec/signals.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+#include "util/loop.h"
+#include "util/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { KILL_WAIT_MS = 5000, STOPPED_GRACE_MS = 3000 };
+
+int pid_file_write(const char *path, pid_t pid, struct err *e)
+{
+    char text[16];
+    int n = snprintf(text, sizeof(text), "%d", (int)pid);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!path)
+        return 0;
+    AUTO_FREE char *dir = slash ? strndup(path, (size_t)(slash + 1 - path)) : strdup(".");
+    AUTO_CLOSE int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int r = fd < 0 ? -errno
+                   : file_replace_at(fd, slash ? slash + 1 : path, text, (size_t)n, 0644, false);
+    return r < 0 ? err_sys(e, -r, "cannot write --pid-file %s", path) : 0;
+}
+
+/* --- create ---------------------------------------------------------------------------------- */
+
+static int run_hooks(const struct oci_container *c, const char *kind, enum oci_status as,
+                     struct err *e)
+{
+    struct oci_container now = *c;
+    now.status = as;
+    AUTO_JSON json_t *state = container_state(&now);
+    return state ? hooks_run(json_object_get(c->j, "hooks"), kind, state, e) : err_oom(e);
+}
+
+/* The container's process has its namespaces: whatever connects them is run now, before the guest
+ * looks at its network. */
+static int complete(struct oci_container *c, int sock, struct err *e)
+{
+    static const char *const kinds[] = {"prestart", "createRuntime", "createContainer"};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(kinds); i++)
+        r = run_hooks(c, kinds[i], OCI_CREATING, e);
+    if (r == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
+        r = err_set(e, ECHILD, "the container's process ended unexpectedly");
+    return r < 0 ? r : report_receive(sock, NULL, e);
+}
+
+/* Orphans of the booter become ours, and our caller's when we end. */
+static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid, struct err *e)
+{
+    int pair[2];
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(pair[0]);
+        booter_main(in, pair[1]);
+    }
+    (void)close(pair[1]);
+    if (pid < 0) {
+        int code = errno;
+        (void)close(pair[0]);
+        return err_sys(e, code, "cannot start a process");
+    }
+    *ret_sock = pair[0];
+    *ret_pid = pid;
+    return 0;
+}
+
+static int save_state(struct oci_container *c, const struct container_config *config,
+                      json_t *groups, pid_t pid, struct err *e)
+{
+    json_t *state = container_config_state(config);
+    json_put(&state, "groups", json_incref(groups));
+    return container_save(c, state, pid, e);
+}
+
+static int create_in(const struct oci_create *o, const struct oci_init *in, struct oci_container *c,
+                     json_t *groups, struct err *e)
+{
+    AUTO_CLOSE int sock = -1;
+    pid_t booter = 0, pid = 0;
+    int r = group_limit(groups, in->config->resources, e);
+    if (r == 0)
+        r = spawn_booter(in, &sock, &booter, e);
+    if (r < 0)
+        return r;
+    r = report_receive(sock, &pid, e);
+    if (r == 0)
+        r = save_state(c, in->config, groups, pid, e);
+    if (r == 0)
+        r = complete(c, sock, e);
+    if (r == 0)
+        r = pid_file_write(o->pid_file, pid, e);
+    close_fd(&sock);
+    if (r < 0 && pid > 0)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(booter, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (r < 0 && pid > 0)
+        (void)waitpid(pid, NULL, 0);
+    return r;
+}
+
+static int check_terminal(const struct oci_create *o, const struct container_config *c,
+                          struct err *e)
+{
+    if (c->process.terminal && !o->console_socket)
+        return err_set(e, EINVAL,
+                       "process.terminal is true: --console-socket is needed to hand it over");
+    if (!c->process.terminal && o->console_socket)
+        return err_set(e, EINVAL, "--console-socket is for a process with a terminal");
+    return 0;
+}
+
+int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e)
+{
+    CLEANUP(container_config_free) struct container_config config = {0};
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    AUTO_JSON json_t *groups = NULL;
+    int r = container_config_read(&config, o->bundle, o->id, e);
+    if (r == 0)
+        r = check_terminal(o, &config, e);
+    if (r == 0)
+        r = name_lock_take_kind(&rt->store, "container", o->id, &lock, e);
+    if (r == 0)
+        r = container_make(rt, o->id, &c, e);
+    if (r < 0)
+        return r;
+    r = group_make(config.cgroups_path, rt->g->systemd_cgroup, &groups, e);
+    if (r == 0)
+        r = create_in(o,
+                      &(struct oci_init){.rt = rt,
+                                         .config = &config,
+                                         .container = &c,
+                                         .groups = groups,
+                                         .console_socket = o->console_socket},
+                      &c, groups, e);
+    if (r < 0) {
+        (void)sandbox_remove(&rt->store, o->id, true, NULL, NULL);
+        group_remove(groups);
+        (void)container_forget(rt, o->id, NULL);
+        lock.forget = true;
+    }
+    return r;
+}
+
+/* --- start, kill, pause ---------------------------------------------------------------------- */
+
+static int not_in(const struct oci_container *c, const char *verb, struct err *e)
+{
+    return err_set(e, EINVAL, "cannot %s container '%s': it is %s", verb, c->id,
+                   oci_status_name(c->status));
+}
+
+int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    struct err why = {0};
+    int r = name_lock_take_kind(&rt->store, "container", id, &lock, e);
+    if (r == 0)
+        r = container_open(rt, id, &c, e);
+    if (r == 0 && c.status != OCI_CREATED)
+        r = not_in(&c, "start", e);
+    if (r == 0)
+        r = run_hooks(&c, "startContainer", OCI_CREATED, e);
+    if (r == 0)
+        r = init_start_command(&c, e);
+    if (r == 0 && run_hooks(&c, "poststart", OCI_RUNNING, &why) < 0)
+        oci_log_error(rt->g, &why); /* the specification has it go on */
+    return r;
+}
+
+/* By descriptor, so that no other process can be hit. */
+static int signal_process(const struct oci_container *c, int signal, struct err *e)
+{
+    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    struct oci_container again = *c;
+    container_refresh(&again); /* it is the same one: the descriptor was opened before */
+    if (pidfd < 0 || again.status == OCI_STOPPED)
+        return -ESRCH;
+    if (syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) < 0)
+        return errno == ESRCH ? -ESRCH : err_sys(e, errno, "cannot signal container '%s'", c->id);
+    if (signal == SIGKILL && again.status == OCI_PAUSED)
+        return group_freeze(json_object_get(c->j, "groups"), false, e);
+    return 0;
+}
+
+int oci_kill(const struct oci_runtime *rt, const char *id, const char *signal, bool all,
+             struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int number = signal_number(signal);
+    if (number == 0)
+        return err_set(e, EINVAL, "unknown signal '%.32s'", signal);
+    int r = container_open(rt, id, &c, e);
+    if (r < 0)
+        return r;
+    r = c.status == OCI_STOPPED || c.status == OCI_CREATING ? -ESRCH
+                                                            : signal_process(&c, number, e);
+    if (r == -ESRCH && all) /* nothing is left of it */
+        return 0;
+    return r == -ESRCH ? err_set(e, ESRCH, "container '%s' is not running", id) : r;
+}
+
+int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int r = container_open(rt, id, &c, e);
+    if (r == 0 && c.status != (freeze ? OCI_RUNNING : OCI_PAUSED))
+        r = not_in(&c, freeze ? "pause" : "resume", e);
+    return r < 0 ? r : group_freeze(json_object_get(c.j, "groups"), freeze, e);
+}
+
+int oci_update(const struct oci_runtime *rt, const char *id, const json_t *resources, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int r = container_open(rt, id, &c, e);
+    if (r == 0 && c.status == OCI_STOPPED)
+        r = not_in(&c, "update", e);
+    return r < 0 ? r : group_limit(json_object_get(c.j, "groups"), resources, e);
+}
+
+/* --- delete ---------------------------------------------------------------------------------- */
+
+static int end_process(const struct oci_container *c, struct err *e)
+{
+    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    if (pidfd < 0)
+        return 0;
+    int r = signal_process(c, SIGKILL, e);
+    if (r == -ESRCH)
+        return 0;
+    if (r == 0 && !wait_readable(pidfd, now_ns() + KILL_WAIT_MS * 1000000ULL))
+        r = err_set(e, ETIMEDOUT, "the process of container '%s' does not end", c->id);
+    return r;
+}
+
+/* Its guest may still be writing what it has in memory: that ends by itself, or is ended. */
+static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    struct err none = {0};
+    (void)sandbox_stop(&rt->store, id, STOPPED_GRACE_MS, false, NULL, &none);
+    err_clear(&none);
+    int r = sandbox_remove(&rt->store, id, true, NULL, &none);
+    if (r < 0 && r != -ENOENT)
+        *e = none;
+    return r == -ENOENT ? 0 : r;
+}
+
+static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool force,
+                     struct err *e)
+{
+    struct err why = {0};
+    bool dead = c->status == OCI_STOPPED || (c->status == OCI_CREATING && !c->pid);
+    if (!dead && !force) {
+        (void)not_in(c, "delete", e);
+        err_hint(e, "kill it first, or use delete --force");
+        return -EINVAL;
+    }
+    int r = dead ? 0 : end_process(c, e);
+    if (r == 0)
+        r = remove_sandbox(rt, c->id, e);
+    if (r < 0)
+        return r;
+    group_remove(json_object_get(c->j, "groups"));
+    r = container_forget(rt, c->id, e);
+    if (r == 0 && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)
+        oci_log_error(rt->g, &why);
+    return r;
+}
+
+int oci_delete(const struct oci_runtime *rt, const char *id, bool force, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    int r = name_lock_take_kind(&rt->store, "container", id, &lock, e);
+    if (r < 0)
+        return r;
+    r = container_open(rt, id, &c, e);
+    if (r == -ENOENT && force) {
+        lock.forget = true;
+        err_clear(e);
+        return 0;
+    }
+    if (r == 0)
+        r = delete_it(rt, &c, force, e);
+    lock.forget = r == 0;
+    return r;
+}
+
+/* --- the rest -------------------------------------------------------------------------------- */
+
+int oci_wait(const struct oci_runtime *rt, const char *id, int *code, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int status = 0;
+    pid_t pid;
+    int r = container_open(rt, id, &c, e);
+    if (r < 0)
+        return r;
+    do
+        pid = waitpid(c.pid, &status, 0);
+    while (pid < 0 && errno == EINTR);
+    if (pid < 0)
+        return err_sys(e, errno, "cannot wait for container '%s'", id);
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return 0;
+}
+
+json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    char when[TIME_TEXT_MAX];
+    if (container_open(rt, id, &c, e) < 0)
+        return NULL;
+    json_t *j = container_state(&c);
+    uint64_t ns = (uint64_t)json_integer_value(json_object_get(c.j, "created_ns"));
+    uid_t uid = (uid_t)json_integer_value(json_object_get(c.j, "owner"));
+    const struct passwd *pw = listed ? getpwuid(uid) : NULL;
+    time_rfc3339(ns, when);
+    json_put(&j, "created", json_string(when));
+    if (j)
+        json_put(&j, "rootfs", json_incref(json_object_get(c.j, "rootfs")));
+    if (j && listed)
+        json_put(&j, "owner", json_string(pw ? pw->pw_name : ""));
+    if (!j)
+        (void)err_oom(e);
+    return j;
+}

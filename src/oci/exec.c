@@ -1,0 +1,142 @@
+/* Another command in a container. */
+#include "oci/container.h"
+
+#include "jail/jail.h"
+#include "oci/console.h"
+#include "oci/group.h"
+#include "oci/init.h"
+#include "oci/process.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+#include "util/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_KILLED = 137 };
+
+struct exec {
+    const struct oci_exec *x;
+    const struct oci_runtime *rt;
+    struct oci_process process;
+    int sock;   /* to the sandbox */
+    int report; /* to who waits for it to start; -1: nobody does, any more */
+    pid_t pid;
+};
+
+static void on_started(void *ctx)
+{
+    struct exec *x = ctx;
+    if (x->report >= 0)
+        report_send(x->report, 0, NULL);
+    close_fd(&x->report);
+}
+
+/* With the stdio that it has. The exit code, or -errno when it did not start. */
+static int run_session(struct exec *x, struct err *e)
+{
+    struct session_result res;
+    x->process.req.on_started = on_started;
+    x->process.req.started_ctx = x;
+    int r = session_run(x->sock, &x->process.req, &res, e);
+    if (r < 0)
+        return x->report >= 0 ? r : EXIT_KILLED;
+    if (res.failed_to_start) {
+        process_explain(&x->process, res.exit_code, e);
+        return -e->code;
+    }
+    return res.exit_code;
+}
+
+/* In a process of its own, which the caller of `exec` finds by --pid-file and waits for. */
+static void __attribute__((noreturn)) exec_main(struct exec *x)
+{
+    struct err e = {0};
+    const int keep[] = {x->sock, x->report};
+    (void)setsid();
+    process_default_signals();
+    (void)process_close_others(3, keep, ARRAY_LEN(keep));
+    process_forget_caller("exec", x->x->id);
+    int r = x->x->console_socket
+                ? console_take(x->x->console_socket, x->process.rows, x->process.cols, &e)
+                : 0;
+    if (r == 0)
+        r = jail_keep_caps(0, &e);
+    (void)!chdir("/");
+    int code = r < 0 ? r : run_session(x, &e);
+    if (code < 0 && x->report >= 0)
+        report_send(x->report, 0, &e);
+    _exit(code < 0 ? EXIT_KILLED : code);
+}
+
+static int wait_for(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int spawn_exec(struct exec *x, int *code, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
+    x->report = pair[1];
+    x->pid = fork();
+    if (x->pid == 0) {
+        (void)close(pair[0]);
+        exec_main(x);
+    }
+    close_fd(&x->report);
+    int r =
+        x->pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(pair[0], NULL, e);
+    (void)close(pair[0]);
+    if (r == 0)
+        r = pid_file_write(x->x->pid_file, x->pid, e);
+    if (x->pid > 0 && r < 0) {
+        (void)kill(x->pid, SIGKILL);
+        (void)wait_for(x->pid);
+    }
+    if (r == 0)
+        *code = x->x->detach ? 0 : wait_for(x->pid);
+    return r;
+}
+
+static int check_running(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int r = container_open(rt, id, &c, e);
+    if (r == 0 && c.status != OCI_RUNNING && c.status != OCI_CREATED)
+        r = err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
+                    oci_status_name(c.status));
+    return r;
+}
+
+int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)
+{
+    struct exec x = {.x = o, .rt = rt, .sock = -1, .report = -1};
+    AUTO_CLOSE int dir = -1;
+    int r = check_running(rt, o->id, e);
+    if (r == 0)
+        r = process_read(&x.process, o->process, e);
+    if (r == 0 && x.process.terminal && o->detach && !o->console_socket)
+        r = err_set(e, EINVAL, "a terminal needs --console-socket to hand it over");
+    if (r == 0) {
+        dir = dir_open_at(rt->store.sandboxes_fd, o->id);
+        x.sock = dir < 0 ? dir : sandbox_connect(dir);
+        if (x.sock < 0)
+            r = err_sys(e, -x.sock, "cannot reach the guest of container '%s'", o->id);
+    }
+    if (r == 0)
+        r = spawn_exec(&x, code, e);
+    close_fd(&x.sock);
+    process_free(&x.process);
+    return r;
+}

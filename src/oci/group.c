@@ -1,0 +1,354 @@
+#include "oci/group.h"
+
+#include "jail/cgroup.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GROUP_ROOT "/sys/fs/cgroup"
+
+enum {
+    VALUE_MAX = 4096,
+    REMOVE_TRIES = 250, /* 2 ms apart: a process is there until it is reaped */
+    REMOVE_PAUSE_NS = 2000000,
+    FREEZE_TRIES = 500, /* the same */
+    SHARES_MAX = 262144,
+    WEIGHT_MAX = 10000,
+};
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+static int put(const char *dir, const char *file, const char *text)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : write_all(fd, text, strlen(text));
+}
+
+static bool get(const char *dir, const char *file, char *to, size_t size)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, file);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, to, size - 1);
+    to[n > 0 ? n : 0] = '\0';
+    to[strcspn(to, "\n")] = '\0';
+    return *to != '\0';
+}
+
+static bool is_common(const char *dir)
+{
+    struct statfs fs;
+    return statfs(dir, &fs) == 0 && (unsigned long)fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+/* The directory of the list that has this file. */
+static const char *with_file(const json_t *groups, const char *file)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const char *dir = json_string_value(json_array_get(groups, i));
+        (void)snprintf(path, sizeof(path), "%s/%s", dir ? dir : "", file);
+        if (dir && access(path, F_OK) == 0)
+            return dir;
+    }
+    return NULL;
+}
+
+/* --- making ---------------------------------------------------------------------------------- */
+
+/* A CPU set starts empty, and nothing can run in it. */
+static void inherit(const char *dir, const char *file)
+{
+    char above[PATH_MAX], value[VALUE_MAX];
+    (void)snprintf(above, sizeof(above), "%s", dir);
+    *strrchr(above, '/') = '\0';
+    if (get(dir, file, value, sizeof(value)) || !get(above, file, value, sizeof(value)))
+        return;
+    (void)put(dir, file, value);
+}
+
+/* Every directory on the way, as mkdir -p. */
+static int make_path(const char *top, const char *path)
+{
+    char dir[PATH_MAX];
+    bool common = is_common(top);
+    size_t at = strlen(top);
+    if (snprintf(dir, sizeof(dir), "%s%s", top, path) >= (int)sizeof(dir))
+        return -ENAMETOOLONG;
+    while (dir[at]) {
+        size_t end = at + 1 + strcspn(dir + at + 1, "/");
+        char c = dir[end];
+        dir[at] = '\0';
+        if (common) /* its children get what there is; what is missing shows when it is limited */
+            for (const char *const *k =
+                     (const char *const[]){"+cpu", "+memory", "+pids", "+cpuset", "+io", NULL};
+                 *k; k++)
+                (void)put(dir, "cgroup.subtree_control", *k);
+        dir[at] = '/';
+        dir[end] = '\0';
+        if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+            return -errno;
+        inherit(dir, "cpuset.cpus");
+        inherit(dir, "cpuset.mems");
+        dir[end] = c;
+        at = end;
+    }
+    return 0;
+}
+
+/* a-b.slice is in a.slice. */
+static int expand_slice(const char *slice, char *to, size_t size)
+{
+    size_t n = strlen(slice), at = 0;
+    to[0] = '\0';
+    if (n < 6 || strcmp(slice + n - 6, ".slice") != 0 || strchr(slice, '/'))
+        return -EINVAL;
+    for (size_t i = 1; strcmp(slice, "-.slice") != 0 && i <= n - 6; i++)
+        if (slice[i] == '-' || i == n - 6)
+            at +=
+                (size_t)snprintf(to + at, at < size ? size - at : 0, "/%.*s.slice", (int)i, slice);
+    return at < size ? 0 : -ENAMETOOLONG;
+}
+
+/* "slice:prefix:name" is where systemd would put the scope. */
+static int settle_path(const char *path, bool systemd, char *to, size_t size, struct err *e)
+{
+    const char *prefix = strchr(path, ':');
+    const char *name = prefix ? strchr(prefix + 1, ':') : NULL;
+    char slice[NAME_MAX + 1];
+    int r = 0;
+    if (systemd || name) {
+        if (!name || prefix - path > NAME_MAX)
+            return err_set(e, EINVAL, "cgroupsPath '%s' is not of the form slice:prefix:name",
+                           path);
+        (void)snprintf(slice, sizeof(slice), "%.*s", (int)(prefix - path), path);
+        r = expand_slice(*slice ? slice : "system.slice", to, size);
+        size_t at = strlen(to), len = strlen(name + 1);
+        bool is_slice = len > 6 && strcmp(name + 1 + len - 6, ".slice") == 0;
+        if (r == 0 && is_slice)
+            (void)snprintf(to + at, size - at, "/%s", name + 1);
+        else if (r == 0)
+            (void)snprintf(to + at, size - at, "/%.*s-%s.scope", (int)(name - prefix - 1),
+                           prefix + 1, name + 1);
+    } else if (snprintf(to, size, "%s%s", path[0] == '/' ? "" : "/", path) >= (int)size) {
+        r = -ENAMETOOLONG;
+    }
+    if (r < 0 || strstr(to, "/../") || strstr(to, "//") || to[strlen(to) - 1] == '/' ||
+        strstr(to, "/./"))
+        return err_set(e, EINVAL, "cgroupsPath '%s' is not a usable path", path);
+    return 0;
+}
+
+static int add_group(json_t *list, const char *top, const char *path)
+{
+    char dir[PATH_MAX];
+    int r = make_path(top, path);
+    if (r < 0)
+        return r;
+    (void)snprintf(dir, sizeof(dir), "%s%s", top, path);
+    return json_array_append_new(list, json_string(dir)) < 0 ? -ENOMEM : 0;
+}
+
+/* One for each mounted hierarchy; links there lead to one of the others. */
+static int make_in_all(json_t *list, const char *path)
+{
+    AUTO_CLOSEDIR DIR *d = opendir(GROUP_ROOT);
+    int first = d ? -ENOENT : -errno;
+    for (const struct dirent *entry; d && (entry = readdir(d));) {
+        char top[PATH_MAX];
+        struct statfs fs;
+        if (entry->d_name[0] == '.' || entry->d_type == DT_LNK)
+            continue;
+        (void)snprintf(top, sizeof(top), GROUP_ROOT "/%s", entry->d_name);
+        if (statfs(top, &fs) < 0 || (unsigned long)fs.f_type != CGROUP_SUPER_MAGIC)
+            continue;
+        int r = add_group(list, top, path);
+        if (r == -ENOMEM)
+            return r;
+        first = r < 0 && json_array_size(list) == 0 ? r : 0;
+    }
+    return first;
+}
+
+int group_make(const char *path, bool systemd, json_t **ret, struct err *e)
+{
+    char clean[PATH_MAX];
+    AUTO_JSON json_t *list = json_array();
+    if (!list)
+        return err_oom(e);
+    int r = path && *path ? settle_path(path, systemd, clean, sizeof(clean), e) : 0;
+    if (r < 0)
+        return r;
+    if (path && *path)
+        r = is_common(GROUP_ROOT) ? add_group(list, GROUP_ROOT, clean) : make_in_all(list, clean);
+    /* Who may make none does without, as long as nothing is to be limited. */
+    if (r < 0 && r != -EACCES && r != -EPERM && r != -EROFS && r != -ENOENT) {
+        group_remove(list);
+        return err_sys(e, -r, "cannot make the cgroup %s", clean);
+    }
+    *ret = steal_ptr(&list);
+    return 0;
+}
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+static int limit(const json_t *groups, const char *v1, const char *v2, const char *text,
+                 struct err *e)
+{
+    bool common = json_array_size(groups) == 1 && with_file(groups, "cgroup.controllers");
+    const char *file = common ? v2 : v1;
+    const char *dir = file ? with_file(groups, file) : NULL;
+    int r = !file ? 0 : dir ? put(dir, file, text) : -ENOENT;
+    if (r == 0)
+        return 0;
+    (void)err_sys(e, -r, "cannot set %s to %s for the container", file, text);
+    err_hint(e, "this user may make no cgroup with that controller here");
+    return r;
+}
+
+static bool number(const json_t *o, const char *key, double *ret)
+{
+    const json_t *v = json_object_get(o, key);
+    *ret = json_number_value(v);
+    return json_is_number(v) && *ret > 0 && *ret < 9e18;
+}
+
+static int limit_number(const json_t *groups, const char *v1, const char *v2, double v,
+                        struct err *e)
+{
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)v);
+    return limit(groups, v1, v2, text, e);
+}
+
+static int limit_cpu(const json_t *groups, const json_t *cpu, struct err *e)
+{
+    double shares, quota, period;
+    char text[64];
+    int r = 0;
+    if (number(cpu, "shares", &shares)) {
+        shares = MAX(2, MIN(shares, SHARES_MAX));
+        r = limit_number(groups, "cpu.shares", NULL, shares, e);
+        if (r == 0) /* the same proportions on another scale */
+            r = limit_number(groups, NULL, "cpu.weight",
+                             1 + (shares - 2) * (WEIGHT_MAX - 1) / (SHARES_MAX - 2), e);
+    }
+    if (!number(cpu, "period", &period))
+        period = 100000;
+    if (r == 0 && number(cpu, "quota", &quota)) {
+        (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, (uint64_t)quota,
+                       (uint64_t)period);
+        r = limit(groups, NULL, "cpu.max", text, e);
+        if (r == 0)
+            r = limit_number(groups, "cpu.cfs_period_us", NULL, period, e);
+        if (r == 0)
+            r = limit_number(groups, "cpu.cfs_quota_us", NULL, quota, e);
+    }
+    static const char *const sets[][2] = {{"cpus", "cpuset.cpus"}, {"mems", "cpuset.mems"}};
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(sets); i++) {
+        const char *v = json_string_value(json_object_get(cpu, sets[i][0]));
+        if (v && *v)
+            r = limit(groups, sets[i][1], sets[i][1], v, e);
+    }
+    return r;
+}
+
+int group_limit(const json_t *groups, const json_t *resources, struct err *e)
+{
+    double memory, low;
+    const json_t *m = json_object_get(resources, "memory");
+    int r = limit_cpu(groups, json_object_get(resources, "cpu"), e);
+    /* The guest is that small, group or not. */
+    if (r == 0 && number(m, "limit", &memory) && json_array_size(groups)) {
+        struct cgroup_limits l = {0};
+        cgroup_limits_for(&l, (uint64_t)memory);
+        r = limit_number(groups, "memory.limit_in_bytes", "memory.max", (double)l.memory, e);
+    }
+    if (r == 0 && number(m, "reservation", &low))
+        r = limit_number(groups, "memory.soft_limit_in_bytes", "memory.low", low, e);
+    return r;
+}
+
+/* --- using ----------------------------------------------------------------------------------- */
+
+int group_enter(const json_t *groups, struct err *e)
+{
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const char *dir = json_string_value(json_array_get(groups, i));
+        int r = put(dir, "cgroup.procs", "0");
+        if (r < 0)
+            return err_sys(e, -r, "cannot enter the cgroup %s", dir);
+    }
+    return 0;
+}
+
+bool group_is_frozen(const json_t *groups)
+{
+    char text[32];
+    const char *dir = with_file(groups, "freezer.state");
+    if (dir)
+        return get(dir, "freezer.state", text, sizeof(text)) && strcmp(text, "THAWED") != 0;
+    dir = with_file(groups, "cgroup.freeze");
+    return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
+}
+
+static bool is_settled(const char *dir, bool old, bool freeze)
+{
+    char text[256];
+    if (old)
+        return get(dir, "freezer.state", text, sizeof(text)) &&
+               strcmp(text, freeze ? "FROZEN" : "THAWED") == 0;
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/cgroup.events", dir);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, freeze ? "frozen 1" : "frozen 0") != NULL;
+}
+
+int group_freeze(const json_t *groups, bool freeze, struct err *e)
+{
+    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
+    const char *dir = with_file(groups, "freezer.state");
+    bool old = dir != NULL;
+    if (!dir)
+        dir = with_file(groups, "cgroup.freeze");
+    if (!dir) {
+        (void)err_set(e, ENOTSUP, "this container has no cgroup that could be frozen");
+        err_hint(e, "set linux.cgroupsPath in its configuration");
+        return -ENOTSUP;
+    }
+    const char *value = old ? freeze ? "FROZEN" : "THAWED" : freeze ? "1" : "0";
+    int r = put(dir, old ? "freezer.state" : "cgroup.freeze", value);
+    for (int i = 0; r == 0 && i < FREEZE_TRIES && !is_settled(dir, old, freeze); i++)
+        (void)nanosleep(&pause, NULL);
+    return r < 0 ? err_sys(e, -r, "cannot freeze %s", dir) : 0;
+}
+
+void group_remove(const json_t *groups)
+{
+    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const char *dir = json_string_value(json_array_get(groups, i));
+        if (!dir || strncmp(dir, GROUP_ROOT "/", strlen(GROUP_ROOT) + 1) != 0)
+            continue;
+        for (int n = 0; n < REMOVE_TRIES && rmdir(dir) < 0 && errno == EBUSY; n++)
+            (void)nanosleep(&pause, NULL);
+    }
+}

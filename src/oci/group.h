@@ -1,0 +1,28 @@
+/* The cgroup that a container was told to be in (linux.cgroupsPath), and its limits.
+ *
+ * Its caller reads usage from there, and the host enforces what it limits: CPU time and CPUs, and
+ * memory with room for what a guest costs beside its own. Number of processes is the guest's
+ * business. In the old hierarchies (v1) the path exists in each of them; `groups` in the state lists
+ * the directories, so that they can be frozen and removed whatever died before.
+ */
+#ifndef MSB_OCI_GROUP_H
+#define MSB_OCI_GROUP_H
+
+#include "util/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Makes the groups; *ret becomes the list of their directories, empty when `path` is NULL or this user
+ * may make none. systemd: path is "slice:prefix:name". */
+int group_make(const char *path, bool systemd, json_t **ret, struct err *e);
+/* linux.resources, as far as the host's side of it goes. */
+int group_limit(const json_t *groups, const json_t *resources, struct err *e);
+/* Moves the calling process there; its children follow. */
+int group_enter(const json_t *groups, struct err *e);
+int group_freeze(const json_t *groups, bool freeze, struct err *e);
+bool group_is_frozen(const json_t *groups);
+/* Once its processes are gone. */
+void group_remove(const json_t *groups);
+
+#endif

@@ -1,0 +1,374 @@
+#include "oci/init.h"
+
+#include "client/request.h"
+#include "jail/jail.h"
+#include "oci/console.h"
+#include "oci/group.h"
+#include "oci/view.h"
+#include "sandbox/lifecycle.h"
+#include "sandbox/monitor.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/loop.h"
+#include "util/process.h"
+#include "util/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    START_BACKLOG = 4,
+    EXIT_KILLED = 137, /* as if by SIGKILL, which is how a guest that dies ends its commands */
+    END_WAIT_MS = 10000,
+};
+
+#define START_SOCK "start.sock"
+
+/* --- reports --------------------------------------------------------------------------------- */
+
+void report_send(int sock, pid_t pid, const struct err *e)
+{
+    struct oci_report rep = {.code = e ? e->code : 0, .pid = pid};
+    if (e) {
+        (void)snprintf(rep.text, sizeof(rep.text), "%s", e->msg);
+        (void)snprintf(rep.hint, sizeof(rep.hint), "%s", e->hints ? e->hint[0] : "");
+    }
+    (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
+}
+
+int report_receive(int sock, pid_t *pid, struct err *e)
+{
+    struct oci_report rep;
+    ssize_t n;
+    do
+        n = recv(sock, &rep, sizeof(rep), MSG_WAITALL);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof(rep))
+        return err_set(e, ECHILD, "the container's process ended unexpectedly");
+    if (pid)
+        *pid = rep.pid;
+    if (rep.code == 0)
+        return 0;
+    rep.text[sizeof(rep.text) - 1] = rep.hint[sizeof(rep.hint) - 1] = '\0';
+    (void)err_set(e, rep.code, "%s", rep.text);
+    if (rep.hint[0])
+        err_hint(e, "%s", rep.hint);
+    return -rep.code;
+}
+
+/* --- set-up ---------------------------------------------------------------------------------- */
+
+static int enter_namespaces(const struct oci_namespaces *ns, struct err *e)
+{
+    static const int flag[OCI_NS_MAX] = {CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
+    for (int i = 0; i < OCI_NS_MAX; i++) {
+        if (!ns->wanted[i])
+            continue;
+        if (!ns->path[i]) {
+            /* Nothing of it is needed but that it is there, for others to join. */
+            if (unshare(flag[i]) < 0 && errno != EPERM)
+                return err_sys(e, errno, "cannot make the container's namespaces");
+            continue;
+        }
+        AUTO_CLOSE int fd = open(ns->path[i], O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || setns(fd, flag[i]) < 0)
+            return err_sys(e, errno, "cannot join the namespace %s", ns->path[i]);
+    }
+    return 0;
+}
+
+static int find_command(void *ctx, int sock, struct err *e)
+{
+    const struct oci_init *in = ctx;
+    return process_find_command(&in->config->process, sock, in->container->id, e);
+}
+
+/* The sandbox ends when this is closed. */
+static int take_leash(int dirfd, struct err *e)
+{
+    AUTO_CLOSE int sock = sandbox_connect(dirfd);
+    AUTO_BUF struct buf out;
+    struct proto_writer w;
+    buf_init(&out, 256);
+    if (sock < 0)
+        return err_sys(e, -sock, "cannot connect to the new sandbox");
+    int r = proto_put_hello(&out);
+    proto_begin(&w, &out, PROTO_WAIT);
+    proto_u32(&w, F_LEASH, 1);
+    if (r == 0)
+        r = proto_end(&w);
+    if (r < 0 || send(sock, buf_head(&out), buf_len(&out), MSG_NOSIGNAL) != (ssize_t)buf_len(&out))
+        return err_sys(e, ECONNRESET, "cannot hold the new sandbox");
+    return steal_fd(&sock);
+}
+
+/* What is left for its life. */
+struct life {
+    const struct oci_init *in;
+    bool own_mounts;
+    int monitor; /* pidfd */
+    int leash, listener;
+    int agent;   /* agent.sock, O_PATH */
+    int fds;     /* /proc/self/fd, by which it can be connected to */
+    int starter; /* the `start` that waits for an answer */
+};
+
+/* A socket address has room for 107 bytes: by descriptor. */
+static int listen_in(int dirfd, struct err *e)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/" START_SOCK, dirfd);
+    int fd = listen_at(path, START_BACKLOG);
+    return fd < 0 ? err_sys(e, -fd, "cannot create " START_SOCK) : fd;
+}
+
+/* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
+static int boot(const struct oci_init *in, int init, struct err *e)
+{
+    const struct create_options opt = {
+        .in_group = true, .prepare = find_command, .prepare_ctx = (void *)(uintptr_t)in};
+    int r = sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
+    if (r < 0)
+        return r;
+    AUTO_CLOSE int dir = dir_open_at(in->rt->store.sandboxes_fd, in->container->id);
+    AUTO_CLOSE int monitor = dir < 0 ? dir : monitor_pidfd(dir);
+    if (monitor < 0)
+        return err_sys(e, -monitor, "the new sandbox has ended already");
+    return sock_send_fd(init, monitor);
+}
+
+/* The guest is up: what is needed of it later is opened now, and everything else left behind. */
+static int settle(struct life *l, struct err *e)
+{
+    const struct oci_init *in = l->in;
+    AUTO_CLOSE int dir = dir_open_at(in->rt->store.sandboxes_fd, in->container->id);
+    if (dir < 0)
+        return err_sys(e, -dir, "cannot open the new sandbox");
+    if ((l->leash = take_leash(dir, e)) < 0)
+        return l->leash;
+    if ((l->listener = listen_in(in->container->dirfd, e)) < 0)
+        return l->listener;
+    l->agent = openat(dir, "run/agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    l->fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (l->agent < 0 || l->fds < 0)
+        return err_sys(e, errno, "cannot open agent.sock");
+    int r = l->own_mounts ? view_enter(&in->config->spec, e) : 0;
+    return r < 0 ? r : jail_keep_caps(0, e);
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static void __attribute__((noreturn)) end_with(const struct life *l, int code)
+{
+    (void)close(l->leash);
+    (void)monitor_wait(l->monitor, END_WAIT_MS); /* what it wrote is on the host then */
+    _exit(code);
+}
+
+static int connect_agent(const struct life *l)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%d", l->agent);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || fchdir(l->fds) < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        return -errno;
+    (void)!chdir("/");
+    return steal_fd(&fd);
+}
+
+/* The first process of a namespace ignores signals that it has no handler for. */
+static int watch_ends(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (const int *s = (const int[]){SIGTERM, SIGINT, SIGHUP, SIGQUIT, 0}; *s; s++)
+        (void)sigaddset(&set, *s);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Until `start` comes, or the guest ends. */
+static void await_start(struct life *l)
+{
+    struct signalfd_siginfo si;
+    AUTO_CLOSE int signals = watch_ends();
+    struct pollfd p[] = {{.fd = l->listener, .events = POLLIN},
+                         {.fd = l->leash, .events = POLLIN},
+                         {.fd = signals, .events = POLLIN}};
+    while (l->starter < 0) {
+        if (poll(p, ARRAY_LEN(p), -1) < 0)
+            continue;
+        if (p[1].revents)
+            end_with(l, EXIT_KILLED);
+        if (p[2].revents && read(signals, &si, sizeof(si)) == (ssize_t)sizeof(si))
+            end_with(l, 128 + (int)si.ssi_signo);
+        if (p[0].revents)
+            l->starter = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC);
+    }
+    (void)unlinkat(l->in->container->dirfd, START_SOCK, 0);
+    close_fd(&l->listener);
+}
+
+static void on_started(void *ctx)
+{
+    struct life *l = ctx;
+    int fd = openat(l->in->container->dirfd, "started", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                    0600);
+    close_fd(&fd);
+    report_send(l->starter, 0, NULL);
+    close_fd(&l->starter);
+}
+
+static void fail_start(struct life *l, const struct err *e, int code)
+{
+    if (l->starter >= 0)
+        report_send(l->starter, 0, e);
+    end_with(l, code);
+}
+
+static void __attribute__((noreturn)) run_command(struct life *l)
+{
+    struct oci_process *p = &l->in->config->process;
+    struct session_result res;
+    struct err e = {0};
+    p->req.on_started = on_started;
+    p->req.started_ctx = l;
+    int sock = connect_agent(l);
+    if (sock < 0) {
+        (void)err_sys(&e, -sock, "the guest does not answer");
+        fail_start(l, &e, EXIT_KILLED);
+    }
+    int r = session_run(sock, &p->req, &res, &e);
+    if (r == 0 && res.failed_to_start)
+        process_explain(p, res.exit_code, &e);
+    if (r < 0 || e.code)
+        oci_log_error(l->in->rt->g, &e);
+    if (l->starter >= 0)
+        fail_start(l, &e, r < 0 ? EXIT_KILLED : res.exit_code);
+    end_with(l, r < 0 ? EXIT_KILLED : res.exit_code);
+}
+
+static void keep_only(const struct oci_init *in, int sock, int other)
+{
+    const struct store *s = &in->rt->store;
+    const int keep[] = {sock,
+                        other,
+                        s->home_fd,
+                        s->sandboxes_fd,
+                        s->locks_fd,
+                        in->rt->containers_fd,
+                        in->container->dirfd};
+    (void)process_close_others(3, keep, ARRAY_LEN(keep));
+}
+
+/* The container's process; `booter` is the one that boots its guest. */
+static void __attribute__((noreturn))
+init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
+{
+    struct life l = {.in = in,
+                     .own_mounts = own_mounts,
+                     .monitor = -1,
+                     .leash = -1,
+                     .listener = -1,
+                     .agent = -1,
+                     .starter = -1};
+    const struct oci_process *p = &in->config->process;
+    struct oci_globals globals = *in->rt->g;
+    struct err e = {0};
+    (void)setsid();
+    keep_only(in, sock, booter);
+    process_forget_caller("container", in->container->id);
+    int r = in->console_socket ? console_take(in->console_socket, p->rows, p->cols, &e) : 0;
+    report_send(booter, 0, r < 0 ? &e : NULL);
+    struct pollfd up = {.fd = booter, .events = POLLIN};
+    while (r == 0 && poll(&up, 1, -1) < 0)
+        ;
+    l.monitor = r < 0 ? r : sock_recv_fd(booter);
+    if (l.monitor < 0)
+        _exit(1);
+    (void)close(booter);
+    oci_hold_log(&globals);
+    in->rt->g = &globals;
+    r = settle(&l, &e);
+    report_send(sock, 0, r < 0 ? &e : NULL);
+    if (r < 0)
+        _exit(1);
+    (void)close(sock);
+    await_start(&l);
+    run_command(&l);
+}
+
+/* Who may not make namespaces has a process like any other. */
+static pid_t clone_init(const struct oci_init *in, int sock, int pair[2])
+{
+    bool own_mounts = true;
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, 0, 0, 0, 0);
+    if (pid < 0) {
+        own_mounts = false;
+        pid = fork();
+    }
+    if (pid == 0) {
+        (void)close(pair[0]);
+        init_main(in, own_mounts, sock, pair[1]);
+    }
+    (void)close(pair[1]);
+    return pid;
+}
+
+static int prepare(const struct oci_init *in, int sock, int *ret_init, struct err *e)
+{
+    int pair[2] = {-1, -1};
+    char go;
+    int r = group_enter(in->groups, e);
+    if (r == 0)
+        r = enter_namespaces(&in->config->ns, e);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        r = err_sys(e, errno, "cannot create a socket pair");
+    if (r < 0)
+        return r;
+    *ret_init = pair[0];
+    pid_t pid = clone_init(in, sock, pair);
+    r = pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(pair[0], NULL, e);
+    if (r < 0)
+        return r;
+    report_send(sock, pid, NULL);
+    return recv(sock, &go, 1, 0) == 1 ? 0 : err_set(e, ECANCELED, "its creator is gone");
+}
+
+void booter_main(const struct oci_init *in, int sock)
+{
+    struct err e = {0};
+    int init = -1;
+    process_default_signals();
+    keep_only(in, sock, -1);
+    int r = prepare(in, sock, &init, &e);
+    if (r == 0)
+        r = boot(in, init, &e);
+    if (r < 0)
+        report_send(sock, 0, &e); /* the other one ends when it sees our end */
+    _exit(r < 0);
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+int init_start_command(const struct oci_container *c, struct err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/" START_SOCK, c->dirfd);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+        return err_sys(e, errno, "cannot reach the process of container '%s'", c->id);
+    return report_receive(fd, NULL, e);
+}

@@ -1,0 +1,51 @@
+/* The process of a container, as its caller sees it.
+ *
+ * `create` forks it and ends, so that it becomes a child of the nearest subreaper (conmon, a shim),
+ * which waits for it: its exit code is that of the container's command. It is in the namespaces that
+ * the configuration names, starts the sandbox, and holds its leash (proto.h, F_LEASH): however this
+ * process ends, the guest ends. Signals that it gets go to the command.
+ *
+ *     create ─fork─▶ booter: cgroup, namespaces ─clone─▶ init: a terminal, perhaps
+ *                    booter: (hooks, in create) ─▶ boots, and ends
+ *                                                        init: leash, the container's files ─▶ waits
+ *     start  ──start.sock──▶ init: runs the command, passes its stdio through, exits with its code
+ *
+ * It is alone in a pid namespace, and the sandbox is not in it: one that is killed leaves its guest
+ * the time to write what it has in memory. Once the guest is up it sees the container's files only
+ * (view.h), and has no capabilities left: what it then reads comes from the guest.
+ */
+#ifndef MSB_OCI_INIT_H
+#define MSB_OCI_INIT_H
+
+#include "oci/config.h"
+#include "oci/state.h"
+
+struct oci_init {
+    struct oci_runtime *rt;
+    struct container_config *config;
+    const struct oci_container *container;
+    const json_t *groups;
+    const char *console_socket; /* NULL: stdio is inherited */
+};
+
+/* What is said, twice: when there is a process in its namespaces, and when the guest is up. The answer
+ * to the first is one byte. */
+struct oci_report {
+    int code;  /* 0: all is well */
+    pid_t pid; /* of the container's process */
+    char text[ERR_MSG_MAX];
+    char hint[ERR_MSG_MAX / 2];
+};
+
+/* In the new process; sock is to its creator. */
+void __attribute__((noreturn)) booter_main(const struct oci_init *in, int sock);
+
+/* -errno with the error that a report describes; the other end's death is one, too. pid: may be
+ * NULL. */
+int report_receive(int sock, pid_t *pid, struct err *e);
+void report_send(int sock, pid_t pid, const struct err *e);
+
+/* `start`: tells it to run the command, and waits until it does. */
+int init_start_command(const struct oci_container *c, struct err *e);
+
+#endif

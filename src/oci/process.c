@@ -1,0 +1,221 @@
+#include "oci/process.h"
+
+#include "client/files.h"
+#include "spec/names.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JSON_FILE_MAX = 4 * 1024 * 1024, WORDS_MAX = 65536 };
+
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+json_t *oci_json_read(int dirfd, const char *path, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    json_error_t why;
+    bool pipe = strcmp(path, "-") == 0;
+    int r = pipe ? 0 : file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n);
+    if (r < 0) {
+        (void)err_sys(e, -r, "cannot read %s", path);
+        return NULL;
+    }
+    /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
+    size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
+    json_t *j = pipe ? json_loadfd(0, how, &why) : json_loadb(text, n, how, &why);
+    if (json_is_object(j))
+        return j;
+    json_decref(j);
+    (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
+    return NULL;
+}
+
+static int read_words(const json_t *a, const char *what, struct strlist *to, struct err *e)
+{
+    if (a && (!json_is_array(a) || json_array_size(a) > WORDS_MAX))
+        return err_set(e, EINVAL, "process.%s must be a list of strings", what);
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        const char *s = json_string_value(json_array_get(a, i));
+        if (!s || strlen(s) != json_string_length(json_array_get(a, i)))
+            return err_set(e, EINVAL, "process.%s must be a list of strings", what);
+        if (strlist_add(to, s) < 0)
+            return err_oom(e);
+    }
+    return 0;
+}
+
+static int read_id(const json_t *user, const char *key, uint32_t otherwise, uint32_t *ret,
+                   struct err *e)
+{
+    const json_t *v = json_object_get(user, key);
+    double n = v ? json_number_value(v) : otherwise;
+    if ((v && !json_is_number(v)) || n < 0 || n >= UINT32_MAX)
+        return err_set(e, EINVAL, "process.user.%s is not a user or group id", key);
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+static int read_user(struct oci_process *p, const json_t *user, struct err *e)
+{
+    uint32_t uid = 0, gid = 0, mask = 022;
+    int r = read_id(user, "uid", 0, &uid, e);
+    if (r == 0)
+        r = read_id(user, "gid", 0, &gid, e);
+    if (r == 0)
+        r = read_id(user, "umask", 022, &mask, e);
+    if (r == 0 && mask > 0777)
+        r = err_set(e, EINVAL, "process.user.umask is out of range");
+    (void)snprintf(p->user, sizeof(p->user), "%u:%u", uid, gid);
+    p->req.user = p->user;
+    p->req.umask = mask + 1;
+    return r;
+}
+
+/* RLIMIT_NOFILE is nofile; 2^64 - 1 is no limit. */
+static int read_rlimit(struct oci_process *p, const json_t *l, struct err *e)
+{
+    const char *type = json_string_value(json_object_get(l, "type"));
+    const char *ends[] = {"soft", "hard"};
+    char text[96], value[2][32];
+    if (!type || strncmp(type, "RLIMIT_", 7) != 0 || strlen(type) > 32 ||
+        p->req.n_rlimits >= SPEC_RLIMITS_MAX)
+        return err_set(e, EINVAL, "process.rlimits: unknown limit '%.32s', or too many",
+                       type ? type : "");
+    for (int i = 0; i < 2; i++) {
+        const json_t *v = json_object_get(l, ends[i]);
+        double n = json_number_value(v);
+        if (!json_is_number(v) || n < 0)
+            return err_set(e, EINVAL, "process.rlimits: %s has no %s limit", type, ends[i]);
+        if (n >= 9e18)
+            (void)snprintf(value[i], sizeof(value[i]), "unlimited");
+        else
+            (void)snprintf(value[i], sizeof(value[i]), "%llu", (unsigned long long)n);
+    }
+    int n = snprintf(text, sizeof(text), "%s=%s:%s", type + 7, value[0], value[1]);
+    for (int i = 0; i < n && text[i] != '='; i++)
+        text[i] = (char)tolower((unsigned char)text[i]);
+    int r = spec_parse_rlimit(text, &p->req.rlimits[p->req.n_rlimits], e);
+    p->req.n_rlimits += r == 0;
+    return r < 0 ? err_wrap(e, r, "process.rlimits") : 0;
+}
+
+int process_read(struct oci_process *p, const json_t *j, struct err *e)
+{
+    const json_t *size = json_object_get(j, "consoleSize"), *l;
+    const char *cwd = json_string_value(json_object_get(j, "cwd"));
+    size_t i;
+    if (!json_is_object(j))
+        return err_set(e, EINVAL, "there is no process to run: 'process' is missing");
+    int r = read_words(json_object_get(j, "args"), "args", &p->req.argv, e);
+    if (r == 0)
+        r = read_words(json_object_get(j, "env"), "env", &p->req.env, e);
+    if (r == 0 && p->req.argv.n == 0)
+        r = err_set(e, EINVAL, "process.args is empty: there is no command to run");
+    if (r == 0 && (!cwd || cwd[0] != '/'))
+        r = err_set(e, EINVAL, "process.cwd must be an absolute path");
+    if (r == 0)
+        r = read_user(p, json_object_get(j, "user"), e);
+    json_array_foreach(json_object_get(j, "rlimits"), i, l) r = r < 0 ? r : read_rlimit(p, l, e);
+    if (r < 0)
+        return r;
+    p->cwd = cwd ? strdup(cwd) : NULL;
+    p->req.cwd = p->cwd;
+    p->req.all_signals = true;
+    p->terminal = p->req.tty = json_is_true(json_object_get(j, "terminal"));
+    p->rows = (unsigned)MIN(json_number_value(json_object_get(size, "height")), 65535);
+    p->cols = (unsigned)MIN(json_number_value(json_object_get(size, "width")), 65535);
+    return p->cwd ? 0 : err_oom(e);
+}
+
+void process_free(struct oci_process *p)
+{
+    strlist_free(&p->req.argv);
+    strlist_wipe(&p->req.env);
+    free(p->cwd);
+    p->cwd = NULL;
+}
+
+/* --- the command ----------------------------------------------------------------------------- */
+
+static int not_there(const char *name, struct err *e)
+{
+    return strchr(name, '/')
+               ? err_set(e, ENOENT, "exec: \"%.256s\": no such file or directory", name)
+               : err_set(e, ENOENT, "exec: \"%.256s\": executable file not found in $PATH", name);
+}
+
+static int not_executable(const char *name, struct err *e)
+{
+    return err_set(e, EACCES, "exec: \"%.256s\": permission denied", name);
+}
+
+void process_explain(const struct oci_process *p, int exit_code, struct err *e)
+{
+    char why[ERR_MSG_MAX / 2] = "";
+    const char *name = p->req.argv.v[0];
+    if (e->hints)
+        (void)snprintf(why, sizeof(why), "%s", e->hint[0]);
+    if (exit_code == 127)
+        (void)not_there(name, e);
+    else if (exit_code == 126)
+        (void)not_executable(name, e);
+    else
+        return;
+    if (*why)
+        err_hint(e, "%s", why);
+}
+
+/* 1: it is there; 0: it is not; -EACCES: there, but not executable. */
+static int look_at(struct files *f, const char *path)
+{
+    struct file_attr a;
+    struct err e = {0};
+    int r = files_stat(f, path, 0, &a, &e);
+    if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -EACCES)
+        return 0;
+    if (r < 0)
+        return 1; /* starting it will tell */
+    return S_ISREG(a.mode) && (a.mode & 0111) ? 1 : -EACCES;
+}
+
+static int look_on_path(struct files *f, const char *name, const char *path)
+{
+    char at[PATH_MAX];
+    int found = 0;
+    while (found != 1 && path) {
+        size_t n = strcspn(path, ":");
+        bool fits = snprintf(at, sizeof(at), "%.*s/%s", (int)n, path, name) < (int)sizeof(at);
+        int r = n > 0 && fits ? look_at(f, at) : 0;
+        found = r ? r : found;
+        path = path[n] ? path + n + 1 : NULL;
+    }
+    return found;
+}
+
+int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e)
+{
+    struct files f;
+    const char *command = p->req.argv.v[0];
+    const char *path = strlist_get_env(&p->req.env, "PATH");
+    int r = files_open(&f, sock, name, "0", "/", e);
+    if (r < 0)
+        return r;
+    char at[PATH_MAX];
+    bool relative = strchr(command, '/') && command[0] != '/';
+    if (snprintf(at, sizeof(at), "%s%s%s", relative ? p->cwd : "", relative ? "/" : "", command) >=
+        (int)sizeof(at))
+        r = 0;
+    else
+        r = strchr(command, '/') ? look_at(&f, at)
+                                 : look_on_path(&f, command, path ? path : DEFAULT_PATH);
+    files_close(&f);
+    return r == 1 ? 0 : r == -EACCES ? not_executable(command, e) : not_there(command, e);
+}

@@ -1,0 +1,32 @@
+/* `process` of config.json, and the file of `exec --process`: what to run, as whom. */
+#ifndef MSB_OCI_PROCESS_H
+#define MSB_OCI_PROCESS_H
+
+#include "client/session.h"
+#include "util/err.h"
+
+#include <jansson.h>
+
+struct oci_process {
+    struct session_request req; /* its strings are here and in the lists */
+    char *cwd;
+    char user[32]; /* "UID:GID" */
+    bool terminal;
+    unsigned rows, cols; /* of the terminal; 0 = not said */
+};
+#define AUTO_PROCESS CLEANUP(process_free)
+
+/* Checks it all; *p is empty, and on failure one to free. */
+int process_read(struct oci_process *p, const json_t *j, struct err *e);
+void process_free(struct oci_process *p);
+
+/* Whether the command is there, asked over a connection to the sandbox, which it takes. Callers look
+ * for "executable file not found" and "permission denied" in the message. */
+int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e);
+/* The same words for a command that the guest could not start. */
+void process_explain(const struct oci_process *p, int exit_code, struct err *e);
+
+/* A whole JSON file, or stdin (-); numbers of any size are reals in it. */
+json_t *oci_json_read(int dirfd, const char *path, struct err *e);
+
+#endif

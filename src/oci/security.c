@@ -1,0 +1,103 @@
+/* What a configuration takes from the programs of a container, which the guest's kernel enforces. It
+ * holds for all of them: commands of `exec` get no more than the container's own. */
+#include "oci/config.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of the bounding set, which is the most that a command can have. */
+static int read_capabilities(struct spec_security *s, const json_t *caps, struct err *e)
+{
+    const json_t *list = json_object_get(caps, "bounding"), *v;
+    size_t i;
+    if (!caps)
+        return 0;
+    s->caps = 0;
+    json_array_foreach(list ? list : json_object_get(caps, "permitted"), i, v)
+    {
+        const char *name = json_string_value(v);
+        uint64_t bits = 0;
+        int r = spec_parse_cap(name ? name : "", &bits, e);
+        if (r < 0)
+            return err_wrap(e, r, "process.capabilities");
+        s->caps |= bits;
+    }
+    return 0;
+}
+
+static int read_groups(struct spec_security *s, const json_t *gids, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(gids, i, v)
+    {
+        char text[16];
+        double n = json_number_value(v);
+        if (!json_is_number(v) || n < 0 || n >= UINT32_MAX)
+            return err_set(e, EINVAL, "process.user.additionalGids: not a list of group ids");
+        (void)snprintf(text, sizeof(text), "%u", (uint32_t)n);
+        int r = spec_add_group(s, text, e);
+        if (r < 0)
+            return err_wrap(e, r, "process.user.additionalGids");
+    }
+    return 0;
+}
+
+static int read_sysctls(struct spec_security *s, json_t *all, struct err *e)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach(all, key, v)
+    {
+        AUTO_FREE char *arg = NULL;
+        if (!json_is_string(v))
+            return err_set(e, EINVAL, "linux.sysctl: %.64s is not a string", key);
+        if (asprintf(&arg, "%s=%s", key, json_string_value(v)) < 0)
+            return err_oom(e);
+        int r = spec_add_sysctl(s, arg, e);
+        if (r < 0)
+            return err_wrap(e, r, "linux.sysctl");
+    }
+    return 0;
+}
+
+static int read_paths(struct strlist *to, const json_t *list, const char *what, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    if (json_array_size(list) > SPEC_COVERED_MAX)
+        return err_set(e, E2BIG, "linux.%s: at most %d paths", what, SPEC_COVERED_MAX);
+    json_array_foreach(list, i, v)
+    {
+        const char *path = json_string_value(v);
+        if (!path || path[0] != '/')
+            return err_set(e, EINVAL, "linux.%s: not a list of absolute paths", what);
+        if (strlist_add(to, path) < 0)
+            return err_oom(e);
+    }
+    return 0;
+}
+
+int container_config_read_security(struct container_config *c, struct err *e)
+{
+    struct spec_security *s = &c->spec.security;
+    const json_t *process = json_object_get(c->j, "process"), *l = json_object_get(c->j, "linux");
+    const json_t *pids = json_object_get(json_object_get(l, "resources"), "pids");
+    double limit = json_number_value(json_object_get(pids, "limit"));
+    s->no_new_privs = json_is_true(json_object_get(process, "noNewPrivileges"));
+    if (limit > 0 && limit < SPEC_PIDS_MAX)
+        s->pids = (uint32_t)limit + 1; /* PID 1 is ours */
+    int r = read_capabilities(s, json_object_get(process, "capabilities"), e);
+    if (r == 0)
+        r = read_groups(s, json_object_get(json_object_get(process, "user"), "additionalGids"), e);
+    if (r == 0)
+        r = read_sysctls(s, json_object_get(l, "sysctl"), e);
+    if (r == 0)
+        r = read_paths(&c->spec.masked, json_object_get(l, "maskedPaths"), "maskedPaths", e);
+    if (r == 0)
+        r = read_paths(&c->spec.fixed, json_object_get(l, "readonlyPaths"), "readonlyPaths", e);
+    return r;
+}

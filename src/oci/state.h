@@ -1,0 +1,51 @@
+/* What is known of a container, between calls.
+ *
+ * Written once when it is created; everything that changes later is looked up: whether its process
+ * lives, whether its command was started (a file appears), whether its group is frozen. So a caller
+ * that crashes leaves nothing to repair.
+ */
+#ifndef MSB_OCI_STATE_H
+#define MSB_OCI_STATE_H
+
+#include "oci/runtime.h"
+
+#include <jansson.h>
+#include <sys/types.h>
+
+enum oci_status { OCI_CREATING, OCI_CREATED, OCI_RUNNING, OCI_PAUSED, OCI_STOPPED };
+
+struct oci_container {
+    int dirfd; /* containers/ID */
+    char *id;
+    json_t *j; /* state.json: bundle, annotations, hooks, groups, ... */
+    pid_t pid; /* of the container's process; 0 = none yet */
+    enum oci_status status;
+};
+#define AUTO_CONTAINER CLEANUP(container_close)
+#define CONTAINER_NONE \
+    {                  \
+        .dirfd = -1    \
+    }
+
+/* "container 'ID' does not exist" (ENOENT). */
+int container_open(const struct oci_runtime *rt, const char *id, struct oci_container *ret,
+                   struct err *e);
+/* A new one, without a state yet; EEXIST when there is one of that name. */
+int container_make(const struct oci_runtime *rt, const char *id, struct oci_container *ret,
+                   struct err *e);
+void container_close(struct oci_container *c); /* harmless twice */
+/* Removes its directory, and nothing else. */
+int container_forget(const struct oci_runtime *rt, const char *id, struct err *e);
+/* The names of all, in no order. */
+int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err *e);
+
+/* Takes `j` in any case, adds the process, and writes state.json. */
+int container_save(struct oci_container *c, json_t *j, pid_t pid, struct err *e);
+/* Looks again. */
+void container_refresh(struct oci_container *c);
+const char *oci_status_name(enum oci_status s);
+
+/* What `state` prints and hooks read. NULL: out of memory. */
+json_t *container_state(const struct oci_container *c);
+
+#endif

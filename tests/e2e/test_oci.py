@@ -1,0 +1,418 @@
+"""msb as an OCI runtime, called as container engines call one, with bundles made by hand."""
+import fcntl
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+
+import pytest
+
+import processes
+from conftest import need, wait_for
+from ocikit import Console, Runtime, become_subreaper, make_root, reap, sh
+
+ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not ROOT, reason="needs root")
+
+
+@pytest.fixture(scope="module")
+def rt(tmp_path_factory):
+    runtime = Runtime(tmp_path_factory.mktemp("oci"))
+    become_subreaper()
+    yield runtime
+    runtime.tear_down()
+    become_subreaper(False)
+
+
+@pytest.fixture(scope="module")
+def idle(rt):
+    """A running container, for tests that only look or add commands of their own."""
+    pid = rt.create("idle", sh("exec sleep 1000"))
+    rt("start", "idle")
+    yield "idle"
+    rt("kill", "idle", "KILL")
+    assert reap(pid) == -signal.SIGKILL
+    rt("delete", "idle")
+
+
+# --- life -----------------------------------------------------------------------------------------
+
+
+def test_life_of_a_container(rt):
+    """Boot in create, the command with start; its process is a child of the caller that exits with its code."""
+    out = rt.dir / "life.out"
+    bundle, pid_file = rt.bundle(sh("echo $A; echo err >&2; cat; exit 3", env=["PATH=/bin", "A=b c"]),
+                                 annotations={"x.y": "z"}), rt.dir / "life.pid"
+    read, write = os.pipe()
+    with open(out, "wb") as f:
+        rt("create", "--bundle", bundle, "--pid-file", pid_file, "life", stdout=f, stderr=f, stdin=read)
+    os.close(read)
+    pid = int(pid_file.read_text())
+    state = rt.state("life")
+    assert {k: state[k] for k in ("id", "status", "pid", "bundle", "annotations", "ociVersion")} == {
+        "id": "life", "status": "created", "pid": pid, "bundle": str(bundle), "annotations": {"x.y": "z"},
+        "ociVersion": "1.0.2"}
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0) and out.read_bytes() == b""
+    assert "already exists" in rt("create", "--bundle", bundle, "life", check=1).err
+    rt("start", "life")
+    assert rt.status("life") == "running" and rt.ids() == ["life"]
+    assert "it is running" in rt("start", "life", check=1).err
+    assert "it is running" in rt("delete", "life", check=1).err
+    assert json.loads(rt("ps", "--format", "json", "life").out) == [pid]
+    os.write(write, b"input\n")
+    os.close(write)
+    assert reap(pid) == 3
+    assert sorted(out.read_text().splitlines()) == ["b c", "err", "input"]
+    assert rt.status("life") == "stopped" and rt.state("life")["pid"] == 0
+    assert "not running" in rt("kill", "life", "15", check=1).err
+    rt("kill", "--all", "life", "9")
+    rt("delete", "life")
+    assert "does not exist" in rt("delete", "life", check=1).err
+    assert rt.last_error() == "container 'life' does not exist"
+    rt("delete", "--force", "life")
+
+
+def test_signals(rt):
+    """A signal reaches the command and not its children; its end by one is 128+n."""
+    script = "trap 'echo got' USR1; (trap 'echo wrong' USR1; while :; do sleep 0.1; done) & " \
+             "echo ready; while :; do sleep 0.1; done"
+    out = rt.dir / "sig.out"
+    with open(out, "wb") as f:
+        rt("create", "--bundle", rt.bundle(sh(script)), "--pid-file", rt.dir / "sig.pid", "sig", stdout=f)
+    pid = int((rt.dir / "sig.pid").read_text())
+    rt("start", "sig")
+    wait_for(lambda: "ready" in out.read_text())
+    rt("kill", "sig", "USR1")
+    wait_for(lambda: "got" in out.read_text())
+    rt("kill", "sig", "15")
+    assert reap(pid) == 128 + signal.SIGTERM and "wrong" not in out.read_text()
+    rt("delete", "sig")
+
+
+def test_a_created_container_can_be_ended(rt):
+    pid = rt.create("early", sh("exit 0"))
+    rt("kill", "early", "TERM")
+    assert reap(pid) == 128 + signal.SIGTERM
+    rt("delete", "early")
+    pid = rt.create("early", sh("exit 0"))
+    rt("delete", "--force", "early")
+    assert reap(pid) == -signal.SIGKILL and rt.ids() == []
+
+
+def test_whatever_dies_the_rest_goes(rt):
+    """Its process, killed by anyone, takes the guest along, which still writes what it has; and the other way."""
+    pid = rt.create("dies", sh("echo kept >/tmp/kept; sleep 1000"))
+    rt("start", "dies")
+    wait_for(lambda: (rt.rootfs / "tmp/kept").exists())
+    os.kill(pid, signal.SIGKILL)
+    assert reap(pid) == -signal.SIGKILL
+    rt("delete", "dies")
+    assert (rt.rootfs / "tmp/kept").read_text() == "kept\n" and rt.processes() == []
+    pid = rt.create("dies", sh("sleep 1000"))
+    rt("start", "dies")
+    exec_pid = int(rt("exec", "--process", process_file(rt, sh("sleep 1000")), "--detach", "--pid-file",
+                      rt.dir / "e.pid", "dies") and (rt.dir / "e.pid").read_text())
+    os.kill(processes.lock_holder(rt.root / "sandboxes/dies/lock"), signal.SIGKILL)
+    assert reap(pid) == 137 and reap(exec_pid) == 137
+    rt("delete", "dies")
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_process(rt):
+    """Its environment is exactly what was given; a working directory is made; ids need not be known."""
+    out = rt.run(sh("env; pwd; id -u; id -g; umask; ulimit -n; hostname; touch made; ls -ln made; uname -n",
+                    cwd="/var/new", env=["PATH=/bin", "A=b"], user={"uid": 1000, "gid": 2000, "umask": 0o77},
+                    rlimits=[{"type": "RLIMIT_NOFILE", "soft": 100, "hard": 200},
+                             {"type": "RLIMIT_CORE", "soft": 0, "hard": 18446744073709551615}]), hostname="some.host")
+    lines = out.splitlines()
+    env = {line for line in lines if "=" in line}
+    assert env - {"SHLVL=1", "OLDPWD=/"} == {"PATH=/bin", "A=b", "HOME=/", "PWD=/var/new"}
+    assert lines[-1] == "some.host" and "/var/new" in lines and "0077" in lines and "100" in lines
+    assert "1000" in lines and "2000" in lines
+
+
+def test_security(rt):
+    """What programs may do to their own kernel is what the configuration leaves them."""
+    process = sh("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status | tr -d '\\t'; id -G; cat /proc/version; "
+                 "ls /proc/irq; cat /proc/sys/net/ipv4/ip_forward; echo 0 2>&1 >/proc/sys/net/ipv4/ip_forward",
+                 noNewPrivileges=True, user={"uid": 0, "gid": 0, "additionalGids": [0, 55]},
+                 capabilities={"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"]})
+    out = rt.run(process, check=1, linux={
+        "sysctl": {"net.ipv4.ip_forward": "1"}, "maskedPaths": ["/proc/version", "/proc/irq", "/proc/nothing"],
+        "readonlyPaths": ["/proc/sys"], "resources": {"pids": {"limit": 100}}}).splitlines()
+    assert out[:4] == ["CapEff:0000000000000021", "CapBnd:0000000000000021", "NoNewPrivs:1", "0 55"]
+    assert out[4] == "1" and out[5].endswith("Read-only file system") and len(out) == 6
+    assert "unknown capability" in rt.refused(sh("", capabilities={"bounding": ["CAP_DREAMS"]}))
+
+
+def test_a_command_that_is_not_there(rt, idle):
+    """Engines look for these words, and want them from create, not start."""
+    words = rt.refused({**sh(""), "args": ["nothing"]})
+    assert 'exec: "nothing": executable file not found in $PATH' in words
+    assert "no such file or directory" in rt.refused({**sh(""), "args": ["/bin/nothing"]})
+    assert "permission denied" in rt.refused({**sh(""), "args": ["/etc/passwd"]})
+    p = rt("exec", idle, "nothing", check=255)
+    assert "executable file not found in $PATH" in p.err and "executable file not found" in rt.last_error()
+
+
+def process_file(rt, process):
+    path = rt.dir / "process.json"
+    path.write_text(json.dumps(process))
+    return path
+
+
+def test_exec(rt, idle):
+    """A process of its own, which the caller waits for; or the call itself waits."""
+    pid_file, out = rt.dir / "exec.pid", rt.dir / "exec.out"
+    with open(out, "wb") as f:
+        rt("exec", "--process", process_file(rt, sh("echo out; exit 7")), "--detach", "--pid-file", pid_file, idle,
+           stdout=f)
+    assert reap(int(pid_file.read_text())) == 7 and out.read_text() == "out\n"
+    assert rt("exec", "--user", "5:6", "--cwd", "/tmp", "--env", "X=y", idle, "sh", "-c", "id -u; id -g; pwd; echo $X"
+              ).out == "5\n6\n/tmp\ny\n"
+    rt("exec", idle, "sh", "-c", "exit 9", check=9)
+    with open(out, "wb") as f:
+        rt("exec", "--process", process_file(rt, sh("trap 'exit 5' TERM; echo on; while :; do sleep 0.1; done")),
+           "--detach", "--pid-file", pid_file, idle, stdout=f)
+    wait_for(lambda: out.read_text() == "on\n")
+    os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    assert reap(int(pid_file.read_text())) == 5
+
+
+def test_terminal(rt, idle, tmp_path):
+    """A pty that is sent to the caller: its size is the guest's, and its end is the command's."""
+    console = Console(tmp_path / "s")
+    got = []
+    taker = threading.Thread(target=lambda: got.append(console.master()))
+    taker.start()
+    process = sh("tty; stty size; read x; stty size; echo $x; exit 4", terminal=True,
+                 consoleSize={"height": 30, "width": 90})
+    rt("exec", "--process", process_file(rt, process), "--detach", "--tty", "--console-socket", console.path,
+       "--pid-file", rt.dir / "t.pid", idle)
+    taker.join(10)
+    master, text = got[0], b""
+    while b"30 90\r\n" not in text:
+        text += os.read(master, 1000)
+    assert b"/dev/pts/0\r\n" in text
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    os.write(master, b"typed\r")
+    with pytest.raises(OSError):  # hung up
+        while True:
+            text += os.read(master, 1000)
+    assert text.endswith(b"30 90\r\ntyped\r\n40 100\r\ntyped\r\n"), text
+    assert reap(int((rt.dir / "t.pid").read_text())) == 4
+    os.close(master)
+    assert "--console-socket" in rt.refused({**sh("true"), "terminal": True})
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_root(rt):
+    """The bundle's own directory, live, and nothing of ours in it."""
+    before = set(os.listdir(rt.rootfs))
+    out = rt.run(sh("echo new >/tmp/new; chown 33:44 /tmp/new; chmod 4755 /tmp/new; ln -s new /tmp/link; "
+                    "ls -ln /tmp/new; mount | grep -c ' / type virtiofs'; ls -a / | grep -c msb; true"))
+    new = (rt.rootfs / "tmp/new").lstat()
+    assert (rt.rootfs / "tmp/new").read_text() == "new\n" and os.readlink(rt.rootfs / "tmp/link") == "new"
+    assert out.split()[0] == "-rwsr-xr-x" and out.splitlines()[1:] == ["1", "0"]
+    assert set(os.listdir(rt.rootfs)) == before
+    if ROOT:
+        assert (new.st_uid, new.st_gid, new.st_mode & 0o7777) == (33, 44, 0o4755)
+
+
+def test_read_only_root(rt):
+    """Read-only for the host's server, too; mount points are made all the same."""
+    out = rt.run(sh("touch /x 2>&1; touch /new/y && echo yes; ls -d /new /file; cat /file"), root={"readonly": True},
+                 mounts=[{"destination": "/new", "type": "tmpfs", "source": "tmpfs", "options": ["size=1m"]},
+                         {"destination": "/file", "type": "bind", "source": "/etc/hostname", "options": ["bind", "ro"]}])
+    assert out.splitlines()[0].endswith("Read-only file system") and "yes" in out
+    assert not (rt.rootfs / "new").exists() and not (rt.rootfs / "x").exists()
+
+
+def test_mounts(rt, tmp_path):
+    """Directories and single files, read-only or not, changing while they are mounted; tmpfs; shared memory."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "f").write_text("1\n")
+    (tmp_path / "hosts").write_text("h\n")
+    mounts = [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "size=65536k"]},
+        {"destination": "/dev/pts", "type": "devpts", "source": "devpts"},
+        {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue"},
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
+        {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["ro"]},
+        {"destination": "/data", "type": "bind", "source": str(data), "options": ["rbind", "rprivate"]},
+        {"destination": "/ro", "type": "bind", "source": str(data), "options": ["rbind", "ro"]},
+        {"destination": "/etc/hosts", "type": "bind", "source": str(tmp_path / "hosts"), "options": ["bind"]},
+        {"destination": "/dev/termination-log", "type": "bind", "source": str(tmp_path / "hosts"), "options": ["rbind"]},
+        {"destination": "/dev/shm", "type": "bind", "source": "/dev/shm", "options": ["bind", "nosuid"]},
+        {"destination": "/scratch", "type": "tmpfs", "source": "tmpfs", "options": ["size=1m", "noexec"]},
+    ]
+    script = ("cat /etc/hosts /data/f; echo x >/data/g; touch /ro/h; echo end >>/dev/termination-log; "
+              "grep -E ' (/dev/shm|/scratch) ' /proc/mounts | cut -d' ' -f1-3 | sort; "
+              "until grep -q 2 /data/f; do sleep 0.05; done; cat /data/f")
+    p = threading.Thread(target=lambda: wait_for(lambda: (data / "g").exists()) and (data / "f").write_text("2\n"))
+    p.start()
+    out = rt.run(sh(script), mounts=mounts)
+    p.join()
+    assert out == "h\n1\ntmpfs /dev/shm tmpfs\ntmpfs /scratch tmpfs\n2\n"
+    assert (data / "g").read_text() == "x\n" and not (data / "h").exists()
+    assert (tmp_path / "hosts").read_text() == "h\nend\n"
+
+
+@needs_root
+def test_engines_see_the_containers_files(rt, tmp_path):
+    """The process that they find has the container's files and no process but itself."""
+    (tmp_path / "f").write_text("mounted\n")
+    pid = rt.create("view", sh("echo mine >/tmp/mine; sleep 1000"), mounts=[
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/mnt", "type": "bind", "source": str(tmp_path), "options": ["rbind"]}])
+    rt("start", "view")
+    wait_for(lambda: (rt.rootfs / "tmp/mine").exists())
+    inside = ["nsenter", "-t", str(pid), "-m", "-p", "-r", "/bin/sh", "-c"]
+    script = "cat /tmp/mine /mnt/f; ls /proc | grep -c '^[0-9]'; tr '\\0' ' ' </proc/1/cmdline"
+    out = subprocess.run([*inside, script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out[:2] == ["mine", "mounted"] and int(out[2]) <= 6 and "container view" in out[3]
+    status = dict(line.split(":\t", 1) for line in open(f"/proc/{pid}/status") if ":\t" in line)
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0 and status["NoNewPrivs"].strip() == "1"
+    rt("delete", "--force", "view")
+    assert reap(pid) == -signal.SIGKILL
+
+
+# --- what surrounds it ----------------------------------------------------------------------------
+
+
+@needs_root
+def test_namespaces(rt):
+    """Those of the reported process are new ones for others to join, or those it was told to join."""
+    def ns(pid, kind):
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
+
+    pause = rt.create("pause", sh("sleep 1000"))
+    kinds = {"net": "network", "ipc": "ipc", "uts": "uts"}
+    assert all(ns(pause, k) != ns("self", k) for k in kinds)
+    join = [{"type": t, "path": f"/proc/{pause}/ns/{k}"} for k, t in kinds.items()]
+    app = rt.create("app", sh("sleep 1000"), linux={"namespaces": [*join, {"type": "pid"}, {"type": "mount"}]})
+    assert all(ns(app, k) == ns(pause, k) for k in kinds)
+    for cid, pid in (("app", app), ("pause", pause)):
+        rt("delete", "--force", cid)
+        reap(pid)
+    assert "cannot be joined" in rt.refused(sh("true"), linux={"namespaces": [{"type": "pid", "path": "/proc/1/ns/pid"}]})
+
+
+@needs_root
+def test_network_of_a_namespace(rt):
+    """Connections are made in the namespace of the configuration; without one there is only lo."""
+    need("ip")
+    name = f"msb-oci-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        inside = ["ip", "netns", "exec", name]
+        subprocess.run([*inside, "sh", "-c", "ip link set lo up; ip addr add 10.99.7.1/32 dev lo"], check=True)
+        serve = ("import socket; s = socket.create_server(('10.99.7.1', 8099)); print('up', flush=True); "
+                 "c = s.accept()[0]; c.sendall(b'hello'); c.close()")
+        server = subprocess.Popen([*inside, sys.executable, "-c", serve], stdout=subprocess.PIPE)
+        assert server.stdout.readline() == b"up\n"
+        out = rt.run(sh("nc 10.99.7.1 8099 </dev/null"),
+                     linux={"namespaces": [{"type": "network", "path": f"/run/netns/{name}"}, {"type": "pid"}]})
+        server.wait(10)
+        assert out == "hello"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+    assert rt.run(sh("cut -d: -f1 -s /proc/net/dev")).split() == ["lo"]
+
+
+def has_cgroups():
+    return ROOT and (os.access("/sys/fs/cgroup/freezer", os.W_OK) or os.path.exists("/sys/fs/cgroup/cgroup.subtree_control"))
+
+
+@pytest.mark.skipif(not has_cgroups(), reason="needs cgroups to write to")
+def test_cgroup(rt):
+    """The path of the configuration: limits, all processes of the container, frozen and thawed, gone at the end."""
+    path = f"/msb-oci-{os.getpid()}/leaf"
+    pid = rt.create("grp", sh("sleep 1000"), linux={"cgroupsPath": path, "resources": {
+        "memory": {"limit": 64 << 20}, "cpu": {"quota": 50000, "period": 100000, "shares": 512}}})
+    rt("start", "grp")
+    tops = [t for t in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup") if os.path.exists(t + path)]
+    group = tops[0] + path
+    assert str(pid) in open(group + "/cgroup.procs").read().split()
+    assert len(open(group + "/cgroup.procs").read().split()) > 3  # monitor, kernel, servers
+    old = os.path.exists(group + "/cpu.shares")
+    assert open(group + ("/cpu.cfs_quota_us" if old else "/cpu.max")).read().split()[0] == "50000"
+    assert rt("exec", "grp", "sh", "-c", "grep MemTotal /proc/meminfo | tr -dc 0-9").out < "65536"
+    rt("pause", "grp")
+    assert rt.status("grp") == "paused" and "it is paused" in rt("pause", "grp", check=1).err
+    rt("resume", "grp")
+    assert rt.status("grp") == "running"
+    rt("update", "--resources=-", "grp", stdin=None, input=json.dumps({"cpu": {"quota": 70000}}).encode())
+    assert open(group + ("/cpu.cfs_quota_us" if old else "/cpu.max")).read().split()[0] == "70000"
+    rt("pause", "grp")
+    rt("delete", "--force", "grp")
+    assert reap(pid) == -signal.SIGKILL and not os.path.exists(group)
+    for top in {os.path.dirname(os.path.dirname(group))} | {f"/sys/fs/cgroup/{d}" for d in os.listdir("/sys/fs/cgroup")}:
+        if os.path.isdir(top + os.path.dirname(path)):
+            os.rmdir(top + os.path.dirname(path))
+
+
+def test_hooks(rt, tmp_path):
+    """All six, in order, with the state on their stdin; one that fails before the start undoes everything."""
+    kinds = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
+    log = tmp_path / "log"
+    script = f'echo "$0 $(tr -d " \\n" | grep -o "\\"status\\":\\"[a-z]*")" >>{log}'
+    hooks = {k: [{"path": "/bin/sh", "args": ["sh", "-c", script, k], "env": ["PATH=/usr/bin:/bin"]}] for k in kinds}
+    rt.run(sh("true"), hooks=hooks)
+    status = ["creating", "creating", "creating", "created", "running", "stopped"]
+    assert log.read_text().splitlines() == [f'{k} "status":"{s}' for k, s in zip(kinds, status)]
+    hooks = {"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", "exit 6"]}]}
+    assert "createRuntime hook /bin/sh failed: exit code 6" in rt.refused(sh("true"), hooks=hooks)
+    hooks = {"prestart": [{"path": "/bin/sleep", "args": ["sleep", "1000"], "timeout": 1}]}
+    assert "took longer than 1 seconds" in rt.refused(sh("true"), hooks=hooks)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+BAD = {
+    "ociVersion '2.0'": {"ociVersion": "2.0"},
+    "process.args is empty": {"process": {**sh(""), "args": []}},
+    "process.cwd must be an absolute path": {"process": {**sh(""), "cwd": "tmp"}},
+    "unknown rlimit resource: nothing": {"process": sh("", rlimits=[{"type": "RLIMIT_NOTHING", "soft": 1, "hard": 1}])},
+    "cannot use root.path": {"root": {"path": "/nonexistent"}},
+    "'/dev/kvm' cannot be passed into a guest": {"linux": {"devices": [{"path": "/dev/kvm", "type": "c"}]}},
+    "unknown type 'dreams'": {"linux": {"namespaces": [{"type": "dreams"}]}},
+    "a guest needs at least 32 MiB": {"linux": {"resources": {"memory": {"limit": 1 << 20}}}},
+    "cannot mount /nonexistent on /x": {"mounts": [{"destination": "/x", "type": "bind", "source": "/nonexistent"}]},
+    "only directories and regular files": {"mounts": [{"destination": "/x", "type": "bind", "source": "/dev/null"}]},
+    "/sys is set up by msb": {"mounts": [{"destination": "/sys/x", "type": "bind", "source": "/etc"}]},
+    "a nfs cannot be mounted on /x": {"mounts": [{"destination": "/x", "type": "nfs", "source": "a:b"}]},
+    "id-mapped mounts": {"mounts": [{"destination": "/x", "type": "bind", "source": "/etc", "options": ["idmap"]}]},
+    "unknown 'msb.dreams'": {"annotations": {"msb.dreams": "1"}},
+    "msb.memory: invalid value 'lots'": {"annotations": {"msb.memory": "lots"}},
+    "not a usable path": {"linux": {"cgroupsPath": "/a/../b"}},
+}
+
+
+@pytest.mark.parametrize("message", BAD, ids=lambda m: m[:20])
+def test_refused(rt, message):
+    config = {"process": sh("true"), **BAD[message]}
+    assert message in rt.refused(config.pop("process"), **config)
+
+
+def test_about_itself(rt, tmp_path):
+    lines = rt("--version").out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("msb-runtime version ") and lines[2].startswith("spec: 1.")
+    assert "createRuntime" in json.loads(rt("features").out)["hooks"]
+    rt("spec", "--bundle", tmp_path)
+    make_root(tmp_path / "rootfs")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["process"]["args"] = ["echo", "from spec"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert rt("run", "--bundle", tmp_path, "fresh").out == "from spec\n"
+    assert "--preserve-fds" in rt("create", "--preserve-fds", "1", "--bundle", tmp_path, "fds", check=1).err
