@@ -99,6 +99,13 @@ static void compare_known(struct verify *v)
                  now->seq);
 }
 
+/* Whether this is how the record after `m` begins. */
+static bool follows(const struct audit_mark *link, const struct audit_mark *m)
+{
+    bool hash = m->seq ? same(link->hash, m->hash) : strspn(link->hash, "0") == DIGEST_HEX_SIZE - 1;
+    return hash && link->seq == m->seq + 1;
+}
+
 /* The first record that is there. */
 static void begin(struct verify *v, const struct audit_mark *link, const struct place *at)
 {
@@ -107,7 +114,7 @@ static void begin(struct verify *v, const struct audit_mark *link, const struct 
     c->first = link->seq;
     if (link->seq > 1 && (c->unchained || !v->oldest_gone))
         complain_missing(v, at, 1, link->seq - 1, " before this one");
-    if (link->seq == 1 && strspn(link->hash, "0") != DIGEST_HEX_SIZE - 1)
+    if (link->seq == 1 && !follows(link, &c->last))
         complain(v, at, 1, "record 1 was changed: nothing can be before it");
     if (x && x->seq + 1 == link->seq) { /* the link speaks for the record that is gone */
         v->saw_expect = true;
@@ -118,7 +125,7 @@ static void begin(struct verify *v, const struct audit_mark *link, const struct 
 }
 
 /* Does it repair the line before it? That may have lost nothing but its end: then it looked like a
- * record, and its number was given again. */
+ * record, whatever its number, and the repair follows the record before it. */
 static bool repairs(struct verify *v, const json_t *j, const struct audit_mark *link)
 {
     const char *event = json_string_value(json_object_get(j, "event"));
@@ -130,9 +137,9 @@ static bool repairs(struct verify *v, const json_t *j, const struct audit_mark *
     if (v->odd && bytes == v->odd_bytes && same(hash, v->odd_hash)) {
         v->odd = false;
         c->repaired++;
-    } else if (!v->odd && link->seq == c->last.seq && same(hash, c->last.hash) &&
-               same(link->hash, v->before.hash)) {
+    } else if (!v->odd && c->last.seq && same(hash, c->last.hash) && follows(link, &v->before)) {
         c->last = v->before;
+        c->first = c->last.seq ? c->first : 0;
         c->records--;
         c->repaired++;
     } else {

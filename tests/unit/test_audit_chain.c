@@ -364,6 +364,21 @@ static void test_cut_anywhere(void **state)
     }
 }
 
+/* The first record of all, of which nothing but the newline is missing. */
+static void test_first_record_without_its_end(void **state)
+{
+    AUTO_FREE char *log = NULL;
+    size_t n;
+    (void)state;
+    add(1);
+    assert_int_equal(file_read_at(home_fd, AUDIT_NAME, 1 << 20, &log, &n), 0);
+    AUTO_CLOSE int fd = openat(home_fd, AUDIT_NAME, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_int_equal(write_all(fd, log, n - 1), 0);
+    assert_int_equal(unlinkat(home_fd, AUDIT_HEAD_NAME, 0), 0);
+    add(1);
+    assert_whole(2);
+}
+
 /* A line of any length is repaired in bounded memory. */
 static void test_noise_at_the_end(void **state)
 {
@@ -474,6 +489,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_anchor, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_lines, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cut_anywhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_first_record_without_its_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_noise_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed_writers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rotation, setup, teardown),
