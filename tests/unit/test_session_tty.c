@@ -29,11 +29,9 @@ struct tty_test {
     int master;
 };
 
-static void shell(struct outcome *o, pid_t client)
+static void shell(struct outcome *o, pid_t client, const struct termios *sane)
 {
-    struct termios sane;
     int status;
-    (void)tcgetattr(0, &sane);
     while (waitpid(client, &status, WUNTRACED) == client) {
         if (!WIFSTOPPED(status)) {
             o->client_status = status;
@@ -43,7 +41,7 @@ static void shell(struct outcome *o, pid_t client)
         o->stopped = true;
         while (!o->resume)
             pause_ms(1);
-        (void)tcsetattr(0, TCSANOW, &sane);
+        (void)tcsetattr(0, TCSANOW, sane);
         (void)tcsetpgrp(0, client);
         (void)kill(-client, SIGCONT);
     }
@@ -53,6 +51,7 @@ static void shell(struct outcome *o, pid_t client)
 static void become_job(struct outcome *o)
 {
     sigset_t ttou;
+    struct termios sane;
     (void)signal(SIGABRT, SIG_DFL); /* cmocka catches them */
     (void)signal(SIGBUS, SIG_DFL);
     (void)sigemptyset(&ttou);
@@ -61,11 +60,12 @@ static void become_job(struct outcome *o)
     (void)setsid();
     if (ioctl(0, TIOCSCTTY, 0) < 0)
         _exit(97);
+    (void)tcgetattr(0, &sane); /* before the client can change it */
     pid_t pid = fork();
     if (pid > 0) {
         /* The connection is the client's alone: it ends when that does. */
         (void)close_range(3, ~0U, 0);
-        shell(o, pid);
+        shell(o, pid, &sane);
     }
     (void)setpgid(0, 0);
     (void)tcsetpgrp(0, getpid());
