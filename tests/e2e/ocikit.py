@@ -21,6 +21,15 @@ def become_subreaper(on=True):
     assert ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) == 0
 
 
+def bury():
+    """Orphans that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
 def make_root(path):
     with tarfile.open(fileobj=io.BytesIO(imagekit.shell_tar())) as tar:
         tar.extractall(path)

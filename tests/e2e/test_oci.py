@@ -13,7 +13,7 @@ import pytest
 
 import processes
 from conftest import need, wait_for
-from ocikit import Console, Runtime, become_subreaper, make_root, reap, sh
+from ocikit import Console, Runtime, become_subreaper, bury, make_root, reap, sh
 
 ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not ROOT, reason="needs root")
@@ -26,6 +26,7 @@ def rt(tmp_path_factory):
     yield runtime
     runtime.tear_down()
     become_subreaper(False)
+    bury()
 
 
 @pytest.fixture(scope="module")
