@@ -4,22 +4,46 @@
 #include "util/text.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <string.h>
 #include <time.h>
 
 enum { TEXT_MAX = 256 << 10, DATE_LEN = 8 };
 
+enum { HMAC_BLOCK = 64 }; /* of SHA-256 */
+
 struct mac {
     uint8_t b[DIGEST_SIZE];
 };
 
+/* Half of an HMAC (RFC 2104): the key with a pad, and then the bytes. */
+static struct digest padded(const uint8_t key[HMAC_BLOCK], uint8_t pad, const void *p, size_t n)
+{
+    struct hasher h;
+    uint8_t block[HMAC_BLOCK];
+    for (size_t i = 0; i < sizeof(block); i++)
+        block[i] = key[i] ^ pad;
+    hasher_init(&h);
+    hasher_update(&h, block, sizeof(block));
+    hasher_update(&h, p, n);
+    explicit_bzero(block, sizeof(block));
+    return hasher_finish(&h);
+}
+
+/* By hand, since OpenSSL's brings all of its algorithms with it, which every start of msb pays for. */
 static struct mac hmac(const void *key, size_t key_len, const char *text, size_t n)
 {
+    uint8_t block[HMAC_BLOCK] = {0};
     struct mac m;
-    unsigned len = sizeof(m.b);
-    (void)HMAC(EVP_sha256(), key, (int)key_len, (const uint8_t *)text, n, m.b, &len);
+    if (key_len > sizeof(block)) {
+        struct digest d = digest_of(key, key_len);
+        memcpy(block, d.b, sizeof(d.b));
+    } else {
+        memcpy(block, key, key_len);
+    }
+    struct digest inner = padded(block, 0x36, text, n);
+    struct digest outer = padded(block, 0x5c, inner.b, sizeof(inner.b));
+    explicit_bzero(block, sizeof(block));
+    memcpy(m.b, outer.b, sizeof(m.b));
     return m;
 }
 
