@@ -83,6 +83,24 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
                    tmp);
 }
 
+/* Whether w->tmp/tmp is a file with the content of `old`. */
+static bool has_content(const struct s3_work *w, const char *tmp, const struct s3_entry *old)
+{
+    uint8_t chunk[16 * 1024];
+    char hex[DIGEST_HEX_SIZE];
+    struct hasher h;
+    ssize_t n;
+    AUTO_CLOSE int fd = openat(w->tmp, tmp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    hasher_init(&h);
+    while ((n = read(fd, chunk, sizeof(chunk))) > 0)
+        hasher_update(&h, chunk, (size_t)n);
+    struct digest d = hasher_finish(&h);
+    digest_hex(&d, hex);
+    return n == 0 && strcmp(hex, old->sha) == 0;
+}
+
 /* What was at a path is now w->tmp/tmp. */
 static int retire(struct s3_work *w, int parent, const char *name, const char *path,
                   const char *tmp, const struct s3_entry *old, bool keep_old, struct err *e)
@@ -92,9 +110,11 @@ static int retire(struct s3_work *w, int parent, const char *name, const char *p
         return errno == ENOENT ? 0 : err_sys(e, errno, "cannot look at '%s'", path);
     if (S_ISDIR(st.st_mode) && !keep_old && unlinkat(w->tmp, tmp, AT_REMOVEDIR) == 0)
         return 0;
-    /* A rename changes the ctime, so that says nothing here. */
-    bool same = old && S_ISREG(st.st_mode) == (old->kind == S3_KIND_FILE) && !S_ISDIR(st.st_mode) &&
-                s3_entry_unwritten(old, &st);
+    /* A rename changes the ctime, so that says nothing here. A file that was young when it was looked at
+     * (s3_entry_stat) has to be read again. */
+    bool file = S_ISREG(st.st_mode);
+    bool same = old && file == (old->kind == S3_KIND_FILE) && !S_ISDIR(st.st_mode) &&
+                (s3_entry_unwritten(old, &st) || (file && has_content(w, tmp, old)));
     if (same && !keep_old)
         return unlinkat(w->tmp, tmp, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", path) : 0;
     return keep_aside(w, parent, name, path, tmp, e);
