@@ -135,7 +135,6 @@ static void running(struct session *s, const struct exec_req *q, pid_t pid, stru
 {
     s->state = SESS_RUNNING;
     s->pid = pid;
-    s->kills = s->srv->oom.kills;
     s->tty = q->tty;
     session_inlet_init(s, steal_fd(&io->ours[0]));
     session_outlet_init(s, 0, steal_fd(&io->ours[1]), PROTO_STDOUT);
@@ -198,6 +197,8 @@ static void start_command(struct session *s, struct exec_req *q)
     }
     struct stdio io;
     stdio_init(&io);
+    oom_look(&s->srv->oom); /* what was killed before is not this command's */
+    s->kills = s->srv->oom.kills;
     int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->srv->dev_null);
     pid_t pid = r;
     if (r < 0) {
