@@ -11,5 +11,5 @@ def stage(args, t):
     if not chosen:
         # Before the tests, since no test has the time that it takes to fetch a Debian.
         subprocess.run([PYTHON, "-B", ROOT / "tests" / "e2e" / "imagekit.py"], cwd=ROOT, check=False)
-    junit.run(args.build / "e2e.xml", t, "--durations=10", *(chosen or ["tests/e2e"]),
+    junit.run(args.build / "e2e.xml", t, "--durations=10", *(chosen or ["tests/e2e"]), again=True,
               MSB_BIN=str(args.build / "src" / "cli" / "msb"))

@@ -102,6 +102,46 @@ def test_a_tool_that_fails_must_have_counted_a_failure(runner):
     assert (code, counts) == (1, [0, 2, 0]) and "FAIL a tool that counted none (its status is 3)" in out, out
 
 
+UNSTEADY = """
+import pathlib
+import pytest
+
+
+def test_once(tmp_path):
+    seen = pathlib.Path(__file__).with_suffix(".seen")
+    if not seen.exists():
+        seen.touch()
+        assert False
+
+
+@pytest.mark.parametrize("ok", %s)
+def test_steady(ok):
+    assert ok
+
+
+@pytest.mark.skip
+def test_skipped():
+    pass
+"""
+
+
+@pytest.mark.parametrize("steady, again, expected", [
+    ([True], True, [2, 0, 1]),  # the one that failed once is spared
+    ([True], False, [1, 1, 1]),
+    ([True, False], True, [2, 1, 1]),  # one fails twice
+    ([False] * 3, True, [0, 4, 1]),  # so many are no accident
+])
+def test_a_failure_that_does_not_come_again(runner, steady, again, expected):
+    (runner.dir / "test_it.py").write_text(UNSTEADY % steady)
+    runner.stage("one", f"""
+        from runner import junit
+        junit.ROOT = {str(runner.dir)!r}
+        junit.run(args.build / "one.xml", t, "test_it.py", again={again})""")
+    code, out, counts = runner.run()
+    assert (code, counts) == (int(expected[1] > 0), expected), out
+    assert ("UNSTEADY test_it.py::test_once" in out) == (again and len(steady) < 3), out
+
+
 @pytest.mark.parametrize("body, why", [
     ("raise RuntimeError('oops')", "ended with status 1"),
     ("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL"),
