@@ -86,19 +86,13 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
 /* Whether w->tmp/tmp is a file with the content of `old`. */
 static bool has_content(const struct s3_work *w, const char *tmp, const struct s3_entry *old)
 {
-    uint8_t chunk[16 * 1024];
     char hex[DIGEST_HEX_SIZE];
-    struct hasher h;
-    ssize_t n;
+    struct digest d;
     AUTO_CLOSE int fd = openat(w->tmp, tmp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0 || digest_of_fd(fd, &d) < 0)
         return false;
-    hasher_init(&h);
-    while ((n = read(fd, chunk, sizeof(chunk))) > 0)
-        hasher_update(&h, chunk, (size_t)n);
-    struct digest d = hasher_finish(&h);
     digest_hex(&d, hex);
-    return n == 0 && strcmp(hex, old->sha) == 0;
+    return strcmp(hex, old->sha) == 0;
 }
 
 /* What was at a path is now w->tmp/tmp. */

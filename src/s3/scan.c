@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 128, CHUNK = 128 << 10 };
+enum { DEPTH_MAX = 128 };
 
 struct scan {
     const struct s3_tree *base;
@@ -18,7 +18,6 @@ struct scan {
     struct s3_tree *to;
     struct err *e;
     char path[S3_PATH_MAX + NAME_MAX + 2];
-    char chunk[CHUNK];
 };
 
 static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth);
@@ -38,7 +37,7 @@ static void set_sha(struct s3_entry *a, struct digest d)
 /* 1: it is gone. */
 static int hash_file(struct scan *s, int at, const char *name, struct s3_entry *a)
 {
-    struct hasher h;
+    struct digest d;
     struct stat st;
     AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ELOOP))
@@ -48,16 +47,10 @@ static int hash_file(struct scan *s, int at, const char *name, struct s3_entry *
     if (!S_ISREG(st.st_mode))
         return 1;
     s3_entry_stat(a, &st); /* before it is read: a later change shows */
-    hasher_init(&h);
-    for (;;) {
-        ssize_t n = read(fd, s->chunk, sizeof(s->chunk));
-        if (n < 0)
-            return err_sys(s->e, errno, "cannot read '%s'", s->path);
-        if (n == 0)
-            break;
-        hasher_update(&h, s->chunk, (size_t)n);
-    }
-    set_sha(a, hasher_finish(&h));
+    int r = digest_of_fd(fd, &d);
+    if (r < 0)
+        return err_sys(s->e, -r, "cannot read '%s'", s->path);
+    set_sha(a, d);
     return 0;
 }
 

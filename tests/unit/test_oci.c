@@ -36,6 +36,28 @@ static void expect_text(const struct digest *d, const char *want)
     assert_string_equal(text, want);
 }
 
+/* ---- digests ---- */
+
+static void files(void **state)
+{
+    static char content[200000]; /* more than one read */
+    struct digest all, d;
+    (void)state;
+    for (size_t i = 0; i < sizeof(content); i++)
+        content[i] = (char)(i / 1000);
+    all = digest_of(content, sizeof(content));
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    assert_int_equal(fwrite(content, 1, sizeof(content), f), sizeof(content));
+    rewind(f);
+    assert_int_equal(digest_of_fd(fileno(f), &d), 0);
+    assert_true(digest_equal(&d, &all));
+    assert_int_equal(digest_of_fd(fileno(f), &d), 0); /* from its end on */
+    expect_text(&d, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(digest_of_fd(-1, &d), -EBADF);
+}
+
 /* ---- manifests ---- */
 
 static struct oci_manifest manifest(const char *doc)
@@ -544,11 +566,11 @@ static void bad_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(manifests),   cmocka_unit_test(bad_manifests), cmocka_unit_test(bad_json),
-        cmocka_unit_test(layer_count), cmocka_unit_test(kinds),         cmocka_unit_test(platforms),
-        cmocka_unit_test(picks),       cmocka_unit_test(indexes),       cmocka_unit_test(configs),
-        cmocka_unit_test(bad_configs), cmocka_unit_test(together),      cmocka_unit_test(changes),
-        cmocka_unit_test(bad_changes),
+        cmocka_unit_test(files),     cmocka_unit_test(manifests),   cmocka_unit_test(bad_manifests),
+        cmocka_unit_test(bad_json),  cmocka_unit_test(layer_count), cmocka_unit_test(kinds),
+        cmocka_unit_test(platforms), cmocka_unit_test(picks),       cmocka_unit_test(indexes),
+        cmocka_unit_test(configs),   cmocka_unit_test(bad_configs), cmocka_unit_test(together),
+        cmocka_unit_test(changes),   cmocka_unit_test(bad_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

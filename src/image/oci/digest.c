@@ -5,9 +5,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PREFIX "sha256:"
-enum { PREFIX_LEN = sizeof(PREFIX) - 1 };
+enum { PREFIX_LEN = sizeof(PREFIX) - 1, CHUNK = 64 << 10 };
 
 /* Upper-case digits would be a second spelling of the same digest: refused, as elsewhere. */
 static int hex_value(char c)
@@ -64,6 +65,24 @@ struct digest digest_of(const void *p, size_t n)
     hasher_init(&h);
     hasher_update(&h, p, n);
     return hasher_finish(&h);
+}
+
+int digest_of_fd(int fd, struct digest *ret)
+{
+    uint8_t chunk[CHUNK];
+    struct hasher h;
+    hasher_init(&h);
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof(chunk));
+        if (n == 0)
+            break;
+        if (n > 0)
+            hasher_update(&h, chunk, (size_t)n);
+        else if (errno != EINTR)
+            return -errno;
+    }
+    *ret = hasher_finish(&h);
+    return 0;
 }
 
 void hasher_init(struct hasher *h)

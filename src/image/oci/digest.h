@@ -26,6 +26,8 @@ void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE]);
 bool digest_equal(const struct digest *a, const struct digest *b);
 /* Of bytes in memory. */
 struct digest digest_of(const void *p, size_t n);
+/* Of what a file has from its offset on. */
+int digest_of_fd(int fd, struct digest *ret);
 
 /* Of bytes as they pass. Holds nothing that would have to be released. */
 struct hasher {
