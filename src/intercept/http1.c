@@ -250,27 +250,6 @@ static int read_request_line(struct http_text line, struct http_head *h, const c
     return 0;
 }
 
-int http_request(const char *p, size_t n, struct http_head *h, const char **why)
-{
-    const char *end = p + n;
-    struct hints x = {0};
-    h->n = 0;
-    h->length = 0;
-    h->status = 0;
-    h->close = h->expects = false;
-    h->host = (struct http_text){p, 0};
-    int r = read_request_line(take_line(&p, end), h, why);
-    if (r == 0)
-        r = read_fields(p, end, h, why);
-    if (r == 0)
-        r = note_fields(h, &x, why);
-    if (r < 0)
-        return r;
-    if (x.hosts != 1)
-        return fail(why, x.hosts ? "has two Hosts" : "has no Host");
-    return 0;
-}
-
 static int read_status_line(struct http_text line, struct http_head *h, const char **why)
 {
     uint64_t status = 0;
@@ -282,19 +261,38 @@ static int read_status_line(struct http_text line, struct http_head *h, const ch
     return ok ? 0 : fail(why, "does not begin with HTTP/1.1 and a status");
 }
 
-int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why)
+/* What requests and responses have in common. */
+static int read_head(const char *p, size_t n, struct http_head *h, struct hints *x,
+                     int (*first)(struct http_text line, struct http_head *h, const char **why),
+                     const char **why)
 {
     const char *end = p + n;
-    struct hints x = {0};
     h->n = 0;
     h->length = 0;
+    h->status = 0;
     h->close = h->expects = false;
     h->method = h->target = h->host = (struct http_text){p, 0};
-    int r = read_status_line(take_line(&p, end), h, why);
+    int r = first(take_line(&p, end), h, why);
     if (r == 0)
         r = read_fields(p, end, h, why);
-    if (r == 0)
-        r = note_fields(h, &x, why);
+    return r < 0 ? r : note_fields(h, x, why);
+}
+
+int http_request(const char *p, size_t n, struct http_head *h, const char **why)
+{
+    struct hints x = {0};
+    int r = read_head(p, n, h, &x, read_request_line, why);
+    if (r < 0)
+        return r;
+    if (x.hosts != 1)
+        return fail(why, x.hosts ? "has two Hosts" : "has no Host");
+    return 0;
+}
+
+int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why)
+{
+    struct hints x = {0};
+    int r = read_head(p, n, h, &x, read_status_line, why);
     if (r < 0)
         return r;
     bool none = h->status < 200 || h->status == 204;
