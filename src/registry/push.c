@@ -273,15 +273,13 @@ static int make_documents(struct push *p, struct oci_document *config,
                           struct oci_document *manifest, struct err *e)
 {
     const struct image_record *rec = p->rec;
-    AUTO_JSON json_t *old =
-        oci_json_load(rec->config, rec->config_len, OCI_CONFIG_MAX, "image's configuration", e);
-    AUTO_JSON json_t *was =
-        old ? oci_json_load(rec->manifest, rec->manifest_len, OCI_DOCUMENT_MAX, "manifest", e)
-            : NULL;
-    if (!was)
-        return -EBADMSG;
-    int r = p->other_layers ? oci_document_config(config, old, p->described, rec->n_layers, e)
-                            : oci_document_copy(config, rec->config, rec->config_len, e);
+    AUTO_JSON json_t *old = NULL, *was = NULL;
+    int r = oci_documents_load(rec->config, rec->config_len, rec->manifest, rec->manifest_len, &old,
+                               &was, e);
+    if (r < 0)
+        return r;
+    r = p->other_layers ? oci_document_config(config, old, p->described, rec->n_layers, e)
+                        : oci_document_copy(config, rec->config, rec->config_len, e);
     if (r == 0)
         r = p->other_blobs ? oci_document_manifest(manifest, config, p->described, rec->n_layers,
                                                    json_object_get(was, "annotations"), e)

@@ -8,7 +8,6 @@
 
 #include "image/layer/to_tar.h"
 #include "image/oci/document.h"
-#include "image/oci/json.h"
 #include "image/store/internal.h"
 #include "image/tar/write.h"
 #include "util/cleanup.h"
@@ -110,13 +109,11 @@ static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, 
 static int make_documents(struct save *s, struct saved *img, const struct image_record *rec,
                           struct err *e)
 {
-    AUTO_JSON json_t *config =
-        oci_json_load(rec->config, rec->config_len, OCI_CONFIG_MAX, "image's configuration", e);
-    AUTO_JSON json_t *was =
-        config ? oci_json_load(rec->manifest, rec->manifest_len, OCI_DOCUMENT_MAX, "manifest", e)
-               : NULL;
-    if (!was)
-        return -EBADMSG;
+    AUTO_JSON json_t *config = NULL, *was = NULL;
+    int r = oci_documents_load(rec->config, rec->config_len, rec->manifest, rec->manifest_len,
+                               &config, &was, e);
+    if (r < 0)
+        return r;
     AUTO_FREE struct oci_layer *layers = calloc(img->n_layers + 1, sizeof(*layers));
     if (!layers)
         return err_oom(e);
@@ -124,7 +121,7 @@ static int make_documents(struct save *s, struct saved *img, const struct image_
         const struct layer *l = &s->layers[img->layers[i]];
         layers[i] = (struct oci_layer){.diff_id = l->is, .blob = l->is, .size = l->size};
     }
-    int r = oci_document_config(&img->config, config, layers, img->n_layers, e);
+    r = oci_document_config(&img->config, config, layers, img->n_layers, e);
     if (r == 0)
         r = oci_document_manifest(&img->manifest, &img->config, layers, img->n_layers,
                                   json_object_get(was, "annotations"), e);

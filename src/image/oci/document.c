@@ -1,5 +1,9 @@
 #include "image/oci/document.h"
 
+#include "image/oci/json.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +31,21 @@ int oci_document_copy(struct oci_document *d, const char *text, size_t len, stru
         return err_oom(e);
     oci_document_free(d);
     *d = (struct oci_document){.text = copy, .len = len, .digest = digest_of(text, len)};
+    return 0;
+}
+
+int oci_documents_load(const char *config, size_t config_len, const char *manifest,
+                       size_t manifest_len, json_t **ret_config, json_t **ret_manifest,
+                       struct err *e)
+{
+    AUTO_JSON json_t *c =
+        oci_json_load(config, config_len, OCI_CONFIG_MAX, "image's configuration", e);
+    AUTO_JSON json_t *m =
+        c ? oci_json_load(manifest, manifest_len, OCI_DOCUMENT_MAX, "manifest", e) : NULL;
+    if (!m)
+        return -EBADMSG;
+    *ret_config = steal_ptr(&c);
+    *ret_manifest = steal_ptr(&m);
     return 0;
 }
 

@@ -25,6 +25,11 @@ int oci_document_set(struct oci_document *d, const json_t *j, struct err *e);
 /* A document as it came. */
 int oci_document_copy(struct oci_document *d, const char *text, size_t len, struct err *e);
 
+/* An image's documents, as JSON. Nothing is returned unless both are in order. */
+int oci_documents_load(const char *config, size_t config_len, const char *manifest,
+                       size_t manifest_len, json_t **ret_config, json_t **ret_manifest,
+                       struct err *e);
+
 /* A layer as the documents describe it. */
 struct oci_layer {
     struct digest diff_id, blob;
