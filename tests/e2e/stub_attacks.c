@@ -18,7 +18,7 @@
 
 #define MIB (1UL << 20)
 
-enum { MOST_MIB = 1024, FORKS_MOST = 8000 };
+enum { MOST_MIB = 1024, FORKS_MOST = 8000, VIEW_MIB = 100, VIEWS_MOST = 1000 };
 
 static sigjmp_buf fault;
 static unsigned long gadget;
@@ -114,6 +114,20 @@ static unsigned fork_all(void)
     return n;
 }
 
+/* Maps the file of guest memory again and again: each view could have page tables of its own. */
+static unsigned map_views(void)
+{
+    const unsigned long from = 1UL << 40, size = VIEW_MIB * MIB;
+    unsigned n = 0;
+    while (n < VIEWS_MOST && host(SYS_mmap, (long)(from + n * size), (long)size, PROT_READ,
+                                  MAP_SHARED | MAP_FIXED, 0, 4096) > 0)
+        n++;
+    /* So that there is room for what this process itself needs. */
+    if (n > 1)
+        (void)host(SYS_munmap, (long)from, (long)size, 0, 0, 0, 0);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -125,6 +139,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "fork") == 0)
         printf("fork: %u processes\n", fork_all());
+    else if (strcmp(what, "views") == 0)
+        printf("views: %u MiB\n", map_views() * VIEW_MIB);
     else if (strcmp(what, "shared") == 0)
         printf("shared: %lu KiB\n", take_in(n, MAP_SHARED | MAP_ANONYMOUS) / 1024);
     else if (strcmp(what, "growing") == 0)

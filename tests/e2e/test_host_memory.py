@@ -57,6 +57,15 @@ def test_calls_from_the_stub_get_no_memory(msb, attacks, what, n):
     p.communicate(timeout=10)
 
 
+def test_address_space_is_limited(msb, attacks):
+    """Guest memory, mapped again and again: page tables are counted nowhere else."""
+    p, words = attack(msb, attacks, "views", 1)
+    most = 16 * 1024 + 4 * MEMORY
+    assert most - 1024 < int(re.fullmatch(r"views: (\d+) MiB\n", words)[1]) <= most
+    msb.ok("rm", "-f", "-q", "box")
+    p.communicate(timeout=10)
+
+
 def test_processes_are_limited_by_memory(msb, attacks):
     p, words = attack(msb, attacks, "fork", 1)
     assert re.fullmatch(r"fork: \d+ processes\n", words), words

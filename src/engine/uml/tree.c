@@ -36,6 +36,9 @@ enum {
     /* The kernel's own variables, heap and stack. */
     DATA_MAX = 8 * 1024 * 1024,
     STACK_MAX = 1024 * 1024,
+    /* What a process maps takes page tables, which nothing else counts. The kernel maps guest memory
+     * once; a guest process, what it uses, at a few addresses at most. */
+    ADDRESSES_MEMORIES = 4,
     /* A guest process takes a descriptor of the kernel and a process of the host; when either runs
      * out, fork() fails in the guest, which carries on. As many as its memory has room for: even a
      * forked process that does nothing takes 100 KiB. */
@@ -48,6 +51,8 @@ enum {
     /* How far from a program's end the host places its heap at random. */
     HEAP_GAP_MAX = 1024 * 1024 * 1024,
 };
+
+static const uint64_t addresses_min = 16ULL << 30;
 
 /* How the kernel's process starts. */
 struct start {
@@ -133,6 +138,7 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
         {RLIMIT_MEMLOCK, 0},
         {RLIMIT_DATA, DATA_MAX},
         {RLIMIT_STACK, STACK_MAX},
+        {RLIMIT_AS, addresses_min + ADDRESSES_MEMORIES * p->memory_bytes},
         /* If nobody can be asked where the heap is, there is a hole of that size. */
         {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK + (floating ? HEAP_GAP_MAX : 0)},
         {RLIMIT_NOFILE, processes + OTHER_FILES},
