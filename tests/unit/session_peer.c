@@ -21,6 +21,8 @@
 
 enum { LONG_MS = 20000 };
 
+const struct client_setup quiet = {.fd = {NO_FD, NO_FD, NO_FD}};
+
 void pause_ms(unsigned ms)
 {
     struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
@@ -93,6 +95,15 @@ void peer_start(struct peer *p, const struct session_request *req, const struct 
         if (setup->fd[i] >= 0 && !again)
             (void)close(setup->fd[i]);
     }
+}
+
+void peer_run(struct peer *p, const struct client_setup *setup, uint64_t timeout_ms)
+{
+    struct session_request req;
+    request_init(&req, "true");
+    req.timeout_ms = timeout_ms;
+    peer_start(p, &req, setup);
+    request_free(&req);
 }
 
 void peer_end(struct peer *p)

@@ -41,12 +41,16 @@ struct client_setup {
     unsigned linger_ms;                /* how long the process lives on after session_run */
 };
 
+extern const struct client_setup quiet; /* with nothing but /dev/null */
+
 void request_init(struct session_request *req, const char *arg0);
 void request_free(struct session_request *req);
 
 /* Starts the client; afterwards the test's copies of setup->fd are closed. */
 void peer_start(struct peer *p, const struct session_request *req,
                 const struct client_setup *setup);
+/* The same for `true`, which has this long. */
+void peer_run(struct peer *p, const struct client_setup *setup, uint64_t timeout_ms);
 /* Waits for session_run to return; fails the test when it takes longer than 20 s. */
 void peer_end(struct peer *p);
 /* HELLO and EXEC have come; *exec is a malloc'd copy of EXEC's payload. */

@@ -1,8 +1,9 @@
 /* The audit log: records of many writers stay whole across rotations; what a sandbox leaves is
  * copied, bounded and checked; nothing that fails here fails what was done. */
+#include "audit_dir.h"
+
 #include "logs/files.h"
 #include "logs/net_record.h"
-#include "store/audit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -18,37 +19,6 @@
 #include <sys/wait.h>
 
 #include <cmocka.h>
-
-static char home[64];
-static struct store store;
-static unsigned complaints;
-
-static void on_complaint(const char *text)
-{
-    assert_non_null(strstr(text, "audit log"));
-    complaints++;
-}
-
-static int setup(void **state)
-{
-    struct err e = {0};
-    (void)state;
-    (void)snprintf(home, sizeof(home), "/tmp/msb-test-XXXXXX");
-    if (!mkdtemp(home))
-        return -1;
-    (void)setenv("MSB_HOME", home, 1);
-    (void)unsetenv("MSB_AUDIT");
-    complaints = 0;
-    audit_on_failure(on_complaint);
-    return store_open(&store, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    store_close(&store);
-    return remove_tree_at(AT_FDCWD, home);
-}
 
 /* Calls fn for each record in all files; how many there are. Every line must parse. */
 static size_t each(void (*fn)(const json_t *j, void *arg), void *arg)
@@ -184,6 +154,7 @@ static void test_off(void **state)
     audit(&store, "start", "web", NULL);
     assert_int_equal(each(NULL, NULL), 1);
     assert_int_equal(complaints, 1);
+    assert_non_null(strstr(complaint, "audit log"));
 }
 
 /* A full log of a size just below the limit. */
@@ -278,6 +249,7 @@ static void test_no_place_to_write(void **state)
     assert_int_equal(complaints, 1);
     audit(&store, "stop", "web", NULL);
     assert_int_equal(complaints, 1);
+    assert_non_null(strstr(complaint, "audit log"));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
     audit(&store, "start", "web", NULL);
@@ -335,14 +307,15 @@ static void test_collected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_records, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_commands_of_any_bytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_it_is_made_of, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_off, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_writers_and_rotation, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_three_files_at_most, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_place_to_write, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_collected, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_records, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_commands_of_any_bytes, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_what_it_is_made_of, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_off, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_many_writers_and_rotation, audit_setup,
+                                        audit_teardown),
+        cmocka_unit_test_setup_teardown(test_three_files_at_most, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_no_place_to_write, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_collected, audit_setup, audit_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

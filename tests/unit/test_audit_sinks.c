@@ -1,6 +1,7 @@
 /* Where records of the audit log are sent: real sockets at the real paths, in a mount namespace of our
  * own, and a real program. A sink that is not there costs a warning and nothing else. */
-#include "store/audit.h"
+#include "audit_dir.h"
+
 #include "store/audit_chain.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -24,17 +25,7 @@
 
 enum { WAIT_MS = 20000 };
 
-static char home[64];
-static struct store store;
-static char complaint[512];
-static unsigned complaints;
 static bool alone; /* in a mount namespace */
-
-static void on_complaint(const char *text)
-{
-    (void)snprintf(complaint, sizeof(complaint), "%s", text);
-    complaints++;
-}
 
 /* /dev with nothing but null, /run with nothing. */
 static bool enter(void)
@@ -48,28 +39,6 @@ static bool enter(void)
     return null >= 0 && mount("/dev/null", "/run/dev/null", NULL, MS_BIND, NULL) == 0 &&
            mount("/run/dev", "/dev", NULL, MS_BIND | MS_REC, NULL) == 0 &&
            mkdir("/run/systemd", 0755) == 0 && mkdir("/run/systemd/journal", 0755) == 0;
-}
-
-static int setup(void **state)
-{
-    struct err e = {0};
-    (void)state;
-    (void)snprintf(home, sizeof(home), "/tmp/msb-test-XXXXXX");
-    if (!mkdtemp(home))
-        return -1;
-    (void)setenv("MSB_HOME", home, 1);
-    (void)unsetenv("MSB_AUDIT");
-    complaints = 0;
-    audit_on_failure(on_complaint);
-    return store_open(&store, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    audit_configure(&(struct audit_settings){.level = -1});
-    store_close(&store);
-    return remove_tree_at(AT_FDCWD, home);
 }
 
 static int listen_on(const char *path)
@@ -233,12 +202,12 @@ static void test_hashed_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_levels, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_settings_are_looked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hashed_arguments, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sockets, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_command, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_such_command, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_levels, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_settings_are_looked_for, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_hashed_arguments, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_sockets, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_command, audit_setup, audit_teardown),
+        cmocka_unit_test_setup_teardown(test_no_such_command, audit_setup, audit_teardown),
     };
     alone = enter();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* session_run against an agent that behaves, is slow, or lies. */
+/* session_run against an agent that behaves, or is slow. Hostile ones: test_session_hostile.c */
 #include "session_peer.h"
 
 #include "client/session_io.h"
@@ -19,17 +19,6 @@
 #include <sys/wait.h>
 
 #include <cmocka.h>
-
-static const struct client_setup quiet = {.fd = {NO_FD, NO_FD, NO_FD}};
-
-static void run_simple(struct peer *p, const struct client_setup *setup, uint64_t timeout_ms)
-{
-    struct session_request req;
-    request_init(&req, "true");
-    req.timeout_ms = timeout_ms;
-    peer_start(p, &req, setup);
-    request_free(&req);
-}
 
 /* --- the request --- */
 
@@ -93,7 +82,7 @@ static void test_too_long(void **state)
 static void test_exit_by_signal(void **state)
 {
     struct peer p;
-    run_simple(&p, &quiet, 0);
+    peer_run(&p, &quiet, 0);
     peer_begin(&p);
     peer_send_num(&p, PROTO_EXIT, F_SIGNAL, 9);
     peer_end(&p);
@@ -104,7 +93,7 @@ static void test_exit_by_signal(void **state)
 static void test_timed_out(void **state)
 {
     struct peer p;
-    run_simple(&p, &quiet, 1500);
+    peer_run(&p, &quiet, 1500);
     peer_begin(&p);
     peer_send_num(&p, PROTO_EXIT, F_TIMED_OUT, 1);
     peer_end(&p);
@@ -118,7 +107,7 @@ static void test_timed_out(void **state)
 static void test_timed_out_unasked(void **state)
 {
     struct peer p;
-    run_simple(&p, &quiet, 0);
+    peer_run(&p, &quiet, 0);
     peer_begin(&p);
     peer_send_num(&p, PROTO_EXIT, F_TIMED_OUT, 1);
     peer_end(&p);
@@ -129,7 +118,7 @@ static void test_backstop(void **state)
 {
     struct peer p;
     uint64_t t = now_ns();
-    run_simple(&p, &quiet, 100);
+    peer_run(&p, &quiet, 100);
     peer_begin(&p);
     peer_end(&p);
     assert_int_equal(p.o->ret, 0);
@@ -141,7 +130,7 @@ static void test_backstop(void **state)
 static void check_fail(uint32_t kind, int code)
 {
     struct peer p;
-    run_simple(&p, &quiet, 0);
+    peer_run(&p, &quiet, 0);
     peer_expect_exec(&p, NULL);
     peer_fail(&p, kind, "not\x1b]0;x\x07 found: \xc2\x9b \xff no");
     peer_end(&p);
@@ -164,7 +153,7 @@ static void test_fail(void **state)
 static void test_connection_lost(void **state)
 {
     struct peer p;
-    run_simple(&p, &quiet, 0);
+    peer_run(&p, &quiet, 0);
     peer_begin(&p);
     close_fd(&p.sock);
     peer_end(&p);
@@ -216,7 +205,7 @@ static void check_output_to_pipe(size_t size)
     for (size_t i = 0; i < size; i++)
         d[i] = (uint8_t)rnd();
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, out[1], NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {NO_FD, out[1], NO_FD}}, 0);
     peer_begin(&p);
     pid_t sender = fork_sender(&p, d, size);
     buf_init(&got, 2 * size + 65536);
@@ -243,7 +232,7 @@ static void test_output_to_file(void **state)
     struct peer p;
     AUTO_CLOSE int file = open("/tmp", O_TMPFILE | O_RDWR, 0600);
     assert_true(file >= 0);
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, dup(file), dup(file)}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {NO_FD, dup(file), dup(file)}}, 0);
     peer_begin(&p);
     peer_send(&p, PROTO_STDOUT, "one ", 4);
     peer_send(&p, PROTO_STDERR, "two ", 4);
@@ -261,7 +250,7 @@ static void test_same_pipe_keeps_order(void **state)
     int out[2];
     struct buf got;
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, out[1], out[1]}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {NO_FD, out[1], out[1]}}, 0);
     peer_begin(&p);
     for (int i = 0; i < 500; i++) {
         char line[16];
@@ -317,7 +306,7 @@ static void test_slow_reader(void **state)
     size_t sent = 0, let_out = 0;
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {in[0], out[1], NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {in[0], out[1], NO_FD}}, 0);
     peer_begin(&p);
     assert_int_equal(fcntl(p.sock, F_SETFL, O_NONBLOCK), 0);
     for (int idle = 0; idle < 20;) { /* until the client has stopped reading */
@@ -389,7 +378,7 @@ static void check_reader_gone(int which)
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     struct client_setup setup = {.fd = {NO_FD, NO_FD, NO_FD}, .linger_ms = 500};
     setup.fd[which] = out[1];
-    run_simple(&p, &setup, 0);
+    peer_run(&p, &setup, 0);
     (void)close(out[0]);
     peer_begin(&p);
     peer_send(&p, which == 1 ? PROTO_STDOUT : PROTO_STDERR, "x", 1);
@@ -412,7 +401,7 @@ static void test_disk_full(void **state)
     struct peer p;
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_true(full >= 0);
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, full, NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {NO_FD, full, NO_FD}}, 0);
     peer_begin(&p);
     peer_send(&p, PROTO_STDOUT, "x", 1);
     peer_end(&p);
@@ -424,7 +413,7 @@ static void test_all_closed(void **state)
 {
     struct peer p;
     struct proto_frame exec;
-    run_simple(&p, &(struct client_setup){.fd = {CLOSED_FD, CLOSED_FD, CLOSED_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {CLOSED_FD, CLOSED_FD, CLOSED_FD}}, 0);
     peer_expect_exec(&p, &exec);
     assert_int_equal(proto_find_num(&exec, F_NO_STDIN, 0), 1);
     free((void *)exec.data);
@@ -444,7 +433,7 @@ static void test_sockets_as_stdio(void **state)
     int sv[2];
     char got[8];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    run_simple(&p, &(struct client_setup){.fd = {sv[1], sv[1], sv[1]}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {sv[1], sv[1], sv[1]}}, 0);
     peer_begin(&p);
     assert_int_equal(write(sv[0], "in", 2), 2);
     assert_true(next_of_type(&p, PROTO_STDIN, &f));
@@ -464,7 +453,7 @@ static void test_flags_untouched(void **state)
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     AUTO_CLOSE int out_too = dup(out[1]);
     AUTO_CLOSE int in_too = dup(in[0]);
-    run_simple(&p, &(struct client_setup){.fd = {in[0], out[1], NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {in[0], out[1], NO_FD}}, 0);
     peer_begin(&p);
     peer_send(&p, PROTO_STDOUT, "x", 1);
     char c;
@@ -548,7 +537,7 @@ static void test_big_stdin(void **state)
     for (size_t i = 0; i < size; i++)
         d[i] = (uint8_t)(i * 31 + (i >> 12));
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
     peer_begin(&p);
     pid_t writer = fork_writer(in[1], d, size);
     receive_stdin(&p, d, size);
@@ -569,7 +558,7 @@ static void test_stdin_file(void **state)
         d[i] = (uint8_t)rnd();
     assert_int_equal(write(file, d, sizeof(d)), sizeof(d));
     assert_int_equal(lseek(file, 0, SEEK_SET), 0);
-    run_simple(&p, &(struct client_setup){.fd = {file, NO_FD, NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {file, NO_FD, NO_FD}}, 0);
     peer_begin(&p);
     receive_stdin(&p, d, sizeof(d));
     peer_exit(&p, 0);
@@ -585,7 +574,7 @@ static void test_stdin_window(void **state)
     static uint8_t d[2000000];
     size_t got = 0;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
     peer_begin(&p);
     pid_t writer = fork_writer(in[1], d, sizeof(d));
     while (got < PROTO_STDIN_WINDOW) {
@@ -613,287 +602,12 @@ static void test_unread_stdin_does_not_hang(void **state)
     struct peer p;
     int in[2];
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
+    peer_run(&p, &(struct client_setup){.fd = {in[0], NO_FD, NO_FD}}, 0);
     peer_begin(&p);
     peer_exit(&p, 0); /* in[1] stays open, nothing ever comes */
     peer_end(&p);
     assert_int_equal(p.o->ret, 0);
     (void)close(in[1]);
-}
-
-/* --- signals --- */
-
-static void test_signals_forwarded(void **state)
-{
-    static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    struct peer p;
-    struct proto_frame f;
-    run_simple(&p, &quiet, 0);
-    peer_begin(&p);
-    for (size_t i = 0; i < ARRAY_LEN(sigs); i++) {
-        assert_int_equal(kill(p.pid, sigs[i]), 0);
-        assert_true(peer_next(&p, &f));
-        assert_int_equal(f.type, PROTO_SIGNAL);
-        assert_int_equal(proto_find_num(&f, F_SIGNAL, 0), sigs[i]);
-    }
-    peer_exit(&p, 130);
-    peer_end(&p);
-    assert_int_equal(p.o->res.exit_code, 130);
-}
-
-static void note_start(void *ctx)
-{
-    *(volatile int *)ctx += 1;
-}
-
-/* Of a container: all signals, to its command alone; and somebody waits for it to start. */
-static void test_all_signals(void **state)
-{
-    static const int sigs[] = {SIGALRM, SIGWINCH, SIGTSTP, SIGCONT, 34, 64};
-    struct session_request req;
-    struct peer p;
-    struct proto_frame f;
-    int *starts =
-        mmap(NULL, sizeof(*starts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(starts, MAP_FAILED);
-    request_init(&req, "true");
-    req.all_signals = true;
-    req.on_started = note_start;
-    req.started_ctx = starts;
-    peer_start(&p, &req, &quiet);
-    assert_int_equal(*starts, 0);
-    peer_begin(&p);
-    for (size_t i = 0; i < ARRAY_LEN(sigs); i++) {
-        assert_int_equal(kill(p.pid, sigs[i]), 0);
-        assert_true(peer_next(&p, &f));
-        assert_int_equal(f.type, PROTO_SIGNAL);
-        assert_int_equal(proto_find_num(&f, F_SIGNAL, 0), sigs[i]);
-        assert_int_equal(proto_find_num(&f, F_ALONE, 0), 1);
-    }
-    peer_exit(&p, 0);
-    peer_end(&p);
-    assert_int_equal(*starts, 1);
-    request_free(&req);
-    (void)munmap(starts, sizeof(*starts));
-}
-
-static void ignore_hup(struct outcome *o)
-{
-    sigset_t all;
-    (void)signal(SIGHUP, SIG_IGN);
-    (void)sigfillset(&all); /* some start us with everything blocked */
-    (void)sigprocmask(SIG_BLOCK, &all, NULL);
-}
-
-static void test_ignored_signals_stay_ignored(void **state)
-{
-    struct peer p;
-    struct proto_frame f;
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, NO_FD, NO_FD}, .before = ignore_hup}, 0);
-    peer_begin(&p);
-    assert_int_equal(kill(p.pid, SIGHUP), 0);
-    assert_int_equal(kill(p.pid, SIGTERM), 0);
-    assert_true(peer_next(&p, &f));
-    assert_int_equal(proto_find_num(&f, F_SIGNAL, 0), SIGTERM);
-    peer_exit(&p, 0);
-    peer_end(&p);
-    assert_int_equal(p.o->ret, 0);
-}
-
-/* --- run -d --- */
-
-static void test_detached_start(void **state)
-{
-    struct session_request req;
-    struct peer p;
-    struct proto_frame f;
-    request_init(&req, "server");
-    req.detach = true;
-    peer_start(&p, &req, &quiet);
-    request_free(&req);
-    peer_begin(&p);
-    for (int i = 0; i < 10; i++) /* output that is not waited for must not get in the way */
-        peer_send(&p, PROTO_STDOUT, "x", 1);
-    assert_true(peer_next(&p, &f));
-    assert_int_equal(f.type, PROTO_DETACH);
-    assert_false(peer_next(&p, &f));
-    close_fd(&p.sock);
-    peer_end(&p);
-    assert_int_equal(p.o->ret, 0);
-    assert_int_equal(p.o->res.exit_code, 0);
-    assert_true(p.o->res.detached);
-}
-
-/* It was started, which is all that was asked for; its sandbox no longer takes our DETACH. */
-static void test_detached_command_that_has_ended(void **state)
-{
-    struct session_request req;
-    struct peer p;
-    request_init(&req, "true");
-    req.detach = true;
-    peer_start(&p, &req, &quiet);
-    request_free(&req);
-    peer_expect_exec(&p, NULL);
-    assert_int_equal(shutdown(p.sock, SHUT_RD), 0);
-    peer_send(&p, PROTO_STARTED, NULL, 0);
-    peer_exit(&p, 0);
-    close_fd(&p.sock);
-    peer_end(&p);
-    assert_int_equal(p.o->ret, 0);
-    assert_int_equal(p.o->res.exit_code, 0);
-    assert_true(p.o->res.detached);
-}
-
-static void test_detached_start_fails(void **state)
-{
-    struct session_request req;
-    struct peer p;
-    request_init(&req, "server");
-    req.detach = true;
-    peer_start(&p, &req, &quiet);
-    request_free(&req);
-    peer_expect_exec(&p, NULL);
-    peer_fail(&p, PROTO_FAIL_NOT_FOUND, "no");
-    peer_end(&p);
-    assert_int_equal(p.o->res.exit_code, 127);
-    assert_false(p.o->res.detached);
-}
-
-/* --- liars --- */
-
-static void check_hostile(bool started, void (*act)(struct peer *p), int ret)
-{
-    struct peer p;
-    struct proto_frame f;
-    run_simple(&p, &quiet, 0);
-    peer_expect_exec(&p, NULL);
-    if (started)
-        peer_send_num(&p, PROTO_STARTED, F_PID, 1);
-    act(&p);
-    while (peer_next(&p, &f))
-        ;
-    peer_end(&p);
-    assert_int_equal(p.o->ret, ret);
-    assert_int_equal(p.o->e.code, -ret);
-}
-
-static void send_oversize(struct peer *p)
-{
-    struct proto_hdr h = {.len = PROTO_DATA_MAX + 1, .type = PROTO_STDOUT};
-    peer_send_raw(p, &h, sizeof(h));
-}
-
-static void send_oversize_exec(struct peer *p) /* a type that may be long, the other way */
-{
-    struct proto_hdr h = {.len = PROTO_MSG_MAX, .type = PROTO_EXEC};
-    peer_send_raw(p, &h, sizeof(h));
-}
-
-static void send_oversize_behind_data(struct peer *p)
-{
-    struct proto_hdr h = {.len = 0xffffffff, .type = PROTO_STDOUT};
-    peer_send(p, PROTO_STDOUT, "x", 1);
-    peer_send_raw(p, &h, sizeof(h));
-}
-
-static void send_output(struct peer *p)
-{
-    peer_send(p, PROTO_STDOUT, "x", 1);
-}
-
-static void send_exit_code_256(struct peer *p)
-{
-    peer_exit(p, 256);
-}
-
-static void send_exit_0(struct peer *p)
-{
-    peer_exit(p, 0);
-}
-
-static void send_exit_signal_65(struct peer *p)
-{
-    peer_send_num(p, PROTO_EXIT, F_SIGNAL, 65);
-}
-
-static void send_exit_empty(struct peer *p)
-{
-    peer_send(p, PROTO_EXIT, NULL, 0);
-}
-
-static void send_exit_garbage(struct peer *p)
-{
-    peer_send(p, PROTO_EXIT, "\x0a\x00\xff\xff\xff\xff\x00", 7);
-}
-
-static void send_ack(struct peer *p)
-{
-    peer_ack(p, UINT64_MAX);
-}
-
-static void send_started(struct peer *p)
-{
-    peer_send_num(p, PROTO_STARTED, F_PID, 1);
-}
-
-static void test_hostile(void **state)
-{
-    check_hostile(true, send_oversize, -EPROTO);
-    check_hostile(true, send_oversize_exec, -EPROTO);
-    check_hostile(true, send_oversize_behind_data, -EPROTO);
-    check_hostile(false, send_output, -EPROTO);
-    check_hostile(false, send_exit_0, -EPROTO);
-    check_hostile(true, send_exit_code_256, -EPROTO);
-    check_hostile(true, send_exit_signal_65, -EPROTO);
-    check_hostile(true, send_exit_empty, -EPROTO);
-    check_hostile(true, send_exit_garbage, -EPROTO);
-    check_hostile(true, send_ack, -EPROTO);
-    check_hostile(true, send_started, -EPROTO);
-}
-
-static void test_unknown_frames_ignored(void **state)
-{
-    struct peer p;
-    static uint8_t big[PROTO_DATA_MAX];
-    int out[2];
-    char got[8];
-    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    run_simple(&p, &(struct client_setup){.fd = {NO_FD, out[1], NO_FD}}, 0);
-    peer_begin(&p);
-    for (uint16_t type = 100; type < 120; type++)
-        peer_send(&p, type, big, sizeof(big));
-    peer_send(&p, PROTO_STDOUT, "ok", 2);
-    peer_send(&p, PROTO_STDIN, "not yours", 9);
-    peer_exit(&p, 0);
-    peer_exit(&p, 1); /* too late */
-    peer_end(&p);
-    assert_int_equal(p.o->ret, 0);
-    assert_int_equal(p.o->res.exit_code, 0);
-    assert_int_equal(read(out[0], got, sizeof(got)), 2);
-    (void)close(out[0]);
-}
-
-/* Output without end does not keep the user from ending it. */
-static void test_endless_output(void **state)
-{
-    struct peer p;
-    struct proto_frame f;
-    static uint8_t d[PROTO_DATA_MAX];
-    run_simple(&p, &quiet, 0);
-    peer_begin(&p);
-    pid_t flood = fork();
-    if (flood == 0)
-        for (;;)
-            peer_send(&p, PROTO_STDOUT, d, sizeof(d));
-    pause_ms(50);
-    assert_int_equal(kill(p.pid, SIGINT), 0);
-    assert_true(peer_next(&p, &f));
-    assert_int_equal(f.type, PROTO_SIGNAL);
-    (void)kill(flood, SIGKILL);
-    (void)waitpid(flood, NULL, 0);
-    close_fd(&p.sock);
-    peer_end(&p);
-    assert_int_equal(p.o->ret, -ECONNRESET);
 }
 
 int main(void)
@@ -921,15 +635,6 @@ int main(void)
         cmocka_unit_test(test_stdin_file),
         cmocka_unit_test(test_stdin_window),
         cmocka_unit_test(test_unread_stdin_does_not_hang),
-        cmocka_unit_test(test_signals_forwarded),
-        cmocka_unit_test(test_all_signals),
-        cmocka_unit_test(test_ignored_signals_stay_ignored),
-        cmocka_unit_test(test_detached_start),
-        cmocka_unit_test(test_detached_command_that_has_ended),
-        cmocka_unit_test(test_detached_start_fails),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_unknown_frames_ignored),
-        cmocka_unit_test(test_endless_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
