@@ -24,7 +24,8 @@ const char *cmd_group_name(enum cmd_group g)
     return group_names[g];
 }
 
-bool opt_is_global(const struct opt *o)
+/* Is it one of those that every verb takes? */
+static bool is_global(const struct opt *o)
 {
     for (const struct opt *g = global_opts; g->name; g++)
         if (g == o)
@@ -341,7 +342,7 @@ static void branch(struct tree *t, const char *text, const char *help)
 
 static bool in_tree(const struct opt *o)
 {
-    return available(o) && !opt_is_global(o);
+    return available(o) && !is_global(o);
 }
 
 static bool count_option(const struct opt *o, void *arg)

@@ -11,8 +11,6 @@ void help_cmd(const struct cmd *c, bool all, struct buf *out, unsigned columns);
 /* c = NULL: the whole tree. */
 void help_tree(const struct cmd *c, struct buf *out);
 
-/* Is it one of those that every verb takes? */
-bool opt_is_global(const struct opt *o);
 /* The heading of a group of verbs. */
 const char *cmd_group_name(enum cmd_group g);
 

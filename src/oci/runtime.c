@@ -51,7 +51,8 @@ void oci_close(struct oci_runtime *rt)
     store_close(&rt->store);
 }
 
-void oci_error_text(const struct err *e, char *to, size_t size)
+/* The message and its first hint as one line. */
+static void error_text(const struct err *e, char *to, size_t size)
 {
     (void)snprintf(to, size, "%s%s%s", e->msg, e->hints ? ": " : "", e->hints ? e->hint[0] : "");
 }
@@ -76,7 +77,7 @@ void oci_log_error(const struct oci_globals *g, const struct err *e)
     AUTO_CLOSE int fd = open_log(g);
     if (fd < 0)
         return;
-    oci_error_text(e, text, sizeof(text));
+    error_text(e, text, sizeof(text));
     time_rfc3339(realtime_ns(), when);
     if (!g->log_json) {
         (void)dprintf(fd, "time=\"%s\" level=error msg=\"%s\"\n", when, text);

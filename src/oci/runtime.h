@@ -45,7 +45,5 @@ void oci_close(struct oci_runtime *rt);
 void oci_hold_log(struct oci_globals *g);
 /* Appends it to the log, if there is one. */
 void oci_log_error(const struct oci_globals *g, const struct err *e);
-/* The message and its first hint as one line. */
-void oci_error_text(const struct err *e, char *to, size_t size);
 
 #endif

@@ -70,11 +70,6 @@ bool mount_is_disk(const struct spec_mount *m)
     return m->kind == MOUNT_DISK || (m->kind == MOUNT_NAMED && m->disk);
 }
 
-bool mount_is_root(const struct spec_mount *m)
-{
-    return strcmp(m->guest, "/") == 0;
-}
-
 bool mount_is_share(const struct spec_mount *m)
 {
     return m->kind != MOUNT_TMPFS && !mount_is_disk(m);

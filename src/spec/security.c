@@ -105,7 +105,7 @@ bool spec_security_set_profile(struct spec_security *s, const char *name)
     return false;
 }
 
-bool spec_security_is_default(const struct spec_security *s)
+static bool is_default(const struct spec_security *s)
 {
     return s->caps == SPEC_CAPS_ALL && !s->no_new_privs && !s->read_only && s->pids == 0;
 }
@@ -338,5 +338,5 @@ int spec_secure_mounts(struct sandbox_spec *s, struct err *e)
 
 bool spec_is_sealed(const struct sandbox_spec *s)
 {
-    return s->write_paths.n > 0 || !spec_security_is_default(&s->security);
+    return s->write_paths.n > 0 || !is_default(&s->security);
 }

@@ -60,9 +60,6 @@ int spec_add_sysctl(struct spec_security *s, const char *arg, struct err *e);
  * out of memory. */
 char *spec_security_text(const struct spec_security *s);
 
-/* The guest has to be sealed before its first command. */
-bool spec_security_is_default(const struct spec_security *s);
-
 json_t *spec_security_to_json(const struct spec_security *s);
 /* Reads "security_profile" and "security" of the spec `j`. */
 int spec_security_from_json(struct spec_security *s, const json_t *j, struct err *e);

@@ -203,8 +203,6 @@ enum disk_sync spec_disk_sync(const struct sandbox_spec *s);
 /* A directory or file that the host serves; a block device. Neither: a tmpfs. */
 bool mount_is_share(const struct spec_mount *m);
 bool mount_is_disk(const struct spec_mount *m);
-/* A host directory that is the guest's root; it comes first. */
-bool mount_is_root(const struct spec_mount *m);
 /* A file system that the guest's kernel can mount. */
 bool mount_fstype_known(const char *fstype);
 #define MOUNT_FSTYPES "ext4, ext3, ext2, erofs"

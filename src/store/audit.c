@@ -103,11 +103,6 @@ static enum audit_level level(void)
     return l < 0 ? AUDIT_ALL : (enum audit_level)l;
 }
 
-bool audit_records_all(void)
-{
-    return level() == AUDIT_ALL;
-}
-
 /* --- records --------------------------------------------------------------------------------- */
 
 /* The program that started us: who asked, as far as a name tells. */

@@ -39,7 +39,6 @@ enum {
 enum audit_level { AUDIT_OFF, AUDIT_DENIED, AUDIT_ALL };
 /* Of this process. -EINVAL when $MSB_AUDIT says something else. */
 int audit_level(void);
-bool audit_records_all(void);
 
 /* What a policy asks for. */
 struct audit_settings {
