@@ -163,9 +163,9 @@ const struct cmd cmd_tag = {
     .opts = quiet_opts,
     .pos = {.name = "IMAGE", .help = "Name or digest of a stored image", .required = true},
     .then = {.name = "NAME", .help = "Another name for it, NAME[:TAG]", .required = true},
-    .details = "Both names mean the same image from then on, until one of them is pulled, "
-               "committed or tagged again. A name that meant another image means this one; "
-               "sandboxes keep the image that they were created from.",
+    .details = "Both names refer to the same image from then on, until one of them is pulled, "
+               "committed or tagged again. A name that another image had moves to this one; "
+               "sandboxes keep the image they were created from.",
     .examples = "  msb tag python:3.11-slim registry.corp/base/python:3.11\n"
                 "  msb tag sha256:0123... app:known-good",
     .run = tag_run,

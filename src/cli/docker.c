@@ -299,7 +299,7 @@ const struct cmd cmd_docker = {
     .name = "docker",
     .group = GROUP_OTHER,
     .flags = CMD_RAW,
-    .summary = "Understand Docker's command line",
+    .summary = "Accept Docker's command line",
     .pos = {.name = "COMMAND",
             .help = "Docker's subcommand, with its options and arguments",
             .required = true,
@@ -309,11 +309,10 @@ const struct cmd cmd_docker = {
         "create, start, restart, exec, stop, kill, rm, ps, inspect, logs, cp, wait, pull, images, "
         "rmi, load, save, and the groups container and image. Options have Docker's names and "
         "values; what msb cannot do is refused with exit code 125. A program called docker that "
-        "is a link to msb is the same as 'msb docker'.\n\nA container is a sandbox, by its name, "
-        "by an ID of 64 digits that it always has, or by the beginning of that. It ends with its "
-        "command, as in Docker; until then 'msb exec' and all other verbs work on it. "
-        "docs/docker.md "
-        "lists what is supported and what differs.",
+        "is a link to msb is the same as 'msb docker'.\n\nA container is a sandbox. "
+        "Refer to it by its name, by its ID of 64 digits, or by the beginning of that. It ends "
+        "with its command, as in Docker; until then 'msb exec' and all other verbs work on it. "
+        "docs/docker.md lists what is supported and what differs.",
     .examples = "  msb docker run --rm -it alpine sh\n"
                 "  msb docker run -d --name web -p 8080:80 nginx\n"
                 "  msb docker ps -a --format '{{.ID}} {{.Names}} {{.Status}}'\n"

@@ -454,7 +454,7 @@ static int doctor_run(const struct args *a)
 
 static const struct opt doctor_opts[] = {
     FORMAT_OPTION,
-    {"fix", 0, NULL, "Change settings of the host that are in the way, as root"},
+    {"fix", 0, NULL, "Change host settings that are in the way (as root)"},
     {"yes", 'y', NULL, "Do not ask for confirmation"},
     {0},
 };
@@ -464,9 +464,9 @@ const struct cmd cmd_doctor = {
     .group = GROUP_INSTALL,
     .summary = "Check whether this machine can run sandboxes",
     .opts = doctor_opts,
-    .details = "The report goes to standard error. Its last line is about a sandbox that was "
-               "started for it, "
-               "with a host directory and a network. The exit code is 1 if a required check fails.",
+    .details = "The report goes to standard error. Its last line is about a sandbox that "
+               "was started as a test, with a host directory and a network. The exit code is 1 if "
+               "a required check fails.",
     .examples = "  msb doctor\n"
                 "  msb doctor --format json",
     .run = doctor_run,

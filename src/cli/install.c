@@ -240,7 +240,7 @@ const struct cmd cmd_install = {
     .opts = install_opts,
     .groups = install_groups,
     .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
-    .command_help = "What it runs, before its own arguments (default: the image's command)",
+    .command_help = "What it runs, followed by its own arguments (default: the image's command)",
     .details = "The command is a script in $MSB_HOME/bin, named after the image or by --name. It "
                "calls 'msb run' with the options given here (see 'msb run --help'), and passes its "
                "arguments on.",
@@ -277,7 +277,7 @@ const struct cmd cmd_uninstall = {
     .summary = "Remove commands that 'msb install' installed",
     .opts = quiet_opts,
     .pos = {.name = "COMMANDS", .help = "Commands to remove", .required = true, .many = true},
-    .details = "Sandboxes that they left are kept: 'msb rm' removes those.",
+    .details = "Sandboxes they created are kept; 'msb rm' removes them.",
     .examples = "  msb uninstall python",
     .run = uninstall_run,
 };

@@ -175,9 +175,9 @@ static int metrics_run(const struct args *a)
 static const struct opt metrics_opts[] = {
     {"watch", 'w', NULL, "Keep showing it on the whole screen, until q", .conflicts = "follow"},
     {"follow", 'f', NULL, "Print one JSON object per sandbox and interval"},
-    {"interval", 0, "TIME", "How often --watch and --follow look (default: 1s)"},
-    {"all", 'a', NULL, "Also show sandboxes that do not run"},
-    {"sort", 0, "COLUMN", "Sort by this (default: name)", .choices = "name|cpu|mem"},
+    {"interval", 0, "TIME", "How often --watch and --follow update (default: 1s)"},
+    {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},
+    {"sort", 0, "COLUMN", "Column to sort by (default: name)", .choices = "name|cpu|mem"},
     {"format", 0, "FORMAT", "Print JSON, or text for Prometheus", .choices = "json|prometheus"},
     {"stream", 0, NULL, "--watch on a terminal", OPT_HIDDEN},
     {"no-stream", 0, NULL, "One look", OPT_HIDDEN},
@@ -189,7 +189,7 @@ const struct cmd cmd_metrics = {
     .group = GROUP_SANDBOX,
     .summary = "Show what sandboxes use: CPU, memory, disk, network",
     .opts = metrics_opts,
-    .pos = {.name = "NAME", .help = "One sandbox (default: all that run)"},
+    .pos = {.name = "NAME", .help = "One sandbox (default: all running ones)"},
     .details =
         "CPU and memory are those of the processes on this host that run a sandbox; disk and "
         "network are what its guest read and wrote. 'msb top' is 'msb metrics --watch'.",

@@ -246,7 +246,7 @@ static const struct cmd *const policy_verbs[] = {
 const struct cmd cmd_policy = {
     .name = "policy",
     .group = GROUP_OTHER,
-    .summary = "Show, check, explain and apply what sandboxes may be",
+    .summary = "Show, check, explain and apply the rules for sandboxes",
     .subs = policy_verbs,
     .details =
         "/etc/msb/policy.yaml is the operator's, $MSB_HOME/policy.yaml a user's own, and "

@@ -129,7 +129,7 @@ const struct cmd cmd_policy_apply = {
     .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .flags = CMD_DESTROYS,
-    .summary = "Hold running sandboxes to the policy as it is now",
+    .summary = "Make running sandboxes comply with the current policy",
     .opts = apply_opts,
     .details =
         "A policy counts when sandboxes are created, started and changed; those that run are left "

@@ -63,7 +63,7 @@ const struct cmd cmd_push = {
     .summary = "Upload an image to a registry",
     .opts = push_opts,
     .pos = {.name = "REFERENCE",
-            .help = "Stored image, by the name it shall have there: ghcr.io/team/app:1.0",
+            .help = "Stored image, under the name it will have there: ghcr.io/team/app:1.0",
             .required = true},
     .details = "The name says where it goes; 'msb tag' gives an image a name at another registry. "
                "Layers that the registry has are not uploaded, and those that it has in another "

@@ -43,8 +43,8 @@ static const struct opt resource_opts[] = {
      "Writable layer: SIZE on disk, or tmpfs[:SIZE] in memory (default: 4G)",
      .alias = "oci-upper-size"},
     {"disk-sync", 0, "WHEN",
-     "Whether what commands sync (fsync) waits for the host's disk; with never it survives all but "
-     "a crash of the host (default: auto, which is never for a sandbox that keeps no files)",
+     "Whether fsync in the guest waits for the host's disk; with never, synced data survives all "
+     "but a crash of the host (default: auto, which is never for a sandbox that keeps no files)",
      .choices = "auto|always|never"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT, .alias = "ulimit"},
@@ -102,7 +102,7 @@ static const struct opt file_opts[] = {
      "format=raw, fstype=ext4",
      OPT_REPEAT},
     {"mount", 0, "WORDS",
-     "The same in words: type=bind|volume|tmpfs, source=, target=, readonly, tmpfs-size=",
+     "The same in Docker's syntax: type=bind|volume|tmpfs, source=, target=, readonly, tmpfs-size=",
      OPT_REPEAT},
     {"tmpfs", 0, "PATH[:SIZE][:OPTIONS]",
      "Mount an empty file system in memory; OPTIONS: ro, noexec, nosuid, nodev, size=SIZE, "

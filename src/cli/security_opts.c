@@ -10,18 +10,18 @@
 
 static const struct opt security_opts[] = {
     {"security", 0, "PROFILE",
-     "What root may do to the guest's own kernel: default is anything; restricted has no "
-     "CAP_SYS_ADMIN and no new privileges; docker has three capabilities, 256 processes and "
-     "scratch directories in memory",
+     "What root may do to the guest's own kernel: anything (default); no CAP_SYS_ADMIN and no "
+     "new privileges (restricted); little: three capabilities, 256 processes, scratch "
+     "directories in memory (docker)",
      .choices = SECURITY_PROFILES},
-    {"cap-drop", 0, "CAPABILITY", "Take a capability from root, or ALL", OPT_REPEAT},
-    {"cap-add", 0, "CAPABILITY", "Leave root a capability, or ALL; counts after --cap-drop",
+    {"cap-drop", 0, "CAPABILITY", "Deny root a capability, or ALL", OPT_REPEAT},
+    {"cap-add", 0, "CAPABILITY", "Let root keep a capability, or ALL; applied after --cap-drop",
      OPT_REPEAT},
     {"no-new-privileges", 0, NULL, "Let no program gain privileges (set-user-ID, sudo)"},
-    {"security-opt", 0, "OPTION", "The same as Docker spells it: no-new-privileges[:true]",
+    {"security-opt", 0, "OPTION", "The same in Docker's spelling: no-new-privileges[:true]",
      OPT_REPEAT},
     {"pids-limit", 0, "N", "Limit on processes and threads (default: none)"},
-    {"read-only", 0, NULL, "Make the root file system read-only; mounts are as asked for"},
+    {"read-only", 0, NULL, "Make the root file system read-only, but not what is mounted"},
     {0},
 };
 const struct opt_group security_group = {"Guest hardening", security_opts};
@@ -32,7 +32,7 @@ static const struct opt guest_opts[] = {
     {"sysctl", 0, "KEY=VALUE",
      "Set a kernel setting of the guest: net.*, kernel.shm*, vm.max_map_count and others",
      OPT_REPEAT},
-    {"init", 0, "PATH", "Accepted: PID 1 of a sandbox reaps processes and passes on signals",
+    {"init", 0, "PATH", "Accepted and ignored: PID 1 of a sandbox does what an init does",
      OPT_OPTIONAL},
     {0},
 };

@@ -100,7 +100,7 @@ const struct cmd cmd_downgrade = {
     .summary = "Say how to install an older msb",
     .opts = self_opts,
     .pos = {.name = "VERSION", .help = "Version to go back to", .required = true},
-    .details = "An older msb can read what a newer one stored, as far as it knows it.",
+    .details = "An older msb can read what a newer one stored, as far as it understands it.",
     .examples = "  msb downgrade 0.1.0",
     .run = downgrade_run,
 };
@@ -172,7 +172,7 @@ const struct cmd cmd_context = {
     .group = GROUP_OTHER,
     .summary = "Show where sandboxes run",
     .opts = context_opts,
-    .details = "They run on this machine: there is no cloud.",
+    .details = "Sandboxes always run on this machine.",
     .examples = "  msb context --format json",
     .run = context_run,
 };

@@ -41,7 +41,7 @@ static int stop_run(const struct args *a)
 
 static const struct opt stop_opts[] = {
     STOP_OPTS,
-    {"all", 'a', NULL, "Stop every sandbox that runs"},
+    {"all", 'a', NULL, "Stop all running sandboxes"},
     LABEL_SELECTOR("Stop"),
     QUIET_OPTION,
     {0},

@@ -12,7 +12,7 @@ static const struct opt tls_opts[] = {
      "Give the guest a placeholder, which becomes secret NAME on its way to HOST",
      OPT_REPEAT | OPT_COMMON},
     {"on-secret-violation", 0, "ACTION",
-     "What a placeholder in the wrong place does besides not being sent; all are logged "
+     "What to do about a placeholder in the wrong place, besides not sending it; all are logged "
      "(default: block-and-log)",
      .choices = "block|block-and-log|block-and-terminate"},
     {"tls-intercept", 0, "HOST", "Look into TLS connections to HOST, without a secret", OPT_REPEAT},
