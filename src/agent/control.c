@@ -154,6 +154,8 @@ static void on_control(struct loop_src *src, uint32_t events)
             c->on_shutdown(c, proto_find_num(&f, F_GRACE_MS, 0));
         else if (f.type == PROTO_SEAL)
             c->on_seal(c);
+        else if (f.type == PROTO_ENV)
+            c->on_env(c, &f);
         proto_consume(&c->rx, &f);
     }
     control_flush(c);

@@ -1,4 +1,4 @@
-/* The control stream to the monitor: HELLO and CONFIG at the start, PING and SHUTDOWN later. */
+/* The control stream to the monitor: HELLO and CONFIG at the start, PING, ENV and SHUTDOWN later. */
 #ifndef MSB_AGENT_CONTROL_H
 #define MSB_AGENT_CONTROL_H
 
@@ -15,6 +15,7 @@ struct control {
     void (*on_shutdown)(struct control *c, uint64_t grace_ms);
     void (*on_lost)(struct control *c);
     void (*on_seal)(struct control *c);
+    void (*on_env)(struct control *c, const struct proto_frame *f);
 };
 
 /* Connects and says HELLO. */

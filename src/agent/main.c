@@ -57,6 +57,13 @@ static void on_seal(struct control *c)
     control_sealed(c);
 }
 
+/* The next commands have other variables. */
+static void on_env(struct control *c, const struct proto_frame *f)
+{
+    if (config_change_env(&config, f) < 0)
+        control_log(c, "the change of the sandbox's variables is malformed, or too large");
+}
+
 /* spawn.c relies on 0, 1 and 2 being taken. */
 static void ensure_stdio(void)
 {
@@ -107,6 +114,7 @@ static int watch(struct err *e)
     control.on_shutdown = on_shutdown;
     control.on_lost = on_lost;
     control.on_seal = on_seal;
+    control.on_env = on_env;
     int r = control_watch(&control, &server.loop);
     return r < 0 ? err_sys(e, -r, "cannot watch the control stream") : 0;
 }

@@ -374,9 +374,56 @@ int config_parse(struct config *c, const struct proto_frame *f)
     return r;
 }
 
+/* K=V or K: about the same variable. */
+static bool same_name(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+    return n == strcspn(b, "=") && memcmp(a, b, n) == 0;
+}
+
+static bool is_changed(const struct exec_req *by, const char *var)
+{
+    for (size_t i = 0; i < by->c.nenv; i++)
+        if (same_name(by->c.env[i], var))
+            return true;
+    return false;
+}
+
+int config_change_env(struct config *c, const struct proto_frame *f)
+{
+    struct exec_req by;
+    size_t n = 0, bytes = 0;
+    int r = files_req_parse(&by, f);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < c->c.nenv; i++)
+        bytes += sizeof(char *) + strlen(c->c.env[i]) + 1;
+    for (size_t i = 0; i < by.c.nenv; i++)
+        bytes += sizeof(char *) + strlen(by.c.env[i]) + 1;
+    char **env = malloc(bytes + 1);
+    char *text = env ? (char *)(env + c->c.nenv + by.c.nenv) : NULL;
+    for (size_t i = 0; env && i < c->c.nenv + by.c.nenv; i++) {
+        bool old = i < c->c.nenv;
+        const char *var = old ? c->c.env[i] : by.c.env[i - c->c.nenv];
+        if (old ? is_changed(&by, var) : !strchr(var, '='))
+            continue;
+        env[n++] = text;
+        text = stpcpy(text, var) + 1;
+    }
+    exec_req_free(&by);
+    if (!env)
+        return -ENOMEM;
+    free(c->env_arena);
+    c->env_arena = env;
+    c->c.env = env;
+    c->c.nenv = n;
+    return 0;
+}
+
 void config_free(struct config *c)
 {
     free(c->arena);
+    free(c->env_arena);
     *c = (struct config){0};
 }
 

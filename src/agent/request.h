@@ -109,6 +109,7 @@ struct config {
     char *host_cas;       /* PEM, or NULL */
     struct req_net net;
     void *arena;
+    void *env_arena; /* of c.env, once that has changed */
 };
 
 /* The root is a share: whatever is written to it, the host's user finds. */
@@ -124,6 +125,8 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f);
 void exec_req_free(struct exec_req *q);
 int config_parse(struct config *c, const struct proto_frame *f);
 void config_free(struct config *c);
+/* ENV: changes the variables of new commands. 0, -EPROTO or -ENOMEM: nothing has changed. */
+int config_change_env(struct config *c, const struct proto_frame *f);
 /* Something is taken from programs when the guest is sealed. */
 bool config_is_restricted(const struct config *c);
 

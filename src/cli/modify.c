@@ -7,6 +7,7 @@
 #include "cli/sandbox_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "client/net_request.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/json.h"
@@ -27,10 +28,16 @@ struct modify {
     const struct args *args;
     struct change *changes;
     size_t n;
-    bool harmless; /* a running sandbox need not know: only labels change */
+    bool harmless;   /* a running sandbox need not stop: only what is_live() is about changes */
+    bool intercepts; /* it runs, and has an interceptor, which can be told about secrets */
 };
 
 /* --- what changes ---------------------------------------------------------------------------- */
+
+static bool is_live(const struct modify *m, const char *field)
+{
+    return strcmp(field, "label") == 0 || (m->intercepts && strcmp(field, "secret") == 0);
+}
 
 /* Copies both; equal values are not a change. */
 static int note(struct modify *m, const char *field, const char *before, const char *after,
@@ -48,8 +55,7 @@ static int note(struct modify *m, const char *field, const char *before, const c
                          .before = before ? strdup(before) : NULL,
                          .after = after ? strdup(after) : NULL};
     m->n++;
-    if (strcmp(field, "label") != 0)
-        m->harmless = false;
+    m->harmless = m->harmless && is_live(m, field);
     return (before && !c->before) || (after && !c->after) ? err_oom(e) : 0;
 }
 
@@ -257,7 +263,7 @@ static int print_json(const struct modify *m, const char *name, enum status st, 
     bool restart = args_has(m->args, "restart");
     json_t *changes = json_array();
     for (size_t i = 0; i < m->n; i++) {
-        bool live = strcmp(m->changes[i].field, "label") == 0;
+        bool live = is_live(m, m->changes[i].field);
         (void)json_array_append_new(changes, change_json(&m->changes[i], live ? "live"
                                                                          : st == STATUS_RUNNING
                                                                              ? "requires restart"
@@ -302,6 +308,7 @@ static int rehearse(const struct store *s, struct modify *m, const char *name, e
     int r = sandbox_open(s, name, &sb, e);
     if (r < 0)
         return r;
+    m->intercepts = sb.state.pid != 0 && net_request_secrets(sb.dirfd, -1, NULL, NULL, NULL) == 0;
     AUTO_JSON json_t *j = spec_to_json(&sb.spec);
     r = j ? spec_from_json(&changed, j, e) : err_oom(e);
     if (r == 0)
@@ -397,9 +404,12 @@ const struct cmd cmd_modify = {
     .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =
         "Changes to a stopped sandbox apply at its next start. A running one is changed only "
-        "with --restart, or if only labels change. Either all changes are made or none. A "
+        "with --restart, or if only labels change, or secrets of a sandbox that was started with "
+        "one (--secret); new commands see their placeholders, and the next request has their "
+        "values. Either all changes are made or none. A "
         "disk can only grow; the guest's file system follows at the next start.",
     .examples = "  msb modify web --root-disk 20G\n"
-                "  msb modify web --memory 2G --env DEBUG=1 --restart",
+                "  msb modify web --memory 2G --env DEBUG=1 --restart\n"
+                "  msb modify agent --secret GITHUB_TOKEN@api.github.com",
     .run = modify_run,
 };

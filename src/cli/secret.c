@@ -6,6 +6,7 @@
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "sandbox/modify.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -46,6 +47,7 @@ static int set_run(const struct args *a)
         r = set(a, &s, &e);
     if (r < 0)
         return ui_fail(&e);
+    sandboxes_refresh_secret(&s, a->pos[0], ui_warn);
     ui_success("Stored", a->pos[0]);
     return EXIT_OK;
 }
@@ -68,7 +70,8 @@ const struct cmd cmd_secret_set = {
             .required = true},
     .details = "The value is read from standard input or asked for on the terminal; it is never an "
                "argument, which every process on the host could read. It is stored in "
-               "$MSB_HOME/secrets, readable only by you.",
+               "$MSB_HOME/secrets, readable only by you. Running sandboxes that it is bound in "
+               "(--secret) use the new value from their next request on.",
     .examples = "  msb secret set API_KEY < key.txt\n"
                 "  msb secret set API_KEY              (asks for the value)\n"
                 "  msb secret set API_KEY --from-env OPENAI_API_KEY",

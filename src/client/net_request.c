@@ -5,6 +5,8 @@
 #include "util/utf8.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { RULES_SHOWN_MAX = POLICY_RULES_MAX };
 
@@ -137,6 +139,43 @@ int net_request_show(int dirfd, struct net_in_force *ret, struct err *e)
 void net_in_force_free(struct net_in_force *n)
 {
     strlist_free(&n->rules);
+}
+
+/* --- bound secrets --------------------------------------------------------------------------- */
+
+/* K=V for each; bare: K alone. */
+static int put_placeholders(struct proto_writer *w, const struct spec_bound *b, bool bare,
+                            struct err *e)
+{
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    int r = x ? 0 : err_oom(e);
+    for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
+        char text[SUBST_NAME_MAX + SUBST_HOLDER_MAX + 2];
+        r = spec_bound_parse(b->secrets.v[i], x, e);
+        (void)snprintf(text, sizeof(text), bare ? "%s" : "%s=%s", x->name, x->holder);
+        proto_str(w, F_ENV, text);
+    }
+    return r;
+}
+
+int net_request_secrets(int dirfd, int fd, const struct spec_net *now, const struct spec_net *old,
+                        struct err *e)
+{
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_SECRETS);
+    if (now) {
+        AUTO_JSON json_t *j = json_pack("{s:o}", "network", spec_net_to_json(now, true));
+        AUTO_FREE char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+        if (!text)
+            return err_oom(e);
+        proto_str(&q.w, F_CTL_SPEC, text);
+        int r = put_placeholders(&q.w, &old->bound, true, e);
+        if (r == 0)
+            r = put_placeholders(&q.w, &now->bound, false, e);
+        if (r < 0)
+            return r;
+    }
+    return net_request_end(&q, dirfd, fd, e);
 }
 
 /* --- ports ----------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Questions about the network of a running sandbox, and changes of it: NET_* and PORT_* of the
+/* Questions about the network of a running sandbox, and changes of it: NET_*, PORT_* and SECRETS of the
  * protocol, from the client's side. The answers come from a monitor that may have been taken over:
  * texts are cut and made safe to show.
  *
@@ -28,5 +28,12 @@ void net_in_force_free(struct net_in_force *n);
 /* fd: bound and, for TCP, listening; it stays the caller's. */
 int net_request_publish(int dirfd, const struct spec_port *p, int fd, struct err *e);
 int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e);
+
+/* Bound secrets. With a descriptor: the interceptor gets it, to be told its new configuration by
+ * (intercept/link.h). With a network: new flows to its hosts are looked into, and new commands have its
+ * placeholders in place of those of `old`. With neither: whether there is an interceptor at all;
+ * ENOTCONN, if not. */
+int net_request_secrets(int dirfd, int fd, const struct spec_net *now, const struct spec_net *old,
+                        struct err *e);
 
 #endif

@@ -20,41 +20,46 @@ enum tag {
     TAG_BUNDLE,
     TAG_KEY,
     TAG_CERT,
+    TAG_KEEP, /* as TAG_SECRET, without the value */
 };
 
 /* --- locked memory --------------------------------------------------------------------------- */
 
 /* Where the limit on locked memory is too low, it is not locked: such a host has chosen. */
-static uint8_t *vault_open(size_t size)
+static int vault_open(struct config_vault *v, size_t size)
 {
     uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return NULL;
+        return -ENOMEM;
     (void)mlock2(p, size, MLOCK_ONFAULT);
     (void)madvise(p, size, MADV_DONTDUMP);
-    return p;
+    *v = (struct config_vault){p, size};
+    return 0;
 }
 
-static void vault_close(uint8_t *p, size_t size, size_t used)
+static void vault_close(struct config_vault *v, size_t used)
 {
-    if (!p)
-        return;
-    explicit_bzero(p, used);
-    (void)munmap(p, size);
+    if (v->p) {
+        explicit_bzero(v->p, used);
+        (void)munmap(v->p, v->size);
+    }
+    *v = (struct config_vault){0};
 }
 
 /* --- telling --------------------------------------------------------------------------------- */
 
 int config_begin(struct config_writer *w, size_t size)
 {
-    *w = (struct config_writer){.size = size};
-    w->p = vault_open(size);
-    return w->p ? 0 : -ENOMEM;
+    struct config_vault v = {0};
+    int r = vault_open(&v, size);
+    *w = (struct config_writer){.p = v.p, .size = v.size};
+    return r;
 }
 
 void config_end(struct config_writer *w)
 {
-    vault_close(w->p, w->size, w->n);
+    struct config_vault v = {w->p, w->size};
+    vault_close(&v, w->n);
     *w = (struct config_writer){0};
 }
 
@@ -86,6 +91,12 @@ void config_secret(struct config_writer *w, const char *name, const char *holder
     const struct part part[] = {
         {name, strlen(name) + 1}, {holder, strlen(holder) + 1}, {value, strlen(value) + 1}};
     put_record(w, TAG_SECRET, part, ARRAY_LEN(part));
+}
+
+void config_keep(struct config_writer *w, const char *name, const char *holder)
+{
+    const struct part part[] = {{name, strlen(name) + 1}, {holder, strlen(holder) + 1}};
+    put_record(w, TAG_KEEP, part, ARRAY_LEN(part));
 }
 
 void config_host(struct config_writer *w, const struct subst_host *h)
@@ -177,18 +188,19 @@ static const char *take_text(const uint8_t **p, const uint8_t *end)
     return text;
 }
 
-static int take_secret(struct config *c, const uint8_t *p, size_t n)
+static int take_secret(struct config *c, const uint8_t *p, size_t n, bool given)
 {
     const uint8_t *end = p + n;
     const char *name = take_text(&p, end);
     const char *holder = name ? take_text(&p, end) : NULL;
-    const char *value = holder ? take_text(&p, end) : NULL;
-    if (!value || c->subst.n == SUBST_SECRETS_MAX || strlen(name) >= SUBST_NAME_MAX ||
-        strlen(holder) < SUBST_HOLDER_MIN || strlen(holder) > SUBST_HOLDER_MAX)
+    const char *value = holder && given ? take_text(&p, end) : NULL;
+    if (!holder || (given && !value) || c->subst.n == SUBST_SECRETS_MAX ||
+        strlen(name) >= SUBST_NAME_MAX || strlen(holder) < SUBST_HOLDER_MIN ||
+        strlen(holder) > SUBST_HOLDER_MAX)
         return -EPROTO;
     struct subst_secret *x = &c->subst.secret[c->subst.n++];
     *x = (struct subst_secret){
-        .holder_len = strlen(holder), .value = value, .value_len = strlen(value)};
+        .holder_len = strlen(holder), .value = value, .value_len = value ? strlen(value) : 0};
     memcpy(x->name, name, strlen(name) + 1);
     memcpy(x->holder, holder, x->holder_len + 1);
     return 0;
@@ -260,7 +272,8 @@ static int take_record(struct config *c, enum tag tag, const uint8_t *p, size_t 
     struct subst_secret *last = c->subst.n ? &c->subst.secret[c->subst.n - 1] : NULL;
     switch (tag) {
     case TAG_SECRET:
-        return take_secret(c, p, n);
+    case TAG_KEEP:
+        return take_secret(c, p, n, tag == TAG_SECRET);
     case TAG_HOST:
         if (!last || last->n_hosts == SUBST_HOSTS_MAX)
             return -EPROTO;
@@ -274,7 +287,7 @@ static int take_record(struct config *c, enum tag tag, const uint8_t *p, size_t 
 
 static int take_records(struct config *c)
 {
-    const uint8_t *p = c->raw, *end = c->raw + c->size;
+    const uint8_t *p = c->raw.p, *end = c->raw.p + c->raw.size;
     int r = 0;
     while (r == 0 && p < end) {
         if (end - p < RECORD)
@@ -299,11 +312,12 @@ int config_recv(int sock, struct config **ret)
     struct config *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    c->size = total;
-    c->raw = vault_open(c->size);
+    c->own = calloc(SUBST_SECRETS_MAX, sizeof(*c->own));
     c->subst.secret = calloc(SUBST_SECRETS_MAX, sizeof(*c->subst.secret));
     c->pattern = calloc(CONFIG_PATTERNS_MAX, sizeof(*c->pattern));
-    r = c->raw && c->subst.secret && c->pattern ? recv_all(sock, c->raw, c->size) : -ENOMEM;
+    r = c->own && c->subst.secret && c->pattern ? vault_open(&c->raw, total) : -ENOMEM;
+    if (r == 0)
+        r = recv_all(sock, c->raw.p, c->raw.size);
     if (r == 0)
         r = take_records(c);
     if (r < 0) {
@@ -318,10 +332,44 @@ void config_free(struct config *c)
 {
     if (!c)
         return;
-    vault_close(c->raw, c->size, c->size);
+    vault_close(&c->raw, c->raw.size);
+    for (size_t i = 0; c->own && i < SUBST_SECRETS_MAX; i++)
+        vault_close(&c->own[i], c->own[i].size);
+    free(c->own);
     free(c->subst.secret);
     free(c->pattern);
     free(c);
+}
+
+static int set_value(struct config *c, size_t i, const char *value, size_t n)
+{
+    struct config_vault v = {0};
+    int r = vault_open(&v, n + 1);
+    if (r < 0)
+        return r;
+    memcpy(v.p, value, n);
+    vault_close(&c->own[i], c->own[i].size);
+    c->own[i] = v;
+    c->subst.secret[i].value = (const char *)v.p;
+    c->subst.secret[i].value_len = n;
+    return 0;
+}
+
+int config_inherit(struct config *c, const struct config *old, const char **name)
+{
+    for (size_t i = 0; i < c->subst.n; i++) {
+        const struct subst_secret *x = &c->subst.secret[i];
+        int r = x->value ? 0 : -ENOENT;
+        *name = x->name;
+        for (size_t k = 0; r == -ENOENT && k < old->subst.n; k++) {
+            const struct subst_secret *had = &old->subst.secret[k];
+            if (strcmp(had->name, x->name) == 0 && had->value)
+                r = set_value(c, i, had->value, had->value_len);
+        }
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 bool config_concerns(const struct config *c, const char *host)

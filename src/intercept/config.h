@@ -1,4 +1,5 @@
-/* What the interceptor is told: by the launcher when it starts, and by `msb modify` later.
+/* What the interceptor is told: by the launcher when it starts, and later by `msb modify` and `msb
+ * secret set`, over a socket that comes with LINK_CHANGE (link.h).
  *
  * It has the values of secrets in it, so it never exists in a file: it is encoded into locked memory,
  * goes through a socket pair, and is decoded in locked memory. Both are wiped. The other end is
@@ -18,9 +19,15 @@ struct config_roots {
     const char *pem;
 };
 
-struct config {
-    uint8_t *raw; /* all texts below are in here; locked, not in core dumps */
+/* Locked memory that is not in core dumps. */
+struct config_vault {
+    uint8_t *p;
     size_t size;
+};
+
+struct config {
+    struct config_vault raw;  /* all texts below are in here ... */
+    struct config_vault *own; /* ... but values that came in another way: one for each secret */
     struct subst subst;
     struct subst_host *pattern; /* hosts to look into without a secret */
     size_t n_patterns;
@@ -44,6 +51,8 @@ int config_begin(struct config_writer *w, size_t size);
 /* What follows up to the next one belongs to this secret. */
 void config_secret(struct config_writer *w, const char *name, const char *holder,
                    const char *value);
+/* The same, with the value that the interceptor has for that name. */
+void config_keep(struct config_writer *w, const char *name, const char *holder);
 void config_host(struct config_writer *w, const struct subst_host *h);
 void config_place(struct config_writer *w, const struct subst_place *p);
 void config_pattern(struct config_writer *w, const struct subst_host *h);
@@ -56,6 +65,13 @@ void config_issuer(struct config_writer *w, const void *key, size_t key_len, con
 int config_send(struct config_writer *w, int sock);
 void config_end(struct config_writer *w); /* wipes; harmless twice, and on zeros */
 
+/* What `msb-intercept issue` answers when it is told a configuration: a certificate for its hosts. */
+struct config_issued {
+    struct err e;
+    size_t key_len, cert_len;
+    uint8_t key[1024], cert[32 * 1024];
+};
+
 /* What becomes of a change: sent back over the same socket. */
 struct config_reply {
     int32_t code; /* 0: it is in force */
@@ -67,6 +83,8 @@ struct config_reply {
 /* Receives all of one. -EPROTO: it makes no sense. */
 int config_recv(int sock, struct config **ret);
 void config_free(struct config *c); /* wipes; NULL is fine */
+/* Values that `c` lacks are taken from `old` (copied). -ENOENT: that has none either, of *name. */
+int config_inherit(struct config *c, const struct config *old, const char **name);
 /* Whether connections to that host are looked into. */
 bool config_concerns(const struct config *c, const char *host);
 

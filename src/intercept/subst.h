@@ -43,7 +43,7 @@ struct subst_secret {
     char name[SUBST_NAME_MAX];
     char holder[SUBST_HOLDER_MAX + 1]; /* the placeholder */
     size_t holder_len;
-    const char *value; /* not owned */
+    const char *value; /* not owned; NULL: not known yet */
     size_t value_len;
     struct subst_host host[SUBST_HOSTS_MAX];
     size_t n_hosts;

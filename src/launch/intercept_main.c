@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,16 +49,9 @@ static struct interceptor self;
 
 /* --- certificates ---------------------------------------------------------------------------- */
 
-/* What the child has to say. */
-struct issued {
-    struct err e;
-    size_t key_len, cert_len;
-    uint8_t key[1024], cert[32 * 1024];
-};
-
 static void __attribute__((noreturn)) issue(const struct config *c, int fd)
 {
-    static struct issued out;
+    static struct config_issued out;
     struct ca_issued got = {0};
     if (ca_issue(c->ca_dir, c, &got, &out.e) == 0) {
         if (got.key_len <= sizeof(out.key) && got.cert_len <= sizeof(out.cert)) {
@@ -70,40 +64,31 @@ static void __attribute__((noreturn)) issue(const struct config *c, int fd)
         }
     }
     ca_issued_free(&got);
-    size_t done = 0;
-    while (done < sizeof(out)) {
-        ssize_t k = write(fd, (const char *)&out + done, sizeof(out) - done);
-        if (k <= 0 && errno != EINTR)
-            break;
-        done += k > 0 ? (size_t)k : 0;
-    }
+    (void)send(fd, &out, sizeof(out), MSG_NOSIGNAL);
     _exit(0);
 }
 
 static int get_issuer(struct config *c, struct err *e)
 {
-    static struct issued in;
+    static struct config_issued in;
     int pair[2];
     if (!c->ca_dir)
         return c->issuer_key && c->issuer_cert ? 0
                                                : err_set(e, EINVAL, "no certificate to issue with");
-    if (pipe2(pair, O_CLOEXEC) < 0)
-        return err_sys(e, errno, "cannot create a pipe");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
     pid_t child = fork();
     if (child == 0)
         issue(c, pair[1]);
     (void)close(pair[1]);
-    size_t have = 0;
-    for (ssize_t k = 1; child > 0 && have < sizeof(in) && k > 0; have += (size_t)k) {
-        do
-            k = read(pair[0], (char *)&in + have, sizeof(in) - have);
-        while (k < 0 && errno == EINTR);
-        k = MAX(k, 0);
-    }
+    ssize_t k = 0;
+    do
+        k = child > 0 ? recv(pair[0], &in, sizeof(in), 0) : 0;
+    while (k < 0 && errno == EINTR);
     (void)close(pair[0]);
     if (child > 0)
         (void)waitpid(child, NULL, 0);
-    if (have < sizeof(in))
+    if (k != (ssize_t)sizeof(in))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (in.e.code) {
         *e = in.e;
@@ -141,9 +126,13 @@ static void take_flow(struct link_flow *f, int fds[2])
 static int put_in_force(struct config *c, struct err *e)
 {
     struct tls *t = NULL;
+    const char *name = NULL;
     if (!c->issuer_key || !c->issuer_cert)
         return err_set(e, EINVAL, "the change has no certificate in it");
-    int r = tls_new(&t, c, self.bundle, e);
+    int r = config_inherit(c, self.conns.config, &name);
+    if (r < 0)
+        return err_sys(e, -r, "the interceptor has no value of secret '%s'", name);
+    r = tls_new(&t, c, self.bundle, e);
     if (r < 0)
         return r;
     tls_free(self.conns.tls);
@@ -232,11 +221,27 @@ static int read_bundle(struct err *e)
     return self.bundle ? 0 : err_oom(e);
 }
 
+/* The first message is a change, too. */
+static int first_config(struct config **ret)
+{
+    struct pollfd p = {.fd = SOCK, .events = POLLIN};
+    struct link_flow f;
+    int fds[2], r;
+    while (poll(&p, 1, -1) < 0 && errno == EINTR)
+        ;
+    r = link_recv(SOCK, &f, sizeof(f), fds);
+    AUTO_CLOSE int fd = fds[0];
+    close_fd(&fds[1]);
+    if (r != 1 || f.kind != LINK_CHANGE || fd < 0)
+        return r < 0 ? r : -EPROTO;
+    return config_recv(fd, ret);
+}
+
 static int prepare(bool reduced, struct err *e)
 {
     uint8_t seed[32];
     struct config *c = NULL;
-    int r = config_recv(SOCK, &c);
+    int r = first_config(&c);
     if (r < 0)
         return err_sys(e, -r, "cannot read the interceptor's configuration");
     self.conns.config = c;
@@ -254,11 +259,21 @@ static int prepare(bool reduced, struct err *e)
     return r < 0 ? r : confine(reduced, e);
 }
 
+/* For a change: the certificate of a configuration comes from a process that sees no guest. */
+static int issue_only(void)
+{
+    struct config *c = NULL;
+    if (config_recv(SOCK, &c) < 0 || !c->ca_dir)
+        return 1;
+    issue(c, SOCK);
+}
+
 int main(int argc, char **argv)
 {
     struct err e = {0};
     uint64_t most = 0;
-    if (argc != 3 || parse_u64(argv[2], &most) < 0 || most == 0 || most > 65535) {
+    bool once = argc == 2 && strcmp(argv[1], "issue") == 0;
+    if (!once && (argc != 3 || parse_u64(argv[2], &most) < 0 || most == 0 || most > 65535)) {
         (void)fprintf(stderr, "msb-intercept is started by msb, for a sandbox with --secret\n");
         return 2;
     }
@@ -267,6 +282,8 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     (void)fcntl(SOCK, F_SETFD, FD_CLOEXEC);
     (void)OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+    if (once)
+        return issue_only();
     self.most = (unsigned)most;
     self.link = (struct loop_src){.fd = SOCK, .fn = on_link};
     self.conns = (struct conn_host){.loop = &self.loop, .report = on_report};

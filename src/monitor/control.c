@@ -323,6 +323,22 @@ bool control_ping(struct control *c, uint64_t cookie)
     return send_number(c, PROTO_PING, F_COOKIE, cookie);
 }
 
+void control_env(struct control *c, const struct proto_frame *request)
+{
+    struct proto_writer w;
+    struct proto_reader r;
+    struct proto_field x;
+    if (!c->stream || !c->ready || buf_len(&c->out) > PROTO_DATA_MAX)
+        return;
+    proto_begin(&w, &c->out, PROTO_ENV);
+    proto_reader_init(&r, request->data, request->len);
+    while (proto_next(&r, &x) == 1)
+        if (x.tag == F_ENV)
+            proto_bytes(&w, F_ENV, x.data, x.len);
+    (void)proto_end(&w);
+    control_flush(c);
+}
+
 bool control_shutdown(struct control *c, uint64_t grace_ms)
 {
     return send_number(c, PROTO_SHUTDOWN, F_GRACE_MS, grace_ms);

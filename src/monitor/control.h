@@ -46,6 +46,8 @@ int control_init(struct control *c, struct virtio_dev *vsock, const struct sandb
 /* These return false when the agent cannot be told. */
 bool control_seal(struct control *c);
 bool control_ping(struct control *c, uint64_t cookie);
+/* Passes on the F_ENV of a request, if any: variables of new commands (ENV of the protocol). */
+void control_env(struct control *c, const struct proto_frame *request);
 bool control_shutdown(struct control *c, uint64_t grace_ms);
 
 #endif

@@ -290,6 +290,8 @@ static char *on_info_request(void *ctx)
 static bool on_other_request(void *ctx, const struct proto_frame *f, int *fd, struct buf *out)
 {
     struct monitor *m = ctx;
+    if (f->type == PROTO_SECRETS)
+        control_env(&m->control, f);
     return net_control_request(&m->net, f, fd, out);
 }
 

@@ -141,25 +141,27 @@ static int on_net_set(struct gate *g, void *arg)
     return 0;
 }
 
-/* The policy in the request's JSON. */
-static int read_policy(const struct proto_frame *f, struct policy *ret, struct err *e)
+/* The network in the request's JSON; to be freed in any case. */
+static int read_net(const struct proto_frame *f, struct spec_net *ret, struct err *e)
 {
     struct proto_reader r;
     struct proto_field x;
     AUTO_JSON json_t *j = NULL;
+    spec_net_init(ret);
     proto_reader_init(&r, f->data, f->len);
     while (!j && proto_next(&r, &x) == 1)
         if (x.tag == F_CTL_SPEC && x.len <= SPEC_TEXT_MAX)
             j = json_loadb((const char *)x.data, x.len, 0, NULL);
     if (!j)
         return err_set(e, EINVAL, "%s", bad_request);
-    struct spec_net n;
-    spec_net_init(&n);
-    int k = spec_net_from_json(&n, j, e);
-    if (k == 0)
-        k = spec_net_policy(&n, ret, e);
-    spec_net_free(&n);
-    return k;
+    return spec_net_from_json(ret, j, e);
+}
+
+static int read_policy(const struct proto_frame *f, struct policy *ret, struct err *e)
+{
+    CLEANUP(spec_net_free) struct spec_net n;
+    int r = read_net(f, &n, e);
+    return r < 0 ? r : spec_net_policy(&n, ret, e);
 }
 
 static bool set_policy(struct net_control *c, const struct proto_frame *f, struct buf *out)
@@ -332,12 +334,66 @@ static bool remove_port(struct net_control *c, const struct proto_frame *f, stru
     return reply_fail(out, PROTO_FAIL_NOT_FOUND, ENOENT, "this port is not published");
 }
 
+/* --- bound secrets ---------------------------------------------------------------------------- */
+
+struct hosts {
+    struct gate_host *list;
+    size_t n;
+};
+
+static int on_net_hosts(struct gate *g, void *arg)
+{
+    struct hosts *h = arg;
+    gate_set_hosts(g, h->list, h->n);
+    return 0;
+}
+
+static int set_hosts(struct net_control *c, const struct proto_frame *f, struct err *e)
+{
+    CLEANUP(spec_net_free) struct spec_net n;
+    struct hosts h = {0};
+    int r = read_net(f, &n, e);
+    if (r == 0)
+        r = net_hosts(&n.bound, &h.list, &h.n, e);
+    if (r == 0 && (r = net_thread_call(c->net, on_net_hosts, &h)) < 0) {
+        free(h.list);
+        return err_set(e, -r, "%s", network_failed);
+    }
+    return r;
+}
+
+static bool has_spec(const struct proto_frame *f)
+{
+    struct proto_reader r;
+    struct proto_field x;
+    proto_reader_init(&r, f->data, f->len);
+    while (proto_next(&r, &x) == 1)
+        if (x.tag == F_CTL_SPEC)
+            return true;
+    return false;
+}
+
+static bool set_secrets(struct net_control *c, const struct proto_frame *f, int fd, struct buf *out)
+{
+    struct err e = {0};
+    if (!net_thread_intercepts(c->net))
+        return reply_fail(out, PROTO_FAIL_STATE, ENOTCONN,
+                          "the sandbox was started without bound secrets");
+    int r = fd >= 0 ? net_thread_reconfigure(c->net, fd) : 0;
+    if (r < 0)
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, "the interceptor takes no configuration");
+    r = has_spec(f) ? set_hosts(c, f, &e) : 0;
+    if (r < 0)
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
+    return reply_ok(out);
+}
+
 /* --- set-up and events ------------------------------------------------------------------------ */
 
 bool net_control_request(struct net_control *c, const struct proto_frame *f, int *fd,
                          struct buf *out)
 {
-    if (f->type < PROTO_NET_ASK || f->type > PROTO_PORT_RM)
+    if (f->type < PROTO_NET_ASK || f->type > PROTO_SECRETS)
         return false;
     if (!c->net)
         return reply_fail(out, PROTO_FAIL_STATE, ENETDOWN, "the sandbox has no network");
@@ -350,6 +406,8 @@ bool net_control_request(struct net_control *c, const struct proto_frame *f, int
         return show(c, out);
     case PROTO_PORT_ADD:
         return add_port(c, f, fd, out);
+    case PROTO_SECRETS:
+        return set_secrets(c, f, *fd, out);
     default:
         return remove_port(c, f, out);
     }

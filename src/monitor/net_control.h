@@ -1,5 +1,5 @@
 /* The network of a running sandbox: its decisions go to net.log, and clients' requests (proto.h,
- * NET_* and PORT_*) are answered with the help of the network's thread.
+ * NET_*, PORT_* and SECRETS) are answered with the help of the network's thread.
  *
  * Only the user can connect to agent.sock; what clients send is checked nevertheless. A change is
  * in force when its client is told so. That it survives a restart is up to the client, since the

@@ -286,6 +286,29 @@ int net_thread_intercept(struct net_thread *t, int fd)
     return loop_add(&t->loop, &t->intercept, EPOLLIN);
 }
 
+struct handing {
+    int to, fd;
+};
+
+static int on_hand(struct gate *g, void *arg)
+{
+    const struct handing *h = arg;
+    const struct link_flow f = {.kind = LINK_CHANGE};
+    (void)g;
+    return link_send(h->to, &f, sizeof(f), h->fd, -1);
+}
+
+bool net_thread_intercepts(const struct net_thread *t)
+{
+    return t->intercept.fd >= 0;
+}
+
+int net_thread_reconfigure(struct net_thread *t, int fd)
+{
+    struct handing h = {.to = t->intercept.fd, .fd = fd};
+    return net_thread_intercepts(t) ? net_thread_call(t, on_hand, &h) : -ENOTCONN;
+}
+
 struct virtio_dev *net_thread_device(struct net_thread *t)
 {
     return t->dev;

@@ -10,8 +10,10 @@ enum { FIELD_HDR_LEN = 6 }; /* u16 tag, u32 length */
 
 size_t proto_limit(uint16_t type)
 {
-    return type == PROTO_EXEC || type == PROTO_CONFIG || type == PROTO_NET_SET ? PROTO_MSG_MAX
-                                                                               : PROTO_DATA_MAX;
+    return type == PROTO_EXEC || type == PROTO_CONFIG || type == PROTO_NET_SET ||
+                   type == PROTO_SECRETS
+               ? PROTO_MSG_MAX
+               : PROTO_DATA_MAX;
 }
 
 bool proto_header_read(const void *p, struct proto_header *h)

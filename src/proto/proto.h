@@ -7,7 +7,7 @@
  * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
  *             The payload of STDIN/STDOUT/STDERR/FILE_DATA is raw bytes, at most PROTO_DATA_MAX.
  *             Every other payload is a list of fields (tag, length, bytes; see proto_next), at most
- *             PROTO_MSG_MAX for EXEC, CONFIG and NET_SET and PROTO_DATA_MAX for the rest.
+ *             PROTO_MSG_MAX for EXEC, CONFIG, NET_SET and SECRETS, PROTO_DATA_MAX for the rest.
  *
  * Versions    The side that opens a stream sends HELLO first. Another *major* version is refused.
  *             Within one, new message types and field tags may appear at any time: a receiver
@@ -21,6 +21,7 @@
  *                 agent: HELLO          monitor: CONFIG       agent: READY | FAIL
  *                 monitor: SEAL         agent: SEALED | FAIL    (if CONFIG has F_WRITE_PATH)
  *                 monitor: PING         agent: PONG
+ *                 monitor: ENV
  *                 monitor: SHUTDOWN     agent: DOWN (or the guest just powers off)
  *                 agent: LOG            (a line for the system log)
  *   session   client -> monitor (agent.sock), and monitor -> agent, vsock port PROTO_PORT_SESSION
@@ -35,8 +36,8 @@
  *             that ends without DETACH kills the process group with SIGKILL, unless the session
  *             is in the background: begun with F_BACKGROUND, or left once.
  *   files     as a session, with FILES in place of EXEC; see "Files" below
- *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, WAIT, NET_* or
- *             PORT_*, one answer
+ *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, WAIT, NET_*,
+ *             PORT_* or SECRETS, one answer
  *                 monitor: PONG | OK | FAIL
  *
  * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
@@ -139,6 +140,7 @@ enum proto_type {
     PROTO_SEAL = 10,    /* no fields: the set-up is complete; what restricts commands applies now */
     PROTO_SEALED = 11,  /* no fields; or FAIL */
     PROTO_OOM = 12,     /* F_KILLS: the guest had to kill processes for lack of memory */
+    PROTO_ENV = 13, /* F_ENV, repeated: K=V in place of CONFIG's, or K: none, for new commands */
     /* session */
     PROTO_EXEC = 16,      /* see enum proto_tag, "EXEC" */
     PROTO_STARTED = 17,   /* F_PID */
@@ -170,6 +172,9 @@ enum proto_type {
     PROTO_PORT_ADD = 51, /* F_CTL_PROTO, F_CTL_PORT (the guest's). A listening or bound socket comes
                             with it, and has the host's address */
     PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
+    PROTO_SECRETS = 53,  /* With a socket: the interceptor's new configuration comes over that. With
+                            F_CTL_SPEC: new flows to its hosts are looked into, and F_ENV, as in ENV,
+                            is passed to the agent. FAIL_STATE: there is no interceptor */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC; F_FILE_OP: see LAYER */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */

@@ -1,12 +1,15 @@
 #include "sandbox/modify.h"
 
 #include "image/store/upper.h"
+#include "launch/intercept_tell.h"
 #include "policy/rulebook.h"
 #include "sandbox/held.h"
 #include "store/audit.h"
 #include "util/json.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *changed, struct err *e)
 {
@@ -41,6 +44,27 @@ static json_t *changed_names(const json_t *old, const struct sandbox_spec *chang
     return names;
 }
 
+static bool same_texts(const struct strlist *a, const struct strlist *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+/* If the sandbox runs, and other secrets are bound than before; failing that, the old spec is back. */
+static int tell_secrets(const struct store *s, struct sandbox *sb, const struct sandbox_spec *now,
+                        struct err *e)
+{
+    struct err again = {0};
+    if (!sb->state.pid || same_texts(&sb->spec.net.bound.secrets, &now->net.bound.secrets))
+        return 0;
+    int r = intercept_change(s, sb->dirfd, &sb->spec.net, &now->net, NULL, e);
+    if (r < 0 && spec_save(sb->dirfd, &sb->spec, true, &again) < 0)
+        err_hint(e, "the next start will use the change nevertheless: %s", again.msg);
+    return r;
+}
+
 static int apply(const struct store *s, struct sandbox *sb, spec_edit_fn edit, void *ctx,
                  json_t **names, struct err *e)
 {
@@ -60,7 +84,9 @@ static int apply(const struct store *s, struct sandbox *sb, spec_edit_fn edit, v
     /* The disk first: a spec must not promise more than there is. */
     if (r == 0 && changed.root_disk_bytes != sb->spec.root_disk_bytes)
         r = upper_grow(sb->dirfd, "upper.ext4", changed.root_disk_bytes, e);
-    return r < 0 ? r : spec_save(sb->dirfd, &changed, true, e);
+    if (r == 0)
+        r = spec_save(sb->dirfd, &changed, true, e);
+    return r < 0 ? r : tell_secrets(s, sb, &changed, e);
 }
 
 int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_edit_fn edit,
@@ -80,4 +106,40 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
     }
     audit_done(s, "modify", name, json_pack("{s:o*}", "changed", names), 0, r, e);
     return r;
+}
+
+/* --- rotation -------------------------------------------------------------------------------- */
+
+static int refresh(const struct store *s, const char *name, const char *secret, struct err *e)
+{
+    AUTO_HELD struct held h = HELD_NONE;
+    int r = held_take(s, name, &h, e);
+    if (r < 0 || !h.sb.state.pid || h.sb.state.status != STATUS_RUNNING ||
+        !spec_bound_find(&h.sb.spec.net.bound, secret))
+        return r;
+    r = intercept_change(s, h.sb.dirfd, &h.sb.spec.net, &h.sb.spec.net, secret, e);
+    if (r < 0 && monitor_lock_holder(h.sb.dirfd) == 0)
+        return 0; /* it has ended */
+    audit_done(s, "modify", name, json_pack("{s:[s]}", "changed", "secret value"), 0, r, e);
+    return r;
+}
+
+void sandboxes_refresh_secret(const struct store *s, const char *secret, warn_fn warn)
+{
+    struct sandbox *list = NULL;
+    size_t n = 0;
+    struct err e = {0};
+    if (store_list(s, &list, &n, &e) < 0)
+        warn(e.msg);
+    for (size_t i = 0; i < n; i++) {
+        char text[SPEC_NAME_MAX + ERR_MSG_MAX + 80];
+        e = (struct err){0};
+        if (!list[i].state.pid || !spec_bound_find(&list[i].spec.net.bound, secret) ||
+            refresh(s, list[i].spec.name, secret, &e) == 0)
+            continue;
+        (void)snprintf(text, sizeof(text), "sandbox '%s' goes on with the old value: %s",
+                       list[i].spec.name, e.msg);
+        warn(text);
+    }
+    sandbox_list_free(list, n);
 }

@@ -93,9 +93,9 @@ def curl(m, *args):
     return int(status), body
 
 
-def holder(m, name="KEY"):
+def holder(m, name="KEY", box="box"):
     """The placeholder, which the sandbox's spec knows."""
-    text = json.dumps(json.loads(m.ok("inspect", "box", "--format", "json")))
+    text = json.dumps(json.loads(m.ok("inspect", box, "--format", "json")))
     return re.search(rf"{name}@[^\"]*placeholder=(\w+)", text)[1]
 
 
@@ -487,20 +487,62 @@ def test_a_violation_can_end_the_sandbox(net_msb, box):
     netkit.wait_for(lambda: "a secret was about to go where it may not" in net_msb.ok("inspect", "strict"), timeout=30)
 
 
-def test_bindings_change_with_a_restart(net_msb, servers, box):
-    net_msb.ok("secret", "set", "ROTATED", input=b"old-value")
-    net_msb.create("changing", "net-guest:1", "--tls-upstream-ca-cert", str(net_msb.net.ca))
-    ask = ["exec", "-q", "changing", "--", "bash", "-c",
-           'curl -sS -o /dev/null -w "%{http_code}" -H "X-Api-Key: $ROTATED" https://api.example.com/']
-    net_msb.ok("modify", "changing", "--secret", "ROTATED@api.example.com", "--restart")
-    assert net_msb.ok(*ask) == "200" and servers.last()[1]["x-api-key"] == "old-value"
-    net_msb.ok("secret", "set", "ROTATED", input=b"new-value")
-    net_msb.ok("restart", "changing")
-    assert net_msb.ok(*ask) == "200" and servers.last()[1]["x-api-key"] == "new-value"
-    net_msb.ok("modify", "changing", "--secret-rm", "ROTATED", "--restart")
-    assert net_msb("exec", "-q", "changing", "--", "sh", "-c", 'test -z "$ROTATED"').returncode == 0
-    p = net_msb("modify", "changing", "--secret-rm", "ROTATED")
+@pytest.fixture(scope="module")
+def changing(net_msb, servers):
+    """A sandbox without secrets, but with an interceptor."""
+    net_msb.create("changing", "net-guest:1", "--tls-upstream-ca-cert", str(net_msb.net.ca),
+                   "--tls-intercept", "elsewhere.example.com")
+    return net_msb
+
+
+def ask(m, variable, host="api.example.com"):
+    """The status of a request with that variable of the guest in it."""
+    return m.ok("exec", "-q", "changing", "--", "bash", "-c", f'curl -sS -m 60 -o /dev/null -w "%{{http_code}}" '
+                f'-H "X-Api-Key: ${variable}" https://{host}/')
+
+
+def test_secrets_are_bound_to_a_running_sandbox(changing, servers):
+    changing.ok("secret", "set", "ROTATED", input=b"old-value")
+    changing.env["PASSING"] = "from-the-environment"
+    changing.ok("modify", "changing", "--secret", "ROTATED@api.example.com", "--secret", "PASSING@git.example.com")
+    del changing.env["PASSING"]  # what is bound already need not be there again
+    assert ask(changing, "ROTATED") == "200" and servers.last()[1]["x-api-key"] == "old-value"
+    changing.ok("secret", "set", "ROTATED", input=b"new-value")
+    assert ask(changing, "ROTATED") == "200" and servers.last()[1]["x-api-key"] == "new-value"
+    changing.ok("modify", "changing", "--secret", "ROTATED@git.example.com")
+    assert ask(changing, "ROTATED", "git.example.com") == "200" and servers.last()[1]["x-api-key"] == "new-value"
+    assert ask(changing, "PASSING", "git.example.com") == "200"
+    assert servers.last()[1]["x-api-key"] == "from-the-environment"
+    status = json.loads(changing.ok("modify", "changing", "--secret-rm", "ROTATED", "--dry-run", "--format", "json"))
+    assert [c["disposition"] for c in status["changes"]] == ["live"]
+    old = holder(changing, "ROTATED", "changing")
+    changing.ok("modify", "changing", "--secret-rm", "ROTATED")
+    assert changing("exec", "-q", "changing", "--", "sh", "-c", 'test -z "$ROTATED"').returncode == 0
+    before = len(servers.seen())
+    changing.ok("exec", "-q", "changing", "--", "curl", "-sS", "-k", "-H", f"X-Api-Key: {old}", "https://git.example.com/")
+    assert len(servers.seen()) == before + 1 and servers.last()[1]["x-api-key"] == old  # a text like any other
+    p = changing("modify", "changing", "--secret-rm", "ROTATED")
     assert p.returncode != 0 and b"is not bound" in p.stderr
+
+
+def test_a_change_that_cannot_be_made_changes_nothing(changing, servers):
+    changing.ok("secret", "set", "STAYS", input=b"stays")
+    changing.ok("modify", "changing", "--secret", "STAYS@api.example.com")
+    p = changing("modify", "changing", "--secret", "NOSUCH@api.example.com", "--secret-rm", "STAYS")
+    assert p.returncode != 0 and b"there is no secret 'NOSUCH'" in p.stderr
+    assert ask(changing, "STAYS") == "200" and servers.last()[1]["x-api-key"] == "stays"
+    assert "STAYS@" in changing.ok("inspect", "changing") and "NOSUCH" not in changing.ok("inspect", "changing")
+
+
+def test_bindings_change_with_a_restart(net_msb, servers):
+    """Of a sandbox that was started without an interceptor."""
+    net_msb.ok("secret", "set", "FIRST", input=b"first-value")
+    net_msb.create("plain", "net-guest:1", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    p = net_msb("modify", "plain", "--secret", "FIRST@api.example.com")
+    assert p.returncode != 0 and b"--restart" in p.stderr
+    net_msb.ok("modify", "plain", "--secret", "FIRST@api.example.com", "--restart")
+    net_msb.ok("exec", "-q", "plain", "--", "bash", "-c", 'curl -sS -H "X-Api-Key: $FIRST" https://api.example.com/')
+    assert servers.last()[1]["x-api-key"] == "first-value"
 
 
 def test_one_authority_for_all_sandboxes_and_its_key_is_private(net_msb, box):

@@ -95,6 +95,41 @@ static void test_script_names(void **state)
     assert_int_equal(parse_script("a/b"), -EPROTO);
 }
 
+/* Each parsed from a frame: "A=1", or "A" for none of that name. */
+static void change_env(struct config *c, uint16_t type, const char *const *var, size_t n)
+{
+    struct buf b;
+    struct proto_writer w;
+    struct proto_frame f;
+    buf_init(&b, 4096);
+    proto_begin(&w, &b, type);
+    for (size_t i = 0; i < n; i++)
+        proto_str(&w, F_ENV, var[i]);
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(proto_peek(&b, &f), 1);
+    assert_int_equal(type == PROTO_CONFIG ? config_parse(c, &f) : config_change_env(c, &f), 0);
+    buf_free(&b);
+}
+
+static void test_config_env_changes(void **state)
+{
+    static const char *const first[] = {"A=1", "AB=2", "C=3"};
+    static const char *const then[] = {"A", "C", "C=4", "D=5", "X"};
+    static const char *const last[] = {"AB"};
+    struct config c;
+    (void)state;
+    change_env(&c, PROTO_CONFIG, first, ARRAY_LEN(first));
+    change_env(&c, PROTO_ENV, then, ARRAY_LEN(then));
+    assert_int_equal(c.c.nenv, 3);
+    assert_string_equal(c.c.env[0], "AB=2");
+    assert_string_equal(c.c.env[1], "C=4");
+    assert_string_equal(c.c.env[2], "D=5");
+    change_env(&c, PROTO_ENV, last, ARRAY_LEN(last));
+    assert_int_equal(c.c.nenv, 2);
+    assert_string_equal(c.c.env[1], "D=5");
+    config_free(&c);
+}
+
 static void test_config(void **state)
 {
     struct buf b;
@@ -567,7 +602,7 @@ int main(void)
         cmocka_unit_test(test_users),        cmocka_unit_test(test_user_cache),
         cmocka_unit_test(test_files),        cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_resolv),       cmocka_unit_test(test_config_network),
-        cmocka_unit_test(test_oom_records),
+        cmocka_unit_test(test_oom_records),  cmocka_unit_test(test_config_env_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -353,6 +353,44 @@ static void a_configuration_arrives(void **state)
     (void)close(pair[1]);
 }
 
+static struct config *tell(const char *name, const char *value)
+{
+    struct config_writer w;
+    struct config *c = NULL;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_int_equal(config_begin(&w, 1 << 20), 0);
+    if (value)
+        config_secret(&w, name, HOLDER, value);
+    else
+        config_keep(&w, name, HOLDER);
+    assert_int_equal(config_send(&w, pair[0]), 0);
+    config_end(&w);
+    assert_int_equal(config_recv(pair[1], &c), 0);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+    return c;
+}
+
+static void a_change_keeps_values(void **state)
+{
+    const char *name = NULL;
+    struct config *old = tell("KEY", "value"), *kept = tell("KEY", NULL);
+    struct config *unknown = tell("OTHER", NULL), *again = tell("KEY", NULL);
+    (void)state;
+    assert_null(kept->subst.secret[0].value);
+    assert_int_equal(config_inherit(kept, old, &name), 0);
+    assert_int_equal(config_inherit(unknown, old, &name), -ENOENT);
+    assert_string_equal(name, "OTHER");
+    config_free(old); /* it has a copy, and so has the next one */
+    assert_string_equal(kept->subst.secret[0].value, "value");
+    assert_int_equal(config_inherit(again, kept, &name), 0);
+    config_free(kept);
+    assert_string_equal(again->subst.secret[0].value, "value");
+    config_free(again);
+    config_free(unknown);
+}
+
 /* --- what was asked for ---------------------------------------------------------------------- */
 
 static void bindings_are_checked(void **state)
@@ -414,6 +452,7 @@ int main(void)
         cmocka_unit_test(values_do_not_make_a_head_too_long),
         cmocka_unit_test(placeholders_are_found_across_pieces),
         cmocka_unit_test(a_configuration_arrives),
+        cmocka_unit_test(a_change_keeps_values),
         cmocka_unit_test(bindings_are_checked),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -1,5 +1,6 @@
 /* Requests about a sandbox's network, from honest clients and others. The network's thread does not
  * run, so requests are done at once. */
+#include "intercept/link.h"
 #include "monitor/net_control.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -151,7 +152,7 @@ static void test_bad_questions(void **state)
     proto_u32(&w, F_CTL_PORT, 1);
     proto_u32(&w, F_CTL_PROTO, PROTO_TCP);
     assert_int_equal(ask(f, &w, &fd, &a), PROTO_FAIL);
-    static const uint16_t not_ours[] = {PROTO_PING, PROTO_EXEC, 47, 53, 63};
+    static const uint16_t not_ours[] = {PROTO_PING, PROTO_EXEC, 47, 54, 63};
     for (size_t i = 0; i < ARRAY_LEN(not_ours); i++) {
         struct proto_frame q = {.type = not_ours[i]};
         assert_false(net_control_request(&f->c, &q, &fd, &f->out));
@@ -257,6 +258,41 @@ static void test_no_more_than_there_is_room_for(void **state)
     (void)close(fd);
 }
 
+static void test_secrets(void **state)
+{
+    struct fix *f = *state;
+    struct proto_frame a, got;
+    struct proto_writer w;
+    int fd = -1, pair[2], link[2], fds[2];
+    struct link_flow m;
+    /* Without an interceptor there is nobody to tell. */
+    proto_begin(&w, &f->in, PROTO_SECRETS);
+    assert_int_equal(ask(f, &w, &fd, &a), PROTO_FAIL);
+    assert_int_equal(proto_find_num(&a, F_ERRNO, 0), ENOTCONN);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(net_thread_intercept(f->c.net, link[0]), 0);
+    proto_begin(&w, &f->in, PROTO_SECRETS);
+    assert_int_equal(ask(f, &w, &fd, &a), PROTO_OK);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 0);
+    proto_begin(&w, &f->in, PROTO_SECRETS);
+    assert_int_equal(ask(f, &w, &pair[1], &a), PROTO_OK);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1);
+    assert_true(m.kind == LINK_CHANGE && fds[0] >= 0 && fds[1] < 0);
+    (void)close(fds[0]);
+    static const char *const spec[] = {
+        "{\"network\":{\"secrets\":{\"secrets\":[\"K@x.org,placeholder=msb_aaaaaaaaaaaaaaa\"]}}}",
+        "{\"network\":{\"secrets\":{\"secrets\":[\"K@\"]}}}", "{"};
+    for (size_t i = 0; i < ARRAY_LEN(spec); i++) {
+        proto_begin(&w, &f->in, PROTO_SECRETS);
+        proto_str(&w, F_CTL_SPEC, spec[i]);
+        assert_int_equal(ask(f, &w, &fd, &got), i == 0 ? PROTO_OK : PROTO_FAIL);
+    }
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+    (void)close(link[1]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -266,6 +302,7 @@ int main(void)
         TEST(test_sockets_are_looked_at),
         TEST(test_ports),
         TEST(test_no_more_than_there_is_room_for),
+        TEST(test_secrets),
     };
     return cmocka_run_group_tests_name("net-control", tests, NULL, NULL);
 }

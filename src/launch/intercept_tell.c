@@ -1,0 +1,317 @@
+#include "launch/intercept_tell.h"
+
+#include "client/net_request.h"
+#include "client/request.h"
+#include "intercept/config.h"
+#include "intercept/link.h"
+#include "launch/host_cas.h"
+#include "launch/intercept.h"
+#include "store/secret.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { REPLY_S = 10 }; /* for the interceptor, which may be busy */
+
+/* What is told, and to whom. */
+struct telling {
+    const struct store *store;
+    const struct spec_bound *bound;
+    const struct spec_net *old; /* of a change */
+    const char *fresh;
+    int link, dirfd; /* one of them is -1 */
+};
+
+/* --- values ---------------------------------------------------------------------------------- */
+
+/* A header has one line. */
+static int check_value(const char *name, const char *value, struct err *e)
+{
+    if (!*value)
+        return err_set(e, EINVAL, "secret '%s' is empty", name);
+    for (const char *p = value; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f) {
+            (void)err_set(
+                e, EINVAL,
+                "secret '%s' has a line break or control character in it, which no header "
+                "can have",
+                name);
+            err_hint(e, "store it again: printf %%s VALUE | msb secret set %s", name);
+            return -EINVAL;
+        }
+    return 0;
+}
+
+/* As NAME=value, in a list to be wiped: a stored secret, or else the caller's variable. */
+static int find_value(const struct store *s, const char *name, struct strlist *ret, struct err *e)
+{
+    AUTO_STRLIST struct strlist names = {0};
+    struct err why = {0};
+    char *kv = NULL;
+    if (strlist_add(&names, name) < 0)
+        return err_oom(e);
+    int r = secret_check_known(s, &names, &why);
+    if (r == 0)
+        return secret_resolve(s, &names, ret, e);
+    const char *value = r == -ENOENT ? getenv(name) : NULL;
+    if (value)
+        return asprintf(&kv, "%s=%s", name, value) < 0 || strlist_take(ret, kv) < 0 ? err_oom(e)
+                                                                                    : 0;
+    if (r != -ENOENT) {
+        *e = why;
+        return r;
+    }
+    r = err_set(e, ENOENT, "there is no secret '%s', and no environment variable of that name",
+                name);
+    err_hint(e, "store it: msb secret set %s", name);
+    return r;
+}
+
+/* The interceptor has a value of that name, and goes on using it. */
+static bool is_kept(const struct telling *t, const char *name)
+{
+    return t->old && spec_bound_find(&t->old->bound, name) &&
+           !(t->fresh && strcmp(t->fresh, name) == 0);
+}
+
+static int put_value(struct config_writer *w, const struct telling *t, const struct subst_secret *x,
+                     struct err *e)
+{
+    CLEANUP(strlist_wipe) struct strlist value = {0};
+    if (is_kept(t, x->name)) {
+        config_keep(w, x->name, x->holder);
+        return 0;
+    }
+    int r = find_value(t->store, x->name, &value, e);
+    if (r < 0 || value.n == 0)
+        return r;
+    const char *v = value.v[0] + strlen(x->name) + 1;
+    r = check_value(x->name, v, e);
+    if (r == 0)
+        config_secret(w, x->name, x->holder, v);
+    return r;
+}
+
+static int put_secret(struct config_writer *w, const struct telling *t, const char *text,
+                      struct err *e)
+{
+    AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
+    if (!x)
+        return err_oom(e);
+    int r = spec_bound_parse(text, x, e);
+    if (r == 0)
+        r = put_value(w, t, x, e);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < x->n_hosts; i++)
+        config_host(w, &x->host[i]);
+    for (size_t i = 0; i < x->n_places; i++)
+        config_place(w, &x->place[i]);
+    return 0;
+}
+
+/* FILE, or HOST=FILE. */
+static int put_authority(struct config_writer *w, const char *text, struct err *e)
+{
+    struct subst_host host = {0};
+    AUTO_FREE char *pem = NULL;
+    size_t n;
+    const char *path = text, *eq = *text == '/' ? NULL : strchr(text, '=');
+    if (eq) {
+        AUTO_FREE char *name = strndup(text, (size_t)(eq - text));
+        int r = name ? spec_host_parse(name, &host, e) : err_oom(e);
+        if (r < 0)
+            return r;
+        path = eq + 1;
+    }
+    int r = file_read_at(AT_FDCWD, path, HOST_CAS_MAX, &pem, &n);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the certificate authorities in %s", path);
+    AUTO_FREE char *certs = host_cas_extract(pem);
+    if (!certs)
+        return err_oom(e);
+    if (!*certs)
+        return err_set(e, EINVAL, "no certificates in %s", path);
+    config_roots(w, eq ? &host : NULL, certs);
+    return 0;
+}
+
+static int put_all(struct config_writer *w, const struct telling *t, struct err *e)
+{
+    const struct spec_bound *b = t->bound;
+    const char *bundle = getenv("SSL_CERT_FILE");
+    AUTO_FREE char *ca = NULL;
+    int r = asprintf(&ca, "%s/ca", t->store->home) < 0 ? err_oom(e) : 0;
+    for (size_t i = 0; r == 0 && i < b->secrets.n; i++)
+        r = put_secret(w, t, b->secrets.v[i], e);
+    for (size_t i = 0; r == 0 && i < b->intercept.n; i++) {
+        struct subst_host h;
+        r = spec_host_parse(b->intercept.v[i], &h, e);
+        if (r == 0)
+            config_pattern(w, &h);
+    }
+    for (size_t i = 0; r == 0 && i < b->cas.n; i++)
+        r = put_authority(w, b->cas.v[i], e);
+    if (r < 0)
+        return r;
+    config_ca_dir(w, ca);
+    if (bundle && *bundle)
+        config_bundle(w, bundle);
+    return 0;
+}
+
+/* --- a certificate for the hosts of a change ------------------------------------------------- */
+
+static void __attribute__((noreturn)) issue(const char *path, int sock)
+{
+    char program[] = INTERCEPT_PROGRAM, what[] = "issue";
+    char *argv[] = {program, what, NULL}, *env[] = {NULL};
+    if (sock == 3 ? fcntl(sock, F_SETFD, 0) == 0 : dup2(sock, 3) == 3)
+        (void)execve(path, argv, env);
+    _exit(127);
+}
+
+static int put_issuer(struct config_writer *w, struct err *e)
+{
+    char path[PATH_MAX];
+    int pair[2];
+    AUTO_FREE struct config_issued *got = calloc(1, sizeof(*got));
+    int r = got ? intercept_program(path, e) : err_oom(e);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        r = err_sys(e, errno, "cannot create a socket pair");
+    if (r < 0)
+        return r;
+    pid_t child = fork();
+    if (child == 0)
+        issue(path, pair[1]);
+    (void)close(pair[1]);
+    ssize_t k = 0;
+    if (child > 0 && config_send(w, pair[0]) == 0)
+        k = recv(pair[0], got, sizeof(*got), 0);
+    (void)close(pair[0]);
+    if (child > 0)
+        (void)waitpid(child, NULL, 0);
+    if (k != (ssize_t)sizeof(*got))
+        return err_set(e, ECHILD, "the process that issues certificates died");
+    if (got->e.code) {
+        *e = got->e;
+        return -e->code;
+    }
+    config_issuer(w, got->key, got->key_len, got->cert, got->cert_len);
+    explicit_bzero(got->key, sizeof(got->key));
+    return 0;
+}
+
+/* --- telling --------------------------------------------------------------------------------- */
+
+/* Gives the interceptor its end of the socket. */
+static int hand(const struct telling *t, int fd, struct err *e)
+{
+    const struct link_flow f = {.kind = LINK_CHANGE};
+    if (t->dirfd >= 0)
+        return net_request_secrets(t->dirfd, fd, NULL, NULL, e);
+    int r = link_send(t->link, &f, sizeof(f), fd, -1);
+    return r == -EPIPE || r == -ECONNRESET ? 0 /* it says why in its report */
+           : r < 0                         ? err_sys(e, -r, "cannot reach the interceptor")
+                                           : 0;
+}
+
+/* What became of a change. */
+static int read_reply(int sock, struct err *e)
+{
+    const struct timeval most = {.tv_sec = REPLY_S};
+    struct config_reply reply;
+    (void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    if (recv(sock, &reply, sizeof(reply), 0) != (ssize_t)sizeof(reply))
+        return err_set(e, ETIMEDOUT, "the interceptor does not answer");
+    reply.text[sizeof(reply.text) - 1] = '\0';
+    return reply.code ? err_set(e, reply.code > 0 ? reply.code : EIO, "%s", reply.text) : 0;
+}
+
+static int tell(const struct telling *t, struct err *e)
+{
+    CLEANUP(config_end) struct config_writer w = {0};
+    int pair[2];
+    if (config_begin(&w, CONFIG_MAX) < 0)
+        return err_oom(e);
+    int r = put_all(&w, t, e);
+    if (r == 0 && t->dirfd >= 0)
+        r = put_issuer(&w, e);
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
+    AUTO_CLOSE int here = pair[0];
+    r = hand(t, pair[1], e);
+    (void)close(pair[1]);
+    if (r < 0)
+        return r;
+    r = config_send(&w, here);
+    if (t->dirfd < 0 && (r == -EPIPE || r == -ECONNRESET))
+        return 0;
+    if (r < 0)
+        return err_sys(e, -r, "cannot tell the interceptor about its secrets");
+    return t->dirfd >= 0 ? read_reply(here, e) : 0;
+}
+
+/* In a child that ends: values are in no memory that the launcher has, and so in none that the
+ * monitor, its fork, inherits. */
+static int tell_from_child(const struct telling *t, struct err *e)
+{
+    struct err got = {0};
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot create a pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+        (void)tell(t, &got);
+        _exit(write(pair[1], &got, sizeof(got)) == (ssize_t)sizeof(got) ? 0 : 1);
+    }
+    int r = child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
+    (void)close(pair[1]);
+    ssize_t k = 0;
+    do
+        k = r == 0 ? read(pair[0], &got, sizeof(got)) : 0;
+    while (k < 0 && errno == EINTR);
+    (void)close(pair[0]);
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (r == 0 && k != (ssize_t)sizeof(got))
+        return err_set(e, ECHILD, "the process that looks up secrets died");
+    if (r == 0 && got.code) {
+        *e = got;
+        return -got.code;
+    }
+    return r;
+}
+
+int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e)
+{
+    return tell_from_child(&(struct telling){.store = s, .bound = b, .link = link, .dirfd = -1}, e);
+}
+
+int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
+                     const struct spec_net *now, const char *fresh, struct err *e)
+{
+    const struct telling t = {
+        .store = s, .bound = &now->bound, .old = old, .fresh = fresh, .link = -1, .dirfd = dirfd};
+    struct err ignored = {0};
+    int r = net_request_secrets(dirfd, -1, now, old, e);
+    if (r < 0)
+        return r;
+    r = tell_from_child(&t, e);
+    if (r < 0)
+        (void)net_request_secrets(dirfd, -1, old, now, &ignored);
+    (void)request_ping(dirfd); /* the agent has the variables when it answers */
+    return r;
+}

@@ -1,0 +1,23 @@
+/* Telling the interceptor what it needs: the values of secrets, and where they may go (intercept/config.h).
+ *
+ * A child of the caller looks the values up, with the caller's rights and environment, and ends: no
+ * process that lives on has them. That child's end of a socket pair is all it shares with the
+ * interceptor, which gets the other one by LINK_CHANGE (intercept/link.h).
+ */
+#ifndef MSB_LAUNCH_INTERCEPT_TELL_H
+#define MSB_LAUNCH_INTERCEPT_TELL_H
+
+#include "spec/net.h"
+#include "store/store.h"
+#include "util/err.h"
+
+/* An interceptor that starts: `link` is the socket that becomes the monitor's. */
+int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e);
+
+/* The interceptor of a running sandbox (in the directory `dirfd`): `now` in place of `old`. Values are
+ * looked up for names that `old` does not have, and of `fresh` (may be NULL); it keeps the others. On
+ * failure, the old ones are in force. ENOTCONN: there is no interceptor. */
+int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
+                     const struct spec_net *now, const char *fresh, struct err *e);
+
+#endif
