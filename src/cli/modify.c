@@ -409,7 +409,6 @@ const struct cmd cmd_modify = {
         "values. Either all changes are made or none. A "
         "disk can only grow; the guest's file system follows at the next start.",
     .examples = "  msb modify web --root-disk 20G\n"
-                "  msb modify web --memory 2G --env DEBUG=1 --restart\n"
-                "  msb modify agent --secret GITHUB_TOKEN@api.github.com",
+                "  msb modify web --memory 2G --env DEBUG=1 --restart",
     .run = modify_run,
 };

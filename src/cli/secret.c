@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "sandbox/modify.h"
 #include "util/cleanup.h"
+#include "util/parse.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,15 +26,32 @@ static int get_value(const char *name, char **ret, struct err *e)
     return password_ask(question, "value", SECRET_VALUE_MAX, ret, e);
 }
 
+static int get_ttl(const struct args *a, uint32_t *ret, struct err *e)
+{
+    const char *v = args_get(a, "ttl");
+    uint64_t ms = SECRET_TTL_DEFAULT_S * 1000ULL;
+    if (v && !args_has(a, "command"))
+        return err_set(e, EINVAL, "--ttl is how long a value of --command can be used");
+    if (v && (parse_duration_ms(v, &ms) < 0 || ms < 1000 || ms / 1000 > SECRET_TTL_MAX_S))
+        return args_bad_value(a, "ttl", v, "expected 1s to 30d, such as 10m", e);
+    *ret = (uint32_t)(ms / 1000);
+    return 0;
+}
+
 static int set(const struct args *a, const struct store *s, struct err *e)
 {
-    const char *name = a->pos[0], *from = args_get(a, "from-env");
+    const char *name = a->pos[0];
+    struct secret_source from = {.from_env = args_get(a, "from-env"),
+                                 .command = args_get(a, "command")};
     char *value = NULL;
     int r = secret_check_name(name, e); /* before the user types a value */
-    if (r == 0 && !from)
-        r = get_value(name, &value, e);
     if (r == 0)
-        r = secret_set(s, name, value, from, e);
+        r = get_ttl(a, &from.ttl_s, e);
+    if (r == 0 && !from.from_env && !from.command)
+        r = get_value(name, &value, e);
+    from.value = value;
+    if (r == 0)
+        r = secret_set(s, name, &from, e);
     password_free(value);
     return r;
 }
@@ -54,7 +72,11 @@ static int set_run(const struct args *a)
 
 static const struct opt set_opts[] = {
     {"from-env", 0, "VARIABLE",
-     "Store no value: read it from the caller's environment for each command"},
+     "Store no value: read it from the caller's environment for each command",
+     .conflicts = "command"},
+    {"command", 0, "COMMAND",
+     "Store no value: run COMMAND on this host when a request needs it (see --secret)"},
+    {"ttl", 0, "DURATION", "How long a value of COMMAND can be used (default: 10m)"},
     QUIET_OPTION,
     {0},
 };
@@ -68,13 +90,18 @@ const struct cmd cmd_secret_set = {
     .pos = {.name = "NAME",
             .help = "Name of the secret, and of the variable in the sandbox",
             .required = true},
-    .details = "The value is read from standard input or asked for on the terminal; it is never an "
-               "argument, which every process on the host could read. It is stored in "
-               "$MSB_HOME/secrets, readable only by you. Running sandboxes that it is bound in "
-               "(--secret) use the new value from their next request on.",
+    .details =
+        "The value is read from standard input or asked for on the terminal; it is never an "
+        "argument, which every process on the host could read. It is stored in "
+        "$MSB_HOME/secrets, readable only by you. Running sandboxes that it is bound in "
+        "(--secret) use the new value from their next request on. What COMMAND prints (one "
+        "line, within 30 seconds) is the value of a secret that is bound to hosts: it is run "
+        "by /bin/sh as you, with the environment of the command that started the sandbox, "
+        "when a request first needs it and again when the value has expired.",
     .examples = "  msb secret set API_KEY < key.txt\n"
                 "  msb secret set API_KEY              (asks for the value)\n"
-                "  msb secret set API_KEY --from-env OPENAI_API_KEY",
+                "  msb secret set API_KEY --from-env OPENAI_API_KEY\n"
+                "  msb secret set GH_TOKEN --command 'gh auth token' --ttl 10m",
     .run = set_run,
 };
 
@@ -107,15 +134,21 @@ static json_t *secret_json(const struct items *l, size_t i)
 {
     const struct secret *x = secret_item(l, i);
     return json_pack("{s:s, s:s, s:o, s:o}", "name", x->name, "source",
-                     *x->from_env ? "env" : "store", "variable", json_text(x->from_env),
-                     "updated_at", json_time(x->updated_ns));
+                     x->ttl_s       ? "command"
+                     : *x->from_env ? "env"
+                                    : "store",
+                     "variable", json_text(x->from_env), "updated_at", json_time(x->updated_ns));
 }
 
 static void secret_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct secret *x = secret_item(l, i);
     char source[SECRET_NAME_MAX + 8], when[TIME_TEXT_MAX];
-    (void)snprintf(source, sizeof(source), *x->from_env ? "env %s" : "store", x->from_env);
+    (void)snprintf(source, sizeof(source),
+                   x->ttl_s       ? "command"
+                   : *x->from_env ? "env %s"
+                                  : "store",
+                   x->from_env);
     time_local(x->updated_ns, when);
     table_add(t, x->name);
     table_add(t, source);

@@ -21,6 +21,8 @@ enum tag {
     TAG_KEY,
     TAG_CERT,
     TAG_KEEP, /* as TAG_SECRET, without the value */
+    TAG_MINTED,
+    TAG_MINTED_KEEP,
 };
 
 /* --- locked memory --------------------------------------------------------------------------- */
@@ -93,10 +95,21 @@ void config_secret(struct config_writer *w, const char *name, const char *holder
     put_record(w, TAG_SECRET, part, ARRAY_LEN(part));
 }
 
-void config_keep(struct config_writer *w, const char *name, const char *holder)
+static void put_valueless(struct config_writer *w, enum tag tag, const char *name,
+                          const char *holder)
 {
     const struct part part[] = {{name, strlen(name) + 1}, {holder, strlen(holder) + 1}};
-    put_record(w, TAG_KEEP, part, ARRAY_LEN(part));
+    put_record(w, tag, part, ARRAY_LEN(part));
+}
+
+void config_keep(struct config_writer *w, const char *name, const char *holder)
+{
+    put_valueless(w, TAG_KEEP, name, holder);
+}
+
+void config_minted(struct config_writer *w, const char *name, const char *holder, bool keep)
+{
+    put_valueless(w, keep ? TAG_MINTED_KEEP : TAG_MINTED, name, holder);
 }
 
 void config_host(struct config_writer *w, const struct subst_host *h)
@@ -188,8 +201,9 @@ static const char *take_text(const uint8_t **p, const uint8_t *end)
     return text;
 }
 
-static int take_secret(struct config *c, const uint8_t *p, size_t n, bool given)
+static int take_secret(struct config *c, const uint8_t *p, size_t n, enum tag tag)
 {
+    bool given = tag == TAG_SECRET;
     const uint8_t *end = p + n;
     const char *name = take_text(&p, end);
     const char *holder = name ? take_text(&p, end) : NULL;
@@ -198,6 +212,8 @@ static int take_secret(struct config *c, const uint8_t *p, size_t n, bool given)
         strlen(name) >= SUBST_NAME_MAX || strlen(holder) < SUBST_HOLDER_MIN ||
         strlen(holder) > SUBST_HOLDER_MAX)
         return -EPROTO;
+    c->mint[c->subst.n] = (struct config_mint){
+        .minted = tag == TAG_MINTED || tag == TAG_MINTED_KEEP, .keep = tag == TAG_MINTED_KEEP};
     struct subst_secret *x = &c->subst.secret[c->subst.n++];
     *x = (struct subst_secret){
         .holder_len = strlen(holder), .value = value, .value_len = value ? strlen(value) : 0};
@@ -273,7 +289,9 @@ static int take_record(struct config *c, enum tag tag, const uint8_t *p, size_t 
     switch (tag) {
     case TAG_SECRET:
     case TAG_KEEP:
-        return take_secret(c, p, n, tag == TAG_SECRET);
+    case TAG_MINTED:
+    case TAG_MINTED_KEEP:
+        return take_secret(c, p, n, tag);
     case TAG_HOST:
         if (!last || last->n_hosts == SUBST_HOSTS_MAX)
             return -EPROTO;
@@ -315,7 +333,8 @@ int config_recv(int sock, struct config **ret)
     c->own = calloc(SUBST_SECRETS_MAX, sizeof(*c->own));
     c->subst.secret = calloc(SUBST_SECRETS_MAX, sizeof(*c->subst.secret));
     c->pattern = calloc(CONFIG_PATTERNS_MAX, sizeof(*c->pattern));
-    r = c->own && c->subst.secret && c->pattern ? vault_open(&c->raw, total) : -ENOMEM;
+    c->mint = calloc(SUBST_SECRETS_MAX, sizeof(*c->mint));
+    r = c->own && c->mint && c->subst.secret && c->pattern ? vault_open(&c->raw, total) : -ENOMEM;
     if (r == 0)
         r = recv_all(sock, c->raw.p, c->raw.size);
     if (r == 0)
@@ -336,12 +355,13 @@ void config_free(struct config *c)
     for (size_t i = 0; c->own && i < SUBST_SECRETS_MAX; i++)
         vault_close(&c->own[i], c->own[i].size);
     free(c->own);
+    free(c->mint);
     free(c->subst.secret);
     free(c->pattern);
     free(c);
 }
 
-static int set_value(struct config *c, size_t i, const char *value, size_t n)
+int config_set_value(struct config *c, size_t i, const char *value, size_t n, uint64_t until_ns)
 {
     struct config_vault v = {0};
     int r = vault_open(&v, n + 1);
@@ -352,21 +372,32 @@ static int set_value(struct config *c, size_t i, const char *value, size_t n)
     c->own[i] = v;
     c->subst.secret[i].value = (const char *)v.p;
     c->subst.secret[i].value_len = n;
+    c->mint[i].until_ns = until_ns;
     return 0;
+}
+
+void config_expire(struct config *c, uint64_t now)
+{
+    for (size_t i = 0; i < c->subst.n; i++)
+        if (c->mint[i].minted && c->subst.secret[i].value && now >= c->mint[i].until_ns) {
+            c->subst.secret[i].value = NULL;
+            vault_close(&c->own[i], c->own[i].size);
+        }
 }
 
 int config_inherit(struct config *c, const struct config *old, const char **name)
 {
     for (size_t i = 0; i < c->subst.n; i++) {
         const struct subst_secret *x = &c->subst.secret[i];
-        int r = x->value ? 0 : -ENOENT;
+        const struct config_mint *m = &c->mint[i];
+        int r = x->value || (m->minted && !m->keep) ? 0 : -ENOENT;
         *name = x->name;
         for (size_t k = 0; r == -ENOENT && k < old->subst.n; k++) {
             const struct subst_secret *had = &old->subst.secret[k];
-            if (strcmp(had->name, x->name) == 0 && had->value)
-                r = set_value(c, i, had->value, had->value_len);
+            if (strcmp(had->name, x->name) == 0 && had->value && m->minted == old->mint[k].minted)
+                r = config_set_value(c, i, had->value, had->value_len, old->mint[k].until_ns);
         }
-        if (r < 0)
+        if (r < 0 && !(r == -ENOENT && m->minted))
             return r;
     }
     return 0;

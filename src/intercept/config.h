@@ -25,10 +25,20 @@ struct config_vault {
     size_t size;
 };
 
+/* A secret whose value a command mints. */
+struct config_mint {
+    bool minted, keep;  /* keep: what there is may be used until it expires */
+    bool asked;         /* for a new one (mint.h) */
+    uint64_t until_ns;  /* CLOCK_MONOTONIC */
+    uint64_t failed_ns; /* when that failed; 0: it did not */
+    char why[256];      /* ... and why */
+};
+
 struct config {
     struct config_vault raw;  /* all texts below are in here ... */
     struct config_vault *own; /* ... but values that came in another way: one for each secret */
     struct subst subst;
+    struct config_mint *mint;   /* one for each secret */
     struct subst_host *pattern; /* hosts to look into without a secret */
     size_t n_patterns;
     struct config_roots roots[CONFIG_ROOTS_MAX];
@@ -53,6 +63,8 @@ void config_secret(struct config_writer *w, const char *name, const char *holder
                    const char *value);
 /* The same, with the value that the interceptor has for that name. */
 void config_keep(struct config_writer *w, const char *name, const char *holder);
+/* The same, minted by a command when it is needed; keep: a value that there is may be used. */
+void config_minted(struct config_writer *w, const char *name, const char *holder, bool keep);
 void config_host(struct config_writer *w, const struct subst_host *h);
 void config_place(struct config_writer *w, const struct subst_place *p);
 void config_pattern(struct config_writer *w, const struct subst_host *h);
@@ -85,6 +97,10 @@ int config_recv(int sock, struct config **ret);
 void config_free(struct config *c); /* wipes; NULL is fine */
 /* Values that `c` lacks are taken from `old` (copied). -ENOENT: that has none either, of *name. */
 int config_inherit(struct config *c, const struct config *old, const char **name);
+/* A value for secret i, until then (CLOCK_MONOTONIC). */
+int config_set_value(struct config *c, size_t i, const char *value, size_t n, uint64_t until_ns);
+/* Forgets minted values whose time is over. */
+void config_expire(struct config *c, uint64_t now);
 /* Whether connections to that host are looked into. */
 bool config_concerns(const struct config *c, const char *host);
 

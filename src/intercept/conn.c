@@ -45,6 +45,7 @@ struct conn {
     struct subst_search search;
     size_t request_seen, response_seen; /* of heads, for http_head_end() */
     bool is_head, websocket, answered;  /* of the current request */
+    bool waiting;                       /* for the value of a secret in it */
     bool tunnel;                        /* bytes pass as they are */
     bool close;                         /* after the current response */
     bool ending;                        /* once what there is for the guest is sent */
@@ -263,10 +264,21 @@ static int reserve_secret(struct buf *b, size_t n)
     return 0;
 }
 
+/* The value of that secret has to be minted first. */
+static void await_value(struct conn *c, const char *secret)
+{
+    const char *why = "is not known";
+    int r = c->h->want(c->h, secret, &why);
+    c->waiting = r == -EAGAIN;
+    if (!c->waiting)
+        refuse(c, 502, "secret_unavailable", why);
+}
+
 static void send_head(struct conn *c)
 {
     static struct buf text = {.limit = SUBST_HEAD_MAX}; /* never moves: see below */
     char why[SUBST_TEXT_MAX];
+    config_expire(c->h->config, now_ns());
     if (!text.data && !buf_reserve(&text, SUBST_HEAD_MAX)) {
         finish(c);
         return;
@@ -281,6 +293,8 @@ static void send_head(struct conn *c)
     c->server.secret = true;
     if (r == -EPERM)
         violation(c, why);
+    else if (r == -EAGAIN)
+        await_value(c, why);
     else if (r < 0)
         refuse(c, 400, "bad_request", "the request is too long with its secrets in place");
 }
@@ -312,8 +326,8 @@ static bool take_request(struct conn *c)
     http_body_begin(&c->request_body, &head);
     c->search.n = 0;
     send_head(c);
-    if (c->ending)
-        return true;
+    if (c->ending || c->waiting)
+        return c->ending;
     buf_consume(&c->guest.in, (size_t)n);
     c->request_seen = c->response_seen = 0;
     c->request = http_body_done(&c->request_body) ? REQUEST_SENT : REQUEST_BODY;
@@ -431,7 +445,7 @@ static bool step_tunnel(struct conn *c)
 
 static bool step_request(struct conn *c)
 {
-    if (buf_len(&c->guest.in) == 0 || !room(&c->server))
+    if (buf_len(&c->guest.in) == 0 || !room(&c->server) || c->waiting)
         return false;
     if (c->request == REQUEST_HEAD)
         return take_request(c);
@@ -486,7 +500,7 @@ static bool step_ends(struct conn *c)
         finish(c);
         return true;
     }
-    if (!c->guest.eof || (buf_len(&c->guest.in) > 0 && !room(&c->server)))
+    if (!c->guest.eof || c->waiting || (buf_len(&c->guest.in) > 0 && !room(&c->server)))
         return false;
     if (c->tunnel ? buf_len(&c->server.out) == 0 : c->request != REQUEST_SENT) {
         finish(c);
@@ -638,4 +652,16 @@ int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int s
     loop_timer_set(h->loop, &c->timer, MS(CONN_HANDSHAKE_MS));
     conn_run(c);
     return 0;
+}
+
+void conn_resume(struct conn_host *h)
+{
+    for (struct node *n = h->all.next, *next; n != &h->all; n = next) {
+        struct conn *c = CONTAINER_OF(n, struct conn, node);
+        next = n->next;
+        if (c->waiting) {
+            c->waiting = false;
+            conn_run(c); /* may end it, but no other */
+        }
+    }
 }

@@ -18,7 +18,7 @@
 enum {
     CONN_PIECE = 16 * 1024, /* a TLS record */
     CONN_HIGH = 128 * 1024, /* bytes waiting in one direction, beyond which none are read */
-    CONN_HANDSHAKE_MS = 30000,
+    CONN_HANDSHAKE_MS = 60000,
     CONN_LINGER_MS = 3000, /* for a client that still sends what nobody wants */
 };
 
@@ -30,10 +30,15 @@ struct conn_host {
     struct node all;
     unsigned n;
     void (*report)(struct conn_host *h, const struct link_report *r);
+    /* A request needs that secret, whose value is not known. -EAGAIN: conn_resume() will be called;
+     * another error: there will be none, and *why says why. */
+    int (*want)(struct conn_host *h, const char *secret, const char **why);
 };
 
 /* Takes both descriptors, in any case. */
 int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int server_fd);
+/* Those that wait for a value look again. */
+void conn_resume(struct conn_host *h);
 /* Ends them all. */
 void conn_free_all(struct conn_host *h);
 

@@ -166,6 +166,10 @@ static int replace(const struct job *j, struct http_text t, enum subst_where whe
         }
         if (!bound(x, j->host, j->h) || !has_place(x, where, name))
             return refuse(x, j->host, j->h, place, j->why);
+        if (!x->value) {
+            (void)snprintf(j->why, SUBST_TEXT_MAX, "%s", x->name);
+            return -EAGAIN;
+        }
         int r = put(out, t.p + from, i - from);
         if (r == 0)
             r = where == SUBST_QUERY ? put_encoded(out, x->value, x->value_len)

@@ -62,7 +62,8 @@ bool subst_concerns(const struct subst *s, const char *host);
 bool subst_host_matches(const struct subst_host *h, const char *name);
 
 /* Writes the head of a request to `host` with values in place of placeholders. -EPERM: a violation,
- * with a sentence about it in `why`; -E2BIG: too long with the values in it; -ENOMEM. What is in
+ * with a sentence about it in `why`; -EAGAIN: the value of the secret that `why` names is not known
+ * yet; -E2BIG: too long with the values in it; -ENOMEM. What is in
  * `out` is secret in any case. */
 int subst_head(const struct subst *s, const char *host, const struct http_head *h, struct buf *out,
                char why[SUBST_TEXT_MAX]);

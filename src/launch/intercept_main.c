@@ -8,7 +8,7 @@
  *  3. Values of secrets are in one locked mapping, and in what is being sent.
  */
 #include "intercept/ca.h"
-#include "intercept/conn.h"
+#include "intercept/mint.h"
 #include "jail/jail.h"
 #include "jail/landlock.h"
 #include "launch/helper.h"
@@ -41,6 +41,7 @@ struct interceptor {
     struct loop loop;
     struct loop_src link;
     struct conn_host conns;
+    struct mint mint;
     unsigned most; /* connections */
     char *bundle;  /* the host's authorities, PEM */
 };
@@ -159,7 +160,16 @@ static void take_change(int fd)
     reply.code = e.code;
     (void)snprintf(reply.text, sizeof(reply.text), "%.255s", e.msg);
     (void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
-    close_fd(&fd);
+    if (r < 0)
+        close_fd(&fd);
+    else
+        (void)mint_set(&self.mint, fd);
+}
+
+static int on_want(struct conn_host *h, const char *secret, const char **why)
+{
+    (void)h;
+    return mint_want(&self.mint, secret, why);
 }
 
 static void on_link(struct loop_src *src, uint32_t events)
@@ -222,7 +232,7 @@ static int read_bundle(struct err *e)
 }
 
 /* The first message is a change, too. */
-static int first_config(struct config **ret)
+static int first_config(struct config **ret, int *mint_fd)
 {
     struct pollfd p = {.fd = SOCK, .events = POLLIN};
     struct link_flow f;
@@ -234,14 +244,18 @@ static int first_config(struct config **ret)
     close_fd(&fds[1]);
     if (r != 1 || f.kind != LINK_CHANGE || fd < 0)
         return r < 0 ? r : -EPROTO;
-    return config_recv(fd, ret);
+    r = config_recv(fd, ret);
+    if (r == 0)
+        *mint_fd = steal_fd(&fd);
+    return r;
 }
 
 static int prepare(bool reduced, struct err *e)
 {
     uint8_t seed[32];
     struct config *c = NULL;
-    int r = first_config(&c);
+    int mint_fd = -1;
+    int r = first_config(&c, &mint_fd);
     if (r < 0)
         return err_sys(e, -r, "cannot read the interceptor's configuration");
     self.conns.config = c;
@@ -256,6 +270,8 @@ static int prepare(bool reduced, struct err *e)
     if (r == 0 &&
         ((r = loop_init(&self.loop)) < 0 || (r = loop_add(&self.loop, &self.link, EPOLLIN)) < 0))
         r = err_sys(e, -r, "cannot create an event loop");
+    if (r == 0 && (r = mint_set(&self.mint, mint_fd)) < 0)
+        r = err_sys(e, -r, "cannot watch a socket");
     return r < 0 ? r : confine(reduced, e);
 }
 
@@ -286,8 +302,9 @@ int main(int argc, char **argv)
         return issue_only();
     self.most = (unsigned)most;
     self.link = (struct loop_src){.fd = SOCK, .fn = on_link};
-    self.conns = (struct conn_host){.loop = &self.loop, .report = on_report};
+    self.conns = (struct conn_host){.loop = &self.loop, .report = on_report, .want = on_want};
     node_init(&self.conns.all);
+    mint_init(&self.mint, &self.conns);
     if (prepare(strcmp(argv[1], "reduced") == 0, &e) < 0)
         helper_fail(SOCK, &e);
     helper_report(SOCK, &e);

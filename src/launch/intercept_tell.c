@@ -6,6 +6,7 @@
 #include "intercept/link.h"
 #include "launch/host_cas.h"
 #include "launch/intercept.h"
+#include "launch/mint.h"
 #include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -29,6 +30,8 @@ struct telling {
     const struct spec_net *old; /* of a change */
     const char *fresh;
     int link, dirfd; /* one of them is -1 */
+    struct mint_source source[SUBST_SECRETS_MAX];
+    size_t n_sources;
 };
 
 /* --- values ---------------------------------------------------------------------------------- */
@@ -36,19 +39,12 @@ struct telling {
 /* A header has one line. */
 static int check_value(const char *name, const char *value, struct err *e)
 {
-    if (!*value)
-        return err_set(e, EINVAL, "secret '%s' is empty", name);
-    for (const char *p = value; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f) {
-            (void)err_set(
-                e, EINVAL,
-                "secret '%s' has a line break or control character in it, which no header "
-                "can have",
-                name);
-            err_hint(e, "store it again: printf %%s VALUE | msb secret set %s", name);
-            return -EINVAL;
-        }
-    return 0;
+    const char *wrong = mint_check(value, strlen(value));
+    if (!wrong)
+        return 0;
+    (void)err_set(e, EINVAL, "secret '%s' %s", name, wrong);
+    err_hint(e, "store it again: printf %%s VALUE | msb secret set %s", name);
+    return -EINVAL;
 }
 
 /* As NAME=value, in a list to be wiped: a stored secret, or else the caller's variable. */
@@ -83,10 +79,29 @@ static bool is_kept(const struct telling *t, const char *name)
            !(t->fresh && strcmp(t->fresh, name) == 0);
 }
 
-static int put_value(struct config_writer *w, const struct telling *t, const struct subst_secret *x,
+/* 1: a command mints it, which is noted. */
+static int put_minted(struct config_writer *w, struct telling *t, const struct subst_secret *x)
+{
+    struct mint_source *to = &t->source[t->n_sources];
+    char *command = NULL;
+    uint32_t ttl_s = 0;
+    if (secret_command(t->store, x->name, &command, &ttl_s, NULL) < 0 || !command ||
+        t->n_sources == SUBST_SECRETS_MAX)
+        return 0; /* whatever is wrong with it, is found again */
+    memcpy(to->name, x->name, sizeof(to->name));
+    to->command = command;
+    to->ttl_s = ttl_s;
+    t->n_sources++;
+    config_minted(w, x->name, x->holder, is_kept(t, x->name));
+    return 1;
+}
+
+static int put_value(struct config_writer *w, struct telling *t, const struct subst_secret *x,
                      struct err *e)
 {
     CLEANUP(strlist_wipe) struct strlist value = {0};
+    if (put_minted(w, t, x))
+        return 0;
     if (is_kept(t, x->name)) {
         config_keep(w, x->name, x->holder);
         return 0;
@@ -101,8 +116,7 @@ static int put_value(struct config_writer *w, const struct telling *t, const str
     return r;
 }
 
-static int put_secret(struct config_writer *w, const struct telling *t, const char *text,
-                      struct err *e)
+static int put_secret(struct config_writer *w, struct telling *t, const char *text, struct err *e)
 {
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
     if (!x)
@@ -145,7 +159,7 @@ static int put_authority(struct config_writer *w, const char *text, struct err *
     return 0;
 }
 
-static int put_all(struct config_writer *w, const struct telling *t, struct err *e)
+static int put_all(struct config_writer *w, struct telling *t, struct err *e)
 {
     const struct spec_bound *b = t->bound;
     const char *bundle = getenv("SSL_CERT_FILE");
@@ -237,7 +251,8 @@ static int read_reply(int sock, struct err *e)
     return reply.code ? err_set(e, reply.code > 0 ? reply.code : EIO, "%s", reply.text) : 0;
 }
 
-static int tell(const struct telling *t, struct err *e)
+/* *ret: the socket, if it is to be served from now on. */
+static int tell(struct telling *t, int *ret, struct err *e)
 {
     CLEANUP(config_end) struct config_writer w = {0};
     int pair[2];
@@ -260,21 +275,26 @@ static int tell(const struct telling *t, struct err *e)
         return 0;
     if (r < 0)
         return err_sys(e, -r, "cannot tell the interceptor about its secrets");
-    return t->dirfd >= 0 ? read_reply(here, e) : 0;
+    r = t->dirfd >= 0 ? read_reply(here, e) : 0;
+    if (r == 0)
+        *ret = steal_fd(&here);
+    return r;
 }
 
 /* In a child that ends: values are in no memory that the launcher has, and so in none that the
  * monitor, its fork, inherits. */
-static int tell_from_child(const struct telling *t, struct err *e)
+static int tell_from_child(struct telling *t, struct err *e)
 {
     struct err got = {0};
-    int pair[2];
+    int pair[2], sock = -1;
     if (pipe2(pair, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot create a pipe");
     pid_t child = fork();
     if (child == 0) {
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-        (void)tell(t, &got);
+        (void)tell(t, &sock, &got);
+        if (sock >= 0 && t->n_sources > 0 && fork() == 0)
+            mint_serve(sock, t->source, t->n_sources);
         _exit(write(pair[1], &got, sizeof(got)) == (ssize_t)sizeof(got) ? 0 : 1);
     }
     int r = child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
@@ -297,13 +317,14 @@ static int tell_from_child(const struct telling *t, struct err *e)
 
 int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e)
 {
-    return tell_from_child(&(struct telling){.store = s, .bound = b, .link = link, .dirfd = -1}, e);
+    struct telling t = {.store = s, .bound = b, .link = link, .dirfd = -1};
+    return tell_from_child(&t, e);
 }
 
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
                      const struct spec_net *now, const char *fresh, struct err *e)
 {
-    const struct telling t = {
+    struct telling t = {
         .store = s, .bound = &now->bound, .old = old, .fresh = fresh, .link = -1, .dirfd = dirfd};
     struct err ignored = {0};
     int r = net_request_secrets(dirfd, -1, now, old, e);

@@ -1,7 +1,7 @@
 /* Telling the interceptor what it needs: the values of secrets, and where they may go (intercept/config.h).
  *
  * A child of the caller looks the values up, with the caller's rights and environment, and ends: no
- * process that lives on has them. That child's end of a socket pair is all it shares with the
+ * process that lives on has them. (Where commands mint some, its child does: mint.h.) That child's end of a socket pair is all it shares with the
  * interceptor, which gets the other one by LINK_CHANGE (intercept/link.h).
  */
 #ifndef MSB_LAUNCH_INTERCEPT_TELL_H

@@ -56,7 +56,8 @@ static int check_private(int dir, const char *name, struct err *e)
     return unusable(EPERM, name, "can be read by others", e);
 }
 
-/* *value: malloc'd, to be wiped; NULL when it is a reference. value itself may be NULL. */
+/* *value: malloc'd, to be wiped; NULL when it is a reference; a command, if ret->ttl_s. value itself may
+ * be NULL. */
 static int secret_load(int dir, const char *name, struct secret *ret, char **value, struct err *e)
 {
     char *text = NULL;
@@ -71,11 +72,18 @@ static int secret_load(int dir, const char *name, struct secret *ret, char **val
     wipe(text, n);
     const char *from = json_string_value(json_object_get(j, "from_env"));
     const char *v = json_string_value(json_object_get(j, "value"));
+    const char *command = json_string_value(json_object_get(j, "command"));
+    json_int_t ttl = json_integer_value(json_object_get(j, "ttl_s"));
     *ret = (struct secret){.updated_ns =
                                (uint64_t)json_integer_value(json_object_get(j, "updated_ns"))};
     (void)snprintf(ret->name, sizeof(ret->name), "%s", name);
-    if (!v == !from || (from && !variable_name(from)))
+    if ((v != NULL) + (from != NULL) + (command != NULL) != 1 || (from && !variable_name(from)) ||
+        (command && (ttl < 1 || ttl > SECRET_TTL_MAX_S)))
         return unusable(EINVAL, name, "is damaged", e);
+    if (command) {
+        ret->ttl_s = (uint32_t)ttl;
+        v = command;
+    }
     if (from)
         (void)snprintf(ret->from_env, sizeof(ret->from_env), "%s", from);
     if (v && value && !(*value = strdup(v)))
@@ -106,21 +114,34 @@ static int check_value(const char *value, struct err *e)
     return utf8_valid(value) ? 0 : err_set(e, EINVAL, "the value is not UTF-8 text");
 }
 
-int secret_set(const struct store *s, const char *name, const char *value, const char *from_env,
+static int check_source(const struct secret_source *from, struct err *e)
+{
+    if (from->value)
+        return check_value(from->value, e);
+    if (from->from_env && !variable_name(from->from_env))
+        return err_set(e, EINVAL, "invalid environment variable name '%.64s'", from->from_env);
+    if (from->command && (!*from->command || strlen(from->command) > SECRET_COMMAND_MAX ||
+                          !utf8_valid(from->command)))
+        return err_set(e, EINVAL, "a command is text of 1 to %d bytes", SECRET_COMMAND_MAX);
+    return 0;
+}
+
+int secret_set(const struct store *s, const char *name, const struct secret_source *from,
                struct err *e)
 {
     int r = secret_check_name(name, e);
-    if (r == 0 && value)
-        r = check_value(value, e);
-    if (r == 0 && from_env && !variable_name(from_env))
-        r = err_set(e, EINVAL, "invalid environment variable name '%.64s'", from_env);
+    if (r == 0)
+        r = check_source(from, e);
     if (r < 0)
         return r;
     AUTO_CLOSE int dir = named_dir_open(s, &secrets, true, e);
     if (dir < 0)
         return dir;
-    AUTO_JSON json_t *j = json_pack("{s:I, s:s}", "updated_ns", (json_int_t)realtime_ns(),
-                                    value ? "value" : "from_env", value ? value : from_env);
+    AUTO_JSON json_t *j =
+        json_pack("{s:I, s:s*, s:s*, s:s*}", "updated_ns", (json_int_t)realtime_ns(), "value",
+                  from->value, "from_env", from->from_env, "command", from->command);
+    if (j && from->command)
+        (void)json_object_set_new(j, "ttl_s", json_integer(from->ttl_s));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     if (!text)
         return err_oom(e);
@@ -163,7 +184,11 @@ static int resolve_one(int dir, const char *name, struct strlist *env, struct er
     if (r < 0)
         return r;
     const char *value = stored ? stored : getenv(one.from_env);
-    if (!value) {
+    if (one.ttl_s) {
+        r = err_set(e, EINVAL, "secret '%s' is minted by a command, for requests to hosts alone",
+                    name);
+        err_hint(e, "bind it: --secret %s@HOST in place of --secret-env", name);
+    } else if (!value) {
         r = err_set(e, ENOENT, "secret '%s': environment variable '%s' is not set", name,
                     one.from_env);
     } else if (asprintf(&kv, "%s=%s", name, value) < 0 || strlist_take(env, kv) < 0) {
@@ -201,4 +226,22 @@ int secret_check_known(const struct store *s, const struct strlist *names, struc
     for (size_t i = 0; r == 0 && i < names->n; i++)
         r = check_private(dir, names->v[i], e);
     return r;
+}
+
+int secret_command(const struct store *s, const char *name, char **ret, uint32_t *ttl_s,
+                   struct err *e)
+{
+    struct secret one;
+    char *text = NULL;
+    AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
+    if (dir < 0)
+        return dir;
+    int r = secret_load(dir, name, &one, &text, e);
+    if (r < 0)
+        return r;
+    *ttl_s = one.ttl_s;
+    *ret = one.ttl_s ? text : NULL;
+    if (!one.ttl_s)
+        wipe(text, text ? strlen(text) : 0);
+    return 0;
 }

@@ -3,11 +3,13 @@
  *
  *     $MSB_HOME/secrets/NAME      JSON, mode 0600: {"updated_ns": N, "value": "..."}
  *                                 or {"updated_ns": N, "from_env": "VARIABLE"}
+ *                                 or {"updated_ns": N, "command": "...", "ttl_s": N}
  *
  * A spec has only names. The process that runs a command (msb exec, the SDK) looks them up at that
  * moment, as its own user, and sends the values with the command; no process on the host has them
  * in its environment. With from_env not even the store has the value: it comes from the environment
- * of the process that runs the command.
+ * of the process that runs the command. A command of the user's own mints values for secrets that are
+ * bound to hosts only (launch/mint.h); they are stored nowhere.
  */
 #ifndef MSB_STORE_SECRET_H
 #define MSB_STORE_SECRET_H
@@ -18,17 +20,29 @@
 
 enum {
     SECRET_VALUE_MAX = 32 * 1024, /* the guest's kernel takes 128 KiB for one variable */
+    SECRET_COMMAND_MAX = 4096,
+    SECRET_TTL_DEFAULT_S = 600,
+    SECRET_TTL_MAX_S = 30 * 24 * 3600,
 };
 
 struct secret {
     char name[SECRET_NAME_MAX + 1];
-    char from_env[SECRET_NAME_MAX + 1]; /* "" = the value is stored */
+    char from_env[SECRET_NAME_MAX + 1]; /* "" = the value is stored, or minted */
+    uint32_t ttl_s;                     /* not 0: a command mints it, for so long */
     uint64_t updated_ns;
 };
 
-/* Replaces one of that name. Exactly one of value and from_env is given. */
-int secret_set(const struct store *s, const char *name, const char *value, const char *from_env,
+/* Where its value comes from: one of the texts. */
+struct secret_source {
+    const char *value, *from_env, *command;
+    uint32_t ttl_s; /* with a command */
+};
+/* Replaces one of that name. */
+int secret_set(const struct store *s, const char *name, const struct secret_source *from,
                struct err *e);
+/* The command that mints its value, malloc'd; NULL: none does. */
+int secret_command(const struct store *s, const char *name, char **ret, uint32_t *ttl_s,
+                   struct err *e);
 int secret_remove(const struct store *s, const char *name, struct err *e);
 /* Sorted by name; free() the list. */
 int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e);

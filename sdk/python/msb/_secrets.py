@@ -36,6 +36,9 @@ def _load(home: str, name: str) -> Dict[str, object]:
             doc = json.loads(f.read(_FILE_MAX))
         except ValueError:
             doc = None
+    if isinstance(doc, dict) and "command" in doc:
+        raise SecretError(f"secret '{name}' is minted by a command, for requests to hosts alone",
+                          [f"bind it: bound_secrets={{'{name}': ['HOST']}}"])
     if not isinstance(doc, dict) or ("value" in doc) == ("from_env" in doc):
         raise SecretError(f"secret '{name}' is damaged", again)
     return doc
