@@ -23,6 +23,9 @@ static const struct things workspaces = {"workspaces", .list = "msb workspace ls
                                          .files = "_files -/"};
 static const struct things named_workspaces = {"named_workspaces",
                                                .list = "msb workspace ls -q 2>/dev/null"};
+static const struct things workspace_paths = {
+    "workspace_paths", .list = "msb workspace ls -q 2>/dev/null | sed s,$,:,",
+    .fish = "msb workspace ls -q 2>/dev/null | string replace -r \"\\$\" :", .files = "_files"};
 static const struct things secrets = {"secrets", .list = "msb secret ls -q 2>/dev/null"};
 static const struct things images = {"images", .list = "msb image ls -q 2>/dev/null"};
 static const struct things bootables = {"bootables", "msb/base",
@@ -33,7 +36,7 @@ static const struct things paths = {"paths", .list = "msb ls -q 2>/dev/null | se
                                     .fish = "msb ls -q 2>/dev/null | string replace -r \"\\$\" :/",
                                     .files = "_files"};
 static const struct things *const all_things[] = {
-    &sandboxes, &volumes,   &workspaces, &named_workspaces, &secrets,
+    &sandboxes, &volumes,   &workspaces, &named_workspaces, &workspace_paths, &secrets,
     &images,    &bootables, &registries, &shells,           &paths,
 };
 
@@ -53,12 +56,15 @@ static const struct things *argument_of(const struct cmd *c)
     static const struct {
         const char *name;
         const struct things *is;
-    } kinds[] = {{"REFERENCE", &images},    {"REFERENCES", &images}, {"IMAGE", &bootables},
-                 {"REGISTRY", &registries}, {"SHELL", &shells},      {"SRC", &paths}};
+    } kinds[] = {{"REFERENCE", &images},         {"REFERENCES", &images}, {"IMAGE", &bootables},
+                 {"REGISTRY", &registries},      {"SHELL", &shells},      {"SRC", &paths},
+                 {"NAME:PATH", &workspace_paths}};
     const char *name = c->pos.name ? c->pos.name : "";
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(name, kinds[i].name) == 0)
             return kinds[i].is;
+    if (c == &cmd_workspace_put)
+        return &workspace_paths;
     if ((strcmp(name, "NAME") != 0 && strcmp(name, "NAMES") != 0) || c == &cmd_volume_create ||
         c == &cmd_workspace_create)
         return NULL;

@@ -63,6 +63,8 @@ extern const struct cmd cmd_system;
 extern const struct cmd cmd_workspace;
 extern const struct cmd cmd_workspace_create;
 extern const struct cmd cmd_workspace_list;
+extern const struct cmd cmd_workspace_get;
+extern const struct cmd cmd_workspace_put;
 extern const struct cmd cmd_workspace_inspect;
 extern const struct cmd cmd_workspace_status;
 extern const struct cmd cmd_workspace_sync;

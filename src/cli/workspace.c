@@ -1,10 +1,12 @@
-/* Workspaces: list, inspect, sync, remove; create and status are in workspace_bucket.c. */
+/* Workspaces: list, inspect, sync, remove; create and status are in workspace_bucket.c, their files in
+ * workspace_files.c. */
 #include "workspace/workspace.h"
 #include "cli/common_opts.h"
 #include "cli/noun.h"
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "cli/workspace_files.h"
 #include "s3/sync.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
@@ -165,18 +167,36 @@ static const struct noun workspaces = {
 
 static int list_run(const struct args *a)
 {
+    if (a->n_pos)
+        return workspace_files_verb(a);
+    if (args_has(a, "recursive")) {
+        struct err e = {0};
+        (void)err_set(&e, EINVAL, "--recursive requires a workspace");
+        return ui_usage(&e);
+    }
     return noun_list(&workspaces, a);
 }
+
+static const struct opt workspace_list_opts[] = {
+    {"recursive", 'R', NULL, "With a workspace: everything below, too"},
+    NAMES_ONLY_OPTION,
+    FORMAT_OPTION,
+    {0},
+};
 
 const struct cmd cmd_workspace_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
-    .summary = "List workspaces",
-    .opts = list_opts,
+    .summary = "List workspaces, or the files of one",
+    .opts = workspace_list_opts,
+    .pos = {.name = "NAME:PATH", .help = "List what is there; NAME alone: at the top"},
+    .details =
+        "Files are listed without starting a sandbox. A workspace in a bucket is synced first.",
     .examples = "  msb workspace ls\n"
-                "  msb workspace ls --format json",
+                "  msb workspace ls task-7:src\n"
+                "  msb workspace ls -R task-7 --format json",
     .run = list_run,
 };
 
@@ -283,8 +303,8 @@ const struct cmd cmd_workspace_sync = {
 static int workspace_remove_one(const struct store *s, const struct args *a, const char *name,
                                 struct err *e)
 {
-    (void)a;
-    return workspace_remove(s, name, e);
+    return workspace_names_file(name) ? workspace_file_remove_verb(s, a, name, e)
+                                      : workspace_remove(s, name, e);
 }
 
 static int remove_run(const struct args *a)
@@ -292,29 +312,36 @@ static int remove_run(const struct args *a)
     return for_each_named(a, &(struct action){.done = "Removed", .fn = workspace_remove_one});
 }
 
+static const struct opt remove_opts[] = {
+    {"recursive", 'r', NULL, "Of NAME:PATH: a directory, too, with what is in it"},
+    QUIET_OPTION,
+    {0},
+};
+
 const struct cmd cmd_workspace_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
-    .summary = "Remove workspaces and their files",
-    .opts = quiet_opts,
-    .pos = {.name = "NAMES", .help = "Workspaces to remove", .required = true, .many = true},
+    .summary = "Remove workspaces, or files in them",
+    .opts = remove_opts,
+    .pos = {.name = "NAMES",
+            .help = "Workspaces to remove, or NAME:PATH for files in them",
+            .required = true,
+            .many = true},
     .details =
-        "Of a workspace in a bucket only the local files are removed: the bucket is left as it is.",
-    .examples = "  msb workspace rm task-7",
+        "Of a workspace in a bucket only the local files are removed: the bucket is left as it is. "
+        "A file (NAME:PATH) is removed from the bucket, too, by a sync afterwards.",
+    .examples = "  msb workspace rm task-7\n"
+                "  msb workspace rm task-7:out/old.log",
     .run = remove_run,
 };
 
 static const struct cmd *const workspace_subs[] = {
-    &cmd_workspace_create,
-    &cmd_workspace_list,
-    &cmd_workspace_inspect,
-    &cmd_workspace_status,
-    &cmd_workspace_sync,
-    &cmd_workspace_remove,
-    NULL,
+    &cmd_workspace_create, &cmd_workspace_list,   &cmd_workspace_inspect,
+    &cmd_workspace_get,    &cmd_workspace_put,    &cmd_workspace_status,
+    &cmd_workspace_sync,   &cmd_workspace_remove, NULL,
 };
 
 const struct cmd cmd_workspace = {

@@ -9,12 +9,16 @@
 #include "copy/place.h"
 #include "copy/tree.h"
 
-enum copy_kind { COPY_HOST, COPY_GUEST, COPY_STREAM };
+/* COPY_BELOW: a directory of the host that a guest may write to. Its links are followed as long as they
+ * stay below it; one at the destination itself is replaced. Missing directories on the way to the
+ * destination are made. */
+enum copy_kind { COPY_HOST, COPY_GUEST, COPY_STREAM, COPY_BELOW };
 
 struct copy_end {
     enum copy_kind kind;
     struct copy_path path; /* not of a stream */
     struct files *files;   /* of a sandbox: connected, as the user to act as */
+    int below;             /* the directory */
 };
 
 struct copy_options {

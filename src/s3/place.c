@@ -2,44 +2,16 @@
  * and no link that it makes leads us anywhere. What was to be replaced or removed is looked at
  * after it lost its name, when nothing can change it under that name any more. */
 #include "s3/work.h"
+#include "util/beneath.h"
 #include "util/fs.h"
 #include "util/utf8.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 enum { CONFLICTS_MAX = 100 };
-
-static int open_below(int at, const char *path)
-{
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV};
-    int fd = (int)syscall(SYS_openat2, at, path, &how, sizeof(how));
-    return fd < 0 ? -errno : fd;
-}
-
-static int make_below(int at, const char *path)
-{
-    AUTO_CLOSE int fd = open_below(at, ".");
-    while (fd >= 0 && *path) {
-        char name[NAME_MAX + 1];
-        size_t n = strcspn(path, "/");
-        (void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
-        if (mkdirat(fd, name, 0755) < 0 && errno != EEXIST)
-            return -errno;
-        int next = dir_open_at(fd, name);
-        close_fd(&fd);
-        if (next < 0)
-            return next;
-        fd = next;
-        path += n + (path[n] == '/');
-    }
-    return steal_fd(&fd);
-}
 
 int s3_parent_open(const struct s3_work *w, const char *path, bool make, const char **name)
 {
@@ -48,8 +20,7 @@ int s3_parent_open(const struct s3_work *w, const char *path, bool make, const c
     AUTO_FREE char *dir = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
     if (!dir)
         return -ENOMEM;
-    int fd = open_below(w->data, dir);
-    return fd == -ENOENT && make ? make_below(w->data, dir) : fd;
+    return beneath_dir(w->data, dir, false, make);
 }
 
 /* Gives what lost its name to somebody else's version a new one. */

@@ -107,7 +107,7 @@ int sandbox_release(const struct store *s, const char *name, warn_fn warn, struc
         if (gone && spec_has_snapshot(&sb.spec))
             r = sandbox_sync(s, name, 0, warn, e);
         if (gone && r == 0)
-            bucket_leave(s, &sb.spec, warn);
+            bucket_leave(s, sb.spec.workspace.name, warn);
         if (gone || others)
             return r;
     }

@@ -21,26 +21,23 @@ static void tell(warn_fn warn, const struct err *why, const char *then)
         warn(text);
 }
 
-int bucket_enter(const struct store *s, const struct sandbox_spec *spec, warn_fn warn,
-                 struct err *e)
+int bucket_enter(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
-    const char *name = spec->workspace.name;
     int r = name ? level(s, name, warn, e) : 0;
     if (r == 0)
         return 0;
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
     if (dir < 0 || !s3_workspace_is_filled(dir))
         return r;
-    tell(warn, e, "the sandbox gets the workspace as of the last sync");
+    tell(warn, e, "the workspace is as of the last sync");
     err_clear(e);
     return 0;
 }
 
-void bucket_leave(const struct store *s, const struct sandbox_spec *spec, warn_fn warn)
+void bucket_leave(const struct store *s, const char *name, warn_fn warn)
 {
     struct err e = {0};
     char then[SPEC_NAME_MAX + 64];
-    const char *name = spec->workspace.name;
     if (!name || level(s, name, warn, &e) == 0)
         return;
     (void)snprintf(then, sizeof(then), "try again with: msb workspace sync %s", name);

@@ -187,7 +187,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = spec_secure_mounts(spec, e);
     if (r == 0)
-        r = bucket_enter(s, spec, warn, e);
+        r = bucket_enter(s, spec->workspace.name, warn, e);
     if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
@@ -250,7 +250,7 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     sync_before_start(s, &h.sb, warn);
     r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, e);
     if (r == 0)
-        r = bucket_enter(s, &h.sb.spec, warn, e);
+        r = bucket_enter(s, h.sb.spec.workspace.name, warn, e);
     if (r == 0)
         r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)

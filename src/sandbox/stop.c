@@ -33,7 +33,7 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
     if (r == 0 && grace_ms)
         r = sync_workspace(s, &h.sb, 0, warn, e);
     if (r == 0 && grace_ms)
-        bucket_leave(s, &h.sb.spec, warn);
+        bucket_leave(s, h.sb.spec.workspace.name, warn);
     if (r == 0 && h.sb.spec.ephemeral) {
         r = held_remove(&h, e);
         audit_done(s, "remove", name, NULL, 0, r, e);

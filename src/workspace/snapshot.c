@@ -95,15 +95,6 @@ struct place {
         .parent = -1, .lock.fd = -1 \
     }
 
-/* One process at a time works on a workspace. */
-static int lock_place(const struct store *s, struct place *p, struct err *e)
-{
-    char hex[DIGEST_HEX_SIZE];
-    struct digest d = digest_of(p->path, strlen(p->path));
-    digest_hex(&d, hex);
-    return name_lock_take_kind(s, "workspace-path", hex, &p->lock, e);
-}
-
 /* The path was made canonical when the sandbox was made: a link in it must be newer. */
 static int open_parent(const struct store *s, const struct spec_workspace *w, char *path,
                        struct err *e)
@@ -144,7 +135,7 @@ static int open_place(const struct store *s, const struct sandbox_spec *spec, st
     (void)snprintf(p->name, sizeof(p->name), "%s", name);
     name_fresh(p, spec->name);
     p->parent = open_parent(s, w, dir, e);
-    return p->parent < 0 ? p->parent : lock_place(s, p, e);
+    return p->parent < 0 ? p->parent : workspace_lock(s, p->path, &p->lock, e);
 }
 
 static void close_place(struct place *p)

@@ -1,5 +1,6 @@
 #include "workspace/workspace.h"
 
+#include "image/oci/digest.h"
 #include "store/json_file.h"
 #include "store/named.h"
 #include "store/volume.h"
@@ -139,6 +140,14 @@ int workspace_dir_open(const struct store *s, const char *name, struct err *e)
         return all;
     int fd = dir_open_at(all, name);
     return fd < 0 ? err_sys(e, -fd, "cannot open workspace '%s'", name) : fd;
+}
+
+int workspace_lock(const struct store *s, const char *path, struct name_lock *ret, struct err *e)
+{
+    char hex[DIGEST_HEX_SIZE];
+    struct digest d = digest_of(path, strlen(path));
+    digest_hex(&d, hex);
+    return name_lock_take_kind(s, "workspace-path", hex, ret, e);
 }
 
 char *workspace_path(const struct store *s, const char *name)

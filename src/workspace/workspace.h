@@ -34,6 +34,9 @@ int workspace_list(const struct store *s, struct workspace **ret, size_t *n, str
 /* EBUSY, naming the sandbox, while one has it. */
 int workspace_remove(const struct store *s, const char *name, struct err *e);
 
+/* One process at a time works on the directory at `path`, named or not. */
+int workspace_lock(const struct store *s, const char *path, struct name_lock *ret, struct err *e);
+
 /* Where its data is; malloc'd. */
 char *workspace_path(const struct store *s, const char *name);
 /* Bytes that its data takes on disk. */

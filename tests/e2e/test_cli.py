@@ -534,7 +534,7 @@ def test_completion(msb):
                            ("image rm localhost:5000/team/app:", ["1"]), ("save msb", []),
                            ("registry logout gh", ["ghcr.io"]), ("create msb/", ["msb/base"]),
                            ("volume rm v", ["vol-1"]), ("vol inspect v", ["vol-1"]), ("volume create v", []),
-                           ("ws rm t", ["task-1"]), ("ws create t", []), ("run --workspace task-", ["task-1"]),
+                           ("ws rm t", ["task-1"]), ("ws create t", []), ("ws get task", ["task-1:"]), ("run --workspace task-", ["task-1"]),
                            ("secret rm S", ["S1"]),
                            ("run --secret-env S", ["S1"]), ("audit --name b", ["box"]), ("port b", ["box"]),
                            ("net explain b", ["box"])):

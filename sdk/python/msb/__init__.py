@@ -35,6 +35,7 @@ from .files import FileEvent, Files, Watch
 from .process import Process
 from .sandbox import AsyncSandbox, PtySize, Sandbox
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
+from .workspace import Workspace, WorkspaceFiles
 
 __version__ = "0.1.0"
 
@@ -44,5 +45,6 @@ __all__ = [
     "FileInfo", "FileNotFound", "Files", "ImageError", "Logs", "MsbError", "OutputChunk", "PolicyRefused", "Process",
     "ProtocolError", "PtySize", "Result", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
     "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
-    "SecretError", "TooManyCommands", "UsageError", "Watch", "environments", "find_msb", "sync",
+    "SecretError", "TooManyCommands", "UsageError", "Watch", "Workspace", "WorkspaceFiles", "environments",
+    "find_msb", "sync",
 ]

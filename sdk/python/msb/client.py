@@ -25,6 +25,7 @@ from .errors import (CommandNotExecutable, CommandNotFound, MsbError, SandboxNot
 from .files import Files
 from .process import Callback, Process
 from .types import ExecResult, SandboxInfo, SandboxSpec
+from .workspace import Workspace
 
 __all__ = ["SandboxClient", "SandboxHandle", "DEFAULT_MAX_OUTPUT"]
 
@@ -399,6 +400,10 @@ class SandboxClient:
         code, _, err = await self._cli.call("remove", *(["--force"] if force else []), _known(name))
         if code != 0:
             raise from_cli(code, err)
+
+    def workspace(self, name: str) -> Workspace:
+        """A workspace, and its files, without a sandbox."""
+        return Workspace(self._cli, name)
 
     async def _inspect(self, name: str) -> SandboxInfo:
         doc: Dict[str, Any] = await self._cli.json("inspect", _known(name))

@@ -24,13 +24,14 @@ from . import client as _client
 from . import code as _code
 from . import files as _files
 from . import process as _process
+from . import workspace as _workspace
 from ._portal import PORTAL
 from .client import DEFAULT_MAX_OUTPUT
 from .files import DEFAULT_MAX_READ, FileEvent
 from .process import Callback
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
 
-__all__ = ["CodeContext", "Files", "Process", "SandboxClient", "SandboxHandle", "Watch"]
+__all__ = ["CodeContext", "Files", "Process", "SandboxClient", "SandboxHandle", "Watch", "Workspace", "WorkspaceFiles"]
 
 _run = PORTAL.run
 
@@ -310,6 +311,73 @@ class SandboxHandle:
         _run(self._inner.__aexit__(kind, error, trace))
 
 
+class WorkspaceFiles:
+    """Files of a workspace; see :class:`msb.WorkspaceFiles`."""
+
+    def __init__(self, inner: _workspace.WorkspaceFiles) -> None:
+        self._inner = inner
+
+    def read(self, path: str, *, max_bytes: int = DEFAULT_MAX_READ) -> bytes:
+        """The content of a file."""
+        return _run(self._inner.read(path, max_bytes=max_bytes))
+
+    def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The content of a file as text."""
+        return _run(self._inner.read_text(path, encoding=encoding, errors=errors))
+
+    def write(self, path: str, data: Union[bytes, str]) -> None:
+        """Makes or replaces a file."""
+        _run(self._inner.write(path, data))
+
+    def list(self, path: str = ".", *, recursive: bool = False) -> List[FileInfo]:
+        """What is in a directory."""
+        return _run(self._inner.list(path, recursive=recursive))
+
+    def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Removes a file or a directory."""
+        _run(self._inner.remove(path, recursive=recursive, missing_ok=missing_ok))
+
+    def upload(self, local: Union[str, "os.PathLike[str]"], path: str) -> None:
+        """Copies a file or a directory of the host into the workspace."""
+        _run(self._inner.upload(local, path))
+
+    def download(self, path: str, local: Union[str, "os.PathLike[str]"]) -> None:
+        """Copies a file or a directory of the workspace to the host."""
+        _run(self._inner.download(path, local))
+
+
+class Workspace:
+    """A workspace, by its name; see :class:`msb.Workspace`."""
+
+    def __init__(self, inner: _workspace.Workspace) -> None:
+        self._inner = inner
+        self.name = inner.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def files(self) -> WorkspaceFiles:
+        """Its files."""
+        return WorkspaceFiles(self._inner.files)
+
+    def info(self) -> Dict[str, Any]:
+        """What ``msb workspace inspect`` shows."""
+        return _run(self._inner.info())
+
+    def status(self) -> Dict[str, str]:
+        """What a sync with the bucket would do, by path."""
+        return _run(self._inner.status())
+
+    def sync(self) -> None:
+        """Brings host and bucket up to date."""
+        _run(self._inner.sync())
+
+    def remove(self) -> None:
+        """Removes it with its files."""
+        _run(self._inner.remove())
+
+
 class SandboxClient:
     """Creates and finds sandboxes; see :class:`msb.SandboxClient`."""
 
@@ -333,6 +401,10 @@ class SandboxClient:
     def remove(self, name: str, *, force: bool = False) -> None:
         """Removes a sandbox."""
         _run(self._inner.remove(name, force=force))
+
+    def workspace(self, name: str) -> Workspace:
+        """A workspace, and its files, without a sandbox."""
+        return Workspace(self._inner.workspace(name))
 
     def run_python(self, code: str, *, image: str = "python:3.11-slim",
                    timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
