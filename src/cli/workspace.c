@@ -256,7 +256,7 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     struct workspace w;
     if (r == 0 && found == 0)
         r = workspace_open(s, name, &w, e);
-    struct s3_sync how = {.warn = ui_warn};
+    struct s3_sync how = {.warn = ui_warn, .max = max};
     if (r == 0 && *of)
         r = s3_workspace_sync(s, of, &how, &(bool){false}, e);
     return r;

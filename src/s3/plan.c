@@ -45,7 +45,7 @@ static const struct s3_entry *take(struct cursor *c, const char *path)
 }
 
 int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
-                 const struct s3_tree *remote, struct s3_plan *ret)
+                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret)
 {
     struct cursor b = {.t = base}, l = {.t = local}, r = {.t = remote};
     struct s3_plan p = {.v = calloc(base->n + local->n + remote->n + 1, sizeof(*p.v))};
@@ -57,7 +57,9 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
                               .base = take(&b, path),
                               .local = take(&l, path),
                               .remote = take(&r, path)};
-        s->action = decide(s);
+        s->ignored =
+            !s->local && s->remote && ignore_covers(ignore, path, s->remote->kind == S3_KIND_DIR);
+        s->action = s->ignored ? S3_KEEP : decide(s);
         p.count[s->action]++;
         const struct s3_entry *stays = s->action == S3_KEEP ? s->remote : s->base;
         if (stays) {

@@ -19,6 +19,7 @@ enum s3_action {
 struct s3_step {
     const char *path;
     enum s3_action action;
+    bool ignored; /* here; what the bucket has stays there */
     const struct s3_entry *base, *local, *remote;
     struct s3_entry
         result;   /* what both sides have afterwards, strings not owned; path NULL = nothing */
@@ -32,7 +33,7 @@ struct s3_plan {
 };
 
 int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
-                 const struct s3_tree *remote, struct s3_plan *ret);
+                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret);
 void s3_plan_free(struct s3_plan *p);
 #define AUTO_S3_PLAN CLEANUP(s3_plan_free)
 

@@ -13,6 +13,7 @@ enum { DEPTH_MAX = 128 };
 
 struct scan {
     const struct s3_tree *base;
+    struct ignore *ignore;
     void (*warn)(void *ctx, const char *text);
     void *ctx;
     struct s3_tree *to;
@@ -82,6 +83,8 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
+    if (ignore_covers(s->ignore, s->path, a.kind == S3_KIND_DIR))
+        return 0;
     const struct s3_entry *was = s->base ? s3_tree_find(s->base, s->path) : NULL;
     int r = 0;
     if (S_ISDIR(st.st_mode)) {
@@ -130,15 +133,18 @@ static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsign
     return r;
 }
 
-int s3_tree_scan(int dirfd, const struct s3_tree *base, void (*warn)(void *ctx, const char *text),
-                 void *ctx, struct s3_tree *ret, struct err *e)
+int s3_tree_scan(int dirfd, const struct s3_tree *base, struct ignore *ignore,
+                 void (*warn)(void *ctx, const char *text), void *ctx, struct s3_tree *ret,
+                 struct err *e)
 {
     AUTO_S3_TREE struct s3_tree t = {0};
     AUTO_FREE struct scan *s = calloc(1, sizeof(*s));
     if (!s)
         return err_oom(e);
-    *s = (struct scan){.base = base, .warn = warn, .ctx = ctx, .to = &t, .e = e};
+    *s = (struct scan){.base = base, .ignore = ignore, .warn = warn, .ctx = ctx, .to = &t, .e = e};
     int r = scan_dir(s, dirfd, ".", 0, 0);
+    if (r == 0 && ignore_is_spent(ignore))
+        r = err_set(e, E2BIG, "matching the rules in " IGNORE_FILE " takes too long");
     if (r < 0)
         return r;
     s3_tree_sort(&t);

@@ -30,6 +30,8 @@ enum {
     BASE_MAX = 128 << 20, /* with what only this host needs, twice a manifest */
     NOTE_MAX = 4096,      /* bytes of one line between the processes */
     WARNINGS_MAX = 50,    /* of one sync; the rest is counted */
+    SUGGEST_FILES = 1000, /* or so many bytes: large enough to suggest that it is left out */
+    SUGGEST_BYTES = 64 << 20,
 };
 
 /* --- between the processes ------------------------------------------------------------------- */
@@ -94,7 +96,7 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
     AUTO_S3_TREE struct s3_tree t = {0};
     for (size_t i = 0; i < w->plan.n; i++) {
         struct s3_entry a = w->plan.v[i].result;
-        if (a.path && !s3_tree_add(&t, w->plan.v[i].path, &a))
+        if (a.path && !w->plan.v[i].ignored && !s3_tree_add(&t, w->plan.v[i].path, &a))
             return err_oom(e);
     }
     s3_tree_sort(&t);
@@ -108,6 +110,7 @@ static void forget_pass(struct s3_work *w)
     s3_plan_free(&w->plan);
     s3_tree_free(&w->base);
     s3_tree_free(&w->local);
+    ignore_free(&w->ignore);
     s3_remote_free(&w->remote);
     atomic_store(&w->again, false);
 }
@@ -120,11 +123,13 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
-        err_hint(e, "create the workspace with a higher --max");
+        err_hint(e, "msb workspace sync --max raises it once, workspace create --max for good");
     }
     if (r == 0)
-        r = s3_tree_scan(w->data, &w->base, w->warn, w->warn_ctx, &w->local, e);
-    if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->plan) < 0)
+        r = ignore_load(w->data, &w->ignore, e);
+    if (r == 0)
+        r = s3_tree_scan(w->data, &w->base, &w->ignore, w->warn, w->warn_ctx, &w->local, e);
+    if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
     return r;
 }
@@ -138,6 +143,35 @@ static void warn_about_remote(struct s3_work *w)
         s3_work_warn(w, "the bucket's manifest is damaged: objects are taken as they are");
 }
 
+/* The list of what is ignored came with this pull: it counts before anything is pushed. */
+static bool has_new_rules(const struct s3_work *w)
+{
+    for (size_t i = 0; i < w->plan.n; i++) {
+        enum s3_action a = w->plan.v[i].action;
+        if ((a == S3_DOWNLOAD || a == S3_DELETE_LOCAL || a == S3_CONFLICT) &&
+            strcmp(w->plan.v[i].path, IGNORE_FILE) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A push that would make the bucket too large for the next sync is not begun. */
+static int check_room(const struct s3_work *w, struct err *e)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        bool up = s->action == S3_UPLOAD;
+        bytes += up ? s->local->size : s->action == S3_DELETE_REMOTE ? 0 : s->result.size;
+    }
+    if (!w->plan.count[S3_UPLOAD] || bytes <= w->config->max)
+        return 0;
+    (void)err_set(e, EFBIG, "the workspace holds more than its limit of %llu MiB",
+                  (unsigned long long)(w->config->max >> 20));
+    err_hint(e, "leave files out with " IGNORE_FILE ", or use --max");
+    return -EFBIG;
+}
+
 /* 1: something changed meanwhile. */
 static int one_pass(struct s3_work *w, struct job *j, struct err *e)
 {
@@ -148,8 +182,10 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
     /* What was pulled counts, whatever becomes of the push. */
     if (r == 0 && n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT])
         r = save_base(w, j->dir, e);
-    if (r == 0 && atomic_load(&w->again))
+    if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))
         return 1;
+    if (r == 0)
+        r = check_room(w, e);
     if (r == 0)
         r = s3_push(w, e);
     if (r == -EEXIST || (r == 0 && atomic_load(&w->again)))
@@ -176,6 +212,41 @@ static int all_passes(struct s3_work *w, struct job *j, struct err *e)
                : err_set(e, EAGAIN, "the workspace and the bucket keep changing: try again later");
 }
 
+/* The length of the directory in the path that can be made again, if it is in one; 0. */
+static size_t remakeable(const char *path)
+{
+    static const char *const names[] = {"node_modules", ".venv"};
+    for (const char *at = path; at; at = strchr(at, '/'), at += at != NULL) {
+        size_t n = strcspn(at, "/");
+        for (size_t i = 0; at[n] && i < ARRAY_LEN(names); i++)
+            if (n == strlen(names[i]) && strncmp(at, names[i], n) == 0)
+                return (size_t)(at - path) + n;
+    }
+    return 0;
+}
+
+/* Suggests to leave out what a package manager made, where that is much. */
+static void suggest(struct s3_work *w)
+{
+    const struct s3_tree *t = &w->local;
+    for (size_t i = 0; i < t->n;) {
+        const char *path = t->v[i].path;
+        size_t n = remakeable(path), files = 0;
+        uint64_t bytes = 0;
+        for (; n && i < t->n && strncmp(t->v[i].path, path, n) == 0 && t->v[i].path[n] == '/';
+             i++) {
+            files++;
+            bytes += t->v[i].size;
+        }
+        if (files >= SUGGEST_FILES || bytes >= SUGGEST_BYTES)
+            s3_work_warn(w,
+                         "'%.*s' has %zu files, %llu MiB: a line '%.*s/' in " IGNORE_FILE
+                         " leaves it out",
+                         (int)n, path, files, (unsigned long long)(bytes >> 20), (int)n, path);
+        i += n == 0;
+    }
+}
+
 static int look(struct s3_work *w, struct job *j, struct err *e)
 {
     static const char *const words[] = {
@@ -194,6 +265,7 @@ static int look(struct s3_work *w, struct job *j, struct err *e)
             return -EPIPE;
     }
     warn_about_remote(w);
+    suggest(w);
     return r;
 }
 
@@ -403,6 +475,8 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
         r = s3_credentials_find(s, config.credentials, &keys, e);
     if (r == 0)
         r = name_lock_take_kind(s, "workspace-s3", name, &lock, e);
+    if (how->max)
+        config.max = how->max;
     struct job j = {.config = &config, .keys = &keys, .dir = dir, .look = how->look};
     if (r == 0)
         r = run_job(&j, how, &res, e);

@@ -30,7 +30,8 @@ struct s3_counts {
 typedef void (*s3_differs_fn)(void *ctx, const char *what, const char *path);
 
 struct s3_sync {
-    bool look; /* change nothing */
+    bool look;    /* change nothing */
+    uint64_t max; /* of bytes; 0 = the workspace's own */
     s3_differs_fn differs;
     void *ctx;
     warn_fn warn;

@@ -9,6 +9,7 @@
 #include "s3/client.h"
 #include "util/err.h"
 #include "util/strlist.h"
+#include "workspace/ignore.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,9 +64,10 @@ char *s3_tree_dump(const struct s3_tree *t, bool local);
 /* -EBADMSG. Entries that cannot be files are left out. */
 int s3_tree_parse(const char *text, size_t n, struct s3_tree *ret);
 
-/* What is below dirfd. Contents are read where `base` does not vouch for them. Names that cannot be
- * keys, and sockets, pipes and devices, are left out and reported. */
-int s3_tree_scan(int dirfd, const struct s3_tree *base, void (*warn)(void *ctx, const char *text),
-                 void *ctx, struct s3_tree *ret, struct err *e);
+/* What is below dirfd and is not ignored. Contents are read where `base` does not vouch for them. Names
+ * that cannot be keys, and sockets, pipes and devices, are left out and reported. */
+int s3_tree_scan(int dirfd, const struct s3_tree *base, struct ignore *ignore,
+                 void (*warn)(void *ctx, const char *text), void *ctx, struct s3_tree *ret,
+                 struct err *e);
 
 #endif

@@ -15,6 +15,7 @@ struct s3_work {
     int data; /* the local side */
     int tmp;  /* beside it, for what is under way */
     struct s3_tree base, local;
+    struct ignore ignore;
     struct s3_remote remote;
     struct s3_plan plan;
     struct s3_counts counts;

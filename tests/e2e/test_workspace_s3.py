@@ -131,6 +131,59 @@ def test_what_changed_on_both_sides_is_kept_twice(msb, s3, two):
     assert names["g"] == b"a file here, a directory there" and "g.conflict" in names
 
 
+def test_what_msbignore_names_stays_where_it_is(msb, s3, two):
+    a, b = two
+    (a / "f").write_text("1")
+    (a / "node_modules" / "p").mkdir(parents=True)
+    for i in range(1000):
+        (a / "node_modules" / "p" / str(i)).touch()
+    (a / "node_modules-x").write_text("another name")
+    p = msb("workspace", "status", "a", check=0)
+    assert b"'node_modules' has 1001 files, 0 MiB: a line 'node_modules/' in .msbignore leaves it out" in p.stderr
+    (a / ".msbignore").write_text("/node_modules/\n*.log\n!keep.log\n")
+    (a / "x.log").write_text("here only")
+    (a / "keep.log").write_text("1")
+    s3.put("pre/theirs.log", b"there only")
+    p = msb("workspace", "status", "a", check=0)
+    assert b"node_modules'" not in p.stderr
+    assert status(msb, "a") == dict.fromkeys((".msbignore", "f", "keep.log", "node_modules-x"), "upload")
+    sync(msb, "a")
+    assert (a / "node_modules" / "p" / "7").exists() and not (a / "theirs.log").exists()
+    assert s3.keys("pre/") == [f"pre/{n}" for n in (".msbignore", "f", "keep.log", "node_modules-x", "theirs.log")]
+    assert sync(msb, "b") and status(msb, "a") == status(msb, "b") == {}
+    # What was in the bucket before it was ignored stays there, and comes back without the rule.
+    shutil.rmtree(a / "node_modules")
+    (b / ".msbignore").unlink()
+    (b / "mine.log").write_text("b")
+    sync(msb, "b", "a")
+    assert (a / "theirs.log").read_bytes() == b"there only" and (a / "mine.log").exists()
+    (a / ".msbignore").write_text("*.log\n")
+    (a / "theirs.log").unlink()
+    (a / "x.log").write_text("changed")
+    sync(msb, "a")
+    assert s3.objects["pre/theirs.log"].data == b"there only" and s3.objects["pre/x.log"].data == b"here only"
+    (a / ".msbignore").unlink()
+    sync(msb, "a")
+    assert (a / "theirs.log").exists() and (a / "x.log").read_text() == "here only"
+    assert [n for n in tree(a) if n.startswith("x.log.conflict-")]
+    # A list that a guest made to do harm.
+    (a / ".msbignore").write_text("a\n" * 1001)
+    assert b".msbignore is too long" in msb("workspace", "sync", "a", check=1).stderr
+
+
+def test_a_push_beyond_the_limit_is_not_begun(msb, s3):
+    msb.env.update(KEYS)
+    msb.ok("workspace", "create", "m", "--s3", f"s3://{BUCKET}/m", "--endpoint", s3.url, "--max", "1M")
+    (data(msb, "m") / "large").write_bytes(b"x" * ((1 << 20) + 1))
+    p = msb("workspace", "sync", "m", check=1)
+    assert b"the workspace holds more than its limit of 1 MiB" in p.stderr and b".msbignore" in p.stderr
+    assert s3.keys("m/") == []
+    sync(msb, "--max", "2M", "m")
+    p = msb("workspace", "sync", "m", check=1)
+    assert b"the bucket holds more than the workspace's limit of 1 MiB" in p.stderr
+    sync(msb, "--max", "2M", "m")
+
+
 def test_two_writers_at_once(msb, s3, two):
     """The second one to write the manifest starts again, and nothing is lost."""
     a, b = two

@@ -347,7 +347,7 @@ static void test_decisions(void **state)
         add_side(&b, cases[i].sides[0]);
         add_side(&l, cases[i].sides[1]);
         add_side(&r, cases[i].sides[2]);
-        assert_int_equal(s3_plan_make(&b, &l, &r, &p), 0);
+        assert_int_equal(s3_plan_make(&b, &l, &r, &(struct ignore){0}, &p), 0);
         assert_int_equal(p.n, 1);
         if (p.v[0].action != cases[i].action)
             fail_msg("%s: %d", cases[i].sides, (int)p.v[0].action);

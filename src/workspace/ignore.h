@@ -1,0 +1,46 @@
+/* .msbignore: which files of a workspace stay where they are, by the syntax and the rules of gitignore(5).
+ * One such file counts, at the top of the workspace. A guest may have written it: rules, their lengths and the time
+ * that matching takes are bounded.
+ */
+#ifndef MSB_WORKSPACE_IGNORE_H
+#define MSB_WORKSPACE_IGNORE_H
+
+#include "util/cleanup.h"
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IGNORE_FILE ".msbignore"
+
+enum { IGNORE_SIZE_MAX = 64 << 10, IGNORE_RULES_MAX = 1000, IGNORE_RULE_MAX = 255 };
+
+struct ignore_rule {
+    const char *pattern;
+    bool keep;     /* "!": not ignored after all */
+    bool dir_only; /* "build/" */
+    bool base;     /* no slash within: it matches a name at any depth */
+};
+
+struct ignore {
+    char *text;
+    struct ignore_rule *v;
+    size_t n;
+    uint64_t steps; /* of matching, so far */
+};
+
+void ignore_free(struct ignore *g); /* harmless twice */
+#define AUTO_IGNORE CLEANUP(ignore_free)
+
+/* Rules that are too long, or too many: -E2BIG. */
+int ignore_parse(const char *text, size_t n, struct ignore *ret);
+/* Of the workspace at dirfd; without such a file nothing is ignored. */
+int ignore_load(int dirfd, struct ignore *ret, struct err *e);
+
+/* Is the path, or a directory that it is in, ignored? Once matching has taken too long, nothing is. */
+bool ignore_covers(struct ignore *g, const char *path, bool is_dir);
+/* Has it? */
+bool ignore_is_spent(const struct ignore *g);
+
+#endif
