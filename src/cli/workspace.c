@@ -1,5 +1,5 @@
 /* Workspaces: list, inspect, sync, remove; create and status are in workspace_bucket.c, their files in
- * workspace_files.c. */
+ * workspace_files.c, versions of them in workspace_versions.c. */
 #include "workspace/workspace.h"
 #include "cli/common_opts.h"
 #include "cli/noun.h"
@@ -339,9 +339,13 @@ const struct cmd cmd_workspace_remove = {
 };
 
 static const struct cmd *const workspace_subs[] = {
-    &cmd_workspace_create, &cmd_workspace_list,   &cmd_workspace_inspect,
-    &cmd_workspace_get,    &cmd_workspace_put,    &cmd_workspace_status,
-    &cmd_workspace_sync,   &cmd_workspace_remove, NULL,
+    &cmd_workspace_create,  &cmd_workspace_list,
+    &cmd_workspace_inspect, &cmd_workspace_get,
+    &cmd_workspace_put,     &cmd_workspace_status,
+    &cmd_workspace_sync,    &cmd_workspace_checkpoint,
+    &cmd_workspace_log,     &cmd_workspace_diff,
+    &cmd_workspace_restore, &cmd_workspace_prune,
+    &cmd_workspace_remove,  NULL,
 };
 
 const struct cmd cmd_workspace = {

@@ -38,8 +38,7 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
             (void)snprintf(to, sizeof(to), "%.*s.conflict-%s%s", (int)(200 - cut), name, w->stamp,
                            nth);
         if (renameat2(w->tmp, tmp, parent, to, RENAME_NOREPLACE) == 0) {
-            s3_work_warn(w, "conflict: '%s' was changed here and in the bucket; yours is now '%s'",
-                         path, to);
+            s3_work_warn(w, "conflict: '%s' was changed %s; yours is now '%s'", path, w->rival, to);
             (void)pthread_mutex_lock(&w->lock);
             w->counts.conflicts++;
             (void)pthread_mutex_unlock(&w->lock);
@@ -148,7 +147,8 @@ int s3_recover(struct s3_work *w, struct err *e)
         if (renameat2(w->tmp, entry->d_name, w->data, to, RENAME_NOREPLACE) < 0)
             r = err_sys(e, errno, "cannot recover %s from the workspace's s3-tmp", entry->d_name);
         else
-            s3_work_warn(w, "a sync was interrupted: what it had replaced is now '%s'", to);
+            s3_work_warn(w, "a sync or restore was interrupted: what it had replaced is now '%s'",
+                         to);
     }
     return r;
 }

@@ -19,7 +19,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #define BASE_FILE "s3-base.json"
 #define TMP_DIR "s3-tmp"
@@ -288,10 +287,7 @@ static int probe(struct s3_work *w, struct result *res, struct err *e)
 
 static int open_places(struct s3_work *w, const struct job *j, struct err *e)
 {
-    time_t now = (time_t)(realtime_ns() / 1000000000);
-    struct tm tm = {0};
-    (void)gmtime_r(&now, &tm);
-    (void)strftime(w->stamp, sizeof(w->stamp), "%Y%m%d-%H%M%S", &tm);
+    s3_work_stamp(w);
     if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot make " TMP_DIR);
     w->data = dir_open_at(j->dir, "data");
@@ -307,6 +303,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .tmp = -1,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
+                        .rival = "here and in the bucket",
                         .lock = PTHREAD_MUTEX_INITIALIZER};
     int r = s3_client_new(&w.client, j->config, j->keys, &w.cancel, e);
     if (r < 0)

@@ -3,8 +3,17 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 enum { THREADS = 8 };
+
+void s3_work_stamp(struct s3_work *w)
+{
+    time_t now = time(NULL);
+    struct tm tm = {0};
+    (void)gmtime_r(&now, &tm);
+    (void)strftime(w->stamp, sizeof(w->stamp), "%Y%m%d-%H%M%S", &tm);
+}
 
 void s3_work_warn(struct s3_work *w, const char *fmt, ...)
 {

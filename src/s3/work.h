@@ -21,7 +21,8 @@ struct s3_work {
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
     void *warn_ctx;
-    char stamp[32]; /* of conflicts: "20260102-030405" */
+    const char *rival; /* "conflict: 'f' was changed ..." */
+    char stamp[32];    /* of conflicts: "20260102-030405" */
 
     pthread_mutex_t lock; /* counts, warn, error */
     struct err *error;    /* the first one */
@@ -32,6 +33,8 @@ struct s3_work {
     atomic_uint serial;
 };
 
+/* Sets the stamp, to now. */
+void s3_work_stamp(struct s3_work *w);
 void s3_work_warn(struct s3_work *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Calls fn for every step, from several threads; the first failure ends it. */

@@ -373,6 +373,22 @@ class Workspace:
         """Brings host and bucket up to date."""
         _run(self._inner.sync())
 
+    def checkpoint(self, message: str = "") -> int:
+        """Keeps a version of it, and returns its number."""
+        return _run(self._inner.checkpoint(message))
+
+    def log(self) -> List[Dict[str, Any]]:
+        """Its versions, the newest first."""
+        return _run(self._inner.log())
+
+    def diff(self, old: Optional[int] = None, new: Optional[int] = None) -> Dict[str, str]:
+        """What differs between two versions, by path."""
+        return _run(self._inner.diff(old, new))
+
+    def restore(self, version: int) -> None:
+        """Makes it what it was in a version."""
+        _run(self._inner.restore(version))
+
     def remove(self) -> None:
         """Removes it with its files."""
         _run(self._inner.remove())

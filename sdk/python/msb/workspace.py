@@ -6,7 +6,7 @@ import calendar
 import errno
 import os
 import time
-from typing import Any, Dict, List, Mapping, Union
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 from ._channel import NAME
 from ._cli import Cli, end_process
@@ -150,6 +150,26 @@ class Workspace:
     async def sync(self) -> None:
         """Copies snapshots back to the host, and brings host and bucket up to date."""
         await self._cli.run("workspace", "sync", "-q", self.name)
+
+    async def checkpoint(self, message: str = "") -> int:
+        """Keeps a version of it, and returns its number; if nothing has changed, the last version's."""
+        return int(await self._cli.run("workspace", "checkpoint", "-q", f"--message={message}", self.name))
+
+    async def log(self) -> List[Dict[str, Any]]:
+        """Its versions, the newest first: ``id``, ``created_at``, ``files``, ``bytes`` and ``message``."""
+        found: List[Dict[str, Any]] = await self._cli.json("workspace", "log", self.name)
+        return found
+
+    async def diff(self, old: Optional[int] = None, new: Optional[int] = None) -> Dict[str, str]:
+        """What differs between two versions, by path: ``added``, ``changed`` or ``removed``. Without numbers:
+        between the last version and what is there now."""
+        args = [f"--{name}={value}" for name, value in (("from", old), ("to", new)) if value is not None]
+        found = await self._cli.json("workspace", "diff", *args, self.name)
+        return {str(d["path"]): str(d["change"]) for d in found}
+
+    async def restore(self, version: int) -> None:
+        """Makes it what it was in a version; what is there becomes a version first."""
+        await self._cli.run("workspace", "restore", "-q", self.name, str(version))
 
     async def remove(self) -> None:
         """Removes it with its files; a bucket is left as it is."""
