@@ -92,8 +92,7 @@ static const char *const fixed[] = {
     "[[:nonsense:]]*\na[\n[a\n",
     "a\\*b\nz\\\\\nz\\\n",
     "/\n//\n!\n*/\n",
-    "\xef\xbb\xbf"
-    "a\r\nbuild\r\n",
+    "\xef\xbb\xbf/a\r\nbuild\r\n",
     "**/a\na/**\ndeep/**/a\n**/deep/\n",
     "d/**/f\n",
     "?\n??\n",
