@@ -194,8 +194,6 @@ static bool fill(struct side *s)
         s->clean = err == SSL_ERROR_ZERO_RETURN;
         break;
     }
-    if (buf_len(&s->in) == 0)
-        buf_shrink(&s->in);
     return any;
 }
 
@@ -218,9 +216,18 @@ static bool flush(struct side *s)
     if (any && s->secret)
         wipe(&s->out);
     s->secret = s->secret && !any;
-    if (any)
-        buf_shrink(&s->out);
     return any;
+}
+
+/* Buffers are kept while a body goes through, and not by connections that wait for a request. */
+static void rest(struct conn *c)
+{
+    if (c->tunnel || (c->request == REQUEST_HEAD && c->response == RESPONSE_NONE)) {
+        buf_shrink(&c->guest.in);
+        buf_shrink(&c->guest.out);
+        buf_shrink(&c->server.in);
+        buf_shrink(&c->server.out);
+    }
 }
 
 static bool room(const struct side *s)
@@ -228,10 +235,26 @@ static bool room(const struct side *s)
     return buf_len(&s->out) < CONN_HIGH;
 }
 
+/* Room behind values, without leaving copies of them behind. */
+static int reserve_secret(struct buf *b, size_t n)
+{
+    struct buf larger = {.limit = b->limit};
+    if (b->cap - b->tail >= n)
+        return 0;
+    if (!buf_reserve(&larger, buf_len(b) + n))
+        return -ENOMEM;
+    (void)buf_append(&larger, buf_head(b), buf_len(b));
+    wipe(b);
+    buf_free(b);
+    *b = larger;
+    return 0;
+}
+
 /* Moves the first n bytes of one side's input to the other's output. */
 static bool pass(struct side *from, struct side *to, size_t n)
 {
-    if (buf_append(&to->out, buf_head(&from->in), n) < 0)
+    if ((to->secret && reserve_secret(&to->out, n) < 0) ||
+        buf_append(&to->out, buf_head(&from->in), n) < 0)
         return false;
     buf_consume(&from->in, n);
     return true;
@@ -247,21 +270,6 @@ static bool right_host(const struct conn *c, struct http_text t)
         return true;
     (void)snprintf(want, sizeof(want), "%s:%u", c->host, c->id.peer.port);
     return http_text_is_nocase(t, want);
-}
-
-/* Room for a head with values in it, without leaving copies behind. */
-static int reserve_secret(struct buf *b, size_t n)
-{
-    struct buf larger = {.limit = b->limit};
-    if (b->cap - b->tail >= n)
-        return 0;
-    if (!buf_reserve(&larger, buf_len(b) + n))
-        return -ENOMEM;
-    (void)buf_append(&larger, buf_head(b), buf_len(b));
-    wipe(b);
-    buf_free(b);
-    *b = larger;
-    return 0;
 }
 
 /* The value of that secret has to be minted first. */
@@ -589,8 +597,10 @@ static void conn_run(struct conn *c)
         }
         if (c->server.failed && c->server.ready)
             c->server.eof = true;
-        if (!any)
+        if (!any) {
+            rest(c);
             return;
+        }
     }
     loop_timer_set(c->h->loop, &c->again, 0);
 }

@@ -106,8 +106,9 @@ def denials(m):
 
 RAW = '''
 import os, socket, ssl, sys
+usual = ssl.create_default_context()  # reading all authorities takes longer than the rest
 def connect(host="api.example.com", sni=None, **kw):
-    context = ssl.create_default_context()
+    context = ssl.create_default_context() if kw else usual
     for k, v in kw.items():
         setattr(context, k, v)
     return context.wrap_socket(socket.create_connection((host, 443), timeout=60), server_hostname=sni or host)
@@ -228,14 +229,25 @@ print(s.recv(1000))
 def test_many_connections_at_once(box):
     out = box.python("box", RAW + """
 import concurrent.futures
-trusting = ssl.create_default_context()
-ssl.create_default_context = lambda: trusting  # reading all authorities 40 times takes longest
 def one(i):
     return ask(b"GET /many HTTP/1.1\\r\\n" + HOST + b"X-Api-Key: " + KEY + b"\\r\\nConnection: close\\r\\n\\r\\n")
 with concurrent.futures.ThreadPoolExecutor(40) as pool:
     print(sum("HTTP/1.1 200 OK" in text for text in pool.map(one, range(40))))
 """)
     assert out == ["40"]
+
+
+def test_readers_that_do_not_read_cost_no_memory(box):
+    """Downloads that wait for their client, while another one goes through."""
+    out = box.python("box", RAW + """
+slow = [connect() for _ in range(8)]
+for s in slow:
+    s.sendall(b"GET /big?50000000 HTTP/1.1\\r\\n" + HOST + b"\\r\\n")
+    s.recv(1)
+print(len(ask(b"GET /big?5000000 HTTP/1.1\\r\\n" + HOST + b"Connection: close\\r\\n\\r\\n")) > 5000000)
+""")
+    peak = int(re.search(r"^VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{box.interceptor}/status").read_text(), re.M)[1])
+    assert out == ["True"] and peak < 48 * 1024
 
 
 def test_other_connections_are_left_alone(box):
