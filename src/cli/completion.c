@@ -9,32 +9,28 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an argument or a value may be: words, what a command lists, and files. */
+/* What an argument or a value may be: words, what a verb lists, and files. */
 struct things {
     const char *plural; /* zsh's function is named after it */
     const char *words;  /* NULL = none */
-    const char *list;   /* a command that prints names; NULL = none */
-    const char *fish;   /* the same where fish needs another; NULL = list */
+    const char *list;   /* a verb that prints names with -q; NULL = none */
+    const char *suffix; /* behind such a name */
     const char *files;  /* zsh's function for files or directories; NULL = neither */
 };
-static const struct things sandboxes = {"sandboxes", .list = "msb ls -q 2>/dev/null"};
-static const struct things volumes = {"volumes", .list = "msb volume ls -q 2>/dev/null"};
-static const struct things workspaces = {"workspaces", .list = "msb workspace ls -q 2>/dev/null",
+static const struct things sandboxes = {"sandboxes", .list = "ls"};
+static const struct things volumes = {"volumes", .list = "volume ls"};
+static const struct things workspaces = {"workspaces", .list = "workspace ls",
                                          .files = "_files -/"};
-static const struct things named_workspaces = {"named_workspaces",
-                                               .list = "msb workspace ls -q 2>/dev/null"};
-static const struct things workspace_paths = {
-    "workspace_paths", .list = "msb workspace ls -q 2>/dev/null | sed s,$,:,",
-    .fish = "msb workspace ls -q 2>/dev/null | string replace -r \"\\$\" :", .files = "_files"};
-static const struct things secrets = {"secrets", .list = "msb secret ls -q 2>/dev/null"};
-static const struct things images = {"images", .list = "msb image ls -q 2>/dev/null"};
-static const struct things bootables = {"bootables", "msb/base",
-                                        .list = "msb image ls -q 2>/dev/null", .files = "_files"};
-static const struct things registries = {"registries", .list = "msb registry ls -q 2>/dev/null"};
-static const struct things shells = {"shells", "bash zsh fish"};
-static const struct things paths = {"paths", .list = "msb ls -q 2>/dev/null | sed s,$,:/,",
-                                    .fish = "msb ls -q 2>/dev/null | string replace -r \"\\$\" :/",
-                                    .files = "_files"};
+static const struct things named_workspaces = {"named_workspaces", .list = "workspace ls"};
+static const struct things workspace_paths = {"workspace_paths", .list = "workspace ls",
+                                              .suffix = ":", .files = "_files"};
+static const struct things secrets = {"secrets", .list = "secret ls"};
+static const struct things images = {"images", .list = "image ls"};
+static const struct things bootables = {"bootables", "msb/base", .list = "image ls",
+                                        .files = "_files"};
+static const struct things registries = {"registries", .list = "registry ls"};
+static const struct things shells = {"shells", "bash zsh fish powershell elvish"};
+static const struct things paths = {"paths", .list = "ls", .suffix = ":/", .files = "_files"};
 static const struct things *const all_things[] = {
     &sandboxes, &volumes,   &workspaces, &named_workspaces, &workspace_paths, &secrets,
     &images,    &bootables, &registries, &shells,           &paths,
@@ -83,6 +79,15 @@ static const struct things *value_of(const struct opt *o)
                                                : NULL;
 }
 
+/* The command that prints the names, for a shell with pipes. */
+static void put_list(struct buf *out, const struct things *is, bool fish)
+{
+    (void)buf_printf(out, "msb %s -q 2>/dev/null", is->list);
+    if (is->suffix)
+        (void)buf_printf(out, fish ? " | string replace -r \"\\$\" %s" : " | sed s,$,%s,",
+                         is->suffix);
+}
+
 /* "a|b|c" with spaces between. */
 static void put_choices(struct buf *out, const char *choices)
 {
@@ -128,7 +133,9 @@ static bool bash_value(const struct opt *o, void *arg)
         put_choices(out, o->choices);
         (void)buf_printf(out, "\"");
     } else if (names) {
-        (void)buf_printf(out, "%s-W \"$(%s)\"", names->files ? "-d " : "", names->list);
+        (void)buf_printf(out, "%s-W \"$(", names->files ? "-d " : "");
+        put_list(out, names, false);
+        (void)buf_printf(out, ")\"");
     } else {
         (void)buf_printf(out, "-f");
     }
@@ -157,8 +164,11 @@ static void bash_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
         verb_names(c, out);
     if (is && is->words)
         (void)buf_printf(out, "%s ", is->words);
-    if (is && is->list)
-        (void)buf_printf(out, "%s$(%s)", c->subs ? " " : "", is->list);
+    if (is && is->list) {
+        (void)buf_printf(out, "%s$(", c->subs ? " " : "");
+        put_list(out, is, false);
+        (void)buf_printf(out, ")");
+    }
     if (c->subs || is)
         (void)buf_printf(out, "\"\n");
     (void)buf_printf(out, "        ;;\n");
@@ -323,12 +333,13 @@ static void zsh_script(struct buf *out)
         (void)buf_printf(out, "_msb_%s() {\n", t->plural);
         if (t->words)
             (void)buf_printf(out, "    compadd %s\n", t->words);
-        if (t->list)
-            (void)buf_printf(out,
-                             "    local -a names\n"
-                             "    names=(${(f)\"$(%s)\"})\n"
-                             "    compadd -a names\n",
-                             t->list);
+        if (t->list) {
+            (void)buf_printf(out, "    local -a names\n"
+                                  "    names=(${(f)\"$(");
+            put_list(out, t, false);
+            (void)buf_printf(out, ")\"})\n"
+                                  "    compadd -a names\n");
+        }
         if (t->files)
             (void)buf_printf(out, "    %s\n", t->files);
         (void)buf_printf(out, "}\n");
@@ -392,7 +403,9 @@ static bool fish_option(const struct opt *o, void *arg)
         put_choices(out, o->choices);
         (void)buf_printf(out, "'");
     } else if (value_of(o)) {
-        (void)buf_printf(out, " %s -a '(%s)'", value_of(o)->files ? "-r" : "-x", value_of(o)->list);
+        (void)buf_printf(out, " %s -a '(", value_of(o)->files ? "-r" : "-x");
+        put_list(out, value_of(o), true);
+        (void)buf_printf(out, ")'");
     } else if (o->value) {
         (void)buf_printf(out, " -r");
     }
@@ -430,8 +443,11 @@ static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
     if (is) {
         fish_condition(out, c);
         (void)buf_printf(out, "%s -a '%s", is->files ? "" : " -f", is->words ? is->words : "");
-        if (is->list)
-            (void)buf_printf(out, "%s(%s)", is->words ? " " : "", is->fish ? is->fish : is->list);
+        if (is->list) {
+            (void)buf_printf(out, "%s(", is->words ? " " : "");
+            put_list(out, is, true);
+            (void)buf_printf(out, ")");
+        }
         (void)buf_printf(out, "'\n");
     }
     for (const struct cmd *const *s = c->subs; s && *s; s++)
@@ -447,40 +463,253 @@ static void fish_script(struct buf *out)
             fish_cmd(*c, &root_cmd, out);
 }
 
+/* --- elvish and PowerShell --------------------------------------------------------------------- */
+
+/* Both get the same table in a string, and a few lines that look into it. A row is a context (the
+ * verb, or the verb and an option that takes a value), a word that can follow there, and what it
+ * is. In place of the word stand
+ *     =   another name: see the context named behind it
+ *     @   the names that the verb behind it lists, with what follows the @ appended
+ *     /   files
+ * An option that takes a value has a row, whatever that is, so that the value is not taken for a
+ * verb. Strings are quoted alike in both. */
+static void put_row(struct buf *out, const char *context, const char *word, const char *what)
+{
+    (void)buf_printf(out, "%s\t%s\t", context, word);
+    for (; *what; what++)
+        (void)buf_printf(out, *what == '\'' ? "''" : "%c", *what);
+    (void)buf_printf(out, "\n");
+}
+
+/* Words with this character between them. */
+static void put_words(struct buf *out, const char *context, const char *words, char sep)
+{
+    while (words && *words) {
+        const char *end = strchrnul(words, sep);
+        (void)buf_printf(out, "%s\t%.*s\t\n", context, (int)(end - words), words);
+        words = *end ? end + 1 : end;
+    }
+}
+
+static void put_things(struct buf *out, const char *context, const struct things *is)
+{
+    put_words(out, context, is->words, ' ');
+    if (is->list)
+        (void)buf_printf(out, "%s\t@%s\t%s\n", context, is->suffix ? is->suffix : "", is->list);
+    if (is->files)
+        put_row(out, context, "/", "");
+}
+
+struct rows {
+    struct buf *out;
+    const char *context;
+};
+
+static bool option_rows(const struct opt *o, void *arg)
+{
+    const struct rows *t = arg;
+    AUTO_FREE char *full = NULL, *brief = NULL;
+    char letter[3] = {'-', o->letter, '\0'}, name[64];
+    if (!offered_opt(o))
+        return false;
+    (void)snprintf(name, sizeof(name), "--%s", o->name);
+    put_row(t->out, t->context, name, o->help);
+    if (o->letter)
+        put_row(t->out, t->context, letter, o->help);
+    const char *space = *t->context ? " " : "";
+    if (!o->value || asprintf(&full, "%s%s%s", t->context, space, name) < 0 ||
+        asprintf(&brief, "%s%s%s", t->context, space, letter) < 0)
+        return false;
+    put_words(t->out, full, o->choices, '|');
+    if (!o->choices && value_of(o))
+        put_things(t->out, full, value_of(o));
+    else if (!o->choices)
+        put_row(t->out, full, "/", "");
+    if (o->letter)
+        put_row(t->out, brief, "=", full);
+    return false;
+}
+
+static void verb_rows(const struct cmd *c, struct buf *out)
+{
+    char context[CMD_PATH_MAX];
+    cmd_path(c, ' ', context);
+    struct rows t = {out, context};
+    (void)cmd_each_opt(c, option_rows, &t);
+    const struct things *is = c == &root_cmd ? NULL : argument_of(c->otherwise ? c->otherwise : c);
+    if (is)
+        put_things(out, context, is);
+    const char *space = *context ? " " : "";
+    for (const struct cmd *const *s = c->subs; s && *s; s++) {
+        char own[CMD_PATH_MAX], typed[CMD_PATH_MAX + 32];
+        if (!offered(*s))
+            continue;
+        cmd_path(*s, ' ', own);
+        put_row(out, context, (*s)->name, (*s)->summary);
+        (void)snprintf(typed, sizeof(typed), "%s%s%s", context, space, (*s)->name);
+        if (strcmp(typed, own) != 0) /* a verb of msb's own that a group has, too */
+            put_row(out, typed, "=", own);
+        else
+            verb_rows(*s, out);
+        (void)snprintf(typed, sizeof(typed), "%s%s%s", context, space,
+                       (*s)->alias ? (*s)->alias : "");
+        if ((*s)->alias)
+            put_row(out, typed, "=", own);
+    }
+}
+
+static void elvish_script(struct buf *out)
+{
+    (void)buf_printf(out, "# elvish completion for msb\n"
+                          "use str\n"
+                          "var msb-table = '");
+    verb_rows(&root_cmd, out);
+    (void)buf_printf(
+        out,
+        "'\n"
+        "fn msb-rows {|context|\n"
+        "    var rows = [(str:split \"\\n\" $msb-table | each {|line|\n"
+        "        if (str:has-prefix $line $context\"\\t\") { put [(str:split \"\\t\" $line)] }\n"
+        "    })]\n"
+        "    if (and (> (count $rows) 0) (eq $rows[0][1] '=')) {\n"
+        "        msb-rows $rows[0][2]\n"
+        "    } else {\n"
+        "        all $rows\n"
+        "    }\n"
+        "}\n"
+        "fn msb-complete {|@words|\n"
+        "    var cur = $words[-1]\n"
+        "    var verb = ''\n"
+        "    var option = ''\n"
+        "    for word $words[1..-1] {\n"
+        "        if (eq $word --) { return }\n"
+        "        var next = (str:trim-left $verb' '$word ' ')\n"
+        "        var rows = [(msb-rows $next)]\n"
+        "        if (not-eq $option '') {\n"
+        "            set option = ''\n"
+        "        } elif (== (count $rows) 0) {\n"
+        "            continue\n"
+        "        } elif (str:has-prefix $word -) {\n"
+        "            set option = $next\n"
+        "        } else {\n"
+        "            set verb = $rows[0][0]\n"
+        "        }\n"
+        "    }\n"
+        "    msb-rows (if (eq $option '') { put $verb } else { put $option }) | each {|row|\n"
+        "        var word = $row[1]\n"
+        "        if (eq $word /) {\n"
+        "            edit:complete-filename $cur\n"
+        "        } elif (str:has-prefix $word @) {\n"
+        "            try {\n"
+        "                (external msb) (str:split ' ' $row[2]) -q 2>/dev/null | each {|name|\n"
+        "                    put $name$word[1..]\n"
+        "                }\n"
+        "            } catch e { }\n"
+        "        } elif (eq (str:has-prefix $word -) (str:has-prefix $cur -)) {\n"
+        "            edit:complex-candidate $word &display=$word'  '$row[2]\n"
+        "        }\n"
+        "    }\n"
+        "}\n"
+        "set edit:completion:arg-completer[msb] = $msb-complete~\n");
+}
+
+static void powershell_script(struct buf *out)
+{
+    (void)buf_printf(out, "# PowerShell completion for msb\n"
+                          "Register-ArgumentCompleter -Native -CommandName msb -ScriptBlock {\n"
+                          "    param($cur, $ast, $cursor)\n"
+                          "    $table = '");
+    verb_rows(&root_cmd, out);
+    (void)buf_printf(
+        out,
+        "' -split \"`n\"\n"
+        "    function Get-Rows($context) {\n"
+        "        $rows = @($table | Where-Object {\n"
+        "            $_.StartsWith(\"$context`t\", [StringComparison]::Ordinal)\n"
+        "        })\n"
+        "        if ($rows.Count -and $rows[0].Split(\"`t\")[1] -ceq '=') {\n"
+        "            Get-Rows $rows[0].Split(\"`t\")[2]\n"
+        "        } else {\n"
+        "            $rows\n"
+        "        }\n"
+        "    }\n"
+        "    $verb = ''; $option = ''\n"
+        "    $typed = $ast.CommandElements | Where-Object { $_.Extent.EndOffset -lt $cursor }\n"
+        "    foreach ($element in @($typed | Select-Object -Skip 1)) {\n"
+        "        $word = $element.ToString()\n"
+        "        if ($word -ceq '--') { return }\n"
+        "        $next = \"$verb $word\".TrimStart()\n"
+        "        $rows = @(Get-Rows $next)\n"
+        "        if ($option) { $option = '' }\n"
+        "        elseif (-not $rows.Count) { }\n"
+        "        elseif ($word.StartsWith('-')) { $option = $next }\n"
+        "        else { $verb = $rows[0].Split(\"`t\")[0] }\n"
+        "    }\n"
+        "    $context = if ($option) { $option } else { $verb }\n"
+        "    foreach ($row in @(Get-Rows $context)) {\n"
+        "        $null, $word, $what = $row.Split(\"`t\")\n"
+        "        if ($word -ceq '/') {\n"
+        "            [System.Management.Automation.CompletionCompleters]::CompleteFilename($cur)\n"
+        "            continue\n"
+        "        }\n"
+        "        $found = @($word)\n"
+        "        if ($word.StartsWith('@')) {\n"
+        "            $found = @(msb @($what.Split(' ')) -q 2>$null |\n"
+        "                ForEach-Object { $_ + $word.Substring(1) })\n"
+        "        }\n"
+        "        foreach ($name in $found) {\n"
+        "            if (-not $name.StartsWith($cur, [StringComparison]::Ordinal)) { continue }\n"
+        "            if (-not $cur -and $name.StartsWith('-')) { continue }\n"
+        "            $help = if ($what -and -not $word.StartsWith('@')) { $what } else { $name }\n"
+        "            [System.Management.Automation.CompletionResult]::new(\n"
+        "                $name, $name, 'ParameterValue', $help)\n"
+        "        }\n"
+        "    }\n"
+        "}\n");
+}
+
 /* --- the verb ------------------------------------------------------------------------------- */
 
-void completion_script(const char *shell, struct buf *out)
+static const struct {
+    const char *name;
+    void (*script)(struct buf *out);
+} kinds_of_shell[] = {{"bash", bash_script},
+                      {"zsh", zsh_script},
+                      {"fish", fish_script},
+                      {"powershell", powershell_script},
+                      {"elvish", elvish_script}};
+
+bool completion_script(const char *shell, struct buf *out)
 {
-    if (strcmp(shell, "bash") == 0)
-        bash_script(out);
-    else if (strcmp(shell, "zsh") == 0)
-        zsh_script(out);
-    else
-        fish_script(out);
+    for (size_t i = 0; i < ARRAY_LEN(kinds_of_shell); i++)
+        if (strcmp(shell, kinds_of_shell[i].name) == 0) {
+            kinds_of_shell[i].script(out);
+            return true;
+        }
+    return false;
 }
 
 static int completion_run(const struct args *a)
 {
-    const char *shell = a->pos[0];
-    if (strcmp(shell, "bash") != 0 && strcmp(shell, "zsh") != 0 && strcmp(shell, "fish") != 0) {
-        struct err e = {0};
-        err_set(&e, EINVAL, "invalid value '%s' for '<SHELL>'", shell);
-        err_hint(&e, "possible values: bash, zsh, fish");
-        return ui_usage(&e);
-    }
     AUTO_BUF struct buf out;
     buf_init(&out, 1 << 20);
-    completion_script(shell, &out);
-    return ui_print(&out);
+    if (completion_script(a->pos[0], &out))
+        return ui_print(&out);
+    struct err e = {0};
+    err_set(&e, EINVAL, "invalid value '%s' for '<SHELL>'", a->pos[0]);
+    err_hint(&e, "possible values: bash, zsh, fish, powershell, elvish");
+    return ui_usage(&e);
 }
 
 const struct cmd cmd_completion = {
     .name = "completion",
     .group = GROUP_INSTALL,
     .summary = "Print a shell completion script",
-    .pos = {.name = "SHELL", .help = "bash, zsh or fish", .required = true},
+    .pos = {.name = "SHELL", .help = "bash, zsh, fish, powershell or elvish", .required = true},
     .examples = "  msb completion bash > ~/.local/share/bash-completion/completions/msb\n"
                 "  msb completion zsh > \"${fpath[1]}/_msb\"\n"
-                "  msb completion fish > ~/.config/fish/completions/msb.fish",
+                "  msb completion fish > ~/.config/fish/completions/msb.fish\n"
+                "  msb completion powershell >> \"$(pwsh -c 'echo $PROFILE')\"\n"
+                "  msb completion elvish >> ~/.config/elvish/rc.elv",
     .run = completion_run,
 };

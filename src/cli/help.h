@@ -14,7 +14,7 @@ void help_tree(const struct cmd *c, struct buf *out);
 /* The heading of a group of verbs. */
 const char *cmd_group_name(enum cmd_group g);
 
-/* shell: "bash", "zsh" or "fish". */
-void completion_script(const char *shell, struct buf *out);
+/* For `msb completion SHELL`; false: there is none for that shell. */
+bool completion_script(const char *shell, struct buf *out);
 
 #endif

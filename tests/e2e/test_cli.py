@@ -516,6 +516,34 @@ def complete(script, line):
     return p.stdout.split()
 
 
+# elvish has its line editor only on a terminal.
+FAKE_EDITOR = """var edit: = (ns [&'completion:'=(ns [&arg-completer=[&]]) &complete-filename~={|word| put FILES }
+    &complex-candidate~={|word &display=''| put $word }])
+"""
+
+
+@pytest.mark.skipif(not shutil.which("elvish"), reason="no elvish")
+def test_elvish_completion(msb, tmp_path):
+    """PowerShell gets the same table: what it does with it is a few lines more."""
+    table = msb.ok("completion", "elvish")
+    (tmp_path / "msb").write_text("#!/bin/bash\n" + FAKE_MSB + 'msb "$@"\n')
+    (tmp_path / "msb").chmod(0o755)
+    lines = {"cre": ["create"], "image in": ["inspect"], "image prune --y": ["--yes"], "image ls --form": ["--format"],
+             "--debug image rem": ["remove"], "run --engine k": ["kvm"], "run --name image --engine k": ["kvm"],
+             "run pyth": ["python:3.11", "python:3.12"], "registry logout gh": ["ghcr.io"], "cp b": ["box:/"],
+             "completion e": ["elvish"], "run -- cre": [], "run --label ": ["FILES"]}  # fmt: skip
+    calls = [" ".join(f"'{word}'" for word in ["msb", *line.split(" ")]) for line in lines]
+    (tmp_path / "try.elv").write_text(
+        FAKE_EDITOR + table + "".join(f"echo ($edit:completion:arg-completer[msb] {words})\n" for words in calls))
+    p = subprocess.run(["elvish", tmp_path / "try.elv"], capture_output=True, text=True,
+                       env={**msb.env, "PATH": f"{tmp_path}:/usr/bin:/bin"})  # fmt: skip
+    assert not p.stderr
+    for (line, expected), offered in zip(lines.items(), p.stdout.splitlines(), strict=True):
+        assert [word for word in offered.split() if word.startswith(line.split(" ")[-1])] == expected, line
+    text = msb.ok("completion", "powershell")
+    assert text.isascii() and table.split("'\nfn ")[0].split("= '")[1] in text
+
+
 def test_completion(msb):
     out = msb.ok("completion", "bash")
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)

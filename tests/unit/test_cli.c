@@ -503,11 +503,11 @@ static void root_help_mentions_everything(void **state)
 static void completions_offer_every_verb(void **state)
 {
     (void)state;
-    static const char *const shells[] = {"bash", "zsh", "fish"};
+    static const char *const shells[] = {"bash", "zsh", "fish", "powershell", "elvish"};
     for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
         struct buf b;
         buf_init(&b, 1 << 20);
-        completion_script(shells[i], &b);
+        assert_true(completion_script(shells[i], &b));
         const char *text = text_of(&b, 0);
         for (const struct cmd *const *c = cmd_table; *c; c++)
             if (!((*c)->flags & (CMD_LATER | CMD_HIDDEN)))
