@@ -41,6 +41,7 @@ static int parse_options(const struct args *a, struct logs_options *o, struct er
     o->follow = args_has(a, "follow");
     o->timestamps = args_has(a, "timestamps");
     o->show_id = args_has(a, "show-id");
+    o->color_sessions = args_has(a, "color-sessions");
     o->json = args_has(a, "json");
     o->escape = args_has(a, "escape");
     o->grep = args_get(a, "grep");
@@ -106,6 +107,7 @@ static const struct opt display_opts[] = {
     {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
     {"escape", 0, NULL, "Show control characters even in a pipe, such as to less -R or tail"},
     {"show-id", 0, NULL, "Prefix each line with its session number"},
+    {"color-sessions", 0, NULL, "Give the lines of each session a color of their own"},
     {0},
 };
 static const struct opt_group display_group = {"Display", display_opts};

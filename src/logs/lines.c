@@ -32,18 +32,28 @@ struct line {
     size_t n;
 };
 
+/* Sessions are numbered as they begin, so those next to each other differ. */
+static const char *session_color(const struct lines *l, const struct line *line)
+{
+    static const char *const colors[] = {SGR_CYAN,    SGR_GREEN, SGR_YELLOW,
+                                         SGR_MAGENTA, SGR_BLUE,  SGR_RED};
+    return l->color_sessions && line->id ? colors[(line->id - 1) % ARRAY_LEN(colors)] : NULL;
+}
+
 static int print_prefix(const struct lines *l, struct sink *to, const struct line *line)
 {
     char prefix[LOG_TIME_LEN + 64];
-    const char *dim = to->colors ? SGR_DIM : "", *cyan = to->colors ? SGR_CYAN : "";
+    const char *session = session_color(l, line);
+    const char *dim = to->colors ? SGR_DIM : "";
+    const char *color = !to->colors ? "" : session ? session : SGR_CYAN;
     const char *reset = to->colors ? SGR_RESET : "";
     int n = 0;
     if (l->timestamps)
         n = snprintf(prefix, sizeof(prefix), "%s%s%s ", dim, line->t, reset);
     if (l->show_id && line->id)
-        n += snprintf(prefix + n, sizeof(prefix) - (size_t)n, "%s[%u]%s ", cyan, line->id, reset);
+        n += snprintf(prefix + n, sizeof(prefix) - (size_t)n, "%s[%u]%s ", color, line->id, reset);
     else if (l->show_id)
-        n += snprintf(prefix + n, sizeof(prefix) - (size_t)n, "%s[-]%s ", cyan, reset);
+        n += snprintf(prefix + n, sizeof(prefix) - (size_t)n, "%s[-]%s ", color, reset);
     return n ? sink_ours(to, prefix) : 0;
 }
 
@@ -51,10 +61,15 @@ static int print_line(const struct lines *l, const struct line *line)
 {
     struct sink *to = line->s == LOG_STDERR ? l->err : l->out;
     int r = to == l->err ? sink_flush(l->out) : sink_flush(l->err); /* keep their order */
+    const char *color = to->colors ? session_color(l, line) : NULL;
     if (r == 0)
         r = print_prefix(l, to, line);
+    if (r == 0 && color)
+        r = sink_ours(to, color);
     if (r == 0)
         r = sink_write(to, line->text, line->n);
+    if (r == 0 && color)
+        r = sink_ours(to, SGR_RESET);
     return r == 0 ? sink_write(to, "\n", 1) : r;
 }
 

@@ -328,13 +328,14 @@ int logs_show(int logs_dirfd, const struct logs_options *o, struct err *e)
     int r = compile_grep(&l, e);
     if (r < 0)
         return r;
-    l.by_line = !o->json && (o->timestamps || o->show_id || o->grep);
+    l.by_line = !o->json && (o->timestamps || o->show_id || o->color_sessions || o->grep);
     sink_open(&l.out, STDOUT_FILENO, o->color, o->escape);
     sink_open(&l.err, STDERR_FILENO, o->color, o->escape);
     lines_init(&l.lines, &l.out, &l.err);
     l.lines.grep = l.has_grep ? &l.grep : NULL;
     l.lines.timestamps = o->timestamps;
     l.lines.show_id = o->show_id;
+    l.lines.color_sessions = o->color_sessions;
 
     r = open_streams(&l, logs_dirfd);
     if (r == 0)

@@ -4,7 +4,7 @@
  * system.log are merged by time.
  *
  * Text output is the bytes as written: those of stderr go to stderr, all others to stdout. With
- * --timestamps, --show-id or --grep it is line by line: a line that was written in pieces is put
+ * --timestamps, --show-id, --color-sessions or --grep it is line by line: a line that was written in pieces is put
  * together (per exec and stream) and shown when it is complete. --tail counts lines. With --json
  * everything is by entry, the unit of the files: one object a line, on stdout.
  */
@@ -28,7 +28,7 @@ struct logs_options {
     uint64_t since_ns; /* 0 = from the beginning */
     uint64_t until_ns; /* 0 = to the end */
     bool follow;       /* until `alive` returns false and all is read */
-    bool timestamps, show_id, json;
+    bool timestamps, show_id, color_sessions, json;
     bool escape;      /* as on a terminal, wherever it goes */
     const char *grep; /* POSIX extended regular expression; NULL = none */
     enum color_choice color;

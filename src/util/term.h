@@ -9,6 +9,8 @@
 #define SGR_RED "\x1b[31m"
 #define SGR_GREEN "\x1b[32m"
 #define SGR_YELLOW "\x1b[33m"
+#define SGR_BLUE "\x1b[34m"
+#define SGR_MAGENTA "\x1b[35m"
 #define SGR_CYAN "\x1b[36m"
 #define SGR_RESET "\x1b[0m"
 

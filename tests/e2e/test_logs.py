@@ -141,6 +141,15 @@ def test_colour_only_when_asked_for(talk):
     assert b"\x1b[" not in talk("logs", "talk", "--timestamps", env=env).stdout
     assert b"\x1b[" in talk("logs", "talk", "--timestamps", "--color", "always", env=env).stdout
     assert b"\x1b[" not in talk("logs", "talk", "--timestamps", "--no-color", env=env).stdout
+    assert b"\x1b[" not in talk("logs", "talk", "--color-sessions", env=env).stdout
+
+
+def test_each_session_has_a_colour(talk):
+    out = talk.ok("logs", "talk", "--color-sessions", "--color", "always", "--show-id", "--source", "stdout").splitlines()
+    lines = [re.fullmatch(r"(\x1b\[3\dm)\[(\d+)\]\x1b\[0m (\x1b\[3\dm)(.*)\x1b\[0m", line).groups() for line in out]
+    assert [text for *_, text in lines] == ["one", "two", "three", "half line"]
+    assert all(prefix == color for prefix, _, color, _ in lines)
+    assert lines[0][0] == lines[1][0] != lines[2][0] == lines[3][0]
 
 
 def test_missing_sandbox(msb):

@@ -15,7 +15,6 @@ ACCEPTED = [
     ("flag: * --init*", "PID 1 is always msb's agent"),
     ("flag: * --placement-profile", "hosts define no profiles"),
     ("flag: * --net-ipv?-pool", "guests have no addresses that anything else could reach: each may have the same"),
-    ("flag: logs --color-sessions", "--show-id tells sessions apart"),
     # another answer, on purpose
     ("exit: create -n x --pull sometimes {root}", "a value that does not exist is a usage error, for every option"),
     ("exit: cp a b", "a command line without a sandbox in it is a usage error"),
