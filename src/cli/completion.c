@@ -463,7 +463,7 @@ static void fish_script(struct buf *out)
             fish_cmd(*c, &root_cmd, out);
 }
 
-/* --- elvish and PowerShell --------------------------------------------------------------------- */
+/* --- elvish and PowerShell ------------------------------------------------------------------- */
 
 /* Both get the same table in a string, and a few lines that look into it. A row is a context (the
  * verb, or the verb and an option that takes a value), a word that can follow there, and what it

@@ -31,7 +31,7 @@ int docker_call(const struct strlist *argv)
     return cli_run((int)argv->n + 1, copy);
 }
 
-static int daemon_error(const struct err *e)
+int docker_daemon_fail(const struct err *e)
 {
     (void)fprintf(stderr, "Error response from daemon: %s\n", e->msg);
     return EXIT_FAILED;
@@ -68,7 +68,7 @@ static int kill_one(const struct docker_cmd *d, const struct sandbox *sb)
     if (!docker_is_running(sb)) {
         (void)err_set(&e, EBUSY, "cannot kill container: %s: container is not running",
                       sb->spec.name);
-        return daemon_error(&e);
+        return docker_daemon_fail(&e);
     }
     return d->verb == DOCKER_STOP ? stop_one(d, sb) : call_on(d, words, sb->spec.name);
 }
@@ -82,7 +82,7 @@ static int rm_one(const struct docker_cmd *d, const struct sandbox *sb)
                       "cannot remove container \"/%s\": container is running: stop the container "
                       "before removing or force remove",
                       sb->spec.name);
-        return daemon_error(&e);
+        return docker_daemon_fail(&e);
     }
     return call_on(d, words, sb->spec.name);
 }
@@ -140,22 +140,27 @@ static int docker_cp(struct docker_cmd *d)
     int r = docker_begin(&argv, d, words) < 0 ? err_oom(&e) : store_open(&s, &e);
     for (size_t i = 0; r == 0 && i < 2; i++)
         r = add_side(&s, d->words[i], &argv, &e);
-    return r < 0 ? daemon_error(&e) : docker_call(&argv);
+    return r < 0 ? docker_daemon_fail(&e) : docker_call(&argv);
+}
+
+/* In full. */
+static int print_reference(const char *word)
+{
+    AUTO_REFERENCE struct reference ref = {0};
+    AUTO_FREE char *full = reference_parse(word, &ref, NULL) == 0 ? reference_full(&ref) : NULL;
+    return ui_print_line(full ? full : word);
 }
 
 /* Prints what it was asked for, as Docker's last line does. */
 static int docker_pull(struct docker_cmd *d)
 {
     const char *words[] = {"pull", docker_has(d, "quiet") ? "--quiet" : NULL, NULL};
-    AUTO_REFERENCE struct reference ref = {0};
     int code = call_on(d, words, d->words[0]);
-    if (code || reference_parse(d->words[0], &ref, NULL) < 0)
-        return code;
-    AUTO_FREE char *full = reference_full(&ref);
-    return ui_print_line(full ? full : d->words[0]);
+    return code ? code : print_reference(d->words[0]);
 }
 
-static int pass_images(struct docker_cmd *d, const char *const *words)
+/* The verb with the arguments as they are. */
+static int pass_words(struct docker_cmd *d, const char *const *words)
 {
     AUTO_STRLIST struct strlist argv = {0};
     int r = docker_begin(&argv, d, words);
@@ -167,19 +172,73 @@ static int pass_images(struct docker_cmd *d, const char *const *words)
 static int docker_rmi(struct docker_cmd *d)
 {
     static const char *const words[] = {"image", "remove", NULL};
-    return pass_images(d, words);
+    return pass_words(d, words);
 }
 
 static int docker_load(struct docker_cmd *d)
 {
     static const char *const words[] = {"load", NULL};
-    return pass_images(d, words);
+    return pass_words(d, words);
 }
 
 static int docker_save(struct docker_cmd *d)
 {
     static const char *const words[] = {"save", NULL};
-    return pass_images(d, words);
+    return pass_words(d, words);
+}
+
+static int docker_tag(struct docker_cmd *d)
+{
+    static const char *const words[] = {"tag", "--quiet", NULL};
+    return pass_words(d, words);
+}
+
+/* Prints the image's ID. */
+static int docker_commit(struct docker_cmd *d)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    AUTO_STRLIST struct strlist argv = {0};
+    static const char *const words[] = {"commit", "--quiet", NULL};
+    struct err e = {0};
+    if (docker_open_first(d, &sb, &e) < 0)
+        return docker_daemon_fail(&e);
+    int r = docker_begin(&argv, d, words);
+    if (r == 0)
+        r = strlist_add(&argv, sb.spec.name);
+    for (size_t i = 1; r == 0 && i < d->n_words; i++)
+        r = strlist_add(&argv, d->words[i]);
+    int code = r < 0 ? EXIT_FAILED : docker_call_silently(&argv);
+    return code ? code : docker_print_image_id(d->words[1]);
+}
+
+/* Prints the digest, or as `pull` does with --quiet. */
+static int docker_push(struct docker_cmd *d)
+{
+    AUTO_STRLIST struct strlist argv = {0};
+    bool quiet = docker_has(d, "quiet");
+    if (strlist_add(&argv, "push") < 0 || (quiet && strlist_add(&argv, "--quiet") < 0) ||
+        strlist_add(&argv, d->words[0]) < 0)
+        return EXIT_FAILED;
+    int code = quiet ? docker_call_silently(&argv) : docker_call(&argv);
+    return code || !quiet ? code : print_reference(d->words[0]);
+}
+
+/* Without a server, Docker Hub's. */
+static int log_in_or_out(struct docker_cmd *d, const char *verb, const char *done)
+{
+    const char *words[] = {"registry", verb, "--quiet", NULL};
+    int code = call_on(d, words, d->n_words ? d->words[0] : "docker.io");
+    return code ? code : ui_print_line(done);
+}
+
+static int docker_login(struct docker_cmd *d)
+{
+    return log_in_or_out(d, "login", "Login Succeeded");
+}
+
+static int docker_logout(struct docker_cmd *d)
+{
+    return log_in_or_out(d, "logout", "Removing login credentials");
 }
 
 /* --- subcommands ----------------------------------------------------------------------------- */
@@ -216,6 +275,11 @@ static const struct subcommand {
     {"rmi", NULL, "rm", DOCKER_RMI, 1, 0, docker_rmi, NULL},
     {"load", NULL, "load", DOCKER_LOAD, 0, 0, docker_load, NULL},
     {"save", NULL, "save", DOCKER_SAVE, 1, 0, docker_save, NULL},
+    {"commit", "commit", NULL, DOCKER_COMMIT, 2, 0, docker_commit, NULL},
+    {"tag", NULL, "tag", DOCKER_TAG, 2, 0, docker_tag, NULL},
+    {"push", NULL, "push", DOCKER_PUSH, 1, AT_MOST_ONE, docker_push, NULL},
+    {"login", NULL, NULL, DOCKER_LOGIN, 0, AT_MOST_ONE, docker_login, NULL},
+    {"logout", NULL, NULL, DOCKER_LOGOUT, 0, AT_MOST_ONE, docker_logout, NULL},
 };
 
 /* To each argument in turn; what fails does not keep the rest from being done. */
@@ -225,11 +289,11 @@ static int for_each(struct docker_cmd *d, const struct subcommand *c)
     struct err e = {0};
     int code = EXIT_OK;
     if (store_open(&s, &e) < 0)
-        return daemon_error(&e);
+        return docker_daemon_fail(&e);
     for (size_t i = 0; i < d->n_words; i++) {
         AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
         int r = docker_open(&s, d->words[i], &sb, &e);
-        int one = r < 0 ? daemon_error(&e) : c->each(d, &sb);
+        int one = r < 0 ? docker_daemon_fail(&e) : c->each(d, &sb);
         if (r == -ENOENT && (c->flags & MISSING_OK) && strlist_has(&d->opts, "--force"))
             one = EXIT_OK; /* it is gone, which is what was wanted */
         else if (one == EXIT_OK && (c->flags & ECHO))
@@ -307,7 +371,8 @@ const struct cmd cmd_docker = {
     .details =
         "The part of Docker's command line that programs use, for sandboxes: version, info, run, "
         "create, start, restart, exec, stop, kill, rm, ps, inspect, logs, cp, wait, pull, images, "
-        "rmi, load, save, and the groups container and image. Options have Docker's names and "
+        "rmi, load, save, commit, tag, push, login, logout, and the groups container and image. "
+        "Options have Docker's names and "
         "values; what msb cannot do is refused with exit code 125. A program called docker that "
         "is a link to msb is the same as 'msb docker'.\n\nA container is a sandbox. "
         "Refer to it by its name, by its ID of 64 digits, or by the beginning of that. It ends "

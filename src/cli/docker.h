@@ -1,7 +1,7 @@
 /* `msb docker`, and msb called as `docker`: the part of Docker's command line that programs use, on top of
  * msb's own verbs.
  *
- *   docker.c        subcommands; verbs for one container after the other
+ *   docker.c        subcommands; verbs for one container after the other, and for images
  *   docker_flags.c  the table of options: what each becomes, or why it is refused
  *   docker_run.c    run, create, start, exec
  *   docker_ps.c     ps
@@ -46,6 +46,11 @@ enum docker_verb {
     DOCKER_LOAD = 1 << 16,
     DOCKER_SAVE = 1 << 17,
     DOCKER_RESTART = 1 << 18,
+    DOCKER_COMMIT = 1 << 19,
+    DOCKER_TAG = 1 << 20,
+    DOCKER_PUSH = 1 << 21,
+    DOCKER_LOGIN = 1 << 22,
+    DOCKER_LOGOUT = 1 << 23,
 };
 
 struct docker_kept {
@@ -72,6 +77,8 @@ const char *docker_get(const struct docker_cmd *d, const char *name); /* NULL: n
 
 /* Runs a verb of msb in this process; returns its exit code. */
 int docker_call(const struct strlist *argv);
+/* Without letting it print: what it would print is not what Docker prints. */
+int docker_call_silently(const struct strlist *argv);
 /* The beginning of such a call: the words (end with NULL), and the options that were translated. */
 int docker_begin(struct strlist *argv, const struct docker_cmd *d, const char *const *words);
 
@@ -79,6 +86,8 @@ int docker_begin(struct strlist *argv, const struct docker_cmd *d, const char *c
 void docker_id(const char *name, uint64_t created_ns, char out[DOCKER_ID_SIZE]);
 /* Opens what `word` means. -ENOENT, with Docker's message, if it means nothing or more than one. */
 int docker_open(const struct store *s, const char *word, struct sandbox *ret, struct err *e);
+/* The first argument of a command that takes one container. */
+int docker_open_first(const struct docker_cmd *d, struct sandbox *ret, struct err *e);
 bool docker_is_running(const struct sandbox *sb);
 
 int docker_run(struct docker_cmd *d);
@@ -89,6 +98,7 @@ int docker_exec(struct docker_cmd *d);
 int docker_ps(struct docker_cmd *d);
 int docker_inspect(struct docker_cmd *d);
 int docker_images(struct docker_cmd *d);
+int docker_print_image_id(const char *name);
 int docker_version(struct docker_cmd *d);
 int docker_info(struct docker_cmd *d);
 
@@ -103,6 +113,7 @@ void docker_look(const struct store *s, const struct sandbox *sb, struct docker_
 json_t *docker_labels(const struct strlist *labels);
 
 int docker_show_fail(const struct err *e);
+int docker_daemon_fail(const struct err *e); /* as if there were a daemon that says so */
 /* Each value of a list by a template, on a line; takes the list. */
 int docker_print(const char *format, json_t *values);
 /* By -q, --format TEMPLATE, --format 'table TEMPLATE', --format json, or in `usual` columns; takes

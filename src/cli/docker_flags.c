@@ -309,6 +309,16 @@ static const struct flag {
     {DOCKER_LOAD, "input", 'i', VALUE, "input"},
     {DOCKER_LOAD, "quiet", 'q', MOOT},
     {DOCKER_SAVE, "output", 'o', VALUE, "output"},
+    {DOCKER_COMMIT, "author", 'a', VALUE, "author"},
+    {DOCKER_COMMIT, "change", 'c', VALUE, "change"},
+    {DOCKER_COMMIT, "message", 'm', VALUE, "message"},
+    {DOCKER_COMMIT, "pause", 'p', MOOT}, /* whoever writes waits */
+    {DOCKER_PUSH, "quiet", 'q', KEEP},
+    {DOCKER_PUSH, "disable-content-trust", 0, MOOT},
+    {DOCKER_PUSH, "all-tags", 'a', NO, "name the tags"},
+    {DOCKER_LOGIN, "username", 'u', VALUE, "username"},
+    {DOCKER_LOGIN, "password-stdin", 0, FLAG, "password-stdin"},
+    {DOCKER_LOGIN, "password", 'p', NO1, "everybody sees a command line: use --password-stdin"},
 };
 /* clang-format on */
 

@@ -62,3 +62,10 @@ int docker_open(const struct store *s, const char *word, struct sandbox *ret, st
     r = find_by_id(s, word, name, e);
     return r < 0 ? r : sandbox_open(s, name, ret, e);
 }
+
+int docker_open_first(const struct docker_cmd *d, struct sandbox *ret, struct err *e)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    int r = store_open(&s, e);
+    return r < 0 ? r : docker_open(&s, d->words[0], ret, e);
+}

@@ -45,23 +45,34 @@ static char *unescape_format(const char *format)
     return copy;
 }
 
+/* Each value on a line, below the titles if there are any. */
+static int render(const char *format, json_t *titles, json_t *list, struct buf *out, struct err *e)
+{
+    AUTO_FREE char *text = unescape_format(format);
+    json_t *v;
+    size_t i;
+    if (!list || !text)
+        return err_oom(e);
+    int r = titles ? template_render(text, titles, out, e) : 0;
+    if (r == 0 && titles && buf_append(out, "\n", 1) < 0)
+        r = err_oom(e);
+    json_array_foreach(list, i, v)
+    {
+        if (r == 0)
+            r = template_render(text, v, out, e);
+        if (r == 0 && buf_append(out, "\n", 1) < 0)
+            r = err_oom(e);
+    }
+    return r;
+}
+
 int docker_print(const char *format, json_t *values)
 {
     AUTO_JSON json_t *list = values;
     AUTO_BUF struct buf b;
-    AUTO_FREE char *text = unescape_format(format);
     struct err e = {0};
-    json_t *v;
-    size_t i;
     buf_init(&b, OUTPUT_MAX);
-    int r = list && text ? 0 : err_oom(&e);
-    json_array_foreach(list, i, v)
-    {
-        if (r == 0)
-            r = template_render(strcmp(text, "json") == 0 ? "{{json .}}" : text, v, &b, &e);
-        if (r == 0 && buf_append(&b, "\n", 1) < 0)
-            r = err_oom(&e);
-    }
+    int r = render(strcmp(format, "json") == 0 ? "{{json .}}" : format, NULL, list, &b, &e);
     return r < 0 ? docker_show_fail(&e) : print_text(&b);
 }
 
@@ -104,20 +115,10 @@ static int print_table(const char *format, json_t *headers, json_t *rows)
     AUTO_JSON json_t *titles = headers;
     AUTO_JSON json_t *list = rows;
     AUTO_BUF struct buf b;
-    AUTO_FREE char *text = unescape_format(format);
     struct err e = {0};
-    json_t *v;
-    size_t i;
     buf_init(&b, OUTPUT_MAX);
-    int r = list && titles && text ? template_render(text, titles, &b, &e) : err_oom(&e);
-    json_array_foreach(list, i, v)
-    {
-        if (r == 0 && buf_append(&b, "\n", 1) < 0)
-            r = err_oom(&e);
-        if (r == 0)
-            r = template_render(text, v, &b, &e);
-    }
-    if (r == 0 && buf_append(&b, "\n", 2) < 0)
+    int r = titles ? render(format, titles, list, &b, &e) : err_oom(&e);
+    if (r == 0 && buf_append(&b, "", 1) < 0)
         r = err_oom(&e);
     return r < 0 ? docker_show_fail(&e) : print_columns((const char *)buf_head(&b));
 }

@@ -64,8 +64,7 @@ static void silence(int fd)
         (void)dup2(null, fd);
 }
 
-/* Calls without letting it print: what it would print is a name, and Docker prints an ID. */
-static int call_silently(const struct strlist *argv)
+int docker_call_silently(const struct strlist *argv)
 {
     AUTO_CLOSE int was = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     silence(STDOUT_FILENO);
@@ -149,7 +148,7 @@ static int run_detached(struct docker_cmd *d, const struct store *s, const char 
                            NULL};
     if (begin_new(d, words, name, &argv) < 0 || add_command(d, &argv) < 0)
         return DOCKER_FAILED;
-    int code = call_silently(&argv);
+    int code = docker_call_silently(&argv);
     return code == EXIT_OK ? print_id(d, s, name) : run_code(code);
 }
 
@@ -191,9 +190,9 @@ int docker_create(struct docker_cmd *d)
         r = err_oom(&e);
     if (r < 0)
         return fail(d, &e, EXIT_FAILED);
-    int code = call_silently(&argv);
+    int code = docker_call_silently(&argv);
     if (code == EXIT_OK)
-        code = call_silently(&stop);
+        code = docker_call_silently(&stop);
     return code == EXIT_OK ? print_id(d, &s, name) : EXIT_FAILED;
 }
 
@@ -214,18 +213,12 @@ int docker_start_one(const struct sandbox *sb)
 /* Attached to one, as `docker start -ai`. */
 int docker_start(struct docker_cmd *d)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     AUTO_STRLIST struct strlist argv = {0};
     static const char *const words[] = {"exec", "--quiet", "--no-tty", NULL};
     struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = docker_open(&s, d->words[0], &sb, &e);
-    if (r < 0) {
-        (void)fprintf(stderr, "Error response from daemon: %s\n", e.msg);
-        return EXIT_FAILED;
-    }
+    if (docker_open_first(d, &sb, &e) < 0)
+        return docker_daemon_fail(&e);
     if (!docker_has(d, "interactive"))
         silence(STDIN_FILENO);
     if (docker_begin(&argv, d, words) < 0 || strlist_add(&argv, sb.spec.name) < 0)
@@ -235,21 +228,16 @@ int docker_start(struct docker_cmd *d)
 
 int docker_exec(struct docker_cmd *d)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     AUTO_STRLIST struct strlist argv = {0};
     bool detach = docker_has(d, "detach");
     const char *words[] = {"exec", "--quiet", detach ? "--detach" : NULL, NULL};
     struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = docker_open(&s, d->words[0], &sb, &e);
+    int r = docker_open_first(d, &sb, &e);
     if (r == 0 && !docker_is_running(&sb))
         r = err_set(&e, EBUSY, "container %s is not running", d->words[0]);
-    if (r < 0) {
-        (void)fprintf(stderr, "Error response from daemon: %s\n", e.msg);
-        return EXIT_FAILED;
-    }
+    if (r < 0)
+        return docker_daemon_fail(&e);
     if (docker_begin(&argv, d, words) < 0)
         return EXIT_FAILED;
     int code = detach ? 0 : attach_streams(d, &argv);

@@ -198,6 +198,16 @@ static int find_image(const char *word, json_t **ret, struct err *e)
     return k;
 }
 
+int docker_print_image_id(const char *name)
+{
+    AUTO_JSON json_t *image = NULL;
+    struct err e = {0};
+    if (find_image(name, &image, &e) < 0)
+        return docker_show_fail(&e);
+    const char *id = json_string_value(json_object_get(image, "Id"));
+    return ui_print_line(id ? id : "");
+}
+
 static int inspect_one(const struct docker_cmd *d, const struct store *s, const char *word,
                        json_t **ret, struct err *e)
 {

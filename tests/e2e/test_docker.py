@@ -241,6 +241,8 @@ def test_exit_codes(docker, tmp_path):
     (["run"], "requires at least 1 argument"),
     (["exec", "x"], "requires at least 2 arguments"),
     (["build", "."], "'build' is not supported"),
+    (["commit", "web"], "requires at least 2 arguments"),
+    (["login", "-u", "me", "-p", "word"], "--password-stdin"),
     (["container", "prune"], "'container prune' is not supported"),
     (["-H", "tcp://x", "ps"], "is not supported"),
     (["kill", "-s", "HUP", "web"], "docker exec"),
@@ -306,6 +308,24 @@ def test_images(docker, registry, tmp_path):
     assert docker.ok("pull", "-q", "--platform", "linux/amd64", IMAGE).endswith(IMAGE + ":latest")
     docker("rmi", ref)
     assert "No such image" in docker("image", "inspect", ref, code=1).stderr
+
+
+def test_commit_tag_push_login(docker, web, tmp_path):
+    docker("exec", "web", "sh", "-c", "echo kept >/root/made")
+    assert "No such container" in docker("commit", "nosuch", "made:1", code=1).stderr
+    cid = docker.ok("commit", "-m", "why", "-a", "me", "-p", "-c", 'CMD ["cat", "/root/made"]', web[:12], "made:1")
+    assert cid == docker.ok("image", "inspect", "-f", "{{.Id}}", "made:1")
+    with imagekit.Registry(tmp_path, auth=True) as there:
+        name = f"{there.host}/team/made:2"
+        assert docker("tag", "made:1", name).stdout == docker("image", "tag", "made:1", "other:1").stdout == ""
+        assert "credentials" in docker("push", name, code=1).stderr
+        docker("login", "-u", there.user, "--password-stdin", there.host, input="wrong", code=1)
+        assert docker.ok("login", "-u", there.user, "--password-stdin", there.host, input=there.password) == "Login Succeeded"
+        assert docker.ok("push", "-q", name) == name
+        docker("rmi", "made:1", "other:1", name)
+        assert docker.ok("run", "--rm", name) == "kept"
+        assert docker.ok("logout", there.host) == "Removing login credentials"
+        docker("rmi", name)
 
 
 def test_msb_docker_is_the_same(docker, web):
