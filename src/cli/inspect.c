@@ -64,7 +64,9 @@ static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_
     text_line(b, "  Jail:", jail_kind_name(s->jail));
     format_mib(s->root_disk_bytes / MIB, size, sizeof(size));
     (void)snprintf(text, sizeof(text), "%s%s%s",
-                   s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed",
+                   s->root_disk == ROOT_DISK_TMPFS  ? "tmpfs"
+                   : s->root_disk == ROOT_DISK_FILE ? s->root_disk_file
+                                                    : "managed",
                    s->root_disk_bytes ? ", " : "", s->root_disk_bytes ? size : "");
     text_line(b, "  Root disk:", text);
     text_line(b, "  Disk sync:", spec_disk_sync(s) == DISK_SYNC_NEVER ? "never" : NULL);

@@ -131,10 +131,9 @@ static int disk_word(const char *word, struct parse *p, struct err *e)
         p->fstype = r < 0 ? p->fstype : strdup(word + 7);
         return r == 0 && !p->fstype ? err_oom(e) : r;
     }
-    return err_set(e, EINVAL,
-                   "unsupported mount option '%s': expected ro, rw, noexec, nosuid, nodev, "
-                   "format=raw or fstype=ext4",
-                   word);
+    return err_set(e, EINVAL, "unsupported mount option '%s': expected %sformat=raw or fstype=ext4",
+                   word,
+                   strcmp(p->option, "root-disk") == 0 ? "" : "ro, rw, noexec, nosuid, nodev, ");
 }
 
 static int share_word(const char *word, struct parse *p, struct err *e)
@@ -397,6 +396,58 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     if (r < 0)
         return r;
     return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);
+}
+
+/* Of two bytes; the guest's kernel reads the rest. */
+static int check_ext4(const char *source, const char *path, struct err *e)
+{
+    enum { EXT4_MAGIC_AT = 1024 + 56 };
+    uint8_t magic[2] = {0};
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot read '%s'", source);
+    if (pread(fd, magic, sizeof(magic), EXT4_MAGIC_AT) == sizeof(magic) && magic[0] == 0x53 &&
+        magic[1] == 0xef)
+        return 0;
+    (void)err_set(e, EINVAL, "'%s' holds no ext4 file system", source);
+    err_hint(e, "make one: mkfs.ext4 %s", source);
+    return -EINVAL;
+}
+
+int root_disk_file_option(struct sandbox_spec *s, const char *arg, struct err *e)
+{
+    AUTO_FREE char *copy = strdup(arg), *fstype = NULL;
+    AUTO_FREE char *path = NULL;
+    struct spec_mount m = {.kind = MOUNT_DISK};
+    struct parse p = {.option = "root-disk", .m = &m};
+    struct stat st = {0};
+    if (!copy)
+        return err_oom(e);
+    char *format = strstr(copy, ":format="), *type = strstr(copy, ":fstype=");
+    char *rest = format ? format : type, *word;
+    if (rest)
+        *rest++ = '\0';
+    int r = 0;
+    while (r == 0 && (word = strsep(&rest, ",")))
+        r = disk_word(word, &p, e);
+    fstype = p.fstype;
+    if (r == 0 && fstype && strcmp(fstype, "ext4") != 0)
+        r = err_set(e, EINVAL, "a root disk has an ext4 file system, not %s", fstype);
+    if (r == 0)
+        r = mount_resolve(copy, true, &path, e);
+    m.source = path;
+    if (r == 0)
+        r = check_disk(copy, &p, e);
+    if (r == 0)
+        r = check_ext4(copy, path, e);
+    if (r == -ENOENT && !path)
+        err_hint(e, "make one: truncate -s 8G %s && mkfs.ext4 %s", copy, copy);
+    if (r < 0)
+        return err_wrap(e, r, "--root-disk");
+    s->root_disk = ROOT_DISK_FILE;
+    s->root_disk_bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    s->root_disk_file = steal_ptr(&path);
+    return 0;
 }
 
 int mount_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e)

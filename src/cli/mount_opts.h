@@ -9,6 +9,9 @@ int tmpfs_option(struct sandbox_spec *s, const char *arg, struct err *e);
 /* SOURCE:DEST[:OPTIONS]; `option` is the name of the option. */
 int mount_option(struct sandbox_spec *s, const char *option, const char *arg, struct err *e);
 
+/* --root-disk PATH[:format=raw][,fstype=ext4] */
+int root_disk_file_option(struct sandbox_spec *s, const char *arg, struct err *e);
+
 /* A path on the host, made absolute and free of symbolic links; malloc'd. file: it should be one,
  * and no directory. */
 int mount_resolve(const char *source, bool file, char **ret, struct err *e);

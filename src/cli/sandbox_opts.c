@@ -40,7 +40,8 @@ static const struct opt resource_opts[] = {
     {"memory", 'm', "SIZE", "Memory, such as 1.5G (default: 512M); a bare number is MiB",
      OPT_COMMON},
     {"root-disk", 0, "SPEC",
-     "Writable layer: SIZE on disk, or tmpfs[:SIZE] in memory (default: 4G)",
+     "Writable layer: SIZE on disk, tmpfs[:SIZE] in memory, or the PATH of an ext4 image, which is "
+     "used as it is and kept (default: 4G)",
      .alias = "oci-upper-size"},
     {"disk-sync", 0, "WHEN",
      "Whether fsync in the guest waits for the host's disk; with never, synced data survives all "

@@ -85,10 +85,12 @@ static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct
         if (v[5] == '\0')
             return 0;
         size = v + 6;
-    } else if (strncmp(v, "flat", 4) == 0 || strchr(v, '/')) {
+    } else if (strncmp(v, "flat", 4) == 0 && (v[4] == '\0' || strchr(":,", v[4]))) {
         err_set(e, ENOSYS, "--root-disk %s is not available yet", v);
-        err_hint(e, "use a size such as 8G, or tmpfs[:SIZE]");
+        err_hint(e, "use a size such as 8G, tmpfs[:SIZE] or an ext4 image's path");
         return -ENOSYS;
+    } else if (strchr("./~", v[0]) || strchr(v, '/')) {
+        return root_disk_file_option(s, v, e);
     }
     int r = parse_size(size, MIB, &s->root_disk_bytes);
     if (r == 0 && s->root_disk_bytes == 0)
@@ -96,7 +98,10 @@ static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct
     return r < 0
                ? args_bad_value(
                      a, "root-disk", v,
-                     r == -ERANGE ? "too large" : "expected a size such as 8G, or tmpfs[:SIZE]", e)
+                     r == -ERANGE
+                         ? "too large"
+                         : "expected a size such as 8G, tmpfs[:SIZE], or the path of an ext4 image",
+                     e)
                : 0;
 }
 

@@ -29,6 +29,18 @@ static bool same_disk(const struct spec_mount *m, const struct spec_mount *other
            there.st_ino == st->st_ino;
 }
 
+static bool uses_disk(const struct sandbox_spec *spec, const struct spec_mount *m,
+                      const struct stat *st)
+{
+    const struct spec_mount root = {.kind = MOUNT_DISK, .source = spec->root_disk_file};
+    if (root.source && same_disk(m, &root, st))
+        return true;
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (same_disk(m, &spec->mounts[i], st))
+            return true;
+    return false;
+}
+
 /* Names the sandbox that has it, which may have ended since. */
 static int disk_taken(const struct store *s, const struct spec_mount *m, const struct stat *st,
                       struct err *e)
@@ -38,9 +50,8 @@ static int disk_taken(const struct store *s, const struct spec_mount *m, const s
     char who[SPEC_NAME_MAX + 16] = "another process";
     if (store_list(s, &list, &n, NULL) == 0)
         for (size_t i = 0; i < n; i++)
-            for (size_t j = 0; list[i].state.pid && j < list[i].spec.n_mounts; j++)
-                if (same_disk(m, &list[i].spec.mounts[j], st))
-                    (void)snprintf(who, sizeof(who), "sandbox '%s'", list[i].spec.name);
+            if (list[i].state.pid && uses_disk(&list[i].spec, m, st))
+                (void)snprintf(who, sizeof(who), "sandbox '%s'", list[i].spec.name);
     sandbox_list_free(list, n);
     int r = err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
     err_hint(e, "only one sandbox can write to a disk; to share it, mount it ro in all of them");
@@ -100,4 +111,10 @@ int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds,
         fds[(*n)++] = fd;
     }
     return 0;
+}
+
+int disks_open_root(const struct store *s, const struct sandbox_spec *spec, struct err *e)
+{
+    const struct spec_mount root = {.kind = MOUNT_DISK, .source = spec->root_disk_file};
+    return open_disk(s, &root, e);
 }

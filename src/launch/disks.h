@@ -13,5 +13,7 @@
  * room for SPEC_SHARES_MAX; on failure *n of them are open. */
 int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds, size_t *n,
                struct err *e);
+/* The same for a root disk that is a file of the user's: its descriptor. */
+int disks_open_root(const struct store *s, const struct sandbox_spec *spec, struct err *e);
 
 #endif

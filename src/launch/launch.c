@@ -205,6 +205,10 @@ static int open_disks(struct cargo *c, struct err *e)
             return err_sys(e, errno, "cannot open the disk of sandbox '%s'", s->name);
         diag_trace("opened %s/sandboxes/%s/upper.ext4", c->store->home, s->name);
     }
+    if (s->root_disk == ROOT_DISK_FILE) {
+        c->p.upper_fd = disks_open_root(c->store, s, e);
+        return MIN(c->p.upper_fd, 0);
+    }
     return 0;
 }
 

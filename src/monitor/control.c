@@ -124,7 +124,7 @@ static int put_config(struct control *c)
         proto_u64(&w, F_UPPER_SIZE, s->root_disk_bytes);
     if (c->upper_dev && s->root_disk_grown)
         proto_u32(&w, F_UPPER_GROW, 1);
-    if (s->ephemeral && spec_disk_sync(s) == DISK_SYNC_NEVER)
+    if (s->ephemeral && !s->root_disk_file && spec_disk_sync(s) == DISK_SYNC_NEVER)
         proto_u32(&w, F_UPPER_VOLATILE, 1);
     if (c->host_cas)
         put_host_cas(&w, c->host_cas);

@@ -328,6 +328,8 @@ void check_paths(struct judge *j, const struct layer *l, const struct setting *s
             if (spec->mounts[i].kind == MOUNT_BIND || spec->mounts[i].kind == MOUNT_DISK)
                 check_path(j, l, s, spec->mounts[i].source,
                            !(spec->mounts[i].options & PROTO_MOUNT_RO));
+        if (spec->root_disk_file)
+            check_path(j, l, s, spec->root_disk_file, true);
     } else if (strcmp(key, "workspaces") == 0) {
         if (spec->workspace.path)
             check_path(j, l, s, spec->workspace.path, true);

@@ -100,7 +100,7 @@ const struct field policy_fields[] = {
      "[public, \"*.corp.example:tcp:443\"]"},
     {"secrets", "allow", FIELD_LIST, check_secrets, NULL, NULL,
      "Names of secrets that a sandbox may have, in its environment or bound, with wildcards", "[\"CI_*\"]"},
-    PATHS("volumes", "volumes, mounted files and disk images"),
+    PATHS("volumes", "volumes, mounted files, disk images and root disks"),
     PATHS("workspaces", "workspaces"),
     PATHS("copies", "files copied into a new sandbox (--copy)"),
     PATHS("sockets", "host sockets (--vsock)"),

@@ -16,8 +16,8 @@ int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *chang
     if (old->root_disk == changed->root_disk && old->root_disk_bytes == changed->root_disk_bytes)
         return spec_validate(changed, e);
     if (old->root_disk != ROOT_DISK_MANAGED)
-        return err_set(e, EINVAL, "cannot grow the root disk of sandbox '%s': it is in memory",
-                       old->name);
+        return err_set(e, EINVAL, "cannot grow the root disk of sandbox '%s': it is %s", old->name,
+                       old->root_disk_file ? "a file of yours" : "in memory");
     if (changed->root_disk_bytes < old->root_disk_bytes)
         return err_set(e, EINVAL, "a root disk can only grow: sandbox '%s' has %llu MiB", old->name,
                        (unsigned long long)(old->root_disk_bytes >> 20));

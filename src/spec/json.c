@@ -184,14 +184,20 @@ static const char *const disk_syncs[] = {
     [DISK_SYNC_NEVER] = "never",
 };
 
+static const char *const root_disks[] = {
+    [ROOT_DISK_MANAGED] = "managed",
+    [ROOT_DISK_TMPFS] = "tmpfs",
+    [ROOT_DISK_FILE] = "file",
+};
+
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:o, s:b, s:s}}", "cpus",
-                     number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:s*, s:o, s:b, s:s}}",
+                     "cpus", number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
                      (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
                      "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
                      engine_kind_name(s->engine), "jail", jail_kind_name(s->jail), "root_disk",
-                     "type", s->root_disk == ROOT_DISK_TMPFS ? "tmpfs" : "managed", "size_bytes",
+                     "type", root_disks[s->root_disk], "path", s->root_disk_file, "size_bytes",
                      number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
                      disk_syncs[s->disk_sync]);
 }
@@ -565,10 +571,6 @@ static int read_jail(struct sandbox_spec *s, const json_t *resources, struct err
 
 static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
-    static const char *const disks[] = {
-        [ROOT_DISK_MANAGED] = "managed",
-        [ROOT_DISK_TMPFS] = "tmpfs",
-    };
     const json_t *o, *disk = NULL;
     int r = read_object(j, "resources", &o, e);
     if (r < 0)
@@ -592,8 +594,10 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     if (r < 0 || !disk)
         return r;
     s->root_disk_bytes = 0;
-    r = read_choice(disk, "type", disks, ARRAY_LEN(disks), &kind, e);
+    r = read_choice(disk, "type", root_disks, ARRAY_LEN(root_disks), &kind, e);
     s->root_disk = (enum root_disk_kind)kind;
+    if (r == 0)
+        r = read_text(disk, "path", &s->root_disk_file, e);
     if (r == 0)
         r = read_choice(disk, "sync", disk_syncs, ARRAY_LEN(disk_syncs), &sync, e);
     s->disk_sync = (enum disk_sync)sync;

@@ -77,6 +77,8 @@ bool mount_is_share(const struct spec_mount *m)
 
 uint64_t spec_last_writes_ms(const struct sandbox_spec *s)
 {
+    if (s->root_disk == ROOT_DISK_FILE)
+        return LAST_WRITES_MS;
     for (size_t i = 0; i < s->n_mounts; i++)
         if (s->mounts[i].kind != MOUNT_TMPFS && !(s->mounts[i].options & PROTO_MOUNT_RO))
             return LAST_WRITES_MS;
@@ -87,7 +89,7 @@ enum disk_sync spec_disk_sync(const struct sandbox_spec *s)
 {
     if (s->disk_sync != DISK_SYNC_AUTO)
         return s->disk_sync;
-    return s->ephemeral ? DISK_SYNC_NEVER : DISK_SYNC_ALWAYS;
+    return s->ephemeral && s->root_disk != ROOT_DISK_FILE ? DISK_SYNC_NEVER : DISK_SYNC_ALWAYS;
 }
 
 bool mount_fstype_known(const char *fstype)

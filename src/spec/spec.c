@@ -42,6 +42,7 @@ void spec_free(struct sandbox_spec *s)
     free(s->name);
     free(s->image);
     free(s->image_digest);
+    free(s->root_disk_file);
     strlist_free(&s->env);
     strlist_free(&s->entrypoint);
     strlist_free(&s->cmd);
@@ -404,7 +405,10 @@ static int check_resources(const struct sandbox_spec *s, struct err *e)
         return err_set(e, EINVAL, "invalid config: memory must be %d MiB to %d GiB: got %llu MiB",
                        SPEC_MEMORY_MIN_MIB, SPEC_MEMORY_MAX_MIB >> 10,
                        (unsigned long long)s->memory_mib);
-    bool managed = s->root_disk == ROOT_DISK_MANAGED;
+    bool managed = s->root_disk == ROOT_DISK_MANAGED, file = s->root_disk == ROOT_DISK_FILE;
+    if (file != (s->root_disk_file != NULL) ||
+        (file && (s->root_disk_file[0] != '/' || !utf8_valid(s->root_disk_file))))
+        return err_set(e, EINVAL, "invalid config: the root disk has no absolute path in UTF-8");
     if (s->root_disk_bytes &&
         ((managed && s->root_disk_bytes < UPPER_SIZE_MIN) || s->root_disk_bytes > UPPER_SIZE_MAX))
         return err_set(e, EINVAL, "invalid config: root disk must be %d MiB to %d TiB",

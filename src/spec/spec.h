@@ -41,7 +41,7 @@ enum {
     SPEC_COVERED_MAX = 256,
 };
 
-enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS };
+enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS, ROOT_DISK_FILE };
 enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT, PLACEMENT_CORE };
 /* Whether what the guest syncs to its root disk reaches the disk of the host, or only its memory.
  * AUTO: it does, unless the root disk goes with the sandbox. */
@@ -109,6 +109,7 @@ struct sandbox_spec {
     bool root_share; /* the mount on / is the root: there is no image, and no writable layer */
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */
+    char *root_disk_file;     /* an ext4 image of the user's (ROOT_DISK_FILE), else NULL */
     bool root_disk_grown;     /* its file system may still have to grow */
     enum disk_sync disk_sync;
 

@@ -27,7 +27,7 @@ static bool may_write_workspace(const struct sandbox_spec *s)
 
 static int check_snapshot(const struct sandbox_spec *s, struct err *e)
 {
-    if (s->root_disk != ROOT_DISK_MANAGED)
+    if (s->root_disk == ROOT_DISK_TMPFS)
         return err_set(
             e, EINVAL,
             "invalid config: a workspace in mode snapshot is kept on the root disk, which "

@@ -170,6 +170,27 @@ def test_an_image_of_the_host(msb, image, tmp_path):
     assert p.returncode == 1 and b"disk.img" in p.stderr
 
 
+def test_a_root_disk_of_the_host(msb, image):
+    """What is written is in the file, which outlives its sandboxes; one at a time has it."""
+    msb.ok("run", "-q", "--root-disk", image, "--", "sh", "-c", "echo kept >/root/f")
+    msb.create("a", "--root-disk", f"{image}:format=raw,fstype=ext4")
+    assert sh(msb, "a", "cat /root/f") == "kept\n"
+    disk = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]["resources"]["root_disk"]
+    assert (disk["type"], disk["path"], disk["size_bytes"]) == ("file", str(image), image.stat().st_size)
+    for flags in (["--root-disk", image], ["--mount-disk", f"{image}:/x"]):
+        p = msb("run", *flags, "--", "true")
+        assert p.returncode == 1 and b"is in use by sandbox 'a'" in p.stderr
+    msb.ok("stop", "-q", "a")
+    p = msb("modify", "a", "--root-disk", "8G")
+    assert p.returncode == 1 and b"a file of yours" in p.stderr
+    msb.ok("rm", "-q", "a")
+    fsck = shutil.which("e2fsck", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    subprocess.run([fsck, "-fn", image], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # It is mounted again, which an overlay without syncs would refuse.
+    p = msb("run", "-q", "--disk-sync", "never", "--root-disk", image, "--", "cat", "/root/f")
+    assert p.stdout == b"kept\n"
+
+
 def test_what_is_no_file_system_is_an_error(msb, tmp_path):
     junk = tmp_path / "junk"
     junk.write_bytes(os.urandom(1 << 20))
@@ -191,6 +212,12 @@ BAD = [
     (["--mount-disk", "{d}/missing:/x"], "cannot mount"),
     (["--mount-disk", "{d}/odd:/x"], "multiple of 512"),
     (["--mount-disk", "{d}/empty:/x:ro"], "multiple of 512"),
+    (["--root-disk", "{d}/raw"], "mkfs.ext4"),
+    (["--root-disk", "{d}/missing"], "truncate -s 8G"),
+    (["--root-disk", "{d}/raw:fstype=ext3"], "ext4 file system, not ext3"),
+    (["--root-disk", "{d}/raw:format=raw,ro"], "unsupported mount option 'ro'"),
+    (["--root-disk", "{d}"], "regular file"),
+    (["--root-disk", "{d}/q.qcow2"], "qemu-img convert"),
     (["--mount-named", "n:/x:kind=disk"], "needs a size"),
     (["--mount-named", "n:/x:size=1G"], "kind=disk"),
     (["--mount-named", "n:/x:kind=tape"], "dir or disk"),

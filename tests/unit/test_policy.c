@@ -218,6 +218,13 @@ static void test_paths(void **state)
                          0);
         if (refuses(b, 0, &s) == all[i].ok)
             fail_msg("%s, %s", all[i].policy, all[i].path);
+        /* A root disk is written to. */
+        AUTO_SPEC struct sandbox_spec rooted;
+        make_spec(&rooted);
+        rooted.root_disk = ROOT_DISK_FILE;
+        rooted.root_disk_file = strdup(all[i].path);
+        if (!all[i].ro && refuses(b, 0, &rooted) == all[i].ok)
+            fail_msg("%s, root disk %s", all[i].policy, all[i].path);
     }
 }
 
