@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 16, VARS_MAX = 8, ARGS_MAX = 4, NAME_MAX_LEN = 64 };
+enum { DEPTH_MAX = 16, VARS_MAX = 8, ARGS_MAX = 4, NAME_MAX_LEN = 64, STEPS_MAX = 1 << 16 };
 
 struct var {
     const char *name; /* in the template */
@@ -23,7 +23,7 @@ struct run {
     json_t *root, *dot;
     struct var vars[VARS_MAX];
     size_t n_vars;
-    unsigned depth;
+    unsigned depth, steps;
     struct buf *out; /* NULL: nothing is printed */
     struct err *e;
 };
@@ -259,7 +259,7 @@ static json_t *do_join(const struct call *c)
             (void)buf_printf(&b, "%s", json_string_value(c->arg[1]));
         print_value(&b, v);
     }
-    return json_stringn((const char *)buf_head(&b), buf_len(&b));
+    return json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
 }
 
 static json_t *change_case(const struct call *c, int (*to)(int))
@@ -401,6 +401,8 @@ static int next_action(struct run *r)
     if (!close)
         return wrong(r, "the closing braces are missing");
     r->at = close + 2;
+    if (++r->steps > STEPS_MAX)
+        return wrong(r, "too many steps");
     if (r->end > r->p && r->end[-1] == '-') {
         r->end--;
         r->at += strspn(r->at, " \t\n");

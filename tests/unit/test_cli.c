@@ -565,6 +565,7 @@ static void templates(void **state)
         {"{{.A.B | upper | json}}{{join .L \",\"}}{{len .L}}{{len .A.B}}", "\"B\"x,y21"},
         {"a {{- .A.B -}} c", "abc"},
         {"{{.M \"none\"}}{{println .A.B}}", "b\n"},
+        {"<{{join .E \",\"}}>", "<>"},
     };
     static const char *const bad[] = {"{{",
                                       "{{.A",
