@@ -170,7 +170,9 @@ def check(found, jail):
 ], ids=["podman", "unconfined"])
 def test_full_jail(podman, options):
     """Where namespaces can be made the jail is the same as outside."""
-    check(tour(podman, *options), "full")
+    found = tour(podman, *options)
+    check(found, "full")
+    assert {c["name"]: c["status"] for c in found["doctor"]["checks"]}["Shares"] == "ok"
 
 
 # What Docker's default profile and Kubernetes' RuntimeDefault refuse to those without CAP_SYS_ADMIN.
