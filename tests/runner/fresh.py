@@ -134,6 +134,32 @@ def debs(t, place, build, release):
     trial.step("the Python client", "python3 -c 'import msb; print(msb.__doc__)'")
 
 
+def container_image(t, place, build, release):
+    """packaging/container/Containerfile with that tarball, on a Debian of ours in place of a registry's."""
+    if not shutil.which("podman") or not shutil.which("runc"):
+        raise machine.Unavailable("podman or runc is not installed: run scripts/bootstrap test")
+    base = machine.layers(release)[0]
+    podman = ["podman", "--root", place[0] / "root", "--runroot", place[0] / "run", "--runtime", "runc",
+              "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]  # engines.conf may ask for more than we have
+    tar = place[0] / "base.tar"
+    steps = {
+        "its base": ["tar", "-C", base, "-c", "-f", tar, "."],
+        "import": [*podman, "import", "-q", tar, "localhost/debian"],
+        "build": [*podman, "build", "-q", "--isolation", "chroot", "--network", "host", "--build-arg", "BASE=localhost/debian",
+                  "-f", ROOT / "packaging/container/Containerfile", "-t", "localhost/msb", build],
+        "a sandbox": [*podman, "run", "--rm", "--network", "none", *limits, "localhost/msb", "run", "--", "uname", "-s"],
+    }  # fmt: skip
+    try:
+        for what, command in steps.items():
+            p = run(command)
+            t.check(f"a container image: {what}", p.returncode == 0, p.stdout)
+            if p.returncode:
+                return
+    finally:
+        run([*podman, "system", "reset", "-f"])
+
+
 def packages(t, args, log, releases):
     """What scripts/package makes, where it is for."""
     p = run([ROOT / "scripts" / "package", "deb", args.build], env={**os.environ, "KERNELS": "uml"})
@@ -141,6 +167,7 @@ def packages(t, args, log, releases):
     for release in releases:
         attempt(t, f"packages on {release}", log, debs, args.build, release)
     attempt(t, f"a tarball on {OLD}", log, tarball, args.build, OLD)
+    attempt(t, "a container image", log, container_image, args.build, releases[0])
 
 
 def attempt(t, name, log, function, *args):
@@ -176,4 +203,4 @@ def stage(args, t):
         return
     for release, user in wanted:
         attempt(t, f"a fresh {release}", log, full, release, user)
-    packages(t, args, log, dict.fromkeys([own, *OTHERS]))
+    packages(t, args, log, list(dict.fromkeys([own, *OTHERS])))
