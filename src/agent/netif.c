@@ -107,6 +107,48 @@ static void set6(const char *name, const char *setting, const char *value)
     (void)file_write(path, value, strlen(value), 0);
 }
 
+/* The kernel's nlmsghdr. */
+struct message {
+    uint32_t len;
+    uint16_t type, flags;
+    uint32_t seq, pid;
+};
+
+/* Each is answered before the next. */
+static int tell_kernel(int fd, const uint8_t *p, size_t len)
+{
+    struct {
+        struct message h;
+        int32_t error;
+        uint8_t rest[512];
+    } answer;
+    if (send(fd, p, len, 0) < 0 || recv(fd, &answer, sizeof(answer), 0) < 0)
+        return -errno;
+    return answer.error == -EEXIST ? 0 : answer.error;
+}
+
+/* A route may need another that comes later: those that failed are tried again. */
+static int tell_messages(const struct req_net *n)
+{
+    AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
+    uint32_t index = if_nametoindex(n->name);
+    int r = fd < 0 ? -errno : -EAGAIN;
+    for (int pass = 0; fd >= 0 && r < 0 && pass < 3; pass++) {
+        struct message m;
+        r = 0;
+        for (size_t at = 0; at + sizeof(m) <= n->messages_len; at += (m.len + 3) & ~3U) {
+            uint8_t *p = n->messages + at;
+            memcpy(&m, p, sizeof(m));
+            if (m.len < sizeof(m) || m.len > n->messages_len - at || m.seq > m.len - sizeof(index))
+                return -EPROTO;
+            memcpy(p + m.seq, &index, sizeof(index));
+            int k = tell_kernel(fd, p, m.len);
+            r = k < 0 ? k : r;
+        }
+    }
+    return r;
+}
+
 /* Every user may ping, as on most systems, even without a set-uid program. */
 static void allow_ping(void)
 {
@@ -119,8 +161,8 @@ int netif_setup(const struct req_net *n)
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    /* There is no other host on this link: no duplicate address detection, which would delay its
-     * use by a second, and no router discovery. */
+    /* There is no other host on this link, or its address is known to be good: no duplicate address
+     * detection, which would delay its use by a second, and no router discovery. */
     set6(n->name, "accept_dad", "0");
     set6(n->name, "accept_ra", "0");
     int r = set_mtu(fd, n->name, n->mtu);
@@ -131,8 +173,9 @@ int netif_setup(const struct req_net *n)
         k = strchr(a->ip, ':') ? configure6(n->name, a) : configure4(fd, n->name, a);
         r = r < 0 ? r : k;
     }
+    k = n->messages_len ? tell_messages(n) : 0;
     allow_ping();
-    return r;
+    return r < 0 ? r : k;
 }
 
 /* --- names --- */

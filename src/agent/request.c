@@ -240,17 +240,26 @@ static int get_mount(struct config *c, struct arena *a, const struct proto_field
     return m->file && (!*m->file || strchr(m->file, '/')) ? -EPROTO : 0;
 }
 
+/* Bytes, which may be none. NULL: they do not fit. */
+static uint8_t *store_bytes(struct arena *a, const struct proto_field *x)
+{
+    uint8_t *at = (uint8_t *)a->p;
+    if ((size_t)(a->end - a->p) < x->len)
+        return NULL;
+    if (x->len)
+        memcpy(at, x->data, x->len);
+    a->p += x->len;
+    return at;
+}
+
 static int get_script_body(void *to, struct arena *a, const struct proto_field *x)
 {
     struct req_script *s = to;
     if (x->tag != F_BODY)
         return 0;
-    if ((size_t)(a->end - a->p) < x->len)
-        return -EPROTO;
-    s->body = x->len ? memcpy(a->p, x->data, x->len) : a->p;
+    s->body = store_bytes(a, x);
     s->len = x->len;
-    a->p += x->len;
-    return 0;
+    return s->body ? 0 : -EPROTO;
 }
 
 static int get_script(struct config *c, struct arena *a, const struct proto_field *nest)
@@ -285,6 +294,11 @@ static int get_net_field(void *to, struct arena *a, const struct proto_field *x)
     struct req_net *n = to;
     if (x->tag == F_NET_ADDRESS)
         return get_net_address(n, a, x);
+    if (x->tag == F_NET_MESSAGES) {
+        n->messages = store_bytes(a, x);
+        n->messages_len = x->len;
+        return n->messages ? 0 : -EPROTO;
+    }
     if (x->tag != F_NET_RESOLVER)
         return 0;
     return n->n_resolvers < REQ_RESOLVERS_MAX ? store(&n->resolver[n->n_resolvers++], TEXT, a, x)

@@ -79,7 +79,9 @@ struct req_net {
     size_t n_addresses;
     char *resolver[REQ_RESOLVERS_MAX];
     size_t n_resolvers;
-    char *host_name; /* a name for the first gateway, or NULL */
+    char *host_name;   /* a name for the first gateway, or NULL */
+    uint8_t *messages; /* F_NET_MESSAGES */
+    size_t messages_len;
 };
 
 struct config {

@@ -71,6 +71,7 @@ static void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void 
         {&c->p.report_fd, 1},
         {&c->p.connector_fd, 1},
         {&c->p.intercept_fd, 1},
+        {&c->p.tap.fd, 1},
         {&c->run_fd, 1},
         {&c->sync_fd, 1},
         {c->p.image.fd, c->p.image.n},
@@ -297,6 +298,15 @@ static int gather_network(struct cargo *c, struct err *e)
         ports->n += r == 0;
     }
     return r;
+}
+
+static int hand_over_tap(struct cargo *c, const struct net_tap *tap, struct err *e)
+{
+    if (!tap)
+        return 0;
+    c->p.tap = *tap;
+    c->p.tap.fd = fcntl(tap->fd, F_DUPFD_CLOEXEC, 3);
+    return c->p.tap.fd < 0 ? err_sys(e, errno, "cannot hand over the network device") : 0;
 }
 
 static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
@@ -615,6 +625,8 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
         r = gather(&c, e);
     if (r == 0)
         r = gather_network(&c, e);
+    if (r == 0)
+        r = hand_over_tap(&c, opt->tap, e);
     r = await_helpers(&c, r, e);
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);

@@ -19,6 +19,7 @@
 #define MSB_LAUNCH_LAUNCH_H
 
 #include "engine/engine.h"
+#include "monitor/params.h"
 #include "spec/spec.h"
 #include "store/store.h"
 #include "util/err.h"
@@ -33,6 +34,7 @@ struct launch_options {
     const struct engine_choice *engine;
     bool creating, stop_when_idle; /* see struct monitor_params */
     bool in_group;                 /* the caller is in the cgroup that the sandbox belongs in */
+    const struct net_tap *tap;     /* its network, if that is not msb's; NULL: none */
     warn_fn warn;                  /* may be NULL */
 };
 

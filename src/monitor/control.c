@@ -157,7 +157,10 @@ static int put_config(struct control *c)
     put_security(&w, &s->security);
     if (s->stop_signal)
         proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
-    net_put_config(&w, &s->net, c->host);
+    if (c->tap)
+        net_put_tap(&w, c->tap);
+    else
+        net_put_config(&w, &s->net, c->host);
     return proto_end(&w);
 }
 

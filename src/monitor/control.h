@@ -28,8 +28,9 @@ struct control_events {
 struct control {
     const struct sandbox_spec *spec;
     const struct net_host *host;
-    const char *upper_dev; /* NULL: tmpfs */
-    const char *host_cas;  /* PEM; NULL: none. Set after control_init */
+    const char *upper_dev;     /* NULL: tmpfs */
+    const char *host_cas;      /* PEM; NULL: none. Set after control_init */
+    const struct net_tap *tap; /* NULL: none. The same */
     const struct control_events *ev;
     void *ctx;
     struct vsock_stream *stream;

@@ -16,6 +16,7 @@
 #include "monitor/vsock_ports.h"
 #include "store/store.h"
 #include "util/loop.h"
+#include "virtio/tap.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -53,6 +54,7 @@ struct monitor {
     struct virtio_dev *vsock;
     struct vsock_ports vsock_ports;
     struct net_control net;
+    struct tap *tap; /* of a network that is not ours; NULL: none */
     struct engine *engine;
     struct control control;
     struct relay relay;

@@ -150,3 +150,12 @@ void net_put_config(struct proto_writer *w, const struct spec_net *n, const stru
     proto_str(w, F_NET_HOST_NAME, DNS_HOST_NAME);
     proto_nest_end(w, mark);
 }
+
+void net_put_tap(struct proto_writer *w, const struct net_tap *tap)
+{
+    size_t mark = proto_nest(w, F_NET);
+    proto_str(w, F_NAME, "eth0");
+    proto_u32(w, F_NET_MTU, tap->mtu);
+    proto_bytes(w, F_NET_MESSAGES, tap->messages, tap->messages_len);
+    proto_nest_end(w, mark);
+}

@@ -27,5 +27,7 @@ int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, str
 
 /* The part of CONFIG from which the agent sets up the guest's end. */
 void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host);
+/* The same for a network that is not ours. */
+void net_put_tap(struct proto_writer *w, const struct net_tap *tap);
 
 #endif

@@ -252,7 +252,7 @@ static int net_thread_make(struct net_thread *t, const struct gate_config *given
     if (r == 0)
         r = add_eventfd(&t->loop, &t->call, on_call, EPOLLIN | EPOLLET); /* it may not read() */
     if (r == 0)
-        r = virtio_net_new(&t->dev, c->net.guest_mac);
+        r = virtio_net_new(&t->dev, c->net.guest_mac, NET_MTU);
     if (r == 0)
         r = gate_new(&t->gate, &t->loop, virtio_net_link(t->dev), c, policy, on_told, t);
     return r;

@@ -24,6 +24,17 @@ struct net_ports {
     size_t n;
 };
 
+/* A network that is not msb's: the guest's card leads to a TAP device. */
+struct net_tap {
+    int fd; /* -1: there is none */
+    uint8_t mac[6];
+    uint16_t mtu;
+    /* Addresses, routes and neighbours of the guest's interface, as messages for its kernel
+     * (F_NET_MESSAGES). */
+    const void *messages;
+    size_t messages_len;
+};
+
 struct monitor_params {
     const struct sandbox_spec *spec;
     const struct engine_ops *engine;
@@ -53,6 +64,7 @@ struct monitor_params {
     const char *host_cas; /* certificates for the guest to trust, PEM; NULL = none */
     struct net_host host;
     struct net_ports ports;
+    struct net_tap tap;
 };
 
 /* What the monitor reports, once. The launcher answers a report of success with one byte; only a

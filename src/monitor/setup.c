@@ -7,6 +7,7 @@
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
 #include "virtio/fs.h"
+#include "virtio/net.h"
 #include "virtio/rng.h"
 
 #include <assert.h>
@@ -65,6 +66,23 @@ static int add_network(struct engine_params *ep, struct monitor *m,
     return r;
 }
 
+/* On the I/O thread, which has no disks to wait for when the root is a share, and can make no
+ * sockets. */
+static int add_tap(struct engine_params *ep, struct monitor *m, struct err *e)
+{
+    const struct net_tap *t = &m->p->tap;
+    struct virtio_dev *card = NULL;
+    if (t->fd < 0)
+        return 0;
+    int r = virtio_net_new(&card, t->mac, t->mtu);
+    if (r == 0)
+        r = tap_new(&m->tap, &m->io_loop, virtio_net_link(card), t->fd);
+    if (r < 0)
+        return err_sys(e, -r, "cannot create the sandbox's network card");
+    add_device(ep, (struct engine_device){card, &m->io_loop});
+    return 0;
+}
+
 static int add_devices(struct engine_params *ep, struct monitor *m,
                        const struct monitor_handlers *h, struct err *e)
 {
@@ -85,7 +103,7 @@ static int add_devices(struct engine_params *ep, struct monitor *m,
     add_device(ep, (struct engine_device){rng, &m->loop});
     if (balloon) /* giving memory back takes the host a moment */
         add_device(ep, (struct engine_device){balloon, &m->io_loop});
-    if ((r = add_network(ep, m, h, e)) < 0)
+    if ((r = add_network(ep, m, h, e)) < 0 || (r = add_tap(ep, m, e)) < 0)
         return r;
     for (size_t i = 0; i < m->p->n_shares; i++)
         add_device(ep, (struct engine_device){.loop = &m->loop,
@@ -118,6 +136,7 @@ static int start_engine(struct monitor *m, const struct monitor_handlers *h, str
     if (r < 0)
         return err_sys(e, -r, "cannot listen for the agent");
     m->control.host_cas = m->p->host_cas;
+    m->control.tap = m->tap ? &m->p->tap : NULL;
     if (m->p->connector_fd >= 0 &&
         (r = vsock_ports_init(&m->vsock_ports, &m->loop, m->vsock, &m->spec->vsocks,
                               m->p->connector_fd, h->connector_lost, m)) < 0)

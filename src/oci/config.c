@@ -135,18 +135,8 @@ static int read_linux(struct container_config *c, struct err *e)
         r < 0 ? r : read_namespace(c, v, e);
     json_array_foreach(json_object_get(l, "devices"), i, v) r = r < 0 ? r : check_device(v, e);
     c->cgroups_path = json_string_value(json_object_get(l, "cgroupsPath"));
+    c->spec.net.off = c->ns.wanted[OCI_NS_NET]; /* msb's own is for the host's network (netns.h) */
     return r;
-}
-
-/* In a namespace of its own that nobody has connected to anything there is only lo. With the host's
- * network, what the guest may reach is msb's usual policy; in one that was made for it, that is the
- * maker's business. */
-static int read_network(struct container_config *c, struct err *e)
-{
-    c->spec.net.off = c->ns.wanted[OCI_NS_NET] && !c->ns.path[OCI_NS_NET];
-    if (!c->ns.path[OCI_NS_NET])
-        return 0;
-    return spec_net_set_profile(&c->spec.net, "all", e);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -186,8 +176,6 @@ int container_config_read(struct container_config *c, const char *bundle, const 
     if (r == 0)
         r = container_config_read_security(c, e);
     if (r == 0)
-        r = read_network(c, e);
-    if (r == 0)
         r = container_config_read_annotations(c, e);
     return r < 0 ? r : spec_validate(&c->spec, e);
 }
@@ -204,8 +192,8 @@ void container_config_free(struct container_config *c)
 
 json_t *container_config_state(const struct container_config *c)
 {
-    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*}", "bundle", c->bundle, "rootfs", c->rootfs,
-                     "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
+    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*, s:s*}", "bundle", c->bundle, "rootfs",
+                     c->rootfs, "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
                      "annotations", json_object_get(c->j, "annotations"), "hooks",
-                     json_object_get(c->j, "hooks"));
+                     json_object_get(c->j, "hooks"), "netns", c->ns.path[OCI_NS_NET]);
 }

@@ -14,6 +14,7 @@ enum oci_namespace { OCI_NS_NET, OCI_NS_IPC, OCI_NS_UTS, OCI_NS_MAX };
 struct oci_namespaces {
     bool wanted[OCI_NS_MAX];
     const char *path[OCI_NS_MAX]; /* of one to join; NULL: a new one */
+    bool entered[OCI_NS_MAX];     /* by the calling process: not all may make one */
 };
 
 struct container_config {

@@ -3,6 +3,7 @@
 #include "oci/group.h"
 #include "oci/hooks.h"
 #include "oci/init.h"
+#include "oci/netns.h"
 #include "sandbox/lifecycle.h"
 #include "spec/signals.h"
 #include "util/cleanup.h"
@@ -159,6 +160,8 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
                       &c, groups, e);
     if (r < 0) {
         (void)sandbox_remove(&rt->store, o->id, true, NULL, NULL);
+        if (config.ns.path[OCI_NS_NET])
+            netns_release(config.ns.path[OCI_NS_NET]);
         group_remove(groups);
         (void)container_forget(rt, o->id, NULL);
         lock.forget = true;
@@ -285,6 +288,8 @@ static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool
         r = remove_sandbox(rt, c->id, e);
     if (r < 0)
         return r;
+    if (json_string_value(json_object_get(c->j, "netns")))
+        netns_release(json_string_value(json_object_get(c->j, "netns")));
     group_remove(json_object_get(c->j, "groups"));
     r = container_forget(rt, c->id, e);
     if (r == 0 && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)

@@ -4,6 +4,7 @@
 #include "jail/jail.h"
 #include "oci/console.h"
 #include "oci/group.h"
+#include "oci/netns.h"
 #include "oci/view.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -70,7 +71,7 @@ int report_receive(int sock, pid_t *pid, struct err *e)
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-static int enter_namespaces(const struct oci_namespaces *ns, struct err *e)
+static int enter_namespaces(struct oci_namespaces *ns, struct err *e)
 {
     static const int flag[OCI_NS_MAX] = {CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
     for (int i = 0; i < OCI_NS_MAX; i++) {
@@ -78,13 +79,15 @@ static int enter_namespaces(const struct oci_namespaces *ns, struct err *e)
             continue;
         if (!ns->path[i]) {
             /* Nothing of it is needed but that it is there, for others to join. */
-            if (unshare(flag[i]) < 0 && errno != EPERM)
+            ns->entered[i] = unshare(flag[i]) == 0;
+            if (!ns->entered[i] && errno != EPERM)
                 return err_sys(e, errno, "cannot make the container's namespaces");
             continue;
         }
         AUTO_CLOSE int fd = open(ns->path[i], O_RDONLY | O_CLOEXEC);
         if (fd < 0 || setns(fd, flag[i]) < 0)
             return err_sys(e, errno, "cannot join the namespace %s", ns->path[i]);
+        ns->entered[i] = true;
     }
     return 0;
 }
@@ -134,12 +137,35 @@ static int listen_in(int dirfd, struct err *e)
     return fd < 0 ? err_sys(e, -fd, "cannot create " START_SOCK) : fd;
 }
 
+/* A pod's first container does nothing but hold the namespaces for the others: they have the use of
+ * its interface. Podman's is known by its command. */
+static bool takes_network(const struct container_config *c)
+{
+    static const char *const keys[] = {"io.kubernetes.cri.container-type",
+                                       "io.kubernetes.cri-o.ContainerType"};
+    const json_t *annotations = json_object_get(c->j, "annotations");
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const char *kind = json_string_value(json_object_get(annotations, keys[i]));
+        if (kind && strcmp(kind, "sandbox") == 0)
+            return false;
+    }
+    const struct strlist *argv = &c->process.req.argv;
+    bool pauses =
+        argv->n == 2 && strcmp(argv->v[0], "/catatonit") == 0 && strcmp(argv->v[1], "-P") == 0;
+    return c->ns.entered[OCI_NS_NET] && !pauses;
+}
+
 /* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
 static int boot(const struct oci_init *in, int init, struct err *e)
 {
-    const struct create_options opt = {
-        .in_group = true, .prepare = find_command, .prepare_ctx = (void *)(uintptr_t)in};
-    int r = sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
+    CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
+    int r = takes_network(in->config) ? netns_connect(&net, e) : 0;
+    const struct create_options opt = {.in_group = true,
+                                       .tap = net.tap.fd < 0 ? NULL : &net.tap,
+                                       .prepare = find_command,
+                                       .prepare_ctx = (void *)(uintptr_t)in};
+    if (r == 0)
+        r = sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
     if (r < 0)
         return r;
     AUTO_CLOSE int dir = dir_open_at(in->rt->store.sandboxes_fd, in->container->id);

@@ -210,6 +210,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                                           .creating = true,
                                           .stop_when_idle = opt->stop_when_idle,
                                           .in_group = opt->in_group,
+                                          .tap = opt->tap,
                                           .warn = warn},
                  opt, e);
     engine_choice_close(&engine); /* cleaning up may need the descriptors */

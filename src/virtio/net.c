@@ -103,7 +103,7 @@ static size_t serve_tx(struct net_dev *n)
 
     (void)virtq_chain_read(&n->tx, 0, &h, HDR_LEN);
     bool large = h.gso_type != VIRTIO_NET_HDR_GSO_NONE;
-    if (len < LINK_ETH || len > (size_t)(large ? LINK_FRAME_MAX : LINK_ETH + NET_MTU)) {
+    if (len < LINK_ETH || len > (size_t)(large ? LINK_FRAME_MAX : LINK_ETH + n->config.mtu)) {
         n->stats.bad_size++;
         return 0;
     }
@@ -176,8 +176,10 @@ static size_t net_reserve(struct link *l, size_t min, size_t want, const struct 
     struct net_dev *n = CONTAINER_OF(l, struct net_dev, link);
     bool merge = negotiated(n, VIRTIO_NET_F_MRG_RXBUF);
     size_t room = 0, got;
-    if (!n->dev.vq[Q_RX].running || n->dev.broken)
+    if (!n->dev.vq[Q_RX].running || n->dev.broken) {
+        n->starved = true; /* its first kick comes when it runs */
         return 0;
+    }
     assert(n->n_taken == 0); /* one reservation at a time */
     do {
         got = take_buffer(n);
@@ -233,7 +235,7 @@ static void net_commit(struct link *l, const struct link_offload *o, size_t len)
         (void)iov_write(n->iov, n->n_iov, 0, &h, HDR_LEN);
         n->stats.rx_frames++;
         n->stats.rx_bytes += len;
-        n->stats.rx_large += len > LINK_ETH + NET_MTU;
+        n->stats.rx_large += len > (size_t)LINK_ETH + n->config.mtu;
     }
     for (unsigned i = 0; i < used; i++) {
         size_t part = MIN(left, n->taken[i].len);
@@ -310,7 +312,7 @@ const struct virtio_dev_ops virtio_net_ops = {
     .free = net_free,
 };
 
-int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6])
+int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6], uint16_t mtu)
 {
     struct net_dev *n = calloc(1, sizeof(*n));
     if (!n)
@@ -321,7 +323,7 @@ int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6])
     n->dev.config_len = sizeof(n->config);
     memcpy(n->config.mac, mac, 6);
     n->config.max_virtqueue_pairs = 1;
-    n->config.mtu = NET_MTU;
+    n->config.mtu = mtu;
     n->link.ops = &link_ops;
     *ret = &n->dev;
     return 0;

@@ -1,5 +1,5 @@
-/* virtio-net: the guest's network card. Its other end is a user of `struct link` (virtio/link.h),
- * in this project the network stack in src/net.
+/* virtio-net: the guest's network card. Its other end is a user of `struct link` (virtio/link.h):
+ * the network stack in src/net, or a TAP device (virtio/tap.h).
  *
  * Checksums and segmentation are offloaded both ways and receive buffers are mergeable, so that
  * with an MTU of 1500 one frame moves up to 64 KiB. There is one pair of queues and no control
@@ -23,7 +23,7 @@ struct virtio_net_stats {
     uint64_t starved;             /* times there was no receive buffer */
 };
 
-int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6]);
+int virtio_net_new(struct virtio_dev **ret, const uint8_t mac[6], uint16_t mtu);
 /* While it has no user, frames wait in their queue. */
 struct link *virtio_net_link(struct virtio_dev *d);
 const struct virtio_net_stats *virtio_net_stats(const struct virtio_dev *d);

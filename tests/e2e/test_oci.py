@@ -8,9 +8,11 @@ import subprocess
 import sys
 import termios
 import threading
+import types
 
 import pytest
 
+import imagekit
 import processes
 from conftest import need, wait_for
 from ocikit import Console, Runtime, become_subreaper, bury, make_root, reap, sh
@@ -309,25 +311,91 @@ def test_namespaces(rt):
     assert "cannot be joined" in rt.refused(sh("true"), linux={"namespaces": [{"type": "pid", "path": "/proc/1/ns/pid"}]})
 
 
-@needs_root
-def test_network_of_a_namespace(rt):
-    """Connections are made in the namespace of the configuration; without one there is only lo."""
+@pytest.fixture
+def pod():
+    """A network namespace with an interface, as an engine makes one, and the world at its other end."""
     need("ip")
-    name = f"msb-oci-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
+    names = [f"msb-{kind}-{os.getpid()}" for kind in ("pod", "world")]
+
+    def ip(where, *args, check=True):
+        return subprocess.run(["ip", "-n", where, *args], check=check, capture_output=True, text=True).stdout
+
+    for name in names:
+        subprocess.run(["ip", "netns", "add", name], check=True)
     try:
-        inside = ["ip", "netns", "exec", name]
-        subprocess.run([*inside, "sh", "-c", "ip link set lo up; ip addr add 10.99.7.1/32 dev lo"], check=True)
-        serve = ("import socket; s = socket.create_server(('10.99.7.1', 8099)); print('up', flush=True); "
-                 "c = s.accept()[0]; c.sendall(b'hello'); c.close()")
-        server = subprocess.Popen([*inside, sys.executable, "-c", serve], stdout=subprocess.PIPE)
-        assert server.stdout.readline() == b"up\n"
-        out = rt.run(sh("nc 10.99.7.1 8099 </dev/null"),
-                     linux={"namespaces": [{"type": "network", "path": f"/run/netns/{name}"}, {"type": "pid"}]})
-        server.wait(10)
-        assert out == "hello"
+        inside, world = names
+        ip(world, "link", "add", "out", "mtu", "1400", "type", "veth", "peer", "name", "eth0", "netns", inside)
+        ip(inside, "link", "set", "eth0", "address", "02:11:22:33:44:55", "mtu", "1400", "up")
+        ip(world, "link", "set", "out", "up")
+        for where, device, last in ((world, "out", 1), (inside, "eth0", 2)):
+            ip(where, "addr", "add", f"10.99.7.{last}/24", "dev", device)
+            ip(where, "addr", "add", f"fd99:7::{last}/64", "dev", device, "nodad")
+            ip(where, "link", "set", "lo", "up")
+        ip(inside, "route", "add", "192.0.2.1", "dev", "eth0")
+        ip(inside, "route", "add", "default", "via", "192.0.2.1", "dev", "eth0")
+        ip(inside, "neigh", "add", "192.0.2.1", "lladdr", "02:11:22:33:44:66", "dev", "eth0", "nud", "permanent")
+        yield types.SimpleNamespace(inside=inside, world=world, ip=ip, spec=[
+            {"type": "network", "path": f"/run/netns/{inside}"}, {"type": "pid"}])
     finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def run_in(name, *argv, check=True):
+    return subprocess.run(["ip", "netns", "exec", name, *argv], check=check, capture_output=True, text=True,
+                          timeout=60).stdout
+
+
+def ping(where, address):
+    """Whether an echo request is answered."""
+    return subprocess.run(["ip", "netns", "exec", where, imagekit.BUSYBOX, "ping", "-c1", "-W1", address],
+                          stdout=subprocess.DEVNULL).returncode == 0
+
+
+@needs_root
+def test_network_of_a_namespace(rt, pod):
+    """The guest is at the end of the namespace's interface: its addresses, routes and MTU, and every port, both ways."""
+    script = ("echo up >/tmp/up; cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu; ip -o addr; ip route; "
+              "ip -6 route; ip neigh; nc -l -p 7000")
+    with open(rt.dir / "net.out", "wb") as out:
+        rt("create", "--bundle", rt.bundle(sh(script), linux={"namespaces": pod.spec}), "--pid-file",
+           rt.dir / "net.pid", "net", stdout=out, stderr=out)
+    rt("start", "net")
+    said = wait_for(lambda: (t := (rt.dir / "net.out").read_text()).count("192.0.2.1") >= 3 and t)
+    assert said.splitlines()[:2] == ["02:11:22:33:44:55", "1400"]
+    for line in ("inet 10.99.7.2/24 ", "inet6 fd99:7::2/64 ", "default via 192.0.2.1 dev eth0", "192.0.2.1 dev eth0",
+                 "lladdr 02:11:22:33:44:66"):
+        assert line in said, (line, said)
+    # In: a ping over either protocol, and a connection to any port.
+    for address in ("10.99.7.2", "fd99:7::2"):
+        wait_for(lambda: ping(pod.world, address))
+    client = "import socket; s = socket.create_connection(('10.99.7.2', 7000)); s.sendall(b'x' * 100000 + b'end'); s.close()"
+    wait_for(lambda: run_in(pod.world, sys.executable, "-c", f"try:\n {client}\n print('sent')\nexcept OSError: pass"))
+    assert reap(int((rt.dir / "net.pid").read_text())) == 0
+    assert (rt.dir / "net.out").read_text().endswith("x" * 100000 + "end")
+    rt("delete", "net")
+    # The interface is the namespace's own again.
+    assert "msb0" not in pod.ip(pod.inside, "link")
+    wait_for(lambda: ping(pod.inside, "10.99.7.1"))
+
+    # Out, with frames beyond the MTU left to the host to cut.
+    serve = ("import socket; s = socket.create_server(('fd99:7::1', 8099), family=socket.AF_INET6); "
+             "print('up', flush=True); c = s.accept()[0]; n = 0\nwhile (k := len(c.recv(65536))): n += k\nprint(n)")
+    server = subprocess.Popen(["ip", "netns", "exec", pod.world, sys.executable, "-c", serve], stdout=subprocess.PIPE)
+    assert server.stdout.readline() == b"up\n"
+    out = rt.run(sh("head -c 3000000 /dev/zero | nc fd99:7::1 8099; grep -c msb0 /proc/net/dev"), check=1,
+                 linux={"namespaces": pod.spec})
+    assert (out, server.communicate(timeout=20)[0]) == ("0\n", b"3000000\n")
+    # One guest at a time; a pod's first container leaves it to the others; the end of a guest is no end of the pod.
+    rt.create("first", sh("sleep 1000"), linux={"namespaces": pod.spec},
+              annotations={"io.kubernetes.cri.container-type": "sandbox"})
+    rt.create("second", sh("sleep 1000"), linux={"namespaces": pod.spec})
+    assert "has another guest already" in rt.refused(sh("true"), linux={"namespaces": pod.spec})
+    wait_for(lambda: ping(pod.world, "10.99.7.2"))
+    assert not ping(pod.inside, "10.99.7.1")
+    rt("delete", "--force", "second")
+    wait_for(lambda: ping(pod.inside, "10.99.7.1"))
+    rt("delete", "--force", "first")
     assert rt.run(sh("cut -d: -f1 -s /proc/net/dev")).split() == ["lo"]
 
 

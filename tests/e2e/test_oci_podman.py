@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+import imagekit
 from conftest import MSB, need, wait_for
 from ocikit import make_root
 
@@ -15,8 +16,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="podman as root")
 
 
 class Podman:
+    """With everything of its own, the node's network included."""
+
     def __init__(self, directory):
         self.dir = directory
+        self.node = f"msb-node-{os.getpid()}"
+        subprocess.run(["ip", "netns", "add", self.node], check=True)
+        self.on_node("ip", "link", "set", "lo", "up")
         self.runtime = directory / "msb-runtime"
         self.runtime.symlink_to(MSB)
         (directory / "policy.json").write_text('{"default":[{"type":"insecureAcceptAnything"}]}')
@@ -24,26 +30,30 @@ class Podman:
             tar.add(make_root(directory / "image"), ".")
         self("import", "-q", directory / "root.tar", "localhost/shell:1")
 
+    def on_node(self, *argv, **kw):
+        argv = ["nsenter", f"--net=/run/netns/{self.node}", *argv]
+        return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=90, **kw)
+
     def __call__(self, *args, check=0, network="none", **kw):
-        options = ["--root", self.dir / "root", "--runroot", self.dir / "run", "--tmpdir", self.dir / "tmp",
+        options = ["--network-config-dir", self.dir / "networks", "--root", self.dir / "root", "--runroot", self.dir / "run", "--tmpdir", self.dir / "tmp",
                    "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
                    "--runtime", self.runtime]
         if args[0] in ("run", "create"):
             limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
             args = [args[0], "--network", network, *limits, *args[1:]]
-        p = subprocess.run([str(a) for a in ["podman", *options, *args]], capture_output=True, text=True, timeout=90,
-                           **kw)
+        p = self.on_node("podman", *options, *args, **kw)
         assert check is None or p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
         return p.stdout
 
 
 @pytest.fixture(scope="module")
 def podman():
-    need("podman", "conmon")
+    need("podman", "conmon", "ip", "nsenter")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="msb-oci-"))  # it wants a short path
     engine = Podman(directory)
     yield engine
     engine("rm", "-f", "-t", "0", "--all")
+    subprocess.run(["ip", "netns", "del", engine.node], check=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -101,3 +111,23 @@ def test_network(podman):
     """The host's network is msb's own stack; none is none."""
     assert "eth0" in podman("run", "--rm", *sh("cat /proc/net/dev"), network="host")
     assert "eth0" not in podman("run", "--rm", *sh("cat /proc/net/dev"))
+
+
+@pytest.mark.skipif(not all(map(os.path.exists, ("/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns",
+                                                 "/usr/sbin/iptables"))), reason="podman has no network of its own")
+def test_bridge(podman):
+    """A bridge with names: ports that are published, and containers that find each other, over IPv4 and IPv6."""
+    podman("network", "create", "--ipv6", "br")
+    serve = "mkdir /www; echo page >/www/index.html; httpd -f -h /www -p 80"
+    podman("run", "-d", "--name", "web", "-p", "127.0.0.1:18080:80", *sh(serve), network="br")
+    assert podman("port", "web") == "80/tcp -> 127.0.0.1:18080\n"
+    wait_for(lambda: podman.on_node(imagekit.BUSYBOX, "wget", "-qO-", "http://127.0.0.1:18080/").stdout == "page\n")
+    one = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.GlobalIPv6Address}}{{end}}"
+    v4, v6 = podman("inspect", "web", "--format", one).split()
+    for address in (v4, v6):
+        wait_for(lambda: podman.on_node(imagekit.BUSYBOX, "ping", "-c1", "-W1", address).returncode == 0)
+    ask = f"wget -qO- http://web/ 'http://[{v6}]/'; ip -o -4 addr show eth0 | grep -o 'inet [0-9.]*'"
+    lines = podman("run", "--rm", *sh(ask), network="br").splitlines()
+    assert lines[:2] == ["page", "page"] and lines[2].startswith(f"inet {v4.rsplit('.', 1)[0]}.")
+    podman("rm", "-f", "-t", "0", "web")
+    podman("network", "rm", "br")

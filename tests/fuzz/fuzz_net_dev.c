@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct virtio_dev *d;
     input = &in;
     guest_init(&g);
-    if (virtio_net_new(&d, mac) < 0)
+    if (virtio_net_new(&d, mac, NET_MTU) < 0)
         abort();
     link_ = virtio_net_link(d);
     link_->user = &user;

@@ -302,7 +302,7 @@ static int make_network(struct host *h)
     if (addr_parse("10.0.2.15", &c.guest4) < 0 || addr_parse("10.0.2.2", &c.gateway4) < 0 ||
         addr_parse("fd00:2::15", &c.guest6) < 0 || addr_parse("fd00:2::2", &c.gateway6) < 0)
         return -1;
-    if (virtio_net_new(&h->dev[5], c.guest_mac) < 0)
+    if (virtio_net_new(&h->dev[5], c.guest_mac, NET_MTU) < 0)
         return -1;
     return net_new(&h->net, &h->io, virtio_net_link(h->dev[5]), &c, &hooks, NULL);
 }

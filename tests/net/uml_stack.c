@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     struct blk_segment seg = {.fd = disk, .length = (uint64_t)st.st_size};
     if (loop_init(&loop[0]) < 0 || loop_init(&loop[1]) < 0 ||
         virtio_blk_new(&dev[0], &seg, 1, true, "root") < 0 ||
-        virtio_net_new(&dev[1], cfg.guest_mac) < 0 ||
+        virtio_net_new(&dev[1], cfg.guest_mac, NET_MTU) < 0 ||
         net_new(&net, &loop[1], virtio_net_link(dev[1]), &cfg, &hooks, NULL) < 0)
         die("devices");
     for (unsigned i = 0; i < DEVICES; i++) {

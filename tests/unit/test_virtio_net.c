@@ -56,7 +56,7 @@ static struct fix *start(uint64_t without)
     static const uint8_t mac[6] = {2, 0, 0, 0, 0, 1};
     struct fix *x = test_calloc(1, sizeof(*x));
     fake_init(&x->f);
-    assert_int_equal(virtio_net_new(&x->dev, mac), 0);
+    assert_int_equal(virtio_net_new(&x->dev, mac, NET_MTU), 0);
     x->link = virtio_net_link(x->dev);
     x->link->user = &user;
     x->link->ctx = x;

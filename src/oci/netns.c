@@ -1,0 +1,385 @@
+#include "oci/netns.h"
+
+#include "util/cleanup.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <linux/neighbour.h>
+#include <linux/pkt_cls.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
+#include <linux/tc_act/tc_mirred.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TAP_NAME "msb0"
+
+enum {
+    MESSAGES_MAX = 64 * 1024, /* thousands of routes have no place in a guest's start */
+    REQUEST_MAX = 512,
+    ANSWER_MAX = 64 * 1024,
+    SEND_MAX = 1 << 20, /* bytes of a guest that the host's kernel holds */
+    TRIES = 50,         /* 2 ms apart: a device is there until its last holder has ended */
+    PAUSE_NS = 2000000,
+};
+
+/* --- netlink --------------------------------------------------------------------------------- */
+
+struct request {
+    struct nlmsghdr h;
+    uint8_t rest[REQUEST_MAX];
+};
+
+static void put(struct request *q, const void *p, size_t n)
+{
+    size_t at = NLMSG_ALIGN(q->h.nlmsg_len);
+    assert(at + n <= sizeof(*q));
+    if (n)
+        memcpy((uint8_t *)q + at, p, n);
+    q->h.nlmsg_len = (uint32_t)(at + n);
+}
+
+static void begin(struct request *q, uint16_t type, uint16_t flags, const void *body, size_t n)
+{
+    *q = (struct request){.h = {.nlmsg_len = sizeof(q->h),
+                                .nlmsg_type = type,
+                                .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | NLM_F_ACK | flags)}};
+    put(q, body, n);
+}
+
+static void put_attr(struct request *q, uint16_t type, const void *p, size_t n)
+{
+    const struct rtattr a = {.rta_len = (uint16_t)RTA_LENGTH(n), .rta_type = type};
+    put(q, &a, sizeof(a));
+    put(q, p, n);
+}
+
+/* What follows is inside, up to nest_end(). */
+static size_t nest(struct request *q, uint16_t type)
+{
+    size_t at = NLMSG_ALIGN(q->h.nlmsg_len);
+    put_attr(q, type, NULL, 0);
+    return at;
+}
+
+static void nest_end(struct request *q, size_t at)
+{
+    uint16_t len = (uint16_t)(q->h.nlmsg_len - at);
+    memcpy((uint8_t *)q + at + offsetof(struct rtattr, rta_len), &len, sizeof(len));
+}
+
+static int answer_code(const struct nlmsghdr *h)
+{
+    return h->nlmsg_type == NLMSG_ERROR ? ((const struct nlmsgerr *)NLMSG_DATA(h))->error : 0;
+}
+
+static int ask(int fd, const struct request *q)
+{
+    _Alignas(struct nlmsghdr) char answer[1024];
+    if (send(fd, q, q->h.nlmsg_len, 0) < 0)
+        return -errno;
+    ssize_t n = recv(fd, answer, sizeof(answer), 0);
+    const struct nlmsghdr *h = (void *)answer;
+    return n < 0 ? -errno : !NLMSG_OK(h, (size_t)n) ? -EBADMSG : answer_code(h);
+}
+
+/* Calls fn for each thing of a kind that the kernel has; a result other than 0 ends it. */
+static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
+{
+    struct request q;
+    const struct rtgenmsg any = {.rtgen_family = AF_UNSPEC};
+    AUTO_FREE char *answer = malloc(ANSWER_MAX);
+    begin(&q, type, NLM_F_DUMP, &any, sizeof(any));
+    q.h.nlmsg_flags &= (uint16_t)~NLM_F_ACK;
+    if (!answer || send(fd, &q, q.h.nlmsg_len, 0) < 0)
+        return answer ? -errno : -ENOMEM;
+    for (int r = 0;;) {
+        ssize_t n = recv(fd, answer, ANSWER_MAX, 0);
+        if (n <= 0)
+            return n < 0 ? -errno : -EBADMSG;
+        unsigned left = (unsigned)n;
+        for (const struct nlmsghdr *h = (void *)answer; NLMSG_OK(h, left);
+             h = NLMSG_NEXT(h, left)) {
+            if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+                return r ? r : answer_code(h);
+            if (r == 0) /* the rest is read all the same */
+                r = fn(h, ctx);
+        }
+    }
+}
+
+static const struct rtattr *attr(const struct nlmsghdr *h, size_t body, uint16_t type)
+{
+    size_t left = NLMSG_PAYLOAD(h, body);
+    const struct rtattr *a = (void *)((uint8_t *)NLMSG_DATA(h) + NLMSG_ALIGN(body));
+    for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
+        if ((a->rta_type & NLA_TYPE_MASK) == type)
+            return a;
+    return NULL;
+}
+
+/* --- the interface --------------------------------------------------------------------------- */
+
+struct interface {
+    int index;
+    char name[IFNAMSIZ];
+    uint8_t mac[6];
+    uint32_t mtu;
+};
+
+static int look_at_link(const struct nlmsghdr *h, void *ctx)
+{
+    struct interface *to = ctx;
+    const struct ifinfomsg *i = NLMSG_DATA(h);
+    const struct rtattr *mac = attr(h, sizeof(*i), IFLA_ADDRESS);
+    const struct rtattr *mtu = attr(h, sizeof(*i), IFLA_MTU),
+                        *name = attr(h, sizeof(*i), IFLA_IFNAME);
+    if (i->ifi_type != ARPHRD_ETHER || !(i->ifi_flags & IFF_UP) || !mac || !mtu || !name ||
+        RTA_PAYLOAD(mac) != sizeof(to->mac) || strcmp(RTA_DATA(name), TAP_NAME) == 0)
+        return 0;
+    to->index = i->ifi_index;
+    (void)snprintf(to->name, sizeof(to->name), "%s", (const char *)RTA_DATA(name));
+    memcpy(to->mac, RTA_DATA(mac), sizeof(to->mac));
+    memcpy(&to->mtu, RTA_DATA(mtu), sizeof(to->mtu));
+    return 1;
+}
+
+/* What the guest is to be told, with the interface's number left open. */
+struct copy {
+    struct buf *to;
+    int index;
+};
+
+static int keep(const struct copy *c, const struct nlmsghdr *h, size_t index_at)
+{
+    struct nlmsghdr *at = (void *)buf_reserve(c->to, NLMSG_ALIGN(h->nlmsg_len));
+    if (!at)
+        return -E2BIG;
+    memset(at, 0, NLMSG_ALIGN(h->nlmsg_len));
+    memcpy(at, h, h->nlmsg_len);
+    at->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
+    at->nlmsg_seq = (uint32_t)index_at;
+    at->nlmsg_pid = 0;
+    buf_commit(c->to, NLMSG_ALIGN(h->nlmsg_len));
+    return 0;
+}
+
+static int keep_address(const struct nlmsghdr *h, void *ctx)
+{
+    const struct copy *c = ctx;
+    const struct ifaddrmsg *a = NLMSG_DATA(h);
+    size_t at = NLMSG_HDRLEN + offsetof(struct ifaddrmsg, ifa_index);
+    return (int)a->ifa_index == c->index ? keep(c, h, at) : 0;
+}
+
+/* Those that the kernel makes of addresses, its guest's will make, too. */
+static int keep_route(const struct nlmsghdr *h, void *ctx)
+{
+    const struct copy *c = ctx;
+    struct rtmsg *m = NLMSG_DATA(h);
+    const struct rtattr *oif = attr(h, sizeof(*m), RTA_OIF);
+    int index = 0;
+    if (oif)
+        memcpy(&index, RTA_DATA(oif), sizeof(index));
+    if (index != c->index || m->rtm_table != RT_TABLE_MAIN || m->rtm_type != RTN_UNICAST ||
+        m->rtm_protocol == RTPROT_KERNEL || (m->rtm_family != AF_INET && m->rtm_family != AF_INET6))
+        return 0;
+    m->rtm_flags &= RTNH_F_ONLINK; /* the others are the kernel's to say */
+    return keep(c, h, (size_t)((const char *)RTA_DATA(oif) - (const char *)h));
+}
+
+/* Those that somebody has set. */
+static int keep_neighbour(const struct nlmsghdr *h, void *ctx)
+{
+    const struct copy *c = ctx;
+    const struct ndmsg *n = NLMSG_DATA(h);
+    size_t at = NLMSG_HDRLEN + offsetof(struct ndmsg, ndm_ifindex);
+    return n->ndm_ifindex == c->index && (n->ndm_state & NUD_PERMANENT) ? keep(c, h, at) : 0;
+}
+
+static int copy_settings(int fd, int index, struct buf *to)
+{
+    struct copy c = {to, index};
+    int r = list(fd, RTM_GETADDR, keep_address, &c);
+    if (r == 0)
+        r = list(fd, RTM_GETNEIGH, keep_neighbour, &c);
+    return r < 0 ? r : list(fd, RTM_GETROUTE, keep_route, &c);
+}
+
+/* --- the TAP device -------------------------------------------------------------------------- */
+
+static int open_tap(struct err *e)
+{
+    struct ifreq r = {.ifr_name = TAP_NAME, .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+    int most = SEND_MAX;
+    AUTO_CLOSE int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot open /dev/net/tun, for the container's network");
+    if (ioctl(fd, TUNSETIFF, &r) < 0) {
+        if (errno != EBUSY)
+            return err_sys(e, errno, "cannot make a network device for the guest");
+        (void)err_set(e, EBUSY, "the container's network namespace has another guest already");
+        err_hint(e, "containers that share a network need one guest: a pod can have one container");
+        return -EBUSY;
+    }
+    if (ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) < 0 ||
+        ioctl(fd, TUNSETSNDBUF, &most) < 0)
+        return err_sys(e, errno, "cannot set up the guest's network device");
+    return steal_fd(&fd);
+}
+
+/* It has no address of its own, not even one that IPv6 would give it. */
+static int set_up(int fd, int index, uint32_t mtu)
+{
+    struct request q;
+    struct ifinfomsg i = {.ifi_index = index};
+    uint8_t none = IN6_ADDR_GEN_MODE_NONE;
+    begin(&q, RTM_NEWLINK, 0, &i, sizeof(i));
+    size_t spec = nest(&q, IFLA_AF_SPEC), inet6 = nest(&q, AF_INET6);
+    put_attr(&q, IFLA_INET6_ADDR_GEN_MODE, &none, sizeof(none));
+    nest_end(&q, inet6);
+    nest_end(&q, spec);
+    (void)ask(fd, &q); /* a host without IPv6 has none to give */
+    i.ifi_flags = i.ifi_change = IFF_UP;
+    begin(&q, RTM_NEWLINK, 0, &i, sizeof(i));
+    put_attr(&q, IFLA_MTU, &mtu, sizeof(mtu));
+    return ask(fd, &q);
+}
+
+static int change_ingress(int fd, int index, bool add)
+{
+    struct request q;
+    const struct tcmsg t = {
+        .tcm_ifindex = index, .tcm_handle = TC_H_MAKE(TC_H_INGRESS, 0), .tcm_parent = TC_H_INGRESS};
+    begin(&q, add ? RTM_NEWQDISC : RTM_DELQDISC, add ? NLM_F_CREATE | NLM_F_EXCL : 0, &t,
+          sizeof(t));
+    put_attr(&q, TCA_KIND, "ingress", sizeof("ingress"));
+    return ask(fd, &q);
+}
+
+/* Whatever comes in at one leaves at the other: every frame (a u32 key with an empty mask), before
+ * this namespace's own stack sees it. */
+static int redirect(int fd, int from, int to)
+{
+    struct request q;
+    uint8_t all[sizeof(struct tc_u32_sel) + sizeof(struct tc_u32_key)] = {0};
+    const struct tc_u32_sel sel = {.flags = TC_U32_TERMINAL, .nkeys = 1};
+    const struct tc_mirred m = {
+        .action = TC_ACT_STOLEN, .eaction = TCA_EGRESS_REDIR, .ifindex = (uint32_t)to};
+    const struct tcmsg t = {.tcm_ifindex = from,
+                            .tcm_parent = TC_H_MAKE(TC_H_INGRESS, 0),
+                            .tcm_info = TC_H_MAKE(1U << 16, htons(ETH_P_ALL))};
+    int r = change_ingress(fd, from, true);
+    if (r < 0)
+        return r;
+    memcpy(all, &sel, sizeof(sel));
+    begin(&q, RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, &t, sizeof(t));
+    put_attr(&q, TCA_KIND, "u32", sizeof("u32"));
+    size_t options = nest(&q, TCA_OPTIONS);
+    put_attr(&q, TCA_U32_SEL, all, sizeof(all));
+    size_t actions = nest(&q, TCA_U32_ACT), first = nest(&q, 1);
+    put_attr(&q, TCA_ACT_KIND, "mirred", sizeof("mirred"));
+    size_t action = nest(&q, TCA_ACT_OPTIONS);
+    put_attr(&q, TCA_MIRRED_PARMS, &m, sizeof(m));
+    for (const size_t *at = (const size_t[]){action, first, actions, options, 0}; *at; at++)
+        nest_end(&q, *at);
+    return ask(fd, &q);
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static int open_netlink(void)
+{
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    return fd < 0 ? -errno : fd;
+}
+
+static int join(int fd, const struct interface *i, struct err *e)
+{
+    int tap = (int)if_nametoindex(TAP_NAME);
+    int r = set_up(fd, tap, i->mtu);
+    if (r == 0)
+        r = redirect(fd, tap, i->index);
+    if (r == 0) {
+        (void)change_ingress(fd, i->index, false); /* left by one that was not deleted */
+        r = redirect(fd, i->index, tap);
+    }
+    if (r == 0)
+        return 0;
+    (void)change_ingress(fd, i->index, false);
+    (void)err_sys(e, -r, "cannot connect the guest to %s of its network namespace", i->name);
+    if (r == -ENOENT || r == -EOPNOTSUPP)
+        err_hint(e, "load the kernel modules sch_ingress, cls_u32 and act_mirred");
+    return r;
+}
+
+int netns_connect(struct netns *ret, struct err *e)
+{
+    struct interface i = {0};
+    ret->tap.fd = -1;
+    buf_init(&ret->messages, MESSAGES_MAX);
+    AUTO_CLOSE int fd = open_netlink();
+    int r = fd < 0 ? fd : list(fd, RTM_GETLINK, look_at_link, &i);
+    if (r == 0)
+        return 0; /* there is only lo */
+    if (r > 0)
+        r = copy_settings(fd, i.index, &ret->messages);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the container's network settings");
+    AUTO_CLOSE int tap = open_tap(e);
+    r = tap < 0 ? tap : join(fd, &i, e);
+    if (r < 0)
+        return r;
+    ret->tap = (struct net_tap){.fd = steal_fd(&tap),
+                                .mtu = (uint16_t)MIN(i.mtu, UINT16_MAX),
+                                .messages = buf_head(&ret->messages),
+                                .messages_len = buf_len(&ret->messages)};
+    memcpy(ret->tap.mac, i.mac, sizeof(i.mac));
+    return 0;
+}
+
+void netns_free(struct netns *n)
+{
+    close_fd(&n->tap.fd);
+    buf_free(&n->messages);
+}
+
+/* Unless another guest has the interface by now. */
+static void release(const char *path)
+{
+    struct interface i = {0};
+    AUTO_CLOSE int ns = open(path, O_RDONLY | O_CLOEXEC);
+    if (ns < 0 || setns(ns, CLONE_NEWNET) < 0)
+        return;
+    AUTO_CLOSE int fd = open_netlink();
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int k = 0; k < TRIES && if_nametoindex(TAP_NAME); k++)
+        (void)nanosleep(&pause, NULL);
+    if (fd >= 0 && !if_nametoindex(TAP_NAME) && list(fd, RTM_GETLINK, look_at_link, &i) > 0)
+        (void)change_ingress(fd, i.index, false);
+}
+
+/* In a process of its own: the caller stays where it is. */
+void netns_release(const char *path)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        release(path);
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
