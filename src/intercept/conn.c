@@ -88,12 +88,6 @@ static void conn_free(struct conn *c)
     free(c);
 }
 
-void conn_free_all(struct conn_host *h)
-{
-    while (h->all.next != &h->all)
-        conn_free(CONTAINER_OF(h->all.next, struct conn, node));
-}
-
 /* --- telling --------------------------------------------------------------------------------- */
 
 static void report(struct conn *c, enum link_report_kind kind, const char *text)

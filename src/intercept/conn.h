@@ -39,7 +39,5 @@ struct conn_host {
 int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int server_fd);
 /* Those that wait for a value look again. */
 void conn_resume(struct conn_host *h);
-/* Ends them all. */
-void conn_free_all(struct conn_host *h);
 
 #endif
