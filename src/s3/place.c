@@ -53,11 +53,17 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
                    tmp);
 }
 
-/* Whether w->tmp/tmp is a file with the content of `old`. */
+/* Whether w->tmp/tmp is a file with the content of `old`, or a link with its target. */
 static bool has_content(const struct s3_work *w, const char *tmp, const struct s3_entry *old)
 {
-    char hex[DIGEST_HEX_SIZE];
+    char hex[DIGEST_HEX_SIZE], target[S3_TARGET_MAX + 1];
     struct digest d;
+    if (old->kind == S3_KIND_LINK) {
+        ssize_t n = readlinkat(w->tmp, tmp, target, sizeof(target));
+        d = digest_of(target, n < 0 ? 0 : (size_t)n);
+        digest_hex(&d, hex);
+        return n >= 0 && strcmp(hex, old->sha) == 0;
+    }
     AUTO_CLOSE int fd = openat(w->tmp, tmp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || digest_of_fd(fd, &d) < 0)
         return false;
@@ -74,11 +80,12 @@ static int retire(struct s3_work *w, int parent, const char *name, const char *p
         return errno == ENOENT ? 0 : err_sys(e, errno, "cannot look at '%s'", path);
     if (S_ISDIR(st.st_mode) && !keep_old && unlinkat(w->tmp, tmp, AT_REMOVEDIR) == 0)
         return 0;
-    /* A rename changes the ctime, so that says nothing here. A file that was young when it was looked at
+    /* A rename changes the ctime, so that says nothing here. What was young when it was looked at
      * (s3_entry_stat) has to be read again. */
-    bool file = S_ISREG(st.st_mode);
-    bool same = old && file == (old->kind == S3_KIND_FILE) && !S_ISDIR(st.st_mode) &&
-                (s3_entry_unwritten(old, &st) || (file && has_content(w, tmp, old)));
+    bool kept = old && (S_ISREG(st.st_mode)   ? old->kind == S3_KIND_FILE
+                        : S_ISLNK(st.st_mode) ? old->kind == S3_KIND_LINK
+                                              : false);
+    bool same = kept && (s3_entry_unwritten(old, &st) || has_content(w, tmp, old));
     if (same && !keep_old)
         return unlinkat(w->tmp, tmp, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", path) : 0;
     return keep_aside(w, parent, name, path, tmp, e);

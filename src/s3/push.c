@@ -249,7 +249,7 @@ static int announce(struct s3_work *w, struct err *e)
         return err_oom(e);
     return r->manifest.pending.n == before
                ? 0
-               : s3_manifest_write(w->client, w->config, &r->manifest, r->manifest_etag, e);
+               : s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
 }
 
 /* Content that was put aside goes to its object. */
@@ -324,7 +324,7 @@ int s3_push(struct s3_work *w, struct err *e)
         return err_oom(e);
     for (size_t i = 0; i < m.n; i++)
         staged = staged || m.v[i].staged;
-    r = s3_manifest_write(w->client, w->config, &m, w->remote.manifest_etag, e);
+    r = s3_manifest_write(w->client, w->config, w->dir, &m, w->remote.manifest_etag, e);
     w->counts.removed_there += r == 0 ? w->plan.count[S3_DELETE_REMOTE] : 0;
     if (r == 0)
         r = s3_work_each(w, bring_home, e);
@@ -334,5 +334,5 @@ int s3_push(struct s3_work *w, struct err *e)
         return r;
     if (new_manifest(w, &last) < 0)
         return err_oom(e);
-    return s3_manifest_write(w->client, w->config, &last, w->remote.manifest_etag, e);
+    return s3_manifest_write(w->client, w->config, w->dir, &last, w->remote.manifest_etag, e);
 }

@@ -1,11 +1,14 @@
 #include "s3/remote.h"
 
+#include "util/fs.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MANIFEST ".msb/manifest.json"
 #define STAGED ".msb/new/"
+#define KEPT_FILE "s3-manifest.json"
 
 enum { LOAD_TRIES = 4 };
 
@@ -33,6 +36,7 @@ void s3_remote_free(struct s3_remote *r)
 struct listing {
     const struct s3_config *config;
     struct s3_remote *r;
+    int dir;
     struct s3_tree objects, staged;
 };
 
@@ -72,6 +76,25 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
     return s3_tree_add(&l->objects, dir ? dir : path, &a) ? 0 : err_oom(e);
 }
 
+/* "ETAG\n" and the manifest. Nothing depends on it: what is damaged or old is read from the bucket. */
+static int read_kept(int dir, const char *etag, struct s3_tree *ret)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0, head = strlen(etag);
+    if (file_read_at(dir, KEPT_FILE, S3_MANIFEST_MAX + S3_ETAG_SIZE, &text, &n) < 0 || n <= head ||
+        memcmp(text, etag, head) != 0 || text[head] != '\n')
+        return -ENOENT;
+    return s3_tree_parse(text + head + 1, n - head - 1, ret);
+}
+
+static void keep_manifest(int dir, const char *etag, const char *text, size_t n)
+{
+    AUTO_BUF struct buf b;
+    buf_init(&b, S3_MANIFEST_MAX + S3_ETAG_SIZE);
+    if (buf_printf(&b, "%s\n", etag) == 0 && buf_append(&b, text, n) == 0)
+        (void)file_replace_at(dir, KEPT_FILE, buf_head(&b), buf_len(&b), 0600, false);
+}
+
 /* -ESTALE: it was replaced since it was listed. */
 static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
 {
@@ -81,6 +104,8 @@ static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
     buf_init(&text, S3_MANIFEST_MAX);
     if (!l->r->manifest_etag[0])
         return 0;
+    if (read_kept(l->dir, l->r->manifest_etag, &l->r->manifest) == 0)
+        return 0;
     s3_key(l->config, MANIFEST, key);
     int r = s3_get_all(c, key, &text, &o, e);
     if (r == -ENOENT || (r == 0 && strcmp(o.etag, l->r->manifest_etag) != 0))
@@ -89,6 +114,8 @@ static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
         return r;
     r = s3_tree_parse((const char *)buf_head(&text), buf_len(&text), &l->r->manifest);
     l->r->damaged = r == -EBADMSG;
+    if (r == 0)
+        keep_manifest(l->dir, o.etag, (const char *)buf_head(&text), buf_len(&text));
     return r == -ENOMEM ? err_oom(e) : 0;
 }
 
@@ -199,12 +226,12 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
     return 0;
 }
 
-int s3_remote_load(struct s3_client *c, const struct s3_config *config, const struct s3_tree *base,
-                   struct s3_remote *ret, struct err *e)
+int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
+                   const struct s3_tree *base, struct s3_remote *ret, struct err *e)
 {
     for (int i = 0;; i++) {
         AUTO_S3_REMOTE struct s3_remote r = {0};
-        CLEANUP(listing_free) struct listing l = {.config = config, .r = &r};
+        CLEANUP(listing_free) struct listing l = {.config = config, .r = &r, .dir = dir};
         int x = load(c, &l, base, e);
         if (x == -ESTALE && i < LOAD_TRIES)
             continue;
@@ -232,8 +259,8 @@ static int look_first(struct s3_client *c, const char *key, const char *etag, st
                : err_set(e, EEXIST, "the manifest was changed by somebody else");
 }
 
-int s3_manifest_write(struct s3_client *c, const struct s3_config *config, const struct s3_tree *t,
-                      char etag[S3_ETAG_SIZE], struct err *e)
+int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
+                      const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e)
 {
     char key[S3_KEY_SIZE];
     AUTO_FREE char *text = s3_tree_dump(t, false);
@@ -251,7 +278,10 @@ int s3_manifest_write(struct s3_client *c, const struct s3_config *config, const
     char fresh[S3_ETAG_SIZE] = "";
     if (r == 0)
         r = s3_put(c, key, text, strlen(text), &how, fresh, e);
-    if (r == 0)
-        memcpy(etag, fresh, sizeof(fresh));
-    return r;
+    if (r < 0)
+        return r;
+    memcpy(etag, fresh, sizeof(fresh));
+    if (t->pending.n == 0) /* of a push, only the end is worth it */
+        keep_manifest(dir, etag, text, strlen(text));
+    return 0;
 }

@@ -33,12 +33,14 @@ struct s3_remote {
 void s3_remote_free(struct s3_remote *r);
 #define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
 
-int s3_remote_load(struct s3_client *c, const struct s3_config *config, const struct s3_tree *base,
-                   struct s3_remote *ret, struct err *e);
+/* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json), so that
+ * one that has not changed since is not read again. */
+int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
+                   const struct s3_tree *base, struct s3_remote *ret, struct err *e);
 /* Writes it over the version with the etag ("" = none), which then is the new one's. -EEXIST:
  * somebody else was faster. */
-int s3_manifest_write(struct s3_client *c, const struct s3_config *config, const struct s3_tree *t,
-                      char etag[S3_ETAG_SIZE], struct err *e);
+int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
+                      const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e);
 
 /* PREFIX/PATH and PREFIX/.msb/new/ID. */
 enum { S3_KEY_SIZE = S3_KEY_MAX + 1 };

@@ -118,7 +118,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
     int r = load_base(j->dir, &w->base, e);
     if (r == 0)
-        r = s3_remote_load(w->client, w->config, &w->base, &w->remote, e);
+        r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -299,6 +299,7 @@ static int open_places(struct s3_work *w, const struct job *j, struct err *e)
 static int do_job(struct job *j, struct result *res, struct err *e)
 {
     struct s3_work w = {.config = j->config,
+                        .dir = j->dir,
                         .data = -1,
                         .tmp = -1,
                         .warn = send_warning,

@@ -3,6 +3,7 @@
  *
  *     $MSB_HOME/workspaces/NAME/s3.json       where the bucket is (config.h)
  *                               s3-base.json  what both sides had after the last sync (tree.h)
+ *                               s3-manifest.json  the bucket's manifest, as last seen (remote.h)
  *                               s3-tmp/       what a sync has under way; removed by the next one
  *
  * What changed on one side goes to the other. What changed on both is kept twice: the bucket's

@@ -12,6 +12,7 @@
 struct s3_work {
     const struct s3_config *config;
     struct s3_client *client;
+    int dir;  /* the workspace's */
     int data; /* the local side */
     int tmp;  /* beside it, for what is under way */
     struct s3_tree base, local;

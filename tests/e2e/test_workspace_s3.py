@@ -102,7 +102,11 @@ def test_files_travel_both_ways(msb, s3, two):
     # Nothing is written when there is nothing to do.
     s3.log.clear()
     sync(msb, "a", "b")
-    assert {m for m, _, _ in s3.log} == {"GET"}
+    assert {m for m, _, _ in s3.log} == {"GET"} and not [k for _, k, _ in s3.log if k.endswith("manifest.json")]
+    for name in ("a", "b"):  # what is kept of it here is not relied on
+        (msb.home / "workspaces" / name / "s3-manifest.json").write_text("damaged")
+    sync(msb, "a", "b")
+    assert [k for _, k, _ in s3.log if k.endswith("manifest.json")] and status(msb, "a") == {}
     assert "Bucket:         s3://bucket/pre" in msb.ok("workspace", "inspect", "a")
 
 

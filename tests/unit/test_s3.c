@@ -6,12 +6,15 @@
 
 #include <cmocka.h>
 
+#include "image/oci/digest.h"
 #include "s3/config.h"
 #include "s3/credentials.h"
 #include "s3/plan.h"
 #include "s3/sigv4.h"
+#include "s3/work.h"
 #include "s3/xml.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -354,6 +357,56 @@ static void test_decisions(void **state)
     }
 }
 
+/* --- places ---------------------------------------------------------------------------------- */
+
+static void ignore_warning(void *ctx, const char *text)
+{
+    (void)ctx;
+    (void)text;
+}
+
+static void put_thing(int dir, const char *name, bool link, const char *what)
+{
+    if (link)
+        assert_int_equal(symlinkat(what, dir, name), 0);
+    else
+        assert_int_equal(file_replace_at(dir, name, what, strlen(what), 0600, false), 0);
+}
+
+/* What is replaced was so young when it was looked at that its inode says nothing: its content does. */
+static void test_young_things(void **state)
+{
+    char root[] = "/tmp/msb-s3-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 8; i++) {
+        bool was_link = i & 1, is_link = i & 2, changed = i & 4;
+        assert_true(mkdirat(at, "data", 0700) == 0 && mkdirat(at, "tmp", 0700) == 0);
+        AUTO_CLOSE int data = dir_open_at(at, "data");
+        AUTO_CLOSE int tmp = dir_open_at(at, "tmp");
+        struct s3_work w = {.data = data,
+                            .tmp = tmp,
+                            .rival = "",
+                            .stamp = "now",
+                            .warn = ignore_warning,
+                            .lock = PTHREAD_MUTEX_INITIALIZER};
+        struct s3_entry old = {.kind = was_link ? S3_KIND_LINK : S3_KIND_FILE};
+        struct digest d = digest_of("old", 3);
+        struct err e = {0};
+        digest_hex(&d, old.sha);
+        put_thing(data, "f", is_link, changed ? "new" : "old");
+        put_thing(tmp, "g1", false, "theirs");
+        assert_int_equal(s3_place(&w, "f", "g1", &old, false, &e), 0);
+        bool kept = changed || was_link != is_link;
+        assert_int_equal(w.counts.conflicts, kept);
+        struct stat st;
+        assert_int_equal(fstatat(data, "f.conflict-now", &st, AT_SYMLINK_NOFOLLOW), kept ? 0 : -1);
+        assert_true(remove_tree_at(at, "data") == 0 && remove_tree_at(at, "tmp") == 0);
+    }
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_implied_directories),
         cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_young_things),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
