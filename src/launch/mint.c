@@ -1,20 +1,18 @@
 #include "launch/mint.h"
 
 #include "intercept/mint.h"
+#include "util/command.h"
 #include "util/process.h"
 #include "util/strlist.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 const char *mint_check(const char *value, size_t n)
@@ -29,111 +27,27 @@ const char *mint_check(const char *value, size_t n)
 
 /* --- one command ----------------------------------------------------------------------------- */
 
-static void __attribute__((noreturn)) run(const char *command, int out, char **env)
-{
-    char shell[] = "/bin/sh", flag[] = "-c", *text = strdup(command);
-    char *argv[] = {shell, flag, text, NULL};
-    (void)setpgid(0, 0);
-    process_default_signals();
-    if (text && dup2(out, STDOUT_FILENO) == STDOUT_FILENO)
-        (void)execve(shell, argv, env);
-    _exit(127);
-}
-
-/* How long until then, for poll(). */
-static int left_ms(uint64_t until)
-{
-    uint64_t now = now_ns();
-    return now >= until ? 0 : (int)((until - now) / 1000000) + 1;
-}
-
-/* False: the time is over, or there is too much. */
-static bool read_all(int fd, uint64_t until, char *to, size_t size, size_t *n)
-{
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int k = poll(&p, 1, left_ms(until));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0 || *n == size)
-            return false;
-        ssize_t got = read(fd, to + *n, size - *n);
-        if (got == 0)
-            return true;
-        if (got < 0 && errno != EINTR)
-            return false;
-        *n += got > 0 ? (size_t)got : 0;
-    }
-}
-
-/* Its exit status as of waitpid(); -1: it does not end in time. */
-static int wait_until(pid_t pid, uint64_t until)
-{
-    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-    int status = -1, k;
-    do
-        k = poll(&p, 1, left_ms(until));
-    while (k < 0 && errno == EINTR);
-    (void)close(p.fd);
-    return k > 0 && waitpid(pid, &status, 0) == pid ? status : -1;
-}
-
 static void say(struct mint_answer *a, const char *what)
 {
     a->code = EIO;
     (void)snprintf(a->why, sizeof(a->why), "the command of secret %s %s", a->name, what);
 }
 
-static void judge(struct mint_answer *a, bool whole, int status)
+static void mint_one(const struct mint_source *s, char **env, struct mint_answer *a)
 {
     char text[64];
-    if (!whole || status == -1) {
-        (void)snprintf(text, sizeof(text), "takes longer than %d seconds", MINT_TIME_S);
-        say(a, a->n == sizeof(a->value) ? "prints too much" : text);
-        return;
-    }
-    if (status != 0) {
-        (void)snprintf(text, sizeof(text), "failed (%s %d)",
-                       WIFEXITED(status) ? "exit code" : "signal",
-                       WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    size_t n = 0;
+    a->ttl_s = s->ttl_s;
+    int r = command_output(s->command, env, MINT_TIME_S, a->value, sizeof(a->value), &n);
+    if (command_failure(r, MINT_TIME_S, text, sizeof(text))) {
         say(a, text);
         return;
     }
-    if (a->n > 0 && a->value[a->n - 1] == '\n')
-        a->n--;
+    a->n = (uint32_t)(n - (n > 0 && a->value[n - 1] == '\n'));
     const char *wrong = mint_check(a->value, a->n);
     (void)snprintf(text, sizeof(text), "printed a value that %.40s", wrong ? wrong : "");
     if (wrong)
         say(a, text);
-}
-
-static void mint_one(const struct mint_source *s, char **env, struct mint_answer *a)
-{
-    int pair[2];
-    uint64_t until = now_ns() + MINT_TIME_S * 1000000000ULL;
-    size_t n = 0;
-    a->ttl_s = s->ttl_s;
-    if (pipe2(pair, O_CLOEXEC) < 0) {
-        say(a, "cannot be run");
-        return;
-    }
-    pid_t pid = fork();
-    if (pid == 0)
-        run(s->command, pair[1], env);
-    (void)close(pair[1]);
-    if (pid > 0) {
-        (void)setpgid(pid, pid); /* whoever of us is first */
-        bool whole = read_all(pair[0], until, a->value, sizeof(a->value), &n);
-        int status = whole ? wait_until(pid, until) : -1;
-        a->n = (uint32_t)n;
-        (void)kill(-pid, SIGKILL);
-        if (status == -1)
-            (void)waitpid(pid, NULL, 0);
-        judge(a, whole, status);
-    } else {
-        say(a, "cannot be run");
-    }
-    (void)close(pair[0]);
 }
 
 /* --- the process ----------------------------------------------------------------------------- */

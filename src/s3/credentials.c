@@ -1,16 +1,24 @@
 #include "s3/credentials.h"
 
 #include "store/secret.h"
+#include "util/command.h"
 #include "util/fs.h"
 #include "util/json.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PROFILES_MAX = 1 << 20, ID_MAX = 128, SECRET_MAX = 1024, TOKEN_MAX = 16 << 10 };
+enum {
+    PROFILES_MAX = 1 << 20,
+    ID_MAX = 128,
+    SECRET_MAX = 1024,
+    TOKEN_MAX = 16 << 10,
+    COMMAND_TIME_S = 30
+};
 
 static void wipe(char **text)
 {
@@ -194,11 +202,39 @@ int s3_secret_parse(const char *text, struct s3_credentials *ret)
     return r;
 }
 
+/* What a credential_process prints, or one line. */
+static int from_command(const char *name, const char *command, struct s3_credentials *ret,
+                        struct err *e)
+{
+    char *out = malloc(SECRET_VALUE_MAX + 1), why[64];
+    size_t n = 0;
+    if (!out)
+        return err_oom(e);
+    int r = command_output(command, NULL, COMMAND_TIME_S, out, SECRET_VALUE_MAX, &n);
+    if (command_failure(r, COMMAND_TIME_S, why, sizeof(why))) {
+        r = err_set(e, EIO, "the command of secret '%s' %s", name, why);
+    } else {
+        while (n && isspace((unsigned char)out[n - 1]))
+            n--;
+        out[n] = '\0';
+        r = s3_secret_parse(out, ret);
+        if (r < 0)
+            r = err_set(e, -r, "the command of secret '%s' did not print S3 credentials", name);
+    }
+    explicit_bzero(out, SECRET_VALUE_MAX + 1);
+    free(out);
+    return r;
+}
+
 static int from_secret(const struct store *s, const char *name, struct s3_credentials *ret,
                        struct err *e)
 {
     struct strlist names = {0}, env = {0};
+    AUTO_FREE char *command = NULL;
+    uint32_t ttl_s;
     int r = secret_check_name(name, e);
+    if (r == 0 && secret_command(s, name, &command, &ttl_s, NULL) == 0 && command)
+        return from_command(name, command, ret, e);
     if (r == 0 && strlist_add(&names, name) < 0)
         r = err_oom(e);
     if (r == 0)

@@ -243,6 +243,24 @@ def test_a_sandbox_works_in_a_bucket(msb, s3):
         assert not f.is_file() or f.name == "upper.ext4" or SECRET.encode() not in f.read_bytes(), f
 
 
+def test_keys_from_a_command(msb, s3, tmp_path):
+    """It runs for each sync, and what it prints is stored nowhere."""
+    printed = json.dumps({"Version": 1, "AccessKeyId": KEY_ID, "SecretAccessKey": SECRET}, indent=1)
+    (tmp_path / "keys").write_text(printed)
+    msb.env["AWS_REGION"] = REGION
+    msb.ok("secret", "set", "S3_KEY", "--command", f"echo 1 >>{tmp_path}/runs; cat {tmp_path}/keys")
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}", "--endpoint", s3.url, "--credentials", "S3_KEY")
+    (data(msb, "w") / "f").write_text("1")
+    sync(msb, "w")
+    assert s3.keys() == ["f"] and (tmp_path / "runs").read_text() == "1\n1\n"
+    for command, why in (("exit 3", "failed (exit code 3)"), ("yes", "prints too much"),
+                         ("echo nothing", "did not print S3 credentials")):
+        msb.ok("secret", "set", "S3_KEY", "--command", command)
+        p = msb("workspace", "sync", "w", check=1)
+        assert f"the command of secret 'S3_KEY' {why}" in p.stderr.decode(), p.stderr
+    assert not [f for f in msb.home.rglob("*") if f.is_file() and SECRET.encode() in f.read_bytes()]
+
+
 # --- servers that break and lie -------------------------------------------------------------------
 
 
