@@ -83,6 +83,15 @@ static inline struct fl_frame *fl_next(struct fake_link *f)
 {
     return f->read == f->n ? NULL : &f->frame[f->read % FL_FRAMES];
 }
+/* The same, which must be there. */
+static inline struct fl_frame *fl_must_next(struct fake_link *f)
+{
+    struct fl_frame *r = fl_next(f);
+    if (!r)
+        abort();
+    return r;
+}
+
 static inline void fl_done(struct fake_link *f)
 {
     free(f->frame[f->read++ % FL_FRAMES].p);

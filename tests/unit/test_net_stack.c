@@ -1,4 +1,4 @@
-/* The stack with guests that behave and guests that do not; the host's ends are socket pairs. */
+/* TCP with guests that behave and guests that do not; the host's ends are socket pairs. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -27,13 +27,11 @@ struct fix {
     struct net_addr peer;
     int host; /* our end of the last flow's socket pair */
     struct net_end dial;
-    unsigned verdicts, ended, datagrams;
+    unsigned verdicts, ended;
     const char *how;
     struct net_flow_end end;
     bool allow_name;
     char name[SNIFF_NAME_MAX];
-    uint8_t datagram[2048];
-    size_t datagram_len;
     /* The guest's end. */
     uint32_t seq, ack;
     bool looked_at; /* the first frame of the stack that is not freed yet */
@@ -82,18 +80,7 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
     x->end = *e;
 }
 
-static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
-{
-    struct fix *x = ctx;
-    if (id->peer.port != 53)
-        return false;
-    x->datagrams++;
-    x->datagram_len = n;
-    memcpy(x->datagram, p, MIN(n, sizeof(x->datagram)));
-    return true;
-}
-
-static const struct net_hooks hooks = {on_verdict, on_named, on_ended, on_datagram};
+static const struct net_hooks hooks = {on_verdict, on_named, on_ended};
 
 static int set_up_caps(void **state, unsigned caps)
 {
@@ -170,15 +157,6 @@ struct got {
     struct link_offload off;
     size_t frame_len;
 };
-
-/* The frame to be looked at, which must be there. */
-static struct fl_frame *must_next(struct fix *x)
-{
-    struct fl_frame *f = fl_next(&x->fl);
-    if (!f)
-        abort();
-    return f;
-}
 
 /* What the stack has sent; valid until the next call. */
 static bool next(struct fix *x, struct got *g)
@@ -323,7 +301,7 @@ static void test_small_segments_with_whole_sums(void **state)
     turn(x);
     size_t total = 0;
     for (struct got g; next(x, &g); total += g.len) {
-        struct fl_frame *f = must_next(x);
+        struct fl_frame *f = fl_must_next(&x->fl);
         assert_true(g.len <= 1460);
         assert_false(g.off.csum);
         uint64_t sum = csum_pseudo(&x->peer, &x->cfg.guest4, PROTO_TCP, (uint32_t)f->len - 34);
@@ -706,127 +684,6 @@ static void test_cut(void **state)
     assert_int_equal(x->ended, 1);
 }
 
-/* --- the rest of the family ------------------------------------------------------------------ */
-
-static void test_arp(void **state)
-{
-    struct fix *x = *state;
-    uint8_t f[42] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 15, 8, 6,
-                     0,    1,    8,    0,    6,    4,    0, 1, 2, 0, 0, 0,  0, 15};
-    memcpy(f + 28, addr_bytes4(&x->cfg.guest4), 4);
-    memcpy(f + 38, addr_bytes4(&x->cfg.gateway4), 4);
-    fl_input(&x->fl, f, sizeof(f));
-    struct fl_frame *r = must_next(x);
-    assert_int_equal(be16(r->p + 20), 2);
-    assert_memory_equal(r->p + 22, fl_gateway_mac, 6);
-    fl_done(&x->fl);
-    f[41]++; /* someone else */
-    fl_input(&x->fl, f, sizeof(f));
-    f[41]--;
-    fl_input(&x->fl, f, 41);
-    f[21] = 2; /* an answer that nobody asked for */
-    fl_input(&x->fl, f, sizeof(f));
-    assert_null(fl_next(&x->fl));
-}
-
-static void test_neighbour_discovery_and_ping(void **state)
-{
-    struct fix *x = *state;
-    uint8_t f[128] = {0};
-    size_t n = fl_ip(f, &x->cfg.guest6, &x->cfg.gateway6, PROTO_ICMP6, 24);
-    f[n] = 135;
-    memcpy(f + n + 8, x->cfg.gateway6.b, 16);
-    fl_input(&x->fl, f, n + 24);
-    struct fl_frame *r = must_next(x);
-    assert_int_equal(r->p[n], 136);
-    assert_memory_equal(r->p + n + 26, fl_gateway_mac, 6);
-    uint64_t sum = csum_pseudo(&x->cfg.gateway6, &x->cfg.guest6, PROTO_ICMP6, 32);
-    assert_int_equal(csum_finish(csum_add(sum, r->p + n, 32)), 0);
-    fl_done(&x->fl);
-    f[n + 23] ^= 0x40; /* a neighbour that could be there, the guest itself, one that could not */
-    fl_input(&x->fl, f, n + 24);
-    assert_memory_equal(must_next(x)->p + n + 8, f + n + 8, 16);
-    fl_done(&x->fl);
-    memcpy(f + n + 8, x->cfg.guest6.b, 16);
-    fl_input(&x->fl, f, n + 24);
-    f[n + 8] = 0x20;
-    fl_input(&x->fl, f, n + 24);
-    assert_null(fl_next(&x->fl));
-    f[n] = 128;
-    put16(f + n + 4, 7);
-    fl_input(&x->fl, f, n + 24);
-    r = must_next(x);
-    assert_int_equal(r->p[n], 129);
-    assert_int_equal(be16(r->p + n + 4), 7);
-    fl_done(&x->fl);
-    f[n] = 134; /* the guest is no router */
-    fl_input(&x->fl, f, n + 24);
-    assert_null(fl_next(&x->fl));
-}
-
-static void test_datagrams(void **state)
-{
-    struct fix *x = *state;
-    fl_udp(&x->fl, &x->cfg.guest4, &x->cfg.gateway4, 5000, 53, "question", 8);
-    assert_int_equal(x->datagrams, 1);
-    assert_memory_equal(x->datagram, "question", 8);
-    struct net_end gw = {.addr = x->cfg.gateway4, .port = 53},
-                   me = {.addr = x->cfg.guest4, .port = 5000};
-    net_send_udp(x->net, &gw, &me, "answer", 6);
-    struct fl_frame *r = must_next(x);
-    assert_int_equal(be16(r->p + 34), 53);
-    assert_int_equal(be16(r->p + 36), 5000);
-    assert_memory_equal(r->p + 42, "answer", 6);
-    fl_done(&x->fl);
-    fl_udp(&x->fl, &x->cfg.guest4, &x->peer, 5000, 9, "x", 1); /* denied: an error at once */
-    r = must_next(x);
-    assert_int_equal(r->p[LINK_ETH + 9], PROTO_ICMP);
-    assert_int_equal(r->p[34], 3);
-    assert_int_equal(r->p[35], 13);
-    assert_int_equal(be16(r->p + 34 + 8 + 20), 5000); /* about this one */
-    assert_int_equal(csum_finish(csum_add(0, r->p + 34, r->len - 34)), 0);
-    assert_int_equal(net_stats(x->net)->udp_flows, 0);
-}
-
-/* A fragment of a datagram to the gateway's port 53. */
-static void fragment(struct fix *x, uint16_t id, uint16_t off, bool more, const void *p, size_t n)
-{
-    uint8_t f[2000];
-    size_t hl = fl_ip(f, &x->cfg.guest4, &x->cfg.gateway4, PROTO_UDP, n);
-    put16(f + LINK_ETH + 4, id);
-    put16(f + LINK_ETH + 6, (uint16_t)(off / 8 | (more ? 0x2000 : 0)));
-    memcpy(f + hl, p, n);
-    fl_input(&x->fl, f, hl + n);
-}
-
-static void test_fragments(void **state)
-{
-    struct fix *x = *state;
-    uint8_t d[40] = {0x13, 0x88, 0, 53, 0, 40};
-    memcpy(d + 8, "abcdefghijklmnopqrstuvwxyz012345", 32);
-    fragment(x, 1, 0, true, d, 16);
-    fragment(x, 1, 16, true, d + 16, 16);
-    assert_int_equal(x->datagrams, 0);
-    fragment(x, 1, 32, false, d + 32, 8);
-    assert_int_equal(x->datagrams, 1);
-    assert_int_equal(x->datagram_len, 32);
-    assert_memory_equal(x->datagram, d + 8, 32);
-    fragment(x, 2, 0, true, d, 16); /* overlaps */
-    fragment(x, 2, 8, false, d + 8, 32);
-    fragment(x, 2, 16, false, d + 16, 24);
-    fragment(x, 3, 0, true, d, 16); /* a gap */
-    fragment(x, 3, 24, false, d + 24, 16);
-    fragment(x, 4, 16, false, d + 16, 24); /* no beginning */
-    fragment(x, 5, 0, true, d, 15);        /* no multiple of eight */
-    assert_int_equal(x->datagrams, 1);
-    for (uint16_t i = 0; i < 100; i++) /* more than there is room for */
-        fragment(x, (uint16_t)(100 + i), 0, true, d, 16);
-    fragment(x, 100, 16, false, d + 16, 24);
-    assert_int_equal(x->datagrams, 2);
-    fragment(x, 199, 16, false, d + 16, 24);
-    assert_int_equal(x->datagrams, 2);
-}
-
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -851,10 +708,6 @@ int main(void)
         T(test_spoofed_frames),
         T(test_driver_reset_ends_all),
         T(test_cut),
-        T(test_arp),
-        T(test_neighbour_discovery_and_ping),
-        T(test_datagrams),
-        T(test_fragments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
