@@ -58,11 +58,11 @@ static int conform_all(const struct store *s, const struct rulebook *b, struct s
     int code = EXIT_OK;
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
-        if (v[i].n == 0)
+        if (!list[i].state.pid)
             continue;
         if (sandbox_conform(s, b, list[i].spec.name, &v[i], ui_warn, &e) < 0)
             code = ui_fail(&e);
-        else
+        else if (v[i].n)
             ui_success("Conformed", list[i].spec.name);
     }
     return code;

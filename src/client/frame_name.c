@@ -19,7 +19,7 @@ const char *frame_name(uint16_t type)
         [PROTO_INFO] = "INFO",           [PROTO_NET_ASK] = "NET_ASK",
         [PROTO_NET_SET] = "NET_SET",     [PROTO_NET_SHOW] = "NET_SHOW",
         [PROTO_PORT_ADD] = "PORT_ADD",   [PROTO_PORT_RM] = "PORT_RM",
-        [PROTO_SECRETS] = "SECRETS",
+        [PROTO_SECRETS] = "SECRETS",     [PROTO_LIMIT] = "LIMIT",
     };
     const char *name = type < ARRAY_LEN(names) ? names[type] : NULL;
     return name ? name : "unknown";

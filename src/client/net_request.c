@@ -13,7 +13,7 @@ enum { RULES_SHOWN_MAX = POLICY_RULES_MAX };
 /* Sends the question and reads the answer, which must be OK. */
 static int net_request_end(struct request *q, int dirfd, int fd, struct err *e)
 {
-    char text[512];
+    char text[ERR_MSG_MAX];
     const struct proto_frame *f = &q->answer;
     int r = request_end(q, dirfd, fd);
     if (r < 0)
@@ -107,6 +107,17 @@ int net_request_set(int dirfd, const struct spec_net *n, bool drop, unsigned *cu
     if (r == 0)
         *cut = (unsigned)proto_find_num(&q.answer, F_CTL_CUT, 0);
     return r;
+}
+
+int net_request_limit(int dirfd, const json_t *limits, struct err *e)
+{
+    AUTO_REQUEST struct request q;
+    AUTO_FREE char *text = json_dumps(limits, JSON_COMPACT);
+    request_begin(&q, PROTO_LIMIT);
+    if (!text)
+        return err_oom(e);
+    proto_str(&q.w, F_CTL_SPEC, text);
+    return net_request_end(&q, dirfd, -1, e);
 }
 
 int net_request_show(int dirfd, struct net_in_force *ret, struct err *e)

@@ -22,6 +22,8 @@ struct net_in_force {
     bool default_egress, default_ingress;
     char counters[1024]; /* JSON */
 };
+/* Adds limits (policy_limits) to those that its monitor keeps. */
+int net_request_limit(int dirfd, const json_t *limits, struct err *e);
 int net_request_show(int dirfd, struct net_in_force *ret, struct err *e);
 void net_in_force_free(struct net_in_force *n);
 

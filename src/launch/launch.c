@@ -614,6 +614,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
                             .creating = opt->creating,
                             .stop_when_idle = opt->stop_when_idle,
                             .reduced = reduced,
+                            .limits = opt->limits,
                             .cpu = -1}};
     cargo_each_fd(&c, fd_init, NULL); /* lists are empty as yet */
     if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)

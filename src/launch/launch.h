@@ -36,6 +36,7 @@ struct launch_options {
     bool in_group;                 /* the caller is in the cgroup that the sandbox belongs in */
     const struct net_tap *tap;     /* its network, if that is not msb's; NULL: none */
     warn_fn warn;                  /* may be NULL */
+    const json_t *limits;          /* see struct monitor_params */
 };
 
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */

@@ -7,6 +7,7 @@
 #ifndef MSB_MONITOR_INTERNAL_H
 #define MSB_MONITOR_INTERNAL_H
 
+#include "monitor/ceiling.h"
 #include "monitor/console.h"
 #include "monitor/control.h"
 #include "monitor/exec_log.h"
@@ -55,6 +56,8 @@ struct monitor {
     struct vsock_ports vsock_ports;
     struct net_control net;
     struct tap *tap; /* of a network that is not ours; NULL: none */
+    struct ceiling ceiling;
+    uint64_t running_ns; /* since when it runs (now_ns) */
     struct engine *engine;
     struct control control;
     struct relay relay;

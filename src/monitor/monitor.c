@@ -93,6 +93,7 @@ static void on_agent_ready(void *ctx)
     loop_timer_off(&m->loop, &m->boot_timer);
     m->phase = RUNNING;
     m->state.started_ns = realtime_ns();
+    m->running_ns = now_ns();
     exec_log_printf(&m->system_log, "running (engine %s, %" PRIu64 " MiB)", m->p->engine->name,
                     m->spec->memory_mib);
     log_engine(m);
@@ -210,12 +211,36 @@ static void on_boot_timer(struct loop_timer *t)
 /* Longer than any sandbox lives; in nanoseconds it still fits. */
 #define LIFE_MAX_MS (100ULL * 365 * 24 * 3600 * 1000)
 
-static void on_touched(void *ctx, uint64_t life_ms)
+static int on_touched(void *ctx, uint64_t life_ms, struct err *e)
 {
     struct monitor *m = ctx;
-    if (life_ms && m->phase == RUNNING)
-        loop_timer_set(&m->loop, &m->max_timer, MS(MIN(life_ms, LIFE_MAX_MS)));
+    uint64_t lived_ms = (now_ns() - m->running_ns) / MS(1000) * 1000;
+    life_ms = MIN(life_ms, LIFE_MAX_MS);
+    if (life_ms && m->phase == RUNNING) {
+        int r = ceiling_hold_number(&m->ceiling, LIMIT_LIFETIME, lived_ms + life_ms, e);
+        if (r < 0)
+            return r;
+        loop_timer_set(&m->loop, &m->max_timer, MS(life_ms));
+    }
     arm_idle(m);
+    return 0;
+}
+
+/* Whoever sends it: it only takes away. */
+static void on_limit(struct monitor *m, const struct proto_frame *f, struct buf *out)
+{
+    struct err e = {0};
+    AUTO_JSON json_t *j = net_control_json(f);
+    int r = ceiling_add(&m->ceiling, j, &e);
+    uint64_t most = ceiling_most(&m->ceiling, LIMIT_LIFETIME), lived = now_ns() - m->running_ns;
+    if (m->phase == RUNNING && most < LIFE_MAX_MS)
+        loop_timer_by(&m->loop, &m->max_timer, MS(most) > lived ? MS(most) - lived : 0);
+    struct err cut = {0};
+    int k = net_control_conform(&m->net, &cut);
+    if (r < 0 || k < 0)
+        net_control_refuse(out, r < 0 ? -r : -k, r < 0 ? e.msg : cut.msg);
+    else
+        (void)proto_put(out, PROTO_OK, NULL, 0);
 }
 
 static void on_sessions_changed(void *ctx, unsigned n)
@@ -290,6 +315,10 @@ static char *on_info_request(void *ctx)
 static bool on_other_request(void *ctx, const struct proto_frame *f, int *fd, struct buf *out)
 {
     struct monitor *m = ctx;
+    if (f->type == PROTO_LIMIT) {
+        on_limit(m, f, out);
+        return true;
+    }
     if (f->type == PROTO_SECRETS)
         control_env(&m->control, f);
     return net_control_request(&m->net, f, fd, out);

@@ -30,6 +30,11 @@ static bool reply_fail(struct buf *out, enum proto_fail kind, int code, const ch
     return true;
 }
 
+void net_control_refuse(struct buf *out, int code, const char *text)
+{
+    (void)reply_fail(out, PROTO_FAIL_OTHER, code, text);
+}
+
 static bool reply_malformed(struct buf *out)
 {
     return reply_fail(out, PROTO_FAIL_OTHER, EINVAL, bad_request);
@@ -141,20 +146,24 @@ static int on_net_set(struct gate *g, void *arg)
     return 0;
 }
 
-/* The network in the request's JSON; to be freed in any case. */
-static int read_net(const struct proto_frame *f, struct spec_net *ret, struct err *e)
+json_t *net_control_json(const struct proto_frame *f)
 {
     struct proto_reader r;
     struct proto_field x;
-    AUTO_JSON json_t *j = NULL;
-    spec_net_init(ret);
+    json_t *j = NULL;
     proto_reader_init(&r, f->data, f->len);
     while (!j && proto_next(&r, &x) == 1)
         if (x.tag == F_CTL_SPEC && x.len <= SPEC_TEXT_MAX)
             j = json_loadb((const char *)x.data, x.len, 0, NULL);
-    if (!j)
-        return err_set(e, EINVAL, "%s", bad_request);
-    return spec_net_from_json(ret, j, e);
+    return j;
+}
+
+/* The network in the request's JSON; to be freed in any case. */
+static int read_net(const struct proto_frame *f, struct spec_net *ret, struct err *e)
+{
+    AUTO_JSON json_t *j = net_control_json(f);
+    spec_net_init(ret);
+    return j ? spec_net_from_json(ret, j, e) : err_set(e, EINVAL, "%s", bad_request);
 }
 
 static int read_policy(const struct proto_frame *f, struct policy *ret, struct err *e)
@@ -171,6 +180,11 @@ static bool set_policy(struct net_control *c, const struct proto_frame *f, struc
     int r = read_policy(f, &change.policy, &e);
     if (r < 0)
         return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
+    r = c->ceiling ? ceiling_hold_policy(c->ceiling, &change.policy, &e) : 0;
+    if (r < 0) {
+        policy_free(&change.policy);
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
+    }
     r = net_thread_call(c->net, on_net_set, &change);
     policy_free(&change.policy);
     if (r < 0)
@@ -295,6 +309,10 @@ static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd
         return reply_fail(out, PROTO_FAIL_OTHER, EINVAL, wrong);
     if (c->n_ports == SPEC_PUBLISH_MAX)
         return reply_fail(out, PROTO_FAIL_LIMIT, E2BIG, "too many ports are published");
+    struct err e = {0};
+    int r = c->ceiling ? ceiling_hold_number(c->ceiling, LIMIT_PORTS, c->n_ports + 1, &e) : 0;
+    if (r < 0)
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
     struct publishing x = {.proto = p.proto, .guest = p.guest, .fd = *fd};
     int handle = net_thread_call(c->net, on_net_publish, &x);
     if (handle < 0)
@@ -302,7 +320,7 @@ static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd
     *fd = -1; /* the stack owns it now */
     c->port[c->n_ports] = p;
     c->handle[c->n_ports++] = handle;
-    int r = ports_save(c->run_fd, c->port, c->n_ports);
+    r = ports_save(c->run_fd, c->port, c->n_ports);
     if (r < 0) { /* a port that is not on record must not stay open */
         x.handle = handle;
         c->n_ports--;
@@ -310,6 +328,19 @@ static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd
         return reply_fail(out, PROTO_FAIL_OTHER, -r, "cannot record the port");
     }
     return reply_ok(out);
+}
+
+static int close_port(struct net_control *c, size_t i)
+{
+    struct publishing x = {.handle = c->handle[i]};
+    int r = net_thread_call(c->net, on_net_unpublish, &x);
+    if (r < 0)
+        return r;
+    c->n_ports--;
+    memmove(&c->port[i], &c->port[i + 1], (c->n_ports - i) * sizeof(c->port[0]));
+    memmove(&c->handle[i], &c->handle[i + 1], (c->n_ports - i) * sizeof(c->handle[0]));
+    (void)ports_save(c->run_fd, c->port, c->n_ports);
+    return 0;
 }
 
 static bool remove_port(struct net_control *c, const struct proto_frame *f, struct buf *out)
@@ -321,15 +352,9 @@ static bool remove_port(struct net_control *c, const struct proto_frame *f, stru
         const struct spec_port *o = &c->port[i];
         if (o->host != p.host || o->proto != p.proto || !addr_equal(&o->bind, &p.bind))
             continue;
-        struct publishing x = {.handle = c->handle[i]};
-        int r = net_thread_call(c->net, on_net_unpublish, &x);
-        if (r < 0)
-            return reply_fail(out, PROTO_FAIL_OTHER, -r, "cannot close the port");
-        c->n_ports--;
-        memmove(&c->port[i], &c->port[i + 1], (c->n_ports - i) * sizeof(c->port[0]));
-        memmove(&c->handle[i], &c->handle[i + 1], (c->n_ports - i) * sizeof(c->handle[0]));
-        (void)ports_save(c->run_fd, c->port, c->n_ports);
-        return reply_ok(out);
+        int r = close_port(c, i);
+        return r < 0 ? reply_fail(out, PROTO_FAIL_OTHER, -r, "cannot close the port")
+                     : reply_ok(out);
     }
     return reply_fail(out, PROTO_FAIL_NOT_FOUND, ENOENT, "this port is not published");
 }
@@ -386,6 +411,27 @@ static bool set_secrets(struct net_control *c, const struct proto_frame *f, int 
     if (r < 0)
         return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
     return reply_ok(out);
+}
+
+/* --- a ceiling that has come down ------------------------------------------------------------- */
+
+static int on_net_narrow(struct gate *g, void *arg)
+{
+    const struct net_control *c = arg;
+    struct policy now;
+    if (ceiling_narrow(c->ceiling, gate_policy(g), &now)) {
+        (void)gate_set_policy(g, &now, true);
+        policy_free(&now);
+    }
+    return 0;
+}
+
+int net_control_conform(struct net_control *c, struct err *e)
+{
+    int r = c->net ? net_thread_call(c->net, on_net_narrow, c) : 0;
+    while (r == 0 && c->n_ports > ceiling_most(c->ceiling, LIMIT_PORTS))
+        r = close_port(c, c->n_ports - 1);
+    return r < 0 ? err_set(e, -r, "%s", network_failed) : 0;
 }
 
 /* --- set-up and events ------------------------------------------------------------------------ */

@@ -8,12 +8,14 @@
 #ifndef MSB_MONITOR_NET_CONTROL_H
 #define MSB_MONITOR_NET_CONTROL_H
 
+#include "monitor/ceiling.h"
 #include "monitor/net_log.h"
 #include "monitor/net_setup.h"
 #include "proto/proto.h"
 
 struct net_control {
-    struct net_thread *net; /* NULL: the sandbox has no network */
+    struct net_thread *net;        /* NULL: the sandbox has no network */
+    const struct ceiling *ceiling; /* what requests are held to; NULL: nothing */
     struct net_log log;
     int run_fd; /* holds ports.json */
     struct spec_port port[SPEC_PUBLISH_MAX];
@@ -35,6 +37,11 @@ int net_control_setup(struct net_control *c, const struct spec_net *n, const str
  * relay_events. */
 bool net_control_request(struct net_control *c, const struct proto_frame *f, int *fd,
                          struct buf *out);
+/* The JSON in a request, and the answer that refuses it. */
+json_t *net_control_json(const struct proto_frame *f);
+void net_control_refuse(struct buf *out, int code, const char *text);
+/* Takes from the network what is beyond the ceiling, which has come down. */
+int net_control_conform(struct net_control *c, struct err *e);
 /* Writes what is left of the log. */
 void net_control_close(struct net_control *c);
 

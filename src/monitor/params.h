@@ -9,6 +9,8 @@
 #include "net/socks.h"
 #include "spec/spec.h"
 
+#include <jansson.h>
+
 /* The host's network, as the launcher found it (launch/net_host.h). */
 struct net_host {
     struct net_end resolver[DNS_UPSTREAMS_MAX]; /* of /etc/resolv.conf */
@@ -65,6 +67,7 @@ struct monitor_params {
     struct net_host host;
     struct net_ports ports;
     struct net_tap tap;
+    const json_t *limits; /* of the host's policy, for ceiling_add(); NULL = none */
 };
 
 /* What the monitor reports, once. The launcher answers a report of success with one byte; only a

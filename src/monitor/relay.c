@@ -170,14 +170,23 @@ static void client_finish(struct relay_client *c)
     (void)flush_to_client(c);
 }
 
-static void client_refuse(struct relay_client *c, enum proto_fail kind, const char *text)
+/* code: 0 = none. */
+static void client_refuse_as(struct relay_client *c, enum proto_fail kind, int code,
+                             const char *text)
 {
     struct proto_writer w;
     proto_begin(&w, &c->out, PROTO_FAIL);
     proto_u32(&w, F_KIND, kind);
+    if (code)
+        proto_u32(&w, F_ERRNO, (uint32_t)code);
     proto_str(&w, F_TEXT, text);
     (void)proto_end(&w);
     client_finish(c);
+}
+
+static void client_refuse(struct relay_client *c, enum proto_fail kind, const char *text)
+{
+    client_refuse_as(c, kind, 0, text);
 }
 
 /* --- guest to client ------------------------------------------------------------------------ */
@@ -541,6 +550,18 @@ static void attach(struct relay_client *c, const struct proto_frame *f)
     client_free(c);
 }
 
+static void touch(struct relay_client *c, uint64_t life_ms)
+{
+    struct err e = {0};
+    int r = c->relay->ev->touched(c->relay->ctx, life_ms, &e);
+    if (r < 0) {
+        client_refuse_as(c, PROTO_FAIL_OTHER, -r, e.msg);
+        return;
+    }
+    (void)proto_put(&c->out, PROTO_OK, NULL, 0);
+    client_finish(c);
+}
+
 static void handle_request(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
@@ -551,9 +572,7 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
         begin_session(c, f);   /* the frame stays in `in`, to be passed on */
         return;
     case PROTO_TOUCH:
-        r->ev->touched(r->ctx, proto_find_num(f, F_TIMEOUT_MS, 0));
-        (void)proto_put(&c->out, PROTO_OK, NULL, 0);
-        client_finish(c);
+        touch(c, proto_find_num(f, F_TIMEOUT_MS, 0));
         return;
     case PROTO_STOP: {
         uint64_t grace = proto_find_num(f, F_GRACE_MS, 0);

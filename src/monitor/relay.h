@@ -40,7 +40,8 @@ enum {
 
 /* What the relay asks of its owner. */
 struct relay_events {
-    void (*touched)(void *ctx, uint64_t life_ms);    /* TOUCH; 0 = as it was */
+    /* TOUCH; 0 = as it was. Negative: refused. */
+    int (*touched)(void *ctx, uint64_t life_ms, struct err *e);
     void (*sessions_changed)(void *ctx, unsigned n); /* a session began or ended */
     void (*stop)(void *ctx, uint64_t grace_ms);      /* STOP */
     bool (*ping)(void *ctx, uint64_t cookie);        /* ask the agent; false: it cannot be asked */

@@ -54,6 +54,7 @@ static int add_network(struct engine_params *ep, struct monitor *m,
         exec_log_printf(&m->system_log,
                         "the host's limit on open files leaves %u connections at once, not %u",
                         most, n->max_connections);
+    m->net.ceiling = &m->ceiling;
     int r = net_control_setup(&m->net, n, &m->p->host, &m->p->ports, most, &m->loop, m->run_fd,
                               m->logs_fd, h->net_failed, m, e);
     m->net.violated = h->violated;
@@ -282,6 +283,8 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
         return r;
     if ((r = loop_init(&m->loop)) < 0 || (r = loop_init(&m->io_loop)) < 0)
         return err_sys(e, -r, "cannot create an event loop");
+    if (m->p->limits && (r = ceiling_add(&m->ceiling, m->p->limits, e)) < 0)
+        return r;
     if ((r = watch_signals(m, h, e)) < 0 || (r = start_engine(m, h, e)) < 0)
         return r;
     if (m->p->device_fd >= 0)

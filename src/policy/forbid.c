@@ -62,11 +62,10 @@ static bool is_used(const char *option, const struct sandbox_spec *s)
 void check_forbidden(struct judge *j, const struct layer *l, const struct setting *s)
 {
     for (size_t i = 0; i < s->n; i++) {
-        char asked[64], allowed[64];
+        char asked[64];
         if (!is_used(s->item[i].text, j->spec))
             continue;
         (void)snprintf(asked, sizeof(asked), "--%s", s->item[i].text);
-        (void)snprintf(allowed, sizeof(allowed), "nothing of the kind");
-        judge_find(j, l, s, s->item[i].line, OUTCOME_REFUSED, asked, allowed);
+        judge_find(j, l, s, s->item[i].line, OUTCOME_REFUSED, asked, FORBIDDEN_TEXT);
     }
 }

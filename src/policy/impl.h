@@ -137,6 +137,7 @@ void check_forbidden(struct judge *j, const struct layer *l, const struct settin
 void check_security(struct judge *j, const struct layer *l, const struct setting *s);
 void check_engines(struct judge *j, const struct layer *l, const struct setting *s);
 void check_home(struct judge *j, const struct layer *l, const struct setting *s);
+#define FORBIDDEN_TEXT "nothing of the kind"
 extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */
 
 #endif

@@ -202,13 +202,25 @@ int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold wh
     return j.failed ? err_oom(e) : 0;
 }
 
+void finding_origin(const struct finding *f, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s:%u%s%s%s", f->file, f->line, *f->rule ? ", rule set '" : "",
+                   f->rule, *f->rule ? "'" : "");
+}
+
+void policy_words(const char *field, const char *asked, const char *allowed, const char *origin,
+                  char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s: asked for %.200s, allowed is %.300s (%s)", field, asked, allowed,
+                   origin);
+}
+
 static void finding_text(const struct finding *f, char *out, size_t size)
 {
-    char field[64];
+    char field[64], origin[ERR_MSG_MAX];
     finding_field(f, field);
-    (void)snprintf(out, size, "%s: asked for %.200s, allowed is %.300s (%s:%u%s%s%s)", field,
-                   f->asked, f->allowed, f->file, f->line, *f->rule ? ", rule set '" : "", f->rule,
-                   *f->rule ? "'" : "");
+    finding_origin(f, origin, sizeof(origin));
+    policy_words(field, f->asked, f->allowed, origin, out, size);
 }
 
 static int refuse(const struct verdict *v, enum hold why, const char *name, struct err *e)
@@ -296,7 +308,7 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
 }
 
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
-                struct err *e)
+                json_t **limits, struct err *e)
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict v = {0};
@@ -321,6 +333,8 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
     diag_took("holding it to the policy", t0);
     if (r == 0)
         r = spec_validate(spec, e);
+    if (r == 0 && limits)
+        r = policy_limits(b, spec, limits, e);
     if (r == 0 && why == HOLD_AHEAD && !kept)
         kept = steal_ptr(&b);
     return r < 0 ? r : why == HOLD_CREATE && is_counted(&v);

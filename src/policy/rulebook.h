@@ -94,6 +94,11 @@ void verdict_free(struct verdict *v);
 json_t *verdict_json(const struct verdict *v);
 /* "caps.memory" */
 void finding_field(const struct finding *f, char out[64]);
+/* "/etc/msb/policy.yaml:4, rule set 'ml'" */
+void finding_origin(const struct finding *f, char *out, size_t size);
+/* "FIELD: asked for ASKED, allowed is ALLOWED (ORIGIN)" */
+void policy_words(const char *field, const char *asked, const char *allowed, const char *origin,
+                  char *out, size_t size);
 const char *outcome_name(enum outcome o);
 
 /* Fills in and narrows *spec, and says what it found. 0 also when it refuses: see ret->refused. */
@@ -102,9 +107,15 @@ int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold wh
 
 /* The one gate: loads the policy and holds the spec to it. ERR_POLICY with field, what was asked,
  * what is allowed, file and line. 1: it may be created, and the number of sandboxes is limited:
- * only a caller that holds the lock policy:sandboxes can rely on it. */
+ * only a caller that holds the lock policy:sandboxes can rely on it. *limits, unless limits is NULL,
+ * becomes what policy_limits() says, or NULL without a policy. */
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
-                struct err *e);
+                json_t **limits, struct err *e);
+
+/* What requests may at most make of such a sandbox while it runs, for its monitor to keep: a list
+ * of {kind, rules or most, field, allowed, origin} (monitor/ceiling.h). Takes the place of *ret. */
+int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, json_t **ret,
+                  struct err *e);
 
 /* The same for a change of a sandbox that there is: what is refused of it as it `was` may stay so,
  * for a policy can be younger than a sandbox. */

@@ -7,7 +7,7 @@
  * Frame       8-byte header (struct proto_hdr, little endian), then `len` bytes of payload.
  *             The payload of STDIN/STDOUT/STDERR/FILE_DATA is raw bytes, at most PROTO_DATA_MAX.
  *             Every other payload is a list of fields (tag, length, bytes; see proto_next), at most
- *             PROTO_MSG_MAX for EXEC, CONFIG, NET_SET and SECRETS, PROTO_DATA_MAX for the rest.
+ *             PROTO_MSG_MAX for EXEC, CONFIG, NET_SET, SECRETS and LIMIT, PROTO_DATA_MAX for the rest.
  *
  * Versions    The side that opens a stream sends HELLO first. Another *major* version is refused.
  *             Within one, new message types and field tags may appear at any time: a receiver
@@ -175,6 +175,8 @@ enum proto_type {
     PROTO_SECRETS = 53,  /* With a socket: the interceptor's new configuration comes over that. With
                             F_CTL_SPEC: new flows to its hosts are looked into, and F_ENV, as in ENV,
                             is passed to the agent. FAIL_STATE: there is no interceptor */
+    PROTO_LIMIT = 54,    /* F_CTL_SPEC: a list of limits (policy/rulebook.h), added to those that
+                            there are; what is beyond them is cut */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC; F_FILE_OP: see LAYER */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */
@@ -265,7 +267,7 @@ enum proto_tag {
     F_CTL_MAY_ASK = 102,  /* u32, 0 or 1: the name may be resolved */
     F_CTL_ASK_WHY = 103,  /* string */
     F_CTL_PEER = 104,     /* nested: F_CTL_ADDRESS, F_CTL_ALLOW, F_CTL_WHY; repeated */
-    F_CTL_SPEC = 105,     /* string: a spec as JSON; only "network" is used */
+    F_CTL_SPEC = 105,     /* string: a spec as JSON; only "network" is used; or limits */
     F_CTL_DROP = 106,     /* u32, 1: cut flows that the new policy would not allow */
     F_CTL_CUT = 107,      /* u32: how many flows were cut */
     F_CTL_RULE = 108,     /* string, repeated, in order */

@@ -1,10 +1,12 @@
 #include "sandbox/conform.h"
 
+#include "client/net_request.h"
 #include "net/packet.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/net_change.h"
 #include "store/ports.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <stdio.h>
@@ -85,6 +87,21 @@ static int drop_ports(const struct store *s, const struct sandbox *sb, const str
     return r;
 }
 
+/* Its monitor cuts what is beyond, also if nobody has told the spec. */
+static int lower_ceiling(const struct rulebook *b, struct sandbox *sb, struct err *e)
+{
+    AUTO_JSON json_t *limits = NULL;
+    int r = policy_limits(b, &sb->spec, &limits, e);
+    if (r < 0 || json_array_size(limits) == 0)
+        return r;
+    r = net_request_limit(sb->dirfd, limits, e);
+    if (r < 0 && monitor_lock_holder(sb->dirfd) == 0) { /* it has ended: that is as good */
+        err_clear(e);
+        return 0;
+    }
+    return r < 0 ? err_wrap(e, r, "sandbox '%s'", sb->spec.name) : 0;
+}
+
 int sandbox_conform(const struct store *s, const struct rulebook *b, const char *name,
                     const struct verdict *v, warn_fn warn, struct err *e)
 {
@@ -97,5 +114,7 @@ int sandbox_conform(const struct store *s, const struct rulebook *b, const char 
     int r = sandbox_open(s, name, &sb, e);
     if (r == 0 && needs[REMEDY_PORTS])
         r = drop_ports(s, &sb, v, e);
+    if (r == 0)
+        r = lower_ceiling(b, &sb, e);
     return r == 0 && needs[REMEDY_NET] ? narrow_net(s, b, &sb, e) : r;
 }

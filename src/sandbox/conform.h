@@ -17,7 +17,8 @@ enum remedy remedy_for(const struct finding *f);
 /* What is refused of a sandbox as it is stored. */
 int sandbox_examine(const struct store *s, const struct rulebook *b, struct sandbox_spec *spec,
                     struct verdict *ret, struct err *e);
-/* Does what the findings call for: a stop, or else the changes. */
+/* Does what the findings, if there are any, call for: a stop, or else the changes; and hands its
+ * monitor the limits of what it may become. */
 int sandbox_conform(const struct store *s, const struct rulebook *b, const char *name,
                     const struct verdict *v, warn_fn warn, struct err *e);
 

@@ -13,6 +13,7 @@
 #include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/diag.h"
+#include "util/json.h"
 #include "util/loop.h"
 #include "workspace/snapshot.h"
 #include "workspace/workspace.h"
@@ -156,18 +157,19 @@ static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *
 int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
                          const struct create_options *opt, struct err *e)
 {
-    return MIN(policy_hold(s, HOLD_AHEAD, opt->said, spec, e), 0);
+    return MIN(policy_hold(s, HOLD_AHEAD, opt->said, spec, NULL, e), 0);
 }
 
 /* Where the number of sandboxes is limited, one at a time is counted: *lock is then held. */
 static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
-                          const struct create_options *opt, struct name_lock *lock, struct err *e)
+                          const struct create_options *opt, struct name_lock *lock, json_t **limits,
+                          struct err *e)
 {
-    int r = policy_hold(s, HOLD_CREATE, opt->said, spec, e);
+    int r = policy_hold(s, HOLD_CREATE, opt->said, spec, limits, e);
     if (r != 1)
         return r;
     r = name_lock_take_kind(s, "policy", "sandboxes", lock, e);
-    return r < 0 ? r : MIN(policy_hold(s, HOLD_CREATE, opt->said, spec, e), 0);
+    return r < 0 ? r : MIN(policy_hold(s, HOLD_CREATE, opt->said, spec, limits, e), 0);
 }
 
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
@@ -177,7 +179,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     AUTO_CLOSE int volumes = -1;
     AUTO_NAME_LOCK struct name_lock counting = NAME_LOCK_NONE;
     uint64_t began = now_ns();
-    int r = hold_to_policy(s, spec, opt, &counting, e);
+    AUTO_JSON json_t *limits = NULL;
+    int r = hold_to_policy(s, spec, opt, &counting, &limits, e);
     if (r == 0)
         r = volume_hold(s, spec, &volumes, e);
     if (r == 0)
@@ -211,7 +214,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                                           .stop_when_idle = opt->stop_when_idle,
                                           .in_group = opt->in_group,
                                           .tap = opt->tap,
-                                          .warn = warn},
+                                          .warn = warn,
+                                          .limits = limits},
                  opt, e);
     engine_choice_close(&engine); /* cleaning up may need the descriptors */
     if (r == 0) {
@@ -240,6 +244,7 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
 {
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
     AUTO_HELD struct held h = HELD_NONE;
+    AUTO_JSON json_t *limits = NULL;
     int r = held_take(s, name, &h, e);
     if (r < 0)
         return r;
@@ -249,15 +254,17 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     uint64_t began = now_ns();
     json_t *before = account_take(&h.sb);
     sync_before_start(s, &h.sb, warn);
-    r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, e);
+    r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, &limits, e);
     if (r == 0)
         r = bucket_enter(s, h.sb.spec.workspace.name, warn, e);
     if (r == 0)
         r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)
         r = boot(s, h.sb.dirfd, &h.sb.spec,
-                 &(struct launch_options){
-                     .engine = &engine, .stop_when_idle = stop_when_idle, .warn = warn},
+                 &(struct launch_options){.engine = &engine,
+                                          .stop_when_idle = stop_when_idle,
+                                          .warn = warn,
+                                          .limits = limits},
                  NULL, e);
     json_t *more = audit_spec(&h.sb.spec);
     if (more && before)

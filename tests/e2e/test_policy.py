@@ -2,16 +2,19 @@
 file; and what happens to sandboxes that are there already."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
-from conftest import ROOT, Msb, make_home, tear_down
-from sdkkit import BASE, client_of, go, sdk
+from conftest import MSB, ROOT, Msb, make_home, tear_down
+from sdkkit import BASE, SDK, client_of, go, sdk
 from test_mcp import Server
 
+OK, FAIL = 34, 4  # answers of a monitor
 DOC = (ROOT / "docs" / "policy.md").read_text()
 
 # Field, policy, and the options of create that it refuses.
@@ -263,6 +266,94 @@ def check_ordinary_user(theirs, at):
         assert at in theirs("create", "-m", "1G", *extra).stderr.decode()
     for env in ({"HOME": "/tmp"}, {"MSB_POLICY": "/dev/null"}, {"XDG_CONFIG_HOME": "/tmp"}):
         assert at in theirs("create", "-m", "1G", env=dict(theirs.env, **env)).stderr.decode()
+
+
+# A client of agent.sock that asks for whatever it likes.
+HANDMADE = """
+import array, asyncio, json, socket, sys
+from msb import _channel, _proto as p
+
+def ask(kind, payload, *fds):
+    s = asyncio.run(_channel.connect_socket(sys.argv[1], "h"))
+    s.setblocking(True)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    s.sendmsg([p.HELLO_FRAME + p.frame(kind, payload)], rights)
+    reader, got = p.FrameReader(), []
+    while not got:
+        got = reader.feed(s.recv(65536))
+    return [got[0][0], p.text(p.fields(got[0][1]), p.F_TEXT)]
+
+def port():
+    s = socket.create_server(("127.0.0.1", 0))
+    s.setblocking(False)
+    return ask(51, p.u32(98, 80) + p.u32(99, 6), s.fileno())
+
+def net(**policy):
+    return ask(49, p.field(105, json.dumps({"network": {"policy": policy}})))
+
+print(json.dumps({
+    "all": net(default_egress="allow"),
+    "other": net(default_egress="deny", rules=["allow@example.com"]),
+    "within": net(default_egress="deny", rules=["allow@pypi.org:tcp:443"]),
+    "ports": [port(), port()],
+    "time": ask(p.TOUCH, p.u64(p.F_TIMEOUT_MS, 3700 * 1000)),
+    "less time": ask(p.TOUCH, p.u64(p.F_TIMEOUT_MS, 1800 * 1000)),
+    "lift": ask(54, p.field(105, json.dumps([]))),
+}))
+"""
+
+
+def in_a_place_of_his_own(place, etc):
+    """msb as nobody: with a home and a program, wherever root keeps those of the tests."""
+    assets = os.environ.get("MSB_ASSETS") or os.path.join(os.path.dirname(MSB), "../../assets")
+    place.chmod(0o755)
+    shutil.copytree(SDK / "msb", place / "msb")
+    shutil.copytree(assets, place / "assets", ignore=shutil.ignore_patterns("*.p"))
+    shutil.copy(MSB, place / "exe")
+    subprocess.run(["chmod", "-R", "a+rX", place], check=True)
+    (place / "home").mkdir()
+    os.chown(place / "home", 65534, 65534)
+    theirs = InOtherEtc(place / "home", etc, user=65534)
+    theirs.exe, theirs.env["MSB_ASSETS"] = str(place / "exe"), str(place / "assets")
+    return theirs
+
+
+def test_handmade_client(etc):
+    """An ordinary user who speaks to the sandbox's socket himself gets no further than the operator's
+    policy, as it was at the start or has become since."""
+    policy = etc.etc / "msb" / "policy.yaml"
+    policy.write_text("caps: {ports: 1, lifetime: 1h, memory: 256M}\negress:\n  allow: [pypi.org]\n")
+    with tempfile.TemporaryDirectory() as place:
+        theirs = in_a_place_of_his_own(pathlib.Path(place), etc.etc)
+
+        def handmade():
+            env = dict(theirs.env, PYTHONPATH=place, PYTHONDONTWRITEBYTECODE="1")
+            as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            p = subprocess.run([*as_user, sys.executable, "-c", HANDMADE, theirs.home], env=env,
+                               capture_output=True, timeout=60)  # fmt: skip
+            assert p.returncode == 0, p.stderr
+            return json.loads(p.stdout)
+
+        theirs.ok("create", "-n", "h", "-q", "--net-rule", "allow@pypi.org")
+        try:
+            said = handmade()
+            at = "refused by policy: egress.allow: asked for {}, allowed is pypi.org (/etc/msb/policy.yaml:3)"
+            assert said["all"] == [FAIL, at.format("allow@any")]
+            assert said["other"] == [FAIL, at.format("allow@example.com")]
+            assert said["within"][0] == OK and said["ports"][0][0] == OK and said["lift"][0] == OK
+            assert said["ports"][1][1].startswith("refused by policy: caps.ports: asked for 2, allowed is 1 (")
+            assert re.match(r"refused by policy: caps.lifetime: asked for 1h1m\d+s, allowed is 1h \(", said["time"][1])
+            assert said["less time"][0] == OK
+            # What was asked for by hand is cut, too, when a policy that became stricter is applied.
+            policy.write_text("caps: {lifetime: 1h}\negress: {allow: []}\nforbid: [port]\n")
+            theirs.ok("policy", "apply", "-q")
+            assert json.loads(theirs.ok("net", "show", "h", "--format", "json"))["rules"] == []
+            assert json.loads(theirs.ok("port", "list", "h", "--format", "json")) == []
+            said = handmade()
+            assert "allowed is nothing (/etc/msb/policy.yaml:2)" in said["within"][1]
+            assert "forbid: asked for --port, allowed is nothing of the kind (" in said["ports"][0][1]
+        finally:
+            theirs("rm", "-f", "-q", "h")
 
 
 def test_operators_file_must_be_roots(etc):

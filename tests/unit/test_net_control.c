@@ -4,6 +4,7 @@
 #include "monitor/net_control.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -293,6 +294,92 @@ static void test_secrets(void **state)
     (void)close(link[1]);
 }
 
+/* --- the host's policy --- */
+
+static void lower(struct fix *f, struct ceiling *c, const char *json, int want)
+{
+    AUTO_JSON json_t *j = json_loads(json, 0, NULL);
+    struct err e = {0};
+    assert_int_equal(ceiling_add(c, j, &e), want);
+    f->c.ceiling = c;
+    assert_int_equal(net_control_conform(&f->c, &e), 0);
+}
+
+#define WORDS "\"field\":\"x.y\",\"allowed\":\"that\",\"origin\":\"f:1\""
+
+static void test_beyond_the_ceiling(void **state)
+{
+    struct fix *f = *state;
+    struct proto_frame a;
+    struct ceiling c = {0};
+    int fd = make_socket(SOCK_DGRAM, true, false);
+    assert_int_equal(publish(f, PROTO_UDP, &fd, &a), PROTO_OK);
+    fd = make_socket(SOCK_DGRAM, true, false);
+    assert_int_equal(publish(f, PROTO_UDP, &fd, &a), PROTO_OK);
+    /* What is beyond it is cut when it comes down. */
+    lower(f, &c,
+          "[{\"kind\":\"egress\",\"rules\":[\"allow@pypi.org\",\"allow@*.b.org:tcp:443\"]," WORDS
+          "},{\"kind\":\"ports\",\"most\":1," WORDS "}]",
+          0);
+    assert_int_equal(f->c.n_ports, 1);
+    assert_int_equal(explain(f, "example.com", 443, &a), PROTO_OK);
+    assert_int_equal(proto_find_num(&a, F_CTL_ALLOW, 9), 0);
+    assert_int_equal(explain(f, "pypi.org", 443, &a), PROTO_OK);
+    assert_int_equal(proto_find_num(&a, F_CTL_ALLOW, 9), 1);
+    /* Requests beyond it are refused, others are not. */
+    assert_int_equal(set(f, "{\"network\":{\"policy\":{\"default_egress\":\"allow\"}}}", &a),
+                     PROTO_FAIL);
+    assert_int_equal(proto_find_num(&a, F_ERRNO, 0), ERR_POLICY);
+    expect_text(&a, F_TEXT, "refused by policy: x.y: asked for allow@any, allowed is that (f:1)");
+    static const char within[] = "{\"network\":{\"policy\":{\"default_egress\":\"deny\",\"rules\":"
+                                 "[\"allow@a.b.org:tcp:443\"]}}}";
+    assert_int_equal(set(f, within, &a), PROTO_OK);
+    fd = make_socket(SOCK_DGRAM, true, false);
+    assert_int_equal(publish(f, PROTO_UDP, &fd, &a), PROTO_FAIL);
+    expect_text(&a, F_TEXT, "refused by policy: x.y: asked for 2, allowed is that (f:1)");
+    (void)close(fd);
+    /* It never rises, and what it says twice it keeps once. */
+    lower(f, &c,
+          "[{\"kind\":\"egress\",\"rules\":[\"allow@any\"]," WORDS
+          "},{\"kind\":\"ports\",\"most\":9," WORDS "},{\"kind\":\"ports\",\"most\":1," WORDS "}]",
+          0);
+    assert_int_equal(c.n, 2);
+    assert_int_equal(ceiling_most(&c, LIMIT_PORTS), 1);
+    lower(f, &c, "[{\"kind\":\"egress\",\"rules\":[]," WORDS "}]", 0);
+    assert_int_equal(c.n, 2);
+    assert_int_equal(set(f, within, &a), PROTO_FAIL);
+    assert_int_equal(explain(f, "a.b.org", 443, &a), PROTO_OK);
+    assert_int_equal(proto_find_num(&a, F_CTL_ALLOW, 9), 0);
+    ceiling_free(&c);
+}
+
+static void test_limits_that_are_none(void **state)
+{
+    struct fix *f = *state;
+    struct ceiling c = {0};
+    static const char *const bad[] = {
+        "{}",
+        "[7]",
+        "[{\"kind\":\"ports\",\"most\":1}]",
+        "[{\"kind\":\"cpus\",\"most\":1," WORDS "}]",
+        "[{\"kind\":\"ports\",\"most\":-1," WORDS "}]",
+        "[{\"kind\":\"ports\",\"most\":\"1\"," WORDS "}]",
+        "[{\"kind\":\"egress\",\"most\":1," WORDS "}]",
+        "[{\"kind\":\"egress\",\"rules\":[1]," WORDS "}]",
+        "[{\"kind\":\"egress\",\"rules\":[\"deny@any\"]," WORDS "}]",
+        "[{\"kind\":\"egress\",\"rules\":[\"allow:ingress@any\"]," WORDS "}]"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        lower(f, &c, bad[i], -EINVAL);
+    assert_int_equal(c.n, 0);
+    char text[256];
+    for (int i = 0; i <= CEILING_LIMITS_MAX; i++) { /* none is within another */
+        (void)snprintf(text, sizeof(text),
+                       "[{\"kind\":\"egress\",\"rules\":[\"allow@h%d.org\"]," WORDS "}]", i);
+        lower(f, &c, text, i < CEILING_LIMITS_MAX ? 0 : -E2BIG);
+    }
+    ceiling_free(&c);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -303,6 +390,8 @@ int main(void)
         TEST(test_ports),
         TEST(test_no_more_than_there_is_room_for),
         TEST(test_secrets),
+        TEST(test_beyond_the_ceiling),
+        TEST(test_limits_that_are_none),
     };
     return cmocka_run_group_tests_name("net-control", tests, NULL, NULL);
 }

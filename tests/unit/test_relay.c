@@ -31,10 +31,11 @@ struct relay_fix {
     uint64_t life_ms; /* of the last TOUCH */
 };
 
-static void on_touched(void *ctx, uint64_t life_ms)
+static int on_touched(void *ctx, uint64_t life_ms, struct err *e)
 {
     struct relay_fix *t = ctx;
     t->life_ms = life_ms;
+    return 0;
 }
 
 static void on_sessions(void *ctx, unsigned n)

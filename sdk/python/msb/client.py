@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import math
 import re
@@ -20,7 +21,7 @@ from ._channel import NAME, request
 from ._cli import Cli, end_process, label_args, uncancelled
 from ._exec import ExecChannel, GoingDown, exec_frame, failure_code
 from .code import CodeContext
-from .errors import (CommandNotExecutable, CommandNotFound, MsbError, SandboxNotFound,
+from .errors import (CommandNotExecutable, CommandNotFound, MsbError, PolicyRefused, SandboxNotFound,
                      SandboxNotRunning, UsageError, from_cli)
 from .files import Files
 from .process import Callback, Process
@@ -282,10 +283,12 @@ class SandboxHandle:
         """It stops so many seconds from now, whatever was said before; until it is started again."""
         life = proto.u64(proto.F_TIMEOUT_MS, _milliseconds(seconds))
         try:
-            kind, _ = await request(self._cli.home, _known(self.name), proto.TOUCH, life)
+            kind, found = await request(self._cli.home, _known(self.name), proto.TOUCH, life)
         except OSError:
             status = (await self.info()).status
             raise SandboxNotRunning(f"sandbox '{self.name}' is not running (status: {status})") from None
+        if kind != proto.OK and proto.number(found, proto.F_ERRNO) == errno.EKEYREVOKED:
+            raise PolicyRefused(proto.text(found, proto.F_TEXT))
         if kind != proto.OK:
             raise MsbError(f"sandbox '{self.name}' refused to change its time limit")
 

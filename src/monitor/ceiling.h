@@ -1,0 +1,45 @@
+/* The most that a running sandbox may become by request: the host's policy (src/policy) as of its
+ * start, or of a `policy apply` since.
+ *
+ * Whoever can connect to agent.sock can ask for a wider network, for ports and for time, whether or
+ * not msb itself would let him; so the monitor keeps the limits, and refuses in the words of the
+ * policy. Limits are only ever added, never lifted: nobody needs to be trusted to send them.
+ */
+#ifndef MSB_MONITOR_CEILING_H
+#define MSB_MONITOR_CEILING_H
+
+#include "net/policy.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+enum { CEILING_LIMITS_MAX = 32 };
+
+enum limit_kind { LIMIT_EGRESS, LIMIT_PORTS, LIMIT_LIFETIME, LIMIT_KINDS };
+
+struct limit {
+    enum limit_kind kind;
+    uint64_t most;                          /* ports, or milliseconds from start to stop */
+    struct policy egress;                   /* all of whose rules allow */
+    char *field, *asked, *allowed, *origin; /* for who is refused; asked: NULL = what it was */
+};
+
+struct ceiling {
+    struct limit limit[CEILING_LIMITS_MAX];
+    size_t n;
+};
+
+/* `limits` is what policy_limits() makes, or a client claims to be that. A limit within one that
+ * is there takes its place. On failure some may have been added. */
+int ceiling_add(struct ceiling *c, const json_t *limits, struct err *e);
+void ceiling_free(struct ceiling *c);
+
+/* The least of all limits of that kind; UINT64_MAX: there is none. */
+uint64_t ceiling_most(const struct ceiling *c, enum limit_kind kind);
+/* ERR_POLICY unless all limits of that kind allow it. */
+int ceiling_hold_number(const struct ceiling *c, enum limit_kind kind, uint64_t v, struct err *e);
+int ceiling_hold_policy(const struct ceiling *c, const struct policy *p, struct err *e);
+/* 1: *ret is p, narrowed to all limits; 0: it is within them. */
+int ceiling_narrow(const struct ceiling *c, const struct policy *p, struct policy *ret);
+
+#endif

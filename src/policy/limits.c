@@ -1,0 +1,74 @@
+/* What a running sandbox may become by request, for its monitor to keep (monitor/ceiling.h). */
+#include "policy/impl.h"
+#include "util/json.h"
+#include "util/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static json_t *rules_json(const struct policy *p)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < p->n; i++)
+        json_add(&a, json_string(p->rule[i].text));
+    return a;
+}
+
+/* NULL: the setting is about nothing that can be asked of a running sandbox. */
+static json_t *limit_json(const struct setting *s)
+{
+    bool lifetime = s->field->check == check_cap && strcmp(s->field->key, "lifetime") == 0;
+    if (s->field->check == check_egress)
+        return json_pack("{s:s, s:o}", "kind", "egress", "rules", rules_json(s->ceiling));
+    if (lifetime || s->field->check == check_ports)
+        return json_pack("{s:s, s:I}", "kind", lifetime ? "lifetime" : "ports", "most",
+                         (json_int_t)MIN(s->number, (uint64_t)INT64_MAX));
+    if (s->field->check == check_forbidden && item_matches(s, "port")) /* entries are words */
+        return json_pack("{s:s, s:i, s:s}", "kind", "ports", "most", 0, "asked", "--port");
+    return NULL;
+}
+
+/* With what to say to who is refused. */
+static json_t *with_words(json_t *j, const struct layer *l, const struct setting *s)
+{
+    bool forbidden = s->field->check == check_forbidden;
+    struct finding f = {.section = s->field->section,
+                        .key = s->field->key,
+                        .file = l->file,
+                        .line = s->line,
+                        .rule = l->name};
+    char field[64], allowed[512], origin[768];
+    for (size_t i = 0; forbidden && i < s->n; i++)
+        if (strcmp(s->item[i].text, "port") == 0)
+            f.line = s->item[i].line;
+    finding_field(&f, field);
+    finding_origin(&f, origin, sizeof(origin));
+    utf8_defuse(origin); /* a path can be anything */
+    setting_text(s, allowed, sizeof(allowed));
+    utf8_defuse(allowed); /* it may have been cut */
+    json_put(&j, "field", json_string(field));
+    json_put(&j, "allowed", json_string(forbidden ? FORBIDDEN_TEXT : allowed));
+    json_put(&j, "origin", json_string(origin));
+    return j;
+}
+
+int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, json_t **ret,
+                  struct err *e)
+{
+    struct chosen c = {0};
+    const struct book_file *none = NULL;
+    AUTO_JSON json_t *all = json_array();
+    if (b && rulebook_choose(b, spec, &c, &none) < 0)
+        c.n = 0; /* it does not start at all */
+    for (size_t i = 0; i < c.n; i++)
+        for (size_t k = 0; k < c.v[i]->n; k++) {
+            json_t *j = limit_json(&c.v[i]->set[k]);
+            if (j)
+                json_add(&all, with_words(j, c.v[i], &c.v[i]->set[k]));
+        }
+    if (!all)
+        return err_oom(e);
+    json_decref(*ret);
+    *ret = steal_ptr(&all);
+    return 0;
+}
