@@ -4,6 +4,7 @@
 #include "cli/common_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "policy/rulebook.h"
 #include "sandbox/files.h"
 #include "store/audit.h"
 #include "store/store.h"
@@ -68,6 +69,17 @@ static int check_sides(const struct side *from, const struct side *to, struct er
 }
 
 /* --- connections ----------------------------------------------------------------------------- */
+
+/* Whether the policy lets files of the host go where they are to go. */
+static int hold_side(const struct store *s, const struct side *x, const struct side *other,
+                     bool write, struct err *e)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    if (x->end.kind != COPY_HOST || !other->sandbox)
+        return 0;
+    int r = sandbox_open(s, other->sandbox, &sb, e);
+    return r < 0 ? r : policy_hold_copy(s, &sb.spec, x->end.path.path, write, e);
+}
 
 static int connect_side(const struct store *s, struct side *x, struct err *e)
 {
@@ -144,7 +156,12 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
     int r = store_open(&s, e);
     if (r < 0)
         return r;
-    r = connect_side(&s, from, e);
+    s.policy_file = args_get(a, "policy");
+    r = hold_side(&s, from, to, false, e);
+    if (r == 0)
+        r = hold_side(&s, to, from, true, e);
+    if (r == 0)
+        r = connect_side(&s, from, e);
     if (r == 0)
         r = connect_side(&s, to, e);
     if (r == 0) {
@@ -193,6 +210,7 @@ static int copy_run_verb(const struct args *a)
 static const struct opt copy_opts[] = {
     {"archive", 'a', NULL, "Keep owners (default: root in a sandbox, you on the host)"},
     {"follow-link", 'L', NULL, "If SRC is a link, copy its target"},
+    POLICY_OPTION,
     QUIET_OPTION,
     {0},
 };

@@ -352,6 +352,7 @@ static int modify_run(const struct args *a)
     struct modify m = {.args = a};
     enum status st = STATUS_STOPPED;
     int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
     if (r == 0)
         r = modify(&s, &m, a->pos[0], &st, &e);
     int code = r < 0 ? ui_fail(&e) : EXIT_OK;
@@ -389,6 +390,7 @@ static const struct opt rare_opts[] = {
     {"secret", 0, "NAME@HOST[,...]", "Bind a secret to HOST, or to more hosts", OPT_REPEAT},
     {"secret-rm", 0, "NAME", "Unbind a secret from all its hosts", OPT_REPEAT},
     {"next-start", 0, NULL, "Apply the change at the next start (the default)"},
+    POLICY_OPTION,
     {0},
 };
 static const struct opt_group rare_group = {"Less common", rare_opts};

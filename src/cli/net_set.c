@@ -61,6 +61,7 @@ static int net_set_run(const struct args *a)
         return ui_usage(&e);
     }
     int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
     if (r == 0)
         r = sandbox_net_set(&s, a->pos[0], &c, &e);
     if (r == 0) {
@@ -72,7 +73,7 @@ static int net_set_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
-static const struct opt policy_opts[] = {NET_POLICY_OPTIONS, {0}};
+static const struct opt policy_opts[] = {NET_POLICY_OPTIONS, POLICY_OPTION, {0}};
 static const struct opt_group policy_group = {"Policy", policy_opts};
 static const struct opt_group *const net_set_groups[] = {&policy_group, NULL};
 

@@ -179,6 +179,43 @@ const struct cmd cmd_policy_explain = {
     .run = policy_explain_run,
 };
 
+/* --- copies ----------------------------------------------------------------------------------- */
+
+static int policy_copies_run(const struct args *a)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    struct err e = {0};
+    int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
+    if (r == 0)
+        r = sandbox_open(&s, a->pos[0], &sb, &e);
+    for (size_t i = 1; r == 0 && i < a->n_pos; i++)
+        r = policy_hold_copy(&s, &sb.spec, a->pos[i], args_has(a, "write"), &e);
+    return r < 0 ? ui_fail(&e) : EXIT_OK;
+}
+
+static const struct opt copies_opts[] = {
+    {"write", 0, NULL, "From the sandbox to these paths"},
+    POLICY_OPTION,
+    {0},
+};
+
+const struct cmd cmd_policy_copies = {
+    .name = "copies",
+    .group = GROUP_OTHER,
+    .parent = &cmd_policy,
+    .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
+    .opts = copies_opts,
+    .pos = {.name = "NAME", .help = "Sandbox", .required = true},
+    .then = {.name = "PATHS", .help = "Paths of the host", .required = true, .many = true},
+    .details = "Exits with 3 if the policy refuses one of them (paths.copies). For programs that "
+               "copy files by themselves: the SDK asks this before an upload or a download.",
+    .examples = "  msb policy copies web ./src\n"
+                "  msb policy copies web --write /srv/results",
+    .run = policy_copies_run,
+};
+
 /* --- init ------------------------------------------------------------------------------------- */
 
 static int write_new(const char *path, const struct buf *text, bool force, struct err *e)
@@ -239,8 +276,13 @@ const struct cmd cmd_policy_init = {
 };
 
 static const struct cmd *const policy_verbs[] = {
-    &cmd_policy_show, &cmd_policy_check, &cmd_policy_explain,
-    &cmd_policy_init, &cmd_policy_apply, NULL,
+    &cmd_policy_show,
+    &cmd_policy_check,
+    &cmd_policy_explain,
+    &cmd_policy_copies,
+    &cmd_policy_init,
+    &cmd_policy_apply,
+    NULL,
 };
 
 const struct cmd cmd_policy = {

@@ -72,6 +72,7 @@ static int port_add_run(const struct args *a)
     AUTO_FREE struct spec_port *p = NULL;
     size_t n = 0;
     int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
     for (size_t i = 1; r == 0 && i < a->n_pos; i++)
         r = sandbox_port_add(&s, a->pos[0], a->pos[i], &p, &n, &e);
     int code = n && !ui_quiet() ? print_ports(p, n) : EXIT_OK;
@@ -80,12 +81,14 @@ static int port_add_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : code;
 }
 
+static const struct opt port_add_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};
+
 const struct cmd cmd_port_add = {
     .name = "add",
     .group = GROUP_SANDBOX,
     .parent = &cmd_port,
     .summary = "Publish ports of a sandbox",
-    .opts = quiet_opts,
+    .opts = port_add_opts,
     .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
     .then = {.name = "PORTS",
              .help = "Ports to publish: [BIND:]HOST:GUEST[/udp]",

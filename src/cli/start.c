@@ -6,8 +6,9 @@
 
 static int start_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
-    (void)a;
-    return sandbox_start(s, name, ui_warn, e);
+    struct store with = *s; /* shares everything with it */
+    with.policy_file = args_get(a, "policy");
+    return sandbox_start(&with, name, ui_warn, e);
 }
 
 static int start_run(const struct args *a)
@@ -15,7 +16,7 @@ static int start_run(const struct args *a)
     return for_each_selected(a, &(struct action){"Starting", "Started", start_one});
 }
 
-static const struct opt start_opts[] = {LABEL_SELECTOR("Start"), QUIET_OPTION, {0}};
+static const struct opt start_opts[] = {LABEL_SELECTOR("Start"), POLICY_OPTION, QUIET_OPTION, {0}};
 
 const struct cmd cmd_start = {
     .name = "start",

@@ -78,6 +78,7 @@ extern const struct cmd cmd_policy;
 extern const struct cmd cmd_policy_show;
 extern const struct cmd cmd_policy_check;
 extern const struct cmd cmd_policy_explain;
+extern const struct cmd cmd_policy_copies;
 extern const struct cmd cmd_policy_init;
 extern const struct cmd cmd_policy_apply;
 extern const struct cmd cmd_net;

@@ -7,7 +7,8 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "cli/workspace_files.h"
-#include "s3/sync.h"
+#include "s3/config.h"
+#include "sandbox/bucket.h"
 #include "sandbox/lifecycle.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -258,7 +259,7 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
         r = workspace_open(s, name, &w, e);
     struct s3_sync how = {.warn = ui_warn, .max = max};
     if (r == 0 && *of)
-        r = s3_workspace_sync(s, of, &how, &(bool){false}, e);
+        r = bucket_sync(s, of, &how, &(bool){false}, e);
     return r;
 }
 

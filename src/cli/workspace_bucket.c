@@ -3,7 +3,9 @@
 #include "cli/mount_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "policy/rulebook.h"
 #include "s3/sync.h"
+#include "sandbox/bucket.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/parse.h"
@@ -77,6 +79,8 @@ static int create_run(const struct args *a)
     if (r < 0)
         return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
     r = store_open(&s, &e);
+    if (r == 0 && config.bucket)
+        r = policy_hold_bucket(&s, a->pos[0], &config, &e);
     if (r == 0)
         r = workspace_create(&s, a->pos[0], config.bucket ? prepare : NULL, &c, &e);
     if (r < 0)
@@ -160,7 +164,7 @@ static int status_run(const struct args *a)
     if (r == 0)
         r = workspace_open(&s, a->pos[0], &w, &e);
     if (r == 0)
-        r = s3_workspace_sync(&s, a->pos[0], &how, &remote, &e);
+        r = bucket_sync(&s, a->pos[0], &how, &remote, &e);
     int code = r < 0 ? ui_fail(&e) : print_status(a, a->pos[0], remote, &d);
     json_decref(d.list);
     return code;

@@ -15,16 +15,15 @@
 
 enum { TEXT_MAX = 512 };
 
-static void refuse(struct judge *j, const struct layer *l, const struct setting *s,
-                   const char *asked)
+void judge_refuse(struct judge *j, const struct layer *l, const struct setting *s,
+                  const char *asked)
 {
     char allowed[TEXT_MAX];
     setting_text(s, allowed, sizeof(allowed));
     judge_find(j, l, s, s->line, OUTCOME_REFUSED, asked, allowed);
 }
 
-static void allow(struct judge *j, const struct layer *l, const struct setting *s,
-                  const char *asked)
+void judge_allow(struct judge *j, const struct layer *l, const struct setting *s, const char *asked)
 {
     char allowed[TEXT_MAX];
     setting_text(s, allowed, sizeof(allowed));
@@ -42,7 +41,7 @@ static void check_disk_volumes(struct judge *j, const struct layer *l, const str
             continue;
         number_text(FIELD_SIZE, m->size, size, sizeof(size));
         (void)snprintf(asked, sizeof(asked), "volume '%.100s' of %s", m->source, size);
-        refuse(j, l, s, asked);
+        judge_refuse(j, l, s, asked);
     }
 }
 
@@ -59,9 +58,9 @@ void check_cap(struct judge *j, const struct layer *l, const struct setting *s)
     if (q->said == SAID_DISK)
         check_disk_volumes(j, l, s);
     if (v <= s->number) {
-        allow(j, l, s, asked);
+        judge_allow(j, l, s, asked);
     } else if (j->said & q->said) {
-        refuse(j, l, s, asked);
+        judge_refuse(j, l, s, asked);
     } else {
         q->set(j->spec, s->number);
         number_text(s->field->type, q->get(j->spec), now, sizeof(now));
@@ -73,7 +72,7 @@ void check_ports(struct judge *j, const struct layer *l, const struct setting *s
 {
     char asked[64];
     (void)snprintf(asked, sizeof(asked), "%zu", j->spec->net.n_ports);
-    (j->spec->net.n_ports > s->number ? refuse : allow)(j, l, s, asked);
+    (j->spec->net.n_ports > s->number ? judge_refuse : judge_allow)(j, l, s, asked);
 }
 
 /* Whether that sandbox is one of those that the layer is about. One that is being created, or
@@ -99,7 +98,7 @@ void check_sandboxes(struct judge *j, const struct layer *l, const struct settin
     for (const struct dirent *ent; d && (ent = readdir(d));)
         n += counts(j, l, ent->d_name);
     (void)snprintf(asked, sizeof(asked), "sandbox number %llu", (unsigned long long)n);
-    (n > s->number ? refuse : allow)(j, l, s, asked);
+    (n > s->number ? judge_refuse : judge_allow)(j, l, s, asked);
 }
 
 /* --- images ----------------------------------------------------------------------------------- */
@@ -108,10 +107,10 @@ void check_sandboxes(struct judge *j, const struct layer *l, const struct settin
 void check_images(struct judge *j, const struct layer *l, const struct setting *s)
 {
     if (!image_matches(s, j->spec)) {
-        refuse(j, l, s, j->spec->image);
+        judge_refuse(j, l, s, j->spec->image);
         return;
     }
-    allow(j, l, s, j->spec->image);
+    judge_allow(j, l, s, j->spec->image);
     bool local = j->why == HOLD_CREATE && image_is_local(j->spec->image);
     char *path = local ? realpath(j->spec->image, NULL) : NULL;
     if (path) {
@@ -131,7 +130,7 @@ void check_registries(struct judge *j, const struct layer *l, const struct setti
     if (!is_pulled(j->spec))
         return;
     bool ok = reference_parse(j->spec->image, &ref, NULL) == 0 && item_matches(s, ref.registry);
-    (ok ? allow : refuse)(j, l, s, ref.registry ? ref.registry : j->spec->image);
+    (ok ? judge_allow : judge_refuse)(j, l, s, ref.registry ? ref.registry : j->spec->image);
 }
 
 void check_digest(struct judge *j, const struct layer *l, const struct setting *s)
@@ -173,7 +172,7 @@ void check_egress(struct judge *j, const struct layer *l, const struct setting *
     if (j->spec->net.off)
         return;
     if (spec_net_policy(&j->spec->net, &p, NULL) < 0) {
-        refuse(j, l, s, "an invalid network policy");
+        judge_refuse(j, l, s, "an invalid network policy");
         return;
     }
     bool ok = policy_within(&p, s->ceiling, &rule);
@@ -181,7 +180,7 @@ void check_egress(struct judge *j, const struct layer *l, const struct setting *
     if (!ok && !(j->said & SAID_NET))
         narrow_egress(j, l, s, &p, asked);
     else
-        (ok ? allow : refuse)(j, l, s, asked);
+        (ok ? judge_allow : judge_refuse)(j, l, s, asked);
     policy_free(&p);
 }
 
@@ -190,12 +189,13 @@ void check_egress(struct judge *j, const struct layer *l, const struct setting *
 void check_secrets(struct judge *j, const struct layer *l, const struct setting *s)
 {
     for (size_t i = 0; i < j->spec->secrets.n; i++)
-        (item_matches(s, j->spec->secrets.v[i]) ? allow : refuse)(j, l, s, j->spec->secrets.v[i]);
+        (item_matches(s, j->spec->secrets.v[i]) ? judge_allow
+                                                : judge_refuse)(j, l, s, j->spec->secrets.v[i]);
     const struct strlist *bound = &j->spec->net.bound.secrets; /* NAME@... */
     for (size_t i = 0; i < bound->n; i++) {
         char name[TEXT_MAX];
         (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(bound->v[i], "@"), bound->v[i]);
-        (item_matches(s, name) ? allow : refuse)(j, l, s, name);
+        (item_matches(s, name) ? judge_allow : judge_refuse)(j, l, s, name);
     }
 }
 
@@ -226,7 +226,7 @@ void check_labels(struct judge *j, const struct layer *l, const struct setting *
         for (size_t k = 0; !ok && k < s->n; k++)
             ok = label_matches(s->item[k].text, j->spec->labels.v[i]);
         if (!ok)
-            refuse(j, l, s, j->spec->labels.v[i]);
+            judge_refuse(j, l, s, j->spec->labels.v[i]);
     }
 }
 
@@ -247,9 +247,9 @@ void check_security(struct judge *j, const struct layer *l, const struct setting
     if (!asked || !spec_security_set_profile(&want, name)) {
         j->failed = true;
     } else if (is_as_strict(has, &want)) {
-        allow(j, l, s, asked);
+        judge_allow(j, l, s, asked);
     } else if (j->said & SAID_SECURITY) {
-        refuse(j, l, s, asked);
+        judge_refuse(j, l, s, asked);
     } else {
         uint32_t pids = has->pids;
         (void)spec_security_set_profile(has, name);
@@ -266,82 +266,16 @@ void check_engines(struct judge *j, const struct layer *l, const struct setting 
     const char *asked = engine_kind_name(j->spec->engine);
     bool all = item_matches(s, "kvm") && item_matches(s, "uml");
     if (item_matches(s, asked) || (j->spec->engine == ENGINE_AUTO && all)) {
-        allow(j, l, s, asked);
+        judge_allow(j, l, s, asked);
     } else if (j->spec->engine == ENGINE_AUTO && s->n > 0) {
         j->spec->engine = engine_kind_parse(s->item[0].text);
         judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, s->item[0].text);
     } else {
-        refuse(j, l, s, asked);
+        judge_refuse(j, l, s, asked);
     }
 }
 
-/* --- paths ------------------------------------------------------------------------------------ */
-
-/* Whether the path, or a directory above it, matches. */
-static bool path_within(const char *pattern, size_t n, const char *path)
-{
-    char want[BOOK_ITEM_TEXT_MAX + 1], part[PATH_MAX];
-    (void)snprintf(want, sizeof(want), "%.*s", (int)n, pattern);
-    if ((size_t)snprintf(part, sizeof(part), "%s", path) >= sizeof(part))
-        return false;
-    if (strcmp(want, "/") == 0)
-        return true;
-    while (part[0]) {
-        if (fnmatch(want, part, FNM_NOESCAPE | FNM_PATHNAME) == 0)
-            return true;
-        char *slash = strrchr(part, '/');
-        if (!slash)
-            break;
-        *slash = '\0';
-    }
-    return false;
-}
-
-static bool may_use(const struct setting *s, const char *path, bool write)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        const char *text = s->item[i].text;
-        size_t n = strlen(text);
-        bool ro = n > 3 && strcmp(text + n - 3, ":ro") == 0;
-        if (ro || (n > 3 && strcmp(text + n - 3, ":rw") == 0))
-            n -= 3;
-        if (!(write && ro) && path_within(text, n, path))
-            return true;
-    }
-    return false;
-}
-
-static void check_path(struct judge *j, const struct layer *l, const struct setting *s,
-                       const char *path, bool write)
-{
-    char asked[TEXT_MAX];
-    (void)snprintf(asked, sizeof(asked), "%.400s%s", path, write ? "" : ":ro");
-    (may_use(s, path, write) ? allow : refuse)(j, l, s, asked);
-}
-
-void check_paths(struct judge *j, const struct layer *l, const struct setting *s)
-{
-    const struct sandbox_spec *spec = j->spec;
-    const char *key = s->field->key;
-    if (strcmp(key, "volumes") == 0) {
-        for (size_t i = 0; i < spec->n_mounts; i++)
-            if (spec->mounts[i].kind == MOUNT_BIND || spec->mounts[i].kind == MOUNT_DISK)
-                check_path(j, l, s, spec->mounts[i].source,
-                           !(spec->mounts[i].options & PROTO_MOUNT_RO));
-        if (spec->root_disk_file)
-            check_path(j, l, s, spec->root_disk_file, true);
-    } else if (strcmp(key, "workspaces") == 0) {
-        if (spec->workspace.path)
-            check_path(j, l, s, spec->workspace.path, true);
-    } else if (strcmp(key, "copies") == 0) {
-        for (size_t i = 0; i < spec->patches.n; i++)
-            if (spec->patches.v[i].source)
-                check_path(j, l, s, spec->patches.v[i].source, false);
-    } else {
-        for (size_t i = 0; i < spec->vsocks.n; i++)
-            check_path(j, l, s, spec->vsocks.v[i].path, true);
-    }
-}
+/* --- what is writable --------------------------------------------------------------------------- */
 
 static bool in_list(const char *path, const struct setting *s)
 {
@@ -379,13 +313,13 @@ void check_write_paths(struct judge *j, const struct layer *l, const struct sett
     for (size_t i = 0; !beyond && i < w->n; i++)
         beyond = in_list(w->v[i], s) ? NULL : w->v[i];
     if (!beyond) {
-        allow(j, l, s, w->v[0]);
+        judge_allow(j, l, s, w->v[0]);
     } else if (j->said & SAID_WRITE_PATHS) {
-        refuse(j, l, s, beyond);
+        judge_refuse(j, l, s, beyond);
     } else {
         narrow_write_paths(j, l, s); /* frees what `beyond` is */
         if (w->n == 0)
-            refuse(j, l, s, "what another file does not allow");
+            judge_refuse(j, l, s, "what another file does not allow");
     }
 }
 
@@ -395,5 +329,5 @@ void check_home(struct judge *j, const struct layer *l, const struct setting *s)
     bool ok = false;
     for (size_t i = 0; home && i < s->n; i++)
         ok = ok || fnmatch(s->item[i].text, home, FNM_NOESCAPE | FNM_PATHNAME) == 0;
-    (ok ? allow : refuse)(j, l, s, home ? home : j->store->home);
+    (ok ? judge_allow : judge_refuse)(j, l, s, home ? home : j->store->home);
 }

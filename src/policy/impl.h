@@ -111,6 +111,15 @@ struct judge {
 void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
                 enum outcome o, const char *asked, const char *allowed);
 
+/* The finding that s refuses or allows what was asked for. */
+void judge_refuse(struct judge *j, const struct layer *l, const struct setting *s,
+                  const char *asked);
+void judge_allow(struct judge *j, const struct layer *l, const struct setting *s,
+                 const char *asked);
+/* ERR_POLICY with what the verdict refuses, which is recorded. */
+int verdict_refuse(const struct store *s, enum hold why, const char *name, const struct verdict *v,
+                   struct err *e);
+
 /* A number of the spec that caps and defaults are about. */
 struct quantity {
     const char *key;
@@ -130,6 +139,8 @@ void check_digest(struct judge *j, const struct layer *l, const struct setting *
 void check_egress(struct judge *j, const struct layer *l, const struct setting *s);
 void check_secrets(struct judge *j, const struct layer *l, const struct setting *s);
 void check_paths(struct judge *j, const struct layer *l, const struct setting *s);
+void check_buckets(struct judge *j, const struct layer *l, const struct setting *s);
+int valid_bucket(const char *text, struct err *e);
 void check_write_paths(struct judge *j, const struct layer *l, const struct setting *s);
 void check_required(struct judge *j, const struct layer *l, const struct setting *s);
 void check_labels(struct judge *j, const struct layer *l, const struct setting *s);

@@ -256,7 +256,8 @@ static void record(const struct store *s, enum hold why, const char *name, const
     static const char *const verbs[] = {[HOLD_AHEAD] = "create",
                                         [HOLD_CREATE] = "create",
                                         [HOLD_START] = "start",
-                                        [HOLD_CHANGE] = "modify"};
+                                        [HOLD_CHANGE] = "modify",
+                                        [HOLD_COPY] = "copy"};
     for (size_t i = 0; i < v->n; i++) {
         const struct finding *f = &v->v[i];
         char field[64], origin[512];
@@ -269,6 +270,13 @@ static void record(const struct store *s, enum hold why, const char *name, const
             &(struct audit_refusal){
                 .field = field, .asked = f->asked, .allowed = f->allowed, .origin = origin});
     }
+}
+
+int verdict_refuse(const struct store *s, enum hold why, const char *name, const struct verdict *v,
+                   struct err *e)
+{
+    record(s, why, name, v);
+    return refuse(v, why, name ? name : "", e);
 }
 
 /* Whether the same was refused before. */
@@ -303,8 +311,7 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
     }
     if (r < 0 || !refused)
         return r;
-    record(s, HOLD_CHANGE, now->name, &after);
-    return refuse(&after, HOLD_CHANGE, now->name, e);
+    return verdict_refuse(s, HOLD_CHANGE, now->name, &after, e);
 }
 
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
@@ -319,10 +326,8 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
     if (r < 0 || !b)
         return r;
     r = rulebook_judge(b, s, why == HOLD_AHEAD ? HOLD_CREATE : why, said, spec, &v, e);
-    if (r == 0 && v.refused) {
-        r = refuse(&v, why, spec->name ? spec->name : "", e);
-        record(s, why, spec->name, &v);
-    }
+    if (r == 0 && v.refused)
+        r = verdict_refuse(s, why, spec->name, &v, e);
     for (size_t i = 0; i < v.n; i++) {
         char text[ERR_MSG_MAX];
         if (v.v[i].outcome == OUTCOME_ALLOWED)

@@ -71,6 +71,7 @@ enum hold {
     HOLD_CREATE, /* one more sandbox */
     HOLD_START,  /* an existing one, as it is stored */
     HOLD_CHANGE, /* the same, changed */
+    HOLD_COPY,   /* files to or from one, or a bucket */
 };
 
 enum outcome { OUTCOME_ALLOWED, OUTCOME_DEFAULT, OUTCOME_NARROWED, OUTCOME_REFUSED, OUTCOMES };
@@ -120,6 +121,14 @@ int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, jso
 /* The same for a change of a sandbox that there is: what is refused of it as it `was` may stay so,
  * for a policy can be younger than a sandbox. */
 int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
+                       struct err *e);
+
+/* The same for copying that path of the host into a sandbox or, with `write`, out of one to it. */
+int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const char *path, bool write,
+                     struct err *e);
+/* For a workspace's bucket apart from any sandbox: settings for all of them count. */
+struct s3_config;
+int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e);
 
 /* The log of what was done, as the policy wants it: for audit_configure_with(). */

@@ -1,16 +1,26 @@
 #include "sandbox/bucket.h"
 
-#include "s3/sync.h"
+#include "policy/rulebook.h"
+#include "s3/config.h"
 #include "util/cleanup.h"
 #include "workspace/workspace.h"
 
 #include <stdio.h>
 
+int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
+                struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config c = {0};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
+    int r = dir >= 0 && s3_config_load(dir, &c, NULL) == 0 ? policy_hold_bucket(s, name, &c, e) : 0;
+    return r < 0 ? r : s3_workspace_sync(s, name, how, remote, e);
+}
+
 static int level(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
     struct s3_sync how = {.warn = warn};
     bool remote;
-    return s3_workspace_sync(s, name, &how, &remote, e);
+    return bucket_sync(s, name, &how, &remote, e);
 }
 
 static void tell(warn_fn warn, const struct err *why, const char *then)
@@ -24,8 +34,8 @@ static void tell(warn_fn warn, const struct err *why, const char *then)
 int bucket_enter(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
     int r = name ? level(s, name, warn, e) : 0;
-    if (r == 0)
-        return 0;
+    if (r == 0 || r == -ERR_POLICY)
+        return r;
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
     if (dir < 0 || !s3_workspace_is_filled(dir))
         return r;

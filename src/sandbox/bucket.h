@@ -3,7 +3,12 @@
 #ifndef MSB_SANDBOX_BUCKET_H
 #define MSB_SANDBOX_BUCKET_H
 
+#include "s3/sync.h"
 #include "store/store.h"
+
+/* s3_workspace_sync(), as far as the host's policy allows the bucket. */
+int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
+                struct err *e);
 
 /* Before a start, or a look at its files. If the bucket cannot be reached, the local side as of the last sync will do,
  * with a warning; if there never was one, this fails. */

@@ -210,6 +210,84 @@ def test_the_life_of_a_sandbox(module_msb):
     m.ok("rm", "-f", "-q", "a")
 
 
+def test_copies_and_one_command(module_msb, tmp_path):
+    """Files to and from a sandbox that is there (cp, the SDK), and --policy for one command."""
+    m = module_msb
+    for d in ("in", "out"):
+        (tmp_path / d).mkdir()
+    (tmp_path / "in" / "f").write_text("x")
+    (tmp_path / "in" / "way-out").symlink_to("/etc/hostname")
+    m.ok("create", "-n", "c", "-q", "--net", "none")
+    write_policy(m, f"paths:\n  copies: [{tmp_path}/in:ro, {tmp_path}/out]\n")
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    c = go(client_of(m).get("c"))
+
+    def refused(p, path, mode):
+        said = f"paths.copies: asked for {path}{mode}, allowed is {inside}:ro, {outside} ({m.home}/policy.yaml:2)"
+        if isinstance(p, str):
+            assert said in p
+        else:
+            assert p.returncode == 3 and said in p.stderr.decode(), p.stderr
+
+    m.ok("cp", inside / "f", "c:/tmp/")
+    m.ok("cp", "c:/tmp/f", outside)
+    go(c.files.upload(inside / "f", "/tmp/g"))
+    go(c.files.download("/tmp/g", outside / "g"))
+    assert (outside / "g").read_text() == "x" and m.ok("policy", "copies", "c", inside, outside) == ""
+    refused(m("cp", "/etc/hostname", "c:/tmp/"), "/etc/hostname", ":ro")
+    refused(m("cp", "-L", inside / "way-out", "c:/tmp/"), "/etc/hostname", ":ro")
+    refused(m("cp", "c:/tmp/f", inside / "new"), inside / "new", "")
+    refused(m("policy", "copies", "--write", "c", inside), inside, "")
+    with pytest.raises(sdk.PolicyRefused) as e:
+        go(c.files.upload("/etc/hostname", "/tmp/h"))
+    refused(str(e.value), "/etc/hostname", ":ro")
+    with pytest.raises(sdk.PolicyRefused) as e:
+        go(c.files.download("/tmp/f", inside / "h"))
+    refused(str(e.value), inside / "h", "")
+    assert m("exec", "-q", "c", "--", "ls", "/tmp/h").returncode != 0 and not (inside / "h").exists()
+    assert '"paths.copies"' in m.ok("audit", "--json", "--verb", "refused")
+    write_policy(m, "")
+    one = tmp_path / "one.yaml"
+    one.write_text("egress: {allow: [pypi.org]}\ncaps: {ports: 0, memory: 64M}\npaths: {copies: []}\n")
+    for verb in (["net", "set", "c", "--net", "public"], ["port", "add", "c", "0:80"], ["cp", inside / "f", "c:/tmp/"]):
+        p = m(*verb, "--policy", one)
+        assert p.returncode == 3 and f"({one}:".encode() in p.stderr, (verb, p.stderr)
+        m.ok(*verb)
+    m.ok("stop", "c", "-f", "-q")
+    for verb in (["start", "c"], ["modify", "c", "--memory", "100M"]):
+        p = m(*verb, "--policy", one)
+        assert p.returncode == 3 and b"caps.memory" in p.stderr, (verb, p.stderr)
+    m.ok("rm", "-q", "c")
+
+
+def test_buckets(module_msb):
+    """Which buckets workspaces may be in: when one is made, and when a sandbox or a sync uses it."""
+    m = module_msb
+    write_policy(m, "buckets: [\"s3://team-*/agents\", \"http://127.0.0.1:9/mine\"]\n")
+    for url, more in (("s3://team-a", []), ("s3://other/agents", []), ("s3://team-a/agents2", []),
+                      ("s3://team-a/agents", ["--endpoint", "http://127.0.0.1:9"]),
+                      ("s3://mine/x", [])):  # fmt: skip
+        p = m("workspace", "create", "w", "--s3", url, "--credentials", "none", *more)
+        assert p.returncode == 3 and b"refused by policy: buckets: asked for " in p.stderr, (url, p.stderr)
+    assert m.ok("workspace", "list", "-q") == ""
+    m.ok("workspace", "create", "w", "-q")
+    # As if it had been made before the policy was.
+    there = {"url": "s3://mine/x", "endpoint": "http://127.0.0.1:9", "credentials": "none", "max_bytes": 1 << 20}
+    for endpoint, code in (("http://127.0.0.1:9", 0), ("http://127.0.0.1:8", 3)):
+        (m.home / "workspaces" / "w" / "s3.json").write_text(json.dumps(dict(there, endpoint=endpoint)))
+        p = m("policy", "explain", "--workspace", "w")
+        assert p.returncode == code and f"{endpoint}/mine/x" in p.stdout.decode()
+    p = m("create", "--workspace", "w")
+    assert p.returncode == 3 and b"buckets: asked for http://127.0.0.1:8/mine/x, allowed is s3://team-*/agents" in p.stderr
+    for verb in ("sync", "status"):
+        p = m("workspace", verb, "w")
+        assert p.returncode == 3 and b"refused by policy: buckets: " in p.stderr, p.stderr
+    write_policy(m, "buckets: [team-a]\n")
+    assert b"expected s3://BUCKET[/PREFIX]" in m("policy", "check").stderr
+    write_policy(m, "")
+    m.ok("workspace", "rm", "-q", "w")
+
+
 # --- the operator's file ------------------------------------------------------------------------------
 
 

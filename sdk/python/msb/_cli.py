@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ._audit import Audit
 from .errors import MsbError, SandboxUnavailable, from_cli
 
+OPERATORS_POLICY = "/etc/msb/policy.yaml"
 _OUTPUT_MAX = 64 * 1024 * 1024
 
 
@@ -62,6 +63,24 @@ class Cli:
             raise SandboxUnavailable(
                 "cannot find msb", ["install it, or set MSB_PATH to the program"])
         return self._exe
+
+    def policies(self) -> "Tuple[Tuple[int, ...], ...]":
+        """Which policy files there are, and which version of each; () if there is none."""
+        found = []
+        for path in (OPERATORS_POLICY, os.path.join(self.home, "policy.yaml")):
+            try:
+                st = os.lstat(path)
+                found.append((st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as e:  # msb says what is wrong with it
+                found.append((e.errno or 0,))
+        return tuple(found)
+
+    async def hold_copy(self, sandbox: str, path: str, *, write: bool) -> None:
+        """Raises what the host's policy says about copying a path of the host, if it refuses that."""
+        if self.policies():
+            await self.run("policy", "copies", *(["--write"] if write else []), sandbox, os.path.join(os.getcwd(), path))
 
     def environment(self) -> Dict[str, str]:
         """The environment of the program."""

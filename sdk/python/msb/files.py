@@ -265,6 +265,7 @@ class Files:
         directory ``path``, which is created if it is missing; links are copied as links.
         """
         source = os.fspath(local)
+        await self._cli.hold_copy(self._name, source, write=False)
         put = _transfer.put_tree if stat.S_ISDIR(os.stat(source).st_mode) else _transfer.put_file
         await self._with("upload", lambda channel: put(channel, source, path), path=path, host=source)
 
@@ -278,6 +279,7 @@ class Files:
         all are an error (EFBIG).
         """
         target = os.fspath(local)
+        await self._cli.hold_copy(self._name, target, write=True)
         await self._with("download", lambda channel: _transfer.get(channel, path, target, max_bytes),
                          path=path, host=target)
 
