@@ -1,5 +1,6 @@
 #include "cli/args.h"
 
+#include "cli/conf.h"
 #include "cli/habits.h"
 #include "util/cleanup.h"
 #include "util/text.h"
@@ -236,6 +237,11 @@ static bool is_choice(const char *choices, const char *value)
     }
 }
 
+bool opt_is_choice(const struct opt *o, const char *value)
+{
+    return is_choice(o->choices, value);
+}
+
 static bool is_global(const struct opt *o, const char *name)
 {
     for (const struct opt *g = global_opts; g->name; g++)
@@ -437,6 +443,8 @@ int args_parse(const struct cmd *c, int first, int argc, char **argv, struct arg
     int r = run_parser(c, first, argc, argv, a, e);
     if (r < 0 || a->help || a->tree)
         return r;
+    if (!c->subs && (r = conf_expand(a, e)) < 0)
+        return r;
     size_t least = (size_t)c->pos.required + (c->then.name != NULL);
     return a->n_pos < least ? missing(c, a->n_pos, e) : 0;
 }
@@ -445,6 +453,7 @@ void args_free(struct args *a)
 {
     free(a->opts);
     free(a->pos);
+    strlist_free(&a->own);
     *a = (struct args){0};
 }
 

@@ -23,14 +23,15 @@ struct args {
     size_t n_pos;
     char **command; /* NULL-terminated, after "--"; NULL when there was none */
     size_t n_command;
-    bool help, tree; /* asked for: nothing else was checked */
-    bool help_all;   /* with help: every option */
-    int rest;        /* of a group: index of the verb in argv */
+    bool help, tree;    /* asked for: nothing else was checked */
+    bool help_all;      /* with help: every option */
+    int rest;           /* of a group: index of the verb in argv */
+    struct strlist own; /* values that are not argv's: of files */
 };
 
 /* Parses argv[first...]; for a group, msb itself included, only the options before the verb.
- * Fails with EINVAL (usage) or ENOSYS (an option that is not available yet); strings point into
- * argv. */
+ * Fails with EINVAL (usage) or ENOSYS (an option that is not available yet), or because of a file of
+ * settings (conf.h); strings point into argv, or are in `own`. */
 int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a,
                struct err *e);
 void args_free(struct args *a);
@@ -42,6 +43,8 @@ const char *args_get(const struct args *a, const char *name);
 /* All values of a repeatable option. */
 int args_list(const struct args *a, const char *name, struct strlist *ret);
 
+/* Of an option with choices. */
+bool opt_is_choice(const struct opt *o, const char *value);
 /* "--name <NAME>", as messages and help spell it. */
 void opt_spelling(const struct opt *o, char *out, size_t size);
 /* "invalid value 'x' for '--memory <SIZE>': why" */

@@ -135,13 +135,6 @@ const struct opt_group file_group = {"Files and host sockets", file_opts};
 /* Documented, not built yet. */
 #define LATER (OPT_LATER | OPT_REPEAT)
 static const struct opt later_opts[] = {
-    {"conf", 0, "FILE", "Read settings from a file", LATER},
-    {"net-conf", 0, "FILE", "Read network settings from a file", LATER},
-    {"resource-conf", 0, "FILE", "Read resource settings from a file", LATER},
-    {"runtime-conf", 0, "FILE", "Read runtime settings from a file", LATER},
-    {"fs-conf", 0, "FILE", "Read file system settings from a file", LATER},
-    {"secret-conf", 0, "FILE", "Read secrets from a file", LATER},
-    {"script-conf", 0, "FILE", "Read scripts from a file", LATER},
     {"max-cpus", 0, "N", "CPUs it may grow to", LATER},
     {"max-memory", 0, "SIZE", "Memory it may grow to", LATER},
     {"placement-profile", 0, "NAME", "Placement profile of the host", LATER},

@@ -2,6 +2,7 @@
 #ifndef MSB_CLI_SANDBOX_OPTS_H
 #define MSB_CLI_SANDBOX_OPTS_H
 
+#include "cli/conf.h"
 #include "cli/net_opts.h"
 #include "cli/security_opts.h"
 #include "cli/tls_opts.h"
@@ -15,7 +16,7 @@ extern const struct opt_group identity_group, resource_group, command_group, fil
 /* For struct cmd.groups, with the network's. */
 #define SANDBOX_GROUPS                                                                            \
     &identity_group, &resource_group, &security_group, &guest_group, &command_group, &file_group, \
-        &net_group, &tls_group, &traffic_group, &image_group, &later_group
+        &net_group, &tls_group, &traffic_group, &image_group, &conf_group, &later_group
 
 #define IMAGE_ARGUMENT_HELP "Image, directory or tar file to boot (default: msb/base)"
 

@@ -260,6 +260,23 @@ def test_copies_and_one_command(module_msb, tmp_path):
     m.ok("rm", "-q", "c")
 
 
+def test_settings_from_a_file(module_msb, tmp_path):
+    """--conf is what the options would be: asked for, and overruled by the command line."""
+    m = module_msb
+    conf = tmp_path / "box.yaml"
+    conf.write_text("memory: 1G\nlabel: {team: \"${MSB_TEST_TEAM}\"}\n")
+    env = dict(m.env, MSB_TEST_TEAM="a")
+    write_policy(m, "caps: {memory: 512M}\nlabels: {required: [team=a]}\n")
+    p = m("create", "--conf", conf, env=env)
+    assert p.returncode == 3 and b"caps.memory: asked for 1.0 GiB" in p.stderr and b"labels" not in p.stderr
+    m.ok("policy", "explain", "--conf", conf, "--memory", "256M", env=env)
+    p = m("create", "--conf", conf)
+    assert p.returncode == 2 and f"{conf}:2:15: the variable MSB_TEST_TEAM is not set" in p.stderr.decode()
+    write_policy(m, "")
+    conf.write_text("image: msb/base\nmemory: 96M\nhostname: filed\nnet: none\n")
+    assert m.ok("run", "--conf", conf, "-H", "typed", "-q", "--", "hostname") == "typed\n"
+
+
 def test_buckets(module_msb):
     """Which buckets workspaces may be in: when one is made, and when a sandbox or a sync uses it."""
     m = module_msb

@@ -1,4 +1,6 @@
 /* Policy files: what is accepted can be shown and judged, and what is not says where it is wrong. */
+#include "cli/conf.h"
+#include "cli/verbs.h"
 #include "policy/rulebook.h"
 #include "policy/strict_yaml.h"
 
@@ -42,8 +44,24 @@ static void judge(const struct rulebook *b)
     rulebook_print(b, &out);
 }
 
+/* Settings of a sandbox are read by the same reader. */
+static void read_settings(const uint8_t *data, size_t size)
+{
+    const char *image[2] = {NULL};
+    struct args a = {.cmd = &cmd_create, .pos = image};
+    struct err e = {0};
+    if (conf_read(&a, "conf", "f", (const char *)data, size, &e) < 0 && strncmp(e.msg, "f", 1) != 0)
+        abort();
+    for (size_t i = 0; i < a.n_opts; i++)
+        if (!a.opts[i].value != !a.opts[i].opt->value)
+            abort();
+    free(a.opts);
+    strlist_free(&a.own);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    read_settings(data, size);
     AUTO_YAML struct yaml y = {0};
     AUTO_RULEBOOK struct rulebook *b = NULL;
     struct err e = {0};
