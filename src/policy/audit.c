@@ -31,7 +31,9 @@ void policy_audit(const struct store *s)
     static char *command[COMMAND_WORDS_MAX + 1];
     struct audit_settings a = {.level = -1};
     struct err e = {0};
-    if (rulebook_load(s, &book, &e) < 0)
+    book = rulebook_seen;
+    rulebook_seen = NULL;
+    if (!book && rulebook_load(s, &book, &e) < 0)
         a.level = AUDIT_ALL; /* what it says is not known: everything is recorded */
     for (size_t i = 0; book && i < book->n; i++)
         add_file(&book->file[i].all, &a, command);

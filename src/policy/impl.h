@@ -77,7 +77,14 @@ struct book_file {
 struct rulebook {
     struct book_file file[BOOK_FILES_MAX];
     size_t n;
+    unsigned shared; /* how many others have it, too: rulebook_free() */
 };
+
+/* The policy of a command that does `why` to sandbox `name` (NULL: it has none yet). One that cannot
+ * be read is on record. policy_audit() uses what was loaded last, rather than read it again. */
+int rulebook_load_for(const struct store *s, enum hold why, const char *name, struct rulebook **ret,
+                      struct err *e);
+extern struct rulebook *rulebook_seen; /* NULL; one more share of it */
 
 const struct setting *layer_get(const struct layer *l, const char *section, const char *key);
 bool item_matches(const struct setting *s, const char *text); /* any of its wildcards */

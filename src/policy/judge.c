@@ -250,14 +250,38 @@ static bool is_counted(const struct verdict *v)
     return false;
 }
 
+static const char *const verbs[] = {[HOLD_AHEAD] = "create",
+                                    [HOLD_CREATE] = "create",
+                                    [HOLD_START] = "start",
+                                    [HOLD_CHANGE] = "modify",
+                                    [HOLD_COPY] = "copy"};
+
+struct rulebook *rulebook_seen;
+
+int rulebook_load_for(const struct store *s, enum hold why, const char *name, struct rulebook **ret,
+                      struct err *e)
+{
+    struct err why_not = {0};
+    int r = rulebook_load(s, ret, &why_not);
+    if (r == -ERR_POLICY)
+        audit_refused(s, verbs[why], name,
+                      &(struct audit_refusal){.field = "policy",
+                                              .asked = "anything",
+                                              .allowed = "nothing before it can be read",
+                                              .origin = why_not.msg});
+    if (r < 0 && e)
+        *e = why_not;
+    if (r == 0 && *ret) {
+        rulebook_free(rulebook_seen);
+        (*ret)->shared++;
+        rulebook_seen = *ret;
+    }
+    return r;
+}
+
 /* In the audit log. */
 static void record(const struct store *s, enum hold why, const char *name, const struct verdict *v)
 {
-    static const char *const verbs[] = {[HOLD_AHEAD] = "create",
-                                        [HOLD_CREATE] = "create",
-                                        [HOLD_START] = "start",
-                                        [HOLD_CHANGE] = "modify",
-                                        [HOLD_COPY] = "copy"};
     for (size_t i = 0; i < v->n; i++) {
         const struct finding *f = &v->v[i];
         char field[64], origin[512];
@@ -297,7 +321,7 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict before = {0}, after = {0};
-    int r = rulebook_load(s, &b, e);
+    int r = rulebook_load_for(s, HOLD_CHANGE, now->name, &b, e);
     if (r < 0 || !b)
         return r;
     r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, was, &before, e);
@@ -322,7 +346,7 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
     static struct rulebook *kept; /* from HOLD_AHEAD: one command, one policy */
     uint64_t t0 = now_ns();
     b = why == HOLD_CREATE ? steal_ptr(&kept) : NULL;
-    int r = b ? 0 : rulebook_load(s, &b, e);
+    int r = b ? 0 : rulebook_load_for(s, why, spec->name, &b, e);
     if (r < 0 || !b)
         return r;
     r = rulebook_judge(b, s, why == HOLD_AHEAD ? HOLD_CREATE : why, said, spec, &v, e);

@@ -258,6 +258,10 @@ static void free_layer(struct layer *l)
 
 void rulebook_free(struct rulebook *b)
 {
+    if (b && b->shared) {
+        b->shared--;
+        return;
+    }
     for (size_t i = 0; b && i < b->n; i++) {
         struct book_file *f = &b->file[i];
         free_layer(&f->all);

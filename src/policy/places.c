@@ -187,7 +187,7 @@ int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const cha
     AUTO_RULEBOOK struct rulebook *b = NULL;
     struct chosen c = {0};
     const struct book_file *none = NULL;
-    int r = rulebook_load(s, &b, e);
+    int r = rulebook_load_for(s, HOLD_COPY, spec->name, &b, e);
     if (r < 0 || !b)
         return r;
     AUTO_FREE char *real = real_place(path);
@@ -212,7 +212,7 @@ int policy_hold_bucket(const struct store *s, const char *workspace, const struc
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     struct chosen c = {0};
-    int r = rulebook_load(s, &b, e);
+    int r = rulebook_load_for(s, HOLD_COPY, workspace, &b, e);
     if (r < 0 || !b)
         return r;
     AUTO_FREE char *text = bucket_text(at);

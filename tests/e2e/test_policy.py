@@ -123,6 +123,8 @@ def test_files_that_cannot_be_used(module_msb):
     assert "did you mean 'memory'?" in said and "msb policy check" in said
     for verb in (["policy", "show"], ["run", "--", "true"], ["policy", "explain"]):
         assert m(*verb).returncode == 3
+    record = [json.loads(x) for x in m.ok("audit", "--json", "--verb", "refused").splitlines()][-1]
+    assert record["field"] == "policy" and "memroy" in record["origin"], record
     assert m("policy", "check").returncode == 1
     j = json.loads(m("policy", "check", "--format", "json").stdout)
     assert not j["ok"] and "memroy" in j["error"] and "did you mean 'memory'?" in j["hints"]
