@@ -210,6 +210,42 @@ def test_python_and_c_write_one_chain(msb):
     assert len([r for r in got if r["event"] == "pull" and "error" in r]) == 12
 
 
+def test_the_sdk_follows_the_policy(msb, tmp_path):
+    """Level, arguments and sinks are those of the policy for records of the SDK, too, also when it changes."""
+    msb.ok("audit")  # makes the home
+    out = tmp_path / "sunk"
+    code = ("import os, sys, time\nsys.path.insert(0, sys.argv[1])\nfrom msb._cli import Cli\n"
+            "log = Cli(sys.argv[2], sys.argv[3], {**os.environ, 'MSB_AUDIT': 'off'}).audit\n"
+            "for line in sys.stdin:\n"
+            "    log.exit('py', log.exec('py', ['echo', 'a b'], None, None, False), 0)\n"
+            "    print(log.reads, flush=True)\n")  # fmt: skip
+    p = subprocess.Popen([sys.executable, "-c", code, SDK, msb.exe, str(msb.home)], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)  # fmt: skip
+
+    def go():
+        p.stdin.write("\n")
+        p.stdin.flush()
+        return p.stdout.readline()
+
+    assert go() == "False\n" and not (msb.home / "audit.log").exists()  # MSB_AUDIT=off, and nobody minds
+    (msb.home / "policy.yaml").write_text(
+        f"audit: {{level: all, argv: hash, command: [/bin/sh, -c, 'exec cat > {out}']}}\n")
+    assert go() == "True\n"
+    (msb.home / "policy.yaml").write_text("audit: {level: denied, bad: key}\n")
+    assert go() == "True\n"  # what cannot be read might say so
+    os.unlink(msb.home / "policy.yaml")
+    assert go() == "False\n"
+    p.stdin.close()
+    assert p.wait(timeout=60) == 0
+    wait_for(lambda: out.exists() and out.read_text().count("\n") == 2)
+    lines = (msb.home / "audit.log").read_text().splitlines()
+    assert out.read_text().splitlines() == lines[:2] and len(lines) == 4
+    got = [json.loads(line) for line in lines]
+    assert got[0]["argv_hash"] == "sha256:" + hashlib.sha256(b"echo\0a b\0").hexdigest() and "argv" not in got[0]
+    assert got[2]["argv"] == ["echo", "a b"]
+    assert json.loads(msb.ok("audit", "verify", "--format", "json"))["ok"]
+
+
 def test_verify(msb):
     """What was done to the log is said, with its place; the next record does not hide it."""
     for name in ("a", "b", "c", "d"):

@@ -17,7 +17,9 @@ import re
 import stat
 import sys
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from ._sinks import Settings, Sinks
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +103,13 @@ def _lines(fd: int, start: int, end: int) -> "Iterator[Tuple[bytes, int, str, bo
 class Audit:
     """Writes records of one home."""
 
-    def __init__(self, home: str, level: Optional[str]) -> None:
+    def __init__(self, home: str, level: Optional[str], find: Optional[Callable[[], Settings]] = None) -> None:
+        """``find`` says what the host's policy wants."""
         self._path = os.path.join(home, _NAME)
         self._head = os.path.join(home, _HEAD)
-        self._off = level == "off"
-        self._all = level == "all"
+        self._level = level
+        self._find = find or Settings
+        self._sinks = Sinks()
         self._complained = False
         self._program = _text(os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "python"), 64)
 
@@ -115,6 +119,9 @@ class Audit:
         name = f"{os.getpid()}-{time.monotonic_ns():x}"
         words, cut = _arguments(argv)
         more: Dict[str, Any] = {"exec": name, "argv": words}
+        if self._find().hash_argv:  # of the arguments, each with a NUL behind it
+            data = b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in argv)
+            more, cut = {"exec": name, "argv_hash": "sha256:" + hashlib.sha256(data).hexdigest()}, False
         for key, value in (("user", user), ("workdir", cwd), ("tty", tty or None),
                            ("cut", cut or None), ("secrets", list(secrets) or None)):
             if value is not None:
@@ -138,16 +145,19 @@ class Audit:
     @property
     def reads(self) -> bool:
         """Whether files that are only looked at are recorded, too."""
-        return self._all
+        return self._find().at_least(self._level) == "all"
 
     def _record(self, event: str, sandbox: str, more: Dict[str, Any]) -> None:
-        if self._off:
+        settings = self._find()
+        if settings.at_least(self._level) == "off":
             return
         record = {"t": _time(), "event": event, "sandbox": sandbox, "uid": os.getuid(),
                   "pid": os.getpid(), "program": self._program, **more}
         body = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
         try:
-            self._append(body)
+            line = self._append(body)
+            if settings.syslog or settings.journald or settings.command:
+                self._sinks.send(settings, record, line)
         except OSError as e:
             if not self._complained:
                 logger.warning("cannot write to the audit log: %s: %s", event, e.strerror)
@@ -155,7 +165,8 @@ class Audit:
 
     # --- the chain ---
 
-    def _append(self, body: bytes) -> None:
+    def _append(self, body: bytes) -> bytes:
+        """Returns the line as it was written."""
         if len(body) + _LINK_MAX > LINE_MAX:
             raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
         head_fd = os.open(self._head, _SAFE, 0o600)
@@ -163,16 +174,17 @@ class Audit:
             for _ in range(_TRIES):
                 fd = os.open(self._path, _SAFE | os.O_APPEND, 0o600)
                 try:
-                    if self._append_to(fd, head_fd, body):
-                        return
+                    line = self._append_to(fd, head_fd, body)
+                    if line:
+                        return line
                 finally:
                     os.close(fd)  # and with it the lock
         finally:
             os.close(head_fd)
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    def _append_to(self, fd: int, head_fd: int, body: bytes) -> bool:
-        """False: this file is not, or no longer, the current one."""
+    def _append_to(self, fd: int, head_fd: int, body: bytes) -> bytes:
+        """Nothing: this file is not, or no longer, the current one."""
         fcntl.flock(fd, fcntl.LOCK_EX)
         st = os.fstat(fd)
         if not stat.S_ISREG(st.st_mode):
@@ -180,19 +192,19 @@ class Audit:
         try:
             now = os.lstat(self._path)
         except FileNotFoundError:
-            return False
+            return b""
         if (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino):
-            return False
+            return b""
         head, size = self._catch_up(fd, _read_head(head_fd), st)
         if size and size + len(body) + _LINK_MAX > FILE_MAX:
             os.pwrite(head_fd, head._replace(end=size, ino=st.st_ino).text(), 0)
             self._rotate()
-            return False
+            return b""
         line = b'{"seq":%d,"prev":"%s",' % (head.seq + 1, head.hash.encode()) + body[1:]
         self._write(fd, line + b"\n", size)
         head = _Head(head.seq + 1, size + len(line) + 1, st.st_ino, hashlib.sha256(line).hexdigest())
         os.pwrite(head_fd, head.text(), 0)
-        return True
+        return line
 
     @staticmethod
     def _write(fd: int, data: bytes, size: int) -> None:

@@ -12,10 +12,12 @@ import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._audit import Audit
+from ._sinks import Settings, from_policy
 from .errors import MsbError, SandboxUnavailable, from_cli
 
 OPERATORS_POLICY = "/etc/msb/policy.yaml"
 _OUTPUT_MAX = 64 * 1024 * 1024
+_ASK_SECONDS = 10
 
 
 def find_msb() -> Optional[str]:
@@ -52,7 +54,8 @@ class Cli:
         self._exe = exe
         self.home = os.path.abspath(home) if home else default_home()
         self._env = env
-        self.audit = Audit(self.home, (os.environ if env is None else env).get("MSB_AUDIT"))
+        self._settings: "Tuple[Tuple[Tuple[int, ...], ...], Settings]" = ((), Settings())
+        self.audit = Audit(self.home, (os.environ if env is None else env).get("MSB_AUDIT"), self._audit_settings)
 
     @property
     def exe(self) -> str:
@@ -66,7 +69,7 @@ class Cli:
 
     def policies(self) -> "Tuple[Tuple[int, ...], ...]":
         """Which policy files there are, and which version of each; () if there is none."""
-        found = []
+        found: List[Tuple[int, ...]] = []
         for path in (OPERATORS_POLICY, os.path.join(self.home, "policy.yaml")):
             try:
                 st = os.lstat(path)
@@ -76,6 +79,22 @@ class Cli:
             except OSError as e:  # msb says what is wrong with it
                 found.append((e.errno or 0,))
         return tuple(found)
+
+    def _audit_settings(self) -> Settings:
+        """What the policy says about the audit log; asked for when a file has changed."""
+        now = self.policies()
+        if now != self._settings[0]:
+            self._settings = (now, self._ask_settings() if now else Settings())
+        return self._settings[1]
+
+    def _ask_settings(self) -> Settings:
+        try:
+            out = subprocess.run([self.exe, "policy", "show", "--format", "json"], env=self.environment(), check=True,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                 timeout=_ASK_SECONDS).stdout
+            return from_policy(json.loads(out)["settings"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, MsbError, subprocess.SubprocessError):
+            return Settings(level="all")  # what it says is not known: everything is recorded
 
     async def hold_copy(self, sandbox: str, path: str, *, write: bool) -> None:
         """Raises what the host's policy says about copying a path of the host, if it refuses that."""
