@@ -813,8 +813,8 @@ static void settings_from_files(void **state)
     assert_int_equal(setenv("MSB_TEST_CONF", "v:1", 1), 0);
     conf_says("--conf %s", "image: python:3\nmemory: 1G\nread_only: true\nnet-strict: false\n",
               NULL, "memory=1G;read-only;image python:3");
-    conf_says("--conf %s", "env: {A: \"1\", B: \"${MSB_TEST_CONF}\"}\nvolume: [/a:/a, /b:/b]\n", NULL,
-              "env=A=1;env=B=v:1;volume=/a:/a;volume=/b:/b;");
+    conf_says("--conf %s", "env: {A: \"1\", B: \"${MSB_TEST_CONF}\"}\nvolume: [/a:/a, /b:/b]\n",
+              NULL, "env=A=1;env=B=v:1;volume=/a:/a;volume=/b:/b;");
     /* The command line wins, the last file before others; the first of rules does. */
     conf_says("--memory 2G -e A=2 --conf %s alpine", "image: x\nmemory: 1G\nenv: [A=1]\n", NULL,
               "env=A=1;memory=2G;env=A=2;image alpine");
