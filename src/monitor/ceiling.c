@@ -5,18 +5,22 @@
 #include "util/parse.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS_MAX = 1024 }; /* of one text for who is refused */
+enum { WORDS_MAX = 1024 /* of one text for who is refused */, NAMES_MAX = 1024 };
 
-static const char *const kind_names[LIMIT_KINDS] = {
-    [LIMIT_EGRESS] = "egress", [LIMIT_PORTS] = "ports", [LIMIT_LIFETIME] = "lifetime"};
+static const char *const kind_names[LIMIT_KINDS] = {[LIMIT_EGRESS] = "egress",
+                                                    [LIMIT_PORTS] = "ports",
+                                                    [LIMIT_LIFETIME] = "lifetime",
+                                                    [LIMIT_SECRETS] = "secrets"};
 
 static void limit_free(struct limit *l)
 {
     policy_free(&l->egress);
+    strlist_free(&l->names);
     free(l->field);
     free(l->asked);
     free(l->allowed);
@@ -62,6 +66,22 @@ static int read_rules(const json_t *list, struct policy *ret)
     return 0;
 }
 
+static int read_names(const json_t *list, struct strlist *ret)
+{
+    size_t i;
+    const json_t *x;
+    if (!json_is_array(list) || json_array_size(list) > NAMES_MAX)
+        return -EINVAL;
+    json_array_foreach(list, i, x)
+    {
+        const char *text = json_string_value(x);
+        int r = !text || strlen(text) > WORDS_MAX ? -EINVAL : strlist_add(ret, text);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 static int read_limit(const json_t *j, struct limit *ret)
 {
     const char *kind = json_string_value(json_object_get(j, "kind"));
@@ -72,8 +92,10 @@ static int read_limit(const json_t *j, struct limit *ret)
             break;
     if (ret->kind == LIMIT_KINDS)
         return -EINVAL;
-    if (ret->kind == LIMIT_EGRESS) {
-        int r = read_rules(json_object_get(j, "rules"), &ret->egress);
+    if (ret->kind == LIMIT_EGRESS || ret->kind == LIMIT_SECRETS) {
+        const json_t *list = json_object_get(j, "rules");
+        int r = ret->kind == LIMIT_EGRESS ? read_rules(list, &ret->egress)
+                                          : read_names(list, &ret->names);
         if (r < 0)
             return r;
     } else if (!json_is_integer(most) || json_integer_value(most) < 0) {
@@ -91,12 +113,15 @@ static int read_limit(const json_t *j, struct limit *ret)
     return r;
 }
 
-/* Whether a allows nothing that b does not. */
+/* Whether a allows nothing that b does not; of wildcards only whether they are b's. */
 static bool limit_within(const struct limit *a, const struct limit *b)
 {
     int rule;
     if (a->kind != b->kind)
         return false;
+    for (size_t i = 0; i < a->names.n; i++)
+        if (!strlist_has(&b->names, a->names.v[i]))
+            return false;
     return a->kind == LIMIT_EGRESS ? policy_within(&a->egress, &b->egress, &rule)
                                    : a->most <= b->most;
 }
@@ -168,6 +193,19 @@ int ceiling_hold_number(const struct ceiling *c, enum limit_kind kind, uint64_t 
     for (size_t i = 0; i < c->n; i++)
         if (c->limit[i].kind == kind && v > c->limit[i].most)
             return refuse(&c->limit[i], asked, e);
+    return 0;
+}
+
+int ceiling_hold_secret(const struct ceiling *c, const char *name, struct err *e)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const struct limit *l = &c->limit[i];
+        bool ok = l->kind != LIMIT_SECRETS;
+        for (size_t k = 0; !ok && k < l->names.n; k++)
+            ok = fnmatch(l->names.v[k], name, FNM_NOESCAPE) == 0;
+        if (!ok)
+            return refuse(l, name, e);
+    }
     return 0;
 }
 

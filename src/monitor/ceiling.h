@@ -15,12 +15,13 @@
 
 enum { CEILING_LIMITS_MAX = 32 };
 
-enum limit_kind { LIMIT_EGRESS, LIMIT_PORTS, LIMIT_LIFETIME, LIMIT_KINDS };
+enum limit_kind { LIMIT_EGRESS, LIMIT_PORTS, LIMIT_LIFETIME, LIMIT_SECRETS, LIMIT_KINDS };
 
 struct limit {
     enum limit_kind kind;
     uint64_t most;                          /* ports, or milliseconds from start to stop */
     struct policy egress;                   /* all of whose rules allow */
+    struct strlist names;                   /* wildcards, one of which must match a secret's name */
     char *field, *asked, *allowed, *origin; /* for who is refused; asked: NULL = what it was */
 };
 
@@ -38,6 +39,7 @@ void ceiling_free(struct ceiling *c);
 uint64_t ceiling_most(const struct ceiling *c, enum limit_kind kind);
 /* ERR_POLICY unless all limits of that kind allow it. */
 int ceiling_hold_number(const struct ceiling *c, enum limit_kind kind, uint64_t v, struct err *e);
+int ceiling_hold_secret(const struct ceiling *c, const char *name, struct err *e);
 int ceiling_hold_policy(const struct ceiling *c, const struct policy *p, struct err *e);
 /* 1: *ret is p, narrowed to all limits; 0: it is within them. */
 int ceiling_narrow(const struct ceiling *c, const struct policy *p, struct policy *ret);

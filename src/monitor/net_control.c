@@ -378,6 +378,10 @@ static int set_hosts(struct net_control *c, const struct proto_frame *f, struct 
     CLEANUP(spec_net_free) struct spec_net n;
     struct hosts h = {0};
     int r = read_net(f, &n, e);
+    for (size_t i = 0; r == 0 && c->ceiling && i < n.bound.secrets.n; i++) {
+        AUTO_FREE char *name = strndup(n.bound.secrets.v[i], strcspn(n.bound.secrets.v[i], "@"));
+        r = name ? ceiling_hold_secret(c->ceiling, name, e) : err_oom(e);
+    }
     if (r == 0)
         r = net_hosts(&n.bound, &h.list, &h.n, e);
     if (r == 0 && (r = net_thread_call(c->net, on_net_hosts, &h)) < 0) {

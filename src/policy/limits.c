@@ -14,6 +14,14 @@ static json_t *rules_json(const struct policy *p)
     return a;
 }
 
+static json_t *items_json(const struct setting *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n; i++)
+        json_add(&a, json_string(s->item[i].text));
+    return a;
+}
+
 /* NULL: the setting is about nothing that can be asked of a running sandbox. */
 static json_t *limit_json(const struct setting *s)
 {
@@ -23,6 +31,8 @@ static json_t *limit_json(const struct setting *s)
     if (lifetime || s->field->check == check_ports)
         return json_pack("{s:s, s:I}", "kind", lifetime ? "lifetime" : "ports", "most",
                          (json_int_t)MIN(s->number, (uint64_t)INT64_MAX));
+    if (s->field->check == check_secrets)
+        return json_pack("{s:s, s:o}", "kind", "secrets", "rules", items_json(s));
     if (s->field->check == check_forbidden && item_matches(s, "port")) /* entries are words */
         return json_pack("{s:s, s:i, s:s}", "kind", "ports", "most", 0, "asked", "--port");
     return NULL;

@@ -153,7 +153,7 @@ static void test_bad_questions(void **state)
     proto_u32(&w, F_CTL_PORT, 1);
     proto_u32(&w, F_CTL_PROTO, PROTO_TCP);
     assert_int_equal(ask(f, &w, &fd, &a), PROTO_FAIL);
-    static const uint16_t not_ours[] = {PROTO_PING, PROTO_EXEC, 47, 54, 63};
+    static const uint16_t not_ours[] = {PROTO_PING, PROTO_EXEC, 47, PROTO_LIMIT, 63};
     for (size_t i = 0; i < ARRAY_LEN(not_ours); i++) {
         struct proto_frame q = {.type = not_ours[i]};
         assert_false(net_control_request(&f->c, &q, &fd, &f->out));
@@ -259,6 +259,19 @@ static void test_no_more_than_there_is_room_for(void **state)
     (void)close(fd);
 }
 
+/* --- the host's policy --- */
+
+static void lower(struct fix *f, struct ceiling *c, const char *json, int want)
+{
+    AUTO_JSON json_t *j = json_loads(json, 0, NULL);
+    struct err e = {0};
+    assert_int_equal(ceiling_add(c, j, &e), want);
+    f->c.ceiling = c;
+    assert_int_equal(net_control_conform(&f->c, &e), 0);
+}
+
+#define WORDS "\"field\":\"x.y\",\"allowed\":\"that\",\"origin\":\"f:1\""
+
 static void test_secrets(void **state)
 {
     struct fix *f = *state;
@@ -289,23 +302,17 @@ static void test_secrets(void **state)
         proto_str(&w, F_CTL_SPEC, spec[i]);
         assert_int_equal(ask(f, &w, &fd, &got), i == 0 ? PROTO_OK : PROTO_FAIL);
     }
+    struct ceiling c = {0};
+    lower(f, &c, "[{\"kind\":\"secrets\",\"rules\":[\"CI_*\"]," WORDS "}]", 0);
+    proto_begin(&w, &f->in, PROTO_SECRETS);
+    proto_str(&w, F_CTL_SPEC, spec[0]);
+    assert_int_equal(ask(f, &w, &fd, &got), PROTO_FAIL);
+    expect_text(&got, F_TEXT, "refused by policy: x.y: asked for K, allowed is that (f:1)");
+    ceiling_free(&c);
     (void)close(pair[0]);
     (void)close(pair[1]);
     (void)close(link[1]);
 }
-
-/* --- the host's policy --- */
-
-static void lower(struct fix *f, struct ceiling *c, const char *json, int want)
-{
-    AUTO_JSON json_t *j = json_loads(json, 0, NULL);
-    struct err e = {0};
-    assert_int_equal(ceiling_add(c, j, &e), want);
-    f->c.ceiling = c;
-    assert_int_equal(net_control_conform(&f->c, &e), 0);
-}
-
-#define WORDS "\"field\":\"x.y\",\"allowed\":\"that\",\"origin\":\"f:1\""
 
 static void test_beyond_the_ceiling(void **state)
 {
