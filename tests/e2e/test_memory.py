@@ -62,6 +62,7 @@ def test_copies_after_fork(run):
     run(memory[0], "fork", memory[1])
 
 
+@pytest.mark.timeout(400)
 def test_holes(run):
     """What lies between holes is a mapping each, more of them than the host allows."""
     run(1024, "holes", 520)
