@@ -166,6 +166,8 @@ static int get_common(struct req_common *c, struct arena *a, const struct proto_
 static int get_exec_field(void *to, struct arena *a, const struct proto_field *x)
 {
     struct exec_req *q = to;
+    if (x->tag == F_GROUP)
+        return store(&q->groups[q->ngroups++], TEXT, a, x);
     return x->tag == F_ARG ? store(&q->argv[q->argc++], TEXT, a, x) : get_common(&q->c, a, x);
 }
 
@@ -180,19 +182,23 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         {F_COLS, offsetof(struct exec_req, cols), U32},
         {F_UMASK, offsetof(struct exec_req, umask), U32},
         {F_TIMEOUT_MS, offsetof(struct exec_req, timeout_ms), U64},
+        {F_CAPABILITIES, offsetof(struct exec_req, caps), U64},
+        {F_AMBIENT, offsetof(struct exec_req, ambient), U64},
+        {F_NO_NEW_PRIVS, offsetof(struct exec_req, no_new_privs), FLAG},
     };
     static const struct shape shape = SHAPE(fields, get_exec_field);
     struct tally t;
     struct arena a;
-    *q = (struct exec_req){0};
+    *q = (struct exec_req){.caps = UINT64_MAX};
     if (count_fields(f, &t) < 0)
         return -EPROTO;
-    size_t slots = REQ_ARGV_SPARE + t.args + 1 + t.envs + 1;
+    size_t slots = REQ_ARGV_SPARE + t.args + 1 + t.envs + 1 + t.groups;
     q->arena = arena_new(&a, slots * sizeof(char *), f);
     if (!q->arena)
         return -ENOMEM;
     q->argv = (char **)q->arena + REQ_ARGV_SPARE;
     q->c.env = q->argv + t.args + 1;
+    q->groups = q->c.env + t.envs + 1;
     int r = get_fields(q, &a, &shape, f->data, f->len);
     if (r < 0)
         exec_req_free(q);

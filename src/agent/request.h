@@ -45,6 +45,11 @@ struct exec_req {
     uint32_t rows, cols;
     uint32_t umask;      /* plus one; 0 = the agent's */
     uint64_t timeout_ms; /* 0 = none */
+    uint64_t caps;       /* the most that it has; UINT64_MAX = what the guest leaves */
+    uint64_t ambient;    /* what a user other than root keeps of these */
+    bool no_new_privs;
+    char **groups; /* its own, in place of the guest's for every command */
+    size_t ngroups;
     void *arena;
 };
 

@@ -90,6 +90,35 @@ int spawn_limit_caps(void)
     return syscall(SYS_capset, &h, d) < 0 ? -1 : 0;
 }
 
+/* While it is root: what no program of the command can get, by whatever means. */
+static int drop_caps(const struct spawn_req *q)
+{
+    for (unsigned i = 0; q->drop >> i && i < 63; i++)
+        if (q->drop >> i & 1 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) == 1 &&
+            prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0)
+            return -1;
+    return q->ambient && q->id->uid ? prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) : 0;
+}
+
+/* As the user, who keeps them when it executes a program. */
+static int keep_ambient(const struct spawn_req *q)
+{
+    struct cap_header h = {.version = CAP_VERSION_3};
+    struct cap_data d[2];
+    if (!q->ambient || !q->id->uid)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        uint32_t bits = (uint32_t)(q->ambient >> 32 * i);
+        d[i] = (struct cap_data){.effective = bits, .permitted = bits, .inheritable = bits};
+    }
+    if (syscall(SYS_capset, &h, d) < 0)
+        return -1;
+    for (unsigned i = 0; i < 64; i++)
+        if (q->ambient >> i & 1 && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0) < 0)
+            return -1;
+    return 0;
+}
+
 /* A file the kernel has no loader for is a script when it is text. */
 static bool is_text(const char *path)
 {
@@ -154,7 +183,9 @@ __attribute__((no_sanitize("address", "undefined"))) static int run_child(void *
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
         return fail_step(r, STEP_CWD, errno);
-    if (spawn_identity(q->id) < 0)
+    if (drop_caps(q) < 0 || spawn_identity(q->id) < 0 || keep_ambient(q) < 0)
+        return fail_step(r, STEP_USER, errno);
+    if (q->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return fail_step(r, STEP_USER, errno);
     if (!there && chdir(q->cwd) < 0)
         return fail_step(r, STEP_CWD, errno);

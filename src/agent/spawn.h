@@ -23,7 +23,9 @@ struct spawn_req {
     const struct req_common *limits[2]; /* rlimits, applied in this order; entries may be NULL */
     int fd[3];                          /* become 0, 1, 2; none of them may be below 3 */
     uint32_t umask;                     /* plus one; 0 = as it is */
-    bool tty;                           /* fd[0] becomes the controlling terminal */
+    uint64_t drop, ambient;             /* capabilities: given up; kept by one who is not root */
+    bool no_new_privs;
+    bool tty; /* fd[0] becomes the controlling terminal */
 };
 
 /* The pid of the child, which leads its own session and process group. Or -errno, with *kind and *e

@@ -165,9 +165,13 @@ const struct identity *session_identity(struct session *s, const struct exec_req
 {
     struct err e = {0};
     const char *user = q->c.user ? q->c.user : s->srv->cfg->c.user;
-    s->srv->users.more = s->srv->cfg->groups;
-    s->srv->users.n_more = s->srv->cfg->ngroups;
-    const struct identity *id = user_lookup(&s->srv->users, user && *user ? user : "0", &e);
+    struct user_cache *users = &s->srv->users;
+    bool own = q->ngroups > 0;
+    users->more = own ? q->groups : s->srv->cfg->groups;
+    users->n_more = own ? q->ngroups : s->srv->cfg->ngroups;
+    users->valid &= !own;
+    const struct identity *id = user_lookup(users, user && *user ? user : "0", &e);
+    users->valid &= !own; /* nobody else has these groups */
     if (!id)
         session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
     return id;
@@ -213,6 +217,9 @@ static void start_command(struct session *s, struct exec_req *q)
                                .limits = {&cfg->c, &q->c},
                                .fd = {io.child[0], io.child[1], io.child[2]},
                                .umask = q->umask,
+                               .drop = cfg->caps & ~q->caps,
+                               .ambient = cfg->caps & q->caps & q->ambient,
+                               .no_new_privs = q->no_new_privs,
                                .tty = q->tty};
         pid = spawn(&sp, &kind, &e);
     }

@@ -47,6 +47,14 @@ static void put_command(struct proto_writer *w, const struct session_request *re
         proto_u32(w, F_NO_STDIN, 1);
     if (req->umask)
         proto_u32(w, F_UMASK, req->umask);
+    if (req->caps_dropped)
+        proto_u64(w, F_CAPABILITIES, ~req->caps_dropped);
+    if (req->caps_ambient)
+        proto_u64(w, F_AMBIENT, req->caps_ambient);
+    if (req->no_new_privs)
+        proto_u32(w, F_NO_NEW_PRIVS, 1);
+    for (size_t i = 0; i < req->groups.n; i++)
+        proto_str(w, F_GROUP, req->groups.v[i]);
     if (req->timeout_ms)
         proto_u64(w, F_TIMEOUT_MS, req->timeout_ms);
     if (req->detach)

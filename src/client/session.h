@@ -22,14 +22,19 @@ struct session_request {
     const char *user;       /* NULL = the sandbox's */
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
-    bool tty;            /* a pty in the guest */
-    bool interactive;    /* the local terminal is in raw mode; detach keys work */
-    bool no_stdin;       /* the command reads /dev/null */
-    bool detach;         /* start it, do not wait (run -d) */
-    bool all_signals;    /* every signal is passed on, to the command's main process only */
-    uint32_t umask;      /* plus one; 0 = the sandbox's */
-    uint32_t attach;     /* not 0: take up that session instead of starting a command */
-    uint64_t timeout_ms; /* 0 = none */
+    bool tty;         /* a pty in the guest */
+    bool interactive; /* the local terminal is in raw mode; detach keys work */
+    bool no_stdin;    /* the command reads /dev/null */
+    bool detach;      /* start it, do not wait (run -d) */
+    bool all_signals; /* every signal is passed on, to the command's main process only */
+    uint32_t umask;   /* plus one; 0 = the sandbox's */
+    /* Less than the sandbox's programs have: capabilities that it cannot get, and those that a user
+     * other than root keeps (bits by number). */
+    uint64_t caps_dropped, caps_ambient;
+    bool no_new_privs;
+    struct strlist groups; /* more groups, in place of the sandbox's; none: those */
+    uint32_t attach;       /* not 0: take up that session instead of starting a command */
+    uint64_t timeout_ms;   /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */
     /* May be NULL. Called for another connection when the sandbox refuses because it is going down or

@@ -79,6 +79,54 @@ static int read_user(struct oci_process *p, const json_t *user, struct err *e)
     return r;
 }
 
+static int read_groups(struct oci_process *p, const json_t *gids, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    if (json_array_size(gids) > SPEC_GROUPS_MAX)
+        return err_set(e, E2BIG, "process.user.additionalGids: at most %d groups", SPEC_GROUPS_MAX);
+    json_array_foreach(gids, i, v)
+    {
+        char text[16];
+        double n = json_number_value(v);
+        if (!json_is_number(v) || n < 0 || n >= UINT32_MAX)
+            return err_set(e, EINVAL, "process.user.additionalGids: not a list of group ids");
+        (void)snprintf(text, sizeof(text), "%u", (uint32_t)n);
+        if (strlist_add(&p->req.groups, text) < 0)
+            return err_oom(e);
+    }
+    return 0;
+}
+
+static int read_caps(const json_t *list, uint64_t *ret, struct err *e)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(list, i, v)
+    {
+        const char *name = json_string_value(v);
+        uint64_t bits = 0;
+        int r = spec_parse_cap(name ? name : "", &bits, e);
+        if (r < 0)
+            return err_wrap(e, r, "process.capabilities");
+        *ret |= bits;
+    }
+    return 0;
+}
+
+/* The bounding set is the most that root has; another user keeps the ambient ones. The other sets
+ * follow from these when a program is executed. */
+static int read_capabilities(struct oci_process *p, const json_t *caps, struct err *e)
+{
+    const json_t *bounding = json_object_get(caps, "bounding");
+    uint64_t most = 0;
+    if (!caps)
+        return 0;
+    int r = read_caps(bounding ? bounding : json_object_get(caps, "permitted"), &most, e);
+    p->req.caps_dropped = ~most;
+    return r < 0 ? r : read_caps(json_object_get(caps, "ambient"), &p->req.caps_ambient, e);
+}
+
 /* RLIMIT_NOFILE is nofile; 2^64 - 1 is no limit. */
 static int read_rlimit(struct oci_process *p, const json_t *l, struct err *e)
 {
@@ -123,12 +171,17 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
         r = err_set(e, EINVAL, "process.cwd must be an absolute path");
     if (r == 0)
         r = read_user(p, json_object_get(j, "user"), e);
+    if (r == 0)
+        r = read_groups(p, json_object_get(json_object_get(j, "user"), "additionalGids"), e);
+    if (r == 0)
+        r = read_capabilities(p, json_object_get(j, "capabilities"), e);
     json_array_foreach(json_object_get(j, "rlimits"), i, l) r = r < 0 ? r : read_rlimit(p, l, e);
     if (r < 0)
         return r;
     p->cwd = cwd ? strdup(cwd) : NULL;
     p->req.cwd = p->cwd;
     p->req.all_signals = true;
+    p->req.no_new_privs = json_is_true(json_object_get(j, "noNewPrivileges"));
     p->terminal = p->req.tty = json_is_true(json_object_get(j, "terminal"));
     p->rows = (unsigned)MIN(json_number_value(json_object_get(size, "height")), 65535);
     p->cols = (unsigned)MIN(json_number_value(json_object_get(size, "width")), 65535);
@@ -138,6 +191,7 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
 void process_free(struct oci_process *p)
 {
     strlist_free(&p->req.argv);
+    strlist_free(&p->req.groups);
     strlist_wipe(&p->req.env);
     free(p->cwd);
     p->cwd = NULL;

@@ -1,5 +1,6 @@
 /* What a configuration takes from the programs of a container, which the guest's kernel enforces. It
- * holds for all of them: commands of `exec` get no more than the container's own. */
+ * holds for all of them: commands of `exec` can have less than the container's own (process.h), not
+ * more. */
 #include "oci/config.h"
 
 #include "util/cleanup.h"
@@ -7,44 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Of the bounding set, which is the most that a command can have. */
-static int read_capabilities(struct spec_security *s, const json_t *caps, struct err *e)
-{
-    const json_t *list = json_object_get(caps, "bounding"), *v;
-    size_t i;
-    if (!caps)
-        return 0;
-    s->caps = 0;
-    json_array_foreach(list ? list : json_object_get(caps, "permitted"), i, v)
-    {
-        const char *name = json_string_value(v);
-        uint64_t bits = 0;
-        int r = spec_parse_cap(name ? name : "", &bits, e);
-        if (r < 0)
-            return err_wrap(e, r, "process.capabilities");
-        s->caps |= bits;
-    }
-    return 0;
-}
-
-static int read_groups(struct spec_security *s, const json_t *gids, struct err *e)
-{
-    const json_t *v;
-    size_t i;
-    json_array_foreach(gids, i, v)
-    {
-        char text[16];
-        double n = json_number_value(v);
-        if (!json_is_number(v) || n < 0 || n >= UINT32_MAX)
-            return err_set(e, EINVAL, "process.user.additionalGids: not a list of group ids");
-        (void)snprintf(text, sizeof(text), "%u", (uint32_t)n);
-        int r = spec_add_group(s, text, e);
-        if (r < 0)
-            return err_wrap(e, r, "process.user.additionalGids");
-    }
-    return 0;
-}
 
 static int read_sysctls(struct spec_security *s, json_t *all, struct err *e)
 {
@@ -84,17 +47,14 @@ static int read_paths(struct strlist *to, const json_t *list, const char *what, 
 int container_config_read_security(struct container_config *c, struct err *e)
 {
     struct spec_security *s = &c->spec.security;
-    const json_t *process = json_object_get(c->j, "process"), *l = json_object_get(c->j, "linux");
+    const json_t *l = json_object_get(c->j, "linux");
     const json_t *pids = json_object_get(json_object_get(l, "resources"), "pids");
     double limit = json_number_value(json_object_get(pids, "limit"));
-    s->no_new_privs = json_is_true(json_object_get(process, "noNewPrivileges"));
+    s->no_new_privs = c->process.req.no_new_privs;
+    s->caps &= ~c->process.req.caps_dropped;
     if (limit > 0 && limit < SPEC_PIDS_MAX)
         s->pids = (uint32_t)limit + 1; /* PID 1 is ours */
-    int r = read_capabilities(s, json_object_get(process, "capabilities"), e);
-    if (r == 0)
-        r = read_groups(s, json_object_get(json_object_get(process, "user"), "additionalGids"), e);
-    if (r == 0)
-        r = read_sysctls(s, json_object_get(l, "sysctl"), e);
+    int r = read_sysctls(s, json_object_get(l, "sysctl"), e);
     if (r == 0)
         r = read_paths(&c->spec.masked, json_object_get(l, "maskedPaths"), "maskedPaths", e);
     if (r == 0)

@@ -225,6 +225,8 @@ enum proto_tag {
     F_BACKGROUND = 43, /* u32, 1: for the monitor: the command goes on without its client */
     F_TERM = 44,       /* string: the kind of terminal, with F_TTY; used if the guest knows it */
     F_UMASK = 46,      /* u32: the umask, plus one */
+    F_AMBIENT = 47,    /* u64: capabilities that a user other than root keeps; F_CAPABILITIES,
+                          F_NO_NEW_PRIVS and F_GROUP: less than the sandbox's, and its own groups */
 
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */

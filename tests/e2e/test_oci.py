@@ -188,6 +188,24 @@ def test_exec(rt, idle):
     assert reap(int(pid_file.read_text())) == 5
 
 
+def test_exec_has_its_own_rights(rt, idle):
+    """Capabilities, groups and new privileges of an exec are its own, and never more than the container's."""
+    look = "id -G; grep -E 'Cap(Inh|Eff|Bnd|Amb)|NoNew' /proc/self/status | tr -d '\\t'"
+    bound = {"bounding": ["CAP_CHOWN", "CAP_NET_BIND_SERVICE"]}
+
+    def run(**process):
+        return rt("exec", "--process", process_file(rt, sh(look, **process)), idle).out.split("\n")[:-1]
+
+    assert run(capabilities=bound, user={"uid": 0, "gid": 0, "additionalGids": [7, 8]}, noNewPrivileges=True) == [
+        "0 7 8", "CapInh:0000000000000000", "CapEff:0000000000000401", "CapBnd:0000000000000401",
+        "CapAmb:0000000000000000", "NoNewPrivs:1"]
+    ambient = {**bound, "ambient": ["CAP_NET_BIND_SERVICE"], "inheritable": ["CAP_NET_BIND_SERVICE"]}
+    assert run(capabilities=ambient, user={"uid": 5, "gid": 6}) == [
+        "6", "CapInh:0000000000000400", "CapEff:0000000000000400", "CapBnd:0000000000000401",
+        "CapAmb:0000000000000400", "NoNewPrivs:0"]
+    assert run()[0] == "0" and run(capabilities={"bounding": []})[2] == "CapEff:0000000000000000"
+
+
 def test_terminal(rt, idle, tmp_path):
     """A pty that is sent to the caller: its size is the guest's, and its end is the command's."""
     console = Console(tmp_path / "s")
