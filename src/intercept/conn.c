@@ -1,6 +1,7 @@
 #include "intercept/conn.h"
 
-#include "intercept/http1.h"
+#include "intercept/side.h"
+#include "intercept/swap.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -14,18 +15,11 @@
 
 #define MS(n) ((uint64_t)(n)*1000000ULL)
 
-enum { ROUNDS_MAX = 32 }; /* of one connection, before others get their turn */
-
-struct side {
-    struct conn *c;
-    SSL *ssl;
-    struct loop_src src;
-    struct buf in, out; /* decrypted; to be encrypted */
-    bool ready;         /* the handshake is done */
-    bool eof;           /* nothing more will come */
-    bool clean;         /* ... and the other end said so */
-    bool failed;
-    bool secret; /* there is a value in `out` */
+enum {
+    ROUNDS_MAX = 32, /* of one connection, before others get their turn */
+    /* A body up to here is read whole before its values are put in, and has its length again; a longer
+     * one goes on in chunks. */
+    BODY_WHOLE_MAX = 48 * 1024,
 };
 
 enum request_state { REQUEST_HEAD, REQUEST_BODY, REQUEST_SENT };
@@ -43,8 +37,11 @@ struct conn {
     enum response_state response;
     struct http_body request_body, response_body;
     struct subst_search search;
+    struct swap to_server, to_guest;    /* values in the current bodies */
+    bool continued;                     /* the client was told to send its body */
     size_t request_seen, response_seen; /* of heads, for http_head_end() */
     bool is_head, websocket, answered;  /* of the current request */
+    unsigned minor;                     /* ... : its version */
     bool waiting;                       /* for the value of a secret in it */
     bool tunnel;                        /* bytes pass as they are */
     bool close;                         /* after the current response */
@@ -58,31 +55,14 @@ static struct http_head head; /* one thread, and too large for its stack */
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static void wipe(struct buf *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-}
-
-static void side_close(struct side *s)
-{
-    SSL_free(s->ssl);
-    s->ssl = NULL;
-    if (s->src.fd >= 0)
-        loop_close(s->c->h->loop, &s->src);
-    wipe(&s->out);
-    wipe(&s->in);
-    buf_free(&s->in);
-    buf_free(&s->out);
-    s->eof = true;
-}
-
 static void conn_free(struct conn *c)
 {
     loop_timer_off(c->h->loop, &c->timer);
     loop_timer_off(c->h->loop, &c->again);
-    side_close(&c->guest);
-    side_close(&c->server);
+    side_close(&c->guest, c->h->loop);
+    side_close(&c->server, c->h->loop);
+    swap_end(&c->to_server);
+    swap_end(&c->to_guest);
     node_unlink(&c->node);
     c->h->n--;
     free(c);
@@ -102,7 +82,7 @@ static void report(struct conn *c, enum link_report_kind kind, const char *text)
 static void finish(struct conn *c)
 {
     c->ending = true;
-    side_close(&c->server);
+    side_close(&c->server, c->h->loop);
 }
 
 /* An answer of our own to the current request, and the end. */
@@ -145,74 +125,6 @@ static void violation(struct conn *c, const char *text)
     answer(c, 403, "secret_blocked", text);
 }
 
-/* --- TLS ------------------------------------------------------------------------------------- */
-
-/* True: it is over, for better or worse. */
-static bool handshake(struct side *s)
-{
-    if (s->ready || s->failed || !s->ssl)
-        return false;
-    ERR_clear_error();
-    int k = SSL_do_handshake(s->ssl);
-    if (k == 1) {
-        s->ready = true;
-        return true;
-    }
-    int err = SSL_get_error(s->ssl, k);
-    if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
-        return false;
-    s->failed = s->eof = true;
-    return true;
-}
-
-static bool fill(struct side *s)
-{
-    bool any = false;
-    if (!s->ready || s->eof)
-        return false;
-    while (buf_len(&s->in) < CONN_HIGH) {
-        uint8_t *to = buf_reserve(&s->in, CONN_PIECE);
-        if (!to)
-            break;
-        ERR_clear_error();
-        int k = SSL_read(s->ssl, to, CONN_PIECE);
-        if (k > 0) {
-            buf_commit(&s->in, (size_t)k);
-            any = true;
-            continue;
-        }
-        int err = SSL_get_error(s->ssl, k);
-        if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
-            break;
-        s->eof = any = true;
-        s->clean = err == SSL_ERROR_ZERO_RETURN;
-        break;
-    }
-    return any;
-}
-
-static bool flush(struct side *s)
-{
-    bool any = false;
-    if (!s->ready || s->failed)
-        return false;
-    while (buf_len(&s->out) > 0) {
-        ERR_clear_error();
-        int k = SSL_write(s->ssl, buf_head(&s->out), (int)MIN(buf_len(&s->out), (size_t)CONN_HIGH));
-        if (k <= 0) {
-            int err = SSL_get_error(s->ssl, k);
-            s->failed = err != SSL_ERROR_WANT_READ && err != SSL_ERROR_WANT_WRITE;
-            return any || s->failed;
-        }
-        buf_consume(&s->out, (size_t)k);
-        any = true;
-    }
-    if (any && s->secret)
-        wipe(&s->out);
-    s->secret = s->secret && !any;
-    return any;
-}
-
 /* Buffers are kept while a body goes through, and not by connections that wait for a request. */
 static void rest(struct conn *c)
 {
@@ -222,36 +134,6 @@ static void rest(struct conn *c)
         buf_shrink(&c->server.in);
         buf_shrink(&c->server.out);
     }
-}
-
-static bool room(const struct side *s)
-{
-    return buf_len(&s->out) < CONN_HIGH;
-}
-
-/* Room behind values, without leaving copies of them behind. */
-static int reserve_secret(struct buf *b, size_t n)
-{
-    struct buf larger = {.limit = b->limit};
-    if (b->cap - b->tail >= n)
-        return 0;
-    if (!buf_reserve(&larger, buf_len(b) + n))
-        return -ENOMEM;
-    (void)buf_append(&larger, buf_head(b), buf_len(b));
-    wipe(b);
-    buf_free(b);
-    *b = larger;
-    return 0;
-}
-
-/* Moves the first n bytes of one side's input to the other's output. */
-static bool pass(struct side *from, struct side *to, size_t n)
-{
-    if ((to->secret && reserve_secret(&to->out, n) < 0) ||
-        buf_append(&to->out, buf_head(&from->in), n) < 0)
-        return false;
-    buf_consume(&from->in, n);
-    return true;
 }
 
 /* --- requests -------------------------------------------------------------------------------- */
@@ -276,29 +158,111 @@ static void await_value(struct conn *c, const char *secret)
         refuse(c, 502, "secret_unavailable", why);
 }
 
-static void send_head(struct conn *c)
+/* Where texts with values in them are put together. They never move, and are empty in between. */
+static struct buf *scratch(unsigned i)
 {
-    static struct buf text = {.limit = SUBST_HEAD_MAX}; /* never moves: see below */
-    char why[SUBST_TEXT_MAX];
-    config_expire(c->h->config, now_ns());
-    if (!text.data && !buf_reserve(&text, SUBST_HEAD_MAX)) {
-        finish(c);
-        return;
-    }
-    int r = subst_head(&c->h->config->subst, c->host, &head, &text, why);
+    static struct buf b[] = {{.limit = SUBST_HEAD_MAX}, {.limit = SWAP_OUT_MAX}};
+    return b[i].data || buf_reserve(&b[i], b[i].limit) ? &b[i] : NULL;
+}
+
+/* Sends what is there, if nothing went wrong, and empties it. */
+static int send_scratch(struct conn *c, struct buf *b, int r)
+{
     if (r == 0)
-        r = reserve_secret(&c->server.out, buf_len(&text));
+        r = side_reserve_secret(&c->server.out, buf_len(b));
     if (r == 0)
-        r = buf_append(&c->server.out, buf_head(&text), buf_len(&text));
-    explicit_bzero(text.data, text.tail);
-    buf_reset(&text);
+        r = buf_append(&c->server.out, buf_head(b), buf_len(b));
+    explicit_bzero(b->data, b->tail);
+    buf_reset(b);
     c->server.secret = true;
+    return r;
+}
+
+static void failed_to_send(struct conn *c, int r, const char *why)
+{
     if (r == -EPERM)
         violation(c, why);
     else if (r == -EAGAIN)
         await_value(c, why);
     else if (r < 0)
         refuse(c, 400, "bad_request", "the request is too long with its secrets in place");
+}
+
+static void send_head(struct conn *c)
+{
+    char why[SUBST_TEXT_MAX];
+    struct buf *text = scratch(0);
+    int r = text ? subst_head(&c->h->config->subst, c->host, &head, text, why) : -ENOMEM;
+    if (text)
+        r = send_scratch(c, text, r);
+    failed_to_send(c, r, why);
+}
+
+/* A placeholder that may not be in the body, or in its trailers. */
+static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t n)
+{
+    char text[SUBST_TEXT_MAX];
+    if (what == HTTP_PIECE_TRAILER)
+        c->search.n = c->search.allowed = 0;
+    const struct subst_secret *x =
+        what == HTTP_PIECE_FRAME ? NULL : subst_find(&c->h->config->subst, &c->search, p, n);
+    if (!x)
+        return true;
+    (void)snprintf(text, sizeof(text), "secret %s may not be in %s", x->name,
+                   what == HTTP_PIECE_TRAILER ? "trailers" : "the body");
+    violation(c, text);
+    return false;
+}
+
+/* A body that is short enough to have its length again. False: it is not all there, or refused. */
+static bool take_whole_body(struct conn *c, const char *body, size_t have)
+{
+    static char length[24];
+    struct buf *text = scratch(1);
+    if (have < head.length) {
+        if (head.expects && !c->continued)
+            (void)buf_printf(&c->guest.out, "HTTP/1.1 100 Continue\r\n\r\n");
+        c->continued = true;
+        return false;
+    }
+    if (!body_ok(c, HTTP_PIECE_DATA, body, head.length))
+        return false;
+    int r = text ? swap_run(&c->to_server, body, head.length, true, text) : -ENOMEM;
+    if (r < 0) {
+        if (text)
+            (void)send_scratch(c, text, r);
+        failed_to_send(c, r, "");
+        return false;
+    }
+    (void)snprintf(length, sizeof(length), "%zu", buf_len(text));
+    http_head_drop(&head, "content-length");
+    http_head_drop(&head, "expect");
+    return http_head_add(&head, "Content-Length", length);
+}
+
+/* What becomes of the body of the request whose head is n bytes long at p. *whole: it is in scratch(1).
+ * False: it is not all there, or refused. */
+static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
+{
+    char why[SUBST_TEXT_MAX];
+    const struct subst *s = &c->h->config->subst;
+    config_expire(c->h->config, now_ns());
+    c->search.n = 0;
+    int r = swap_for_request(&c->to_server, s, c->host, &head, &c->search.allowed, why);
+    if (r < 0) {
+        failed_to_send(c, r, why);
+        return false;
+    }
+    *whole = c->to_server.n > 0 && head.framing == HTTP_LENGTH && head.length <= BODY_WHOLE_MAX;
+    if (*whole)
+        return take_whole_body(c, p + n, buf_len(&c->guest.in) - n);
+    if (c->to_server.n > 0 && head.framing == HTTP_LENGTH) {
+        http_head_drop(&head, "content-length");
+        (void)http_head_add(&head, "Transfer-Encoding", "chunked");
+        if (head.minor == 0)
+            refuse(c, 400, "bad_request", "secrets in so long a body need HTTP/1.1");
+    }
+    return !c->ending;
 }
 
 static bool take_request(struct conn *c)
@@ -325,14 +289,23 @@ static bool take_request(struct conn *c)
     }
     c->websocket = head.websocket;
     c->close = head.close;
+    c->minor = head.minor;
     http_body_begin(&c->request_body, &head);
-    c->search.n = 0;
+    size_t length = (size_t)head.length;
+    bool whole = false;
+    if (!prepare_body(c, p, (size_t)n, &whole))
+        return c->ending;
+    if (swap_for_response(&c->to_guest, &c->h->config->subst, c->host) < 0 || c->to_guest.n > 0)
+        http_head_drop(&head, "accept-encoding"); /* what is compressed cannot be searched */
     send_head(c);
+    if (whole)
+        (void)send_scratch(c, scratch(1), c->ending || c->waiting ? -ECANCELED : 0);
     if (c->ending || c->waiting)
         return c->ending;
-    buf_consume(&c->guest.in, (size_t)n);
+    buf_consume(&c->guest.in, (size_t)n + (whole ? length : 0));
     c->request_seen = c->response_seen = 0;
-    c->request = http_body_done(&c->request_body) ? REQUEST_SENT : REQUEST_BODY;
+    c->continued = false;
+    c->request = whole || http_body_done(&c->request_body) ? REQUEST_SENT : REQUEST_BODY;
     c->response = RESPONSE_HEAD;
     return true;
 }
@@ -341,27 +314,30 @@ static bool take_request(struct conn *c)
 static bool take_request_body(struct conn *c)
 {
     const char *p = (const char *)buf_head(&c->guest.in);
-    char text[SUBST_TEXT_MAX];
+    size_t have = buf_len(&c->guest.in);
     enum http_piece what;
-    ssize_t n = http_body_step(&c->request_body, p, buf_len(&c->guest.in), &what);
+    if (c->to_server.n > 0 && c->request_body.at == HTTP_BYTES)
+        have = MIN(have, (size_t)SWAP_PIECE);
+    ssize_t n = http_body_step(&c->request_body, p, have, &what);
     if (n == 0)
         return false;
     if (n < 0) {
         refuse(c, 400, "bad_request", "the request has a malformed body");
         return true;
     }
-    if (what == HTTP_PIECE_TRAILER)
-        c->search.n = 0;
-    const struct subst_secret *x = what == HTTP_PIECE_FRAME
-                                       ? NULL
-                                       : subst_find(&c->h->config->subst, &c->search, p, (size_t)n);
-    if (x) {
-        (void)snprintf(text, sizeof(text), "secret %s may not be in %s", x->name,
-                       what == HTTP_PIECE_TRAILER ? "trailers" : "the body");
-        violation(c, text);
+    if (!body_ok(c, what, p, (size_t)n))
         return true;
+    bool ok = true;
+    if (c->to_server.n > 0) {
+        struct buf *text = scratch(1);
+        int r =
+            text ? swap_piece(&c->to_server, &c->request_body, what, p, (size_t)n, text) : -ENOMEM;
+        ok = text && send_scratch(c, text, r) == 0;
+        buf_consume(&c->guest.in, (size_t)n);
+    } else {
+        ok = side_pass(&c->guest, &c->server, (size_t)n);
     }
-    if (!pass(&c->guest, &c->server, (size_t)n))
+    if (!ok)
         finish(c);
     else if (http_body_done(&c->request_body))
         c->request = REQUEST_SENT;
@@ -384,9 +360,38 @@ static void switch_protocols(struct conn *c, size_t n)
         bad_response(c, "switches protocols, which was not asked for");
         return;
     }
-    c->tunnel = pass(&c->server, &c->guest, n);
+    c->tunnel = side_pass(&c->server, &c->guest, n);
     if (!c->tunnel)
         finish(c);
+}
+
+/* With placeholders for values in it, where that was asked for. */
+static bool pass_head(struct conn *c, const char *p, size_t n)
+{
+    CLEANUP(buf_free) struct buf text = {.limit = SUBST_HEAD_MAX};
+    struct buf *to = &c->guest.out;
+    if (c->to_guest.n == 0)
+        return side_pass(&c->server, &c->guest, n);
+    const char *end = memchr(p, '\r', n);
+    if (head.framing == HTTP_LENGTH && head.length > 0) {
+        http_head_drop(&head, "content-length");
+        if (c->minor == 0 || !http_head_add(&head, "Transfer-Encoding", "chunked"))
+            return false;
+    }
+    int r = buf_append(&text, p, end ? (size_t)(end - p) : 0);
+    for (size_t i = 0; r == 0 && i < head.n; i++) {
+        const struct http_field *f = &head.field[i];
+        r = buf_printf(&text, "\r\n%.*s: ", (int)f->name.n, f->name.p);
+        if (r == 0)
+            r = buf_append(&text, f->value.p, f->value.n);
+    }
+    if (r == 0)
+        r = buf_append(&text, "\r\n\r\n", 4);
+    if (r == 0)
+        r = swap_run(&c->to_guest, (const char *)buf_head(&text), buf_len(&text), true, to);
+    side_wipe(&text);
+    buf_consume(&c->server.in, n);
+    return r == 0;
 }
 
 static bool take_response(struct conn *c)
@@ -404,7 +409,7 @@ static bool take_response(struct conn *c)
         switch_protocols(c, (size_t)n);
         return true;
     }
-    if (!pass(&c->server, &c->guest, (size_t)n)) {
+    if (!pass_head(c, p, (size_t)n)) {
         finish(c);
         return true;
     }
@@ -419,12 +424,22 @@ static bool take_response(struct conn *c)
 
 static bool take_response_body(struct conn *c)
 {
+    const char *p = (const char *)buf_head(&c->server.in);
+    size_t have = buf_len(&c->server.in);
     enum http_piece what;
-    ssize_t n = http_body_step(&c->response_body, (const char *)buf_head(&c->server.in),
-                               buf_len(&c->server.in), &what);
+    if (c->to_guest.n > 0 && c->response_body.at == HTTP_BYTES)
+        have = MIN(have, (size_t)SWAP_PIECE);
+    ssize_t n = http_body_step(&c->response_body, p, have, &what);
     if (n == 0)
         return false;
-    if (n < 0 || !pass(&c->server, &c->guest, (size_t)n))
+    bool ok = n > 0;
+    if (ok && c->to_guest.n > 0) {
+        ok = swap_piece(&c->to_guest, &c->response_body, what, p, (size_t)n, &c->guest.out) == 0;
+        buf_consume(&c->server.in, (size_t)n);
+    } else if (ok) {
+        ok = side_pass(&c->server, &c->guest, (size_t)n);
+    }
+    if (!ok)
         c->cut = true; /* there is no other way to say so by now */
     else if (http_body_done(&c->response_body))
         c->response = RESPONSE_DONE;
@@ -437,17 +452,17 @@ static bool step_tunnel(struct conn *c)
 {
     bool any = false;
     size_t n = buf_len(&c->guest.in);
-    if (n > 0 && room(&c->server))
-        any = pass(&c->guest, &c->server, n);
+    if (n > 0 && side_room(&c->server))
+        any = side_pass(&c->guest, &c->server, n);
     n = buf_len(&c->server.in);
-    if (n > 0 && room(&c->guest))
-        any |= pass(&c->server, &c->guest, n);
+    if (n > 0 && side_room(&c->guest))
+        any |= side_pass(&c->server, &c->guest, n);
     return any;
 }
 
 static bool step_request(struct conn *c)
 {
-    if (buf_len(&c->guest.in) == 0 || !room(&c->server) || c->waiting)
+    if (buf_len(&c->guest.in) == 0 || !side_room(&c->server) || c->waiting)
         return false;
     if (c->request == REQUEST_HEAD)
         return take_request(c);
@@ -456,7 +471,7 @@ static bool step_request(struct conn *c)
 
 static bool step_response(struct conn *c)
 {
-    if (buf_len(&c->server.in) == 0 || !room(&c->guest))
+    if (buf_len(&c->server.in) == 0 || !side_room(&c->guest))
         return false;
     switch (c->response) {
     case RESPONSE_NONE:
@@ -490,19 +505,22 @@ static bool step_exchange(struct conn *c)
 static bool step_ends(struct conn *c)
 {
     if (c->server.eof && c->response == RESPONSE_HEAD && buf_len(&c->server.in) > 0 &&
-        room(&c->guest) && !c->tunnel) {
+        side_room(&c->guest) && !c->tunnel) {
         bad_response(c, "ends in its head");
         return true;
     }
-    if (c->server.eof && (buf_len(&c->server.in) == 0 || room(&c->guest))) {
+    if (c->server.eof && (buf_len(&c->server.in) == 0 || side_room(&c->guest))) {
         bool whole = c->response == RESPONSE_NONE || c->response == RESPONSE_DONE || c->tunnel ||
                      (c->response == RESPONSE_BODY && c->response_body.framing == HTTP_UNTIL_END &&
                       c->server.clean);
         c->cut |= !whole;
+        if (c->response == RESPONSE_BODY &&
+            c->to_guest.n > 0) /* what could have been the beginning */
+            (void)swap_run(&c->to_guest, "", 0, true, &c->guest.out);
         finish(c);
         return true;
     }
-    if (!c->guest.eof || c->waiting || (buf_len(&c->guest.in) > 0 && !room(&c->server)))
+    if (!c->guest.eof || c->waiting || (buf_len(&c->guest.in) > 0 && !side_room(&c->server)))
         return false;
     if (c->tunnel ? buf_len(&c->server.out) == 0 : c->request != REQUEST_SENT) {
         finish(c);
@@ -542,7 +560,7 @@ static bool linger(struct conn *c)
         c->lingering = true;
         loop_timer_set(c->h->loop, &c->timer, MS(CONN_LINGER_MS));
     }
-    wipe(&c->guest.in);
+    side_wipe(&c->guest.in);
     buf_reset(&c->guest.in);
     return !c->guest.eof || !c->lingering;
 }
@@ -550,7 +568,7 @@ static bool linger(struct conn *c)
 /* False: the connection is gone. */
 static bool handshakes(struct conn *c, bool *any)
 {
-    if (handshake(&c->guest)) {
+    if (side_handshake(&c->guest)) {
         *any = true;
         if (c->guest.failed) {
             if (tls_was_rejected())
@@ -561,7 +579,7 @@ static bool handshakes(struct conn *c, bool *any)
             return false;
         }
     }
-    if (handshake(&c->server)) {
+    if (side_handshake(&c->server)) {
         *any = true;
         if (c->server.failed)
             tls_client_error(c->server.ssl, c->host, c->trouble, sizeof(c->trouble));
@@ -579,12 +597,12 @@ static void conn_run(struct conn *c)
             conn_free(c);
             return;
         }
-        any |= fill(&c->guest);
-        any |= fill(&c->server);
+        any |= side_fill(&c->guest);
+        any |= side_fill(&c->server);
         while (step(c))
             any = true;
-        any |= flush(&c->server);
-        any |= flush(&c->guest);
+        any |= side_flush(&c->server);
+        any |= side_flush(&c->guest);
         if (c->guest.failed || c->cut || (c->ending && !linger(c))) {
             conn_free(c);
             return;

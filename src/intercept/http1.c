@@ -306,6 +306,23 @@ int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, c
     return 0;
 }
 
+void http_head_drop(struct http_head *h, const char *name)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < h->n; i++)
+        if (!http_text_is_nocase(h->field[i].name, name))
+            h->field[n++] = h->field[i];
+    h->n = n;
+}
+
+bool http_head_add(struct http_head *h, const char *name, const char *value)
+{
+    if (h->n == HTTP_FIELDS_MAX)
+        return false;
+    h->field[h->n++] = (struct http_field){{name, strlen(name)}, {value, strlen(value)}};
+    return true;
+}
+
 /* --- bodies ---------------------------------------------------------------------------------- */
 
 void http_body_begin(struct http_body *b, const struct http_head *h)

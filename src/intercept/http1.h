@@ -61,6 +61,10 @@ int http_request(const char *p, size_t n, struct http_head *h, const char **why)
 /* The response to a request: `bodiless` if that was a HEAD. */
 int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why);
 
+/* Changes of a head that was read, before it is written again. False: there are too many fields. */
+void http_head_drop(struct http_head *h, const char *name);
+bool http_head_add(struct http_head *h, const char *name, const char *value); /* not copied */
+
 bool http_text_is(struct http_text t, const char *want);        /* as it is */
 bool http_text_is_nocase(struct http_text t, const char *want); /* ASCII */
 bool http_token(const char *p, size_t n);                       /* of RFC 9110 */

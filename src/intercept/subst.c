@@ -66,6 +66,27 @@ static bool bound(const struct subst_secret *x, const char *host, const struct h
     return false;
 }
 
+static bool has_kind(const struct subst_secret *x, enum subst_where where)
+{
+    for (size_t i = 0; i < x->n_places; i++)
+        if (x->place[i].where == where)
+            return true;
+    return false;
+}
+
+bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h)
+{
+    return has_kind(x, SUBST_BODY) && bound(x, host, h);
+}
+
+bool subst_scrubs(const struct subst_secret *x, const char *host)
+{
+    bool any = false;
+    for (size_t i = 0; i < x->n_hosts; i++)
+        any |= subst_host_matches(&x->host[i], host);
+    return any && has_kind(x, SUBST_RESPONSE);
+}
+
 /* --- violations ------------------------------------------------------------------------------ */
 
 static int refuse(const struct subst_secret *x, const char *host, const struct http_head *h,
@@ -95,10 +116,11 @@ static const struct subst_secret *holder_at(const struct subst *s, const char *p
     return NULL;
 }
 
-static const struct subst_secret *find_any(const struct subst *s, const char *p, size_t n)
+static const struct subst_secret *find_any(const struct subst *s, uint64_t allowed, const char *p,
+                                           size_t n)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (memmem(p, n, s->secret[i].holder, s->secret[i].holder_len))
+        if (!(allowed >> i & 1) && memmem(p, n, s->secret[i].holder, s->secret[i].holder_len))
             return &s->secret[i];
     return NULL;
 }
@@ -119,8 +141,7 @@ static int put(struct buf *out, const void *p, size_t n)
     return r == -ENOSPC ? -E2BIG : r;
 }
 
-/* As a parameter of a query: everything but the unreserved characters as %XX. */
-static int put_encoded(struct buf *out, const char *p, size_t n)
+int subst_put_encoded(struct buf *out, const char *p, size_t n)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < n; i++) {
@@ -172,7 +193,7 @@ static int replace(const struct job *j, struct http_text t, enum subst_where whe
         }
         int r = put(out, t.p + from, i - from);
         if (r == 0)
-            r = where == SUBST_QUERY ? put_encoded(out, x->value, x->value_len)
+            r = where == SUBST_QUERY ? subst_put_encoded(out, x->value, x->value_len)
                                      : put(out, x->value, x->value_len);
         if (r < 0)
             return r;
@@ -247,7 +268,7 @@ static int replace_basic(const struct job *j, const struct http_field *f)
         code.n--;
     }
     ssize_t n = decode64(code, text, sizeof(text));
-    if (n <= 0 || !find_any(j->s, text, (size_t)n))
+    if (n <= 0 || !find_any(j->s, 0, text, (size_t)n))
         return -ENOENT;
     int r = replace(j, (struct http_text){text, (size_t)n}, SUBST_HEADER, f->name, &plain);
     if (r == 0)
@@ -262,7 +283,7 @@ static int put_field(const struct job *j, const struct http_field *f)
         r = put(j->out, ": ", 2);
     if (r < 0)
         return r;
-    const struct subst_secret *x = find_any(j->s, f->name.p, f->name.n);
+    const struct subst_secret *x = find_any(j->s, 0, f->name.p, f->name.n);
     if (x)
         return refuse(x, j->host, j->h, "the name of a header", j->why);
     r = http_text_is_nocase(f->name, "authorization") ? replace_basic(j, f) : -ENOENT;
@@ -280,7 +301,7 @@ static int put_query(const struct job *j, struct http_text q)
         struct http_text one = {q.p, amp ? (size_t)(amp - q.p) : q.n};
         const char *eq = memchr(one.p, '=', one.n);
         size_t name = eq ? (size_t)(eq - one.p) : one.n;
-        const struct subst_secret *x = find_any(j->s, one.p, name);
+        const struct subst_secret *x = find_any(j->s, 0, one.p, name);
         if (x)
             return refuse(x, j->host, j->h, "the name of a query parameter", j->why);
         r = put(j->out, one.p, eq ? name + 1 : name);
@@ -301,9 +322,9 @@ static int put_request_line(const struct job *j)
     const struct http_head *h = j->h;
     const char *mark = memchr(h->target.p, '?', h->target.n);
     size_t path = mark ? (size_t)(mark - h->target.p) + 1 : h->target.n;
-    const struct subst_secret *x = find_any(j->s, h->target.p, path);
+    const struct subst_secret *x = find_any(j->s, 0, h->target.p, path);
     if (!x)
-        x = find_any(j->s, h->method.p, h->method.n);
+        x = find_any(j->s, 0, h->method.p, h->method.n);
     if (x)
         return refuse(x, j->host, h, "the path", j->why);
     int r = put(j->out, h->method.p, h->method.n);
@@ -337,9 +358,9 @@ const struct subst_secret *subst_find(const struct subst *s, struct subst_search
         return NULL;
     memcpy(seam, x->tail, x->n);
     memcpy(seam + x->n, p, head);
-    const struct subst_secret *found = x->n > 0 ? find_any(s, seam, x->n + head) : NULL;
+    const struct subst_secret *found = x->n > 0 ? find_any(s, x->allowed, seam, x->n + head) : NULL;
     if (!found)
-        found = find_any(s, p, n);
+        found = find_any(s, x->allowed, p, n);
     /* What a placeholder could begin with: the end of what there was, and of what there is. */
     const char *from = n >= SUBST_HOLDER_MAX - 1 ? p : seam;
     size_t all = n >= SUBST_HOLDER_MAX - 1 ? n : x->n + n;

@@ -33,10 +33,10 @@ struct subst_host {
     char path[SUBST_PATH_MAX]; /* what a path has to begin with; "": anything */
 };
 
-enum subst_where { SUBST_HEADER, SUBST_QUERY };
+enum subst_where { SUBST_HEADER, SUBST_QUERY, SUBST_BODY, SUBST_RESPONSE /* scrubbed */ };
 struct subst_place {
     enum subst_where where;
-    char name[SUBST_NAME_MAX];
+    char name[SUBST_NAME_MAX]; /* of the header or parameter */
 };
 
 struct subst_secret {
@@ -61,6 +61,12 @@ bool subst_concerns(const struct subst *s, const char *host);
 /* Whether `name` (lower case) is that host, or below it where that is meant. */
 bool subst_host_matches(const struct subst_host *h, const char *name);
 
+/* Whether it may be in the body of that request; whether responses of that host are to have it not. */
+bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h);
+bool subst_scrubs(const struct subst_secret *x, const char *host);
+/* As a parameter of a query, or of a form: everything but the unreserved characters as %XX. */
+int subst_put_encoded(struct buf *out, const char *p, size_t n);
+
 /* Writes the head of a request to `host` with values in place of placeholders. -EPERM: a violation,
  * with a sentence about it in `why`; -EAGAIN: the value of the secret that `why` names is not known
  * yet; -E2BIG: too long with the values in it; -ENOMEM. What is in
@@ -72,6 +78,7 @@ int subst_head(const struct subst *s, const char *host, const struct http_head *
 struct subst_search {
     char tail[SUBST_HOLDER_MAX];
     size_t n;
+    uint64_t allowed; /* a bit for each secret that may be there */
 };
 /* The secret whose placeholder is in these bytes, or began in earlier ones; NULL: none. */
 const struct subst_secret *subst_find(const struct subst *s, struct subst_search *x, const char *p,

@@ -77,23 +77,29 @@ static int parse_host(struct subst_secret *x, const char *text, struct err *e)
     return 0;
 }
 
+static int add_place(struct subst_secret *x, const struct subst_place *p, struct err *e)
+{
+    if (x->n_places == SUBST_PLACES_MAX)
+        return err_set(e, E2BIG, "a secret can name at most %d places", SUBST_PLACES_MAX);
+    x->place[x->n_places++] = *p;
+    return 0;
+}
+
 static int parse_place(struct subst_secret *x, const char *text, struct err *e)
 {
     const char *colon = strchr(text, ':');
     struct subst_place p = {.where = strncmp(text, "query:", 6) == 0 ? SUBST_QUERY : SUBST_HEADER};
     if (strcmp(text, "body") == 0)
-        return err_set(e, ENOSYS, "in=body is not available: use a header or a query parameter");
+        return add_place(x, &(struct subst_place){.where = SUBST_BODY}, e);
     if (!colon || (p.where == SUBST_HEADER && strncmp(text, "header:", 7) != 0) ||
         !http_token(colon + 1, strlen(colon + 1)) || strlen(colon + 1) >= sizeof(p.name))
-        return err_set(e, EINVAL, "'in=%.60s' is neither in=header:NAME nor in=query:NAME", text);
+        return err_set(e, EINVAL, "'in=%.60s' is none of in=header:NAME, in=query:NAME and in=body",
+                       text);
     for (size_t i = 0; p.where == SUBST_HEADER && i < ARRAY_LEN(never); i++)
         if (strcasecmp(colon + 1, never[i]) == 0)
             return err_set(e, EINVAL, "in=header:%s: no secret can be in this header", colon + 1);
-    if (x->n_places == SUBST_PLACES_MAX)
-        return err_set(e, E2BIG, "a secret can name at most %d places", SUBST_PLACES_MAX);
     (void)snprintf(p.name, sizeof(p.name), "%s", colon + 1);
-    x->place[x->n_places++] = p;
-    return 0;
+    return add_place(x, &p, e);
 }
 
 /* Letters, digits, '-' and '_': nothing that a client would encode. */
@@ -126,13 +132,16 @@ static int parse_part(struct subst_secret *x, const char *part, char method[16],
 {
     if (strncmp(part, "in=", 3) == 0)
         return parse_place(x, part + 3, e);
+    if (strcmp(part, "scrub=response") == 0)
+        return add_place(x, &(struct subst_place){.where = SUBST_RESPONSE}, e);
     if (strncmp(part, "placeholder=", 12) == 0)
         return parse_holder(x, part + 12, e);
     if (strncmp(part, "method=", 7) == 0)
         return parse_method(part + 7, method, e);
     if (strchr(part, '=') && !strchr(part, '/')) {
         (void)err_set(e, EINVAL, "unknown option '%.60s' of a secret", part);
-        err_hint(e, "options: method=, in=header:, in=query:, placeholder=");
+        err_hint(e,
+                 "options: method=, in=header:, in=query:, in=body, scrub=response, placeholder=");
         return -EINVAL;
     }
     return parse_host(x, part, e);

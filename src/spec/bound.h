@@ -6,7 +6,9 @@
  *     HOST    a host name, or *.SUFFIX (with and without something in front); /PATH: what the path of
  *             a request has to begin with
  *     OPTION  method=METHOD            only such requests
- *             in=header:NAME           may be in this header, too; in=query:NAME: in this parameter
+ *             in=header:NAME           may be in this header, too; in=query:NAME: in this parameter;
+ *                                      in=body: in the body
+ *             scrub=response           a value that comes back becomes the placeholder again
  *             placeholder=TEXT         what the guest gets; otherwise msb_ and 40 random characters
  *
  * Texts are kept as they were given, with their placeholder, and checked when they are set.

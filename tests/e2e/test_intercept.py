@@ -240,14 +240,14 @@ with concurrent.futures.ThreadPoolExecutor(40) as pool:
 def test_readers_that_do_not_read_cost_no_memory(box):
     """Downloads that wait for their client, while another one goes through."""
     out = box.python("box", RAW + """
-slow = [connect() for _ in range(8)]
+slow = [connect() for _ in range(4)]
 for s in slow:
     s.sendall(b"GET /big?50000000 HTTP/1.1\\r\\n" + HOST + b"\\r\\n")
     s.recv(1)
-print(len(ask(b"GET /big?5000000 HTTP/1.1\\r\\n" + HOST + b"Connection: close\\r\\n\\r\\n")) > 5000000)
+print(len(ask(b"GET /big?3000000 HTTP/1.1\\r\\n" + HOST + b"Connection: close\\r\\n\\r\\n")) > 3000000)
 """)
     peak = int(re.search(r"^VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{box.interceptor}/status").read_text(), re.M)[1])
-    assert out == ["True"] and peak < 48 * 1024
+    assert out == ["True"] and peak < 32 * 1024
 
 
 def test_other_connections_are_left_alone(box):
@@ -475,7 +475,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@*"], "every host"),
     (["--secret", "KEY@10.0.0.1"], "is an address"),
     (["--secret", "KEY@localhost"], "is not a host name"),
-    (["--secret", "KEY@a.example.com,in=body"], "in=body is not available"),
+    (["--secret", "KEY@a.example.com,in=bodies"], "is none of in=header:NAME, in=query:NAME and in=body"),
     (["--secret", "KEY@a.example.com,in=header:Host"], "no secret can be in this header"),
     (["--secret", "KEY@a.example.com,placeholder=short"], "a placeholder has"),
     (["--secret", "KEY@a.example.com,sign=aws"], "unknown option"),
@@ -537,6 +537,44 @@ def test_secrets_are_bound_to_a_running_sandbox(changing, servers):
     assert len(servers.seen()) == before + 1 and servers.last()[1]["x-api-key"] == old  # a text like any other
     p = changing("modify", "changing", "--secret-rm", "ROTATED")
     assert p.returncode != 0 and b"is not bound" in p.stderr
+
+
+def test_values_in_bodies_and_in_responses(changing, servers):
+    changing.ok("secret", "set", "BODY", input=b'in "bodies"&more')
+    changing.ok("modify", "changing", "--secret", "BODY@api.example.com,in=body,scrub=response")
+    changing.ok("secret", "set", "HEADERS", input=b"only-in-headers")
+    changing.ok("modify", "changing", "--secret", "HEADERS@api.example.com")
+    out = changing.python("changing", RAW.replace('os.environ["KEY"]', 'os.environ["BODY"]') + r'''
+def post(body, *fields):
+    return ask(b"POST /reflect HTTP/1.1\r\n" + HOST + b"Connection: close\r\n" + b"\r\n".join(fields) + b"\r\n\r\n" + body)
+def sized(body, *fields):
+    return post(body, b"Content-Length: %d" % len(body), *fields)
+JSON = b"Content-Type: application/json"
+long = b"x" * 100000
+chunks = b"5\r\nhello\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (KEY[:7], KEY[7:], KEY)) + b"0\r\n\r\n"
+for text in (sized(b'{"k":"' + KEY + b'"}', JSON), sized(b"k=" + KEY, b"Content-Type: application/x-www-form-urlencoded"),
+             sized(KEY + long, JSON), post(chunks, b"Transfer-Encoding: chunked"),
+             sized(KEY, b"Expect: 100-continue"), sized(b"", b"X-Api-Key: " + KEY, b"Accept-Encoding: gzip"),
+             sized(os.environ["HEADERS"].encode())):
+    head, body = text.split("\r\n\r\n", 1)
+    print(head.split("\r\n")[0], text.count(KEY.decode()), "bodies" in text, "transfer-encoding: chunked" in text.lower())
+s = connect()
+s.sendall(b"PUT / HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(KEY))
+print(s.recv(100).decode().split("\r\n")[0])
+s.sendall(KEY)
+print(s.recv(100).decode().split("\r\n")[0])
+''')
+    # The guest sees its placeholder again, but where the value is written with an escape.
+    assert out[:4] == ["HTTP/1.1 200 OK 0 True True"] * 3 + ["HTTP/1.1 200 OK 2 False True"]
+    assert out[4:6] == ["HTTP/1.1 200 OK 1 False True", "HTTP/1.1 200 OK 2 False True"]
+    assert out[6].startswith("HTTP/1.1 403 Forbidden") and out[7:] == ["HTTP/1.1 100 Continue", "HTTP/1.1 200 OK"]
+    bodies = [body for _, head, body in servers.seen() if "POST /reflect" in head]
+    value = 'in "bodies"&more'
+    assert bodies[0] == '{"k":"in \\"bodies\\"&more"}' and bodies[1] == "k=in%20%22bodies%22%26more"
+    assert bodies[2].startswith(value.replace('"', '\\"') + "xxx") and bodies[3] == "hello" + 2 * value
+    assert bodies[4:] == [value, ""] and servers.seen()[-1][2] == value
+    assert not any("accept-encoding" in head.lower() for _, head, _ in servers.seen()[-7:])
+    changing.ok("modify", "changing", "--secret-rm", "BODY", "--secret-rm", "HEADERS")
 
 
 def test_a_change_that_cannot_be_made_changes_nothing(changing, servers):

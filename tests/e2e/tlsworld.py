@@ -113,6 +113,8 @@ def answer(s, target, h, body):
         while n > 0:
             s.sock.sendall(piece[:min(n, len(piece))])
             n -= len(piece)
+    elif path == "/reflect":  # what a debug page would show
+        plain(s, "200 OK", body + repr(h).encode(), "X-Reflected: " + h.get("x-api-key", "-"))
     elif path == "/redirect":
         plain(s, "302 Found", b"", "Location: https://elsewhere.example.com/echo")
     else:

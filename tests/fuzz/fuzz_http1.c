@@ -2,7 +2,7 @@
  * gets out except where a placeholder stood at its place. */
 #include "fuzz_require.h"
 
-#include "intercept/subst.h"
+#include "intercept/swap.h"
 #include "util/cleanup.h"
 
 #include <string.h>
@@ -70,6 +70,50 @@ static void check_request(const char *p, size_t n)
     buf_free(&out);
 }
 
+/* Placeholders become values, however the bytes are cut, and the other way round. */
+static void swap_all(struct swap *w, const char *p, size_t n, size_t step, struct buf *out)
+{
+    for (size_t at = 0; at < n; at += MIN(step, n - at))
+        REQUIRE(swap_run(w, p + at, MIN(step, n - at), false, out) == 0);
+    REQUIRE(swap_run(w, "", 0, true, out) == 0);
+    swap_end(w);
+}
+
+static void check_swap(const char *p, size_t n, size_t step)
+{
+    static const char value[] = VALUE "-LONGER";
+    struct subst_secret x = subst.secret[0];
+    const struct subst s = {&x, 1};
+    struct swap w = {0};
+    struct buf whole = {.limit = 1 << 20}, cut = {.limit = 1 << 20}, back = {.limit = 1 << 20};
+    uint64_t allowed;
+    char why[SUBST_TEXT_MAX];
+    head.framing = HTTP_CHUNKED;
+    x.place[0].where = SUBST_BODY;
+    x.place[1].where = SUBST_RESPONSE;
+    x.n_places = 2;
+    x.host[0].path[0] = '\0';
+    x.value = value;
+    x.value_len = sizeof(value) - 1;
+    if (n > SWAP_PIECE)
+        return;
+    REQUIRE(swap_for_request(&w, &s, "x.org", &head, &allowed, why) == 0 && w.n == 1);
+    w.form = SWAP_PLAIN;
+    struct swap other = {0};
+    REQUIRE(swap_for_request(&other, &s, "x.org", &head, &allowed, why) == 0);
+    other.form = SWAP_PLAIN;
+    swap_all(&w, p, n, n + 1, &whole);
+    swap_all(&other, p, n, step, &cut);
+    REQUIRE(buf_len(&whole) == buf_len(&cut) &&
+            (buf_len(&cut) == 0 || memcmp(buf_head(&whole), buf_head(&cut), buf_len(&cut)) == 0));
+    REQUIRE(swap_for_response(&w, &s, "x.org") == 0 && w.n == 1);
+    swap_all(&w, (const char *)buf_head(&cut), buf_len(&cut), step, &back);
+    REQUIRE(!memmem(buf_head(&back), buf_len(&back), value, sizeof(value) - 1));
+    buf_free(&whole);
+    buf_free(&cut);
+    buf_free(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *why;
@@ -91,8 +135,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t x = walk(p + k, n - (size_t)k, SIZE_MAX / 2, &a, &bad_a);
         size_t y = walk(p + k, n - (size_t)k, 1 + data[0], &b, &bad_b);
         REQUIRE(a == b && bad_a == bad_b && (bad_a || x == y));
-        if (data[1] & 1)
+        if (data[1] & 1) {
             check_request(p, (size_t)k);
+            check_swap(p + k, n - (size_t)k, 1 + data[0] % 31);
+        }
     }
     free(p);
     return 0;

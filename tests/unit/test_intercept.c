@@ -14,6 +14,7 @@
 
 #include "intercept/config.h"
 #include "intercept/subst.h"
+#include "intercept/swap.h"
 #include "spec/bound.h"
 #include "util/cleanup.h"
 
@@ -313,6 +314,90 @@ static void placeholders_are_found_across_pieces(void **state)
     assert_null(subst_find(&subst, &x, "msb_", 4));
 }
 
+/* A body in two pieces and a rest, which goes on as chunks. */
+static void swap_in_pieces(struct swap *w, const char *body, size_t a, size_t b, const char *want)
+{
+    char whole[1024], got[1024] = "";
+    struct http_body at = {.framing = HTTP_CHUNKED, .at = HTTP_BYTES};
+    struct buf out = {.limit = 65536};
+    size_t n = strlen(body), cut[] = {0, MIN(a, n), MIN(a + b, n), n};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(
+            swap_piece(w, &at, HTTP_PIECE_DATA, body + cut[i], cut[i + 1] - cut[i], &out), 0);
+    at.at = HTTP_DONE;
+    assert_int_equal(swap_piece(w, &at, HTTP_PIECE_TRAILER, "\r\n", 2, &out), 0);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    (void)snprintf(whole, sizeof(whole), "%s", (char *)buf_head(&out));
+    buf_free(&out);
+    char *p = whole;
+    for (size_t size; (size = strtoul(p, &p, 16)) > 0; p += size + 4) /* and twice CR LF */
+        (void)snprintf(got + strlen(got), sizeof(got) - strlen(got), "%.*s", (int)size, p + 2);
+    assert_string_equal(p, "\r\n\r\n");
+    assert_string_equal(got, want);
+}
+
+static void values_are_swapped_across_pieces(void **state)
+{
+    static const char body[] = "msb_a" HOLDER HOLDER "msb_" OTHER "msb_aaa";
+    struct swap w = {0};
+    struct subst_secret x[2] = {secrets[0], secrets[1]};
+    struct subst s = {x, 2};
+    uint64_t allowed;
+    char why[SUBST_TEXT_MAX];
+    (void)state;
+    x[0].place[0] = (struct subst_place){.where = SUBST_BODY};
+    x[0].n_places = 1;
+    x[0].value = "v\"&1";
+    x[0].value_len = 4;
+    static const struct {
+        const char *type, *value;
+    } form[] = {{"text/plain", "v\"&1"},
+                {"application/json", "v\\\"&1"},
+                {"application/x-www-form-urlencoded; a=b", "v%22%261"}};
+    for (size_t f = 0; f < ARRAY_LEN(form); f++) {
+        char text[256], want[256];
+        (void)snprintf(text, sizeof(text),
+                       "POST / HTTP/1.1\r\nHost: api.x.org\r\nContent-Type: %s\r\n"
+                       "Content-Length: 3\r\n\r\n",
+                       form[f].type);
+        (void)snprintf(want, sizeof(want), "msb_a%s%smsb_" OTHER "msb_aaa", form[f].value,
+                       form[f].value);
+        assert_int_equal(request(text), 0);
+        for (size_t a = 0; a < sizeof(body); a += 1)
+            for (size_t b = 1; b < 40; b += 7) {
+                assert_int_equal(swap_for_request(&w, &s, "api.x.org", &head, &allowed, why), 0);
+                assert_true(w.n == 1 && allowed == 1);
+                swap_in_pieces(&w, body, a, b, want);
+            }
+    }
+    assert_int_equal(swap_for_request(&w, &s, "other.org", &head, &allowed, why), 0);
+    assert_true(w.n == 0 && allowed == 0);
+    x[0].value = NULL;
+    assert_int_equal(swap_for_request(&w, &s, "api.x.org", &head, &allowed, why), -EAGAIN);
+    swap_end(&w);
+}
+
+static void values_that_come_back_are_scrubbed(void **state)
+{
+    struct swap w = {0};
+    struct subst_secret x = secrets[0];
+    struct subst s = {&x, 1};
+    (void)state;
+    x.value = "0123456789";
+    x.value_len = 10;
+    x.n_places = 0;
+    assert_int_equal(swap_for_response(&w, &s, "api.x.org"), 0);
+    assert_int_equal(w.n, 0);
+    x.place[x.n_places++] = (struct subst_place){.where = SUBST_RESPONSE};
+    for (size_t a = 0; a < 30; a++) {
+        assert_int_equal(swap_for_response(&w, &s, "api.x.org"), 0);
+        swap_in_pieces(&w, "a01230123456789\"0123456", a, 3, "a0123" HOLDER "\"0123456");
+    }
+    assert_int_equal(swap_for_response(&w, &s, "other.org"), 0);
+    assert_int_equal(w.n, 0);
+    swap_end(&w);
+}
+
 /* --- telling the interceptor ------------------------------------------------------------------ */
 
 static void a_configuration_arrives(void **state)
@@ -407,7 +492,8 @@ static void bindings_are_checked(void **state)
         "KEY@*.com x",
         "KEY@localhost",
         "KEY@1.2.3.4",
-        "KEY@x.org,in=body",
+        "KEY@x.org,in=bodies",
+        "KEY@x.org,scrub=request",
         "KEY@x.org,in=header:",
         "KEY@x.org,in=header:Host",
         "KEY@x.org,in=cookie:a",
@@ -453,6 +539,8 @@ int main(void)
         cmocka_unit_test(placeholders_are_found_across_pieces),
         cmocka_unit_test(a_configuration_arrives),
         cmocka_unit_test(a_change_keeps_values),
+        cmocka_unit_test(values_are_swapped_across_pieces),
+        cmocka_unit_test(values_that_come_back_are_scrubbed),
         cmocka_unit_test(bindings_are_checked),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -1,0 +1,121 @@
+#include "intercept/side.h"
+
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <string.h>
+
+/* #syscalls:intercept read write recvfrom sendto close */
+
+void side_wipe(struct buf *b)
+{
+    if (b->data)
+        explicit_bzero(b->data, b->cap);
+}
+
+void side_close(struct side *s, struct loop *l)
+{
+    SSL_free(s->ssl);
+    s->ssl = NULL;
+    if (s->src.fd >= 0)
+        loop_close(l, &s->src);
+    side_wipe(&s->out);
+    side_wipe(&s->in);
+    buf_free(&s->in);
+    buf_free(&s->out);
+    s->eof = true;
+}
+
+bool side_handshake(struct side *s)
+{
+    if (s->ready || s->failed || !s->ssl)
+        return false;
+    ERR_clear_error();
+    int k = SSL_do_handshake(s->ssl);
+    if (k == 1) {
+        s->ready = true;
+        return true;
+    }
+    int err = SSL_get_error(s->ssl, k);
+    if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+        return false;
+    s->failed = s->eof = true;
+    return true;
+}
+
+bool side_fill(struct side *s)
+{
+    bool any = false;
+    if (!s->ready || s->eof)
+        return false;
+    while (buf_len(&s->in) < CONN_HIGH) {
+        uint8_t *to = buf_reserve(&s->in, CONN_PIECE);
+        if (!to)
+            break;
+        ERR_clear_error();
+        int k = SSL_read(s->ssl, to, CONN_PIECE);
+        if (k > 0) {
+            buf_commit(&s->in, (size_t)k);
+            any = true;
+            continue;
+        }
+        int err = SSL_get_error(s->ssl, k);
+        if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+            break;
+        s->eof = any = true;
+        s->clean = err == SSL_ERROR_ZERO_RETURN;
+        break;
+    }
+    return any;
+}
+
+bool side_flush(struct side *s)
+{
+    bool any = false;
+    if (!s->ready || s->failed)
+        return false;
+    while (buf_len(&s->out) > 0) {
+        ERR_clear_error();
+        int k = SSL_write(s->ssl, buf_head(&s->out), (int)MIN(buf_len(&s->out), (size_t)CONN_HIGH));
+        if (k <= 0) {
+            int err = SSL_get_error(s->ssl, k);
+            s->failed = err != SSL_ERROR_WANT_READ && err != SSL_ERROR_WANT_WRITE;
+            return any || s->failed;
+        }
+        buf_consume(&s->out, (size_t)k);
+        any = true;
+    }
+    if (any && s->secret)
+        side_wipe(&s->out);
+    s->secret = s->secret && !any;
+    return any;
+}
+
+bool side_room(const struct side *s)
+{
+    return buf_len(&s->out) < CONN_HIGH;
+}
+
+int side_reserve_secret(struct buf *b, size_t n)
+{
+    struct buf larger = {.limit = b->limit};
+    if (b->cap - b->tail >= n)
+        return 0;
+    if (!buf_reserve(&larger, buf_len(b) + n))
+        return -ENOMEM;
+    (void)buf_append(&larger, buf_head(b), buf_len(b));
+    side_wipe(b);
+    buf_free(b);
+    *b = larger;
+    return 0;
+}
+
+bool side_pass(struct side *from, struct side *to, size_t n)
+{
+    if ((to->secret && side_reserve_secret(&to->out, n) < 0) ||
+        buf_append(&to->out, buf_head(&from->in), n) < 0)
+        return false;
+    buf_consume(&from->in, n);
+    return true;
+}

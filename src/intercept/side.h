@@ -1,0 +1,35 @@
+/* One end of an intercepted connection: TLS over a socket, with a buffer for each direction. */
+#ifndef MSB_INTERCEPT_SIDE_H
+#define MSB_INTERCEPT_SIDE_H
+
+#include "intercept/conn.h"
+
+struct side {
+    struct conn *c;
+    SSL *ssl;
+    struct loop_src src;
+    struct buf in, out; /* decrypted; to be encrypted */
+    bool ready;         /* the handshake is done */
+    bool eof;           /* nothing more will come */
+    bool clean;         /* ... and the other end said so */
+    bool failed;
+    bool secret; /* there is a value in `out` */
+};
+
+/* Overwrites all of it. */
+void side_wipe(struct buf *b);
+void side_close(struct side *s, struct loop *l);
+
+/* True: it is over, for better or worse. */
+bool side_handshake(struct side *s);
+/* Each returns whether anything has changed. */
+bool side_fill(struct side *s);
+bool side_flush(struct side *s);
+/* Whether more may wait to be sent. */
+bool side_room(const struct side *s);
+/* Room behind values that wait to be sent, without leaving copies of them behind. */
+int side_reserve_secret(struct buf *b, size_t n);
+/* Moves the first n bytes of one side's input to the other's output. */
+bool side_pass(struct side *from, struct side *to, size_t n);
+
+#endif

@@ -1,0 +1,46 @@
+/* Texts that take each other's place in bytes that come in pieces: placeholders become values on their way
+ * out, and values become placeholders on their way back.
+ *
+ * What could be the beginning of such a text waits for the next piece; everything else goes on at once, so
+ * that streams stay streams. Pure functions: no I/O.
+ */
+#ifndef MSB_INTERCEPT_SWAP_H
+#define MSB_INTERCEPT_SWAP_H
+
+#include "intercept/subst.h"
+
+enum {
+    SWAP_FROM_MIN = 8, /* of a value to look for: shorter ones could turn up by chance */
+    SWAP_FROM_MAX = 4096,
+    SWAP_PIECE = 16 * 1024,    /* at most so much at once ... */
+    SWAP_OUT_MAX = 256 * 1024, /* ... becomes at most so much */
+};
+
+/* How a text is written where it goes. */
+enum swap_form { SWAP_PLAIN, SWAP_FORM /* %XX */, SWAP_JSON };
+
+struct swap {
+    struct {
+        size_t from, from_len, to, to_len; /* in `text` */
+    } pair[SUBST_SECRETS_MAX];
+    size_t n;
+    struct buf text; /* copies: a change of the configuration need not wait for a body's end */
+    enum swap_form form;
+    struct buf held; /* the beginning of one, perhaps */
+};
+
+/* Placeholders of secrets that may be in the body of this request (in=body). -EAGAIN: the value of one of
+ * them, named by `why`, is not known yet. *allowed: a bit for each of them (subst_search). */
+int swap_for_request(struct swap *w, const struct subst *s, const char *host,
+                     const struct http_head *h, uint64_t *allowed, char why[SUBST_TEXT_MAX]);
+/* Values that come back from that host and become placeholders again (scrub=response). */
+int swap_for_response(struct swap *w, const struct subst *s, const char *host);
+/* Appends p to `out`, with one in place of the other; `last`: nothing follows. -ENOSPC: it
+ * is more than `out` takes; -ENOMEM. */
+int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out);
+/* The same with a piece (http_body_step) of a body that goes on as chunks, or until its connection ends. */
+int swap_piece(struct swap *w, const struct http_body *b, enum http_piece what, const char *p,
+               size_t n, struct buf *out);
+void swap_end(struct swap *w); /* wipes; harmless twice, and on zeros */
+
+#endif
