@@ -125,9 +125,10 @@ static const struct opt_group rare_group = {"More", rare_opts};
 static const struct opt_group *const oci_groups[] = {&rare_group, NULL};
 
 static const struct cmd *const oci_subs[] = {
-    &cmd_oci_create, &cmd_oci_start,  &cmd_oci_run,      &cmd_oci_exec,   &cmd_oci_state,
-    &cmd_oci_list,   &cmd_oci_ps,     &cmd_oci_kill,     &cmd_oci_delete, &cmd_oci_pause,
-    &cmd_oci_resume, &cmd_oci_update, &cmd_oci_features, &cmd_oci_spec,   NULL,
+    &cmd_oci_create, &cmd_oci_start,    &cmd_oci_run,    &cmd_oci_exec,
+    &cmd_oci_state,  &cmd_oci_list,     &cmd_oci_ps,     &cmd_oci_kill,
+    &cmd_oci_delete, &cmd_oci_pause,    &cmd_oci_resume, &cmd_oci_update,
+    &cmd_oci_events, &cmd_oci_features, &cmd_oci_spec,   NULL,
 };
 
 const struct cmd cmd_oci = {

@@ -7,6 +7,7 @@
 #include "oci/state.h"
 #include "util/cleanup.h"
 #include "util/json.h"
+#include "util/parse.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Guests have no descriptors of the host's. */
 static int refuse_fds(const struct args *a, struct err *e)
@@ -407,6 +409,50 @@ static int resume_run(const struct args *a)
     return freeze(a, false);
 }
 VERB(cmd_oci_resume, "resume", "Thaw a container", "  msb oci resume c1", NULL, resume_run);
+
+enum { EVENTS_INTERVAL_MS = 5000 };
+
+static int print_usage(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_JSON json_t *j = oci_usage(rt, id, e);
+    AUTO_FREE char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    return line ? ui_print_line(line) : -1;
+}
+
+/* Once; or again and again, until it ends. */
+static int events_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    uint64_t ms = EVENTS_INTERVAL_MS;
+    const char *text = args_get(a, "interval");
+    int r = 0;
+    if (text && (parse_duration_ms(text, &ms) < 0 || ms == 0))
+        r = err_set(&e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
+                    text);
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r < 0)
+        return oci_fail(&e, EXIT_FAILED);
+    r = print_usage(&rt, a->pos[0], &e);
+    const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
+                                   .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (r == 0 && !args_has(a, "stats")) {
+        (void)nanosleep(&pause, NULL);
+        r = print_usage(&rt, a->pos[0], &e);
+        if (e.code == ESRCH || e.code == ENOENT)
+            return EXIT_OK;
+    }
+    return e.code ? oci_fail(&e, EXIT_FAILED) : r;
+}
+
+static const struct opt events_opts[] = {
+    {"stats", 0, NULL, "Print once, and end"},
+    {"interval", 0, "DURATION", "Time between two lines (default: 5s)"},
+    {0},
+};
+VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSON",
+     "  msb oci events --stats c1", events_opts, events_run);
 
 static int update_run(const struct args *a)
 {

@@ -115,6 +115,7 @@ static int read_resources(struct container_config *c, const json_t *r, struct er
     c->resources = r;
     c->spec.memory_mib = MEMORY_DEFAULT_MIB;
     if (limit > 0 && limit < 9e18) {
+        c->said |= SAID_MEMORY;
         c->spec.memory_mib = (uint64_t)ceil(limit / (1 << 20));
         if (c->spec.memory_mib < SPEC_MEMORY_MIN_MIB)
             return err_set(e, EINVAL, "linux.resources.memory.limit: a guest needs at least %d MiB",

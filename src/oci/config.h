@@ -7,6 +7,7 @@
 #define MSB_OCI_CONFIG_H
 
 #include "oci/process.h"
+#include "policy/rulebook.h"
 #include "spec/spec.h"
 
 enum oci_namespace { OCI_NS_NET, OCI_NS_IPC, OCI_NS_UTS, OCI_NS_MAX };
@@ -26,6 +27,7 @@ struct container_config {
     struct oci_namespaces ns;
     const char *cgroups_path; /* NULL: none */
     const json_t *resources;  /* of the host; NULL: none */
+    unsigned said;            /* enum spec_said: what a policy refuses rather than narrows */
 };
 #define AUTO_CONFIG CLEANUP(container_config_free)
 

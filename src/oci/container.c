@@ -335,6 +335,22 @@ int oci_wait(const struct oci_runtime *rt, const char *id, int *code, struct err
     return 0;
 }
 
+json_t *oci_usage(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    if (container_open(rt, id, &c, e) < 0)
+        return NULL;
+    if (c.status == OCI_STOPPED) {
+        (void)err_set(e, ESRCH, "container '%s' is not running", id);
+        return NULL;
+    }
+    json_t *j = json_pack("{s:s, s:s, s:o}", "type", "stats", "id", id, "data",
+                          group_usage(json_object_get(c.j, "groups")));
+    if (!j)
+        (void)err_oom(e);
+    return j;
+}
+
 json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;

@@ -36,6 +36,8 @@ struct oci_exec {
 /* *code: what to exit with, unless it fails. */
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *x, int *code, struct err *e);
 
+/* What `events` prints: what it uses. NULL with *e set, ESRCH when it has ended. */
+json_t *oci_usage(const struct oci_runtime *rt, const char *id, struct err *e);
 /* What `state` prints, or an entry of `list`; NULL with *e set. */
 json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, struct err *e);
 

@@ -352,3 +352,47 @@ void group_remove(const json_t *groups)
             (void)nanosleep(&pause, NULL);
     }
 }
+
+/* --- usage ----------------------------------------------------------------------------------- */
+
+/* "4096" or "usage_usec 4096"; what has no limit ("max") has no number. */
+static json_t *read_usage(const json_t *groups, const char *file, int factor)
+{
+    char text[VALUE_MAX];
+    const char *dir = file ? with_file(groups, file) : NULL;
+    if (!dir || !get(dir, file, text, sizeof(text)))
+        return NULL;
+    const char *space = strrchr(text, ' ');
+    const char *digits = space ? space + 1 : text;
+    char *end;
+    unsigned long long v = strtoull(digits, &end, 10);
+    return end == digits || *end || v > INT64_MAX / 1000 ? NULL
+                                                         : json_integer((json_int_t)v * factor);
+}
+
+json_t *group_usage(const json_t *groups)
+{
+    static const struct {
+        const char *in, *part, *key, *v1, *v2;
+        int factor; /* of v2 */
+    } all[] = {
+        {"cpu", "usage", "total", "cpuacct.usage", "cpu.stat", 1000},
+        {"memory", "usage", "usage", "memory.usage_in_bytes", "memory.current", 1},
+        {"memory", "usage", "limit", "memory.limit_in_bytes", "memory.max", 1},
+        {"memory", "usage", "max", "memory.max_usage_in_bytes", "memory.peak", 1},
+        {"memory", "usage", "failcnt", "memory.failcnt", NULL, 1},
+        {"pids", NULL, "current", "pids.current", "pids.current", 1},
+        {"pids", NULL, "limit", "pids.max", "pids.max", 1},
+    };
+    json_t *j = json_pack("{s:{s:{}}, s:{s:{}}, s:{}}", "cpu", "usage", "memory", "usage", "pids");
+    for (size_t i = 0; j && i < ARRAY_LEN(all); i++) {
+        json_t *at = json_object_get(j, all[i].in);
+        json_t *v = read_usage(groups, all[i].v1, 1);
+        if (!v)
+            v = read_usage(groups, all[i].v2, all[i].factor);
+        if (v)
+            (void)json_object_set_new(all[i].part ? json_object_get(at, all[i].part) : at,
+                                      all[i].key, v);
+    }
+    return j;
+}

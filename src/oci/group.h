@@ -22,6 +22,9 @@ int group_limit(const json_t *groups, const json_t *resources, struct err *e);
 int group_enter(const json_t *groups, struct err *e);
 int group_freeze(const json_t *groups, bool freeze, struct err *e);
 bool group_is_frozen(const json_t *groups);
+/* What its processes use and may use, as `data` of runc's events; numbers that are not known are left
+ * out. NULL: out of memory. */
+json_t *group_usage(const json_t *groups);
 /* Once its processes are gone. */
 void group_remove(const json_t *groups);
 

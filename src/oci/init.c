@@ -161,6 +161,7 @@ static int boot(const struct oci_init *in, int init, struct err *e)
     CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
     int r = takes_network(in->config) ? netns_connect(&net, e) : 0;
     const struct create_options opt = {.in_group = true,
+                                       .said = in->config->said,
                                        .tap = net.tap.fd < 0 ? NULL : &net.tap,
                                        .prepare = find_command,
                                        .prepare_ctx = (void *)(uintptr_t)in};

@@ -196,6 +196,7 @@ int container_config_read_mounts(struct container_config *c, struct err *e)
 
 static int set_engine(struct container_config *c, const char *value)
 {
+    c->said |= SAID_ENGINE;
     c->spec.engine = engine_kind_parse(value);
     return c->spec.engine == ENGINE_INVALID ? -EINVAL : 0;
 }
@@ -206,6 +207,7 @@ static int set_memory(struct container_config *c, const char *value)
     if (parse_size(value, MIB, &bytes) < 0 || bytes / MIB < SPEC_MEMORY_MIN_MIB ||
         bytes / MIB > SPEC_MEMORY_MAX_MIB)
         return -EINVAL;
+    c->said |= SAID_MEMORY;
     c->spec.memory_mib = bytes / MIB;
     return 0;
 }

@@ -435,6 +435,13 @@ def test_cgroup(rt):
     old = os.path.exists(group + "/cpu.shares")
     assert open(group + ("/cpu.cfs_quota_us" if old else "/cpu.max")).read().split()[0] == "50000"
     assert rt("exec", "grp", "sh", "-c", "grep MemTotal /proc/meminfo | tr -dc 0-9").out < "65536"
+    usage = json.loads(rt("events", "--stats", "grp").out)
+    assert (usage["type"], usage["id"]) == ("stats", "grp") and usage["data"]["cpu"]["usage"]["total"] > 0
+    assert 0 < usage["data"]["memory"]["usage"]["usage"] < usage["data"]["memory"]["usage"]["limit"]
+    assert usage["data"]["pids"]["current"] > 3
+    events = subprocess.Popen([rt.exe, "--root", rt.root, "events", "--interval", "10ms", "grp"], text=True,
+                              env=rt.env, stdout=subprocess.PIPE)
+    assert [json.loads(events.stdout.readline())["id"] for _ in range(3)] == ["grp"] * 3
     rt("pause", "grp")
     assert rt.status("grp") == "paused" and "it is paused" in rt("pause", "grp", check=1).err
     rt("resume", "grp")
@@ -444,6 +451,8 @@ def test_cgroup(rt):
     rt("pause", "grp")
     rt("delete", "--force", "grp")
     assert reap(pid) == -signal.SIGKILL and not os.path.exists(group)
+    assert events.communicate(timeout=20)[0] and events.returncode == 0  # its end is theirs
+    assert "does not exist" in rt("events", "--stats", "grp", check=1).err
     for top in {os.path.dirname(os.path.dirname(group))} | {f"/sys/fs/cgroup/{d}" for d in os.listdir("/sys/fs/cgroup")}:
         if os.path.isdir(top + os.path.dirname(path)):
             os.rmdir(top + os.path.dirname(path))
@@ -490,6 +499,20 @@ BAD = {
 def test_refused(rt, message):
     config = {"process": sh("true"), **BAD[message]}
     assert message in rt.refused(config.pop("process"), **config)
+
+
+def test_policy(rt):
+    """No annotation widens what the operator's policy allows; what a configuration leaves open is within it."""
+    policy = rt.root / "policy.yaml"
+    policy.write_text("caps: {memory: 128M}\nengines: [uml]\n")
+    try:
+        assert "caps.memory" in rt.refused(sh("true"), annotations={"msb.memory": "1G"})
+        assert "caps.memory" in rt.refused(sh("true"), linux={"resources": {"memory": {"limit": 1 << 30}}})
+        assert "engines" in rt.refused(sh("true"), annotations={"msb.engine": "kvm"})
+        total = rt.run(sh("grep MemTotal /proc/meminfo | tr -dc 0-9"), annotations={"msb.engine": "uml"})
+        assert int(total) < 128 * 1024
+    finally:
+        policy.unlink()
 
 
 def test_about_itself(rt, tmp_path):
