@@ -359,7 +359,5 @@ const struct cmd cmd_workspace = {
         "A workspace is the directory of one task: it outlives sandboxes and is mounted in "
         "them at /workspace. Naming one that does not exist creates it. Its files can be kept in "
         "an S3 bucket.",
-    .examples = "  msb run --workspace task-7 -- sh -c 'date >>/workspace/log'\n"
-                "  msb workspace ls\n"
-                "  msb workspace rm task-7",
+    .examples = "  msb run --workspace task-7 -- sh -c 'date >>/workspace/log'",
 };
