@@ -115,8 +115,9 @@ static int named_word(const char *word, struct parse *p, struct err *e)
 static int disk_word(const char *word, struct parse *p, struct err *e)
 {
     if (strncmp(word, "format=", 7) == 0) {
-        if (strcmp(word + 7, "raw") != 0) {
-            (void)err_set(e, ENOTSUP, "mount option '%s': only raw disk images are supported",
+        p->m->qcow2 = strcmp(word + 7, "qcow2") == 0;
+        if (strcmp(word + 7, "raw") != 0 && !p->m->qcow2) {
+            (void)err_set(e, ENOTSUP, "mount option '%s': only raw and qcow2 images are supported",
                           word);
             err_hint(e, "convert it: qemu-img convert -O raw FROM TO.raw");
             return -ENOTSUP;
@@ -131,9 +132,10 @@ static int disk_word(const char *word, struct parse *p, struct err *e)
         p->fstype = r < 0 ? p->fstype : strdup(word + 7);
         return r == 0 && !p->fstype ? err_oom(e) : r;
     }
-    return err_set(e, EINVAL, "unsupported mount option '%s': expected %sformat=raw or fstype=ext4",
-                   word,
-                   strcmp(p->option, "root-disk") == 0 ? "" : "ro, rw, noexec, nosuid, nodev, ");
+    return err_set(
+        e, EINVAL,
+        "unsupported mount option '%s': expected %sformat=raw, format=qcow2 or fstype=ext4", word,
+        strcmp(p->option, "root-disk") == 0 ? "" : "ro, rw, noexec, nosuid, nodev, ");
 }
 
 static int share_word(const char *word, struct parse *p, struct err *e)
@@ -293,17 +295,14 @@ int mount_resolve(const char *source, bool file, char **ret, struct err *e)
     return -code;
 }
 
-/* Refuses image formats other than raw. A guest that may write the file can make it look like
- * anything, so format=raw skips this. */
-static int check_format(const char *source, const char *path, struct err *e)
+/* Refuses image formats other than raw and qcow2. A guest that may write the file can make it look
+ * like anything, so format=raw skips this. */
+static int check_format(const char *source, const char *path, bool *qcow2, struct err *e)
 {
     static const struct {
         const char *magic, *name;
-    } formats[] = {{"QFI\xfb", "qcow2"},
-                   {"KDMV", "vmdk"},
-                   {"# Disk Descriptor", "vmdk"},
-                   {"vhdxfile", "vhdx"},
-                   {"conectix", "vpc"}};
+    } formats[] = {
+        {"KDMV", "vmdk"}, {"# Disk Descriptor", "vmdk"}, {"vhdxfile", "vhdx"}, {"conectix", "vpc"}};
     char head[32] = "";
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof(head) - 1);
@@ -312,12 +311,26 @@ static int check_format(const char *source, const char *path, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(formats); i++)
         if ((size_t)n >= strlen(formats[i].magic) &&
             memcmp(head, formats[i].magic, strlen(formats[i].magic)) == 0) {
-            (void)err_set(e, ENOTSUP, "'%s' is a %s image: only raw disk images are supported",
+            (void)err_set(e, ENOTSUP, "'%s' is a %s image: only raw and qcow2 images are supported",
                           source, formats[i].name);
             err_hint(e, "convert it: qemu-img convert -O raw %s %s.raw", source, source);
             return -ENOTSUP;
         }
+    *qcow2 = n >= 4 && memcmp(head, "QFI\xfb", 4) == 0;
     return 0;
+}
+
+/* Of qcow2, what can be read without trusting it: the monitor, in its jail, says what it cannot. */
+static int check_qcow2(const char *source, const struct parse *p, struct err *e)
+{
+    bool root = strcmp(p->option, "root-disk") == 0;
+    if (!p->m->qcow2 || (!root && p->m->options & PROTO_MOUNT_RO))
+        return 0;
+    (void)err_set(e, ENOTSUP, "'%s' is a qcow2 image: msb only reads those", source);
+    if (!root)
+        err_hint(e, "mount it read-only: %s:%s:ro", source, p->m->guest);
+    err_hint(e, "to write, convert it: qemu-img convert -O raw %s %s.raw", source, source);
+    return -ENOTSUP;
 }
 
 static int check_disk(const char *source, struct parse *p, struct err *e)
@@ -330,7 +343,8 @@ static int check_disk(const char *source, struct parse *p, struct err *e)
     p->m->fstype = p->fstype;
     if (p->fstype && strcmp(p->fstype, "erofs") == 0)
         p->m->options |= PROTO_MOUNT_RO;
-    return p->seen & SEEN_FORMAT ? 0 : check_format(source, p->m->source, e);
+    int r = p->seen & SEEN_FORMAT ? 0 : check_format(source, p->m->source, &p->m->qcow2, e);
+    return r < 0 ? r : check_qcow2(source, p, e);
 }
 
 static int check_kind(const char *option, const char *source, struct spec_mount *m, struct err *e)

@@ -99,8 +99,8 @@ static const struct opt file_opts[] = {
     {"mount-named", 0, "NAME:DEST[:OPTIONS]",
      "Like --volume, only for a volume; more OPTIONS: kind=dir|disk, size=SIZE (disk)", OPT_REPEAT},
     {"mount-disk", 0, "FILE:DEST[:OPTIONS]",
-     "Mount the file system in a raw disk image; OPTIONS: ro, noexec, nosuid, nodev, "
-     "format=raw, fstype=ext4",
+     "Mount the file system in a raw disk image, or read a qcow2 image (ro); OPTIONS: ro, noexec, "
+     "nosuid, nodev, format=raw|qcow2, fstype=ext4",
      OPT_REPEAT},
     {"mount", 0, "WORDS",
      "The same in Docker's syntax: type=bind|volume|tmpfs, source=, target=, readonly, tmpfs-size=",

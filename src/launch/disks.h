@@ -1,4 +1,4 @@
-/* Disks that a sandbox mounts: volumes of that kind, and raw image files on the host.
+/* Disks that a sandbox mounts: volumes of that kind, and image files on the host.
  *
  * Only the guest's kernel mounts them; the host never does, and does not look inside. A disk has
  * one writer or any number of readers: the launcher takes an flock through the descriptor that the

@@ -3,10 +3,12 @@
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "virtio/blk.h"
+#include "virtio/qcow2.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 struct set {
@@ -47,6 +49,23 @@ static int add_image(const struct set *s, struct err *e)
     return add_segments(s, seg, d->n, true, "msb-image", e);
 }
 
+static int add_qcow2(const struct set *s, int fd, const char *source, const char *serial,
+                     struct err *e)
+{
+    struct blk_segment *seg = NULL;
+    const char *why = NULL;
+    size_t n = 0;
+    int r = qcow2_segments(fd, &seg, &n, &why);
+    if (r < 0) {
+        (void)err_set(e, -r, "cannot mount '%s': %s", source, why);
+        err_hint(e, "convert it: qemu-img convert -O raw %s %s.raw", source, source);
+        return r;
+    }
+    r = add_segments(s, seg, n, true, serial, e);
+    free(seg);
+    return r;
+}
+
 /* They come after the sandbox's own. */
 static int add_mounted_disks(const struct set *s, struct err *e)
 {
@@ -57,7 +76,9 @@ static int add_mounted_disks(const struct set *s, struct err *e)
             continue;
         char serial[BLK_SERIAL_LEN];
         (void)snprintf(serial, sizeof(serial), "msb-disk%zu", n);
-        r = add_disk(s, s->p->disk_fd[n++], mount->options & PROTO_MOUNT_RO, serial, e);
+        int fd = s->p->disk_fd[n++];
+        r = mount->qcow2 ? add_qcow2(s, fd, mount->source, serial, e)
+                         : add_disk(s, fd, mount->options & PROTO_MOUNT_RO, serial, e);
     }
     return r;
 }

@@ -108,7 +108,7 @@ static json_t *mount_json(const struct spec_mount *m)
         return tmpfs_json(m, options);
     if (m->kind == MOUNT_DISK)
         return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "DiskImage", "host", m->source,
-                         "guest", m->guest, "format", "raw", "fstype",
+                         "guest", m->guest, "format", m->qcow2 ? "qcow2" : "raw", "fstype",
                          m->fstype ? m->fstype : "ext4", "options", options);
     bool named = m->kind == MOUNT_NAMED;
     if (m->disk)
@@ -387,7 +387,8 @@ static int read_disk(const json_t *j, struct spec_mount *m, struct err *e)
     m->kind = MOUNT_DISK;
     m->source = (char *)plain_text(json_object_get(j, "host"));
     m->fstype = (char *)plain_text(json_object_get(j, "fstype"));
-    if (!m->source || (format && strcmp(format, "raw") != 0))
+    m->qcow2 = format && strcmp(format, "qcow2") == 0;
+    if (!m->source || (format && strcmp(format, "raw") != 0 && !m->qcow2))
         return bad(e, "mounts");
     return 0;
 }

@@ -120,6 +120,9 @@ static int check_disk(const struct sandbox_spec *s, const struct spec_mount *m, 
     if (m->fstype && !mount_fstype_known(m->fstype))
         return err_set(e, EINVAL, "invalid config: %s: unknown file system '%.32s' (expected: %s)",
                        m->guest, m->fstype, MOUNT_FSTYPES);
+    if (m->qcow2 && !(m->options & PROTO_MOUNT_RO))
+        return err_set(e, EINVAL, "invalid config: %s: a qcow2 image is mounted read-only (ro)",
+                       m->guest);
     if (m->quota || m->uid || m->gid || m->cache || m->file)
         return err_set(e, EINVAL,
                        "invalid config: %s: quota=, uid=, gid= and cache= are for host "

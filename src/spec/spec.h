@@ -61,6 +61,7 @@ struct spec_mount {
                    * of a volume */
     bool file;    /* it is a regular file */
     bool disk;    /* a volume that is a disk, which the guest mounts itself */
+    bool qcow2;   /* of a disk image: its format, else raw */
     char *fstype; /* of a disk; NULL = ext4 */
     enum mount_cache cache;
     uint32_t uid, gid; /* how the guest sees the user that started msb; of a tmpfs, its owner */

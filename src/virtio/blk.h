@@ -16,7 +16,7 @@
 
 #include "virtio/device.h"
 
-enum { BLK_SEGMENTS_MAX = 4096, BLK_SERIAL_LEN = 20 };
+enum { BLK_SEGMENTS_MAX = 1 << 20, BLK_SERIAL_LEN = 20 };
 
 struct blk_segment {
     int fd; /* not owned; -1: a run of zeros */

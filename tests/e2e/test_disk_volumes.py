@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import qcow2kit
 from conftest import wait_for
 from guest import sh
 
@@ -199,10 +200,34 @@ def test_what_is_no_file_system_is_an_error(msb, tmp_path):
     assert msb.ok("ls", "-q") == ""
 
 
+def test_a_qcow2_image_is_read(msb, image, tmp_path):
+    """As it was written, holes included; what cannot be read by its tables alone is refused, and says what to do."""
+    msb.ok("run", "-q", "--mount-disk", f"{image}:/d", "--", "sh", "-c", "seq 200000 >/d/f; sync")
+    disk = image.read_bytes()
+    flags = []
+    for name, how in (("v3", {}), ("v2", {"version": 2, "cluster_bits": 12}), ("v9", {"cluster_bits": 9, "scattered": False})):
+        (tmp_path / f"{name}.qcow2").write_bytes(qcow2kit.image(disk, **how))
+        flags += ["--mount-disk", f"{tmp_path}/{name}.qcow2:/{name}:ro"]
+    msb.create("a", *flags)
+    assert sh(msb, "a", "seq 200000 >/f; for d in v2 v3 v9; do cmp /f /$d/f && ls /$d | wc -l; done") == "2\n2\n2\n"
+    assert msb.sh("a", "echo >/v3/g").returncode != 0
+    mounts = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]["mounts"]
+    assert {m["format"] for m in mounts} == {"qcow2"}
+    msb.ok("rm", "-qf", "a")
+    for why, how in (("has a backing file", {"backing": 512, "backing_size": 4}), ("does not know", {"features": 32}),
+                     ("is compressed", {"entry": lambda i, at: at | qcow2kit.COMPRESSED}),
+                     ("is damaged", {"l1_at": 1 << 40})):  # fmt: skip
+        (tmp_path / "bad.qcow2").write_bytes(qcow2kit.image(b"x" * 4096, **how))
+        p = msb("create", "-n", "b", "--mount-disk", f"{tmp_path}/bad.qcow2:/x:ro")
+        assert p.returncode == 1 and why in p.stderr.decode() and b"qemu-img convert" in p.stderr, (why, p)
+
+
 BAD = [
-    (["--mount-disk", "{d}/q.qcow2:/x"], "qemu-img convert -O raw"),
+    (["--mount-disk", "{d}/q.qcow2:/x"], "mount it read-only: {d}/q.qcow2:/x:ro"),
+    (["--mount-disk", "{d}/q.qcow2:/x:ro"], "its version is neither 2 nor 3"),
     (["--mount-disk", "{d}/v.vmdk:/x"], "is a vmdk image"),
-    (["--mount-disk", "{d}/raw:/x:format=qcow2"], "only raw disk images are supported"),
+    (["--mount-disk", "{d}/raw:/x:format=qcow2,ro"], "it is no qcow2 image"),
+    (["--mount-disk", "{d}/raw:/x:format=vhdx,ro"], "only raw and qcow2 images are supported"),
     (["--mount-disk", "{d}/raw:/x:fstype=zfs"], "ext4, ext3, ext2, erofs"),
     (["--mount-disk", "{d}/raw:/x:quota=1G"], "unsupported mount option"),
     (["--mount-disk", "{d}/raw:/x:ro,rw"], "repeats or contradicts"),
@@ -235,7 +260,7 @@ def test_bad_disks(msb, tmp_path, flags, why):
     (tmp_path / "odd").write_bytes(bytes(1000))
     (tmp_path / "empty").touch()
     p = msb("create", "-n", "a", *[f.format(d=tmp_path) for f in flags])
-    assert p.returncode == 1 and p.stderr.startswith(b"error: ") and why in p.stderr.decode(), p
+    assert p.returncode == 1 and p.stderr.startswith(b"error: ") and why.format(d=tmp_path) in p.stderr.decode(), p
     assert msb.ok("ls", "-q") == "" and volumes(msb) == {}
 
 

@@ -1,4 +1,4 @@
-/* The block device: stitched disks, and drivers that lie. */
+/* The block device: stitched disks, qcow2 images, and drivers that lie. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/virtio_blk.h>
@@ -16,6 +16,7 @@
 
 #include "fake_driver.h"
 #include "virtio/blk.h"
+#include "virtio/qcow2.h"
 
 enum { STATUS_NONE = 0xee };
 
@@ -477,6 +478,108 @@ static void test_a_full_queue_takes_several_turns(void **state)
     close(fd);
 }
 
+/* --- qcow2 ----------------------------------------------------------------------------------- */
+
+enum { Q_CLUSTER = 512, Q_L1 = 512, Q_L2 = 1024, Q_DATA = 1536, Q_FILE = Q_DATA + 2 * Q_CLUSTER };
+
+static void put_be(uint8_t *p, unsigned width, uint64_t v)
+{
+    for (unsigned i = 0; i < width; i++)
+        p[i] = (uint8_t)(v >> 8 * (width - 1 - i));
+}
+
+/* Four clusters: the first two next to each other, a hole, and one that is marked as zeros. */
+static int qcow2_file(unsigned at, unsigned width, uint64_t v)
+{
+    uint8_t p[Q_FILE];
+    memset(p, 0, Q_DATA);
+    memset(p + Q_DATA, 'd', 2 * Q_CLUSTER);
+    put_be(p, 4, 0x514649fb);
+    put_be(p + 4, 4, 3);
+    put_be(p + 20, 4, 9);
+    put_be(p + 24, 8, 4 * Q_CLUSTER);
+    put_be(p + 36, 4, 1);
+    put_be(p + 40, 8, Q_L1);
+    put_be(p + Q_L1, 8, Q_L2 | 1ULL << 63);
+    put_be(p + Q_L2, 8, Q_DATA | 1ULL << 63);
+    put_be(p + Q_L2 + 8, 8, Q_DATA + Q_CLUSTER);
+    put_be(p + Q_L2 + 24, 8, Q_DATA | 1);
+    if (width)
+        put_be(p + at, width, v);
+    int fd = memfd_create("qcow2", MFD_CLOEXEC);
+    assert_int_equal(write(fd, p, sizeof(p)), sizeof(p));
+    return fd;
+}
+
+static void test_qcow2_is_segments(void **state)
+{
+    (void)state;
+    struct blk_segment *seg = NULL;
+    const char *why = NULL;
+    size_t n = 0;
+    int fd = qcow2_file(0, 0, 0);
+    assert_int_equal(qcow2_segments(fd, &seg, &n, &why), 0);
+    assert_int_equal(n, 2);
+    assert_true(seg[0].fd == fd && seg[0].offset == Q_DATA && seg[0].length == 2 * Q_CLUSTER);
+    assert_true(seg[1].fd == -1 && seg[1].length == 2 * Q_CLUSTER);
+    free(seg);
+    /* Data that begins past the end of the file is zeros; a table there is damage. */
+    close(fd);
+    fd = qcow2_file(Q_L2 + 8, 8, 1 << 20);
+    assert_int_equal(qcow2_segments(fd, &seg, &n, &why), 0);
+    assert_true(n == 2 && seg[0].length == Q_CLUSTER && seg[1].length == 3 * Q_CLUSTER);
+    free(seg);
+    close(fd);
+}
+
+static void test_qcow2_that_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned at, width;
+        uint64_t v;
+        const char *why;
+    } bad[] = {
+        {0, 4, 1, "no qcow2 image"},
+        {4, 4, 4, "neither 2 nor 3"},
+        {8, 8, 600, "backing file"},
+        {16, 4, 1, "backing file"},
+        {20, 4, 8, "damaged"},
+        {20, 4, 22, "damaged"},
+        {20, 4, UINT32_MAX, "damaged"},
+        {24, 8, 0, "size is not supported"},
+        {24, 8, UINT64_MAX, "size is not supported"},
+        {24, 8, 8ULL << 40, "clusters are too small"},
+        {24, 8, 1 << 20, "damaged"}, /* more than its table has */
+        {32, 4, 2, "encrypted"},
+        {36, 4, 0, "damaged"},
+        {40, 8, 1 << 20, "damaged"},
+        {40, 8, UINT64_MAX, "damaged"},
+        {72, 8, 2, "damaged"},
+        {72, 8, 4, "another file"},
+        {72, 8, 8, "compressed"},
+        {72, 8, 16, "does not know"},
+        {72, 8, 1ULL << 40, "does not know"},
+        {Q_L1, 8, 1 << 20, "damaged"},
+        {Q_L1, 8, Q_L2 | 1, "damaged"},
+        {Q_L1, 8, Q_L2 | 1ULL << 62, "damaged"},
+        {Q_L2, 8, Q_DATA | 2, "damaged"},
+        {Q_L2, 8, Q_DATA | 1ULL << 62, "compressed"},
+        {Q_L2, 8, Q_DATA | 1ULL << 60, "damaged"},
+        {4, 4, 2, "damaged"}, /* version 2 has no clusters of zeros */
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct blk_segment *seg = NULL;
+        const char *why = "";
+        size_t n = 0;
+        int fd = qcow2_file(bad[i].at, bad[i].width, bad[i].v);
+        if (qcow2_segments(fd, &seg, &n, &why) != -EINVAL || !strstr(why, bad[i].why))
+            fail_msg("%zu: %s, not %s", i, why, bad[i].why);
+        assert_null(seg);
+        close(fd);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_a_file_that_shrinks_is_an_io_error),
         cmocka_unit_test(test_bad_disks_are_refused),
         cmocka_unit_test(test_a_full_queue_takes_several_turns),
+        cmocka_unit_test(test_qcow2_is_segments),
+        cmocka_unit_test(test_qcow2_that_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
