@@ -541,7 +541,7 @@ def test_elvish_completion(msb, tmp_path):
     for (line, expected), offered in zip(lines.items(), p.stdout.splitlines(), strict=True):
         assert [word for word in offered.split() if word.startswith(line.split(" ")[-1])] == expected, line
     text = msb.ok("completion", "powershell")
-    assert text.isascii() and table.split("'\nfn ")[0].split("= '")[1] in text
+    assert text.isascii() and table.split("'\nvar ")[0].split("= '")[1] in text
 
 
 def test_completion(msb):
