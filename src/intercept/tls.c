@@ -217,7 +217,7 @@ static bool read_issuer(struct tls *t)
     return t->issuer && t->issuer_key && X509_check_private_key(t->issuer, t->issuer_key);
 }
 
-int tls_new(struct tls **ret, const struct config *c, const char *bundle, struct err *e)
+int tls_ctx_new(struct tls **ret, const struct config *c, const char *bundle, struct err *e)
 {
     struct tls *t = calloc(1, sizeof(*t));
     if (!t)
@@ -228,14 +228,14 @@ int tls_new(struct tls **ret, const struct config *c, const char *bundle, struct
     t->client = make_client();
     t->key = EVP_EC_gen("P-256");
     if (!t->server || !t->client || !t->key || !read_issuer(t)) {
-        tls_free(t);
+        tls_ctx_free(t);
         return err_set(e, EIO, "OpenSSL cannot set up TLS");
     }
     *ret = t;
     return 0;
 }
 
-void tls_free(struct tls *t)
+void tls_ctx_free(struct tls *t)
 {
     if (!t)
         return;

@@ -12,8 +12,8 @@ enum { TLS_LEAVES_MAX = 256 };
 struct tls;
 
 /* bundle: the authorities that the host trusts, PEM. Both have to outlive it. */
-int tls_new(struct tls **ret, const struct config *c, const char *bundle, struct err *e);
-void tls_free(struct tls *t); /* NULL is fine; connections keep what they use */
+int tls_ctx_new(struct tls **ret, const struct config *c, const char *bundle, struct err *e);
+void tls_ctx_free(struct tls *t); /* NULL is fine; connections keep what they use */
 
 /* For a connection's end `fd`, non-blocking. NULL: out of memory. */
 SSL *tls_server(struct tls *t, const char *host, int fd);

@@ -133,10 +133,10 @@ static int put_in_force(struct config *c, struct err *e)
     int r = config_inherit(c, self.conns.config, &name);
     if (r < 0)
         return err_sys(e, -r, "the interceptor has no value of secret '%s'", name);
-    r = tls_new(&t, c, self.bundle, e);
+    r = tls_ctx_new(&t, c, self.bundle, e);
     if (r < 0)
         return r;
-    tls_free(self.conns.tls);
+    tls_ctx_free(self.conns.tls);
     config_free(self.conns.config);
     self.conns.tls = t;
     self.conns.config = c;
@@ -309,7 +309,7 @@ int main(int argc, char **argv)
         helper_fail(SOCK, &e);
     helper_report(SOCK, &e);
     /* While the guest boots. */
-    if (tls_new(&self.conns.tls, self.conns.config, self.bundle, &e) == 0)
+    if (tls_ctx_new(&self.conns.tls, self.conns.config, self.bundle, &e) == 0)
         (void)loop_run(&self.loop);
     return 1;
 }
