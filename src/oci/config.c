@@ -71,6 +71,8 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     const char *type = json_string_value(json_object_get(n, "type"));
     const char *path = json_string_value(json_object_get(n, "path"));
     path = path && *path ? path : NULL;
+    if (path && path[0] != '/')
+        return err_set(e, EINVAL, "linux.namespaces: the path '%.128s' is not absolute", path);
     for (size_t i = 0; type && i < OCI_NS_MAX; i++)
         if (strcmp(type, known[i]) == 0) {
             c->ns.wanted[i] = true;
@@ -132,6 +134,7 @@ static int read_linux(struct container_config *c, struct err *e)
     const json_t *l = json_object_get(c->j, "linux"), *v;
     size_t i;
     int r = read_resources(c, json_object_get(l, "resources"), e);
+    r = r < 0 ? r : check_twice(json_object_get(l, "namespaces"), "linux.namespaces", e);
     json_array_foreach(json_object_get(l, "namespaces"), i, v) r =
         r < 0 ? r : read_namespace(c, v, e);
     json_array_foreach(json_object_get(l, "devices"), i, v) r = r < 0 ? r : check_device(v, e);

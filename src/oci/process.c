@@ -155,6 +155,18 @@ static int read_rlimit(struct oci_process *p, const json_t *l, struct err *e)
     return r < 0 ? err_wrap(e, r, "process.rlimits") : 0;
 }
 
+int check_twice(const json_t *list, const char *what, struct err *e)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < i; k++) {
+            const json_t *type = json_object_get(json_array_get(list, i), "type");
+            if (type && json_equal(type, json_object_get(json_array_get(list, k), "type")))
+                return err_set(e, EINVAL, "%s: %.64s is there twice", what,
+                               json_is_string(type) ? json_string_value(type) : "a type");
+        }
+    return 0;
+}
+
 int process_read(struct oci_process *p, const json_t *j, struct err *e)
 {
     const json_t *size = json_object_get(j, "consoleSize"), *l;
@@ -175,6 +187,8 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
         r = read_groups(p, json_object_get(json_object_get(j, "user"), "additionalGids"), e);
     if (r == 0)
         r = read_capabilities(p, json_object_get(j, "capabilities"), e);
+    if (r == 0)
+        r = check_twice(json_object_get(j, "rlimits"), "process.rlimits", e);
     json_array_foreach(json_object_get(j, "rlimits"), i, l) r = r < 0 ? r : read_rlimit(p, l, e);
     if (r < 0)
         return r;

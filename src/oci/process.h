@@ -20,6 +20,9 @@ struct oci_process {
 int process_read(struct oci_process *p, const json_t *j, struct err *e);
 void process_free(struct oci_process *p);
 
+/* Each entry of a list is of another type. */
+int check_twice(const json_t *list, const char *what, struct err *e);
+
 /* Whether the command is there, asked over a connection to the sandbox, which it takes. Callers look
  * for "executable file not found" and "permission denied" in the message. */
 int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e);

@@ -467,6 +467,8 @@ def test_hooks(rt, tmp_path):
     rt.run(sh("true"), hooks=hooks)
     status = ["creating", "creating", "creating", "created", "running", "stopped"]
     assert log.read_text().splitlines() == [f'{k} "status":"{s}' for k, s in zip(kinds, status)]
+    rt.run(sh("true"), hooks={k: [{"path": "/bin/sh", "args": ["sh", "-c", "exit 6"]}] for k in kinds[4:]})
+    assert "poststop hook /bin/sh failed: exit code 6" in rt.last_error()  # it is too late to fail
     hooks = {"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", "exit 6"]}]}
     assert "createRuntime hook /bin/sh failed: exit code 6" in rt.refused(sh("true"), hooks=hooks)
     hooks = {"prestart": [{"path": "/bin/sleep", "args": ["sleep", "1000"], "timeout": 1}]}
@@ -480,6 +482,11 @@ BAD = {
     "process.args is empty": {"process": {**sh(""), "args": []}},
     "process.cwd must be an absolute path": {"process": {**sh(""), "cwd": "tmp"}},
     "unknown rlimit resource: nothing": {"process": sh("", rlimits=[{"type": "RLIMIT_NOTHING", "soft": 1, "hard": 1}])},
+    "RLIMIT_CORE is there twice": {"process": sh("", rlimits=[{"type": "RLIMIT_CORE", "soft": 1, "hard": 1}] * 2)},
+    "linux.namespaces: pid is there twice": {"linux": {"namespaces": [{"type": "pid"}, {"type": "pid"}]}},
+    "the path 'proc/1/ns/net' is not absolute": {"linux": {"namespaces": [{"type": "network", "path": "proc/1/ns/net"}]}},
+    "cannot join the namespace /proc/1/ns/uts": {"linux": {"namespaces": [{"type": "network", "path": "/proc/1/ns/uts"}]}},
+    "there is no process to run": {"process": None},
     "cannot use root.path": {"root": {"path": "/nonexistent"}},
     "'/dev/kvm' cannot be passed into a guest": {"linux": {"devices": [{"path": "/dev/kvm", "type": "c"}]}},
     "unknown type 'dreams'": {"linux": {"namespaces": [{"type": "dreams"}]}},
@@ -513,6 +520,29 @@ def test_policy(rt):
         assert int(total) < 128 * 1024
     finally:
         policy.unlink()
+
+
+def test_what_the_specification_demands(rt, tmp_path):
+    """What is not seen elsewhere of docs/oci.md's table."""
+    for verb in ("create", "start", "state", "kill", "delete"):
+        assert rt(verb, check=None).returncode != 0  # without an ID
+    for verb in ("start", "state", "kill", "delete"):
+        assert "does not exist" in rt(verb, "nobody", check=1).err
+    assert "config.json" in rt("create", "--bundle", tmp_path, "c", check=1).err
+    # What is unknown is ignored; what changes later is not looked at; what it did not make stays.
+    bundle = rt.bundle({**sh("echo first; cd /dev; ls -d fd stdin stdout stderr null zero full random urandom tty ptmx pts "
+                             "shm; readlink fd; readlink stdin"), "unknown": 1}, unknown={"a": 1}, annotations={"unknown.key": "v"})
+    out = rt.dir / "musts.out"
+    with open(out, "wb") as f:
+        rt("create", "--bundle", bundle, "--pid-file", rt.dir / "musts.pid", "musts", stdout=f, stderr=f)
+    (bundle / "config.json").write_text("{}")
+    rt("start", "musts")
+    assert reap(int((rt.dir / "musts.pid").read_text())) == 0
+    assert out.read_text().split() == ["first", *sorted(
+        "fd stdin stdout stderr null zero full random urandom tty ptmx pts shm".split()), "/proc/self/fd", "/proc/self/fd/0"]
+    rt("delete", "musts")
+    assert (bundle / "config.json").exists() and (rt.rootfs / "bin/sh").exists()
+    assert rt.run(sh("echo again")) == "again\n"
 
 
 def test_about_itself(rt, tmp_path):
