@@ -3,7 +3,6 @@
 #include "cli/mount_opts.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
-#include "policy/rulebook.h"
 #include "s3/sync.h"
 #include "sandbox/bucket.h"
 #include "util/cleanup.h"
@@ -14,9 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What may come out of a bucket, unless --max says otherwise. */
-#define MAX_DEFAULT (10 * GIB)
 
 /* --- create ---------------------------------------------------------------------------------- */
 
@@ -36,7 +32,7 @@ static int read_options(const struct args *a, struct s3_config *c, struct err *e
             return err_set(e, EINVAL, "--%s requires --s3", others[i]);
     if (!url)
         return 0;
-    c->max = MAX_DEFAULT;
+    c->max = S3_MAX_DEFAULT;
     if (max && (parse_size(max, MIB, &c->max) < 0 || c->max > INT64_MAX))
         return args_bad_value(a, "max", max, PARSE_SIZE_EXAMPLES, e);
     c->addressing = !how || strcmp(how, "auto") == 0 ? S3_AUTO
@@ -52,37 +48,18 @@ static int read_options(const struct args *a, struct s3_config *c, struct err *e
     return r < 0 ? r : s3_config_settle(c, e);
 }
 
-struct creation {
-    const struct store *store;
-    const char *name;
-    struct s3_config *config;
-};
-
-static int prepare(int dirfd, void *ctx, struct err *e)
-{
-    const struct creation *c = ctx;
-    int r = s3_workspace_probe(c->store, c->name, c->config, ui_warn, e);
-    if (r == 0 && !c->config->conditional)
-        ui_warn(
-            "this server ignores conditional writes: two hosts that sync at the same moment may "
-            "overwrite each other's changes");
-    return r < 0 ? r : s3_config_save(dirfd, c->config, e);
-}
-
 static int create_run(const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;
     AUTO_S3_CONFIG struct s3_config config = {0};
     struct err e = {0};
-    struct creation c = {&s, a->pos[0], &config};
     int r = read_options(a, &config, &e);
     if (r < 0)
         return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
     r = store_open(&s, &e);
-    if (r == 0 && config.bucket)
-        r = policy_hold_bucket(&s, a->pos[0], &config, &e);
     if (r == 0)
-        r = workspace_create(&s, a->pos[0], config.bucket ? prepare : NULL, &c, &e);
+        r = config.bucket ? bucket_create(&s, a->pos[0], &config, ui_warn, &e)
+                          : workspace_create(&s, a->pos[0], NULL, NULL, &e);
     if (r < 0)
         return ui_fail(&e);
     return ui_quiet() ? EXIT_OK : ui_print_line(a->pos[0]);

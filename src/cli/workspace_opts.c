@@ -1,6 +1,7 @@
 #include "cli/workspace_opts.h"
 
 #include "cli/mount_opts.h"
+#include "s3/config.h"
 #include "store/volume.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -11,9 +12,25 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* The workspace is made when a sandbox is. */
+static int parse_bucket(const char *url, struct spec_workspace *w, struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config c = {0};
+    int r = s3_config_url(&c, url, e);
+    if (r == 0)
+        r = s3_config_settle(&c, e);
+    if (r < 0)
+        return r;
+    w->name = s3_config_name(&c);
+    w->url = strdup(url);
+    return w->name && w->url ? 0 : err_oom(e);
+}
+
 static int parse_workspace(const char *v, struct spec_workspace *w, struct err *e)
 {
     struct stat st;
+    if (strncmp(v, "s3://", 5) == 0)
+        return parse_bucket(v, w, e);
     if (!*v || !strchr("./~", *v)) {
         int r = workspace_check_name(v, e);
         w->name = r < 0 ? NULL : strdup(v);

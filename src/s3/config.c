@@ -1,5 +1,6 @@
 #include "s3/config.h"
 
+#include "image/oci/digest.h"
 #include "store/json_file.h"
 #include "util/json.h"
 #include "util/text.h"
@@ -141,6 +142,21 @@ int s3_config_settle(struct s3_config *c, struct err *e)
     if (c->ca_certs && c->ca_certs[0] != '/')
         return err_set(e, EINVAL, "the path of the CA certificates must be absolute");
     return c->endpoint ? check_endpoint(c, e) : 0;
+}
+
+char *s3_config_name(const struct s3_config *c)
+{
+    AUTO_FREE char *place = NULL;
+    char *name = NULL, hex[DIGEST_HEX_SIZE];
+    if (asprintf(&place, "%s/%s %s", c->bucket, c->prefix, c->endpoint ? c->endpoint : "") < 0)
+        return NULL;
+    struct digest d = digest_of(place, strlen(place));
+    digest_hex(&d, hex);
+    for (char *p = place; *p; p++)
+        if (!ascii_alnum(*p) && *p != '.')
+            *p = '-';
+    int n = (int)MIN(strlen(c->bucket) + strlen(c->prefix), (size_t)36);
+    return asprintf(&name, "s3-%.*s-%.12s", n, place, hex) < 0 ? NULL : name;
 }
 
 char *s3_config_text(const struct s3_config *c)

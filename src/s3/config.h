@@ -11,6 +11,9 @@
 
 enum { S3_BUCKET_MAX = 63, S3_KEY_MAX = 1024, S3_PREFIX_MAX = 255, S3_PATH_MAX = 768 };
 
+/* What may come out of a bucket, unless the user says otherwise. */
+#define S3_MAX_DEFAULT (10ULL << 30)
+
 enum s3_addressing { S3_AUTO, S3_PATH, S3_VIRTUAL };
 
 struct s3_config {
@@ -35,6 +38,8 @@ int s3_config_url(struct s3_config *c, const char *url, struct err *e);
 int s3_config_settle(struct s3_config *c, struct err *e);
 /* "s3://bucket/prefix", malloc'd. */
 char *s3_config_text(const struct s3_config *c);
+/* The name of the workspace that a bucket has if nobody gave it one: always the same; malloc'd. */
+char *s3_config_name(const struct s3_config *c);
 
 /* -ENOENT, without a message: the workspace is not in a bucket. */
 int s3_config_load(int dirfd, struct s3_config *ret, struct err *e);

@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "workspace/workspace.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
@@ -14,6 +15,50 @@ int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bo
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
     int r = dir >= 0 && s3_config_load(dir, &c, NULL) == 0 ? policy_hold_bucket(s, name, &c, e) : 0;
     return r < 0 ? r : s3_workspace_sync(s, name, how, remote, e);
+}
+
+struct creation {
+    const struct store *store;
+    const char *name;
+    struct s3_config *config;
+    warn_fn warn;
+};
+
+static int prepare(int dirfd, void *ctx, struct err *e)
+{
+    const struct creation *c = ctx;
+    int r = s3_workspace_probe(c->store, c->name, c->config, c->warn, e);
+    if (r == 0 && !c->config->conditional && c->warn)
+        c->warn(
+            "this server ignores conditional writes: two hosts that sync at the same moment may "
+            "overwrite each other's changes");
+    return r < 0 ? r : s3_config_save(dirfd, c->config, e);
+}
+
+int bucket_create(const struct store *s, const char *name, struct s3_config *c, warn_fn warn,
+                  struct err *e)
+{
+    struct creation x = {s, name, c, warn};
+    int r = policy_hold_bucket(s, name, c, e);
+    return r < 0 ? r : workspace_create(s, name, prepare, &x, e);
+}
+
+int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn warn,
+                  struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config c = {.max = S3_MAX_DEFAULT};
+    if (!w->url || workspace_open(s, w->name, &(struct workspace){0}, NULL) == 0)
+        return 0;
+    int r = s3_config_url(&c, w->url, e);
+    if (r == 0)
+        r = s3_config_settle(&c, e);
+    if (r == 0)
+        r = bucket_create(s, w->name, &c, warn, e);
+    if (r == -EEXIST) { /* somebody else was faster */
+        err_clear(e);
+        r = 0;
+    }
+    return r;
 }
 
 static int level(const struct store *s, const char *name, warn_fn warn, struct err *e)

@@ -10,6 +10,12 @@
 int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
                 struct err *e);
 
+/* A new workspace in a bucket that the policy allows, once it is known that the bucket can be used. */
+int bucket_create(const struct store *s, const char *name, struct s3_config *c, warn_fn warn,
+                  struct err *e);
+/* Before a sandbox is made whose workspace was given as a URL: makes that, if it does not exist. */
+int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn warn,
+                  struct err *e);
 /* Before a start, or a look at its files. If the bucket cannot be reached, the local side as of the last sync will do,
  * with a warning; if there never was one, this fails. */
 int bucket_enter(const struct store *s, const char *name, warn_fn warn, struct err *e);

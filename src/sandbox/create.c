@@ -186,6 +186,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = volume_settle(s, spec, e);
     if (r == 0)
+        r = bucket_settle(s, &spec->workspace, warn, e);
+    if (r == 0)
         r = workspace_settle(s, spec, e);
     if (r == 0)
         r = spec_secure_mounts(spec, e);

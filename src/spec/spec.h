@@ -80,6 +80,8 @@ enum workspace_mode {
 struct spec_workspace {
     char *name; /* of a named one (workspace/workspace.h), or */
     char *path; /* a directory of the host; neither: no workspace */
+    char *
+        url; /* of the bucket that a named one is to be made in, if it does not exist; not stored */
     enum workspace_mode mode;
     uint64_t max; /* bytes of a snapshot */
 };

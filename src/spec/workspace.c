@@ -97,4 +97,5 @@ void spec_workspace_free(struct spec_workspace *w)
 {
     free(w->name);
     free(w->path);
+    free(w->url);
 }

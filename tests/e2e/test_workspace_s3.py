@@ -243,6 +243,23 @@ def test_a_sandbox_works_in_a_bucket(msb, s3):
         assert not f.is_file() or f.name == "upper.ext4" or SECRET.encode() not in f.read_bytes(), f
 
 
+def test_a_bucket_by_its_url(msb, s3):
+    msb.env.update(KEYS, AWS_ENDPOINT_URL=s3.url)
+    s3.put("some/prefix/in", b"1\n")
+    url = f"s3://{BUCKET}/some/prefix"
+    assert msb.ok("run", "-q", "--workspace", url, "--", "sh", "-c", "cd /workspace; cat in; mv in out") == "1\n"
+    assert s3.keys() == ["some/prefix/out"]
+    (made,) = json.loads(msb.ok("workspace", "ls", "--format", "json"))
+    assert made["name"].startswith("s3-bucket-some-prefix-") and made["bucket"] == url
+    # The same one, again; another server is another one.
+    assert msb.ok("run", "-q", "--workspace", url + "/", "--", "ls", "/workspace") == "out\n"
+    for bad, why in (("s3://", b"expected s3://BUCKET"), (f"s3://{BUCKET}/../x", b"invalid prefix"),
+                     ("s3://not-there/x", b"NoSuchBucket")):
+        p = msb("create", "-q", "-n", "box", "--workspace", bad)
+        assert p.returncode != 0 and why in p.stderr, p.stderr
+    assert len(json.loads(msb.ok("workspace", "ls", "--format", "json"))) == 1 and msb.ok("ls", "-q") == ""
+
+
 def test_keys_from_a_command(msb, s3, tmp_path):
     """It runs for each sync, and what it prints is stored nowhere."""
     printed = json.dumps({"Version": 1, "AccessKeyId": KEY_ID, "SecretAccessKey": SECRET}, indent=1)
