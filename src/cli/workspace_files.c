@@ -30,9 +30,9 @@ struct place {
     int data;
     struct name_lock lock;
 };
-#define PLACE_NONE                \
-    {                             \
-        .data = -1, .lock.fd = -1 \
+#define PLACE_NONE                             \
+    {                                          \
+        .path = ".", .data = -1, .lock.fd = -1 \
     }
 
 static void place_close(struct place *p)
@@ -89,7 +89,9 @@ static int files_load(struct items *l, struct err *e)
 {
     AUTO_PLACE struct place p = PLACE_NONE;
     struct workspace_files *f = l->v = calloc(1, sizeof(*f));
-    int r = f ? parse_place(l->args->pos[0], &p, e) : err_oom(e);
+    if (!f)
+        return err_oom(e);
+    int r = parse_place(l->args->pos[0], &p, e);
     if (r == 0)
         r = place_open(l->store, &p, false, e);
     if (r == 0)

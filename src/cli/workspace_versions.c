@@ -79,8 +79,8 @@ static int checkpoint_run(const struct args *a)
     AUTO_STORE struct store s = STORE_NONE;
     AUTO_HELD struct held h = HELD_NONE;
     struct err e = {0};
-    struct version v;
-    bool made;
+    struct version v = {0};
+    bool made = false;
     uint64_t max;
     char id[16];
     const char *message = args_get(a, "message");

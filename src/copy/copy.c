@@ -76,7 +76,7 @@ static int stat_source(struct copying *c)
             return err_sys(c->e, errno, "cannot copy '%s'", path);
         mode = st.st_mode;
     } else if (c->from->kind == COPY_BELOW) {
-        struct stat st;
+        struct stat st = {0};
         int r = stat_below(c, path, &st);
         if (r < 0)
             return r;

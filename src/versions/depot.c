@@ -91,7 +91,7 @@ static int copy_content(int from, int to, char sha[DIGEST_HEX_SIZE], uint64_t *s
 {
     AUTO_FREE char *chunk = NULL;
     struct digest sum;
-    struct stat st;
+    struct stat st = {0};
     int r = 0;
     if (ioctl(to, FICLONE, from) < 0) {
         chunk = malloc(CHUNK);
@@ -154,7 +154,9 @@ int depot_settle(struct depot *d, struct err *e)
 {
     AUTO_CLOSEDIR DIR *names = dir_read_at(d->fresh, ".");
     const struct dirent *entry;
-    int r = !names || syncfs(d->fresh) < 0 ? -errno : 0;
+    if (!names || syncfs(d->fresh) < 0)
+        return err_sys(e, errno, "cannot store the version");
+    int r = 0;
     while (r == 0 && (entry = readdir(names))) {
         char name[OBJECT_NAME], dir[3];
         if (strlen(entry->d_name) != 64)
@@ -239,7 +241,9 @@ int depot_sweep(struct depot *d, char *const *used, size_t n, struct err *e)
 {
     AUTO_CLOSEDIR DIR *dirs = dir_read_at(d->objects, ".");
     const struct dirent *entry;
-    int r = dirs ? 0 : -errno;
+    int r = 0;
+    if (!dirs)
+        return err_sys(e, errno, "cannot remove what no version has");
     while (r == 0 && (entry = readdir(dirs)))
         if (strlen(entry->d_name) == 2 && entry->d_name[0] != '.')
             r = sweep_dir(d->objects, entry->d_name, used, n);

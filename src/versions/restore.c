@@ -52,8 +52,8 @@ static int restore_one(struct s3_work *w, struct depot *d, const struct s3_entry
 int version_restore(int dir, unsigned id, uint64_t max, warn_fn warn, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree then = {0}, now = {0}, last = {0};
-    struct version before;
-    bool made;
+    struct version before = {0};
+    bool made = false;
     int r = version_tree(dir, id, warn, &then, e);
     if (r == 0)
         r = version_make(dir, "before a restore", max, warn, &before, &made, e);

@@ -49,7 +49,8 @@ void workspace_files_free(struct workspace_files *l)
 static int add(struct listing *x, int at, const char *name, const char *path, const struct stat *st)
 {
     char target[PROTO_PATH_MAX + 1];
-    ssize_t n = S_ISLNK(st->st_mode) ? readlinkat(at, name, target, sizeof(target) - 1) : -1;
+    ssize_t n =
+        S_ISLNK(st->st_mode) && name ? readlinkat(at, name, target, sizeof(target) - 1) : -1;
     if (x->l.n == WORKSPACE_FILES_MAX)
         return err_set(x->e, E2BIG, "the workspace has more than %d files", WORKSPACE_FILES_MAX);
     if (x->l.n == x->cap) {
