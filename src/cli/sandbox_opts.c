@@ -109,8 +109,7 @@ static const struct opt file_opts[] = {
      "Mount an empty file system in memory; OPTIONS: ro, noexec, nosuid, nodev, size=SIZE, "
      "mode=OCTAL, uid=N, gid=N",
      OPT_REPEAT},
-    {"workspace", 0, "NAME|DIR", "Mount workspace NAME, DIR or s3://BUCKET at /workspace",
-     OPT_COMMON},
+    {"workspace", 0, "NAME|DIR", "Mount NAME, DIR or s3://BUCKET at /workspace", OPT_COMMON},
     {"workspace-mode", 0, "MODE",
      "fuse shares the workspace; snapshot copies it in, and back after a stop (default: "
      "fuse)",
