@@ -171,7 +171,12 @@ def test_programs_as_they_are(box, servers):
 import os, urllib.request
 r = urllib.request.Request("https://api.example.com/py", headers={"X-Api-Key": os.environ["KEY"]}, data=b"x" * 100000)
 assert urllib.request.urlopen(r, timeout=60).status == 200
+from pip._vendor import requests  # the library as it is; Debian has no other copy in this image
+s = requests.Session()
+assert [s.get("https://api.example.com/requests", auth=("me", os.environ["KEY"])).status_code for _ in "ab"] == [200, 200]
 END
+        pip download -q --no-deps --retries 0 --disable-pip-version-check -d /tmp \\
+            --index-url https://me:$KEY@api.example.com/pip nothing 2>/dev/null || true
         node -e 'fetch("https://api.example.com/node", {method: "POST", headers: {"x-api-key": process.env.KEY},
             body: "y".repeat(200000)}).then(r => { if (r.status != 200) throw r.status })'
         git -c http.extraHeader="Authorization: Bearer $KEY" ls-remote https://api.example.com/repo 2>/dev/null || true
@@ -180,6 +185,8 @@ END
     heads = {head.split(" ")[1].split("?")[0]: head for _, head, _ in servers.seen()}
     for path in ("/py", "/node", "/repo/info/refs"):
         assert VALUE in heads[path], path
+    for path in ("/requests", "/pip/nothing/"):
+        assert base64.b64encode(f"me:{VALUE}".encode()).decode() in heads[path], path
 
 
 def test_bodies_in_both_directions(box, servers):
