@@ -618,9 +618,11 @@ def test_a_command_mints_values(changing, servers, tmp_path):
         assert '"error":"secret_unavailable"' in out and why in out, out
     p = changing("exec", "-q", "--secret-env", "MINTED", "changing", "--", "true")
     assert p.returncode != 0 and b"is minted by a command" in p.stderr
-    changing.ok("secret", "set", "MINTED", "--command", "echo $PPID")
-    minter = pathlib.Path("/proc") / value()
+    changing.ok("secret", "set", "MINTED", "--command", "echo value-by-$PPID")
+    last = value()
+    minter = pathlib.Path("/proc") / last.split("-")[-1]
     assert minter.exists() and b"OWN=" not in (minter / "environ").read_bytes()
+    assert in_memory(minter.name, b"value-by-$PPID") and not in_memory(minter.name, last.encode())
     changing.ok("modify", "changing", "--secret-rm", "MINTED")
     netkit.wait_for(lambda: not minter.exists(), timeout=30)
 
