@@ -354,8 +354,8 @@ static void values_are_swapped_across_pieces(void **state)
     } form[] = {{"text/plain", "v\"&1"},
                 {"application/json", "v\\\"&1"},
                 {"application/x-www-form-urlencoded; a=b", "v%22%261"}};
+    char text[256], want[256]; /* `head` points into it, to the end */
     for (size_t f = 0; f < ARRAY_LEN(form); f++) {
-        char text[256], want[256];
         (void)snprintf(text, sizeof(text),
                        "POST / HTTP/1.1\r\nHost: api.x.org\r\nContent-Type: %s\r\n"
                        "Content-Length: 3\r\n\r\n",
