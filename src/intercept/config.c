@@ -355,6 +355,8 @@ void config_free(struct config *c)
     for (size_t i = 0; c->own && i < SUBST_SECRETS_MAX; i++)
         vault_close(&c->own[i], c->own[i].size);
     free(c->own);
+    for (size_t i = 0; i < CONFIG_ROOTS_MAX; i++)
+        free(c->own_pem[i]);
     free(c->mint);
     free(c->subst.secret);
     free(c->pattern);
@@ -385,8 +387,50 @@ void config_expire(struct config *c, uint64_t now)
         }
 }
 
+static bool same_host(const struct subst_host *a, const struct subst_host *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->suffix == b->suffix &&
+           strcmp(a->method, b->method) == 0 && strcmp(a->path, b->path) == 0;
+}
+
+/* Whether everything that is said of `now` was said of `was`. (Scrubbing is said of both or of none.) */
+static bool goes_no_further(const struct subst_secret *now, const struct subst_secret *was)
+{
+    for (size_t i = 0; i < now->n_hosts; i++) {
+        size_t k = 0;
+        while (k < was->n_hosts && !same_host(&now->host[i], &was->host[k]))
+            k++;
+        if (k == was->n_hosts)
+            return false;
+    }
+    for (size_t i = 0; i < now->n_places; i++) {
+        size_t k = 0;
+        while (k < was->n_places && !(now->place[i].where == was->place[k].where &&
+                                      strcmp(now->place[i].name, was->place[k].name) == 0))
+            k++;
+        if (k == was->n_places)
+            return false;
+    }
+    return now->n_places == was->n_places;
+}
+
+static int inherit_roots(struct config *c, const struct config *old)
+{
+    c->n_roots = 0;
+    for (size_t i = 0; i < old->n_roots; i++) {
+        if (!(c->own_pem[i] = strdup(old->roots[i].pem)))
+            return -ENOMEM;
+        c->roots[i] = (struct config_roots){.host = old->roots[i].host, .pem = c->own_pem[i]};
+        c->n_roots++;
+    }
+    return 0;
+}
+
 int config_inherit(struct config *c, const struct config *old, const char **name)
 {
+    *name = "";
+    if (inherit_roots(c, old) < 0)
+        return -ENOMEM;
     for (size_t i = 0; i < c->subst.n; i++) {
         const struct subst_secret *x = &c->subst.secret[i];
         const struct config_mint *m = &c->mint[i];
@@ -395,7 +439,9 @@ int config_inherit(struct config *c, const struct config *old, const char **name
         for (size_t k = 0; r == -ENOENT && k < old->subst.n; k++) {
             const struct subst_secret *had = &old->subst.secret[k];
             if (strcmp(had->name, x->name) == 0 && had->value && m->minted == old->mint[k].minted)
-                r = config_set_value(c, i, had->value, had->value_len, old->mint[k].until_ns);
+                r = goes_no_further(x, had)
+                        ? config_set_value(c, i, had->value, had->value_len, old->mint[k].until_ns)
+                        : -EPERM;
         }
         if (r < 0 && !(r == -ENOENT && m->minted))
             return r;

@@ -42,6 +42,7 @@ struct config {
     struct subst_host *pattern; /* hosts to look into without a secret */
     size_t n_patterns;
     struct config_roots roots[CONFIG_ROOTS_MAX];
+    char *own_pem[CONFIG_ROOTS_MAX]; /* of those that were inherited */
     size_t n_roots;
     const char *bundle; /* a file with authorities instead of the host's own; NULL: none */
     const char *ca_dir; /* where the certificate authority is kept; NULL: see issuer */
@@ -95,7 +96,10 @@ struct config_reply {
 /* Receives all of one. -EPROTO: it makes no sense. */
 int config_recv(int sock, struct config **ret);
 void config_free(struct config *c); /* wipes; NULL is fine */
-/* Values that `c` lacks are taken from `old` (copied). -ENOENT: that has none either, of *name. */
+/* Values that `c` lacks are taken from `old` (copied), and authorities for servers always are: a change
+ * comes by way of the monitor, and one that was taken over must not get at values by sending its own. So
+ * nobody's value goes where it did not go before: -EPERM, with a *name whose hosts or places are not all
+ * among the old ones. -ENOENT: `old` has no value for *name either. */
 int config_inherit(struct config *c, const struct config *old, const char **name);
 /* A value for secret i, until then (CLOCK_MONOTONIC). */
 int config_set_value(struct config *c, size_t i, const char *value, size_t n, uint64_t until_ns);

@@ -132,7 +132,7 @@ static int put_in_force(struct config *c, struct err *e)
         return err_set(e, EINVAL, "the change has no certificate in it");
     int r = config_inherit(c, self.conns.config, &name);
     if (r < 0)
-        return err_sys(e, -r, "the interceptor has no value of secret '%s'", name);
+        return err_sys(e, -r, "the interceptor cannot keep the value of secret '%s'", name);
     r = tls_ctx_new(&t, c, self.bundle, e);
     if (r < 0)
         return r;

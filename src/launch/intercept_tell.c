@@ -72,11 +72,13 @@ static int find_value(const struct store *s, const char *name, struct strlist *r
     return r;
 }
 
-/* The interceptor has a value of that name, and goes on using it. */
+/* The interceptor has a value of that name, and goes on using it: for the same hosts, and not for others,
+ * whoever says so. */
 static bool is_kept(const struct telling *t, const char *name)
 {
-    return t->old && spec_bound_find(&t->old->bound, name) &&
-           !(t->fresh && strcmp(t->fresh, name) == 0);
+    const char *was = t->old ? spec_bound_find(&t->old->bound, name) : NULL;
+    const char *now = spec_bound_find(t->bound, name);
+    return was && now && strcmp(was, now) == 0 && !(t->fresh && strcmp(t->fresh, name) == 0);
 }
 
 /* 1: a command mints it, which is noted. */

@@ -15,7 +15,7 @@
 int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e);
 
 /* The interceptor of a running sandbox (in the directory `dirfd`): `now` in place of `old`. Values are
- * looked up for names that `old` does not have, and of `fresh` (may be NULL); it keeps the others. On
+ * looked up for what is not bound in just that way in `old`, and of `fresh` (may be NULL); it keeps the others. On
  * failure, the old ones are in force. ENOTCONN: there is no interceptor. */
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
                      const struct spec_net *now, const char *fresh, struct err *e);

@@ -526,7 +526,7 @@ def test_secrets_are_bound_to_a_running_sandbox(changing, servers):
     changing.ok("secret", "set", "ROTATED", input=b"old-value")
     changing.env["PASSING"] = "from-the-environment"
     changing.ok("modify", "changing", "--secret", "ROTATED@api.example.com", "--secret", "PASSING@git.example.com")
-    del changing.env["PASSING"]  # what is bound already need not be there again
+    del changing.env["PASSING"]  # what stays as it was need not be there again
     assert ask(changing, "ROTATED") == "200" and servers.last()[1]["x-api-key"] == "old-value"
     changing.ok("secret", "set", "ROTATED", input=b"new-value")
     assert ask(changing, "ROTATED") == "200" and servers.last()[1]["x-api-key"] == "new-value"

@@ -438,7 +438,8 @@ static void a_configuration_arrives(void **state)
     (void)close(pair[1]);
 }
 
-static struct config *tell(const char *name, const char *value)
+static struct config *tell_for(const char *name, const char *value, const char *host,
+                               const char *pem)
 {
     struct config_writer w;
     struct config *c = NULL;
@@ -449,12 +450,44 @@ static struct config *tell(const char *name, const char *value)
         config_secret(&w, name, HOLDER, value);
     else
         config_keep(&w, name, HOLDER);
+    struct subst_host h = {0};
+    (void)snprintf(h.name, sizeof(h.name), "%s", host);
+    config_host(&w, &h);
+    config_roots(&w, NULL, pem);
     assert_int_equal(config_send(&w, pair[0]), 0);
     config_end(&w);
     assert_int_equal(config_recv(pair[1], &c), 0);
     (void)close(pair[0]);
     (void)close(pair[1]);
     return c;
+}
+
+static struct config *tell(const char *name, const char *value)
+{
+    return tell_for(name, value, "x.org", "PEM");
+}
+
+/* A change comes by way of the monitor, which may have been taken over. */
+static void a_kept_value_goes_nowhere_else(void **state)
+{
+    const char *name = NULL;
+    struct config *old = tell("KEY", "value");
+    struct config *moved = tell_for("KEY", NULL, "evil.org", "PEM");
+    struct config *distrusted = tell_for("KEY", NULL, "x.org", "EVIL");
+    struct config *placed = tell("KEY", NULL);
+    (void)state;
+    assert_int_equal(config_inherit(moved, old, &name), -EPERM);
+    assert_null(moved->subst.secret[0].value);
+    placed->subst.secret[0].place[0] = (struct subst_place){.where = SUBST_BODY};
+    placed->subst.secret[0].n_places = 1;
+    assert_int_equal(config_inherit(placed, old, &name), -EPERM);
+    assert_int_equal(config_inherit(distrusted, old, &name), 0);
+    assert_int_equal(distrusted->n_roots, 1);
+    assert_string_equal(distrusted->roots[0].pem, "PEM");
+    config_free(old);
+    config_free(moved);
+    config_free(distrusted);
+    config_free(placed);
 }
 
 static void a_change_keeps_values(void **state)
@@ -539,6 +572,7 @@ int main(void)
         cmocka_unit_test(placeholders_are_found_across_pieces),
         cmocka_unit_test(a_configuration_arrives),
         cmocka_unit_test(a_change_keeps_values),
+        cmocka_unit_test(a_kept_value_goes_nowhere_else),
         cmocka_unit_test(values_are_swapped_across_pieces),
         cmocka_unit_test(values_that_come_back_are_scrubbed),
         cmocka_unit_test(bindings_are_checked),
