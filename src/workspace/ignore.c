@@ -59,14 +59,14 @@ static const char *class_element(const char *p, unsigned char c, bool *matched)
 /* What follows "[...]" if c is in it; NULL. */
 static const char *match_class(const char *p, unsigned char c)
 {
-    bool not = *p == '!' || *p == '^', matched = false;
-    p += not ;
+    bool negated = *p == '!' || *p == '^', matched = false;
+    p += negated;
     do {
         p = class_element(p, c, &matched);
         if (!p || !*p)
             return NULL;
     } while (*p != ']');
-    return matched != not &&c != '/' ? p + 1 : NULL;
+    return matched != negated && c != '/' ? p + 1 : NULL;
 }
 
 /* What follows the element at p if it matches c, which is not the end; NULL. */
