@@ -136,7 +136,7 @@ static int tag(const struct args *a, const struct reference *to, struct err *e)
         return r;
     r = image_find(&c, a->pos[0], &rec, e);
     if (r == 0)
-        r = image_store_tag(&c.images, to, &rec.digest, e);
+        r = image_store_tag(&c.images, to, &rec.digest, false, e);
     image_cache_close(&c);
     return r;
 }

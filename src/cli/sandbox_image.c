@@ -108,6 +108,7 @@ static int adopt_image(struct sandbox_request *q, const struct args *a, struct i
     const struct image_config *c = &img->config;
     s->image_kind = img->kind;
     s->image_digest = steal_ptr(&img->digest);
+    s->image_named_here = img->named_here;
     q->image_lock = steal_fd(&img->lock_fd);
     take_declared(s, c);
     int r = take_text(&s->workdir, c->workdir, c->workdir && c->workdir[0] == '/', e);

@@ -171,7 +171,7 @@ static int add_image(struct making *m, struct digest *ret, struct err *e)
         r = image_store_add_image(m->store, manifest.text, manifest.len, config.text, config.len,
                                   m->layers, m->n, ret, e);
     if (r == 0 && m->c->target)
-        r = image_store_tag(m->store, m->c->target, ret, e);
+        r = image_store_tag(m->store, m->c->target, ret, false, e);
     return r;
 }
 

@@ -136,6 +136,7 @@ static int fill_record(struct image_record *r, struct image *img, struct err *e)
     digest_text(&r->digest, text);
     img->kind = IMAGE_OCI;
     img->size = r->disk_size;
+    img->named_here = !r->pulled;
     for (size_t i = 0; i < r->n_layers; i++)
         img->size += r->layers[i].erofs_size;
     img->digest = strdup(text);

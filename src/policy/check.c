@@ -103,11 +103,21 @@ void check_sandboxes(struct judge *j, const struct layer *l, const struct settin
 
 /* --- images ----------------------------------------------------------------------------------- */
 
+/* A name that was given to it here says nothing: 'msb load -t' and 'msb tag' take any. */
+static void refuse_image(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    char asked[TEXT_MAX];
+    (void)snprintf(asked, sizeof(asked), "%.300s%s", j->spec->image,
+                   j->spec->image_named_here ? ", which was named on this host and not pulled"
+                                             : "");
+    judge_refuse(j, l, s, asked);
+}
+
 /* A path is kept without links and relative parts: the next start may be from elsewhere. */
 void check_images(struct judge *j, const struct layer *l, const struct setting *s)
 {
     if (!image_matches(s, j->spec)) {
-        judge_refuse(j, l, s, j->spec->image);
+        refuse_image(j, l, s);
         return;
     }
     judge_allow(j, l, s, j->spec->image);
@@ -130,7 +140,10 @@ void check_registries(struct judge *j, const struct layer *l, const struct setti
     if (!is_pulled(j->spec))
         return;
     bool ok = reference_parse(j->spec->image, &ref, NULL) == 0 && item_matches(s, ref.registry);
-    (ok ? judge_allow : judge_refuse)(j, l, s, ref.registry ? ref.registry : j->spec->image);
+    if (j->spec->image_named_here)
+        refuse_image(j, l, s);
+    else
+        (ok ? judge_allow : judge_refuse)(j, l, s, ref.registry ? ref.registry : j->spec->image);
 }
 
 void check_digest(struct judge *j, const struct layer *l, const struct setting *s)
@@ -138,7 +151,8 @@ void check_digest(struct judge *j, const struct layer *l, const struct setting *
     AUTO_REFERENCE struct reference ref = {0};
     if (!s->number || strcmp(j->spec->image, IMAGE_BASE_REF) == 0)
         return;
-    bool ok = is_pulled(j->spec) && reference_parse(j->spec->image, &ref, NULL) == 0 && ref.digest;
+    bool ok = is_pulled(j->spec) && !j->spec->image_named_here &&
+              reference_parse(j->spec->image, &ref, NULL) == 0 && ref.digest;
     judge_find(j, l, s, s->line, ok ? OUTCOME_ALLOWED : OUTCOME_REFUSED, j->spec->image,
                "a reference with @sha256:DIGEST");
 }

@@ -107,9 +107,15 @@ static void cut_version(char *s)
 
 /* A reference in either of its spellings; a pattern without tag and digest is for all of them.
  * Docker Hub's msb/base is not the built-in image, and must be spelt in full. */
-static bool reference_matches(const struct setting *s, const char *image)
+static bool reference_matches(const struct setting *s, const char *image, bool named_here)
 {
     AUTO_REFERENCE struct reference ref = {0};
+    if (named_here) { /* then it is anything */
+        bool any = false;
+        for (size_t i = 0; i < s->n; i++)
+            any = any || strcmp(s->item[i].text, "*") == 0;
+        return any;
+    }
     if (reference_parse(image, &ref, NULL) < 0)
         return false;
     AUTO_FREE char *full = reference_full(&ref), *familiar = reference_familiar(&ref),
@@ -129,7 +135,7 @@ bool image_matches(const struct setting *s, const struct sandbox_spec *spec)
     if (strcmp(spec->image, IMAGE_BASE_REF) == 0)
         return item_matches(s, spec->image);
     if (!image_is_local(spec->image))
-        return reference_matches(s, spec->image);
+        return reference_matches(s, spec->image, spec->image_named_here);
     AUTO_FREE char *path = realpath(spec->image, NULL);
     for (size_t i = 0; path && i < s->n; i++) /* only a path is the name of a path */
         if ((s->item[i].text[0] == '/' || strcmp(s->item[i].text, "*") == 0) &&

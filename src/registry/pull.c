@@ -302,7 +302,7 @@ static int store_image(struct pull *p, const struct reference *ref, const struct
     }
     int r = image_store_add_image(p->store, buf_head(manifest), buf_len(manifest), buf_head(config),
                                   buf_len(config), p->made, n, digest, e);
-    return r < 0 ? r : image_store_tag(p->store, ref, digest, e);
+    return r < 0 ? r : image_store_tag(p->store, ref, digest, true, e);
 }
 
 static int pull_all(struct pull *p, const struct reference *ref, struct buf *manifest,

@@ -226,7 +226,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
-        "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o, s:o*, s:o*, s:o*}",
+        "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o, s:o*, s:o*, s:o*, s:o*}",
         "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_labels", list_json(&s->image_labels), "image_volumes", list_json(&s->volumes),
@@ -239,7 +239,8 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         "security", spec_security_to_json(&s->security), "created_ns", (json_int_t)s->created_ns,
         "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths", list_json(&s->write_paths),
         "workspace", spec_workspace_json(s), "root_share", s->root_share ? json_true() : NULL,
-        "masked_paths", s->masked.n ? list_json(&s->masked) : NULL, "fixed_paths",
+        "image_named_here", s->image_named_here ? json_true() : NULL, "masked_paths",
+        s->masked.n ? list_json(&s->masked) : NULL, "fixed_paths",
         s->fixed.n ? list_json(&s->fixed) : NULL);
 }
 
@@ -516,6 +517,7 @@ static int read_image(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (r == 0)
         r = read_choice(j, "image_kind", image_kinds, ARRAY_LEN(image_kinds), &kind, e);
     s->image_kind = (enum image_kind)kind;
+    s->image_named_here = json_is_true(json_object_get(j, "image_named_here"));
     size_t pull = s->pull;
     if (r == 0)
         r = read_choice(j, "pull_policy", pull_policies, ARRAY_LEN(pull_policies), &pull, e);

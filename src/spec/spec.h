@@ -101,7 +101,8 @@ struct sandbox_spec {
 
     char *image; /* as the user wrote it */
     enum image_kind image_kind;
-    char *image_digest; /* "sha256:..." that it was resolved to: what the sandbox boots from */
+    char *image_digest;    /* "sha256:..." that it was resolved to: what the sandbox boots from */
+    bool image_named_here; /* struct image */
     enum image_pull pull;
 
     double cpus;

@@ -49,6 +49,35 @@ def test_pull_then_nothing_to_do(puller, registry):
     assert len(re.findall(r"  exists  ", text(p))) == 5
 
 
+def test_names_that_a_policy_allows(puller, registry, tmp_path):
+    """A policy's rule for a name is for what its registry says it is: not for what was loaded or tagged here."""
+    m, image = puller, imagekit.busybox()
+    ref = registry.push(image, "allowed/box:1")
+    host = ref.split("/")[0]
+    other, own = f"{host}/allowed/box:2", f"{host}/allowed/own:1"
+    m.ok("load", "-q", "-i", image.archive("docker", tmp_path / "box.tar", other))
+    (m.home / "policy.yaml").write_text(f"images: {{allow: [\"{host}/allowed/*\"]}}\n")
+
+    def run(name):
+        return m("run", "-q", "--no-net", "--pull", "never", name, "--", "true")
+
+    m.ok("pull", "-q", ref)
+    assert run(ref).returncode == 0
+    m.ok("tag", ref, own)
+    for name in (other, own):
+        p = run(name)
+        assert p.returncode == 3 and f"asked for {name}, which was named on this host and not pulled" in text(p)
+    m.ok("tag", other, ref)  # over the name that was pulled
+    assert run(ref).returncode == 3
+    m.ok("pull", "-q", "-f", ref)
+    assert run(ref).returncode == 0
+    for policy in (f"registries: [\"{host}\"]", "digest: true", f"allow: [\"{host}/allowed/own:1\"]"):
+        (m.home / "policy.yaml").write_text(f"images: {{{policy}}}\n")
+        assert run(own).returncode == 3
+    (m.home / "policy.yaml").write_text("images: {allow: [\"*\"]}\n")
+    assert run(own).returncode == 0
+
+
 def test_quiet_says_nothing(puller, registry):
     ref = registry.push(imagekit.busybox(), "quiet:1")
     p = puller("pull", "-q", ref, check=0)

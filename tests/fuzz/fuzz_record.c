@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         record_free(&r);
     }
     /* A reference counts only under its own name, which no noise has. */
-    if (ref_parse("0.json", text, size, &reference, &d) == 0)
+    if (ref_parse("0.json", text, size, &reference, &d, &(bool){false}) == 0)
         abort();
     free(text);
     return 0;

@@ -217,7 +217,7 @@ struct digest put_image(struct image_store *s, const char *name, const char *con
         fail_msg("%s", e.msg);
     struct reference ref = {0};
     assert_int_equal(reference_parse(name, &ref, &e), 0);
-    assert_int_equal(image_store_tag(s, &ref, &image, &e), 0);
+    assert_int_equal(image_store_tag(s, &ref, &image, true, &e), 0);
     reference_free(&ref);
     return image;
 }

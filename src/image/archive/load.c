@@ -118,7 +118,7 @@ int load_check_names(const struct load *l, size_t n, bool named, struct err *e)
 static int tag_one(struct load *l, const struct reference *ref, const struct digest *d,
                    struct err *e)
 {
-    int r = image_store_tag(l->store, ref, d, e);
+    int r = image_store_tag(l->store, ref, d, false, e);
     if (r == 0 && l->opt->loaded)
         l->opt->loaded(l->opt->ctx, ref, d);
     return r;

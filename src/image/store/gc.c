@@ -131,7 +131,7 @@ static int visit_ref(struct gc *g, int dirfd, const char *name)
     AUTO_FREE char *reference = NULL;
     struct digest d;
     char text[DIGEST_TEXT_SIZE];
-    int r = ref_read(dirfd, name, &reference, &d);
+    int r = ref_read(dirfd, name, &reference, &d, &(bool){false});
     if (r < 0 && r != -ENOENT)
         return r;
     if (r == 0) {

@@ -178,22 +178,25 @@ void ref_name(const char *spelling, char name[RECORD_NAME_SIZE])
     record_json_name(&d, name);
 }
 
-int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image)
+int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image,
+              bool pulled)
 {
     return write_json(refs_fd, name,
-                      json_pack("{s:s, s:o}", "reference", reference, "image", digest_json(image)));
+                      json_pack("{s:s, s:o, s:b}", "reference", reference, "image",
+                                digest_json(image), "pulled", pulled));
 }
 
-int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image)
+int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image,
+             bool *ret_pulled)
 {
     AUTO_FREE char *text = NULL;
     size_t len = 0;
     int r = read_text(refs_fd, name, RECORD_REF_MAX, &text, &len);
-    return r < 0 ? r : ref_parse(name, text, len, ret_reference, ret_image);
+    return r < 0 ? r : ref_parse(name, text, len, ret_reference, ret_image, ret_pulled);
 }
 
 int ref_parse(const char *name, const char *file, size_t len, char **ret_reference,
-              struct digest *ret_image)
+              struct digest *ret_image, bool *ret_pulled)
 {
     struct digest d;
     char expected[RECORD_NAME_SIZE];
@@ -209,5 +212,6 @@ int ref_parse(const char *name, const char *file, size_t len, char **ret_referen
         return -ENOMEM;
     *ret_reference = copy;
     *ret_image = d;
+    *ret_pulled = json_is_true(json_object_get(j, "pulled"));
     return 0;
 }

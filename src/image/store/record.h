@@ -41,11 +41,13 @@ void record_free(struct record *r);
 #define AUTO_RECORD CLEANUP(record_free)
 void record_layers_free(struct image_layer *layers, size_t n);
 
-/* A reference: its one spelling, and the image. `name` is that of the file, in refs/. */
-int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image);
-int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image);
+/* A reference: its one spelling, the image, and whether its registry said that it means that. `name` is that of the file, in refs/. */
+int ref_read(int refs_fd, const char *name, char **ret_reference, struct digest *ret_image,
+             bool *ret_pulled);
+int ref_write(int refs_fd, const char *name, const char *reference, const struct digest *image,
+              bool pulled);
 int ref_parse(const char *name, const char *file, size_t len, char **ret_reference,
-              struct digest *ret_image);
+              struct digest *ret_image, bool *ret_pulled);
 /* The spelling under which a reference is stored, malloc'd, and its file's name. With a digest the
  * tag has no meaning, and is left out. */
 char *ref_spelling(const struct reference *ref);

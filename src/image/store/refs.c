@@ -24,14 +24,14 @@ static int not_found(const char *what, struct err *e)
 }
 
 int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
-                    struct err *e)
+                    bool pulled, struct err *e)
 {
     AUTO_FREE char *spelling = ref_spelling(ref);
     char name[RECORD_NAME_SIZE];
     if (!spelling)
         return err_oom(e);
     ref_name(spelling, name);
-    int r = ref_write(s->refs_fd, name, spelling, image);
+    int r = ref_write(s->refs_fd, name, spelling, image, pulled);
     return r < 0 ? err_sys(e, -r, "cannot record the reference '%s'", spelling) : 0;
 }
 
@@ -123,13 +123,17 @@ static int find_image(struct image_store *s, const struct reference *ref, const 
 {
     char name[RECORD_NAME_SIZE];
     AUTO_FREE char *stored = NULL;
-    struct digest d;
+    struct digest d, want;
+    bool pulled = false;
     ref_name(spelling, name);
-    int r = ref_read(s->refs_fd, name, &stored, &d);
+    int r = ref_read(s->refs_fd, name, &stored, &d, &pulled);
     if (r == 0)
         r = load_image(s, &d, ret);
     if (r == -ENOENT && ref->digest && digest_parse(ref->digest, &d, NULL) == 0)
         r = load_image(s, &d, ret);
+    if (r == 0) /* a digest is proof enough */
+        ret->pulled = pulled || (ref->digest && digest_parse(ref->digest, &want, NULL) == 0 &&
+                                 digest_equal(&want, &ret->digest));
     return r;
 }
 
@@ -176,7 +180,7 @@ static int list_one(struct image_store *s, const char *name, struct image_list *
     l->v = more;
     AUTO_FREE char *reference = NULL;
     struct digest d;
-    int r = ref_read(s->refs_fd, name, &reference, &d);
+    int r = ref_read(s->refs_fd, name, &reference, &d, &(bool){false});
     if (r == 0)
         r = load_image(s, &d, &l->v[l->n]);
     if (r < 0)

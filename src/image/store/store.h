@@ -86,15 +86,16 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
                           size_t n_layers, struct digest *ret, struct err *e);
 
 /* From now on the reference means that image. One with a digest is known by that alone, whatever
- * its tag. */
+ * its tag. pulled: its registry said so, not somebody here. */
 int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
-                    struct err *e);
+                    bool pulled, struct err *e);
 
 /* --- looking -------------------------------------------------------------------------------- */
 
 struct image_record {
     char *reference; /* full spelling; NULL for an image that lost its last one */
     struct digest digest;
+    bool pulled;             /* the reference means it because its registry said so */
     char *manifest, *config; /* the documents, NUL-terminated */
     size_t manifest_len, config_len;
     struct oci_config parsed;
