@@ -79,10 +79,11 @@ int request_end(struct request *q, int dirfd, int with_fd)
 }
 
 /* A question that is answered by `expect`, which says no more. */
-static int ask(int dirfd, uint16_t type, uint16_t expect)
+static int ask(int dirfd, uint16_t type, uint16_t expect, bool hasty)
 {
     AUTO_REQUEST struct request q;
     request_begin(&q, type);
+    q.hasty = hasty;
     int r = request_end(&q, dirfd, -1);
     return r < 0 || q.answer.type == expect ? r : -EPROTO;
 }
@@ -98,12 +99,17 @@ int request_stop(int dirfd, uint64_t grace_ms)
 
 int request_ping(int dirfd)
 {
-    return ask(dirfd, PROTO_PING, PROTO_PONG);
+    return ask(dirfd, PROTO_PING, PROTO_PONG, false);
+}
+
+void request_news(int dirfd)
+{
+    (void)ask(dirfd, PROTO_PING, PROTO_PONG, true);
 }
 
 int request_touch(int dirfd)
 {
-    return ask(dirfd, PROTO_TOUCH, PROTO_OK);
+    return ask(dirfd, PROTO_TOUCH, PROTO_OK, false);
 }
 
 int request_sessions(int dirfd, unsigned *ret)

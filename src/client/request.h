@@ -31,6 +31,8 @@ void request_free(struct request *q);
 
 int request_stop(int dirfd, uint64_t grace_ms);
 int request_ping(int dirfd); /* goes through to the agent in the guest */
+/* Has the agent tell the monitor what request_info() knows from it; in a moment, or not at all. */
+void request_news(int dirfd);
 int request_touch(int dirfd);
 int request_sessions(int dirfd, unsigned *ret); /* commands running now */
 /* The monitor's counters, as JSON text; "" when they do not fit. hasty: for who does not need them. */

@@ -178,6 +178,12 @@ static void greet(struct control *c, const struct proto_frame *f)
     control_flush(c);
 }
 
+/* A guest may say anything; who uses it has bounds of his own. */
+static void note_cpu(struct control *c, const struct proto_frame *f)
+{
+    c->cpu_ns = MAX(c->cpu_ns, proto_find_num(f, F_CPU_NS, 0));
+}
+
 static void control_handle(struct control *c, const struct proto_frame *f)
 {
     char text[CONTROL_TEXT_MAX];
@@ -206,9 +212,11 @@ static void control_handle(struct control *c, const struct proto_frame *f)
         }
         break;
     case PROTO_PONG:
+        note_cpu(c, f);
         c->ev->pong(c->ctx, proto_find_num(f, F_COOKIE, 0));
         break;
     case PROTO_DOWN:
+        note_cpu(c, f);
         c->ev->down(c->ctx);
         break;
     case PROTO_OOM:

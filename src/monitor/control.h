@@ -37,7 +37,8 @@ struct control {
     bool called;  /* the agent has connected, which it does once */
     bool greeted; /* HELLO seen, CONFIG sent */
     bool ready;
-    bool sealing; /* SEAL sent, not answered */
+    bool sealing;    /* SEAL sent, not answered */
+    uint64_t cpu_ns; /* the guest's CPU time, by its last word on it */
     struct buf in, out;
 };
 

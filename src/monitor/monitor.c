@@ -303,12 +303,13 @@ static char *on_info_request(void *ctx)
     vsock_stats(m->vsock, &vs);
     monitor_count_bytes(m, &u);
     AUTO_JSON json_t *j =
-        json_pack("{s:i, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:I, s:I}, s:{s:I, s:I}}", "sessions",
-                  (int)m->relay.n_sessions, "clients", (int)m->relay.n_clients, "execs",
+        json_pack("{s:i, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:I}}",
+                  "sessions", (int)m->relay.n_sessions, "clients", (int)m->relay.n_clients, "execs",
                   (json_int_t)m->relay.n_execs, "vsock", "rx_bytes", (json_int_t)vs.rx_bytes,
                   "tx_bytes", (json_int_t)vs.tx_bytes, "streams", (int)vs.streams, "disk",
                   "read_bytes", (json_int_t)u.read, "write_bytes", (json_int_t)u.written, "net",
-                  "rx_bytes", (json_int_t)u.received, "tx_bytes", (json_int_t)u.sent);
+                  "rx_bytes", (json_int_t)u.received, "tx_bytes", (json_int_t)u.sent, "guest",
+                  "cpu_ns", (json_int_t)MIN(m->control.cpu_ns, (uint64_t)INT64_MAX));
     return j ? json_dumps(j, JSON_COMPACT) : NULL;
 }
 

@@ -134,9 +134,9 @@ enum proto_type {
     PROTO_FAIL = 4,     /* F_KIND, F_ERRNO, F_TEXT */
     PROTO_SHUTDOWN = 5, /* F_GRACE_MS */
     PROTO_PING = 6,     /* F_COOKIE */
-    PROTO_PONG = 7,     /* F_COOKIE */
+    PROTO_PONG = 7,     /* F_COOKIE, F_CPU_NS */
     PROTO_LOG = 8,      /* F_TEXT */
-    PROTO_DOWN = 9,     /* no fields: everything is on disk, the power may be cut */
+    PROTO_DOWN = 9,     /* F_CPU_NS: everything is on disk, the power may be cut */
     PROTO_SEAL = 10,    /* no fields: the set-up is complete; what restricts commands applies now */
     PROTO_SEALED = 11,  /* no fields; or FAIL */
     PROTO_OOM = 12,     /* F_KILLS: the guest had to kill processes for lack of memory */
@@ -209,6 +209,7 @@ enum proto_tag {
     F_SESSION = 17,   /* u32: its number, as in the log */
     F_ALONE = 18,     /* u32, 1 */
     F_LEASH = 19,     /* u32, 1: the sandbox is stopped when this stream ends */
+    F_CPU_NS = 20,    /* u64: CPU time of the guest since its boot, by its own account */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */

@@ -2,7 +2,8 @@
  *
  * The bytes, and everything about a run that ended by itself, come from the monitor, which may have
  * been taken over: numbers are checked to be possible, and marked "from": "sandbox". The CPU time of
- * one that still runs is measured on the host.
+ * one that still runs is measured on the host; where that does not know ended processes (the uml
+ * engine without a cgroup), it is at least what the guest says.
  */
 #ifndef MSB_SANDBOX_ACCOUNT_H
 #define MSB_SANDBOX_ACCOUNT_H

@@ -301,6 +301,26 @@ def test_filters_and_sums(msb):
     assert msb.ok("audit", "--stats").split()[:3] == ["LABEL", "SANDBOXES", "RUNS"]
 
 
+SPIN = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; read -r _ user _ </proc/stat; echo $user"
+
+
+def test_cpu_time_of_processes_that_have_ended(msb):
+    """Whoever ends the sandbox: the time of its commands is counted, also when they are gone."""
+    msb.create("a", "-m", "64M")
+    msb.create("b", "-m", "64M")
+    spent = {}
+    for name in ("a", "b"):
+        spent[name] = int(msb.sh(name, f"/.msb/bin/bash -c '{SPIN}'").stdout) * 10
+        assert spent[name] > 0
+    msb.ok("stop", "-q", "a")
+    msb.sh("b", "poweroff")
+    wait_for(lambda: msb.status("b") == "Stopped", timeout=20)
+    msb.ok("rm", "-q", "a", "b")
+    for name, least in spent.items():  # a stop asks a busy guest for a moment only; its last word is on record later
+        used = [r["usage"]["cpu_ms"] for r in records(msb, "--name", name) if "usage" in r]
+        assert max(used) >= least, (name, used, least)
+
+
 def test_a_run_that_ended_by_itself_is_counted(msb):
     msb.create("a", "-m", "64M", "--label", "k=v")
     msb.sh("a", "head -c 1048576 /dev/urandom > /x; sync; poweroff")
