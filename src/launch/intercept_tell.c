@@ -201,11 +201,13 @@ static int put_issuer(struct config_writer *w, struct err *e)
     char path[PATH_MAX];
     int pair[2];
     AUTO_FREE struct config_issued *got = calloc(1, sizeof(*got));
-    int r = got ? intercept_program(path, e) : err_oom(e);
-    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        r = err_sys(e, errno, "cannot create a socket pair");
+    if (!got)
+        return err_oom(e);
+    int r = intercept_program(path, e);
     if (r < 0)
         return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
     pid_t child = fork();
     if (child == 0)
         issue(path, pair[1]);

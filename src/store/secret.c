@@ -178,7 +178,7 @@ int secret_list(const struct store *s, struct secret **ret, size_t *n, struct er
 
 static int resolve_one(int dir, const char *name, struct strlist *env, struct err *e)
 {
-    struct secret one;
+    struct secret one = {0};
     char *stored = NULL, *kv = NULL;
     int r = secret_load(dir, name, &one, &stored, e);
     if (r < 0)
@@ -231,7 +231,7 @@ int secret_check_known(const struct store *s, const struct strlist *names, struc
 int secret_command(const struct store *s, const char *name, char **ret, uint32_t *ttl_s,
                    struct err *e)
 {
-    struct secret one;
+    struct secret one = {0};
     char *text = NULL;
     AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
     if (dir < 0)
