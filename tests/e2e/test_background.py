@@ -62,9 +62,17 @@ def test_attach(box):
     a.send_signal(signal.SIGKILL)
     a.communicate()
     assert alive(m, name, read(m, name, "/tmp/at.pid"))
-    wait_for(lambda: m("attach", "--id", "9999", name).returncode == 1)
-    b = m.popen("attach", "--id", number, name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert b.stdout.read(5) == b"tick\n"
+    assert m("attach", "--id", "9999", name).returncode == 1
+
+    def attach():
+        """None: the end of the one before has not been noticed yet."""
+        b = m.popen("attach", "--id", number, name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if b.stdout.read(5) == b"tick\n":
+            return b
+        assert b"somebody else is attached" in b.communicate()[1]
+        return None
+
+    b = wait_for(attach)
     sh(m, name, ": >/tmp/at")
     assert finish(b)[0] == 6
     p = m("attach", name)
