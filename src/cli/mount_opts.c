@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "util/parse.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -458,6 +459,7 @@ int root_disk_file_option(struct sandbox_spec *s, const char *arg, struct err *e
         err_hint(e, "make one: truncate -s 8G %s && mkfs.ext4 %s", copy, copy);
     if (r < 0)
         return err_wrap(e, r, "--root-disk");
+    assert(path);
     s->root_disk = ROOT_DISK_FILE;
     s->root_disk_bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
     s->root_disk_file = steal_ptr(&path);
