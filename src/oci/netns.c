@@ -96,6 +96,15 @@ static int ask(int fd, const struct request *q)
     return n < 0 ? -errno : !NLMSG_OK(h, (size_t)n) ? -EBADMSG : answer_code(h);
 }
 
+/* What follows `used` bytes at p, rounded up; *left shrinks by as much. (The headers' own macros
+ * let *left wrap around, and clang warns of their casts.) */
+static const void *following(const void *p, size_t used, size_t *left)
+{
+    size_t step = MIN((used + 3) & ~(size_t)3, *left);
+    *left -= step;
+    return (const uint8_t *)p + step;
+}
+
 /* Calls fn for each thing of a kind that the kernel has; a result other than 0 ends it. */
 static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
 {
@@ -110,9 +119,9 @@ static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void 
         ssize_t n = recv(fd, answer, ANSWER_MAX, 0);
         if (n <= 0)
             return n < 0 ? -errno : -EBADMSG;
-        unsigned left = (unsigned)n;
+        size_t left = (size_t)n;
         for (const struct nlmsghdr *h = (void *)answer; NLMSG_OK(h, left);
-             h = NLMSG_NEXT(h, left)) {
+             h = following(h, h->nlmsg_len, &left)) {
             if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
                 return r ? r : answer_code(h);
             if (r == 0) /* the rest is read all the same */
@@ -125,7 +134,7 @@ static const struct rtattr *attr(const struct nlmsghdr *h, size_t body, uint16_t
 {
     size_t left = NLMSG_PAYLOAD(h, body);
     const struct rtattr *a = (void *)((uint8_t *)NLMSG_DATA(h) + NLMSG_ALIGN(body));
-    for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
+    for (; RTA_OK(a, left); a = following(a, a->rta_len, &left))
         if ((a->rta_type & NLA_TYPE_MASK) == type)
             return a;
     return NULL;

@@ -75,6 +75,7 @@ def test_attach(box):
     b = wait_for(attach)
     sh(m, name, ": >/tmp/at")
     assert finish(b)[0] == 6
+    wait_for(lambda: last(m, name)["exit_code"] == 6)
     p = m("attach", name)
     assert p.returncode == 1 and b"msb logs" in p.stderr
     assert m("attach", "--id", "x", name).returncode == 1
