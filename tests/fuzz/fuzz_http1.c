@@ -108,7 +108,8 @@ static void check_swap(const char *p, size_t n, size_t step)
             (buf_len(&cut) == 0 || memcmp(buf_head(&whole), buf_head(&cut), buf_len(&cut)) == 0));
     REQUIRE(swap_for_response(&w, &s, "x.org") == 0 && w.n == 1);
     swap_all(&w, (const char *)buf_head(&cut), buf_len(&cut), step, &back);
-    REQUIRE(!memmem(buf_head(&back), buf_len(&back), value, sizeof(value) - 1));
+    REQUIRE(buf_len(&back) == 0 ||
+            !memmem(buf_head(&back), buf_len(&back), value, sizeof(value) - 1));
     buf_free(&whole);
     buf_free(&cut);
     buf_free(&back);
