@@ -528,7 +528,7 @@ def make_ca(d, names="subjectAltName=DNS:localhost,IP:127.0.0.1"):
     """A certificate authority and a certificate, for localhost or others: (ca, certificate, key)."""
     need("openssl")
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-        "/CN=msb test CA", "-keyout", d / "ca.key", "-out", d / "ca.pem")
+        "/CN=msb test CA", "-addext", "keyUsage=critical,keyCertSign", "-keyout", d / "ca.key", "-out", d / "ca.pem")
     run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
         "-addext", names, "-keyout", d / "tls.key", "-out", d / "tls.csr")
     (d / "tls.ext").write_text(names + "\n")
