@@ -163,6 +163,8 @@ static int put_placeholders(struct proto_writer *w, const struct spec_bound *b, 
     for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
         char text[SUBST_NAME_MAX + SUBST_HOLDER_MAX + 2];
         r = spec_bound_parse(b->secrets.v[i], x, e);
+        if (r < 0)
+            break;
         (void)snprintf(text, sizeof(text), bare ? "%s" : "%s=%s", x->name, x->holder);
         proto_str(w, F_ENV, text);
     }

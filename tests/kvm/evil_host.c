@@ -11,6 +11,7 @@
 #include "engine/kvm/kvm.h"
 #include "fuse/fuse.h"
 #include "net/net.h"
+#include "util/cleanup.h"
 #include "util/sock.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"
@@ -398,7 +399,7 @@ static int live_and_die(struct host *h, struct engine_params *p, const int disk[
 /* Returns the exit status of the attack's process. */
 static int run_attack(const struct attack *a, const char *guest)
 {
-    struct host *h = calloc(1, sizeof(*h));
+    AUTO_FREE struct host *h = calloc(1, sizeof(*h));
     struct err e = {0};
     char init[64];
     (void)snprintf(init, sizeof(init), "/%s", a->name);
@@ -430,7 +431,6 @@ static int run_attack(const struct attack *a, const char *guest)
         good = complain(h, "files are left open");
     if (!unchanged(disk[1]))
         good = complain(h, "the read-only disk was written");
-    free(h);
     return good ? 0 : 1;
 }
 
