@@ -334,6 +334,8 @@ def test_stopped_sandbox_is_started_for_its_commands(msb):
         assert (await sb.info()).status == "Stopped"
         r = await asyncio.gather(sb.shell("cat /kept; sleep 1"), sb.exec("cat", ["/kept"]))
         assert [x.stdout for x in r] == ["kept\n", "kept\n"]
+        while (await sb.info()).status == "Draining":
+            await asyncio.sleep(0.02)
         assert (await sb.info()).status == "Stopped", "and stopped again, as with msb exec"
         assert "kept" in await sb.logs()
         await sb.kill()
