@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,22 +26,11 @@ static void __attribute__((noreturn)) run(const char *command, int out, char **e
     _exit(127);
 }
 
-/* How long until then, for poll(). */
-static int left_ms(uint64_t until)
-{
-    uint64_t now = now_ns();
-    return now >= until ? 0 : (int)((until - now) / 1000000) + 1;
-}
-
 static int read_all(int fd, uint64_t until, char *to, size_t size, size_t *n)
 {
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int k = poll(&p, 1, left_ms(until));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0 || *n == size)
-            return k < 0 ? -errno : k == 0 ? -ETIME : -EFBIG;
+    while (wait_readable(fd, until)) {
+        if (*n == size)
+            return -EFBIG;
         ssize_t got = read(fd, to + *n, size - *n);
         if (got == 0)
             return 0;
@@ -50,18 +38,15 @@ static int read_all(int fd, uint64_t until, char *to, size_t size, size_t *n)
             return -errno;
         *n += got > 0 ? (size_t)got : 0;
     }
+    return -ETIME;
 }
 
 /* Its exit status as of waitpid(). */
 static int wait_until(pid_t pid, uint64_t until)
 {
-    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-    int status = 0, k;
-    do
-        k = poll(&p, 1, left_ms(until));
-    while (k < 0 && errno == EINTR);
-    (void)close(p.fd);
-    return k > 0 && waitpid(pid, &status, 0) == pid ? status : -ETIME;
+    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int status = 0;
+    return wait_readable(pidfd, until) && waitpid(pid, &status, 0) == pid ? status : -ETIME;
 }
 
 int command_output(const char *command, char **env, unsigned seconds, char *to, size_t size,
