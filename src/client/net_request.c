@@ -159,16 +159,17 @@ static int put_placeholders(struct proto_writer *w, const struct spec_bound *b, 
                             struct err *e)
 {
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
-    int r = x ? 0 : err_oom(e);
-    for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
+    if (!x)
+        return err_oom(e);
+    for (size_t i = 0; i < b->secrets.n; i++) {
         char text[SUBST_NAME_MAX + SUBST_HOLDER_MAX + 2];
-        r = spec_bound_parse(b->secrets.v[i], x, e);
+        int r = spec_bound_parse(b->secrets.v[i], x, e);
         if (r < 0)
-            break;
+            return r;
         (void)snprintf(text, sizeof(text), bare ? "%s" : "%s=%s", x->name, x->holder);
         proto_str(w, F_ENV, text);
     }
-    return r;
+    return 0;
 }
 
 int net_request_secrets(int dirfd, int fd, const struct spec_net *now, const struct spec_net *old,

@@ -35,6 +35,7 @@ enum {
     BUCKETS = 4096,
     TEXT_MAX = 40,
     MODE_BITS = 07777,
+    OVERFLOW_ID = 65534, /* /proc/sys/kernel/overflowuid, which nobody changes */
     TICKS_NS = 50000000, /* a safe bound on the granularity of file times */
 };
 
@@ -210,6 +211,18 @@ bool owner_recent(const struct fuse_server *s, const struct inode *i, struct own
 
 /* --- both ------------------------------------------------------------------------------------ */
 
+/* Somebody whom the namespace of this process does not know. As in every such namespace, the set-ID
+ * bits of a file of his mean nothing: nobody becomes nobody by running the host's /bin/mount. */
+static uint32_t mode_known(const struct stat *st)
+{
+    uint32_t mode = st->st_mode & MODE_BITS;
+    if (st->st_uid == OVERFLOW_ID)
+        mode &= ~(uint32_t)S_ISUID;
+    if (st->st_gid == OVERFLOW_ID && !S_ISDIR(st->st_mode))
+        mode &= ~(uint32_t)S_ISGID;
+    return mode;
+}
+
 /* What the guest sees of a file about which nothing is kept. */
 static struct owner host_owner(const struct fuse_server *s, const struct stat *st)
 {
@@ -218,7 +231,7 @@ static struct owner host_owner(const struct fuse_server *s, const struct stat *s
     return (struct owner){
         .uid = st->st_uid == s->host_uid ? s->opt.uid : st->st_uid,
         .gid = st->st_gid == s->host_gid ? s->opt.gid : st->st_gid,
-        .mode = st->st_mode & MODE_BITS,
+        .mode = mode_known(st),
     };
 }
 

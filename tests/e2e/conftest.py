@@ -169,6 +169,10 @@ def make_tools_image(image):
     shutil.copy("/etc/ld.so.cache", image / "etc")
     if os.path.isdir("/etc/alternatives"):  # by way of which cc, awk and iptables are links
         shutil.copytree("/etc/alternatives", image / "etc" / "alternatives", symlinks=True)
+    authorities = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+    if authorities.exists():  # pip does not start without them
+        (image / "etc/ssl/certs").mkdir(parents=True)
+        shutil.copy(authorities, image / "etc/ssl/certs")
     return image
 
 

@@ -91,8 +91,9 @@ def remove_all(msb):
     """By the ordinary commands; and then there is nothing."""
     for name in names(msb):
         msb.ok("rm", "-f", "-q", name)
-    wait_for(lambda: not msb.processes(), timeout=30)
-    assert names(msb) == [] and msb.leftovers() == [] and strays(msb.home) == []
+    # An ordinary user does not see a monitor that is still going away; what it held, the next command takes along.
+    wait_for(lambda: not msb.processes() and names(msb) == msb.leftovers() == [], timeout=30)
+    assert strays(msb.home) == []
 
 
 def told(p):
@@ -341,7 +342,8 @@ def test_what_is_acknowledged_is_on_disk(msb, injector, verb, directory, file):
     assert told(injector.run(verb, ON_DISK, more=["-y"]))
     steps = order_of(injector.log, directory, file)
     assert steps == ["write", "sync", "rename", "sync-dir", "exit"], (steps, injector.log.read_text()[-4000:])
-    if verb[0] == "create":  # that it runs is on disk soon after, without anybody waiting for it
+    if verb[0] == "create" and os.geteuid() == 0:  # to others strace cannot name the files of a monitor
+        # That it runs is on disk soon after, without anybody waiting for it.
         wait_for(lambda: re.search(r"fsync\(\d+</run/state.json>\) += 0\n(.*\n)*fsync\(\d+</run>\) += 0\n",
                                    "".join(text + "\n" for _, text in finished(injector.log))))
 

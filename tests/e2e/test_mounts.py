@@ -288,6 +288,7 @@ def test_servers_end_with_the_monitor(msb, share):
     wait_for(lambda: not msb.processes())
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="finding it takes root")
 def test_a_server_that_dies_takes_its_sandbox_along(msb, share):
     """A guest would wait for ever for what it asked; the sandbox has crashed, and says why."""
     msb.create("b", "-v", f"{share}:/w")

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import pathlib
+import random
 import socket
 import struct
 import subprocess
@@ -89,9 +90,12 @@ def talk(msb, name, kind, host, port):
 
 
 def free_port(kind=socket.SOCK_STREAM):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Not one of those that any connection of another test may get meanwhile."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket(socket.AF_INET, kind) as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", random.randrange(first // 2, first)))
+            return s.getsockname()[1]
 
 
 def call(port, data=b"", host="127.0.0.1"):

@@ -216,6 +216,14 @@ def test_doctor(user):
     assert p.returncode == 0, p.stderr
 
 
+def test_set_id_programs_of_the_host(user):
+    """Whom they belong to is not known in the user's namespace: who runs one stays who he is."""
+    need(os.stat("/usr/bin/su").st_mode & 0o4000, "the host's su has no set-ID bit")
+    out = user.ok("run", "-q", "-v", "/usr:/host:ro", "--", "stat", "-c", "%U %a", "/host/bin/su", "/host/bin/env")
+    owner, mode = out.split()[:2]
+    assert owner != "root" and mode == "755" == out.split()[3]
+
+
 def test_shares(user, account, place):
     """A host directory: the guest's root does as it likes, the host's files stay the user's."""
     share, foreign = place / "user" / "share", place / "foreign"

@@ -67,6 +67,8 @@ def threads():
 
 
 def counters():
+    if os.geteuid() != 0:  # for root's eyes
+        return
     if not (DEBUG / "kvm").is_dir():
         output("mount", "-t", "debugfs", "debugfs", str(DEBUG))
     for vm in sorted((DEBUG / "kvm").glob("[0-9]*-*")):

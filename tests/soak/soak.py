@@ -83,6 +83,14 @@ class Soak:
                 return int(line.split()[1])
         return 0
 
+    def sizes(self, pid):
+        """Of a monitor: its memory, its descriptors (to an ordinary user, the size of their table), its processes."""
+        try:
+            fds = len(os.listdir(f"/proc/{pid}/fd"))
+        except PermissionError:
+            fds = self.status(pid, "FDSize")
+        return self.status(pid, "RssAnon"), fds, len(processes.tree(pid))
+
     def pss_kib(self, name):
         """Of all processes of a sandbox, with the guest's memory in it."""
         return sum(processes.rollup(pid).get("Pss", 0) for pid in processes.tree(self.monitor(name)))
@@ -142,12 +150,12 @@ class Soak:
                 list(pool.map(lambda i: self.must("exec", "-q", "e", "--", "true"), range(count)))
 
             some(max(n // 10, 50))  # buffers find their size
-            sizes = self.status(pid, "RssAnon"), len(os.listdir(f"/proc/{pid}/fd")), len(processes.tree(pid))
+            sizes = self.sizes(pid)
             start = time.monotonic()
             some(n)
         self.note(f"{n} execs, {WORKERS} at a time, each", (time.monotonic() - start) * 1000 / n, "ms")
         time.sleep(1)
-        now = self.status(pid, "RssAnon"), len(os.listdir(f"/proc/{pid}/fd")), len(processes.tree(pid))
+        now = self.sizes(pid)
         self.note("growth of the monitor's memory", now[0] - sizes[0], "KiB")
         self.note("growth of its descriptors", now[1] - sizes[1])
         if now[0] - sizes[0] > GROWTH_KIB or now[1] > sizes[1] or now[2] > sizes[2] + KEPT_STUBS:

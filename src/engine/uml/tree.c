@@ -107,7 +107,7 @@ static bool counts_by_namespace(void)
 static int settle_layout(const struct engine_params *p, struct start *s, struct err *e)
 {
     Elf64_Ehdr h;
-    Elf64_Phdr ph[PHDRS_MAX];
+    Elf64_Phdr ph[PHDRS_MAX] = {0};
     s->floating = personality(ADDR_NO_RANDOMIZE) < 0;
     if (!s->floating && !p->reduced)
         return 0;
@@ -278,7 +278,7 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct sta
 /* Keeps 0, 1, 2 and the kernel's file (moved to 3); nothing else crosses. */
 static int settle_descriptors(const struct engine_params *p, int console, const struct desk *desk)
 {
-    int keep[DESK_FDS_MAX];
+    int keep[DESK_FDS_MAX] = {0};
     if (dup2(p->null_fd, 0) < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)
         return -errno;
     if (p->kernel_fd != 3 && dup3(p->kernel_fd, 3, O_CLOEXEC) < 0)
@@ -289,7 +289,7 @@ static int settle_descriptors(const struct engine_params *p, int console, const 
 /* The warden has its listener, as descriptor 3, and what it hands out. */
 static int settle_warden(int listener, const struct desk *desk)
 {
-    int keep[DESK_FDS_MAX];
+    int keep[DESK_FDS_MAX] = {0};
     if (listener < 0)
         return syscall(SYS_close_range, 0U, ~0U, 0) < 0 ? -errno : 0;
     if (dup3(listener, 3, O_CLOEXEC) != 3 || syscall(SYS_close_range, 0U, 2U, 0) < 0)
