@@ -87,7 +87,7 @@ lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 soak: all ## thousands of sandboxes and commands, one hostile neighbour: what leaks, what others notice
 	@$(PYTHON) tests/soak/soak.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/soak.json
 
-fuzz: ## every fuzz target for FUZZ_SECONDS (default 5)
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 3)
 	@scripts/bootstrap build test
 	@$(RUN) fuzz
 

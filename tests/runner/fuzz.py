@@ -27,7 +27,7 @@ def stage(args, t):
     targets = sorted(p for p in (directory / "tests" / "fuzz").glob("fuzz_*_libfuzzer") if p.is_file())
     if not targets:
         t.check("fuzz targets exist", False)
-    seconds = int(os.environ.get("FUZZ_SECONDS", "5"))
+    seconds = int(os.environ.get("FUZZ_SECONDS", "3"))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for target, p in pool.map(lambda x: fuzz(x, seconds), targets):
             t.check(f"{target.name} ({seconds} s)", p.returncode == 0, p.stdout)

@@ -12,7 +12,10 @@ from runner.report import ROOT, Totals
 from runner.supervisor import Stage, keep, kill_below
 
 # How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
-STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "fresh": 240, "kvm": 120}
+STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "kvm": 120, "fresh": 240}
+# One after another, beside those of the others that leave a CPU idle now and then.
+BESIDE = ("kvm", "fresh")
+BUSY = ("runner", "lint", "unit")
 
 
 class Ended(Exception):
@@ -58,16 +61,23 @@ def do_stage(args):
 
 
 def run_stages(args, names, place, totals, running):
-    """Each stage in a process of its own; nested KVM keeps one CPU busy for minutes, beside the others."""
+    """Each stage in a process of its own."""
+    waiting = [name for name in names if name in BESIDE]
+
     def start(name, output=None):
         running[name] = Stage(name, args.build, place, STAGES[name] * 60 * environment.slow(), output)
         return running[name]
 
-    for name in names:
-        if name == "fuzz" and "kvm" in names:
-            start("kvm", place.directory / "kvm.out")
+    def go_on():
+        """The next of those beside the others, once the one before has ended."""
+        if waiting and all(running[name].ended() for name in BESIDE if name in running):
+            start(waiting[0], place.directory / f"{waiting.pop(0)}.out")
+
+    for name in sorted(names, key=lambda name: name in BESIDE):
+        if name in waiting:
+            waiting.remove(name)
         stage = running.get(name) or start(name)
-        stage.finish(totals)
+        stage.finish(totals, None if name in BUSY else go_on)
         del running[name]
 
 

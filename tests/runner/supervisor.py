@@ -109,9 +109,14 @@ class Stage:
             self.process.wait()
         Stage.running.pop(self.process.pid, None)
 
-    def verdict(self):
+    def ended(self):
+        return self.process.poll() is not None
+
+    def verdict(self, meanwhile):
         """How it ended; empty if well."""
-        while self.process.poll() is None:
+        while not self.ended():
+            if meanwhile:
+                meanwhile()
             if time.monotonic() > self.started + self.limit:
                 return f"was out of time after {self.limit:.0f} s"
             time.sleep(0.05)
@@ -122,9 +127,9 @@ class Stage:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with status {code}" if code else ""
 
-    def finish(self, totals):
+    def finish(self, totals, meanwhile=None):
         """Waits for its end, and adds what it counted; an end that is not its own is a failure."""
-        verdict = self.verdict()
+        verdict = self.verdict(meanwhile)
         if verdict:
             self.kill()
         if self.output:

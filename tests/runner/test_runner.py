@@ -199,6 +199,23 @@ def test_the_end_of_a_stage_is_not_that_of_another(runner):
     assert not alive((runner.dir / "beside").read_text().strip()), "at the end of the run everything ends"
 
 
+def test_those_beside_the_others_follow_each_other(runner):
+    def till(name, then):
+        return f"""
+        deadline = time.monotonic() + 40
+        while not os.path.exists("{runner.dir}/{name}") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        open("{runner.dir}/{then}", "w").close()
+        t.check("{then}", time.monotonic() < deadline)"""
+
+    runner.stage("e2e", till("fresh-done", "e2e-done"))
+    runner.stage("kvm", till(".", "kvm-done"))
+    runner.stage("fresh", till("kvm-done", "fresh-done"))
+    code, out, counts = runner.run()
+    assert (code, counts) == (0, [3, 0, 0]), out
+    assert out.index("==> e2e") < out.index("==> kvm") < out.index("==> fresh"), "each is told in one piece"
+
+
 def test_orphans_are_buried(runner):
     """As init would: tests wait for the end of processes that are nobody's."""
     runner.stage("one", """
