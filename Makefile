@@ -28,12 +28,10 @@ build: configure ## build msb, the agent and the guest's disks
 programs: all
 	@ninja -C $(BUILD)
 
-# Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before; and that for several CPUs
-# if it has been.
-kernel: kernel-uml ## build the guest kernels this machine can use, or take them from the cache
+# Also the kvm engine's where `msb doctor` finds KVM usable, or if it has been built before.
+kernel: kernel-uml kernel-uml-smp ## build the guest kernels this machine can use, or take them from the cache
 	@if kernel/build --print-path kvm >/dev/null 2>&1 || tests/kvm/suite.py --build $(BUILD) --where | \
 	    grep -qx here; then $(MAKE) --no-print-directory kernel-kvm; fi
-	@if kernel/build --print-path uml-smp >/dev/null 2>&1; then $(MAKE) --no-print-directory kernel-uml-smp; fi
 
 kernel-uml: | bootstrap ## the guest kernel of the uml engine
 	@mkdir -p $(BUILD)/assets
@@ -47,8 +45,10 @@ kernel-kvm: | bootstrap ## the guest kernel of the kvm engine, whether KVM works
 	@mkdir -p $(BUILD)/assets
 	@path=$$(kernel/build kvm) && ln -sfn "$$path" $(BUILD)/assets/linux-kvm
 
-run: all ## build everything and show sandboxes at work
+# One kernel is enough for what is shown; the others take minutes more.
+run: build kernel-uml ## build everything and show sandboxes at work
 	@scripts/demo $(BUILD)/src/cli/msb
+	@$(MAKE) --no-print-directory kernel
 
 # Everything tests need, however the tree was configured before.
 tested:

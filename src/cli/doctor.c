@@ -9,6 +9,7 @@
 #include "image/image.h"
 #include "jail/cgroup.h"
 #include "jail/seccomp.h"
+#include "launch/placement.h"
 #include "registry/registry.h"
 #include "store/store.h"
 #include "util/assets.h"
@@ -140,8 +141,7 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
 
 /* A guest attacks its own kernel first. What is newer than this one is known only as far as
  * kernel/build was told by the archives here; without that, and after a while, its age must do. */
-static void add_kernel(struct doctor *d, const char *name, const char *path,
-                       const struct engine_ops *engine)
+static void add_kernel(struct doctor *d, const char *name, const char *path, const char *target)
 {
     struct kernel_release k, newest;
     char text[64], other[64];
@@ -167,7 +167,7 @@ static void add_kernel(struct doctor *d, const char *name, const char *path,
         c,
         "in msb's source tree: kernel/build --update %s, then make install; or install a newer "
         "package of msb",
-        engine->name);
+        target);
 }
 
 /* One is enough: that of the engine that runs here. Do not suggest building a useless one. */
@@ -177,13 +177,27 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
     if (!d->have_assets)
         return;
     if (has_asset(d, engine->kernel_file, path, sizeof(path)))
-        add_kernel(d, name, path, engine);
+        add_kernel(d, name, path, engine->name);
     else if (d->engine == engine)
         check_asset(d, name, engine->kernel_file);
     else if (engine != &engine_kvm || d->native_kvm)
         doctor_remedy(doctor_add(d, name, MARK_WARN, "%s is missing: the %s engine is unavailable",
                                  path, engine->name),
                       "build it with: make kernel-%s", engine->name);
+}
+
+/* Of use only where there are several CPUs to run on. */
+static void check_smp_kernel(struct doctor *d)
+{
+    char path[sizeof(d->assets) + 64];
+    if (!d->have_assets || !d->engine || !d->engine->smp_file)
+        return;
+    if (has_asset(d, d->engine->smp_file, path, sizeof(path)))
+        add_kernel(d, "Kernel (smp)", path, "uml-smp");
+    else if (placement_cpus() > 1)
+        doctor_remedy(doctor_add(d, "Kernel (smp)", MARK_WARN,
+                                 "%s is missing: a guest has one CPU, whatever --cpus says", path),
+                      "build it with: make kernel-uml-smp");
 }
 
 static void check_assets(struct doctor *d)
@@ -198,6 +212,7 @@ static void check_assets(struct doctor *d)
                       e.hints ? e.hint[0] : "");
     check_kernel(d, "Kernel (kvm)", &engine_kvm);
     check_kernel(d, "Kernel (uml)", &engine_uml);
+    check_smp_kernel(d);
     check_asset(d, "Tools disk", "tools.erofs");
     check_asset(d, "Base image", IMAGE_BASE_FILE);
     struct statvfs v;

@@ -28,12 +28,21 @@ static uint32_t next_ticket(int dirfd)
     return n;
 }
 
+static unsigned usable(cpu_set_t *set)
+{
+    return sched_getaffinity(0, sizeof(*set), set) < 0 ? 0 : (unsigned)CPU_COUNT(set);
+}
+
+unsigned placement_cpus(void)
+{
+    cpu_set_t set;
+    return usable(&set);
+}
+
 int placement_next(int dirfd)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) < 0)
-        return -1;
-    uint32_t count = (uint32_t)CPU_COUNT(&set);
+    unsigned count = usable(&set);
     if (count == 0)
         return -1;
     uint32_t nth = next_ticket(dirfd) % count;

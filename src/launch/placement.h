@@ -9,6 +9,9 @@
 
 #include "util/err.h"
 
+/* How many CPUs we may use, as far as that is known. */
+unsigned placement_cpus(void);
+
 /* The CPU for the next sandbox, by a counter kept in dirfd; -1 when the CPUs are not known. */
 int placement_next(int dirfd);
 

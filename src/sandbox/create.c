@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 #include "image/store/upper.h"
 #include "launch/launch.h"
+#include "launch/placement.h"
 #include "policy/rulebook.h"
 #include "sandbox/account.h"
 #include "sandbox/bucket.h"
@@ -24,7 +25,11 @@
 static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
                             const struct launch *l, warn_fn warn)
 {
-    if (!warn || spec->cpus <= l->n_cpus)
+    if (!warn)
+        return;
+    if (l->n_cpus > 1 && engine->one_cpu && placement_cpus() == 1)
+        warn("there is one CPU here, on which those of the guest take turns");
+    if (spec->cpus <= l->n_cpus)
         return;
     char text[192], most[16] = "one CPU";
     const char *why = "";

@@ -438,6 +438,8 @@ def test_kvm_without_its_kernel(msb, no_kvm_kernel):
     assert json.loads(msb.ok("inspect", "e", "--format", "json"))["engine"] == "uml"
     p = msb("doctor", env=env)
     assert p.returncode == 0
+    if len(os.sched_getaffinity(0)) > 1:
+        assert re.search(r"! Kernel \(smp\) .*one CPU, whatever --cpus says\n  → .*make kernel-uml-smp", stderr(p))
     if re.search(r"✓ KVM ", stderr(p)):
         assert re.search(r"✓ Engine +uml \(there is no kernel", stderr(p))
         assert re.search(r"! Kernel \(kvm\) .*\n  → .*make kernel-kvm", stderr(p))

@@ -81,6 +81,14 @@ def test_each_has_its_place(module_msb, smp):
     assert all(len(p) == 1 for p in places) and len(set.union(*places)) == CPUS
 
 
+def test_one_cpu_of_the_host_is_shared(module_msb):
+    need_kernel(CPUS)
+    one = {min(os.sched_getaffinity(0))}
+    p = module_msb("run", "--engine", "uml", "--cpus", str(CPUS), "--", "nproc", preexec_fn=lambda: os.sched_setaffinity(0, one))
+    assert (p.returncode, p.stdout) == (0, b"%d\n" % CPUS), p.stderr
+    assert b"there is one CPU here, on which those of the guest take turns" in p.stderr
+
+
 def busiest_stub(m, name):
     """The one that has used the most time in user mode, and how many ticks that were."""
     found = []

@@ -118,7 +118,7 @@ def full(t, place, release, user):
 
 def tarball(t, place, build, release):
     """For a user who installs nothing else."""
-    p = run([ROOT / "scripts" / "package", "dist", build], env={**os.environ, "KERNELS": "uml"})
+    p = run([ROOT / "scripts" / "package", "dist", build], env={**os.environ, "KERNELS": "uml uml-smp"})
     t.check("make dist", p.returncode == 0, p.stdout)
     trial = Trial(t, machine.Machine(release, machine.layers(release), *place), release, True)
     trial.use("the tarball", build.glob("msb-*.tar.gz*"), "sha256sum -c *.sha256 && mkdir ~/.local && "
@@ -162,7 +162,7 @@ def container_image(t, place, build, release):
 
 def packages(t, args, log, releases):
     """What scripts/package makes, where it is for."""
-    p = run([ROOT / "scripts" / "package", "deb", args.build], env={**os.environ, "KERNELS": "uml"})
+    p = run([ROOT / "scripts" / "package", "deb", args.build], env={**os.environ, "KERNELS": "uml uml-smp"})
     t.check("make deb, and lintian has nothing to say", p.returncode == 0, p.stdout)
     for release in releases:
         attempt(t, f"packages on {release}", log, debs, args.build, release)
