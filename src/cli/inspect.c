@@ -110,6 +110,10 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
         format_duration(s->idle_timeout_ms, text, sizeof(text));
         text_line(b, "Idle timeout:", text);
     }
+    if (s->output_max) {
+        format_bytes(s->output_max, text, sizeof(text));
+        text_line(b, "Max output:", text);
+    }
     if (s->max_duration_ms) {
         format_duration(s->max_duration_ms, text, sizeof(text));
         text_line(b, "Max duration:", text);

@@ -49,6 +49,8 @@ static const struct opt resource_opts[] = {
      .choices = "auto|always|never"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT, .alias = "ulimit"},
+    {"max-output", 0, "SIZE",
+     "End a command that has written more than this, both streams together (default: no limit)"},
     {"cpu-placement", 0, "POLICY",
      "Host CPUs to run on: spread assigns each sandbox one in turn, core also keeps other programs "
      "off that core's hardware threads, inherit uses all that msb may use (default: spread)",

@@ -283,6 +283,9 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = time_option(a, "max-duration", &s->max_duration_ms, e);
     if (r == 0)
         r = time_option(a, "idle-timeout", &s->idle_timeout_ms, e);
+    const char *most = args_get(a, "max-output");
+    if (r == 0 && most && (parse_size(most, MIB, &s->output_max) < 0 || s->output_max == 0))
+        r = args_bad_value(a, "max-output", most, PARSE_SIZE_EXAMPLES, e);
     if (r == 0)
         r = replace_options(a, q, e);
     if (r == 0)
@@ -312,6 +315,7 @@ static unsigned what_was_said(const struct args *a)
                {"root-disk", SAID_DISK},
                {"max-duration", SAID_LIFETIME},
                {"idle-timeout", SAID_IDLE},
+               {"max-output", SAID_OUTPUT},
                {"net", SAID_NET},
                {"net-rule", SAID_NET},
                {"no-net", SAID_NET},

@@ -6,6 +6,7 @@
 #include "cli/ui.h"
 #include "cli/verbs.h"
 #include "copy/copy.h"
+#include "policy/rulebook.h"
 #include "s3/sync.h"
 #include "sandbox/bucket.h"
 #include "util/cleanup.h"
@@ -225,6 +226,8 @@ static int transfer(const struct store *s, const char *arg, const char *host, bo
 {
     AUTO_PLACE struct place p = PLACE_NONE;
     int r = parse_place(arg, &p, e);
+    if (r == 0 && strcmp(host, "-") != 0)
+        r = policy_hold_transfer(s, p.name, host, !put, e);
     if (r == 0)
         r = place_open(s, &p, put, e);
     if (r < 0)
@@ -250,6 +253,7 @@ static int transfer_run(const struct args *a, bool put)
         return ui_usage(&e);
     }
     int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
     if (r == 0)
         r = transfer(&s, place, host, put, &e);
     if (r < 0)
@@ -258,6 +262,8 @@ static int transfer_run(const struct args *a, bool put)
         ui_success("Copied", put ? place : host);
     return EXIT_OK;
 }
+
+static const struct opt transfer_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};
 
 static int get_run(const struct args *a)
 {
@@ -274,7 +280,7 @@ const struct cmd cmd_workspace_get = {
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory out of a workspace",
-    .opts = quiet_opts,
+    .opts = transfer_opts,
     .pos = {.name = "NAME:PATH", .help = "What to copy", .required = true},
     .then = {.name = "DST", .help = "Path on the host, or - for standard output", .required = true},
     .details = "If DST is a directory, the copy goes into it under its own name. No sandbox is "
@@ -289,7 +295,7 @@ const struct cmd cmd_workspace_put = {
     .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory into a workspace",
-    .opts = quiet_opts,
+    .opts = transfer_opts,
     .pos = {.name = "FILE", .help = "Path on the host, or - for standard input", .required = true},
     .then = {.name = "NAME:PATH", .help = "Where it goes", .required = true},
     .details =

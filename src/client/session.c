@@ -356,6 +356,12 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
     char text[ERR_MSG_MAX / 2];
     proto_find_text(f, F_TEXT, text, sizeof(text));
     utf8_defuse(text);
+    uint64_t kind = proto_find_num(f, F_KIND, PROTO_FAIL_OTHER);
+    if (s->started && kind == PROTO_FAIL_OUTPUT) {
+        (void)err_set(s->e, EFBIG, "%s", text);
+        finish_exit(s, EXIT_SIGNAL_BASE + SIGKILL);
+        return;
+    }
     if (s->started) { /* the sandbox has given up the command */
         (void)err_set(s->e, ECONNRESET, "sandbox ended while the command ran");
         if (*text)
@@ -363,7 +369,6 @@ static void on_fail_frame(struct session *s, const struct proto_frame *f)
         finish(s, -ECONNRESET);
         return;
     }
-    uint64_t kind = proto_find_num(f, F_KIND, PROTO_FAIL_OTHER);
     if (kind == PROTO_FAIL_STATE && s->req->reconnect) {
         try_again(s, text);
         return;

@@ -59,7 +59,7 @@ struct session_result {
  * their modes. The connection is shut down afterwards; the caller closes it. Returns
  *   0, e->code 0    *res says how it went. An output whose reader is gone is exit_code 141
  *                   (128 + SIGPIPE): end silently, as a filter does
- *   0, e->code set  the command did not start, or timed out: print e, exit with exit_code
+ *   0, e->code set  the command did not start, timed out, or wrote too much: print e, exit with exit_code
  *   -errno          the connection broke ("sandbox ended while the command ran", ECONNRESET),
  *                   the peer broke the protocol (EPROTO), or our own output cannot be written:
  *                   print e, exit 1

@@ -3,10 +3,16 @@
 #ifndef MSB_MONITOR_COMMAND_NOTE_H
 #define MSB_MONITOR_COMMAND_NOTE_H
 
+#include "monitor/exec_log.h"
 #include "proto/proto.h"
 #include "store/background.h"
 
-enum { COMMAND_EXIT_MAX = 64 }; /* bytes of an EXIT that are looked at; the agent's are shorter */
+#include <sys/types.h>
+
+enum {
+    COMMAND_EXIT_MAX = 64, /* bytes of an EXIT that are looked at; the agent's are shorter */
+    COMMAND_KILLED = 137,  /* exit code of one that was ended by force */
+};
 
 /* Follows frame boundaries in a stream that comes in pieces. */
 struct scanner {
@@ -20,6 +26,22 @@ struct scanner {
  * own. What is not output is not worth the trouble: only its length is kept, under a type that is
  * ignored. */
 int scanner_begin_again(const struct scanner *s, struct buf *out);
+
+/* A command, as far as it is known from what the agent sends. */
+struct command_note {
+    struct scanner scan;
+    struct background_command command;
+    bool exited; /* EXIT or FAIL has come */
+    uint8_t exit[COMMAND_EXIT_MAX];
+    enum log_source stdout_as;
+    struct exec_log *log; /* where its output is kept */
+    uint64_t wrote, most; /* bytes of output, and how many there may be */
+};
+
+/* Parses n bytes from the agent, up to the end of the frame with which the command has written too
+ * much. How many that is; -EPROTO: they are not valid frames. */
+ssize_t command_scan(struct command_note *c, const uint8_t *p, size_t n);
+bool command_is_over(const struct command_note *c); /* it has, and the frame has ended */
 
 /* The words of an EXEC, for people: with spaces between, cut, and harmless on a terminal. */
 void command_take_words(struct background_command *c, const struct proto_frame *f);

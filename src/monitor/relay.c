@@ -2,6 +2,7 @@
 
 #include "monitor/command_note.h"
 #include "util/cleanup.h"
+#include "util/parse.h"
 #include "util/sock.h"
 #include "virtio/vsock.h"
 
@@ -42,15 +43,11 @@ struct relay_client {
     struct buf in, out;
     uint32_t forward; /* bytes of the current frame that are still to be passed on */
     struct vsock_stream *stream;
-    bool connected, detached, exited, in_session;
+    bool connected, detached, in_session;
     bool background; /* it stays when its client goes */
     bool leash;      /* WAIT: the sandbox goes with it */
-    struct background_command command;
-    uint8_t exit[COMMAND_EXIT_MAX];
-    uint32_t id;
+    struct command_note note;
     uint32_t wait_id; /* WAIT: for the end of that session */
-    enum log_source stdout_as;
-    struct scanner scan;
     uint64_t cookie;
     uint64_t since_ns; /* when it connected */
     int sent_fd;       /* a descriptor that it sent, until a request takes it; -1 */
@@ -65,8 +62,8 @@ static void client_detach(struct relay_client *c);
 
 static void note_background(struct relay_client *c)
 {
-    if (c->relay->ev->background && c->command.started_ns)
-        c->relay->ev->background(c->relay->ctx, &c->command);
+    if (c->relay->ev->background && c->note.command.started_ns)
+        c->relay->ev->background(c->relay->ctx, &c->note.command);
 }
 
 static void answer_waiters(struct relay *r, const struct background_command *ended)
@@ -87,12 +84,12 @@ static void answer_waiters(struct relay *r, const struct background_command *end
 
 static void end_background(struct relay_client *c)
 {
-    if (!c->background || !c->command.started_ns)
+    if (!c->background || !c->note.command.started_ns)
         return;
-    c->command.ended = true;
-    c->command.ended_ns = realtime_ns();
+    c->note.command.ended = true;
+    c->note.command.ended_ns = realtime_ns();
     note_background(c);
-    answer_waiters(c->relay, &c->command);
+    answer_waiters(c->relay, &c->note.command);
 }
 
 /* --- ends ----------------------------------------------------------------------------------- */
@@ -129,7 +126,7 @@ static void client_free(struct relay_client *c)
     if (c->stream) {
         struct vsock_stream *s = c->stream;
         c->stream = NULL;
-        if (c->exited)
+        if (c->note.exited)
             vsock_close(s);
         else
             vsock_abort(s); /* invariant 1 */
@@ -156,8 +153,8 @@ static void client_lost(struct relay_client *c)
         r->ev->stop(r->ctx, RELAY_LEASH_MS);
         return;
     }
-    if (c->background && c->state == CLIENT_SESSION && c->stream && !c->exited &&
-        c->command.started_ns && c->forward == 0)
+    if (c->background && c->state == CLIENT_SESSION && c->stream && !c->note.exited &&
+        c->note.command.started_ns && c->forward == 0)
         client_detach(c);
     else
         client_free(c);
@@ -191,49 +188,34 @@ static void client_refuse(struct relay_client *c, enum proto_fail kind, const ch
 
 /* --- guest to client ------------------------------------------------------------------------ */
 
-/* Parses n bytes that the agent sent. False: they are not valid frames. */
-static bool scan_output(struct relay_client *c, const uint8_t *p, size_t n)
+/* As command_scan(). */
+static ssize_t note_output(struct relay_client *c, const uint8_t *p, size_t n)
 {
-    struct scanner *s = &c->scan;
-    while (n) {
-        if (s->have < PROTO_HDR_LEN) {
-            size_t k = MIN(n, PROTO_HDR_LEN - s->have);
-            memcpy(s->raw + s->have, p, k);
-            s->have += (unsigned)k;
-            p += k;
-            n -= k;
-            if (s->have < PROTO_HDR_LEN)
-                return true;
-            if (!proto_header_read(s->raw, &s->hdr))
-                return false;
-            s->left = s->hdr.len;
-            if (s->hdr.type == PROTO_STARTED && c->command.started_ns == 0) {
-                c->command.started_ns = realtime_ns();
-                if (c->background)
-                    note_background(c);
-            }
-            if (!c->exited && (s->hdr.type == PROTO_EXIT || s->hdr.type == PROTO_FAIL)) {
-                c->exited = true;
-                exec_log_flush(
-                    c->relay->log); /* the output is in the log before the exit is seen */
-            }
-        }
-        size_t k = MIN(n, s->left);
-        if (k && s->hdr.type == PROTO_STDOUT)
-            exec_log_write(c->relay->log, c->stdout_as, c->id, p, k);
-        else if (k && s->hdr.type == PROTO_STDERR)
-            exec_log_write(c->relay->log, LOG_STDERR, c->id, p, k);
-        else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX)
-            memcpy(c->exit + (s->hdr.len - s->left), p, k);
-        p += k;
-        n -= k;
-        s->left -= (uint32_t)k;
-        if (s->left == 0 && s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX)
-            command_take_exit(&c->command, c->exit, s->hdr.len);
-        if (s->left == 0)
-            s->have = 0;
-    }
-    return true;
+    bool began = c->note.command.started_ns != 0;
+    ssize_t used = command_scan(&c->note, p, n);
+    if (!began && c->background)
+        note_background(c);
+    return used;
+}
+
+/* The command goes with its stream. c may be gone afterwards. */
+static void end_for_output(struct relay_client *c)
+{
+    struct vsock_stream *s = c->stream;
+    char most[32], text[160];
+    format_bytes(c->relay->output_max, most, sizeof(most));
+    (void)snprintf(text, sizeof(text),
+                   "a command wrote more than %s, the most that this sandbox allows (--max-output)",
+                   most);
+    exec_log_printf(c->relay->log, "%s", text);
+    exec_log_flush(c->relay->log);
+    c->note.command.exit_code = COMMAND_KILLED;
+    c->stream = NULL;
+    vsock_abort(s);
+    if (c->detached)
+        client_free(c);
+    else
+        client_refuse(c, PROTO_FAIL_OUTPUT, text);
 }
 
 /* Takes all that fits: the rest is offered again only when `out` drains, so bytes left behind with
@@ -255,11 +237,16 @@ static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *
             break;
         memcpy(to, (const uint8_t *)p + taken, k); /* invariant 2 */
         taken += k;
-        if (!scan_output(c, to, k)) {
+        ssize_t used = note_output(c, to, k);
+        if (used < 0) {
             client_free(c);
             return n;
         }
-        buf_commit(&c->out, k);
+        buf_commit(&c->out, (size_t)used);
+        if (command_is_over(&c->note)) {
+            end_for_output(c);
+            return n;
+        }
         if (c->detached)
             buf_reset(&c->out); /* it is logged, and has no other reader */
         else if (!flush_to_client(c))
@@ -460,21 +447,22 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
         return;
     }
     assert(!c->in_session && !c->stream);
-    c->stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
+    c->note.stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
     c->stream = vsock_connect(r->vsock, PROTO_PORT_SESSION, &session_ops, c);
     if (!c->stream) {
         client_refuse(c, PROTO_FAIL_LIMIT, "too many commands at once in this sandbox");
         return;
     }
     c->state = CLIENT_SESSION;
-    c->id = ++r->last_id;
     r->n_execs += f->type == PROTO_EXEC;
     c->background = f->type == PROTO_EXEC && proto_find_num(f, F_BACKGROUND, 0);
-    c->command = (struct background_command){.id = c->id,
-                                             .tty = c->stdout_as == LOG_OUTPUT,
-                                             .no_stdin = proto_find_num(f, F_NO_STDIN, 0) != 0,
-                                             .exit_code = BACKGROUND_UNKNOWN};
-    command_take_words(&c->command, f);
+    c->note.log = r->log;
+    c->note.most = r->output_max;
+    c->note.command = (struct background_command){.id = ++r->last_id,
+                                                  .tty = c->note.stdout_as == LOG_OUTPUT,
+                                                  .no_stdin = proto_find_num(f, F_NO_STDIN, 0) != 0,
+                                                  .exit_code = BACKGROUND_UNKNOWN};
+    command_take_words(&c->note.command, f);
     c->in_session = true;
     r->n_sessions++;
     r->ev->sessions_changed(r->ctx, r->n_sessions);
@@ -497,7 +485,7 @@ static struct relay_client *find_background(struct relay *r, uint64_t id)
 {
     for (struct node *n = r->clients.next; n != &r->clients; n = n->next) {
         struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
-        if (c->background && c->in_session && c->id == id)
+        if (c->background && c->in_session && c->note.command.id == id)
             return c;
     }
     return NULL;
@@ -522,7 +510,7 @@ static void attach(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
     struct relay_client *to = find_background(r, proto_find_num(f, F_SESSION, 0));
-    if (!to || !to->stream || to->exited) {
+    if (!to || !to->stream || to->note.exited) {
         client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
         return;
     }
@@ -535,7 +523,7 @@ static void attach(struct relay_client *c, const struct proto_frame *f)
     loop_del(r->loop, &c->src);
     to->src.fd = fd;
     if (proto_put(&to->out, PROTO_STARTED, NULL, 0) < 0 ||
-        scanner_begin_again(&to->scan, &to->out) < 0 ||
+        scanner_begin_again(&to->note.scan, &to->out) < 0 ||
         buf_append(&to->in, buf_head(&c->in), buf_len(&c->in)) < 0 ||
         loop_add(r->loop, &to->src, EPOLLIN) < 0) {
         close_fd(&fd);
@@ -767,6 +755,7 @@ void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struc
 {
     *r = (struct relay){
         .loop = l, .vsock = vsock, .log = log, .memory_mib = memory_mib, .ev = ev, .ctx = ctx};
+    r->output_max = UINT64_MAX;
     node_init(&r->clients);
     r->listener = (struct loop_src){.fd = listen_fd, .fn = on_listener};
     r->watch.fn = on_watch;

@@ -14,7 +14,8 @@
  *   4. A session counts until its client has received all of its output, or has disconnected.
  *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated. The
  *      reason is in its text: the sandbox is going down, or its guest turned the stream away.
- *   6. There are no more sessions than the guest's memory bears: one for each 2 MiB of it. One whose
+ *   6. A command that has written more than output_max is ended, with the write that went beyond it.
+ *   7. There are no more sessions than the guest's memory bears: one for each 2 MiB of it. One whose
  *      client does not read takes most of a MiB there: pipes, the agent's buffer, a small program.
  */
 #ifndef MSB_MONITOR_RELAY_H
@@ -67,6 +68,8 @@ struct relay {
     uint32_t last_id;
     uint64_t last_cookie;
     uint64_t memory_mib;
+    uint64_t
+        output_max;    /* what a command may write; UINT64_MAX = no limit, for the owner to lower */
     uint64_t hello_ns; /* RELAY_HELLO_MS */
     struct loop_timer watch;
     bool listening; /* clients are accepted */

@@ -291,6 +291,8 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
         (void)close(m->p->device_fd); /* no further machine can be made with it */
     relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, m->spec->memory_mib,
                h->relay, m);
+    if (m->spec->output_max)
+        m->relay.output_max = m->spec->output_max;
     if ((r = loop_add(&m->loop, &m->report, EPOLLIN)) < 0)
         return err_sys(e, -r, "cannot watch the launcher");
     if ((r = watch_shares(m, h, e)) < 0 || (r = watch_interceptor(m, h, e)) < 0)

@@ -137,6 +137,16 @@ static void set_idle(struct sandbox_spec *s, uint64_t v)
     s->idle_timeout_ms = v;
 }
 
+static uint64_t get_output(const struct sandbox_spec *s)
+{
+    return s->output_max;
+}
+
+static void set_output(struct sandbox_spec *s, uint64_t v)
+{
+    s->output_max = v;
+}
+
 const struct quantity *quantity_find(const char *key)
 {
     static const struct quantity all[] = {
@@ -146,6 +156,7 @@ const struct quantity *quantity_find(const char *key)
         {"processes", SAID_PROCESSES, true, get_processes, set_processes},
         {"lifetime", SAID_LIFETIME, true, get_lifetime, set_lifetime},
         {"idle", SAID_IDLE, true, get_idle, set_idle},
+        {"output", SAID_OUTPUT, true, get_output, set_output},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (strcmp(all[i].key, key) == 0)

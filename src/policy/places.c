@@ -207,17 +207,39 @@ static void hold_bucket(struct judge *j, const struct layer *l, const struct set
     check_bucket(j, l, s, text);
 }
 
+/* Apart from any sandbox. */
+static int hold_workspace(const struct store *s, const struct rulebook *b, const char *workspace,
+                          const char *section, const char *key, place_fn fn, const char *text,
+                          bool write, struct err *e)
+{
+    struct chosen c = {0};
+    struct sandbox_spec none = {.name = (char *)workspace}; /* for the record */
+    for (size_t i = 0; i < b->n; i++)
+        c.v[c.n++] = &b->file[i].all;
+    return hold_place(s, &c, &none, section, key, fn, text, write, e);
+}
+
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e)
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
-    struct chosen c = {0};
     int r = rulebook_load_for(s, HOLD_COPY, workspace, &b, e);
     if (r < 0 || !b)
         return r;
     AUTO_FREE char *text = bucket_text(at);
-    struct sandbox_spec none = {.name = (char *)workspace}; /* for the record */
-    for (size_t i = 0; i < b->n; i++)
-        c.v[c.n++] = &b->file[i].all;
-    return text ? hold_place(s, &c, &none, "", "buckets", hold_bucket, text, true, e) : err_oom(e);
+    return text ? hold_workspace(s, b, workspace, "", "buckets", hold_bucket, text, true, e)
+                : err_oom(e);
+}
+
+int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
+                         struct err *e)
+{
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    int r = rulebook_load_for(s, HOLD_COPY, workspace, &b, e);
+    if (r < 0 || !b)
+        return r;
+    AUTO_FREE char *real = real_place(path);
+    if (!real)
+        return err_sys(e, errno, "cannot tell where %s is", path);
+    return hold_workspace(s, b, workspace, "paths", "copies", check_path, real, write, e);
 }

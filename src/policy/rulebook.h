@@ -63,7 +63,8 @@ enum spec_said {
     SAID_WRITE_PATHS = 128,
     SAID_PROCESSES = 256,
     SAID_SECURITY = 512,
-    SAID_ALL = 1023,
+    SAID_OUTPUT = 1024,
+    SAID_ALL = 2047,
 };
 
 enum hold {
@@ -126,7 +127,10 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
 /* The same for copying that path of the host into a sandbox or, with `write`, out of one to it. */
 int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const char *path, bool write,
                      struct err *e);
-/* For a workspace's bucket apart from any sandbox: settings for all of them count. */
+/* For a workspace apart from any sandbox, where settings for all of them count: a path of the host
+ * that is copied into it or, with `write`, out of it; and its bucket. */
+int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
+                         struct err *e);
 struct s3_config;
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e);

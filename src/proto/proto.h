@@ -27,7 +27,7 @@
  *   session   client -> monitor (agent.sock), and monitor -> agent, vsock port PROTO_PORT_SESSION
  *                 client: HELLO EXEC    agent: STARTED | FAIL
  *                 client: STDIN* STDIN_EOF SIGNAL* RESIZE* [DETACH]
- *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT
+ *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT    monitor: FAIL (OUTPUT)
  *             Another client may take up a session that was left: HELLO ATTACH, and the monitor
  *             answers STARTED or FAIL; what follows is as above, from where the output is then.
  *             Acknowledgements of what the client before it sent may come first.
@@ -391,6 +391,8 @@ enum proto_fail {
     PROTO_FAIL_VERSION = 7, /* HELLO of another major version */
     PROTO_FAIL_STATE = 8,   /* not ready, no room, or shutting down: try again */
     PROTO_FAIL_BOOT = 9,    /* control stream: the guest could not set itself up */
+    PROTO_FAIL_OUTPUT =
+        10, /* of a session, after STARTED: the command wrote too much, and was ended */
 };
 
 /* A frame's header on the wire, little endian; see proto_header_read(). */

@@ -192,12 +192,13 @@ static const char *const root_disks[] = {
 
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:{s:s, s:s*, s:o, s:b, s:s}}",
+    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s*, s:o, s:b, s:s}}",
                      "cpus", number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
                      (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
                      "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
-                     engine_kind_name(s->engine), "jail", jail_kind_name(s->jail), "root_disk",
-                     "type", root_disks[s->root_disk], "path", s->root_disk_file, "size_bytes",
+                     engine_kind_name(s->engine), "jail", jail_kind_name(s->jail),
+                     "max_output_bytes", number_or_null(s->output_max), "root_disk", "type",
+                     root_disks[s->root_disk], "path", s->root_disk_file, "size_bytes",
                      number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
                      disk_syncs[s->disk_sync]);
 }
@@ -584,6 +585,8 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     if (cpus)
         s->cpus = json_number_value(cpus);
     r = read_u64(o, "memory_mib", &s->memory_mib, e);
+    if (r == 0)
+        r = read_u64(o, "max_output_bytes", &s->output_max, e);
     if (r == 0)
         r = read_engine(s, o, e);
     if (r == 0)

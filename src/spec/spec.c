@@ -415,6 +415,8 @@ static int check_resources(const struct sandbox_spec *s, struct err *e)
                        (int)(UPPER_SIZE_MIN >> 20), (int)(UPPER_SIZE_MAX >> 40));
     if (s->idle_timeout_ms > INT64_MAX / 1000000 || s->max_duration_ms > INT64_MAX / 1000000)
         return err_set(e, EINVAL, "invalid config: timeout out of range");
+    if (s->output_max > INT64_MAX)
+        return err_set(e, EINVAL, "invalid config: limit for output out of range");
     return 0;
 }
 

@@ -150,6 +150,7 @@ struct sandbox_spec {
     bool ephemeral;           /* removed when it stops */
     uint64_t idle_timeout_ms; /* 0 = none */
     uint64_t max_duration_ms; /* 0 = none */
+    uint64_t output_max;      /* bytes that a command may write; 0 = no limit */
     uint64_t created_ns;      /* CLOCK_REALTIME */
 };
 

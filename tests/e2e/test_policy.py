@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import pytest
-from conftest import MSB, ROOT, Msb, make_home, tear_down
+from conftest import MSB, ROOT, Msb, make_home, tear_down, wait_for
 from sdkkit import BASE, SDK, client_of, go, sdk
 from test_mcp import Server
 
@@ -26,6 +26,7 @@ REFUSED = [
     ("caps.processes", "caps: {processes: 100}", ["--pids-limit", "200"]),
     ("caps.lifetime", "caps: {lifetime: 1h}", ["--max-duration", "2h"]),
     ("caps.idle", "caps: {idle: 10m}", ["--idle-timeout", "11m"]),
+    ("caps.output", "caps: {output: 1M}", ["--max-output", "2M"]),
     ("caps.ports", "caps: {ports: 1}", ["-p", "0:80", "-p", "0:81", "--net", "none"]),
     ("caps.sandboxes", "caps: {sandboxes: 0}", []),
     ("images.allow", "images: {allow: [\"python:*\"]}", [BASE]),
@@ -240,6 +241,14 @@ def test_copies_and_one_command(module_msb, tmp_path):
     refused(m("cp", "-L", inside / "way-out", "c:/tmp/"), "/etc/hostname", ":ro")
     refused(m("cp", "c:/tmp/f", inside / "new"), inside / "new", "")
     refused(m("policy", "copies", "--write", "c", inside), inside, "")
+    # Workspaces, without a sandbox.
+    m.ok("workspace", "create", "-q", "w")
+    m.ok("workspace", "put", inside / "f", "w:")
+    m.ok("workspace", "get", "w:f", outside / "w")
+    m.ok("workspace", "get", "w:f", "-")  # it has no path
+    refused(m("workspace", "put", "/etc/hostname", "w:"), "/etc/hostname", ":ro")
+    refused(m("workspace", "get", "w:f", inside / "new"), inside / "new", "")
+    assert m.ok("workspace", "ls", "-q", "w:") == "f\n" and not (inside / "new").exists()
     with pytest.raises(sdk.PolicyRefused) as e:
         go(c.files.upload("/etc/hostname", "/tmp/h"))
     refused(str(e.value), "/etc/hostname", ":ro")
@@ -255,11 +264,39 @@ def test_copies_and_one_command(module_msb, tmp_path):
         p = m(*verb, "--policy", one)
         assert p.returncode == 3 and f"({one}:".encode() in p.stderr, (verb, p.stderr)
         m.ok(*verb)
+    for verb in (["workspace", "put", inside / "f", "w:"], ["workspace", "get", "w:f", outside / "w"]):
+        p = m(*verb, "--policy", one)
+        assert p.returncode == 3 and b"refused by policy: paths.copies: " in p.stderr, (verb, p.stderr)
+        m.ok(*verb)
     m.ok("stop", "c", "-f", "-q")
     for verb in (["start", "c"], ["modify", "c", "--memory", "100M"]):
         p = m(*verb, "--policy", one)
         assert p.returncode == 3 and b"caps.memory" in p.stderr, (verb, p.stderr)
     m.ok("rm", "-q", "c")
+    m.ok("workspace", "rm", "-q", "w")
+
+
+def test_output(module_msb):
+    """A command that writes more than it may is ended, whoever runs it; what it wrote before is there."""
+    m = module_msb
+    write_policy(m, "caps: {output: 2M}\ndefaults: {output: 1M}\n")
+    m.ok("create", "-n", "o", "-q", "--net", "none", "-m", "96M")
+    assert json.loads(m.ok("inspect", "o", "--format", "json"))["config"]["resources"]["max_output_bytes"] == 1 << 20
+    assert len(m.ok("exec", "-q", "o", "--", "head", "-c", "1048576", "/dev/zero")) == 1 << 20
+    p = m("exec", "-q", "o", "--", "sh", "-c", "sleep 1000 & yes >&2 & yes")
+    assert p.returncode == 137
+    assert p.stderr.endswith(b"error: a command wrote more than 1.0 MiB, the most that this sandbox allows (--max-output)\n")
+    assert 1 << 20 < p.stdout.count(b"y\n") * 2 + p.stderr.count(b"y\n") * 2 <= (1 << 20) + 65536
+    left = ["exec", "-q", "o", "--", "sh", "-c", "cat /proc/[0-9]*/comm | grep -cxE 'yes|sleep'"]
+    wait_for(lambda: m(*left).stdout == b"0\n")
+    r = go(go(client_of(m).get("o")).shell("yes"))
+    assert (r.exit_code, r.truncated, r.timed_out) == (137, True, False) and len(r.stdout) > 1 << 20
+    # One that nobody reads, too.
+    m.ok("exec", "-q", "-d", "o", "--", "yes")
+    wait_for(lambda: m(*left).stdout == b"0\n")
+    assert m.ok("logs", "o", "--source", "all", "--grep", "wrote more than 1.0 MiB").count("\n") == 3
+    m.ok("rm", "-f", "-q", "o")
+    write_policy(m, "")
 
 
 def test_settings_from_a_file(module_msb, tmp_path):

@@ -590,6 +590,7 @@ static void specs_from_options(void **state)
         request("-n web -c 0.5 -m 1.5G -e A=b -e MSB_TEST_IMPORT -e A=c --tmpfs "
                 "/t:64M:ro,nosuid --tmpfs /u:rw,exec,size=1g --root-disk tmpfs:1G --label team=x "
                 "--rlimit nofile=1:2 --max-duration 1h30m --idle-timeout 500ms --engine uml "
+                "--max-output 1.5M "
                 "--replace-with-timeout 0 --script hi=echo\\n\\\"x\\\"\\q -w /w -u u:g image",
                 &q, &e),
         0);
@@ -610,6 +611,7 @@ static void specs_from_options(void **state)
     assert_int_equal(s->root_disk_bytes, GIB);
     assert_int_equal(s->max_duration_ms, 5400000);
     assert_int_equal(s->idle_timeout_ms, 500);
+    assert_int_equal(s->output_max, 3 * MIB / 2);
     assert_int_equal(s->engine, ENGINE_UML);
     assert_string_equal(s->scripts[0].body, "#!/bin/sh\necho\n\"x\"\\q\n");
     sandbox_request_free(&q);

@@ -316,6 +316,42 @@ static void test_frame_that_is_too_long(void **state)
     assert_int_equal(hear(fd, 0, NULL), -1);
 }
 
+/* A command that writes too much is ended, with the frame that was too much; nothing is lost before it,
+ * wherever frames are split. */
+static void test_output_has_a_limit(void **state)
+{
+    struct relay_fix *t = *state;
+    uint64_t kind = 0;
+    uint32_t port;
+    t->relay.output_max = 8000;
+    AUTO_CLOSE int fd = begin_session(t, &port);
+    agent_accepts(t, port);
+    agent_says(t, port, PROTO_STARTED, 0);
+    agent_says(t, port, PROTO_STDOUT, 4000);
+    agent_says(t, port, PROTO_STDERR, 4000); /* as much as it may */
+    agent_reads(t);
+    turn(t);
+    assert_int_equal(t->sessions, 1);
+    uint8_t both[2 * (PROTO_HDR_LEN + 10)] = {0};
+    for (size_t i = 0; i < 2; i++) {
+        struct proto_hdr h = {.len = htole32(10), .type = htole16(PROTO_STDOUT)};
+        memcpy(both + i * (PROTO_HDR_LEN + 10), &h, sizeof(h));
+    }
+    send_data(t->x, PROTO_PORT_SESSION, port, both, 5); /* half a header */
+    send_data(t->x, PROTO_PORT_SESSION, port, both + 5, sizeof(both) - 5);
+    turn(t);
+    (void)expect(t->x, OP_RST); /* upon which the agent kills it */
+    assert_int_equal(hear(fd, 0, NULL), PROTO_STARTED);
+    assert_int_equal(hear(fd, 0, NULL), PROTO_STDOUT);
+    assert_int_equal(hear(fd, 0, NULL), PROTO_STDERR);
+    assert_int_equal(hear(fd, 0, NULL), PROTO_STDOUT); /* the second one is not passed on */
+    assert_int_equal(hear(fd, F_KIND, &kind), PROTO_FAIL);
+    assert_int_equal(kind, PROTO_FAIL_OUTPUT);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+    assert_int_equal(t->sessions, 0);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
 static void test_client_that_goes_kills_its_command(void **state)
 {
     struct relay_fix *t = *state;
@@ -732,6 +768,7 @@ int main(void)
         TEST(test_requests_are_answered),
         TEST(test_frame_that_is_too_long),
         TEST(test_leash),
+        TEST(test_output_has_a_limit),
         TEST(test_client_that_goes_kills_its_command),
         TEST(test_agent_that_sends_no_frames),
         TEST(test_session_lasts_until_its_output_is_taken),

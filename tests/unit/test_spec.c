@@ -409,6 +409,7 @@ static void full(struct sandbox_spec *s)
     s->ephemeral = true;
     s->idle_timeout_ms = 1500;
     s->max_duration_ms = 3600001;
+    s->output_max = 123456789;
     s->created_ns = 1767323045678901234ULL;
     assert_int_equal(spec_validate(s, &e), 0);
 }
@@ -501,6 +502,7 @@ static void same_spec(const struct sandbox_spec *a, const struct sandbox_spec *b
     assert_int_equal(a->ephemeral, b->ephemeral);
     assert_int_equal(a->idle_timeout_ms, b->idle_timeout_ms);
     assert_int_equal(a->max_duration_ms, b->max_duration_ms);
+    assert_int_equal(a->output_max, b->output_max);
     assert_int_equal(a->created_ns, b->created_ns);
 }
 

@@ -143,7 +143,10 @@ class ExecChannel(Channel):
             self._backstop = self.loop.call_later(self.timeout + BACKSTOP, self._too_late)
 
     def _on_fail(self, found: Sequence[proto.Field]) -> None:
-        if self.started.done():
+        if self.started.done() and proto.number(found, proto.F_KIND) == proto.FAIL_OUTPUT:
+            self.truncated = True  # by the sandbox's --max-output, which ends the command
+            self._end(Ended(128 + 9, signal=9))
+        elif self.started.done():
             text = proto.text(found, proto.F_TEXT)
             self._end(SandboxEnded("sandbox ended while the command ran", [text] if text else []))
         else:
