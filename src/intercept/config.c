@@ -378,6 +378,40 @@ int config_set_value(struct config *c, size_t i, const char *value, size_t n, ui
     return 0;
 }
 
+static bool is_among(const char *text, const char name[][SUBST_NAME_MAX], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name[i], text) == 0)
+            return true;
+    return false;
+}
+
+const char *config_stranger(const struct config *c, const char name[][SUBST_NAME_MAX], size_t n)
+{
+    for (size_t i = 0; i < c->subst.n; i++)
+        if (!is_among(c->subst.secret[i].name, name, n))
+            return c->subst.secret[i].name;
+    return NULL;
+}
+
+void config_cut(struct config *c, const char name[][SUBST_NAME_MAX], size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->subst.n; i++) {
+        if (!is_among(c->subst.secret[i].name, name, n)) {
+            vault_close(&c->own[i],
+                        c->own[i].size); /* one that came with all others goes with them */
+            continue;
+        }
+        c->subst.secret[kept] = c->subst.secret[i];
+        c->mint[kept] = c->mint[i];
+        c->own[kept] = c->own[i];
+        if (kept++ != i)
+            c->own[i] = (struct config_vault){0};
+    }
+    c->subst.n = kept;
+}
+
 void config_expire(struct config *c, uint64_t now)
 {
     for (size_t i = 0; i < c->subst.n; i++)

@@ -101,6 +101,10 @@ void config_free(struct config *c); /* wipes; NULL is fine */
  * nobody's value goes where it did not go before: -EPERM, with a *name whose hosts or places are not all
  * among the old ones. -ENOENT: `old` has no value for *name either. */
 int config_inherit(struct config *c, const struct config *old, const char **name);
+/* Forgets secrets that none of these is the name of. */
+void config_cut(struct config *c, const char name[][SUBST_NAME_MAX], size_t n);
+/* The first secret that none of these is the name of; NULL. */
+const char *config_stranger(const struct config *c, const char name[][SUBST_NAME_MAX], size_t n);
 /* A value for secret i, until then (CLOCK_MONOTONIC). */
 int config_set_value(struct config *c, size_t i, const char *value, size_t n, uint64_t until_ns);
 /* Forgets minted values whose time is over. */

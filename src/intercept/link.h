@@ -3,7 +3,9 @@
  * what that guest and its servers say.
  *
  *     monitor ── flow: the guest's end, the connection to the server ──▶ interceptor
- *     monitor ── change: a client's socket ──▶ interceptor: the configuration comes over that
+ *     monitor ── names of secrets, then a change: a client's socket ──▶ interceptor: the configuration
+ *                comes over that, and may have secrets of these names alone
+ *     monitor ── names of secrets, then a cut ──▶ interceptor: others are forgotten
  *     monitor ◀── report: a line for net.log ── interceptor
  */
 #ifndef MSB_INTERCEPT_LINK_H
@@ -12,12 +14,13 @@
 #include "intercept/subst.h"
 #include "net/net.h"
 
-enum link_kind { LINK_FLOW = 1, LINK_CHANGE };
+enum link_kind { LINK_FLOW = 1, LINK_CHANGE, LINK_NAME, LINK_CUT };
 
 struct link_flow {
     uint32_t kind; /* enum link_kind */
     struct net_flow_id id;
-    char host[SUBST_HOST_MAX]; /* the name that the flow has shown, lower case */
+    char host
+        [SUBST_HOST_MAX]; /* the name that the flow has shown, lower case; of LINK_NAME, a secret */
 };
 
 enum link_report_kind {

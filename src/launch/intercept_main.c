@@ -42,8 +42,10 @@ struct interceptor {
     struct loop_src link;
     struct conn_host conns;
     struct mint mint;
-    unsigned most; /* connections */
-    char *bundle;  /* the host's authorities, PEM */
+    unsigned most;                                /* connections */
+    char *bundle;                                 /* the host's authorities, PEM */
+    char name[SUBST_SECRETS_MAX][SUBST_NAME_MAX]; /* of secrets, for the next change or cut */
+    size_t n_names;
 };
 
 static struct interceptor self;
@@ -127,7 +129,9 @@ static void take_flow(struct link_flow *f, int fds[2])
 static int put_in_force(struct config *c, struct err *e)
 {
     struct tls *t = NULL;
-    const char *name = NULL;
+    const char *name = config_stranger(c, self.name, self.n_names);
+    if (name)
+        return err_set(e, EPERM, "the sandbox was not asked for a secret '%.100s'", name);
     if (!c->issuer_key || !c->issuer_cert)
         return err_set(e, EINVAL, "the change has no certificate in it");
     int r = config_inherit(c, self.conns.config, &name);
@@ -166,6 +170,15 @@ static void take_change(int fd)
         (void)mint_set(&self.mint, fd);
 }
 
+static void take_name(const struct link_flow *f)
+{
+    size_t n = strnlen(f->host, sizeof(f->host));
+    if (n < SUBST_NAME_MAX && self.n_names < SUBST_SECRETS_MAX) {
+        memcpy(self.name[self.n_names], f->host, n);
+        self.name[self.n_names++][n] = '\0';
+    }
+}
+
 static int on_want(struct conn_host *h, const char *secret, const char **why)
 {
     (void)h;
@@ -184,10 +197,16 @@ static void on_link(struct loop_src *src, uint32_t events)
         take_flow(&f, fds);
         return;
     }
+    if (r == 1 && f.kind == LINK_NAME)
+        take_name(&f);
     if (r == 1 && f.kind == LINK_CHANGE && fds[0] >= 0) {
         take_change(fds[0]);
         fds[0] = -1;
     }
+    if (r == 1 && f.kind == LINK_CUT)
+        config_cut(self.conns.config, self.name, self.n_names);
+    if (r == 1 && f.kind != LINK_NAME)
+        self.n_names = 0;
     close_fd(&fds[0]);
     close_fd(&fds[1]);
 }

@@ -373,20 +373,35 @@ static int on_net_hosts(struct gate *g, void *arg)
     return 0;
 }
 
+/* NAME@... */
+static int take_names(const struct strlist *bound, struct strlist *ret)
+{
+    for (size_t i = 0; i < bound->n; i++)
+        if (strlist_take(ret, strndup(bound->v[i], strcspn(bound->v[i], "@"))) < 0)
+            return -ENOMEM;
+    return 0;
+}
+
 static int set_hosts(struct net_control *c, const struct proto_frame *f, struct err *e)
 {
     CLEANUP(spec_net_free) struct spec_net n;
+    AUTO_STRLIST struct strlist names = {0};
     struct hosts h = {0};
     int r = read_net(f, &n, e);
-    for (size_t i = 0; r == 0 && c->ceiling && i < n.bound.secrets.n; i++) {
-        AUTO_FREE char *name = strndup(n.bound.secrets.v[i], strcspn(n.bound.secrets.v[i], "@"));
-        r = name ? ceiling_hold_secret(c->ceiling, name, e) : err_oom(e);
-    }
+    if (r == 0 && take_names(&n.bound.secrets, &names) < 0)
+        r = err_oom(e);
+    for (size_t i = 0; r == 0 && c->ceiling && i < names.n; i++)
+        r = ceiling_hold_secret(c->ceiling, names.v[i], e);
     if (r == 0)
         r = net_hosts(&n.bound, &h.list, &h.n, e);
     if (r == 0 && (r = net_thread_call(c->net, on_net_hosts, &h)) < 0) {
         free(h.list);
         return err_set(e, -r, "%s", network_failed);
+    }
+    if (r == 0) {
+        struct strlist old = c->secrets;
+        c->secrets = names;
+        names = old;
     }
     return r;
 }
@@ -408,12 +423,12 @@ static bool set_secrets(struct net_control *c, const struct proto_frame *f, int 
     if (!net_thread_intercepts(c->net))
         return reply_fail(out, PROTO_FAIL_STATE, ENOTCONN,
                           "the sandbox was started without bound secrets");
-    int r = fd >= 0 ? net_thread_reconfigure(c->net, fd) : 0;
-    if (r < 0)
-        return reply_fail(out, PROTO_FAIL_OTHER, -r, "the interceptor takes no configuration");
-    r = has_spec(f) ? set_hosts(c, f, &e) : 0;
+    int r = has_spec(f) ? set_hosts(c, f, &e) : 0;
     if (r < 0)
         return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
+    r = fd >= 0 ? net_thread_reconfigure(c->net, &c->secrets, fd) : 0;
+    if (r < 0)
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, "the interceptor takes no configuration");
     return reply_ok(out);
 }
 
@@ -430,9 +445,27 @@ static int on_net_narrow(struct gate *g, void *arg)
     return 0;
 }
 
+/* Secrets that a client bound, whose names are not allowed any more. */
+static int cut_secrets(struct net_control *c)
+{
+    AUTO_STRLIST struct strlist names = {0};
+    for (size_t i = 0; i < c->secrets.n; i++)
+        if (ceiling_hold_secret(c->ceiling, c->secrets.v[i], NULL) == 0 &&
+            strlist_add(&names, c->secrets.v[i]) < 0)
+            return -ENOMEM;
+    if (names.n == c->secrets.n || !net_thread_intercepts(c->net))
+        return 0;
+    struct strlist old = c->secrets;
+    c->secrets = names;
+    names = old;
+    return net_thread_reconfigure(c->net, &c->secrets, -1);
+}
+
 int net_control_conform(struct net_control *c, struct err *e)
 {
     int r = c->net ? net_thread_call(c->net, on_net_narrow, c) : 0;
+    if (r == 0 && c->net)
+        r = cut_secrets(c);
     while (r == 0 && c->n_ports > ceiling_most(c->ceiling, LIMIT_PORTS))
         r = close_port(c, c->n_ports - 1);
     return r < 0 ? err_set(e, -r, "%s", network_failed) : 0;
@@ -495,6 +528,8 @@ int net_control_setup(struct net_control *c, const struct spec_net *n, const str
     c->failed = failed;
     c->ctx = ctx;
     c->on_violation = n->bound.on_violation;
+    if (take_names(&n->bound.secrets, &c->secrets) < 0)
+        return err_oom(e);
     int r = net_log_open(&c->log, loop, logs_fd);
     if (r < 0)
         return err_sys(e, -r, "cannot open the log of the sandbox's network");
@@ -513,4 +548,5 @@ void net_control_close(struct net_control *c)
 {
     if (c->net)
         net_log_close(&c->log);
+    strlist_free(&c->secrets);
 }

@@ -21,6 +21,7 @@ struct net_control {
     struct spec_port port[SPEC_PUBLISH_MAX];
     int handle[SPEC_PUBLISH_MAX]; /* of net_publish() */
     size_t n_ports;
+    struct strlist secrets; /* names of those that are bound to hosts */
     enum spec_violation on_violation;
     void (*failed)(void *ctx, int code);
     void (*violated)(void *ctx, const char *host); /* VIOLATION_TERMINATE; NULL: nothing to do */

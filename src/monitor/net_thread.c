@@ -288,14 +288,21 @@ int net_thread_intercept(struct net_thread *t, int fd)
 
 struct handing {
     int to, fd;
+    const struct strlist *names;
 };
 
 static int on_hand(struct gate *g, void *arg)
 {
     const struct handing *h = arg;
-    const struct link_flow f = {.kind = LINK_CHANGE};
+    struct link_flow f = {.kind = LINK_NAME};
+    int r = 0;
     (void)g;
-    return link_send(h->to, &f, sizeof(f), h->fd, -1);
+    for (size_t i = 0; r == 0 && i < h->names->n; i++) {
+        (void)snprintf(f.host, sizeof(f.host), "%s", h->names->v[i]);
+        r = link_send(h->to, &f, sizeof(f), -1, -1);
+    }
+    f.kind = h->fd < 0 ? LINK_CUT : LINK_CHANGE;
+    return r < 0 ? r : link_send(h->to, &f, sizeof(f), h->fd, -1);
 }
 
 bool net_thread_intercepts(const struct net_thread *t)
@@ -303,9 +310,9 @@ bool net_thread_intercepts(const struct net_thread *t)
     return t->intercept.fd >= 0;
 }
 
-int net_thread_reconfigure(struct net_thread *t, int fd)
+int net_thread_reconfigure(struct net_thread *t, const struct strlist *names, int fd)
 {
-    struct handing h = {.to = t->intercept.fd, .fd = fd};
+    struct handing h = {.to = t->intercept.fd, .fd = fd, .names = names};
     return net_thread_intercepts(t) ? net_thread_call(t, on_hand, &h) : -ENOTCONN;
 }
 

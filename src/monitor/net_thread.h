@@ -56,9 +56,10 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
 /* Flows to hosts that are to be looked into (gate_set_hosts) go to the interceptor at the other end of
  * `fd`, which stays the caller's. Before net_thread_start() only. */
 int net_thread_intercept(struct net_thread *t, int fd);
-/* Hands it a socket over which its new configuration comes, before any further flow; `fd` stays the
- * caller's. -ENOTCONN: there is no interceptor. */
-int net_thread_reconfigure(struct net_thread *t, int fd);
+/* Hands it a socket over which its new configuration comes, before any further flow, and the names of
+ * the secrets that this may have; `fd` stays the caller's. -1: what it has of other names is forgotten.
+ * -ENOTCONN: there is no interceptor. */
+int net_thread_reconfigure(struct net_thread *t, const struct strlist *names, int fd);
 bool net_thread_intercepts(const struct net_thread *t);
 /* The card and the loop that serves it, for the engine. */
 struct virtio_dev *net_thread_device(struct net_thread *t);

@@ -33,24 +33,29 @@ static json_t *limit_json(const struct setting *s)
                          (json_int_t)MIN(s->number, (uint64_t)INT64_MAX));
     if (s->field->check == check_secrets)
         return json_pack("{s:s, s:o}", "kind", "secrets", "rules", items_json(s));
-    if (s->field->check == check_forbidden && item_matches(s, "port")) /* entries are words */
+    return NULL;
+}
+
+/* The same, of an option that is forbidden. */
+static json_t *forbidden_json(const char *option)
+{
+    if (strcmp(option, "port") == 0)
         return json_pack("{s:s, s:i, s:s}", "kind", "ports", "most", 0, "asked", "--port");
+    if (strcmp(option, "secret") == 0)
+        return json_pack("{s:s, s:[], s:s}", "kind", "secrets", "rules", "asked", "--secret");
     return NULL;
 }
 
 /* With what to say to who is refused. */
-static json_t *with_words(json_t *j, const struct layer *l, const struct setting *s)
+static json_t *with_words(json_t *j, const struct layer *l, const struct setting *s, unsigned line)
 {
     bool forbidden = s->field->check == check_forbidden;
     struct finding f = {.section = s->field->section,
                         .key = s->field->key,
                         .file = l->file,
-                        .line = s->line,
+                        .line = line,
                         .rule = l->name};
     char field[64], allowed[512], origin[768];
-    for (size_t i = 0; forbidden && i < s->n; i++)
-        if (strcmp(s->item[i].text, "port") == 0)
-            f.line = s->item[i].line;
     finding_field(&f, field);
     finding_origin(&f, origin, sizeof(origin));
     utf8_defuse(origin); /* a path can be anything */
@@ -62,6 +67,18 @@ static json_t *with_words(json_t *j, const struct layer *l, const struct setting
     return j;
 }
 
+static void add_limits(const struct layer *l, const struct setting *s, json_t **all)
+{
+    json_t *j = limit_json(s);
+    if (j)
+        json_add(all, with_words(j, l, s, s->line));
+    for (size_t i = 0; s->field->check == check_forbidden && i < s->n; i++) {
+        j = forbidden_json(s->item[i].text);
+        if (j)
+            json_add(all, with_words(j, l, s, s->item[i].line));
+    }
+}
+
 int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, json_t **ret,
                   struct err *e)
 {
@@ -71,11 +88,8 @@ int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, jso
     if (b && rulebook_choose(b, spec, &c, &none) < 0)
         c.n = 0; /* it does not start at all */
     for (size_t i = 0; i < c.n; i++)
-        for (size_t k = 0; k < c.v[i]->n; k++) {
-            json_t *j = limit_json(&c.v[i]->set[k]);
-            if (j)
-                json_add(&all, with_words(j, c.v[i], &c.v[i]->set[k]));
-        }
+        for (size_t k = 0; k < c.v[i]->n; k++)
+            add_limits(c.v[i], &c.v[i]->set[k], &all);
     if (!all)
         return err_oom(e);
     json_decref(*ret);

@@ -509,6 +509,34 @@ static void a_change_keeps_values(void **state)
     config_free(unknown);
 }
 
+static void strangers_are_found_and_cut(void **state)
+{
+    static const char names[][SUBST_NAME_MAX] = {"OTHER", "KEY"};
+    const char *name = NULL;
+    struct config *old = tell("KEY", "value"), *c = tell("KEY", NULL);
+    (void)state;
+    assert_int_equal(config_inherit(c, old, &name), 0);
+    assert_null(config_stranger(c, names, 2));
+    config_cut(c, names, 2);
+    assert_int_equal(c->subst.n, 1);
+    assert_string_equal(c->subst.secret[0].value, "value");
+    assert_string_equal(config_stranger(c, names, 1), "KEY");
+    c->subst.secret[1] = c->subst.secret[0]; /* one that stays moves up */
+    c->own[1] = c->own[0];
+    c->own[0] = (struct config_vault){0};
+    c->subst.n = 2;
+    memcpy(c->subst.secret[0].name, "X", 2);
+    config_cut(c, names + 1, 1);
+    assert_int_equal(c->subst.n, 1);
+    assert_string_equal(c->subst.secret[0].name, "KEY");
+    assert_string_equal(c->subst.secret[0].value, "value");
+    assert_true(config_concerns(c, "x.org"));
+    config_cut(c, names, 0);
+    assert_false(config_concerns(c, "x.org"));
+    config_free(c);
+    config_free(old);
+}
+
 /* --- what was asked for ---------------------------------------------------------------------- */
 
 static void bindings_are_checked(void **state)
@@ -572,6 +600,7 @@ int main(void)
         cmocka_unit_test(placeholders_are_found_across_pieces),
         cmocka_unit_test(a_configuration_arrives),
         cmocka_unit_test(a_change_keeps_values),
+        cmocka_unit_test(strangers_are_found_and_cut),
         cmocka_unit_test(a_kept_value_goes_nowhere_else),
         cmocka_unit_test(values_are_swapped_across_pieces),
         cmocka_unit_test(values_that_come_back_are_scrubbed),

@@ -291,7 +291,7 @@ static void test_secrets(void **state)
     assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 0);
     proto_begin(&w, &f->in, PROTO_SECRETS);
     assert_int_equal(ask(f, &w, &pair[1], &a), PROTO_OK);
-    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1); /* no secret has been asked for */
     assert_true(m.kind == LINK_CHANGE && fds[0] >= 0 && fds[1] < 0);
     (void)close(fds[0]);
     static const char *const spec[] = {
@@ -302,8 +302,20 @@ static void test_secrets(void **state)
         proto_str(&w, F_CTL_SPEC, spec[i]);
         assert_int_equal(ask(f, &w, &fd, &got), i == 0 ? PROTO_OK : PROTO_FAIL);
     }
+    /* A configuration may have what was asked for. */
+    proto_begin(&w, &f->in, PROTO_SECRETS);
+    assert_int_equal(ask(f, &w, &pair[1], &a), PROTO_OK);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1);
+    assert_true(m.kind == LINK_NAME && strcmp(m.host, "K") == 0 && fds[0] < 0);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1);
+    assert_true(m.kind == LINK_CHANGE && fds[0] >= 0);
+    (void)close(fds[0]);
     struct ceiling c = {0};
+    lower(f, &c, "[{\"kind\":\"secrets\",\"rules\":[\"?\"]," WORDS "}]", 0);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 0);
     lower(f, &c, "[{\"kind\":\"secrets\",\"rules\":[\"CI_*\"]," WORDS "}]", 0);
+    assert_int_equal(link_recv(link[1], &m, sizeof(m), fds), 1);
+    assert_int_equal(m.kind, LINK_CUT); /* without a name before it: nothing is left */
     proto_begin(&w, &f->in, PROTO_SECRETS);
     proto_str(&w, F_CTL_SPEC, spec[0]);
     assert_int_equal(ask(f, &w, &fd, &got), PROTO_FAIL);

@@ -4,6 +4,7 @@
 #include "policy/rulebook.h"
 #include "policy/strict_yaml.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -349,6 +350,30 @@ static void test_within(void **state)
     }
 }
 
+/* --- what a monitor is told ------------------------------------------------------------------- */
+
+static void test_limits(void **state)
+{
+    AUTO_SPEC struct sandbox_spec s;
+    AUTO_JSON json_t *limits = NULL;
+    AUTO_RULEBOOK struct rulebook *b = book("caps: {lifetime: 1h, output: 1M}\n"
+                                            "forbid: [vsock, port,\n  secret]\n");
+    struct err e = {0};
+    (void)state;
+    make_spec(&s);
+    assert_int_equal(policy_limits(b, &s, &limits, &e), 0);
+    AUTO_FREE char *text = json_dumps(limits, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_non_null(text);
+    assert_string_equal(
+        text,
+        "[{\"allowed\":\"1h\",\"field\":\"caps.lifetime\",\"kind\":\"lifetime\",\"most\":3600000,"
+        "\"origin\":\"p.yaml:1\"},"
+        "{\"allowed\":\"nothing of the kind\",\"asked\":\"--port\",\"field\":\"forbid\",\"kind\":"
+        "\"ports\",\"most\":0,\"origin\":\"p.yaml:2\"},"
+        "{\"allowed\":\"nothing of the kind\",\"asked\":\"--secret\",\"field\":\"forbid\",\"kind\":"
+        "\"secrets\",\"origin\":\"p.yaml:3\",\"rules\":[]}]");
+}
+
 /* --- two files -------------------------------------------------------------------------------- */
 
 static uint64_t rng = 88172645463325252ULL;
@@ -377,9 +402,9 @@ static void put_settings(struct buf *b, const char *indent)
     (void)buf_printf(
         b, "%scaps: {%s%s%s%s}\n", indent, WORDS("", "cpus: 1, ", "cpus: 0.5, ", "cpus: 2, "),
         WORDS("", "memory: 256M, ", "memory: 1G, "), WORDS("", "lifetime: 1h, ", "lifetime: 2h, "),
-        WORDS("", "disk: 1G", "disk: 8G", "ports: 0", "ports: 1"));
+        WORDS("", "disk: 1G", "disk: 8G", "ports: 0", "ports: 1", "output: 1M", "output: 8M"));
     (void)buf_printf(b, "%sdefaults: {%s%s}\n", indent, WORDS("", "memory: 4G, ", "memory: 128M, "),
-                     WORDS("", "cpus: 9", "lifetime: 9h"));
+                     WORDS("", "cpus: 9", "lifetime: 9h", "output: 4M"));
     (void)buf_printf(b, "%segress: {%s}\n", indent,
                      WORDS("", "allow: []", "allow: [public]", "allow: [pypi.org, \"*.a.org\"]",
                            "allow: [\"pypi.org:tcp:443\", x.a.org]", "allow: [any]"));
@@ -422,6 +447,7 @@ static unsigned random_spec(struct sandbox_spec *s, uint64_t seed)
     s->memory_mib = 128 << pick(5);
     s->root_disk_bytes = 1ULL << (29 + pick(5));
     s->max_duration_ms = pick(4) * 1800000ULL;
+    s->output_max = (uint64_t)pick(3) * (3 << 20);
     s->engine = (enum engine_kind)pick(4);
     if (pick(2))
         assert_int_equal(spec_add_label(s, WORDS("team=a", "team=b", "other=1"), NULL), 0);
@@ -475,11 +501,12 @@ static void test_never_wider(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_template),  cmocka_unit_test(test_images),
-        cmocka_unit_test(test_paths),     cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_rule_sets), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_within),    cmocka_unit_test(test_never_wider),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_template),    cmocka_unit_test(test_images),
+        cmocka_unit_test(test_paths),       cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_rule_sets),   cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_within),      cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_never_wider),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
