@@ -144,7 +144,7 @@ static int read_setting(const struct load *l, const struct yaml *y, const struct
 static const struct field *find_field(const char *section, const char *key)
 {
     for (const struct field *f = policy_fields; f->key; f++)
-        if (strcmp(f->section, section) == 0 && strcmp(f->key, key) == 0)
+        if (*f->key == *key && strcmp(f->key, key) == 0 && strcmp(f->section, section) == 0)
             return f;
     return NULL;
 }
@@ -152,7 +152,7 @@ static const struct field *find_field(const char *section, const char *key)
 static bool is_section(const char *key)
 {
     for (const struct field *f = policy_fields; f->key; f++)
-        if (*f->section && strcmp(f->section, key) == 0)
+        if (*f->section == *key && strcmp(f->section, key) == 0)
             return true;
     return false;
 }

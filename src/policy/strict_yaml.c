@@ -69,8 +69,7 @@ static int take_text(struct reader *r, const yaml_event_t *ev, char **ret)
     return *ret ? 0 : err_oom(r->e);
 }
 
-/* A zeroed item at the end, in the tree from the start: whatever fails, it is freed with it. */
-static struct yaml *add_item(struct yaml *to)
+struct yaml *yaml_add(struct yaml *to)
 {
     if ((to->n & (to->n - 1)) == 0) { /* full at every power of two */
         struct yaml *more = reallocarray(to->item, to->n ? 2 * to->n : 1, sizeof(*more));
@@ -118,7 +117,7 @@ static int read_item(struct reader *r, unsigned depth, struct yaml *ret)
     }
     if (x < 0)
         return x;
-    struct yaml *item = add_item(ret);
+    struct yaml *item = yaml_add(ret);
     if (!item)
         return err_oom(r->e);
     item->key = steal_ptr(&key);
@@ -172,10 +171,18 @@ static int read_document(struct reader *r, struct yaml *ret)
 
 int yaml_tree_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e)
 {
-    struct reader r = {.name = name, .e = e};
-    *ret = (struct yaml){.kind = YAML_MAP, .line = 1, .column = 1};
     if (n > YAML_FILE_MAX)
         return err_set(e, EFBIG, "%s is too large: at most %d KiB", name, YAML_FILE_MAX >> 10);
+    int r = yaml_plain_parse(text, n, ret);
+    if (r == -ENOMEM)
+        return err_oom(e);
+    return r == -EAGAIN ? yaml_full_parse(name, text, n, ret, e) : r;
+}
+
+int yaml_full_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e)
+{
+    struct reader r = {.name = name, .e = e};
+    *ret = (struct yaml){.kind = YAML_MAP, .line = 1, .column = 1};
     if (!yaml_parser_initialize(&r.parser))
         return err_oom(e);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);

@@ -36,9 +36,16 @@ struct yaml {
 
 /* name: what errors call the file. An empty file is an empty map. */
 int yaml_tree_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e);
+/* The two ways in which it does that: most files by the first, which leaves all that is unusual or
+ * wrong to the second (-EAGAIN). For tests. */
+int yaml_plain_parse(const char *text, size_t n, struct yaml *ret);
+int yaml_full_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e);
 void yaml_tree_free(struct yaml *y); /* harmless twice, and on zeros */
 #define AUTO_YAML CLEANUP(yaml_tree_free)
 
+/* A zeroed item at the end, in the tree from the start: whatever fails, it is freed with it. NULL: out
+ * of memory. */
+struct yaml *yaml_add(struct yaml *to);
 /* A member of a map; NULL. */
 const struct yaml *yaml_get(const struct yaml *map, const char *key);
 

@@ -23,6 +23,31 @@ static size_t count(const struct yaml *y, unsigned depth)
     return n;
 }
 
+static bool same(const char *a, const char *b)
+{
+    return !a == !b && (!a || strcmp(a, b) == 0);
+}
+
+/* Two readers, one tree: whatever the quick one takes. */
+static void compare(const struct yaml *a, const struct yaml *b)
+{
+    if (a->kind != b->kind || a->line != b->line || a->column != b->column ||
+        a->plain != b->plain || a->n != b->n || !same(a->key, b->key) || !same(a->text, b->text))
+        abort();
+    for (size_t i = 0; i < a->n; i++)
+        compare(&a->item[i], &b->item[i]);
+}
+
+static void read_twice(const char *text, size_t n)
+{
+    AUTO_YAML struct yaml quick = {0}, full = {0};
+    if (yaml_plain_parse(text, n, &quick) < 0)
+        return;
+    if (yaml_full_parse("f", text, n, &full, NULL) < 0)
+        abort();
+    compare(&quick, &full);
+}
+
 static void judge(const struct rulebook *b)
 {
     AUTO_SPEC struct sandbox_spec s;
@@ -62,6 +87,8 @@ static void read_settings(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     read_settings(data, size);
+    if (size <= YAML_FILE_MAX)
+        read_twice((const char *)data, size);
     AUTO_YAML struct yaml y = {0};
     AUTO_RULEBOOK struct rulebook *b = NULL;
     struct err e = {0};
