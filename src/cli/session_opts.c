@@ -1,6 +1,7 @@
 #include "cli/session_opts.h"
 
 #include "cli/ui.h"
+#include "policy/rulebook.h"
 #include "sandbox/lifecycle.h"
 #include "store/audit.h"
 #include "store/secret.h"
@@ -191,7 +192,9 @@ static int add_secrets(void *ctx, const struct sandbox_spec *spec, struct err *e
 {
     struct secret_lookup *l = ctx;
     l->memory_mib = spec->memory_mib;
-    int r = secret_resolve(l->store, &spec->secrets, &l->env, e);
+    int r = policy_hold_exec(l->store, spec, &l->request->secrets, e);
+    if (r == 0)
+        r = secret_resolve(l->store, &spec->secrets, &l->env, e);
     if (r == 0)
         r = secret_resolve(l->store, &l->request->secrets, &l->env, e);
     if (r == 0 && (strlist_copy(&l->names, &spec->secrets) < 0 ||

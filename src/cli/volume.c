@@ -5,6 +5,7 @@
 #include "cli/select.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "policy/rulebook.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
@@ -66,7 +67,8 @@ static int create(const struct args *a, const struct store *s, const char *name,
         err_hint(e, "for example: msb volume create %s --kind disk --size 1G", name);
         return -EINVAL;
     }
-    return volume_create(s, name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
+    int r = disk ? policy_hold_volume(s, name, bytes, e) : 0;
+    return r < 0 ? r : volume_create(s, name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
 }
 
 static int create_run(const struct args *a)

@@ -32,7 +32,7 @@ void judge_allow(struct judge *j, const struct layer *l, const struct setting *s
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s)
+void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s)
 {
     char asked[TEXT_MAX], size[64];
     for (size_t i = 0; i < j->spec->n_mounts; i++) {

@@ -138,6 +138,7 @@ struct quantity {
 const struct quantity *quantity_find(const char *key); /* NULL */
 
 void check_cap(struct judge *j, const struct layer *l, const struct setting *s);
+void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s);
 void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s);
 void check_ports(struct judge *j, const struct layer *l, const struct setting *s);
 void check_images(struct judge *j, const struct layer *l, const struct setting *s);

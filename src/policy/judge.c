@@ -261,11 +261,9 @@ static bool is_counted(const struct verdict *v)
     return false;
 }
 
-static const char *const verbs[] = {[HOLD_AHEAD] = "create",
-                                    [HOLD_CREATE] = "create",
-                                    [HOLD_START] = "start",
-                                    [HOLD_CHANGE] = "modify",
-                                    [HOLD_COPY] = "copy"};
+static const char *const verbs[] = {
+    [HOLD_AHEAD] = "create",  [HOLD_CREATE] = "create", [HOLD_START] = "start",
+    [HOLD_CHANGE] = "modify", [HOLD_COPY] = "copy",     [HOLD_EXEC] = "exec"};
 
 struct rulebook *rulebook_seen;
 
@@ -327,17 +325,17 @@ static bool is_old(const struct finding *f, const struct verdict *before)
     return false;
 }
 
-int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
-                       struct err *e)
+static int hold_change(const struct store *s, enum hold why, struct sandbox_spec *was,
+                       struct sandbox_spec *now, struct err *e)
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict before = {0}, after = {0};
-    int r = rulebook_load_for(s, HOLD_CHANGE, now->name, &b, e);
+    int r = rulebook_load_for(s, why, now->name, &b, e);
     if (r < 0 || !b)
         return r;
-    r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, was, &before, e);
+    r = rulebook_judge(b, s, why, SAID_ALL, was, &before, e);
     if (r == 0)
-        r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, now, &after, e);
+        r = rulebook_judge(b, s, why, SAID_ALL, now, &after, e);
     bool refused = false;
     for (size_t i = 0; i < after.n; i++) {
         if (is_old(&after.v[i], &before))
@@ -346,7 +344,26 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
     }
     if (r < 0 || !refused)
         return r;
-    return verdict_refuse(s, HOLD_CHANGE, now->name, &after, e);
+    return verdict_refuse(s, why, now->name, &after, e);
+}
+
+int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
+                       struct err *e)
+{
+    return hold_change(s, HOLD_CHANGE, was, now, e);
+}
+
+int policy_hold_exec(const struct store *s, const struct sandbox_spec *spec,
+                     const struct strlist *secrets, struct err *e)
+{
+    struct sandbox_spec was = *spec, now = *spec; /* what they point to is looked at */
+    AUTO_STRLIST struct strlist all = {0};
+    if (secrets->n == 0)
+        return 0;
+    if (strlist_copy(&all, &spec->secrets) < 0 || strlist_copy(&all, secrets) < 0)
+        return err_oom(e);
+    now.secrets = all;
+    return hold_change(s, HOLD_EXEC, &was, &now, e);
 }
 
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,

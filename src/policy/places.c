@@ -207,16 +207,15 @@ static void hold_bucket(struct judge *j, const struct layer *l, const struct set
     check_bucket(j, l, s, text);
 }
 
-/* Apart from any sandbox. */
-static int hold_workspace(const struct store *s, const struct rulebook *b, const char *workspace,
-                          const char *section, const char *key, place_fn fn, const char *text,
-                          bool write, struct err *e)
+/* Apart from any sandbox: `none` has no more than what is asked for, and whose it is. */
+static int hold_apart(const struct store *s, const struct rulebook *b, struct sandbox_spec *none,
+                      const char *section, const char *key, place_fn fn, const char *text,
+                      bool write, struct err *e)
 {
     struct chosen c = {0};
-    struct sandbox_spec none = {.name = (char *)workspace}; /* for the record */
     for (size_t i = 0; i < b->n; i++)
         c.v[c.n++] = &b->file[i].all;
-    return hold_place(s, &c, &none, section, key, fn, text, write, e);
+    return hold_place(s, &c, none, section, key, fn, text, write, e);
 }
 
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
@@ -227,8 +226,8 @@ int policy_hold_bucket(const struct store *s, const char *workspace, const struc
     if (r < 0 || !b)
         return r;
     AUTO_FREE char *text = bucket_text(at);
-    return text ? hold_workspace(s, b, workspace, "", "buckets", hold_bucket, text, true, e)
-                : err_oom(e);
+    struct sandbox_spec none = {.name = (char *)workspace};
+    return text ? hold_apart(s, b, &none, "", "buckets", hold_bucket, text, true, e) : err_oom(e);
 }
 
 int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
@@ -241,5 +240,23 @@ int policy_hold_transfer(const struct store *s, const char *workspace, const cha
     AUTO_FREE char *real = real_place(path);
     if (!real)
         return err_sys(e, errno, "cannot tell where %s is", path);
-    return hold_workspace(s, b, workspace, "paths", "copies", check_path, real, write, e);
+    struct sandbox_spec none = {.name = (char *)workspace};
+    return hold_apart(s, b, &none, "paths", "copies", check_path, real, write, e);
+}
+
+static void hold_size(struct judge *j, const struct layer *l, const struct setting *s,
+                      const char *text, bool write)
+{
+    (void)text;
+    (void)write;
+    check_disk_volumes(j, l, s);
+}
+
+int policy_hold_volume(const struct store *s, const char *volume, uint64_t size, struct err *e)
+{
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    struct spec_mount m = {.kind = MOUNT_NAMED, .source = (char *)volume, .size = size};
+    struct sandbox_spec none = {.name = (char *)volume, .mounts = &m, .n_mounts = 1};
+    int r = rulebook_load_for(s, HOLD_COPY, volume, &b, e);
+    return r < 0 || !b ? r : hold_apart(s, b, &none, "caps", "disk", hold_size, "", true, e);
 }

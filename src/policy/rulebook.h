@@ -73,6 +73,7 @@ enum hold {
     HOLD_START,  /* an existing one, as it is stored */
     HOLD_CHANGE, /* the same, changed */
     HOLD_COPY,   /* files to or from one, or a bucket */
+    HOLD_EXEC,   /* a command in an existing one, which asks for more than that has */
 };
 
 enum outcome { OUTCOME_ALLOWED, OUTCOME_DEFAULT, OUTCOME_NARROWED, OUTCOME_REFUSED, OUTCOMES };
@@ -124,6 +125,10 @@ int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, jso
 int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
                        struct err *e);
 
+/* The same for a command in it that gets these secrets as well. */
+int policy_hold_exec(const struct store *s, const struct sandbox_spec *spec,
+                     const struct strlist *secrets, struct err *e);
+
 /* The same for copying that path of the host into a sandbox or, with `write`, out of one to it. */
 int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const char *path, bool write,
                      struct err *e);
@@ -131,6 +136,8 @@ int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const cha
  * that is copied into it or, with `write`, out of it; and its bucket. */
 int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
                          struct err *e);
+/* In the same way, for a disk volume that is made. */
+int policy_hold_volume(const struct store *s, const char *volume, uint64_t size, struct err *e);
 struct s3_config;
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e);

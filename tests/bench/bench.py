@@ -93,18 +93,28 @@ class Bench:
         self.note("create", "ms", created)
         self.note("create -> first exec's result", "ms", both)
         self.note("stop + remove", "ms", gone)
-        policy = self.home / "rules.yaml"
-        policy.write_text("rules:\n" + "".join(
-            f"- name: set {i}\n  match: {{labels: [team=t{i}]}}\n  caps: {{memory: 1G, cpus: 2}}\n" for i in range(199))
-            + "- caps: {memory: 1G}\n")  # fmt: skip
-        plain, bound, held = [], [], []
+        plain, bound = [], []
         for _ in range(self.count(30)):
-            held.append(timed(lambda: self.call("run", "-q", "--policy", str(policy), "--", "true")))
             plain.append(timed(lambda: self.call("run", "-q", "--", "true")))
             bound.append(timed(lambda: self.call("run", "-q", "--secret", "BENCH@api.example.com", "--", "true")))
         self.note("run --  true (ephemeral)", "ms", plain)
         self.note("run --secret ... --  true", "ms", bound)
-        self.note("run, policy with 200 rule sets", "ms", held)
+
+    def policy(self):
+        """What a policy of 200 rule sets costs, of which the last one counts."""
+        rules = self.home / "rules.yaml"
+        rules.write_text("rules:\n" + "".join(
+            f"- name: set {i}\n  match: {{labels: [team=t{i}]}}\n  caps: {{memory: 1G, cpus: 2}}\n" for i in range(199))
+            + "- caps: {memory: 1G}\n")  # fmt: skip
+        plain, held = [], []
+        for i in range(2 * self.count(60)):
+            with_policy = i % 4 in (1, 2)  # in turns, neither always first
+            options = ["--policy", str(rules)] if with_policy else []
+            (held if with_policy else plain).append(timed(lambda o=options: self.call("create", "-q", "-n", "p", *o)))
+            self.call("rm", "-q", "-f", "p")
+        self.note("create, without a policy", "ms", plain)
+        self.note("create, policy of 200 rule sets", "ms", held)
+        self.note("... which adds (medians)", "ms", statistics.median(held) - statistics.median(plain))
 
     def execs(self):
         self.call("create", "-q", "-n", "warm")
@@ -244,7 +254,7 @@ def main():
     b = Bench(args)
     try:
         print(f"msb bench: {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        for step in (b.bare, b.create, b.execs, b.sdk, b.ls, b.podman):
+        for step in (b.bare, b.create, b.policy, b.execs, b.sdk, b.ls, b.podman):
             step()
         ratios = b.ratios()
         pulls, more = pull.bench(args.msb, 2 if args.quick else 5)

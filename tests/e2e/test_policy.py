@@ -276,6 +276,34 @@ def test_copies_and_one_command(module_msb, tmp_path):
     m.ok("workspace", "rm", "-q", "w")
 
 
+def test_what_comes_later(module_msb):
+    """A secret for one command, and a volume that is made before its sandbox, are held to it, too."""
+    m = module_msb
+    m.ok("secret", "set", "-q", "TOKEN", input=b"x")
+    m.ok("secret", "set", "-q", "CI_KEY", input=b"y")
+    m.ok("create", "-n", "l", "-q", "--net", "none", "-m", "96M")
+    show = ["exec", "-q", "--secret-env", "TOKEN", "--secret-env", "CI_KEY", "l", "--", "sh", "-c", "echo $TOKEN$CI_KEY"]
+    assert m.ok(*show) == "xy\n"
+    for policy, said in (("secrets: {allow: [\"CI_*\"]}", "secrets.allow: asked for TOKEN, allowed is CI_* ("),
+                         ("forbid: [secret-env]", "forbid: asked for --secret-env, allowed is nothing of the kind (")):  # fmt: skip
+        write_policy(m, policy + "\n")
+        p = m(*show)
+        assert p.returncode == 3 and "refused by policy: " + said in p.stderr.decode() and p.stdout == b""
+        m.ok("exec", "-q", "l", "--", "true")
+    write_policy(m, "secrets: {allow: [\"CI_*\"]}\ncaps: {disk: 5G}\n")
+    assert m.ok("exec", "-q", "--secret-env", "CI_KEY", "l", "--", "sh", "-c", "echo $CI_KEY") == "y\n"
+    record = [json.loads(x) for x in m.ok("audit", "--json", "--verb", "refused").splitlines()][-1]
+    assert (record["field"], record["asked"]) == ("forbid", "--secret-env"), record
+    p = m("volume", "create", "v", "--kind", "disk", "--size", "6G")
+    assert p.returncode == 3 and b"caps.disk: asked for volume 'v' of 6.0 GiB, allowed is 5.0 GiB" in p.stderr
+    assert m.ok("volume", "ls", "-q") == ""
+    m.ok("volume", "create", "-q", "v", "--kind", "disk", "--size", "64M")
+    m.ok("volume", "rm", "-q", "v")
+    m.ok("rm", "-f", "-q", "l")
+    m.ok("secret", "rm", "-q", "TOKEN", "CI_KEY")
+    write_policy(m, "")
+
+
 def test_output(module_msb):
     """A command that writes more than it may is ended, whoever runs it; what it wrote before is there."""
     m = module_msb
