@@ -229,7 +229,7 @@ static int repeated_option(struct sandbox_request *q, const struct arg_opt *o, s
         return spec_add_write_path(s, o->value, e);
     if (strcmp(name, "rlimit") == 0)
         return spec_add_rlimit(s, o->value, e);
-    if (strncmp(name, "script", 6) == 0)
+    if (strncmp(name, "script", 6) == 0 && strcmp(name, "script-conf") != 0)
         return script_option(s, name, o->value, e);
     return 0;
 }

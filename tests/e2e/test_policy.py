@@ -340,8 +340,20 @@ def test_settings_from_a_file(module_msb, tmp_path):
     p = m("create", "--conf", conf)
     assert p.returncode == 2 and f"{conf}:2:15: the variable MSB_TEST_TEAM is not set" in p.stderr.decode()
     write_policy(m, "")
-    conf.write_text("image: msb/base\nmemory: 96M\nhostname: filed\nnet: none\n")
-    assert m.ok("run", "--conf", conf, "-H", "typed", "-q", "--", "hostname") == "typed\n"
+    # All of them at once, each with its part.
+    parts = {"conf": "image: msb/base\nmemory: 96M\nhostname: filed\nenv: {A: a}\n", "net-conf": "no-net: true\n",
+             "resource-conf": "memory: 128M\npids-limit: 99\nmax_output: 1M\n", "runtime-conf": "user: \"1000\"\nworkdir: /tmp\n",
+             "fs-conf": "tmpfs: [\"/t:size=1m\"]\nwrite-path: [/t]\n", "secret-conf": "secret-env: [FILED]\n",
+             "script-conf": "script: {hi: echo hello}\n"}  # fmt: skip
+    options = []
+    for name, text in parts.items():
+        (tmp_path / name).write_text(text)
+        options += [f"--{name}", tmp_path / name]
+    m.ok("secret", "set", "-q", "FILED", input=b"s")
+    script = "hostname; echo $A$FILED; hi; id -u; pwd; ls /sys/class/net; touch /t/x; ! touch /tmp/x 2>/dev/null"
+    out = m.ok("run", *options, "-H", "typed", "-q", "--", "sh", "-c", script)
+    assert out.split() == ["typed", "as", "hello", "1000", "/tmp", "lo"]
+    m.ok("secret", "rm", "-q", "FILED")
 
 
 def test_buckets(module_msb):
