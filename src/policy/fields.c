@@ -205,21 +205,40 @@ bool item_matches(const struct setting *s, const char *text)
 
 /* --- for people ------------------------------------------------------------------------------- */
 
-static void put_setting(const struct layer *l, const struct setting *s, struct buf *out)
+/* Of a cap, for all sandboxes, the smallest in all files counts, and the first of these; of a default
+ * the last. */
+static bool is_in_effect(const struct rulebook *b, const struct setting *s)
+{
+    bool before = true, cap = strcmp(s->field->section, "caps") == 0;
+    if (!cap && strcmp(s->field->section, "defaults") != 0)
+        return true;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct setting *o = layer_get(&b->file[i].all, s->field->section, s->field->key);
+        before = before && o != s;
+        if (o && o != s &&
+            (cap ? o->number < s->number || (before && o->number == s->number) : !before))
+            return false;
+    }
+    return true;
+}
+
+static void put_setting(const struct rulebook *b, const struct layer *l, const struct setting *s,
+                        struct buf *out)
 {
     char value[512], name[64];
     (void)snprintf(name, sizeof(name), "%s%s%s", s->field->section, *s->field->section ? "." : "",
                    s->field->key);
     setting_text(s, value, sizeof(value));
-    (void)buf_printf(out, "  %-18s  %-28s  %s:%u\n", name, value, l->file, s->line);
+    (void)buf_printf(out, "  %-18s  %-28s  %s:%u%s\n", name, value, l->file, s->line,
+                     l->line || is_in_effect(b, s) ? "" : "  overruled");
 }
 
-static void put_layer(const struct layer *l, struct buf *out)
+static void put_layer(const struct rulebook *b, const struct layer *l, struct buf *out)
 {
     if (l->line)
         (void)buf_printf(out, "rule set '%s' (%s:%u)\n", l->name, l->file, l->line);
     for (size_t i = 0; i < l->n; i++)
-        put_setting(l, &l->set[i], out);
+        put_setting(b, l, &l->set[i], out);
 }
 
 void rulebook_print(const struct rulebook *b, struct buf *out)
@@ -230,25 +249,10 @@ void rulebook_print(const struct rulebook *b, struct buf *out)
     }
     (void)buf_printf(out, "every sandbox\n");
     for (size_t i = 0; i < b->n; i++)
-        put_layer(&b->file[i].all, out);
+        put_layer(b, &b->file[i].all, out);
     for (size_t i = 0; i < b->n; i++)
         for (size_t k = 0; k < b->file[i].n_rules; k++)
-            put_layer(&b->file[i].rule[k], out);
-}
-
-/* Of a cap: the smallest in all files, and the first of these, is what counts. */
-static bool is_in_effect(const struct rulebook *b, const struct setting *s)
-{
-    bool before = true;
-    if (strcmp(s->field->section, "caps") != 0)
-        return true;
-    for (size_t i = 0; i < b->n; i++) {
-        const struct setting *o = layer_get(&b->file[i].all, s->field->section, s->field->key);
-        before = before && o != s;
-        if (o && o != s && (o->number < s->number || (before && o->number == s->number)))
-            return false;
-    }
-    return true;
+            put_layer(b, &b->file[i].rule[k], out);
 }
 
 static json_t *setting_json(const struct rulebook *b, const struct layer *l,

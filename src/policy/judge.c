@@ -371,7 +371,8 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict v = {0};
-    static struct rulebook *kept; /* from HOLD_AHEAD: one command, one policy */
+    static struct rulebook
+        *kept; /* for HOLD_CREATE, which may come twice: one command, one policy */
     uint64_t t0 = now_ns();
     b = why == HOLD_CREATE ? steal_ptr(&kept) : NULL;
     int r = b ? 0 : rulebook_load_for(s, why, spec->name, &b, e);
@@ -392,7 +393,10 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
         r = spec_validate(spec, e);
     if (r == 0 && limits)
         r = policy_limits(b, spec, limits, e);
-    if (r == 0 && why == HOLD_AHEAD && !kept)
+    bool counted = r == 0 && why == HOLD_CREATE && is_counted(&v);
+    if (r == 0 && (why == HOLD_AHEAD || counted)) {
+        rulebook_free(kept);
         kept = steal_ptr(&b);
-    return r < 0 ? r : why == HOLD_CREATE && is_counted(&v);
+    }
+    return r < 0 ? r : counted;
 }

@@ -162,7 +162,8 @@ static int choose_engine(const struct sandbox_spec *spec, struct engine_choice *
 int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
                          const struct create_options *opt, struct err *e)
 {
-    return MIN(policy_hold(s, HOLD_AHEAD, opt->said, spec, NULL, e), 0);
+    int r = policy_hold(s, HOLD_AHEAD, opt->said, spec, NULL, e);
+    return r < 0 ? r : 0;
 }
 
 /* Where the number of sandboxes is limited, one at a time is counted: *lock is then held. */
@@ -174,7 +175,9 @@ static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
     if (r != 1)
         return r;
     r = name_lock_take_kind(s, "policy", "sandboxes", lock, e);
-    return r < 0 ? r : MIN(policy_hold(s, HOLD_CREATE, opt->said, spec, limits, e), 0);
+    if (r == 0)
+        r = policy_hold(s, HOLD_CREATE, opt->said, spec, limits, e);
+    return r < 0 ? r : 0;
 }
 
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,

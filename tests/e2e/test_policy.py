@@ -156,6 +156,8 @@ def test_init_and_show(module_msb):
     assert j["rules"][0]["name"] == "all" and j["rules"][0]["settings"][0]["key"] == "cpus"
     text = m.ok("policy", "show")
     assert f"{m.home}/policy.yaml:1" in text and "rule set 'all'" in text
+    text = m.ok("policy", "show", "--policy", m.home / "two.yaml")
+    assert re.search(r"policy.yaml:1 +overruled\n", text) and re.search(r"two.yaml:2\n", text)
     write_policy(m, "")
 
 
@@ -297,6 +299,9 @@ def test_what_comes_later(module_msb):
     p = m("volume", "create", "v", "--kind", "disk", "--size", "6G")
     assert p.returncode == 3 and b"caps.disk: asked for volume 'v' of 6.0 GiB, allowed is 5.0 GiB" in p.stderr
     assert m.ok("volume", "ls", "-q") == ""
+    before = m.ok("audit", "--json", "--verb", "refused").count("\n")
+    assert m("create", "--root-disk", "6G").returncode == 3
+    assert m.ok("audit", "--json", "--verb", "refused").count("\n") == before + 1
     m.ok("volume", "create", "-q", "v", "--kind", "disk", "--size", "64M")
     m.ok("volume", "rm", "-q", "v")
     m.ok("rm", "-f", "-q", "l")
