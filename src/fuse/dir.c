@@ -29,7 +29,7 @@ int op_opendir(struct fuse_server *s, struct call *c)
     int fd = -1;
     if (!S_ISDIR(c->inode->type))
         return -ENOTDIR;
-    if (!s->opt.file) {
+    if (!is_made_up(s, c->inode)) {
         int base = inode_fd(s, c->inode);
         if (base < 0)
             return base;
@@ -70,13 +70,13 @@ int op_fsyncdir(struct fuse_server *s, struct call *c)
 
 /* --- entries --------------------------------------------------------------------------------- */
 
-/* The three entries of the directory around a single file. */
+/* The three entries of the directory around a single file; around several trees, the first two. */
 static const struct linux_dirent64 *next_of_three(struct fuse_server *s, struct handle *h,
                                                   uint64_t off)
 {
     const char *names[] = {".", "..", s->file_name};
     struct linux_dirent64 *d = (struct linux_dirent64 *)(void *)h->buf;
-    if (off >= ARRAY_LEN(names))
+    if (off >= ARRAY_LEN(names) || !names[off])
         return NULL;
     size_t len = strlen(names[off]);
     *d = (struct linux_dirent64){
@@ -97,7 +97,7 @@ static const struct linux_dirent64 *entry_at(struct fuse_server *s, struct handl
         *err = -ENOMEM;
         return NULL;
     }
-    if (s->opt.file)
+    if (is_made_up(s, h->inode))
         return next_of_three(s, h, off);
     if (off != h->next) {
         if (lseek(h->fd, (off_t)off, SEEK_SET) < 0) {
@@ -122,7 +122,7 @@ static const struct linux_dirent64 *entry_at(struct fuse_server *s, struct handl
 static void advance(const struct fuse_server *s, struct handle *h, const struct linux_dirent64 *d)
 {
     h->next = (uint64_t)d->d_off;
-    if (!s->opt.file)
+    if (!is_made_up(s, h->inode))
         h->pos += d->d_reclen;
 }
 
@@ -135,7 +135,7 @@ static bool is_dots(const char *name)
 static uint64_t shown_ino(const struct fuse_server *s, const struct handle *h,
                           const struct linux_dirent64 *d)
 {
-    if (h->inode->id == FUSE_ROOT_ID && is_dots(d->d_name) && !s->opt.file)
+    if (h->inode->id == FUSE_ROOT_ID && is_dots(d->d_name) && !is_made_up(s, h->inode))
         return h->inode->ino;
     return d->d_ino;
 }

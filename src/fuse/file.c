@@ -210,7 +210,7 @@ int op_tmpfile(struct fuse_server *s, struct call *c)
         return -errno;
     int r = owner_store(s, path, &st, &o);
     if (r == 0)
-        r = inode_find(s, NULL, NULL, &st, &i);
+        r = inode_find_new(s, c->inode, base, &st, &i);
     if (r < 0 || !i)
         return r;
     if (i->fd < 0) {

@@ -42,6 +42,11 @@ enum fuse_cache {
 struct fuse_options {
     int root_fd;      /* O_PATH; belongs to the server if fuse_new succeeds */
     const char *file; /* not NULL: root_fd is a file, shown under this name in an empty directory */
+    /* True: there are several trees, by name in a directory that cannot be listed. root_fd is -1;
+     * fuse_tree_add() brings them. more, if not NULL, is called before one is not found. */
+    bool many;
+    void (*more)(void *ctx);
+    void *ctx;
     bool read_only;
     enum fuse_cache cache;
     uint32_t uid, gid; /* how the guest sees the process's own user */
@@ -56,6 +61,7 @@ enum {
     FUSE_INODES_MAX = 1 << 20, /* ENFILE beyond */
     FUSE_FDS_MAX = 16384,      /* O_PATH descriptors kept; the oldest are closed, and found again */
     FUSE_FILES_MAX = 8192,     /* open files and directories: EMFILE beyond */
+    FUSE_TREES_MAX = 64,       /* ENOSPC beyond */
 };
 
 struct fuse_request {
@@ -71,6 +77,11 @@ int fuse_new(struct fuse_server **ret, const struct fuse_options *o);
 void fuse_free(struct fuse_server *s);
 /* The guest is gone, or starts over: all its inodes and open files go. */
 void fuse_reset(struct fuse_server *s);
+
+/* Another tree, with a root (O_PATH) that is a directory; takes fd in any case. -EEXIST, -ENOSPC. */
+int fuse_tree_add(struct fuse_server *s, const char *name, int fd);
+/* Nothing in it can be reached any more. Files that are open stay so. */
+int fuse_tree_remove(struct fuse_server *s, const char *name);
 
 /* Serves one request: the bytes of its reply (0: this kind has none), or -EPROTO when it is not a
  * request or leaves no room for a reply. */

@@ -34,6 +34,10 @@ struct inode {
     ino_t ino;
     int fd;      /* O_PATH, or -1 */
     bool pinned; /* it has no name that we know: the descriptor stays */
+    /* Where there are several trees: */
+    bool gone;      /* with its tree */
+    uint64_t mount; /* through which it is seen, */
+    bool fixed;     /* which is read-only */
     struct inode *parent;
     char *name;
     struct inode *hash_next;
@@ -55,6 +59,13 @@ struct inode *inode_known(struct fuse_server *s, const struct stat *st);
  * no reference. -ENFILE, -ENOMEM. */
 int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                struct inode **ret);
+/* The same for a file that was just made in that directory, without a name. */
+int inode_find_new(struct fuse_server *s, struct inode *dir, int fd, const struct stat *st,
+                   struct inode **ret);
+/* The same for what fd, which stays the caller's, is; its descriptor stays. */
+int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct inode **ret);
+/* What the guest knows on that device leads nowhere, until it is found again. */
+void inode_drop_all(struct fuse_server *s, dev_t dev);
 /* An O_PATH descriptor, good until the next call that wants one for something else. -ESTALE when
  * the host has moved it away. */
 int inode_fd(struct fuse_server *s, struct inode *i);
@@ -132,6 +143,18 @@ void quota_after(struct fuse_server *s, int fd, uint64_t before);
 /* The last name of something is gone, and no open file holds it. */
 void quota_gone(struct fuse_server *s, const struct stat *st);
 
+/* --- several trees (trees.c) ------------------------------------------------------------------ */
+
+struct tree {
+    char *name; /* NULL: a free place */
+    int fd;
+    dev_t dev;
+};
+
+/* The tree of that name, or NULL. */
+const struct tree *tree_find(struct fuse_server *s, const char *name);
+void trees_free(struct fuse_server *s);
+
 /* --- the server ----------------------------------------------------------------------------- */
 
 struct fuse_server {
@@ -162,10 +185,18 @@ struct fuse_server {
     struct owner_entry **owners;
     unsigned n_owners;
 
+    struct tree trees[FUSE_TREES_MAX];
+
     _Alignas(16) uint8_t arg[ARG_MAX_BYTES];
     _Alignas(16) uint8_t rep[REP_MAX_BYTES];
     struct iovec io[1024];
 };
+
+/* The directory around a single file, or around several trees: it exists only for the guest. */
+static inline bool is_made_up(const struct fuse_server *s, const struct inode *i)
+{
+    return (s->opt.file || s->opt.many) && i->id == FUSE_ROOT_ID;
+}
 
 /* One request, for its handler. */
 struct call {
@@ -182,6 +213,7 @@ struct call {
 
 typedef int op_fn(struct fuse_server *s, struct call *c);
 
+int check_name(const char *name); /* one component: 0, -EINVAL, -ENAMETOOLONG */
 void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed bytes of reply */
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
 void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,

@@ -2,8 +2,8 @@
  *
  *  1. An inode lives while the guest holds references (lookups) or something here does (refs).
  *  2. It has a descriptor, or a parent and a name, or both; the root has a descriptor always.
- *  3. (dev, ino) are in the hash once; what is found under a name is the same object only if both
- *     are the same, and its type.
+ *  3. (dev, ino) are in the hash once, or twice (struct seen); what is found under a name is the same
+ *     object only if both are the same, and its type.
  *  4. Parents form no cycle: the host may move directories so that our memory of them would.
  */
 #include "fuse/impl.h"
@@ -16,9 +16,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-/* #syscalls:fs openat close fstat newfstatat */
+/* #syscalls:fs openat close fstat newfstatat statx */
 
 enum { BUCKETS = 1 << 14, SLOTS_FIRST = 256, DEPTH_MAX = 8192 };
 
@@ -30,17 +31,49 @@ static struct inode **bucket_of(struct fuse_server *s, dev_t dev, ino_t ino)
     return &s->bucket[h >> 50 & (BUCKETS - 1)];
 }
 
-static struct inode *hash_find(struct fuse_server *s, dev_t dev, ino_t ino)
+static struct inode *hash_find(struct fuse_server *s, dev_t dev, ino_t ino, bool fixed)
 {
     struct inode *i = *bucket_of(s, dev, ino);
-    while (i && (i->dev != dev || i->ino != ino))
+    while (i && (i->dev != dev || i->ino != ino || i->fixed != fixed))
         i = i->hash_next;
     return i;
 }
 
+/* Where a name, or (NULL) dir itself, is seen from. */
+static uint64_t mount_of(int dir, const char *name)
+{
+    struct statx x = {0};
+    int how = name ? AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT : AT_EMPTY_PATH;
+    return dir < 0 || statx(dir, name ? name : "", how, STATX_MNT_ID, &x) < 0 ? 0 : x.stx_mnt_id;
+}
+
+static bool is_read_only(int dir, const char *name)
+{
+    struct statvfs f;
+    AUTO_CLOSE int fd = name ? openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    return fstatvfs(name ? fd : dir, &f) == 0 && f.f_flag & ST_RDONLY;
+}
+
+/* In several trees an object may be seen through several mounts. It is one inode for the guest, which
+ * has locks and sockets by inode; but two if one of the mounts is read-only. */
+struct seen {
+    uint64_t mount;
+    bool fixed;
+};
+
+static struct seen seen_as(struct fuse_server *s, struct inode *parent, int dir, const char *name)
+{
+    struct seen at = {0};
+    if (!s->opt.many || dir < 0)
+        return at;
+    at.mount = mount_of(dir, name);
+    at.fixed = parent && at.mount == parent->mount ? parent->fixed : is_read_only(dir, name);
+    return at;
+}
+
 struct inode *inode_known(struct fuse_server *s, const struct stat *st)
 {
-    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino, false);
     return i && i->type == (st->st_mode & S_IFMT) ? i : NULL;
 }
 
@@ -247,27 +280,74 @@ static int set_name(struct fuse_server *s, struct inode *i, struct inode *parent
     return 0;
 }
 
-int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
-               struct inode **ret)
+static int find_in(struct fuse_server *s, struct inode *parent, const char *name,
+                   const struct stat *st, struct seen at, struct inode **ret)
 {
-    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino, at.fixed);
     int r = 0;
     if (i && i->type != (st->st_mode & S_IFMT)) { /* the number was used again */
         hash_remove(s, i);
         i = NULL;
     }
-    if (!i)
-        r = new_inode(s, st, &i);
+    if (!i && (r = new_inode(s, st, &i)) == 0) {
+        i->mount = at.mount;
+        i->fixed = at.fixed;
+    }
     if (r == 0 && parent) {
         inode_ref(i); /* it may be new, and must outlive the change of parents */
         r = set_name(s, i, parent, name);
         i->refs--;
     }
+    if (r == 0 && parent) /* it is in another tree, too */
+        i->gone = false;
     if (r == 0)
         *ret = i;
     else if (i)
         free_unheld(s, i);
     return r;
+}
+
+int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
+               struct inode **ret)
+{
+    int dir = s->opt.many && parent ? inode_fd(s, parent) : -1;
+    return find_in(s, parent, name, st, seen_as(s, parent, dir, name), ret);
+}
+
+int inode_find_new(struct fuse_server *s, struct inode *dir, int fd, const struct stat *st,
+                   struct inode **ret)
+{
+    return find_in(s, NULL, NULL, st, seen_as(s, dir, fd, NULL), ret);
+}
+
+int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct inode **ret)
+{
+    int r = find_in(s, NULL, NULL, st, seen_as(s, NULL, fd, NULL), ret);
+    if (r < 0 || (*ret)->fd >= 0)
+        return r;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        r = -errno;
+        free_unheld(s, *ret);
+        return r;
+    }
+    (*ret)->gone = false;
+    (*ret)->fd = copy; /* outside the list: it has no name by which to be found again */
+    (*ret)->pinned = true;
+    s->n_fds++;
+    s->n_pinned++;
+    return 0;
+}
+
+void inode_drop_all(struct fuse_server *s, dev_t dev)
+{
+    for (uint32_t k = 0; k < s->n_slots; k++) {
+        struct inode *i = s->slot[k];
+        if (!i || i->dev != dev || i->id == FUSE_ROOT_ID)
+            continue;
+        drop_fd(s, i);
+        i->gone = true;
+    }
 }
 
 /* Opens i by its name, which is one component and not followed; its parent is open. */
@@ -296,6 +376,8 @@ static void touch_fd(struct fuse_server *s, struct inode *i)
 
 int inode_fd(struct fuse_server *s, struct inode *i)
 {
+    if (i->gone)
+        return -ESTALE;
     if (i->fd >= 0) {
         touch_fd(s, i);
         return i->fd;
@@ -322,7 +404,7 @@ int inode_dir_fd(struct fuse_server *s, struct inode *i)
 {
     if (!S_ISDIR(i->type))
         return -ENOTDIR;
-    if (s->opt.file) /* its one directory exists only for the guest */
+    if (is_made_up(s, i))
         return -EROFS;
     return inode_fd(s, i);
 }
@@ -330,7 +412,8 @@ int inode_dir_fd(struct fuse_server *s, struct inode *i)
 void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *name,
                      const struct stat *st)
 {
-    struct inode *i = hash_find(s, st->st_dev, st->st_ino);
+    int dir = s->opt.many ? inode_fd(s, parent) : -1;
+    struct inode *i = hash_find(s, st->st_dev, st->st_ino, seen_as(s, parent, dir, name).fixed);
     if (!i || i->id == FUSE_ROOT_ID)
         return;
     inode_ref(i);
@@ -349,7 +432,7 @@ void inode_name_came(struct fuse_server *s, struct inode *parent, const char *na
     int dir = inode_dir_fd(s, parent);
     if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
-    struct inode *i = hash_find(s, st.st_dev, st.st_ino);
+    struct inode *i = hash_find(s, st.st_dev, st.st_ino, seen_as(s, parent, dir, name).fixed);
     if (!i)
         return;
     inode_ref(i);
@@ -361,21 +444,22 @@ void inode_name_came(struct fuse_server *s, struct inode *parent, const char *na
 
 int inode_table_init(struct fuse_server *s, int root_fd)
 {
-    struct stat st;
+    struct stat st = {0};
     struct inode *root;
+    bool made_up = s->opt.file || s->opt.many;
     s->bucket = calloc(BUCKETS, sizeof(struct inode *));
     if (!s->bucket)
         return -ENOMEM;
-    if (fstat(root_fd, &st) < 0)
+    if (!s->opt.many && fstat(root_fd, &st) < 0)
         return -errno;
-    if (s->opt.file) {
+    if (made_up) {
         st.st_mode = S_IFDIR; /* a directory that does not exist, with no number of its own */
         st.st_dev = 0;
         st.st_ino = 0;
     }
     s->slots_used = FUSE_ROOT_ID;
     int r = new_inode(s, &st, &root);
-    if (r == 0 && !s->opt.file)
+    if (r == 0 && !made_up)
         root->fd = root_fd; /* not counted, not in the list: it stays */
     return r;
 }

@@ -90,25 +90,18 @@ static void only_directory(const struct fuse_server *s, struct stat *st)
 
 /* --- entries --------------------------------------------------------------------------------- */
 
-/* In the directory around a single file there is one name. */
-static int find_only_file(struct fuse_server *s, const char *name, struct stat *st,
-                          struct inode **ret)
+/* In the directory around a single file there is one name; around several trees, theirs. *fd: what
+ * it leads to. */
+static int find_at_top(struct fuse_server *s, const char *name, int *fd, struct stat *st,
+                       struct inode **ret)
 {
-    if (strcmp(name, s->file_name) != 0)
+    const struct tree *t = s->opt.many ? tree_find(s, name) : NULL;
+    if (s->opt.many ? !t : strcmp(name, s->file_name) != 0)
         return -ENOENT;
-    if (fstat(s->root_fd, st) < 0)
+    *fd = t ? t->fd : s->root_fd;
+    if (fstat(*fd, st) < 0)
         return -errno;
-    int r = inode_find(s, NULL, NULL, st, ret);
-    if (r < 0 || (*ret)->fd >= 0)
-        return r;
-    int fd = fcntl(s->root_fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    (*ret)->fd = fd; /* outside the list: it has no name by which to be found again */
-    (*ret)->pinned = true;
-    s->n_fds++;
-    s->n_pinned++;
-    return 0;
+    return inode_find_root(s, *fd, st, ret);
 }
 
 static void give_entry(struct fuse_server *s, struct inode *i, const struct stat *st,
@@ -151,11 +144,11 @@ int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
     struct inode *i = NULL;
     struct owner o;
     char path[PATH_REF_MAX];
-    if (s->opt.file && parent->id == FUSE_ROOT_ID) {
-        int r = find_only_file(s, name, &st, &i);
+    if (is_made_up(s, parent)) {
+        int top = -1, r = find_at_top(s, name, &top, &st, &i);
         if (r < 0 || !i)
             return r;
-        path_of(path, s->root_fd, NULL);
+        path_of(path, top, NULL);
         owner_load(s, path, &st, &o);
         give_entry(s, i, &st, &o, e);
         return 0;
@@ -216,9 +209,9 @@ int op_getattr(struct fuse_server *s, struct call *c)
     const struct fuse_getattr_in *in = c->arg;
     struct stat st;
     char path[PATH_REF_MAX];
-    if (s->opt.file && c->inode->id == FUSE_ROOT_ID) {
+    if (is_made_up(s, c->inode)) {
         only_directory(s, &st);
-        path_of(path, s->root_fd, s->file_name); /* leads nowhere: nothing is kept about it */
+        path_of(path, s->root_fd, "."); /* leads nowhere: nothing is kept about it */
         return reply_attr(s, c, path, &st);
     }
     int fd = any_fd(s, c, in->getattr_flags & FUSE_GETATTR_FH, in->fh);
@@ -320,7 +313,7 @@ int op_setattr(struct fuse_server *s, struct call *c)
     struct stat st;
     char path[PATH_REF_MAX];
     int r = 0;
-    if (s->opt.file && c->inode->id == FUSE_ROOT_ID)
+    if (is_made_up(s, c->inode))
         return -EROFS;
     if (in->valid & FATTR_SIZE)
         r = set_size(s, c, in);
@@ -370,7 +363,12 @@ int op_statfs(struct fuse_server *s, struct call *c)
 {
     struct statfs f;
     struct fuse_statfs_out *out = call_reply(s, c, sizeof(*out));
-    if (fstatfs(s->root_fd, &f) < 0)
+    int fd = s->opt.many && !is_made_up(s, c->inode) ? inode_fd(s, c->inode) : s->root_fd;
+    if (fd < 0 && is_made_up(s, c->inode))
+        return 0;
+    if (fd < 0)
+        return fd;
+    if (fstatfs(fd, &f) < 0)
         return -errno;
     out->st = (struct fuse_kstatfs){
         .blocks = f.f_blocks,

@@ -146,7 +146,7 @@ static const struct op ops[] = {
 /* FLUSH and the locks are answered with ENOSYS like any opcode that is not there: the guest's
  * kernel then keeps locks to itself, and does not ask at every close. */
 
-static int check_name(const char *name)
+int check_name(const char *name)
 {
     size_t n = strlen(name);
     if (n == 0 || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
@@ -297,6 +297,7 @@ void fuse_free(struct fuse_server *s)
         return;
     handle_table_free(s);
     inode_table_free(s);
+    trees_free(s);
     owner_table_free(s);
     close_fd(&s->root_fd);
     free(s->file_name);

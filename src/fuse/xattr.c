@@ -34,7 +34,7 @@ static bool is_ours(const char *name)
 
 static int path_to(struct fuse_server *s, const struct call *c, char path[PATH_REF_MAX])
 {
-    if (s->opt.file && c->inode->id == FUSE_ROOT_ID)
+    if (is_made_up(s, c->inode))
         return -EOPNOTSUPP;
     int fd = inode_fd(s, c->inode);
     if (fd < 0)

@@ -31,6 +31,8 @@ void client_init(struct fuse_client *c, const struct fuse_options *o)
         assert_true(fd >= 0 && write(fd, "content", 7) == 7);
         (void)close(fd);
         opt.root_fd = openat(c->dir_fd, opt.file, O_PATH | O_CLOEXEC);
+    } else if (opt.many) {
+        opt.root_fd = -1;
     } else {
         opt.root_fd = open(c->dir, O_PATH | O_CLOEXEC);
     }

@@ -671,6 +671,68 @@ static void test_caches(void **state)
     (void)state;
 }
 
+static void add_tree(struct fuse_client *c, const char *name, int expected)
+{
+    int fd = openat(c->dir_fd, name, O_PATH | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fuse_tree_add(c->s, name, fd), expected);
+}
+
+static void bring(void *ctx)
+{
+    struct fuse_client *c = ctx;
+    int fd = openat(c->dir_fd, "b", O_PATH | O_CLOEXEC);
+    (void)fuse_tree_add(c->s, "late", fd);
+}
+
+static void test_several_trees(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out a, b, e;
+    struct fuse_open_out o;
+    struct fuse_open_in open_in = {0};
+    uint64_t node, fh;
+    client_init(&c, &(struct fuse_options){.many = true, .more = bring, .ctx = &c});
+    assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
+    assert_int_equal(mkdirat(c.dir_fd, "b", 0755), 0);
+    put(&c, "b/f", "of b");
+    add_tree(&c, "a", 0);
+    add_tree(&c, "a", -EEXIST);
+    add_tree(&c, "b/f", -EINVAL); /* that is no name */
+    /* The directory around them can neither be listed nor changed. */
+    assert_int_equal(client_mkdir(&c, ROOT, "new", 0755, &node), -EROFS);
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &open_in, sizeof(open_in), NULL, 0), 0);
+    memcpy(&o, c.rep, sizeof(o));
+    struct fuse_read_in in = {.fh = o.fh, .size = 4096};
+    assert_int_equal(client_call(&c, FUSE_READDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    assert_int_equal(c.rep_len, 2 * FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + 2));
+    /* One that comes just in time. */
+    assert_int_equal(client_lookup(&c, ROOT, "late", &b), 0);
+    assert_int_equal(client_lookup(&c, b.nodeid, "f", &e), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
+    assert_int_equal(client_create(&c, a.nodeid, "new", O_RDWR, 0600, &node, &fh), 0);
+    assert_int_equal(client_lookup(&c, a.nodeid, "..", &e), -EINVAL);
+    /* What goes is not found any more, by whatever the guest remembers, and may come again. */
+    assert_int_equal(fuse_tree_remove(c.s, "late"), 0);
+    assert_int_equal(fuse_tree_remove(c.s, "a"), 0);
+    assert_int_equal(fuse_tree_remove(c.s, "a"), -ENOENT);
+    assert_int_equal(client_lookup(&c, a.nodeid, "new", &e), -ESTALE);
+    assert_int_equal(client_open(&c, node, O_RDWR, &fh), -ESTALE);
+    add_tree(&c, "a", 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
+    assert_int_equal(client_lookup(&c, a.nodeid, "new", &e), 0);
+    assert_int_equal(e.nodeid, node);
+    assert_int_equal(client_open(&c, node, O_RDWR, &fh), 0);
+    for (int i = 1; i <= FUSE_TREES_MAX; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "t%d", i);
+        int fd = openat(c.dir_fd, "b", O_PATH | O_CLOEXEC);
+        assert_int_equal(fuse_tree_add(c.s, name, fd), i < FUSE_TREES_MAX ? 0 : -ENOSPC);
+    }
+    client_fini(&c);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -693,6 +755,7 @@ int main(void)
         cmocka_unit_test(test_quota),
         cmocka_unit_test(test_quota_reaches_everything),
         cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_several_trees),
     };
     return cmocka_run_group_tests_name("fs", tests, NULL, NULL);
 }
