@@ -179,6 +179,10 @@ static bool take_frame(struct session *s, const struct proto_frame *f, const uin
             session_start(s, f);
         else if (f->type == PROTO_FILES)
             session_start_files(s, f, rest, n);
+        else if (f->type == PROTO_CONTAINER && s->srv->containers.start)
+            s->srv->containers.start(s, f);
+        else if (f->type == PROTO_CONTAINER)
+            session_fail(s, PROTO_FAIL_STATE, EINVAL, "this sandbox is no pod");
         return true;
     }
     switch (f->type) {

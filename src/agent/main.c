@@ -1,5 +1,6 @@
 /* The guest's PID 1: set the guest up, then serve commands until told to stop. */
 #include "agent/cas.h"
+#include "agent/container.h"
 #include "agent/control.h"
 #include "agent/files.h"
 #include "agent/hosts.h"
@@ -196,6 +197,7 @@ int main(void)
         complete();
         mounts_cover(&config);
     }
+    containers_init(&server, &config);
     power_init(&power, &server, upper_fd);
     power.saved = on_saved;
     if (watch(&e) < 0)

@@ -171,8 +171,8 @@ static int change_root(struct err *e)
 
 /* --- mounts on the root --- */
 
-static int mount_kernel_fs(const char *type, const char *path, unsigned long flags,
-                           const char *opts, struct err *e)
+int mounts_kernel_fs(const char *type, const char *path, unsigned long flags, const char *opts,
+                     struct err *e)
 {
     int r = dir_ensure(path, 0755);
     if (r < 0)
@@ -184,11 +184,11 @@ static int mount_kernel_fs(const char *type, const char *path, unsigned long fla
 
 static int mount_dev(struct err *e)
 {
-    int r = mount_kernel_fs("devtmpfs", "/dev", MS_NOSUID, NULL, e);
+    int r = mounts_kernel_fs("devtmpfs", "/dev", MS_NOSUID, NULL, e);
     if (r < 0)
         return r;
     const char *opts = "gid=5,mode=620,ptmxmode=666";
-    r = mount_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
+    r = mounts_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
     if (r < 0)
         return r;
     /* As udev does: what they do is confined to the namespaces of whoever opens them. */
@@ -211,7 +211,7 @@ static unsigned long mount_flags(uint32_t options)
     return flags;
 }
 
-static int mount_tmpfs(const struct req_mount *m, struct err *e)
+int mounts_tmpfs(const struct req_mount *m, struct err *e)
 {
     char opts[96];
     int n = snprintf(opts, sizeof(opts), "mode=%o,uid=%u,gid=%u", m->mode ? m->mode : 01777, m->uid,
@@ -227,8 +227,7 @@ static int mount_tmpfs(const struct req_mount *m, struct err *e)
     return 0;
 }
 
-/* Creates an empty file to mount on, unless the image has one. */
-static int make_file(const char *path)
+int mounts_make_file(const char *path)
 {
     char parent[PATH_MAX];
     if (snprintf(parent, sizeof(parent), "%s", path) >= (int)sizeof(parent))
@@ -245,7 +244,7 @@ static int make_file(const char *path)
 static int mount_file(const struct req_mount *m, unsigned long flags, struct err *e)
 {
     char path[PATH_MAX];
-    int r = make_file(m->path);
+    int r = mounts_make_file(m->path);
     if (r < 0)
         return err_sys(e, -r, "cannot create %s for a mount", m->path);
     if ((mkdir(ASIDE, 0700) < 0 && errno != EEXIST) ||
@@ -296,9 +295,11 @@ static int mount_disk(struct req_mount *m, struct err *e)
 
 static int mount_one(struct req_mount *m, struct err *e)
 {
+    if (m->options & PROTO_MOUNT_POD)
+        return 0;
     if (m->device)
         return mount_disk(m, e);
-    return m->tag ? mount_share(m, e) : mount_tmpfs(m, e);
+    return m->tag ? mount_share(m, e) : mounts_tmpfs(m, e);
 }
 
 static int build_image_root(const struct config *cfg, int *upper_fd, struct err *e)
@@ -324,15 +325,28 @@ static int build_shared_root(const struct config *cfg, int *upper_fd, struct err
     return r < 0 || !ro ? r : mount_root(true, e);
 }
 
+/* Below the root that there is now, which has no path later: containers start from there. */
+static int mount_pod(struct config *cfg, const char *tag, struct err *e)
+{
+    if (mount(tag, "/mnt/pod", "virtiofs", MS_NODEV, NULL) < 0)
+        return err_sys(e, errno, "cannot mount the share of the pod's containers");
+    cfg->tools_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cfg->pod_fd = open("/mnt/pod", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return cfg->tools_fd < 0 || cfg->pod_fd < 0 ? err_sys(e, errno, "cannot open the pod") : 0;
+}
+
 int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
 {
     bool shared = config_shares_root(cfg);
     *upper_fd = -1;
     int r = shared ? build_shared_root(cfg, upper_fd, e) : build_image_root(cfg, upper_fd, e);
+    for (size_t i = 0; r == 0 && i < cfg->nmounts; i++)
+        if (cfg->mounts[i].options & PROTO_MOUNT_POD && cfg->mounts[i].tag)
+            r = mount_pod(cfg, cfg->mounts[i].tag, e);
     if (r == 0)
         r = change_root(e);
     if (r == 0)
-        r = mount_kernel_fs("proc", "/proc", SAFE, NULL, e);
+        r = mounts_kernel_fs("proc", "/proc", SAFE, NULL, e);
     if (r == 0)
         r = mount_dev(e);
     if (r == 0)
@@ -362,14 +376,14 @@ static void ensure_tmp(void)
 
 /* The kernel does not trust FUSE servers: it allows few dirty pages, throttles writers for that,
  * and reads ahead little. This server is the host. */
-static void trust_share(const struct req_mount *m)
+static void trust_share(const struct config *cfg, const struct req_mount *m)
 {
     static const struct {
         const char *file, *value;
     } knobs[] = {{"strict_limit", "0"}, {"max_ratio", "100"}, {"read_ahead_kb", "1024"}};
     struct stat st;
     char path[96];
-    if (stat(m->path, &st) < 0)
+    if ((m->options & PROTO_MOUNT_POD ? fstat(cfg->pod_fd, &st) : stat(m->path, &st)) < 0)
         return;
     for (size_t i = 0; i < ARRAY_LEN(knobs); i++) {
         (void)snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/%s", major(st.st_dev),
@@ -382,10 +396,10 @@ static void trust_share(const struct req_mount *m)
 
 void mounts_complete(const struct config *cfg)
 {
-    (void)mount_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
+    (void)mounts_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
     for (size_t i = 0; i < cfg->nmounts; i++)
         if (cfg->mounts[i].tag)
-            trust_share(&cfg->mounts[i]);
+            trust_share(cfg, &cfg->mounts[i]);
     (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
     if (!wants_mount(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);

@@ -24,6 +24,13 @@
  * system, or -1. */
 int mounts_build(struct config *cfg, int *upper_fd, struct err *e);
 
+/* For containers of a pod (container.c). */
+int mounts_kernel_fs(const char *type, const char *path, unsigned long flags, const char *opts,
+                     struct err *e);
+int mounts_tmpfs(const struct req_mount *m, struct err *e);
+/* An empty file to mount on, unless there is one. */
+int mounts_make_file(const char *path);
+
 /* What can wait until after READY: /sys, /dev/shm and the like, and the directories that the image
  * declares as volumes. Images and kernels without them still work, so failures are ignored. */
 void mounts_complete(const struct config *cfg);

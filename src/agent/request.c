@@ -13,7 +13,7 @@ struct arena {
 
 /* How often each repeated field occurs, so that the arena can be sized exactly. */
 struct tally {
-    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls, masked, fixed;
+    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls, masked, fixed, limits;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -34,6 +34,7 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->sysctls += x.tag == F_SYSCTL;
         t->masked += x.tag == F_MASK;
         t->fixed += x.tag == F_FIXED;
+        t->limits += x.tag == F_LIMIT;
     }
     return got;
 }
@@ -342,6 +343,8 @@ static int get_config_field(void *to, struct arena *a, const struct proto_field 
         return store(&c->masked[c->nmasked++], TEXT, a, x);
     case F_FIXED:
         return store(&c->fixed[c->nfixed++], TEXT, a, x);
+    case F_LIMIT:
+        return store(&c->limits[c->nlimits++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
@@ -362,6 +365,8 @@ static const struct field_spec config_fields[] = {
     {F_NO_NEW_PRIVS, offsetof(struct config, no_new_privs), FLAG},
     {F_READ_ONLY, offsetof(struct config, read_only), FLAG},
     {F_PIDS_MAX, offsetof(struct config, pids_max), U32},
+    {F_NAME, offsetof(struct config, tree), TEXT},
+    {F_OPTIONS, offsetof(struct config, options), U32},
 };
 static const struct shape config_shape = SHAPE(config_fields, get_config_field);
 
@@ -374,8 +379,9 @@ int config_parse(struct config *c, const struct proto_frame *f)
         return -EPROTO;
     size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed) *
-                   sizeof(char *);
+    size_t texts =
+        (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed + t.limits) *
+        sizeof(char *);
     c->arena = arena_new(&a, mounts + scripts + texts, f);
     if (!c->arena)
         return -ENOMEM;
@@ -388,6 +394,7 @@ int config_parse(struct config *c, const struct proto_frame *f)
     c->sysctls = c->groups + t.groups;
     c->masked = c->sysctls + t.sysctls;
     c->fixed = c->masked + t.masked;
+    c->limits = c->fixed + t.fixed;
     int r = get_fields(c, &a, &config_shape, f->data, f->len);
     if (r < 0)
         config_free(c);

@@ -112,6 +112,12 @@ struct config {
     size_t nsysctls;
     char **masked, **fixed; /* see F_MASK, F_FIXED */
     size_t nmasked, nfixed;
+    int tools_fd, pod_fd; /* of a pod: the first root, and the share of its containers; else 0 */
+    /* CONTAINER */
+    char *tree; /* NULL in CONFIG */
+    uint32_t options;
+    char **limits;
+    size_t nlimits;
     uint32_t stop_signal; /* 0 = SIGTERM */
     char *host_cas;       /* PEM, or NULL */
     struct req_net net;
@@ -122,7 +128,8 @@ struct config {
 /* The root is a share: whatever is written to it, the host's user finds. */
 static inline bool config_shares_root(const struct config *c)
 {
-    return !c->lower && c->nmounts > 0 && c->mounts[0].tag && strcmp(c->mounts[0].path, "/") == 0;
+    return c->tree ||
+           (!c->lower && c->nmounts > 0 && c->mounts[0].tag && strcmp(c->mounts[0].path, "/") == 0);
 }
 
 /* Each returns 0, -EPROTO (malformed) or -ENOMEM; on failure the struct is empty. */

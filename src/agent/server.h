@@ -28,6 +28,13 @@ enum {
 };
 
 struct session;
+struct server;
+
+/* What only PID 1 of a pod has (container.h); both NULL elsewhere. */
+struct server_containers {
+    void (*start)(struct session *s, const struct proto_frame *f);
+    void (*gone)(uint32_t number);
+};
 
 struct server {
     struct loop loop;
@@ -40,9 +47,10 @@ struct server {
     size_t nsessions;
     struct session *ready, **ready_tail; /* sessions with work to do */
     size_t ndrains;
-    size_t bulk_left;                         /* bytes by which pipes may still be made larger */
-    bool yielded;                             /* in this turn */
-    bool stopping;                            /* no new commands */
+    size_t bulk_left; /* bytes by which pipes may still be made larger */
+    bool yielded;     /* in this turn */
+    bool stopping;    /* no new commands */
+    struct server_containers containers;
     void (*on_childless)(struct server *srv); /* called when the last child is gone; may be NULL */
     uint8_t *scratch;                         /* SERVER_SCRATCH bytes, valid within one call only */
 };

@@ -90,6 +90,8 @@ void session_child_exited(struct session *s, int status)
     s->pid = 0;
     s->status = status;
     layer_child_gone(pid);
+    if (s->container)
+        s->srv->containers.gone(s->container);
     s->oom = s->state == SESS_RUNNING ? look_for_oom(s, pid) : PROTO_OOM_NONE;
     loop_timer_off(&s->srv->loop, &s->timer);
     if (s->state == SESS_RUNNING) {

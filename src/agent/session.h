@@ -89,6 +89,7 @@ struct session {
     struct inlet in;
     struct outlet out[2];
     pid_t pid;
+    uint32_t container; /* its number; 0: it is none */
     int status;         /* as from waitpid */
     uint64_t kills;     /* for lack of memory, when it started */
     enum proto_oom oom; /* whether there was one since then */
@@ -105,6 +106,8 @@ void session_put_fail(struct buf *out, uint32_t kind, int error, const char *tex
 /* Refuses the command: FAIL, then the stream ends. */
 void session_fail(struct session *s, uint32_t kind, int error, const char *text);
 
+/* Answers that it runs. */
+void session_put_started(struct session *s);
 /* start.c: an EXEC frame becomes a process, or a FAIL. */
 void session_start(struct session *s, const struct proto_frame *f);
 /* Parses an EXEC or a FILES. False: it was refused. */

@@ -123,11 +123,13 @@ const char *session_working_dir(const struct config *cfg, const struct exec_req 
     return make_missing(cfg->c.cwd);
 }
 
-static void put_started(struct session *s)
+void session_put_started(struct session *s)
 {
     struct proto_writer w;
     proto_begin(&w, &s->tx, PROTO_STARTED);
     proto_u32(&w, F_PID, (uint32_t)s->pid);
+    if (s->container)
+        proto_u32(&w, F_CONTAINER, s->container);
     (void)proto_end(&w);
 }
 
@@ -142,7 +144,7 @@ static void running(struct session *s, const struct exec_req *q, pid_t pid, stru
         session_outlet_init(s, 1, steal_fd(&io->ours[2]), PROTO_STDERR);
     if (q->timeout_ms)
         loop_timer_set(&s->srv->loop, &s->timer, MIN(q->timeout_ms, TIMEOUT_MS_MAX) * 1000000);
-    put_started(s);
+    session_put_started(s);
 }
 
 bool session_parse(struct session *s, const struct proto_frame *f, struct exec_req *q)

@@ -32,6 +32,7 @@
 /* #syscalls:fs exit_group getsockopt */
 
 enum {
+    TREE_MESSAGE_MAX = 1 + NAME_MAX + 1,
     DATA_MAX = 512 * 1024 * 1024,
     FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
     TURN_NS = 100000,    /* the shortest that the scheduler takes */
@@ -48,10 +49,36 @@ struct share {
     struct loop loop;
     struct loop_src sock_src;
     struct virtio_dev *dev;
+    struct fuse_server *server;
     struct vhost_user *back_end;
 };
 
 /* --- serving --------------------------------------------------------------------------------- */
+
+/* A tree of a pod that comes (share_tree()) or goes. False: there is no more to read. */
+static bool take_tree(struct share *sh)
+{
+    char text[TREE_MESSAGE_MAX + 1] = "";
+    int fd = -1;
+    ssize_t n = sock_recv_with_fd(sh->sock, text, TREE_MESSAGE_MAX, &fd);
+    if (n == -EAGAIN)
+        return false;
+    if (n <= 0)
+        _exit(0);
+    text[n] = '\0';
+    if (fd >= 0) /* one too many is not found, and its container does not start */
+        (void)fuse_tree_add(sh->server, text, fd);
+    else
+        (void)fuse_tree_remove(sh->server, text);
+    return true;
+}
+
+static void take_trees(void *ctx)
+{
+    struct share *sh = ctx;
+    while (sh->back_end && take_tree(sh))
+        ;
+}
 
 /* Brings the socket to serve; its end is ours. */
 static void on_socket(struct loop_src *src, uint32_t events)
@@ -59,6 +86,10 @@ static void on_socket(struct loop_src *src, uint32_t events)
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
     int listening = 0;
     (void)events;
+    if (sh->back_end && sh->m->pod) {
+        take_trees(sh);
+        return;
+    }
     int fd = sock_recv_fd(src->fd);
     if (fd == -EAGAIN)
         return;
@@ -170,9 +201,12 @@ static int make_server(struct share *sh, struct err *e)
     unsigned files = 0;
     char tag[VIRTIO_FS_TAG_TEXT];
     bool reduced = sh->place.reduced;
-    AUTO_CLOSE int root = reduced ? open_plain(sh, e) : clone_mount(sh, e);
-    if (root < 0)
+    bool pod = sh->m->pod;
+    AUTO_CLOSE int root = pod ? -1 : reduced ? open_plain(sh, e) : clone_mount(sh, e);
+    if (root < 0 && !pod)
         return root;
+    if (pod && reduced)
+        return err_set(e, ENOTSUP, "a pod's containers cannot be served from a reduced jail");
     int r = reduced ? helper_enter_reduced(root, !(sh->m->options & PROTO_MOUNT_RO), e)
                     : helper_enter_nowhere(e);
     if (r == 0)
@@ -187,6 +221,9 @@ static int make_server(struct share *sh, struct err *e)
     struct fuse_options o = {
         .root_fd = root,
         .file = S_ISDIR(sh->st.st_mode) ? NULL : sh->name,
+        .many = pod,
+        .more = take_trees,
+        .ctx = sh,
         .read_only = sh->m->options & PROTO_MOUNT_RO,
         .cache = (enum fuse_cache)sh->m->cache,
         .uid = sh->m->uid,
@@ -197,13 +234,12 @@ static int make_server(struct share *sh, struct err *e)
         .files_max = files / 3,
         .fds_max = files - files / 3,
     };
-    struct fuse_server *server;
     virtio_fs_tag(sh->index, tag);
-    r = fuse_new(&server, &o);
+    r = fuse_new(&sh->server, &o);
     if (r < 0)
         return err_sys(e, -r, "cannot serve %s", sh->m->source);
     (void)steal_fd(&root);
-    r = virtio_fs_new(&sh->dev, server, tag);
+    r = virtio_fs_new(&sh->dev, sh->server, tag);
     if (r == 0)
         r = loop_init(&sh->loop);
     sh->sock_src = (struct loop_src){.fd = sh->sock, .fn = on_socket};

@@ -39,7 +39,7 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t
 {
     size_t mark = proto_nest(w, F_MOUNT);
     proto_str(w, F_PATH, m->guest);
-    proto_u32(w, F_OPTIONS, m->options);
+    proto_u32(w, F_OPTIONS, m->options | (m->pod ? PROTO_MOUNT_POD : 0));
     if (m->kind == MOUNT_TMPFS) {
         proto_u64(w, F_SIZE, m->size);
         proto_u32(w, F_MOUNT_MODE, m->mode);

@@ -3,6 +3,7 @@
  *     monitor.c   what happens: events of the engine, the agent, clients, timers, the launcher
  *     setup.c     from parameters to a running guest behind a closed jail
  *     stop.c      reasons, reports, recorded state, and the end
+ *     trees.c     files of a pod's containers
  */
 #ifndef MSB_MONITOR_INTERNAL_H
 #define MSB_MONITOR_INTERNAL_H
@@ -119,5 +120,10 @@ void monitor_kill(struct monitor *m, bool crashed, const char *why);
 void monitor_stop(struct monitor *m, uint64_t grace_ms, const char *why);
 /* The guest is gone: the end of the process. */
 void monitor_end(struct monitor *m) __attribute__((noreturn));
+
+/* --- trees.c --- */
+
+/* TREE. *fd came with it, or is -1; it is taken. */
+void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out);
 
 #endif

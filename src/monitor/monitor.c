@@ -320,6 +320,10 @@ static bool on_other_request(void *ctx, const struct proto_frame *f, int *fd, st
         on_limit(m, f, out);
         return true;
     }
+    if (f->type == PROTO_TREE) {
+        monitor_tree(m, f, fd, out);
+        return true;
+    }
     if (f->type == PROTO_SECRETS)
         control_env(&m->control, f);
     return net_control_request(&m->net, f, fd, out);

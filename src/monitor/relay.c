@@ -47,7 +47,8 @@ struct relay_client {
     bool background; /* it stays when its client goes */
     bool leash;      /* WAIT: the sandbox goes with it */
     struct command_note note;
-    uint32_t wait_id; /* WAIT: for the end of that session */
+    uint32_t container; /* whose agent it is for; 0 = the guest's first */
+    uint32_t wait_id;   /* WAIT: for the end of that session */
     uint64_t cookie;
     uint64_t since_ns; /* when it connected */
     int sent_fd;       /* a descriptor that it sent, until a request takes it; -1 */
@@ -448,7 +449,7 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
     }
     assert(!c->in_session && !c->stream);
     c->note.stdout_as = proto_find_num(f, F_TTY, 0) ? LOG_OUTPUT : LOG_STDOUT;
-    c->stream = vsock_connect(r->vsock, PROTO_PORT_SESSION, &session_ops, c);
+    c->stream = vsock_connect(r->vsock, PROTO_PORT_SESSION + c->container, &session_ops, c);
     if (!c->stream) {
         client_refuse(c, PROTO_FAIL_LIMIT, "too many commands at once in this sandbox");
         return;
@@ -556,6 +557,7 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
     switch (f->type) {
     case PROTO_EXEC:
     case PROTO_FILES:
+    case PROTO_CONTAINER:
         close_fd(&c->sent_fd); /* these take none */
         begin_session(c, f);   /* the frame stays in `in`, to be passed on */
         return;
@@ -609,6 +611,11 @@ void relay_pong(struct relay *r, uint64_t cookie)
 /* False when the client was refused, and may be gone. */
 static bool take_hello(struct relay_client *c, const struct proto_frame *f)
 {
+    if (f->type == PROTO_IN) {
+        c->container = (uint32_t)MIN(proto_find_num(f, F_CONTAINER, 0), UINT16_MAX);
+        proto_consume(&c->in, f);
+        return true;
+    }
     if (!proto_is_hello(f)) {
         client_refuse(c, PROTO_FAIL_VERSION, "this sandbox was started by another version of msb");
         return false;

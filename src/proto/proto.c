@@ -11,7 +11,7 @@ enum { FIELD_HDR_LEN = 6 }; /* u16 tag, u32 length */
 size_t proto_limit(uint16_t type)
 {
     return type == PROTO_EXEC || type == PROTO_CONFIG || type == PROTO_NET_SET ||
-                   type == PROTO_SECRETS || type == PROTO_LIMIT
+                   type == PROTO_SECRETS || type == PROTO_LIMIT || type == PROTO_CONTAINER
                ? PROTO_MSG_MAX
                : PROTO_DATA_MAX;
 }

@@ -40,6 +40,13 @@
  *             PORT_* or SECRETS, one answer
  *                 monitor: PONG | OK | FAIL
  *
+ * Containers  client: HELLO CONTAINER, with F_NAME (of a TREE that is its root) and fields of CONFIG:
+ *             F_HOSTNAME (absent: the pod's), F_MOUNT without shares and disks, F_MASK, F_FIXED,
+ *             F_SYSCTL, F_CAPABILITIES, F_NO_NEW_PRIVS, F_OPTIONS; F_LIMIT. A container is an agent
+ *             of its own, in mount, pid and cgroup namespaces of its own, which serves sessions like
+ *             the first: IN says which. It ends, with all its processes, when this stream does, or
+ *             by SIGNAL; EXIT says that it has ended, and that what it wrote is on the host.
+ *
  * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
  *             answers them in order, each with its data and then one FILE_OK or FILE_ERR; the
  *             stream can be used again after either. FILE_OPs may be sent ahead; the client then
@@ -154,6 +161,7 @@ enum proto_type {
     PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it; F_OOM */
     PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
     PROTO_ATTACH = 27,    /* client to monitor: F_SESSION, in place of EXEC */
+    PROTO_CONTAINER = 28, /* in place of EXEC: see "Containers". STARTED has F_CONTAINER */
     /* request */
     PROTO_TOUCH =
         32,          /* restart the idle timer. F_TIMEOUT_MS: the sandbox stops so long from now, in
@@ -164,6 +172,8 @@ enum proto_type {
     PROTO_WAIT = 36, /* F_SESSION, in the background; answered by OK when it ends: F_CODE, if its
                         end is known. Without F_SESSION: never, the stream ends with the sandbox;
                         with F_LEASH also the other way round */
+    PROTO_IN =
+        37, /* client to monitor, before HELLO: F_CONTAINER, whose agent the session is with */
     /* request: the network */
     PROTO_NET_ASK = 48,  /* F_CTL_NAME or F_CTL_ADDRESS, F_CTL_PORT, F_CTL_PROTO. OK: F_CTL_ALLOW,
                             F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
@@ -177,6 +187,8 @@ enum proto_type {
                             is passed to the agent. FAIL_STATE: there is no interceptor */
     PROTO_LIMIT = 54,    /* F_CTL_SPEC: a list of limits (policy/rulebook.h), added to those that
                             there are; what is beyond them is cut */
+    PROTO_TREE = 55,     /* F_NAME: a directory comes with it, which the guest finds by that name in
+                            the share of its containers; without one, the name goes */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC; F_FILE_OP: see LAYER */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */
@@ -317,6 +329,10 @@ enum proto_tag {
     F_MOUNT_GID = 208,    /* u32 */
     F_MASK = 209,  /* string, absolute; repeated: a path that shows nothing, if it is there */
     F_FIXED = 210, /* string, absolute; repeated: a path that is read-only, if it is there */
+
+    /* CONTAINER */
+    F_CONTAINER = 211, /* u32: its number */
+    F_LIMIT = 212,     /* string "FILE=VALUE", of its cgroup; repeated */
 };
 
 enum proto_file_op {
@@ -370,6 +386,8 @@ enum proto_mount_option {
     PROTO_MOUNT_NOEXEC = 2,
     PROTO_MOUNT_NOSUID = 4,
     PROTO_MOUNT_NODEV = 8,
+    PROTO_MOUNT_POD = 16, /* in CONFIG: the share that has the trees of containers, which is mounted
+                             nowhere; in CONTAINER: a path of the tree, or the pod's /dev/shm */
 };
 
 /* What a command that failed has to do with a lack of memory in the guest. */

@@ -115,13 +115,13 @@ static json_t *mount_json(const struct spec_mount *m)
         return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "type", "Named", "name", m->source,
                          "guest", m->guest, "kind", "disk", "size_bytes", number_or_null(m->size),
                          "options", options);
-    json_t *real = m->real_owners ? json_true() : NULL;
-    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o*}", "type",
+    json_t *real = m->real_owners ? json_true() : NULL, *pod = m->pod ? json_true() : NULL;
+    return json_pack("{s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o*, s:o*}", "type",
                      named ? "Named" : "Bind", named ? "name" : "host", m->source, "guest",
                      m->guest, "file", m->file, "cache", mount_cache_name(m->cache), "uid",
                      (json_int_t)m->uid, "gid", (json_int_t)m->gid, "quota_mib",
                      number_or_null((m->quota + MIB - 1) / MIB), "quota_bytes",
-                     number_or_null(m->quota), "options", options, "real_owners", real);
+                     number_or_null(m->quota), "options", options, "real_owners", real, "pod", pod);
 }
 
 static json_t *mounts_json(const struct sandbox_spec *s)
@@ -410,6 +410,8 @@ static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *
     int r = read_bool(j, "file", &m->file, e);
     if (r == 0)
         r = read_bool(j, "real_owners", &m->real_owners, e);
+    if (r == 0)
+        r = read_bool(j, "pod", &m->pod, e);
     if (r == 0 && m->disk)
         r = read_u64(j, "size_bytes", &m->size, e);
     if (r == 0)

@@ -106,7 +106,7 @@ static int check_room(const struct sandbox_spec *s, const struct spec_mount *m, 
     size_t shares = m->kind != MOUNT_TMPFS;
     for (size_t i = 0; i < s->n_mounts; i++)
         shares += s->mounts[i].kind != MOUNT_TMPFS;
-    if (shares > SPEC_SHARES_MAX)
+    if (shares > SPEC_SHARES_MAX && !s->in_pod)
         return err_set(e, E2BIG, "invalid config: at most %d host directories, files and disks",
                        SPEC_SHARES_MAX);
     if (s->n_mounts >= SPEC_MOUNTS_MAX)

@@ -66,7 +66,8 @@ struct spec_mount {
     enum mount_cache cache;
     uint32_t uid, gid; /* how the guest sees the user that started msb; of a tmpfs, its owner */
     uint64_t quota;    /* bytes that it may take; 0 = no limit */
-    bool real_owners;  /* owners are those of the host's files; uid and gid mean nothing */
+    bool pod;         /* instead of the source, trees that come while the guest runs (PROTO_TREE) */
+    bool real_owners; /* owners are those of the host's files; uid and gid mean nothing */
 };
 
 /* What appears as /workspace. */
@@ -110,6 +111,7 @@ struct sandbox_spec {
     enum engine_kind engine;
     enum jail_kind jail;
     enum cpu_placement placement;
+    bool in_pod; /* its shares are no devices: they are in a tree of another's guest; not stored */
     bool root_share; /* the mount on / is the root: there is no image, and no writable layer */
     enum root_disk_kind root_disk;
     uint64_t root_disk_bytes; /* 0 = default */

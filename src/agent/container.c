@@ -1,0 +1,355 @@
+#include "agent/container.h"
+
+#include "agent/files.h"
+#include "agent/layer.h"
+#include "agent/mounts.h"
+#include "agent/restrict.h"
+#include "agent/session.h"
+#include "agent/vsock.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define GROUPS "/sys/fs/cgroup"
+
+enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
+
+/* From <linux/mount.h>, which musl does not include. */
+enum { TREE_CLONE = 1, TREE_CLOEXEC = O_CLOEXEC, TREE_RECURSIVE = 0x8000, MOVE_FROM_FD = 4 };
+enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4, ATTR_NOEXEC = 8 };
+
+static const struct config *pod;
+static uint32_t last_number;
+
+/* What the new process says, once. */
+struct report {
+    uint32_t number; /* 0: it failed */
+    int code;
+    char text[ERR_MSG_MAX];
+};
+
+/* --- mounts ---------------------------------------------------------------------------------- */
+
+static int copy_tree(const char *path)
+{
+    int fd =
+        (int)syscall(SYS_open_tree, AT_FDCWD, path, TREE_CLONE | TREE_CLOEXEC | TREE_RECURSIVE);
+    return fd < 0 ? -errno : fd;
+}
+
+static int attach(int tree, uint32_t options, const char *path)
+{
+    struct {
+        uint64_t set, clear, propagation, userns;
+    } a = {.set = (options & PROTO_MOUNT_RO ? ATTR_RDONLY : 0) |
+                  (options & PROTO_MOUNT_NOEXEC ? ATTR_NOEXEC : 0) |
+                  (options & PROTO_MOUNT_NOSUID ? ATTR_NOSUID : 0) |
+                  (options & PROTO_MOUNT_NODEV ? ATTR_NODEV : 0)};
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | TREE_RECURSIVE, &a, sizeof(a)) < 0 ||
+        syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_FROM_FD) < 0)
+        return -errno;
+    return 0;
+}
+
+/* Links in the tree lead nowhere but into it: it is the root by now. */
+static int enter_tree(const char *name, struct err *e)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof(path), "/mnt/pod/%s", name) >= (int)sizeof(path) || strchr(name, '/'))
+        return err_set(e, EINVAL, "that is not a tree of this pod");
+    if (mount(path, "/newroot", NULL, MS_BIND, NULL) < 0)
+        return err_sys(e, errno, "cannot mount the container's root");
+    if (chdir("/newroot") < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
+        umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+        return err_sys(e, errno, "cannot change to the container's root");
+    return 0;
+}
+
+static int make_devices(struct err *e)
+{
+    static const struct {
+        const char *path;
+        unsigned major, minor;
+    } nodes[] = {{"/dev/null", 1, 3},   {"/dev/zero", 1, 5},    {"/dev/full", 1, 7},
+                 {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
+    static const struct {
+        const char *path, *to;
+    } links[] = {{"/dev/fd", "/proc/self/fd"},
+                 {"/dev/stdin", "/proc/self/fd/0"},
+                 {"/dev/stdout", "/proc/self/fd/1"},
+                 {"/dev/stderr", "/proc/self/fd/2"},
+                 {"/dev/ptmx", "pts/ptmx"}};
+    int r = mounts_kernel_fs("tmpfs", "/dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k", e);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++)
+        if (mknod(nodes[i].path, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) < 0 ||
+            chmod(nodes[i].path, 0666) < 0)
+            r = err_sys(e, errno, "cannot make %s", nodes[i].path);
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(links); i++)
+        (void)!symlink(links[i].to, links[i].path);
+    if (r == 0)
+        r = mounts_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC,
+                             "newinstance,gid=5,mode=620,ptmxmode=666", e);
+    if (r == 0)
+        (void)mounts_kernel_fs("mqueue", "/dev/mqueue", SAFE, NULL, NULL);
+    return r;
+}
+
+/* What is at their places in the tree, before something is mounted above it. */
+static int take_places(const struct config *cfg, int *trees, struct err *e)
+{
+    for (size_t i = 0; i < cfg->nmounts; i++) {
+        const struct req_mount *m = &cfg->mounts[i];
+        trees[i] = -1;
+        if (!(m->options & PROTO_MOUNT_POD) || strcmp(m->path, "/dev/shm") == 0)
+            continue;
+        if ((trees[i] = copy_tree(m->path)) < 0)
+            return err_sys(e, -trees[i], "cannot find what is mounted on %s", m->path);
+    }
+    return 0;
+}
+
+static int mount_place(const struct req_mount *m, int tree, struct err *e)
+{
+    struct stat st;
+    if (m->tag || m->device)
+        return err_set(e, EPROTO, "a container has no device of its own");
+    if (!(m->options & PROTO_MOUNT_POD))
+        return mounts_tmpfs(m, e);
+    int r = fstat(tree, &st) < 0  ? -errno
+            : S_ISDIR(st.st_mode) ? mkdir_parents(m->path, 0755)
+                                  : mounts_make_file(m->path);
+    if (r == 0)
+        r = attach(tree, m->options, m->path);
+    return r < 0 ? err_sys(e, -r, "cannot mount %s", m->path) : 0;
+}
+
+static int build(const struct config *cfg, int shm, struct err *e)
+{
+    static int trees[MOUNTS_MAX];
+    if (cfg->nmounts > MOUNTS_MAX)
+        return err_set(e, E2BIG, "a container has at most %d mounts", MOUNTS_MAX);
+    int r = enter_tree(cfg->tree, e);
+    if (r == 0)
+        r = take_places(cfg, trees, e);
+    if (r == 0)
+        r = mounts_kernel_fs("proc", "/proc", SAFE, NULL, e);
+    if (r == 0)
+        r = make_devices(e);
+    if (r == 0)
+        r = mounts_kernel_fs("sysfs", "/sys", SAFE, NULL, e);
+    if (r == 0)
+        (void)mount("cgroup2", GROUPS, "cgroup2", SAFE, NULL);
+    for (size_t i = 0; r == 0 && i < cfg->nmounts; i++) {
+        const struct req_mount *m = &cfg->mounts[i];
+        bool shared = m->options & PROTO_MOUNT_POD && strcmp(m->path, "/dev/shm") == 0;
+        r = mount_place(m, shared ? shm : trees[i], e);
+        close_fd(&trees[i]);
+    }
+    return r;
+}
+
+static int restrict_all(const struct config *cfg, struct err *e)
+{
+    int r = restrict_prepare(cfg, e);
+    mounts_cover(cfg);
+    if (r == 0 && cfg->options & PROTO_MOUNT_RO &&
+        mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_NODEV | MS_RDONLY, NULL) < 0)
+        r = err_sys(e, errno, "cannot make the root read-only");
+    return r < 0 ? r : restrict_guest(cfg, e);
+}
+
+/* --- the container's own process ------------------------------------------------------------- */
+
+/* Somebody else's program may listen on a port before us: that only costs a number. */
+static int listen_somewhere(uint32_t first, uint32_t *number)
+{
+    int fd = -EADDRINUSE;
+    for (uint32_t n = first; fd == -EADDRINUSE && n < first + PORTS_TRIED; n++) {
+        fd = vsock_listen(PROTO_PORT_SESSION + n);
+        *number = n;
+    }
+    return fd;
+}
+
+/* PID 1's sessions and pipes are not for this process. */
+static void keep_only(int *a, int *b)
+{
+    *a = fcntl(*a, F_DUPFD_CLOEXEC, KEPT_FROM);
+    *b = fcntl(*b, F_DUPFD_CLOEXEC, *a + 1);
+    (void)syscall(SYS_close_range, 3, *a - 1, 0);
+    if (*b > *a + 1)
+        (void)syscall(SYS_close_range, *a + 1, *b - 1, 0);
+    (void)syscall(SYS_close_range, *b + 1, ~0U, 0);
+}
+
+static int set_up(const struct config *cfg, int group, struct err *e)
+{
+    int shm = copy_tree("/dev/shm"); /* the pod's */
+    if (write(group, "0", 1) != 1 || unshare(CLONE_NEWCGROUP) < 0)
+        return err_sys(e, errno, "cannot enter the container's cgroup");
+    if (chroot(".") < 0) /* its parent went there before: now it is in our namespace */
+        return err_sys(e, errno, "cannot find the first root");
+    if (cfg->hostname && sethostname(cfg->hostname, strlen(cfg->hostname)) < 0)
+        return err_sys(e, errno, "cannot set the host name");
+    int r = build(cfg, shm, e);
+    close_fd(&shm);
+    return r < 0 ? r : restrict_all(cfg, e);
+}
+
+static void __attribute__((noreturn))
+container_main(const struct config *cfg, uint32_t number, int out, int group)
+{
+    static struct server server;
+    struct report rep = {.number = number};
+    struct err e = {0};
+    (void)setsid();
+    keep_only(&out, &group);
+    layer_init(-1);
+    int r = set_up(cfg, group, &e);
+    close_fd(&group);
+    int fd = r < 0 ? -1 : listen_somewhere(number, &rep.number);
+    if (r == 0 &&
+        (fd < 0 || (r = server_init(&server, cfg)) < 0 || (r = server_listen(&server, fd)) < 0))
+        r = err_sys(&e, fd < 0 ? -fd : -r, "cannot listen for commands");
+    if (r < 0) {
+        rep.number = 0;
+        rep.code = e.code;
+        (void)snprintf(rep.text, sizeof(rep.text), "%s", e.msg);
+    }
+    (void)!write(out, &rep, sizeof(rep));
+    if (r < 0)
+        _exit(1);
+    close_fd(&out);
+    for (;;)
+        (void)server_turn(&server, -1);
+}
+
+/* --- PID 1 ----------------------------------------------------------------------------------- */
+
+static void group_path(uint32_t number, const char *file, char *to, size_t size)
+{
+    (void)snprintf(to, size, GROUPS "/container-%u%s%s", number, *file ? "/" : "", file);
+}
+
+/* cgroup.procs of a new group with the container's limits. */
+static int make_group(const struct config *cfg, uint32_t number, struct err *e)
+{
+    static const char *const kinds[] = {"+pids", "+memory", "+cpu"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        (void)file_write(GROUPS "/cgroup.subtree_control", kinds[i], strlen(kinds[i]), 0);
+    group_path(number, "", path, sizeof(path));
+    if (mkdir(path, 0755) < 0)
+        return err_sys(e, errno, "cannot make the container's cgroup");
+    for (size_t i = 0; i < cfg->nlimits; i++) {
+        char name[64];
+        const char *value = strchr(cfg->limits[i], '=');
+        int n = value ? (int)(value - cfg->limits[i]) : 0;
+        if (n == 0 || n >= (int)sizeof(name) || memchr(cfg->limits[i], '/', (size_t)n))
+            return err_set(e, EPROTO, "malformed limit");
+        (void)snprintf(name, sizeof(name), "%.*s", n, cfg->limits[i]);
+        group_path(number, name, path, sizeof(path));
+        int r = file_write(path, value + 1, strlen(value + 1), 0);
+        if (r < 0)
+            return err_sys(e, -r, "cannot set the container's %s to %s", name, value + 1);
+    }
+    group_path(number, "cgroup.procs", path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd < 0 ? err_sys(e, errno, "cannot open the container's cgroup") : fd;
+}
+
+static void on_gone(uint32_t number)
+{
+    char path[PATH_MAX];
+    group_path(number, "", path, sizeof(path));
+    (void)rmdir(path);
+    (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
+}
+
+/* Its namespaces are copied from ours: the first root is found as our working directory, since a
+ * descriptor would lead to the mounts of ours. */
+static pid_t clone_from_first_root(const struct config *cfg)
+{
+    unsigned long flags = CLONE_NEWPID | CLONE_NEWNS | (cfg->hostname ? CLONE_NEWUTS : 0) | SIGCHLD;
+    if (fchdir(pod->tools_fd) < 0)
+        return -1;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags, 0, 0, 0, 0);
+    if (pid != 0)
+        (void)!chdir("/");
+    return pid;
+}
+
+/* The new process's pid; -errno. */
+static pid_t start(const struct config *cfg, uint32_t *number, struct err *e)
+{
+    int pipe_fd[2];
+    struct report rep = {0};
+    uint32_t n = ++last_number;
+    AUTO_CLOSE int group = make_group(cfg, n, e);
+    if (group < 0)
+        return group;
+    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot open a pipe");
+    pid_t pid = clone_from_first_root(cfg);
+    if (pid == 0)
+        container_main(cfg, n, pipe_fd[1], group);
+    int code = errno;
+    close_fd(&pipe_fd[1]);
+    ssize_t k = pid < 0 ? 0 : read(pipe_fd[0], &rep, sizeof(rep));
+    close_fd(&pipe_fd[0]);
+    *number = rep.number;
+    last_number = MAX(last_number, rep.number);
+    if (pid > 0 && k == (ssize_t)sizeof(rep) && rep.number)
+        return pid;
+    rep.text[sizeof(rep.text) - 1] = '\0';
+    if (pid > 0)
+        (void)waitpid(pid, NULL, 0);
+    return pid < 0    ? err_sys(e, code, "cannot start a container")
+           : rep.code ? err_set(e, rep.code, "%s", rep.text)
+                      : err_set(e, ECHILD, "the container's process ended unexpectedly");
+}
+
+static void on_container(struct session *s, const struct proto_frame *f)
+{
+    struct config cfg;
+    struct err e = {0};
+    uint32_t number = 0;
+    int r = s->srv->stopping ? -ESHUTDOWN : config_parse(&cfg, f);
+    if (r < 0 || !cfg.tree) {
+        session_fail(s, PROTO_FAIL_OTHER, r < 0 ? -r : EPROTO, "malformed CONTAINER");
+        return;
+    }
+    pid_t pid = start(&cfg, &number, &e);
+    config_free(&cfg);
+    if (pid < 0) {
+        on_gone(last_number);
+        session_fail(s, PROTO_FAIL_OTHER, e.code, e.msg);
+        return;
+    }
+    s->state = SESS_RUNNING;
+    s->pid = pid;
+    s->container = number;
+    session_put_started(s);
+}
+
+void containers_init(struct server *srv, const struct config *cfg)
+{
+    if (cfg->pod_fd <= 0)
+        return;
+    pod = cfg;
+    srv->containers = (struct server_containers){.start = on_container, .gone = on_gone};
+}

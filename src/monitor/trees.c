@@ -1,0 +1,40 @@
+/* What a pod's containers bring along: the monitor hands it on to the share that has a place for it. */
+#include "monitor/internal.h"
+#include "util/cleanup.h"
+#include "util/sock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+/* #syscalls:monitor sendmsg close */
+
+/* -1: this sandbox is no pod. */
+static int pod_share(const struct monitor *m)
+{
+    size_t share = 0;
+    for (size_t i = 0; i < m->spec->n_mounts; i++) {
+        const struct spec_mount *x = &m->spec->mounts[i];
+        if (x->pod && share < m->p->n_shares)
+            return m->p->share_fd[share];
+        share += mount_is_share(x);
+    }
+    return -1;
+}
+
+void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out)
+{
+    char name[NAME_MAX + 1];
+    int share = pod_share(m);
+    proto_find_text(f, F_NAME, name, sizeof(name));
+    if (share < 0 || !*name) {
+        net_control_refuse(out, EINVAL, share < 0 ? "this sandbox is no pod" : "a tree has a name");
+        return;
+    }
+    ssize_t n = sock_send_with_fd(share, name, strlen(name), *fd);
+    close_fd(fd);
+    if (n == (ssize_t)strlen(name))
+        (void)proto_put(out, PROTO_OK, NULL, 0);
+    else
+        net_control_refuse(out, n < 0 ? (int)-n : EIO, "the share does not take it");
+}
