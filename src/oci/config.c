@@ -108,7 +108,7 @@ static int check_device(const json_t *d, struct err *e)
     return -ENOTSUP;
 }
 
-static int read_resources(struct container_config *c, const json_t *r, struct err *e)
+static void read_resources(struct container_config *c, const json_t *r)
 {
     const json_t *cpu = json_object_get(r, "cpu");
     double limit = json_number_value(json_object_get(json_object_get(r, "memory"), "limit"));
@@ -119,22 +119,18 @@ static int read_resources(struct container_config *c, const json_t *r, struct er
     if (limit > 0 && limit < 9e18) {
         c->said |= SAID_MEMORY;
         c->spec.memory_mib = (uint64_t)ceil(limit / (1 << 20));
-        if (c->spec.memory_mib < SPEC_MEMORY_MIN_MIB)
-            return err_set(e, EINVAL, "linux.resources.memory.limit: a guest needs at least %d MiB",
-                           SPEC_MEMORY_MIN_MIB);
     }
     c->spec.memory_mib = MIN(c->spec.memory_mib, (uint64_t)SPEC_MEMORY_MAX_MIB);
     c->spec.cpus = quota > 0 && period > 0 ? MAX(1, ceil(quota / period)) : 1;
     c->spec.cpus = MIN(c->spec.cpus, (double)MIN(CPUS_MOST, get_nprocs()));
-    return 0;
 }
 
 static int read_linux(struct container_config *c, struct err *e)
 {
     const json_t *l = json_object_get(c->j, "linux"), *v;
     size_t i;
-    int r = read_resources(c, json_object_get(l, "resources"), e);
-    r = r < 0 ? r : check_twice(json_object_get(l, "namespaces"), "linux.namespaces", e);
+    read_resources(c, json_object_get(l, "resources"));
+    int r = check_twice(json_object_get(l, "namespaces"), "linux.namespaces", e);
     json_array_foreach(json_object_get(l, "namespaces"), i, v) r =
         r < 0 ? r : read_namespace(c, v, e);
     json_array_foreach(json_object_get(l, "devices"), i, v) r = r < 0 ? r : check_device(v, e);
@@ -166,6 +162,7 @@ int container_config_read(struct container_config *c, const char *bundle, const 
         return -e->code;
     if (!(c->spec.name = strdup(id)))
         return err_oom(e);
+    c->spec.in_pod = true; /* perhaps */
     int r = check_version(c->j, e);
     if (r == 0)
         r = read_root(c, e);
@@ -180,7 +177,41 @@ int container_config_read(struct container_config *c, const char *bundle, const 
     if (r == 0)
         r = container_config_read_security(c, e);
     if (r == 0)
-        r = container_config_read_annotations(c, e);
+        container_config_read_pod(c);
+    return r < 0 ? r : container_config_read_annotations(c, e);
+}
+
+/* What restricts a pod's first container is for its own command (process.h): the others have more, or
+ * less. */
+static int make_pod(struct container_config *c, struct err *e)
+{
+    struct spec_security *s = &c->spec.security;
+    const struct spec_mount m = {.kind = MOUNT_BIND,
+                                 .guest = (char *)"/.pod",
+                                 .source = c->rootfs,
+                                 .pod = true,
+                                 .real_owners = geteuid() == 0};
+    s->caps = SPEC_CAPS_ALL;
+    s->no_new_privs = false;
+    s->pids = 0;
+    return spec_add_mount(&c->spec, &m, e);
+}
+
+int container_config_settle(struct container_config *c, bool in_pod, struct err *e)
+{
+    size_t shares = 0;
+    c->spec.in_pod = in_pod;
+    if (in_pod)
+        return spec_validate(&c->spec, e);
+    if (c->spec.memory_mib < SPEC_MEMORY_MIN_MIB)
+        return err_set(e, EINVAL, "linux.resources.memory.limit: a guest needs at least %d MiB",
+                       SPEC_MEMORY_MIN_MIB);
+    for (size_t i = 0; i < c->spec.n_mounts; i++)
+        shares += mount_is_share(&c->spec.mounts[i]);
+    if (shares > SPEC_SHARES_MAX)
+        return err_set(e, E2BIG, "mounts: at most %d directories and files of the host",
+                       SPEC_SHARES_MAX - 1);
+    int r = c->sandbox ? make_pod(c, e) : 0;
     return r < 0 ? r : spec_validate(&c->spec, e);
 }
 
@@ -196,8 +227,9 @@ void container_config_free(struct container_config *c)
 
 json_t *container_config_state(const struct container_config *c)
 {
-    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*, s:s*}", "bundle", c->bundle, "rootfs",
+    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*, s:s*, s:b}", "bundle", c->bundle, "rootfs",
                      c->rootfs, "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
                      "annotations", json_object_get(c->j, "annotations"), "hooks",
-                     json_object_get(c->j, "hooks"), "netns", c->ns.path[OCI_NS_NET]);
+                     json_object_get(c->j, "hooks"), "netns", c->ns.path[OCI_NS_NET], "sandbox",
+                     c->sandbox);
 }

@@ -28,6 +28,9 @@ struct container_config {
     const char *cgroups_path; /* NULL: none */
     const json_t *resources;  /* of the host; NULL: none */
     unsigned said;            /* enum spec_said: what a policy refuses rather than narrows */
+    bool sandbox;             /* a pod's first container, whose guest the others share */
+    const char *pod;          /* the id of that one, as the caller says; NULL: it does not */
+    bool in_kubernetes;       /* ... and it cannot be mistaken */
 };
 #define AUTO_CONFIG CLEANUP(container_config_free)
 
@@ -35,6 +38,8 @@ struct container_config {
 int container_config_read(struct container_config *c, const char *bundle, const char *id,
                           struct err *e);
 void container_config_free(struct container_config *c);
+/* Once it is known whether it is in a pod's guest, or has one of its own: what only holds for that. */
+int container_config_settle(struct container_config *c, bool in_pod, struct err *e);
 /* What is kept of it in the state. NULL: out of memory. */
 json_t *container_config_state(const struct container_config *c);
 
@@ -42,6 +47,8 @@ json_t *container_config_state(const struct container_config *c);
 int container_config_read_security(struct container_config *c, struct err *e);
 /* `mounts`, as shares and tmpfs of the spec. */
 int container_config_read_mounts(struct container_config *c, struct err *e);
+/* Whether it is a pod, or in one. */
+void container_config_read_pod(struct container_config *c);
 /* annotations msb.*: settings of the sandbox. */
 int container_config_read_annotations(struct container_config *c, struct err *e);
 

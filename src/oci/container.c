@@ -4,6 +4,7 @@
 #include "oci/hooks.h"
 #include "oci/init.h"
 #include "oci/netns.h"
+#include "oci/pod.h"
 #include "sandbox/lifecycle.h"
 #include "spec/signals.h"
 #include "util/cleanup.h"
@@ -54,7 +55,7 @@ static int run_hooks(const struct oci_container *c, const char *kind, enum oci_s
 
 /* The container's process has its namespaces: whatever connects them is run now, before the guest
  * looks at its network. */
-static int complete(struct oci_container *c, int sock, struct err *e)
+static int complete(struct oci_container *c, int sock, pid_t *number, struct err *e)
 {
     static const char *const kinds[] = {"prestart", "createRuntime", "createContainer"};
     int r = 0;
@@ -62,7 +63,7 @@ static int complete(struct oci_container *c, int sock, struct err *e)
         r = run_hooks(c, kinds[i], OCI_CREATING, e);
     if (r == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
         r = err_set(e, ECHILD, "the container's process ended unexpectedly");
-    return r < 0 ? r : report_receive(sock, NULL, e);
+    return r < 0 ? r : report_receive(sock, number, e);
 }
 
 /* Orphans of the booter become ours, and our caller's when we end. */
@@ -96,11 +97,20 @@ static int save_state(struct oci_container *c, const struct container_config *co
     return container_save(c, state, pid, e);
 }
 
+/* By which its commands are found in the pod's guest. */
+static int save_number(struct oci_container *c, const char *pod, int number, struct err *e)
+{
+    json_t *state = json_copy(c->j);
+    json_put(&state, "pod", json_string(pod));
+    json_put(&state, "number", json_integer(number));
+    return container_save(c, state, c->pid, e);
+}
+
 static int create_in(const struct oci_create *o, const struct oci_init *in, struct oci_container *c,
                      json_t *groups, struct err *e)
 {
     AUTO_CLOSE int sock = -1;
-    pid_t booter = 0, pid = 0;
+    pid_t booter = 0, pid = 0, number = 0;
     int r = group_limit(groups, in->config->resources, e);
     if (r == 0)
         r = spawn_booter(in, &sock, &booter, e);
@@ -110,7 +120,9 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
     if (r == 0)
         r = save_state(c, in->config, groups, pid, e);
     if (r == 0)
-        r = complete(c, sock, e);
+        r = complete(c, sock, &number, e);
+    if (r == 0 && in->pod)
+        r = save_number(c, in->pod, number, e);
     if (r == 0)
         r = pid_file_write(o->pid_file, pid, e);
     close_fd(&sock);
@@ -134,13 +146,44 @@ static int check_terminal(const struct oci_create *o, const struct container_con
     return 0;
 }
 
+/* Its guest may still be writing what it has in memory: that ends by itself, or is ended. */
+static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    struct err none = {0};
+    (void)sandbox_stop(&rt->store, id, STOPPED_GRACE_MS, false, NULL, &none);
+    err_clear(&none);
+    int r = sandbox_remove(&rt->store, id, true, NULL, &none);
+    if (r < 0 && r != -ENOENT && e)
+        *e = none;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* What there is of it besides its process. */
+static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
+                        const char *netns, struct err *e)
+{
+    if (pod) {
+        pod_forget(rt, pod, id);
+        return 0;
+    }
+    int r = remove_sandbox(rt, id, e);
+    if (r == 0 && netns)
+        netns_release(netns);
+    return r;
+}
+
 int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e)
 {
     CLEANUP(container_config_free) struct container_config config = {0};
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
     AUTO_JSON json_t *groups = NULL;
+    AUTO_FREE char *pod = NULL;
     int r = container_config_read(&config, o->bundle, o->id, e);
+    if (r == 0)
+        r = pod_find(rt, &config, &pod, e);
+    if (r == 0)
+        r = container_config_settle(&config, pod != NULL, e);
     if (r == 0)
         r = check_terminal(o, &config, e);
     if (r == 0)
@@ -156,12 +199,11 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
                                          .config = &config,
                                          .container = &c,
                                          .groups = groups,
-                                         .console_socket = o->console_socket},
+                                         .console_socket = o->console_socket,
+                                         .pod = pod},
                       &c, groups, e);
     if (r < 0) {
-        (void)sandbox_remove(&rt->store, o->id, true, NULL, NULL);
-        if (config.ns.path[OCI_NS_NET])
-            netns_release(config.ns.path[OCI_NS_NET]);
+        (void)remove_guest(rt, o->id, pod, config.ns.path[OCI_NS_NET], NULL);
         group_remove(groups);
         (void)container_forget(rt, o->id, NULL);
         lock.forget = true;
@@ -234,6 +276,9 @@ int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct
     int r = container_open(rt, id, &c, e);
     if (r == 0 && c.status != (freeze ? OCI_RUNNING : OCI_PAUSED))
         r = not_in(&c, freeze ? "pause" : "resume", e);
+    if (r == 0 && json_object_get(c.j, "pod"))
+        r = err_set(e, ENOTSUP, "container '%s' shares its guest: pause the pod's first, '%s'", id,
+                    json_string_value(json_object_get(c.j, "pod")));
     return r < 0 ? r : group_freeze(json_object_get(c.j, "groups"), freeze, e);
 }
 
@@ -261,18 +306,6 @@ static int end_process(const struct oci_container *c, struct err *e)
     return r;
 }
 
-/* Its guest may still be writing what it has in memory: that ends by itself, or is ended. */
-static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct err *e)
-{
-    struct err none = {0};
-    (void)sandbox_stop(&rt->store, id, STOPPED_GRACE_MS, false, NULL, &none);
-    err_clear(&none);
-    int r = sandbox_remove(&rt->store, id, true, NULL, &none);
-    if (r < 0 && r != -ENOENT)
-        *e = none;
-    return r == -ENOENT ? 0 : r;
-}
-
 static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool force,
                      struct err *e)
 {
@@ -285,11 +318,10 @@ static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool
     }
     int r = dead ? 0 : end_process(c, e);
     if (r == 0)
-        r = remove_sandbox(rt, c->id, e);
+        r = remove_guest(rt, c->id, json_string_value(json_object_get(c->j, "pod")),
+                         json_string_value(json_object_get(c->j, "netns")), e);
     if (r < 0)
         return r;
-    if (json_string_value(json_object_get(c->j, "netns")))
-        netns_release(json_string_value(json_object_get(c->j, "netns")));
     group_remove(json_object_get(c->j, "groups"));
     r = container_forget(rt, c->id, e);
     if (r == 0 && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)

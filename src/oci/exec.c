@@ -5,6 +5,7 @@
 #include "oci/console.h"
 #include "oci/group.h"
 #include "oci/init.h"
+#include "oci/pod.h"
 #include "oci/process.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -109,31 +110,28 @@ static int spawn_exec(struct exec *x, int *code, struct err *e)
     return r;
 }
 
-static int check_running(const struct oci_runtime *rt, const char *id, struct err *e)
+/* A connection to it. */
+static int connect_to(const struct oci_runtime *rt, const char *id, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     int r = container_open(rt, id, &c, e);
-    if (r == 0 && c.status != OCI_RUNNING && c.status != OCI_CREATED)
-        r = err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
-                    oci_status_name(c.status));
-    return r;
+    if (r < 0)
+        return r;
+    if (c.status != OCI_RUNNING && c.status != OCI_CREATED)
+        return err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
+                       oci_status_name(c.status));
+    int sock = pod_connect(rt, &c);
+    return sock < 0 ? err_sys(e, -sock, "cannot reach the guest of container '%s'", id) : sock;
 }
 
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)
 {
     struct exec x = {.x = o, .rt = rt, .sock = -1, .report = -1};
-    AUTO_CLOSE int dir = -1;
-    int r = check_running(rt, o->id, e);
-    if (r == 0)
+    int r = x.sock = connect_to(rt, o->id, e);
+    if (r >= 0)
         r = process_read(&x.process, o->process, e);
     if (r == 0 && x.process.terminal && o->detach && !o->console_socket)
         r = err_set(e, EINVAL, "a terminal needs --console-socket to hand it over");
-    if (r == 0) {
-        dir = dir_open_at(rt->store.sandboxes_fd, o->id);
-        x.sock = dir < 0 ? dir : sandbox_connect(dir);
-        if (x.sock < 0)
-            r = err_sys(e, -x.sock, "cannot reach the guest of container '%s'", o->id);
-    }
     if (r == 0)
         r = spawn_exec(&x, code, e);
     close_fd(&x.sock);

@@ -237,17 +237,21 @@ static int limit_number(const json_t *groups, const char *v1, const char *v2, do
     return limit(groups, v1, v2, text, e);
 }
 
+double group_weight(double shares)
+{
+    shares = MAX(2, MIN(shares, SHARES_MAX));
+    return 1 + (shares - 2) * (WEIGHT_MAX - 1) / (SHARES_MAX - 2);
+}
+
 static int limit_cpu(const json_t *groups, const json_t *cpu, struct err *e)
 {
     double shares, quota, period;
     char text[64];
     int r = 0;
     if (number(cpu, "shares", &shares)) {
-        shares = MAX(2, MIN(shares, SHARES_MAX));
-        r = limit_number(groups, "cpu.shares", NULL, shares, e);
-        if (r == 0) /* the same proportions on another scale */
-            r = limit_number(groups, NULL, "cpu.weight",
-                             1 + (shares - 2) * (WEIGHT_MAX - 1) / (SHARES_MAX - 2), e);
+        r = limit_number(groups, "cpu.shares", NULL, MAX(2, MIN(shares, SHARES_MAX)), e);
+        if (r == 0)
+            r = limit_number(groups, NULL, "cpu.weight", group_weight(shares), e);
     }
     if (!number(cpu, "period", &period))
         period = 100000;

@@ -18,6 +18,8 @@
 int group_make(const char *path, bool systemd, json_t **ret, struct err *e);
 /* linux.resources, as far as the host's side of it goes. */
 int group_limit(const json_t *groups, const json_t *resources, struct err *e);
+/* cpu.weight for cpu.shares: the same proportions on another scale. */
+double group_weight(double shares);
 /* Moves the calling process there; its children follow. */
 int group_enter(const json_t *groups, struct err *e);
 int group_freeze(const json_t *groups, bool freeze, struct err *e);

@@ -5,6 +5,7 @@
 #include "oci/console.h"
 #include "oci/group.h"
 #include "oci/netns.h"
+#include "oci/pod.h"
 #include "oci/view.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
@@ -117,15 +118,21 @@ static int take_leash(int dirfd, struct err *e)
     return steal_fd(&sock);
 }
 
+static int open_sandbox(const struct oci_init *in)
+{
+    return dir_open_at(in->rt->store.sandboxes_fd, in->pod ? in->pod : in->container->id);
+}
+
 /* What is left for its life. */
 struct life {
     const struct oci_init *in;
     bool own_mounts;
     int monitor; /* pidfd */
     int leash, listener;
-    int agent;   /* agent.sock, O_PATH */
-    int fds;     /* /proc/self/fd, by which it can be connected to */
-    int starter; /* the `start` that waits for an answer */
+    int agent;       /* agent.sock, O_PATH */
+    int fds;         /* /proc/self/fd, by which it can be connected to */
+    int starter;     /* the `start` that waits for an answer */
+    uint32_t number; /* in a pod's guest; 0: it has one of its own, or there is none */
 };
 
 /* A socket address has room for 107 bytes: by descriptor. */
@@ -137,61 +144,67 @@ static int listen_in(int dirfd, struct err *e)
     return fd < 0 ? err_sys(e, -fd, "cannot create " START_SOCK) : fd;
 }
 
-/* A pod's first container does nothing but hold the namespaces for the others: they have the use of
- * its interface. Podman's is known by its command. */
-static bool takes_network(const struct container_config *c)
-{
-    static const char *const keys[] = {"io.kubernetes.cri.container-type",
-                                       "io.kubernetes.cri-o.ContainerType"};
-    const json_t *annotations = json_object_get(c->j, "annotations");
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        const char *kind = json_string_value(json_object_get(annotations, keys[i]));
-        if (kind && strcmp(kind, "sandbox") == 0)
-            return false;
-    }
-    const struct strlist *argv = &c->process.req.argv;
-    bool pauses =
-        argv->n == 2 && strcmp(argv->v[0], "/catatonit") == 0 && strcmp(argv->v[1], "-P") == 0;
-    return c->ns.entered[OCI_NS_NET] && !pauses;
-}
-
 /* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
 static int boot(const struct oci_init *in, int init, struct err *e)
 {
     CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
-    int r = takes_network(in->config) ? netns_connect(&net, e) : 0;
+    int r = in->config->ns.entered[OCI_NS_NET] && !in->pod ? netns_connect(&net, e) : 0;
     const struct create_options opt = {.in_group = true,
                                        .said = in->config->said,
                                        .tap = net.tap.fd < 0 ? NULL : &net.tap,
                                        .prepare = find_command,
                                        .prepare_ctx = (void *)(uintptr_t)in};
     if (r == 0)
-        r = sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
+        r = in->pod ? sandbox_check_policy(&in->rt->store, &in->config->spec, &opt, e)
+                    : sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
     if (r < 0)
         return r;
-    AUTO_CLOSE int dir = dir_open_at(in->rt->store.sandboxes_fd, in->container->id);
+    AUTO_CLOSE int dir = open_sandbox(in);
     AUTO_CLOSE int monitor = dir < 0 ? dir : monitor_pidfd(dir);
     if (monitor < 0)
-        return err_sys(e, -monitor, "the new sandbox has ended already");
+        return err_sys(e, -monitor, "the %s has ended already", in->pod ? "pod" : "new sandbox");
     return sock_send_fd(init, monitor);
+}
+
+/* Its files are what this process sees. */
+static int enter_pod(struct life *l, int dir, int root, struct err *e)
+{
+    const struct container_config *c = l->in->config;
+    AUTO_CLOSE int tree = root < 0 ? -1 : view_copy(&c->spec, root, e);
+    if (root < 0)
+        return err_set(e, EPERM, "containers of a pod need the right to make mounts");
+    l->leash = tree < 0 ? tree : pod_join(dir, c, tree, &l->number, e);
+    if (l->leash < 0)
+        return l->leash;
+    int sock = sandbox_connect(dir);
+    int r = sock < 0 ? sock : pod_address(sock, l->number);
+    if (r < 0) {
+        close_fd(&sock);
+        return err_sys(e, -r, "cannot reach the pod's guest");
+    }
+    return process_find_command(&c->process, sock, l->in->container->id, e);
 }
 
 /* The guest is up: what is needed of it later is opened now, and everything else left behind. */
 static int settle(struct life *l, struct err *e)
 {
     const struct oci_init *in = l->in;
-    AUTO_CLOSE int dir = dir_open_at(in->rt->store.sandboxes_fd, in->container->id);
+    AUTO_CLOSE int dir = open_sandbox(in);
     if (dir < 0)
-        return err_sys(e, -dir, "cannot open the new sandbox");
-    if ((l->leash = take_leash(dir, e)) < 0)
-        return l->leash;
+        return err_sys(e, -dir, "cannot open the sandbox");
+    AUTO_CLOSE int root = l->own_mounts ? view_build(&in->config->spec, in->pod, e) : -1;
+    if (l->own_mounts && root < 0)
+        return root;
+    int r = in->pod ? enter_pod(l, dir, root, e) : (l->leash = take_leash(dir, e));
+    if (r < 0)
+        return r;
     if ((l->listener = listen_in(in->container->dirfd, e)) < 0)
         return l->listener;
     l->agent = openat(dir, "run/agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     l->fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (l->agent < 0 || l->fds < 0)
         return err_sys(e, errno, "cannot open agent.sock");
-    int r = l->own_mounts ? view_enter(&in->config->spec, e) : 0;
+    r = l->own_mounts ? view_enter(root, e) : 0;
     return r < 0 ? r : jail_keep_caps(0, e);
 }
 
@@ -199,8 +212,13 @@ static int settle(struct life *l, struct err *e)
 
 static void __attribute__((noreturn)) end_with(const struct life *l, int code)
 {
+    /* What it wrote is on the host then. */
+    if (l->number) {
+        pod_leave(l->leash);
+        _exit(code);
+    }
     (void)close(l->leash);
-    (void)monitor_wait(l->monitor, END_WAIT_MS); /* what it wrote is on the host then */
+    (void)monitor_wait(l->monitor, END_WAIT_MS);
     _exit(code);
 }
 
@@ -212,7 +230,8 @@ static int connect_agent(const struct life *l)
     if (fd < 0 || fchdir(l->fds) < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
         return -errno;
     (void)!chdir("/");
-    return steal_fd(&fd);
+    int r = pod_address(fd, l->number);
+    return r < 0 ? r : steal_fd(&fd);
 }
 
 /* The first process of a namespace ignores signals that it has no handler for. */
@@ -329,7 +348,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
     oci_hold_log(&globals);
     in->rt->g = &globals;
     r = settle(&l, &e);
-    report_send(sock, 0, r < 0 ? &e : NULL);
+    report_send(sock, (pid_t)l.number, r < 0 ? &e : NULL);
     if (r < 0)
         _exit(1);
     (void)close(sock);

@@ -26,13 +26,14 @@ struct oci_init {
     const struct oci_container *container;
     const json_t *groups;
     const char *console_socket; /* NULL: stdio is inherited */
+    const char *pod;            /* whose guest it is in; NULL: its own */
 };
 
 /* What is said, twice: when there is a process in its namespaces, and when the guest is up. The answer
  * to the first is one byte. */
 struct oci_report {
     int code;  /* 0: all is well */
-    pid_t pid; /* of the container's process */
+    pid_t pid; /* of the container's process; the second time its number in a pod (pod.h) */
     char text[ERR_MSG_MAX];
     char hint[ERR_MSG_MAX / 2];
 };

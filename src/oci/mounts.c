@@ -194,6 +194,53 @@ int container_config_read_mounts(struct container_config *c, struct err *e)
 
 /* --- annotations ----------------------------------------------------------------------------- */
 
+static double annotated(const struct container_config *c, const char *key)
+{
+    const char *v = json_string_value(json_object_get(json_object_get(c->j, "annotations"), key));
+    return v ? strtod(v, NULL) : 0;
+}
+
+/* What a pod's containers may use together, if its caller knows. */
+static void read_pod_size(struct container_config *c)
+{
+    double memory = annotated(c, "io.kubernetes.cri.sandbox-memory") / MIB;
+    double quota = annotated(c, "io.kubernetes.cri.sandbox-cpu-quota");
+    double period = annotated(c, "io.kubernetes.cri.sandbox-cpu-period");
+    if (memory >= 1 && memory < SPEC_MEMORY_MAX_MIB) {
+        c->said |= SAID_MEMORY;
+        c->spec.memory_mib = MAX((uint64_t)memory, (uint64_t)SPEC_MEMORY_MIN_MIB);
+    }
+    if (quota > 0 && period > 0 && quota / period < SPEC_CPUS_MAX)
+        c->spec.cpus = MAX(1, (double)(int)((quota + period - 1) / period));
+}
+
+/* Podman's is known by its command: it does nothing but hold the namespaces for the others. */
+void container_config_read_pod(struct container_config *c)
+{
+    static const struct {
+        const char *type, *id;
+        bool sure;
+    } callers[] = {
+        {"io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id", true},
+        {"io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID", false},
+    };
+    const json_t *annotations = json_object_get(c->j, "annotations");
+    const struct strlist *argv = &c->process.req.argv;
+    c->sandbox =
+        argv->n == 2 && strcmp(argv->v[0], "/catatonit") == 0 && strcmp(argv->v[1], "-P") == 0;
+    for (size_t i = 0; i < ARRAY_LEN(callers); i++) {
+        const char *type = json_string_value(json_object_get(annotations, callers[i].type));
+        const char *id = json_string_value(json_object_get(annotations, callers[i].id));
+        c->sandbox |= type && strcmp(type, "sandbox") == 0;
+        if (type && strcmp(type, "container") == 0 && id) {
+            c->pod = id;
+            c->in_kubernetes = callers[i].sure;
+        }
+    }
+    if (c->sandbox)
+        read_pod_size(c);
+}
+
 static int set_engine(struct container_config *c, const char *value)
 {
     c->said |= SAID_ENGINE;

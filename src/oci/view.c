@@ -5,8 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,32 +36,73 @@ static int attach(int tree, int place)
     return syscall(SYS_move_mount, tree, "", place, "", how) < 0 ? -errno : 0;
 }
 
-static void mount_one(int root, const struct spec_mount *m)
+/* Makes what is missing of a path, one name after another: links lead into the container here, too. */
+static int make_place(int root, const char *path, bool dir)
 {
-    AUTO_CLOSE int place = open_inside(root, m->guest);
-    AUTO_CLOSE int tree = place < 0 ? -1 : clone_tree(m->source);
+    char part[PATH_MAX];
+    for (size_t n = 1; path[n - 1]; n++) {
+        if (path[n] != '/' && path[n] != '\0')
+            continue;
+        (void)snprintf(part, sizeof(part), "%.*s", (int)MIN(n, sizeof(part) - 1), path);
+        AUTO_CLOSE int there = open_inside(root, part);
+        if (there != -ENOENT)
+            continue;
+        char *slash = strrchr(part, '/');
+        *slash = '\0';
+        AUTO_CLOSE int above = open_inside(root, *part ? part : "/");
+        if (above < 0)
+            return above;
+        AUTO_CLOSE int file = -1;
+        if (path[n] || dir ? mkdirat(above, slash + 1, 0755) < 0
+                           : (file = openat(above, slash + 1,
+                                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+static int mount_one(int root, const struct spec_mount *m, bool make)
+{
+    int r = make ? make_place(root, m->guest, !m->file) : 0;
+    AUTO_CLOSE int place = r < 0 ? r : open_inside(root, m->guest);
+    if (place < 0 || !mount_is_share(m))
+        return place < 0 ? place : 0;
+    AUTO_CLOSE int tree = clone_tree(m->source);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (m->options & PROTO_MOUNT_RO)
         attr.attr_set |= MOUNT_ATTR_RDONLY;
-    if (tree >= 0 && syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr,
-                             sizeof(attr)) == 0)
-        (void)attach(tree, place);
+    if (tree < 0)
+        return tree;
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+        return -errno;
+    return attach(tree, place);
 }
 
-/* A new one, which shows this namespace's processes and no others. */
-static void mount_proc(int root)
+/* A new one of that type. A proc shows this namespace's processes and no others. */
+static int mount_new(int root, const char *type, const char *where)
 {
-    AUTO_CLOSE int place = open_inside(root, "/proc");
-    AUTO_CLOSE int fs = place < 0 ? -1 : (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
+    AUTO_CLOSE int place = open_inside(root, where);
+    AUTO_CLOSE int fs = place < 0 ? -1 : (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return;
+        return place < 0 ? place : -errno;
     AUTO_CLOSE int tree = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
                                        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    if (tree >= 0)
-        (void)attach(tree, place);
+    return tree < 0 ? -errno : attach(tree, place);
 }
 
-int view_enter(const struct sandbox_spec *spec, struct err *e)
+/* The places where the guest mounts file systems of its own. Those in /dev are nowhere but here. */
+static int make_places(int root, struct err *e)
+{
+    static const char *const own[] = {"/proc", "/sys", "/dev"};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(own); i++)
+        r = make_place(root, own[i], true);
+    if (r == 0)
+        r = mount_new(root, "tmpfs", "/dev");
+    return r < 0 ? err_sys(e, -r, "cannot prepare the container's root") : 0;
+}
+
+int view_build(const struct sandbox_spec *spec, bool make, struct err *e)
 {
     const char *path = spec->mounts[0].source;
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -68,12 +113,37 @@ int view_enter(const struct sandbox_spec *spec, struct err *e)
     AUTO_CLOSE int root = r < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_sys(e, r < 0 ? -r : errno, "cannot open the container's root %s", path);
-    for (size_t i = 1; i < spec->n_mounts; i++)
-        if (mount_is_share(&spec->mounts[i]))
-            mount_one(root, &spec->mounts[i]);
-    mount_proc(root);
+    r = make ? make_places(root, e) : 0;
+    for (size_t i = 1; r == 0 && i < spec->n_mounts; i++) {
+        const struct spec_mount *m = &spec->mounts[i];
+        int k = m->pod || (!make && !mount_is_share(m)) ? 0 : mount_one(root, m, make);
+        if (k < 0 && make)
+            r = err_sys(e, -k, "mounts: cannot mount %s on %s", m->source ? m->source : "a tmpfs",
+                        m->guest);
+    }
+    return r < 0 ? r : steal_fd(&root);
+}
+
+int view_copy(const struct sandbox_spec *spec, int root, struct err *e)
+{
+    unsigned how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE;
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+                              .propagation = MS_PRIVATE},
+                      fixed = {.attr_set = MOUNT_ATTR_RDONLY};
+    AUTO_CLOSE int fd = (int)syscall(SYS_open_tree, root, "", how);
+    if (fd < 0 ||
+        syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0 ||
+        (spec->mounts[0].options & PROTO_MOUNT_RO &&
+         syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH, &fixed, sizeof(fixed)) < 0))
+        return err_sys(e, errno, "cannot serve the container's files");
+    return steal_fd(&fd);
+}
+
+int view_enter(int root, struct err *e)
+{
+    (void)mount_new(root, "proc", "/proc");
     if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
         chdir("/") < 0)
-        return err_sys(e, errno, "cannot enter the container's root %s", path);
+        return err_sys(e, errno, "cannot enter the container's root");
     return 0;
 }

@@ -1,14 +1,19 @@
 /* What the container's process sees of the host's files: the container's root, and what is mounted in
  * it, as if the container's command itself ran here. Engines enter its mount namespace to copy files
  * (podman cp) and to list its processes (podman top); and a process that reads what a guest says
- * needs nothing else. */
+ * needs nothing else. A container of a pod has all its files from here (pod.h). */
 #ifndef MSB_OCI_VIEW_H
 #define MSB_OCI_VIEW_H
 
 #include "spec/spec.h"
 
-/* In a new mount and pid namespace. Mounts whose place does not exist, or that this user may not make,
- * are left out. Afterwards / is the container's. */
-int view_enter(const struct sandbox_spec *spec, struct err *e);
+/* In a new mount and pid namespace. Mounts whose place does not exist are left out, or (`make`) their
+ * places are made, /dev being a tmpfs; so are, without that, mounts that this user may not make. A
+ * descriptor of the root, for view_enter(). */
+int view_build(const struct sandbox_spec *spec, bool make, struct err *e);
+/* A copy of it to serve to a guest, read-only where the container has it so; a descriptor. */
+int view_copy(const struct sandbox_spec *spec, int root, struct err *e);
+/* / is the container's from now on. */
+int view_enter(int root, struct err *e);
 
 #endif

@@ -404,16 +404,16 @@ def test_network_of_a_namespace(rt, pod):
     out = rt.run(sh("head -c 3000000 /dev/zero | nc fd99:7::1 8099; grep -c msb0 /proc/net/dev"), check=1,
                  linux={"namespaces": pod.spec})
     assert (out, server.communicate(timeout=20)[0]) == ("0\n", b"3000000\n")
-    # One guest at a time; a pod's first container leaves it to the others; the end of a guest is no end of the pod.
-    rt.create("first", sh("sleep 1000"), linux={"namespaces": pod.spec},
-              annotations={"io.kubernetes.cri.container-type": "sandbox"})
-    rt.create("second", sh("sleep 1000"), linux={"namespaces": pod.spec})
+    # One guest at a time, which a pod's containers share; its end is no end of the namespace.
+    kind = "io.kubernetes.cri.container-type"
+    rt.create("first", sh("sleep 1000"), linux={"namespaces": pod.spec}, annotations={kind: "sandbox"})
+    assert "10.99.7.2" in rt.run(sh("ip -o addr"), linux={"namespaces": pod.spec}, annotations={
+        kind: "container", "io.kubernetes.cri.sandbox-id": "first"})
     assert "has another guest already" in rt.refused(sh("true"), linux={"namespaces": pod.spec})
     wait_for(lambda: ping(pod.world, "10.99.7.2"))
     assert not ping(pod.inside, "10.99.7.1")
-    rt("delete", "--force", "second")
-    wait_for(lambda: ping(pod.inside, "10.99.7.1"))
     rt("delete", "--force", "first")
+    wait_for(lambda: ping(pod.inside, "10.99.7.1"))
     assert rt.run(sh("cut -d: -f1 -s /proc/net/dev")).split() == ["lo"]
 
 

@@ -40,7 +40,7 @@ class Podman:
                    "--runtime", self.runtime]
         if args[0] in ("run", "create"):
             limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
-            args = [args[0], "--network", network, *limits, *args[1:]]
+            args = [args[0], *(["--network", network] if network else []), *limits, *args[1:]]
         p = self.on_node("podman", *options, *args, **kw)
         assert check is None or p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
         return p.stdout
@@ -131,3 +131,21 @@ def test_bridge(podman):
     assert lines[:2] == ["page", "page"] and lines[2].startswith(f"inet {v4.rsplit('.', 1)[0]}.")
     podman("rm", "-f", "-t", "0", "web")
     podman("network", "rm", "br")
+
+
+def test_pod(podman, tmp_path):
+    """Containers of a pod have one guest: localhost is theirs, and each has files and processes of its own."""
+    podman("pod", "create", "--name", "p", "--network", "none", "--share", "net,ipc,uts", "--hostname", "pp")
+    serve = "mkdir /www; echo page >/www/index.html; httpd -h /www -p 127.0.0.1:8080; trap 'exit 5' TERM; while :; do sleep 0.1; done"
+    podman("run", "-d", "--pod", "p", "--name", "web", "-v", f"{tmp_path}:/v", *sh(serve), network=None)
+    ask = "wget -qO- http://127.0.0.1:8080/; hostname; ls -d /www; touch /v/seen; exit 3"
+    for _ in range(50):  # until the server is up
+        out = podman("run", "--rm", "--pod", "p", "-v", f"{tmp_path}:/v", *sh(ask), network=None, check=3)
+        if "page" in out:
+            break
+    assert out == "page\npp\n"
+    assert podman("exec", "web", "sh", "-c", "ls /v; hostname") == "seen\npp\n"
+    assert podman("top", "web", "pid").split() == ["PID", "1"]
+    podman("pod", "stop", "-t", "10", "p")
+    assert podman("inspect", "web", "--format", "{{.State.ExitCode}}") == "5\n"
+    podman("pod", "rm", "-f", "-t", "0", "p")

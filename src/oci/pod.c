@@ -1,0 +1,257 @@
+#include "oci/pod.h"
+
+#include "client/request.h"
+#include "oci/group.h"
+#include "proto/proto.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ANSWER_MAX = PROTO_HDR_LEN + PROTO_DATA_MAX, JOIN_WAIT_MS = 60000, LEAVE_WAIT_MS = 10000 };
+
+/* --- which pod ------------------------------------------------------------------------------- */
+
+static bool is_pod(const struct oci_container *c)
+{
+    return json_is_true(json_object_get(c->j, "sandbox")) && c->status != OCI_STOPPED;
+}
+
+/* The pod's id if there is one of that name; NULL. */
+static char *by_name(const struct oci_runtime *rt, const char *id)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    struct err ignored = {0};
+    return id && container_open(rt, id, &c, &ignored) == 0 && is_pod(&c) ? strdup(id) : NULL;
+}
+
+/* Who joins the network of a pod is in it, whatever its annotations say: /proc/PID/ns/net. */
+static char *by_network(const struct oci_runtime *rt, const char *path)
+{
+    AUTO_STRLIST struct strlist ids = {0};
+    struct err ignored = {0};
+    int pid = 0, end = 0;
+    if (!path || sscanf(path, "/proc/%d/ns/net%n", &pid, &end) != 1 || !end || path[end] ||
+        container_list(rt, &ids, &ignored) < 0)
+        return NULL;
+    for (size_t i = 0; i < ids.n; i++) {
+        AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+        if (container_open(rt, ids.v[i], &c, &ignored) == 0 && is_pod(&c) && c.pid == pid)
+            return strdup(ids.v[i]);
+    }
+    return NULL;
+}
+
+int pod_find(const struct oci_runtime *rt, const struct container_config *c, char **ret,
+             struct err *e)
+{
+    *ret = NULL;
+    if (c->sandbox)
+        return 0;
+    *ret = by_name(rt, c->pod);
+    if (!*ret)
+        *ret = by_network(rt, c->ns.path[OCI_NS_NET]);
+    if (*ret || !c->in_kubernetes)
+        return 0;
+    (void)err_set(e, ENOENT, "the pod '%.128s' of container '%s' has no guest", c->pod,
+                  c->spec.name);
+    err_hint(e, "its first container must be one of this runtime, and run");
+    return -ENOENT;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static void put_mount(struct proto_writer *w, const struct spec_mount *m)
+{
+    bool tmpfs = m->kind == MOUNT_TMPFS;
+    bool shm = tmpfs && strcmp(m->guest, "/dev/shm") == 0;
+    size_t mark = proto_nest(w, F_MOUNT);
+    proto_str(w, F_PATH, m->guest);
+    proto_u32(w, F_OPTIONS, m->options | (tmpfs && !shm ? 0 : PROTO_MOUNT_POD));
+    if (tmpfs) {
+        proto_u64(w, F_SIZE, m->size);
+        proto_u32(w, F_MOUNT_MODE, m->mode);
+        proto_u32(w, F_MOUNT_UID, m->uid);
+        proto_u32(w, F_MOUNT_GID, m->gid);
+    }
+    proto_nest_end(w, mark);
+}
+
+static void put_limit(struct proto_writer *w, const char *file, double value, double of)
+{
+    char text[96];
+    int n = snprintf(text, sizeof(text), "%s=%" PRIu64, file, (uint64_t)value);
+    if (of > 0)
+        (void)snprintf(text + n, sizeof(text) - (size_t)n, " %" PRIu64, (uint64_t)of);
+    if (value > 0 && value < 9e18)
+        proto_str(w, F_LIMIT, text);
+}
+
+static void put_limits(struct proto_writer *w, const json_t *r)
+{
+    const json_t *cpu = json_object_get(r, "cpu");
+    double quota = json_number_value(json_object_get(cpu, "quota"));
+    double period = json_number_value(json_object_get(cpu, "period"));
+    double shares = json_number_value(json_object_get(cpu, "shares"));
+    put_limit(w, "memory.max",
+              json_number_value(json_object_get(json_object_get(r, "memory"), "limit")), 0);
+    put_limit(w, "pids.max",
+              json_number_value(json_object_get(json_object_get(r, "pids"), "limit")), 0);
+    put_limit(w, "cpu.max", quota, period > 0 ? period : 100000);
+    if (shares > 0)
+        put_limit(w, "cpu.weight", group_weight(shares), 0);
+}
+
+static void put_texts(struct proto_writer *w, uint16_t tag, const struct strlist *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        proto_str(w, tag, l->v[i]);
+}
+
+static int put_container(struct buf *out, const struct container_config *c)
+{
+    const struct sandbox_spec *s = &c->spec;
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_CONTAINER);
+    proto_str(&w, F_NAME, s->name);
+    if (s->hostname && !c->ns.path[OCI_NS_UTS])
+        proto_str(&w, F_HOSTNAME, s->hostname);
+    proto_u32(&w, F_OPTIONS, s->mounts[0].options);
+    for (size_t i = 1; i < s->n_mounts; i++)
+        put_mount(&w, &s->mounts[i]);
+    put_texts(&w, F_MASK, &s->masked);
+    put_texts(&w, F_FIXED, &s->fixed);
+    put_texts(&w, F_SYSCTL, &s->security.sysctls);
+    if (s->security.caps != SPEC_CAPS_ALL)
+        proto_u64(&w, F_CAPABILITIES, s->security.caps);
+    if (s->security.no_new_privs)
+        proto_u32(&w, F_NO_NEW_PRIVS, 1);
+    put_limits(&w, c->resources);
+    return proto_end(&w);
+}
+
+static int send_all(int sock, struct buf *b)
+{
+    while (buf_len(b)) {
+        ssize_t n = send(sock, buf_head(b), buf_len(b), MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        buf_consume(b, n > 0 ? (size_t)n : 0);
+    }
+    return 0;
+}
+
+static int send_frame(int sock, uint16_t type, uint16_t tag, uint32_t value)
+{
+    AUTO_BUF struct buf b;
+    struct proto_writer w;
+    buf_init(&b, 256);
+    proto_begin(&w, &b, type);
+    proto_u32(&w, tag, value);
+    int r = proto_end(&w);
+    return r < 0 ? r : send_all(sock, &b);
+}
+
+/* The next bytes of the guest's; 0 at the end, or when the time is over. */
+static size_t receive(int sock, struct buf *in, uint64_t until)
+{
+    uint8_t *to = buf_reserve(in, 4096);
+    ssize_t n = to && wait_readable(sock, until) ? recv(sock, to, 4096, 0) : 0;
+    buf_commit(in, n > 0 ? (size_t)n : 0);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static int await_started(int sock, uint32_t *number, struct err *e)
+{
+    AUTO_BUF struct buf in;
+    struct proto_frame f;
+    char text[ERR_MSG_MAX / 2];
+    int got;
+    uint64_t until = now_ns() + JOIN_WAIT_MS * 1000000ULL;
+    buf_init(&in, 2 * (size_t)ANSWER_MAX);
+    while ((got = proto_peek(&in, &f)) == 0)
+        if (!receive(sock, &in, until))
+            return err_set(e, ECONNRESET, "the pod's guest does not answer");
+    if (got == 1 && f.type == PROTO_STARTED)
+        *number = (uint32_t)MIN(proto_find_num(&f, F_CONTAINER, 0), UINT16_MAX);
+    if (got == 1 && f.type == PROTO_STARTED && *number)
+        return 0;
+    if (got < 0 || f.type != PROTO_FAIL)
+        return err_set(e, EPROTO, "the pod's guest gives no sensible answer");
+    proto_find_text(&f, F_TEXT, text, sizeof(text));
+    return err_set(e, EINVAL, "the pod's guest: %s", text);
+}
+
+/* --- containers ------------------------------------------------------------------------------ */
+
+static int change_tree(int dirfd, const char *id, int tree)
+{
+    AUTO_REQUEST struct request q;
+    request_begin(&q, PROTO_TREE);
+    proto_str(&q.w, F_NAME, id);
+    int r = request_end(&q, dirfd, tree);
+    return r < 0 ? r : q.answer.type == PROTO_OK ? 0 : -EINVAL;
+}
+
+int pod_join(int dirfd, const struct container_config *c, int tree, uint32_t *number, struct err *e)
+{
+    AUTO_BUF struct buf out;
+    int r = change_tree(dirfd, c->spec.name, tree);
+    if (r < 0)
+        return err_sys(e, -r, "cannot hand the container's files to the pod's guest");
+    AUTO_CLOSE int sock = sandbox_connect(dirfd);
+    buf_init(&out, 2 * PROTO_HDR_LEN + PROTO_MSG_MAX);
+    r = sock < 0 ? sock : proto_put_hello(&out);
+    if (r == 0)
+        r = put_container(&out, c);
+    if (r == 0)
+        r = send_all(sock, &out);
+    if (r < 0)
+        return err_sys(e, -r, "cannot reach the pod's guest");
+    r = await_started(sock, number, e);
+    return r < 0 ? r : steal_fd(&sock);
+}
+
+void pod_leave(int sock)
+{
+    AUTO_CLOSE int mine = sock;
+    AUTO_BUF struct buf in;
+    uint64_t until = now_ns() + LEAVE_WAIT_MS * 1000000ULL;
+    buf_init(&in, ANSWER_MAX);
+    if (send_frame(mine, PROTO_SIGNAL, F_SIGNAL, SIGKILL) < 0)
+        return;
+    while (receive(mine, &in, until))
+        buf_reset(&in);
+}
+
+void pod_forget(const struct oci_runtime *rt, const char *pod, const char *id)
+{
+    AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod);
+    if (dir >= 0)
+        (void)change_tree(dir, id, -1);
+}
+
+int pod_address(int sock, uint32_t number)
+{
+    return number ? send_frame(sock, PROTO_IN, F_CONTAINER, number) : 0;
+}
+
+int pod_connect(const struct oci_runtime *rt, const struct oci_container *c)
+{
+    const char *pod = json_string_value(json_object_get(c->j, "pod"));
+    double number = json_number_value(json_object_get(c->j, "number"));
+    AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod ? pod : c->id);
+    AUTO_CLOSE int sock = dir < 0 ? dir : sandbox_connect(dir);
+    int r = sock < 0 ? sock : pod_address(sock, pod ? (uint32_t)number : 0);
+    return r < 0 ? r : steal_fd(&sock);
+}

@@ -1,0 +1,152 @@
+"""Pods: containers that share a guest, as Kubernetes and Podman ask for them."""
+import json
+import os
+import pathlib
+
+import pytest
+
+from conftest import wait_for
+from ocikit import Runtime, become_subreaper, bury, make_root, reap, sh
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers of a pod need mounts")
+
+
+class Pod:
+    """The first container, and what the others are told of it."""
+
+    def __init__(self, runtime, name, **config):
+        self.rt, self.name = runtime, name
+        kind = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": name}
+        self.pid = runtime.create(name, sh("while :; do sleep 1000; done"), annotations=kind, hostname="the-pod", **config)
+        runtime("start", name)
+
+    def config(self, **config):
+        ns = [{"type": t, "path": f"/proc/{self.pid}/ns/{p}"} for t, p in (("network", "net"), ("ipc", "ipc"), ("uts", "uts"))]
+        linux = {"namespaces": [{"type": "pid"}, {"type": "mount"}, *ns], **config.pop("linux", {})}
+        root = {"path": str(make_root(self.rt.dir / f"rootfs{self.rt.n}")), **config.pop("root", {})}
+        return {"annotations": {"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": self.name},
+                "linux": linux, "root": root, **config}
+
+    def create(self, cid, process, *options, **config):
+        return self.rt.create(cid, process, *options, **self.config(**config))
+
+    def run(self, process, check=0, **config):
+        return self.rt.run(process, check, **self.config(**config))
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    become_subreaper()
+    rt = Runtime(tmp_path_factory.mktemp("oci"))
+    yield rt
+    rt.tear_down()
+    bury()
+    become_subreaper(False)
+
+
+@pytest.fixture(scope="module")
+def pod(runtime):
+    return Pod(runtime, "pod")
+
+
+def test_run(pod):
+    """A command, its output and its exit code; several after another."""
+    assert pod.run(sh("echo hello; hostname")) == "hello\nthe-pod\n"
+    pod.run(sh("exit 7"), check=7)
+
+
+def test_apart(pod, tmp_path):
+    """Each container has files, processes, a root and limits of its own."""
+    script = "echo one >/mark; echo >/dev/mark; sleep 1000 & echo up >/data/up; wait"
+    mounts = [{"destination": "/data", "type": "bind", "source": str(tmp_path), "options": ["rbind", "rw"]}]
+    pod.create("one", sh(script), mounts=mounts)
+    pod.rt("start", "one")
+    wait_for(lambda: (tmp_path / "up").exists())
+    caps = {"bounding": ["CAP_CHOWN", "CAP_KILL"], "permitted": ["CAP_CHOWN", "CAP_KILL"]}
+    two = sh("ls /mark /dev/mark 2>&1; ls /proc | grep -c '^[0-9]'; grep -E 'CapBnd|NoNew' /proc/self/status | tr -d '\\t'; "
+             "touch /x 2>&1; cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/memory.max; cat /proc/1/comm; "
+             "ls /dev; ls -d /mnt /.pod 2>&1 | wc -l", capabilities=caps, noNewPrivileges=True)
+    lines = pod.run(two, root={"readonly": True},
+                    linux={"resources": {"pids": {"limit": 50}, "memory": {"limit": 32 << 20}}}).splitlines()
+    assert "No such file" in lines[0] and "No such file" in lines[1]
+    assert int(lines[2]) < 6
+    assert lines[3:5] == ["CapBnd:0000000000000021", "NoNewPrivs:1"]
+    assert "Read-only" in lines[5]
+    assert lines[6:8] == ["50", str(32 << 20)]
+    assert lines[9:] == ["fd", "full", "mqueue", "null", "ptmx", "pts", "random", "stderr", "stdin", "stdout", "tty",
+                         "urandom", "zero", "2"]
+    pod.rt("kill", "one", "KILL")
+    pod.rt("delete", "--force", "one")
+
+
+def test_together(pod, tmp_path):
+    """They share localhost, shared memory, the pod's name and volumes, and sockets in these."""
+    volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]},
+              {"destination": "/dev/shm", "type": "bind", "source": "/dev/shm", "options": ["rbind"]}]
+    serve = "mkdir /www; echo page >/www/index.html; echo shm >/dev/shm/x; httpd -h /www -p 127.0.0.1:8080; echo up >/v/up; sleep 1000"
+    pod.create("server", sh(serve), mounts=volume)
+    pod.rt("start", "server")
+    wait_for(lambda: (tmp_path / "up").exists())
+    assert pod.run(sh("wget -qO- http://127.0.0.1:8080/; cat /dev/shm/x /v/up"), mounts=volume) == "page\nshm\nup\n"
+    pod.rt("exec", "server", "/bin/sh", "-c", "echo back >/v/back")
+    assert (tmp_path / "back").read_text() == "back\n"
+    pod.rt("delete", "--force", "server")
+
+
+def test_mounts(pod, tmp_path):
+    """More of them than a guest has devices; files among them; read-only here and not there; changing."""
+    (tmp_path / "rw").mkdir()
+    (tmp_path / "rw" / "f").write_text("old\n")
+    (tmp_path / "log").write_text("")
+    bind = lambda to, of, *more: {"destination": to, "type": "bind", "source": str(of), "options": ["rbind", *more]}
+    many = []
+    for i in range(20):
+        (tmp_path / f"m{i}").mkdir()
+        (tmp_path / f"m{i}" / "name").write_text(f"{i}\n")
+        many.append(bind(f"/many/{i}", tmp_path / f"m{i}", "ro"))
+    mounts = [*many, bind("/a", tmp_path / "rw"), bind("/b", tmp_path / "rw", "ro", "noexec"),
+              bind("/dev/termination-log", tmp_path / "log"), bind("/etc/one.conf", tmp_path / "rw" / "f"),
+              {"destination": "/tmpfs", "type": "tmpfs", "options": ["size=1m", "mode=700"]}]
+    out = pod.run(sh("cat /many/*/name | wc -l; touch /many/3/x 2>&1; cat /b/f; echo new >/a/f; cat /b/f /etc/one.conf; "
+                     "touch /b/x 2>&1; echo gone >/dev/termination-log; ls -ld /tmpfs | cut -c1-10; "
+                     "cp /bin/sh /a/prog; /b/prog -c true 2>&1; stat -c %u /a/f"),
+                  mounts=mounts, root={"readonly": True}).splitlines()
+    assert out[0] == "20" and "Read-only" in out[1] and out[2:5] == ["old", "new", "new"]
+    assert "Read-only" in out[5] and out[6] == "drwx------" and "denied" in out[7]
+    assert (tmp_path / "log").read_text() == "gone\n"
+
+
+def test_exec_and_signals(pod):
+    """exec is in its own container; signals and the exit code are those of the command."""
+    script = "echo me >/who; trap 'exit 5' TERM; while :; do sleep 0.05; done"
+    pid = pod.create("c", sh(script))
+    assert pod.rt.status("c") == "created"
+    pod.rt("start", "c")
+    wait_for(lambda: pod.rt("exec", "c", "/bin/cat", "/who", check=None).out == "me\n")
+    pod.rt("exec", "c", "/bin/sh", "-c", "exit 4", check=4)
+    pod.rt("exec", "c", "/nothing", check=255)
+    pod.rt("kill", "c", "TERM")
+    assert reap(pid) == 5
+    assert pod.rt.status("c") == "stopped"
+    pod.rt("delete", "c")
+    assert "executable file not found" in pod.rt("create", "--bundle", pod.rt.bundle(
+        {**sh(""), "args": ["nothing"]}, **pod.config()), "none", check=1).err
+    assert "none" not in pod.rt.ids()
+
+
+def test_end(runtime):
+    """With the pod's first container everything ends; a pod that is not there is an error."""
+    other = Pod(runtime, "other")
+    pid = other.create("last", sh("sleep 1000"))
+    runtime("start", "last")
+    runtime("kill", "other", "KILL")
+    assert reap(pid) in (137, 143)  # it may be asked first
+    runtime("delete", "--force", "other")
+    assert "no guest" in runtime.refused(sh("true"), **other.config())
+    runtime("delete", "last")
+
+
+def test_restarts(pod):
+    """Containers come and go: nothing of them is left in the guest or its share."""
+    pod.run(sh("true"))
+    assert "container-" not in pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
