@@ -177,8 +177,8 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
     const struct cmd *verb = spelling->same ? spelling->same : spelling;
     if (verb->flags & CMD_LATER)
         return not_yet(c, argv[at]);
-    if (verb->subs && spelling->preset && at + 1 == argc)
-        return run_verb(cmd_find(verb, spelling->preset), argc, argc, argv);
+    if (verb->subs && spelling->preset && (at + 1 == argc || argv[at + 1][0] == '-'))
+        return run_verb(cmd_find(verb, spelling->preset), at + 1, argc, argv);
     if (verb->subs)
         return run_group(verb, at + 1, argc, argv);
     if (verb->flags & CMD_RAW)

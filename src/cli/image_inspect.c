@@ -18,6 +18,8 @@ static json_t *digest_json(const struct digest *d)
 
 static json_t *labels_json(char *const *labels)
 {
+    if (!labels || !*labels)
+        return json_null();
     json_t *o = json_object();
     for (; labels && *labels; labels++) {
         size_t n = strcspn(*labels, "=");
@@ -28,16 +30,22 @@ static json_t *labels_json(char *const *labels)
     return o;
 }
 
+/* What an image does not say is null. */
+static json_t *list_or_null(char *const *list)
+{
+    return list && *list ? json_list(list) : json_null();
+}
+
 static json_t *config_json(const struct image_record *r)
 {
     const struct image_config *c = &r->parsed.run;
     struct digest config = digest_of(r->config, r->config_len);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cmd", json_list(c->cmd),
-                     "digest", digest_json(&config), "entrypoint", json_list(c->entrypoint), "env",
-                     json_list(c->env), "exposed_ports", json_list(c->exposed_ports), "labels",
-                     labels_json(c->labels), "stop_signal", json_text(c->stop_signal), "user",
-                     json_text(c->user), "volumes", json_list(c->volumes), "working_dir",
-                     json_text(c->workdir));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cmd",
+                     list_or_null(c->cmd), "digest", digest_json(&config), "entrypoint",
+                     list_or_null(c->entrypoint), "env", json_list(c->env), "exposed_ports",
+                     json_list(c->exposed_ports), "labels", labels_json(c->labels), "stop_signal",
+                     json_text(c->stop_signal), "user", json_text(c->user), "volumes",
+                     json_list(c->volumes), "working_dir", json_text(c->workdir));
 }
 
 static json_t *layers_json(const struct image_record *r)

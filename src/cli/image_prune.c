@@ -32,11 +32,12 @@ static int image_prune_run(const struct args *a)
         return EXIT_OK;
     if (r < 0 || prune_images(&done, &e) < 0)
         return ui_fail(&e);
-    if (wants_json(a)) /* what is not counted is null */
-        return ui_print_json(json_pack(
-            "{s:I, s:i, s:I, s:n, s:I, s:i}", "bytes_reclaimed", (json_int_t)done.bytes,
-            "fsmeta_removed", 0, "image_refs_removed", (json_int_t)done.refs, "layers_removed",
-            "manifests_removed", (json_int_t)done.images, "vmdk_removed", 0));
+    if (wants_json(a)) /* of what we do not have there is none to remove */
+        return ui_print_json(
+            json_pack("{s:I, s:i, s:I, s:I, s:I, s:i}", "bytes_reclaimed", (json_int_t)done.bytes,
+                      "fsmeta_removed", 0, "image_refs_removed", (json_int_t)done.refs,
+                      "layers_removed", (json_int_t)done.layers, "manifests_removed",
+                      (json_int_t)done.images, "vmdk_removed", 0));
     char size[32], text[96];
     format_bytes(done.bytes, size, sizeof(size));
     (void)snprintf(text, sizeof(text), "%zu image%s, %s freed", done.images,

@@ -161,7 +161,7 @@ def test_groups(msb, group):
 def test_hidden_spellings(msb):
     assert msb("images", "--help").stdout == msb("image", "ls", "--help").stdout
     assert msb("rmi", "--help").stdout == msb("image", "rm", "--help").stdout
-    assert msb("regs", "--help").stdout == msb("registry", "--help").stdout
+    assert msb("regs", "--help").stdout == msb("registry", "ls", "--help").stdout
     assert "images" not in re.findall(r"^  (\w+) ", msb.ok("--help"), re.M)
 
 

@@ -125,13 +125,14 @@ def test_suggestions_are_harmless(module_msb, word):
 def test_plural_groups_list(module_msb):
     for word, group in (("volumes", "volume"), ("vols", "volume"), ("registries", "registry"), ("regs", "registry")):
         assert module_msb.ok(word) == module_msb.ok(group, "ls") == module_msb.ok(word, "ls")
+        assert module_msb.ok(word, "-q") == module_msb.ok(group, "ls", "-q")
 
 
-def test_options_with_one_value(module_msb):
-    """What happens anyway may be asked for; anything else is refused."""
+def test_options_that_inspect_reports(module_msb):
+    """What happens anyway may be asked for; what does not exist is refused."""
     ok = ["--thp", "madvise", "--security", "default", "--deployment-profile", "single-tenant", "--cpu-placement", "auto"]
     module_msb.ok("run", *ok, "msb/base", "true")
-    for bad in (["--thp", "never"], ["--security", "none"], ["--deployment-profile", "multi-tenant"]):
+    for bad in (["--thp", "sometimes"], ["--security", "none"], ["--deployment-profile", "tenants"]):
         p = module_msb("run", *bad, "msb/base", "true")
         assert p.returncode == 2 and "possible values: " in stderr(p)
 

@@ -72,3 +72,4 @@ def test_nothing_to_log_out_of(module_msb):
     got = json.loads(module_msb.ok("image", "prune", "-y", "--format", "json"))
     assert set(got) == {"bytes_reclaimed", "fsmeta_removed", "image_refs_removed", "layers_removed",
                         "manifests_removed", "vmdk_removed"}  # fmt: skip
+    assert all(isinstance(n, int) for n in got.values())

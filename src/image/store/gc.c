@@ -192,7 +192,11 @@ static int visit_image(struct gc *g, int dirfd, const char *name)
 
 static int visit_part(struct gc *g, int dirfd, const char *name)
 {
-    return names_have(g->keep, name) ? 0 : drop(g, dirfd, name);
+    if (names_have(g->keep, name))
+        return 0;
+    int r = drop(g, dirfd, name);
+    g->done.layers += r == 0 && g->keep == &g->layers && strstr(name, ".erofs");
+    return r;
 }
 
 static int visit_partial(struct gc *g, int dirfd, const char *name)

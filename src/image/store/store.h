@@ -137,8 +137,8 @@ struct image_collect {
     bool wait;   /* for others to finish, up to ten seconds */
 };
 struct image_collected {
-    uint64_t bytes;      /* freed on disk */
-    size_t images, refs; /* removed */
+    uint64_t bytes;              /* freed on disk */
+    size_t images, refs, layers; /* removed */
 };
 /* Removes garbage. -EBUSY (e set), nothing done, while others add or use images. The store must
  * not be in use by other threads. */
