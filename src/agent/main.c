@@ -4,6 +4,7 @@
 #include "agent/control.h"
 #include "agent/files.h"
 #include "agent/hosts.h"
+#include "agent/init.h"
 #include "agent/layer.h"
 #include "agent/mounts.h"
 #include "agent/netif.h"
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The soft limit is what commands get too: enough for the agent's own 512 sessions, and small
@@ -49,12 +51,30 @@ static void on_saved(void)
 
 static void die(const struct err *e);
 
+/* The sandbox goes with its init. */
+static void on_init_end(struct server *srv, int status)
+{
+    char line[96];
+    (void)snprintf(line, sizeof(line), "the init ended (%s %d)",
+                   WIFSIGNALED(status) ? "signal" : "exit code",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    control_log(&control, line);
+    if (!srv->stopping)
+        power_stop(&power, 0);
+}
+
 /* The host has finished writing into the sandbox. */
 static void on_seal(struct control *c)
 {
     struct err e = {0};
     if (config_is_restricted(&config) && restrict_guest(&config, &e) < 0)
         die(&e);
+    if (config.init) {
+        server.on_init_end = on_init_end;
+        server.init = init_start(&config, &e);
+        if (server.init < 0)
+            die(&e);
+    }
     control_sealed(c);
 }
 
@@ -166,10 +186,19 @@ static void be_quiet(void)
     (void)file_write("/proc/sys/vm/compaction_proactiveness", "0", 1, 0);
 }
 
+/* Where the kernel has them; the host knows whether it does. */
+static void set_huge_pages(void)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if (config.thp)
+        (void)file_write(path, config.thp, strlen(config.thp), 0);
+}
+
 static void complete(void)
 {
     mounts_complete(&config);
     be_quiet();
+    set_huge_pages();
     hosts_setup(&config);
     set_network_up();
     install_cas();

@@ -1,5 +1,6 @@
 #include "agent/power.h"
 
+#include "agent/init.h"
 #include "agent/procs.h"
 #include "agent/session.h"
 #include "util/cleanup.h"
@@ -173,13 +174,24 @@ static void ask_commands(struct power *p, int sig)
     procs_signal(SIGTERM, is_no_command, p->server);
 }
 
+/* What runs besides commands is the business of the image's init. */
+static void ask_init(struct server *srv)
+{
+    for (struct session *s = srv->sessions; s; s = s->next)
+        if (s->pid > 0)
+            (void)kill(s->pid, SIGTERM);
+    (void)kill(srv->init, init_stop_signal(srv->cfg, srv->init));
+}
+
 /* All processes get SIGTERM, and SIGCONT so that stopped ones see it. Interactive shells ignore
  * SIGTERM: commands on a terminal get SIGHUP too. Others do not, since a program that ends cleanly
  * on SIGTERM may have no handler for SIGHUP. */
 static void ask_everyone(struct power *p)
 {
     uint32_t sig = p->server->cfg->stop_signal;
-    if (sig && sig != SIGTERM)
+    if (p->server->init > 0)
+        ask_init(p->server);
+    else if (sig && sig != SIGTERM)
         ask_commands(p, (int)sig);
     else
         (void)kill(-1, SIGTERM);

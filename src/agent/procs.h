@@ -3,6 +3,7 @@
 #define MSB_AGENT_PROCS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* SIGKILL to the process group `sid` and to every process whose session it is. Jobs of an
@@ -12,5 +13,13 @@ void procs_kill_session(pid_t sid);
 
 /* Sends a signal to every process except PID 1 whose session is `wanted`. */
 void procs_signal(int sig, bool (*wanted)(void *ctx, pid_t sid), void *ctx);
+
+/* From here on /proc may be that of a PID namespace of the commands: the one that is mounted now is
+ * used instead. */
+void procs_pin(void);
+/* The name of a process's program; false: there is none. */
+bool procs_name(pid_t pid, char *to, size_t size);
+/* The number of a process of ours as it and other commands see it. */
+pid_t procs_inner(pid_t pid);
 
 #endif

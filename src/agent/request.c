@@ -14,6 +14,7 @@ struct arena {
 /* How often each repeated field occurs, so that the arena can be sized exactly. */
 struct tally {
     size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls, masked, fixed, limits;
+    size_t init_args, init_env;
 };
 
 static int count_fields(const struct proto_frame *f, struct tally *t)
@@ -35,6 +36,8 @@ static int count_fields(const struct proto_frame *f, struct tally *t)
         t->masked += x.tag == F_MASK;
         t->fixed += x.tag == F_FIXED;
         t->limits += x.tag == F_LIMIT;
+        t->init_args += x.tag == F_INIT_ARG;
+        t->init_env += x.tag == F_INIT_ENV;
     }
     return got;
 }
@@ -345,6 +348,10 @@ static int get_config_field(void *to, struct arena *a, const struct proto_field 
         return store(&c->fixed[c->nfixed++], TEXT, a, x);
     case F_LIMIT:
         return store(&c->limits[c->nlimits++], TEXT, a, x);
+    case F_INIT_ARG:
+        return store(&c->init_args[c->ninit_args++], TEXT, a, x);
+    case F_INIT_ENV:
+        return store(&c->init_env[c->ninit_env++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
@@ -367,6 +374,8 @@ static const struct field_spec config_fields[] = {
     {F_PIDS_MAX, offsetof(struct config, pids_max), U32},
     {F_NAME, offsetof(struct config, tree), TEXT},
     {F_OPTIONS, offsetof(struct config, options), U32},
+    {F_THP, offsetof(struct config, thp), TEXT},
+    {F_INIT, offsetof(struct config, init), TEXT},
 };
 static const struct shape config_shape = SHAPE(config_fields, get_config_field);
 
@@ -379,9 +388,9 @@ int config_parse(struct config *c, const struct proto_frame *f)
         return -EPROTO;
     size_t mounts = t.mounts * sizeof(struct req_mount);
     size_t scripts = t.scripts * sizeof(struct req_script);
-    size_t texts =
-        (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed + t.limits) *
-        sizeof(char *);
+    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed +
+                    t.limits + t.init_args + t.init_env) *
+                   sizeof(char *);
     c->arena = arena_new(&a, mounts + scripts + texts, f);
     if (!c->arena)
         return -ENOMEM;
@@ -395,6 +404,8 @@ int config_parse(struct config *c, const struct proto_frame *f)
     c->masked = c->sysctls + t.sysctls;
     c->fixed = c->masked + t.masked;
     c->limits = c->fixed + t.fixed;
+    c->init_args = c->limits + t.limits;
+    c->init_env = c->init_args + t.init_args;
     int r = get_fields(c, &a, &config_shape, f->data, f->len);
     if (r < 0)
         config_free(c);

@@ -119,7 +119,11 @@ struct config {
     char **limits;
     size_t nlimits;
     uint32_t stop_signal; /* 0 = SIGTERM */
-    char *host_cas;       /* PEM, or NULL */
+    char *thp;            /* for transparent_hugepage/enabled; NULL = as it is */
+    char *init;           /* PID 1 of the commands: a path, or "auto"; NULL = us */
+    char **init_args, **init_env;
+    size_t ninit_args, ninit_env;
+    char *host_cas; /* PEM, or NULL */
     struct req_net net;
     void *arena;
     void *env_arena; /* of c.env, once that has changed */

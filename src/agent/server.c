@@ -22,13 +22,19 @@ void server_reap(struct server *srv)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == srv->init) {
+            srv->init = 0;
+            srv->on_init_end(srv, status);
+        }
         for (struct session *s = srv->sessions; s; s = s->next)
             if (s->pid == pid) {
                 session_child_exited(s, status);
                 break;
             }
-    /* Orphans become children of PID 1: without children there are no processes. */
+    }
+    /* Orphans become children of PID 1, or of the init, which is one of ours: without children
+     * there are no processes. */
     if (pid < 0 && errno == ECHILD && srv->on_childless)
         srv->on_childless(srv);
 }

@@ -51,6 +51,8 @@ struct server {
     bool yielded;     /* in this turn */
     bool stopping;    /* no new commands */
     struct server_containers containers;
+    pid_t init; /* of the image (init.h); 0 = none, or it has ended */
+    void (*on_init_end)(struct server *srv, int status);
     void (*on_childless)(struct server *srv); /* called when the last child is gone; may be NULL */
     uint8_t *scratch;                         /* SERVER_SCRATCH bytes, valid within one call only */
 };

@@ -7,6 +7,7 @@
 
 #include "agent/env.h"
 #include "agent/files.h"
+#include "agent/procs.h"
 #include "agent/spawn.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -127,7 +128,7 @@ void session_put_started(struct session *s)
 {
     struct proto_writer w;
     proto_begin(&w, &s->tx, PROTO_STARTED);
-    proto_u32(&w, F_PID, (uint32_t)s->pid);
+    proto_u32(&w, F_PID, (uint32_t)procs_inner(s->pid));
     if (s->container)
         proto_u32(&w, F_CONTAINER, s->container);
     (void)proto_end(&w);

@@ -19,7 +19,7 @@
  * Streams
  *   control   agent -> monitor, vsock port PROTO_PORT_CONTROL, for the life of the guest
  *                 agent: HELLO          monitor: CONFIG       agent: READY | FAIL
- *                 monitor: SEAL         agent: SEALED | FAIL    (if CONFIG has F_WRITE_PATH)
+ *                 monitor: SEAL         agent: SEALED | FAIL    (if it needs one)
  *                 monitor: PING         agent: PONG
  *                 monitor: ENV
  *                 monitor: SHUTDOWN     agent: DOWN (or the guest just powers off)
@@ -333,6 +333,12 @@ enum proto_tag {
     /* CONTAINER */
     F_CONTAINER = 211, /* u32: its number */
     F_LIMIT = 212,     /* string "FILE=VALUE", of its cgroup; repeated */
+
+    /* CONFIG: the rest of the guest */
+    F_THP = 213,      /* string: always, madvise or never; transparent huge pages */
+    F_INIT = 214,     /* string: a path, or "auto"; starts with SEAL, as PID 1 of the commands */
+    F_INIT_ARG = 215, /* string, repeated, in order */
+    F_INIT_ENV = 216, /* string "K=V", repeated */
 };
 
 enum proto_file_op {
