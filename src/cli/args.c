@@ -286,7 +286,7 @@ static int take(struct parser *p, const struct opt *o, const char *value)
 static int next_value(struct parser *p, const struct opt *o, const char **ret)
 {
     const char *next = p->at < p->argc ? p->argv[p->at] : NULL;
-    if (!next || (next[0] == '-' && next[1] != '\0')) {
+    if (!next || (next[0] == '-' && next[1] != '\0' && !(o->flags & OPT_HYPHEN))) {
         char spelling[128];
         opt_spelling(o, spelling, sizeof(spelling));
         err_set(p->e, EINVAL, "a value is required for '%s' but none was supplied", spelling);
@@ -297,6 +297,12 @@ static int next_value(struct parser *p, const struct opt *o, const char **ret)
     p->at++;
     *ret = next;
     return 0;
+}
+
+/* A word after an option that may go without a value. */
+static bool is_own_value(const struct opt *o, const char *word)
+{
+    return word[0] == '/' || (strcmp(word, "auto") == 0 && strstr(o->value, "auto"));
 }
 
 static int parse_long(struct parser *p, const char *word)
@@ -321,7 +327,7 @@ static int parse_long(struct parser *p, const char *word)
     if (o->flags & OPT_LATER) /* whether or not its value is there */
         return later(p->a->cmd, o, p->e);
     const char *next = p->at < p->argc ? p->argv[p->at] : "";
-    if (o->value && !value && (!(o->flags & OPT_OPTIONAL) || next[0] == '/')) {
+    if (o->value && !value && (!(o->flags & OPT_OPTIONAL) || is_own_value(o, next))) {
         int r = next_value(p, o, &value);
         if (r < 0)
             return r;

@@ -20,8 +20,9 @@ enum opt_flag {
     OPT_HIDDEN = 4,    /* works, but help does not mention it */
     OPT_COMMON = 8,    /* --help shows it although it is in a group */
     OPT_OPTIONAL = 16, /* its value may be left out: the next word is one only if it is an absolute
-                        * path. "--opt=value" works for any */
+                        * path, or "auto" where that is a value. "--opt=value" works for any */
     OPT_DESTROYS = 32, /* may lose data: never suggested to somebody who typed something else */
+    OPT_HYPHEN = 64,   /* its value may begin with '-' */
 };
 
 /* Tables name the members from `choices` on, and leave out the others' names. */

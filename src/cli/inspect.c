@@ -2,7 +2,9 @@
 #include "cli/show.h"
 #include "cli/verbs.h"
 #include "proto/proto.h"
+#include "spec/diff.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <stdio.h>
@@ -12,34 +14,49 @@ static bool active(const struct sandbox *sb)
     return sb->state.pid != 0;
 }
 
-/* The configuration, with the ports that were bound. */
-static json_t *active_config(const struct sandbox *sb)
+/* The configuration, with the ports that were bound. `spec`: what it was started with. */
+static json_t *active_config(const struct sandbox *sb, const struct sandbox_spec *spec)
 {
     AUTO_FREE struct spec_port *p = NULL;
     if (!active(sb))
         return json_null();
     size_t n = show_ports(sb, &p);
-    json_t *config = spec_to_config(&sb->spec), *ports = json_array();
+    json_t *config = spec_to_config(spec), *ports = json_array();
     for (size_t i = 0; i < n; i++)
         (void)json_array_append_new(ports, spec_port_to_json(&p[i]));
     (void)json_object_set_new(json_object_get(config, "network"), "ports", ports);
     return config;
 }
 
+/* What its next start will change. */
+static json_t *pending_changes(const struct sandbox_spec *active, const struct sandbox_spec *spec)
+{
+    AUTO_CHANGES struct spec_changes changes = {0};
+    json_t *a = json_array();
+    if (active == spec || spec_diff(active, spec, &changes) < 0)
+        return a;
+    for (size_t i = 0; i < changes.n; i++)
+        json_add(&a, spec_change_json(&changes.v[i], "next start"));
+    return a;
+}
+
 static json_t *sandbox_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
+    AUTO_SPEC struct sandbox_spec room;
+    spec_init(&room);
+    const struct sandbox_spec *spec = show_active(l, sb, &room);
     uint64_t updated = sb->state.updated_ns ? sb->state.updated_ns : sb->spec.created_ns;
     struct background b;
     background_load(l->store, sb, &b);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:s, s:o, s:[], s:s, s:o}",
-                     "active_config", active_config(sb), "background", background_json(&b),
-                     "config", spec_to_config(&sb->spec), "created_at",
-                     json_time(sb->spec.created_ns), "engine", sb->state.engine, "jail",
-                     sb->state.jail, "name", sb->spec.name, "oom_kills",
-                     (json_int_t)sb->state.oom_kills, "reason", sb->state.reason, "started_at",
-                     json_time(sb->state.started_ns), "pending_changes", "status",
-                     status_name(sb->state.status), "updated_at", json_time(updated));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o}", "active_config",
+        active_config(sb, spec), "background", background_json(&b), "config",
+        spec_to_config(&sb->spec), "created_at", json_time(sb->spec.created_ns), "engine",
+        sb->state.engine, "jail", sb->state.jail, "name", sb->spec.name, "oom_kills",
+        (json_int_t)sb->state.oom_kills, "reason", sb->state.reason, "started_at",
+        json_time(sb->state.started_ns), "pending_changes", pending_changes(spec, &sb->spec),
+        "status", status_name(sb->state.status), "updated_at", json_time(updated));
 }
 
 static void number_line(struct buf *b, const char *label, double value)
@@ -52,14 +69,16 @@ static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_
     char text[64], size[32];
     (void)buf_printf(b, "\nResources\n");
     number_line(b, "  CPUs:", s->cpus);
-    number_line(b, "  Max CPUs:", s->cpus);
-    text_line(b, "  Placement:", s->placement == PLACEMENT_SPREAD ? "spread" : "inherit");
+    number_line(b, "  Max CPUs:", spec_max_cpus(s));
+    text_line(b, "  Placement:", cpu_placement_name(s->placement));
+    text_line(b, "  Profile:", s->placement_profile);
     (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)s->memory_mib);
     text_line(b, "  Memory:", text);
     if (oom_kills)
         number_line(b, "  OOM kills:", (double)oom_kills);
+    (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)spec_max_memory_mib(s));
     text_line(b, "  Max Memory:", text);
-    text_line(b, "  THP:", "madvise");
+    text_line(b, "  THP:", thp_name(s->thp));
     text_line(b, "  Engine:", engine_kind_name(s->engine));
     text_line(b, "  Jail:", jail_kind_name(s->jail));
     format_mib(s->root_disk_bytes / MIB, size, sizeof(size));
@@ -91,6 +110,10 @@ static void runtime(struct buf *b, const struct sandbox_spec *s)
     char text[64];
     (void)buf_printf(b, "\n");
     security(b, &s->security);
+    text_line(b, "Deployment:", s->multi_tenant ? "multi-tenant" : NULL);
+    text_line(b, "Init:", s->init.path);
+    text_words(b, "  Arguments:", s->init.args.v);
+    text_words(b, "  Variables:", s->init.env.v);
     text_line(b, "Workdir:", s->workdir);
     text_line(b, "User:", s->user);
     text_line(b, "Shell:", s->shell);
@@ -155,6 +178,15 @@ static void vsocks(struct buf *b, const struct spec_vsocks *l)
         (void)buf_printf(b, "  vsock %-10u→ %s\n", l->v[i].port, l->v[i].path);
 }
 
+static void pool(struct buf *b, const char *label, const struct addr_pool *p)
+{
+    char text[POOL_TEXT_MAX];
+    if (p->bits == 0)
+        return;
+    spec_pool_format(p, text);
+    text_line(b, label, text);
+}
+
 static void network(struct buf *b, const struct sandbox *sb)
 {
     const struct spec_net *n = &sb->spec.net;
@@ -172,6 +204,8 @@ static void network(struct buf *b, const struct sandbox *sb)
     text_line(b, "  Otherwise:", n->egress == NET_DEFAULT_ALLOW ? "allow" : "deny");
     text_line(b, "  Ingress:", n->ingress == NET_DEFAULT_DENY ? "deny" : "allow");
     text_line(b, "  Strict:", n->strict ? "yes" : NULL);
+    pool(b, "  IPv4 pool:", &n->pool4);
+    pool(b, "  IPv6 pool:", &n->pool6);
     for (unsigned i = 0; i < n->n_nameservers; i++) {
         char text[END_TEXT_MAX];
         end_format(&n->nameserver[i], text);
@@ -260,6 +294,23 @@ static void scripts_and_limits(struct buf *b, const struct sandbox_spec *s)
     }
 }
 
+static void pending(struct buf *b, const struct items *l)
+{
+    AUTO_SPEC struct sandbox_spec room;
+    AUTO_CHANGES struct spec_changes changes = {0};
+    const struct sandbox *sb = sandbox_item(l, 0);
+    spec_init(&room);
+    if (show_active(l, sb, &room) != &room || spec_diff(&room, &sb->spec, &changes) < 0)
+        return;
+    if (changes.n)
+        (void)buf_printf(b, "\nPending changes, for its next start\n");
+    for (size_t i = 0; i < changes.n; i++) {
+        const struct spec_change *c = &changes.v[i];
+        (void)buf_printf(b, "  %-14s%s → %s\n", c->field, c->before ? c->before : "-",
+                         c->after ? c->after : "-");
+    }
+}
+
 static void background(struct buf *b, const struct items *l)
 {
     struct background list;
@@ -299,6 +350,7 @@ static void sandbox_text(const struct items *l, struct buf *b)
         text_line(b, "Jail:", sb->state.jail);
     }
     background(b, l);
+    pending(b, l);
     resources(b, s, sb->state.oom_kills);
     network(b, sb);
     vsocks(b, &sb->spec.vsocks);

@@ -47,10 +47,13 @@ static void take(const struct store *store, const struct sandbox *sb, const stru
 {
     char path[SPEC_NAME_MAX + 32];
     struct stat st;
+    AUTO_SPEC struct sandbox_spec room;
+    spec_init(&room);
+    const struct sandbox_spec *spec = active_load(store, sb, &room) ? &room : &sb->spec;
     *s = (struct sample){.state = "exited",
-                         .cpus = sb->spec.cpus,
+                         .cpus = spec->cpus,
                          .at_ns = realtime_ns(),
-                         .memory_limit = sb->spec.memory_mib * MIB};
+                         .memory_limit = spec->memory_mib * MIB};
     (void)snprintf(s->name, sizeof(s->name), "%s", sb->spec.name);
     (void)snprintf(path, sizeof(path), "%s/upper.ext4", sb->spec.name);
     if (fstatat(store->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)

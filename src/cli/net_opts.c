@@ -18,6 +18,10 @@ static const struct opt net_opts[] = {
     {"max-connections", 0, "N", "Limit on open TCP connections (default: 256)"},
     {"dns-nameserver", 0, "IP[:PORT]", "Name server to query instead of the host's", OPT_REPEAT},
     {"dns-query-timeout-ms", 0, "MS", "Timeout of a name server (default: 5000)"},
+    {"net-ipv4-pool", 0, "CIDR",
+     "Network to take the guest's IPv4 network from, a /30 (default: 172.27.255.252/30)"},
+    {"net-ipv6-pool", 0, "CIDR",
+     "Network to take the guest's IPv6 network from, a /64 (default: fd42:6d73:62::/64)"},
     {"no-dns-rebind-protection", 0, NULL, "Accept private addresses in answers for public names"},
     {0},
 };
@@ -108,6 +112,13 @@ int net_policy_options(const struct args *a, struct spec_net *n, struct err *e)
     return r < 0 ? r : no_net(a, n, e);
 }
 
+static int pool(const struct args *a, const char *name, bool v4, struct addr_pool *ret,
+                struct err *e)
+{
+    const char *v = args_get(a, name);
+    return v ? spec_pool_parse(v, v4, ret, e) : 0;
+}
+
 int net_options(const struct args *a, struct spec_net *n, struct err *e)
 {
     int r = net_policy_options(a, n, e);
@@ -115,6 +126,10 @@ int net_options(const struct args *a, struct spec_net *n, struct err *e)
         r = number(a, "max-connections", SPEC_CONNECTIONS_MAX, &n->max_connections, e);
     if (r == 0)
         r = number(a, "dns-query-timeout-ms", SPEC_DNS_TIMEOUT_MAX_MS, &n->dns_timeout_ms, e);
+    if (r == 0)
+        r = pool(a, "net-ipv4-pool", true, &n->pool4, e);
+    if (r == 0)
+        r = pool(a, "net-ipv6-pool", false, &n->pool6, e);
     n->strict = args_has(a, "net-strict");
     n->allow_rebind = args_has(a, "no-dns-rebind-protection");
     return r;

@@ -84,6 +84,27 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
     return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
 }
 
+/* An image that begins with an init, as those with s6 do: it runs with its own arguments, and commands
+ * do without it. */
+static int adopt_init(struct sandbox_spec *s, struct err *e)
+{
+    static const char *const known[] = {"/init", "/sbin/init", "/usr/sbin/init",
+                                        "/lib/systemd/systemd", "/usr/lib/systemd/systemd"};
+    bool found = false;
+    if (!s->init.path || strcmp(s->init.path, SPEC_INIT_AUTO) != 0 || s->entrypoint.n == 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        found |= strcmp(s->entrypoint.v[0], known[i]) == 0;
+    if (!found)
+        return 0;
+    bool own_args = s->init.args.n > 0;
+    int r = spec_init_set_path(&s->init, s->entrypoint.v[0], e);
+    for (size_t i = 1; r == 0 && !own_args && i < s->entrypoint.n; i++)
+        r = strlist_add(&s->init.args, s->entrypoint.v[i]) < 0 ? err_oom(e) : 0;
+    strlist_free(&s->entrypoint);
+    return r;
+}
+
 /* Ports and volumes that an image declares; invalid ones are left out, as Docker does. */
 static void take_declared(struct sandbox_spec *s, const struct image_config *c)
 {
@@ -121,7 +142,9 @@ static int adopt_image(struct sandbox_request *q, const struct args *a, struct i
         r = merge_env(s, c->env, e);
     if (r == 0)
         r = merge_labels(s, c->labels, e);
-    return r < 0 ? r : merge_command(s, c, a, e);
+    if (r == 0)
+        r = merge_command(s, c, a, e);
+    return r < 0 ? r : adopt_init(s, e);
 }
 
 /* --- finding it ----------------------------------------------------------------------------- */

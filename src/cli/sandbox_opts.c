@@ -29,12 +29,6 @@ static const struct opt identity_opts[] = {
 };
 const struct opt_group identity_group = {"Sandbox", identity_opts};
 
-/* Options of which there is one value so far, which is what happens without them. */
-#define FIXED_OPTION(name, value, help, only) \
-    {                                         \
-        name, 0, value, help, .choices = only \
-    }
-
 static const struct opt resource_opts[] = {
     {"cpus", 'c', "N", "CPUs (default: 1); a fraction is a quota", OPT_COMMON},
     {"memory", 'm', "SIZE", "Memory, such as 1.5G (default: 512M); a bare number is MiB",
@@ -52,11 +46,21 @@ static const struct opt resource_opts[] = {
     {"max-output", 0, "SIZE",
      "End a command that has written more than this, both streams together (default: no limit)"},
     {"cpu-placement", 0, "POLICY",
-     "Host CPUs to run on: spread assigns each sandbox one in turn, core also keeps other programs "
-     "off that core's hardware threads, inherit uses all that msb may use (default: spread)",
-     .choices = "spread|core|inherit|auto"},
-    FIXED_OPTION("thp", "POLICY", "Huge pages in the guest: what programs ask for", "madvise"),
-    FIXED_OPTION("deployment-profile", "PROFILE", "Whom the host serves", "single-tenant"),
+     "Host CPUs to run on: spread assigns each sandbox one in turn, compact the first ones, core "
+     "also keeps other programs off that core's hardware threads, inherit uses all that msb may "
+     "use, auto is spread (default: spread)",
+     .choices = CPU_PLACEMENTS},
+    {"placement-profile", 0, "NAME",
+     "Placement profile for inspect, and for tools that place sandboxes; msb itself goes by "
+     "--cpu-placement"},
+    {"max-cpus", 0, "N", "CPUs it may grow to while it runs, with 'msb modify --cpus'"},
+    {"max-memory", 0, "SIZE", "Memory it may grow to"},
+    {"thp", 0, "POLICY",
+     "Huge pages in the guest, with the kvm engine: always, never, or for programs that ask for "
+     "them (default: madvise)",
+     .choices = "always|madvise|never"},
+    {"deployment-profile", 0, "PROFILE", "Whom the host serves (default: single-tenant)",
+     .choices = "single-tenant|multi-tenant"},
     {0},
 };
 const struct opt_group resource_group = {"Resources", resource_opts};
@@ -137,13 +141,6 @@ const struct opt_group file_group = {"Files and host sockets", file_opts};
 /* Documented, not built yet. */
 #define LATER (OPT_LATER | OPT_REPEAT)
 static const struct opt later_opts[] = {
-    {"max-cpus", 0, "N", "CPUs it may grow to", LATER},
-    {"max-memory", 0, "SIZE", "Memory it may grow to", LATER},
-    {"placement-profile", 0, "NAME", "Placement profile of the host", LATER},
-    {"init-arg", 0, "TEXT", "Argument of that init", LATER},
-    {"init-env", 0, "KEY=VALUE", "Variable of that init", LATER},
-    {"net-ipv4-pool", 0, "CIDR", "Addresses for guests", LATER},
-    {"net-ipv6-pool", 0, "CIDR", "Addresses for guests", LATER},
     {"tls-intercept-port", 0, "PORT", "Port on which to look into TLS", LATER},
     {"tls-intercept-ca-cert", 0, "FILE", "Certificate authority for that", LATER},
     {"tls-intercept-ca-key", 0, "FILE", "Its key", LATER},

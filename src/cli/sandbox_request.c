@@ -5,6 +5,7 @@
 #include "cli/env_opts.h"
 #include "cli/mount_opts.h"
 #include "cli/net_opts.h"
+#include "cli/resource_opts.h"
 #include "cli/tls_opts.h"
 #include "cli/traffic_opts.h"
 #include "cli/ui.h"
@@ -46,31 +47,21 @@ static int time_option(const struct args *a, const char *name, uint64_t *ms, str
                : 0;
 }
 
-static int cpus_option(const struct args *a, struct sandbox_request *q, struct err *e)
+/* Of `create`, a bad number is a usage error. */
+static int numbers(const struct args *a, struct sandbox_request *q, struct err *e)
 {
-    const char *v = args_get(a, "cpus");
-    uint64_t milli;
-    if (!v)
-        return 0;
-    if (parse_milli(v, &milli) < 0 || milli > SPEC_CPUS_MAX * 1000ULL) {
+    struct sandbox_spec *s = &q->spec;
+    int r = cpus_option(a, "cpus", &s->cpus, e);
+    if (r >= 0)
+        r = cpus_option(a, "max-cpus", &s->max_cpus, e);
+    if (r < 0) {
         q->exit_code = EXIT_USAGE;
-        return args_bad_value(a, "cpus", v, "expected a number up to 255, such as 1, 2 or 0.5", e);
+        return r;
     }
-    q->spec.cpus = (double)milli / 1000;
-    return 0;
-}
-
-static int memory_option(const struct args *a, struct sandbox_spec *s, struct err *e)
-{
-    const char *v = args_get(a, "memory");
-    uint64_t bytes;
-    if (!v)
-        return 0;
-    int r = parse_size(v, MIB, &bytes);
-    if (r < 0)
-        return args_bad_value(a, "memory", v, r == -ERANGE ? "too large" : PARSE_SIZE_EXAMPLES, e);
-    s->memory_mib = bytes / MIB + (bytes % MIB != 0);
-    return 0;
+    r = memory_option(a, "memory", &s->memory_mib, e);
+    if (r >= 0)
+        r = memory_option(a, "max-memory", &s->max_memory_mib, e);
+    return MIN(r, 0);
 }
 
 static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct err *e)
@@ -255,6 +246,18 @@ static int name_option(const struct args *a, struct sandbox_request *q, struct e
     return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? err_oom(e) : 0;
 }
 
+/* Each has its choices. */
+static void place_options(const struct args *a, struct sandbox_spec *s)
+{
+    const char *placement = args_get(a, "cpu-placement"), *thp = args_get(a, "thp");
+    const char *tenancy = args_get(a, "deployment-profile");
+    if (placement)
+        s->placement = cpu_placement_parse(placement);
+    if (thp)
+        s->thp = thp_parse(thp);
+    s->multi_tenant = tenancy && strcmp(tenancy, "multi-tenant") == 0;
+}
+
 static int single_options(const struct args *a, struct sandbox_request *q, struct err *e)
 {
     struct sandbox_spec *s = &q->spec;
@@ -266,13 +269,12 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
                  {"user", &s->user},
                  {"shell", &s->shell},
                  {"hostname", &s->hostname},
+                 {"placement-profile", &s->placement_profile},
                  {"log-level", &s->log_level}};
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
         r = text_option(a, texts[i].name, texts[i].to, e);
     if (r == 0)
-        r = cpus_option(a, q, e);
-    if (r == 0)
-        r = memory_option(a, s, e);
+        r = numbers(a, q, e);
     if (r == 0)
         r = root_disk_option(a, s, e);
     if (r == 0)
@@ -295,12 +297,7 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         s->disk_sync = strcmp(sync, "always") == 0  ? DISK_SYNC_ALWAYS
                        : strcmp(sync, "never") == 0 ? DISK_SYNC_NEVER
                                                     : DISK_SYNC_AUTO;
-    const char *placement = args_get(a, "cpu-placement");
-    if (placement)
-        s->placement = strcmp(placement, "spread") == 0 || strcmp(placement, "auto") == 0
-                           ? PLACEMENT_SPREAD
-                       : strcmp(placement, "core") == 0 ? PLACEMENT_CORE
-                                                        : PLACEMENT_INHERIT;
+    place_options(a, s);
     return r;
 }
 
@@ -311,7 +308,9 @@ static unsigned what_was_said(const struct args *a)
         const char *option;
         enum spec_said said;
     } all[] = {{"cpus", SAID_CPUS},
+               {"max-cpus", SAID_CPUS},
                {"memory", SAID_MEMORY},
+               {"max-memory", SAID_MEMORY},
                {"root-disk", SAID_DISK},
                {"max-duration", SAID_LIFETIME},
                {"idle-timeout", SAID_IDLE},
@@ -359,6 +358,10 @@ int sandbox_request_parse(const struct args *a, struct sandbox_request *q, struc
         r = repeated_option(q, &a->opts[i], e);
     if (r == 0)
         r = security_options(a, &q->spec, e);
+    if (r == 0 && !q->spec.init.path && (q->spec.init.args.n || q->spec.init.env.n)) {
+        q->exit_code = EXIT_USAGE;
+        r = spec_init_check(&q->spec.init, e);
+    }
     if (r == 0)
         r = tls_options(a, &q->spec, e);
     if (r < 0)

@@ -1,5 +1,7 @@
 #include "cli/security_opts.h"
 
+#include "cli/env_opts.h"
+
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -32,8 +34,12 @@ static const struct opt guest_opts[] = {
     {"sysctl", 0, "KEY=VALUE",
      "Set a kernel setting of the guest: net.*, kernel.shm*, vm.max_map_count and others",
      OPT_REPEAT},
-    {"init", 0, "PATH", "Accepted and ignored: PID 1 of a sandbox does what an init does",
+    {"init", 0, "PATH|auto",
+     "Run an init of the image's, such as systemd, as PID 1 of the commands; auto looks for one. "
+     "Without a value: accepted and ignored, since PID 1 of a sandbox does what an init does",
      OPT_OPTIONAL},
+    {"init-arg", 0, "TEXT", "Argument of that init", OPT_REPEAT | OPT_HYPHEN},
+    {"init-env", 0, "KEY[=VALUE]", "Variable of that init; KEY alone copies yours", OPT_REPEAT},
     {0},
 };
 const struct opt_group guest_group = {"Guest settings", guest_opts};
@@ -111,12 +117,12 @@ static int one_option(const struct args *a, const struct arg_opt *o, struct sand
         return spec_add_group(sec, o->value, e);
     else if (strcmp(name, "sysctl") == 0)
         return spec_add_sysctl(sec, o->value, e);
-    else if (strcmp(name, "init") == 0 && o->value) {
-        (void)err_set(e, ENOSYS, "handing PID 1 to an init of the image is not available yet: %s",
-                      o->value);
-        err_hint(e, "--init alone is accepted: PID 1 of a sandbox is an init");
-        return -ENOSYS;
-    }
+    else if (strcmp(name, "init") == 0 && o->value)
+        return spec_init_set_path(&s->init, o->value, e);
+    else if (strcmp(name, "init-arg") == 0)
+        return strlist_add(&s->init.args, o->value) < 0 ? err_oom(e) : 0;
+    else if (strcmp(name, "init-env") == 0)
+        return env_option(&s->init.env, o->value, e);
     return 0;
 }
 

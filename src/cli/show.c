@@ -74,6 +74,12 @@ int sandbox_by_name(const void *a, const void *b)
     return strcmp(x->spec.name, y->spec.name);
 }
 
+const struct sandbox_spec *show_active(const struct items *l, const struct sandbox *sb,
+                                       struct sandbox_spec *room)
+{
+    return active_load(l->store, sb, room) ? room : &sb->spec;
+}
+
 size_t show_ports(const struct sandbox *sb, struct spec_port **ret)
 {
     AUTO_STORE struct store s = STORE_NONE;

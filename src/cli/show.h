@@ -33,6 +33,11 @@ void show_status(const struct sandbox *sb, const struct background *b, char out[
 /* All commands in its background. */
 json_t *background_json(const struct background *b);
 
+/* What it was started with, if it runs; else what it will be started with. `room` is for it, an
+ * initialised spec to be freed. */
+const struct sandbox_spec *show_active(const struct items *l, const struct sandbox *sb,
+                                       struct sandbox_spec *room);
+
 /* Published ports (sandbox_ports), *ret malloc'd; none when they cannot be read. */
 size_t show_ports(const struct sandbox *sb, struct spec_port **ret);
 

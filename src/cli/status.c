@@ -34,6 +34,14 @@ static char *command_line(const struct sandbox_spec *s)
     return buf_len(&b) ? strndup((char *)buf_head(&b), buf_len(&b)) : NULL;
 }
 
+/* The latest command in the background, or the default one; "-" = there is none. */
+static char *command_text(const struct sandbox_spec *s, const struct background *b)
+{
+    const struct background_command *latest = background_latest(b, false);
+    char *command = latest ? strdup(latest->text) : command_line(s);
+    return command ? command : strdup("-");
+}
+
 static json_t *ports_json(const struct sandbox *sb)
 {
     AUTO_FREE struct spec_port *p = NULL;
@@ -65,34 +73,39 @@ static void add_ports(struct table *t, const struct sandbox *sb)
 static json_t *status_item_json(const struct items *l, size_t i)
 {
     const struct sandbox *sb = sandbox_item(l, i);
-    const struct sandbox_spec *s = &sb->spec;
-    AUTO_FREE char *command = command_line(s);
+    AUTO_SPEC struct sandbox_spec room;
     struct background b;
+    spec_init(&room);
+    const struct sandbox_spec *s = show_active(l, sb, &room);
     background_load(l->store, sb, &b);
-    return json_pack("{s:o*, s:o, s:o, s:s, s:o, s:I, s:I, s:s, s:o, s:s, s:s}", "background",
-                     b.n ? background_json(&b) : NULL, "command", json_text(command), "cpus",
-                     json_number(s->cpus), "image", s->image, "max_cpus", json_number(s->cpus),
-                     "max_memory_mib", (json_int_t)s->memory_mib, "memory_mib",
-                     (json_int_t)s->memory_mib, "name", s->name, "ports", ports_json(sb), "status",
-                     status_name(sb->state.status), "thp", "madvise");
+    AUTO_FREE char *command = command_text(s, &b);
+    return json_pack("{s:o*, s:s?, s:o, s:s, s:o, s:I, s:I, s:s, s:o, s:s, s:s}", "background",
+                     b.n ? background_json(&b) : NULL, "command", command, "cpus",
+                     json_number(s->cpus), "image", s->image, "max_cpus",
+                     json_number(spec_max_cpus(s)), "max_memory_mib",
+                     (json_int_t)spec_max_memory_mib(s), "memory_mib", (json_int_t)s->memory_mib,
+                     "name", s->name, "ports", ports_json(sb), "status",
+                     status_name(sb->state.status), "thp", thp_name(s->thp));
 }
 
 static void status_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct sandbox *sb = sandbox_item(l, i);
-    const struct sandbox_spec *s = &sb->spec;
-    AUTO_FREE char *command = command_line(s);
-    char cpus[64], mib[32], memory[80], status[STATUS_TEXT_MAX];
+    AUTO_SPEC struct sandbox_spec room;
+    char cpus[64], mib[32], most[32], memory[80], status[STATUS_TEXT_MAX];
     struct background b;
+    spec_init(&room);
+    const struct sandbox_spec *s = show_active(l, sb, &room);
     background_load(l->store, sb, &b);
-    const struct background_command *latest = background_latest(&b, false);
+    AUTO_FREE char *command = command_text(s, &b);
     show_status(sb, &b, status);
-    (void)snprintf(cpus, sizeof(cpus), "%g / %g", s->cpus, s->cpus);
+    (void)snprintf(cpus, sizeof(cpus), "%g / %g", s->cpus, spec_max_cpus(s));
     format_mib(s->memory_mib, mib, sizeof(mib));
-    (void)snprintf(memory, sizeof(memory), "%s / %s", mib, mib);
+    format_mib(spec_max_memory_mib(s), most, sizeof(most));
+    (void)snprintf(memory, sizeof(memory), "%s / %s", mib, most);
     table_add(t, s->name);
     table_add(t, s->image);
-    table_add(t, latest ? latest->text : command ? command : "-");
+    table_add(t, command ? command : "-");
     table_add(t, cpus);
     table_add(t, memory);
     table_add(t, status);

@@ -76,6 +76,7 @@ struct engine_ops {
     int max_cpus;            /* CPUs a guest can use */
     int max_cpus_reduced;    /* ... in a reduced jail (jail/reduced.h) */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
+    bool huge_pages;         /* its guest's kernel has transparent ones */
     bool one_cpu;            /* each CPU of a guest is best kept on one of the host's */
     /* Opens what it needs of the host. NULL = nothing. */
     int (*open)(int *ret_fd, struct err *e);

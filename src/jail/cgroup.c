@@ -264,6 +264,29 @@ uint64_t cgroup_cpu_ns(int dirfd)
     return line && sscanf(line, "usage_usec %llu", &us) == 1 ? us * 1000ULL : 0;
 }
 
+/* Which of the two hierarchies it is in. */
+static bool is_common(const char *group)
+{
+    return strncmp(group, CGROUP_ROOT "/cpu/", strlen(CGROUP_ROOT "/cpu/")) != 0;
+}
+
+int cgroup_set_cpus(int dirfd, double cpus)
+{
+    AUTO_FREE char *group = noted_group(dirfd);
+    return group ? limit_cpu(group, is_common(group), cpus) : -ENOENT;
+}
+
+bool cgroup_has_cpus(int dirfd)
+{
+    AUTO_FREE char *group = noted_group(dirfd);
+    char path[PATH_MAX];
+    if (!group)
+        return false;
+    int n = snprintf(path, sizeof(path), "%s/%s", group,
+                     is_common(group) ? "cpu.max" : "cpu.cfs_quota_us");
+    return n < (int)sizeof(path) && access(path, W_OK) == 0;
+}
+
 void cgroup_forget(int dirfd)
 {
     AUTO_FREE char *group = noted_group(dirfd);

@@ -12,6 +12,7 @@
 #ifndef MSB_JAIL_CGROUP_H
 #define MSB_JAIL_CGROUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -44,6 +45,10 @@ void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes);
 
 /* CPU time of all that ran in the group recorded in dirfd, ended processes included; 0 without one. */
 uint64_t cgroup_cpu_ns(int dirfd);
+
+/* Of a group that has a limit on CPU time: sets it to that of `cpus` CPUs. */
+int cgroup_set_cpus(int dirfd, double cpus);
+bool cgroup_has_cpus(int dirfd); /* whether that can be done */
 
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);

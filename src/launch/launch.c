@@ -176,7 +176,7 @@ static int open_kernel(struct cargo *c, const char *assets, struct err *e)
 {
     const struct engine_ops *engine = c->p.engine;
     int most = c->p.reduced ? engine->max_cpus_reduced : engine->max_cpus;
-    c->p.n_cpus = (unsigned)MIN(MAX(ceil(c->p.spec->cpus), 1), most);
+    c->p.n_cpus = (unsigned)MIN(MAX(ceil(spec_max_cpus(c->p.spec)), 1), most);
     if (c->p.n_cpus > 1 && engine->smp_file) {
         int fd = open_asset(assets, engine->smp_file, e);
         if (fd != -ENOENT)
@@ -498,7 +498,8 @@ static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 static void make_group(struct cargo *c)
 {
     const struct sandbox_spec *s = c->p.spec;
-    struct cgroup_limits l = {.cpus = s->cpus < 1 ? s->cpus : 0};
+    /* Also where there is nothing to hold back yet: it can be lowered while the guest runs. */
+    struct cgroup_limits l = {.cpus = s->cpus < c->p.n_cpus || s->max_cpus > 0 ? s->cpus : 0};
     cgroup_limits_for(&l, s->memory_mib << 20);
     cgroup_forget(c->dirfd); /* of an earlier run */
     c->group = (struct cgroups){.fd = -1};
@@ -535,9 +536,9 @@ static void enter_group(struct cargo *c, pid_t stage)
     if (g->error[CGROUP_CPU] < 0 && c->warn) {
         char text[160];
         (void)snprintf(text, sizeof(text),
-                       "--cpus %g: cannot limit CPU time on this host (%s); the sandbox may use a "
-                       "whole CPU",
-                       s->cpus, strerror(-g->error[CGROUP_CPU]));
+                       "--cpus %g: cannot limit CPU time on this host (%s); the sandbox may use %s",
+                       s->cpus, strerror(-g->error[CGROUP_CPU]),
+                       c->p.n_cpus > 1 ? "all its CPUs" : "a whole CPU");
         c->warn(text);
     }
     int error = g->error[CGROUP_MEMORY] < 0 ? g->error[CGROUP_MEMORY] : g->error[CGROUP_PIDS];
@@ -618,8 +619,11 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
                             .cpu = -1}};
     cargo_each_fd(&c, fd_init, NULL); /* lists are empty as yet */
     if (spec->placement != PLACEMENT_INHERIT && opt->engine->ops->one_cpu)
-        c.p.cpu = placement_next(s->locks_fd);
+        c.p.cpu =
+            spec->placement == PLACEMENT_COMPACT ? placement_nth(0) : placement_next(s->locks_fd);
     int r = spec->placement == PLACEMENT_CORE ? placement_own_core(e) : 0;
+    if (spec->multi_tenant && spec->placement != PLACEMENT_CORE)
+        (void)placement_own_core(NULL); /* where the host can */
     if (r == 0)
         r = start_helpers(&c, e); /* they get ready while the rest is opened */
     if (r == 0)

@@ -39,17 +39,22 @@ unsigned placement_cpus(void)
     return usable(&set);
 }
 
-int placement_next(int dirfd)
+int placement_nth(uint32_t nth)
 {
     cpu_set_t set;
     unsigned count = usable(&set);
     if (count == 0)
         return -1;
-    uint32_t nth = next_ticket(dirfd) % count;
+    nth %= count;
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &set) && nth-- == 0)
             return (int)cpu;
     return -1;
+}
+
+int placement_next(int dirfd)
+{
+    return placement_nth(next_ticket(dirfd));
 }
 
 static bool cores_have_threads(void)

@@ -9,11 +9,16 @@
 
 #include "util/err.h"
 
+#include <stdint.h>
+
 /* How many CPUs we may use, as far as that is known. */
 unsigned placement_cpus(void);
 
 /* The CPU for the next sandbox, by a counter kept in dirfd; -1 when the CPUs are not known. */
 int placement_next(int dirfd);
+
+/* The nth of the CPUs that we may use, starting over after the last. */
+int placement_nth(uint32_t nth);
 
 /* From now on no other program uses the hardware threads of a core on which this process, or one that
  * it starts, is running (core scheduling). There is nothing to do where a core has one thread. */

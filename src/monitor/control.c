@@ -110,6 +110,16 @@ static void put_placeholders(struct proto_writer *w, const struct spec_bound *b)
     }
 }
 
+static void put_init(struct proto_writer *w, const struct guest_init *i)
+{
+    if (i->path)
+        proto_str(w, F_INIT, i->path);
+    for (size_t k = 0; k < i->args.n; k++)
+        proto_str(w, F_INIT_ARG, i->args.v[k]);
+    for (size_t k = 0; k < i->env.n; k++)
+        proto_str(w, F_INIT_ENV, i->env.v[k]);
+}
+
 static int put_config(struct control *c)
 {
     const struct sandbox_spec *s = c->spec;
@@ -155,6 +165,9 @@ static int put_config(struct control *c)
     for (size_t i = 0; i < s->write_paths.n; i++)
         proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
     put_security(&w, &s->security);
+    if (s->thp != THP_MADVISE)
+        proto_str(&w, F_THP, thp_name(s->thp));
+    put_init(&w, &s->init);
     if (s->stop_signal)
         proto_u32(&w, F_STOP_SIGNAL, (uint32_t)signal_number(s->stop_signal));
     if (c->tap)

@@ -14,16 +14,25 @@ enum { CONNECTIONS_LEAST = 64 }; /* even so: other files are rarely all in use *
 static const uint8_t guest_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 2};
 static const uint8_t gateway_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 1};
 
-static void set_addresses(struct net_config *c, const struct net_host *host)
+static void take_ends(const struct addr_pool *pool, uint32_t slot, const char *usual_gateway,
+                      const char *usual_guest, struct net_addr *gateway, struct net_addr *guest)
+{
+    if (pool->bits) {
+        spec_pool_ends(pool, slot, gateway, guest);
+        return;
+    }
+    (void)addr_parse(usual_gateway, gateway);
+    (void)addr_parse(usual_guest, guest);
+}
+
+static void set_addresses(struct net_config *c, const struct spec_net *n,
+                          const struct net_host *host)
 {
     memcpy(c->guest_mac, guest_mac, sizeof(guest_mac));
     memcpy(c->gateway_mac, gateway_mac, sizeof(gateway_mac));
-    (void)addr_parse(NET_GUEST4, &c->guest4);
-    (void)addr_parse(NET_GATEWAY4, &c->gateway4);
-    if (!host->ipv6)
-        return;
-    (void)addr_parse(NET_GUEST6, &c->guest6);
-    (void)addr_parse(NET_GATEWAY6, &c->gateway6);
+    take_ends(&n->pool4, n->slot, NET_GATEWAY4, NET_GUEST4, &c->gateway4, &c->guest4);
+    if (host->ipv6)
+        take_ends(&n->pool6, n->slot, NET_GATEWAY6, NET_GUEST6, &c->gateway6, &c->guest6);
 }
 
 static void set_resolvers(struct dns_config *c, const struct spec_net *n,
@@ -114,7 +123,7 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     int r = spec_net_policy(n, &policy, e);
     if (r < 0)
         return r;
-    set_addresses(&c.net, host);
+    set_addresses(&c.net, n, host);
     c.net.proxy = host->proxy;
     c.net.egress = n->egress_rate;
     c.net.ingress = n->ingress_rate;
@@ -126,27 +135,34 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     return r < 0 ? r : publish_ports(net_thread_gate(*ret), ports, e);
 }
 
-static void put_address(struct proto_writer *w, const char *address, uint32_t bits,
-                        const char *gateway)
+static void put_address(struct proto_writer *w, const struct net_addr *address, uint32_t bits,
+                        const struct net_addr *gateway)
 {
+    char text[ADDR_TEXT_MAX];
     size_t mark = proto_nest(w, F_NET_ADDRESS);
-    proto_str(w, F_NET_IP, address);
+    addr_format(address, text);
+    proto_str(w, F_NET_IP, text);
     proto_u32(w, F_NET_BITS, bits);
-    proto_str(w, F_NET_GATEWAY, gateway);
+    addr_format(gateway, text);
+    proto_str(w, F_NET_GATEWAY, text);
     proto_nest_end(w, mark);
 }
 
 void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host)
 {
+    struct net_config c = {0};
+    char resolver[ADDR_TEXT_MAX];
     if (n->off)
         return;
+    set_addresses(&c, n, host);
+    addr_format(&c.gateway4, resolver);
     size_t mark = proto_nest(w, F_NET);
     proto_str(w, F_NAME, "eth0");
     proto_u32(w, F_NET_MTU, NET_MTU);
-    put_address(w, NET_GUEST4, NET_BITS4, NET_GATEWAY4);
+    put_address(w, &c.guest4, POOL_BITS4, &c.gateway4);
     if (host->ipv6)
-        put_address(w, NET_GUEST6, NET_BITS6, NET_GATEWAY6);
-    proto_str(w, F_NET_RESOLVER, NET_GATEWAY4);
+        put_address(w, &c.guest6, POOL_BITS6, &c.gateway6);
+    proto_str(w, F_NET_RESOLVER, resolver);
     proto_str(w, F_NET_HOST_NAME, DNS_HOST_NAME);
     proto_nest_end(w, mark);
 }

@@ -6,12 +6,11 @@
 #include "monitor/params.h"
 #include "proto/proto.h"
 
-/* All sandboxes have the same addresses: no two share a link. */
+/* All sandboxes have the same addresses, unless pools were asked for: no two share a link. */
 #define NET_GUEST4 "172.27.255.254"
 #define NET_GATEWAY4 "172.27.255.253"
 #define NET_GUEST6 "fd42:6d73:62::2"
 #define NET_GATEWAY6 "fd42:6d73:62::1"
-enum { NET_BITS4 = 30, NET_BITS6 = 64 };
 
 /* How many of the spec's connections fit under the host's limit on open files: each takes one, and
  * the monitor needs `others` besides. */

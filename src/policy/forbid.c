@@ -25,6 +25,12 @@ static bool is_reduced(const struct sandbox_spec *s)
     return jail_kind_resolve(&k, NULL) < 0 || k == JAIL_REDUCED;
 }
 
+/* A host that serves several parties has it on cores of its own, too. */
+static bool is_placed_as_usual(const struct sandbox_spec *s)
+{
+    return (s->placement == PLACEMENT_SPREAD || s->placement == PLACEMENT_AUTO) && !s->multi_tenant;
+}
+
 /* Name of the option, and whether the spec `s` shows it. */
 #define OPTIONS(X)                                         \
     X("volume", has_mount(s, MOUNT_BIND))                  \
@@ -43,8 +49,11 @@ static bool is_reduced(const struct sandbox_spec *s)
     X("tls-intercept", s->net.bound.intercept.n > 0)       \
     X("script", s->n_scripts > 0)                          \
     X("rlimit", s->n_rlimits > 0)                          \
+    X("init", s->init.path)                                \
+    X("net-ipv4-pool", s->net.pool4.bits > 0)              \
+    X("net-ipv6-pool", s->net.pool6.bits > 0)              \
     X("jail", is_reduced(s))                               \
-    X("cpu-placement", s->placement != PLACEMENT_SPREAD)   \
+    X("cpu-placement", !is_placed_as_usual(s))             \
     X("disk-sync", s->disk_sync != DISK_SYNC_AUTO)
 
 #define NAME(name, used) name,

@@ -78,22 +78,24 @@ json_t *verdict_json(const struct verdict *v)
 
 static uint64_t get_cpus(const struct sandbox_spec *s)
 {
-    return (uint64_t)(s->cpus * 1000 + 0.5);
+    return (uint64_t)(spec_max_cpus(s) * 1000 + 0.5); /* it may grow to that */
 }
 
 static void set_cpus(struct sandbox_spec *s, uint64_t v)
 {
     s->cpus = (double)v / 1000;
+    s->max_cpus = 0;
 }
 
 static uint64_t get_memory(const struct sandbox_spec *s)
 {
-    return s->memory_mib << 20;
+    return spec_max_memory_mib(s) << 20;
 }
 
 static void set_memory(struct sandbox_spec *s, uint64_t v)
 {
     s->memory_mib = v >> 20;
+    s->max_memory_mib = 0;
 }
 
 static uint64_t get_disk(const struct sandbox_spec *s)

@@ -25,11 +25,12 @@
 static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
                             const struct launch *l, warn_fn warn)
 {
+    double most_asked = spec_max_cpus(spec);
     if (!warn)
         return;
     if (l->n_cpus > 1 && engine->one_cpu && placement_cpus() == 1)
         warn("there is one CPU here, on which those of the guest take turns");
-    if (spec->cpus <= l->n_cpus)
+    if (most_asked <= l->n_cpus)
         return;
     char text[192], most[16] = "one CPU";
     const char *why = "";
@@ -39,8 +40,20 @@ static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine
         why = " in a reduced jail";
     else if (engine->smp_file)
         why = " without its second kernel (make kernel-uml-smp)";
-    (void)snprintf(text, sizeof(text), "the %s engine runs %s%s; --cpus %g has no further effect",
-                   engine->name, most, why, spec->cpus);
+    (void)snprintf(text, sizeof(text), "the %s engine runs %s%s; --%scpus %g has no further effect",
+                   engine->name, most, why, spec->cpus < most_asked ? "max-" : "", most_asked);
+    warn(text);
+}
+
+static void warn_about_pages(const struct sandbox_spec *spec, const struct engine_ops *engine,
+                             warn_fn warn)
+{
+    char text[128];
+    if (!warn || spec->thp != THP_ALWAYS || engine->huge_pages)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   "the %s engine has no huge pages in the guest; --thp %s has no effect",
+                   engine->name, thp_name(spec->thp));
     warn(text);
 }
 
@@ -143,8 +156,10 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
         return r;
     }
     r = launch_finish(&l, e);
-    if (r == 0)
-        warn_about_cpus(spec, opt->engine->ops, &l, opt->warn);
+    if (r < 0)
+        return r;
+    warn_about_cpus(spec, opt->engine->ops, &l, opt->warn);
+    warn_about_pages(spec, opt->engine->ops, opt->warn);
     return r;
 }
 
@@ -264,6 +279,7 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     uint64_t began = now_ns();
     json_t *before = account_take(&h.sb);
     sync_before_start(s, &h.sb, warn);
+    active_forget(h.sb.dirfd);
     r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, &limits, e);
     if (r == 0)
         r = bucket_enter(s, h.sb.spec.workspace.name, warn, e);

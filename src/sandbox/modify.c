@@ -1,6 +1,8 @@
 #include "sandbox/modify.h"
 
+#include "client/net_request.h"
 #include "image/store/upper.h"
+#include "jail/cgroup.h"
 #include "launch/intercept_tell.h"
 #include "policy/rulebook.h"
 #include "sandbox/held.h"
@@ -15,9 +17,12 @@ int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *chang
 {
     if (old->root_disk == changed->root_disk && old->root_disk_bytes == changed->root_disk_bytes)
         return spec_validate(changed, e);
-    if (old->root_disk != ROOT_DISK_MANAGED)
-        return err_set(e, EINVAL, "cannot grow the root disk of sandbox '%s': it is %s", old->name,
-                       old->root_disk_file ? "a file of yours" : "in memory");
+    if (old->root_disk == ROOT_DISK_FILE)
+        return err_set(e, EINVAL,
+                       "cannot grow the root disk of sandbox '%s': it is a file of yours",
+                       old->name);
+    if (old->root_disk == ROOT_DISK_TMPFS) /* it is made anew at each start */
+        return spec_validate(changed, e);
     if (changed->root_disk_bytes < old->root_disk_bytes)
         return err_set(e, EINVAL, "a root disk can only grow: sandbox '%s' has %llu MiB", old->name,
                        (unsigned long long)(old->root_disk_bytes >> 20));
@@ -44,6 +49,54 @@ static json_t *changed_names(const json_t *old, const struct sandbox_spec *chang
     return names;
 }
 
+/* NULL, or why a running sandbox cannot have the change at once. `active`: what it was started with. */
+static const char *obstacle(const struct sandbox *sb, const struct sandbox_spec *active,
+                            const struct spec_change *c, const struct sandbox_spec *now)
+{
+    if (strcmp(c->field, "label") == 0)
+        return NULL;
+    if (strcmp(c->field, "memory") == 0 || strcmp(c->field, "max_memory") == 0)
+        return "no engine changes a guest's memory while it runs";
+    if (strcmp(c->field, "secret") == 0)
+        return net_request_secrets(sb->dirfd, -1, NULL, NULL, NULL) == 0
+                   ? NULL
+                   : "it was started without secrets";
+    if (strcmp(c->field, "cpus") != 0)
+        return "it was told when it started";
+    if (now->cpus > spec_max_cpus(active))
+        return "it was started with fewer CPUs (see --max-cpus)";
+    return cgroup_has_cpus(sb->dirfd) ? NULL : "it has no cgroup that could limit its CPUs";
+}
+
+const char *modify_obstacle(const struct store *s, const struct sandbox *sb,
+                            const struct spec_changes *l, const struct sandbox_spec *now)
+{
+    AUTO_SPEC struct sandbox_spec active;
+    const char *why = NULL;
+    spec_init(&active);
+    bool differs = active_load(s, sb, &active);
+    for (size_t i = 0; sb->state.pid && !why && i < l->n; i++)
+        why = obstacle(sb, differs ? &active : &sb->spec, &l->v[i], now);
+    return why;
+}
+
+/* Asked again where nobody else can start or stop it. */
+static int refuse_obstacle(const struct store *s, const struct sandbox *sb,
+                           const struct sandbox_spec *now, struct err *e)
+{
+    AUTO_CHANGES struct spec_changes changes = {0};
+    if (spec_diff(&sb->spec, now, &changes) < 0)
+        return err_oom(e);
+    const char *why = modify_obstacle(s, sb, &changes, now);
+    if (!why)
+        return 0;
+    (void)err_set(e, EBUSY, "sandbox still running: cannot change sandbox '%s': %s", sb->spec.name,
+                  why);
+    err_hint(e, "--restart restarts it with the change, --next-start keeps the change for its next "
+                "start");
+    return -EBUSY;
+}
+
 static bool same_texts(const struct strlist *a, const struct strlist *b)
 {
     bool same = a->n == b->n;
@@ -52,12 +105,12 @@ static bool same_texts(const struct strlist *a, const struct strlist *b)
     return same;
 }
 
-/* If the sandbox runs, and other secrets are bound than before; failing that, the old spec is back. */
+/* If other secrets are bound than before; failing that, the old spec is back. */
 static int tell_secrets(const struct store *s, struct sandbox *sb, const struct sandbox_spec *now,
                         struct err *e)
 {
     struct err again = {0};
-    if (!sb->state.pid || same_texts(&sb->spec.net.bound.secrets, &now->net.bound.secrets))
+    if (same_texts(&sb->spec.net.bound.secrets, &now->net.bound.secrets))
         return 0;
     int r = intercept_change(s, sb->dirfd, &sb->spec.net, &now->net, NULL, e);
     if (r < 0 && spec_save(sb->dirfd, &sb->spec, true, &again) < 0)
@@ -65,12 +118,48 @@ static int tell_secrets(const struct store *s, struct sandbox *sb, const struct 
     return r;
 }
 
-static int apply(const struct store *s, struct sandbox *sb, spec_edit_fn edit, void *ctx,
-                 json_t **names, struct err *e)
+/* What is shown as the running sandbox's own, if that is not its spec, follows a change that it has at
+ * once. Its CPUs may be among what waits for the next start. */
+static int follow(const struct store *s, const struct sandbox *sb,
+                  const struct sandbox_spec *changed, struct err *e)
+{
+    AUTO_SPEC struct sandbox_spec active;
+    spec_init(&active);
+    if (!active_load(s, sb, &active))
+        return 0;
+    if (changed->cpus != sb->spec.cpus)
+        active.cpus = changed->cpus;
+    strlist_free(&active.labels);
+    strlist_free(&active.net.bound.secrets);
+    if (strlist_copy(&active.labels, &changed->labels) < 0 ||
+        strlist_copy(&active.net.bound.secrets, &changed->net.bound.secrets) < 0)
+        return err_oom(e);
+    return active_save(sb->dirfd, &active, e);
+}
+
+/* The CPUs of a running sandbox. */
+static int set_cpus(const struct sandbox *sb, double cpus, struct err *e)
+{
+    int r = cgroup_set_cpus(sb->dirfd, cpus);
+    return r < 0 ? err_sys(e, -r, "cannot change the CPUs of running sandbox '%s'", sb->spec.name)
+                 : 0;
+}
+
+/* A running sandbox keeps what it was started with, and that is written down, once. */
+static int keep_active(const struct store *s, const struct sandbox *sb, struct err *e)
+{
+    AUTO_SPEC struct sandbox_spec active;
+    spec_init(&active);
+    return active_load(s, sb, &active) ? 0 : active_save(sb->dirfd, &sb->spec, e);
+}
+
+static int apply(const struct store *s, struct sandbox *sb, enum modify_how how, spec_edit_fn edit,
+                 void *ctx, json_t **names, struct err *e)
 {
     /* The edit is made on a copy, by way of what is stored: they cannot differ. */
     AUTO_SPEC struct sandbox_spec changed;
     AUTO_JSON json_t *j = spec_to_json(&sb->spec);
+    bool live = sb->state.pid && how == MODIFY_NOW;
     spec_init(&changed);
     int r = j ? spec_from_json(&changed, j, e) : err_oom(e);
     if (r == 0)
@@ -79,17 +168,32 @@ static int apply(const struct store *s, struct sandbox *sb, spec_edit_fn edit, v
         r = spec_check_change(&sb->spec, &changed, e);
     if (r == 0)
         r = policy_hold_change(s, &sb->spec, &changed, e);
-    if (r == 0)
-        *names = changed_names(j, &changed);
+    if (r == 0 && live)
+        r = refuse_obstacle(s, sb, &changed, e);
+    if (r < 0)
+        return r;
+    *names = changed_names(j, &changed);
     /* The disk first: a spec must not promise more than there is. */
-    if (r == 0 && changed.root_disk_bytes != sb->spec.root_disk_bytes)
+    if (sb->spec.root_disk == ROOT_DISK_MANAGED &&
+        changed.root_disk_bytes != sb->spec.root_disk_bytes)
         r = upper_grow(sb->dirfd, "upper.ext4", changed.root_disk_bytes, e);
+    bool cpus = live && changed.cpus != sb->spec.cpus;
+    if (r == 0 && cpus)
+        r = set_cpus(sb, changed.cpus, e);
+    if (r == 0 && live)
+        r = follow(s, sb, &changed, e);
+    else if (r == 0 && sb->state.pid)
+        r = keep_active(s, sb, e);
     if (r == 0)
         r = spec_save(sb->dirfd, &changed, true, e);
-    return r < 0 ? r : tell_secrets(s, sb, &changed, e);
+    if (r == 0 && live)
+        r = tell_secrets(s, sb, &changed, e);
+    if (r < 0 && cpus)
+        (void)cgroup_set_cpus(sb->dirfd, sb->spec.cpus);
+    return r;
 }
 
-int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_edit_fn edit,
+int sandbox_modify(const struct store *s, const char *name, enum modify_how how, spec_edit_fn edit,
                    void *ctx, struct err *e)
 {
     AUTO_HELD struct held h = HELD_NONE;
@@ -97,13 +201,8 @@ int sandbox_modify(const struct store *s, const char *name, bool harmless, spec_
     int r = held_take(s, name, &h, e);
     if (r < 0)
         return r;
-    if (h.sb.state.pid && !harmless) {
-        r = err_set(e, EBUSY, "sandbox still running: cannot change sandbox '%s'", name);
-        err_hint(e, "stop it first, or let it be restarted: msb modify %s --restart ...", name);
-    } else {
-        spec_sweep(h.sb.dirfd);
-        r = apply(s, &h.sb, edit, ctx, &names, e);
-    }
+    spec_sweep(h.sb.dirfd);
+    r = apply(s, &h.sb, how, edit, ctx, &names, e);
     audit_done(s, "modify", name, json_pack("{s:o*}", "changed", names), 0, r, e);
     return r;
 }

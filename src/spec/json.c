@@ -173,10 +173,45 @@ static json_t *image_json(const struct sandbox_spec *s)
 }
 
 static const char *const placements[] = {
-    [PLACEMENT_SPREAD] = "spread",
-    [PLACEMENT_INHERIT] = "inherit",
-    [PLACEMENT_CORE] = "core",
+    [PLACEMENT_SPREAD] = "spread",   [PLACEMENT_INHERIT] = "inherit", [PLACEMENT_CORE] = "core",
+    [PLACEMENT_COMPACT] = "compact", [PLACEMENT_AUTO] = "auto",
 };
+
+static const char *const thps[] = {
+    [THP_MADVISE] = "madvise",
+    [THP_ALWAYS] = "always",
+    [THP_NEVER] = "never",
+};
+
+static const char *const tenancies[] = {"single_tenant", "multi_tenant"};
+
+static size_t name_index(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return 0;
+}
+
+enum cpu_placement cpu_placement_parse(const char *name)
+{
+    return (enum cpu_placement)name_index(placements, ARRAY_LEN(placements), name);
+}
+
+enum thp_policy thp_parse(const char *name)
+{
+    return (enum thp_policy)name_index(thps, ARRAY_LEN(thps), name);
+}
+
+const char *cpu_placement_name(enum cpu_placement p)
+{
+    return placements[p];
+}
+
+const char *thp_name(enum thp_policy t)
+{
+    return thps[t];
+}
 
 static const char *const disk_syncs[] = {
     [DISK_SYNC_AUTO] = "auto",
@@ -192,15 +227,16 @@ static const char *const root_disks[] = {
 
 static json_t *resources_json(const struct sandbox_spec *s)
 {
-    return json_pack("{s:o, s:o, s:I, s:I, s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s*, s:o, s:b, s:s}}",
-                     "cpus", number(s->cpus), "max_cpus", number(s->cpus), "memory_mib",
-                     (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)s->memory_mib,
-                     "cpu_placement", placements[s->placement], "thp", "madvise", "engine",
-                     engine_kind_name(s->engine), "jail", jail_kind_name(s->jail),
-                     "max_output_bytes", number_or_null(s->output_max), "root_disk", "type",
-                     root_disks[s->root_disk], "path", s->root_disk_file, "size_bytes",
-                     number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
-                     disk_syncs[s->disk_sync]);
+    return json_pack(
+        "{s:o, s:o, s:I, s:I, s:s, s:s*, s:s, s:s, s:s, s:o, s:{s:s, s:s*, s:o, s:b, s:s}}", "cpus",
+        number(s->cpus), "max_cpus", number(spec_max_cpus(s)), "memory_mib",
+        (json_int_t)s->memory_mib, "max_memory_mib", (json_int_t)spec_max_memory_mib(s),
+        "cpu_placement", placements[s->placement], "placement_profile", s->placement_profile, "thp",
+        thps[s->thp], "engine", engine_kind_name(s->engine), "jail", jail_kind_name(s->jail),
+        "max_output_bytes", number_or_null(s->output_max), "root_disk", "type",
+        root_disks[s->root_disk], "path", s->root_disk_file, "size_bytes",
+        number_or_null(s->root_disk_bytes), "grown", s->root_disk_grown, "sync",
+        disk_syncs[s->disk_sync]);
 }
 
 static json_t *lifecycle_json(const struct sandbox_spec *s)
@@ -226,21 +262,22 @@ static json_t *runtime_json(const struct sandbox_spec *s)
 json_t *spec_to_config(const struct sandbox_spec *s)
 {
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:n, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
+        "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
         "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o, s:o*, s:o*, s:o*, s:o*}",
-        "deployment_profile", "single_tenant", "env", env_json(&s->env), "exposed_ports",
+        "deployment_profile", tenancies[s->multi_tenant], "env", env_json(&s->env), "exposed_ports",
         list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_labels", list_json(&s->image_labels), "image_volumes", list_json(&s->volumes),
-        "init", "labels", labels_json(&s->labels), "lifecycle", lifecycle_json(s),
-        "manifest_digest", text_or_null(s->image_digest), "mounts", mounts_json(s), "name",
-        text_or_null(s->name), "network", spec_net_to_json(&s->net, true), "patches",
-        spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull], "resources",
-        resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s), "secret_env",
-        list_json(&s->secrets), "security_profile", security_profile_name(s->security.profile),
-        "security", spec_security_to_json(&s->security), "created_ns", (json_int_t)s->created_ns,
-        "vsocks", spec_vsock_to_json(&s->vsocks), "write_paths", list_json(&s->write_paths),
-        "workspace", spec_workspace_json(s), "root_share", s->root_share ? json_true() : NULL,
-        "image_named_here", s->image_named_here ? json_true() : NULL, "masked_paths",
+        "init", spec_init_to_json(&s->init), "labels", labels_json(&s->labels), "lifecycle",
+        lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
+        mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
+        "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
+        "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
+        "secret_env", list_json(&s->secrets), "security_profile",
+        security_profile_name(s->security.profile), "security", spec_security_to_json(&s->security),
+        "created_ns", (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks),
+        "write_paths", list_json(&s->write_paths), "workspace", spec_workspace_json(s),
+        "root_share", s->root_share ? json_true() : NULL, "image_named_here",
+        s->image_named_here ? json_true() : NULL, "masked_paths",
         s->masked.n ? list_json(&s->masked) : NULL, "fixed_paths",
         s->fixed.n ? list_json(&s->fixed) : NULL);
 }
@@ -250,9 +287,15 @@ static bool is_usual(const char *key, const json_t *v)
 {
     static const struct {
         const char *key, *value;
-    } usual[] = {{"cpu_placement", "spread"},  {"engine", "auto"},   {"jail", "auto"},
-                 {"pull_policy", "IfMissing"}, {"shell", "/bin/sh"}, {"sync", "auto"},
-                 {"profile", "default"}};
+    } usual[] = {{"cpu_placement", "spread"},
+                 {"engine", "auto"},
+                 {"jail", "auto"},
+                 {"pull_policy", "IfMissing"},
+                 {"shell", "/bin/sh"},
+                 {"sync", "auto"},
+                 {"profile", "default"},
+                 {"thp", "madvise"},
+                 {"deployment_profile", "single_tenant"}};
     for (size_t i = 0; json_is_string(v) && i < ARRAY_LEN(usual); i++)
         if (strcmp(key, usual[i].key) == 0 && strcmp(json_string_value(v), usual[i].value) == 0)
             return true;
@@ -264,9 +307,8 @@ static bool is_usual(const char *key, const json_t *v)
 static void prune(json_t *o)
 {
     static const char *const redundant[] = {
-        "deployment_profile", "disable_metrics_sample",     "idle_timeout_secs",
-        "max_cpus",           "max_duration_secs",          "max_memory_mib",
-        "security_profile",   "metrics_sample_interval_ms", "thp",
+        "disable_metrics_sample", "idle_timeout_secs",          "max_duration_secs",
+        "security_profile",       "metrics_sample_interval_ms",
     };
     for (size_t i = 0; i < ARRAY_LEN(redundant); i++)
         (void)json_object_del(o, redundant[i]);
@@ -294,6 +336,11 @@ json_t *spec_to_json(const struct sandbox_spec *s)
     spec_hostname_from(s->name ? s->name : "", hostname);
     if (s->hostname && strcmp(s->hostname, hostname) == 0)
         (void)json_object_del(json_object_get(j, "runtime"), "hostname");
+    json_t *resources = json_object_get(j, "resources");
+    if (s->max_cpus == 0)
+        (void)json_object_del(resources, "max_cpus");
+    if (s->max_memory_mib == 0)
+        (void)json_object_del(resources, "max_memory_mib");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         prune(json_object_get(j, parts[i]));
     json_put(&j, "network", spec_net_to_json(&s->net, false));
@@ -575,28 +622,52 @@ static int read_jail(struct sandbox_spec *s, const json_t *resources, struct err
     return s->jail == JAIL_INVALID ? bad(e, "jail") : 0;
 }
 
+static int read_cpus(const json_t *o, const char *key, double *ret, struct err *e)
+{
+    const json_t *v = member(o, key);
+    if (v && !json_is_number(v))
+        return bad(e, key);
+    if (v)
+        *ret = json_number_value(v);
+    return 0;
+}
+
+/* Numbers, and where they run. */
+static int read_quantities(struct sandbox_spec *s, const json_t *o, struct err *e)
+{
+    size_t placement = s->placement, thp = s->thp;
+    int r = read_cpus(o, "cpus", &s->cpus, e);
+    if (r == 0)
+        r = read_cpus(o, "max_cpus", &s->max_cpus, e);
+    if (r == 0)
+        r = read_u64(o, "memory_mib", &s->memory_mib, e);
+    if (r == 0)
+        r = read_u64(o, "max_memory_mib", &s->max_memory_mib, e);
+    if (r == 0)
+        r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);
+    s->placement = (enum cpu_placement)placement;
+    if (r == 0)
+        r = read_text(o, "placement_profile", &s->placement_profile, e);
+    if (r == 0)
+        r = read_choice(o, "thp", thps, ARRAY_LEN(thps), &thp, e);
+    s->thp = (enum thp_policy)thp;
+    return r;
+}
+
 static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     const json_t *o, *disk = NULL;
     int r = read_object(j, "resources", &o, e);
     if (r < 0)
         return r;
-    const json_t *cpus = member(o, "cpus");
-    if (cpus && !json_is_number(cpus))
-        return bad(e, "cpus");
-    if (cpus)
-        s->cpus = json_number_value(cpus);
-    r = read_u64(o, "memory_mib", &s->memory_mib, e);
+    r = read_quantities(s, o, e);
     if (r == 0)
         r = read_u64(o, "max_output_bytes", &s->output_max, e);
     if (r == 0)
         r = read_engine(s, o, e);
     if (r == 0)
         r = read_jail(s, o, e);
-    size_t placement = s->placement, kind = s->root_disk, sync = s->disk_sync;
-    if (r == 0)
-        r = read_choice(o, "cpu_placement", placements, ARRAY_LEN(placements), &placement, e);
-    s->placement = (enum cpu_placement)placement;
+    size_t kind = s->root_disk, sync = s->disk_sync;
     if (r == 0)
         r = read_object(o, "root_disk", &disk, e);
     if (r < 0 || !disk)
@@ -612,6 +683,14 @@ static int read_resources(struct sandbox_spec *s, const json_t *j, struct err *e
     if (r == 0)
         r = read_bool(disk, "grown", &s->root_disk_grown, e);
     return r < 0 ? r : read_u64(disk, "size_bytes", &s->root_disk_bytes, e);
+}
+
+static int read_tenancy(struct sandbox_spec *s, const json_t *j, struct err *e)
+{
+    size_t which = s->multi_tenant;
+    int r = read_choice(j, "deployment_profile", tenancies, ARRAY_LEN(tenancies), &which, e);
+    s->multi_tenant = which == 1;
+    return r < 0 ? r : spec_init_from_json(&s->init, j, e);
 }
 
 static int read_lifecycle(struct sandbox_spec *s, const json_t *j, struct err *e)
@@ -671,7 +750,7 @@ int spec_from_json(struct sandbox_spec *s, const json_t *j, struct err *e)
         read_image,    read_env,       read_labels,  read_resources,
         read_declared, read_lifecycle, read_runtime, read_mounts,
         read_rlimits,  read_network,   read_patches, spec_read_workspace,
-        read_security,
+        read_security, read_tenancy,
     };
     int r = read_text(j, "name", &s->name, e);
     if (r == 0)

@@ -41,6 +41,11 @@ int volume_check_name(const char *name, struct err *e)
     return check_thing("volume", name, e);
 }
 
+int placement_check_name(const char *name, struct err *e)
+{
+    return check_thing("placement profile", name, e);
+}
+
 int workspace_check_name(const char *name, struct err *e)
 {
     return check_thing("workspace", name, e);

@@ -14,6 +14,7 @@
 #include "net/dns.h"
 #include "net/policy.h"
 #include "spec/bound.h"
+#include "spec/pool.h"
 #include "spec/proxy.h"
 #include "spec/rate.h"
 #include "util/err.h"
@@ -57,6 +58,8 @@ struct spec_net {
     struct rate_limits egress_rate, ingress_rate;
     struct spec_proxy proxy;
     bool trust_host_cas;
+    struct addr_pool pool4, pool6; /* where its addresses come from; none = the usual ones */
+    uint32_t slot;                 /* which of their networks; derived from the sandbox's name */
     struct spec_bound bound;
 };
 

@@ -79,6 +79,22 @@ static json_t *limits_json(const struct spec_net *n)
     return o;
 }
 
+/* {} without one. */
+static json_t *pools_json(const struct spec_net *n)
+{
+    const struct addr_pool *pools[] = {&n->pool4, &n->pool6};
+    static const char *const keys[] = {"ipv4_pool", "ipv6_pool"};
+    json_t *o = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(pools); i++) {
+        char text[POOL_TEXT_MAX];
+        if (pools[i]->bits == 0)
+            continue;
+        spec_pool_format(pools[i], text);
+        json_put(&o, keys[i], json_string(text));
+    }
+    return o;
+}
+
 static json_t *full_json(const struct spec_net *n)
 {
     json_t *tls = json_pack(
@@ -88,13 +104,14 @@ static json_t *full_json(const struct spec_net *n)
         texts_json(&n->bound.intercept), "intercept_ca", "cert_path", "key_path",
         "intercepted_ports", 443, "scoped_upstream_ca_cert", "scoped_verify_upstream",
         "upstream_ca_cert", texts_json(&n->bound.cas), "verify_upstream", 1);
-    return json_pack(
-        "{s:{s:o, s:I, s:b}, s:b, s:{}, s:I, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o}", "dns",
-        "nameservers", nameservers_json(n), "query_timeout_ms", (json_int_t)n->dns_timeout_ms,
-        "rebind_protection", !n->allow_rebind, "enabled", !n->off, "interface", "max_connections",
-        (json_int_t)n->max_connections, "policy", policy_json(n), "ports", ports_json(n), "secrets",
-        spec_bound_secrets_json(&n->bound), "strict", n->strict, "tls", tls, "trust_host_cas",
-        n->trust_host_cas, "proxy", spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
+    return json_pack("{s:{s:o, s:I, s:b}, s:b, s:o, s:I, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o}",
+                     "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
+                     (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind,
+                     "enabled", !n->off, "interface", pools_json(n), "max_connections",
+                     (json_int_t)n->max_connections, "policy", policy_json(n), "ports",
+                     ports_json(n), "secrets", spec_bound_secrets_json(&n->bound), "strict",
+                     n->strict, "tls", tls, "trust_host_cas", n->trust_host_cas, "proxy",
+                     spec_proxy_to_json(&n->proxy), "rate_limits", limits_json(n));
 }
 
 /* A member, unless it is the default. */
@@ -131,6 +148,7 @@ static json_t *short_json(const struct spec_net *n)
     put_unless(&tls, "upstream_ca_cert", texts_json(&b->cas), b->cas.n == 0);
     put_unless(&o, "tls", tls, tls && json_object_size(tls) == 0);
     put_unless(&o, "secrets", spec_bound_secrets_json(b), b->secrets.n == 0);
+    put_unless(&o, "interface", pools_json(n), n->pool4.bits == 0 && n->pool6.bits == 0);
     json_t *limits = limits_json(n);
     put_unless(&o, "rate_limits", limits, json_is_null(limits));
     return o;
@@ -246,6 +264,22 @@ static int read_proxy_and_limits(struct spec_net *n, const json_t *o, struct err
     return r < 0 ? r : spec_rate_from_json(&n->ingress_rate, in, e);
 }
 
+static int read_pool(const json_t *o, const char *key, bool v4, struct addr_pool *to, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    int r = read_text(o, key, &text, e);
+    return r < 0 || !text ? r : spec_pool_parse(text, v4, to, e);
+}
+
+static int read_pools(struct spec_net *n, const json_t *o, struct err *e)
+{
+    const json_t *pools = NULL;
+    int r = read_object(o, "interface", &pools, e);
+    if (r == 0)
+        r = read_pool(pools, "ipv4_pool", true, &n->pool4, e);
+    return r < 0 ? r : read_pool(pools, "ipv6_pool", false, &n->pool6, e);
+}
+
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
 {
     const json_t *o;
@@ -263,6 +297,8 @@ int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e)
         r = read_bool(o, "trust_host_cas", &n->trust_host_cas, e);
     if (r == 0)
         r = read_proxy_and_limits(n, o, e);
+    if (r == 0)
+        r = read_pools(n, o, e);
     if (r == 0)
         r = read_dns(n, o, e);
     if (r == 0)

@@ -336,7 +336,12 @@ int spec_secure_mounts(struct sandbox_spec *s, struct err *e)
     return r;
 }
 
-bool spec_is_sealed(const struct sandbox_spec *s)
+bool spec_is_restricted(const struct sandbox_spec *s)
 {
     return s->write_paths.n > 0 || !is_default(&s->security);
+}
+
+bool spec_is_sealed(const struct sandbox_spec *s)
+{
+    return s->init.path || spec_is_restricted(s);
 }

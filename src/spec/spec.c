@@ -46,6 +46,8 @@ void spec_free(struct sandbox_spec *s)
     strlist_free(&s->env);
     strlist_free(&s->entrypoint);
     strlist_free(&s->cmd);
+    spec_init_free(&s->init);
+    free(s->placement_profile);
     strlist_free(&s->secrets);
     strlist_free(&s->labels);
     strlist_free(&s->image_labels);
@@ -393,6 +395,36 @@ int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, 
 
 /* --- validation ----------------------------------------------------------------------------- */
 
+double spec_max_cpus(const struct sandbox_spec *s)
+{
+    return fmax(s->max_cpus, s->cpus);
+}
+
+uint64_t spec_max_memory_mib(const struct sandbox_spec *s)
+{
+    return MAX(s->max_memory_mib, s->memory_mib);
+}
+
+/* What it may grow to; 0 was not given. */
+static int check_growth(const struct sandbox_spec *s, struct err *e)
+{
+    if (!isfinite(s->max_cpus) || s->max_cpus < 0 || s->max_cpus > SPEC_CPUS_MAX)
+        return err_set(e, EINVAL, "invalid config: max_cpus must be 1 to %d", SPEC_CPUS_MAX);
+    if (s->max_cpus > 0 && s->max_cpus < s->cpus)
+        return err_set(e, EINVAL,
+                       "invalid config: max_cpus %g must be greater than or equal to cpus %g",
+                       s->max_cpus, s->cpus);
+    if (s->max_memory_mib > SPEC_MEMORY_MAX_MIB)
+        return err_set(e, EINVAL, "invalid config: max_memory must be at most %d GiB",
+                       SPEC_MEMORY_MAX_MIB >> 10);
+    if (s->max_memory_mib > 0 && s->max_memory_mib < s->memory_mib)
+        return err_set(
+            e, EINVAL,
+            "invalid config: max_memory %llu MiB must be greater than or equal to memory %llu MiB",
+            (unsigned long long)s->max_memory_mib, (unsigned long long)s->memory_mib);
+    return s->placement_profile ? placement_check_name(s->placement_profile, e) : 0;
+}
+
 static int check_resources(const struct sandbox_spec *s, struct err *e)
 {
     if (!isfinite(s->cpus) || s->cpus <= 0)
@@ -417,7 +449,7 @@ static int check_resources(const struct sandbox_spec *s, struct err *e)
         return err_set(e, EINVAL, "invalid config: timeout out of range");
     if (s->output_max > INT64_MAX)
         return err_set(e, EINVAL, "invalid config: limit for output out of range");
-    return 0;
+    return check_growth(s, e);
 }
 
 static int check_env(const struct strlist *env, struct err *e)
@@ -475,6 +507,18 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
                    s->log_level);
 }
 
+/* An init of the image's mounts, forks and changes settings as it likes. */
+static int check_init(const struct sandbox_spec *s, struct err *e)
+{
+    int r = spec_init_check(&s->init, e);
+    if (r < 0 || !s->init.path || !spec_is_restricted(s))
+        return r;
+    err_set(e, EINVAL, "invalid config: --init needs a guest without restrictions");
+    err_hint(e, "leave out --security, --cap-drop, --pids-limit, --read-only, --write-path and the "
+                "like, or --init");
+    return -EINVAL;
+}
+
 int spec_validate(struct sandbox_spec *s, struct err *e)
 {
     int r = spec_check_name(s->name, e);
@@ -489,6 +533,8 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
     if (r == 0)
         r = check_env(&s->env, e);
     if (r == 0)
+        r = check_init(s, e);
+    if (r == 0)
         r = check_runtime(s, e);
     if (r == 0)
         r = spec_net_validate(&s->net, e);
@@ -497,6 +543,7 @@ int spec_validate(struct sandbox_spec *s, struct err *e)
     if (r < 0)
         return r;
     spec_protect_mounts(s);
+    s->net.slot = hash32(s->name);
     if (!s->shell && !(s->shell = strdup("/bin/sh")))
         return err_oom(e);
     if (!s->hostname) {

@@ -11,6 +11,7 @@
 #include "engine/kind.h"
 #include "image/image.h"
 #include "jail/kind.h"
+#include "spec/init.h"
 #include "spec/names.h"
 #include "spec/net.h"
 #include "spec/patch.h"
@@ -42,7 +43,15 @@ enum {
 };
 
 enum root_disk_kind { ROOT_DISK_MANAGED, ROOT_DISK_TMPFS, ROOT_DISK_FILE };
-enum cpu_placement { PLACEMENT_SPREAD, PLACEMENT_INHERIT, PLACEMENT_CORE };
+enum cpu_placement {
+    PLACEMENT_SPREAD,
+    PLACEMENT_INHERIT,
+    PLACEMENT_CORE,
+    PLACEMENT_COMPACT,
+    PLACEMENT_AUTO, /* the same as SPREAD, for now */
+};
+/* Transparent huge pages in the guest, where its kernel has them. */
+enum thp_policy { THP_MADVISE, THP_ALWAYS, THP_NEVER };
 /* Whether what the guest syncs to its root disk reaches the disk of the host, or only its memory.
  * AUTO: it does, unless the root disk goes with the sandbox. */
 enum disk_sync { DISK_SYNC_AUTO, DISK_SYNC_ALWAYS, DISK_SYNC_NEVER };
@@ -108,6 +117,11 @@ struct sandbox_spec {
 
     double cpus;
     uint64_t memory_mib;
+    double max_cpus;         /* that it may grow to while it runs; 0 = as many as it has */
+    uint64_t max_memory_mib; /* the same */
+    enum thp_policy thp;
+    char *placement_profile; /* a name, which the host need not know; NULL = none */
+    bool multi_tenant;       /* the host serves several parties */
     enum engine_kind engine;
     enum jail_kind jail;
     enum cpu_placement placement;
@@ -122,6 +136,7 @@ struct sandbox_spec {
     struct strlist env;        /* K=V: the image's, then the user's */
     struct strlist entrypoint; /* image's, or --entrypoint */
     struct strlist cmd;        /* image's, or what came after -- on `run` */
+    struct guest_init init;    /* what is PID 1 for commands; none = msb's agent */
     struct strlist secrets;    /* names: see store/secret.h */
     struct strlist labels;     /* K=V, V may be empty */
     struct strlist
@@ -163,6 +178,16 @@ void spec_free(struct sandbox_spec *s); /* harmless twice */
 /* Checks everything that can be checked without the host, fills in derived fields (hostname). */
 int spec_validate(struct sandbox_spec *s, struct err *e);
 
+#define CPU_PLACEMENTS "spread|compact|core|inherit|auto"
+const char *cpu_placement_name(enum cpu_placement p);
+enum cpu_placement cpu_placement_parse(const char *name); /* one of CPU_PLACEMENTS */
+const char *thp_name(enum thp_policy t);
+enum thp_policy thp_parse(const char *name); /* what thp_name() returns */
+
+/* What it may grow to, at least what it has. */
+double spec_max_cpus(const struct sandbox_spec *s);
+uint64_t spec_max_memory_mib(const struct sandbox_spec *s);
+
 /* Absolute, without empty, "." or ".." components, no '/' at the end; malloc'd, NULL = not so. */
 char *spec_guest_path(const char *path);
 
@@ -186,7 +211,9 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
 void spec_protect_mounts(struct sandbox_spec *s);
 /* Adds the mounts and mount options that its security profile calls for; harmless twice. */
 int spec_secure_mounts(struct sandbox_spec *s, struct err *e);
-/* Restrictions apply from the end of its set-up on: write paths, or what `security` asks for. */
+/* Programs may do less than usual: write paths, or what `security` asks for. */
+bool spec_is_restricted(const struct sandbox_spec *s);
+/* Something happens at the end of its set-up: restrictions apply, or the image's init starts. */
 bool spec_is_sealed(const struct sandbox_spec *s);
 bool spec_path_within(const char *path, const char *dir); /* both normalised */
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */

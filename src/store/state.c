@@ -91,6 +91,9 @@ int state_load_at(int at, const char *path, struct sandbox_state *st)
     return 0;
 }
 
+/* A damaged one is as good as none: it is only shown. */
+#define ACTIVE_FILE "active.json"
+
 /* --- spec.json ------------------------------------------------------------------------------ */
 
 void spec_sweep(int dirfd)
@@ -98,18 +101,57 @@ void spec_sweep(int dirfd)
     AUTO_CLOSEDIR DIR *d = dir_read_at(dirfd, ".");
     const struct dirent *e;
     while (d && (e = readdir(d)))
-        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0)
+        if (strncmp(e->d_name, ".spec.json.", strlen(".spec.json.")) == 0 ||
+            strncmp(e->d_name, "." ACTIVE_FILE ".", strlen("." ACTIVE_FILE ".")) == 0)
             (void)unlinkat(dirfd, e->d_name, 0);
 }
 
-int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e)
+static int save(int dirfd, const char *file, const struct sandbox_spec *spec, bool sync,
+                struct err *e)
 {
     json_t *j = spec_to_json(spec);
     if (!j)
         return err_set(e, EINVAL, "cannot store the settings of sandbox '%s': not UTF-8",
                        spec->name);
-    int r = json_file_save(dirfd, "spec.json", j, sync);
+    int r = json_file_save(dirfd, file, j, sync);
     return r < 0 ? err_sys(e, -r, "cannot write the spec of sandbox '%s'", spec->name) : 0;
+}
+
+int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e)
+{
+    return save(dirfd, "spec.json", spec, sync, e);
+}
+
+int active_save(int dirfd, const struct sandbox_spec *spec, struct err *e)
+{
+    return save(dirfd, ACTIVE_FILE, spec, false, e);
+}
+
+void active_forget(int dirfd)
+{
+    (void)unlinkat(dirfd, ACTIVE_FILE, 0);
+}
+
+/* A running sandbox has its network as the spec says, but for secrets: that is changed at once or not
+ * at all. */
+static bool take_network(json_t *active, const struct spec_net *now)
+{
+    json_t *net = spec_net_to_json(now, false);
+    json_t *secrets = json_object_get(json_object_get(active, "network"), "secrets");
+    (void)json_object_del(net, "secrets");
+    bool ok = !secrets || json_object_set(net, "secrets", secrets) == 0;
+    return json_object_set_new(active, "network", net) == 0 && ok;
+}
+
+bool active_load(const struct store *s, const struct sandbox *sb, struct sandbox_spec *ret)
+{
+    AUTO_JSON json_t *j = NULL;
+    char path[SPEC_NAME_MAX + 32];
+    if (sb->state.pid <= 0)
+        return false;
+    (void)snprintf(path, sizeof(path), "%s/" ACTIVE_FILE, sb->spec.name);
+    int r = json_file_load(s->sandboxes_fd, path, SPEC_FILE_MAX, &j);
+    return r == 0 && j && take_network(j, &sb->spec.net) && spec_from_json(ret, j, NULL) == 0;
 }
 
 int spec_load_at(int at, const char *path, struct sandbox_spec *spec, struct err *e)

@@ -225,8 +225,6 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["--max-cpus", "4"], ["--max-memory", "2G"],
-    ["--init-arg", "x"],
     ["--tls-intercept-port", "8443"], ["--no-block-quic"],
 ]  # fmt: skip
 

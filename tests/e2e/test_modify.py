@@ -90,6 +90,7 @@ def test_settings(msb):
     msb.create("a", "-e", "OLD=1", "-e", "GONE=1", "--label", "x=1", "--label", "y=2", "-w", "/tmp")
     p = msb("modify", "a", "--memory", "300M", "-e", "OLD=2")
     assert p.returncode == 1 and b"sandbox still running" in p.stderr and b"--restart" in p.stderr
+    assert b"memory while it runs" in p.stderr and b"--next-start" in p.stderr
     # Labels concern nobody in it.
     msb.ok("modify", "-q", "a", "--label", "x=3", "--label-rm", "y", "--label", "z")
     assert config(msb, "a")["labels"] == {"x": "3", "z": ""}
@@ -98,7 +99,7 @@ def test_settings(msb):
     before = (msb.home / "sandboxes/a/spec.json").read_bytes()
     out = msb.ok(*args, "--dry-run", "--restart")
     assert [line.split()[0] for line in out.splitlines()] == [
-        "FIELD", "cpus", "memory", "workdir", "env", "env"]  # fmt: skip
+        "FIELD", "cpus", "memory", "env", "env", "workdir"]  # fmt: skip
     plan = json.loads(msb.ok(*args, "--dry-run", "--format", "json"))
     assert plan["applied"] is False and len(plan["changes"]) == 5
     assert {c["disposition"] for c in plan["changes"]} == {"requires restart"}
@@ -121,7 +122,9 @@ def test_settings(msb):
     (["--workdir", "relative"], "absolute"),
     (["--label", "sandbox.x=1"], "reserved prefix"),
     (["--env", "MSB_SURELY_NOT_SET"], "not set"),
-    (["--max-cpus", "2"], "not available yet"),
+    (["--max-cpus", "0.5"], "max_cpus 0.5 must be greater than or equal to cpus 1"),
+    (["--max-memory", "32M"], "max_memory 32 MiB must be greater than or equal to memory"),
+    (["--max-cpus", "0"], "invalid value"),
 ])  # fmt: skip
 def test_bad_changes_change_nothing(msb, args, why):
     msb.create("a", "--root-disk", "32M")
@@ -137,6 +140,71 @@ def test_what_cannot_grow(msb):
     assert b"sandbox not found: none" in msb("modify", "none", "--root-disk", "1G").stderr
     msb.create("t", "--root-disk", "tmpfs:64M")
     msb.ok("stop", "-q", "t")
-    p = msb("modify", "t", "--root-disk", "1G")
-    assert p.returncode == 1 and b"in memory" in p.stderr
+    msb.ok("modify", "-q", "t", "--root-disk", "32M")  # made anew at each start
+    assert 28 <= mib(msb, "t") <= 32
     assert msb("modify", "t", "--restart", "--next-start").returncode == 2
+
+
+def inspect(msb, name):
+    return json.loads(msb.ok("inspect", name, "--format", "json"))
+
+
+def test_next_start_of_a_running_sandbox(msb):
+    """It goes on as it is, and says so; its next start has the change."""
+    msb.create("a", "--memory", "128M", "-e", "X=old", "--label", "l=1")
+    pid = msb.monitor_pid("a")
+    args = ["modify", "a", "--memory", "192M", "-e", "X=new", "--label", "l=2", "--next-start"]
+    plan = json.loads(msb.ok(*args, "--dry-run", "--format", "json"))
+    assert plan["policy"] == "next_start" and {c["disposition"] for c in plan["changes"]} == {"next start"}
+    assert inspect(msb, "a")["pending_changes"] == []
+    msb.ok(*args, "-q")
+    msb.ok("modify", "-q", "a", "--max-memory", "1G", "--next-start")
+    now = inspect(msb, "a")
+    assert [(c["field"], c["change"], c["before"], c["after"]) for c in now["pending_changes"]] == [
+        ("memory", "updated", "128 MiB", "192 MiB"), ("max_memory", "updated", "128 MiB", "1 GiB"),
+        ("env", "updated", "X=old", "X=new"), ("label", "updated", "l=1", "l=2")]  # fmt: skip
+    assert now["active_config"]["resources"]["memory_mib"] == 128 and now["config"]["resources"]["memory_mib"] == 192
+    assert "memory        128 MiB → 192 MiB" in msb.ok("inspect", "a")
+    assert json.loads(msb.ok("ps", "a", "--format", "json"))["memory_mib"] == 128
+    assert msb.monitor_pid("a") == pid and sh(msb, "a", "echo $X") == "old\n"
+    # What it has at once does not bring along what it will have later.
+    msb.ok("modify", "-q", "a", "--cpus", "0.5", "--next-start")
+    msb.ok("modify", "-q", "a", "--label", "m=1")
+    now = inspect(msb, "a")
+    assert now["active_config"]["resources"]["cpus"] == 1 and now["config"]["resources"]["cpus"] == 0.5
+    assert [c["field"] for c in now["pending_changes"]] == ["cpus", "memory", "max_memory", "env"]
+    msb.ok("net", "set", "-q", "a", "--net-rule", "deny@10.0.0.0/8")
+    now = inspect(msb, "a")
+    assert now["active_config"]["network"]["policy"] == now["config"]["network"]["policy"]
+    msb.ok("restart", "-q", "a")
+    now = inspect(msb, "a")
+    assert now["pending_changes"] == [] and now["active_config"]["resources"]["memory_mib"] == 192
+    assert sh(msb, "a", "echo $X") == "new\n"
+    assert int(sh(msb, "a", "grep MemTotal /proc/meminfo").split()[1]) > 140 << 10
+
+
+def test_ceilings(msb):
+    """--max-cpus and --max-memory: shown, moved by what outgrows them, and CPUs change below theirs."""
+    msb.create("a", "--memory", "128M", "--max-memory", "256M", "--cpus", "0.5", "--max-cpus", "1")
+    assert "0.5 / 1" in msb.ok("ps", "a") and "128 MiB / 256 MiB" in msb.ok("ps", "a")
+    resources = config(msb, "a")["resources"]
+    assert (resources["max_cpus"], resources["max_memory_mib"]) == (1, 256)
+    p = msb("modify", "a", "--cpus", "2")
+    assert p.returncode == 1 and b"started with fewer CPUs" in p.stderr
+    p = msb("modify", "a", "--cpus", "0.75")
+    note = msb.home / "sandboxes/a/cgroup"
+    if p.returncode == 0:
+        group = note.read_text()
+        limit = f"{group}/cpu.max" if os.path.exists(f"{group}/cpu.max") else f"{group}/cpu.cfs_quota_us"
+        assert open(limit).read().split()[0] == "75000"
+        assert config(msb, "a")["resources"]["cpus"] == 0.75
+    else:
+        assert b"no cgroup" in p.stderr
+    msb.ok("stop", "-q", "a")
+    plan = json.loads(msb.ok("modify", "a", "--cpus", "2", "--memory", "300M", "--dry-run", "--format", "json"))
+    assert [c["field"] for c in plan["changes"]] == ["cpus", "max_cpus", "memory", "max_memory"]
+    msb.ok("modify", "-q", "a", "--cpus", "2")
+    assert config(msb, "a")["resources"]["max_cpus"] == 2
+    for bad in (["--cpus", "2", "--max-cpus", "1"], ["--memory", "2G", "--max-memory", "1G"]):
+        p = msb("create", "-n", "b", *bad)
+        assert p.returncode == 1 and b"must be greater than or equal to" in p.stderr

@@ -20,7 +20,9 @@ DOC = (ROOT / "docs" / "policy.md").read_text()
 # Field, policy, and the options of create that it refuses.
 REFUSED = [
     ("caps.cpus", "caps: {cpus: 1}", ["--cpus", "2"]),
+    ("caps.cpus", "caps: {cpus: 1}", ["--max-cpus", "2"]),
     ("caps.memory", "caps: {memory: 512M}", ["--memory", "1G"]),
+    ("caps.memory", "caps: {memory: 512M}", ["--max-memory", "1G"]),
     ("caps.disk", "caps: {disk: 1G}", ["--root-disk", "2G"]),
     ("caps.disk", "caps: {disk: 5G}", ["--mount-named", "v:/v:kind=disk,size=6G"]),
     ("caps.processes", "caps: {processes: 100}", ["--pids-limit", "200"]),
@@ -47,6 +49,9 @@ REFUSED = [
     ("labels.allowed", "labels: {allowed: [team=a]}", ["--label", "team=b"]),
     ("forbid", "forbid: [vsock]", ["--vsock", "/run/x.sock:5000"]),
     ("forbid", "forbid: [proxy]", ["--proxy", "socks5://127.0.0.1:9"]),
+    ("forbid", "forbid: [init]", ["--init", "auto"]),
+    ("forbid", "forbid: [net-ipv4-pool]", ["--net-ipv4-pool", "10.9.0.0/16"]),
+    ("forbid", "forbid: [cpu-placement]", ["--deployment-profile", "multi-tenant"]),
     ("security", "security: restricted", ["--security", "default"]),
     ("security", "security: docker", ["--security", "docker", "--cap-add", "NET_ADMIN"]),
     ("engines", "engines: [kvm]", ["--engine", "uml"]),

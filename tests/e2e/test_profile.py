@@ -195,7 +195,8 @@ def test_read_only_root(module_msb, tmp_path):
     (["--pids-limit", "many"], "number of processes"),
     (["--group-add", "a b"], "name or a number"),
     (["--tmpfs", "/x:mode=999"], "octal"),
-    (["--init=/sbin/init"], "not available yet"),
+    (["--init=sbin/init"], "absolute path or 'auto'"),
+    (["--init", "/sbin/init", "--cap-drop", "ALL"], "without restrictions"),
 ])  # fmt: skip
 def test_refusals(module_msb, args, says):
     p = module_msb("create", "-n", "bad", *args)

@@ -103,6 +103,14 @@ static json_t *well_formed(void)
     (void)spec_net_add_rules(&s.net, "allow@*.example.com:tcp:443,deny:any@10.0.0.0/8", NULL);
     (void)spec_net_add_nameserver(&s.net, "[2620:fe::fe]:53", NULL);
     (void)spec_net_add_ports(&s.net, "[::1]:8000-8001:80-81/udp", NULL);
+    s.max_cpus = 2.5;
+    s.max_memory_mib = 1024;
+    s.placement_profile = strdup("fast");
+    (void)spec_init_set_path(&s.init, "/sbin/init", NULL);
+    (void)strlist_add(&s.init.args, "--unit=x");
+    (void)strlist_add(&s.init.env, "container=msb");
+    (void)spec_pool_parse("10.9.0.0/16", true, &s.net.pool4, NULL);
+    (void)spec_pool_parse("fd00:1::/48", false, &s.net.pool6, NULL);
     json_t *j = spec_validate(&s, NULL) == 0 ? spec_to_config(&s) : NULL;
     spec_free(&s);
     return j;

@@ -10,11 +10,6 @@ ACCEPTED = [
     ("flag: * --tls-intercept-*", "port 443 and msb's own authority"),
     ("flag: * --tls-no-verify-upstream-for", "servers that get a secret are verified"),
     ("flag: * --no-block-quic", "QUIC cannot be looked into"),
-    ("flag: * --max-cpus", "sandboxes do not grow while they run"),
-    ("flag: * --max-memory", "sandboxes do not grow while they run"),
-    ("flag: * --init*", "PID 1 is always msb's agent"),
-    ("flag: * --placement-profile", "hosts define no profiles"),
-    ("flag: * --net-ipv?-pool", "guests have no addresses that anything else could reach: each may have the same"),
     # another answer, on purpose
     ("exit: create -n x --pull sometimes {root}", "a value that does not exist is a usage error, for every option"),
     ("exit: cp a b", "a command line without a sandbox in it is a usage error"),

@@ -170,10 +170,10 @@ static void suggestions(void **state)
 static void later_options_are_refused_not_ignored(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"--placement-profile x", "--placement-profile=x",
-                                        "--placement-profile"};
+    static const char *const lines[] = {"--tls-intercept-ca-key x", "--tls-intercept-ca-key=x",
+                                        "--tls-intercept-ca-key"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        refused(&cmd_create, lines[i], ENOSYS, "--placement-profile is not available yet");
+        refused(&cmd_create, lines[i], ENOSYS, "--tls-intercept-ca-key is not available yet");
     refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
     refused(&cmd_create, "--tls-intercept-port 1", ENOSYS,
             "--tls-intercept-port is not available yet");
@@ -465,7 +465,7 @@ static void root_help_mentions_everything(void **state)
     const char *text = text_of(&b, 0);
     assert_non_null(strstr(text, "├── stop"));
     assert_non_null(strstr(text, "│   ├── -f, --force"));
-    assert_null(strstr(text, "--placement-profile"));
+    assert_null(strstr(text, "--tls-intercept-port"));
     buf_free(&b);
 }
 

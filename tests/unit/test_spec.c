@@ -1,5 +1,6 @@
 /* The spec: its rules, its messages, and that JSON brings back exactly what was written. */
 #include "proto/proto.h"
+#include "spec/diff.h"
 #include "spec/signals.h"
 #include "spec/spec.h"
 #include "util/cleanup.h"
@@ -572,6 +573,87 @@ static void security_round_trip(void **state)
     }
 }
 
+/* What it may grow to, its init, its pools: they come back from JSON, and differ by name. */
+static void room_to_grow(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct sandbox_spec s, old;
+    AUTO_CHANGES struct spec_changes c = {0};
+    minimal(&s);
+    minimal(&old);
+    s.max_cpus = 2.5;
+    s.max_memory_mib = 1024;
+    s.thp = THP_NEVER;
+    s.multi_tenant = true;
+    s.placement = PLACEMENT_COMPACT;
+    s.placement_profile = strdup("fast");
+    assert_int_equal(spec_pool_parse("10.1.2.3/9", true, &s.net.pool4, &e), 0);
+    assert_int_equal(spec_init_set_path(&s.init, "/sbin/init", &e), 0);
+    assert_int_equal(strlist_add(&s.init.args, "--x=1"), 0);
+    assert_int_equal(strlist_add(&s.init.env, "A=b=c"), 0);
+    assert_int_equal(spec_validate(&s, &e), 0);
+    assert_true(spec_is_sealed(&s) && !spec_is_restricted(&s));
+    check_round_trip(&s);
+    assert_int_equal(spec_add_label(&s, "k=v", &e), 0);
+    assert_int_equal(spec_diff(&old, &s, &c), 0);
+    assert_int_equal(c.n, 3);
+    assert_string_equal(c.v[0].field, "max_cpus");
+    assert_string_equal(c.v[0].before, "1");
+    assert_string_equal(c.v[0].after, "2.5");
+    assert_string_equal(c.v[1].after, "1 GiB");
+    assert_string_equal(spec_change_kind(&c.v[2]), "added");
+    s.max_cpus = 0.5;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    s.max_cpus = 0;
+    s.security.read_only = true;
+    assert_int_equal(spec_validate(&s, &e), -EINVAL);
+    assert_non_null(strstr(e.msg, "without restrictions"));
+    spec_free(&s);
+    spec_free(&old);
+}
+
+/* Each network of a pool is inside it, and its two ends are in the same one. */
+static void pools(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct addr_pool p;
+    struct net_addr gateway, guest;
+    char text[ADDR_TEXT_MAX];
+    static const struct {
+        const char *pool;
+        uint32_t slot;
+        const char *gateway, *guest;
+    } all[] = {
+        {"10.9.0.0/16", 0, "10.9.0.1", "10.9.0.2"},
+        {"10.9.0.0/16", UINT32_MAX, "10.9.255.253", "10.9.255.254"},
+        {"10.9.7.5/30", 12345, "10.9.7.5", "10.9.7.6"},
+        {"10.0.0.0/8", 0x123456, "10.72.209.89", "10.72.209.90"},
+        {"fd00:1::/48", 0xabcd1234, "fd00:1:0:1234::1", "fd00:1:0:1234::2"},
+        {"fd00::/64", 77, "fd00::1", "fd00::2"},
+        {"fd00::/32", 0x01020304, "fd00:0:102:304::1", "fd00:0:102:304::2"},
+    };
+    static const char *const bad[] = {
+        "",           "10.9.0.0",     "10.9.0.0/31",    "10.0.0.0/7",
+        "10.9.0.0/x", "127.0.0.0/8",  "0.0.0.0/8",      "224.0.0.0/8",
+        "fd00::/48",  "10.9.0.0/16/", "169.254.0.0/16", "169.254.169.254/32"};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        assert_int_equal(spec_pool_parse(all[i].pool, !strchr(all[i].pool, ':'), &p, &e), 0);
+        spec_pool_ends(&p, all[i].slot, &gateway, &guest);
+        addr_format(&gateway, text);
+        assert_string_equal(text, all[i].gateway);
+        addr_format(&guest, text);
+        assert_string_equal(text, all[i].guest);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_int_equal(spec_pool_parse(bad[i], true, &p, &e), -EINVAL);
+    assert_int_equal(spec_pool_parse("fd00::/65", false, &p, &e), -EINVAL);
+    assert_int_equal(spec_pool_parse("::/8", false, &p, &e), -EINVAL);
+    assert_int_equal(spec_pool_parse("fe80::/64", false, &p, &e), -EINVAL);
+    assert_int_equal(spec_pool_parse("10.9.0.0/16", false, &p, &e), -EINVAL);
+}
+
 static void security_words(void **state)
 {
     (void)state;
@@ -753,6 +835,8 @@ int main(void)
         cmocka_unit_test(validation),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(security_round_trip),
+        cmocka_unit_test(room_to_grow),
+        cmocka_unit_test(pools),
         cmocka_unit_test(security_words),
         cmocka_unit_test(documented_keys),
         cmocka_unit_test(reading_is_forgiving_about_what_it_does_not_know),

@@ -329,6 +329,7 @@ const struct engine_ops engine_kvm = {
     .max_cpus = ARCH_CPUS_MAX,
     .max_cpus_reduced = ARCH_CPUS_MAX,
     .owns_memory = true,
+    .huge_pages = true,
     .open = kvm_device_open,
     .start = kvm_start,
     .run = kvm_run,

@@ -1,0 +1,28 @@
+/* How two specs of a sandbox differ, of what can be changed after its creation: what `modify` does, and
+ * what a running sandbox will only see at its next start. */
+#ifndef MSB_SPEC_DIFF_H
+#define MSB_SPEC_DIFF_H
+
+#include "spec/spec.h"
+
+struct spec_change {
+    const char *field;    /* "max_cpus" */
+    char *name;           /* of a secret; NULL: it is none */
+    char *before, *after; /* NULL = nothing */
+};
+
+struct spec_changes {
+    struct spec_change *v;
+    size_t n;
+};
+
+/* *ret is empty; on failure (-ENOMEM) one to free. */
+int spec_diff(const struct sandbox_spec *old, const struct sandbox_spec *now,
+              struct spec_changes *ret);
+void spec_changes_free(struct spec_changes *c); /* harmless twice */
+#define AUTO_CHANGES CLEANUP(spec_changes_free)
+
+const char *spec_change_kind(const struct spec_change *c); /* added, updated, removed */
+json_t *spec_change_json(const struct spec_change *c, const char *disposition);
+
+#endif

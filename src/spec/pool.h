@@ -1,0 +1,23 @@
+/* Pools of addresses: each sandbox takes one network out of one, by its name: a /30 of IPv4, a /64 of
+ * IPv6. No two sandboxes share a link, so that two of them may well take the same. */
+#ifndef MSB_SPEC_POOL_H
+#define MSB_SPEC_POOL_H
+
+#include "util/addr.h"
+#include "util/err.h"
+
+enum { POOL_TEXT_MAX = ADDR_TEXT_MAX + 4, POOL_BITS4 = 30, POOL_BITS6 = 64 };
+
+struct addr_pool {
+    struct net_addr addr; /* its first address */
+    uint8_t bits;         /* of its family; 0 = there is no pool */
+};
+
+/* "10.9.0.0/16", "fd00:1::/48"; `v4`: which of the two is expected. */
+int spec_pool_parse(const char *text, bool v4, struct addr_pool *ret, struct err *e);
+void spec_pool_format(const struct addr_pool *p, char out[POOL_TEXT_MAX]);
+/* The two ends of the network that belongs to the number `slot`. */
+void spec_pool_ends(const struct addr_pool *p, uint32_t slot, struct net_addr *gateway,
+                    struct net_addr *guest);
+
+#endif
