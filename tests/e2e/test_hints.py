@@ -48,12 +48,14 @@ def test_the_kind_of_terminal_is_passed_on_where_the_guest_knows_it(box):
             assert t.wait() == 0
             return t.output.decode().strip()
 
-    assert term("xterm-256color") == "[xterm]"  # the built-in image knows no terminals
-    m.sh(name, "mkdir -p /usr/share/terminfo/x && : >/usr/share/terminfo/x/xterm-256color", check=0)
-    assert term("xterm-256color") == "[xterm-256color]"
-    assert term("screen-256color") == "[xterm-256color]"  # not that one, but as many colours
-    for other in ("vt100", "../../etc/passwd", "x" * 500, ".", ""):
+    for known in ("xterm-256color", "tmux-256color", "vt100"):
+        assert term(known) == f"[{known}]"
+    assert term("strange-256color") == "[xterm-256color]"  # not that one, but as many colours
+    for other in ("strange", "../../etc/passwd", "x" * 500, ".", ""):
         assert term(other) == "[xterm]"
+    m.sh(name, "rm -r /usr/share/terminfo", check=0)
+    for unknown in ("xterm-256color", "strange-256color"):
+        assert term(unknown) == "[xterm]"
 
 
 def test_install_says_what_is_missing(tmp_path):
