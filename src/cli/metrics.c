@@ -103,7 +103,7 @@ static int watch(const struct args *a, uint64_t interval, struct err *e)
 {
     struct metrics now = {0}, before = {0};
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        err_set(e, ENOTTY, "--watch needs a terminal");
+        err_set(e, ENOTTY, "a view that is kept up to date needs a terminal");
         err_hint(e, "use --follow for a stream of JSON, or --format json for one look");
         return -ENOTTY;
     }

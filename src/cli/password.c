@@ -62,13 +62,15 @@ static void show_again(int sig)
     (void)raise(sig);
 }
 
-/* One line from the terminal, without echo; a Ctrl-C turns the echo on again. */
-int password_ask(const char *question, const char *what, size_t max, char **ret, struct err *e)
+/* One line from the terminal; without echo, a Ctrl-C turns it on again. */
+static int ask(const char *question, const char *what, bool echo, size_t max, char **ret,
+               struct err *e)
 {
     if (tcgetattr(STDIN_FILENO, &shown) < 0)
         return err_sys(e, errno, "cannot read a %s", what);
     struct termios hidden = shown;
-    hidden.c_lflag &= ~(tcflag_t)ECHO;
+    if (!echo)
+        hidden.c_lflag &= ~(tcflag_t)ECHO;
     static const int fatal[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP};
     struct sigaction sa = {.sa_handler = show_again}, old[ARRAY_LEN(fatal)];
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
@@ -80,7 +82,8 @@ int password_ask(const char *question, const char *what, size_t max, char **ret,
     (void)setvbuf(stdin, NULL, _IONBF, 0); /* no second copy */
     ssize_t n = getline(&line, &cap, stdin);
     (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &shown);
-    (void)fputc('\n', stderr);
+    if (!echo)
+        (void)fputc('\n', stderr);
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
         (void)sigaction(fatal[i], &old[i], NULL);
     if (n > 0)
@@ -95,4 +98,14 @@ int password_ask(const char *question, const char *what, size_t max, char **ret,
     free(line);
     return given ? err_set(e, EINVAL, "the %s is too long", what)
                  : err_set(e, EINVAL, "no %s given", what);
+}
+
+int password_ask(const char *question, const char *what, size_t max, char **ret, struct err *e)
+{
+    return ask(question, what, false, max, ret, e);
+}
+
+int name_ask(const char *question, const char *what, size_t max, char **ret, struct err *e)
+{
+    return ask(question, what, true, max, ret, e);
 }

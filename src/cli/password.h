@@ -10,6 +10,8 @@
  * NUL and trailing newlines. `what` is for messages: "password". */
 int password_from_stdin(const char *what, size_t max, char **ret, struct err *e);
 int password_ask(const char *question, const char *what, size_t max, char **ret, struct err *e);
+/* The same with echo, for what is no secret. */
+int name_ask(const char *question, const char *what, size_t max, char **ret, struct err *e);
 void password_free(char *text);
 
 #endif

@@ -17,14 +17,26 @@
 
 #define REGISTRY_HELP "Registry, as HOST[:PORT] (default: docker.io)"
 
-static int get_password(const struct args *a, const char *registry, char **ret, struct err *e)
+static int get_username(const struct args *a, const char *registry, char **ret, struct err *e)
+{
+    const char *user = args_get(a, "username");
+    char question[256];
+    if (!user) { /* login_run() has seen a terminal */
+        (void)snprintf(question, sizeof(question), "User name at %s: ", registry);
+        return name_ask(question, "user name", CREDENTIALS_TEXT_MAX, ret, e);
+    }
+    *ret = strdup(user);
+    return *ret ? 0 : err_oom(e);
+}
+
+static int get_password(const struct args *a, const char *registry, const char *user, char **ret,
+                        struct err *e)
 {
     char question[256];
     if (args_has(a, "password-stdin"))
         return password_from_stdin("password", CREDENTIALS_TEXT_MAX, ret, e);
     if (isatty(STDIN_FILENO)) {
-        (void)snprintf(question, sizeof(question),
-                       "Password for %s at %s: ", args_get(a, "username"), registry);
+        (void)snprintf(question, sizeof(question), "Password for %s at %s: ", user, registry);
         return password_ask(question, "password", CREDENTIALS_TEXT_MAX, ret, e);
     }
     err_set(e, EINVAL, "cannot ask for a password: standard input is not a terminal");
@@ -60,13 +72,14 @@ static int registry_name(const char *text, char **ret, struct err *e)
 
 static int login(const struct args *a, const char *home, const char *registry, struct err *e)
 {
-    const char *user = args_get(a, "username");
-    struct credentials c = {.username = strdup(user ? user : "")};
+    struct credentials c = {0};
     struct registry_options opt = {
         .home = home, .insecure = args_has(a, "insecure"), .ca_certs = args_get(a, "ca-certs")};
-    int r = c.username ? get_password(a, registry, &c.password, e) : err_oom(e);
-    if (r == 0 && (!c.username || strchr(c.username, ':') || !*c.username))
+    int r = get_username(a, registry, &c.username, e);
+    if (r == 0 && (strchr(c.username, ':') || !*c.username))
         r = err_set(e, EINVAL, "invalid user name: it must not be empty or contain ':'");
+    if (r == 0)
+        r = get_password(a, registry, c.username, &c.password, e);
     (void)signal(SIGPIPE, SIG_IGN);
     if (r == 0)
         r = registry_check_login(registry, c.username, c.password, &opt, e);
@@ -100,7 +113,8 @@ static int with_registry(const struct args *a, const char *did,
 
 static int login_run(const struct args *a)
 {
-    if (!args_get(a, "username")) {
+    bool can_ask = isatty(STDIN_FILENO) && !args_has(a, "password-stdin");
+    if (!args_get(a, "username") && !can_ask) {
         struct err e = {0};
         err_set(&e, EINVAL,
                 "the following required arguments were not provided: --username <USER>");
@@ -111,7 +125,7 @@ static int login_run(const struct args *a)
 }
 
 static const struct opt login_opts[] = {
-    {"username", 'u', "USER", "User name (required)"},
+    {"username", 'u', "USER", "User name; asked for on a terminal"},
     {"password-stdin", 0, NULL, "Read the password from standard input"},
     INSECURE_OPTION,
     CA_CERTS_OPTION,

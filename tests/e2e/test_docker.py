@@ -16,6 +16,7 @@ import pytest
 import imagekit
 from conftest import ROOT, wait_for
 from guest import FOREVER, PATIENCE
+from terminal import Terminal
 from test_client_contract import Environment, popen_bash
 
 SEED = ROOT.parent / "shared" / "seeds" / "docker.py"
@@ -326,6 +327,12 @@ def test_commit_tag_push_login(docker, web, tmp_path):
         assert docker.ok("run", "--rm", name) == "kept"
         assert docker.ok("logout", there.host) == "Removing login credentials"
         docker("rmi", name)
+        with Terminal([docker.exe, "login", there.host], docker.msb.env) as t:
+            t.read_until(b"User name at ")
+            t.type(there.user.encode() + b"\n")
+            t.read_until(b"Password for ")
+            t.type(there.password.encode() + b"\n")
+            t.read_until(b"Login Succeeded")
 
 
 def test_msb_docker_is_the_same(docker, web):

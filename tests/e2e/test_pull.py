@@ -268,6 +268,19 @@ def test_login_asks_on_a_terminal_without_echo(puller, auth_registry):
     assert echoes(t)
 
 
+def test_login_asks_who_it_is(puller, auth_registry):
+    r = auth_registry
+    t = Terminal([puller.exe, "login", r.host, "--ca-certs", str(r.ca)], puller.env)
+    t.read_until(b"User name at ")
+    assert echoes(t)
+    t.type(r.user.encode() + b"\n")
+    t.read_until(b"Password for tester")
+    assert not echoes(t)
+    t.type(r.password.encode() + b"\n")
+    t.read_until(b"Logged in")
+    assert t.p.wait(timeout=20) == 0
+
+
 def test_login_usage(puller):
     p = puller("registry", "login", "localhost:1", check=2)
     assert "--username" in text(p)
