@@ -3,6 +3,7 @@
 #include "cli/noun.h"
 #include "cli/ui.h"
 #include "cli/verbs.h"
+#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -142,14 +143,10 @@ const struct cmd cmd_self = {
 static int context_run(const struct args *a)
 {
     struct err e = {0};
-    const char *backend = getenv("MSB_BACKEND"), *profile = getenv("MSB_PROFILE");
+    const char *backend = getenv("MSB_BACKEND");
     const char *source = backend && *backend ? "MSB_BACKEND" : "default";
-    if ((backend && *backend && strcmp(backend, "local") != 0) || (profile && *profile)) {
-        err_set(&e, ENOTSUP, "there is no backend '%s': sandboxes run on this machine",
-                profile && *profile ? profile : backend);
-        err_hint(&e, "unset MSB_BACKEND and MSB_PROFILE");
+    if (store_check_backend(&e) < 0)
         return ui_fail(&e);
-    }
     if (wants_json(a))
         return ui_print_json(json_pack("{s:s, s:s}", "kind", "local", "source", source));
     static const char *const headers[] = {"FIELD", "VALUE"};

@@ -163,11 +163,25 @@ static int no_home(const struct store *s, int code, const char *verb, struct err
     return r;
 }
 
+int store_check_backend(struct err *e)
+{
+    const char *backend = getenv("MSB_BACKEND"), *profile = getenv("MSB_PROFILE");
+    bool local = !backend || !*backend || strcmp(backend, "local") == 0;
+    if (local && (!profile || !*profile))
+        return 0;
+    err_set(e, ENOTSUP, "there is no backend '%.64s': sandboxes run on this machine",
+            profile && *profile ? profile : backend);
+    err_hint(e, "unset MSB_BACKEND and MSB_PROFILE");
+    return -ENOTSUP;
+}
+
 int store_open(struct store *s, struct err *e)
 {
     struct err why = {0};
     *s = (struct store)STORE_NONE;
-    int r = find_home(&s->home, e);
+    int r = store_check_backend(e);
+    if (r == 0)
+        r = find_home(&s->home, e);
     if (r < 0 || !s->home)
         return r;
     int fd = open_home(s->home, &why);

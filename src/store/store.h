@@ -81,6 +81,9 @@ struct sandbox {
     struct sandbox_state state;
 };
 
+/* -ENOTSUP: the environment asks for another backend of microsandbox's. What was meant for there does not
+ * run here instead. */
+int store_check_backend(struct err *e);
 int store_open(struct store *s, struct err *e); /* makes what is missing, mode 0700 */
 void store_close(struct store *s);              /* harmless twice */
 #define AUTO_STORE CLEANUP(store_close)

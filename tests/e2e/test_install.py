@@ -62,6 +62,9 @@ def test_context(module_msb):
     assert json.loads(m.ok("context", "--format", "json")) == {"kind": "local", "source": "default"}
     env = dict(m.env, MSB_BACKEND="local")
     assert json.loads(m.ok("ctx", "--json", env=env))["source"] == "MSB_BACKEND"
+    for verb in (["ls"], ["run", "--", "true"]):  # what was meant for elsewhere does not run here instead
+        p = m(*verb, env=dict(m.env, MSB_BACKEND="cloud"))
+        assert p.returncode == 1 and b"no backend 'cloud'" in p.stderr
     p = m("context", env=dict(m.env, MSB_BACKEND="cloud"))
     assert p.returncode == 1 and "on this machine" in stderr(p)
 
