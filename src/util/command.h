@@ -1,13 +1,26 @@
-/* A command of the user's own, for what it prints. */
+/* A program of the user's own, for what it prints. Its output and its time are bounded all the same. */
 #ifndef MSB_UTIL_COMMAND_H
 #define MSB_UTIL_COMMAND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Runs it in /bin/sh, in a process group of its own, which is killed in the end; env NULL: the environment of
- * the caller. Its status as of waitpid(), with the n bytes that it printed; -ETIME: it takes longer than so many
+struct command {
+    char *const *argv; /* found on PATH */
+    char **env;        /* NULL: that of the caller */
+    const char *input; /* NULL: it has nothing to read */
+    bool quiet;        /* its errors are not shown */
+    /* In a process group of its own, which is killed in the end; else Ctrl-C ends it, and it may ask
+     * something on the terminal. */
+    bool apart;
+    unsigned seconds;
+};
+
+/* Its status as of waitpid(), with the n bytes that it printed; -ETIME: it takes longer than so many
  * seconds; -EFBIG: it printed more than fits; -errno: it cannot be run. */
-int command_output(const char *command, char **env, unsigned seconds, char *to, size_t size,
+int command_run(const struct command *c, char *to, size_t size, size_t *n);
+/* The same for a line in /bin/sh, apart. */
+int command_output(const char *line, char **env, unsigned seconds, char *to, size_t size,
                    size_t *n);
 /* In words, for such a result: "failed (exit code 1)"; NULL if it is 0. */
 const char *command_failure(int result, unsigned seconds, char *out, size_t size);

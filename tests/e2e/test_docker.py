@@ -14,7 +14,7 @@ import types
 import pytest
 
 import imagekit
-from conftest import ROOT, wait_for
+from conftest import ROOT, SLOW, wait_for
 from guest import FOREVER, PATIENCE
 from terminal import Terminal
 from test_client_contract import Environment, popen_bash
@@ -41,7 +41,7 @@ class Docker:
         kw.setdefault("stdin", None if "input" in kw else subprocess.DEVNULL)
         if kw["stdin"] is None:
             del kw["stdin"]
-        p = subprocess.run([self.exe, *map(str, args)], env=self.msb.env, capture_output=True, text=True, timeout=60, **kw)
+        p = subprocess.run([self.exe, *map(str, args)], env=self.msb.env, capture_output=True, text=True, timeout=60 * SLOW, **kw)
         assert p.returncode == code, (args, p)
         return p
 
