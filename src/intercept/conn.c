@@ -1,5 +1,7 @@
 #include "intercept/conn.h"
 
+#include "intercept/h2.h"
+#include "intercept/refusal.h"
 #include "intercept/side.h"
 #include "intercept/swap.h"
 #include "util/cleanup.h"
@@ -31,6 +33,8 @@ struct conn {
     struct net_flow_id id;
     char host[SUBST_HOST_MAX];
     struct side guest, server;
+    struct tls_pair speak;
+    struct h2 *h2; /* NULL: it is HTTP/1.1, and all of the following */
     struct loop_timer timer, again;
 
     enum request_state request;
@@ -48,6 +52,8 @@ struct conn {
     bool ending;                        /* once what there is for the guest is sent */
     bool lingering;                     /* it is sent: what still comes is dropped */
     bool cut;                           /* without a proper end: the rest is missing */
+    bool offered;                       /* the server knows what the client speaks */
+    bool over, lost;                    /* of HTTP/2: all of it; the server */
     char trouble[SUBST_TEXT_MAX];       /* why the server's side failed */
 };
 
@@ -63,6 +69,7 @@ static void conn_free(struct conn *c)
     side_close(&c->server, c->h->loop);
     swap_end(&c->to_server);
     swap_end(&c->to_guest);
+    h2_free(c->h2);
     node_unlink(&c->node);
     c->h->n--;
     free(c);
@@ -91,25 +98,18 @@ static void answer(struct conn *c, int status, const char *error, const char *te
     static const char *const reasons[] = {[400 - 400] = "Bad Request",
                                           [403 - 400] = "Forbidden",
                                           [421 - 400] = "Misdirected Request"};
-    char safe[SUBST_TEXT_MAX], body[2 * SUBST_TEXT_MAX + 256];
-    size_t n = 0;
-    for (; n < sizeof(safe) - 1 && text[n]; n++)
-        safe[n] = text[n] == '"' || text[n] == '\\' || text[n] < ' ' ? '?' : text[n];
-    safe[n] = '\0';
+    struct refusal r;
     if (c->answered) { /* too late for that */
         finish(c);
         return;
     }
-    (void)snprintf(body, sizeof(body),
-                   "{\"error\":\"%s\",\"host\":\"%s\",\"message\":\"msb did not send this "
-                   "request: %s.\"}\n",
-                   error, c->host, safe);
+    refusal_make(&r, c->host, error, text);
     c->answered = true;
     (void)buf_printf(&c->guest.out,
                      "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: "
                      "%zu\r\nConnection: close\r\nMsb-Blocked: %s\r\n\r\n%s",
-                     status, status < 500 ? reasons[status - 400] : "Bad Gateway", strlen(body),
-                     safe, c->is_head ? "" : body);
+                     status, status < 500 ? reasons[status - 400] : "Bad Gateway", strlen(r.body),
+                     r.text, c->is_head ? "" : r.body);
     finish(c);
 }
 
@@ -128,7 +128,8 @@ static void violation(struct conn *c, const char *text)
 /* Buffers are kept while a body goes through, and not by connections that wait for a request. */
 static void rest(struct conn *c)
 {
-    if (c->tunnel || (c->request == REQUEST_HEAD && c->response == RESPONSE_NONE)) {
+    if (c->tunnel || (c->h2 && h2_idle(c->h2)) ||
+        (c->request == REQUEST_HEAD && c->response == RESPONSE_NONE && !c->h2)) {
         buf_shrink(&c->guest.in);
         buf_shrink(&c->guest.out);
         buf_shrink(&c->server.in);
@@ -137,16 +138,6 @@ static void rest(struct conn *c)
 }
 
 /* --- requests -------------------------------------------------------------------------------- */
-
-/* Host is what TLS was for, with or without the port. */
-static bool right_host(const struct conn *c, struct http_text t)
-{
-    char want[SUBST_HOST_MAX + 8];
-    if (http_text_is_nocase(t, c->host))
-        return true;
-    (void)snprintf(want, sizeof(want), "%s:%u", c->host, c->id.peer.port);
-    return http_text_is_nocase(t, want);
-}
 
 /* The value of that secret has to be minted first. */
 static void await_value(struct conn *c, const char *secret)
@@ -158,24 +149,11 @@ static void await_value(struct conn *c, const char *secret)
         refuse(c, 502, "secret_unavailable", why);
 }
 
-/* Where texts with values in them are put together. They never move, and are empty in between. */
-static struct buf *scratch(unsigned i)
-{
-    static struct buf b[] = {{.limit = SUBST_HEAD_MAX}, {.limit = SWAP_OUT_MAX}};
-    return b[i].data || buf_reserve(&b[i], b[i].limit) ? &b[i] : NULL;
-}
-
 /* Sends what is there, if nothing went wrong, and empties it. */
 static int send_scratch(struct conn *c, struct buf *b, int r)
 {
-    if (r == 0)
-        r = side_reserve_secret(&c->server.out, buf_len(b));
-    if (r == 0)
-        r = buf_append(&c->server.out, buf_head(b), buf_len(b));
-    explicit_bzero(b->data, b->tail);
-    buf_reset(b);
     c->server.secret = true;
-    return r;
+    return swap_take_scratch(b, r, &c->server.out);
 }
 
 static void failed_to_send(struct conn *c, int r, const char *why)
@@ -191,11 +169,9 @@ static void failed_to_send(struct conn *c, int r, const char *why)
 static void send_head(struct conn *c)
 {
     char why[SUBST_TEXT_MAX];
-    struct buf *text = scratch(0);
+    struct buf *text = swap_scratch(SWAP_HEAD);
     int r = text ? subst_head(&c->h->config->subst, c->host, &head, text, why) : -ENOMEM;
-    if (text)
-        r = send_scratch(c, text, r);
-    failed_to_send(c, r, why);
+    failed_to_send(c, send_scratch(c, text, r), why);
 }
 
 /* A placeholder that may not be in the body, or in its trailers. */
@@ -218,7 +194,7 @@ static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t 
 static bool take_whole_body(struct conn *c, const char *body, size_t have)
 {
     static char length[24];
-    struct buf *text = scratch(1);
+    struct buf *text = swap_scratch(SWAP_BODY);
     if (have < head.length) {
         if (head.expects && !c->continued)
             (void)buf_printf(&c->guest.out, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -229,9 +205,7 @@ static bool take_whole_body(struct conn *c, const char *body, size_t have)
         return false;
     int r = text ? swap_run(&c->to_server, body, head.length, true, text) : -ENOMEM;
     if (r < 0) {
-        if (text)
-            (void)send_scratch(c, text, r);
-        failed_to_send(c, r, "");
+        failed_to_send(c, send_scratch(c, text, r), "");
         return false;
     }
     (void)snprintf(length, sizeof(length), "%zu", buf_len(text));
@@ -240,7 +214,7 @@ static bool take_whole_body(struct conn *c, const char *body, size_t have)
     return http_head_add(&head, "Content-Length", length);
 }
 
-/* What becomes of the body of the request whose head is n bytes long at p. *whole: it is in scratch(1).
+/* What becomes of the body of the request whose head is n bytes long at p. *whole: it is in SWAP_BODY.
  * False: it is not all there, or refused. */
 static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
 {
@@ -281,7 +255,7 @@ static bool take_request(struct conn *c)
         return true;
     }
     c->is_head = http_text_is(head.method, "HEAD");
-    if (!right_host(c, head.host)) {
+    if (!http_host_is(head.host, c->host, c->id.peer.port)) {
         (void)snprintf(text, sizeof(text), "its Host is not %s, which the connection is for",
                        c->host);
         refuse(c, 421, "wrong_host", text);
@@ -299,7 +273,7 @@ static bool take_request(struct conn *c)
         http_head_drop(&head, "accept-encoding"); /* what is compressed cannot be searched */
     send_head(c);
     if (whole)
-        (void)send_scratch(c, scratch(1), c->ending || c->waiting ? -ECANCELED : 0);
+        (void)send_scratch(c, swap_scratch(SWAP_BODY), c->ending || c->waiting ? -ECANCELED : 0);
     if (c->ending || c->waiting)
         return c->ending;
     buf_consume(&c->guest.in, (size_t)n + (whole ? length : 0));
@@ -329,10 +303,10 @@ static bool take_request_body(struct conn *c)
         return true;
     bool ok = true;
     if (c->to_server.n > 0) {
-        struct buf *text = scratch(1);
+        struct buf *text = swap_scratch(SWAP_BODY);
         int r =
             text ? swap_piece(&c->to_server, &c->request_body, what, p, (size_t)n, text) : -ENOMEM;
-        ok = text && send_scratch(c, text, r) == 0;
+        ok = send_scratch(c, text, r) == 0;
         buf_consume(&c->guest.in, (size_t)n);
     } else {
         ok = side_pass(&c->guest, &c->server, (size_t)n);
@@ -368,7 +342,7 @@ static void switch_protocols(struct conn *c, size_t n)
 /* With placeholders for values in it, where that was asked for. */
 static bool pass_head(struct conn *c, const char *p, size_t n)
 {
-    CLEANUP(buf_free) struct buf text = {.limit = SUBST_HEAD_MAX};
+    AUTO_WIPE struct buf text = {.limit = SUBST_HEAD_MAX};
     struct buf *to = &c->guest.out;
     if (c->to_guest.n == 0)
         return side_pass(&c->server, &c->guest, n);
@@ -389,7 +363,6 @@ static bool pass_head(struct conn *c, const char *p, size_t n)
         r = buf_append(&text, "\r\n\r\n", 4);
     if (r == 0)
         r = swap_run(&c->to_guest, (const char *)buf_head(&text), buf_len(&text), true, to);
-    side_wipe(&text);
     buf_consume(&c->server.in, n);
     return r == 0;
 }
@@ -444,6 +417,70 @@ static bool take_response_body(struct conn *c)
     else if (http_body_done(&c->response_body))
         c->response = RESPONSE_DONE;
     return true;
+}
+
+/* --- HTTP/2 ---------------------------------------------------------------------------------- */
+
+static const struct subst *h2_secrets(void *arg)
+{
+    struct conn *c = arg;
+    config_expire(c->h->config, now_ns());
+    return &c->h->config->subst;
+}
+
+static void h2_report(void *arg, enum link_report_kind kind, const char *text)
+{
+    report(arg, kind, text);
+}
+
+static int h2_want(void *arg, const char *secret, const char **why)
+{
+    struct conn *c = arg;
+    return c->h->want(c->h, secret, why);
+}
+
+static bool begin_h2(struct conn *c)
+{
+    const struct h2_env env = {.host = c->host,
+                               .port = c->id.peer.port,
+                               .trouble = c->trouble,
+                               .arg = c,
+                               .secrets = h2_secrets,
+                               .report = h2_report,
+                               .want = h2_want};
+    return h2_new(&c->h2, &env) == 0;
+}
+
+static bool take_h2(struct conn *c, enum h2_side from, struct side *s)
+{
+    size_t n = buf_len(&s->in);
+    if (n == 0)
+        return false;
+    if (h2_take(c->h2, from, buf_head(&s->in), n) < 0)
+        c->over = true;
+    buf_consume(&s->in, n);
+    return true;
+}
+
+/* What there is to be sent waits in its session until there is room; so does what was to be read, since
+ * its sender gets no window. */
+static bool step_h2(struct conn *c)
+{
+    bool any = take_h2(c, H2_GUEST, &c->guest), none = false;
+    if (c->server.ready && !c->over)
+        any |= take_h2(c, H2_SERVER, &c->server);
+    if (c->server.eof && c->server.ready && buf_len(&c->server.in) == 0 && !c->lost) {
+        c->lost = any = true;
+        h2_lost_server(c->h2);
+    }
+    any |= h2_give(c->h2, H2_GUEST, &c->guest.out, CONN_HIGH, &none);
+    if (c->server.ready && !c->lost)
+        any |= h2_give(c->h2, H2_SERVER, &c->server.out, CONN_HIGH, &c->server.secret);
+    if (c->over || c->guest.eof || (!any && h2_over(c->h2))) {
+        finish(c);
+        return true;
+    }
+    return any;
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
@@ -533,6 +570,8 @@ static bool step(struct conn *c)
 {
     if (c->ending || c->cut)
         return false;
+    if (c->h2)
+        return step_h2(c);
     if (c->server.failed && !c->server.ready) {
         if (buf_len(&c->guest.in) == 0 && !c->guest.eof)
             return false; /* it is told when it asks */
@@ -560,30 +599,51 @@ static bool linger(struct conn *c)
         c->lingering = true;
         loop_timer_set(c->h->loop, &c->timer, MS(CONN_LINGER_MS));
     }
-    side_wipe(&c->guest.in);
-    buf_reset(&c->guest.in);
+    buf_wipe(&c->guest.in);
     return !c->guest.eof || !c->lingering;
+}
+
+/* The server is offered what the client speaks. */
+static bool handshake_server(struct conn *c)
+{
+    if (!c->speak.heard || (!c->offered && !tls_offer(c->server.ssl, c->speak.offered)))
+        return false;
+    c->offered = true;
+    if (!side_handshake(&c->server))
+        return false;
+    if (c->server.failed)
+        tls_client_error(c->server.ssl, c->host, c->trouble, sizeof(c->trouble));
+    if (!c->speak.chosen) /* whoever has no server is told in what it speaks, HTTP/1.1 if it can */
+        c->speak.chosen = c->server.ready                ? tls_chosen(c->server.ssl)
+                          : c->speak.offered & TLS_HTTP1 ? TLS_HTTP1
+                                                         : TLS_HTTP2;
+    return true;
+}
+
+static bool handshake_guest(struct conn *c)
+{
+    if (!side_handshake(&c->guest))
+        return false;
+    if (c->guest.failed && tls_was_rejected())
+        report(c, LINK_UNTRUSTED,
+               "the client does not accept msb's certificate: it may have pinned another, or "
+               "not know SSL_CERT_FILE");
+    return true;
 }
 
 /* False: the connection is gone. */
 static bool handshakes(struct conn *c, bool *any)
 {
-    if (side_handshake(&c->guest)) {
+    *any |= handshake_guest(c);
+    if (!c->guest.failed && handshake_server(c)) {
         *any = true;
-        if (c->guest.failed) {
-            if (tls_was_rejected())
-                report(
-                    c, LINK_UNTRUSTED,
-                    "the client does not accept msb's certificate: it may have pinned another, or "
-                    "not know SSL_CERT_FILE");
-            return false;
-        }
+        handshake_guest(c); /* it may have waited for that */
     }
-    if (side_handshake(&c->server)) {
-        *any = true;
-        if (c->server.failed)
-            tls_client_error(c->server.ssl, c->host, c->trouble, sizeof(c->trouble));
-    }
+    if (c->guest.failed)
+        return false;
+    bool both = c->guest.ready && (c->server.ready || c->server.failed);
+    if (both && c->speak.chosen == TLS_HTTP2 && !c->h2 && !c->ending && !begin_h2(c))
+        return false;
     if (c->guest.ready && c->server.ready && c->timer.at_ns && !c->lingering)
         loop_timer_off(c->h->loop, &c->timer);
     return true;
@@ -657,6 +717,7 @@ int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int s
     c->h = h;
     c->id = f->id;
     memcpy(c->host, f->host, sizeof(c->host));
+    c->speak.host = c->host;
     c->timer.fn = on_timer;
     c->again.fn = on_again;
     node_append(&h->all, &c->node);
@@ -664,7 +725,7 @@ int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int s
     int r = side_open(&c->guest, c, guest_fd);
     int k = side_open(&c->server, c, server_fd);
     if (r == 0 && k == 0) {
-        c->guest.ssl = tls_server(h->tls, c->host, guest_fd);
+        c->guest.ssl = tls_server(h->tls, &c->speak, guest_fd);
         c->server.ssl = tls_client(h->tls, c->host, server_fd);
     }
     if (!c->guest.ssl || !c->server.ssl) {
@@ -681,9 +742,11 @@ void conn_resume(struct conn_host *h)
     for (struct node *n = h->all.next, *next; n != &h->all; n = next) {
         struct conn *c = CONTAINER_OF(n, struct conn, node);
         next = n->next;
-        if (c->waiting) {
-            c->waiting = false;
-            conn_run(c); /* may end it, but no other */
-        }
+        if (c->h2 && h2_waits(c->h2))
+            h2_resume(c->h2);
+        else if (!c->waiting)
+            continue;
+        c->waiting = false;
+        conn_run(c); /* may end it, but no other */
     }
 }

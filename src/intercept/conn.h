@@ -1,8 +1,8 @@
 /* One intercepted connection: TLS with the guest's client on one side and with the server on the
- * other, HTTP/1.1 in between.
+ * other, HTTP/1.1 in between, or HTTP/2 (h2.h) if both speak it.
  *
- * One request at a time: the next one is not looked at before the answer to the last one is complete,
- * so a pipeline waits in its socket. Bodies stream, with bounded buffers and back-pressure both ways.
+ * In HTTP/1.1 one request at a time: the next one is not looked at before the answer to the last one is
+ * complete, so a pipeline waits in its socket. Bodies stream, with bounded buffers and back-pressure both ways.
  * Nothing is sent to the server before its certificate is verified, and no request before it was
  * parsed whole and every placeholder in it was at its place. After the server's 101 to a WebSocket
  * handshake, bytes pass as they are.

@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -231,6 +232,15 @@ static bool plain_target(struct http_text t)
     return t.n > 0;
 }
 
+static int check_request(const struct http_head *h, const char **why)
+{
+    if (http_text_is(h->method, "CONNECT"))
+        return fail(why, "is a CONNECT, which is not passed on");
+    if (!plain_target(h->target) || (h->target.p[0] != '/' && !http_text_is(h->target, "*")))
+        return fail(why, "has a target that is not a path");
+    return 0;
+}
+
 static int read_request_line(struct http_text line, struct http_head *h, const char **why)
 {
     const char *a = memchr(line.p, ' ', line.n);
@@ -243,11 +253,7 @@ static int read_request_line(struct http_text line, struct http_head *h, const c
     if (!http_token(h->method.p, h->method.n) || h->method.n > METHOD_MAX ||
         !read_version(version, &h->minor))
         return fail(why, "does not begin with METHOD PATH HTTP/1.1");
-    if (http_text_is(h->method, "CONNECT"))
-        return fail(why, "is a CONNECT, which is not passed on");
-    if (!plain_target(h->target) || (h->target.p[0] != '/' && !http_text_is(h->target, "*")))
-        return fail(why, "has a target that is not a path");
-    return 0;
+    return check_request(h, why);
 }
 
 static int read_status_line(struct http_text line, struct http_head *h, const char **why)
@@ -287,6 +293,42 @@ int http_request(const char *p, size_t n, struct http_head *h, const char **why)
     if (x.hosts != 1)
         return fail(why, x.hosts ? "has two Hosts" : "has no Host");
     return 0;
+}
+
+int http_request_fields(struct http_head *h, const char **why)
+{
+    struct hints x = {0};
+    struct http_text authority = h->host;
+    h->length = h->status = 0;
+    h->close = h->expects = false;
+    h->minor = 1;
+    if (!http_token(h->method.p, h->method.n) || h->method.n > METHOD_MAX)
+        return fail(why, "has a malformed method");
+    int r = check_request(h, why);
+    for (size_t i = 0; r == 0 && i < h->n; i++)
+        if (!http_token(h->field[i].name.p, h->field[i].name.n) || !plain_value(h->field[i].value))
+            r = fail(why, "has a malformed header");
+    if (r == 0)
+        r = note_fields(h, &x, why);
+    if (r < 0)
+        return r;
+    if (x.codings || x.upgrades)
+        return fail(why, "has a header that HTTP/2 has not");
+    if (x.hosts > 1 || x.hosts + (authority.n > 0) == 0)
+        return fail(why, x.hosts ? "has two Hosts" : "has no Host");
+    if (authority.n > 0 && x.hosts > 0 &&
+        !(h->host.n == authority.n && strncasecmp(h->host.p, authority.p, authority.n) == 0))
+        return fail(why, "has a Host other than its authority");
+    return 0;
+}
+
+bool http_host_is(struct http_text t, const char *host, unsigned port)
+{
+    char with_port[300];
+    if (http_text_is_nocase(t, host))
+        return true;
+    (void)snprintf(with_port, sizeof(with_port), "%s:%u", host, port);
+    return http_text_is_nocase(t, with_port);
 }
 
 int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why)

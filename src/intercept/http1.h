@@ -58,6 +58,11 @@ ssize_t http_head_end(const char *p, size_t n, size_t *seen);
 /* Reads a whole head of n bytes (http_head_end). 0, or -EBADMSG with *why: a sentence's end, as in
  * "the request ...". */
 int http_request(const char *p, size_t n, struct http_head *h, const char **why);
+/* The same with a request of HTTP/2, whose method, target, host (its authority; n 0: none) and fields are
+ * there. The framing is that of HTTP/2, not of the fields: `length` is what they claim. */
+int http_request_fields(struct http_head *h, const char **why);
+/* Whether Host is that one, with or without the port. */
+bool http_host_is(struct http_text t, const char *host, unsigned port);
 /* The response to a request: `bodiless` if that was a HEAD. */
 int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why);
 

@@ -1,5 +1,6 @@
 #include "intercept/side.h"
 
+#include "intercept/wipe.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -8,22 +9,14 @@
 
 /* #syscalls:intercept read write recvfrom sendto close */
 
-void side_wipe(struct buf *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-}
-
 void side_close(struct side *s, struct loop *l)
 {
     SSL_free(s->ssl);
     s->ssl = NULL;
     if (s->src.fd >= 0)
         loop_close(l, &s->src);
-    side_wipe(&s->out);
-    side_wipe(&s->in);
-    buf_free(&s->in);
-    buf_free(&s->out);
+    buf_wipe(&s->in);
+    buf_wipe(&s->out);
     s->eof = true;
 }
 
@@ -38,7 +31,8 @@ bool side_handshake(struct side *s)
         return true;
     }
     int err = SSL_get_error(s->ssl, k);
-    if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+    if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE ||
+        err == SSL_ERROR_WANT_CLIENT_HELLO_CB)
         return false;
     s->failed = s->eof = true;
     return true;
@@ -86,8 +80,8 @@ bool side_flush(struct side *s)
         buf_consume(&s->out, (size_t)k);
         any = true;
     }
-    if (any && s->secret)
-        side_wipe(&s->out);
+    if (any && s->secret && s->out.data)
+        explicit_bzero(s->out.data, s->out.cap);
     s->secret = s->secret && !any;
     return any;
 }
@@ -97,23 +91,9 @@ bool side_room(const struct side *s)
     return buf_len(&s->out) < CONN_HIGH;
 }
 
-int side_reserve_secret(struct buf *b, size_t n)
-{
-    struct buf larger = {.limit = b->limit};
-    if (b->cap - b->tail >= n)
-        return 0;
-    if (!buf_reserve(&larger, buf_len(b) + n))
-        return -ENOMEM;
-    (void)buf_append(&larger, buf_head(b), buf_len(b));
-    side_wipe(b);
-    buf_free(b);
-    *b = larger;
-    return 0;
-}
-
 bool side_pass(struct side *from, struct side *to, size_t n)
 {
-    if ((to->secret && side_reserve_secret(&to->out, n) < 0) ||
+    if ((to->secret && buf_reserve_wiping(&to->out, n) < 0) ||
         buf_append(&to->out, buf_head(&from->in), n) < 0)
         return false;
     buf_consume(&from->in, n);

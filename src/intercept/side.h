@@ -16,8 +16,6 @@ struct side {
     bool secret; /* there is a value in `out` */
 };
 
-/* Overwrites all of it. */
-void side_wipe(struct buf *b);
 void side_close(struct side *s, struct loop *l);
 
 /* True: it is over, for better or worse. */
@@ -27,8 +25,6 @@ bool side_fill(struct side *s);
 bool side_flush(struct side *s);
 /* Whether more may wait to be sent. */
 bool side_room(const struct side *s);
-/* Room behind values that wait to be sent, without leaving copies of them behind. */
-int side_reserve_secret(struct buf *b, size_t n);
 /* Moves the first n bytes of one side's input to the other's output. */
 bool side_pass(struct side *from, struct side *to, size_t n);
 

@@ -1,5 +1,6 @@
 #include "intercept/subst.h"
 
+#include "intercept/wipe.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -248,17 +249,10 @@ static int put64(struct buf *out, const uint8_t *p, size_t n)
     return r;
 }
 
-static void wipe_buf(struct buf *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-    buf_free(b);
-}
-
 /* Basic credentials: the placeholder is inside their base64. -ENOENT: there is none. */
 static int replace_basic(const struct job *j, const struct http_field *f)
 {
-    CLEANUP(wipe_buf) struct buf plain = {.limit = SUBST_HEAD_MAX};
+    AUTO_WIPE struct buf plain = {.limit = SUBST_HEAD_MAX};
     char text[BASIC_MAX];
     if (f->value.n < 6 || strncasecmp(f->value.p, "basic ", 6) != 0)
         return -ENOENT;
@@ -276,20 +270,13 @@ static int replace_basic(const struct job *j, const struct http_field *f)
     return r < 0 ? r : put64(j->out, buf_head(&plain), buf_len(&plain));
 }
 
-static int put_field(const struct job *j, const struct http_field *f)
+static int put_value(const struct job *j, const struct http_field *f)
 {
-    int r = put(j->out, f->name.p, f->name.n);
-    if (r == 0)
-        r = put(j->out, ": ", 2);
-    if (r < 0)
-        return r;
     const struct subst_secret *x = find_any(j->s, 0, f->name.p, f->name.n);
     if (x)
         return refuse(x, j->host, j->h, "the name of a header", j->why);
-    r = http_text_is_nocase(f->name, "authorization") ? replace_basic(j, f) : -ENOENT;
-    if (r == -ENOENT)
-        r = replace(j, f->value, SUBST_HEADER, f->name, j->out);
-    return r < 0 ? r : put(j->out, "\r\n", 2);
+    int r = http_text_is_nocase(f->name, "authorization") ? replace_basic(j, f) : -ENOENT;
+    return r == -ENOENT ? replace(j, f->value, SUBST_HEADER, f->name, j->out) : r;
 }
 
 /* NAME=VALUE&... */
@@ -317,7 +304,7 @@ static int put_query(const struct job *j, struct http_text q)
     return r;
 }
 
-static int put_request_line(const struct job *j)
+static int put_target(const struct job *j)
 {
     const struct http_head *h = j->h;
     const char *mark = memchr(h->target.p, '?', h->target.n);
@@ -327,21 +314,44 @@ static int put_request_line(const struct job *j)
         x = find_any(j->s, 0, h->method.p, h->method.n);
     if (x)
         return refuse(x, j->host, h, "the path", j->why);
-    int r = put(j->out, h->method.p, h->method.n);
+    int r = put(j->out, h->target.p, path);
+    return r == 0 && mark ? put_query(j, (struct http_text){mark + 1, h->target.n - path}) : r;
+}
+
+int subst_target(const struct subst *s, const char *host, const struct http_head *h,
+                 struct buf *out, char why[SUBST_TEXT_MAX])
+{
+    return put_target(&(struct job){.s = s, .host = host, .h = h, .out = out, .why = why});
+}
+
+int subst_value(const struct subst *s, const char *host, const struct http_head *h, size_t i,
+                struct buf *out, char why[SUBST_TEXT_MAX])
+{
+    return put_value(&(struct job){.s = s, .host = host, .h = h, .out = out, .why = why},
+                     &h->field[i]);
+}
+
+static int put_field(const struct job *j, const struct http_field *f)
+{
+    int r = put(j->out, f->name.p, f->name.n);
     if (r == 0)
-        r = put(j->out, " ", 1);
+        r = put(j->out, ": ", 2);
     if (r == 0)
-        r = put(j->out, h->target.p, path);
-    if (r == 0 && mark)
-        r = put_query(j, (struct http_text){mark + 1, h->target.n - path});
-    return r < 0 ? r : put(j->out, h->minor ? " HTTP/1.1\r\n" : " HTTP/1.0\r\n", 11);
+        r = put_value(j, f);
+    return r < 0 ? r : put(j->out, "\r\n", 2);
 }
 
 int subst_head(const struct subst *s, const char *host, const struct http_head *h, struct buf *out,
                char why[SUBST_TEXT_MAX])
 {
     const struct job j = {.s = s, .host = host, .h = h, .out = out, .why = why};
-    int r = put_request_line(&j);
+    int r = put(out, h->method.p, h->method.n);
+    if (r == 0)
+        r = put(out, " ", 1);
+    if (r == 0)
+        r = put_target(&j);
+    if (r == 0)
+        r = put(out, h->minor ? " HTTP/1.1\r\n" : " HTTP/1.0\r\n", 11);
     for (size_t i = 0; r == 0 && i < h->n; i++)
         r = put_field(&j, &h->field[i]);
     return r < 0 ? r : put(out, "\r\n", 2);

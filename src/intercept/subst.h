@@ -74,6 +74,12 @@ int subst_put_encoded(struct buf *out, const char *p, size_t n);
 int subst_head(const struct subst *s, const char *host, const struct http_head *h, struct buf *out,
                char why[SUBST_TEXT_MAX]);
 
+/* The same of the target alone, and of the value of its field i. */
+int subst_target(const struct subst *s, const char *host, const struct http_head *h,
+                 struct buf *out, char why[SUBST_TEXT_MAX]);
+int subst_value(const struct subst *s, const char *host, const struct http_head *h, size_t i,
+                struct buf *out, char why[SUBST_TEXT_MAX]);
+
 /* A search for placeholders through bytes that come in pieces. */
 struct subst_search {
     char tail[SUBST_HOLDER_MAX];

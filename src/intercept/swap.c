@@ -7,18 +7,31 @@
 #include <string.h>
 #include <strings.h>
 
-static void wipe(struct buf *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->cap);
-    buf_free(b);
-}
-
 void swap_end(struct swap *w)
 {
-    wipe(&w->held);
-    wipe(&w->text);
+    buf_wipe(&w->held);
+    buf_wipe(&w->text);
     w->n = 0;
+}
+
+struct buf *swap_scratch(enum swap_scratch which)
+{
+    static struct buf b[] = {
+        [SWAP_HEAD] = {.limit = SUBST_HEAD_MAX}, [SWAP_BODY] = {.limit = SWAP_OUT_MAX}};
+    return b[which].data || buf_reserve(&b[which], b[which].limit) ? &b[which] : NULL;
+}
+
+int swap_take_scratch(struct buf *b, int r, struct buf *out)
+{
+    if (!b)
+        return -ENOMEM;
+    if (r == 0 && out)
+        r = buf_reserve_wiping(out, buf_len(b));
+    if (r == 0 && out)
+        r = buf_append(out, buf_head(b), buf_len(b));
+    explicit_bzero(b->data, b->tail);
+    buf_reset(b);
+    return r;
 }
 
 /* --- which ----------------------------------------------------------------------------------- */
@@ -154,7 +167,7 @@ static size_t beginning(const struct swap *w, const char *p, size_t n)
 
 int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out)
 {
-    CLEANUP(wipe) struct buf joined = {.limit = SWAP_OUT_MAX};
+    AUTO_WIPE struct buf joined = {.limit = SWAP_OUT_MAX};
     size_t which = 0;
     if (buf_len(&w->held) > 0) {
         if (buf_append(&joined, buf_head(&w->held), buf_len(&w->held)) < 0 ||
@@ -185,7 +198,7 @@ int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out
 /* As a chunk, or none. */
 static int swap_chunk(struct swap *w, const char *p, size_t n, bool last, struct buf *out)
 {
-    CLEANUP(wipe) struct buf body = {.limit = SWAP_OUT_MAX};
+    AUTO_WIPE struct buf body = {.limit = SWAP_OUT_MAX};
     char size[24];
     int r = swap_run(w, p, n, last, &body);
     if (r < 0 || buf_len(&body) == 0)

@@ -8,6 +8,7 @@
 #define MSB_INTERCEPT_SWAP_H
 
 #include "intercept/subst.h"
+#include "intercept/wipe.h"
 
 enum {
     SWAP_FROM_MIN = 8, /* of a value to look for: shorter ones could turn up by chance */
@@ -42,5 +43,12 @@ int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out
 int swap_piece(struct swap *w, const struct http_body *b, enum http_piece what, const char *p,
                size_t n, struct buf *out);
 void swap_end(struct swap *w); /* wipes; harmless twice, and on zeros */
+
+/* Where texts with values in them are put together: they never move, and are empty in between. NULL: out
+ * of memory. */
+enum swap_scratch { SWAP_HEAD, SWAP_BODY };
+struct buf *swap_scratch(enum swap_scratch which);
+/* Appends what is there to `out` (NULL: to nothing), if nothing went wrong (r), and empties it. */
+int swap_take_scratch(struct buf *b, int r, struct buf *out);
 
 #endif

@@ -31,24 +31,64 @@ struct tls {
     X509_STORE *store[CONFIG_ROOTS_MAX + 1]; /* made when needed: for all hosts; by config_roots */
 };
 
-static const unsigned char http1[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
+static const struct {
+    unsigned bit, len;
+    const unsigned char *wire;
+} protocols[] = {{TLS_HTTP2, 3, (const unsigned char *)"\x02h2"},
+                 {TLS_HTTP1, 9, (const unsigned char *)"\x08http/1.1"}};
 
 /* --- towards the guest ----------------------------------------------------------------------- */
+
+/* A list of protocols as ALPN has it. */
+static unsigned read_protocols(const unsigned char *p, size_t n)
+{
+    unsigned all = 0;
+    for (size_t at = 0; at < n; at += 1 + (size_t)p[at])
+        for (size_t i = 0; i < ARRAY_LEN(protocols); i++)
+            if (protocols[i].len <= n - at &&
+                memcmp(p + at, protocols[i].wire, protocols[i].len) == 0)
+                all |= protocols[i].bit;
+    return all;
+}
+
+/* Once the client has said what it speaks, the server is asked. */
+static int on_hello(SSL *s, int *alert, void *arg)
+{
+    struct tls_pair *p = SSL_get_app_data(s);
+    const unsigned char *list;
+    size_t n;
+    (void)alert;
+    (void)arg;
+    if (!SSL_client_hello_get0_ext(s, TLSEXT_TYPE_application_layer_protocol_negotiation, &list,
+                                   &n))
+        p->offered = TLS_HTTP1;
+    else
+        p->offered = n > 2 ? read_protocols(list + 2, n - 2) : 0;
+    p->heard = true;
+    if (!(p->offered & TLS_HTTP2))
+        p->chosen = TLS_HTTP1;
+    return p->chosen ? SSL_CLIENT_HELLO_SUCCESS : SSL_CLIENT_HELLO_RETRY;
+}
 
 static int on_protocols(SSL *s, const unsigned char **out, unsigned char *out_len,
                         const unsigned char *in, unsigned in_len, void *arg)
 {
-    (void)s;
+    const struct tls_pair *p = SSL_get_app_data(s);
     (void)arg;
-    int r = SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_len, http1, sizeof(http1),
-                                  in, in_len);
-    return r == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+    for (size_t i = 0; i < ARRAY_LEN(protocols); i++)
+        if (protocols[i].bit == p->chosen && read_protocols(in, in_len) & p->chosen) {
+            *out = protocols[i].wire + 1;
+            *out_len = protocols[i].wire[0];
+            return SSL_TLSEXT_ERR_OK;
+        }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
 /* The name has been read before, by another parser: they have to agree. */
 static int on_name(SSL *s, int *alert, void *arg)
 {
-    const char *host = SSL_get_app_data(s);
+    const struct tls_pair *p = SSL_get_app_data(s);
+    const char *host = p ? p->host : NULL;
     const char *name = SSL_get_servername(s, TLSEXT_NAMETYPE_host_name);
     size_t n = name ? strlen(name) : 0;
     (void)arg;
@@ -71,6 +111,7 @@ static SSL_CTX *make_server(void)
                                SSL_OP_CIPHER_SERVER_PREFERENCE);
     (void)SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(c, 0);
+    SSL_CTX_set_client_hello_cb(c, on_hello, NULL);
     SSL_CTX_set_alpn_select_cb(c, on_protocols, NULL);
     (void)SSL_CTX_set_tlsext_servername_callback(c, on_name);
     return c;
@@ -108,13 +149,13 @@ static bool prepare(SSL *s, int fd)
     return SSL_set_fd(s, fd) == 1;
 }
 
-SSL *tls_server(struct tls *t, const char *host, int fd)
+SSL *tls_server(struct tls *t, struct tls_pair *p, int fd)
 {
-    X509 *cert = leaf_for(t, host);
+    X509 *cert = leaf_for(t, p->host);
     SSL *s = cert ? SSL_new(t->server) : NULL;
     if (s && prepare(s, fd) && SSL_use_certificate(s, cert) == 1 &&
         SSL_use_PrivateKey(s, t->key) == 1 && SSL_add1_chain_cert(s, t->issuer) == 1 &&
-        SSL_set_app_data(s, (void *)(uintptr_t)host) == 1) {
+        SSL_set_app_data(s, p) == 1) {
         SSL_set_accept_state(s);
         return s;
     }
@@ -135,8 +176,7 @@ bool tls_was_rejected(void)
 static SSL_CTX *make_client(void)
 {
     SSL_CTX *c = SSL_CTX_new(TLS_client_method());
-    if (!c || !SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) ||
-        SSL_CTX_set_alpn_protos(c, http1, sizeof(http1)) != 0) {
+    if (!c || !SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION)) {
         SSL_CTX_free(c);
         return NULL;
     }
@@ -192,6 +232,26 @@ SSL *tls_client(struct tls *t, const char *host, int fd)
     }
     SSL_free(s);
     return NULL;
+}
+
+bool tls_offer(SSL *s, unsigned wanted)
+{
+    unsigned char list[16];
+    unsigned n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(protocols); i++)
+        if (wanted & protocols[i].bit) {
+            memcpy(list + n, protocols[i].wire, protocols[i].len);
+            n += protocols[i].len;
+        }
+    return SSL_set_alpn_protos(s, list, n) == 0; /* its success is 0 */
+}
+
+unsigned tls_chosen(const SSL *s)
+{
+    const unsigned char *p = NULL;
+    unsigned n = 0;
+    SSL_get0_alpn_selected(s, &p, &n);
+    return n == 2 && memcmp(p, "h2", 2) == 0 ? TLS_HTTP2 : TLS_HTTP1;
 }
 
 void tls_client_error(SSL *s, const char *host, char *out, size_t size)

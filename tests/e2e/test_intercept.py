@@ -17,7 +17,7 @@ from netkit import HERE, WEB
 
 VALUE = "sk-live-9f8e7d6c5b4a39281706f5e4d3c2b1a0"
 SECOND = "second/value+with=signs"
-API, ELSEWHERE, EXPIRED, WRONG = "93.184.216.90", "93.184.216.91", "93.184.216.92", "93.184.216.93"
+API, ELSEWHERE, EXPIRED, WRONG, HTTP2 = (f"93.184.216.{i}" for i in range(90, 95))
 
 
 def certify(d, ca, name, names, days=2):
@@ -35,16 +35,16 @@ class Servers:
 
     def __init__(self, net, d):
         self.seen_file = d / "seen"
-        certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com"])
+        certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com", "h2.example.com"])
         certify(d, net.ca, "expired", ["expired.example.com"], days=-1)
         certify(d, net.ca, "wrong", ["other.example.com"])
-        for a in (API, ELSEWHERE, EXPIRED, WRONG):
+        for a in (API, ELSEWHERE, EXPIRED, WRONG, HTTP2):
             net.in_world("ip", "addr", "add", f"{a}/24", "dev", "w0")
         net.set_hosts(f"{API} api.example.com\n{API} git.example.com\n{ELSEWHERE} elsewhere.example.com\n"
-                      f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n")
+                      f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n{HTTP2} h2.example.com\n")
         self.process = net.start(*net.enter(net.world_pid), netkit.PYTHON, HERE / "tlsworld.py", d,
                                  f"{API}=good.pem", f"{ELSEWHERE}=good.pem", f"{EXPIRED}=expired.pem",
-                                 f"{WRONG}=wrong.pem", stdout=subprocess.PIPE)
+                                 f"{WRONG}=wrong.pem", f"{HTTP2}=good.pem+h2", stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"ready\n"
 
     def seen(self):
@@ -72,7 +72,7 @@ def box(net_msb, servers):
     net_msb.env["SECOND"] = SECOND
     before = set(processes.named("msb-intercept"))
     net_msb.create("box", "net-guest:1", "-m", "768M", "--secret", "KEY@api.example.com,in=query:key,in=header:X-Own",
-                   "--secret", "KEY@expired.example.com,wrong.example.com",
+                   "--secret", "KEY@expired.example.com,wrong.example.com,h2.example.com",
                    "--secret", "SECOND@git.example.com/repos/,api.example.com/second/",
                    "--tls-intercept", "elsewhere.example.com", "--tls-upstream-ca-cert", str(net_msb.net.ca))
     net_msb.interceptor, = set(processes.named("msb-intercept")) - before
@@ -231,6 +231,83 @@ print(s.recv(1000))
 ''')
     assert out == ["3", "first event", "HTTP/1.1 101 Switching Protocols",
                    "b'\\x00any bytes\\xff'"]
+
+
+def test_http2_where_the_server_speaks_it(box, servers):
+    url = "https://h2.example.com"
+    out = sh(box, f"""
+        w='%{{http_version}} %{{http_code}}\n'
+        curl -sS -o /dev/null -w "$w" -H "Authorization: Bearer $KEY" -H "X-Plain: p" {url}/echo
+        curl -sS -o /dev/null -w "$w" --http1.1 -H "X-Api-Key: $KEY" {url}/
+        curl -sS -o /dev/null -w "$w" -H "X-Api-Key: $KEY" https://api.example.com/
+        curl -sS -o /dev/null -w "$w" https://expired.example.com/
+        head -c 2000000 /dev/zero | curl -sS -T - {url}/up
+        curl -sS {url}/big?8000000 | wc -c
+        curl -sS -Z --parallel-max 20 $(for i in $(seq 30); do echo {url}/big?100000; done) | wc -c
+        curl -sS -w "$w" -A "$KEY" {url}/
+    """).splitlines()
+    assert out[:4] == ["2 200", "1.1 200", "1.1 200", "1.1 502"]
+    assert json.loads(out[4]) == {"n": 2000000} and out[5:7] == ["8000000", "3000000"]
+    assert json.loads(out[7])["error"] == "secret_blocked" and "in header user-agent" in out[7]
+    assert out[8] == "2 403"
+    head = next(head for _, head, _ in servers.seen() if head.startswith("GET /echo HTTP/2"))
+    assert f"authorization: Bearer {VALUE}\r\n" in head and "x-plain: p\r\n" in head
+    assert "never-indexed: authorization\r\n" in head
+
+
+def test_http2_streams(box, servers):
+    """Many at once on one connection, with trailers, resets, and requests that are refused among them."""
+    before = len(servers.seen())
+    out = sh(box, """cat >/tmp/h2.js <<'END'
+const http2 = require("http2"), key = process.env.KEY;
+const c = http2.connect("https://h2.example.com", {ca: require("fs").readFileSync(process.env.NODE_EXTRA_CA_CERTS)});
+const ask = (h, body) => new Promise(done => {
+  const r = c.request({":method": body ? "POST" : "GET", ...h}), got = {};
+  let text = "";
+  r.on("response", x => { got.status = x[":status"]; });
+  r.on("trailers", x => { got.trailers = x["grpc-status"]; });
+  r.on("data", d => { text += d; });
+  r.on("error", e => { got.error = e.code; });
+  r.on("close", () => done({...got, n: text.length, text: text.slice(0, 60)}));
+  r.end(body);
+});
+(async () => {
+  const all = await Promise.all([
+    ask({":path": "/call", "x-api-key": key}, "message".repeat(30000)),
+    ask({":path": "/reset"}),
+    ask({":path": "/", ":authority": "elsewhere.example.com", "x-api-key": key}),
+    ask({":path": "/", cookie: "a=" + key}),
+    ask({":path": "/body"}, "x".repeat(50000) + key),
+    ask({":path": "/call", "authorization": "Basic " + Buffer.from("me:" + key).toString("base64")}, "last"),
+  ]);
+  for (const a of all) console.log(JSON.stringify(a));
+  c.close();
+})();
+END
+node /tmp/h2.js""").splitlines()
+    call, reset, authority, cookie, body, last = (json.loads(line) for line in out)
+    assert call["status"] == 200 and call["trailers"] == "0" and call["n"] == 210000
+    assert "error" in reset and "status" not in reset
+    assert [x["status"] for x in (authority, cookie, body, last)] == [421, 403, 403, 200]
+    assert last["text"] == "last" and last["trailers"] == "0"
+    heads = [head for _, head, _ in servers.seen()[before:]]
+    assert all(h.split(" ")[1] in ("/call", "/reset") for h in heads)
+    assert base64.b64encode(f"me:{VALUE}".encode()).decode() in "".join(heads) and f"x-api-key: {VALUE}" in "".join(heads)
+    assert any("KEY may not be in header cookie" in r["why"] for r in denials(box))
+
+
+def test_a_client_without_http1_needs_a_server_with_http2(box):
+    out = box.python("box", RAW + """
+for host in ("api.example.com", "expired.example.com", "h2.example.com"):
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    try:
+        s = context.wrap_socket(socket.create_connection((host, 443)), server_hostname=host)
+        print(s.selected_alpn_protocol())
+    except ssl.SSLError as e:
+        print("refused", e.reason in (None, "TLSV1_ALERT_NO_APPLICATION_PROTOCOL"))
+""")
+    assert out == ["refused True", "h2", "h2"]
 
 
 def test_many_connections_at_once(box):

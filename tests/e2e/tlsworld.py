@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM...
+"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+h2]...
 
-DIRECTORY/PEM has certificate and key; DIRECTORY/seen gets a line of JSON for each request: [server
+DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2; DIRECTORY/seen gets a line of JSON for each request: [server
 address, head, body]. What comes back depends on the path; see answer().
 """
 import base64
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -122,7 +123,79 @@ def answer(s, target, h, body):
     return True
 
 
+def remember(address, head, body):
+    with LOCK, open(DIR / "seen", "a") as f:
+        f.write(json.dumps([address, head, body[:4096].decode("latin-1")]) + "\n")
+
+
+class Http2:
+    """A connection of many requests; what it cannot send yet waits for its window."""
+
+    def __init__(self, sock, address):
+        import h2.config
+        import h2.connection
+        self.sock, self.address = sock, address
+        self.c = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="latin-1"))
+        self.asked, self.rest = {}, {}  # by stream: its head and body; what is to be sent, and trailers
+
+    def answer(self, stream):
+        fields, body = self.asked.pop(stream)
+        h = dict(fields)
+        secret = [f[0] for f in fields if not getattr(f, "indexable", True)]
+        remember(self.address, f"{h[':method']} {h[':path']} HTTP/2\r\nHost: {h[':authority']}\r\n" + "".join(
+            f"{k}: {v}\r\n" for k, v in fields if k[0] != ":") + f"never-indexed: {' '.join(secret)}\r\n\r\n", body)
+        path, _, query = h[":path"].partition("?")
+        more, trailers = json.dumps({"n": len(body)}).encode() + b"\n", None
+        if path == "/big":
+            more = bytes(int(query))
+        elif path == "/reflect":
+            more = body + repr(h).encode()
+        elif path == "/call":  # as gRPC has it
+            more, trailers = body, [("grpc-status", "0")]
+        elif path == "/reset":
+            self.c.reset_stream(stream, 2)
+            return
+        self.c.send_headers(stream, [(":status", "200"), ("x-path", path)])
+        self.rest[stream] = (more, trailers)
+
+    def send(self):
+        for stream, (more, trailers) in list(self.rest.items()):
+            while more and (n := min(self.c.local_flow_control_window(stream), self.c.max_outbound_frame_size)) > 0:
+                self.c.send_data(stream, more[:n])
+                more = more[n:]
+            self.rest[stream] = (more, trailers)
+            if not more:
+                del self.rest[stream]
+                self.c.send_headers(stream, trailers, end_stream=True) if trailers else self.c.end_stream(stream)
+        self.sock.sendall(self.c.data_to_send())
+
+    def take(self, event):
+        name, stream = type(event).__name__, getattr(event, "stream_id", 0)
+        if name == "RequestReceived":
+            self.asked[stream] = (event.headers, b"")
+        elif name == "DataReceived" and stream in self.asked:
+            self.asked[stream] = (self.asked[stream][0], self.asked[stream][1] + event.data)
+            self.c.acknowledge_received_data(event.flow_controlled_length, stream)
+        elif name == "StreamEnded" and stream in self.asked:
+            self.answer(stream)
+        elif name == "StreamReset":
+            self.asked.pop(stream, None)
+            self.rest.pop(stream, None)
+
+    def run(self):
+        self.c.initiate_connection()
+        self.sock.sendall(self.c.data_to_send())
+        while data := self.sock.recv(65536):
+            for event in self.c.receive_data(data):
+                self.take(event)
+            self.send()
+
+
 def serve(sock, address):
+    if sock.selected_alpn_protocol() == "h2":
+        with contextlib.closing(sock), contextlib.suppress(OSError):
+            Http2(sock, address).run()
+        return
     s = Stream(sock)
     try:
         going = True
@@ -135,8 +208,7 @@ def serve(sock, address):
                 body = s.chunks()
             else:
                 body = s.exactly(int(h.get("content-length", 0)))
-            with LOCK, open(DIR / "seen", "a") as f:
-                f.write(json.dumps([address, head.decode("latin-1"), body[:4096].decode("latin-1")]) + "\n")
+            remember(address, head.decode("latin-1"), body)
             target = head.split(b" ")[1].decode("latin-1")
             going = answer(s, target, h, body)
             if h.get("connection", "").lower() == "close":
@@ -168,7 +240,9 @@ def accept(listener, context, address):
 for pair in sys.argv[2:]:
     where, pem = pair.split("=")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(DIR / pem)
+    if pem.endswith("+h2"):
+        context.set_alpn_protocols(["h2", "http/1.1"])
+    context.load_cert_chain(DIR / pem.removesuffix("+h2"))
     listening = socket.create_server((where, 443))
     threading.Thread(target=accept, args=(listening, context, where), daemon=True).start()
 print("ready", flush=True)

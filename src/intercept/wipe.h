@@ -1,0 +1,13 @@
+/* Buffers that nobody may find values in later. */
+#ifndef MSB_INTERCEPT_WIPE_H
+#define MSB_INTERCEPT_WIPE_H
+
+#include "util/buf.h"
+
+/* Overwrites all of it, and frees it; the limit stays. */
+void buf_wipe(struct buf *b);
+#define AUTO_WIPE CLEANUP(buf_wipe)
+/* Room for n more bytes, without leaving copies behind. 0, -ENOSPC. */
+int buf_reserve_wiping(struct buf *b, size_t n);
+
+#endif
