@@ -183,12 +183,22 @@ static int add_mount(struct container_config *c, const json_t *m, struct err *e)
     return spec_add_mount(&c->spec, &t, e);
 }
 
+/* A later mount on the same place covers it. */
+static bool is_covered(const json_t *all, size_t i)
+{
+    const json_t *to = json_object_get(json_array_get(all, i), "destination");
+    for (size_t k = i + 1; to && k < json_array_size(all); k++)
+        if (json_equal(to, json_object_get(json_array_get(all, k), "destination")))
+            return true;
+    return false;
+}
+
 int container_config_read_mounts(struct container_config *c, struct err *e)
 {
-    const json_t *m;
+    const json_t *all = json_object_get(c->j, "mounts"), *m;
     size_t i;
     int r = 0;
-    json_array_foreach(json_object_get(c->j, "mounts"), i, m) r = r < 0 ? r : add_mount(c, m, e);
+    json_array_foreach(all, i, m) if (r == 0 && !is_covered(all, i)) r = add_mount(c, m, e);
     return r;
 }
 
