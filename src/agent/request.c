@@ -185,6 +185,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         {F_ROWS, offsetof(struct exec_req, rows), U32},
         {F_COLS, offsetof(struct exec_req, cols), U32},
         {F_UMASK, offsetof(struct exec_req, umask), U32},
+        {F_CTL_PORT, offsetof(struct exec_req, port), U32},
         {F_TIMEOUT_MS, offsetof(struct exec_req, timeout_ms), U64},
         {F_CAPABILITIES, offsetof(struct exec_req, caps), U64},
         {F_AMBIENT, offsetof(struct exec_req, ambient), U64},
@@ -212,7 +213,7 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
 int exec_req_parse(struct exec_req *q, const struct proto_frame *f)
 {
     int r = files_req_parse(q, f);
-    if (r == 0 && q->argc == 0) {
+    if (r == 0 && q->argc == 0 && !q->port) {
         exec_req_free(q);
         return -EPROTO;
     }

@@ -43,6 +43,7 @@ struct exec_req {
     uint32_t only; /* of FILES: the one file operation to serve; 0 = all that users have */
     char *term;    /* NULL when absent */
     uint32_t rows, cols;
+    uint32_t port;       /* not 0: in place of a command (proxy.h) */
     uint32_t umask;      /* plus one; 0 = the agent's */
     uint64_t timeout_ms; /* 0 = none */
     uint64_t caps;       /* the most that it has; UINT64_MAX = what the guest leaves */

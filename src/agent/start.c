@@ -8,6 +8,7 @@
 #include "agent/env.h"
 #include "agent/files.h"
 #include "agent/procs.h"
+#include "agent/proxy.h"
 #include "agent/spawn.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -210,6 +211,10 @@ static void start_command(struct session *s, struct exec_req *q)
     pid_t pid = r;
     if (r < 0) {
         (void)err_sys(&e, -r, q->tty ? "cannot open a terminal" : "cannot open a pipe");
+    } else if (q->port) {
+        pid = proxy_start(q->port, io.child);
+        if (pid < 0)
+            (void)err_sys(&e, -pid, "cannot connect to port %u", q->port);
     } else {
         give_away(&io, id, s->srv->dev_null);
         struct spawn_req sp = {.argv = q->argv,

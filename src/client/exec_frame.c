@@ -45,6 +45,8 @@ static void put_command(struct proto_writer *w, const struct session_request *re
     }
     if (!stdin_open)
         proto_u32(w, F_NO_STDIN, 1);
+    if (req->port)
+        proto_u32(w, F_CTL_PORT, req->port);
     if (req->umask)
         proto_u32(w, F_UMASK, req->umask);
     if (req->caps_dropped)

@@ -27,7 +27,8 @@ struct session_request {
     bool no_stdin;    /* the command reads /dev/null */
     bool detach;      /* start it, do not wait (run -d) */
     bool all_signals; /* every signal is passed on, to the command's main process only */
-    uint32_t umask;   /* plus one; 0 = the sandbox's */
+    uint16_t port;  /* not 0: stdin and stdout are for that port in the guest, not for a command */
+    uint32_t umask; /* plus one; 0 = the sandbox's */
     /* Less than the sandbox's programs have: capabilities that it cannot get, and those that a user
      * other than root keeps (bits by number). */
     uint64_t caps_dropped, caps_ambient;

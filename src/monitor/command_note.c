@@ -66,7 +66,8 @@ static void on_header(struct command_note *c, uint16_t type)
         c->command.started_ns = realtime_ns();
     if (!c->exited && (type == PROTO_EXIT || type == PROTO_FAIL)) {
         c->exited = true;
-        exec_log_flush(c->log); /* the output is in the log before the exit is seen */
+        if (c->log)
+            exec_log_flush(c->log); /* the output is in the log before the exit is seen */
     }
 }
 
@@ -76,7 +77,8 @@ static void on_payload(struct command_note *c, const uint8_t *p, size_t n)
     const struct scanner *s = &c->scan;
     bool out = s->hdr.type == PROTO_STDOUT, err = s->hdr.type == PROTO_STDERR;
     if (out || err) {
-        exec_log_write(c->log, out ? c->stdout_as : LOG_STDERR, c->command.id, p, n);
+        if (c->log)
+            exec_log_write(c->log, out ? c->stdout_as : LOG_STDERR, c->command.id, p, n);
         c->wrote += n;
     } else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX) {
         memcpy(c->exit + (s->hdr.len - s->left), p, n);

@@ -34,7 +34,7 @@ struct command_note {
     bool exited; /* EXIT or FAIL has come */
     uint8_t exit[COMMAND_EXIT_MAX];
     enum log_source stdout_as;
-    struct exec_log *log; /* where its output is kept */
+    struct exec_log *log; /* where its output is kept; NULL: nowhere */
     uint64_t wrote, most; /* bytes of output, and how many there may be */
 };
 

@@ -457,7 +457,7 @@ static void begin_session(struct relay_client *c, const struct proto_frame *f)
     c->state = CLIENT_SESSION;
     r->n_execs += f->type == PROTO_EXEC;
     c->background = f->type == PROTO_EXEC && proto_find_num(f, F_BACKGROUND, 0);
-    c->note.log = r->log;
+    c->note.log = proto_find_num(f, F_CTL_PORT, 0) ? NULL : r->log;
     c->note.most = r->output_max;
     c->note.command = (struct background_command){.id = ++r->last_id,
                                                   .tty = c->note.stdout_as == LOG_OUTPUT,

@@ -3,6 +3,7 @@
 #include "client/request.h"
 #include "jail/jail.h"
 #include "oci/console.h"
+#include "oci/forward.h"
 #include "oci/group.h"
 #include "oci/netns.h"
 #include "oci/pod.h"
@@ -163,6 +164,8 @@ static int boot(const struct oci_init *in, int init, struct err *e)
     AUTO_CLOSE int monitor = dir < 0 ? dir : monitor_pidfd(dir);
     if (monitor < 0)
         return err_sys(e, -monitor, "the %s has ended already", in->pod ? "pod" : "new sandbox");
+    if (in->config->sandbox && in->config->ns.entered[OCI_NS_NET])
+        forward_start(dir, monitor);
     return sock_send_fd(init, monitor);
 }
 

@@ -273,12 +273,13 @@ enum proto_tag {
     F_NET_MESSAGES = 88, /* bytes: addresses, routes and neighbours as rtnetlink messages, one after
                              another; nlmsg_seq is where in a message the interface's number goes */
     /* requests about the network */
-    F_CTL_NAME = 96,      /* string: a host name, normalised */
-    F_CTL_ADDRESS = 97,   /* string: an IP address */
-    F_CTL_PORT = 98,      /* u32, 1..65535 */
-    F_CTL_PROTO = 99,     /* u32: 6 or 17 */
-    F_CTL_ALLOW = 100,    /* u32, 0 or 1 */
-    F_CTL_WHY = 101,      /* string */
+    F_CTL_NAME = 96,    /* string: a host name, normalised */
+    F_CTL_ADDRESS = 97, /* string: an IP address */
+    F_CTL_PORT = 98,   /* u32, 1..65535; in EXEC, without F_ARG: the command is a connection to that
+                             TCP port of the guest's own, and its output is not logged */
+    F_CTL_PROTO = 99,  /* u32: 6 or 17 */
+    F_CTL_ALLOW = 100, /* u32, 0 or 1 */
+    F_CTL_WHY = 101,   /* string */
     F_CTL_MAY_ASK = 102,  /* u32, 0 or 1: the name may be resolved */
     F_CTL_ASK_WHY = 103,  /* string */
     F_CTL_PEER = 104,     /* nested: F_CTL_ADDRESS, F_CTL_ALLOW, F_CTL_WHY; repeated */

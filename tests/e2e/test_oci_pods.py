@@ -1,10 +1,10 @@
 """Pods: containers that share a guest, as Kubernetes and Podman ask for them."""
-import json
 import os
-import pathlib
+import subprocess
 
 import pytest
 
+import imagekit
 from conftest import wait_for
 from ocikit import Runtime, become_subreaper, bury, make_root, reap, sh
 
@@ -88,6 +88,15 @@ def test_together(pod, tmp_path):
     pod.rt("start", "server")
     wait_for(lambda: (tmp_path / "up").exists())
     assert pod.run(sh("wget -qO- http://127.0.0.1:8080/; cat /dev/shm/x /v/up"), mounts=volume) == "page\nshm\nup\n"
+    # Whoever forwards a port connects to it in the namespace, and finds the pod's.
+    def inside(*argv, **kw):
+        return subprocess.run(["nsenter", f"--net=/proc/{pod.pid}/ns/net", *argv], capture_output=True, timeout=60, **kw)
+    inside("ip", "link", "set", "lo", "up", check=True)
+    wait_for(lambda: inside(imagekit.BUSYBOX, "wget", "-qO-", "http://127.0.0.1:8080/").stdout == b"page\n")
+    pod.rt("exec", "--detach", "server", "/bin/sh", "-c", "nc -l -p 9000 127.0.0.1 -e cat; :")
+    big = os.urandom(300000)
+    wait_for(lambda: inside(imagekit.BUSYBOX, "nc", "127.0.0.1", "9000", input=big).stdout == big)
+    assert inside(imagekit.BUSYBOX, "nc", "127.0.0.1", "9001").stdout == b""
     pod.rt("exec", "server", "/bin/sh", "-c", "echo back >/v/back")
     assert (tmp_path / "back").read_text() == "back\n"
     pod.rt("delete", "--force", "server")
