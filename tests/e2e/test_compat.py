@@ -2,6 +2,8 @@
 import os
 import subprocess
 
+import pytest
+
 from conftest import ROOT, need
 from guest import PATIENCE
 
@@ -12,6 +14,7 @@ def results(text):
     return dict(line.split(": ", 1) for line in text.splitlines())
 
 
+@pytest.mark.timeout(300)
 def test_the_hosts_programs(msb, host_tools, tmp_path):
     """One boot, nine programs: about 10 s."""
     need("cc", "git", "node", "perl", "strace", "xz", "docker-registry")
