@@ -92,6 +92,19 @@ static void apparmor_profile(char *to, size_t size)
         *to = '\0'; /* the latter is of SELinux */
 }
 
+static bool selinux_enforces(void)
+{
+    return is_one("/sys/fs/selinux/enforce");
+}
+
+/* In a container nothing but the label of its processes tells. */
+static bool selinux_confines(void)
+{
+    char label[128];
+    read_line("/proc/self/attr/current", label, sizeof(label));
+    return selinux_enforces() || strstr(label, ":container_t:");
+}
+
 void doctor_surroundings(struct doctor *d)
 {
     char profile[128], text[256] = "";
@@ -107,8 +120,9 @@ void doctor_surroundings(struct doctor *d)
     if (*profile)
         n += (size_t)snprintf(text + n, sizeof(text) - n, "%sAppArmor profile %.80s", n ? ", " : "",
                               profile);
-    if (n < sizeof(text) && is_one("/sys/fs/selinux/enforce"))
-        (void)snprintf(text + n, sizeof(text) - n, "%sSELinux enforcing", n ? ", " : "");
+    if (n < sizeof(text) && selinux_confines())
+        (void)snprintf(text + n, sizeof(text) - n, "%sSELinux%s", n ? ", " : "",
+                       selinux_enforces() ? " enforcing" : "");
     if (*text)
         doctor_add(d, "Inside", MARK_OK, "%s", text);
 }
@@ -226,14 +240,17 @@ static void namespaces_remedy(struct check *c)
         apparmor_profile(text, sizeof(text));
         doctor_remedy(c,
                       "for the full jail, start the container with --security-opt "
-                      "seccomp=unconfined%s, or with a profile that allows unshare and mount",
-                      *text ? " --security-opt apparmor=unconfined" : "");
+                      "seccomp=unconfined%s%s, or with a profile that allows unshare and mount",
+                      *text ? " --security-opt apparmor=unconfined" : "",
+                      selinux_confines() ? " --security-opt label=disable" : "");
     } else {
         doctor_remedy(c, "allow unprivileged user namespaces");
         sysctl_remedy(c, "/proc/sys/kernel/unprivileged_userns_clone",
                       "kernel.unprivileged_userns_clone", "1");
         sysctl_remedy(c, "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
                       "kernel.apparmor_restrict_unprivileged_userns", "0");
+        if (!c->sysctl && selinux_enforces())
+            doctor_remedy(c, "allow what SELinux refuses: 'ausearch -m avc -ts recent' shows it");
     }
 }
 

@@ -469,6 +469,54 @@ def test_doctor(msb, tmp_path):
     assert p.stdout == b""
 
 
+# A host whose security modules say what they are told to, and that refuses namespaces. Its root is a tmpfs with
+# all that ours has, but for marks of a container.
+MODULES = r"""set -e
+mount --make-rprivate /
+mount -t tmpfs root "$1"
+for f in /*; do
+    if [ -L "$f" ]; then cp -a "$f" "$1$f"; elif [ -d "$f" ]; then mkdir "$1$f"; mount --rbind "$f" "$1$f"; fi
+done
+mkdir "$1/.kernel"
+cp /proc/sys/kernel/* "$1/.kernel" 2>/dev/null || :
+echo 1 >"$1/.kernel/unprivileged_userns_clone"
+echo "$RESTRICTS" >"$1/.kernel/apparmor_restrict_unprivileged_userns"
+mount --bind "$1/.kernel" "$1/proc/sys/kernel"
+mount -t tmpfs fs "$1/sys/fs"
+mkdir "$1/sys/fs/selinux"
+echo "$ENFORCES" >"$1/sys/fs/selinux/enforce"
+echo "$LABEL" >"$1/.label"
+mount --bind "$1/.label" "$1/proc/$$/attr/current"
+exec chroot "$1" "$2" -c "$3" "$4"
+"""
+REFUSE = r"""import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 272), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]  # unshare: EPERM
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *i) for i in code))
+prctl = ctypes.CDLL(None).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, ctypes.c_char_p(struct.pack("HxxxxxxQ", 4, ctypes.addressof(code))), 0, 0) == 0
+os.execv(sys.argv[1], [sys.argv[1], "doctor", "--format", "json"])
+"""
+
+
+@pytest.mark.parametrize("inside, restricts, enforces, label, says, remedy", [
+    ("", 1, 0, "msb-profile (enforce)", "AppArmor profile msb-profile (enforce)", "kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("", 0, 1, "user_u:user_r:user_t:s0", "SELinux enforcing", "ausearch -m avc"),
+    ("podman", 0, 0, "system_u:system_r:container_t:s0:c1,c2", "a container (podman), SELinux", "--security-opt label=disable"),
+    ("docker", 0, 0, "docker-default (enforce)", "a container (docker), AppArmor", "--security-opt apparmor=unconfined"),
+], ids=["ubuntu", "selinux", "fedora", "docker"])  # fmt: skip
+def test_doctor_knows_security_modules(module_msb, tmp_path, inside, restricts, enforces, label, says, remedy):
+    if os.geteuid() != 0 or os.path.exists("/run/.containerenv") or not shutil.which("unshare"):
+        pytest.skip("needs root, and a host that is no podman container")
+    m = module_msb
+    env = {**m.env, "RESTRICTS": str(restricts), "ENFORCES": str(enforces), "LABEL": label, "container": inside}
+    p = subprocess.run(["unshare", "-m", "sh", "-c", MODULES, "sh", tmp_path, "/usr/bin/python3", REFUSE, m.exe],
+                       env=env if inside else {k: v for k, v in env.items() if k != "container"}, capture_output=True)
+    checks = {c["name"]: c for c in json.loads(p.stdout or "null")["checks"]} if p.stdout else {}
+    assert p.returncode == 0 and says in checks["Inside"]["detail"], (p.stderr, checks)
+    assert remedy in checks["Namespaces"]["remedy"], checks
+
+
 def test_doctor_knows_old_kernels(msb, no_kvm_kernel, tmp_path):
     """By what the kernel itself says, wherever it was installed; nothing is asked of the network."""
     then = int(time.time()) - 91 * 86400 - 3600
