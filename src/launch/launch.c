@@ -123,8 +123,12 @@ static int open_asset(const char *dir, const char *file, struct err *e)
     if (fd < 0) {
         int code = errno;
         err_sys(e, code, "cannot open %s", path);
-        err_hint(e, "run `make kernel-%s` to build it, or see `msb doctor`",
-                 strncmp(file, "linux-", 6) == 0 ? file + 6 : "uml");
+        if (code == EACCES)
+            err_hint(e, "its owner can let you read it, and enter the directories above it; or set "
+                        "MSB_ASSETS to a directory with files of your own");
+        else
+            err_hint(e, "run `make kernel-%s` to build it, or see `msb doctor`",
+                     strncmp(file, "linux-", 6) == 0 ? file + 6 : "uml");
         return -code;
     }
     diag_trace("opened %s", path);

@@ -216,6 +216,18 @@ def test_doctor(user):
     assert p.returncode == 0, p.stderr
 
 
+def test_a_kernel_out_of_reach(user, place):
+    """One that another user has built is there, and need not be built again."""
+    assets = place / "closed"
+    assets.mkdir()
+    for name in ("base.erofs", "tools.erofs"):
+        (assets / name).symlink_to(pathlib.Path(user.env["MSB_ASSETS"]) / name)
+    (assets / "linux-uml").touch(mode=0o600)
+    p = user("run", "--engine", "uml", "--", "true", env={**user.env, "MSB_ASSETS": str(assets)})
+    assert p.returncode == 1 and b"linux-uml: Permission denied" in p.stderr and b"MSB_ASSETS" in p.stderr
+    assert b"make" not in p.stderr
+
+
 def test_set_id_programs_of_the_host(user):
     """Whom they belong to is not known in the user's namespace: who runs one stays who he is."""
     need(os.stat("/usr/bin/su").st_mode & 0o4000, "the host's su has no set-ID bit")

@@ -49,7 +49,9 @@ static void explain_denied(int code, struct err *e)
 {
     struct stat st;
     const struct passwd *pw = getpwuid(geteuid());
-    const char *user = pw ? pw->pw_name : "USER";
+    char number[16]; /* of a user without a name, as containers have them */
+    (void)snprintf(number, sizeof(number), "%u", geteuid());
+    const char *user = pw ? pw->pw_name : number;
     const struct group *gr = stat(device_path, &st) == 0 ? getgrgid(st.st_gid) : NULL;
     err_sys(e, code, "user '%s' may not open %s", user, device_path);
     if (!gr || st.st_gid == 0 || (st.st_mode & 0060) != 0060) {
