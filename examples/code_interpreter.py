@@ -47,7 +47,7 @@ class Interpreter:
         self.sandbox, self.process, self.chunks = sandbox, None, None
 
     async def start(self):
-        self.process = await self.sandbox.stream("python", ["-u", "-c", INTERPRETER], stdin=True)
+        self.process = await self.sandbox.stream("python3", ["-u", "-c", INTERPRETER], stdin=True)
         self.chunks = self.process.__aiter__()
 
     async def answer(self):

@@ -88,7 +88,7 @@ def main():
             make_data(data)
         sandbox.files.upload(data, "/data/series.csv")
         sandbox.files.mkdir("/out")
-        result = sandbox.exec("python", ["-c", ANALYSIS], timeout=120)
+        result = sandbox.exec("python3", ["-c", ANALYSIS], timeout=120)
         if not result.ok:
             print(result.output, file=sys.stderr)
             return 1

@@ -28,7 +28,7 @@ except (urllib.error.URLError, OSError) as e:
 
 async def fetch(sandbox, url):
     """The answer that the agent gets for a URL."""
-    r = await sandbox.exec("python", ["-c", FETCH, url], timeout=60, max_output=100_000)
+    r = await sandbox.exec("python3", ["-c", FETCH, url], timeout=60, max_output=100_000)
     return r.ok, (r.stdout if r.ok else r.stderr).strip()
 
 

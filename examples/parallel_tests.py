@@ -41,7 +41,7 @@ async def run_file(client, args, project, test, slots):
                                labels={"job": "tests"})
         async with await client.create(spec) as sandbox:
             await sandbox.files.upload(project, "/project")
-            r = await sandbox.exec("python", ["-m", "unittest", "-q", str(test)], cwd="/project",
+            r = await sandbox.exec("python3", ["-m", "unittest", "-q", str(test)], cwd="/project",
                                    timeout=args.timeout, max_output=100_000)
         verdict = "passed" if r.ok else "timed out" if r.timed_out else "failed"
         return verdict, time.monotonic() - begun, r.output

@@ -230,7 +230,7 @@ const struct cmd cmd_run = {
         "command's exit code.\n\n" NET_DETAILS,
     .examples = "  msb run -- uname -a\n"
                 "  msb run python:3.11-slim -- python3 -c 'print(6 * 7)'\n"
-                "  msb run -v ./src:/src -w /src --name dev -- make\n"
+                "  msb run -v ./src:/src -w /src --name dev gcc -- make\n"
                 "  msb run                             (a shell)\n"
                 "  msb run -d --name web -p 8000:8000 python:3.11-slim -- python3 -m http.server\n"
                 "  msb run --net-rule allow@pypi.org,allow@*.pythonhosted.org python:3.11-slim",

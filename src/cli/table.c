@@ -150,6 +150,6 @@ const struct cmd root_cmd = {
     .opts = root_opts,
     .subs = cmd_table,
     .examples = "  msb run -- uname -a                 one command, nothing is kept\n"
-                "  msb create --name dev && msb exec dev -- make\n"
+                "  msb create --name dev gcc && msb exec dev -- make\n"
                 "  msb ls",
 };

@@ -447,7 +447,7 @@ class SandboxClient:
         Other keywords are fields of :class:`SandboxSpec`.
         """
         return await self._one_shot("py", image, kwargs,
-                                    lambda sb: sb.exec("python", ["-c", code], timeout=timeout))
+                                    lambda sb: sb.exec("python3", ["-c", code], timeout=timeout))
 
     async def run_shell(self, script: str, *, image: str = "python:3.11-slim",
                         timeout: Optional[float] = None, **kwargs: Any) -> ExecResult:
