@@ -19,7 +19,7 @@ import pytest
 
 from conftest import MSB
 from guest import FOREVER
-from sdkkit import BASE, SDK, SEEDS, client_of, go, sdk, sync_client_of
+from sdkkit import BASE, SDK, SEEDS, client_of, conformance, go, sdk, sync_client_of
 
 SURFACE = SEEDS / "sandbox_client.py"
 
@@ -115,54 +115,6 @@ def abstract_classes_satisfied(s, m):
     client = Client(msb=m.exe, home=str(m.home), env=m.env)
     assert isinstance(client, s.SandboxClient)
     return client, Handle
-
-
-async def conformance(client, spec_of, result_of, available=sdk.SandboxUnavailable):
-    """Every documented behaviour, through whatever client this is."""
-    spec = spec_of(name="conf", labels={"team": "search", "n": "1"}, memory_mib=256)
-    sb = await client.create(spec)
-    assert sb.name == "conf" and type(sb) is client.handle_class
-    r = await sb.exec("echo", ["a  b", "$HOME;"])
-    assert (r.stdout, r.stderr, r.exit_code, r.truncated) == ("a  b $HOME;\n", "", 0, False)
-    assert result_of(r.stdout, r.stderr, r.exit_code, r.truncated).output == r.output and r.ok
-    assert (await sb.exec("pwd")).ok
-    r = await sb.shell("echo out; echo err >&2 | cat; exit 7")
-    assert (r.stdout, r.stderr, r.exit_code, r.ok) == ("out\n", "err\n", 7, False)
-    r = await sb.shell("echo part; sleep 86400", timeout=0.25)
-    assert r.stdout == "part\n" and r.truncated and not r.ok
-    assert (await sb.exec("python", ["-c", "print(6*7)"], timeout=60.0)).stdout == "42\n"
-    assert (await sb.logs()).startswith("a  b $HOME;\n")
-    assert await sb.logs(tail=1) == "42\n"
-    assert await sb.logs(tail=0) == ""
-    # Empty egress: nothing goes out, and there is nothing to go out by.
-    assert "default" not in (await sb.shell("ip route 2>/dev/null; cat /proc/net/route | wc -l")).stdout
-    again = await client.get("conf")
-    assert again.name == "conf" and type(again) is client.handle_class
-    assert await client.list() == ["conf"]
-    info = await sb.info()
-    assert info.labels == {"team": "search", "n": "1"} and info.running
-    assert info.details["config"]["resources"]["memory_mib"] == 256
-    with pytest.raises(sdk.SandboxNotFound):
-        await client.get("nobody")
-    with pytest.raises(sdk.SandboxExists):
-        await client.create(spec)
-    with pytest.raises(sdk.MsbError):
-        await client.remove("conf")  # it runs
-    await sb.stop()
-    await sb.stop()
-    assert not (await sb.info()).running
-    await sb.start()
-    await sb.kill()
-    assert not (await sb.info()).running
-    await client.remove("conf")
-    assert await client.list() == []
-    with pytest.raises(sdk.SandboxNotFound):
-        await client.remove("conf")
-    r = await client.run_python("import sys; print('hi'); print('x', file=sys.stderr); sys.exit(5)")
-    assert (r.stdout, r.stderr, r.exit_code) == ("hi\n", "x\n", 5)
-    r = await client.run_shell("echo $((6*7)) | cat", image=BASE, memory_mib=128, labels={"a": "b"})
-    assert r.stdout == "42\n"
-    assert await client.list() == []
 
 
 def test_conformance(python_home):

@@ -23,6 +23,8 @@ through the ``msb`` program.
 """
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import environments, sync
 from ._cli import find_msb
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
@@ -37,12 +39,24 @@ from .sandbox import AsyncSandbox, PtySize, Sandbox
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
 from .workspace import Workspace, WorkspaceFiles
 
+if TYPE_CHECKING:
+    from .kubernetes import KubernetesClient, KubernetesHandle
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """What needs TLS and more is loaded by those who use it."""
+    if name in ("KubernetesClient", "KubernetesHandle"):
+        from . import kubernetes
+        return getattr(kubernetes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AsyncSandbox", "CodeContext", "CommandError", "CommandNotExecutable", "CommandNotFound", "CommandTimeout",
     "DEFAULT_MAX_OUTPUT", "ExecResult", "Execution", "ExecutionError", "FileDenied", "FileError", "FileEvent", "FileExists",
-    "FileInfo", "FileNotFound", "Files", "ImageError", "Logs", "MsbError", "OutputChunk", "PolicyRefused", "Process",
+    "FileInfo", "FileNotFound", "Files", "ImageError", "KubernetesClient", "KubernetesHandle", "Logs", "MsbError", "OutputChunk", "PolicyRefused", "Process",
     "ProtocolError", "PtySize", "Result", "Sandbox", "SandboxClient", "SandboxEnded", "SandboxExists", "SandboxHandle",
     "SandboxInfo", "SandboxNotFound", "SandboxNotRunning", "SandboxSpec", "SandboxUnavailable",
     "SecretError", "TooManyCommands", "UsageError", "Watch", "Workspace", "WorkspaceFiles", "environments",

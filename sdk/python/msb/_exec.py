@@ -2,32 +2,20 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import math
-from dataclasses import dataclass
-from typing import Any, Callable, Deque, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _proto as proto
 from ._channel import Channel
+from ._command import CommandChannel, Ended
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, MsbError, ProtocolError,
                      SandboxEnded, TooManyCommands, UsageError)
 
-STREAM_WINDOW = 1024 * 1024  # bytes queued for a reader before the sandbox has to wait
 BACKSTOP = 5.0  # how much longer than the time limit the agent may take
 
 
 class GoingDown(MsbError):
     """The sandbox is shutting down or has no room, and has done nothing: try again."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    exit_code: int
-    signal: Optional[int] = None
-    timed_out: bool = False
-    out_of_memory: bool = False
 
 
 def timeout_ms(timeout: Optional[float]) -> int:
@@ -86,34 +74,15 @@ def fail_error(found: Sequence[proto.Field], command: str) -> MsbError:
     return error(f'failed to exec "{command[:256]}"', [text] if text else [])
 
 
-def _seen(future: "asyncio.Future[Any]") -> None:
-    """Marks an error as seen: nothing may be waiting for it."""
-    if not future.cancelled():
-        future.exception()
-
-
-class ExecChannel(Channel):
-    """The connection of a running command.
-
-    Output is kept, up to ``limit`` bytes of each stream; or, with ``streaming``, queued for a
-    reader, and the sandbox waits while too much is queued.
-    """
+class ExecChannel(Channel, CommandChannel):
+    """The connection of a running command."""
 
     def __init__(self, command: str, limit: int, streaming: bool, timeout: Optional[float],
                  on_code: Callable[[int], None]) -> None:
-        super().__init__()
+        Channel.__init__(self)
+        CommandChannel.__init__(self, limit, streaming)
         self._on_code = on_code
-        self.command, self.limit, self.streaming, self.timeout = command, limit, streaming, timeout
-        self.started: "asyncio.Future[int]" = self.loop.create_future()
-        self.ended: "asyncio.Future[Ended]" = self.loop.create_future()
-        self.started.add_done_callback(_seen)
-        self.ended.add_done_callback(_seen)
-        self.kept: Tuple[List[bytes], List[bytes]] = ([], [])
-        self.sizes = [0, 0]
-        self.truncated = False
-        self.queue: Deque[Tuple[int, bytes]] = collections.deque()
-        self.queued = 0
-        self._reader_waits: Optional["asyncio.Future[None]"] = None
+        self.command, self.timeout = command, timeout
         self._unacked = 0
         self._stdin_waits: Optional["asyncio.Future[None]"] = None
         self._backstop: Optional[asyncio.TimerHandle] = None
@@ -200,59 +169,6 @@ class ExecChannel(Channel):
             self._backstop = self.loop.call_later(1.0, self._too_late)
         else:
             self._end(Ended(124, timed_out=True))
-
-    # --- output ---
-
-    def _output(self, stream: int, data: bytes) -> None:
-        if self.streaming:
-            self.queue.append((stream, data))
-            self.queued += len(data)
-            if self.queued >= STREAM_WINDOW:
-                self.pause_reading()
-            self._wake_reader()
-        else:
-            self.keep(stream, data)
-
-    def keep(self, stream: int, data: bytes) -> None:
-        """Adds to the result, up to the limit."""
-        room = self.limit - self.sizes[stream]
-        if len(data) > room:
-            self.truncated = True
-            data = data[:max(room, 0)]
-        if data:
-            self.kept[stream].append(data)
-            self.sizes[stream] += len(data)
-
-    def start_streaming(self) -> None:
-        """From now on output is queued for a reader; what was kept so far comes first."""
-        if self.streaming:
-            return
-        self.streaming = True
-        for stream in (0, 1):
-            for data in self.kept[stream]:
-                self.queue.append((stream, data))
-                self.queued += len(data)
-            self.kept[stream].clear()
-            self.sizes[stream] = 0
-
-    async def next_chunk(self) -> Optional[Tuple[int, bytes]]:
-        """The next piece of output, None at the end."""
-        while not self.queue:
-            if self.ended.done():
-                return None
-            if self._reader_waits is None:
-                self._reader_waits = self.loop.create_future()
-            await asyncio.shield(self._reader_waits)
-        stream, data = self.queue.popleft()
-        self.queued -= len(data)
-        if self.queued < STREAM_WINDOW // 2:
-            self.resume_reading()
-        return stream, data
-
-    def _wake_reader(self) -> None:
-        if self._reader_waits is not None:
-            self._reader_waits.set_result(None)
-            self._reader_waits = None
 
     # --- input ---
 

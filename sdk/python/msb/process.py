@@ -6,11 +6,10 @@ import codecs
 import inspect
 import signal as signals
 from types import TracebackType
-from typing import Any, AsyncIterator, Awaitable, Callable, List, Optional, Type, Union
+from typing import Any, AsyncIterator, Awaitable, Callable, List, Optional, Protocol, Type, Union
 
-from ._attach import Holder
 from ._cli import uncancelled
-from ._exec import Ended, ExecChannel
+from ._command import CommandChannel, Ended
 from .errors import CommandTimeout, MsbError, UsageError
 from .types import ExecResult, OutputChunk
 
@@ -25,6 +24,13 @@ def _decode(parts: List[bytes], cut: bool) -> str:
     """Text; half a character at a cut is dropped."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(b"".join(parts), final=not cut)
+
+
+class Releasable(Protocol):
+    """What goes on for the sake of a command, until it has ended."""
+
+    async def release(self) -> None:
+        """It has ended, or nobody waits for it any more."""
 
 
 class Process:
@@ -42,7 +48,7 @@ class Process:
         print((await p.wait()).exit_code)
     """
 
-    def __init__(self, channel: ExecChannel, holder: Optional[Holder], pid: int, tty: bool,
+    def __init__(self, channel: CommandChannel, holder: Optional[Releasable], pid: int, tty: bool,
                  stdin: bool) -> None:
         self._channel, self._holder = channel, holder
         self._tty, self._stdin = tty, stdin

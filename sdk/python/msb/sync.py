@@ -31,7 +31,7 @@ from .files import DEFAULT_MAX_READ, FileEvent
 from .process import Callback
 from .types import ExecResult, FileInfo, OutputChunk, SandboxInfo, SandboxSpec
 
-__all__ = ["CodeContext", "Files", "Process", "SandboxClient", "SandboxHandle", "Watch", "Workspace", "WorkspaceFiles"]
+__all__ = ["CodeContext", "Files", "KubernetesClient", "Process", "SandboxClient", "SandboxHandle", "Watch", "Workspace", "WorkspaceFiles"]
 
 _run = PORTAL.run
 
@@ -437,3 +437,11 @@ class SandboxClient:
 
     def __exit__(self, *exc: object) -> None:
         return None
+
+
+class KubernetesClient(SandboxClient):
+    """Creates and finds sandboxes in a cluster; see :class:`msb.KubernetesClient`, whose arguments it takes."""
+
+    def __init__(self, **options: Any) -> None:
+        from .kubernetes import KubernetesClient as Inner
+        self._inner = Inner(**options)
