@@ -69,6 +69,7 @@ class FakeKube:
         self.headers = []
         self.trouble = []    # HTTP status codes that come first
         self.cut_answers = 0  # so many answers to POST get lost
+        self.linger = 0.05   # how long a deleted pod takes to be gone; None: until remove() is called
         self.hold = set()    # images whose pods stay Pending
         self.tokens = {TOKEN}
         self.number = 0
@@ -190,7 +191,8 @@ class FakeKube:
         if kind == "pods" and not gone["metadata"].get("deletionTimestamp"):
             gone["metadata"]["deletionTimestamp"] = now()
             self.touch(kind, gone)
-            asyncio.get_running_loop().call_later(0.05, self.remove, name)
+            if self.linger is not None:
+                asyncio.get_running_loop().call_later(self.linger, self.remove, name)
         elif kind != "pods":
             del store[name]
         return gone

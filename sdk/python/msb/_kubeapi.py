@@ -7,7 +7,8 @@ import random
 import re
 import socket
 import ssl
-from typing import Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+                    TypeVar, Union)
 from urllib.parse import quote, urlencode
 
 from ._kubeconfig import Cluster
@@ -22,6 +23,7 @@ RETRY_SECONDS = 15.0  # how long a server that is restarting or overloaded is as
 WATCH_SECONDS = 300
 
 Query = Sequence[Tuple[str, str]]
+T = TypeVar("T")
 
 
 class ApiError(MsbError):
@@ -72,6 +74,29 @@ def api_error(status: int, body: bytes) -> ApiError:
 def may_repeat(error: ApiError, method: str) -> bool:
     """Whether the server asks for another try, and this is safe: 429 and 503 come before it has done anything."""
     return error.status in (429, 503) or (method == "GET" and error.status in (500, 502, 504))
+
+
+async def bounded(work: Awaitable[T], seconds: float, dispose: Optional[Callable[[T], object]] = None) -> T:
+    """The result of some work, or asyncio.TimeoutError. asyncio.wait_for would do, but up to Python 3.11 it forgets a
+    cancellation that comes just when the work is done, and whoever cancelled it waits forever. A result that nobody
+    gets is disposed of."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if task.done():
+            return task.result()
+    except asyncio.CancelledError:
+        await _abandon(task, dispose)
+        raise
+    await _abandon(task, dispose)
+    raise asyncio.TimeoutError
+
+
+async def _abandon(task: "asyncio.Future[T]", dispose: Optional[Callable[[T], object]]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is None and dispose is not None:
+        dispose(task.result())
 
 
 class _Body:
@@ -185,18 +210,18 @@ class Api:
         if body is not None:
             more.update({"Content-Type": content_type, "Content-Length": str(len(body))})
         head = await self.headers(method, self.target(path, query), more)
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(limit=EVENT_MAX, **self.connection()), CONNECT_SECONDS)
+        reader, writer = await bounded(asyncio.open_connection(limit=EVENT_MAX, **self.connection()), CONNECT_SECONDS,
+                                       lambda made: made[1].transport.abort())
         try:
             keep_alive(writer.get_extra_info("socket"))
             writer.write(head + (body or b""))
-            raw = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), ANSWER_SECONDS)
+            raw = await bounded(reader.readuntil(b"\r\n\r\n"), ANSWER_SECONDS)
             if len(raw) > HEAD_MAX:
                 raise ProtocolError("the Kubernetes API server sent too long a header")
             answer = parse_head(raw[:-4])
             found = _Body(reader, answer.headers)
             if answer.status >= 300:
-                text = await asyncio.wait_for(found.all(), ANSWER_SECONDS)
+                text = await bounded(found.all(), ANSWER_SECONDS)
                 raise api_error(answer.status, text)
             return answer, found, writer
         except BaseException:
@@ -206,7 +231,7 @@ class Api:
     async def _once(self, method: str, path: str, query: Query, body: Optional[bytes], content_type: str) -> bytes:
         _, found, writer = await self._open(method, path, query, body, content_type)
         try:
-            return await asyncio.wait_for(found.all(), ANSWER_SECONDS)
+            return await bounded(found.all(), ANSWER_SECONDS)
         finally:
             writer.transport.abort()
 

@@ -18,7 +18,7 @@ from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, 
 from . import _kubeconfig, _pod
 from ._cli import uncancelled
 from ._exec import timeout_ms
-from ._kubeapi import CONNECT_SECONDS, RETRY_SECONDS, Api, ApiError, keep_alive, may_repeat
+from ._kubeapi import CONNECT_SECONDS, RETRY_SECONDS, Api, ApiError, bounded, keep_alive, may_repeat
 from ._kubeexec import MAIN, PROTOCOLS, KubeChannel, Plan, signal_command
 from ._websocket import new_key
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
@@ -33,7 +33,7 @@ __all__ = ["KubernetesClient", "KubernetesHandle"]
 
 LOG_MAX = 16 * 1024 * 1024
 LIST_PAGE = 500
-SIGNAL_SECONDS = 20.0
+SIGNAL_SECONDS = 60.0
 _MERGE = "application/merge-patch+json"
 _RECREATED = "msb/manifest"  # annotation: what start() makes a stopped pod anew from
 
@@ -242,12 +242,15 @@ class KubernetesClient(SandboxClient):
             except ApiError as e:
                 if e.reason != "AlreadyExists":
                     raise
-                pod = await self._get(name)
-                if pod["metadata"].get("annotations", {}).get(_pod.CREATED) != created:
-                    if not pod["metadata"].get("deletionTimestamp") or asyncio.get_running_loop().time() > until:
+                found = await self._find(name)
+                if found is None or (found["metadata"].get("annotations") or {}).get(_pod.CREATED) != created:
+                    going = found is None or bool(found["metadata"].get("deletionTimestamp"))
+                    if not going or asyncio.get_running_loop().time() > until:
                         raise
-                    await self._until_gone(name, str(pod["metadata"]["uid"]))
+                    if found is not None:
+                        await self._until_gone(name, str(found["metadata"]["uid"]))
                     continue
+                pod = found
             await self._own_policy(doc, pod)
             return
 
@@ -303,7 +306,7 @@ class KubernetesClient(SandboxClient):
                 await states.aclose()  # type: ignore[attr-defined]
 
         try:
-            await asyncio.wait_for(wait(), seconds)
+            await bounded(wait(), seconds)
         except asyncio.TimeoutError:
             raise MsbError(f"sandbox '{name}' did not run within {seconds:g} s: {_pod.why_waiting(last)}") from None
 
@@ -318,7 +321,7 @@ class KubernetesClient(SandboxClient):
                 await states.aclose()  # type: ignore[attr-defined]
 
         try:
-            await asyncio.wait_for(wait(), seconds)
+            await bounded(wait(), seconds)
         except asyncio.TimeoutError:
             raise MsbError(f"sandbox '{name}' {what} within {seconds:g} s") from None
 
@@ -326,6 +329,15 @@ class KubernetesClient(SandboxClient):
         await self._until(name, 60.0, lambda pod: pod is None or pod["metadata"]["uid"] != uid, "was not removed")
 
     # --- finding, listing, removing ---
+
+    async def _find(self, name: str) -> Optional[Dict[str, Any]]:
+        """The pod that has the name, whoever made it."""
+        try:
+            return await self._api.json("GET", self._pods(name))
+        except ApiError as e:
+            if e.status != 404:
+                raise
+            return None
 
     async def _get(self, name: str) -> Dict[str, Any]:
         with typed_errors(name):
@@ -442,12 +454,12 @@ class KubernetesClient(SandboxClient):
             await self._signal(name, group, number)
 
         loop = asyncio.get_running_loop()
-        transport, channel = await asyncio.wait_for(loop.create_connection(
+        transport, channel = await bounded(loop.create_connection(
             lambda: KubeChannel(head, key, plan, limit, streaming, timeout, send_signal),
-            **self._api.connection()), CONNECT_SECONDS)
+            **self._api.connection()), CONNECT_SECONDS, lambda made: made[0].abort())
         try:
             keep_alive(transport.get_extra_info("socket"))
-            await asyncio.wait_for(asyncio.shield(channel.opened), 30.0)
+            await bounded(asyncio.shield(channel.opened), 30.0)
             return channel
         except BaseException:
             channel.abort()
@@ -467,7 +479,10 @@ class KubernetesClient(SandboxClient):
 
     async def _signal(self, name: str, group: int, number: Optional[int]) -> None:
         """Runs a command of our own that sends a signal."""
-        await asyncio.wait_for(self._run_quietly(name, signal_command(group, number)), SIGNAL_SECONDS)
+        try:
+            await bounded(self._run_quietly(name, signal_command(group, number)), SIGNAL_SECONDS)
+        except asyncio.TimeoutError:
+            raise MsbError(f"sandbox '{name}' did not pass on a signal within {SIGNAL_SECONDS:g} s") from None
 
     async def _run_quietly(self, name: str, argv: Sequence[str]) -> int:
         plan = Plan(argv, env={}, cwd=None, tty=False, stdin=None, half_close=False)
@@ -493,7 +508,7 @@ class KubernetesClient(SandboxClient):
 
         try:
             with contextlib.suppress(SandboxEnded, asyncio.TimeoutError):
-                await asyncio.wait_for(self._run_quietly(name, ["sh", "-c", "kill -15 1"]), seconds)
+                await bounded(self._run_quietly(name, ["sh", "-c", "kill -15 1"]), seconds)
             await self._until(name, max(seconds, 5.0), stopped, "did not stop")
         except SandboxNotFound:
             raise
