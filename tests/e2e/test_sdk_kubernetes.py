@@ -186,7 +186,7 @@ def test_everything_reaches_the_pod():
                  container={"resources": {"requests": {"cpu": "10m"}}, "imagePullPolicy": "Never"})
     spec, (main,) = doc["spec"], doc["spec"]["containers"]
     assert doc["metadata"]["labels"] == {"team": "search", "msb/sandbox": "n", "msb/reach": "hosts"}
-    assert doc["metadata"]["annotations"] == {"msb/name": "n", "msb/created": "c", "x": "y"}
+    assert doc["metadata"]["annotations"] == {"msb/name": "n", "msb/created": "c", "msb.memory": "300M", "x": "y"}
     assert spec["runtimeClassName"] == "msb" and spec["restartPolicy"] == "Never" and spec["activeDeadlineSeconds"] == 60
     assert spec["automountServiceAccountToken"] is False and spec["nodeSelector"] == {"a": "b"}
     assert main["resources"] == {"limits": {"memory": "300Mi", "cpu": "1500m"}, "requests": {"cpu": "10m"}}

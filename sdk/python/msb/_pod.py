@@ -16,6 +16,7 @@ Json = Dict[str, Any]
 SANDBOX = "msb/sandbox"  # the label that all our pods have; its value is the pod's name
 NAME = "msb/name"  # annotation: the sandbox's name, which a pod could not have
 CREATED = "msb/created"  # annotation: a random word, to know a pod of ours again
+MEMORY = "msb.memory"  # annotation for the runtime: the size of the guest, which not every containerd tells it
 REACH = "msb/reach"  # label: which of the namespace's policies holds
 WORKSPACE = "/workspace"
 
@@ -230,7 +231,8 @@ def manifest(spec: Any, *, runtime_class: Optional[str], created: str, addresses
     labels = {**check_labels(spec.labels), SANDBOX: name, REACH: kind}
     more = {k: v for k, v in pod.items() if k != "spec"}
     doc: Json = {"apiVersion": "v1", "kind": "Pod",
-                 "metadata": {"name": name, "labels": labels, "annotations": {NAME: spec.name, CREATED: created}}}
+                 "metadata": {"name": name, "labels": labels, "annotations": {
+                     NAME: spec.name, CREATED: created, MEMORY: f"{int(spec.memory_mib)}M"}}}
     merge(doc, more)
     theirs = pod.get("spec") or {}
     body["volumes"] = volumes + list(theirs.get("volumes") or ())
