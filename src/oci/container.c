@@ -11,6 +11,7 @@
 #include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/parse.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -158,6 +159,18 @@ static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct e
     return r == -ENOENT ? 0 : r;
 }
 
+/* A pod's guest is as large as the pod may be, if anybody says how large that is. */
+static int settle_config(const struct oci_runtime *rt, struct container_config *c, bool in_pod,
+                         struct err *e)
+{
+    uint64_t most = c->sandbox && !(c->said & SAID_MEMORY)
+                        ? group_memory_above(c->cgroups_path, rt->g->systemd_cgroup) / MIB
+                        : 0;
+    if (most)
+        c->spec.memory_mib = MAX(most, (uint64_t)SPEC_MEMORY_MIN_MIB);
+    return container_config_settle(c, in_pod, e);
+}
+
 /* What there is of it besides its process. */
 static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
                         const char *netns, struct err *e)
@@ -183,7 +196,7 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
     if (r == 0)
         r = pod_find(rt, &config, &pod, e);
     if (r == 0)
-        r = container_config_settle(&config, pod != NULL, e);
+        r = settle_config(rt, &config, pod != NULL, e);
     if (r == 0)
         r = check_terminal(o, &config, e);
     if (r == 0)

@@ -161,7 +161,8 @@ static int add_group(json_t *list, const char *top, const char *path)
     int r = make_path(top, path);
     if (r < 0)
         return r;
-    (void)snprintf(dir, sizeof(dir), "%s%s", top, path);
+    if (snprintf(dir, sizeof(dir), "%s%s", top, path) >= (int)sizeof(dir))
+        return -ENAMETOOLONG;
     return json_array_append_new(list, json_string(dir)) < 0 ? -ENOMEM : 0;
 }
 
@@ -287,6 +288,21 @@ int group_limit(const json_t *groups, const json_t *resources, struct err *e)
     if (r == 0 && number(m, "reservation", &low))
         r = limit_number(groups, "memory.soft_limit_in_bytes", "memory.low", low, e);
     return r;
+}
+
+uint64_t group_memory_above(const char *path, bool systemd)
+{
+    char above[PATH_MAX], dir[PATH_MAX + sizeof(GROUP_ROOT) + 8], text[VALUE_MAX];
+    struct err ignored = {0};
+    if (!path || !*path || settle_path(path, systemd, above, sizeof(above), &ignored) < 0)
+        return 0;
+    *strrchr(above, '/') = '\0';
+    bool common = is_common(GROUP_ROOT);
+    (void)snprintf(dir, sizeof(dir), "%s%s", common ? GROUP_ROOT : GROUP_ROOT "/memory", above);
+    if (!*above || !get(dir, common ? "memory.max" : "memory.limit_in_bytes", text, sizeof(text)))
+        return 0;
+    uint64_t most = strtoull(text, NULL, 10); /* "max" is 0; the old way to say it is large */
+    return most < 1ULL << 50 ? most : 0;
 }
 
 /* --- using ----------------------------------------------------------------------------------- */

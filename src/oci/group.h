@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Makes the groups; *ret becomes the list of their directories, empty when `path` is NULL or this user
  * may make none. systemd: path is "slice:prefix:name". */
@@ -20,6 +21,8 @@ int group_make(const char *path, bool systemd, json_t **ret, struct err *e);
 int group_limit(const json_t *groups, const json_t *resources, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);
+/* The limit of the group above that one, which is a whole pod's; 0: it has none, or it is not known. */
+uint64_t group_memory_above(const char *path, bool systemd);
 /* Moves the calling process there; its children follow. */
 int group_enter(const json_t *groups, struct err *e);
 int group_freeze(const json_t *groups, bool freeze, struct err *e);

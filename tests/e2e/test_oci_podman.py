@@ -149,3 +149,43 @@ def test_pod(podman, tmp_path):
     podman("pod", "stop", "-t", "10", "p")
     assert podman("inspect", "web", "--format", "{{.State.ExitCode}}") == "5\n"
     podman("pod", "rm", "-f", "-t", "0", "p")
+
+
+KUBE = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf}
+data: {key: "of the map"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: k}
+spec:
+  hostNetwork: true
+  restartPolicy: Never
+  volumes:
+  - {name: conf, configMap: {name: conf}}
+  - {name: shared, emptyDir: {}}
+  containers:
+  - name: one
+    image: localhost/shell:1
+    imagePullPolicy: Never
+    command: [sh, -c, "cat /conf/key >/shared/it; sleep 1000"]
+    volumeMounts: [{name: conf, mountPath: /conf}, {name: shared, mountPath: /shared}]
+  - name: two
+    image: localhost/shell:1
+    imagePullPolicy: Never
+    command: [sh, -c, "until test -s /shared/it; do sleep 0.1; done; cat /shared/it; exit 3"]
+    volumeMounts: [{name: shared, mountPath: /shared}]
+"""
+
+
+def test_play_kube(podman, tmp_path):
+    """A pod by its description, with a ConfigMap and a volume that its containers share."""
+    (tmp_path / "k.yaml").write_text(KUBE)
+    podman("play", "kube", tmp_path / "k.yaml")
+    wait_for(lambda: podman("inspect", "k-two", "--format", "{{.State.Status}}") == "exited\n", 30)
+    assert podman("logs", "k-two").strip() == "of the map"
+    assert podman("inspect", "k-two", "--format", "{{.State.ExitCode}}") == "3\n"
+    podman("play", "kube", "--down", tmp_path / "k.yaml")
+    assert podman("ps", "-aq") == ""

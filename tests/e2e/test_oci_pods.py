@@ -1,5 +1,6 @@
 """Pods: containers that share a guest, as Kubernetes and Podman ask for them."""
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -159,3 +160,24 @@ def test_restarts(pod):
     """Containers come and go: nothing of them is left in the guest or its share."""
     pod.run(sh("true"))
     assert "container-" not in pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
+
+
+def test_size(runtime):
+    """The guest is as large as the pod may be: by an annotation, or the limit of the pod's cgroup."""
+    script = sh("grep MemTotal /proc/meminfo | tr -dc 0-9")
+    kind = {"io.kubernetes.cri.container-type": "sandbox"}
+    size = lambda **config: int(runtime.run(script, **config)) >> 10
+    assert 150 < size(annotations={**kind, "io.kubernetes.cri.sandbox-memory": str(200 << 20)}) <= 200
+    name = f"msb-pod-{os.getpid()}"
+    top = "/sys/fs/cgroup/memory" if os.path.isdir("/sys/fs/cgroup/memory") else "/sys/fs/cgroup"
+    file = f"{top}/{name}/memory." + ("limit_in_bytes" if top.endswith("memory") else "max")
+    try:
+        os.makedirs(f"{top}/{name}")
+        with open(file, "w") as f:
+            f.write(str(400 << 20))
+        assert 320 < size(annotations=kind, linux={"cgroupsPath": f"/{name}/first"}) <= 400
+    except OSError:
+        pytest.skip("no cgroup can be limited here")
+    finally:
+        for group in [*pathlib.Path("/sys/fs/cgroup").glob(name), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{name}")]:
+            group.rmdir()
