@@ -37,8 +37,7 @@ static uint32_t last_number;
 
 /* What the new process says, once. */
 struct report {
-    uint32_t number; /* 0: it failed */
-    int code;
+    int code; /* 0: all is well */
     char text[ERR_MSG_MAX];
 };
 
@@ -174,26 +173,18 @@ static int restrict_all(const struct config *cfg, struct err *e)
 
 /* --- the container's own process ------------------------------------------------------------- */
 
-/* Somebody else's program may listen on a port before us: that only costs a number. */
-static int listen_somewhere(uint32_t first, uint32_t *number)
-{
-    int fd = -EADDRINUSE;
-    for (uint32_t n = first; fd == -EADDRINUSE && n < first + PORTS_TRIED; n++) {
-        fd = vsock_listen(PROTO_PORT_SESSION + n);
-        *number = n;
-    }
-    return fd;
-}
+/* What the new process has of PID 1's, whose sessions and pipes are not for it. */
+enum { FD_REPORT, FD_GROUP, FD_LISTENER, FDS };
 
-/* PID 1's sessions and pipes are not for this process. */
-static void keep_only(int *a, int *b)
+static void keep_only(int *fds)
 {
-    *a = fcntl(*a, F_DUPFD_CLOEXEC, KEPT_FROM);
-    *b = fcntl(*b, F_DUPFD_CLOEXEC, *a + 1);
-    (void)syscall(SYS_close_range, 3, *a - 1, 0);
-    if (*b > *a + 1)
-        (void)syscall(SYS_close_range, *a + 1, *b - 1, 0);
-    (void)syscall(SYS_close_range, *b + 1, ~0U, 0);
+    int from = 3;
+    for (int i = 0; i < FDS; i++)
+        fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, i ? fds[i - 1] + 1 : KEPT_FROM);
+    for (int i = 0; i < FDS; from = fds[i++] + 1)
+        if (fds[i] > from)
+            (void)syscall(SYS_close_range, from, fds[i] - 1, 0);
+    (void)syscall(SYS_close_range, from, ~0U, 0);
 }
 
 static int set_up(const struct config *cfg, int group, struct err *e)
@@ -210,30 +201,27 @@ static int set_up(const struct config *cfg, int group, struct err *e)
     return r < 0 ? r : restrict_all(cfg, e);
 }
 
-static void __attribute__((noreturn))
-container_main(const struct config *cfg, uint32_t number, int out, int group)
+static void __attribute__((noreturn)) container_main(const struct config *cfg, int *fds)
 {
     static struct server server;
-    struct report rep = {.number = number};
+    struct report rep = {0};
     struct err e = {0};
     (void)setsid();
-    keep_only(&out, &group);
+    keep_only(fds);
     layer_init(-1);
-    int r = set_up(cfg, group, &e);
-    close_fd(&group);
-    int fd = r < 0 ? -1 : listen_somewhere(number, &rep.number);
+    int r = set_up(cfg, fds[FD_GROUP], &e);
+    close_fd(&fds[FD_GROUP]);
     if (r == 0 &&
-        (fd < 0 || (r = server_init(&server, cfg)) < 0 || (r = server_listen(&server, fd)) < 0))
-        r = err_sys(&e, fd < 0 ? -fd : -r, "cannot listen for commands");
+        ((r = server_init(&server, cfg)) < 0 || (r = server_listen(&server, fds[FD_LISTENER])) < 0))
+        r = err_sys(&e, -r, "cannot listen for commands");
     if (r < 0) {
-        rep.number = 0;
         rep.code = e.code;
         (void)snprintf(rep.text, sizeof(rep.text), "%s", e.msg);
     }
-    (void)!write(out, &rep, sizeof(rep));
+    (void)!write(fds[FD_REPORT], &rep, sizeof(rep));
     if (r < 0)
         _exit(1);
-    close_fd(&out);
+    close_fd(&fds[FD_REPORT]);
     for (;;)
         (void)server_turn(&server, -1);
 }
@@ -293,27 +281,37 @@ static pid_t clone_from_first_root(const struct config *cfg)
     return pid;
 }
 
+/* The next number, which is that of its port. Somebody else's program may listen there before us:
+ * that only costs the number. */
+static int listen_somewhere(struct err *e)
+{
+    int fd = -EADDRINUSE;
+    for (int i = 0; fd == -EADDRINUSE && i < PORTS_TRIED; i++)
+        fd = vsock_listen(PROTO_PORT_SESSION + ++last_number);
+    return fd < 0 ? err_sys(e, -fd, "cannot listen for commands") : fd;
+}
+
 /* The new process's pid; -errno. */
-static pid_t start(const struct config *cfg, uint32_t *number, struct err *e)
+static pid_t start(const struct config *cfg, struct err *e)
 {
     int pipe_fd[2];
     struct report rep = {0};
-    uint32_t n = ++last_number;
-    AUTO_CLOSE int group = make_group(cfg, n, e);
+    AUTO_CLOSE int listener = listen_somewhere(e);
+    AUTO_CLOSE int group = listener < 0 ? listener : make_group(cfg, last_number, e);
     if (group < 0)
         return group;
     if (pipe2(pipe_fd, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot open a pipe");
     pid_t pid = clone_from_first_root(cfg);
     if (pid == 0)
-        container_main(cfg, n, pipe_fd[1], group);
+        container_main(
+            cfg,
+            (int[FDS]){[FD_REPORT] = pipe_fd[1], [FD_GROUP] = group, [FD_LISTENER] = listener});
     int code = errno;
     close_fd(&pipe_fd[1]);
     ssize_t k = pid < 0 ? 0 : read(pipe_fd[0], &rep, sizeof(rep));
     close_fd(&pipe_fd[0]);
-    *number = rep.number;
-    last_number = MAX(last_number, rep.number);
-    if (pid > 0 && k == (ssize_t)sizeof(rep) && rep.number)
+    if (pid > 0 && k == (ssize_t)sizeof(rep) && !rep.code)
         return pid;
     rep.text[sizeof(rep.text) - 1] = '\0';
     if (pid > 0)
@@ -327,13 +325,12 @@ static void on_container(struct session *s, const struct proto_frame *f)
 {
     struct config cfg;
     struct err e = {0};
-    uint32_t number = 0;
     int r = s->srv->stopping ? -ESHUTDOWN : config_parse(&cfg, f);
     if (r < 0 || !cfg.tree) {
         session_fail(s, PROTO_FAIL_OTHER, r < 0 ? -r : EPROTO, "malformed CONTAINER");
         return;
     }
-    pid_t pid = start(&cfg, &number, &e);
+    pid_t pid = start(&cfg, &e);
     config_free(&cfg);
     if (pid < 0) {
         on_gone(last_number);
@@ -342,7 +339,7 @@ static void on_container(struct session *s, const struct proto_frame *f)
     }
     s->state = SESS_RUNNING;
     s->pid = pid;
-    s->container = number;
+    s->container = last_number;
     session_put_started(s);
 }
 

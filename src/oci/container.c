@@ -289,9 +289,10 @@ int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct
     int r = container_open(rt, id, &c, e);
     if (r == 0 && c.status != (freeze ? OCI_RUNNING : OCI_PAUSED))
         r = not_in(&c, freeze ? "pause" : "resume", e);
-    if (r == 0 && json_object_get(c.j, "pod"))
-        r = err_set(e, ENOTSUP, "container '%s' shares its guest: pause the pod's first, '%s'", id,
-                    json_string_value(json_object_get(c.j, "pod")));
+    if (r == 0 && json_object_get(c.j, "pod")) {
+        char *one[] = {(char *)(freeze ? "cgroup.freeze=1" : "cgroup.freeze=0")};
+        r = pod_set(rt, &c, &(struct strlist){.v = one, .n = 1}, e);
+    }
     return r < 0 ? r : group_freeze(json_object_get(c.j, "groups"), freeze, e);
 }
 
@@ -301,6 +302,10 @@ int oci_update(const struct oci_runtime *rt, const char *id, const json_t *resou
     int r = container_open(rt, id, &c, e);
     if (r == 0 && c.status == OCI_STOPPED)
         r = not_in(&c, "update", e);
+    if (r == 0 && json_object_get(c.j, "pod")) {
+        AUTO_STRLIST struct strlist limits = {0};
+        r = pod_limits(resources, &limits) ? pod_set(rt, &c, &limits, e) : err_oom(e);
+    }
     return r < 0 ? r : group_limit(json_object_get(c.j, "groups"), resources, e);
 }
 

@@ -1,5 +1,6 @@
 #include "oci/pod.h"
 
+#include "client/files.h"
 #include "client/request.h"
 #include "oci/group.h"
 #include "proto/proto.h"
@@ -87,29 +88,28 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m)
     proto_nest_end(w, mark);
 }
 
-static void put_limit(struct proto_writer *w, const char *file, double value, double of)
+static bool add_limit(struct strlist *to, const char *file, double value, double of)
 {
     char text[96];
+    if (!(value > 0 && value < 9e18))
+        return true;
     int n = snprintf(text, sizeof(text), "%s=%" PRIu64, file, (uint64_t)value);
     if (of > 0)
         (void)snprintf(text + n, sizeof(text) - (size_t)n, " %" PRIu64, (uint64_t)of);
-    if (value > 0 && value < 9e18)
-        proto_str(w, F_LIMIT, text);
+    return strlist_add(to, text) == 0;
 }
 
-static void put_limits(struct proto_writer *w, const json_t *r)
+bool pod_limits(const json_t *r, struct strlist *to)
 {
     const json_t *cpu = json_object_get(r, "cpu");
     double quota = json_number_value(json_object_get(cpu, "quota"));
     double period = json_number_value(json_object_get(cpu, "period"));
     double shares = json_number_value(json_object_get(cpu, "shares"));
-    put_limit(w, "memory.max",
-              json_number_value(json_object_get(json_object_get(r, "memory"), "limit")), 0);
-    put_limit(w, "pids.max",
-              json_number_value(json_object_get(json_object_get(r, "pids"), "limit")), 0);
-    put_limit(w, "cpu.max", quota, period > 0 ? period : 100000);
-    if (shares > 0)
-        put_limit(w, "cpu.weight", group_weight(shares), 0);
+    double memory = json_number_value(json_object_get(json_object_get(r, "memory"), "limit"));
+    double pids = json_number_value(json_object_get(json_object_get(r, "pids"), "limit"));
+    return add_limit(to, "memory.max", memory, 0) && add_limit(to, "pids.max", pids, 0) &&
+           add_limit(to, "cpu.max", quota, period > 0 ? period : 100000) &&
+           (shares <= 0 || add_limit(to, "cpu.weight", group_weight(shares), 0));
 }
 
 static void put_texts(struct proto_writer *w, uint16_t tag, const struct strlist *l)
@@ -121,7 +121,10 @@ static void put_texts(struct proto_writer *w, uint16_t tag, const struct strlist
 static int put_container(struct buf *out, const struct container_config *c)
 {
     const struct sandbox_spec *s = &c->spec;
+    AUTO_STRLIST struct strlist limits = {0};
     struct proto_writer w;
+    if (!pod_limits(c->resources, &limits))
+        return -ENOMEM;
     proto_begin(&w, out, PROTO_CONTAINER);
     proto_str(&w, F_NAME, s->name);
     if (s->hostname && !c->ns.path[OCI_NS_UTS])
@@ -136,7 +139,7 @@ static int put_container(struct buf *out, const struct container_config *c)
         proto_u64(&w, F_CAPABILITIES, s->security.caps);
     if (s->security.no_new_privs)
         proto_u32(&w, F_NO_NEW_PRIVS, 1);
-    put_limits(&w, c->resources);
+    put_texts(&w, F_LIMIT, &limits);
     return proto_end(&w);
 }
 
@@ -239,6 +242,42 @@ void pod_forget(const struct oci_runtime *rt, const char *pod, const char *id)
     AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod);
     if (dir >= 0)
         (void)change_tree(dir, id, -1);
+}
+
+static int write_setting(struct files *f, const char *path, const char *value, struct err *e)
+{
+    struct file_req q;
+    int r = file_req_init(&q, FILE_OP_WRITE, path, 0);
+    if (r == 0)
+        r = files_send(f, &q, e);
+    if (r == 0)
+        r = files_send_data(f, value, strlen(value), e);
+    if (r == 0)
+        r = files_send_part(f, PROTO_FILE_END, NULL, e);
+    return r < 0 ? r : files_wait(f, NULL, e);
+}
+
+/* By the guest's own agent: a container does not change its limits. */
+int pod_set(const struct oci_runtime *rt, const struct oci_container *c,
+            const struct strlist *settings, struct err *e)
+{
+    const char *pod = json_string_value(json_object_get(c->j, "pod"));
+    unsigned number = (unsigned)json_number_value(json_object_get(c->j, "number"));
+    AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod);
+    int sock = dir < 0 ? dir : sandbox_connect(dir);
+    struct files f;
+    if (sock < 0)
+        return err_sys(e, -sock, "cannot reach the guest of container '%s'", c->id);
+    int r = files_open(&f, sock, pod, "0", "/", e);
+    for (size_t i = 0; r == 0 && i < settings->n; i++) {
+        char path[128];
+        size_t name = strcspn(settings->v[i], "=");
+        (void)snprintf(path, sizeof(path), "/sys/fs/cgroup/container-%u/%.*s", number, (int)name,
+                       settings->v[i]);
+        r = write_setting(&f, path, settings->v[i] + name + 1, e);
+    }
+    files_close(&f);
+    return r < 0 ? err_wrap(e, r, "container '%s'", c->id) : 0;
 }
 
 int pod_address(int sock, uint32_t number)

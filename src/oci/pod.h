@@ -25,6 +25,12 @@ void pod_leave(int sock);
 /* The container's files are not needed any more. */
 void pod_forget(const struct oci_runtime *rt, const char *pod, const char *id);
 
+/* Changes settings of its cgroup in the guest: "FILE=VALUE". */
+int pod_set(const struct oci_runtime *rt, const struct oci_container *c,
+            const struct strlist *settings, struct err *e);
+/* Its limits there, for linux.resources, are added to the list; false: out of memory. */
+bool pod_limits(const json_t *resources, struct strlist *to);
+
 /* What is sent over a new connection is for that container; 0: for the guest. 0 or -errno. */
 int pod_address(int sock, uint32_t number);
 /* A connection for commands in a container. */

@@ -9,6 +9,10 @@ import imagekit
 from conftest import wait_for
 from ocikit import Runtime, become_subreaper, bury, make_root, reap, sh
 
+def has_cgroups():
+    return os.access("/sys/fs/cgroup/freezer", os.W_OK) or os.path.exists("/sys/fs/cgroup/cgroup.subtree_control")
+
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers of a pod need mounts")
 
 
@@ -81,7 +85,7 @@ def test_apart(pod, tmp_path):
 
 
 def test_together(pod, tmp_path):
-    """They share localhost, shared memory, the pod's name and volumes, and sockets in these."""
+    """They share localhost, shared memory, the pod's name and volumes."""
     volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]},
               {"destination": "/dev/shm", "type": "bind", "source": "/dev/shm", "options": ["rbind"]}]
     serve = "mkdir /www; echo page >/www/index.html; echo shm >/dev/shm/x; httpd -h /www -p 127.0.0.1:8080; echo up >/v/up; sleep 1000"
@@ -101,6 +105,23 @@ def test_together(pod, tmp_path):
     pod.rt("exec", "server", "/bin/sh", "-c", "echo back >/v/back")
     assert (tmp_path / "back").read_text() == "back\n"
     pod.rt("delete", "--force", "server")
+
+
+def test_locks_and_sockets(pod, tmp_path):
+    """A volume of two containers is one directory for their kernel."""
+    host = [{"destination": d, "type": "bind", "source": os.path.realpath(d), "options": ["rbind", "ro"]}
+            for d in ("/usr", "/lib", "/lib64") if os.path.isdir(d)]
+    mounts = [*host, {"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]}]
+    hold = ("import fcntl, socket; f = open('/v/lock', 'w'); fcntl.flock(f, fcntl.LOCK_EX); s = socket.socket(socket.AF_UNIX); "
+            "s.bind('/v/sock'); s.listen(); open('/v/up', 'w').close(); c = s.accept()[0]; c.sendall(b'for ' + c.recv(10))")
+    ask = ("import fcntl, socket; f = open('/v/lock', 'w')\ntry:\n fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+           "except BlockingIOError:\n print('held')\ns = socket.socket(socket.AF_UNIX); s.connect('/v/sock'); s.sendall(b'you'); print(s.recv(10))")
+    pid = pod.create("holder", {**sh(""), "args": ["/usr/bin/python3", "-c", hold]}, mounts=mounts)
+    pod.rt("start", "holder")
+    wait_for(lambda: (tmp_path / "up").exists(), 30)
+    assert pod.run({**sh(""), "args": ["/usr/bin/python3", "-c", ask]}, mounts=mounts) == "held\nb'for you'\n"
+    assert reap(pid) == 0
+    pod.rt("delete", "holder")
 
 
 def test_mounts(pod, tmp_path):
@@ -142,6 +163,27 @@ def test_exec_and_signals(pod):
     assert "executable file not found" in pod.rt("create", "--bundle", pod.rt.bundle(
         {**sh(""), "args": ["nothing"]}, **pod.config()), "none", check=1).err
     assert "none" not in pod.rt.ids()
+
+
+@pytest.mark.skipif(not has_cgroups(), reason="needs cgroups to write to")
+def test_update_and_pause(pod, tmp_path):
+    """In the guest, where its processes are; the pod's other containers go on."""
+    count = "n=0; while :; do n=$((n+1)); echo $n >/v/n; sleep 0.01; done"
+    volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]}]
+    pod.create("u", sh(count), mounts=volume, linux={"cgroupsPath": f"/msb-oci-u-{os.getpid()}", "resources": {"memory": {"limit": 64 << 20}}})
+    pod.rt("start", "u")
+    pod.rt("update", "--resources", "-", "u", stdin=None, input=b'{"memory": {"limit": 100663296}, "pids": {"limit": 77}}')
+    assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "100663296\n77\n"
+    now = lambda: (tmp_path / "n").read_text()
+    wait_for(lambda: (tmp_path / "n").exists() and now())
+    pod.rt("pause", "u")
+    assert pod.rt.status("u") == "paused"
+    before = now()
+    assert pod.run(sh("sleep 0.3; echo on")) == "on\n"
+    assert now() == before
+    pod.rt("resume", "u")
+    wait_for(lambda: now() not in ("", before))
+    pod.rt("delete", "--force", "u")
 
 
 def test_end(runtime):
