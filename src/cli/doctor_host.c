@@ -345,8 +345,9 @@ void doctor_seccomp(struct doctor *d)
         doctor_add(d, "seccomp", MARK_OK, "filters can be installed and supervised");
 }
 
+/* `unit`: of ulimit's numbers. */
 static void check_limit(struct doctor *d, int what, const char *name, const char *option,
-                        rlim_t low)
+                        rlim_t low, unsigned unit)
 {
     struct rlimit rl;
     if (getrlimit((__rlimit_resource_t)what, &rl) < 0 || rl.rlim_max >= low)
@@ -354,16 +355,16 @@ static void check_limit(struct doctor *d, int what, const char *name, const char
     doctor_remedy(
         doctor_add(d, "Limits", MARK_WARN, "only %llu %s", (unsigned long long)rl.rlim_max, name),
         "raise the hard limit: ulimit -H%s %llu (containers: --ulimit)", option,
-        (unsigned long long)low);
+        (unsigned long long)low / unit);
 }
 
 void doctor_limits(struct doctor *d)
 {
     size_t before = d->n;
-    check_limit(d, RLIMIT_NOFILE, "open files", "n", LOW_FILES);
-    check_limit(d, RLIMIT_NPROC, "processes", "u", LOW_PROCESSES);
-    check_limit(d, RLIMIT_AS, "bytes of address space", "v", 1ULL << 36);
-    check_limit(d, RLIMIT_FSIZE, "bytes in a file", "f", 1ULL << 33);
+    check_limit(d, RLIMIT_NOFILE, "open files", "n", LOW_FILES, 1);
+    check_limit(d, RLIMIT_NPROC, "processes", "u", LOW_PROCESSES, 1);
+    check_limit(d, RLIMIT_AS, "bytes of address space", "v", 1ULL << 36, 1024);
+    check_limit(d, RLIMIT_FSIZE, "bytes in a file", "f", 1ULL << 33, 1024);
     if (d->n == before)
         doctor_add(d, "Limits", MARK_OK, "of files, processes and memory are high enough");
 }

@@ -517,6 +517,12 @@ def test_doctor_knows_security_modules(module_msb, tmp_path, inside, restricts, 
     assert remedy in checks["Namespaces"]["remedy"], checks
 
 
+def test_doctor_measures_limits_as_ulimit_does(module_msb):
+    m = module_msb
+    p = subprocess.run(["bash", "-c", 'ulimit -f 1000; exec "$0" doctor', m.exe], env=m.env, capture_output=True)
+    assert "only 1024000 bytes in a file" in stderr(p) and f"ulimit -Hf {8 << 20} " in stderr(p)
+
+
 def test_doctor_knows_old_kernels(msb, no_kvm_kernel, tmp_path):
     """By what the kernel itself says, wherever it was installed; nothing is asked of the network."""
     then = int(time.time()) - 91 * 86400 - 3600

@@ -61,6 +61,8 @@ def test_what_was_asked_for_is_shown(msb):
     text = msb.ok("inspect", "a")
     for line in ("Placement:    compact", "Profile:      fast", "THP:          always", "multi-tenant", "10.9.0.0/16"):
         assert line in text
+    if now["engine"] == "kvm":
+        assert "[always]" in msb.sh("a", "cat /sys/kernel/mm/transparent_hugepage/enabled", check=0).stdout.decode()
     if now["engine"] == "uml":
         first = min(os.sched_getaffinity(0))
         assert {first} in [os.sched_getaffinity(pid) for pid in tree(msb.monitor_pid("a"))]
