@@ -275,7 +275,7 @@ static const struct opt modify_opts[] = {
 
 static const struct opt rare_opts[] = {
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs"},
-    {"max-memory", 0, "SIZE", "Memory it may grow to"},
+    {"max-memory", 0, "SIZE", "Memory it may grow to, for inspect and policies"},
     {"workdir", 'w', "DIR", "Working directory of commands; empty means /"},
     {"env-rm", 0, "KEY", "Remove an environment variable", OPT_REPEAT},
     {"label-rm", 0, "KEY", "Remove a label", OPT_REPEAT},

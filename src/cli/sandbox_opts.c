@@ -54,12 +54,15 @@ static const struct opt resource_opts[] = {
      "Placement profile for inspect, and for tools that place sandboxes; msb itself goes by "
      "--cpu-placement"},
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs, with 'msb modify --cpus'"},
-    {"max-memory", 0, "SIZE", "Memory it may grow to"},
+    {"max-memory", 0, "SIZE",
+     "Memory it may grow to, for inspect and policies; memory changes at a start only"},
     {"thp", 0, "POLICY",
      "Huge pages in the guest, with the kvm engine: always, never, or for programs that ask for "
      "them (default: madvise)",
      .choices = "always|madvise|never"},
-    {"deployment-profile", 0, "PROFILE", "Whom the host serves (default: single-tenant)",
+    {"deployment-profile", 0, "PROFILE",
+     "Whom the host serves: multi-tenant keeps other programs off its cores, where the host can "
+     "(default: single-tenant)",
      .choices = "single-tenant|multi-tenant"},
     {0},
 };

@@ -14,6 +14,7 @@ import pytest
 import imagekit
 from conftest import wait_for
 from fakereg import FakeRegistry
+from terminal import Terminal
 from test_pull import cached, docker_config, text
 
 SIZE = 6 << 20  # of the layer: large enough to be interrupted
@@ -634,7 +635,7 @@ def test_interrupted_pulls_go_on(puller, fake, image, sig):
     _, err = p.communicate(timeout=10)
     assert p.returncode == (-9 if sig == signal.SIGKILL else 128 + sig), err
     if sig != signal.SIGKILL:
-        assert b"interrupted" in err and cached(puller, "tmp") == []
+        assert b"interrupted" in err and b"the next pull goes on from there" in err and cached(puller, "tmp") == []
     wait_for(lambda: not puller.processes())
     assert partial_bytes(puller, image) == half
     assert cached(puller, "refs") == []
@@ -645,6 +646,25 @@ def test_interrupted_pulls_go_on(puller, fake, image, sig):
     # Not a byte of the large layer came twice.
     assert fake.bytes_sent < 2 * half + 100000
     assert cached(puller, "partial") == []
+
+
+def test_the_progress_of_a_resumed_pull_begins_where_it_stopped(puller, fake, image):
+    gate = threading.Event()
+    fake.script = slow(image, gate)
+    p = puller.popen("pull", "-q", fake.ref)
+    half = len(image.blob(image.big)) // 2
+    wait_for(lambda: partial_bytes(puller, image) == half, timeout=30)
+    p.kill()
+    p.wait()
+    fake.script = lambda q: q.blob == image.big and not gate.wait(60)  # what is shown before the first byte
+    with Terminal([puller.exe, "pull", fake.ref], puller.env, cols=100) as t:
+        t.read_until(image.big[7:19].encode())
+        while b"Downloading" not in (shown := t.read_until(b"\n")):
+            t.read_until(image.big[7:19].encode())
+        gate.set()
+        t.read_until(b"Pulled")
+        assert t.p.wait(timeout=20) == 0
+    assert b" / " in shown and b" 0 B / " not in shown
 
 
 def test_interrupted_while_another_pull_has_the_layer(puller, fake, image):
