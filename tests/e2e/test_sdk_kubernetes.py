@@ -602,6 +602,7 @@ def test_listing_labels_network_workspace(place):
             await sb.set_timeout(1000)
             assert kube.store["pods"]["net"]["spec"]["activeDeadlineSeconds"] >= 1000
             await sb.stop()
+            assert kube.store["pods"]["net"]["spec"]["activeDeadlineSeconds"] >= 1000, "no deadline was needed for that"
             with pytest.raises(sdk.SandboxNotRunning):
                 await sb.exec("true")
             await sb.start()

@@ -26,8 +26,13 @@ _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?\Z")
 _SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
 
-# It is the pod's first process: it waits, collects what others leave behind, and ends at once when it is told to.
-IDLE = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done"
+# The container's command: it waits, collects what others leave behind, and ends at once when it is told to. Its last
+# argument is for finding it again: not every runtime makes it the first process.
+IDLE = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done", "msb-idle"]
+END = ["sh", "-c", """\
+for p in /proc/[0-9]*; do
+case $(tr '\\0' ' ' <"$p/cmdline") in 'sh -c '*' msb-idle ') kill -15 "${p#/proc/}";; esac
+done 2>/dev/null"""]
 
 # What "public" leaves out: addresses of this node, of the cluster and of networks around it.
 _PRIVATE = {"0.0.0.0/0": ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
@@ -189,7 +194,7 @@ def _refuse_what_is_not_there(spec: Any) -> None:
 def _container(spec: Any) -> Json:
     if not spec.image or spec.image.startswith("-"):
         raise UsageError(f"invalid image {spec.image!r}")
-    container: Json = {"name": MAIN, "image": spec.image, "command": ["sh", "-c", IDLE], "env": _env(spec),
+    container: Json = {"name": MAIN, "image": spec.image, "command": IDLE, "env": _env(spec),
                        "resources": {"limits": {"memory": f"{int(spec.memory_mib)}Mi",
                                                 "cpu": f"{round(spec.cpus * 1000)}m"}}}
     if getattr(spec, "workdir", None) is not None:

@@ -119,7 +119,7 @@ class KubernetesHandle(SandboxHandle):
         await self._client._stop(self.name, timeout)
 
     async def kill(self) -> None:
-        """The same: nothing in a pod outlives its first process."""
+        """The same: nothing in a pod outlives its container's command."""
         await self._client._stop(self.name, None)
 
     async def set_timeout(self, seconds: float) -> None:
@@ -495,7 +495,7 @@ class KubernetesClient(SandboxClient):
             channel.abort()
 
     async def _stop(self, name: str, timeout: Optional[float]) -> None:
-        """The pod's first process is told to end, and with it goes the rest. If that cannot be said, a deadline that
+        """The container's command is told to end, and with it goes the rest. If that cannot be said, a deadline that
         has passed ends the pod as well, but the kubelet takes its time."""
         pod = await self._get(name)
         if _pod.status_of(pod) == "Stopped":
@@ -508,7 +508,7 @@ class KubernetesClient(SandboxClient):
 
         try:
             with contextlib.suppress(SandboxEnded, asyncio.TimeoutError):
-                await bounded(self._run_quietly(name, ["sh", "-c", "kill -15 1"]), seconds)
+                await bounded(self._run_quietly(name, _pod.END), seconds)
             await self._until(name, max(seconds, 5.0), stopped, "did not stop")
         except SandboxNotFound:
             raise
