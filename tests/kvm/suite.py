@@ -102,6 +102,10 @@ def pack(stage, build, sanitized):
     shutil.copytree(ROOT / "tests" / "e2e", stage / "tests" / "e2e",
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "src" / "proto", stage / "src" / "proto")  # tests take the protocol's constants from it
+    shutil.copytree(ROOT / "sdk" / "python" / "msb", stage / "sdk" / "python" / "msb",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    (stage / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "policy.md", stage / "docs")  # its examples are tests
     shutil.copy(HERE / "watch.py", stage / "tests")
     evil = sanitized / "tests" / "kvm" / "evil_host"
     for f in (evil, sanitized / "tests" / "kvm" / "evil.elf", *libraries(evil)):
@@ -124,7 +128,7 @@ def status_of(report, part):
 def script(report):
     """What L1 does, as far as it is not done. Its own disk is faster than the directory it shares with us."""
     lines = ["set -uo pipefail", "mkdir /tmp/msb", "cd /tmp/msb",
-             "cp -r /mnt/share/build /mnt/share/src /mnt/share/tests /mnt/share/evil .",
+             "cp -r /mnt/share/build /mnt/share/src /mnt/share/sdk /mnt/share/docs /mnt/share/tests /mnt/share/evil .",
              "export MSB_ENGINE=kvm PYTHONDONTWRITEBYTECODE=1",
              f"export PYTHONPATH=/tmp/msb/tests MSB_WATCH_LIMIT={PHASE_LIMIT}",
              f"export MSB_TEST_SLOW={SLOW} MSB_BIN=/tmp/msb/build/src/cli/msb"]
