@@ -166,8 +166,11 @@ static int put_placeholders(struct proto_writer *w, const struct spec_bound *b, 
         int r = spec_bound_parse(b->secrets.v[i], x, e);
         if (r < 0)
             return r;
-        (void)snprintf(text, sizeof(text), bare ? "%s" : "%s=%s", x->name, x->holder);
-        proto_str(w, F_ENV, text);
+        for (size_t k = 0; spec_bound_variable(x, k); k++) {
+            (void)snprintf(text, sizeof(text), bare ? "%s" : "%s=%s", spec_bound_variable(x, k),
+                           x->holder);
+            proto_str(w, F_ENV, text);
+        }
     }
     return 0;
 }

@@ -437,15 +437,11 @@ static bool goes_no_further(const struct subst_secret *now, const struct subst_s
         if (k == was->n_hosts)
             return false;
     }
-    for (size_t i = 0; i < now->n_places; i++) {
-        size_t k = 0;
-        while (k < was->n_places && !(now->place[i].where == was->place[k].where &&
-                                      strcmp(now->place[i].name, was->place[k].name) == 0))
-            k++;
-        if (k == was->n_places)
-            return false;
-    }
-    return now->n_places == was->n_places;
+    bool same = now->n_places == was->n_places; /* in the same order, since the text is the same */
+    for (size_t i = 0; same && i < now->n_places; i++)
+        same = now->place[i].where == was->place[i].where &&
+               strcmp(now->place[i].name, was->place[i].name) == 0;
+    return same;
 }
 
 static int inherit_roots(struct config *c, const struct config *old)

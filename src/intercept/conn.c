@@ -3,6 +3,7 @@
 #include "intercept/h2.h"
 #include "intercept/refusal.h"
 #include "intercept/side.h"
+#include "intercept/sign.h"
 #include "intercept/swap.h"
 #include "util/cleanup.h"
 
@@ -34,6 +35,7 @@ struct conn {
     char host[SUBST_HOST_MAX];
     struct side guest, server;
     struct tls_pair speak;
+    bool plain;    /* there is no TLS */
     struct h2 *h2; /* NULL: it is HTTP/1.1, and all of the following */
     struct loop_timer timer, again;
 
@@ -190,15 +192,20 @@ static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t 
     return false;
 }
 
+static void tell_to_continue(struct conn *c)
+{
+    if (head.expects && !c->continued)
+        (void)buf_printf(&c->guest.out, "HTTP/1.1 100 Continue\r\n\r\n");
+    c->continued = true;
+}
+
 /* A body that is short enough to have its length again. False: it is not all there, or refused. */
 static bool take_whole_body(struct conn *c, const char *body, size_t have)
 {
     static char length[24];
     struct buf *text = swap_scratch(SWAP_BODY);
     if (have < head.length) {
-        if (head.expects && !c->continued)
-            (void)buf_printf(&c->guest.out, "HTTP/1.1 100 Continue\r\n\r\n");
-        c->continued = true;
+        tell_to_continue(c);
         return false;
     }
     if (!body_ok(c, HTTP_PIECE_DATA, body, head.length))
@@ -239,8 +246,25 @@ static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
     return !c->ending;
 }
 
+/* Of a request that the guest has signed with a placeholder (sign=aws). False: not yet, or refused. */
+static bool sign_request(struct conn *c, const char *body, size_t have, struct buf *fields)
+{
+    char why[SUBST_TEXT_MAX];
+    int r = sign_head(c->h, c->host, &head, body, have, fields, why);
+    if (r == 0 && c->to_server.n > 0 && buf_len(fields) > 0)
+        refuse(c, 400, "bad_request", "a body with secrets in it cannot be signed");
+    else if (r == -EAGAIN)
+        await_value(c, why);
+    else if (r == -ENODATA)
+        tell_to_continue(c);
+    else if (r < 0)
+        refuse(c, 400, "bad_request", why);
+    return r == 0 && !c->ending;
+}
+
 static bool take_request(struct conn *c)
 {
+    AUTO_WIPE struct buf fields = {.limit = SUBST_HEAD_MAX};
     const char *p = (const char *)buf_head(&c->guest.in), *why = "is malformed";
     char text[SUBST_TEXT_MAX];
     ssize_t n = http_head_end(p, buf_len(&c->guest.in), &c->request_seen);
@@ -261,13 +285,15 @@ static bool take_request(struct conn *c)
         refuse(c, 421, "wrong_host", text);
         return true;
     }
+    head.plain = c->plain;
     c->websocket = head.websocket;
     c->close = head.close;
     c->minor = head.minor;
     http_body_begin(&c->request_body, &head);
     size_t length = (size_t)head.length;
     bool whole = false;
-    if (!prepare_body(c, p, (size_t)n, &whole))
+    if (!prepare_body(c, p, (size_t)n, &whole) ||
+        !sign_request(c, p + n, buf_len(&c->guest.in) - (size_t)n, &fields))
         return c->ending;
     if (swap_for_response(&c->to_guest, &c->h->config->subst, c->host) < 0 || c->to_guest.n > 0)
         http_head_drop(&head, "accept-encoding"); /* what is compressed cannot be searched */
@@ -594,7 +620,8 @@ static bool linger(struct conn *c)
 {
     if (!c->lingering && buf_len(&c->guest.out) == 0) {
         ERR_clear_error();
-        (void)SSL_shutdown(c->guest.ssl);
+        if (c->guest.ssl)
+            (void)SSL_shutdown(c->guest.ssl);
         (void)shutdown(c->guest.src.fd, SHUT_WR);
         c->lingering = true;
         loop_timer_set(c->h->loop, &c->timer, MS(CONN_LINGER_MS));
@@ -603,10 +630,17 @@ static bool linger(struct conn *c)
     return !c->guest.eof || !c->lingering;
 }
 
+/* What is signed again may have to be read whole first, which streams are not. */
+static unsigned to_offer(const struct conn *c)
+{
+    return subst_signs(&c->h->config->subst, c->host) ? c->speak.offered & TLS_HTTP1
+                                                      : c->speak.offered;
+}
+
 /* The server is offered what the client speaks. */
 static bool handshake_server(struct conn *c)
 {
-    if (!c->speak.heard || (!c->offered && !tls_offer(c->server.ssl, c->speak.offered)))
+    if (!c->speak.heard || (!c->offered && !tls_offer(c->server.ssl, to_offer(c))))
         return false;
     c->offered = true;
     if (!side_handshake(&c->server))
@@ -724,11 +758,13 @@ int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int s
     h->n++;
     int r = side_open(&c->guest, c, guest_fd);
     int k = side_open(&c->server, c, server_fd);
-    if (r == 0 && k == 0) {
+    c->plain = f->id.peer.port == LINK_PORT_PLAIN;
+    c->guest.ready = c->server.ready = c->plain;
+    if (r == 0 && k == 0 && !c->plain) {
         c->guest.ssl = tls_server(h->tls, &c->speak, guest_fd);
         c->server.ssl = tls_client(h->tls, c->host, server_fd);
     }
-    if (!c->guest.ssl || !c->server.ssl) {
+    if (r < 0 || k < 0 || (!c->plain && (!c->guest.ssl || !c->server.ssl))) {
         conn_free(c);
         return -ENOMEM;
     }

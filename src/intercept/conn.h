@@ -33,6 +33,9 @@ struct conn_host {
     /* A request needs that secret, whose value is not known. -EAGAIN: conn_resume() will be called;
      * another error: there will be none, and *why says why. */
     int (*want)(struct conn_host *h, const char *secret, const char **why);
+    /* Signs a request with the key `value`, see s3/resign.h. */
+    int (*sign)(const struct http_head *head, const char *value, const void *body, size_t n,
+                struct buf *out, const char **why);
 };
 
 /* Takes both descriptors, in any case. */

@@ -276,7 +276,7 @@ static int read_head(const char *p, size_t n, struct http_head *h, struct hints 
     h->n = 0;
     h->length = 0;
     h->status = 0;
-    h->close = h->expects = false;
+    h->close = h->expects = h->plain = false;
     h->method = h->target = h->host = (struct http_text){p, 0};
     int r = first(take_line(&p, end), h, why);
     if (r == 0)
@@ -300,7 +300,7 @@ int http_request_fields(struct http_head *h, const char **why)
     struct hints x = {0};
     struct http_text authority = h->host;
     h->length = h->status = 0;
-    h->close = h->expects = false;
+    h->close = h->expects = h->plain = false;
     h->minor = 1;
     if (!http_token(h->method.p, h->method.n) || h->method.n > METHOD_MAX)
         return fail(why, "has a malformed method");

@@ -45,6 +45,7 @@ struct http_head {
     size_t n;
     enum http_framing framing;
     uint64_t length;
+    bool plain;     /* it came without TLS: for whoever read it to say */
     bool close;     /* the connection ends with this message */
     bool websocket; /* Connection: upgrade, Upgrade: websocket */
     bool expects;   /* Expect: 100-continue */

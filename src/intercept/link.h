@@ -15,6 +15,7 @@
 #include "net/net.h"
 
 enum link_kind { LINK_FLOW = 1, LINK_CHANGE, LINK_NAME, LINK_CUT };
+enum { LINK_PORT_PLAIN = 80 }; /* a flow to this port has no TLS in it */
 
 struct link_flow {
     uint32_t kind; /* enum link_kind */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* #syscalls:intercept read write recvfrom sendto close */
 
@@ -38,6 +39,34 @@ bool side_handshake(struct side *s)
     return true;
 }
 
+/* How many bytes; 0: nothing more will come; -EAGAIN: not now; -EIO. */
+static int side_read(struct side *s, void *to, int n)
+{
+    if (!s->ssl) {
+        ssize_t k = recv(s->src.fd, to, (size_t)n, 0);
+        return k >= 0 ? (int)k : errno == EAGAIN || errno == EINTR ? -EAGAIN : -EIO;
+    }
+    ERR_clear_error();
+    int k = SSL_read(s->ssl, to, n);
+    int err = k > 0 ? SSL_ERROR_NONE : SSL_get_error(s->ssl, k);
+    if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+        return -EAGAIN;
+    return k > 0 ? k : err == SSL_ERROR_ZERO_RETURN ? 0 : -EIO;
+}
+
+/* The same, but never 0. */
+static int side_write(struct side *s, const void *p, int n)
+{
+    if (!s->ssl) {
+        ssize_t k = send(s->src.fd, p, (size_t)n, MSG_NOSIGNAL);
+        return k > 0 ? (int)k : errno == EAGAIN || errno == EINTR ? -EAGAIN : -EIO;
+    }
+    ERR_clear_error();
+    int k = SSL_write(s->ssl, p, n);
+    int err = k > 0 ? SSL_ERROR_NONE : SSL_get_error(s->ssl, k);
+    return k > 0 ? k : err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE ? -EAGAIN : -EIO;
+}
+
 bool side_fill(struct side *s)
 {
     bool any = false;
@@ -47,18 +76,16 @@ bool side_fill(struct side *s)
         uint8_t *to = buf_reserve(&s->in, CONN_PIECE);
         if (!to)
             break;
-        ERR_clear_error();
-        int k = SSL_read(s->ssl, to, CONN_PIECE);
+        int k = side_read(s, to, CONN_PIECE);
         if (k > 0) {
             buf_commit(&s->in, (size_t)k);
             any = true;
             continue;
         }
-        int err = SSL_get_error(s->ssl, k);
-        if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+        if (k == -EAGAIN)
             break;
         s->eof = any = true;
-        s->clean = err == SSL_ERROR_ZERO_RETURN;
+        s->clean = k == 0;
         break;
     }
     return any;
@@ -70,11 +97,9 @@ bool side_flush(struct side *s)
     if (!s->ready || s->failed)
         return false;
     while (buf_len(&s->out) > 0) {
-        ERR_clear_error();
-        int k = SSL_write(s->ssl, buf_head(&s->out), (int)MIN(buf_len(&s->out), (size_t)CONN_HIGH));
-        if (k <= 0) {
-            int err = SSL_get_error(s->ssl, k);
-            s->failed = err != SSL_ERROR_WANT_READ && err != SSL_ERROR_WANT_WRITE;
+        int k = side_write(s, buf_head(&s->out), (int)MIN(buf_len(&s->out), (size_t)CONN_HIGH));
+        if (k < 0) {
+            s->failed = k != -EAGAIN;
             return any || s->failed;
         }
         buf_consume(&s->out, (size_t)k);

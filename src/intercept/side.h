@@ -1,4 +1,5 @@
-/* One end of an intercepted connection: TLS over a socket, with a buffer for each direction. */
+/* One end of an intercepted connection: TLS over a socket, or the socket alone, with a buffer for each
+ * direction. */
 #ifndef MSB_INTERCEPT_SIDE_H
 #define MSB_INTERCEPT_SIDE_H
 
@@ -6,7 +7,7 @@
 
 struct side {
     struct conn *c;
-    SSL *ssl;
+    SSL *ssl; /* NULL: there is no TLS, and nothing to shake hands about */
     struct loop_src src;
     struct buf in, out; /* decrypted; to be encrypted */
     bool ready;         /* the handshake is done */

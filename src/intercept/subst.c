@@ -59,14 +59,6 @@ static bool host_takes(const struct subst_host *b, const char *host, const struc
     return n == 0 || (path.n >= n && memcmp(path.p, b->path, n) == 0 && !ambiguous_path(path));
 }
 
-static bool bound(const struct subst_secret *x, const char *host, const struct http_head *h)
-{
-    for (size_t i = 0; i < x->n_hosts; i++)
-        if (host_takes(&x->host[i], host, h))
-            return true;
-    return false;
-}
-
 static bool has_kind(const struct subst_secret *x, enum subst_where where)
 {
     for (size_t i = 0; i < x->n_places; i++)
@@ -75,17 +67,62 @@ static bool has_kind(const struct subst_secret *x, enum subst_where where)
     return false;
 }
 
-bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h)
+static bool bound(const struct subst_secret *x, const char *host, const struct http_head *h)
 {
-    return has_kind(x, SUBST_BODY) && bound(x, host, h);
+    if (h->plain && !has_kind(x, SUBST_PLAINTEXT))
+        return false;
+    for (size_t i = 0; i < x->n_hosts; i++)
+        if (host_takes(&x->host[i], host, h))
+            return true;
+    return false;
 }
 
-bool subst_scrubs(const struct subst_secret *x, const char *host)
+static bool concerned(const struct subst_secret *x, const char *host)
 {
     bool any = false;
     for (size_t i = 0; i < x->n_hosts; i++)
         any |= subst_host_matches(&x->host[i], host);
-    return any && has_kind(x, SUBST_RESPONSE);
+    return any;
+}
+
+bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h)
+{
+    return has_kind(x, SUBST_BODY) && !has_kind(x, SUBST_SIGN) && bound(x, host, h);
+}
+
+bool subst_scrubs(const struct subst_secret *x, const char *host)
+{
+    return has_kind(x, SUBST_RESPONSE) && concerned(x, host);
+}
+
+bool subst_signs(const struct subst *s, const char *host)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n; i++)
+        any |= has_kind(&s->secret[i], SUBST_SIGN) && concerned(&s->secret[i], host);
+    return any;
+}
+
+const struct subst_secret *subst_signer(const struct subst *s, const char *host,
+                                        const struct http_head *h)
+{
+    static const char before[] = "Credential=";
+    size_t n = sizeof(before) - 1;
+    for (size_t i = 0; i < h->n; i++) {
+        struct http_text v = h->field[i].value;
+        const char *p = http_text_is_nocase(h->field[i].name, "authorization")
+                            ? memmem(v.p, v.n, before, n)
+                            : NULL;
+        size_t left = p ? v.n - (size_t)(p - v.p) - n : 0;
+        for (size_t k = 0; p && k < s->n; k++) {
+            const struct subst_secret *x = &s->secret[k];
+            if (has_kind(x, SUBST_SIGN) && left > x->holder_len &&
+                memcmp(p + n, x->holder, x->holder_len) == 0 && p[n + x->holder_len] == '/' &&
+                bound(x, host, h))
+                return x;
+        }
+    }
+    return NULL;
 }
 
 /* --- violations ------------------------------------------------------------------------------ */
@@ -93,11 +130,11 @@ bool subst_scrubs(const struct subst_secret *x, const char *host)
 static int refuse(const struct subst_secret *x, const char *host, const struct http_head *h,
                   const char *place, char why[SUBST_TEXT_MAX])
 {
-    bool concerned = false;
-    for (size_t i = 0; i < x->n_hosts; i++)
-        concerned |= subst_host_matches(&x->host[i], host);
-    if (!concerned)
+    if (!concerned(x, host))
         (void)snprintf(why, SUBST_TEXT_MAX, "secret %s is not bound to %s", x->name, host);
+    else if (h->plain && !has_kind(x, SUBST_PLAINTEXT))
+        (void)snprintf(why, SUBST_TEXT_MAX, "secret %s may not go over http:// (allow-plaintext)",
+                       x->name);
     else if (!bound(x, host, h))
         (void)snprintf(why, SUBST_TEXT_MAX, "secret %s is not bound to this method and path of %s",
                        x->name, host);
@@ -186,7 +223,7 @@ static int replace(const struct job *j, struct http_text t, enum subst_where whe
             i++;
             continue;
         }
-        if (!bound(x, j->host, j->h) || !has_place(x, where, name))
+        if (!bound(x, j->host, j->h) || !has_place(x, where, name) || has_kind(x, SUBST_SIGN))
             return refuse(x, j->host, j->h, place, j->why);
         if (!x->value) {
             (void)snprintf(j->why, SUBST_TEXT_MAX, "%s", x->name);

@@ -33,7 +33,15 @@ struct subst_host {
     char path[SUBST_PATH_MAX]; /* what a path has to begin with; "": anything */
 };
 
-enum subst_where { SUBST_HEADER, SUBST_QUERY, SUBST_BODY, SUBST_RESPONSE /* scrubbed */ };
+/* The last three are no places: what else is said of a secret. */
+enum subst_where {
+    SUBST_HEADER,
+    SUBST_QUERY,
+    SUBST_BODY,
+    SUBST_RESPONSE,  /* scrubbed */
+    SUBST_PLAINTEXT, /* http:// will do */
+    SUBST_SIGN,      /* it is an AWS key: it signs requests, and is nowhere in them */
+};
 struct subst_place {
     enum subst_where where;
     char name[SUBST_NAME_MAX]; /* of the header or parameter */
@@ -64,6 +72,11 @@ bool subst_host_matches(const struct subst_host *h, const char *name);
 /* Whether it may be in the body of that request; whether responses of that host are to have it not. */
 bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h);
 bool subst_scrubs(const struct subst_secret *x, const char *host);
+/* The secret that this request has to be signed with, since it was signed with its placeholder; NULL: none,
+ * and subst_head() says what is wrong with others. And whether any signs requests to that host. */
+const struct subst_secret *subst_signer(const struct subst *s, const char *host,
+                                        const struct http_head *h);
+bool subst_signs(const struct subst *s, const char *host);
 /* As a parameter of a query, or of a form: everything but the unreserved characters as %XX. */
 int subst_put_encoded(struct buf *out, const char *p, size_t n);
 

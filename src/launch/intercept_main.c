@@ -13,6 +13,7 @@
 #include "jail/landlock.h"
 #include "launch/helper.h"
 #include "launch/host_cas.h"
+#include "s3/resign.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
@@ -321,7 +322,8 @@ int main(int argc, char **argv)
         return issue_only();
     self.most = (unsigned)most;
     self.link = (struct loop_src){.fd = SOCK, .fn = on_link};
-    self.conns = (struct conn_host){.loop = &self.loop, .report = on_report, .want = on_want};
+    self.conns = (struct conn_host){
+        .loop = &self.loop, .report = on_report, .want = on_want, .sign = resign};
     node_init(&self.conns.all);
     mint_init(&self.mint, &self.conns);
     if (prepare(strcmp(argv[1], "reduced") == 0, &e) < 0)

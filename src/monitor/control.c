@@ -105,8 +105,10 @@ static void put_placeholders(struct proto_writer *w, const struct spec_bound *b)
         char text[SUBST_NAME_MAX + SUBST_HOLDER_MAX + 2];
         if (spec_bound_parse(b->secrets.v[i], x, NULL) < 0)
             continue;
-        (void)snprintf(text, sizeof(text), "%s=%s", x->name, x->holder);
-        proto_str(w, F_ENV, text);
+        for (size_t k = 0; spec_bound_variable(x, k); k++) {
+            (void)snprintf(text, sizeof(text), "%s=%s", spec_bound_variable(x, k), x->holder);
+            proto_str(w, F_ENV, text);
+        }
     }
 }
 

@@ -94,8 +94,10 @@ int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, str
         return err_oom(e);
     for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
         r = spec_bound_parse(b->secrets.v[i], x, e);
-        for (size_t j = 0; r == 0 && j < x->n_hosts && k < GATE_HOSTS_MAX; j++)
-            add_host(&list[k++], &x->host[j], false);
+        for (size_t j = 0; r == 0 && j < x->n_hosts && k < GATE_HOSTS_MAX; j++) {
+            add_host(&list[k], &x->host[j], false);
+            list[k++].plain = spec_bound_says(x, SUBST_PLAINTEXT);
+        }
     }
     for (size_t i = 0; r == 0 && i < b->intercept.n + b->bypass.n && k < GATE_HOSTS_MAX; i++) {
         bool bypass = i >= b->intercept.n;

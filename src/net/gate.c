@@ -8,7 +8,7 @@
 #include "net/host_route.h"
 #include "util/cleanup.h"
 
-enum { PORT_DNS = 53, PORT_TLS = 443, RECHECK_NS = 20 * 1000000 };
+enum { PORT_DNS = 53, PORT_HTTP = 80, PORT_TLS = 443, RECHECK_NS = 20 * 1000000 };
 
 struct gate {
     struct loop *loop;
@@ -101,7 +101,7 @@ static bool goes_by_proxy(struct gate *g, const struct net_flow_id *id)
 
 /* --- hosts to look into ---------------------------------------------------------------------- */
 
-static bool looked_into(const struct gate *g, const char *name)
+static bool looked_into(const struct gate *g, const char *name, bool plain)
 {
     bool found = false;
     for (size_t i = 0; i < g->n_hosts; i++) {
@@ -109,10 +109,18 @@ static bool looked_into(const struct gate *g, const char *name)
         if (policy_name_matches(name, h->name, h->suffix)) {
             if (h->bypass)
                 return false;
-            found = true;
+            found |= h->plain || !plain;
         }
     }
     return found;
+}
+
+static bool any_plain(const struct gate *g)
+{
+    bool any = false;
+    for (size_t i = 0; i < g->n_hosts; i++)
+        any |= g->host[i].plain;
+    return any;
 }
 
 /* QUIC cannot be looked into. */
@@ -213,7 +221,8 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     if (a.allow) {
         v->action = NET_ALLOW;
         v->tag = (a.by_name ? GATE_BY_NAME : 0) | (a.watch ? GATE_WATCHED : 0);
-        if (g->n_hosts && !id->inbound && !host && id->peer.port == PORT_TLS)
+        if (g->n_hosts && !id->inbound && !host &&
+            (id->peer.port == PORT_TLS || (id->peer.port == PORT_HTTP && any_plain(g))))
             v->tag |= GATE_LOOKED_INTO;
         v->sniff = v->tag && id->proto == PROTO_TCP;
         v->proxied = goes_by_proxy(g, id);
@@ -268,11 +277,13 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
 }
 
 /* A hidden second name does not matter to one who does not know it. */
-static bool to_divert(struct gate *g, uint64_t tag, enum sniff_kind kind, const char *shown,
-                      char name[POLICY_NAME_MAX])
+static bool to_divert(struct gate *g, const struct net_flow_id *id, uint64_t tag,
+                      enum sniff_kind kind, const char *shown, char name[POLICY_NAME_MAX])
 {
-    return (tag & GATE_LOOKED_INTO) && (kind == SNIFF_TLS || kind == SNIFF_ECH) &&
-           policy_name_normal(shown, name) && looked_into(g, name);
+    bool plain = id->peer.port == PORT_HTTP;
+    bool right = plain ? kind == SNIFF_HTTP : kind == SNIFF_TLS || kind == SNIFF_ECH;
+    return (tag & GATE_LOOKED_INTO) && right && policy_name_normal(shown, name) &&
+           looked_into(g, name, plain);
 }
 
 enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag,
@@ -281,7 +292,7 @@ enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64
     char why[POLICY_WHY_MAX] = "allowed: it is looked into";
     uint64_t by_policy = tag & ~(uint64_t)GATE_LOOKED_INTO;
     char normal[POLICY_NAME_MAX];
-    bool divert = to_divert(g, tag, kind, name, normal);
+    bool divert = to_divert(g, id, tag, kind, name, normal);
     if (!by_policy && !divert)
         return NET_PASS;
     bool allow = !by_policy || shown_ok(g, id, by_policy, divert ? SNIFF_TLS : kind, name, why);

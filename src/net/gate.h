@@ -31,6 +31,7 @@ struct gate_host {
     char name[POLICY_NAME_MAX];
     bool suffix; /* or anything below it */
     bool bypass; /* not these */
+    bool plain;  /* http:// (port 80), too */
 };
 
 struct gate_config {

@@ -128,20 +128,44 @@ static int parse_method(const char *text, char method[16], struct err *e)
     return 0;
 }
 
+static const struct {
+    const char *text;
+    enum subst_where where;
+} words[] = {{"scrub=response", SUBST_RESPONSE},
+             {"allow-plaintext", SUBST_PLAINTEXT},
+             {"sign=aws", SUBST_SIGN}};
+
+bool spec_bound_says(const struct subst_secret *x, enum subst_where what)
+{
+    bool any = false;
+    for (size_t i = 0; i < x->n_places; i++)
+        any |= x->place[i].where == what;
+    return any;
+}
+
+const char *spec_bound_variable(const struct subst_secret *x, size_t i)
+{
+    static const char *const aws[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"};
+    if (i == 0)
+        return x->name;
+    return i <= ARRAY_LEN(aws) && spec_bound_says(x, SUBST_SIGN) ? aws[i - 1] : NULL;
+}
+
 static int parse_part(struct subst_secret *x, const char *part, char method[16], struct err *e)
 {
     if (strncmp(part, "in=", 3) == 0)
         return parse_place(x, part + 3, e);
-    if (strcmp(part, "scrub=response") == 0)
-        return add_place(x, &(struct subst_place){.where = SUBST_RESPONSE}, e);
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(part, words[i].text) == 0)
+            return add_place(x, &(struct subst_place){.where = words[i].where}, e);
     if (strncmp(part, "placeholder=", 12) == 0)
         return parse_holder(x, part + 12, e);
     if (strncmp(part, "method=", 7) == 0)
         return parse_method(part + 7, method, e);
     if (strchr(part, '=') && !strchr(part, '/')) {
         (void)err_set(e, EINVAL, "unknown option '%.60s' of a secret", part);
-        err_hint(e,
-                 "options: method=, in=header:, in=query:, in=body, scrub=response, placeholder=");
+        err_hint(e, "options: method=, in=header:, in=query:, in=body, scrub=response, "
+                    "allow-plaintext, sign=aws, placeholder=");
         return -EINVAL;
     }
     return parse_host(x, part, e);

@@ -8,6 +8,9 @@
  *     OPTION  method=METHOD            only such requests
  *             in=header:NAME           may be in this header, too; in=query:NAME: in this parameter;
  *                                      in=body: in the body
+ *             allow-plaintext          may be sent over http:// (port 80), too
+ *             sign=aws                 it is an AWS key, ID:SECRET[:TOKEN]: requests that were signed with
+ *                                      the placeholder are signed again
  *             scrub=response           a value that comes back becomes the placeholder again
  *             placeholder=TEXT         what the guest gets; otherwise msb_ and 40 random characters
  *
@@ -57,6 +60,11 @@ int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err 
 int spec_bound_parse(const char *text, struct subst_secret *ret, struct err *e);
 /* HOST or *.SUFFIX, without a path. */
 int spec_host_parse(const char *text, struct subst_host *ret, struct err *e);
+
+bool spec_bound_says(const struct subst_secret *x, enum subst_where what);
+/* Variables of the guest with its placeholder: NAME, and with sign=aws those that AWS's programs read. The
+ * name of number i; NULL: there are no more. */
+const char *spec_bound_variable(const struct subst_secret *x, size_t i);
 
 const char *spec_violation_name(enum spec_violation v);
 json_t *spec_bound_secrets_json(const struct spec_bound *b);

@@ -34,6 +34,7 @@ class FakeS3:
         self.conditional, self.page = conditional, page
         self.lock = threading.Lock()
         self.list_extra = ""  # more XML in every listing
+        self.unsigned = False  # whether bodies need not be signed
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,7 +93,8 @@ class FakeS3:
         must |= {k.lower() for k in h.headers if k.lower().startswith("x-amz-")}
         if names != sorted(names) or not must <= set(names):
             return "AccessDenied"
-        if h.headers["x-amz-content-sha256"] != hashlib.sha256(body).hexdigest():
+        unsigned = self.unsigned and h.headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+        if not unsigned and h.headers["x-amz-content-sha256"] != hashlib.sha256(body).hexdigest():
             return "XAmzContentSHA256Mismatch"
         pairs = sorted(p if "=" in p else p + "=" for p in query.split("&")) if query else []
         pairs.sort(key=lambda p: p.split("=", 1))

@@ -17,7 +17,7 @@ from netkit import HERE, WEB
 
 VALUE = "sk-live-9f8e7d6c5b4a39281706f5e4d3c2b1a0"
 SECOND = "second/value+with=signs"
-API, ELSEWHERE, EXPIRED, WRONG, HTTP2 = (f"93.184.216.{i}" for i in range(90, 95))
+API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET = (f"93.184.216.{i}" for i in range(90, 96))
 
 
 def certify(d, ca, name, names, days=2):
@@ -35,16 +35,18 @@ class Servers:
 
     def __init__(self, net, d):
         self.seen_file = d / "seen"
-        certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com", "h2.example.com"])
+        certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com", "h2.example.com",
+                                     "s3.example.com"])
         certify(d, net.ca, "expired", ["expired.example.com"], days=-1)
         certify(d, net.ca, "wrong", ["other.example.com"])
-        for a in (API, ELSEWHERE, EXPIRED, WRONG, HTTP2):
+        for a in (API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET):
             net.in_world("ip", "addr", "add", f"{a}/24", "dev", "w0")
         net.set_hosts(f"{API} api.example.com\n{API} git.example.com\n{ELSEWHERE} elsewhere.example.com\n"
-                      f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n{HTTP2} h2.example.com\n")
+                      f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n{HTTP2} h2.example.com\n"
+                      f"{BUCKET} s3.example.com\n")
         self.process = net.start(*net.enter(net.world_pid), netkit.PYTHON, HERE / "tlsworld.py", d,
-                                 f"{API}=good.pem", f"{ELSEWHERE}=good.pem", f"{EXPIRED}=expired.pem",
-                                 f"{WRONG}=wrong.pem", f"{HTTP2}=good.pem+h2", stdout=subprocess.PIPE)
+                                 f"{API}=good.pem+plain", f"{ELSEWHERE}=good.pem", f"{EXPIRED}=expired.pem",
+                                 f"{WRONG}=wrong.pem", f"{HTTP2}=good.pem+h2", f"{BUCKET}=good.pem+s3", stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"ready\n"
 
     def seen(self):
@@ -562,7 +564,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@a.example.com,in=bodies"], "is none of in=header:NAME, in=query:NAME and in=body"),
     (["--secret", "KEY@a.example.com,in=header:Host"], "no secret can be in this header"),
     (["--secret", "KEY@a.example.com,placeholder=short"], "a placeholder has"),
-    (["--secret", "KEY@a.example.com,sign=aws"], "unknown option"),
+    (["--secret", "KEY@a.example.com,sign=gcp"], "unknown option"),
     (["--secret", "KEY@a.example.com", "--no-net"], "has no network"),
     (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
     (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
@@ -659,6 +661,62 @@ print(s.recv(100).decode().split("\r\n")[0])
     assert bodies[4:] == [value, ""] and servers.seen()[-1][2] == value
     assert not any("accept-encoding" in head.lower() for _, head, _ in servers.seen()[-7:])
     changing.ok("modify", "changing", "--secret-rm", "BODY", "--secret-rm", "HEADERS")
+
+
+def test_plain_http_only_where_that_is_said(changing, servers):
+    changing.ok("secret", "set", "PLAIN", input=b"plain-value")
+    changing.ok("secret", "set", "TLSONLY", input=b"not-for-http")
+    changing.ok("modify", "changing", "--secret", "TLSONLY@api.example.com")
+    run_in = ["exec", "-q", "changing", "--", "bash", "-c"]
+    changing.ok(*run_in, 'curl -sS -m 60 -H "X-Api-Key: $TLSONLY" http://api.example.com/untouched')
+    assert servers.last()[1]["x-api-key"] == holder(changing, "TLSONLY", "changing")  # nobody looks into it
+    changing.ok("modify", "changing", "--secret", "PLAIN@api.example.com,allow-plaintext")
+    out = changing.ok(*run_in, """w='%{http_code}\n'
+        curl -sS -m 60 -o /dev/null -w "$w" -H "X-Api-Key: $PLAIN" -T - http://api.example.com/plain </etc/passwd
+        curl -sS -m 60 -H "X-Api-Key: $TLSONLY" http://api.example.com/
+        curl -sS -m 60 -o /dev/null -w "$w" -H "X-Api-Key: $PLAIN" https://api.example.com/tls
+        curl -sS -m 60 http://api.example.com/big?3000000 | wc -c""").splitlines()
+    assert out[0] == "200" and "TLSONLY may not go over http://" in out[1] and out[2:] == ["200", "3000000"]
+    heads = [head for _, head, _ in servers.seen()[-3:]]
+    assert [h.split(" ")[1] for h in heads] == ["/plain", "/tls", "/big?3000000"]
+    assert all("plain-value" in h for h in heads[:2]) and not any("not-for-http" in h for h in heads)
+    changing.ok("modify", "changing", "--secret-rm", "PLAIN", "--secret-rm", "TLSONLY")
+
+
+def test_aws_requests_are_signed_again(net_msb, servers):
+    """boto3 as it is, with a key that is none, and a bucket that checks every signature."""
+    packages = pathlib.Path("/usr/lib/python3/dist-packages")
+    if not (packages / "boto3").exists():
+        pytest.skip("python3-boto3 is not installed")
+    net_msb.ok("secret", "set", "CLOUD", input=b"AKIDTEST:test/secret+key")
+    net_msb.create("aws", "net-guest:1", "-m", "512M", "-v", f"{packages}:/opt/packages:ro", "--secret",
+                   "CLOUD@s3.example.com,api.example.com,sign=aws", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    out = net_msb.ok("exec", "-q", "-e", "PYTHONPATH=/opt/packages", "aws", "--", "python3", "-c", """
+import os, urllib.request, boto3
+from botocore.config import Config
+assert os.environ["CLOUD"] == os.environ["AWS_ACCESS_KEY_ID"]
+def client(**s3):
+    return boto3.client("s3", endpoint_url="https://s3.example.com", region_name="eu-test-1",
+                        config=Config(s3={"addressing_style": "path", **s3}, retries={"max_attempts": 1}))
+for s3 in (client(payload_signing_enabled=True), client()):
+    s3.put_object(Bucket="bucket", Key="a b/c+d", Body=b"x" * 300000, Metadata={"m": "two  words"})
+    print(len(s3.get_object(Bucket="bucket", Key="a b/c+d", ResponseContentType="a/b c")["Body"].read()),
+          s3.head_object(Bucket="bucket", Key="a b/c+d")["ContentLength"])
+q = boto3.client("sts", endpoint_url="https://api.example.com", region_name="eu-test-1",
+                 config=Config(retries={"max_attempts": 1}))
+try:
+    q.get_caller_identity()
+except Exception as e:
+    print(type(e).__name__)
+r = urllib.request.Request("https://s3.example.com/bucket/x", headers={"Authorization": "Bearer " + os.environ["CLOUD"]})
+try:
+    urllib.request.urlopen(r)
+except urllib.error.HTTPError as e:
+    print(e.code, "CLOUD may not be in header" in e.read().decode())
+""", timeout=120).splitlines()
+    assert out[:2] == ["300000 300000"] * 2 and out[3] == "403 True", out
+    _, head, body = next(s for s in servers.seen() if "GetCallerIdentity" in s[2])
+    assert "Credential=AKIDTEST/" in head and "/eu-test-1/sts/aws4_request" in head and "test/secret" not in head + body
 
 
 def test_a_change_that_cannot_be_made_changes_nothing(changing, servers):

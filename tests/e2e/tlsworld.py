@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+h2]...
+"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+h2|+s3|+plain]...
 
-DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2; DIRECTORY/seen gets a line of JSON for each request: [server
+DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2, with +s3 it is a bucket (fakes3.py),
+and with +plain there is one without TLS on port 80, too; DIRECTORY/seen gets a line of JSON for each request: [server
 address, head, body]. What comes back depends on the path; see answer().
 """
 import base64
@@ -192,7 +193,7 @@ class Http2:
 
 
 def serve(sock, address):
-    if sock.selected_alpn_protocol() == "h2":
+    if isinstance(sock, ssl.SSLSocket) and sock.selected_alpn_protocol() == "h2":
         with contextlib.closing(sock), contextlib.suppress(OSError):
             Http2(sock, address).run()
         return
@@ -213,14 +214,29 @@ def serve(sock, address):
             going = answer(s, target, h, body)
             if h.get("connection", "").lower() == "close":
                 going = False
-        sock.unwrap()
+        if isinstance(sock, ssl.SSLSocket):
+            sock.unwrap()
     except (EOFError, OSError, ValueError):
         pass
     finally:
         sock.close()
 
 
-def accept(listener, context, address):
+def splice(a, b):
+    with contextlib.suppress(OSError):
+        while data := a.recv(65536):
+            b.sendall(data)
+    with contextlib.suppress(OSError):
+        b.shutdown(socket.SHUT_WR)
+
+
+def serve_s3(sock, port):
+    with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as to:
+        threading.Thread(target=splice, args=(to, sock), daemon=True).start()
+        splice(sock, to)
+
+
+def accept(listener, context, address, bucket):
     while True:
         raw, _ = listener.accept()
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,23 +244,32 @@ def accept(listener, context, address):
         def one(raw=raw):
             try:
                 raw.settimeout(60)
-                sock = context.wrap_socket(raw, server_side=True)
+                sock = context.wrap_socket(raw, server_side=True) if context else raw
             except OSError:
                 raw.close()
                 return
-            serve(sock, address)
+            serve_s3(sock, bucket) if bucket else serve(sock, address)
 
         threading.Thread(target=one, daemon=True).start()
 
 
 for pair in sys.argv[2:]:
     where, pem = pair.split("=")
+    pem, _, kind = pem.partition("+")
+    server_port = 0
+    if kind == "s3":
+        from fakes3 import FakeS3
+        fake = FakeS3()
+        fake.unsigned = True
+        server_port = fake.server.server_address[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if pem.endswith("+h2"):
+    if kind == "h2":
         context.set_alpn_protocols(["h2", "http/1.1"])
-    context.load_cert_chain(DIR / pem.removesuffix("+h2"))
-    listening = socket.create_server((where, 443))
-    threading.Thread(target=accept, args=(listening, context, where), daemon=True).start()
+    context.load_cert_chain(DIR / pem)
+    for tcp in (443, 80) if kind == "plain" else (443,):
+        listening = socket.create_server((where, tcp))
+        threading.Thread(target=accept, args=(listening, context if tcp == 443 else None, where, server_port),
+                         daemon=True).start()
 print("ready", flush=True)
 while True:
     time.sleep(3600)

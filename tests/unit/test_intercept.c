@@ -474,13 +474,20 @@ static void a_kept_value_goes_nowhere_else(void **state)
     struct config *old = tell("KEY", "value");
     struct config *moved = tell_for("KEY", NULL, "evil.org", "PEM");
     struct config *distrusted = tell_for("KEY", NULL, "x.org", "EVIL");
-    struct config *placed = tell("KEY", NULL);
+    struct config *placed = tell("KEY", NULL), *twice = tell("KEY", NULL);
     (void)state;
     assert_int_equal(config_inherit(moved, old, &name), -EPERM);
     assert_null(moved->subst.secret[0].value);
     placed->subst.secret[0].place[0] = (struct subst_place){.where = SUBST_BODY};
     placed->subst.secret[0].n_places = 1;
     assert_int_equal(config_inherit(placed, old, &name), -EPERM);
+    twice->subst.secret[0].n_places = old->subst.secret[0].n_places = 2;
+    old->subst.secret[0].place[0] = (struct subst_place){.where = SUBST_SIGN};
+    old->subst.secret[0].place[1] = (struct subst_place){.where = SUBST_BODY};
+    twice->subst.secret[0].place[0] = twice->subst.secret[0].place[1] =
+        old->subst.secret[0].place[1];
+    assert_int_equal(config_inherit(twice, old, &name), -EPERM);
+    old->subst.secret[0].n_places = 0;
     assert_int_equal(config_inherit(distrusted, old, &name), 0);
     assert_int_equal(distrusted->n_roots, 1);
     assert_string_equal(distrusted->roots[0].pem, "PEM");
@@ -488,6 +495,7 @@ static void a_kept_value_goes_nowhere_else(void **state)
     config_free(moved);
     config_free(distrusted);
     config_free(placed);
+    config_free(twice);
 }
 
 static void a_change_keeps_values(void **state)

@@ -209,6 +209,12 @@ static void test_hosts_to_look_into(void **state)
     assert_int_equal(SHOWN(SNIFF_TLS, "API.example.com."), NET_DIVERT);
     assert_int_equal(SHOWN(SNIFF_ECH, "api.example.com"), NET_DIVERT);
     assert_int_equal(SHOWN(SNIFF_HTTP, "api.example.com"), NET_PASS);
+    id.peer.port = 80; /* http:// where that was said */
+    assert_int_equal(SHOWN(SNIFF_HTTP, "api.example.com"), NET_PASS);
+    list[0].plain = true;
+    assert_int_equal(SHOWN(SNIFF_HTTP, "api.example.com"), NET_DIVERT);
+    assert_int_equal(SHOWN(SNIFF_TLS, "api.example.com"), NET_PASS);
+    id.peer.port = 443;
     assert_int_equal(SHOWN(SNIFF_BROKEN, ""), NET_PASS);
     assert_int_equal(SHOWN(SNIFF_TLS, "example.com"), NET_PASS);
     assert_int_equal(SHOWN(SNIFF_TLS, "b.api.example.com"), NET_PASS);

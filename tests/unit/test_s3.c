@@ -10,6 +10,7 @@
 #include "s3/config.h"
 #include "s3/credentials.h"
 #include "s3/plan.h"
+#include "s3/resign.h"
 #include "s3/sigv4.h"
 #include "s3/work.h"
 #include "s3/xml.h"
@@ -103,6 +104,84 @@ static void test_published_signatures(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(vectors); i++)
         check_vector(&vectors[i]);
+}
+
+/* The same, of a request that was signed with a key that is none. */
+static void resign_vector(const struct vector *v)
+{
+    static struct http_head head;
+    AUTO_STRLIST struct strlist query = {0}, header = {0};
+    AUTO_BUF struct buf text = {.limit = 1 << 16}, out = {.limit = 1 << 16};
+    const char *why = "", *t = v->s3 ? "20130524T000000Z" : "20150830T123600Z";
+    bool body = strcmp(v->payload, SIGV4_EMPTY_SHA256) != 0;
+    if (strchr(v->path, '%') || (body && !v->s3)) /* their raw form is not in the table */
+        return;
+    split(&query, v->query);
+    split(&header, v->header);
+    split(&header, v->s3 ? "host:examplebucket.s3.amazonaws.com" : "host:example.amazonaws.com");
+    (void)buf_printf(&text, "%s %s", v->method, v->path);
+    for (size_t i = 0; i < query.n; i++)
+        (void)buf_printf(&text, "%c%s", i ? '&' : '?', query.v[i]);
+    (void)buf_printf(&text, " HTTP/1.1\r\nX-Amz-Date: %s\r\n", t);
+    if (v->s3)
+        (void)buf_printf(&text, "X-Amz-Content-Sha256: %s\r\n", v->payload);
+    (void)buf_printf(&text,
+                     "Authorization: AWS4-HMAC-SHA256 Credential=NONE/%.8s/us-east-1/%s/"
+                     "aws4_request,SignedHeaders=x-amz-date%s",
+                     t, v->s3 ? "s3" : "service", v->s3 ? ";x-amz-content-sha256" : "");
+    for (size_t i = 0; i < header.n; i++)
+        (void)buf_printf(&text, ";%.*s", (int)strcspn(header.v[i], ":"), header.v[i]);
+    (void)buf_printf(&text, ", Signature=00\r\n");
+    for (size_t i = 0; i < header.n; i++)
+        (void)buf_printf(&text, "%s\r\n", header.v[i]);
+    (void)buf_printf(&text, "\r\n");
+    if (http_request((const char *)buf_head(&text), buf_len(&text), &head, &why) < 0)
+        fail_msg("%s: the request %s", v->name, why);
+    int r = resign(&head,
+                   v->s3 ? "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+                         : "AKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+                   NULL, 0, &out, &why);
+    const char *end = r < 0 ? NULL : strstr((const char *)buf_head(&out), "Signature=");
+    if (!end || strcmp(end + 10, v->signature) != 0)
+        fail_msg("%s: %d %s %s", v->name, r, why, r < 0 ? "" : (const char *)buf_head(&out));
+}
+
+static int resign_text(const char *fields, const char *body, const char **why)
+{
+    static struct http_head head;
+    AUTO_BUF struct buf text = {.limit = 1 << 16}, out = {.limit = 1 << 16};
+    *why = "";
+    (void)buf_printf(&text, "POST /a//b HTTP/1.1\r\nHost: x\r\n%s\r\n", fields);
+    assert_int_equal(http_request((const char *)buf_head(&text), buf_len(&text), &head, why), 0);
+    return resign(&head, "ID:SECRET:TOKEN", body, body ? strlen(body) : 0, &out, why);
+}
+
+static void test_requests_are_signed_again(void **state)
+{
+#define SIGNED(service, names)                                                  \
+    "X-Amz-Date: 20150830T123600Z\r\nAuthorization: AWS4-HMAC-SHA256 "          \
+    "Credential=NONE/20150830/r/" service "/aws4_request, SignedHeaders=" names \
+    ", Signature=0\r\n"
+    const char *why;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(vectors); i++)
+        resign_vector(&vectors[i]);
+    assert_int_equal(resign_text(SIGNED("s3", "host") "Content-Length: 3\r\n", NULL, &why),
+                     -ENODATA);
+    assert_int_equal(resign_text(SIGNED("s3", "host") "Content-Length: 3\r\n", "abc", &why), 0);
+    assert_int_equal(resign_text(SIGNED("s3", "x-amz-date"), NULL, &why), -EINVAL);
+    assert_string_equal(why, "has not signed its Host");
+    assert_int_equal(resign_text(SIGNED("s3", "host;x-no"), NULL, &why), -EINVAL);
+    assert_int_equal(resign_text(SIGNED("sqs", "host"), NULL, &why), -EINVAL);
+    assert_non_null(strstr(why, "path"));
+    assert_int_equal(resign_text(SIGNED("s3", "host") "X-Amz-Content-Sha256: "
+                                                      "STREAMING-AWS4-HMAC-SHA256-PAYLOAD\r\n",
+                                 NULL, &why),
+                     -EINVAL);
+    assert_non_null(strstr(why, "chunk"));
+    assert_int_equal(resign_text("Authorization: AWS4-HMAC-SHA256 x\r\n", NULL, &why), -EINVAL);
+    assert_int_equal(resign_text("Authorization: Bearer x\r\n", NULL, &why), -EINVAL);
+#undef SIGNED
 }
 
 /* '=' sorts after '-': whole pairs must not be compared as text. */
@@ -411,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published_signatures),
+        cmocka_unit_test(test_requests_are_signed_again),
         cmocka_unit_test(test_queries_are_sorted_by_name),
         cmocka_unit_test(test_xml),
         cmocka_unit_test(test_paths),
