@@ -95,7 +95,8 @@ def kernel_process(m, name):
     """The guest kernel's process on the host: the one whose children are the stubs."""
     for pid in m.tree(m.monitor_pid(name)):
         try:
-            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            lists = pathlib.Path(f"/proc/{pid}/task").glob("*/children")  # a thread for each CPU
+            children = [c for one in lists for c in one.read_text().split()]
             names = {pathlib.Path(f"/proc/{c}/comm").read_text().strip() for c in children}
         except OSError:
             continue
