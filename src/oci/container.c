@@ -90,19 +90,19 @@ static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid
     return 0;
 }
 
-static int save_state(struct oci_container *c, const struct container_config *config,
-                      json_t *groups, pid_t pid, struct err *e)
+static int save_state(struct oci_container *c, const struct oci_init *in, pid_t pid, struct err *e)
 {
-    json_t *state = container_config_state(config);
-    json_put(&state, "groups", json_incref(groups));
+    json_t *state = container_config_state(in->config);
+    json_put(&state, "groups", json_incref((json_t *)(uintptr_t)in->groups));
+    if (state && in->pod)
+        json_put(&state, "pod", json_string(in->pod));
     return container_save(c, state, pid, e);
 }
 
 /* By which its commands are found in the pod's guest. */
-static int save_number(struct oci_container *c, const char *pod, int number, struct err *e)
+static int save_number(struct oci_container *c, int number, struct err *e)
 {
     json_t *state = json_copy(c->j);
-    json_put(&state, "pod", json_string(pod));
     json_put(&state, "number", json_integer(number));
     return container_save(c, state, c->pid, e);
 }
@@ -119,11 +119,11 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
         return r;
     r = report_receive(sock, &pid, e);
     if (r == 0)
-        r = save_state(c, in->config, groups, pid, e);
+        r = save_state(c, in, pid, e);
     if (r == 0)
         r = complete(c, sock, &number, e);
     if (r == 0 && in->pod)
-        r = save_number(c, in->pod, number, e);
+        r = save_number(c, number, e);
     if (r == 0)
         r = pid_file_write(o->pid_file, pid, e);
     close_fd(&sock);
