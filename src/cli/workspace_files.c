@@ -57,8 +57,10 @@ static int parse_place(const char *arg, struct place *p, struct err *e)
     return workspace_check_name(p->name, e);
 }
 
-/* With what is in the bucket. What is written needs that only to know which directories there are. */
-static int place_open(const struct store *s, struct place *p, bool writes, struct err *e)
+/* With what is in the bucket; later: contents are not read. What is written needs that only to know
+ * which directories there are. */
+static int place_open(const struct store *s, struct place *p, bool writes, bool later,
+                      struct err *e)
 {
     struct workspace w;
     int r = workspace_open(s, p->name, &w, e);
@@ -66,7 +68,7 @@ static int place_open(const struct store *s, struct place *p, bool writes, struc
     if (dir < 0)
         return dir;
     if (!writes || !s3_workspace_is_filled(dir))
-        r = bucket_enter(s, p->name, ui_warn, e);
+        r = bucket_enter(s, p->name, later, ui_warn, e);
     AUTO_FREE char *path = workspace_path(s, p->name);
     if (r == 0 && !path)
         r = err_oom(e);
@@ -94,7 +96,7 @@ static int files_load(struct items *l, struct err *e)
         return err_oom(e);
     int r = parse_place(l->args->pos[0], &p, e);
     if (r == 0)
-        r = place_open(l->store, &p, false, e);
+        r = place_open(l->store, &p, false, true, e);
     if (r == 0)
         r = workspace_files_list(p.data, p.path, args_has(l->args, "recursive"), f, e);
     l->n = r < 0 ? 0 : f->n;
@@ -194,7 +196,7 @@ int workspace_file_remove_verb(const struct store *s, const struct args *a, cons
         err_hint(e, "to remove the whole workspace: msb workspace rm %s", p.name);
     }
     if (r == 0)
-        r = place_open(s, &p, true, e);
+        r = place_open(s, &p, true, true, e);
     if (r == 0)
         r = workspace_file_remove(p.data, p.path, args_has(a, "recursive"), e);
     if (r < 0)
@@ -229,7 +231,7 @@ static int transfer(const struct store *s, const char *arg, const char *host, bo
     if (r == 0 && strcmp(host, "-") != 0)
         r = policy_hold_transfer(s, p.name, host, !put, e);
     if (r == 0)
-        r = place_open(s, &p, put, e);
+        r = place_open(s, &p, put, put, e);
     if (r < 0)
         return r;
     if (strcmp(host, "-") != 0)

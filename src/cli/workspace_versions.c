@@ -36,11 +36,14 @@ static void held_close(struct held *h)
 }
 #define AUTO_HELD CLEANUP(held_close)
 
-static int hold(const struct store *s, const char *name, struct held *h, struct err *e)
+/* reads: the contents of its files. */
+static int hold(const struct store *s, const char *name, bool reads, struct held *h, struct err *e)
 {
     struct workspace w;
     AUTO_FREE char *path = workspace_path(s, name);
     int r = path ? workspace_open(s, name, &w, e) : err_oom(e);
+    if (r == 0 && reads)
+        r = bucket_complete(s, name, ui_warn, e);
     if (r == 0)
         r = workspace_lock(s, path, &h->lock, e);
     if (r == 0)
@@ -88,7 +91,7 @@ static int checkpoint_run(const struct args *a)
         return ui_usage(&e);
     int r = store_open(&s, &e);
     if (r == 0)
-        r = hold(&s, a->pos[0], &h, &e);
+        r = hold(&s, a->pos[0], true, &h, &e);
     if (r == 0)
         r = version_make(h.dir, message ? message : "", max, ui_warn, &v, &made, &e);
     if (r < 0)
@@ -134,7 +137,7 @@ static int versions_load(struct items *l, struct err *e)
 {
     AUTO_HELD struct held h = HELD_NONE;
     struct version *v = NULL;
-    int r = hold(l->store, l->args->pos[0], &h, e);
+    int r = hold(l->store, l->args->pos[0], false, &h, e);
     if (r == 0)
         r = versions_list(h.dir, &v, &l->n, e);
     l->v = v;
@@ -243,7 +246,7 @@ static int diff_run(const struct args *a)
     buf_init(&text, 256 << 20);
     int r = store_open(&s, &e);
     if (r == 0)
-        r = hold(&s, a->pos[0], &h, &e);
+        r = hold(&s, a->pos[0], true, &h, &e);
     if (r == 0)
         r = find_trees(a, h.dir, &old, &now, &e);
     if (r < 0)
@@ -290,7 +293,7 @@ static int restore_run(const struct args *a)
         return ui_usage(&e);
     int r = store_open(&s, &e);
     if (r == 0)
-        r = hold(&s, a->pos[0], &h, &e);
+        r = hold(&s, a->pos[0], true, &h, &e);
     if (r == 0)
         r = version_restore(h.dir, id, max, ui_warn, &e);
     held_close(&h);
@@ -332,7 +335,7 @@ static int prune_one(const struct store *s, const struct args *a, const char *na
     char text[64];
     if (v && (parse_u64(v, &keep) < 0 || keep == 0))
         return args_bad_value(a, "keep", v, "expected a number from 1", e);
-    int r = hold(s, name, &h, e);
+    int r = hold(s, name, false, &h, e);
     if (r == 0)
         r = versions_prune(h.dir, (size_t)MIN(keep, (uint64_t)VERSIONS_MAX), &removed, e);
     if (r < 0)

@@ -1,6 +1,7 @@
 #include "copy/host.h"
 
 #include "util/cleanup.h"
+#include "util/later.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,12 +33,15 @@ static int send_one(struct walk *w, int dirfd, const char *path, const char *nam
 static int send_file(struct walk *w, int dirfd, const char *path, struct file_attr *a, int at)
 {
     struct stat st;
+    char later[LATER_SIZE];
     int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (at ? O_NOFOLLOW : 0);
     AUTO_CLOSE int fd = openat(dirfd, path, flags);
     if (fd < 0 || fstat(fd, &st) < 0)
         return failed(w, errno, path);
     if (!S_ISREG(st.st_mode))
         return failed(w, EAGAIN, path); /* it was a file a moment ago */
+    if (later_get(fd, later))
+        return later_missing(path, w->e);
     uint32_t has = a->has & FILE_HAS_NAME;
     file_attr_of(a, &st);
     a->has |= has;

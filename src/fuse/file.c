@@ -46,6 +46,9 @@ static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
     if (base < 0)
         return base;
     path_of(path, base, NULL);
+    int r = later_bring(s, i, path, flags & O_TRUNC);
+    if (r < 0)
+        return r;
     int fd = open(path, host_flags(s, flags));
     if (fd < 0 && errno == EACCES && s->writeback && (flags & O_ACCMODE) == O_WRONLY)
         fd = open(path, (host_flags(s, flags) & ~O_ACCMODE) | O_WRONLY);

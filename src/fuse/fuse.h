@@ -54,6 +54,7 @@ struct fuse_options {
     bool
         real_owners; /* owners and set-ID bits are those of the host's files; needs CHOWN, FSETID */
     uint64_t quota;  /* bytes that the tree may take; 0 = no limit */
+    bool later;      /* files may have only their size yet: see fuse_later_set() */
     unsigned inodes_max, fds_max, files_max; /* 0 = the defaults below */
 };
 
@@ -84,7 +85,14 @@ int fuse_tree_add(struct fuse_server *s, const char *name, int fd);
 int fuse_tree_remove(struct fuse_server *s, const char *name);
 
 /* Serves one request: the bytes of its reply (0: this kind has none), or -EPROTO when it is not a
- * request or leaves no room for a reply. */
+ * request or leaves no room for a reply. -EINPROGRESS: nothing was done, as a content has yet to
+ * come; serve it again once fuse_later_event() was called. */
 ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q);
+
+/* Where contents of files that have only their size are fetched (util/later.h); takes the socket.
+ * Without one they cannot be opened. */
+void fuse_later_set(struct fuse_server *s, int sock);
+/* The socket can be read, or has ended; false: the latter. */
+bool fuse_later_event(struct fuse_server *s);
 
 #endif

@@ -155,6 +155,23 @@ struct tree {
 const struct tree *tree_find(struct fuse_server *s, const char *name);
 void trees_free(struct fuse_server *s);
 
+/* --- contents that come later (later.c) ------------------------------------------------------ */
+
+enum { WANTED_MAX = 64 };
+
+struct wanted {
+    dev_t dev;
+    ino_t ino;
+    uint32_t number; /* 0 = not in use */
+    unsigned asked;  /* how often */
+    bool waiting;
+    int error;
+};
+
+/* Before the content of a regular file is used, which `path` leads to: 0: it is there.
+ * -EINPROGRESS: it will be. empty: it is about to be truncated. */
+int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty);
+
 /* --- the server ----------------------------------------------------------------------------- */
 
 struct fuse_server {
@@ -186,6 +203,9 @@ struct fuse_server {
     unsigned n_owners;
 
     struct tree trees[FUSE_TREES_MAX];
+    int later_sock; /* -1: none */
+    uint32_t later_number;
+    struct wanted wanted[WANTED_MAX];
 
     _Alignas(16) uint8_t arg[ARG_MAX_BYTES];
     _Alignas(16) uint8_t rep[REP_MAX_BYTES];

@@ -283,6 +283,9 @@ static int set_size(struct fuse_server *s, const struct call *c, const struct fu
         if (base < 0)
             return base;
         path_of(path, base, NULL);
+        int r = later_bring(s, c->inode, path, in->size == 0);
+        if (r < 0)
+            return r;
         fd = opened = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0)
             return -errno;

@@ -236,6 +236,8 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = read_request(s, &c, op);
     if (r == 0)
         r = op->fn(s, &c);
+    if (r == -EINPROGRESS)
+        return r;
     return silent ? 0 : send_reply(s, &c, r);
 }
 
@@ -252,6 +254,7 @@ static void set_defaults(struct fuse_server *s, const struct fuse_options *o)
     s->host_uid = geteuid();
     s->host_gid = getegid();
     s->xattrs = true;
+    s->later_sock = -1;
     s->entry_ns = o->cache == FUSE_CACHE_AUTO     ? AUTO_NS
                   : o->cache == FUSE_CACHE_ALWAYS ? ALWAYS_NS
                                                   : 0;
@@ -300,6 +303,7 @@ void fuse_free(struct fuse_server *s)
     trees_free(s);
     owner_table_free(s);
     close_fd(&s->root_fd);
+    close_fd(&s->later_sock);
     free(s->file_name);
     free(s);
 }

@@ -21,6 +21,7 @@ enum seccomp_profile {
     SECCOMP_UML_PTRACE,  /* ... that traces its stubs */
     SECCOMP_FS,          /* a share server; a stray call kills it */
     SECCOMP_FS_OWNERS,   /* ... that gives files away, and sets set-ID bits for their owners */
+    SECCOMP_FS_LATER,    /* ... that has contents fetched, and passes files on for that */
     SECCOMP_CONNECTOR,   /* connects to host sockets for a guest; a stray call kills it */
     SECCOMP_INTERCEPT,   /* looks into TLS connections; a stray call kills it */
     SECCOMP_CONVERTER,   /* turns an archive into an image; a stray call kills it */

@@ -5,6 +5,7 @@
 #include "jail/reduced.h"
 #include "launch/connector.h"
 #include "launch/disks.h"
+#include "launch/fetcher.h"
 #include "launch/host_cas.h"
 #include "launch/intercept.h"
 #include "launch/net_host.h"
@@ -19,6 +20,7 @@
 #include "util/fs.h"
 #include "util/process.h"
 #include "util/sock.h"
+#include "workspace/workspace.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -313,11 +315,21 @@ static int hand_over_tap(struct cargo *c, const struct net_tap *tap, struct err 
     return c->p.tap.fd < 0 ? err_sys(e, errno, "cannot hand over the network device") : 0;
 }
 
+/* Contents of a workspace that is kept in a bucket may come later. */
 static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
     size_t n = c->p.n_shares;
-    const struct share_place place = {.cpu = c->p.cpu, .reduced = c->p.reduced};
-    return share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
+    AUTO_CLOSE int fetch = -1;
+    int r = strcmp(m->guest, WORKSPACE_GUEST_PATH) == 0
+                ? fetcher_start(c->store, c->dirfd, c->p.spec, &fetch, e)
+                : 0;
+    const struct share_place place = {
+        .cpu = c->p.cpu, .reduced = c->p.reduced, .later = fetch >= 0};
+    if (r == 0)
+        r = share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
+    if (r == 0 && fetch >= 0 && (r = share_fetch_from(c->p.share_fd[n], fetch)) < 0)
+        r = err_sys(e, -r, "cannot reach the process that serves a mount");
+    return r;
 }
 
 /* A volume is a named directory, created on first use. */

@@ -31,6 +31,8 @@
 
 /* #syscalls:fs exit_group getsockopt */
 
+enum { SHARE_LATER = 'f' }; /* of a socket that comes; others have 0 */
+
 enum {
     TREE_MESSAGE_MAX = 1 + NAME_MAX + 1,
     DATA_MAX = 512 * 1024 * 1024,
@@ -49,8 +51,9 @@ struct share {
     struct loop loop;
     struct loop_src sock_src;
     struct virtio_dev *dev;
-    struct fuse_server *server;
+    struct fuse_server *server; /* the device's */
     struct vhost_user *back_end;
+    struct loop_src later_src;
 };
 
 /* --- serving --------------------------------------------------------------------------------- */
@@ -79,20 +82,42 @@ static void take_trees(void *ctx)
         ;
 }
 
-/* Brings the socket to serve; its end is ours. */
+static void on_later(struct loop_src *src, uint32_t events)
+{
+    struct share *sh = CONTAINER_OF(src, struct share, later_src);
+    (void)events;
+    if (!fuse_later_event(sh->server)) /* closed: epoll has forgotten it */
+        src->fd = -1;
+    virtio_fs_resume(sh->dev);
+}
+
+static void take_later(struct share *sh, int fd)
+{
+    fuse_later_set(sh->server, fd);
+    sh->later_src = (struct loop_src){.fd = fd, .fn = on_later};
+    if (loop_add(&sh->loop, &sh->later_src, EPOLLIN) < 0)
+        _exit(1);
+}
+
+/* Brings the socket to serve, perhaps after one to fetch contents from; its end is ours. */
 static void on_socket(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
-    int listening = 0;
+    int listening = 0, fd = -1;
+    char what;
     (void)events;
     if (sh->back_end && sh->m->pod) {
         take_trees(sh);
         return;
     }
-    int fd = sock_recv_fd(src->fd);
-    if (fd == -EAGAIN)
+    ssize_t n = sock_recv_with_fd(src->fd, &what, 1, &fd);
+    if (n == -EAGAIN)
         return;
-    if (fd < 0 || sh->back_end)
+    if (n == 1 && fd >= 0 && what == SHARE_LATER && !sh->back_end) {
+        take_later(sh, fd);
+        return;
+    }
+    if (n != 1 || fd < 0 || sh->back_end)
         _exit(0);
     /* A user-mode kernel connects to a listening one; the monitor has the other end of a connected
      * one. */
@@ -228,6 +253,7 @@ static int make_server(struct share *sh, struct err *e)
         .uid = sh->m->uid,
         .gid = sh->m->gid,
         .quota = sh->m->quota,
+        .later = sh->place.later,
         .privileged = jail_has_cap(CAP_DAC_OVERRIDE),
         .real_owners = sh->m->real_owners && jail_has_cap(CAP_CHOWN),
         .files_max = files / 3,
@@ -251,7 +277,9 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
 {
     struct share *sh = arg;
     struct err e = {0};
-    enum seccomp_profile calls = sh->m->real_owners ? SECCOMP_FS_OWNERS : SECCOMP_FS;
+    enum seccomp_profile calls = sh->m->real_owners ? SECCOMP_FS_OWNERS
+                                 : sh->place.later  ? SECCOMP_FS_LATER
+                                                    : SECCOMP_FS;
     sh->sock = sock;
     pin_to(sh->place.cpu);
     (void)umask(0);
@@ -316,6 +344,13 @@ int share_start(const struct spec_mount *m, size_t index, const struct share_pla
     if (r < 0)
         return r;
     return helper_start(server_main, &sh, dir, place->reduced, ret_fd, ret_stage, e);
+}
+
+int share_fetch_from(int fd, int sock)
+{
+    const char what = SHARE_LATER;
+    ssize_t n = sock_send_with_fd(fd, &what, 1, sock);
+    return n == 1 ? 0 : n < 0 ? (int)n : -EIO;
 }
 
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e)

@@ -8,7 +8,8 @@
  *                 is. The root is an empty read-only tmpfs, the current directory /proc/self/fd.
  *   capabilities  DAC_OVERRIDE and FOWNER only, and CHOWN and FSETID for real owners; in a user
  *                 namespace they apply to nothing but the user's own files
- *   system calls  those of the profile `fs`, and for real owners those of `fs_owners`
+ *   system calls  those of the profile `fs`, for real owners those of `fs_owners`, and to have contents
+ *                 fetched those of `fs_later`
  */
 #ifndef MSB_LAUNCH_SHARE_H
 #define MSB_LAUNCH_SHARE_H
@@ -21,6 +22,7 @@
 struct share_place {
     int cpu;      /* the guest's, if it has one (-1: any), since the two take turns */
     bool reduced; /* without namespaces (helper.h) */
+    bool later;   /* contents may have to be fetched: share_fetch_from() follows */
 };
 
 /* Starts it. *ret_fd becomes
@@ -28,6 +30,9 @@ struct share_place {
  * or connected (sock_send_fd). *ret_stage is a child that share_wait() reaps. */
 int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
                 int *ret_fd, pid_t *ret_stage, struct err *e);
+/* Before the socket to serve: gives it one on which it asks for contents that come later
+ * (util/later.h). */
+int share_fetch_from(int fd, int sock);
 /* Waits until it is ready to serve, or says why it is not. */
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e);
 

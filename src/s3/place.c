@@ -53,6 +53,22 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
                    tmp);
 }
 
+/* A file that was never filled is no loss, unless it has been moved here since the last sync: then
+ * the bucket may be about to lose it under its old name. */
+static bool is_empty_shell(struct s3_work *w, const char *tmp, const char *path)
+{
+    struct s3_entry of = {0};
+    char later[LATER_SIZE];
+    AUTO_CLOSE int fd = openat(w->tmp, tmp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || !later_get(fd, later))
+        return false;
+    if (s3_known_in_base(w, later, &of) < 0)
+        return true;
+    bool here = strcmp(of.path, path) == 0;
+    free(of.path);
+    return here;
+}
+
 /* Whether w->tmp/tmp is a file with the content of `old`, or a link with its target. */
 static bool has_content(const struct s3_work *w, const char *tmp, const struct s3_entry *old)
 {
@@ -86,6 +102,7 @@ static int retire(struct s3_work *w, int parent, const char *name, const char *p
                         : S_ISLNK(st.st_mode) ? old->kind == S3_KIND_LINK
                                               : false);
     bool same = kept && (s3_entry_unwritten(old, &st) || has_content(w, tmp, old));
+    same = same || (S_ISREG(st.st_mode) && is_empty_shell(w, tmp, path));
     if (same && !keep_old)
         return unlinkat(w->tmp, tmp, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", path) : 0;
     return keep_aside(w, parent, name, path, tmp, e);

@@ -69,6 +69,7 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
                 s->result.ino = s->local->ino;
                 s->result.ctime_ns = s->local->ctime_ns;
                 s->result.mtime_ns = s->local->mtime_ns;
+                memcpy(s->result.later, s->local->later, sizeof(s->result.later));
             }
         }
     }

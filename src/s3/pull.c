@@ -10,21 +10,8 @@
 struct download {
     struct s3_work *w;
     int fd;
-    struct hasher h;
-    uint64_t size;
-    char target[S3_TARGET_MAX + 1]; /* the beginning, in case it is a link's */
+    struct s3_content c;
 };
-
-static int on_data(void *ctx, const void *p, size_t n, struct err *e)
-{
-    struct download *d = ctx;
-    hasher_update(&d->h, p, n);
-    if (d->size < S3_TARGET_MAX)
-        memcpy(d->target + d->size, p, MIN(n, (size_t)(S3_TARGET_MAX - d->size)));
-    d->size += n;
-    int r = write_all(d->fd, p, n);
-    return r < 0 ? err_sys(e, -r, "cannot store a file of the bucket") : 0;
-}
 
 static struct timespec time_of(int64_t ns)
 {
@@ -34,14 +21,15 @@ static struct timespec time_of(int64_t ns)
 /* A target that no system call would take makes no link. */
 static bool target_ok(const struct download *d)
 {
-    return d->size > 0 && d->size <= S3_TARGET_MAX && !memchr(d->target, '\0', d->size);
+    return d->c.size > 0 && d->c.size <= S3_TARGET_MAX && !memchr(d->c.target, '\0', d->c.size);
 }
 
 /* The complete download gets its kind, mode and times; *got becomes what it is. */
-static int finish(const struct download *d, const char *tmp, const struct s3_object *o,
-                  const struct s3_step *s, struct s3_entry *got, struct err *e)
+static int finish(const struct download *d, const char *tmp, const struct s3_step *s,
+                  struct s3_entry *got, struct err *e)
 {
     const struct s3_entry *r = s->remote;
+    const struct s3_object *o = &d->c.object;
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
     bool known = r->sha[0];
     int64_t mtime = known ? r->mtime_ns : o->mtime_ns;
@@ -55,25 +43,12 @@ static int finish(const struct download *d, const char *tmp, const struct s3_obj
     if (mtime > 0)
         times[1] = time_of(mtime);
     if (got->kind == S3_KIND_LINK) {
-        if (unlinkat(d->w->tmp, tmp, 0) < 0 || symlinkat(d->target, d->w->tmp, tmp) < 0)
+        if (unlinkat(d->w->tmp, tmp, 0) < 0 || symlinkat(d->c.target, d->w->tmp, tmp) < 0)
             return err_sys(e, errno, "cannot write '%s'", s->path);
     } else if (fchmod(d->fd, got->mode) < 0) {
         return err_sys(e, errno, "cannot write '%s'", s->path);
     }
     (void)utimensat(d->w->tmp, tmp, times, AT_SYMLINK_NOFOLLOW);
-    return 0;
-}
-
-static int check(const struct download *d, const char *sha, const struct s3_step *s, struct err *e)
-{
-    const struct s3_entry *r = s->remote;
-    if (d->size != r->size)
-        return err_set(e, EPROTO, "'%s' has another size than the server said", s->path);
-    if (r->sha[0] && strcmp(r->sha, sha) != 0)
-        return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is",
-                       s->path);
-    if (r->sha[0] && r->kind == S3_KIND_LINK && !target_ok(d))
-        return err_set(e, EBADMSG, "'%s' in the bucket is not a link", s->path);
     return 0;
 }
 
@@ -104,7 +79,7 @@ static int settle(struct s3_work *w, struct s3_step *s, const char *tmp, struct 
     s->result = *got;
     (void)pthread_mutex_lock(&w->lock);
     w->counts.downloaded++;
-    w->counts.bytes_down += got->size;
+    w->counts.bytes_down += got->later[0] ? 0 : got->size;
     (void)pthread_mutex_unlock(&w->lock);
     return 0;
 }
@@ -113,32 +88,51 @@ static int fetch(struct download *d, const char *tmp, struct s3_step *s, struct 
 {
     struct s3_work *w = d->w;
     const struct s3_entry *r = s->remote;
-    char key[S3_KEY_SIZE];
-    struct s3_object o;
     struct s3_entry got = {0};
-    if (r->staged)
-        s3_staged_key(w->config, r->staged, key);
-    else
-        s3_key(w->config, s->path, key);
-    hasher_init(&d->h);
-    int x = s3_get(w->client, key, r->staged ? "" : r->etag, r->size, on_data, d, &o, e);
+    int x = s3_content_get(w, r, d->fd, &d->c, e);
     if (x == -ESTALE || x == -ENOENT) { /* it was changed or removed since it was listed */
         atomic_store(&w->again, true);
         (void)unlinkat(w->tmp, tmp, 0);
         return 0;
     }
-    if (x < 0)
-        return x;
-    struct digest sum = hasher_finish(&d->h);
-    char sha[DIGEST_HEX_SIZE];
-    digest_hex(&sum, sha);
-    x = check(d, sha, s, e);
+    if (x == 0 && r->sha[0] && r->kind == S3_KIND_LINK && !target_ok(d))
+        x = err_set(e, EBADMSG, "'%s' in the bucket is not a link", s->path);
     if (x == 0)
-        x = finish(d, tmp, &o, s, &got, e);
+        x = finish(d, tmp, s, &got, e);
     if (x < 0)
         return x;
-    memcpy(got.sha, sha, sizeof(got.sha));
+    memcpy(got.sha, d->c.sha, sizeof(got.sha));
+    got.guessed = false;
+    got.later[0] = '\0';
     return settle(w, s, tmp, &got, e);
+}
+
+/* Its size and times are here now, its content once somebody wants it. */
+static int put_off(struct download *d, const char *tmp, struct s3_step *s, struct err *e)
+{
+    struct s3_work *w = d->w;
+    const struct s3_entry *r = s->remote;
+    struct s3_entry got = *r;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, time_of(r->mtime_ns)};
+    int x = s3_later_mark(w, d->fd, &got);
+    got.mode |= 0400;
+    if (x == 0 && fchmod(d->fd, got.mode) < 0)
+        x = -errno;
+    if (x == 0 && r->sha[0] && r->mtime_ns > 0)
+        (void)futimens(d->fd, times);
+    if (x == -EOPNOTSUPP) { /* no extended attributes here: contents come at once */
+        atomic_store(&w->later, false);
+        return fetch(d, tmp, s, e);
+    }
+    return x < 0 ? err_sys(e, -x, "cannot write '%s'", s->path) : settle(w, s, tmp, &got, e);
+}
+
+/* What is decided by its content comes at once, and so does what the server may take away. */
+static bool can_wait(const struct s3_work *w, const struct s3_step *s)
+{
+    const struct s3_entry *r = s->remote;
+    return atomic_load(&w->later) && s->action == S3_DOWNLOAD && r->kind == S3_KIND_FILE &&
+           r->etag[0] && !r->staged && strcmp(s->path, IGNORE_FILE) != 0;
 }
 
 static int download(struct s3_work *w, struct s3_step *s, struct err *e)
@@ -153,12 +147,12 @@ static int download(struct s3_work *w, struct s3_step *s, struct err *e)
         return err_oom(e);
     (void)snprintf(tmp, sizeof(tmp), "g%u", atomic_fetch_add(&w->serial, 1));
     AUTO_CLOSE int fd =
-        openat(w->tmp, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        openat(w->tmp, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_sys(e, errno, "cannot store '%s'", s->path);
     d->w = w;
     d->fd = fd;
-    int r = fetch(d, tmp, s, e);
+    int r = can_wait(w, s) ? put_off(d, tmp, s, e) : fetch(d, tmp, s, e);
     if (r < 0)
         (void)unlinkat(w->tmp, tmp, 0);
     return r;

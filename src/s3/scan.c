@@ -12,10 +12,7 @@
 enum { DEPTH_MAX = 128 };
 
 struct scan {
-    const struct s3_tree *base;
-    struct ignore *ignore;
-    void (*warn)(void *ctx, const char *text);
-    void *ctx;
+    struct s3_scan how;
     struct s3_tree *to;
     struct err *e;
     char path[S3_PATH_MAX + NAME_MAX + 2];
@@ -27,7 +24,7 @@ static void leave_out(struct scan *s, const char *why)
 {
     char text[sizeof(s->path) + 128];
     (void)snprintf(text, sizeof(text), "'%s' is left out: %s", s->path, why);
-    s->warn(s->ctx, text);
+    s->how.warn(s->how.warn_ctx, text);
 }
 
 static void set_sha(struct s3_entry *a, struct digest d)
@@ -35,11 +32,26 @@ static void set_sha(struct s3_entry *a, struct digest d)
     digest_hex(&d, a->sha);
 }
 
+/* A file whose content is still in the bucket. 1: it is left out. */
+static int bring(struct scan *s, int of)
+{
+    char path[48];
+
+    if (!s->how.fill)
+        return later_missing(s->path, s->e);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", of);
+    AUTO_CLOSE int fd = later_open(path);
+    return fd < 0 ? err_sys(s->e, -fd, "cannot write '%s'", s->path)
+                  : s->how.fill(s->how.fill_ctx, fd, s->path, s->e);
+}
+
 /* 1: it is gone. */
-static int hash_file(struct scan *s, int at, const char *name, struct s3_entry *a)
+static int hash_file(struct scan *s, int at, const char *name, const struct s3_entry *was,
+                     struct s3_entry *a)
 {
     struct digest d;
     struct stat st;
+    char later[LATER_SIZE];
     AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ELOOP))
         return 1;
@@ -47,8 +59,21 @@ static int hash_file(struct scan *s, int at, const char *name, struct s3_entry *
         return err_sys(s->e, errno, "cannot read '%s'", s->path);
     if (!S_ISREG(st.st_mode))
         return 1;
+    int r = 0;
+    if (later_get(fd, later)) {
+        if (was && strcmp(was->later, later) == 0 && was->mode == (st.st_mode & 0777)) {
+            memcpy(a->later, later, sizeof(later));
+            memcpy(a->sha, was->sha, sizeof(a->sha));
+            return 0;
+        }
+        r = bring(s, fd);
+        if (r == 0 && fstat(fd, &st) < 0)
+            r = err_sys(s->e, errno, "cannot read '%s'", s->path);
+        if (r != 0)
+            return r;
+    }
     s3_entry_stat(a, &st); /* before it is read: a later change shows */
-    int r = digest_of_fd(fd, &d);
+    r = digest_of_fd(fd, &d);
     if (r < 0)
         return err_sys(s->e, -r, "cannot read '%s'", s->path);
     set_sha(a, d);
@@ -83,9 +108,9 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
-    if (ignore_covers(s->ignore, s->path, a.kind == S3_KIND_DIR))
+    if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR))
         return 0;
-    const struct s3_entry *was = s->base ? s3_tree_find(s->base, s->path) : NULL;
+    const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
     int r = 0;
     if (S_ISDIR(st.st_mode)) {
         r = add(s, &a);
@@ -99,10 +124,12 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         leave_out(s, "it is larger than 5 GiB");
         return 0;
     }
-    if (was && was->kind == a.kind && was->sha[0] && s3_entry_untouched(was, &st))
+    if (was && was->kind == a.kind && was->sha[0] && s3_entry_untouched(was, &st)) {
         memcpy(a.sha, was->sha, sizeof(a.sha));
-    else
-        r = a.kind == S3_KIND_LINK ? read_link(s, at, name, &a) : hash_file(s, at, name, &a);
+        memcpy(a.later, was->later, sizeof(a.later));
+    } else {
+        r = a.kind == S3_KIND_LINK ? read_link(s, at, name, &a) : hash_file(s, at, name, was, &a);
+    }
     if (a.kind == S3_KIND_LINK)
         a.mode = 0777;
     return r < 0 ? r : r == 1 ? 0 : add(s, &a);
@@ -133,17 +160,15 @@ static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsign
     return r;
 }
 
-int s3_tree_scan(int dirfd, const struct s3_tree *base, struct ignore *ignore,
-                 void (*warn)(void *ctx, const char *text), void *ctx, struct s3_tree *ret,
-                 struct err *e)
+int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree t = {0};
     AUTO_FREE struct scan *s = calloc(1, sizeof(*s));
     if (!s)
         return err_oom(e);
-    *s = (struct scan){.base = base, .ignore = ignore, .warn = warn, .ctx = ctx, .to = &t, .e = e};
+    *s = (struct scan){.how = *how, .to = &t, .e = e};
     int r = scan_dir(s, dirfd, ".", 0, 0);
-    if (r == 0 && ignore_is_spent(ignore))
+    if (r == 0 && ignore_is_spent(how->ignore))
         r = err_set(e, E2BIG, "matching the rules in " IGNORE_FILE " takes too long");
     if (r < 0)
         return r;

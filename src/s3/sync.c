@@ -22,6 +22,7 @@
 
 #define BASE_FILE "s3-base.json"
 #define TMP_DIR "s3-tmp"
+#define LATER_FILE "s3-later" /* there may be files whose content is not here */
 #define MEMORY_MAX (2 * GIB)
 
 enum {
@@ -31,6 +32,7 @@ enum {
     WARNINGS_MAX = 50,    /* of one sync; the rest is counted */
     SUGGEST_FILES = 1000, /* or so many bytes: large enough to suggest that it is left out */
     SUGGEST_BYTES = 64 << 20,
+    FETCH_IDLE_MS = 30 * 1000, /* then it ends: the next one has fresh keys */
 };
 
 /* --- between the processes ------------------------------------------------------------------- */
@@ -73,21 +75,45 @@ struct job {
     const struct s3_config *config;
     const struct s3_credentials *keys;
     int dir; /* the workspace's */
-    bool look, probe;
+    bool look, probe, later;
+    int fetch; /* not -1: the socket on which contents are asked for, and nothing else is done */
     struct outlet out;
 };
 
-static int load_base(int dir, struct s3_tree *ret, struct err *e)
+/* Sums that were guessed, and are known now. A damaged line is nobody's. */
+static void learn_fetched(int dir, struct s3_tree *base)
 {
     AUTO_FREE char *text = NULL;
     size_t n = 0;
-    int r = file_read_at(dir, BASE_FILE, BASE_MAX, &text, &n);
+    if (file_read_at(dir, S3_FETCHED_FILE, BASE_MAX, &text, &n) < 0)
+        return;
+    for (char *line = text, *next; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        next += *next ? (*next = '\0', 1) : 0;
+        char *rest = line, *sha = strsep(&rest, " "), *etag = strsep(&rest, " ");
+        struct s3_entry *a = rest ? s3_tree_find(base, rest) : NULL;
+        if (!a || !a->guessed || strcmp(a->etag, etag) != 0 || strlen(sha) != 64)
+            continue;
+        memcpy(a->sha, sha, sizeof(a->sha));
+        a->guessed = false;
+    }
+}
+
+int s3_base_load(struct s3_work *w, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    s3_tree_free(&w->base);
+    int r = file_read_at(w->dir, BASE_FILE, BASE_MAX, &text, &n);
     if (r == -ENOENT)
         return 0;
     if (r == 0)
-        r = s3_tree_parse(text, n, ret);
+        r = s3_tree_parse(text, n, &w->base);
     /* Without it every difference is a conflict, which loses nothing. */
-    return r == -EBADMSG ? 0 : r < 0 ? err_sys(e, -r, "cannot read " BASE_FILE) : 0;
+    if (r < 0 && r != -EBADMSG)
+        return err_sys(e, -r, "cannot read " BASE_FILE);
+    learn_fetched(w->dir, &w->base);
+    return 0;
 }
 
 static int save_base(const struct s3_work *w, int dir, struct err *e)
@@ -101,7 +127,16 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
     s3_tree_sort(&t);
     AUTO_FREE char *text = s3_tree_dump(&t, true);
     int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
-    return r < 0 ? err_sys(e, -r, "cannot write " BASE_FILE) : 0;
+    if (r < 0)
+        return err_sys(e, -r, "cannot write " BASE_FILE);
+    bool later = false;
+    for (size_t i = 0; i < t.n; i++)
+        later |= t.v[i].later[0];
+    if (!later) {
+        (void)unlinkat(dir, LATER_FILE, 0);
+        (void)unlinkat(dir, S3_FETCHED_FILE, 0); /* nothing is guessed any more */
+    }
+    return 0;
 }
 
 static void forget_pass(struct s3_work *w)
@@ -114,9 +149,28 @@ static void forget_pass(struct s3_work *w)
     atomic_store(&w->again, false);
 }
 
+/* A file that has another name or mode now, and has never been read. */
+static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
+{
+    struct s3_work *w = ctx;
+    struct s3_entry of = {0};
+    char id[LATER_SIZE];
+    if (later_get(fd, id) && s3_known_in_base(w, id, &of) < 0)
+        return 1; /* of a sync that was killed */
+    free(of.path);
+    int r = s3_later_fill(w, fd, s3_known_in_base, w, NULL, e);
+    if (r != -ESTALE)
+        return r;
+    s3_work_warn(w, "'%s' is left out: %s", path, e ? e->msg : "");
+    err_clear(e);
+    return 1;
+}
+
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
-    int r = load_base(j->dir, &w->base, e);
+    int r = s3_base_load(w, e);
+    if (r == 0 && s3_index_base(w) < 0)
+        r = err_oom(e);
     if (r == 0)
         r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
@@ -127,7 +181,14 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     if (r == 0)
         r = ignore_load(w->data, &w->ignore, e);
     if (r == 0)
-        r = s3_tree_scan(w->data, &w->base, &w->ignore, w->warn, w->warn_ctx, &w->local, e);
+        r = s3_tree_scan(w->data,
+                         &(struct s3_scan){.base = &w->base,
+                                           .ignore = &w->ignore,
+                                           .warn = w->warn,
+                                           .warn_ctx = w->warn_ctx,
+                                           .fill = fill_moved,
+                                           .fill_ctx = w},
+                         &w->local, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
     return r;
@@ -178,6 +239,8 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
     int r = compare(w, j, e);
     if (r == 0)
         r = s3_pull(w, e);
+    if (r == 0 && !j->later)
+        r = s3_fill_all(w, e);
     /* What was pulled counts, whatever becomes of the push. */
     if (r == 0 && n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT])
         r = save_base(w, j->dir, e);
@@ -290,6 +353,8 @@ static int open_places(struct s3_work *w, const struct job *j, struct err *e)
     s3_work_stamp(w);
     if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot make " TMP_DIR);
+    if (j->later && file_replace_at(j->dir, LATER_FILE, "", 0, 0600, false) < 0)
+        return err_sys(e, errno, "cannot write " LATER_FILE);
     w->data = dir_open_at(j->dir, "data");
     w->tmp = dir_open_at(j->dir, TMP_DIR);
     return w->data < 0 || w->tmp < 0 ? err_sys(e, ENOENT, "cannot open the workspace's directories")
@@ -302,6 +367,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .dir = j->dir,
                         .data = -1,
                         .tmp = -1,
+                        .later = j->later,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
                         .rival = "here and in the bucket",
@@ -311,6 +377,8 @@ static int do_job(struct job *j, struct result *res, struct err *e)
         return r;
     if (j->probe)
         return probe(&w, res, e);
+    if (j->fetch >= 0)
+        return s3_fetch_serve(&w, j->fetch, FETCH_IDLE_MS, e);
     r = open_places(&w, j, e);
     if (r == 0)
         r = j->look ? look(&w, j, e) : all_passes(&w, j, e);
@@ -356,7 +424,7 @@ static _Noreturn void child(struct job *j, pid_t parent)
         {RLIMIT_DATA, MEMORY_MAX},
 #endif
     };
-    int keep[] = {j->dir, j->out.fd};
+    int keep[] = {j->dir, j->out.fd, j->fetch};
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
@@ -475,7 +543,12 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
         r = name_lock_take_kind(s, "workspace-s3", name, &lock, e);
     if (how->max)
         config.max = how->max;
-    struct job j = {.config = &config, .keys = &keys, .dir = dir, .look = how->look};
+    struct job j = {.config = &config,
+                    .keys = &keys,
+                    .dir = dir,
+                    .look = how->look,
+                    .later = how->later,
+                    .fetch = -1};
     if (r == 0)
         r = run_job(&j, how, &res, e);
     how->counts = res.counts;
@@ -490,11 +563,31 @@ int s3_workspace_probe(const struct store *s, const char *name, struct s3_config
     struct s3_sync how = {.warn = warn};
     AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
     int r = dir < 0 ? dir : s3_credentials_find(s, c->credentials, &keys, e);
-    struct job j = {.config = c, .keys = &keys, .dir = dir, .probe = true};
+    struct job j = {.config = c, .keys = &keys, .dir = dir, .probe = true, .fetch = -1};
     if (r == 0)
         r = run_job(&j, &how, &res, e);
     c->conditional = res.conditional;
     return r;
+}
+
+int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_fn warn,
+                       struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config config = {0};
+    AUTO_S3_CREDENTIALS struct s3_credentials keys = {0};
+    struct result res = {0};
+    struct s3_sync how = {.warn = warn};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
+    int r = dir < 0 ? dir : s3_config_load(dir, &config, e);
+    if (r == 0)
+        r = s3_credentials_find(s, config.credentials, &keys, e);
+    struct job j = {.config = &config, .keys = &keys, .dir = dir, .fetch = sock};
+    return r < 0 ? r : run_job(&j, &how, &res, e);
+}
+
+bool s3_workspace_is_whole(int dirfd)
+{
+    return faccessat(dirfd, LATER_FILE, F_OK, 0) < 0;
 }
 
 bool s3_workspace_is_filled(int dirfd)

@@ -5,6 +5,8 @@
  *                               s3-base.json  what both sides had after the last sync (tree.h)
  *                               s3-manifest.json  the bucket's manifest, as last seen (remote.h)
  *                               s3-tmp/       what a sync has under way; removed by the next one
+ *                               s3-later      there may be files whose content is not here yet
+ *                               s3-fetched    what has been learnt of contents since (work.h)
  *
  * What changed on one side goes to the other. What changed on both is kept twice: the bucket's
  * version has the name, the local one is renamed and uploaded, too, and the user is told. A sync
@@ -32,6 +34,7 @@ typedef void (*s3_differs_fn)(void *ctx, const char *what, const char *path);
 
 struct s3_sync {
     bool look;    /* change nothing */
+    bool later;   /* contents come when they are wanted; else all of them are here afterwards */
     uint64_t max; /* of bytes; 0 = the workspace's own */
     s3_differs_fn differs;
     void *ctx;
@@ -45,6 +48,13 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
 /* Checks that the bucket can be used and what its server is capable of; c->conditional is set. */
 int s3_workspace_probe(const struct store *s, const char *name, struct s3_config *c, warn_fn warn,
                        struct err *e);
+/* Brings contents that were left for later, as a share server asks for them on `sock` (util/later.h).
+ * Returns when it has not asked for a while, or is gone; failures that it was told of are warned of.
+ * -EIO: the process that did it died, and what it was asked for may be lost. */
+int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_fn warn,
+                       struct err *e);
+/* Is everything here that is in it? */
+bool s3_workspace_is_whole(int dirfd);
 /* Has it been synced at least once? */
 bool s3_workspace_is_filled(int dirfd);
 

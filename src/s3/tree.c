@@ -159,6 +159,10 @@ static json_t *entry_json(const struct s3_entry *a, bool local)
         json_put(&j, "etag", json_string(a->etag));
     if (a->staged)
         json_put(&j, "staged", json_string(a->staged));
+    if (local && a->guessed)
+        json_put(&j, "guessed", json_true());
+    if (local && a->later[0])
+        json_put(&j, "later", json_string(a->later));
     if (local) {
         json_put(&j, "ino", json_integer((json_int_t)a->ino));
         json_put(&j, "ctime_ns", json_integer((json_int_t)a->ctime_ns));
@@ -171,7 +175,8 @@ char *s3_tree_dump(const struct s3_tree *t, bool local)
     AUTO_JSON json_t *root = json_pack("{s:i}", "version", 1);
     json_t *entries = json_object(), *pending = json_array();
     for (size_t i = 0; entries && i < t->n; i++)
-        json_put(&entries, t->v[i].path, entry_json(&t->v[i], local));
+        if (local || !t->v[i].guessed)
+            json_put(&entries, t->v[i].path, entry_json(&t->v[i], local));
     for (size_t i = 0; pending && i < t->pending.n; i++)
         json_add(&pending, json_string(t->pending.v[i]));
     json_put(&root, "entries", entries);
@@ -224,6 +229,8 @@ static bool read_entry(const json_t *j, struct s3_entry *a)
     a->ctime_ns = (int64_t)ctime;
     (void)get_text(j, "sha256", a->sha, sizeof(a->sha), "0123456789abcdef");
     (void)get_text(j, "etag", a->etag, sizeof(a->etag), NULL);
+    (void)get_text(j, "later", a->later, sizeof(a->later), "0123456789abcdef");
+    a->guessed = json_is_true(json_object_get(j, "guessed"));
     const char *staged = json_string_value(json_object_get(j, "staged"));
     a->staged = staged && name_ok(staged) ? (char *)staged : NULL;
     for (const char *p = a->etag; *p; p++) /* it becomes part of a header */

@@ -8,6 +8,7 @@
 
 #include "s3/client.h"
 #include "util/err.h"
+#include "util/later.h"
 #include "util/strlist.h"
 #include "workspace/ignore.h"
 
@@ -26,7 +27,10 @@ struct s3_entry {
     unsigned mode; /* permissions */
     uint64_t size;
     int64_t mtime_ns;
-    char sha[65];            /* of content or target; "" = not known, or a directory */
+    char sha[65]; /* of content or target; "" = not known, or a directory */
+    bool guessed; /* sha is made of the etag: nobody has read the content yet. Not in manifests */
+    char later
+        [LATER_SIZE]; /* local side: its content is still in the bucket, by this id; "" = here */
     char etag[S3_ETAG_SIZE]; /* of its object; "" = none, or not known */
     char *staged;     /* where the content is until the object has it: below .msb/new/; NULL */
     uint64_t ino;     /* local side, as of the last look: with the ctime it tells whether */
@@ -65,9 +69,17 @@ char *s3_tree_dump(const struct s3_tree *t, bool local);
 int s3_tree_parse(const char *text, size_t n, struct s3_tree *ret);
 
 /* What is below dirfd and is not ignored. Contents are read where `base` does not vouch for them. Names
- * that cannot be keys, and sockets, pipes and devices, are left out and reported. */
-int s3_tree_scan(int dirfd, const struct s3_tree *base, struct ignore *ignore,
-                 void (*warn)(void *ctx, const char *text), void *ctx, struct s3_tree *ret,
-                 struct err *e);
+ * that cannot be keys, and sockets, pipes and devices, are left out and reported. fill is for files
+ * whose content is still in the bucket, but which are not where base has them: it brings it, or
+ * says 1, and the file is left out. */
+struct s3_scan {
+    const struct s3_tree *base;
+    struct ignore *ignore;
+    void (*warn)(void *ctx, const char *text);
+    void *warn_ctx;
+    int (*fill)(void *ctx, int fd, const char *path, struct err *e);
+    void *fill_ctx;
+};
+int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
 
 #endif

@@ -2,12 +2,16 @@
 #ifndef MSB_S3_WORK_H
 #define MSB_S3_WORK_H
 
+#include "image/oci/digest.h"
 #include "s3/plan.h"
 #include "s3/remote.h"
 #include "s3/sync.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* "SHA ETAG PATH" of each guessed sum (tree.h) that is known by now. */
+#define S3_FETCHED_FILE "s3-fetched"
 
 struct s3_work {
     const struct s3_config *config;
@@ -19,6 +23,9 @@ struct s3_work {
     struct ignore ignore;
     struct s3_remote remote;
     struct s3_plan plan;
+    struct s3_entry **by_id; /* of base: those that are to be filled */
+    size_t n_by_id;
+    atomic_bool later; /* contents may come when they are wanted */
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
     void *warn_ctx;
@@ -41,6 +48,38 @@ void s3_work_warn(struct s3_work *w, const char *fmt, ...) __attribute__((format
 /* Calls fn for every step, from several threads; the first failure ends it. */
 typedef int (*s3_step_fn)(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e);
+
+/* fill.c: contents. That of an object, into a new or marked file; -ESTALE, -ENOENT: it was changed, or
+ * is gone. */
+struct s3_content {
+    struct hasher h;
+    int fd;
+    uint64_t size;
+    char sha[65];
+    struct s3_object object;
+    char target[S3_TARGET_MAX + 1]; /* the beginning, in case it is a link's */
+};
+int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
+                   struct err *e);
+/* Marks an empty file as one to be filled later, and *a as what it is then. */
+int s3_later_mark(struct s3_work *w, int fd, struct s3_entry *a);
+/* Fills such a file; `known` finds what it is by its id, with a path that is malloc'd. 0 also if
+ * somebody else has done it; *filled, which may be NULL, then stays as it is. -ESTALE: it cannot be
+ * had any more. */
+typedef int (*s3_known_fn)(void *ctx, const char *id, struct s3_entry *ret);
+int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struct s3_entry *filled,
+                  struct err *e);
+/* All that the plan knows of. */
+int s3_fill_all(struct s3_work *w, struct err *e);
+/* In w->base, which has to be indexed before. */
+int s3_index_base(struct s3_work *w);
+int s3_known_in_base(void *w, const char *id, struct s3_entry *ret);
+
+/* What both sides had after the last sync, with what has been fetched since. */
+int s3_base_load(struct s3_work *w, struct err *e);
+
+/* fetch.c: answers share servers (util/later.h), until none has asked for a while. */
+int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e);
 
 /* pull.c: brings the local side up to date. push.c: the bucket. */
 int s3_pull(struct s3_work *w, struct err *e);

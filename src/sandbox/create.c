@@ -4,6 +4,7 @@
 #include "launch/launch.h"
 #include "launch/placement.h"
 #include "policy/rulebook.h"
+#include "proto/proto.h"
 #include "sandbox/account.h"
 #include "sandbox/bucket.h"
 #include "sandbox/held.h"
@@ -21,6 +22,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine_ops *engine,
                             const struct launch *l, warn_fn warn)
@@ -195,6 +197,18 @@ static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
     return r < 0 ? r : 0;
 }
 
+/* Contents come when the guest opens a file, unless it has copies of all, or who serves them to it may
+ * not write. */
+static int enter_bucket(const struct store *s, const struct sandbox_spec *spec, warn_fn warn,
+                        struct err *e)
+{
+    bool later = spec->workspace.mode == WORKSPACE_FUSE;
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (strcmp(spec->mounts[i].guest, WORKSPACE_GUEST_PATH) == 0)
+            later = later && !(spec->mounts[i].options & PROTO_MOUNT_RO);
+    return bucket_enter(s, spec->workspace.name, later, warn, e);
+}
+
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                    const struct create_options *opt, warn_fn warn, struct err *e)
 {
@@ -215,7 +229,7 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = spec_secure_mounts(spec, e);
     if (r == 0)
-        r = bucket_enter(s, spec->workspace.name, warn, e);
+        r = enter_bucket(s, spec, warn, e);
     if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
@@ -282,7 +296,7 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     active_forget(h.sb.dirfd);
     r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, &limits, e);
     if (r == 0)
-        r = bucket_enter(s, h.sb.spec.workspace.name, warn, e);
+        r = enter_bucket(s, &h.sb.spec, warn, e);
     if (r == 0)
         r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)

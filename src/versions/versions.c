@@ -108,7 +108,12 @@ int version_scan(const struct depot *d, const struct s3_tree *base, struct s3_tr
 {
     AUTO_IGNORE struct ignore g = {0};
     int r = ignore_load(d->data, &g, e);
-    return r < 0 ? r : s3_tree_scan(d->data, base, &g, depot_warn, (void *)d, ret, e);
+    return r < 0 ? r
+                 : s3_tree_scan(
+                       d->data,
+                       &(struct s3_scan){
+                           .base = base, .ignore = &g, .warn = depot_warn, .warn_ctx = (void *)d},
+                       ret, e);
 }
 
 int version_tree(int dir, unsigned id, warn_fn warn, struct s3_tree *ret, struct err *e)

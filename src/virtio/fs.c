@@ -15,7 +15,21 @@ struct fs_dev {
     struct virtio_fs_config config;
     struct fuse_server *server;
     struct virtq_chain chain;
+    struct {
+        uint16_t queue, head;
+    } parked[VIRTQ_SIZE_MAX]; /* requests that wait for a content */
+    unsigned n_parked;
 };
+
+static void park(struct fs_dev *f, unsigned queue)
+{
+    if (f->n_parked == ARRAY_LEN(f->parked)) {
+        virtio_dev_break(&f->dev, "fs: more requests than the queue holds");
+        return;
+    }
+    f->parked[f->n_parked].queue = (uint16_t)queue;
+    f->parked[f->n_parked++].head = f->chain.head;
+}
 
 /* Serves the request in f->chain and gives it back; the bytes that it moved. */
 static size_t serve(struct virtio_dev *d, unsigned queue)
@@ -29,6 +43,10 @@ static size_t serve(struct virtio_dev *d, unsigned queue)
                              .n_in = c->n_in,
                              .in_len = c->in_len};
     ssize_t n = fuse_serve(f->server, &q);
+    if (n == -EINPROGRESS) {
+        park(f, queue);
+        return c->out_len;
+    }
     if (n < 0) {
         virtio_dev_break(d, "fs: a request without a header, or without room for a reply");
         return 0;
@@ -42,9 +60,28 @@ static int64_t fs_kick(struct virtio_dev *d, unsigned queue)
     return virtio_dev_serve(d, queue, &CONTAINER_OF(d, struct fs_dev, dev)->chain, serve);
 }
 
+void virtio_fs_resume(struct virtio_dev *d)
+{
+    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
+    unsigned n = f->n_parked;
+    f->n_parked = 0;
+    for (unsigned i = 0; i < n && !d->broken; i++) { /* those that park again come before i */
+        unsigned queue = f->parked[i].queue;
+        int r = virtq_again(&d->vq[queue], f->parked[i].head, &f->chain);
+        if (r < 0)
+            virtio_dev_break(d, d->vq[queue].broken);
+        if (r <= 0)
+            continue;
+        (void)serve(d, queue);
+        virtio_dev_interrupt(d, queue);
+    }
+}
+
 static void fs_dev_reset(struct virtio_dev *d)
 {
-    fuse_reset(CONTAINER_OF(d, struct fs_dev, dev)->server);
+    struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);
+    f->n_parked = 0;
+    fuse_reset(f->server);
 }
 
 static void fs_dev_free(struct virtio_dev *d)

@@ -192,6 +192,22 @@ static const char *walk(const struct virtq *q, struct virtq_chain *c)
     }
 }
 
+static int read_chain(struct virtq *q, uint16_t head, struct virtq_chain *c)
+{
+    c->head = head;
+    c->n_out = c->n_in = 0;
+    c->out_len = c->in_len = 0;
+    const char *why = walk(q, c);
+    return why ? broke(q, why) : 1;
+}
+
+int virtq_again(struct virtq *q, uint16_t head, struct virtq_chain *c)
+{
+    if (q->broken)
+        return -EPROTO;
+    return q->running && q->popped > 0 ? read_chain(q, head, c) : 0;
+}
+
 int virtq_pop(struct virtq *q, struct virtq_chain *c)
 {
     if (q->broken)
@@ -204,12 +220,10 @@ int virtq_pop(struct virtq *q, struct virtq_chain *c)
     if (ahead > q->cfg.size)
         return broke(q, "queue: avail index is further ahead than the queue is long");
 
-    c->head = load16(&q->avail->ring[q->next_avail & (q->cfg.size - 1)], __ATOMIC_RELAXED);
-    c->n_out = c->n_in = 0;
-    c->out_len = c->in_len = 0;
-    const char *why = walk(q, c);
-    if (why)
-        return broke(q, why);
+    uint16_t at = q->next_avail & (q->cfg.size - 1);
+    int r = read_chain(q, load16(&q->avail->ring[at], __ATOMIC_RELAXED), c);
+    if (r < 0)
+        return r;
     q->next_avail++;
     q->popped++;
     return 1;

@@ -78,6 +78,9 @@ void virtq_stop(struct virtq *q);
 /* 1: *c is filled in; 0: nothing there, or not running; -EPROTO: the queue broke (see q->broken).
  */
 int virtq_pop(struct virtq *q, struct virtq_chain *c);
+/* The same for one that was popped before and not given back, by its head: for a device that cannot
+ * keep what points into guest memory. What the driver has made of it since counts. */
+int virtq_again(struct virtq *q, uint16_t head, struct virtq_chain *c);
 /* Whether virtq_pop would find something now. Also true for an invalid index, so that pop sees it.
  * */
 bool virtq_pending(const struct virtq *q);

@@ -5,6 +5,7 @@
 #include "util/beneath.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/later.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -161,6 +162,7 @@ int workspace_files_list(int data, const char *path, bool all, struct workspace_
 int workspace_file_read(int data, const char *path, int to, struct err *e)
 {
     struct stat st;
+    char later[LATER_SIZE];
     AUTO_FREE char *chunk = malloc(CHUNK);
     AUTO_CLOSE int fd = beneath_open(data, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, true);
     if (!chunk)
@@ -169,6 +171,8 @@ int workspace_file_read(int data, const char *path, int to, struct err *e)
         return failed(e, fd < 0 ? -fd : errno, path);
     if (!S_ISREG(st.st_mode))
         return failed(e, S_ISDIR(st.st_mode) ? EISDIR : EINVAL, path);
+    if (later_get(fd, later))
+        return later_missing(path, e);
     for (uint64_t left = (uint64_t)st.st_size; left;) { /* it may grow faster than we read */
         ssize_t n = read(fd, chunk, (size_t)MIN(left, (uint64_t)CHUNK));
         if (n < 0)

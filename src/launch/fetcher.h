@@ -1,0 +1,20 @@
+/* The fetcher: brings contents of a workspace in a bucket when the guest first opens a file
+ * (util/later.h, s3/fill.c).
+ *
+ * It waits, with the caller's rights and environment, beside the share server that asks for them. The
+ * first request makes it look up the keys and start a process that talks to the bucket, jailed as
+ * for a sync (s3/sync.h), which serves the requests itself and ends when it has had none for a
+ * while. If that process dies, another one is started. What cannot be fetched is an error of the
+ * guest's request, and a line in the sandbox's system log.
+ */
+#ifndef MSB_LAUNCH_FETCHER_H
+#define MSB_LAUNCH_FETCHER_H
+
+#include "store/store.h"
+
+/* For the sandbox at dirfd. *ret_fd becomes the share server's end of the socket: it ends when that is closed.
+ * -1: its workspace is not in a bucket. */
+int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
+                  struct err *e);
+
+#endif

@@ -1,0 +1,243 @@
+/* Contents of objects, and files that get theirs later (util/later.h).
+ *
+ * Whoever fills such a file holds its flock, looks at the mark again, and takes the mark away last,
+ * when the content is on disk: so it is filled once, whatever other sandboxes and syncs do, and a
+ * crash leaves it marked. Its inode, times and mode stay: only its ctime shows what was done.
+ */
+#include "s3/work.h"
+#include "util/fs.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/xattr.h>
+
+enum { FETCHED_MAX = 64 << 20, ID_BYTES = (LATER_SIZE - 1) / 2 };
+
+/* --- content --------------------------------------------------------------------------------- */
+
+static int on_data(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct s3_content *c = ctx;
+    hasher_update(&c->h, p, n);
+    if (c->size < S3_TARGET_MAX)
+        memcpy(c->target + c->size, p, MIN(n, (size_t)(S3_TARGET_MAX - c->size)));
+    int r = pwrite_all(c->fd, p, n, c->size);
+    c->size += n;
+    return r < 0 ? err_sys(e, -r, "cannot store a file of the bucket") : 0;
+}
+
+int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
+                   struct err *e)
+{
+    char key[S3_KEY_SIZE];
+    *ret = (struct s3_content){.fd = fd};
+    if (of->staged)
+        s3_staged_key(w->config, of->staged, key);
+    else
+        s3_key(w->config, of->path, key);
+    hasher_init(&ret->h);
+    int r =
+        s3_get(w->client, key, of->staged ? "" : of->etag, of->size, on_data, ret, &ret->object, e);
+    struct digest sum = hasher_finish(&ret->h);
+    digest_hex(&sum, ret->sha);
+    if (r < 0)
+        return r;
+    if (ret->size != of->size)
+        return err_set(e, EPROTO, "'%s' has another size than the server said", of->path);
+    if (of->sha[0] && !of->guessed && strcmp(of->sha, ret->sha) != 0)
+        return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is",
+                       of->path);
+    return 0;
+}
+
+/* --- marks ----------------------------------------------------------------------------------- */
+
+int s3_later_mark(struct s3_work *w, int fd, struct s3_entry *a)
+{
+    char text[S3_ETAG_SIZE + 64];
+    struct digest d;
+    if (!a->sha[0]) { /* until it is read, its etag stands for its content */
+        (void)snprintf(text, sizeof(text), "etag %s", a->etag);
+        d = digest_of(text, strlen(text));
+        digest_hex(&d, a->sha);
+        a->guessed = a->size > 0;
+        a->mode = 0644;
+    }
+    if (a->size == 0) { /* nothing will come */
+        d = digest_of("", 0);
+        digest_hex(&d, a->sha);
+        return 0;
+    }
+    (void)snprintf(text, sizeof(text), "%llx %x %s", (unsigned long long)realtime_ns(),
+                   atomic_fetch_add(&w->serial, 1), a->etag);
+    d = digest_of(text, strlen(text));
+    char hex[DIGEST_HEX_SIZE];
+    digest_hex(&d, hex);
+    memcpy(a->later, hex, LATER_SIZE - 1);
+    a->later[LATER_SIZE - 1] = '\0';
+    if (fsetxattr(fd, LATER_XATTR, a->later, LATER_SIZE - 1, 0) < 0 ||
+        ftruncate(fd, (off_t)a->size) < 0)
+        return -errno;
+    return 0;
+}
+
+/* What a guessed sum really is, for the next sync. If that is lost, it takes the file for changed. */
+static void note_fetched(const struct s3_work *w, const struct s3_entry *a, const char *sha)
+{
+    struct stat st;
+    AUTO_FREE char *line = NULL;
+    AUTO_CLOSE int fd = openat(w->dir, S3_FETCHED_FILE,
+                               O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > FETCHED_MAX)
+        return;
+    int n = asprintf(&line, "%s %s %s\n", sha, a->etag, a->path);
+    if (n > 0)
+        (void)write_all(fd, line, (size_t)n);
+    else
+        line = NULL;
+}
+
+/* --- filling --------------------------------------------------------------------------------- */
+
+static int fill(struct s3_work *w, int fd, const struct s3_entry *of, struct s3_entry *filled,
+                struct err *e)
+{
+    struct stat st;
+    AUTO_FREE struct s3_content *c = malloc(sizeof(*c));
+    if (!c)
+        return err_oom(e);
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "cannot look at '%s'", of->path);
+    int r = s3_content_get(w, of, fd, c, e);
+    if (r == -ESTALE || r == -ENOENT)
+        return err_set(e, ESTALE, "'%s' was changed or removed in the bucket since the last sync",
+                       of->path);
+    if (r < 0)
+        return r;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, st.st_mtim};
+    if (fdatasync(fd) < 0 || futimens(fd, times) < 0)
+        return err_sys(e, errno, "cannot store '%s'", of->path);
+    if (of->guessed)
+        note_fetched(w, of, c->sha);
+    if (fremovexattr(fd, LATER_XATTR) < 0)
+        return err_sys(e, errno, "cannot store '%s'", of->path);
+    if (filled) {
+        *filled = *of;
+        memcpy(filled->sha, c->sha, sizeof(c->sha));
+        filled->guessed = false;
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    w->counts.downloaded++;
+    w->counts.bytes_down += of->size;
+    (void)pthread_mutex_unlock(&w->lock);
+    return 0;
+}
+
+int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struct s3_entry *filled,
+                  struct err *e)
+{
+    char id[LATER_SIZE];
+    struct s3_entry of = {0};
+    int r;
+    while ((r = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
+        ;
+    if (r < 0)
+        return err_sys(e, errno, "cannot lock a file of the workspace");
+    if (!later_get(fd, id)) {
+        r = 0;
+    } else if ((r = known(ctx, id, &of)) == 0) {
+        r = fill(w, fd, &of, filled, e);
+        if (filled)
+            filled->path = NULL;
+        free(of.path);
+    } else {
+        r = err_sys(e, -r, "a file of the workspace was to be fetched, but it is not known what");
+    }
+    (void)flock(fd, LOCK_UN); /* whoever gave us the file may keep it open */
+    return r;
+}
+
+/* --- what is known --------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp((*(struct s3_entry *const *)a)->later, (*(struct s3_entry *const *)b)->later);
+}
+
+int s3_index_base(struct s3_work *w)
+{
+    free(w->by_id);
+    w->n_by_id = 0;
+    w->by_id = calloc(w->base.n + 1, sizeof(struct s3_entry *));
+    if (!w->by_id)
+        return -ENOMEM;
+    for (size_t i = 0; i < w->base.n; i++)
+        if (w->base.v[i].later[0])
+            w->by_id[w->n_by_id++] = &w->base.v[i];
+    if (w->n_by_id)
+        qsort(w->by_id, w->n_by_id, sizeof(struct s3_entry *), by_id);
+    return 0;
+}
+
+int s3_known_in_base(void *ctx, const char *id, struct s3_entry *ret)
+{
+    const struct s3_work *w = ctx;
+    struct s3_entry key = {0}, *p = &key, **at;
+    (void)snprintf(key.later, sizeof(key.later), "%s", id);
+    at = w->n_by_id ? bsearch(&p, w->by_id, w->n_by_id, sizeof(struct s3_entry *), by_id) : NULL;
+    if (!at)
+        return -ESTALE;
+    *ret = **at;
+    ret->staged = NULL;
+    return (ret->path = strdup((*at)->path)) ? 0 : -ENOMEM;
+}
+
+/* --- all ------------------------------------------------------------------------------------- */
+
+static int known_by_step(void *ctx, const char *id, struct s3_entry *ret)
+{
+    const struct s3_step *s = ctx;
+    if (strcmp(s->result.later, id) != 0)
+        return -ESTALE;
+    *ret = s->result;
+    return (ret->path = strdup(s->path)) ? 0 : -ENOMEM;
+}
+
+static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
+{
+    const char *name;
+    char path[48];
+    struct stat st;
+    struct s3_entry filled = {0};
+    if (!s->result.path || !s->result.later[0] || s->ignored)
+        return 0;
+    AUTO_CLOSE int parent = s3_parent_open(w, s->path, false, &name);
+    AUTO_CLOSE int at =
+        parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
+    AUTO_CLOSE int fd = at < 0 ? -1 : later_open(path);
+    int r = fd < 0 ? -ESTALE : s3_later_fill(w, fd, known_by_step, s, &filled, e);
+    if (r < 0 && r != -ESTALE)
+        return r;
+    s->result.later[0] = '\0';
+    s->result.ino = 0;                    /* it is looked at again next time */
+    if (r == -ESTALE || !filled.sha[0]) { /* it was changed here or there, or filled by others */
+        err_clear(e);
+        if (r < 0)
+            atomic_store(&w->again, true);
+        return 0;
+    }
+    memcpy(s->result.sha, filled.sha, sizeof(s->result.sha));
+    s->result.guessed = false;
+    if (fstat(fd, &st) == 0)
+        s3_entry_stat(&s->result, &st);
+    return 0;
+}
+
+int s3_fill_all(struct s3_work *w, struct err *e)
+{
+    return s3_work_each(w, fill_step, e);
+}

@@ -1,0 +1,37 @@
+/* Files that have their size and times, but whose content is still elsewhere: a workspace's that is
+ * kept in a bucket (s3/fill.h). An extended attribute marks them, with an id that says what is to be
+ * fetched. As long as it is there, nobody has read or changed the file, and what it seems to hold
+ * means nothing.
+ */
+#ifndef MSB_UTIL_LATER_H
+#define MSB_UTIL_LATER_H
+
+#include "util/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LATER_XATTR "user.msb.later"
+enum { LATER_SIZE = 17 }; /* hex digits, and a NUL */
+
+/* Of an open file. False: the content is here. */
+bool later_get(int fd, char id[LATER_SIZE]);
+/* The error of who cannot wait for it. */
+int later_missing(const char *path, struct err *e);
+/* Opens such a file for reading and writing, whatever its mode says, if it is our own. `path` leads
+ * to a descriptor of it. */
+int later_open(const char *path);
+
+/* Between who serves such a file to a guest and who fetches it (SOCK_SEQPACKET). Each request has
+ * the file with it, opened for reading and writing; the answer comes when the mark is gone, or says
+ * why it is not. */
+struct later_request {
+    uint32_t number; /* not 0 */
+    uint32_t empty;  /* 1: nobody wants the content, the file is about to be truncated */
+};
+struct later_answer {
+    uint32_t number; /* 0: all that were asked for; they are lost */
+    int32_t error;   /* -errno, or 0; to all: 0 = ask again */
+};
+
+#endif

@@ -1,0 +1,151 @@
+"""Workspaces in buckets whose contents come when a file is first opened."""
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+
+import pytest
+
+from conftest import wait_for
+from fakes3 import BUCKET, FakeS3
+from guest import sh
+from test_workspace_s3 import KEYS, data, sync
+
+MARK = "user.msb.later"
+
+
+@pytest.fixture
+def s3(msb):
+    server = FakeS3(page=1000)
+    msb.env.update(KEYS)
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", server.url)
+    yield server
+    server.close()
+
+
+def fetched(s3):
+    """What contents were asked for since the last look."""
+    with s3.lock:
+        got = [k.removeprefix("pre/") for m, k, _ in s3.log if m == "GET" and k and "/.msb/" not in k]
+        s3.log.clear()
+    return sorted(got)
+
+
+def unfetched(path):
+    return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file() and MARK in os.listxattr(p)}
+
+
+def fetchers(msb):
+    """The processes that talk to the bucket for sandboxes."""
+    found = []
+    for pid in msb.processes():
+        base = pathlib.Path("/proc", str(pid))
+        try:
+            mine = b"\0fetcher\0" in (base / "cmdline").read_bytes()
+            parent = int((base / "stat").read_text().rpartition(")")[2].split()[1])
+            if mine and b"\0fetcher\0" in pathlib.Path("/proc", str(parent), "cmdline").read_bytes():
+                found.append(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_contents_come_with_the_first_open(msb, s3):
+    for i in range(20):
+        s3.put(f"pre/d/{i:02}", f"content {i}\n".encode() * 100)
+    s3.put("pre/empty", b"")
+    s3.put("pre/large", os.urandom(9 << 20))
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    assert fetched(s3) == [] and len(unfetched(d)) == 21
+    # Names, sizes and times are there without a content; so is what an empty file holds.
+    out = sh(msb, "box", "cd /workspace; stat -c %s d/03 large empty; ls d | wc -l; cat empty; mv d/04 d/moved; "
+                         "ln d/05 link; chmod 700 d/06; rm d/07; : >d/08")
+    assert out == f"{len(s3.objects['pre/d/03'].data)}\n{9 << 20}\n0\n20\n"
+    assert fetched(s3) == []
+    out = sh(msb, "box", "cd /workspace; cat d/03 | md5sum; cat link | md5sum; echo more >>d/10; head -c 5 d/moved; "
+                         "truncate -s 0 d/09; truncate -s 3 d/11; md5sum <large; tail -c 5 d/10")
+    sums = [hashlib.md5(s3.objects[f"pre/{k}"].data).hexdigest() + "  -\n" for k in ("d/03", "d/05", "large")]
+    assert out == sums[0] + sums[1] + "conte" + sums[2] + "more\n"
+    assert fetched(s3) == ["d/03", "d/04", "d/05", "d/09", "d/10", "d/11", "large"]
+    sh(msb, "box", "cd /workspace; mv d/12 d/later; sync")
+    msb.ok("stop", "-q", "box")
+    # What was moved or got another mode is fetched to be uploaded; nothing else is.
+    assert fetched(s3) == ["d/06", "d/12"]
+    assert unfetched(d) == {f"d/{i:02}" for i in (0, 1, 2, *range(13, 20))}
+    want = {f"d/{i:02}" for i in range(20)} - {"d/04", "d/07", "d/12"} | {"d/moved", "d/later", "empty", "large", "link"}
+    assert {k.removeprefix("pre/") for k in s3.keys()} == want
+    assert s3.objects["pre/d/later"].data == b"content 12\n" * 100
+    assert s3.objects["pre/d/08"].data == s3.objects["pre/d/09"].data == b"" and s3.objects["pre/d/11"].data == b"con"
+    assert s3.objects["pre/d/10"].data.endswith(b"content 10\nmore\n")
+    assert s3.objects["pre/d/06"].meta["x-amz-meta-msb-mode"] == "700"
+    manifest = json.loads(s3.objects["pre/.msb/manifest.json"].data)["entries"]
+    assert "d/03" in manifest and "d/00" not in manifest  # nobody knows its sum yet
+    # Files that were only read are not uploaded.
+    assert "x-amz-meta-msb-mode" not in s3.objects["pre/d/03"].meta
+    # On the host, contents are fetched when they are asked for, and all of them by a sync.
+    msb.ok("workspace", "ls", "w")
+    assert fetched(s3) == []
+    msb.ok("workspace", "checkpoint", "w")
+    assert fetched(s3) == sorted(f"d/{i:02}" for i in (0, 1, 2, *range(13, 20))) and unfetched(d) == set()
+    assert (d / "d" / "13").read_bytes() == s3.objects["pre/d/13"].data
+    s3.put("pre/new", b"new")
+    sync(msb, "w")
+    assert (d / "new").read_bytes() == b"new" and unfetched(d) == set()
+
+
+def test_what_cannot_be_fetched_is_an_error_that_is_logged(msb, s3):
+    for name in ("lies", "cut", "gone", "changed", "fine", "dies"):
+        s3.put(f"pre/{name}", name.encode() * 1000)
+    msb.create("box", "--workspace", "w")
+    s3.objects["pre/lies"].data += b"x"  # with the old size in the listing, and the old etag
+    del s3.objects["pre/gone"]
+    s3.put("pre/changed", b"by others")
+    killed = []
+
+    def fault(method, key, nth):
+        if key == "pre/cut" and method == "GET" and nth == 1:
+            return "cut"
+        if key == "pre/dies" and method == "GET" and not killed:
+            killed.extend(fetchers(msb))
+            os.kill(killed[0], signal.SIGKILL)
+            return "drop"
+        return None
+
+    s3.faults.append(fault)
+    out = sh(msb, "box", "cd /workspace; for f in lies gone changed; do cat $f 2>&1 >/dev/null; done; "
+                         "cat cut | wc -c; cat dies | wc -c; cat fine | wc -c")
+    assert out.count("put/output error") == 3 and out.endswith("3000\n4000\n4000\n") and len(killed) == 1, out
+    log = msb.ok("logs", "--source", "system", "box")
+    assert "workspace: 'gone' was changed or removed in the bucket since the last sync" in log
+    assert "pre/lies'" in log and "workspace: the process that talks to the bucket died" in log
+    assert unfetched(data(msb, "w")) == {"lies", "gone", "changed"}
+    # A sync says what is there now; the sandbox sees it.
+    s3.objects["pre/lies"].etag = "another"
+    sync(msb, "w")
+    assert sh(msb, "box", "cd /workspace; cat changed; ls; tail -c 1 lies") == "by otherschanged\ncut\ndies\nfine\nlies\nx"
+    msb.ok("stop", "-q", "box")
+    wait_for(lambda: not msb.processes())
+
+
+def test_two_sandboxes_fetch_once(msb, s3):
+    for i in range(3):
+        s3.put(f"pre/{i}", b"%d" % i * 100000)
+    for name in ("one", "two"):
+        msb.create(name, "--workspace", "w")
+    msb.ok("exec", "-q", "one", "--", "true")
+    p = [msb.popen("exec", "-q", n, "--", "sh", "-c", "cat /workspace/* | md5sum", stdout=-1) for n in ("one", "two")]
+    assert {x.communicate(timeout=60)[0] for x in p} == {
+        hashlib.md5(b"".join(b"%d" % i * 100000 for i in range(3))).hexdigest().encode() + b"  -\n"}
+    assert fetched(s3) == ["0", "1", "2"]
+    sh(msb, "one", "echo mine >>/workspace/1")
+    assert sh(msb, "two", "tail -c 5 /workspace/1") == "mine\n"
+    # Without the bucket, what was fetched is there, and the rest is an error.
+    s3.put("pre/later", b"x" * 10)
+    msb.ok("workspace", "ls", "w")
+    s3.faults.append(lambda method, key, nth: 403)
+    assert sh(msb, "one", "cat /workspace/later 2>/dev/null || tail -c 5 /workspace/1") == "mine\n"
+    p = msb("workspace", "get", "w:later", "-")
+    assert p.returncode == 1 and p.stdout == b"", p
