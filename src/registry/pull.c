@@ -139,10 +139,10 @@ static int open_layer(void *ctx, struct stream **ret, struct err *e)
     struct job *j = ctx;
     const struct oci_descriptor *d = &j->p->manifest.layers[j->i];
     j->opened = true;
-    set_state(j->p, j->i, PULL_DOWNLOADING);
     int r = partial_open(j->p->store->partial_fd, j->p->registry, &d->digest, d->size, &j->fate,
                          ret, e);
     atomic_store(&j->p->layers[j->i].resumed, j->fate.had);
+    set_state(j->p, j->i, PULL_DOWNLOADING); /* now its progress can be shown */
     return r;
 }
 
