@@ -308,6 +308,8 @@ struct profile {
 static const struct profile profiles[] = {
     [SECCOMP_MONITOR] = {LIST(syscalls_monitor), RULES(SET(monitor_rules)),
                          .deny = SECCOMP_RET_TRAP},
+    [SECCOMP_MONITOR_POD] = {LIST(syscalls_monitor), MORE(syscalls_monitor_pod),
+                             RULES(SET(monitor_rules)), .deny = SECCOMP_RET_TRAP},
     [SECCOMP_NET] = {LIST(syscalls_net), RULES(SET(net_rules)), .deny = SECCOMP_RET_TRAP},
     [SECCOMP_VCPU] = {LIST(syscalls_vcpu), RULES(SET(vcpu_rules)), .deny = SECCOMP_RET_TRAP},
     [SECCOMP_REAPER] = {LIST(syscalls_reaper), RULES(SET(reaper_rules)),

@@ -9,6 +9,7 @@
 
 enum seccomp_profile {
     SECCOMP_MONITOR,        /* the monitor's loops; a stray call ends it and is logged */
+    SECCOMP_MONITOR_POD,    /* ... of a pod: it passes on what containers bring along */
     SECCOMP_NET,            /* its thread with the network stack: sockets, but no files */
     SECCOMP_VCPU,           /* its threads that run a guest: nothing else */
     SECCOMP_REAPER,         /* pid 1 of a guest's process tree */

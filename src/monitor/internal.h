@@ -123,6 +123,8 @@ void monitor_end(struct monitor *m) __attribute__((noreturn));
 
 /* --- trees.c --- */
 
+/* Whether this sandbox is a pod, for which trees may come. */
+bool monitor_has_pod(const struct monitor *m);
 /* TREE. *fd came with it, or is -1; it is taken. */
 void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out);
 

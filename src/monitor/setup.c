@@ -258,7 +258,7 @@ static int close_jail(struct monitor *m, struct err *e)
      * its filter, too. */
     if (m->p->engine->run && (r = m->p->engine->run(m->engine, e)) < 0)
         return r;
-    r = seccomp_enter(SECCOMP_MONITOR);
+    r = seccomp_enter(monitor_has_pod(m) ? SECCOMP_MONITOR_POD : SECCOMP_MONITOR);
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 

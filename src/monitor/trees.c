@@ -7,7 +7,8 @@
 #include <limits.h>
 #include <string.h>
 
-/* #syscalls:monitor sendmsg close */
+/* #syscalls:monitor close */
+/* #syscalls:monitor_pod sendmsg */
 
 /* -1: this sandbox is no pod. */
 static int pod_share(const struct monitor *m)
@@ -20,6 +21,11 @@ static int pod_share(const struct monitor *m)
         share += mount_is_share(x);
     }
     return -1;
+}
+
+bool monitor_has_pod(const struct monitor *m)
+{
+    return pod_share(m) >= 0;
 }
 
 void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out)

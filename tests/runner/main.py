@@ -13,9 +13,9 @@ from runner.supervisor import Stage, keep, kill_below
 
 # How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
 STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "kvm": 120, "fresh": 240}
-# One after another, beside those of the others that leave a CPU idle now and then.
+# One after another, beside those of the others that leave a CPU idle now and then, once there is a sanitized build.
 BESIDE = ("kvm", "fresh")
-BUSY = ("runner", "lint", "unit")
+BUSY = ("runner", "lint", "unit", "sanitize")
 
 
 class Ended(Exception):

@@ -391,6 +391,7 @@ static void test_monitor_ends(void **state)
         CALL(fcntl, 0, F_SETFL, O_APPEND),
     };
     expect_ends(SECCOMP_MONITOR, never, ARRAY_LEN(never));
+    expect_ends(SECCOMP_MONITOR_POD, never, ARRAY_LEN(never));
     expect_ends(SECCOMP_MONITOR, more, ARRAY_LEN(more));
 }
 
