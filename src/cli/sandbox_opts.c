@@ -123,6 +123,10 @@ static const struct opt file_opts[] = {
      "fuse shares the workspace; snapshot copies it in, and back after a stop (default: "
      "fuse)",
      .choices = "fuse|snapshot"},
+    {"workspace-sync", 0, "WHEN",
+     "When changes go to the workspace's bucket: soon after a file is closed, when there are none "
+     "for a while, or after a stop (default: stop)",
+     .choices = "close|idle|stop"},
     {"workspace-max", 0, "SIZE", "Size limit of a snapshot, in both directions (default: 1G)"},
     {"persist-home", 0, NULL, "Keep /root in a volume named after the workspace or the sandbox"},
     {"write-path", 0, "PATH", "Make everything read-only except PATH", OPT_REPEAT},

@@ -61,9 +61,14 @@ static int persist_home(struct sandbox_spec *s, bool named, struct err *e)
 int workspace_options_check(const struct args *a, struct err *e)
 {
     const char *mode = args_get(a, "workspace-mode");
-    bool max = args_has(a, "workspace-max");
-    if (!args_has(a, "workspace") && (mode || max))
-        return err_set(e, EINVAL, "--workspace-%s requires --workspace", mode ? "mode" : "max");
+    bool max = args_has(a, "workspace-max"), sync = args_has(a, "workspace-sync");
+    if (!args_has(a, "workspace") && (mode || max || sync))
+        return err_set(e, EINVAL, "--workspace-%s requires --workspace",
+                       mode  ? "mode"
+                       : max ? "max"
+                             : "sync");
+    if (sync && mode && strcmp(mode, "snapshot") == 0)
+        return err_set(e, EINVAL, "--workspace-sync requires --workspace-mode fuse");
     if (max && (!mode || strcmp(mode, "snapshot") != 0))
         return err_set(e, EINVAL, "--workspace-max requires --workspace-mode snapshot");
     return 0;
@@ -78,6 +83,9 @@ int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, 
         return err_wrap(e, r, "--workspace");
     if (mode && strcmp(mode, "snapshot") == 0)
         s->workspace.mode = WORKSPACE_SNAPSHOT;
+    const char *sync = args_get(a, "workspace-sync");
+    if (sync)
+        (void)workspace_sync_parse(sync, &s->workspace.sync);
     if (max && parse_size(max, MIB, &s->workspace.max) < 0)
         return args_bad_value(a, "workspace-max", max, PARSE_SIZE_EXAMPLES, e);
     return args_has(a, "persist-home") ? persist_home(s, named, e) : 0;

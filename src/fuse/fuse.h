@@ -92,6 +92,9 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q);
 /* Where contents of files that have only their size are fetched (util/later.h); takes the socket.
  * Without one they cannot be opened. */
 void fuse_later_set(struct fuse_server *s, int sock);
+/* Where to say that something was changed: a byte, soon after each change or before a later one;
+ * takes the socket. */
+void fuse_tell_changes(struct fuse_server *s, int sock);
 /* The socket can be read, or has ended; false: the latter. */
 bool fuse_later_event(struct fuse_server *s);
 

@@ -168,6 +168,8 @@ struct wanted {
     int error;
 };
 
+/* To who has asked for it (fuse_tell_changes). */
+void tell_change(struct fuse_server *s);
 /* Before the content of a regular file is used, which `path` leads to: 0: it is there.
  * -EINPROGRESS: it will be. empty: it is about to be truncated. */
 int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty);
@@ -203,7 +205,9 @@ struct fuse_server {
     unsigned n_owners;
 
     struct tree trees[FUSE_TREES_MAX];
-    int later_sock; /* -1: none */
+    int later_sock;  /* -1: none */
+    int change_sock; /* -1: none */
+    uint64_t told_ns;
     uint32_t later_number;
     struct wanted wanted[WANTED_MAX];
 

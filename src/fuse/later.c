@@ -13,11 +13,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/xattr.h>
+#include <time.h>
 
 /* #syscalls:fs getxattr close */
-/* #syscalls:fs_later sendmsg recvfrom */
+/* #syscalls:fs_later sendmsg sendto recvfrom clock_gettime */
 
-enum { ASKED_MAX = 3 }; /* who fetches may have died of it */
+enum { ASKED_MAX = 3 };      /* who fetches may have died of it */
+#define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
 
 static struct wanted *find(struct fuse_server *s, const struct inode *i)
 {
@@ -82,6 +84,24 @@ void fuse_later_set(struct fuse_server *s, int sock)
 {
     close_fd(&s->later_sock);
     s->later_sock = sock;
+}
+
+void fuse_tell_changes(struct fuse_server *s, int sock)
+{
+    close_fd(&s->change_sock);
+    s->change_sock = sock;
+}
+
+void tell_change(struct fuse_server *s)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t) < 0)
+        return;
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    if (now - s->told_ns < TELL_NS)
+        return;
+    s->told_ns = now;
+    (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: it knows */
 }
 
 static void take(struct fuse_server *s, const struct later_answer *a)

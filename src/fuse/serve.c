@@ -238,6 +238,8 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = op->fn(s, &c);
     if (r == -EINPROGRESS)
         return r;
+    if (s->change_sock >= 0 && r == 0 && op->flags & CHANGES)
+        tell_change(s);
     return silent ? 0 : send_reply(s, &c, r);
 }
 
@@ -254,7 +256,7 @@ static void set_defaults(struct fuse_server *s, const struct fuse_options *o)
     s->host_uid = geteuid();
     s->host_gid = getegid();
     s->xattrs = true;
-    s->later_sock = -1;
+    s->later_sock = s->change_sock = -1;
     s->entry_ns = o->cache == FUSE_CACHE_AUTO     ? AUTO_NS
                   : o->cache == FUSE_CACHE_ALWAYS ? ALWAYS_NS
                                                   : 0;
@@ -304,6 +306,7 @@ void fuse_free(struct fuse_server *s)
     owner_table_free(s);
     close_fd(&s->root_fd);
     close_fd(&s->later_sock);
+    close_fd(&s->change_sock);
     free(s->file_name);
     free(s);
 }

@@ -25,6 +25,13 @@
 #include <time.h>
 #include <unistd.h>
 
+enum {
+    CLOSE_MS = 2000, /* without a change */
+    CLOSE_MAX_MS = 15 * 1000,
+    IDLE_MS = 30 * 1000,
+    RETRY_MS = 30 * 1000, /* after a sync that failed */
+};
+
 static int log_dir = -1; /* the sandbox's; a warning has no context */
 
 /* --- the log --------------------------------------------------------------------------------- */
@@ -75,7 +82,7 @@ static void refuse_all(int sock)
 }
 
 static void __attribute__((noreturn))
-fetcher_main(const struct store *s, const char *name, int sock)
+fetcher_main(const struct store *s, const struct spec_workspace *w, int sock)
 {
     for (;;) {
         struct err e = {0};
@@ -87,13 +94,61 @@ fetcher_main(const struct store *s, const char *name, int sock)
             continue;
         if (recv(sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
             _exit(0); /* the share server is gone */
-        int r = s3_workspace_fetch(s, name, sock, log_line, &e);
+        int r = s3_workspace_fetch(s, w->name, sock, log_line, &e);
         if (r < 0)
             log_line(e.msg);
         if (r == -EIO) /* it died: ask again */
             (void)send(sock, &(struct later_answer){0}, sizeof(struct later_answer), MSG_NOSIGNAL);
         else if (r < 0)
             refuse_all(sock);
+    }
+}
+
+/* Changes that come one after another go together, but none waits for ever. */
+static bool is_due(enum workspace_sync when, uint64_t first, uint64_t last, uint64_t now,
+                   int *wait_ms)
+{
+    uint64_t quiet = when == WORKSPACE_SYNC_IDLE ? IDLE_MS : CLOSE_MS, at = last + quiet;
+    if (when == WORKSPACE_SYNC_CLOSE)
+        at = MIN(at, first + CLOSE_MAX_MS);
+    *wait_ms = at > now ? (int)(at - now) : 0;
+    return at <= now;
+}
+
+static int sync_now(const struct store *s, const char *name)
+{
+    struct err e = {0};
+    struct s3_sync how = {.later = true, .warn = log_line};
+    int r = s3_workspace_sync(s, name, &how, &(bool){false}, &e);
+    if (r < 0)
+        log_line(e.msg);
+    return r;
+}
+
+static void __attribute__((noreturn))
+syncer_main(const struct store *s, const struct spec_workspace *w, int sock)
+{
+    uint64_t first = 0, last = 0; /* when changes were told of; 0 = none are due */
+    for (;;) {
+        struct pollfd p = {.fd = sock, .events = POLLIN};
+        char byte[64];
+        int wait_ms = -1;
+        if (last && is_due(w->sync, first, last, now_ns() / 1000000, &wait_ms)) {
+            bool failed = sync_now(s, w->name) < 0;
+            first = last = failed ? now_ns() / 1000000 + RETRY_MS : 0;
+            continue;
+        }
+        if (poll(&p, 1, wait_ms) <= 0)
+            continue;
+        ssize_t n = recv(sock, byte, sizeof(byte), MSG_DONTWAIT);
+        if (n > 0) {
+            last = MAX(last, now_ns() / 1000000);
+            first = first ? first : last;
+        } else if (n == 0 || errno != EAGAIN) {
+            if (last)
+                (void)sync_now(s, w->name);
+            _exit(0);
+        }
     }
 }
 
@@ -109,7 +164,7 @@ static bool is_in_bucket(const struct store *s, const struct spec_workspace *w)
 }
 
 /* Only what finds the keys and the way to the server is kept, and not where other processes see it. */
-static void forget_caller(const char *name)
+static void forget_caller(const char *title, const char *name)
 {
     static const char *const keep[] = {
         "AWS_",       "HOME=",     "PATH=",        "http_proxy=", "https_proxy=",
@@ -119,7 +174,7 @@ static void forget_caller(const char *name)
         for (size_t i = 0; i < ARRAY_LEN(keep); i++)
             if (strncmp(*v, keep[i], strlen(keep[i])) == 0)
                 (void)strlist_add(&kept, *v);
-    process_forget_caller("fetcher", name);
+    process_forget_caller(title, name);
     for (size_t i = 0; i < kept.n; i++) {
         char *value = strchr(kept.v[i], '=');
         *value = '\0';
@@ -128,8 +183,13 @@ static void forget_caller(const char *name)
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-static void __attribute__((noreturn))
-become(const struct store *s, int dirfd, const char *name, int sock)
+struct role {
+    const char *title;
+    void (*run)(const struct store *s, const struct spec_workspace *w, int sock);
+};
+
+static void __attribute__((noreturn)) become(const struct role *role, const struct store *s,
+                                             int dirfd, const struct spec_workspace *w, int sock)
 {
     pid_t pid = fork(); /* nobody's child: it outlives the launcher */
     if (pid != 0)
@@ -145,17 +205,15 @@ become(const struct store *s, int dirfd, const char *name, int sock)
         (void)dup2(null_fd, fd);
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     (void)!chdir("/");
-    forget_caller(name);
-    fetcher_main(s, name, sock);
+    forget_caller(role->title, w->name);
+    role->run(s, w, sock);
+    _exit(1);
 }
 
-int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
-                  struct err *e)
+static int start(const struct role *role, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, int *ret_fd, struct err *e)
 {
     int sock[2];
-    *ret_fd = -1;
-    if (!is_in_bucket(s, &spec->workspace))
-        return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
         return err_sys(e, errno, "cannot create a socket pair");
     AUTO_CLOSE int here = sock[0], there = sock[1];
@@ -163,9 +221,26 @@ int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *s
     if (pid < 0)
         return err_sys(e, errno, "cannot start a process");
     if (pid == 0)
-        become(s, dirfd, spec->workspace.name, there);
+        become(role, s, dirfd, &spec->workspace, there);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
     *ret_fd = steal_fd(&here);
     return 0;
+}
+
+int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
+                  struct err *e)
+{
+    static const struct role role = {"fetcher", fetcher_main};
+    *ret_fd = -1;
+    return is_in_bucket(s, &spec->workspace) ? start(&role, s, dirfd, spec, ret_fd, e) : 0;
+}
+
+int syncer_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
+                 struct err *e)
+{
+    static const struct role role = {"syncer", syncer_main};
+    *ret_fd = -1;
+    return spec->workspace.sync == WORKSPACE_SYNC_STOP ? 0
+                                                       : start(&role, s, dirfd, spec, ret_fd, e);
 }

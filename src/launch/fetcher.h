@@ -12,9 +12,13 @@
 
 #include "store/store.h"
 
-/* For the sandbox at dirfd. *ret_fd becomes the share server's end of the socket: it ends when that is closed.
- * -1: its workspace is not in a bucket. */
+/* For the sandbox at dirfd. *ret_fd becomes the share server's end of the socket: it ends when that is
+ * closed. -1: its workspace is not in a bucket. */
 int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
                   struct err *e);
+/* Its companion, which syncs the workspace after changes that it is told of on *ret_fd, and a last time at
+ * the end, however that comes. -1: the sandbox does not ask for it. */
+int syncer_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
+                 struct err *e);
 
 #endif

@@ -319,15 +319,17 @@ static int hand_over_tap(struct cargo *c, const struct net_tap *tap, struct err 
 static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
     size_t n = c->p.n_shares;
-    AUTO_CLOSE int fetch = -1;
+    AUTO_CLOSE int fetch = -1, changes = -1;
     int r = strcmp(m->guest, WORKSPACE_GUEST_PATH) == 0
                 ? fetcher_start(c->store, c->dirfd, c->p.spec, &fetch, e)
                 : 0;
+    if (r == 0 && fetch >= 0)
+        r = syncer_start(c->store, c->dirfd, c->p.spec, &changes, e);
     const struct share_place place = {
         .cpu = c->p.cpu, .reduced = c->p.reduced, .later = fetch >= 0};
     if (r == 0)
         r = share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
-    if (r == 0 && fetch >= 0 && (r = share_fetch_from(c->p.share_fd[n], fetch)) < 0)
+    if (r == 0 && fetch >= 0 && (r = share_fetch_from(c->p.share_fd[n], fetch, changes)) < 0)
         r = err_sys(e, -r, "cannot reach the process that serves a mount");
     return r;
 }

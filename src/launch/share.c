@@ -31,7 +31,7 @@
 
 /* #syscalls:fs exit_group getsockopt */
 
-enum { SHARE_LATER = 'f' }; /* of a socket that comes; others have 0 */
+enum { SHARE_LATER = 'f', SHARE_CHANGES = 'c' }; /* of a socket that comes; others have 0 */
 
 enum {
     TREE_MESSAGE_MAX = 1 + NAME_MAX + 1,
@@ -115,6 +115,10 @@ static void on_socket(struct loop_src *src, uint32_t events)
         return;
     if (n == 1 && fd >= 0 && what == SHARE_LATER && !sh->back_end) {
         take_later(sh, fd);
+        return;
+    }
+    if (n == 1 && fd >= 0 && what == SHARE_CHANGES && !sh->back_end) {
+        fuse_tell_changes(sh->server, fd);
         return;
     }
     if (n != 1 || fd < 0 || sh->back_end)
@@ -346,11 +350,16 @@ int share_start(const struct spec_mount *m, size_t index, const struct share_pla
     return helper_start(server_main, &sh, dir, place->reduced, ret_fd, ret_stage, e);
 }
 
-int share_fetch_from(int fd, int sock)
+static int hand_over(int fd, char what, int sock)
 {
-    const char what = SHARE_LATER;
     ssize_t n = sock_send_with_fd(fd, &what, 1, sock);
     return n == 1 ? 0 : n < 0 ? (int)n : -EIO;
+}
+
+int share_fetch_from(int fd, int sock, int changes)
+{
+    int r = hand_over(fd, SHARE_LATER, sock);
+    return r == 0 && changes >= 0 ? hand_over(fd, SHARE_CHANGES, changes) : r;
 }
 
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e)

@@ -84,6 +84,12 @@ enum workspace_mode {
     WORKSPACE_FUSE,     /* a share */
     WORKSPACE_SNAPSHOT, /* copied into the guest's own disk, and back when it has stopped */
 };
+/* When changes go to the bucket that a workspace is kept in, besides after a stop. */
+enum workspace_sync {
+    WORKSPACE_SYNC_STOP,  /* not before */
+    WORKSPACE_SYNC_CLOSE, /* soon after they were made */
+    WORKSPACE_SYNC_IDLE,  /* when there have been none for a while */
+};
 #define SPEC_WORKSPACE_MIN (1ULL << 20)
 #define SPEC_WORKSPACE_MAX_DEFAULT (1ULL << 30)
 
@@ -93,6 +99,7 @@ struct spec_workspace {
     char *
         url; /* of the bucket that a named one is to be made in, if it does not exist; not stored */
     enum workspace_mode mode;
+    enum workspace_sync sync;
     uint64_t max; /* bytes of a snapshot */
 };
 
@@ -203,6 +210,8 @@ int spec_add_secret(struct sandbox_spec *s, const char *name, struct err *e);
 int spec_validate_workspace(const struct sandbox_spec *s, struct err *e);
 bool spec_has_snapshot(const struct sandbox_spec *s);
 const char *workspace_mode_name(enum workspace_mode m);
+/* False: there is no such word. */
+bool workspace_sync_parse(const char *word, enum workspace_sync *ret);
 json_t *spec_workspace_json(const struct sandbox_spec *s);
 int spec_read_workspace(struct sandbox_spec *s, const json_t *j, struct err *e);
 void spec_workspace_free(struct spec_workspace *w);

@@ -5,7 +5,23 @@
 #include "util/cleanup.h"
 #include "util/text.h"
 
+#include <string.h>
+
 static const char *const modes[] = {[WORKSPACE_FUSE] = "fuse", [WORKSPACE_SNAPSHOT] = "snapshot"};
+
+static const char *const syncs[] = {[WORKSPACE_SYNC_STOP] = "stop",
+                                    [WORKSPACE_SYNC_CLOSE] = "close",
+                                    [WORKSPACE_SYNC_IDLE] = "idle"};
+
+bool workspace_sync_parse(const char *word, enum workspace_sync *ret)
+{
+    for (size_t i = 0; i < ARRAY_LEN(syncs); i++)
+        if (strcmp(word, syncs[i]) == 0) {
+            *ret = (enum workspace_sync)i;
+            return true;
+        }
+    return false;
+}
 
 const char *workspace_mode_name(enum workspace_mode m)
 {
@@ -71,14 +87,14 @@ json_t *spec_workspace_json(const struct sandbox_spec *s)
     const struct spec_workspace *w = &s->workspace;
     if (!w->name && !w->path)
         return json_null();
-    return json_pack("{s:s?, s:s?, s:s, s:I}", "name", w->name, "host", w->path, "mode",
-                     modes[w->mode], "max_bytes", (json_int_t)w->max);
+    return json_pack("{s:s?, s:s?, s:s, s:I, s:s}", "name", w->name, "host", w->path, "mode",
+                     modes[w->mode], "max_bytes", (json_int_t)w->max, "sync", syncs[w->sync]);
 }
 
 int spec_read_workspace(struct sandbox_spec *s, const json_t *j, struct err *e)
 {
     const json_t *o;
-    size_t mode = s->workspace.mode;
+    size_t mode = s->workspace.mode, sync = s->workspace.sync;
     int r = read_object(j, "workspace", &o, e);
     if (r < 0 || !o)
         return r;
@@ -90,6 +106,9 @@ int spec_read_workspace(struct sandbox_spec *s, const json_t *j, struct err *e)
     if (r == 0)
         r = read_choice(o, "mode", modes, ARRAY_LEN(modes), &mode, e);
     s->workspace.mode = (enum workspace_mode)mode;
+    if (r == 0)
+        r = read_choice(o, "sync", syncs, ARRAY_LEN(syncs), &sync, e);
+    s->workspace.sync = (enum workspace_sync)sync;
     return r;
 }
 

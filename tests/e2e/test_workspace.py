@@ -114,6 +114,8 @@ def test_what_cannot_be_meant(msb):
     for args, why in [
         (["--workspace-mode", "snapshot"], b"requires --workspace"),
         (["--workspace", "w", "--workspace-max", "1G"], b"requires --workspace-mode snapshot"),
+        (["--workspace-sync", "close"], b"--workspace-sync requires --workspace"),
+        (["--workspace", "w", *SNAP, "--workspace-sync", "idle"], b"requires --workspace-mode fuse"),
     ]:
         p = msb("create", *args)
         assert p.returncode == 2 and why in p.stderr, p.stderr

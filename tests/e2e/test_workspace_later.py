@@ -150,3 +150,17 @@ def test_two_sandboxes_fetch_once(msb, s3):
     assert sh(msb, "one", "cat /workspace/later 2>/dev/null || tail -c 5 /workspace/1") == "mine\n"
     p = msb("workspace", "get", "w:later", "-")
     assert p.returncode == 1 and p.stdout == b"", p
+
+
+def test_changes_are_uploaded_while_it_runs(msb, s3):
+    s3.put("pre/old", b"old")
+    msb.create("box", "--workspace", "w", "--workspace-sync", "close")
+    sh(msb, "box", "cd /workspace; echo 1 >new; mv old moved")
+    wait_for(lambda: s3.keys() == ["pre/moved", "pre/new"], timeout=60)
+    assert s3.objects["pre/new"].data == b"1\n" and s3.objects["pre/moved"].data == b"old"
+    # What it was told of last is uploaded even if the sandbox is killed.
+    sh(msb, "box", "echo 2 >/workspace/last; sync")
+    msb.ok("stop", "-qf", "box")
+    wait_for(lambda: "pre/last" in s3.keys() and not msb.processes(), timeout=60)
+    assert s3.objects["pre/last"].data == b"2\n"
+    assert json.loads(msb.ok("inspect", "box", "--format", "json"))["config"]["workspace"]["sync"] == "close"
