@@ -157,8 +157,11 @@ static bool move(struct world *w, struct peer *p, enum h2_side side)
 /* Until nobody has anything to say. */
 static void pump(struct world *w)
 {
-    while (move(w, &w->client, H2_GUEST) | move(w, &w->server, H2_SERVER))
-        ;
+    bool any = true;
+    while (any) {
+        any = move(w, &w->client, H2_GUEST);
+        any |= move(w, &w->server, H2_SERVER);
+    }
 }
 
 /* --- the world ------------------------------------------------------------------------------- */
