@@ -34,7 +34,7 @@ static int set_cpus(struct modify *m, struct sandbox_spec *s, struct err *e)
 {
     int r = cpus_option(m->args, "cpus", &s->cpus, e);
     if (r > 0 && s->max_cpus > 0)
-        s->max_cpus = fmax(s->max_cpus, s->cpus);
+        s->max_cpus = MAX(s->max_cpus, s->cpus);
     if (r >= 0)
         r = cpus_option(m->args, "max-cpus", &s->max_cpus, e);
     return MIN(r, 0);

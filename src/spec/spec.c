@@ -397,7 +397,7 @@ int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, 
 
 double spec_max_cpus(const struct sandbox_spec *s)
 {
-    return fmax(s->max_cpus, s->cpus);
+    return MAX(s->max_cpus, s->cpus);
 }
 
 uint64_t spec_max_memory_mib(const struct sandbox_spec *s)
