@@ -182,7 +182,7 @@ static bool take_frame(struct session *s, const struct proto_frame *f, const uin
         else if (f->type == PROTO_CONTAINER && s->srv->containers.start)
             s->srv->containers.start(s, f);
         else if (f->type == PROTO_CONTAINER)
-            session_fail(s, PROTO_FAIL_STATE, EINVAL, "this sandbox is no pod");
+            session_fail(s, PROTO_FAIL_STATE, EINVAL, "this sandbox is not a pod");
         return true;
     }
     switch (f->type) {

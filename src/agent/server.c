@@ -33,8 +33,8 @@ void server_reap(struct server *srv)
                 break;
             }
     }
-    /* Orphans become children of PID 1, or of the init, which is one of ours: without children
-     * there are no processes. */
+    /* Orphans become children of PID 1, or of the init, which is a child of ours: once we have no
+     * children, no process is left. */
     if (pid < 0 && errno == ECHILD && srv->on_childless)
         srv->on_childless(srv);
 }

@@ -10,7 +10,7 @@
 /* #syscalls:monitor close */
 /* #syscalls:monitor_pod sendmsg */
 
-/* -1: this sandbox is no pod. */
+/* -1: this sandbox is not a pod. */
 static int pod_share(const struct monitor *m)
 {
     size_t share = 0;
@@ -34,7 +34,8 @@ void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struc
     int share = pod_share(m);
     proto_find_text(f, F_NAME, name, sizeof(name));
     if (share < 0 || !*name) {
-        net_control_refuse(out, EINVAL, share < 0 ? "this sandbox is no pod" : "a tree has a name");
+        net_control_refuse(out, EINVAL,
+                           share < 0 ? "this sandbox is not a pod" : "a tree has a name");
         return;
     }
     ssize_t n = sock_send_with_fd(share, name, strlen(name), *fd);

@@ -36,6 +36,21 @@ def go(work):
     return asyncio.run(bounded())
 
 
+async def alive(sb, mark):
+    """How many processes have this word among their arguments?"""
+    script = "for f in /proc/[0-9]*/cmdline; do tr '\\0' '\\n' < $f 2>/dev/null; done"
+    r = await sb.shell(script)
+    return r.stdout.splitlines().count(mark)
+
+
+async def gone(sb, mark):
+    for _ in range(600):
+        if not await alive(sb, mark):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
 def load_python(m, tmp):
     """python:3.11-slim, made of Debian packages, in the cache of a home."""
     if subprocess.run([m.exe, "image", "inspect", "python:3.11-slim"], env=m.env, capture_output=True,

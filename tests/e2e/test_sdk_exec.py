@@ -12,7 +12,7 @@ import pytest
 
 from conftest import wait_for
 from guest import FOREVER
-from sdkkit import BASE, SDK, client_of, go, sdk, sync_client_of
+from sdkkit import BASE, SDK, alive, client_of, go, gone, sdk, sync_client_of
 
 
 @pytest.fixture
@@ -25,21 +25,6 @@ def sb(box):
 def sync_sb(box):
     m, name = box
     return sync_client_of(m).get(name)
-
-
-async def alive(sb, mark):
-    """How many processes have this word among their arguments?"""
-    script = "for f in /proc/[0-9]*/cmdline; do tr '\\0' '\\n' < $f 2>/dev/null; done"
-    r = await sb.shell(script)
-    return r.stdout.splitlines().count(mark)
-
-
-async def gone(sb, mark):
-    for _ in range(600):
-        if not await alive(sb, mark):
-            return True
-        await asyncio.sleep(0.05)
-    return False
 
 
 # --- results ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import fakekube
 import imagekit
 from guest import FOREVER
-from sdkkit import SDK, SEEDS, conformance, go, sdk
+from sdkkit import SDK, SEEDS, alive, conformance, go, gone, sdk
 from test_sdk_client import check_surface, load_surface
 
 from msb import _kubeconfig, _kubeexec, _pod, _websocket  # noqa: E402
@@ -334,19 +334,6 @@ def test_conformance_through_their_classes(place):
 
 
 # --- commands -----------------------------------------------------------------------------------
-
-
-async def alive(sb, mark):
-    r = await sb.shell("for f in /proc/[0-9]*/cmdline; do tr '\\0' '\\n' < $f 2>/dev/null; done")
-    return mark in r.stdout.splitlines()
-
-
-async def gone(sb, mark):
-    for _ in range(600):
-        if not await alive(sb, mark):
-            return True
-        await asyncio.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize("how", [{}, V4], ids=["v5", "v4"])

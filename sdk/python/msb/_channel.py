@@ -9,6 +9,7 @@ import stat
 from typing import List, Optional, Tuple, TypeVar
 
 from . import _proto as proto
+from ._flow import Flow
 from .errors import MsbError, ProtocolError, SandboxEnded
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -61,14 +62,12 @@ async def connect_socket(home: str, name: str) -> socket.socket:
         os.close(there)
 
 
-class Channel(asyncio.Protocol):
+class Channel(Flow):
     """Frames over a socket. Subclasses handle frames and the end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._reader = proto.FrameReader()
-        self._transport: Optional[asyncio.Transport] = None
-        self._writable: Optional["asyncio.Future[None]"] = None
-        self.loop = asyncio.get_running_loop()
 
     # For subclasses.
 
@@ -116,38 +115,12 @@ class Channel(asyncio.Protocol):
         except OSError:
             return
 
-    def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = self.loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self._writable is not None:
-            if not self._writable.done():
-                self._writable.set_result(None)
-            self._writable = None
-
     # Ours.
 
     def send(self, data: bytes) -> None:
         """Sends whole frames; does nothing when the connection is closed."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-
-    async def drain(self) -> None:
-        """Waits until there is room for more."""
-        if self._writable is not None:
-            await asyncio.shield(self._writable)
-
-    def pause_reading(self) -> None:
-        """Stops reading, so that the sandbox waits."""
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Reads again."""
-        if (self._transport is not None and not self._transport.is_closing()
-                and not self._transport.is_reading()):
-            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Closes at once."""

@@ -7,6 +7,7 @@ import hashlib
 import os
 from typing import List, Optional, Sequence, Tuple
 
+from ._flow import Flow
 from ._kubeapi import HEAD_MAX, ApiError, api_error, parse_head
 from .errors import MsbError, ProtocolError
 
@@ -108,19 +109,17 @@ class Frames:
         return message
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(Flow):
     """A connection: the handshake, then messages in both directions. Subclasses handle messages and the end."""
 
     def __init__(self, request: bytes, key: str, protocols: Sequence[str]) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.opened: "asyncio.Future[str]" = self.loop.create_future()
         """The subprotocol, once the server has agreed; an :class:`ApiError` if it has not."""
         self.opened.add_done_callback(lambda f: None if f.cancelled() else f.exception() and None)
         self._request, self._key, self._protocols = request, key, protocols
         self._head = bytearray()
         self._frames = Frames()
-        self._transport: Optional[asyncio.Transport] = None
-        self._writable: Optional["asyncio.Future[None]"] = None
         self._ping: Optional[asyncio.TimerHandle] = None
 
     # For subclasses.
@@ -158,16 +157,6 @@ class WebSocket(asyncio.Protocol):
         if not self.opened.done():
             self.opened.set_exception(self._refusal() or ConnectionResetError("the connection was closed"))
         self.on_lost(None)
-
-    def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = self.loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self._writable is not None:
-            if not self._writable.done():
-                self._writable.set_result(None)
-            self._writable = None
 
     # The handshake.
 
@@ -243,22 +232,6 @@ class WebSocket(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Sends a message; does nothing when the connection is closed."""
         self._send(_BINARY, data)
-
-    async def drain(self) -> None:
-        """Waits until there is room for more."""
-        if self._writable is not None:
-            await asyncio.shield(self._writable)
-
-    def pause_reading(self) -> None:
-        """Stops reading, so that the other end waits."""
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Reads again."""
-        if (self._transport is not None and not self._transport.is_closing()
-                and not self._transport.is_reading()):
-            self._transport.resume_reading()
 
     def close(self) -> None:
         """Closes when everything is sent."""

@@ -35,7 +35,7 @@ LOG_MAX = 16 * 1024 * 1024
 LIST_PAGE = 500
 SIGNAL_SECONDS = 60.0
 _MERGE = "application/merge-patch+json"
-_RECREATED = "msb/manifest"  # annotation: what start() makes a stopped pod anew from
+_RECREATED = "msb/manifest"  # annotation: what start() recreates a stopped pod from
 
 
 def typed(error: ApiError, name: str = "") -> MsbError:
@@ -111,7 +111,7 @@ class KubernetesHandle(SandboxHandle):
     # --- the sandbox itself ---
 
     async def start(self) -> None:
-        """Makes a stopped pod anew; its files outside of the workspace and its volumes begin anew as well."""
+        """Recreates a stopped pod; only the files of its workspace and volumes are still there."""
         await self._client._start(self.name)
 
     async def stop(self, *, timeout: Optional[float] = None) -> None:
