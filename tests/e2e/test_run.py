@@ -70,7 +70,7 @@ def test_a_shell_on_a_terminal(msb):
     """Without a command a terminal gets the shell that --shell names."""
     with Terminal([msb.exe, "run", "-q", "--shell", "/bin/bash"], msb.env) as t:
         t.type(b"echo [${BASH_VERSION%%.*}]; exit 3\r")
-        t.read_until(b"\n[5]")
+        t.read_until(b"[5]")
         assert t.wait() == 3
         assert t.is_restored()
     wait_nothing_left(msb)
