@@ -71,7 +71,7 @@ test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 	@scripts/bootstrap kvm
 	@$(MAKE) --no-print-directory kernel-kvm
 	@tests/kvm/suite.py --build $(BUILD) --where | grep -q . || tests/kvm/testbed build
-	@$(RUN) kvm
+	@MSB_TEST_KVM=full $(RUN) kvm
 
 test-fresh: tested ## make run, test, install, dist and deb on Debian machines with nothing installed
 	@scripts/bootstrap package

@@ -11,4 +11,4 @@ def directory(args):
 
 
 def stage(args, t):
-    unit.build_and_run(directory(args), t, "build with ASan and UBSan", *OPTIONS)
+    unit.build_and_run(directory(args), t, "build with ASan and UBSan", "plain", *OPTIONS)
