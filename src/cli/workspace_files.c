@@ -67,8 +67,9 @@ static int place_open(const struct store *s, struct place *p, bool writes, bool 
     AUTO_CLOSE int dir = r < 0 ? r : workspace_dir_open(s, p->name, e);
     if (dir < 0)
         return dir;
-    if (!writes || !s3_workspace_is_filled(dir))
-        r = bucket_enter(s, p->name, later, ui_warn, e);
+    enum s3_here here = later ? S3_HERE_NAMES : S3_HERE_ALL;
+    if (!writes || !s3_workspace_is_filled(dir) || s3_workspace_lacks(dir, here))
+        r = bucket_enter(s, p->name, here, ui_warn, e);
     AUTO_FREE char *path = workspace_path(s, p->name);
     if (r == 0 && !path)
         r = err_oom(e);

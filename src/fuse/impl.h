@@ -173,6 +173,9 @@ void tell_change(struct fuse_server *s);
 /* Before the content of a regular file is used, which `path` leads to: 0: it is there.
  * -EINPROGRESS: it will be. empty: it is about to be truncated. */
 int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty);
+/* The same before anything in a directory is looked at. name: of one in it which is about to go or to
+ * be moved; it may be something else, or not there. */
+int later_list(struct fuse_server *s, struct inode *dir, const char *name);
 
 /* --- the server ----------------------------------------------------------------------------- */
 

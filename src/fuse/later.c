@@ -10,6 +10,7 @@
 #include "util/sock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/xattr.h>
@@ -21,10 +22,10 @@
 enum { ASKED_MAX = 3 };      /* who fetches may have died of it */
 #define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
 
-static struct wanted *find(struct fuse_server *s, const struct inode *i)
+static struct wanted *find(struct fuse_server *s, const struct stat *i)
 {
     for (size_t k = 0; k < WANTED_MAX; k++)
-        if (s->wanted[k].number && s->wanted[k].dev == i->dev && s->wanted[k].ino == i->ino)
+        if (s->wanted[k].number && s->wanted[k].dev == i->st_dev && s->wanted[k].ino == i->st_ino)
             return &s->wanted[k];
     return NULL;
 }
@@ -38,9 +39,9 @@ static struct wanted *find_free(struct fuse_server *s)
     return NULL;
 }
 
-static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool empty)
+static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool dir, bool empty)
 {
-    AUTO_CLOSE int fd = later_open(path);
+    AUTO_CLOSE int fd = dir ? later_open_dir(path) : later_open(path);
     if (fd < 0)
         return fd;
     if (w->asked++ == ASKED_MAX)
@@ -54,11 +55,9 @@ static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool e
     return -EINPROGRESS;
 }
 
-int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty)
+static int bring(struct fuse_server *s, const struct stat *i, const char *path, bool empty)
 {
     char id[LATER_SIZE];
-    if (!s->opt.later)
-        return 0;
     struct wanted *w = find(s, i);
     if (w && w->waiting)
         return -EINPROGRESS;
@@ -71,13 +70,34 @@ int later_bring(struct fuse_server *s, const struct inode *i, const char *path, 
     if (r == 0 && !w && !(w = find_free(s)))
         return -EINPROGRESS; /* the next answer makes room */
     if (r == 0) {
-        if (w->dev != i->dev || w->ino != i->ino)
-            *w = (struct wanted){.dev = i->dev, .ino = i->ino};
-        r = ask(s, w, path, empty);
+        if (w->dev != i->st_dev || w->ino != i->st_ino)
+            *w = (struct wanted){.dev = i->st_dev, .ino = i->st_ino};
+        r = ask(s, w, path, S_ISDIR(i->st_mode), empty);
     }
     if (r != -EINPROGRESS && w)
         *w = (struct wanted){0};
     return r;
+}
+
+int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty)
+{
+    const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};
+    return s->opt.later ? bring(s, &st, path, empty) : 0;
+}
+
+int later_list(struct fuse_server *s, struct inode *dir, const char *name)
+{
+    char path[PATH_REF_MAX];
+    struct stat st = {.st_dev = dir->dev, .st_ino = dir->ino, .st_mode = dir->type};
+    if (!s->opt.later)
+        return 0;
+    int fd = inode_fd(s, dir);
+    if (fd < 0)
+        return fd;
+    if (name && (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)))
+        return 0;
+    path_of(path, fd, name);
+    return bring(s, &st, path, false);
 }
 
 void fuse_later_set(struct fuse_server *s, int sock)

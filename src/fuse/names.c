@@ -185,7 +185,8 @@ int op_unlink(struct fuse_server *s, struct call *c)
 
 int op_rmdir(struct fuse_server *s, struct call *c)
 {
-    return remove_name(s, c, AT_REMOVEDIR);
+    int r = later_list(s, c->inode, c->name[0]);
+    return r < 0 ? r : remove_name(s, c, AT_REMOVEDIR);
 }
 
 /* --- elsewhere ------------------------------------------------------------------------------- */
@@ -200,6 +201,13 @@ static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id
     /* A whiteout is a device node. */
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
         return -EINVAL;
+    int r = later_list(s, from, c->name[0]);
+    if (r == 0)
+        r = later_list(s, to, NULL);
+    if (r == 0)
+        r = later_list(s, to, c->name[1]);
+    if (r < 0)
+        return r;
     int to_fd = inode_dir_fd(s, to);
     if (to_fd >= 0 && flags == 0 && fstatat(to_fd, c->name[1], &st, AT_SYMLINK_NOFOLLOW) == 0) {
         replaced = true;

@@ -91,6 +91,7 @@ enum {
     EARLY = 4,   /* comes before INIT is done */
     TEXT = 8,    /* its (last) string is not a name */
     DATA = 16,   /* bytes follow that are not copied */
+    INSIDE = 32, /* it is about what is in a directory */
 };
 
 struct op {
@@ -103,18 +104,18 @@ struct op {
 #define SIZE(type) sizeof(struct fuse_##type##_in)
 
 static const struct op ops[] = {
-    [FUSE_LOOKUP] = {op_lookup, 0, 1, 0},
+    [FUSE_LOOKUP] = {op_lookup, 0, 1, INSIDE},
     [FUSE_FORGET] = {op_forget, SIZE(forget), 0, SILENT},
     [FUSE_GETATTR] = {op_getattr, SIZE(getattr), 0, 0},
     [FUSE_SETATTR] = {op_setattr, SIZE(setattr), 0, CHANGES},
     [FUSE_READLINK] = {op_readlink, 0, 0, 0},
-    [FUSE_SYMLINK] = {op_symlink, 0, 2, CHANGES | TEXT},
-    [FUSE_MKNOD] = {op_mknod, SIZE(mknod), 1, CHANGES},
-    [FUSE_MKDIR] = {op_mkdir, SIZE(mkdir), 1, CHANGES},
-    [FUSE_UNLINK] = {op_unlink, 0, 1, CHANGES},
-    [FUSE_RMDIR] = {op_rmdir, 0, 1, CHANGES},
-    [FUSE_RENAME] = {op_rename, SIZE(rename), 2, CHANGES},
-    [FUSE_LINK] = {op_link, SIZE(link), 1, CHANGES},
+    [FUSE_SYMLINK] = {op_symlink, 0, 2, CHANGES | TEXT | INSIDE},
+    [FUSE_MKNOD] = {op_mknod, SIZE(mknod), 1, CHANGES | INSIDE},
+    [FUSE_MKDIR] = {op_mkdir, SIZE(mkdir), 1, CHANGES | INSIDE},
+    [FUSE_UNLINK] = {op_unlink, 0, 1, CHANGES | INSIDE},
+    [FUSE_RMDIR] = {op_rmdir, 0, 1, CHANGES | INSIDE},
+    [FUSE_RENAME] = {op_rename, SIZE(rename), 2, CHANGES | INSIDE},
+    [FUSE_LINK] = {op_link, SIZE(link), 1, CHANGES | INSIDE},
     [FUSE_OPEN] = {op_open, SIZE(open), 0, 0},
     [FUSE_READ] = {op_read, SIZE(read), 0, 0},
     [FUSE_WRITE] = {op_write, SIZE(write), 0, CHANGES | DATA},
@@ -126,21 +127,21 @@ static const struct op ops[] = {
     [FUSE_LISTXATTR] = {op_listxattr, SIZE(getxattr), 0, 0},
     [FUSE_REMOVEXATTR] = {op_removexattr, 0, 1, CHANGES | TEXT},
     [FUSE_INIT] = {op_init, 16, 0, EARLY},
-    [FUSE_OPENDIR] = {op_opendir, SIZE(open), 0, 0},
+    [FUSE_OPENDIR] = {op_opendir, SIZE(open), 0, INSIDE},
     [FUSE_READDIR] = {op_readdir, SIZE(read), 0, 0},
     [FUSE_RELEASEDIR] = {op_releasedir, SIZE(release), 0, 0},
     [FUSE_FSYNCDIR] = {op_fsyncdir, SIZE(fsync), 0, 0},
     [FUSE_ACCESS] = {op_access, SIZE(access), 0, 0},
-    [FUSE_CREATE] = {op_create, SIZE(create), 1, CHANGES},
+    [FUSE_CREATE] = {op_create, SIZE(create), 1, CHANGES | INSIDE},
     [FUSE_INTERRUPT] = {op_nothing, 0, 0, SILENT | EARLY},
     [FUSE_DESTROY] = {op_destroy, 0, 0, EARLY},
     [FUSE_BATCH_FORGET] = {op_batch_forget, SIZE(batch_forget), 0, SILENT},
     [FUSE_FALLOCATE] = {op_fallocate, SIZE(fallocate), 0, CHANGES},
     [FUSE_READDIRPLUS] = {op_readdirplus, SIZE(read), 0, 0},
-    [FUSE_RENAME2] = {op_rename2, SIZE(rename2), 2, CHANGES},
+    [FUSE_RENAME2] = {op_rename2, SIZE(rename2), 2, CHANGES | INSIDE},
     [FUSE_LSEEK] = {op_lseek, SIZE(lseek), 0, 0},
     [FUSE_COPY_FILE_RANGE] = {op_copy_file_range, SIZE(copy_file_range), 0, CHANGES},
-    [FUSE_TMPFILE] = {op_tmpfile, SIZE(create), 1, CHANGES},
+    [FUSE_TMPFILE] = {op_tmpfile, SIZE(create), 1, CHANGES | INSIDE},
 };
 
 /* FLUSH and the locks are answered with ENOSYS like any opcode that is not there: the guest's
@@ -234,6 +235,8 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = -EINVAL;
     if (r == 0)
         r = read_request(s, &c, op);
+    if (r == 0 && s->opt.later && op->flags & INSIDE && S_ISDIR(c.inode->type))
+        r = later_list(s, c.inode, NULL);
     if (r == 0)
         r = op->fn(s, &c);
     if (r == -EINPROGRESS)

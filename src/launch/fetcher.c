@@ -118,7 +118,7 @@ static bool is_due(enum workspace_sync when, uint64_t first, uint64_t last, uint
 static int sync_now(const struct store *s, const char *name)
 {
     struct err e = {0};
-    struct s3_sync how = {.later = true, .warn = log_line};
+    struct s3_sync how = {.here = S3_HERE_MARKS, .warn = log_line};
     int r = s3_workspace_sync(s, name, &how, &(bool){false}, &e);
     if (r < 0)
         log_line(e.msg);

@@ -16,23 +16,22 @@ struct fetching {
     struct s3_work *w;
     int sock;
     int idle_ms;
-    pthread_rwlock_t base; /* over w->base and its index */
 };
 
 /* A sync may have added files since the record was read. -ENXIO: one has replaced this file. */
 static int known(void *ctx, const char *id, struct s3_entry *ret)
 {
     struct fetching *f = ctx;
-    (void)pthread_rwlock_rdlock(&f->base);
+    (void)pthread_rwlock_rdlock(&f->w->base_lock);
     int r = s3_known_in_base(f->w, id, ret);
-    (void)pthread_rwlock_unlock(&f->base);
+    (void)pthread_rwlock_unlock(&f->w->base_lock);
     if (r != -ESTALE)
         return r;
-    (void)pthread_rwlock_wrlock(&f->base);
+    (void)pthread_rwlock_wrlock(&f->w->base_lock);
     r = s3_known_in_base(f->w, id, ret); /* another thread may have read it meanwhile */
     if (r == -ESTALE && s3_base_load(f->w, NULL) == 0 && s3_index_base(f->w) == 0)
         r = s3_known_in_base(f->w, id, ret);
-    (void)pthread_rwlock_unlock(&f->base);
+    (void)pthread_rwlock_unlock(&f->w->base_lock);
     return r == -ESTALE ? -ENXIO : r;
 }
 
@@ -82,8 +81,7 @@ static void *serve(void *ctx)
 
 int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e)
 {
-    struct fetching f = {
-        .w = w, .sock = sock, .idle_ms = idle_ms, .base = PTHREAD_RWLOCK_INITIALIZER};
+    struct fetching f = {.w = w, .sock = sock, .idle_ms = idle_ms};
     pthread_t thread[THREADS];
     size_t n = 0;
     int r = s3_base_load(w, e);

@@ -55,21 +55,22 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct 
 
 /* --- marks ----------------------------------------------------------------------------------- */
 
-int s3_later_mark(struct s3_work *w, int fd, struct s3_entry *a)
+void s3_later_plan(struct s3_work *w, struct s3_entry *a)
 {
     char text[S3_ETAG_SIZE + 64];
     struct digest d;
-    if (!a->sha[0]) { /* until it is read, its etag stands for its content */
+    if (a->kind == S3_KIND_FILE &&
+        !a->sha[0]) { /* until it is read, its etag stands for its content */
         (void)snprintf(text, sizeof(text), "etag %s", a->etag);
         d = digest_of(text, strlen(text));
         digest_hex(&d, a->sha);
         a->guessed = a->size > 0;
         a->mode = 0644;
     }
-    if (a->size == 0) { /* nothing will come */
+    if (a->kind == S3_KIND_FILE && a->size == 0) { /* nothing will come */
         d = digest_of("", 0);
         digest_hex(&d, a->sha);
-        return 0;
+        return;
     }
     (void)snprintf(text, sizeof(text), "%llx %x %s", (unsigned long long)realtime_ns(),
                    atomic_fetch_add(&w->serial, 1), a->etag);
@@ -78,6 +79,12 @@ int s3_later_mark(struct s3_work *w, int fd, struct s3_entry *a)
     digest_hex(&d, hex);
     memcpy(a->later, hex, LATER_SIZE - 1);
     a->later[LATER_SIZE - 1] = '\0';
+}
+
+int s3_later_mark(int fd, const struct s3_entry *a)
+{
+    if (a->size == 0)
+        return 0;
     if (fsetxattr(fd, LATER_XATTR, a->later, LATER_SIZE - 1, 0) < 0 ||
         ftruncate(fd, (off_t)a->size) < 0)
         return -errno;
@@ -136,6 +143,12 @@ static int fill(struct s3_work *w, int fd, const struct s3_entry *of, struct s3_
     return 0;
 }
 
+static int list(struct s3_work *w, int fd, const struct s3_entry *of, struct err *e)
+{
+    int r = s3_list_dir(w, fd, of->path);
+    return r < 0 ? err_sys(e, -r, "cannot make the files in '%s'", of->path) : 0;
+}
+
 int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struct s3_entry *filled,
                   struct err *e)
 {
@@ -149,7 +162,7 @@ int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struc
     if (!later_get(fd, id)) {
         r = 0;
     } else if ((r = known(ctx, id, &of)) == 0) {
-        r = fill(w, fd, &of, filled, e);
+        r = of.kind == S3_KIND_DIR ? list(w, fd, &of, e) : fill(w, fd, &of, filled, e);
         if (filled)
             filled->path = NULL;
         free(of.path);
@@ -186,6 +199,10 @@ int s3_known_in_base(void *ctx, const char *id, struct s3_entry *ret)
 {
     const struct s3_work *w = ctx;
     struct s3_entry key = {0}, *p = &key, **at;
+    if (strcmp(id, LATER_ROOT) == 0 && w->base.n) {
+        *ret = (struct s3_entry){.kind = S3_KIND_DIR, .path = strdup("")};
+        return ret->path ? 0 : -ENOMEM;
+    }
     (void)snprintf(key.later, sizeof(key.later), "%s", id);
     at = w->n_by_id ? bsearch(&p, w->by_id, w->n_by_id, sizeof(struct s3_entry *), by_id) : NULL;
     if (!at)
@@ -214,6 +231,11 @@ static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
     struct s3_entry filled = {0};
     if (!s->result.path || !s->result.later[0] || s->ignored)
         return 0;
+    int x = s3_list_to(w, s->path, true, e);
+    if (x < 0 || s->result.kind == S3_KIND_DIR) {
+        s->result.later[0] = '\0';
+        return x;
+    }
     AUTO_CLOSE int parent = s3_parent_open(w, s->path, false, &name);
     AUTO_CLOSE int at =
         parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -239,5 +261,6 @@ static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
 
 int s3_fill_all(struct s3_work *w, struct err *e)
 {
-    return s3_work_each(w, fill_step, e);
+    int r = s3_list_to(w, "", true, e);
+    return r < 0 ? r : s3_work_each(w, fill_step, e);
 }

@@ -114,7 +114,8 @@ static int put_off(struct download *d, const char *tmp, struct s3_step *s, struc
     const struct s3_entry *r = s->remote;
     struct s3_entry got = *r;
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, time_of(r->mtime_ns)};
-    int x = s3_later_mark(w, d->fd, &got);
+    s3_later_plan(w, &got);
+    int x = s3_later_mark(d->fd, &got);
     got.mode |= 0400;
     if (x == 0 && fchmod(d->fd, got.mode) < 0)
         x = -errno;
@@ -128,20 +129,23 @@ static int put_off(struct download *d, const char *tmp, struct s3_step *s, struc
 }
 
 /* What is decided by its content comes at once, and so does what the server may take away. */
-static bool can_wait(const struct s3_work *w, const struct s3_step *s)
+bool s3_can_wait(const struct s3_step *s)
 {
     const struct s3_entry *r = s->remote;
-    return atomic_load(&w->later) && s->action == S3_DOWNLOAD && r->kind == S3_KIND_FILE &&
-           r->etag[0] && !r->staged && strcmp(s->path, IGNORE_FILE) != 0;
+    return s->action == S3_DOWNLOAD && r->kind == S3_KIND_FILE && r->etag[0] && !r->staged &&
+           strcmp(s->path, IGNORE_FILE) != 0;
 }
 
-static int download(struct s3_work *w, struct s3_step *s, struct err *e)
+int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     bool wanted =
         (s->action == S3_DOWNLOAD || s->action == S3_CONFLICT) && s->remote->kind != S3_KIND_DIR;
     char tmp[32];
-    if (!wanted)
+    if (!wanted || (w->lazy && s3_can_wait(s)))
         return 0;
+    int r = s3_list_to(w, s->path, false, e);
+    if (r < 0)
+        return r;
     AUTO_FREE struct download *d = calloc(1, sizeof(*d));
     if (!d)
         return err_oom(e);
@@ -152,7 +156,8 @@ static int download(struct s3_work *w, struct s3_step *s, struct err *e)
         return err_sys(e, errno, "cannot store '%s'", s->path);
     d->w = w;
     d->fd = fd;
-    int r = can_wait(w, s) ? put_off(d, tmp, s, e) : fetch(d, tmp, s, e);
+    bool waits = atomic_load(&w->later) && s3_can_wait(s);
+    r = waits ? put_off(d, tmp, s, e) : fetch(d, tmp, s, e);
     if (r < 0)
         (void)unlinkat(w->tmp, tmp, 0);
     return r;
@@ -162,6 +167,9 @@ static int make_dir(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     const char *name;
     struct stat st;
+    int x = s3_list_to(w, s->path, true, e);
+    if (x < 0)
+        return x;
     if (s->local && s->local->kind != S3_KIND_DIR) { /* a file of ours is in its way */
         char tmp[32];
         (void)snprintf(tmp, sizeof(tmp), "m%u", atomic_fetch_add(&w->serial, 1));
@@ -195,17 +203,19 @@ int s3_pull(struct s3_work *w, struct err *e)
         struct s3_step *s = &w->plan.v[i];
         if (s->action != S3_DELETE_LOCAL)
             continue;
-        r = s3_unplace(w, s, e);
+        r = s3_list_to(w, s->path, true, e);
+        if (r == 0)
+            r = s3_unplace(w, s, e);
         s->result = (struct s3_entry){0};
         w->counts.removed_here++;
     }
     for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
         struct s3_step *s = &w->plan.v[i];
         bool wanted = s->action == S3_DOWNLOAD || s->action == S3_CONFLICT;
-        if (wanted && s->remote->kind == S3_KIND_DIR)
+        if (wanted && s->remote->kind == S3_KIND_DIR && !w->lazy)
             r = make_dir(w, s, e);
         if (s->action == S3_FORGET)
             s->result = (struct s3_entry){0};
     }
-    return r < 0 ? r : s3_work_each(w, download, e);
+    return r < 0 ? r : s3_work_each(w, s3_pull_one, e);
 }

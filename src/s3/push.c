@@ -308,6 +308,7 @@ int s3_push(struct s3_work *w, struct err *e)
     bool staged = false;
     if (!anything_to_do(w))
         return 0;
+    w->pushed = true;
     /* What another push put aside, and did not live to bring home. */
     for (size_t i = 0; i < w->plan.n; i++) {
         struct s3_step *s = &w->plan.v[i];

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 enum { DEPTH_MAX = 128 };
 
@@ -100,6 +101,56 @@ static int add(struct scan *s, const struct s3_entry *a)
     return s3_tree_add(s->to, s->path, a) ? 0 : err_oom(s->e);
 }
 
+/* --- directories whose entries are still to be made -------------------------------------------- */
+
+/* They are what base has there. */
+static int add_unlisted(struct scan *s, size_t len)
+{
+    const struct s3_tree *base = s->how.base;
+    for (size_t i = s3_tree_below(base, s->path); i < base->n; i++) {
+        struct s3_entry a = base->v[i];
+        if (len && (strncmp(a.path, s->path, len) != 0 || a.path[len] != '/'))
+            break;
+        a.ino = 0;
+        a.staged = NULL;
+        if (s->to->n >= S3_ENTRIES_MAX || !s3_tree_add(s->to, a.path, &a))
+            return err_oom(s->e);
+    }
+    return 0;
+}
+
+/* 1: the directory is to be read. */
+static int look_at_mark(struct scan *s, int fd, size_t len)
+{
+    char id[LATER_SIZE];
+    if (!later_get(fd, id))
+        return 1;
+    if (!s->how.base || !s->how.fill)
+        return later_missing(s->path, s->e);
+    const struct s3_entry *was = len ? s3_tree_find(s->how.base, s->path) : NULL;
+    bool here = len ? was && was->kind == S3_KIND_DIR && strcmp(was->later, id) == 0
+                    : s->how.base->n && strcmp(id, LATER_ROOT) == 0;
+    int r = here ? 0 : s->how.fill(s->how.fill_ctx, fd, s->path, s->e);
+    if (r < 0)
+        return r;
+    if (here || (r == 1 && was && was->kind == S3_KIND_DIR)) {
+        if (len)
+            memcpy(s->to->v[s->to->n - 1].later, id, sizeof(id));
+        return add_unlisted(s, len);
+    }
+    if (r == 1 && fremovexattr(fd, LATER_XATTR) < 0) /* of a sync that was killed */
+        return err_sys(s->e, errno, "cannot write '%s'", s->path);
+    return 1;
+}
+
+/* What is ignored is not looked at, but the record of what it will hold may not be lost. */
+static bool is_unlisted(int at, const char *name)
+{
+    char id[LATER_SIZE];
+    AUTO_CLOSE int fd = dir_open_at(at, name);
+    return fd >= 0 && later_get(fd, id);
+}
+
 static int visit(struct scan *s, int at, const char *name, size_t len, unsigned depth)
 {
     struct stat st;
@@ -108,7 +159,8 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
-    if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR))
+    if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR) &&
+        !(a.kind == S3_KIND_DIR && is_unlisted(at, name)))
         return 0;
     const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
     int r = 0;
@@ -145,7 +197,11 @@ static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsign
     if (depth > DEPTH_MAX)
         return err_set(s->e, ELOOP, "the workspace has directories more than %d deep", DEPTH_MAX);
     const struct dirent *entry;
-    int r = 0;
+    int r = look_at_mark(s, dirfd(d), len);
+    if (r <= 0)
+        return r;
+    r = 0;
+    rewinddir(d);
     while (r == 0 && (errno = 0, entry = readdir(d))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;

@@ -75,7 +75,8 @@ struct job {
     const struct s3_config *config;
     const struct s3_credentials *keys;
     int dir; /* the workspace's */
-    bool look, probe, later;
+    bool look, probe;
+    enum s3_here here;
     int fetch; /* not -1: the socket on which contents are asked for, and nothing else is done */
     struct outlet out;
 };
@@ -105,6 +106,7 @@ int s3_base_load(struct s3_work *w, struct err *e)
     size_t n = 0;
     s3_tree_free(&w->base);
     int r = file_read_at(w->dir, BASE_FILE, BASE_MAX, &text, &n);
+    w->fresh = r == -ENOENT;
     if (r == -ENOENT)
         return 0;
     if (r == 0)
@@ -129,14 +131,37 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
     int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
     if (r < 0)
         return err_sys(e, -r, "cannot write " BASE_FILE);
-    bool later = false;
-    for (size_t i = 0; i < t.n; i++)
+    bool names = later_get(w->data, (char[LATER_SIZE]){0}), later = names;
+    for (size_t i = 0; i < t.n; i++) {
         later |= t.v[i].later[0];
+        names |= t.v[i].later[0] && t.v[i].kind == S3_KIND_DIR;
+    }
+    if (later && !names)
+        (void)file_replace_at(dir, LATER_FILE, "", 0, 0600, false);
     if (!later) {
         (void)unlinkat(dir, LATER_FILE, 0);
         (void)unlinkat(dir, S3_FETCHED_FILE, 0); /* nothing is guessed any more */
     }
     return 0;
+}
+
+/* Whether save_base() would write what is there already. */
+static bool is_as_recorded(const struct s3_work *w)
+{
+    for (size_t i = 0; i < w->plan.n; i++) {
+        const struct s3_entry *a = &w->plan.v[i].result, *b = w->plan.v[i].base;
+        if (w->plan.v[i].ignored || !a->path || !b) {
+            if ((a->path && !w->plan.v[i].ignored) || b)
+                return false;
+            continue;
+        }
+        if (a->ino != b->ino || a->ctime_ns != b->ctime_ns || a->mtime_ns != b->mtime_ns ||
+            a->size != b->size || a->kind != b->kind || a->mode != b->mode ||
+            a->guessed != b->guessed || strcmp(a->sha, b->sha) != 0 ||
+            strcmp(a->etag, b->etag) != 0 || strcmp(a->later, b->later) != 0)
+            return false;
+    }
+    return !w->fresh;
 }
 
 static void forget_pass(struct s3_work *w)
@@ -147,6 +172,7 @@ static void forget_pass(struct s3_work *w)
     ignore_free(&w->ignore);
     s3_remote_free(&w->remote);
     atomic_store(&w->again, false);
+    w->lazy = w->unlisted = w->pushed = false;
 }
 
 /* A file that has another name or mode now, and has never been read. */
@@ -191,6 +217,9 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
                          &w->local, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
+    w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});
+    for (size_t i = 0; !w->unlisted && i < w->local.n; i++)
+        w->unlisted = w->local.v[i].kind == S3_KIND_DIR && w->local.v[i].later[0];
     return r;
 }
 
@@ -232,17 +261,50 @@ static int check_room(const struct s3_work *w, struct err *e)
     return -EFBIG;
 }
 
+/* The first sync of all: nothing is made that nobody has looked at. 1: the rules of what is ignored
+ * have come, and count from now on. -EOPNOTSUPP: the file system cannot do it. */
+static int begin_lazily(struct s3_work *w, struct err *e)
+{
+    for (size_t i = 0; i < w->plan.n; i++) {
+        struct s3_step *s = &w->plan.v[i];
+        if (s->action == S3_DOWNLOAD && strcmp(s->path, IGNORE_FILE) == 0) {
+            int r = s3_pull_one(w, s, e);
+            return r < 0 ? r : 1;
+        }
+    }
+    int r = file_replace_at(w->dir, LATER_FILE, "names\n", 6, 0600, true);
+    if (r == 0)
+        r = s3_plan_lazily(w);
+    return r < 0 && r != -EOPNOTSUPP ? err_sys(e, -r, "cannot write the workspace") : r;
+}
+
+/* What is to be here is here, or will be when somebody wants it. */
+static int bring_here(struct s3_work *w, const struct job *j, struct err *e)
+{
+    int r = j->here == S3_HERE_MARKS && s3_can_be_lazy(w) ? begin_lazily(w, e) : 0;
+    if (r == -EOPNOTSUPP)
+        r = 0;
+    if (r == 0)
+        r = s3_pull(w, e);
+    if (r == 0 && j->here == S3_HERE_ALL)
+        r = s3_fill_all(w, e);
+    if (r == 0 && j->here == S3_HERE_NAMES && w->unlisted)
+        r = s3_list_all(w, e);
+    return r;
+}
+
 /* 1: something changed meanwhile. */
 static int one_pass(struct s3_work *w, struct job *j, struct err *e)
 {
     const size_t *n = w->plan.count;
     int r = compare(w, j, e);
     if (r == 0)
-        r = s3_pull(w, e);
-    if (r == 0 && !j->later)
-        r = s3_fill_all(w, e);
+        r = bring_here(w, j, e);
+    if (r == 1)
+        return 1;
     /* What was pulled counts, whatever becomes of the push. */
-    if (r == 0 && n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT])
+    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT];
+    if (r == 0 && pulled)
         r = save_base(w, j->dir, e);
     if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))
         return 1;
@@ -252,7 +314,8 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = s3_push(w, e);
     if (r == -EEXIST || (r == 0 && atomic_load(&w->again)))
         return 1;
-    return r < 0 ? r : save_base(w, j->dir, e);
+    bool saved = (pulled || is_as_recorded(w)) && !w->pushed;
+    return r < 0 || saved ? r : save_base(w, j->dir, e);
 }
 
 static int all_passes(struct s3_work *w, struct job *j, struct err *e)
@@ -353,7 +416,8 @@ static int open_places(struct s3_work *w, const struct job *j, struct err *e)
     s3_work_stamp(w);
     if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot make " TMP_DIR);
-    if (j->later && file_replace_at(j->dir, LATER_FILE, "", 0, 0600, false) < 0)
+    if (j->here != S3_HERE_ALL && faccessat(j->dir, LATER_FILE, F_OK, 0) < 0 &&
+        file_replace_at(j->dir, LATER_FILE, "", 0, 0600, false) < 0)
         return err_sys(e, errno, "cannot write " LATER_FILE);
     w->data = dir_open_at(j->dir, "data");
     w->tmp = dir_open_at(j->dir, TMP_DIR);
@@ -367,7 +431,8 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .dir = j->dir,
                         .data = -1,
                         .tmp = -1,
-                        .later = j->later,
+                        .later = j->here != S3_HERE_ALL,
+                        .base_lock = PTHREAD_RWLOCK_INITIALIZER,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
                         .rival = "here and in the bucket",
@@ -403,8 +468,11 @@ static void confine(const struct job *j)
                                  "/dev/null",
                                  "/dev/urandom",
                                  j->config->ca_certs};
-    struct landlock_grant grants[ARRAY_LEN(paths) + 1] = {{.fd = j->dir, .write = true}};
+    struct landlock_grant grants[ARRAY_LEN(paths) + 2] = {{.fd = j->dir, .write = true}};
     size_t n = 1;
+    int data = dir_open_at(j->dir, "data");
+    if (data >= 0) /* by itself: a share server's directories are in a mount that begins there */
+        grants[n++] = (struct landlock_grant){.fd = data, .write = true};
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         int fd = paths[i] ? open(paths[i], O_PATH | O_CLOEXEC) : -1;
         if (fd >= 0)
@@ -425,6 +493,7 @@ static _Noreturn void child(struct job *j, pid_t parent)
 #endif
     };
     int keep[] = {j->dir, j->out.fd, j->fetch};
+    (void)umask(0); /* modes are the bucket's */
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
@@ -547,7 +616,7 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
                     .keys = &keys,
                     .dir = dir,
                     .look = how->look,
-                    .later = how->later,
+                    .here = how->here,
                     .fetch = -1};
     if (r == 0)
         r = run_job(&j, how, &res, e);
@@ -585,9 +654,11 @@ int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_f
     return r < 0 ? r : run_job(&j, &how, &res, e);
 }
 
-bool s3_workspace_is_whole(int dirfd)
+bool s3_workspace_lacks(int dirfd, enum s3_here here)
 {
-    return faccessat(dirfd, LATER_FILE, F_OK, 0) < 0;
+    struct stat st;
+    return fstatat(dirfd, LATER_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (here == S3_HERE_ALL || (here == S3_HERE_NAMES && st.st_size > 0));
 }
 
 bool s3_workspace_is_filled(int dirfd)

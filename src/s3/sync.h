@@ -5,7 +5,8 @@
  *                               s3-base.json  what both sides had after the last sync (tree.h)
  *                               s3-manifest.json  the bucket's manifest, as last seen (remote.h)
  *                               s3-tmp/       what a sync has under way; removed by the next one
- *                               s3-later      there may be files whose content is not here yet
+ *                               s3-later      there may be files whose content is not here yet; not empty:
+ *                                             also directories whose entries are not
  *                               s3-fetched    what has been learnt of contents since (work.h)
  *
  * What changed on one side goes to the other. What changed on both is kept twice: the bucket's
@@ -32,9 +33,16 @@ struct s3_counts {
  * "delete-remote" or "conflict". */
 typedef void (*s3_differs_fn)(void *ctx, const char *what, const char *path);
 
+/* What is here after a sync. */
+enum s3_here {
+    S3_HERE_ALL,
+    S3_HERE_NAMES, /* contents come when they are wanted */
+    S3_HERE_MARKS, /* and so do the entries of directories */
+};
+
 struct s3_sync {
-    bool look;    /* change nothing */
-    bool later;   /* contents come when they are wanted; else all of them are here afterwards */
+    bool look; /* change nothing */
+    enum s3_here here;
     uint64_t max; /* of bytes; 0 = the workspace's own */
     s3_differs_fn differs;
     void *ctx;
@@ -53,8 +61,8 @@ int s3_workspace_probe(const struct store *s, const char *name, struct s3_config
  * -EIO: the process that did it died, and what it was asked for may be lost. */
 int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_fn warn,
                        struct err *e);
-/* Is everything here that is in it? */
-bool s3_workspace_is_whole(int dirfd);
+/* Has the last sync left out something of that? */
+bool s3_workspace_lacks(int dirfd, enum s3_here here);
 /* Has it been synced at least once? */
 bool s3_workspace_is_filled(int dirfd);
 

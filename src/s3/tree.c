@@ -75,6 +75,21 @@ struct s3_entry *s3_tree_find(const struct s3_tree *t, const char *path)
     return t->n ? bsearch(&key, t->v, t->n, sizeof(*t->v), by_path) : NULL;
 }
 
+size_t s3_tree_below(const struct s3_tree *t, const char *path)
+{
+    size_t from = 0, to = t->n, len = strlen(path);
+    while (len && from < to) {
+        size_t at = from + (to - from) / 2;
+        const char *p = t->v[at].path;
+        int order = strncmp(p, path, len);
+        if (order < 0 || (order == 0 && p[len] < '/')) /* "a", "a-b", "a/b" */
+            from = at + 1;
+        else
+            to = at;
+    }
+    return from;
+}
+
 static void become(struct s3_entry *a, const struct s3_entry *b)
 {
     char *path = a->path;
@@ -148,40 +163,68 @@ void s3_entry_stat(struct s3_entry *a, const struct stat *st)
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *entry_json(const struct s3_entry *a, bool local)
+/* Written by hand: for 200,000 entries, a tree of values would cost more than all the rest. */
+static int put_text(struct buf *b, const char *name, const char *v)
 {
-    json_t *j =
-        json_pack("{s:s, s:I, s:I, s:I}", "type", kinds[a->kind], "mode", (json_int_t)a->mode,
-                  "size", (json_int_t)a->size, "mtime_ns", (json_int_t)a->mtime_ns);
-    if (a->sha[0])
-        json_put(&j, "sha256", json_string(a->sha));
-    if (a->etag[0])
-        json_put(&j, "etag", json_string(a->etag));
-    if (a->staged)
-        json_put(&j, "staged", json_string(a->staged));
-    if (local && a->guessed)
-        json_put(&j, "guessed", json_true());
-    if (local && a->later[0])
-        json_put(&j, "later", json_string(a->later));
-    if (local) {
-        json_put(&j, "ino", json_integer((json_int_t)a->ino));
-        json_put(&j, "ctime_ns", json_integer((json_int_t)a->ctime_ns));
+    int r = name ? buf_printf(b, ",\"%s\":\"", name) : buf_append(b, "\"", 1);
+    while (r == 0 && *v) {
+        size_t n = strcspn(v, "\"\\");
+        r = buf_append(b, v, n);
+        v += n;
+        if (r == 0 && *v)
+            r = buf_printf(b, "\\%c", *v++);
     }
-    return j;
+    return r < 0 ? r : buf_append(b, "\"", 1);
+}
+
+static int put_entry(struct buf *b, const struct s3_entry *a, bool local)
+{
+    int r = put_text(b, NULL, a->path);
+    if (r == 0)
+        r = buf_printf(b, ":{\"type\":\"%s\",\"mode\":%u,\"size\":%llu,\"mtime_ns\":%lld",
+                       kinds[a->kind], a->mode, (unsigned long long)a->size,
+                       (long long)a->mtime_ns);
+    if (r == 0 && a->sha[0])
+        r = put_text(b, "sha256", a->sha);
+    if (r == 0 && a->etag[0])
+        r = put_text(b, "etag", a->etag);
+    if (r == 0 && a->staged)
+        r = put_text(b, "staged", a->staged);
+    if (r == 0 && local && a->guessed)
+        r = buf_printf(b, ",\"guessed\":true");
+    if (r == 0 && local && a->later[0])
+        r = put_text(b, "later", a->later);
+    if (r == 0 && local)
+        r = buf_printf(b, ",\"ino\":%llu,\"ctime_ns\":%lld", (unsigned long long)a->ino,
+                       (long long)a->ctime_ns);
+    return r < 0 ? r : buf_append(b, "}", 1);
 }
 
 char *s3_tree_dump(const struct s3_tree *t, bool local)
 {
-    AUTO_JSON json_t *root = json_pack("{s:i}", "version", 1);
-    json_t *entries = json_object(), *pending = json_array();
-    for (size_t i = 0; entries && i < t->n; i++)
-        if (local || !t->v[i].guessed)
-            json_put(&entries, t->v[i].path, entry_json(&t->v[i], local));
-    for (size_t i = 0; pending && i < t->pending.n; i++)
-        json_add(&pending, json_string(t->pending.v[i]));
-    json_put(&root, "entries", entries);
-    json_put(&root, "pending", pending);
-    return root ? json_dumps(root, JSON_COMPACT) : NULL;
+    AUTO_BUF struct buf b;
+    bool first = true;
+    buf_init(&b, 2L * S3_MANIFEST_MAX);
+    int r = buf_printf(&b, "{\"version\":1,\"entries\":{");
+    for (size_t i = 0; r == 0 && i < t->n; i++) {
+        if (t->v[i].guessed && !local)
+            continue;
+        if (!first)
+            r = buf_append(&b, ",", 1);
+        first = false;
+        if (r == 0)
+            r = put_entry(&b, &t->v[i], local);
+    }
+    if (r == 0)
+        r = buf_printf(&b, "},\"pending\":[");
+    for (size_t i = 0; r == 0 && i < t->pending.n; i++) {
+        r = i ? buf_append(&b, ",", 1) : 0;
+        if (r == 0)
+            r = put_text(&b, NULL, t->pending.v[i]);
+    }
+    if (r == 0)
+        r = buf_append(&b, "]}", 3);
+    return r < 0 ? NULL : strdup((const char *)buf_head(&b));
 }
 
 static bool get_number(const json_t *j, const char *name, uint64_t max, uint64_t *ret)

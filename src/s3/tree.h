@@ -52,6 +52,8 @@ struct s3_entry *s3_tree_add(struct s3_tree *t, const char *path, const struct s
 /* Sorts; of several with one path one stays. */
 void s3_tree_sort(struct s3_tree *t);
 struct s3_entry *s3_tree_find(const struct s3_tree *t, const char *path);
+/* The first that is below the path ("": of all); n: there is none. */
+size_t s3_tree_below(const struct s3_tree *t, const char *path);
 /* Directories that are only implied by what is below them; a file of such a name gives way. */
 int s3_tree_imply_dirs(struct s3_tree *t);
 

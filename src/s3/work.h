@@ -25,7 +25,12 @@ struct s3_work {
     struct s3_plan plan;
     struct s3_entry **by_id; /* of base: those that are to be filled */
     size_t n_by_id;
-    atomic_bool later; /* contents may come when they are wanted */
+    pthread_rwlock_t base_lock; /* over base and by_id, where they may be read anew */
+    atomic_bool later;          /* contents may come when they are wanted */
+    bool lazy;                  /* so may the entries of directories */
+    bool fresh;                 /* there has been no sync yet */
+    bool unlisted;              /* there are directories whose entries are not here yet */
+    bool pushed;                /* something was written to the bucket */
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
     void *warn_ctx;
@@ -61,14 +66,28 @@ struct s3_content {
 };
 int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
                    struct err *e);
-/* Marks an empty file as one to be filled later, and *a as what it is then. */
-int s3_later_mark(struct s3_work *w, int fd, struct s3_entry *a);
-/* Fills such a file; `known` finds what it is by its id, with a path that is malloc'd. 0 also if
+/* *a becomes a file that is to be filled later. */
+void s3_later_plan(struct s3_work *w, struct s3_entry *a);
+/* Marks an empty file as that. */
+int s3_later_mark(int fd, const struct s3_entry *a);
+/* Fills such a file or directory; `known` finds what it is by its id, with a path that is malloc'd. 0 also if
  * somebody else has done it; *filled, which may be NULL, then stays as it is. -ESTALE: it cannot be
  * had any more. */
 typedef int (*s3_known_fn)(void *ctx, const char *id, struct s3_entry *ret);
 int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struct s3_entry *filled,
                   struct err *e);
+/* lazy.c: directories that get their entries when somebody looks. */
+/* Makes those that base has below `path`, in an empty directory that is marked. */
+int s3_list_dir(struct s3_work *w, int fd, const char *path);
+/* Whatever is above the path has its entries, and with `itself` what is there, too. */
+int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e);
+/* The same for all that the plan knows of. */
+int s3_list_all(struct s3_work *w, struct err *e);
+/* Whether this sync can begin by marking the workspace alone: nothing is here yet. */
+bool s3_can_be_lazy(const struct s3_work *w);
+/* Decides all steps that way. -EOPNOTSUPP: there are no extended attributes. */
+int s3_plan_lazily(struct s3_work *w);
+
 /* All that the plan knows of. */
 int s3_fill_all(struct s3_work *w, struct err *e);
 /* In w->base, which has to be indexed before. */
@@ -82,7 +101,10 @@ int s3_base_load(struct s3_work *w, struct err *e);
 int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e);
 
 /* pull.c: brings the local side up to date. push.c: the bucket. */
+/* Whether the content may come later, if anything may. */
+bool s3_can_wait(const struct s3_step *s);
 int s3_pull(struct s3_work *w, struct err *e);
+int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);
 
 /* place.c: single paths below `data`. No link is followed on the way. */

@@ -61,9 +61,10 @@ int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn
     return r;
 }
 
-static int level(const struct store *s, const char *name, bool later, warn_fn warn, struct err *e)
+static int level(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
+                 struct err *e)
 {
-    struct s3_sync how = {.later = later, .warn = warn};
+    struct s3_sync how = {.here = here, .warn = warn};
     bool remote;
     return bucket_sync(s, name, &how, &remote, e);
 }
@@ -76,13 +77,14 @@ static void tell(warn_fn warn, const struct err *why, const char *then)
         warn(text);
 }
 
-int bucket_enter(const struct store *s, const char *name, bool later, warn_fn warn, struct err *e)
+int bucket_enter(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
+                 struct err *e)
 {
-    int r = name ? level(s, name, later, warn, e) : 0;
+    int r = name ? level(s, name, here, warn, e) : 0;
     if (r == 0 || r == -ERR_POLICY)
         return r;
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
-    if (dir < 0 || !s3_workspace_is_filled(dir) || (!later && !s3_workspace_is_whole(dir)))
+    if (dir < 0 || !s3_workspace_is_filled(dir) || s3_workspace_lacks(dir, here))
         return r;
     tell(warn, e, "the workspace is as of the last sync");
     err_clear(e);
@@ -92,14 +94,15 @@ int bucket_enter(const struct store *s, const char *name, bool later, warn_fn wa
 int bucket_complete(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
-    return dir < 0 || s3_workspace_is_whole(dir) ? 0 : level(s, name, false, warn, e);
+    bool whole = dir < 0 || !s3_workspace_lacks(dir, S3_HERE_ALL);
+    return whole ? 0 : level(s, name, S3_HERE_ALL, warn, e);
 }
 
 void bucket_leave(const struct store *s, const char *name, warn_fn warn)
 {
     struct err e = {0};
     char then[SPEC_NAME_MAX + 64];
-    if (!name || level(s, name, true, warn, &e) == 0)
+    if (!name || level(s, name, S3_HERE_MARKS, warn, &e) == 0)
         return;
     (void)snprintf(then, sizeof(then), "try again with: msb workspace sync %s", name);
     tell(warn, &e, then);

@@ -16,10 +16,11 @@ int bucket_create(const struct store *s, const char *name, struct s3_config *c, 
 /* Before a sandbox is made whose workspace was given as a URL: makes that, if it does not exist. */
 int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn warn,
                   struct err *e);
-/* Before a start, or a look at its files. later: contents may come when they are wanted. If the bucket
+/* Before a start, or a look at its files. If the bucket
  * cannot be reached, the local side as of the last sync will do, with a warning; if there never was
- * one, or it lacks contents that are wanted now, this fails. */
-int bucket_enter(const struct store *s, const char *name, bool later, warn_fn warn, struct err *e);
+ * one, or it lacks what is wanted now, this fails. */
+int bucket_enter(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
+                 struct err *e);
 /* Before its files are read on the host: nothing happens unless contents were left for later. */
 int bucket_complete(const struct store *s, const char *name, warn_fn warn, struct err *e);
 /* After the end. Nothing is lost if it fails: the local side has everything, and the user is

@@ -206,7 +206,7 @@ static int enter_bucket(const struct store *s, const struct sandbox_spec *spec, 
     for (size_t i = 0; i < spec->n_mounts; i++)
         if (strcmp(spec->mounts[i].guest, WORKSPACE_GUEST_PATH) == 0)
             later = later && !(spec->mounts[i].options & PROTO_MOUNT_RO);
-    return bucket_enter(s, spec->workspace.name, later, warn, e);
+    return bucket_enter(s, spec->workspace.name, later ? S3_HERE_MARKS : S3_HERE_ALL, warn, e);
 }
 
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,

@@ -25,6 +25,12 @@ int later_missing(const char *path, struct err *e)
     return -ENODATA;
 }
 
+int later_open_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 int later_open(const char *path)
 {
     const int how = O_RDWR | O_NONBLOCK | O_CLOEXEC;

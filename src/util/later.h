@@ -1,7 +1,7 @@
 /* Files that have their size and times, but whose content is still elsewhere: a workspace's that is
- * kept in a bucket (s3/fill.h). An extended attribute marks them, with an id that says what is to be
+ * kept in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what is to be
  * fetched. As long as it is there, nobody has read or changed the file, and what it seems to hold
- * means nothing.
+ * means nothing. The same goes for directories, whose content is their entries (s3/lazy.c).
  */
 #ifndef MSB_UTIL_LATER_H
 #define MSB_UTIL_LATER_H
@@ -12,7 +12,8 @@
 #include <stdint.h>
 
 #define LATER_XATTR "user.msb.later"
-enum { LATER_SIZE = 17 }; /* hex digits, and a NUL */
+enum { LATER_SIZE = 17 };             /* hex digits, and a NUL */
+#define LATER_ROOT "0000000000000000" /* the id of the workspace's own directory */
 
 /* Of an open file. False: the content is here. */
 bool later_get(int fd, char id[LATER_SIZE]);
@@ -21,9 +22,11 @@ int later_missing(const char *path, struct err *e);
 /* Opens such a file for reading and writing, whatever its mode says, if it is our own. `path` leads
  * to a descriptor of it. */
 int later_open(const char *path);
+/* The same for a directory, which is only read. */
+int later_open_dir(const char *path);
 
 /* Between who serves such a file to a guest and who fetches it (SOCK_SEQPACKET). Each request has
- * the file with it, opened for reading and writing; the answer comes when the mark is gone, or says
+ * the file or directory with it, opened by the functions above; the answer comes when the mark is gone, or says
  * why it is not. */
 struct later_request {
     uint32_t number; /* not 0 */

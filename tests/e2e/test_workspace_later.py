@@ -59,6 +59,8 @@ def test_contents_come_with_the_first_open(msb, s3):
     s3.put("pre/large", os.urandom(9 << 20))
     msb.create("box", "--workspace", "w")
     d = data(msb, "w")
+    assert fetched(s3) == [] and list(d.iterdir()) == []  # nobody has looked yet
+    msb.ok("workspace", "ls", "w")
     assert fetched(s3) == [] and len(unfetched(d)) == 21
     # Names, sizes and times are there without a content; so is what an empty file holds.
     out = sh(msb, "box", "cd /workspace; stat -c %s d/03 large empty; ls d | wc -l; cat empty; mv d/04 d/moved; "
@@ -94,6 +96,73 @@ def test_contents_come_with_the_first_open(msb, s3):
     s3.put("pre/new", b"new")
     sync(msb, "w")
     assert (d / "new").read_bytes() == b"new" and unfetched(d) == set()
+
+
+def unlisted(path):
+    return {str(p.relative_to(path)) for p in [path, *path.rglob("*")] if p.is_dir() and MARK in os.listxattr(p)}
+
+
+def test_names_come_with_the_first_look(msb, s3):
+    """No directory is made before somebody looks into it, and what nobody looked at is not lost."""
+    dirs = ("a", "a/b", "a/b/c", "a-b", "gone", "moved", "moved/in", "kept/deep", "theirs", "theirs/in", "links", "ign")
+    for name in dirs:
+        s3.put(f"pre/{name}/f", f"in {name}\n".encode())
+    (data(msb, "w") / "here").mkdir()
+    os.symlink("f", data(msb, "w") / "here" / "link")
+    sync(msb, "w")  # the manifest has a link, which comes at once
+    msb.ok("workspace", "rm", "-q", "w")
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    assert os.readlink(d / "here" / "link") == "f" and not unlisted(d) & {".", "here"}
+    assert unlisted(d) == {"a", "a-b", "gone", "kept", "moved", "theirs", "links", "ign"}
+    before = s3.keys()
+    # What a guest does with a directory that nobody has looked into.
+    out = sh(msb, "box", "cd /workspace; ls; rmdir gone 2>&1; rm -r gone; mv moved there; cat there/in/f; mkdir x; "
+                         "mv -T x a-b 2>&1; ls x a-b; echo 2 >a/b/new; echo ign/ >.msbignore; chmod 700 kept")
+    assert out.startswith("a\na-b\ngone\nhere\nign\nkept\nlinks\nmoved\ntheirs\n") and out.count("not empty") == 2, out
+    assert "in moved/in\n" in out and out.endswith("a-b:\nf\n\nx:\n"), out
+    assert {"kept", "theirs", "links", "a/b/c"} <= unlisted(d)
+    # Others change what is below one of them.
+    s3.put("pre/theirs/in/f", b"changed\n")
+    s3.put("pre/theirs/in/g", b"more\n")
+    del s3.objects["pre/theirs/f"], s3.objects["pre/links/f"]
+    msb.ok("stop", "-q", "box")
+    assert {"a/b/c", "kept", "ign"} <= unlisted(d) and not unlisted(d) & {"theirs", "theirs/in", "a", "a/b"}
+    want = {k.removeprefix("pre/") for k in before} - {"gone/f", "moved/f", "moved/in/f", "theirs/f", "links/f"}
+    want |= {"there/f", "there/in/f", "a/b/new", "theirs/in/g", ".msbignore"}
+    assert {k.removeprefix("pre/") for k in s3.keys()} == want
+    assert s3.objects["pre/there/in/f"].data == b"in moved/in\n"
+    msb.ok("start", "-q", "box")
+    out = sh(msb, "box", "cd /workspace; find . -type f | sort | xargs cat; stat -c %a kept; ls links 2>&1 | wc -l")
+    assert "changed\nmore\n" in out and "in kept/deep\n" in out and "in ign\n" in out and "\n700\n" in out
+    assert unlisted(d) == set()
+    msb.ok("stop", "-q", "box")
+    assert {k.removeprefix("pre/") for k in s3.keys()} == want
+    status = json.loads(msb.ok("workspace", "status", "w", "--format", "json"))
+    assert status["differences"] == []
+
+
+def test_names_are_there_for_the_host(msb, s3):
+    """Verbs that need them make them; an interrupted look begins again."""
+    for i in range(30):
+        s3.put(f"pre/d{i % 3}/e/{i:02}", b"x" * i)
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    assert unlisted(d) == {"."}
+    (d / "d0").mkdir()  # as one that was killed leaves them
+    (d / "d1").mkdir()
+    os.setxattr(d / "d1", MARK, b"0123456789abcdef")
+    assert len(msb.ok("workspace", "ls", "w:d1/e").split()) >= 10
+    assert unlisted(d) == set() and fetched(s3) == []
+    msb.ok("workspace", "put", "-", "w:d1/new", input=b"new")
+    assert s3.objects["pre/d1/new"].data == b"new" and len(s3.keys()) == 31
+    assert sh(msb, "box", "cat /workspace/d2/e/29 | wc -c; find /workspace -type f | wc -l") == "29\n31\n"
+    msb.ok("stop", "-q", "box")
+    # Without a record, what is marked is nobody's, and comes anew.
+    (msb.home / "workspaces" / "w" / "s3-base.json").unlink()
+    sync(msb, "w")
+    assert len([p for p in d.rglob("*") if p.is_file()]) == 31 and len(s3.keys()) == 31 and unfetched(d) == set()
 
 
 def test_what_cannot_be_fetched_is_an_error_that_is_logged(msb, s3):

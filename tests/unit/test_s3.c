@@ -391,6 +391,34 @@ static void test_implied_directories(void **state)
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
         assert_int_equal(s3_tree_find(&t, dirs[i])->kind, S3_KIND_DIR);
     assert_int_equal(s3_tree_find(&t, "a-b")->kind, S3_KIND_FILE);
+    assert_string_equal(t.v[s3_tree_below(&t, "a")].path, "a/b");
+    assert_string_equal(t.v[s3_tree_below(&t, "c/d")].path, "c/d/e");
+    assert_int_equal(s3_tree_below(&t, ""), 0);
+    assert_int_equal(s3_tree_below(&t, "i"), t.n);
+}
+
+static void test_names_with_quotes(void **state)
+{
+    (void)state;
+    static const char path[] = "a\"b\\c\\/\u00fc";
+    AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
+    struct s3_entry file = {.kind = S3_KIND_FILE,
+                            .mode = 0644,
+                            .sha = SHA,
+                            .etag = "e\\",
+                            .later = "0123456789abcdef",
+                            .guessed = true};
+    assert_non_null(s3_tree_add(&t, path, &file));
+    assert_int_equal(strlist_add(&t.pending, "p\"q"), 0);
+    AUTO_FREE char *dump = s3_tree_dump(&t, true), *shared = s3_tree_dump(&t, false);
+    assert_int_equal(s3_tree_parse(dump, strlen(dump), &again), 0);
+    assert_int_equal(again.n, 1);
+    assert_string_equal(again.v[0].path, path);
+    assert_string_equal(again.v[0].etag, file.etag);
+    assert_string_equal(again.v[0].later, file.later);
+    assert_true(again.v[0].guessed);
+    assert_string_equal(again.pending.v[0], "p\"q");
+    assert_string_equal(shared, "{\"version\":1,\"entries\":{},\"pending\":[\"p\\\"q\"]}");
 }
 
 /* --- decisions ------------------------------------------------------------------------------- */
@@ -498,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_implied_directories),
+        cmocka_unit_test(test_names_with_quotes),
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_young_things),
     };

@@ -1,0 +1,156 @@
+/* Directories that get their entries when somebody first looks (util/later.h).
+ *
+ * The first sync of a workspace makes no file: it marks the workspace's own directory, and the record
+ * (s3-base.json) has all that is in it. Whoever looks into a marked directory, a guest's share server
+ * or a later sync, has its entries made first: files marked as to be filled, directories marked
+ * likewise. Nobody sees what is below a marked directory before the mark is gone, so that goes last;
+ * if it is interrupted, it begins again.
+ *
+ * A marked directory has not been changed here, and a sync that finds it changed in the bucket makes
+ * its entries before it does anything: so what the record has below it is right at any time.
+ */
+#include "s3/work.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+/* --- one directory --------------------------------------------------------------------------- */
+
+static int make_dir(int dir, const char *name, const struct s3_entry *a)
+{
+    if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    AUTO_CLOSE int fd = dir_open_at(dir, name);
+    if (fd < 0)
+        return fd;
+    if (a->later[0] && fsetxattr(fd, LATER_XATTR, a->later, LATER_SIZE - 1, 0) < 0)
+        return -errno;
+    return fchmod(fd, a->mode | 0700) < 0 ? -errno : 0;
+}
+
+static int make_file(int dir, const char *name, const struct s3_entry *a)
+{
+    const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                {a->mtime_ns / 1000000000, a->mtime_ns % 1000000000}};
+    AUTO_CLOSE int fd = openat(dir, name, how, a->mode | 0400);
+    if (fd < 0 && errno == EEXIST && a->later[0]) { /* of a try that was interrupted */
+        if (unlinkat(dir, name, 0) < 0)
+            return -errno;
+        fd = openat(dir, name, how, a->mode | 0400);
+    }
+    if (fd < 0)
+        return errno == EEXIST ? 0 : -errno;
+    int r = s3_later_mark(fd, a);
+    if (r == 0 && !a->guessed && a->mtime_ns > 0)
+        (void)futimens(fd, times);
+    return r;
+}
+
+static int make_all(const struct s3_tree *base, int fd, const char *path)
+{
+    size_t len = strlen(path);
+    int r = 0;
+    for (size_t i = s3_tree_below(base, path); r == 0 && i < base->n; i++) {
+        const struct s3_entry *a = &base->v[i];
+        if (len && (strncmp(a->path, path, len) != 0 || a->path[len] != '/'))
+            break;
+        const char *name = a->path + len + (len > 0);
+        if (strchr(name, '/'))
+            continue;
+        if (a->kind == S3_KIND_DIR)
+            r = make_dir(fd, name, a);
+        else if (a->kind == S3_KIND_FILE && (a->later[0] || a->size == 0))
+            r = make_file(fd, name, a);
+    }
+    return r;
+}
+
+int s3_list_dir(struct s3_work *w, int fd, const char *path)
+{
+    (void)pthread_rwlock_rdlock(&w->base_lock);
+    int r = make_all(&w->base, fd, path);
+    (void)pthread_rwlock_unlock(&w->base_lock);
+    /* Changes of one directory reach the disk in their order. */
+    return r < 0 ? r : fremovexattr(fd, LATER_XATTR) < 0 ? -errno : 0;
+}
+
+int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e)
+{
+    AUTO_CLOSE int fd = w->unlisted ? dir_open_at(w->data, ".") : -1; /* for a lock of our own */
+    while (fd >= 0) {
+        char name[NAME_MAX + 1], id[LATER_SIZE];
+        int r = later_get(fd, id) ? s3_later_fill(w, fd, s3_known_in_base, w, NULL, e) : 0;
+        if (r < 0)
+            return r;
+        size_t n = strcspn(path, "/");
+        if (n == 0 || n > NAME_MAX || (!path[n] && !itself))
+            break;
+        (void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
+        path += n + (path[n] == '/');
+        int next = dir_open_at(fd, name); /* else there is nothing to make */
+        close_fd(&fd);
+        fd = next;
+    }
+    return 0;
+}
+
+static int list_step(struct s3_work *w, struct s3_step *s, struct err *e)
+{
+    if (s->result.kind != S3_KIND_DIR || !s->result.later[0])
+        return 0;
+    s->result.later[0] = '\0';
+    return s3_list_to(w, s->path, true, e);
+}
+
+int s3_list_all(struct s3_work *w, struct err *e)
+{
+    int r = s3_list_to(w, "", true, e);
+    return r < 0 ? r : s3_work_each(w, list_step, e);
+}
+
+/* --- the first sync -------------------------------------------------------------------------- */
+
+bool s3_can_be_lazy(const struct s3_work *w)
+{
+    if (!w->fresh || !w->remote.tree.n)
+        return false;
+    for (size_t i = 0; i < w->local.n; i++)
+        if (strcmp(w->local.v[i].path, IGNORE_FILE) != 0)
+            return false;
+    return true;
+}
+
+/* What base will be, for whoever has to look into a directory now. */
+static int base_of_plan(struct s3_work *w)
+{
+    for (size_t i = 0; i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        if (s->result.path && !s->ignored && !s3_tree_add(&w->base, s->path, &s->result))
+            return -ENOMEM;
+    }
+    s3_tree_sort(&w->base);
+    return s3_index_base(w);
+}
+
+int s3_plan_lazily(struct s3_work *w)
+{
+    if (fsetxattr(w->data, LATER_XATTR, LATER_ROOT, LATER_SIZE - 1, 0) < 0)
+        return -errno;
+    for (size_t i = 0; i < w->plan.n; i++) {
+        struct s3_step *s = &w->plan.v[i];
+        bool dir = s->action == S3_DOWNLOAD && s->remote->kind == S3_KIND_DIR;
+        if (!dir && !s3_can_wait(s))
+            continue;
+        s->result = *s->remote;
+        s->result.staged = NULL;
+        s->result.mode |= dir ? 0700 : 0400;
+        s3_later_plan(w, &s->result);
+        w->counts.downloaded += !dir;
+    }
+    w->lazy = w->unlisted = true;
+    return base_of_plan(w);
+}
