@@ -185,6 +185,9 @@ static int script_option(struct sandbox_spec *s, const char *opt, const char *ar
         int r = script_file(sep + 1, &body, e);
         if (r < 0)
             return r;
+        char *real = realpath(sep + 1, NULL);
+        if (!real || strlist_take(&s->script_files, real) < 0)
+            return err_sys(e, errno, "cannot tell where script file '%s' is", sep + 1);
     } else if (strcmp(opt, "script") == 0) {
         body = shell_script(sep + 1, s->shell ? s->shell : "/bin/sh");
     } else {

@@ -3,6 +3,7 @@
 
 #include "image/image.h"
 #include "image/oci/reference.h"
+#include "net/packet.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -61,6 +62,8 @@ void check_cap(struct judge *j, const struct layer *l, const struct setting *s)
         judge_allow(j, l, s, asked);
     } else if (j->said & q->said) {
         judge_refuse(j, l, s, asked);
+        if (!j->failed)
+            j->out->v[j->out->n - 1].number = v;
     } else {
         q->set(j->spec, s->number);
         number_text(s->field->type, q->get(j->spec), now, sizeof(now));
@@ -85,12 +88,13 @@ static bool counts(const struct judge *j, const struct layer *l, const char *nam
     return sandbox_open(j->store, name, &sb, NULL) < 0 || layer_matches(l, &sb.spec);
 }
 
-/* Directories are counted, not what `ls` shows: creations under way count, too. */
+/* Directories are counted, not what `ls` shows: creations under way count, too. A change can move a
+ * sandbox to another rule set, where it is one more. */
 void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s)
 {
     char asked[64];
     uint64_t n = 1;
-    if (j->why != HOLD_CREATE)
+    if (j->why != HOLD_CREATE && j->why != HOLD_CHANGE)
         return;
     AUTO_CLOSEDIR DIR *d = dir_read_at(j->store->sandboxes_fd, ".");
     if (!d)
@@ -179,6 +183,43 @@ static void narrow_egress(struct judge *j, const struct layer *l, const struct s
     judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, now);
 }
 
+/* What the host connects to on behalf of the sandbox, and where that leads is not for rules to say: a
+ * name server decides which addresses a name has, a proxy where a connection ends. */
+static void check_helper(struct judge *j, const struct layer *l, const struct setting *s,
+                         const struct net_end *at, uint8_t proto, const char *what)
+{
+    char end[END_TEXT_MAX], asked[END_TEXT_MAX + 32];
+    int ignored;
+    struct policy_rule rule = {.allow = true,
+                               .dir = POLICY_EGRESS,
+                               .kind = TARGET_CIDR,
+                               .addr = at->addr,
+                               .bits = 128,
+                               .proto = proto,
+                               .lo = at->port,
+                               .hi = at->port};
+    struct policy one = {.rule = &rule, .n = 1};
+    bool ok = policy_within(&one, s->ceiling, &ignored);
+    rule.kind = TARGET_GROUP;
+    rule.group = addr_classify(&at->addr);
+    if (ok || (rule.group == CLASS_PUBLIC && policy_within(&one, s->ceiling, &ignored)))
+        return;
+    end_format(at, end);
+    (void)snprintf(asked, sizeof(asked), "%s %s", what, end);
+    judge_refuse(j, l, s, asked);
+    if (!j->failed)
+        j->out->v[j->out->n - 1].fixed = true;
+}
+
+static void check_helpers(struct judge *j, const struct layer *l, const struct setting *s)
+{
+    const struct spec_net *n = &j->spec->net;
+    for (unsigned i = 0; i < n->n_nameservers; i++)
+        check_helper(j, l, s, &n->nameserver[i], PROTO_UDP, "name server");
+    if (n->proxy.version)
+        check_helper(j, l, s, &n->proxy.at, PROTO_TCP, "proxy");
+}
+
 void check_egress(struct judge *j, const struct layer *l, const struct setting *s)
 {
     struct policy p;
@@ -196,6 +237,7 @@ void check_egress(struct judge *j, const struct layer *l, const struct setting *
     else
         (ok ? judge_allow : judge_refuse)(j, l, s, asked);
     policy_free(&p);
+    check_helpers(j, l, s);
 }
 
 /* --- names ------------------------------------------------------------------------------------ */

@@ -112,7 +112,7 @@ const struct field policy_fields[] = {
      "Names of secrets that a sandbox may have, in its environment or bound, with wildcards", "[\"CI_*\"]"),
     PATHS("volumes", "volumes, mounted files, disk images and root disks"),
     PATHS("workspaces", "workspaces"),
-    PATHS("copies", "files copied into a new sandbox (--copy), or to and from one (msb cp)"),
+    PATHS("copies", "files copied into a new sandbox (--copy, --script-path), or to and from one (msb cp)"),
     PATHS("sockets", "host sockets (--vsock)"),
     LIST("", "buckets", check_buckets, valid_bucket,
      "Buckets that workspaces may be in, with all below: s3://BUCKET[/PREFIX], or https://HOST/... elsewhere",

@@ -118,6 +118,9 @@ struct judge {
 void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
                 enum outcome o, const char *asked, const char *allowed);
 
+/* That a file has rule sets and none of them matches. */
+void judge_none(struct judge *j, const struct book_file *none);
+
 /* The finding that s refuses or allows what was asked for. */
 void judge_refuse(struct judge *j, const struct layer *l, const struct setting *s,
                   const char *asked);

@@ -36,6 +36,13 @@ void judge_find(struct judge *j, const struct layer *l, const struct setting *s,
     v->refused = v->refused || o == OUTCOME_REFUSED;
 }
 
+void judge_none(struct judge *j, const struct book_file *none)
+{
+    struct layer at = {.file = none->name, .name = none->all.name};
+    judge_find(j, &at, NULL, none->rules_line, OUTCOME_REFUSED,
+               "a sandbox that no rule set matches", "what one of them matches");
+}
+
 void verdict_free(struct verdict *v)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -201,9 +208,7 @@ int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold wh
     if (!b)
         return 0;
     if (rulebook_choose(b, spec, &c, &none) < 0) {
-        struct layer at = {.file = none->name, .name = none->all.name};
-        judge_find(&j, &at, NULL, none->rules_line, OUTCOME_REFUSED,
-                   "a sandbox that no rule set matches", "what one of them matches");
+        judge_none(&j, none);
         return j.failed ? err_oom(e) : 0;
     }
     if (why == HOLD_CREATE)
@@ -314,14 +319,58 @@ int verdict_refuse(const struct store *s, enum hold why, const char *name, const
     return refuse(v, why, name ? name : "", e);
 }
 
+/* Nothing is in `a` that `b` has not. */
+static bool is_less(const struct strlist *a, const struct strlist *b)
+{
+    bool less = a->n <= b->n;
+    for (size_t i = 0; less && i < a->n; i++)
+        less = strlist_has(b, a->v[i]);
+    return less;
+}
+
+static bool same_list(const struct strlist *a, const struct strlist *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Whether what a finding is about is the same in both, of which it tells only a part: that there are
+ * ports, the first of several network rules, a secret's name without its hosts. Where no rule set
+ * matches, no setting was looked at. */
+static bool is_untouched(const struct finding *f, const struct sandbox_spec *was,
+                         const struct sandbox_spec *now)
+{
+    const struct spec_net *a = &was->net, *b = &now->net;
+    if (strcmp(f->key, "rules") == 0)
+        return false;
+    if (strcmp(f->asked, "--port") == 0)
+        return b->n_ports <= a->n_ports;
+    if (strcmp(f->asked, "--secret") == 0)
+        return is_less(&b->bound.secrets, &a->bound.secrets);
+    if (strcmp(f->asked, "--secret-env") == 0)
+        return is_less(&now->secrets, &was->secrets);
+    if (strcmp(f->section, "egress") == 0 && !f->fixed)
+        return same_text(a->profile, b->profile) && same_list(&a->rules, &b->rules) &&
+               a->egress == b->egress && a->strict == b->strict;
+    return strcmp(f->section, "secrets") != 0 ||
+           same_text(spec_bound_find(&a->bound, f->asked), spec_bound_find(&b->bound, f->asked));
+}
+
 /* Whether the same was refused before. */
 static bool is_old(const struct finding *f, const struct verdict *before)
 {
     for (size_t i = 0; i < before->n; i++) {
         const struct finding *o = &before->v[i];
-        if (o->outcome == f->outcome && o->line == f->line && strcmp(o->key, f->key) == 0 &&
-            strcmp(o->section, f->section) == 0 && strcmp(o->file, f->file) == 0 &&
-            strcmp(o->asked, f->asked) == 0)
+        if (o->outcome == f->outcome && o->line == f->line && o->number == f->number &&
+            strcmp(o->key, f->key) == 0 && strcmp(o->section, f->section) == 0 &&
+            strcmp(o->file, f->file) == 0 && strcmp(o->asked, f->asked) == 0)
             return true;
     }
     return false;
@@ -340,7 +389,7 @@ static int hold_change(const struct store *s, enum hold why, struct sandbox_spec
         r = rulebook_judge(b, s, why, SAID_ALL, now, &after, e);
     bool refused = false;
     for (size_t i = 0; i < after.n; i++) {
-        if (is_old(&after.v[i], &before))
+        if (is_untouched(&after.v[i], was, now) && is_old(&after.v[i], &before))
             after.v[i].outcome = OUTCOME_ALLOWED;
         refused = refused || after.v[i].outcome == OUTCOME_REFUSED;
     }

@@ -75,6 +75,8 @@ void check_paths(struct judge *j, const struct layer *l, const struct setting *s
         for (size_t i = 0; i < spec->patches.n; i++)
             if (spec->patches.v[i].source)
                 check_path(j, l, s, spec->patches.v[i].source, false);
+        for (size_t i = 0; i < spec->script_files.n; i++)
+            check_path(j, l, s, spec->script_files.v[i], false);
     } else {
         for (size_t i = 0; i < spec->vsocks.n; i++)
             check_path(j, l, s, spec->vsocks.v[i].path, true);
@@ -193,10 +195,12 @@ int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const cha
     AUTO_FREE char *real = real_place(path);
     if (!real)
         return err_sys(e, errno, "cannot tell where %s is", path);
-    if (rulebook_choose(b, spec, &c, &none) < 0)
-        return err_set(e, ERR_POLICY,
-                       "refused by policy: rules: no rule set matches sandbox '%s' (%s:%u)",
-                       spec->name, none->name, none->rules_line);
+    if (rulebook_choose(b, spec, &c, &none) < 0) {
+        AUTO_VERDICT struct verdict v = {0};
+        struct judge j = {.out = &v};
+        judge_none(&j, none);
+        return j.failed ? err_oom(e) : verdict_refuse(s, HOLD_COPY, spec->name, &v, e);
+    }
     return hold_place(s, &c, spec, "paths", "copies", check_path, real, write, e);
 }
 

@@ -82,6 +82,8 @@ struct finding {
     enum outcome outcome;
     const char *section, *key; /* of the field; section "" = none */
     char *asked, *allowed;     /* for DEFAULT and NARROWED: before, and what it became */
+    uint64_t number;           /* of a cap: what was asked for, to the byte */
+    bool fixed;                /* of the network: what no change of its rules can mend */
     const char *file;          /* the rulebook's */
     unsigned line;
     const char *rule; /* name of the rule set; "" = the file's settings for all */

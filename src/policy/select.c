@@ -166,11 +166,11 @@ int rulebook_choose(const struct rulebook *b, const struct sandbox_spec *spec, s
         ret->v[ret->n++] = &f->all;
         while (k < f->n_rules && !layer_matches(&f->rule[k], spec))
             k++;
-        if (f->n_rules && k == f->n_rules) {
+        if (f->rules_line && k == f->n_rules) {
             *none = f;
             return -1;
         }
-        if (f->n_rules)
+        if (f->rules_line)
             ret->v[ret->n++] = &f->rule[k];
     }
     return 0;

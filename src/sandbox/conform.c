@@ -24,7 +24,7 @@ const char *remedy_name(enum remedy r)
 enum remedy remedy_for(const struct finding *f)
 {
     if (strcmp(f->section, "egress") == 0)
-        return REMEDY_NET;
+        return f->fixed ? REMEDY_STOP : REMEDY_NET;
     if (strcmp(f->section, "caps") == 0 && strcmp(f->key, "ports") == 0)
         return REMEDY_PORTS;
     return REMEDY_STOP;
@@ -34,7 +34,7 @@ int sandbox_examine(const struct store *s, const struct rulebook *b, struct sand
                     struct verdict *ret, struct err *e)
 {
     AUTO_VERDICT struct verdict all = {0};
-    int r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL, spec, &all, e);
+    int r = rulebook_judge(b, s, HOLD_START, SAID_ALL, spec, &all, e);
     size_t kept = 0;
     for (size_t i = 0; r == 0 && i < all.n; i++)
         if (all.v[i].outcome == OUTCOME_REFUSED) {
@@ -59,7 +59,7 @@ static int narrow_net(const struct store *s, const struct rulebook *b, struct sa
                       struct err *e)
 {
     AUTO_VERDICT struct verdict v = {0};
-    int r = rulebook_judge(b, s, HOLD_CHANGE, SAID_ALL & ~SAID_NET, &sb->spec, &v, e);
+    int r = rulebook_judge(b, s, HOLD_START, SAID_ALL & ~SAID_NET, &sb->spec, &v, e);
     struct net_policy_change c = {.policy = &sb->spec.net, .drop = true};
     return r < 0 ? r : sandbox_net_set(s, sb->spec.name, &c, e);
 }

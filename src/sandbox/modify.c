@@ -196,9 +196,13 @@ static int apply(const struct store *s, struct sandbox *sb, enum modify_how how,
 int sandbox_modify(const struct store *s, const char *name, enum modify_how how, spec_edit_fn edit,
                    void *ctx, struct err *e)
 {
+    AUTO_NAME_LOCK struct name_lock counting = NAME_LOCK_NONE;
     AUTO_HELD struct held h = HELD_NONE;
     json_t *names = NULL;
-    int r = held_take(s, name, &h, e);
+    /* As for a creation: where sandboxes are counted, another label can make it one more. */
+    int r = name_lock_take_kind(s, "policy", "sandboxes", &counting, e);
+    if (r == 0)
+        r = held_take(s, name, &h, e);
     if (r < 0)
         return r;
     spec_sweep(h.sb.dirfd);

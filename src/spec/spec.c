@@ -71,6 +71,7 @@ void spec_free(struct sandbox_spec *s)
         free(s->mounts[i].fstype);
     }
     free(s->mounts);
+    strlist_free(&s->script_files);
     for (size_t i = 0; i < s->n_scripts; i++) {
         free(s->scripts[i].name);
         free(s->scripts[i].body);

@@ -166,6 +166,7 @@ struct sandbox_spec {
     struct spec_vsocks vsocks;    /* sockets of the host that the guest can connect to */
     struct spec_script *scripts;
     size_t n_scripts;
+    struct strlist script_files; /* of the host, which they come from; not kept */
     struct spec_rlimit rlimits[SPEC_RLIMITS_MAX];
     size_t n_rlimits;
     struct spec_net net;

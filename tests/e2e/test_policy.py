@@ -36,6 +36,8 @@ REFUSED = [
     ("images.digest", "images: {digest: true}", ["alpine:3"]),
     ("egress.allow", "egress: {allow: [pypi.org]}", ["--net", "public"]),
     ("egress.allow", "egress: {allow: [public]}", ["--net-rule", "allow@10.0.0.1"]),
+    ("egress.allow", "egress: {allow: [pypi.org]}", ["--net-rule", "allow@pypi.org", "--dns-nameserver", "9.9.9.9"]),
+    ("egress.allow", "egress: {allow: [public]}", ["--net", "public", "--proxy", "socks5://127.0.0.1:9"]),
     ("secrets.allow", "secrets: {allow: [\"CI_*\"]}", ["--secret-env", "TOKEN"]),
     ("secrets.allow", "secrets: {allow: [\"CI_*\"]}", ["--secret", "TOKEN@example.com"]),
     ("forbid", "forbid: [secret]", ["--secret", "TOKEN@example.com"]),
@@ -43,6 +45,7 @@ REFUSED = [
     ("paths.volumes", "paths: {volumes: [/usr:ro]}", ["-v", "/usr:/mnt"]),
     ("paths.workspaces", "paths: {workspaces: [/srv]}", ["--workspace", "/usr"]),
     ("paths.copies", "paths: {copies: [/srv]}", ["--copy", "/etc/passwd:/tmp/"]),
+    ("paths.copies", "paths: {copies: [/srv]}", ["--script-path", "x:/etc/passwd"]),
     ("paths.sockets", "paths: {sockets: [/srv]}", ["--vsock", "/run/x.sock:5000"]),
     ("write_paths", "write_paths: [/tmp]", ["--write-path", "/etc"]),
     ("labels.required", "labels: {required: [team]}", ["--label", "tier=1"]),
@@ -57,6 +60,7 @@ REFUSED = [
     ("engines", "engines: [kvm]", ["--engine", "uml"]),
     ("homes", "homes: [/var/lib/msb/*]", []),
     ("rules", "rules: [{match: {labels: [team]}}]", []),
+    ("rules", "rules: []", []),
 ]
 
 
@@ -218,6 +222,47 @@ def test_the_life_of_a_sandbox(module_msb):
     assert m("start", "a").returncode == 3
     write_policy(m, "")
     m.ok("rm", "-f", "-q", "a")
+
+
+def test_what_may_stay_is_not_more(module_msb, tmp_path):
+    """What a sandbox has beyond a policy that is younger may stay, and is no way to more of the same."""
+    m = module_msb
+    write_policy(m, "")
+    for name in ("OLD", "NEW"):
+        m.ok("secret", "set", "-q", name, input=b"x")
+    m.ok("create", "-n", "a", "-q", "-m", "65M", "--net", "public", "-p", "0:80", "--secret", "OLD@a.test", "--label", "k=a")
+
+    def held(policy, field, *verb):
+        write_policy(m, policy + "\n")
+        p = m(*verb)
+        assert p.returncode == 3 and f"refused by policy: {field}: asked for " in p.stderr.decode(), (verb, p.stderr)
+
+    for verb in (["--net-rule", "allow@public,allow@any"], ["--net", "public", "--net-default-egress", "allow"]):
+        held("egress: {allow: [pypi.org]}", "egress.allow", "net", "set", "a", *verb)
+    m.ok("port", "add", "a", "0:81")  # its network rules are as they were
+    held("forbid: [port]", "forbid", "port", "add", "a", "0:82")
+    m.ok("modify", "a", "-q", "--next-start", "--env", "A=1")
+    held("forbid: [secret]", "forbid", "modify", "a", "--secret", "NEW@b.test")
+    held("secrets: {allow: []}", "secrets.allow", "modify", "a", "--secret", "OLD@b.test")
+    m.ok("modify", "a", "-q", "--next-start", "--env", "A=2")
+    held("rules: [{match: {labels: [k=b]}}]", "rules", "net", "set", "a", "--net", "all")
+    held("rules: [{match: {labels: [k=b]}}]", "rules", "cp", tmp_path, "a:/tmp")
+    last = json.loads(m.ok("audit", "--json", "--verb", "refused", "--tail", "1"))
+    assert (last["verb"], last["field"]) == ("copy", "rules"), last
+    m.ok("modify", "a", "-q", "--label", "k=b")  # that makes it one of the set
+    assert json.loads(m.ok("net", "show", "a", "--format", "json"))["rules"] == ["allow@public"]
+    # The most exact of what it has counts, not what is shown of it.
+    m.ok("stop", "-q", "-f", "a")
+    write_policy(m, "")
+    m.ok("modify", "a", "-q", "--memory", "2048M")
+    held("caps: {memory: 64M}", "caps.memory", "modify", "a", "--memory", "2049M")
+    # Another label makes it one more of another set.
+    counted = "rules: [{match: {labels: [k=c]}, caps: {sandboxes: 0}}, {caps: {sandboxes: 1}}]"
+    held(counted, "caps.sandboxes", "modify", "a", "--label", "k=c")
+    m.ok("modify", "a", "-q", "--label", "k=d")
+    m.ok("rm", "-q", "a")
+    m.ok("secret", "rm", "-q", "OLD", "NEW")
+    write_policy(m, "")
 
 
 def test_copies_and_one_command(module_msb, tmp_path):
