@@ -6,8 +6,9 @@ usage: guest.py [--msb PATH] [--cpus N] [--rounds N] [--only TEXT] [--disk-sync 
 A Debian root with Python, gcc, git and Node.js runs everywhere: on the host (chroot), in a container and in
 sandboxes. First single operations (micro.c), then workloads; all of them take turns, round by round, so that
 a busy moment of the machine meets all alike. The least of the rounds counts. Ratios matter, absolute figures
-are those of this machine. What is synced waits for the host's disk natively and in runc, not in gVisor, whose
-files are gone with their container, and in msb as --disk-sync says (default here: never).
+are those of this machine. What is synced waits for the host's disk natively and in runc; not in gVisor, whose
+files are gone with their container, nor in msb, whose sandbox is of the same kind (run --rm), unless --disk-sync
+asks for one that is kept.
 
 runsc is Debian's; its systrap platform is younger than the one of Debian 12, so it comes from Debian 13's
 archive, unpacked into the cache. A peer that does not run here is a row that says so.
@@ -226,18 +227,28 @@ class Runsc(Oci):
 
 class Msb(Place):
     name = "msb"
-    program = sync = None
+    program = sync = process = None
 
     def start(self):
         self.env = {**os.environ, "MSB_HOME": str(self.work / "home"), "MSB_ENGINE": "uml"}
-        output([self.program, "create", "-q", "-n", "bench", "-m", MEMORY, "--cpus", self.cpus, "--disk-sync", self.sync,
-                self.root], env=self.env)
+        options = ["-q", "-n", "bench", "-m", MEMORY, "--cpus", self.cpus]
+        if self.sync:
+            output([self.program, "create", *options, "--disk-sync", self.sync, self.root], env=self.env)
+            return
+        self.process = subprocess.Popen([*map(str, [self.program, "run", "--rm", *options, self.root, "--"]), "sh", "-c",
+                                         "echo up; exec sleep infinity"],
+                                        env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+        if self.process.stdout.readline() != "up\n":
+            raise Failed(f"msb run ended with {self.process.wait()}")
 
     def enter(self):
         return ["env", f"MSB_HOME={self.env['MSB_HOME']}", self.program, "exec", "-q", "bench", "--"]
 
     def close(self):
         subprocess.run([self.program, "rm", "-f", "-q", "bench"], env=self.env, check=False)
+        if self.process:
+            self.process.wait()
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -303,7 +314,7 @@ def main():
     ap.add_argument("--cpus", type=int, default=1, help="that each of them may use")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--only", default="", help="rows whose name contains this")
-    ap.add_argument("--disk-sync", default="never", choices=("always", "never"), help="of the sandbox")
+    ap.add_argument("--disk-sync", choices=("always", "never"), help="of a sandbox that is kept")
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
     if os.geteuid() != 0:
