@@ -401,7 +401,7 @@ const struct subst_secret *subst_find(const struct subst *s, struct subst_search
 {
     char seam[2 * SUBST_HOLDER_MAX];
     size_t head = MIN(n, (size_t)SUBST_HOLDER_MAX - 1);
-    if (s->n == 0)
+    if (s->n == 0 || n == 0)
         return NULL;
     memcpy(seam, x->tail, x->n);
     memcpy(seam + x->n, p, head);

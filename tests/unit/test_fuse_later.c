@@ -46,8 +46,10 @@ static uint64_t put_later(struct box *b, const char *name)
     AUTO_CLOSE int fd = openat(b->c.dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 5), 0);
-    if (fsetxattr(fd, LATER_XATTR, "0123456789abcdef", 16, 0) < 0)
+    if (fsetxattr(fd, LATER_XATTR, "0123456789abcdef", 16, 0) < 0) {
+        box_fini(b);
         skip();
+    }
     assert_int_equal(client_lookup(&b->c, ROOT, name, &e), 0);
     assert_int_equal(e.attr.size, 5);
     return e.nodeid;

@@ -312,6 +312,7 @@ static void placeholders_are_found_across_pieces(void **state)
     char zeros[1000] = {0};
     assert_null(subst_find(&subst, &x, zeros, sizeof(zeros)));
     assert_null(subst_find(&subst, &x, "msb_", 4));
+    assert_null(subst_find(&subst, &x, NULL, 0)); /* an empty frame */
 }
 
 /* A body in two pieces and a rest, which goes on as chunks. */
