@@ -18,7 +18,8 @@
 #define CA_CERT "ca.crt"
 #define DAY 86400L
 
-enum { PEM_MAX = 64 * 1024, CA_DAYS = 3650, RENEW_DAYS = 60, ISSUER_DAYS = 730, LEAF_DAYS = 2 };
+enum { PEM_MAX = 64 * 1024, RENEW_DAYS = 60, ISSUER_DAYS = 730, LEAF_DAYS = 2 };
+_Static_assert(CONFIG_CA_STAYS_DAYS + RENEW_DAYS < CONFIG_CA_DAYS, "it may be renewed any time");
 
 static void free_x509(X509 **x)
 {
@@ -148,7 +149,7 @@ static X509 *make_authority(EVP_PKEY *key)
         {NID_subject_key_identifier, "hash"},
     };
     struct wish w = {.name = name,
-                     .days = CA_DAYS,
+                     .days = CONFIG_CA_DAYS,
                      .key = key,
                      .issuer_key = key,
                      .extension = extension,
@@ -236,8 +237,8 @@ static int read_file(int dir, const char *name, BIO **ret, char **text, size_t *
     return r;
 }
 
-/* -ENOENT: there is none, or it ends soon. */
-static int read_files(int dir, X509 **cert, EVP_PKEY **key, struct err *e)
+/* -ENOENT: there is none, or it ends soon, or it is not `told` (may be NULL). */
+static int read_files(int dir, const char *told, X509 **cert, EVP_PKEY **key, struct err *e)
 {
     AUTO_BIO BIO *b = NULL, *c = NULL;
     AUTO_FREE char *key_text = NULL, *cert_text = NULL;
@@ -256,21 +257,34 @@ static int read_files(int dir, X509 **cert, EVP_PKEY **key, struct err *e)
     if (r < 0 && r != -ENOENT)
         return err_sys(e, -r, "cannot read the certificate authority");
     if (r < 0 || !k || !x || !X509_check_private_key(x, k) ||
-        X509_cmp_time(X509_get0_notAfter(x), &soon) < 0)
+        (told && strcmp(told, cert_text) != 0) || X509_cmp_time(X509_get0_notAfter(x), &soon) < 0)
         return -ENOENT;
     *cert = steal_ptr(&x);
     *key = steal_ptr(&k);
     return 0;
 }
 
-static int authority(const char *path, X509 **cert, EVP_PKEY **key, struct err *e)
+int ca_open(const char *path, struct err *e)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot create %s", path);
     AUTO_CLOSE int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (dir < 0 || flock(dir, LOCK_EX) < 0) /* one of two makes it */
+    if (dir < 0)
         return err_sys(e, errno, "cannot open %s", path);
-    int r = read_files(dir, cert, key, e);
+    int r = check_private(dir, e);
+    return r < 0 && r != -ENOENT ? r : steal_fd(&dir);
+}
+
+static int authority(int dir, const struct config *c, X509 **cert, EVP_PKEY **key, struct err *e)
+{
+    if (flock(dir, LOCK_EX) < 0) /* one of two makes it */
+        return err_sys(e, errno, "cannot lock the certificate authority");
+    int r = read_files(dir, c->ca_cert, cert, key, e);
+    if (r == -ENOENT && c->ca_cert)
+        return err_set(e, ESTALE,
+                       "the certificate authority in %.120s is not what guests were told; remove "
+                       "that directory, and start the sandbox again",
+                       c->ca_dir);
     return r == -ENOENT ? make_files(dir, cert, key, e) : r;
 }
 
@@ -306,12 +320,12 @@ static bool keep_der(uint8_t **p, size_t *len, unsigned char *der, int n)
     return *p != NULL;
 }
 
-int ca_issue(const char *dir, const struct config *c, struct ca_issued *ret, struct err *e)
+int ca_issue(int dir, const struct config *c, struct ca_issued *ret, struct err *e)
 {
     AUTO_X509 X509 *ca = NULL;
     AUTO_KEY EVP_PKEY *ca_key = NULL;
     AUTO_BUF struct buf text = {.limit = 1 << 20};
-    int r = authority(dir, &ca, &ca_key, e);
+    int r = authority(dir, c, &ca, &ca_key, e);
     if (r < 0)
         return r;
     if (constraints_text(&text, c) < 0)

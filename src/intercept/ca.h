@@ -23,8 +23,11 @@ struct ca_issued {
 };
 void ca_issued_free(struct ca_issued *i); /* wipes */
 
-/* Reads the authority in `dir`, or makes it, and issues for the hosts of `c`. */
-int ca_issue(const char *dir, const struct config *c, struct ca_issued *ret, struct err *e);
+/* Opens the authority's directory. A key that is there is private. */
+int ca_open(const char *path, struct err *e);
+/* Reads the authority in there, or makes it (unless guests have been told about another one), and
+ * issues for the hosts of `c`. */
+int ca_issue(int dir, const struct config *c, struct ca_issued *ret, struct err *e);
 
 /* A certificate for that host. NULL: out of memory, or it is no host name. */
 X509 *ca_leaf(X509 *issuer, EVP_PKEY *issuer_key, EVP_PKEY *key, const char *host);

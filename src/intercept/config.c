@@ -17,6 +17,7 @@ enum tag {
     TAG_PATTERN,    /* struct subst_host */
     TAG_ROOTS,      /* struct subst_host, PEM with its zero */
     TAG_CA_DIR,
+    TAG_CA_CERT,
     TAG_BUNDLE,
     TAG_KEY,
     TAG_CERT,
@@ -134,9 +135,11 @@ void config_roots(struct config_writer *w, const struct subst_host *host, const 
     put_record(w, TAG_ROOTS, part, ARRAY_LEN(part));
 }
 
-void config_ca_dir(struct config_writer *w, const char *path)
+void config_ca(struct config_writer *w, const char *dir, const char *cert)
 {
-    put_record(w, TAG_CA_DIR, &(struct part){path, strlen(path) + 1}, 1);
+    put_record(w, TAG_CA_DIR, &(struct part){dir, strlen(dir) + 1}, 1);
+    if (cert)
+        put_record(w, TAG_CA_CERT, &(struct part){cert, strlen(cert) + 1}, 1);
 }
 
 void config_bundle(struct config_writer *w, const char *path)
@@ -267,8 +270,11 @@ static int take_other(struct config *c, enum tag tag, const uint8_t *p, size_t n
     case TAG_ROOTS:
         return take_roots(c, p, n);
     case TAG_CA_DIR:
+    case TAG_CA_CERT:
     case TAG_BUNDLE:
-        *(tag == TAG_BUNDLE ? &c->bundle : &c->ca_dir) = (const char *)p;
+        *(tag == TAG_BUNDLE    ? &c->bundle
+          : tag == TAG_CA_CERT ? &c->ca_cert
+                               : &c->ca_dir) = (const char *)p;
         return n > 0 && p[n - 1] == 0 ? 0 : -EPROTO;
     case TAG_KEY:
         c->issuer_key = p;

@@ -12,6 +12,7 @@
 #include "util/err.h"
 
 enum { CONFIG_MAX = 12 * 1024 * 1024, CONFIG_ROOTS_MAX = 16, CONFIG_PATTERNS_MAX = 64 };
+enum { CONFIG_CA_DAYS = 3650, CONFIG_CA_STAYS_DAYS = 3585 }; /* before it is renewed (ca.h) */
 
 /* Certificate authorities that servers are verified with. */
 struct config_roots {
@@ -44,8 +45,9 @@ struct config {
     struct config_roots roots[CONFIG_ROOTS_MAX];
     char *own_pem[CONFIG_ROOTS_MAX]; /* of those that were inherited */
     size_t n_roots;
-    const char *bundle; /* a file with authorities instead of the host's own; NULL: none */
-    const char *ca_dir; /* where the certificate authority is kept; NULL: see issuer */
+    const char *bundle;  /* a file with authorities instead of the host's own; NULL: none */
+    const char *ca_dir;  /* where the certificate authority is kept; NULL: see issuer */
+    const char *ca_cert; /* ... and what guests have been told about it: PEM. NULL: nothing yet */
     /* Or what it has issued: a certificate for these hosts, and its key. DER. */
     const uint8_t *issuer_key, *issuer_cert;
     size_t issuer_key_len, issuer_cert_len;
@@ -70,7 +72,7 @@ void config_host(struct config_writer *w, const struct subst_host *h);
 void config_place(struct config_writer *w, const struct subst_place *p);
 void config_pattern(struct config_writer *w, const struct subst_host *h);
 void config_roots(struct config_writer *w, const struct subst_host *host, const char *pem);
-void config_ca_dir(struct config_writer *w, const char *path);
+void config_ca(struct config_writer *w, const char *dir, const char *cert);
 void config_bundle(struct config_writer *w, const char *path);
 void config_issuer(struct config_writer *w, const void *key, size_t key_len, const void *cert,
                    size_t cert_len);
@@ -85,7 +87,7 @@ struct config_issued {
     uint8_t key[1024], cert[32 * 1024];
 };
 
-/* What becomes of a change: sent back over the same socket. */
+/* What becomes of it, at the start and for a change: sent back over the same socket. */
 struct config_reply {
     int32_t code; /* 0: it is in force */
     char text[256];

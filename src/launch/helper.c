@@ -25,7 +25,8 @@ struct report {
     char text[512];
 };
 
-enum { SOCK = 3 }; /* the number that the helper's end gets */
+enum { SOCK = 3 };    /* the number that the helper's end gets */
+enum { REFUSED = 2 }; /* exit code of a stage that got no namespaces */
 
 void helper_report(int sock, const struct err *e)
 {
@@ -39,7 +40,7 @@ static void __attribute__((noreturn)) refuse(int sock, const struct err *e)
     struct report rep = {.code = e->code, .refused = true};
     (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
     (void)send(sock, &rep, sizeof(rep), MSG_NOSIGNAL);
-    _exit(1);
+    _exit(REFUSED);
 }
 
 void helper_fail(int sock, const struct err *e)
@@ -191,4 +192,17 @@ int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err
     rep.text[sizeof(rep.text) - 1] = '\0';
     *refused |= rep.refused;
     return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
+}
+
+int helper_reap(pid_t stage, const char *what, bool *refused, struct err *e)
+{
+    int status = -1;
+    while (waitpid(stage, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != REFUSED)
+        return err_set(e, ECHILD, "the process that %s died during start-up", what);
+    *refused = true;
+    return err_set(e, EPERM, "this host refuses namespaces to the process that %s", what);
 }

@@ -1,8 +1,8 @@
 #include "launch/intercept.h"
 
+#include "intercept/config.h"
 #include "jail/jail.h"
 #include "launch/helper.h"
-#include "launch/intercept_tell.h"
 #include "util/assets.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -14,8 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define CA_FILE "ca/ca.crt"
+#define CA_KEY_FILE "ca/ca.key"
 
 enum { CA_MAX = 64 * 1024 };
 
@@ -41,8 +46,6 @@ static void execute(int sock, void *arg)
         helper_fail(sock, &e);
     (void)fcntl(sock, F_SETFD, 0);
     (void)execve(s->path, argv, env);
-    err_sys(&e, errno, "cannot start %s", s->path);
-    helper_fail(sock, &e);
 }
 
 int intercept_program(char ret[PATH_MAX], struct err *e)
@@ -59,37 +62,80 @@ int intercept_program(char ret[PATH_MAX], struct err *e)
     return r;
 }
 
+/* --- its authority --------------------------------------------------------------------------- */
+
+static int read_ca(const struct store *s, char **ret, struct err *e)
+{
+    size_t n;
+    int r = file_read_at(s->home_fd, CA_FILE, CA_MAX, ret, &n);
+    return r < 0 ? err_sys(e, -r, "cannot read %s/" CA_FILE, s->home) : 0;
+}
+
+/* If there is an authority, and it is too young to be replaced. */
+static char *settled_ca(const struct store *s)
+{
+    struct stat key, cert;
+    char *ca = NULL;
+    if (fstatat(s->home_fd, CA_KEY_FILE, &key, AT_SYMLINK_NOFOLLOW) == 0 &&
+        fstatat(s->home_fd, CA_FILE, &cert, AT_SYMLINK_NOFOLLOW) == 0 &&
+        time(NULL) - cert.st_mtime < CONFIG_CA_STAYS_DAYS * 86400L)
+        (void)read_ca(s, &ca, NULL);
+    return ca;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
 int intercept_start(const struct store *s, const struct spec_net *n, bool reduced, int *ret_fd,
-                    pid_t *ret_stage, struct err *e)
+                    struct intercept *ret, struct err *e)
 {
     struct start start = {.reduced = reduced, .most = n->max_connections};
-    int fd = -1;
+    struct intercept i = {.teller = {.fd = -1}};
+    AUTO_CLOSE int fd = -1;
     int r = intercept_program(start.path, e);
     if (r == 0)
-        r = helper_start(execute, &start, -1, reduced, &fd, ret_stage, e);
+        r = helper_start(execute, &start, -1, reduced, &fd, &i.stage, e);
     if (r < 0)
         return r;
-    r = intercept_tell(s, &n->bound, fd, e);
+    i.ca = settled_ca(s);
+    r = teller_start(s, &n->bound, i.ca, fd, &i.teller, e);
     if (r < 0) {
         close_fd(&fd); /* it ends, too */
-        while (waitpid(*ret_stage, NULL, 0) < 0 && errno == EINTR)
-            ;
+        intercept_free(&i);
         return r;
     }
-    *ret_fd = fd;
+    *ret_fd = steal_fd(&fd);
+    *ret = i;
     return 0;
 }
 
-int intercept_wait(const struct store *s, int fd, pid_t stage, bool *refused, char **ret_ca,
-                   struct err *e)
+int intercept_told(struct intercept *i, const struct store *s, struct err *e)
 {
-    AUTO_FREE char *path = NULL;
-    size_t n;
-    int r = helper_wait(fd, stage, "looks into TLS connections", refused, e);
-    if (r < 0)
+    int r = teller_wait(&i->teller, e);
+    if (r < 0 || i->ca)
         return r;
-    if (asprintf(&path, "%s/ca/ca.crt", s->home) < 0)
-        return err_oom(e);
-    r = file_read_at(AT_FDCWD, path, CA_MAX, ret_ca, &n);
-    return r < 0 ? err_sys(e, -r, "cannot read %s", path) : 0;
+    r = intercept_ready(i, e); /* an authority has to be made first */
+    return r < 0 ? r : read_ca(s, &i->ca, e);
+}
+
+int intercept_placed(struct intercept *i, bool *refused, struct err *e)
+{
+    pid_t stage = i->stage;
+    i->stage = 0;
+    return stage ? helper_reap(stage, "looks into TLS connections", refused, e) : 0;
+}
+
+int intercept_ready(struct intercept *i, struct err *e)
+{
+    int r = i->teller.fd < 0 ? 0 : teller_wait(&i->teller, e);
+    teller_end(&i->teller);
+    return r;
+}
+
+void intercept_free(struct intercept *i)
+{
+    bool ignored = false;
+    (void)intercept_placed(i, &ignored, NULL);
+    teller_end(&i->teller);
+    free(i->ca);
+    i->ca = NULL;
 }

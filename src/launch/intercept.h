@@ -5,25 +5,38 @@
  * the kernels: OpenSSL is in there and nowhere else, and nothing of the caller's memory is. A child of
  * the launcher tells it the values of secrets (intercept_tell.h): the monitor, a fork of the launcher,
  * sees none and inherits none.
+ *
+ * Nobody waits for it without need while a sandbox starts: connections that come too early wait in its
+ * socket.
+ *
+ *     start ── values are looked up ──▶ told ── the monitor starts ──▶ placed ── the guest boots ──▶ ready
  */
 #ifndef MSB_LAUNCH_INTERCEPT_H
 #define MSB_LAUNCH_INTERCEPT_H
 
-#include "spec/net.h"
-#include "store/store.h"
-#include "util/err.h"
+#include "launch/intercept_tell.h"
 
 #include <limits.h>
-#include <sys/types.h>
 
 #define INTERCEPT_PROGRAM "msb-intercept"
 
-/* *ret_fd becomes the monitor's end; *ret_stage is a child that intercept_wait() reaps. */
+/* One that starts. */
+struct intercept {
+    pid_t stage;          /* 0: it is gone */
+    struct teller teller; /* fd -1: it is gone */
+    char *ca;             /* what guests are given to trust: PEM */
+};
+
+/* *ret_fd becomes the monitor's end. */
 int intercept_start(const struct store *s, const struct spec_net *n, bool reduced, int *ret_fd,
-                    pid_t *ret_stage, struct err *e);
-/* When it is ready, *ret_ca is the certificate for guests to trust: PEM, malloc'd. */
-int intercept_wait(const struct store *s, int fd, pid_t stage, bool *refused, char **ret_ca,
-                   struct err *e);
+                    struct intercept *ret, struct err *e);
+/* Waits until it has been told everything, and i->ca is there. */
+int intercept_told(struct intercept *i, const struct store *s, struct err *e);
+/* Waits until it has its namespaces, if there is one: *refused, if the host refuses them. */
+int intercept_placed(struct intercept *i, bool *refused, struct err *e);
+/* Waits until it is ready, if there is one. */
+int intercept_ready(struct intercept *i, struct err *e);
+void intercept_free(struct intercept *i); /* harmless twice */
 
 /* Where the program is. */
 int intercept_program(char ret[PATH_MAX], struct err *e);

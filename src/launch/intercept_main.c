@@ -2,8 +2,8 @@
  *
  * A program of its own, because it has OpenSSL in it, which no other part of msb should have to load,
  * and because nothing of its caller's memory should be in its own. Invariants:
- *  1. The key of the certificate authority is only ever in a child that ends before this process has
- *     seen a byte of a guest.
+ *  1. The key of the certificate authority is only ever in a child, which is told nothing once this
+ *     process sees bytes of a guest, but that it is time to issue a certificate. Then it ends.
  *  2. From the filter on it can open, connect and start nothing; it gets connected sockets.
  *  3. Values of secrets are in one locked mapping, and in what is being sent.
  */
@@ -19,11 +19,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -36,15 +36,16 @@
  * epoll_wait epoll_pwait epoll_ctl clock_gettime gettimeofday exit_group rt_sigreturn restart_syscall
  * brk mmap munmap mremap madvise mlock2 futex getrandom getpid */
 
-enum { SOCK = 3, DATA_MAX = 1 << 30, FILES_OTHER = 16, CHANGE_S = 5 };
+enum { SOCK = 3, DATA_MAX = 1 << 30, FILES_OTHER = 16, CHANGE_S = 5, CALM_MS = 200 };
 
 struct interceptor {
     struct loop loop;
-    struct loop_src link;
+    struct loop_src link, issuing; /* fd -1: nothing is being issued */
     struct conn_host conns;
     struct mint mint;
     unsigned most;                                /* connections */
     char *bundle;                                 /* the host's authorities, PEM */
+    struct err no_tls;                            /* why connections cannot be looked into */
     char name[SUBST_SECRETS_MAX][SUBST_NAME_MAX]; /* of secrets, for the next change or cut */
     size_t n_names;
 };
@@ -53,11 +54,17 @@ static struct interceptor self;
 
 /* --- certificates ---------------------------------------------------------------------------- */
 
-static void __attribute__((noreturn)) issue(const struct config *c, int fd)
+static void load_openssl(void)
+{
+    (void)OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
+}
+
+static void __attribute__((noreturn)) issue(int dir, const struct config *c, int fd)
 {
     static struct config_issued out;
     struct ca_issued got = {0};
-    if (ca_issue(c->ca_dir, c, &got, &out.e) == 0) {
+    load_openssl();
+    if (ca_issue(dir, c, &got, &out.e) == 0) {
         if (got.key_len <= sizeof(out.key) && got.cert_len <= sizeof(out.cert)) {
             memcpy(out.key, got.key, got.key_len);
             memcpy(out.cert, got.cert, got.cert_len);
@@ -72,26 +79,47 @@ static void __attribute__((noreturn)) issue(const struct config *c, int fd)
     _exit(0);
 }
 
-static int get_issuer(struct config *c, struct err *e)
+/* All this takes a third of the time that a guest takes to boot, and it is not needed before that guest
+ * connects to somebody: it is left alone until then, or for a moment. */
+static void __attribute__((noreturn)) issue_later(int dir, const struct config *c, int fd)
 {
-    static struct config_issued in;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char go;
+    if (c->ca_cert && poll(&p, 1, CALM_MS) > 0 && recv(fd, &go, 1, 0) != 1)
+        _exit(0); /* nobody wants it any more */
+    issue(dir, c, fd);
+}
+
+static int start_issuing(const struct config *c, struct err *e)
+{
     int pair[2];
     if (!c->ca_dir)
-        return c->issuer_key && c->issuer_cert ? 0
-                                               : err_set(e, EINVAL, "no certificate to issue with");
+        return err_set(e, EINVAL, "no certificate to issue with");
+    AUTO_CLOSE int dir = ca_open(c->ca_dir, e); /* the child will have lost its way by then */
+    if (dir < 0)
+        return dir;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "cannot create a socket pair");
+    (void)signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
     pid_t child = fork();
-    if (child == 0)
-        issue(c, pair[1]);
+    if (child == 0) {
+        (void)close(pair[0]);
+        issue_later(dir, c, pair[1]);
+    }
+    self.issuing.fd = pair[0];
     (void)close(pair[1]);
+    return child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
+}
+
+/* Waits for it: there is a certificate in the configuration now. */
+static int finish_issuing(struct err *e)
+{
+    static struct config_issued in;
+    struct config *c = self.conns.config;
     ssize_t k = 0;
     do
-        k = child > 0 ? recv(pair[0], &in, sizeof(in), 0) : 0;
+        k = recv(self.issuing.fd, &in, sizeof(in), 0);
     while (k < 0 && errno == EINTR);
-    (void)close(pair[0]);
-    if (child > 0)
-        (void)waitpid(child, NULL, 0);
     if (k != (ssize_t)sizeof(in))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (in.e.code) {
@@ -105,6 +133,37 @@ static int get_issuer(struct config *c, struct err *e)
     return 0;
 }
 
+static void forget_issuing(void)
+{
+    if (self.issuing.fd >= 0)
+        loop_close(&self.loop, &self.issuing);
+    self.issuing.fd = -1;
+}
+
+/* What connections need. Once: what did not work then does not work later. */
+static void set_up(void)
+{
+    struct err *e = &self.no_tls;
+    if (self.conns.tls || e->code)
+        return;
+    int r = 0;
+    if (!self.conns.config->issuer_cert) {
+        (void)send(self.issuing.fd, "", 1, MSG_NOSIGNAL); /* now */
+        r = finish_issuing(e);
+    }
+    forget_issuing();
+    load_openssl();
+    if (r == 0)
+        (void)tls_ctx_new(&self.conns.tls, self.conns.config, self.bundle, e);
+}
+
+static void on_issuing(struct loop_src *src, uint32_t events)
+{
+    (void)src;
+    (void)events;
+    set_up();
+}
+
 /* --- the loop -------------------------------------------------------------------------------- */
 
 /* When the monitor does not keep up, a line is lost; the request was refused all the same. */
@@ -114,10 +173,22 @@ static void on_report(struct conn_host *h, const struct link_report *r)
     (void)link_send(SOCK, r, sizeof(*r), -1, -1);
 }
 
+/* Without an authority there is nothing but to say so. */
+static void refuse_flow(const struct link_flow *f)
+{
+    struct link_report r = {.kind = LINK_REFUSED, .id = f->id};
+    (void)snprintf(r.host, sizeof(r.host), "%s", f->host);
+    (void)snprintf(r.text, sizeof(r.text), "%.250s", self.no_tls.msg);
+    on_report(&self.conns, &r);
+}
+
 static void take_flow(struct link_flow *f, int fds[2])
 {
     f->host[sizeof(f->host) - 1] = '\0';
-    if (fds[0] < 0 || fds[1] < 0 || self.conns.n >= self.most ||
+    set_up();
+    if (!self.conns.tls)
+        refuse_flow(f);
+    if (!self.conns.tls || fds[0] < 0 || fds[1] < 0 || self.conns.n >= self.most ||
         !config_concerns(self.conns.config, f->host)) {
         close_fd(&fds[0]);
         close_fd(&fds[1]);
@@ -138,9 +209,11 @@ static int put_in_force(struct config *c, struct err *e)
     int r = config_inherit(c, self.conns.config, &name);
     if (r < 0)
         return err_sys(e, -r, "the interceptor cannot keep the value of secret '%s'", name);
+    load_openssl();
     r = tls_ctx_new(&t, c, self.bundle, e);
     if (r < 0)
         return r;
+    forget_issuing();
     tls_ctx_free(self.conns.tls);
     config_free(self.conns.config);
     self.conns.tls = t;
@@ -148,10 +221,16 @@ static int put_in_force(struct config *c, struct err *e)
     return 0;
 }
 
+static void answer(int fd, const struct err *e)
+{
+    struct config_reply reply = {.code = e->code};
+    (void)snprintf(reply.text, sizeof(reply.text), "%.255s", e->msg);
+    (void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void take_change(int fd)
 {
     struct timeval most = {.tv_sec = CHANGE_S}; /* connections wait meanwhile */
-    struct config_reply reply = {0};
     struct config *c = NULL;
     struct err e = {0};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
@@ -162,9 +241,7 @@ static void take_change(int fd)
         r = put_in_force(c, &e);
     if (r < 0)
         config_free(c);
-    reply.code = e.code;
-    (void)snprintf(reply.text, sizeof(reply.text), "%.255s", e.msg);
-    (void)send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
+    answer(fd, &e);
     if (r < 0)
         close_fd(&fd);
     else
@@ -270,44 +347,58 @@ static int first_config(struct config **ret, int *mint_fd)
     return r;
 }
 
-static int prepare(bool reduced, struct err *e)
+static int compare(const void *a, const void *b)
 {
-    uint8_t seed[32];
-    struct config *c = NULL;
-    int mint_fd = -1;
-    int r = first_config(&c, &mint_fd);
-    if (r < 0)
-        return err_sys(e, -r, "cannot read the interceptor's configuration");
+    return *(const char *)a - *(const char *)b;
+}
+
+/* The C library looks for the time zone when a time is first used, and for the size of memory when
+ * something is first sorted that is not small. OpenSSL does both, when files cannot be opened any more. */
+static void warm_up(void)
+{
+    static char text[4096];
+    tzset();
+    qsort(text, sizeof(text), 1, compare);
+}
+
+static int prepare(struct config *c, bool reduced, struct err *e)
+{
     self.conns.config = c;
-    tzset(); /* the C library looks for the time zone when a time is first used */
+    warm_up();
     if (c->bundle)
         (void)setenv("SSL_CERT_FILE", c->bundle, 1);
-    r = read_bundle(e);
+    int r = read_bundle(e);
     if (r == 0)
-        r = get_issuer(c, e);
-    if (r == 0 && RAND_bytes(seed, sizeof(seed)) != 1) /* its sources are opened now */
-        r = err_set(e, EIO, "OpenSSL has no random numbers");
+        r = start_issuing(c, e);
+    if (r == 0 && !c->ca_cert)
+        r = finish_issuing(e);
     if (r == 0 &&
-        ((r = loop_init(&self.loop)) < 0 || (r = loop_add(&self.loop, &self.link, EPOLLIN)) < 0))
+        ((r = loop_init(&self.loop)) < 0 || (r = loop_add(&self.loop, &self.link, EPOLLIN)) < 0 ||
+         (r = loop_add(&self.loop, &self.issuing, EPOLLIN)) < 0))
         r = err_sys(e, -r, "cannot create an event loop");
-    if (r == 0 && (r = mint_set(&self.mint, mint_fd)) < 0)
-        r = err_sys(e, -r, "cannot watch a socket");
     return r < 0 ? r : confine(reduced, e);
 }
 
 /* For a change: the certificate of a configuration comes from a process that sees no guest. */
 static int issue_only(void)
 {
+    static struct config_issued out;
     struct config *c = NULL;
     if (config_recv(SOCK, &c) < 0 || !c->ca_dir)
         return 1;
-    issue(c, SOCK);
+    int dir = ca_open(c->ca_dir, &out.e);
+    if (dir >= 0)
+        issue(dir, c, SOCK);
+    (void)send(SOCK, &out, sizeof(out), MSG_NOSIGNAL);
+    return 1;
 }
 
 int main(int argc, char **argv)
 {
     struct err e = {0};
+    struct config *c = NULL;
     uint64_t most = 0;
+    int teller = -1;
     bool once = argc == 2 && strcmp(argv[1], "issue") == 0;
     if (!once && (argc != 3 || parse_u64(argv[2], &most) < 0 || most == 0 || most > 65535)) {
         (void)fprintf(stderr, "msb-intercept is started by msb, for a sandbox with --secret\n");
@@ -317,20 +408,20 @@ int main(int argc, char **argv)
     (void)prctl(PR_SET_NAME, "msb-intercept");
     (void)signal(SIGPIPE, SIG_IGN);
     (void)fcntl(SOCK, F_SETFD, FD_CLOEXEC);
-    (void)OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL);
     if (once)
         return issue_only();
     self.most = (unsigned)most;
     self.link = (struct loop_src){.fd = SOCK, .fn = on_link};
+    self.issuing = (struct loop_src){.fd = -1, .fn = on_issuing};
     self.conns = (struct conn_host){
         .loop = &self.loop, .report = on_report, .want = on_want, .sign = resign};
     node_init(&self.conns.all);
     mint_init(&self.mint, &self.conns);
-    if (prepare(strcmp(argv[1], "reduced") == 0, &e) < 0)
-        helper_fail(SOCK, &e);
-    helper_report(SOCK, &e);
-    /* While the guest boots. */
-    if (tls_ctx_new(&self.conns.tls, self.conns.config, self.bundle, &e) == 0)
+    if (first_config(&c, &teller) < 0)
+        return 1;
+    int r = prepare(c, strcmp(argv[1], "reduced") == 0, &e);
+    answer(teller, &e);
+    if (r == 0 && mint_set(&self.mint, teller) == 0)
         (void)loop_run(&self.loop);
     return 1;
 }

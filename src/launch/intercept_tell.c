@@ -29,6 +29,7 @@ struct telling {
     const struct spec_bound *bound;
     const struct spec_net *old; /* of a change */
     const char *fresh;
+    const char *ca;  /* of a start: what guests are given to trust; NULL: there is none yet */
     int link, dirfd; /* one of them is -1 */
     struct mint_source source[SUBST_SECRETS_MAX];
     size_t n_sources;
@@ -179,7 +180,7 @@ static int put_all(struct config_writer *w, struct telling *t, struct err *e)
         r = put_authority(w, b->cas.v[i], e);
     if (r < 0)
         return r;
-    config_ca_dir(w, ca);
+    config_ca(w, ca, t->ca);
     if (bundle && *bundle)
         config_bundle(w, bundle);
     return 0;
@@ -243,19 +244,26 @@ static int hand(const struct telling *t, int fd, struct err *e)
                                            : 0;
 }
 
-/* What became of a change. */
-static int read_reply(int sock, struct err *e)
+/* What became of it. One that starts is waited for, as long as it lives. */
+static int read_reply(const struct telling *t, int sock, struct err *e)
 {
-    const struct timeval most = {.tv_sec = REPLY_S};
+    const struct timeval most = {.tv_sec = t->dirfd < 0 ? 0 : REPLY_S};
     struct config_reply reply;
+    ssize_t k;
     (void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
-    if (recv(sock, &reply, sizeof(reply), 0) != (ssize_t)sizeof(reply))
-        return err_set(e, ETIMEDOUT, "the interceptor does not answer");
+    do
+        k = recv(sock, &reply, sizeof(reply), 0);
+    while (k < 0 && errno == EINTR);
+    if (k != (ssize_t)sizeof(reply))
+        return t->dirfd < 0
+                   ? err_set(e, ECHILD,
+                             "the process that looks into TLS connections died during start-up")
+                   : err_set(e, ETIMEDOUT, "the interceptor does not answer");
     reply.text[sizeof(reply.text) - 1] = '\0';
     return reply.code ? err_set(e, reply.code > 0 ? reply.code : EIO, "%s", reply.text) : 0;
 }
 
-/* *ret: the socket, if it is to be served from now on. */
+/* *ret: the socket, on which the interceptor answers. */
 static int tell(struct telling *t, int *ret, struct err *e)
 {
     CLEANUP(config_end) struct config_writer w = {0};
@@ -275,54 +283,84 @@ static int tell(struct telling *t, int *ret, struct err *e)
     if (r < 0)
         return r;
     r = config_send(&w, here);
-    if (t->dirfd < 0 && (r == -EPIPE || r == -ECONNRESET))
-        return 0;
-    if (r < 0)
+    if (r < 0 && !(t->dirfd < 0 && (r == -EPIPE || r == -ECONNRESET)))
         return err_sys(e, -r, "cannot tell the interceptor about its secrets");
-    r = t->dirfd >= 0 ? read_reply(here, e) : 0;
-    if (r == 0)
-        *ret = steal_fd(&here);
-    return r;
+    *ret = steal_fd(&here);
+    return 0;
+}
+
+/* --- the process that does it ---------------------------------------------------------------- */
+
+static void say(int fd, const struct err *e)
+{
+    if (write(fd, e, sizeof(*e)) != (ssize_t)sizeof(*e) || e->code)
+        _exit(1);
+}
+
+static void __attribute__((noreturn)) teller_main(struct telling *t, int fd)
+{
+    struct err e = {0};
+    int sock = -1;
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)tell(t, &sock, &e);
+    say(fd, &e);
+    (void)read_reply(t, sock, &e);
+    if (!e.code && t->n_sources > 0 && fork() == 0)
+        mint_serve(sock, t->source, t->n_sources);
+    say(fd, &e);
+    _exit(0);
 }
 
 /* In a child that ends: values are in no memory that the launcher has, and so in none that the
  * monitor, its fork, inherits. */
-static int tell_from_child(struct telling *t, struct err *e)
+static int teller_fork(struct telling *t, struct teller *ret, struct err *e)
 {
-    struct err got = {0};
-    int pair[2], sock = -1;
+    int pair[2];
     if (pipe2(pair, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot create a pipe");
     pid_t child = fork();
-    if (child == 0) {
-        (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-        (void)tell(t, &sock, &got);
-        if (sock >= 0 && t->n_sources > 0 && fork() == 0)
-            mint_serve(sock, t->source, t->n_sources);
-        _exit(write(pair[1], &got, sizeof(got)) == (ssize_t)sizeof(got) ? 0 : 1);
-    }
+    if (child == 0)
+        teller_main(t, pair[1]);
     int r = child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
     (void)close(pair[1]);
-    ssize_t k = 0;
-    do
-        k = r == 0 ? read(pair[0], &got, sizeof(got)) : 0;
-    while (k < 0 && errno == EINTR);
-    (void)close(pair[0]);
-    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
-    if (r == 0 && k != (ssize_t)sizeof(got))
-        return err_set(e, ECHILD, "the process that looks up secrets died");
-    if (r == 0 && got.code) {
-        *e = got;
-        return -got.code;
-    }
+    if (r < 0)
+        (void)close(pair[0]);
+    else
+        *ret = (struct teller){.pid = child, .fd = pair[0]};
     return r;
 }
 
-int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e)
+int teller_start(const struct store *s, const struct spec_bound *b, const char *ca, int link,
+                 struct teller *ret, struct err *e)
 {
-    struct telling t = {.store = s, .bound = b, .link = link, .dirfd = -1};
-    return tell_from_child(&t, e);
+    struct telling t = {.store = s, .bound = b, .ca = ca, .link = link, .dirfd = -1};
+    return teller_fork(&t, ret, e);
+}
+
+int teller_wait(struct teller *t, struct err *e)
+{
+    struct err got = {0};
+    ssize_t k;
+    do
+        k = read(t->fd, &got, sizeof(got));
+    while (k < 0 && errno == EINTR);
+    if (k == (ssize_t)sizeof(got) && !got.code)
+        return 0;
+    teller_end(t);
+    if (k != (ssize_t)sizeof(got))
+        return err_set(e, ECHILD, "the process that looks up secrets died");
+    if (e)
+        *e = got;
+    return -got.code;
+}
+
+void teller_end(struct teller *t)
+{
+    if (t->fd < 0)
+        return;
+    close_fd(&t->fd);
+    while (waitpid(t->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
 }
 
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
@@ -330,11 +368,15 @@ int intercept_change(const struct store *s, int dirfd, const struct spec_net *ol
 {
     struct telling t = {
         .store = s, .bound = &now->bound, .old = old, .fresh = fresh, .link = -1, .dirfd = dirfd};
+    struct teller teller = {.fd = -1};
     struct err ignored = {0};
     int r = net_request_secrets(dirfd, -1, now, old, e);
     if (r < 0)
         return r;
-    r = tell_from_child(&t, e);
+    r = teller_fork(&t, &teller, e);
+    if (r == 0 && (r = teller_wait(&teller, e)) == 0)
+        r = teller_wait(&teller, e);
+    teller_end(&teller);
     if (r < 0)
         (void)net_request_secrets(dirfd, -1, old, now, &ignored);
     (void)request_ping(dirfd); /* the agent has the variables when it answers */

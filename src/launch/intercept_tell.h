@@ -1,8 +1,9 @@
 /* Telling the interceptor what it needs: the values of secrets, and where they may go (intercept/config.h).
  *
  * A child of the caller looks the values up, with the caller's rights and environment, and ends: no
- * process that lives on has them. (Where commands mint some, its child does: mint.h.) That child's end of a socket pair is all it shares with the
- * interceptor, which gets the other one by LINK_CHANGE (intercept/link.h).
+ * process that lives on has them. (Where commands mint some, its child does: mint.h.) That child's end
+ * of a socket pair is all it shares with the interceptor, which gets the other one by LINK_CHANGE
+ * (intercept/link.h).
  */
 #ifndef MSB_LAUNCH_INTERCEPT_TELL_H
 #define MSB_LAUNCH_INTERCEPT_TELL_H
@@ -11,8 +12,23 @@
 #include "store/store.h"
 #include "util/err.h"
 
-/* An interceptor that starts: `link` is the socket that becomes the monitor's. */
-int intercept_tell(const struct store *s, const struct spec_bound *b, int link, struct err *e);
+#include <sys/types.h>
+
+/* That child, as its parent sees it. */
+struct teller {
+    pid_t pid;
+    int fd; /* says what became of each step; -1: there is none */
+};
+
+/* Tells an interceptor that starts: `ca` is what guests are given to trust (NULL: there is none yet),
+ * `link` the socket that becomes the monitor's. */
+int teller_start(const struct store *s, const struct spec_bound *b, const char *ca, int link,
+                 struct teller *ret, struct err *e);
+/* Waits for its next step: it has told everything; then, the interceptor is ready. After the second one,
+ * or a failure, it is gone. */
+int teller_wait(struct teller *t, struct err *e);
+/* Waits until it ends, whatever it says. Harmless twice. */
+void teller_end(struct teller *t);
 
 /* The interceptor of a running sandbox (in the directory `dirfd`): `now` in place of `old`. Values are
  * looked up for what is not bound in just that way in `old`, and of `fresh` (may be NULL); it keeps the others. On

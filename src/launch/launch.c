@@ -52,7 +52,8 @@ struct cargo {
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
     char *host_cas;
-    pid_t connector_stage, intercept_stage;
+    pid_t connector_stage;
+    struct intercept intercept;
     pid_t share_stage[SPEC_SHARES_MAX];
 };
 
@@ -112,6 +113,7 @@ static void fd_keep(int *fd, void *arg)
 static void cargo_close(struct cargo *c)
 {
     cargo_each_fd(c, fd_close, NULL);
+    intercept_free(&c->intercept);
     free(c->host_cas);
 }
 
@@ -363,8 +365,8 @@ static int start_helpers(struct cargo *c, struct err *e)
             return r;
     }
     if (spec_bound_any(&s->net.bound)) {
-        int r = intercept_start(c->store, &s->net, c->p.reduced, &c->p.intercept_fd,
-                                &c->intercept_stage, e);
+        int r =
+            intercept_start(c->store, &s->net, c->p.reduced, &c->p.intercept_fd, &c->intercept, e);
         if (r < 0)
             return r;
     }
@@ -383,12 +385,11 @@ static int start_helpers(struct cargo *c, struct err *e)
 /* The certificate that its leaves can be verified with joins what the guest trusts. */
 static int await_interceptor(struct cargo *c, struct err *e)
 {
-    AUTO_FREE char *ca = NULL;
     char *all = NULL;
-    int r = intercept_wait(c->store, c->p.intercept_fd, c->intercept_stage, &c->refused, &ca, e);
+    int r = intercept_told(&c->intercept, c->store, e);
     if (r < 0)
         return r;
-    if (asprintf(&all, "%s%s", c->host_cas ? c->host_cas : "", ca) < 0)
+    if (asprintf(&all, "%s%s", c->host_cas ? c->host_cas : "", c->intercept.ca) < 0)
         return err_oom(e);
     free(c->host_cas);
     c->p.host_cas = c->host_cas = all;
@@ -627,6 +628,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
                       .dirfd = dirfd,
                       .warn = opt->warn,
                       .in_group = opt->in_group,
+                      .intercept.teller.fd = -1,
                       .p = {.spec = spec,
                             .engine = opt->engine->ops,
                             .device_fd = opt->engine->device_fd,
@@ -653,6 +655,12 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
     r = await_helpers(&c, r, e);
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);
+    if (r == 0 && (r = intercept_placed(&c.intercept, &c.refused, e)) < 0)
+        close_fd(&l->report_fd);
+    if (r == 0 && !c.refused) {
+        l->intercept = c.intercept;
+        c.intercept = (struct intercept){.teller = {.fd = -1}};
+    }
     cargo_close(&c);
     *refused = c.refused;
     l->n_cpus = c.p.n_cpus;
@@ -669,7 +677,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     int r = jail_kind_resolve(&jail, e);
     if (r < 0)
         return r;
-    l->report_fd = -1;
+    *l = (struct launch){.report_fd = -1, .intercept.teller.fd = -1};
     r = launch_in(jail == JAIL_REDUCED, l, s, dirfd, spec, opt, &refused, &first);
     if (!refused || jail != JAIL_AUTO) {
         if (r < 0)
@@ -687,6 +695,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
 int launch_wait(struct launch *l, struct err *e)
 {
     struct monitor_report rep = {0};
+    struct err why = {0};
     ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
     int r = 0;
     if (k != (ssize_t)sizeof(rep)) {
@@ -697,9 +706,21 @@ int launch_wait(struct launch *l, struct err *e)
         if (rep.hint[0])
             err_hint(e, "%s", rep.hint);
     }
+    int other = intercept_ready(&l->intercept, &why);
+    if (other < 0) { /* without it the monitor ends, too, and knows less */
+        *e = why;
+        r = other;
+    }
+    intercept_free(&l->intercept);
     if (r < 0)
-        close_fd(&l->report_fd);
+        launch_undo(l);
     return r;
+}
+
+void launch_undo(struct launch *l)
+{
+    close_fd(&l->report_fd);
+    intercept_free(&l->intercept);
 }
 
 int launch_finish(struct launch *l, struct err *e)

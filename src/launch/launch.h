@@ -19,6 +19,7 @@
 #define MSB_LAUNCH_LAUNCH_H
 
 #include "engine/engine.h"
+#include "launch/intercept.h"
 #include "monitor/params.h"
 #include "spec/spec.h"
 #include "store/store.h"
@@ -28,6 +29,7 @@ struct launch {
     int report_fd;
     unsigned n_cpus; /* that the guest has */
     bool reduced;    /* its jail */
+    struct intercept intercept;
 };
 
 struct launch_options {
@@ -42,9 +44,10 @@ struct launch_options {
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */
 int launch_begin(struct launch *l, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, const struct launch_options *opt, struct err *e);
-/* Waits until the guest is up, or says why it is not. The sandbox is not acknowledged yet: closing
- * report_fd now undoes it. */
+/* Waits until the guest and all that serves it is up, or says why it is not. */
 int launch_wait(struct launch *l, struct err *e);
+/* Undoes it: the sandbox is not acknowledged yet. */
+void launch_undo(struct launch *l);
 /* Acknowledges it: from now on it runs, whatever happens to the caller. */
 int launch_finish(struct launch *l, struct err *e);
 /* Or ends it, unacknowledged: it was started for the caller's own use. */

@@ -142,7 +142,7 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     diag_took("starting the monitor", t0);
     int saved = opt->creating ? spec_save(dirfd, spec, true, e) : 0;
     if (saved < 0) {
-        close_fd(&l.report_fd); /* unacknowledged: the monitor undoes it */
+        launch_undo(&l);
         return saved;
     }
     r = launch_wait(&l, e);

@@ -783,3 +783,20 @@ def test_one_authority_for_all_sandboxes_and_its_key_is_private(net_msb, box):
     p = net_msb("run", "-q", "--secret", "KEY@api.example.com", "--", "true")
     (ca / "ca.key").chmod(0o600)
     assert p.returncode != 0 and b"can be read by others" in p.stderr
+
+
+def test_an_authority_that_was_tampered_with_is_not_replaced_behind_the_guest(net_msb, box):
+    """The guest boots while nobody has read the key yet; its connections are refused, with the reason."""
+    key = pathlib.Path(net_msb.home) / "ca" / "ca.key"
+    good = key.read_bytes()
+    key.write_bytes(b"no key")
+    try:
+        net_msb.create("tampered", "net-guest:1", "--secret", "KEY@api.example.com", "--tls-upstream-ca-cert",
+                       str(net_msb.net.ca))
+        p = net_msb("exec", "-q", "tampered", "--", "curl", "-sS", "https://api.example.com/")
+        assert p.returncode == 35, p.stderr  # the handshake ends
+        assert "is not what guests were told" in net_msb.ok("net", "log", "tampered")
+        assert key.read_bytes() == b"no key"
+    finally:
+        key.write_bytes(good)
+    net_msb.ok("rm", "-q", "-f", "tampered")

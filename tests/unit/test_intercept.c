@@ -415,7 +415,7 @@ static void a_configuration_arrives(void **state)
     config_place(&w, &secrets[0].place[0]);
     config_pattern(&w, &(struct subst_host){.name = "looked.at"});
     config_roots(&w, NULL, "PEM");
-    config_ca_dir(&w, "/ca");
+    config_ca(&w, "/ca", "CA");
     assert_int_equal(config_send(&w, pair[0]), 0);
     config_end(&w);
     assert_int_equal(config_recv(pair[1], &c), 0);
@@ -423,6 +423,7 @@ static void a_configuration_arrives(void **state)
                 c->subst.secret[0].n_places == 1);
     assert_string_equal(c->subst.secret[0].value, "value");
     assert_string_equal(c->ca_dir, "/ca");
+    assert_string_equal(c->ca_cert, "CA");
     assert_string_equal(c->roots[0].pem, "PEM");
     assert_true(config_concerns(c, "api.x.org") && config_concerns(c, "looked.at") &&
                 config_concerns(c, "q.y.org") && !config_concerns(c, "other.org"));
