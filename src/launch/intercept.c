@@ -108,13 +108,17 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
     return 0;
 }
 
-int intercept_told(struct intercept *i, const struct store *s, struct err *e)
+int intercept_told(struct intercept *i, const struct store *s, bool *refused, struct err *e)
 {
     int r = teller_wait(&i->teller, e);
     if (r < 0 || i->ca)
         return r;
     r = intercept_ready(i, e); /* an authority has to be made first */
-    return r < 0 ? r : read_ca(s, &i->ca, e);
+    if (r < 0) {
+        int why = intercept_placed(i, refused, e);
+        return why < 0 ? why : r;
+    }
+    return read_ca(s, &i->ca, e);
 }
 
 int intercept_placed(struct intercept *i, bool *refused, struct err *e)

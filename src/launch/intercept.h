@@ -30,9 +30,9 @@ struct intercept {
 /* *ret_fd becomes the monitor's end. */
 int intercept_start(const struct store *s, const struct spec_net *n, bool reduced, int *ret_fd,
                     struct intercept *ret, struct err *e);
-/* Waits until it has been told everything, and i->ca is there. */
-int intercept_told(struct intercept *i, const struct store *s, struct err *e);
-/* Waits until it has its namespaces, if there is one: *refused, if the host refuses them. */
+/* Waits until it has been told everything, and i->ca is there. *refused: as below. */
+int intercept_told(struct intercept *i, const struct store *s, bool *refused, struct err *e);
+/* Waits until it has its namespaces, if there is one. *refused becomes true if the host refuses them. */
 int intercept_placed(struct intercept *i, bool *refused, struct err *e);
 /* Waits until it is ready, if there is one. */
 int intercept_ready(struct intercept *i, struct err *e);

@@ -386,7 +386,7 @@ static int start_helpers(struct cargo *c, struct err *e)
 static int await_interceptor(struct cargo *c, struct err *e)
 {
     char *all = NULL;
-    int r = intercept_told(&c->intercept, c->store, e);
+    int r = intercept_told(&c->intercept, c->store, &c->refused, e);
     if (r < 0)
         return r;
     if (asprintf(&all, "%s%s", c->host_cas ? c->host_cas : "", c->intercept.ca) < 0)

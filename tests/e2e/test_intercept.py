@@ -12,6 +12,7 @@ import pytest
 
 import netkit
 import processes
+from conftest import Msb, make_home
 from imagekit import run
 from netkit import HERE, WEB
 
@@ -800,3 +801,20 @@ def test_an_authority_that_was_tampered_with_is_not_replaced_behind_the_guest(ne
     finally:
         key.write_bytes(good)
     net_msb.ok("rm", "-q", "-f", "tampered")
+
+
+def test_a_host_that_refuses_the_interceptor_its_namespaces(tmp_path, shared_cache):
+    """A network namespace, which the monitor does not ask for: it has been started by then, and is started again."""
+    if os.environ.get("MSB_JAIL") or subprocess.run(["unshare", "-Ur", "true"], capture_output=True).returncode != 0:
+        pytest.skip("the jail is given, or this user may not make namespaces at all")
+    m = Msb(make_home(tmp_path, shared_cache), {"KEY": VALUE})
+    limit = "echo 0 >/proc/sys/user/max_net_namespaces && exec \"$@\""
+    m.command = lambda args: ["unshare", "-Ur", "sh", "-c", limit, "sh", m.exe, *map(str, args)]
+    run_it = ("run", "--secret", "KEY@api.example.com", "--", "sh", "-c", "echo $KEY")
+    for made in (False, True):  # without an authority, and with one
+        assert (m.home / "ca" / "ca.crt").exists() == made
+        p = m("run", "--jail", "full", *run_it[1:])
+        assert p.returncode == 1 and b"refuses namespaces to the process" in p.stderr, p.stderr
+        p = m(*run_it)
+        assert p.returncode == 0 and p.stdout.startswith(b"msb_") and b"runs in a reduced jail" in p.stderr, p.stderr
+    assert m.ok("ls", "-a", "-q") == ""
