@@ -108,24 +108,22 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
     return 0;
 }
 
-int intercept_told(struct intercept *i, const struct store *s, bool *refused, struct err *e)
-{
-    int r = teller_wait(&i->teller, e);
-    if (r < 0 || i->ca)
-        return r;
-    r = intercept_ready(i, e); /* an authority has to be made first */
-    if (r < 0) {
-        int why = intercept_placed(i, refused, e);
-        return why < 0 ? why : r;
-    }
-    return read_ca(s, &i->ca, e);
-}
-
 int intercept_placed(struct intercept *i, bool *refused, struct err *e)
 {
     pid_t stage = i->stage;
     i->stage = 0;
     return stage ? helper_reap(stage, "looks into TLS connections", refused, e) : 0;
+}
+
+int intercept_told(struct intercept *i, const struct store *s, bool *refused, struct err *e)
+{
+    int r = teller_wait(&i->teller, e);
+    if (r < 0 || i->ca)
+        return r;
+    r = intercept_placed(i, refused, e);
+    if (r == 0)
+        r = intercept_ready(i, e); /* an authority has to be made first */
+    return r < 0 ? r : read_ca(s, &i->ca, e);
 }
 
 int intercept_ready(struct intercept *i, struct err *e)

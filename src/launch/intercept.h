@@ -9,7 +9,7 @@
  * Nobody waits for it without need while a sandbox starts: connections that come too early wait in its
  * socket.
  *
- *     start ── values are looked up ──▶ told ── the monitor starts ──▶ placed ── the guest boots ──▶ ready
+ *     start ── values looked up ──▶ told ── namespaces of both ──▶ placed ── the guest boots ──▶ ready
  */
 #ifndef MSB_LAUNCH_INTERCEPT_H
 #define MSB_LAUNCH_INTERCEPT_H

@@ -603,7 +603,9 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
         stage = 0; /* it failed, and has reported it */
     } else if (stage > 0) {
         enter_group(c, stage);
-        r = c->p.reduced ? 0 : jail_map(stage, &c->id, e);
+        r = intercept_placed(&c->intercept, &c->refused, e); /* at the same time as the stage */
+        if (r == 0 && !c->p.reduced)
+            r = jail_map(stage, &c->id, e);
         if (r == 0)
             (void)send(sync_here, "", 1, MSG_NOSIGNAL);
     }
@@ -655,8 +657,6 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
     r = await_helpers(&c, r, e);
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);
-    if (r == 0 && (r = intercept_placed(&c.intercept, &c.refused, e)) < 0)
-        close_fd(&l->report_fd);
     if (r == 0 && !c.refused) {
         l->intercept = c.intercept;
         c.intercept = (struct intercept){.teller = {.fd = -1}};

@@ -804,7 +804,7 @@ def test_an_authority_that_was_tampered_with_is_not_replaced_behind_the_guest(ne
 
 
 def test_a_host_that_refuses_the_interceptor_its_namespaces(tmp_path, shared_cache):
-    """A network namespace, which the monitor does not ask for: it has been started by then, and is started again."""
+    """A network namespace, which the monitor does not ask for."""
     if os.environ.get("MSB_JAIL") or subprocess.run(["unshare", "-Ur", "true"], capture_output=True).returncode != 0:
         pytest.skip("the jail is given, or this user may not make namespaces at all")
     m = Msb(make_home(tmp_path, shared_cache), {"KEY": VALUE})
