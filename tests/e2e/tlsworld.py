@@ -117,6 +117,9 @@ def answer(s, target, h, body):
             n -= len(piece)
     elif path == "/reflect":  # what a debug page would show
         plain(s, "200 OK", body + repr(h).encode(), "X-Reflected: " + h.get("x-api-key", "-"))
+    elif path == "/npm/thing":
+        plain(s, "200 OK", json.dumps({"name": "thing", "dist-tags": {"latest": "1.2.3"}, "versions": {
+            "1.2.3": {"name": "thing", "version": "1.2.3", "dist": {"tarball": "https://x/"}}}}).encode())
     elif path == "/redirect":
         plain(s, "302 Found", b"", "Location: https://elsewhere.example.com/echo")
     else:
