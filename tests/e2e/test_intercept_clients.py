@@ -148,7 +148,7 @@ def test_npm_with_a_token(box, world):
         echo '//one.example.com/npm/:_authToken=${KEY}' >.npmrc
         node /opt/node/npm/bin/npm-cli.js view thing version --registry https://one.example.com/npm/ --no-update-notifier
     """, timeout=120)
-    assert out.split() == ["1.2.3"] and f"authorization: {BEARER}" in world.head("GET /npm/thing").replace("Authorization", "authorization")
+    assert out.split() == ["1.2.3"] and f"authorization: {BEARER}" in world.head("GET /npm/thing")
 
 
 GO = """package main
@@ -172,8 +172,8 @@ def test_go(box, world):
 
     def build(d):
         (d / "main.go").write_text(GO)
-        run("go", "build", "-o", d / "client", d / "main.go", env={**os.environ, "CGO_ENABLED": "0", "GOCACHE": str(d / "cache"),
-                                                                  "GOFLAGS": "-mod=mod"})
+        env = {**os.environ, "CGO_ENABLED": "0", "GOCACHE": str(d / "cache")}
+        run("go", "build", "-o", d / "client", d / "main.go", env=env)
         shutil.rmtree(d / "cache")
 
     client = cached("go-client", [GO], build) / "client"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECRET "never \"shown\"" /* which no token can be */
+#define SECRET "never(shown)" /* which no token can be */
 #define TOKEN "session-token"
 #define BEGIN "AWS4-HMAC-SHA256 Credential=ID/"
 
