@@ -9,7 +9,7 @@ PYTHON  ?= /usr/bin/python3
 STAGES  ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build programs configure kernel kernel-uml kernel-uml-smp kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat \
+.PHONY: all build programs configure kernel kernel-uml kernel-uml-smp kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat test-k8s \
         unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
@@ -76,6 +76,11 @@ test-kvm: tested ## the kvm engine, nested in QEMU where KVM does not work
 test-fresh: tested ## make run, test, install, dist and deb on Debian machines with nothing installed
 	@scripts/bootstrap package
 	@MSB_TEST_FRESH=$(or $(MSB_TEST_FRESH),full) $(RUN) fresh
+
+test-k8s: tested ## pods in a Kubernetes of its own, and the SDK there (as root; the first time, it is compiled)
+	@scripts/bootstrap k8s
+	@tests/k8s/build >/dev/null
+	@$(RUN) k8s
 
 test-compat: all ## programs and their test suites, natively and in a sandbox (as root; long)
 	@scripts/bootstrap test

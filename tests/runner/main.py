@@ -12,7 +12,9 @@ from runner.report import ROOT, Totals
 from runner.supervisor import Stage, keep, kill_below
 
 # How long a stage may take, in minutes on a machine of usual speed; longer, and it hangs.
-STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "kvm": 120, "fresh": 240}
+STAGES = {"runner": 5, "lint": 20, "unit": 15, "sanitize": 25, "fuzz": 30, "e2e": 45, "kvm": 120, "fresh": 240,
+          "k8s": 120}
+ON_REQUEST = ("k8s",)
 # One after another, beside those of the others that leave a CPU idle now and then, once there is a sanitized build.
 BESIDE = ("kvm", "fresh")
 BUSY = ("runner", "lint", "unit", "sanitize")
@@ -94,7 +96,7 @@ def main():
     try:
         with environment.Place() as place:
             try:
-                run_stages(args, args.stages or list(STAGES), place, totals, running)
+                run_stages(args, args.stages or [name for name in STAGES if name not in ON_REQUEST], place, totals, running)
             except Ended as e:
                 totals.check(f"the run was ended by {e}", False)
             finally:
