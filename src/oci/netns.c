@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
+#include <linux/ip.h>
 #include <linux/neighbour.h>
 #include <linux/pkt_cls.h>
 #include <linux/pkt_sched.h>
@@ -26,13 +27,18 @@
 #include <unistd.h>
 
 #define TAP_NAME "msb0"
+/* From which this namespace speaks to its guest; link-local, so nobody's. */
+#define HERE_ADDRESS "169.254.77.77"
 
 enum {
     MESSAGES_MAX = 64 * 1024, /* thousands of routes have no place in a guest's start */
     REQUEST_MAX = 512,
     ANSWER_MAX = 64 * 1024,
     SEND_MAX = 1 << 20, /* bytes of a guest that the host's kernel holds */
-    TRIES = 50,         /* 2 ms apart: a device is there until its last holder has ended */
+    KEYS_MAX = 2,
+    FIRST_PRIORITY = 1, /* of filters */
+    LAST_PRIORITY = 2,
+    TRIES = 50, /* 2 ms apart: a device is there until its last holder has ended */
     PAUSE_NS = 2000000,
 };
 
@@ -147,7 +153,21 @@ struct interface {
     char name[IFNAMSIZ];
     uint8_t mac[6];
     uint32_t mtu;
+    bool served;   /* by a process of the user's (slirp4netns), not by a node */
+    uint32_t ipv4; /* its first address, if it is; 0: none */
 };
+
+/* "tun" is also what a TAP device is. */
+static bool is_tun(const struct nlmsghdr *h)
+{
+    const struct rtattr *info = attr(h, sizeof(struct ifinfomsg), IFLA_LINKINFO);
+    size_t left = info ? RTA_PAYLOAD(info) : 0;
+    const struct rtattr *a = info ? RTA_DATA(info) : NULL;
+    for (; RTA_OK(a, left); a = following(a, a->rta_len, &left))
+        if (a->rta_type == IFLA_INFO_KIND)
+            return RTA_PAYLOAD(a) >= 3 && memcmp(RTA_DATA(a), "tun", 3) == 0;
+    return false;
+}
 
 static int look_at_link(const struct nlmsghdr *h, void *ctx)
 {
@@ -163,6 +183,7 @@ static int look_at_link(const struct nlmsghdr *h, void *ctx)
     (void)snprintf(to->name, sizeof(to->name), "%s", (const char *)RTA_DATA(name));
     memcpy(to->mac, RTA_DATA(mac), sizeof(to->mac));
     memcpy(&to->mtu, RTA_DATA(mtu), sizeof(to->mtu));
+    to->served = is_tun(h);
     return 1;
 }
 
@@ -279,33 +300,162 @@ static int change_ingress(int fd, int index, bool add)
     return ask(fd, &q);
 }
 
-/* Whatever comes in at one leaves at the other: every frame (a u32 key with an empty mask), before
- * this namespace's own stack sees it. */
-static int redirect(int fd, int from, int to)
+/* A filter for what comes in at a device: `keys` of u32, and a device that all of it goes to, or 0:
+ * it is for this namespace's own stack. */
+static int filter(int fd, int from, uint32_t priority, const struct tc_u32_key *keys, uint8_t n,
+                  int to)
 {
     struct request q;
-    uint8_t all[sizeof(struct tc_u32_sel) + sizeof(struct tc_u32_key)] = {0};
-    const struct tc_u32_sel sel = {.flags = TC_U32_TERMINAL, .nkeys = 1};
+    const struct tc_u32_sel sel = {.flags = TC_U32_TERMINAL, .nkeys = n};
+    uint8_t whole[sizeof(sel) + KEYS_MAX * sizeof(*keys)];
     const struct tc_mirred m = {
         .action = TC_ACT_STOLEN, .eaction = TCA_EGRESS_REDIR, .ifindex = (uint32_t)to};
     const struct tcmsg t = {.tcm_ifindex = from,
                             .tcm_parent = TC_H_MAKE(TC_H_INGRESS, 0),
-                            .tcm_info = TC_H_MAKE(1U << 16, htons(ETH_P_ALL))};
-    int r = change_ingress(fd, from, true);
-    if (r < 0)
-        return r;
-    memcpy(all, &sel, sizeof(sel));
+                            .tcm_info = TC_H_MAKE(priority << 16, htons(ETH_P_ALL))};
+    assert(n <= KEYS_MAX);
+    memcpy(whole, &sel, sizeof(sel));
+    memcpy(whole + sizeof(sel), keys, n * sizeof(*keys));
     begin(&q, RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, &t, sizeof(t));
     put_attr(&q, TCA_KIND, "u32", sizeof("u32"));
     size_t options = nest(&q, TCA_OPTIONS);
-    put_attr(&q, TCA_U32_SEL, all, sizeof(all));
-    size_t actions = nest(&q, TCA_U32_ACT), first = nest(&q, 1);
-    put_attr(&q, TCA_ACT_KIND, "mirred", sizeof("mirred"));
-    size_t action = nest(&q, TCA_ACT_OPTIONS);
-    put_attr(&q, TCA_MIRRED_PARMS, &m, sizeof(m));
-    for (const size_t *at = (const size_t[]){action, first, actions, options, 0}; *at; at++)
+    put_attr(&q, TCA_U32_SEL, whole, sizeof(sel) + n * sizeof(*keys));
+    if (to) {
+        size_t actions = nest(&q, TCA_U32_ACT), first = nest(&q, 1);
+        put_attr(&q, TCA_ACT_KIND, "mirred", sizeof("mirred"));
+        size_t action = nest(&q, TCA_ACT_OPTIONS);
+        put_attr(&q, TCA_MIRRED_PARMS, &m, sizeof(m));
+        for (const size_t *at = (const size_t[]){action, first, actions, 0}; *at; at++)
+            nest_end(&q, *at);
+    }
+    nest_end(&q, options);
+    return ask(fd, &q);
+}
+
+/* Whatever comes in at one leaves at the other: every frame (a u32 key with an empty mask), before
+ * this namespace's own stack sees it. */
+static int redirect(int fd, int from, int to)
+{
+    const struct tc_u32_key all = {0};
+    int r = change_ingress(fd, from, true);
+    return r < 0 ? r : filter(fd, from, LAST_PRIORITY, &all, 1, to);
+}
+
+/* --- published ports ------------------------------------------------------------------------- */
+
+/* Where a process serves the interface, another one (Podman's rootlessport) connects to published
+ * ports from inside of the namespace, at the interface's own address, which would be delivered right
+ * here. So that address leads to the TAP device, and what the guest answers is not redirected. */
+
+static void put_address(struct request *q, uint16_t type, uint32_t address)
+{
+    put_attr(q, type, &address, sizeof(address));
+}
+
+static int keep_ipv4(const struct nlmsghdr *h, void *ctx)
+{
+    struct interface *i = ctx;
+    const struct ifaddrmsg *a = NLMSG_DATA(h);
+    const struct rtattr *local = attr(h, sizeof(*a), IFA_LOCAL);
+    if (a->ifa_family != AF_INET || (int)a->ifa_index != i->index || !local ||
+        RTA_PAYLOAD(local) != sizeof(i->ipv4))
+        return 0;
+    memcpy(&i->ipv4, RTA_DATA(local), sizeof(i->ipv4));
+    return 1;
+}
+
+/* Whether the interface's own address is this namespace's. */
+static int own_address(int fd, const struct interface *i, bool own)
+{
+    struct request q;
+    const struct rtmsg m = {.rtm_family = AF_INET,
+                            .rtm_dst_len = 32,
+                            .rtm_table = RT_TABLE_LOCAL,
+                            .rtm_type = RTN_LOCAL,
+                            .rtm_scope = RT_SCOPE_HOST,
+                            .rtm_protocol = RTPROT_KERNEL};
+    begin(&q, own ? RTM_NEWROUTE : RTM_DELROUTE, own ? NLM_F_CREATE : 0, &m, sizeof(m));
+    put_address(&q, RTA_DST, i->ipv4);
+    put_address(&q, RTA_PREFSRC, i->ipv4);
+    put_attr(&q, RTA_OIF, &i->index, sizeof(i->index));
+    return ask(fd, &q);
+}
+
+/* A route to one address of a device's link. The place of the device's number is *at. */
+static void link_route(struct request *q, uint32_t to, uint32_t from, int device, size_t *at)
+{
+    const struct rtmsg m = {.rtm_family = AF_INET,
+                            .rtm_dst_len = 32,
+                            .rtm_table = RT_TABLE_MAIN,
+                            .rtm_type = RTN_UNICAST,
+                            .rtm_scope = RT_SCOPE_LINK,
+                            .rtm_protocol = RTPROT_STATIC};
+    begin(q, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
+    put_address(q, RTA_DST, to);
+    if (from)
+        put_address(q, RTA_PREFSRC, from);
+    put_attr(q, RTA_OIF, &device, sizeof(device));
+    *at = q->h.nlmsg_len - sizeof(device);
+}
+
+/* Where its guest finds this namespace. */
+static int tell_guest(struct buf *messages, uint32_t here, const uint8_t mac[6])
+{
+    struct request q;
+    size_t at = NLMSG_HDRLEN + offsetof(struct ndmsg, ndm_ifindex);
+    const struct copy c = {.to = messages};
+    const struct ndmsg n = {.ndm_family = AF_INET, .ndm_state = NUD_PERMANENT};
+    begin(&q, RTM_NEWNEIGH, NLM_F_CREATE, &n, sizeof(n));
+    put_address(&q, NDA_DST, here);
+    put_attr(&q, NDA_LLADDR, mac, 6);
+    int r = keep(&c, &q.h, at);
+    link_route(&q, here, 0, 0, &at);
+    return r < 0 ? r : keep(&c, &q.h, at);
+}
+
+/* The guest speaks from an address that is this namespace's, too. */
+static int accept_own(int fd, int device)
+{
+    struct request q;
+    const struct ifinfomsg i = {.ifi_index = device};
+    uint32_t yes = 1;
+    begin(&q, RTM_SETLINK, 0, &i, sizeof(i));
+    size_t spec = nest(&q, IFLA_AF_SPEC), inet = nest(&q, AF_INET), conf = nest(&q, IFLA_INET_CONF);
+    put_attr(&q, IPV4_DEVCONF_ACCEPT_LOCAL, &yes, sizeof(yes));
+    for (const size_t *at = (const size_t[]){conf, inet, spec, 0}; *at; at++)
         nest_end(&q, *at);
     return ask(fd, &q);
+}
+
+static int reach_guest(int fd, const struct interface *i, int tap, const uint8_t mac[6],
+                       struct buf *messages)
+{
+    struct request q;
+    size_t at;
+    const uint32_t here = inet_addr(HERE_ADDRESS);
+    const struct ifaddrmsg a = {.ifa_family = AF_INET,
+                                .ifa_prefixlen = 32,
+                                .ifa_scope = RT_SCOPE_LINK,
+                                .ifa_index = (uint32_t)tap};
+    struct tc_u32_key to_us[2] = {{.off = -ETH_HLEN, .mask = UINT32_MAX},
+                                  {.off = 4 - ETH_HLEN, .mask = htonl(0xffff0000)}};
+    memcpy(&to_us[0].val, mac, 4);
+    memcpy(&to_us[1].val, mac + 4, 2);
+    begin(&q, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &a, sizeof(a));
+    put_address(&q, IFA_LOCAL, here);
+    int r = ask(fd, &q);
+    link_route(&q, i->ipv4, here, tap, &at);
+    if (r == 0)
+        r = ask(fd, &q);
+    if (r == 0)
+        r = accept_own(fd, tap);
+    if (r == 0)
+        r = filter(fd, tap, FIRST_PRIORITY, to_us, ARRAY_LEN(to_us), 0);
+    if (r == 0)
+        r = tell_guest(messages, here, mac);
+    if (r == 0)
+        r = own_address(fd, i, false);
+    return r == -ESRCH ? 0 : r; /* left so by one that was not deleted */
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -316,12 +466,17 @@ static int open_netlink(void)
     return fd < 0 ? -errno : fd;
 }
 
-static int join(int fd, const struct interface *i, struct err *e)
+static int join(int fd, struct interface *i, int tap_fd, struct buf *messages, struct err *e)
 {
     int tap = (int)if_nametoindex(TAP_NAME);
+    struct ifreq hw = {0};
     int r = set_up(fd, tap, i->mtu);
     if (r == 0)
         r = redirect(fd, tap, i->index);
+    if (r == 0 && i->served && list(fd, RTM_GETADDR, keep_ipv4, i) > 0)
+        r = ioctl(tap_fd, SIOCGIFHWADDR, &hw) < 0
+                ? -errno
+                : reach_guest(fd, i, tap, (const uint8_t *)hw.ifr_hwaddr.sa_data, messages);
     if (r == 0) {
         (void)change_ingress(fd, i->index, false); /* left by one that was not deleted */
         r = redirect(fd, i->index, tap);
@@ -349,7 +504,7 @@ int netns_connect(struct netns *ret, struct err *e)
     if (r < 0)
         return err_sys(e, -r, "cannot read the container's network settings");
     AUTO_CLOSE int tap = open_tap(e);
-    r = tap < 0 ? tap : join(fd, &i, e);
+    r = tap < 0 ? tap : join(fd, &i, tap, &ret->messages, e);
     if (r < 0)
         return r;
     ret->tap = (struct net_tap){.fd = steal_fd(&tap),
@@ -377,8 +532,11 @@ static void release(const char *path)
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     for (int k = 0; k < TRIES && if_nametoindex(TAP_NAME); k++)
         (void)nanosleep(&pause, NULL);
-    if (fd >= 0 && !if_nametoindex(TAP_NAME) && list(fd, RTM_GETLINK, look_at_link, &i) > 0)
-        (void)change_ingress(fd, i.index, false);
+    if (fd < 0 || if_nametoindex(TAP_NAME) || list(fd, RTM_GETLINK, look_at_link, &i) <= 0)
+        return;
+    (void)change_ingress(fd, i.index, false);
+    if (i.served && list(fd, RTM_GETADDR, keep_ipv4, &i) > 0)
+        (void)own_address(fd, &i, true);
 }
 
 /* In a process of its own: the caller stays where it is. */

@@ -7,6 +7,9 @@
  *
  *     node ─── eth0 ⇄ (tc: redirect) ⇄ msb0 ─── virtio-net: the guest's eth0
  *
+ * An interface that a process of the same user serves (slirp4netns) has published ports connected to
+ * from inside of the namespace: these connections reach the guest, too.
+ *
  * There is one guest to an interface, and one interface: the first Ethernet one that is up. The TAP
  * device goes with its guest; the redirection at the interface is removed by netns_release().
  */

@@ -13,10 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The root of an ordinary user's namespace may not write to /run. */
 static int default_root(char **ret, struct err *e)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
-    int n = geteuid() == 0         ? asprintf(ret, "/run/msb-runtime")
+    bool system = geteuid() == 0 && access("/run", W_OK) == 0;
+    int n = system                 ? asprintf(ret, "/run/msb-runtime")
             : run && run[0] == '/' ? asprintf(ret, "%s/msb-runtime", run)
                                    : asprintf(ret, "/tmp/msb-runtime-%u", geteuid());
     return n < 0 ? err_oom(e) : 0;
