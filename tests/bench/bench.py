@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import net
+import oci
 import pull
 import sdk
 
@@ -266,9 +267,10 @@ def main():
         ratios = b.ratios()
         pulls, more = pull.bench(args.msb, 2 if args.quick else 5)
         network, found = net.bench(args.msb, *((1, 500, 1) if args.quick else ()))
+        containers, started = oci.bench(args.msb, 3 if args.quick else 10)
         if args.json:
-            args.json.write_text(json.dumps({"results": b.results, "pull": pulls, "net": network,
-                                             "ratios": ratios + more + found}, indent=2,
+            args.json.write_text(json.dumps({"results": b.results, "pull": pulls, "net": network, "oci": containers,
+                                             "ratios": ratios + more + found + started}, indent=2,
                                             sort_keys=True) + "\n")
             print(f"\n  written to {args.json}")
     finally:
