@@ -149,7 +149,8 @@ def test_containerd(node, before, plugin):
 def test_crio(node):
     node.has("crio", "containerd")
     node("install")
-    assert 'runtime_path = "/opt/msb/bin/msb-runtime"' in node.crio.read_text()
+    written = node.crio.read_text()
+    assert 'runtime_path = "/opt/msb/bin/msb-runtime"' in written and "[crio.runtime]\ndrop_infra_ctr = false\n" in written
     assert node.restarted() == ["systemctl restart containerd", "systemctl restart crio"]
     node("install")
     assert node.restarted() == []

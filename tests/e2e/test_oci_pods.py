@@ -19,18 +19,20 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers of a pod n
 class Pod:
     """The first container, and what the others are told of it."""
 
-    def __init__(self, runtime, name, **config):
-        self.rt, self.name = runtime, name
-        kind = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": name}
-        self.pid = runtime.create(name, sh("while :; do sleep 1000; done"), annotations=kind, hostname="the-pod", **config)
+    def __init__(self, runtime, name, keys=("io.kubernetes.cri.container-type", "io.kubernetes.cri.sandbox-id"), **config):
+        self.rt, self.name, self.keys = runtime, name, keys
+        self.pid = runtime.create(name, sh("while :; do sleep 1000; done"), annotations=self.annotations("sandbox"),
+                                  hostname="the-pod", **config)
         runtime("start", name)
+
+    def annotations(self, kind):
+        return dict(zip(self.keys, (kind, self.name)))
 
     def config(self, **config):
         ns = [{"type": t, "path": f"/proc/{self.pid}/ns/{p}"} for t, p in (("network", "net"), ("ipc", "ipc"), ("uts", "uts"))]
         linux = {"namespaces": [{"type": "pid"}, {"type": "mount"}, *ns], **config.pop("linux", {})}
         root = {"path": str(make_root(self.rt.dir / f"rootfs{self.rt.n}")), **config.pop("root", {})}
-        return {"annotations": {"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": self.name},
-                "linux": linux, "root": root, **config}
+        return {"annotations": self.annotations("container"), "linux": linux, "root": root, **config}
 
     def create(self, cid, process, *options, **config):
         return self.rt.create(cid, process, *options, **self.config(**config))
@@ -58,6 +60,26 @@ def test_run(pod):
     """A command, its output and its exit code; several after another."""
     assert pod.run(sh("echo hello; hostname")) == "hello\nthe-pod\n"
     pod.run(sh("exit 7"), check=7)
+
+
+def test_crio(runtime):
+    """CRI-O's annotations say the same. It joins namespaces by paths of its own, which tell nothing."""
+    pod = Pod(runtime, "crio", ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"))
+    more = pod.config()
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    first = runtime("exec", "crio", "/bin/sh", "-c", boot).out
+    for ns in more["linux"]["namespaces"]:
+        if "path" in ns:
+            kept = runtime.dir / f"ns-{ns['type']}"
+            kept.symlink_to(ns["path"])
+            ns["path"] = str(kept)
+    assert runtime.run(sh(boot), **more) == first
+    assert "cannot be joined" in runtime.refused(sh("true"), **pod.config(
+        linux={"namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})), "shareProcessNamespace"
+    runtime("delete", "--force", "crio")
+    # A pod without such a container (drop_infra_ctr) has none that could share its guest.
+    more["linux"] = {"namespaces": [{"type": "pid"}, {"type": "network"}]}
+    assert runtime.run(sh(boot), **more) != first
 
 
 def test_apart(pod, tmp_path):
