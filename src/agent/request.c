@@ -66,6 +66,18 @@ static char *arena_str(struct arena *a, const struct proto_field *x)
 
 /* --- fields --- */
 
+/* Bytes, which may be none. NULL: they do not fit. */
+static uint8_t *store_bytes(struct arena *a, const struct proto_field *x)
+{
+    uint8_t *at = (uint8_t *)a->p;
+    if ((size_t)(a->end - a->p) < x->len)
+        return NULL;
+    if (x->len)
+        memcpy(at, x->data, x->len);
+    a->p += x->len;
+    return at;
+}
+
 enum field_kind { TEXT, U32, U64, FLAG };
 
 /* Where the value of a field is stored. */
@@ -170,6 +182,11 @@ static int get_common(struct req_common *c, struct arena *a, const struct proto_
 static int get_exec_field(void *to, struct arena *a, const struct proto_field *x)
 {
     struct exec_req *q = to;
+    if (x->tag == F_FILTER) {
+        q->filter = store_bytes(a, x);
+        q->filter_size = x->len;
+        return q->filter && x->len ? 0 : -EPROTO;
+    }
     if (x->tag == F_GROUP)
         return store(&q->groups[q->ngroups++], TEXT, a, x);
     return x->tag == F_ARG ? store(&q->argv[q->argc++], TEXT, a, x) : get_common(&q->c, a, x);
@@ -249,18 +266,6 @@ static int get_mount(struct config *c, struct arena *a, const struct proto_field
     if (m->device && !m->fstype)
         return -EPROTO;
     return m->file && (!*m->file || strchr(m->file, '/')) ? -EPROTO : 0;
-}
-
-/* Bytes, which may be none. NULL: they do not fit. */
-static uint8_t *store_bytes(struct arena *a, const struct proto_field *x)
-{
-    uint8_t *at = (uint8_t *)a->p;
-    if ((size_t)(a->end - a->p) < x->len)
-        return NULL;
-    if (x->len)
-        memcpy(at, x->data, x->len);
-    a->p += x->len;
-    return at;
 }
 
 static int get_script_body(void *to, struct arena *a, const struct proto_field *x)

@@ -49,6 +49,8 @@ struct exec_req {
     uint64_t caps;       /* the most that it has; UINT64_MAX = what the guest leaves */
     uint64_t ambient;    /* what a user other than root keeps of these */
     bool no_new_privs;
+    const void *filter; /* of system calls, filter_size bytes; NULL: none */
+    size_t filter_size;
     char **groups; /* its own, in place of the guest's for every command */
     size_t ngroups;
     void *arena;

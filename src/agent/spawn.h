@@ -25,6 +25,9 @@ struct spawn_req {
     uint32_t umask;                     /* plus one; 0 = as it is */
     uint64_t drop, ambient;             /* capabilities: given up; kept by one who is not root */
     bool no_new_privs;
+    const void
+        *filter; /* of its system calls: struct sock_filter[], filter_size bytes; NULL: none */
+    size_t filter_size;
     bool tty; /* fd[0] becomes the controlling terminal */
 };
 

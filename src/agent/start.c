@@ -228,6 +228,8 @@ static void start_command(struct session *s, struct exec_req *q)
                                .drop = cfg->caps & ~q->caps,
                                .ambient = cfg->caps & q->caps & q->ambient,
                                .no_new_privs = q->no_new_privs,
+                               .filter = q->filter,
+                               .filter_size = q->filter_size,
                                .tty = q->tty};
         pid = spawn(&sp, &kind, &e);
     }

@@ -55,6 +55,8 @@ static void put_command(struct proto_writer *w, const struct session_request *re
         proto_u64(w, F_AMBIENT, req->caps_ambient);
     if (req->no_new_privs)
         proto_u32(w, F_NO_NEW_PRIVS, 1);
+    if (req->filter)
+        proto_bytes(w, F_FILTER, req->filter, req->filter_size);
     for (size_t i = 0; i < req->groups.n; i++)
         proto_str(w, F_GROUP, req->groups.v[i]);
     if (req->timeout_ms)

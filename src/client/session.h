@@ -33,6 +33,8 @@ struct session_request {
      * other than root keeps (bits by number). */
     uint64_t caps_dropped, caps_ambient;
     bool no_new_privs;
+    const void *filter; /* of its system calls (F_FILTER); NULL: none */
+    size_t filter_size;
     struct strlist groups; /* more groups, in place of the sandbox's; none: those */
     uint32_t attach;       /* not 0: take up that session instead of starting a command */
     uint64_t timeout_ms;   /* 0 = none */

@@ -220,6 +220,7 @@ void container_config_free(struct container_config *c)
     json_decref(c->j);
     free(c->bundle);
     free(c->rootfs);
+    free(c->filter);
     spec_free(&c->spec);
     process_free(&c->process);
     *c = (struct container_config){0};

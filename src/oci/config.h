@@ -27,6 +27,7 @@ struct container_config {
     struct oci_namespaces ns;
     const char *cgroups_path; /* NULL: none */
     const json_t *resources;  /* of the host; NULL: none */
+    void *filter;             /* linux.seccomp, of process; NULL: none */
     unsigned said;            /* enum spec_said: what a policy refuses rather than narrows */
     bool sandbox;             /* a pod's first container, whose guest the others share */
     const char *pod;          /* the id of that one, as the caller says; NULL: it does not */

@@ -96,7 +96,8 @@ static int save_state(struct oci_container *c, const struct oci_init *in, pid_t 
     json_put(&state, "groups", json_incref((json_t *)(uintptr_t)in->groups));
     if (state && in->pod)
         json_put(&state, "pod", json_string(in->pod));
-    return container_save(c, state, pid, e);
+    int r = container_save(c, state, pid, e);
+    return r < 0 ? r : container_save_filter(c, &in->config->process.req, e);
 }
 
 /* By which its commands are found in the pod's guest. */

@@ -110,13 +110,17 @@ static int spawn_exec(struct exec *x, int *code, struct err *e)
     return r;
 }
 
-/* A connection to it. */
-static int connect_to(const struct oci_runtime *rt, const char *id, struct err *e)
+/* A connection to it, and what every command there is held to. */
+static int connect_to(const struct oci_runtime *rt, const char *id, struct session_request *req,
+                      char **filter, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     int r = container_open(rt, id, &c, e);
+    if (r == 0)
+        r = container_read_filter(&c, filter, &req->filter_size, e);
     if (r < 0)
         return r;
+    req->filter = *filter;
     if (c.status != OCI_RUNNING && c.status != OCI_CREATED)
         return err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
                        oci_status_name(c.status));
@@ -127,7 +131,8 @@ static int connect_to(const struct oci_runtime *rt, const char *id, struct err *
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)
 {
     struct exec x = {.x = o, .rt = rt, .sock = -1, .report = -1};
-    int r = x.sock = connect_to(rt, o->id, e);
+    AUTO_FREE char *filter = NULL;
+    int r = x.sock = connect_to(rt, o->id, &x.process.req, &filter, e);
     if (r >= 0)
         r = process_read(&x.process, o->process, e);
     if (r == 0 && x.process.terminal && o->detach && !o->console_socket)

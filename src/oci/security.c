@@ -3,6 +3,7 @@
  * more. */
 #include "oci/config.h"
 
+#include "oci/seccomp.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -59,5 +60,9 @@ int container_config_read_security(struct container_config *c, struct err *e)
         r = read_paths(&c->spec.masked, json_object_get(l, "maskedPaths"), "maskedPaths", e);
     if (r == 0)
         r = read_paths(&c->spec.fixed, json_object_get(l, "readonlyPaths"), "readonlyPaths", e);
+    if (r == 0)
+        r = seccomp_compile(json_object_get(l, "seccomp"), &c->filter, &c->process.req.filter_size,
+                            e);
+    c->process.req.filter = c->filter;
     return r;
 }

@@ -15,7 +15,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STATE_MAX = 4 * 1024 * 1024, STAT_MAX = 1024, START_TIME_FIELD = 22 };
+enum {
+    STATE_MAX = 4 * 1024 * 1024,
+    STAT_MAX = 1024,
+    START_TIME_FIELD = 22,
+    FILTER_MAX = 64 * 1024,
+};
+
+#define FILTER_FILE "filter"
 
 const char *oci_status_name(enum oci_status s)
 {
@@ -134,6 +141,22 @@ int container_forget(const struct oci_runtime *rt, const char *id, struct err *e
 {
     int r = remove_tree_at(rt->containers_fd, id);
     return r < 0 ? err_sys(e, -r, "cannot remove container '%s'", id) : 0;
+}
+
+int container_save_filter(const struct oci_container *c, const struct session_request *req,
+                          struct err *e)
+{
+    int r = req->filter
+                ? file_replace_at(c->dirfd, FILTER_FILE, req->filter, req->filter_size, 0600, false)
+                : 0;
+    return r < 0 ? err_sys(e, -r, "cannot write the state of container '%s'", c->id) : 0;
+}
+
+int container_read_filter(const struct oci_container *c, char **ret, size_t *size, struct err *e)
+{
+    int r = file_read_at(c->dirfd, FILTER_FILE, FILTER_MAX, ret, size);
+    return r < 0 && r != -ENOENT ? err_sys(e, -r, "cannot read the state of container '%s'", c->id)
+                                 : 0;
 }
 
 int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err *e)

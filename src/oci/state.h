@@ -7,6 +7,7 @@
 #ifndef MSB_OCI_STATE_H
 #define MSB_OCI_STATE_H
 
+#include "client/session.h"
 #include "oci/runtime.h"
 
 #include <jansson.h>
@@ -41,6 +42,11 @@ int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err
 
 /* Takes `j` in any case, adds the process, and writes state.json. */
 int container_save(struct oci_container *c, json_t *j, pid_t pid, struct err *e);
+/* The filter of system calls, which commands that are executed later have, too. */
+int container_save_filter(const struct oci_container *c, const struct session_request *req,
+                          struct err *e);
+/* *ret has to be freed; NULL: there is none. */
+int container_read_filter(const struct oci_container *c, char **ret, size_t *size, struct err *e);
 /* Looks again. */
 void container_refresh(struct oci_container *c);
 const char *oci_status_name(enum oci_status s);

@@ -241,6 +241,8 @@ enum proto_tag {
     F_AMBIENT = 47,    /* u64: capabilities that a user other than root keeps; F_CAPABILITIES,
                           F_NO_NEW_PRIVS and F_GROUP: less than the sandbox's, and its own groups */
 
+    F_FILTER = 48, /* bytes: struct sock_filter[], which judges the command's system calls */
+
     /* CONFIG */
     F_HOSTNAME = 64,    /* string, already a valid host name */
     F_LOWER_DEV = 65,   /* string: block device of the image, "/dev/vdb"; absent: the first

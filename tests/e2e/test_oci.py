@@ -154,6 +154,36 @@ def test_security(rt):
     assert "unknown capability" in rt.refused(sh("", capabilities={"bounding": ["CAP_DREAMS"]}))
 
 
+def test_seccomp(rt):
+    """The guest's kernel refuses what the profile does not allow, to the command and to those executed later."""
+    def rule(action, *names, **more):
+        return {"names": list(names), "action": f"SCMP_ACT_{action}", **more}
+
+    def arg(op, value, two=0):
+        return {"args": [{"index": 0, "value": value, "valueTwo": two, "op": f"SCMP_CMP_{op}"}]}
+
+    profile = {"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"], "syscalls": [
+        rule("ERRNO", "mkdir", "mkdirat", "no_such_call"), rule("ERRNO", "chmod", "fchmodat", "fchmodat2", errnoRet=28),
+        rule("ERRNO", "kill", **arg("EQ", 0xffffffff00000001)), rule("KILL", "sethostname"),
+        rule("ERRNO", "umask", errnoRet=1, **arg("MASKED_EQ", 0o700, 0o700))]}
+    script = ("mkdir /tmp/d 2>&1; chmod 0 /tmp 2>&1; grep Seccomp: /proc/self/status | tr -d '\\t'; umask 0077; umask; "
+              "umask 0777; umask; hostname x; echo $?; sleep 1000")
+    more = {"linux": {"seccomp": profile}}
+    caps = {"bounding": ["CAP_CHOWN"], "effective": ["CAP_CHOWN"], "permitted": ["CAP_CHOWN"]}
+    for nnp in (True, False):  # without, the filter is root's to set
+        process = sh(script.replace("sleep 1000", ":"), noNewPrivileges=nnp, capabilities=caps, user={"uid": 7, "gid": 7})
+        out = rt.run(process, **more).splitlines()
+        assert "not permitted" in out[0] and "No space left" in out[1]
+        assert out[2:] == ["Seccomp:2", "0077", "0077", "159"]
+    rt.create("filtered", sh("sleep 1000"), **more)
+    rt("start", "filtered")
+    assert "not permitted" in rt("exec", "filtered", "/bin/mkdir", "/tmp/d", check=1).err
+    rt("delete", "--force", "filtered")
+    for bad in ({"defaultAction": "SCMP_ACT_DREAM"}, {**profile, "syscalls": [rule("NOTIFY", "mkdir")]},
+                {**profile, "syscalls": [rule("ERRNO", "mkdir", **arg("LIKE", 1))]}, {**profile, "syscalls": [rule("ERRNO")]}):
+        assert "linux.seccomp" in rt.refused(sh("true"), linux={"seccomp": bad})
+
+
 def test_a_command_that_is_not_there(rt, idle):
     """Engines look for these words, and want them from create, not start."""
     words = rt.refused({**sh(""), "args": ["nothing"]})

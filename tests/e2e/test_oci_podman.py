@@ -70,11 +70,11 @@ def test_run(podman):
     out = podman("run", "--rm", "--user", "5:6", "--group-add", "55", "-w", "/tmp", "-e", "A=b", "--hostname", "hh",
                  "--cap-drop", "ALL", "--read-only", "--tmpfs", "/scratch:size=1m,mode=700", "--memory", "64m",
                  "--pids-limit", "50", "--security-opt", "no-new-privileges",
-                 *sh("id; pwd; echo $A; hostname; grep -E 'CapBnd|NoNew' /proc/self/status | tr -d '\\t'; "
+                 *sh("id; pwd; echo $A; hostname; grep -E 'CapBnd|NoNew|Seccomp:' /proc/self/status | tr -d '\\t'; "
                      "touch /x; ls -ld /scratch | cut -c1-10; tr -dc 0-9 </proc/meminfo | cut -c1-5"))
     lines = out.splitlines()
     assert lines[0].startswith("uid=5") and "55" in lines[0]
-    assert lines[1:7] == ["/tmp", "b", "hh", "CapBnd:0000000000000000", "NoNewPrivs:1", "drwx------"]
+    assert lines[1:8] == ["/tmp", "b", "hh", "CapBnd:0000000000000000", "NoNewPrivs:1", "Seccomp:2", "drwx------"]
 
 
 def test_life(podman, tmp_path):
