@@ -126,13 +126,18 @@ static void check_bucket(struct judge *j, const struct layer *l, const struct se
     (ok ? judge_allow : judge_refuse)(j, l, s, text);
 }
 
-/* One that cannot be read is refused: who could say where it leads? */
+/* One that cannot be read is refused: who could say where it leads? One that is yet to be made counts,
+ * too. */
 void check_buckets(struct judge *j, const struct layer *l, const struct setting *s)
 {
     AUTO_S3_CONFIG struct s3_config c = {0};
     const char *name = j->spec->workspace.name;
     AUTO_CLOSE int dir = name ? workspace_dir_open(j->store, name, NULL) : -1;
     int r = dir < 0 ? -ENOENT : s3_config_load(dir, &c, NULL);
+    if (r == -ENOENT && j->spec->workspace.url) {
+        r = s3_config_url(&c, j->spec->workspace.url, NULL);
+        r = r < 0 ? r : s3_config_settle(&c, NULL);
+    }
     AUTO_FREE char *text = r == 0 ? bucket_text(&c) : NULL;
     if (r == 0 && !text)
         j->failed = true;

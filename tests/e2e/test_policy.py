@@ -123,6 +123,36 @@ def test_refused_whoever_asks(module_msb, field, policy, options):
     write_policy(m, "")
 
 
+# Every option that can be forbidden, and what asks for it.
+FORBIDDEN = {
+    "volume": ["-v", "/usr:/mnt"], "mount-named": ["--mount-named", "v:/v"], "mount-disk": ["--mount-disk", "{file}:/d:ro"],
+    "workspace": ["--workspace", "/usr"], "vsock": ["--vsock", "/run/x.sock:5000"], "copy": ["--copy", "/etc/passwd:/tmp/"],
+    "port": ["-p", "0:80"], "proxy": ["--proxy", "socks5://127.0.0.1:9"], "dns-nameserver": ["--dns-nameserver", "9.9.9.9"],
+    "no-dns-rebind-protection": ["--no-dns-rebind-protection"], "trust-host-cas": ["--trust-host-cas"],
+    "secret-env": ["--secret-env", "TOKEN"], "secret": ["--secret", "TOKEN@example.com"],
+    "tls-intercept": ["--tls-intercept", "example.com"], "script": ["--script", "x=y"], "rlimit": ["--ulimit", "nofile=99"],
+    "init": ["--init", "auto"], "net-ipv4-pool": ["--net-ipv4-pool", "10.9.0.0/16"],
+    "net-ipv6-pool": ["--net-ipv6-pool", "fd12::/48"], "jail": ["--jail", "reduced"], "cpu-placement": ["--cpu-placement", "core"],
+    "disk-sync": ["--disk-sync", "always"],
+}  # fmt: skip
+
+
+def test_every_option_that_can_be_forbidden(module_msb, tmp_path):
+    m = module_msb
+    (tmp_path / "disk").write_bytes(bytes(1 << 20))
+    write_policy(m, "forbid: [nothing]\n")
+    known = m("policy", "check").stderr.decode().split(" is none of ")[1].splitlines()[0].split(", ")
+    assert sorted(known) == sorted(FORBIDDEN)
+    for name, options in FORBIDDEN.items():
+        options = [o.format(file=tmp_path / "disk") for o in options]
+        write_policy(m, f"forbid: [{name}]\n")
+        found = json.loads(m("policy", "explain", "--format", "json", *options, check=3).stdout)["findings"]
+        assert [(f["field"], f["asked"]) for f in found] == [("forbid", "--" + name)]
+        if name != "jail":  # where there is no other, that is the default
+            m.ok("policy", "explain")
+    write_policy(m, "")
+
+
 def test_files_that_cannot_be_used(module_msb):
     m = module_msb
     write_policy(m, "caps:\n  memroy: 1G\n")
@@ -421,6 +451,15 @@ def test_buckets(module_msb):
         p = m("workspace", "create", "w", "--s3", url, "--credentials", "none", *more)
         assert p.returncode == 3 and b"refused by policy: buckets: asked for " in p.stderr, (url, p.stderr)
     assert m.ok("workspace", "list", "-q") == ""
+    # One that a new sandbox would make, also where only a rule set says so.
+    for policy in ("buckets: [\"s3://mine\"]", "rules: [{buckets: [\"s3://mine\"]}]"):
+        write_policy(m, policy + "\n")
+        for verb in (["policy", "explain"], ["create"]):
+            p = m(*verb, "--workspace", "s3://other/x")
+            assert p.returncode == 3 and b"s3://other/x" in p.stdout + p.stderr, p
+        m.ok("policy", "explain", "--workspace", "s3://mine/x")
+    assert m.ok("workspace", "list", "-q") == ""
+    write_policy(m, "buckets: [\"s3://team-*/agents\", \"http://127.0.0.1:9/mine\"]\n")
     m.ok("workspace", "create", "w", "-q")
     # As if it had been made before the policy was.
     there = {"url": "s3://mine/x", "endpoint": "http://127.0.0.1:9", "credentials": "none", "max_bytes": 1 << 20}
