@@ -49,7 +49,7 @@ struct audit_view {
 /* Members beyond the common ones, as KEY=VALUE; a value is JSON unless it is a single word. */
 static int put_details(const json_t *j, struct buf *out)
 {
-    static const char *const frame[] = {"seq", "prev", "t",       "event",  "sandbox",
+    static const char *const frame[] = {"seq", "prev", "begins",  "t",      "event", "sandbox",
                                         "uid", "pid",  "program", "parent", "exec"};
     const char *key;
     json_t *v;

@@ -32,6 +32,7 @@ enum {
 static const uint64_t SEQ_MAX = 1ULL << 62;
 
 #define LINK_FORMAT "{\"seq\":%" PRIu64 ",\"prev\":\"%s\","
+#define LINK_BEGINS "\"begins\":true,"
 
 /* --- marks ----------------------------------------------------------------------------------- */
 
@@ -397,7 +398,8 @@ int audit_chain_append(int home_fd, const char *body, size_t n, char **line)
     int r = chain_open(&c, home_fd, n + LINK_MAX, &st);
     if (r < 0)
         return r;
-    size_t k = (size_t)snprintf(text, LINK_MAX, LINK_FORMAT, c.head.mark.seq + 1, c.head.mark.hash);
+    size_t k = (size_t)snprintf(text, LINK_MAX, LINK_FORMAT "%s", c.head.mark.seq + 1,
+                                c.head.mark.hash, c.size ? "" : LINK_BEGINS);
     memcpy(text + k, body + 1, n - 1); /* without its brace */
     k += n - 1;
     text[k] = '\n';

@@ -5,7 +5,8 @@
  *
  *     {"seq":7,"prev":"<64 hex digits>","t":...}
  *
- * The first one has the number 1 and names 64 zeros. The chain goes on across rotations. audit.head
+ * The first one has the number 1 and names 64 zeros. The chain goes on across rotations; the first record
+ * of a file says so after its hash ("begins":true), unless it is a repair. audit.head
  * holds the number and the hash of the newest record, and where it ends in the file:
  *
  *     SEQ END INODE HASH            three numbers of 20 digits, 128 bytes with the newline

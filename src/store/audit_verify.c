@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +15,9 @@
 #include <sys/stat.h>
 
 enum { OPEN_TRIES = 100 };
+
+#define OLDEST AUDIT_NAME ".2"
+static_assert(LOG_FILES == 3, "the oldest of them has that name");
 
 struct place {
     char file[16];
@@ -32,8 +36,6 @@ struct verify {
     struct place odd_at;
     uint64_t odd_bytes;
     char odd_hash[DIGEST_HEX_SIZE];
-    bool
-        oldest_gone; /* there are as many files as there may be: older ones were removed in order */
     bool saw_expect;
 };
 
@@ -106,13 +108,14 @@ static bool follows(const struct audit_mark *link, const struct audit_mark *m)
     return hash && link->seq == m->seq + 1;
 }
 
-/* The first record that is there. */
+/* The first record that is there. Older ones are gone in order if there are as many files as there may
+ * be, each from its first record on. */
 static void begin(struct verify *v, const struct audit_mark *link, const struct place *at)
 {
     struct audit_check *c = v->check;
     const struct audit_mark *x = c->expect;
     c->first = link->seq;
-    if (link->seq > 1 && (c->unchained || !v->oldest_gone))
+    if (link->seq > 1 && (c->unchained || strcmp(at->file, OLDEST) != 0))
         complain_missing(v, at, 1, link->seq - 1, " before this one");
     if (link->seq == 1 && !follows(link, &c->last))
         complain(v, at, 1, "record 1 was changed: nothing can be before it");
@@ -122,6 +125,22 @@ static void begin(struct verify *v, const struct audit_mark *link, const struct 
             complain(v, at, link->seq, "record %" PRIu64 " does not follow the one expected",
                      link->seq);
     }
+}
+
+/* A file's first record says that it is, or repairs what was to be. Where there is a gap, that is said. */
+static void check_beginning(struct verify *v, const json_t *j, const struct audit_mark *link,
+                            const struct place *at)
+{
+    const char *event = json_string_value(json_object_get(j, "event"));
+    bool begun = v->check->first != 0;
+    bool first = begun
+                     ? link->seq == v->check->last.seq + 1 && strcmp(at->file, v->last_at.file) != 0
+                     : link->seq > 1 && strcmp(at->file, OLDEST) == 0;
+    bool repair = at->line == 2 && event && strcmp(event, "repair") == 0;
+    if (first && !repair && !json_is_true(json_object_get(j, "begins")))
+        complain(v, at, link->seq,
+                 "record %" PRIu64 " is not where its file began: others were before it",
+                 link->seq);
 }
 
 /* Does it repair the line before it? That may have lost nothing but its end: then it looked like a
@@ -184,6 +203,7 @@ static void take_line(struct verify *v, const struct audit_reader *r, const stru
     if (j && r->whole) {
         (void)repairs(v, j, &link);
         complain_odd(v);
+        check_beginning(v, j, &link, at);
         take_record(v, &link, r->hash, at);
         return;
     }
@@ -266,7 +286,6 @@ static int open_all(int home_fd, struct parts *p, struct verify *v, struct err *
         file = p->v[i].file;
     }
     v->head_state = audit_head_load(home_fd, &v->head);
-    v->oldest_gone = p->v[LOG_FILES - 1].fd >= 0;
     if (p->v[0].fd >= 0)
         (void)flock(p->v[0].fd, LOCK_UN);
     return r < 0 ? err_sys(e, -r, "cannot read %s", file) : 0;
@@ -277,6 +296,9 @@ static int read_part(struct verify *v, const struct part *p, struct err *e)
     CLEANUP(audit_reader_close) struct audit_reader r = {0};
     struct place at;
     memcpy(at.file, p->file, sizeof(at.file));
+    bool rotated = strcmp(p->file, AUDIT_NAME) != 0;
+    if (rotated && p->size + LOG_LINE_MAX < LOG_FILE_MAX)
+        complain(v, NULL, 0, "%s was rotated before it was full: it was cut or moved", p->file);
     int k = audit_reader_open(&r, p->fd, 0, p->size);
     while (k == 0 && (k = audit_reader_next(&r)) == 1) {
         at.line = r.nth;

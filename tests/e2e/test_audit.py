@@ -210,6 +210,22 @@ def test_python_and_c_write_one_chain(msb):
     assert len([r for r in got if r["event"] == "pull" and "error" in r]) == 12
 
 
+def test_python_repairs_and_rotates(msb):
+    """What a killed writer left fills the file: the SDK ends it, and goes on in the next, as msb does."""
+    path = msb.home / "audit.log"
+    for name in ("a", "b"):
+        msb("pull", "-q", f"127.0.0.1:1/{name}", check=1)
+    with path.open("ab") as f:
+        f.write(b"n" * (10 * 1024 * 1024 - 500 - f.tell()))
+    subprocess.run([sys.executable, "-c", WRITER, SDK, str(msb.home), "1"], check=True)
+    state = json.loads(msb.ok("audit", "verify", "--format", "json"))
+    assert (state["ok"], state["repaired"], state["last"]) == (True, 1, 5), state
+    first, second = path.read_text().splitlines()  # what was there before, and the repair, are in the other
+    assert json.loads(first)["begins"] is True and "begins" not in second
+    path.write_text(second + "\n")
+    assert "record 4 is missing before this one" in msb("audit", "verify", check=1).stderr.decode()
+
+
 def test_the_sdk_follows_the_policy(msb, tmp_path):
     """Level, arguments and sinks are those of the policy for records of the SDK, too, also when it changes."""
     msb.ok("audit")  # makes the home

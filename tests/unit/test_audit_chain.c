@@ -439,20 +439,65 @@ static void test_killed_writers(void **state)
     assert_true(f.check.records > 20);
 }
 
+static off_t size_of(const char *name)
+{
+    struct stat st;
+    assert_int_equal(fstatat(home_fd, name, &st, 0), 0);
+    return st.st_size;
+}
+
+static void assert_complains(const char *what)
+{
+    struct found f;
+    verify_with(&f, NULL);
+    assert_int_equal(f.check.problems, 1);
+    if (!strstr(f.first.what, what))
+        fail_msg("expected '%s': %s", what, f.first.what);
+}
+
+/* Without its first record, without any, and moved as if by a rotation that never was. */
+static void check_oldest(void)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n;
+    assert_int_equal(file_read_at(home_fd, AUDIT_NAME ".2", LOG_FILE_MAX, &text, &n), 0);
+    char *rest = strchr(text, '\n') + 1;
+    AUTO_CLOSE int fd = openat(home_fd, AUDIT_NAME ".2", O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_true(fd >= 0 && strncmp(rest, "{\"seq\":", 7) == 0);
+    assert_int_equal(write_all(fd, rest, n - (size_t)(rest - text)), 0);
+    assert_true(size_of(AUDIT_NAME ".2") + LOG_LINE_MAX >= LOG_FILE_MAX);
+    assert_complains("is not where its file began: others were before it");
+    assert_int_equal(ftruncate(fd, 0), 0);
+    struct found f;
+    verify_with(&f, NULL);
+    assert_int_equal(f.check.problems, 2);
+    assert_non_null(strstr(f.first.what, "audit.log.2 was rotated before it was full"));
+    static const char *const names[] = {AUDIT_NAME, AUDIT_NAME ".1", AUDIT_NAME ".2"};
+    for (size_t i = ARRAY_LEN(names) - 1; i > 0; i--)
+        assert_int_equal(renameat(home_fd, names[i - 1], home_fd, names[i]), 0);
+    assert_complains("audit.log.1 was rotated before it was full");
+    for (size_t i = 1; i < ARRAY_LEN(names); i++) /* back */
+        assert_int_equal(renameat(home_fd, names[i], home_fd, names[i - 1]), 0);
+    AUTO_CLOSE int again = openat(home_fd, AUDIT_NAME ".2", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write_all(again, text, n), 0);
+    verify_with(&f, NULL);
+    assert_int_equal(f.check.problems, 0);
+}
+
 static void test_rotation(void **state)
 {
     struct found f;
     struct stat st;
-    static char body[300000];
+    static char body[100000];
     (void)state;
     size_t n = (size_t)snprintf(body, sizeof(body), "{\"t\":\"x\",\"event\":\"test\",\"pad\":\"");
     memset(body + n, 'p', sizeof(body) - n - 3);
     (void)snprintf(body + sizeof(body) - 3, 3, "\"}");
-    for (unsigned i = 0; i < 150; i++)
+    for (unsigned i = 0; i < 450; i++) /* a part of the last file */
         assert_int_equal(audit_chain_append(home_fd, body, sizeof(body) - 1, NULL), 0);
     verify_with(&f, NULL);
     assert_int_equal(f.check.problems, 0);
-    assert_int_equal(f.check.last.seq, 150);
+    assert_int_equal(f.check.last.seq, 450);
     assert_true(f.check.first > 1);
     for (int i = 0; i < 4; i++) {
         char name[32];
@@ -467,6 +512,7 @@ static void test_rotation(void **state)
     verify_with(&f, &old);
     assert_int_equal(f.check.problems, 1);
     assert_non_null(strstr(f.first.what, "record 1 is expected and not there: the oldest is"));
+    check_oldest();
     /* A file that is gone in the middle. */
     assert_int_equal(unlinkat(home_fd, AUDIT_NAME ".1", 0), 0);
     verify_with(&f, NULL);

@@ -200,7 +200,8 @@ class Audit:
             os.pwrite(head_fd, head._replace(end=size, ino=st.st_ino).text(), 0)
             self._rotate()
             return b""
-        line = b'{"seq":%d,"prev":"%s",' % (head.seq + 1, head.hash.encode()) + body[1:]
+        begins = b"" if size else b'"begins":true,'
+        line = b'{"seq":%d,"prev":"%s",%s' % (head.seq + 1, head.hash.encode(), begins) + body[1:]
         self._write(fd, line + b"\n", size)
         head = _Head(head.seq + 1, size + len(line) + 1, st.st_ino, hashlib.sha256(line).hexdigest())
         os.pwrite(head_fd, head.text(), 0)
