@@ -91,7 +91,7 @@ def test_what_is_dropped_cannot_be_regained(hard):
                    "chroot / true", "echo 0 >/proc/sys/kernel/randomize_va_space",
                    "echo /tmp/x >/proc/sys/kernel/core_pattern", "echo b >/proc/sysrq-trigger", "readlink /proc/1/fd/3", "ls /proc/1/root/",
                    "echo $$ >/sys/fs/cgroup/cgroup.procs", "echo max >/sys/fs/cgroup/msb/pids.max",
-                   "reboot -f", "unshare -Ur true", "test -e /dev/vda", "ip link set lo down"):  # fmt: skip
+                   "reboot -f", "unshare -U true", "test -e /dev/vda", "ip link set lo down"):  # fmt: skip
         assert hard.sh("hard", script).returncode != 0, script
 
 
