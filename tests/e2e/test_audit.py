@@ -343,7 +343,7 @@ def test_a_run_that_ended_by_itself_is_counted(msb):
     wait_for(lambda: json.loads(msb.ok("inspect", "a", "--format", "json"))["status"] == "Stopped", timeout=20)
     msb.ok("rm", "-q", "a")
     used = records(msb, "--verb", "remove")[0]["usage"]
-    assert used["write_bytes"] >= 1 << 20 and used["cpu_ms"] > 0 and used["from"] == "sandbox"
+    assert used["write_bytes"] >= 1 << 20 and used["cpu_ms"] > 0 and used["from"] == "sandbox", used
 
 
 def test_what_a_policy_says_about_the_log(msb):
