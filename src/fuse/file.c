@@ -46,7 +46,8 @@ static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
     if (base < 0)
         return base;
     path_of(path, base, NULL);
-    int r = later_bring(s, i, path, flags & O_TRUNC);
+    bool parts = !wants_writing(flags) && later_in_parts(s, path);
+    int r = parts ? 0 : later_bring(s, i, path, flags & O_TRUNC);
     if (r < 0)
         return r;
     int fd = open(path, host_flags(s, flags));
@@ -253,12 +254,15 @@ int op_release(struct fuse_server *s, struct call *c)
 int op_read(struct fuse_server *s, struct call *c)
 {
     const struct fuse_read_in *in = c->arg;
-    const struct handle *h = handle_get(s, in->fh, false);
+    struct handle *h = handle_get(s, in->fh, false);
     const size_t head = sizeof(struct fuse_out_header);
     if (!h)
         return -EBADF;
     if (in->offset > (uint64_t)INT64_MAX - in->size)
         return -EINVAL;
+    int r = later_bring_part(s, h, in->offset, in->size);
+    if (r < 0)
+        return r;
     c->direct = true;
     size_t want = MIN((size_t)in->size, c->q->in_len - head);
     while (c->rep_len < want) {
@@ -361,14 +365,19 @@ int op_fallocate(struct fuse_server *s, struct call *c)
 int op_lseek(struct fuse_server *s, struct call *c)
 {
     const struct fuse_lseek_in *in = c->arg;
-    const struct handle *h = handle_get(s, in->fh, false);
+    struct handle *h = handle_get(s, in->fh, false);
     if (s->writeback) /* the guest holds data that our file does not have yet */
         return -ENOSYS;
     if (!h)
         return -EBADF;
     if ((in->whence != SEEK_DATA && in->whence != SEEK_HOLE) || in->offset > INT64_MAX)
         return -EINVAL;
-    off_t at = lseek(h->fd, (off_t)in->offset, (int)in->whence);
+    bool whole = later_is_whole(s, h); /* else its holes are none */
+    off_t end = whole ? 0 : lseek(h->fd, 0, SEEK_END);
+    off_t at = whole                         ? lseek(h->fd, (off_t)in->offset, (int)in->whence)
+               : in->offset >= (uint64_t)end ? (errno = ENXIO, -1)
+               : in->whence == SEEK_HOLE     ? end
+                                             : (off_t)in->offset;
     if (at < 0)
         return -errno;
     struct fuse_lseek_out *out = call_reply(s, c, sizeof(*out));
@@ -379,14 +388,16 @@ int op_lseek(struct fuse_server *s, struct call *c)
 int op_copy_file_range(struct fuse_server *s, struct call *c)
 {
     const struct fuse_copy_file_range_in *in = c->arg;
-    const struct handle *from = handle_get(s, in->fh_in, false);
+    struct handle *from = handle_get(s, in->fh_in, false);
     const struct handle *to = handle_get(s, in->fh_out, false);
     if (!from || !to || !to->writable)
         return -EBADF;
     if (in->off_in > INT64_MAX || in->off_out > INT64_MAX)
         return -EINVAL;
     size_t len = MIN(in->len, (uint64_t)COPY_MAX);
-    int r = quota_check_write(s, to->fd, in->off_out, len);
+    int r = later_bring_part(s, from, in->off_in, len);
+    if (r == 0)
+        r = quota_check_write(s, to->fd, in->off_out, len);
     if (r < 0)
         return r;
     off_t off_in = (off_t)in->off_in, off_out = (off_t)in->off_out;

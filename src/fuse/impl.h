@@ -93,6 +93,7 @@ struct handle {
     uint64_t id;
     int fd;
     bool dir, writable;
+    bool whole; /* all of its content is here, as far as it was looked at */
     struct inode *inode;
     uint8_t *buf; /* directories: entries read, not yet given out */
     size_t pos, len;
@@ -162,6 +163,7 @@ enum { WANTED_MAX = 64 };
 struct wanted {
     dev_t dev;
     ino_t ino;
+    uint32_t part;   /* 0 = all of it */
     uint32_t number; /* 0 = not in use */
     unsigned asked;  /* how often */
     bool waiting;
@@ -173,6 +175,12 @@ void tell_change(struct fuse_server *s);
 /* Before the content of a regular file is used, which `path` leads to: 0: it is there.
  * -EINPROGRESS: it will be. empty: it is about to be truncated. */
 int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty);
+/* Whether the content may come as it is read. */
+bool later_in_parts(const struct fuse_server *s, const char *path);
+/* Before those bytes of an open file are read. */
+int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint64_t len);
+/* Whether what the host's file system knows of it is true. */
+bool later_is_whole(const struct fuse_server *s, struct handle *h);
 /* The same before anything in a directory is looked at. name: of one in it which is about to go or to
  * be moved; it may be something else, or not there. */
 int later_list(struct fuse_server *s, struct inode *dir, const char *name);

@@ -16,18 +16,26 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-/* #syscalls:fs getxattr close */
+/* #syscalls:fs getxattr fgetxattr close fstat newfstatat */
 /* #syscalls:fs_later sendmsg sendto recvfrom clock_gettime */
 
 enum { ASKED_MAX = 3 };      /* who fetches may have died of it */
 #define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
 
-static struct wanted *find(struct fuse_server *s, const struct stat *i)
+static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t part)
 {
     for (size_t k = 0; k < WANTED_MAX; k++)
-        if (s->wanted[k].number && s->wanted[k].dev == i->st_dev && s->wanted[k].ino == i->st_ino)
+        if (s->wanted[k].number && s->wanted[k].dev == i->st_dev && s->wanted[k].ino == i->st_ino &&
+            s->wanted[k].part == part)
             return &s->wanted[k];
     return NULL;
+}
+
+static bool has_part(const char *path, uint32_t part)
+{
+    uint8_t parts[LATER_PARTS_SIZE] = {0};
+    return part && getxattr(path, LATER_PARTS_XATTR, parts, sizeof(parts)) >= 0 &&
+           later_has_part(parts, part);
 }
 
 /* A free one, or one whose outcome nobody has asked for. */
@@ -48,20 +56,21 @@ static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool d
         return -EIO;
     s->later_number += s->later_number == UINT32_MAX ? 2 : 1;
     w->number = s->later_number;
-    struct later_request q = {.number = w->number, .empty = empty};
+    struct later_request q = {.number = w->number, .empty = empty, .part = w->part};
     if (sock_send_with_fd(s->later_sock, &q, sizeof(q), fd) != (ssize_t)sizeof(q))
         return -EIO;
     w->waiting = true;
     return -EINPROGRESS;
 }
 
-static int bring(struct fuse_server *s, const struct stat *i, const char *path, bool empty)
+static int bring(struct fuse_server *s, const struct stat *i, const char *path, uint32_t part,
+                 bool empty)
 {
     char id[LATER_SIZE];
-    struct wanted *w = find(s, i);
+    struct wanted *w = find(s, i, part);
     if (w && w->waiting)
         return -EINPROGRESS;
-    if (getxattr(path, LATER_XATTR, id, sizeof(id)) < 0) {
+    if (getxattr(path, LATER_XATTR, id, sizeof(id)) < 0 || has_part(path, part)) {
         if (w)
             *w = (struct wanted){0};
         return 0;
@@ -70,8 +79,8 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path, 
     if (r == 0 && !w && !(w = find_free(s)))
         return -EINPROGRESS; /* the next answer makes room */
     if (r == 0) {
-        if (w->dev != i->st_dev || w->ino != i->st_ino)
-            *w = (struct wanted){.dev = i->st_dev, .ino = i->st_ino};
+        if (w->dev != i->st_dev || w->ino != i->st_ino || w->part != part)
+            *w = (struct wanted){.dev = i->st_dev, .ino = i->st_ino, .part = part};
         r = ask(s, w, path, S_ISDIR(i->st_mode), empty);
     }
     if (r != -EINPROGRESS && w)
@@ -82,7 +91,41 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path, 
 int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty)
 {
     const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};
-    return s->opt.later ? bring(s, &st, path, empty) : 0;
+    return s->opt.later ? bring(s, &st, path, 0, empty) : 0;
+}
+
+bool later_in_parts(const struct fuse_server *s, const char *path)
+{
+    struct stat st;
+    char id[LATER_SIZE];
+    return s->opt.later && stat(path, &st) == 0 && st.st_size >= LATER_LARGE &&
+           getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
+}
+
+bool later_is_whole(const struct fuse_server *s, struct handle *h)
+{
+    h->whole = h->whole || !s->opt.later || !later_get(h->fd, (char[LATER_SIZE]){0});
+    return h->whole;
+}
+
+int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint64_t len)
+{
+    uint8_t parts[LATER_PARTS_SIZE];
+    char path[PATH_REF_MAX];
+    struct stat st;
+    if (later_is_whole(s, h))
+        return 0;
+    if (fstat(h->fd, &st) < 0)
+        return -errno;
+    later_parts(h->fd, parts);
+    path_of(path, h->fd, NULL);
+    uint64_t end = MIN(off + len, (uint64_t)st.st_size);
+    int r = 0;
+    for (uint64_t at = off - off % LATER_PART; r == 0 && at < end; at += LATER_PART) {
+        uint32_t part = (uint32_t)(at / LATER_PART) + 1;
+        r = later_has_part(parts, part) ? 0 : bring(s, &st, path, part, false);
+    }
+    return r;
 }
 
 int later_list(struct fuse_server *s, struct inode *dir, const char *name)
@@ -97,7 +140,7 @@ int later_list(struct fuse_server *s, struct inode *dir, const char *name)
     if (name && (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)))
         return 0;
     path_of(path, fd, name);
-    return bring(s, &st, path, false);
+    return bring(s, &st, path, 0, false);
 }
 
 void fuse_later_set(struct fuse_server *s, int sock)

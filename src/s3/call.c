@@ -240,7 +240,7 @@ static int compose(struct s3_client *c, const struct s3_call *q, struct buf *url
 {
     AUTO_BUF struct buf path;
     AUTO_FREE char *host = NULL;
-    char range[48], match[S3_ETAG_SIZE + 16];
+    char range[64], match[S3_ETAG_SIZE + 16];
     const char *version = q->match && q->match[0] ? q->match : q->from ? q->object.etag : "";
     buf_init(&path, URL_MAX);
     if (sigv4_escape(&path, c->root, true) < 0 ||
@@ -254,7 +254,10 @@ static int compose(struct s3_client *c, const struct s3_call *q, struct buf *url
     if (r == 0)
         r = strlist_add(headers, host);
     (void)snprintf(range, sizeof(range), "range:bytes=%llu-", (unsigned long long)q->from);
-    if (r == 0 && q->from)
+    if (q->to)
+        (void)snprintf(range, sizeof(range), "range:bytes=%llu-%llu", (unsigned long long)q->from,
+                       (unsigned long long)q->to - 1);
+    if (r == 0 && (q->from || q->to))
         r = strlist_add(headers, range);
     (void)snprintf(match, sizeof(match), "if-match:\"%s\"", version);
     if (r == 0 && *version)
@@ -325,7 +328,7 @@ static int receive(struct s3_call *q, struct http_response *resp, struct err *e)
     if (q->object.size < 0)
         q->object.size = q->from ? (int64_t)resp->range_size : resp->length;
     if (good && q->fn) {
-        int r = q->from ? check_range(q, resp, e) : 0;
+        int r = q->from || q->to ? check_range(q, resp, e) : 0;
         return r < 0 ? r : stream(q, resp, e);
     }
     int r = http_body(resp, &q->reply, e);

@@ -19,6 +19,7 @@ struct s3_call {
     void *ctx;
     uint64_t max;
     uint64_t from;     /* where to go on after a break, in the same version */
+    uint64_t to;       /* the end of the part that is wanted; 0 = all */
     const char *match; /* the only version wanted; "" or NULL = any */
 
     /* The answer. */

@@ -190,6 +190,37 @@ int s3_get(struct s3_client *c, const char *key, const char *etag, uint64_t max,
     return get(c, &q, etag, ret, e);
 }
 
+struct piece {
+    uint8_t *p;
+    size_t n, used;
+};
+
+static int to_piece(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct piece *at = ctx;
+    if (n > at->n - at->used)
+        return err_set(e, EFBIG, "the server sends more than was asked for");
+    memcpy(at->p + at->used, p, n);
+    at->used += n;
+    return 0;
+}
+
+int s3_get_part(struct s3_client *c, const char *key, const char *etag, uint64_t from, size_t n,
+                void *to, struct err *e)
+{
+    AUTO_S3_CALL struct s3_call q;
+    struct piece at = {.p = to, .n = n};
+    s3_call_init(&q, "GET", key);
+    q.fn = to_piece;
+    q.ctx = &at;
+    q.from = from;
+    q.to = q.max = from + n;
+    q.object.size = -1;
+    int r = get(c, &q, etag, &(struct s3_object){0}, e);
+    return r < 0 || at.used == n ? r
+                                 : err_set(e, EPROTO, "'%s' is shorter than the server said", key);
+}
+
 static int to_buffer(void *ctx, const void *p, size_t n, struct err *e)
 {
     return buf_append(ctx, p, n) < 0 ? err_oom(e) : 0;

@@ -51,6 +51,9 @@ int s3_list(struct s3_client *c, const char *prefix, s3_list_fn fn, void *ctx, s
 typedef int (*s3_data_fn)(void *ctx, const void *p, size_t n, struct err *e);
 int s3_get(struct s3_client *c, const char *key, const char *etag, uint64_t max, s3_data_fn fn,
            void *ctx, struct s3_object *ret, struct err *e);
+/* The same for n bytes from there; etag is not "". */
+int s3_get_part(struct s3_client *c, const char *key, const char *etag, uint64_t from, size_t n,
+                void *to, struct err *e);
 /* Into a buffer, up to its limit. */
 int s3_get_all(struct s3_client *c, const char *key, struct buf *b, struct s3_object *ret,
                struct err *e);

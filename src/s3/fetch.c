@@ -39,12 +39,11 @@ static int known(void *ctx, const char *id, struct s3_entry *ret)
 static int empty(int fd)
 {
     char id[LATER_SIZE];
-    int r;
-    while ((r = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
-        ;
-    if (r == 0 && later_get(fd, id) && (ftruncate(fd, 0) < 0 || fremovexattr(fd, LATER_XATTR) < 0))
-        r = -1;
-    r = r < 0 ? -errno : 0;
+    int r = s3_file_lock(fd, NULL);
+    if (r == 0 && later_get(fd, id)) {
+        (void)fremovexattr(fd, LATER_PARTS_XATTR);
+        r = ftruncate(fd, 0) < 0 || fremovexattr(fd, LATER_XATTR) < 0 ? -errno : 0;
+    }
     (void)flock(fd, LOCK_UN);
     return r;
 }
@@ -53,11 +52,16 @@ static void answer(struct fetching *f, const struct later_request *q, int fd)
 {
     struct err e = {0};
     struct later_answer a = {.number = q->number};
-    int r = fd < 0 ? -EBADF : q->empty ? empty(fd) : s3_later_fill(f->w, fd, known, f, NULL, &e);
+    int r = fd < 0     ? -EBADF
+            : q->empty ? empty(fd)
+            : q->part  ? s3_part_fill(f->w, fd, q->part, known, f, &e)
+                       : s3_later_fill(f->w, fd, known, f, NULL, &e);
     if (r < 0 && e.msg[0])
         s3_work_warn(f->w, "%s", e.msg);
     a.error = r == -ENXIO ? -ESTALE : r == -ENOSPC || r == -EDQUOT ? r : r < 0 ? -EIO : 0;
     (void)send(f->sock, &a, sizeof(a), MSG_NOSIGNAL);
+    if (r == 0 && q->part)
+        s3_part_go_on(f->w, fd, q->part, known, f);
 }
 
 static void *serve(void *ctx)

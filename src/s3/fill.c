@@ -34,6 +34,9 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct 
 {
     char key[S3_KEY_SIZE];
     *ret = (struct s3_content){.fd = fd};
+    if (s3_cache_get(w, of, fd, ret))
+        return 0;
+    ret->size = 0;
     if (of->staged)
         s3_staged_key(w->config, of->staged, key);
     else
@@ -50,6 +53,7 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct 
     if (of->sha[0] && !of->guessed && strcmp(of->sha, ret->sha) != 0)
         return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is",
                        of->path);
+    s3_cache_put(w, ret);
     return 0;
 }
 
@@ -109,6 +113,32 @@ static void note_fetched(const struct s3_work *w, const struct s3_entry *a, cons
 
 /* --- filling --------------------------------------------------------------------------------- */
 
+int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const char *sha,
+                 const struct timespec *mtime, struct err *e)
+{
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
+    if (fdatasync(fd) < 0 || futimens(fd, times) < 0)
+        return err_sys(e, errno, "cannot store '%s'", of->path);
+    if (of->guessed)
+        note_fetched(w, of, sha);
+    (void)fremovexattr(fd, LATER_PARTS_XATTR);
+    if (fremovexattr(fd, LATER_XATTR) < 0)
+        return err_sys(e, errno, "cannot store '%s'", of->path);
+    (void)pthread_mutex_lock(&w->lock);
+    w->counts.downloaded++;
+    w->counts.bytes_down += of->size;
+    (void)pthread_mutex_unlock(&w->lock);
+    return 0;
+}
+
+int s3_file_lock(int fd, struct err *e)
+{
+    int r;
+    while ((r = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
+        ;
+    return r < 0 ? err_sys(e, errno, "cannot lock a file of the workspace") : 0;
+}
+
 static int fill(struct s3_work *w, int fd, const struct s3_entry *of, struct s3_entry *filled,
                 struct err *e)
 {
@@ -124,22 +154,14 @@ static int fill(struct s3_work *w, int fd, const struct s3_entry *of, struct s3_
                        of->path);
     if (r < 0)
         return r;
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, st.st_mtim};
-    if (fdatasync(fd) < 0 || futimens(fd, times) < 0)
-        return err_sys(e, errno, "cannot store '%s'", of->path);
-    if (of->guessed)
-        note_fetched(w, of, c->sha);
-    if (fremovexattr(fd, LATER_XATTR) < 0)
-        return err_sys(e, errno, "cannot store '%s'", of->path);
+    r = s3_fill_done(w, fd, of, c->sha, &st.st_mtim, e);
+    if (r < 0)
+        return r;
     if (filled) {
         *filled = *of;
         memcpy(filled->sha, c->sha, sizeof(c->sha));
         filled->guessed = false;
     }
-    (void)pthread_mutex_lock(&w->lock);
-    w->counts.downloaded++;
-    w->counts.bytes_down += of->size;
-    (void)pthread_mutex_unlock(&w->lock);
     return 0;
 }
 
@@ -154,11 +176,9 @@ int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struc
 {
     char id[LATER_SIZE];
     struct s3_entry of = {0};
-    int r;
-    while ((r = flock(fd, LOCK_EX)) < 0 && errno == EINTR)
-        ;
+    int r = s3_file_lock(fd, e);
     if (r < 0)
-        return err_sys(e, errno, "cannot lock a file of the workspace");
+        return r;
     if (!later_get(fd, id)) {
         r = 0;
     } else if ((r = known(ctx, id, &of)) == 0) {

@@ -22,6 +22,7 @@
 
 #define BASE_FILE "s3-base.json"
 #define TMP_DIR "s3-tmp"
+#define CACHE_DIR "objects"   /* in the cache of the home */
 #define LATER_FILE "s3-later" /* there may be files whose content is not here */
 #define MEMORY_MAX (2 * GIB)
 
@@ -77,6 +78,7 @@ struct job {
     int dir; /* the workspace's */
     bool look, probe;
     enum s3_here here;
+    int cache; /* -1: none */
     int fetch; /* not -1: the socket on which contents are asked for, and nothing else is done */
     struct outlet out;
 };
@@ -433,6 +435,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .tmp = -1,
                         .later = j->here != S3_HERE_ALL,
                         .base_lock = PTHREAD_RWLOCK_INITIALIZER,
+                        .cache = j->cache,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
                         .rival = "here and in the bucket",
@@ -455,6 +458,15 @@ static int do_job(struct job *j, struct result *res, struct err *e)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
+/* Without one, everything is fetched. */
+static int open_cache(const struct store *s)
+{
+    AUTO_CLOSE int all = store_cache_open(s, NULL);
+    if (all < 0 || (mkdirat(all, CACHE_DIR, 0700) < 0 && errno != EEXIST))
+        return -1;
+    return MAX(dir_open_at(all, CACHE_DIR), -1);
+}
+
 /* All that it may open: the workspace, and what name lookups and TLS read. */
 static void confine(const struct job *j)
 {
@@ -468,8 +480,11 @@ static void confine(const struct job *j)
                                  "/dev/null",
                                  "/dev/urandom",
                                  j->config->ca_certs};
-    struct landlock_grant grants[ARRAY_LEN(paths) + 2] = {{.fd = j->dir, .write = true}};
+    struct landlock_grant grants[ARRAY_LEN(paths) + 3] = {{.fd = j->dir, .write = true}};
     size_t n = 1;
+    if (j->cache >= 0)
+        grants[n++] = (struct landlock_grant){.fd = j->cache, .write = true};
+    const size_t ours = n;
     int data = dir_open_at(j->dir, "data");
     if (data >= 0) /* by itself: a share server's directories are in a mount that begins there */
         grants[n++] = (struct landlock_grant){.fd = data, .write = true};
@@ -479,7 +494,7 @@ static void confine(const struct job *j)
             grants[n++] = (struct landlock_grant){.fd = fd};
     }
     (void)landlock_enter(grants, n); /* a second line, where the host has it */
-    for (size_t i = 1; i < n; i++)
+    for (size_t i = ours; i < n; i++)
         (void)close(grants[i].fd);
 }
 
@@ -492,7 +507,7 @@ static _Noreturn void child(struct job *j, pid_t parent)
         {RLIMIT_DATA, MEMORY_MAX},
 #endif
     };
-    int keep[] = {j->dir, j->out.fd, j->fetch};
+    int keep[] = {j->dir, j->out.fd, j->fetch, j->cache};
     (void)umask(0); /* modes are the bucket's */
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
@@ -606,6 +621,7 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
     *is_remote = r != -ENOENT;
     if (r == -ENOENT)
         return 0;
+    AUTO_CLOSE int cache = open_cache(s);
     if (r == 0)
         r = s3_credentials_find(s, config.credentials, &keys, e);
     if (r == 0)
@@ -617,6 +633,7 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
                     .dir = dir,
                     .look = how->look,
                     .here = how->here,
+                    .cache = cache,
                     .fetch = -1};
     if (r == 0)
         r = run_job(&j, how, &res, e);
@@ -632,7 +649,8 @@ int s3_workspace_probe(const struct store *s, const char *name, struct s3_config
     struct s3_sync how = {.warn = warn};
     AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
     int r = dir < 0 ? dir : s3_credentials_find(s, c->credentials, &keys, e);
-    struct job j = {.config = c, .keys = &keys, .dir = dir, .probe = true, .fetch = -1};
+    struct job j = {
+        .config = c, .keys = &keys, .dir = dir, .probe = true, .cache = -1, .fetch = -1};
     if (r == 0)
         r = run_job(&j, &how, &res, e);
     c->conditional = res.conditional;
@@ -646,11 +664,11 @@ int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_f
     AUTO_S3_CREDENTIALS struct s3_credentials keys = {0};
     struct result res = {0};
     struct s3_sync how = {.warn = warn};
-    AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, e), cache = open_cache(s);
     int r = dir < 0 ? dir : s3_config_load(dir, &config, e);
     if (r == 0)
         r = s3_credentials_find(s, config.credentials, &keys, e);
-    struct job j = {.config = &config, .keys = &keys, .dir = dir, .fetch = sock};
+    struct job j = {.config = &config, .keys = &keys, .dir = dir, .cache = cache, .fetch = sock};
     return r < 0 ? r : run_job(&j, &how, &res, e);
 }
 

@@ -23,6 +23,8 @@ struct s3_work {
     struct ignore ignore;
     struct s3_remote remote;
     struct s3_plan plan;
+    int cache;               /* of contents; -1: none */
+    uint64_t cache_left;     /* bytes that may be added before it is looked at again */
     struct s3_entry **by_id; /* of base: those that are to be filled */
     size_t n_by_id;
     pthread_rwlock_t base_lock; /* over base and by_id, where they may be read anew */
@@ -66,6 +68,9 @@ struct s3_content {
 };
 int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
                    struct err *e);
+/* cache.c: the same from the cache, and into it. */
+bool s3_cache_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret);
+void s3_cache_put(struct s3_work *w, const struct s3_content *c);
 /* *a becomes a file that is to be filled later. */
 void s3_later_plan(struct s3_work *w, struct s3_entry *a);
 /* Marks an empty file as that. */
@@ -87,6 +92,16 @@ int s3_list_all(struct s3_work *w, struct err *e);
 bool s3_can_be_lazy(const struct s3_work *w);
 /* Decides all steps that way. -EOPNOTSUPP: there are no extended attributes. */
 int s3_plan_lazily(struct s3_work *w);
+
+/* parts.c: one part of a large file (util/later.h), and those after it while it is read through. The
+ * mark goes with the last one. */
+int s3_part_fill(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx,
+                 struct err *e);
+void s3_part_go_on(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx);
+/* fill.c: the file has its content, as sha says; the lock is held. */
+int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const char *sha,
+                 const struct timespec *mtime, struct err *e);
+int s3_file_lock(int fd, struct err *e);
 
 /* All that the plan knows of. */
 int s3_fill_all(struct s3_work *w, struct err *e);

@@ -18,6 +18,18 @@ bool later_get(int fd, char id[LATER_SIZE])
     return n >= 0 || errno == ERANGE;
 }
 
+void later_parts(int fd, uint8_t parts[LATER_PARTS_SIZE])
+{
+    ssize_t n = fgetxattr(fd, LATER_PARTS_XATTR, parts, LATER_PARTS_SIZE);
+    n = n < 0 ? 0 : n;
+    memset(parts + n, 0, LATER_PARTS_SIZE - (size_t)n);
+}
+
+bool later_has_part(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
+{
+    return part && part / 8 < LATER_PARTS_SIZE && parts[part / 8] & 1U << part % 8;
+}
+
 int later_missing(const char *path, struct err *e)
 {
     (void)err_set(e, ENODATA, "the content of '%s' is still in the workspace's bucket", path);

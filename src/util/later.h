@@ -15,6 +15,13 @@
 enum { LATER_SIZE = 17 };             /* hex digits, and a NUL */
 #define LATER_ROOT "0000000000000000" /* the id of the workspace's own directory */
 
+/* Large files come in parts, as they are read: which are here is in a second attribute, a bit each. */
+#define LATER_PARTS_XATTR "user.msb.parts"
+enum { LATER_PART = 8 << 20, LATER_LARGE = 4 * LATER_PART, LATER_PARTS_SIZE = 1024 };
+/* Of an open file; those that are not known are 0. */
+void later_parts(int fd, uint8_t parts[LATER_PARTS_SIZE]);
+bool later_has_part(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part); /* from 1 */
+
 /* Of an open file. False: the content is here. */
 bool later_get(int fd, char id[LATER_SIZE]);
 /* The error of who cannot wait for it. */
@@ -31,6 +38,7 @@ int later_open_dir(const char *path);
 struct later_request {
     uint32_t number; /* not 0 */
     uint32_t empty;  /* 1: nobody wants the content, the file is about to be truncated */
+    uint32_t part;   /* not 0: only this one is wanted, counted from 1; the mark stays */
 };
 struct later_answer {
     uint32_t number; /* 0: all that were asked for; they are lost */

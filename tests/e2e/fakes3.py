@@ -34,6 +34,8 @@ class FakeS3:
         self.conditional, self.page = conditional, page
         self.lock = threading.Lock()
         self.list_extra = ""  # more XML in every listing
+        self.ranges = []  # what parts were asked for
+        self.whole = False  # whether such requests are answered with all of it
         self.unsigned = False  # whether bodies need not be signed
         fake = self
 
@@ -180,11 +182,12 @@ class FakeS3:
         if match and match.strip('"') != o.etag:
             return 412, "PreconditionFailed", {}
         headers = {"etag": f'"{o.etag}"', **o.meta}
-        span = re.fullmatch(r"bytes=(\d+)-", h.headers.get("range") or "")
-        if span:
-            at = int(span[1])
-            headers["content-range"] = f"bytes {at}-{len(o.data) - 1}/{len(o.data)}"
-            return 206, o.data[at:], headers
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", h.headers.get("range") or "")
+        if span and not self.whole:
+            self.ranges.append((key, h.headers["range"].removeprefix("bytes=")))
+            at, end = int(span[1]), min(int(span[2] or len(o.data)), len(o.data) - 1)
+            headers["content-range"] = f"bytes {at}-{end}/{len(o.data)}"
+            return 206, o.data[at:end + 1], headers
         return 200, o.data, headers
 
     def meta(self, h):

@@ -201,6 +201,57 @@ def test_what_cannot_be_fetched_is_an_error_that_is_logged(msb, s3):
     wait_for(lambda: not msb.processes())
 
 
+def test_large_files_come_in_parts(msb, s3):
+    part = 8 << 20
+    content = b"".join(bytes([i]) * (1 << 20) for i in range(32))
+    (data(msb, "w") / "lies").write_bytes(content)
+    sync(msb, "w")
+    msb.ok("workspace", "rm", "-q", "w")
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    for name in ("read", "sought", "other"):
+        s3.put(f"pre/{name}", name.encode() + content + name.encode())
+    msb.create("box", "--workspace", "w")
+
+    def md5(name):
+        return hashlib.md5(s3.objects[f"pre/{name}"].data).hexdigest()
+
+    def parts(name):
+        return [r for k, r in s3.ranges if k == f"pre/{name}"]
+
+    d = data(msb, "w")
+    msb.ok("workspace", "ls", "w")
+    before = (d / "read").stat().st_mtime_ns
+    assert sh(msb, "box", "cd /workspace; head -c 4 read; tail -c 6 sought; head -c 6 sought") == "readsoughtsought"
+    assert "read" in unfetched(d) and parts("read")[0] == f"0-{part - 1}" and len(parts("read")) <= 4
+    assert parts("sought")[0].endswith(f"-{len(s3.objects['pre/sought'].data) - 1}") and not parts("other")
+    sums = sh(msb, "box", "cd /workspace; cp read copy; md5sum <copy; rm copy; dd if=sought bs=1M skip=10 count=9 2>/dev/null | md5sum")
+    sought = hashlib.md5(s3.objects["pre/sought"].data[10 << 20:19 << 20]).hexdigest()
+    assert sums.split("  -\n")[:2] == [md5("read"), sought]
+    # Each part was fetched once, and the whole is an ordinary file then, as old as before.
+    assert sorted(parts("read")) == sorted(set(parts("read"))) and len(parts("read")) == 5
+    wait_for(lambda: unfetched(d) - {"sought"} == {"other", "lies"})
+    assert (d / "read").stat().st_mtime_ns == before and not os.listxattr(d / "read")
+    # What is opened for writing comes whole, also if parts are here.
+    sh(msb, "box", "echo end >>/workspace/sought")
+    assert (d / "sought").read_bytes() == s3.objects["pre/sought"].data + b"end\n"
+    # A sum that is wrong, a server that cannot do it, an object that was replaced.
+    s3.objects["pre/lies"].data = content[:-1] + b"x"
+    assert "put/output error" in sh(msb, "box", "cat /workspace/lies 2>&1 >/dev/null || true")
+    s3.whole = True
+    assert "put/output error" in sh(msb, "box", "head -c 1 /workspace/other 2>&1 || true")
+    s3.whole = False
+    s3.put("pre/other", b"another")
+    assert "put/output error" in sh(msb, "box", "head -c 1 /workspace/other 2>&1 || true")
+    log = msb.ok("logs", "--source", "system", "box")
+    for why in ("'lies' in the bucket is not what the manifest says", "ignores what part was asked for", "'other' was changed"):
+        assert why in log, log
+    # A sync brings what is right again.
+    s3.objects["pre/lies"].data = content
+    sync(msb, "w")
+    assert (d / "lies").read_bytes() == content and unfetched(d) == set()
+    assert s3.objects["pre/sought"].data.endswith(b"end\n")
+
+
 def test_two_sandboxes_fetch_once(msb, s3):
     for i in range(3):
         s3.put(f"pre/{i}", b"%d" % i * 100000)
@@ -235,3 +286,33 @@ def test_changes_are_uploaded_while_it_runs(msb, s3):
     wait_for(lambda: "pre/last" in s3.keys() and not msb.processes(), timeout=60)
     assert s3.objects["pre/last"].data == b"2\n"
     assert json.loads(msb.ok("inspect", "box", "--format", "json"))["config"]["workspace"]["sync"] == "close"
+
+
+def test_contents_are_cached_for_all_workspaces(msb, s3):
+    (data(msb, "w") / "known").write_bytes(b"known" * 1000)
+    sync(msb, "w")
+    s3.put("pre/theirs", b"theirs" * 1000)
+    cache = msb.home / "cache" / "objects"
+
+    def again():
+        """A workspace made anew, with everything in it fetched."""
+        msb.ok("workspace", "rm", "-q", "w")
+        msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+        fetched(s3)
+        msb.ok("workspace", "ls", "w")
+        msb.ok("workspace", "get", "w:theirs", "-")
+        assert {p.name: p.read_bytes() for p in data(msb, "w").iterdir()} == {
+            "known": b"known" * 1000, "theirs": b"theirs" * 1000}
+        return fetched(s3)
+
+    assert again() == ["known", "theirs"] and len(list(cache.iterdir())) == 2
+    assert again() == ["theirs"]  # nobody knows its sum, until it is in the manifest
+    (data(msb, "w") / "more").write_text("a push")
+    sync(msb, "w")
+    (data(msb, "w") / "more").unlink()
+    sync(msb, "w")
+    assert again() == []
+    # What is damaged is not used.
+    for p in cache.iterdir():
+        p.write_bytes(p.read_bytes()[:-1] + b"x")
+    assert again() == ["known", "theirs"] and again() == []
