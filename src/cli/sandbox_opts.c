@@ -127,7 +127,7 @@ static const struct opt file_opts[] = {
      "When changes go to the workspace's bucket: soon after a file is closed, when there are none "
      "for a while, or after a stop (default: stop)",
      .choices = "close|idle|stop"},
-    {"workspace-max", 0, "SIZE", "Size limit of a snapshot, in both directions (default: 1G)"},
+    {"workspace-max", 0, "SIZE", "Size limit (default: 1G for a snapshot, none for fuse)"},
     {"persist-home", 0, NULL, "Keep /root in a volume named after the workspace or the sandbox"},
     {"write-path", 0, "PATH", "Make everything read-only except PATH", OPT_REPEAT},
     {"copy", 0, "SRC:DST", "Copy a file, or the contents of a directory, into the new sandbox",

@@ -23,10 +23,11 @@ static int set(char **field, const char *v)
 
 static int read_options(const struct args *a, struct s3_config *c, struct err *e)
 {
-    static const char *const others[] = {"endpoint", "region",     "credentials",
-                                         "ca-certs", "addressing", "max"};
+    static const char *const others[] = {"endpoint",   "region", "credentials", "ca-certs",
+                                         "addressing", "max",    "bandwidth"};
     const char *url = args_get(a, "s3"), *how = args_get(a, "addressing");
     const char *max = args_get(a, "max"), *ca = args_get(a, "ca-certs");
+    const char *speed = args_get(a, "bandwidth");
     for (size_t i = 0; !url && i < ARRAY_LEN(others); i++)
         if (args_has(a, others[i]))
             return err_set(e, EINVAL, "--%s requires --s3", others[i]);
@@ -35,6 +36,9 @@ static int read_options(const struct args *a, struct s3_config *c, struct err *e
     c->max = S3_MAX_DEFAULT;
     if (max && (parse_size(max, MIB, &c->max) < 0 || c->max > INT64_MAX))
         return args_bad_value(a, "max", max, PARSE_SIZE_EXAMPLES, e);
+    if (speed && (parse_size(speed, MIB, &c->bandwidth) < 0 || c->bandwidth < S3_BANDWIDTH_MIN ||
+                  c->bandwidth > INT64_MAX))
+        return args_bad_value(a, "bandwidth", speed, "a size of at least 16K per second", e);
     c->addressing = !how || strcmp(how, "auto") == 0 ? S3_AUTO
                     : strcmp(how, "path") == 0       ? S3_PATH
                                                      : S3_VIRTUAL;
@@ -75,6 +79,7 @@ static const struct opt bucket_opts[] = {
      .choices = "auto|path|virtual"},
     CA_CERTS_OPTION,
     {"max", 0, "SIZE", "Refuse a bucket that holds more (default: 10G)"},
+    {"bandwidth", 0, "SIZE", "Bytes per second, in both directions together (default: no limit)"},
     {0},
 };
 static const struct opt_group bucket_group = {"Bucket", bucket_opts};

@@ -69,8 +69,6 @@ int workspace_options_check(const struct args *a, struct err *e)
                              : "sync");
     if (sync && mode && strcmp(mode, "snapshot") == 0)
         return err_set(e, EINVAL, "--workspace-sync requires --workspace-mode fuse");
-    if (max && (!mode || strcmp(mode, "snapshot") != 0))
-        return err_set(e, EINVAL, "--workspace-max requires --workspace-mode snapshot");
     return 0;
 }
 
@@ -86,6 +84,7 @@ int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, 
     const char *sync = args_get(a, "workspace-sync");
     if (sync)
         (void)workspace_sync_parse(sync, &s->workspace.sync);
+    s->workspace.limited = max != NULL;
     if (max && parse_size(max, MIB, &s->workspace.max) < 0)
         return args_bad_value(a, "workspace-max", max, PARSE_SIZE_EXAMPLES, e);
     return args_has(a, "persist-home") ? persist_home(s, named, e) : 0;

@@ -9,6 +9,7 @@
 #include "util/utf8.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -32,6 +33,8 @@ struct s3_client {
     char *host;        /* as the Host header has it */
     char *root;        /* "/" or "/BUCKET/" */
     atomic_llong skew; /* seconds that the server is ahead */
+    pthread_mutex_t pace_lock;
+    uint64_t pace_ns; /* when the next byte is due, if there is a limit */
 };
 
 /* --- the client ------------------------------------------------------------------------------ */
@@ -73,6 +76,7 @@ int s3_client_new(struct s3_client **ret, const struct s3_config *config,
         return err_oom(e);
     c->config = config;
     c->keys = keys;
+    (void)pthread_mutex_init(&c->pace_lock, NULL);
     int r =
         http_new(&c->http,
                  &(struct http_options){.ca_certs = config->ca_certs, .cancel = {cancel, NULL}}, e);
@@ -294,7 +298,21 @@ static void read_error(struct s3_call *q)
     utf8_defuse(q->message);
 }
 
-static int stream(struct s3_call *q, struct http_response *resp, struct err *e)
+/* n bytes are about to be sent, or have come: waits for as long as they should take. All threads have
+ * one limit, and an answer that nobody reads is not sent. */
+static int pace(struct s3_client *c, size_t n, struct err *e)
+{
+    uint64_t rate = c->config->bandwidth, now = now_ns();
+    if (!rate || !n)
+        return 0;
+    (void)pthread_mutex_lock(&c->pace_lock);
+    c->pace_ns = MAX(c->pace_ns, now) + n * 1000000000ULL / rate;
+    uint64_t wait = c->pace_ns - now;
+    (void)pthread_mutex_unlock(&c->pace_lock);
+    return http_pause(c->http, wait / 1000000, e);
+}
+
+static int stream(struct s3_client *c, struct s3_call *q, struct http_response *resp, struct err *e)
 {
     AUTO_FREE char *chunk = malloc(CHUNK);
     if (!chunk)
@@ -309,6 +327,8 @@ static int stream(struct s3_call *q, struct http_response *resp, struct err *e)
         if (r < 0)
             return r == -ECONNRESET || r == -ETIMEDOUT ? -EIO : r; /* ours: not tried again */
         q->from += (uint64_t)n;
+        if ((r = pace(c, (size_t)n, e)) < 0)
+            return r;
     }
 }
 
@@ -319,7 +339,8 @@ static int check_range(const struct s3_call *q, const struct http_response *resp
     return right ? 0 : err_set(e, EPROTO, "the server ignores what part was asked for");
 }
 
-static int receive(struct s3_call *q, struct http_response *resp, struct err *e)
+static int receive(struct s3_client *c, struct s3_call *q, struct http_response *resp,
+                   struct err *e)
 {
     uint64_t ms;
     q->status = resp->status;
@@ -329,7 +350,7 @@ static int receive(struct s3_call *q, struct http_response *resp, struct err *e)
         q->object.size = q->from ? (int64_t)resp->range_size : resp->length;
     if (good && q->fn) {
         int r = q->from || q->to ? check_range(q, resp, e) : 0;
-        return r < 0 ? r : stream(q, resp, e);
+        return r < 0 ? r : stream(c, q, resp, e);
     }
     int r = http_body(resp, &q->reply, e);
     return r == -EFBIG ? err_set(e, EFBIG, "the server's answer is too long") : r;
@@ -345,19 +366,22 @@ static int attempt(struct s3_client *c, struct s3_call *q, struct err *e)
     q->status = 0;
     if (q->from == 0)
         q->object = (struct s3_object){.size = -1, .mtime_ns = -1, .mode = -1};
-    if (compose(c, q, &url, &headers) < 0)
-        return err_oom(e);
-    int r = http_open(c->http,
-                      &(struct http_request){.url = (const char *)buf_head(&url),
-                                             .method = q->method,
-                                             .headers = &headers,
-                                             .body = q->body,
-                                             .body_len = q->body_len,
-                                             .on_header = on_header,
-                                             .header_ctx = q},
-                      &resp, e);
+    int r = pace(c, q->body_len, e); /* before it is signed: a signature has a time */
+    if (r == 0 && compose(c, q, &url, &headers) < 0)
+        r = err_oom(e);
+    if (r < 0)
+        return r;
+    r = http_open(c->http,
+                  &(struct http_request){.url = (const char *)buf_head(&url),
+                                         .method = q->method,
+                                         .headers = &headers,
+                                         .body = q->body,
+                                         .body_len = q->body_len,
+                                         .on_header = on_header,
+                                         .header_ctx = q},
+                  &resp, e);
     if (r == 0)
-        r = receive(q, resp, e);
+        r = receive(c, q, resp, e);
     http_close(resp);
     if (r == 0)
         read_error(q);

@@ -185,6 +185,7 @@ static int read_config(const json_t *j, struct s3_config *c, struct err *e)
         if (strcmp(how, addressings[i]) == 0)
             c->addressing = (enum s3_addressing)i;
     c->max = (uint64_t)json_integer_value(json_object_get(j, "max_bytes"));
+    c->bandwidth = (uint64_t)json_integer_value(json_object_get(j, "bandwidth"));
     c->conditional = json_is_true(json_object_get(j, "conditional"));
     if (read_field(j, "endpoint", &c->endpoint) < 0 || read_field(j, "region", &c->region) < 0 ||
         read_field(j, "credentials", &c->credentials) < 0 ||
@@ -214,10 +215,11 @@ int s3_config_load(int dirfd, struct s3_config *ret, struct err *e)
 int s3_config_save(int dirfd, const struct s3_config *c, struct err *e)
 {
     AUTO_FREE char *url = s3_config_text(c);
-    json_t *j = json_pack("{s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:I, s:b}", "url", url, "endpoint",
-                          c->endpoint, "region", c->region, "credentials", c->credentials,
-                          "ca_certs", c->ca_certs, "addressing", addressings[c->addressing],
-                          "max_bytes", (json_int_t)c->max, "conditional", c->conditional);
+    json_t *j = json_pack("{s:s?, s:s?, s:s?, s:s?, s:s?, s:s, s:I, s:I, s:b}", "url", url,
+                          "endpoint", c->endpoint, "region", c->region, "credentials",
+                          c->credentials, "ca_certs", c->ca_certs, "addressing",
+                          addressings[c->addressing], "max_bytes", (json_int_t)c->max, "bandwidth",
+                          (json_int_t)c->bandwidth, "conditional", c->conditional);
     int r = url ? json_file_save(dirfd, CONFIG_FILE, j, true) : -ENOMEM;
     return r < 0 ? err_sys(e, -r, "cannot write " CONFIG_FILE) : 0;
 }

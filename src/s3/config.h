@@ -13,6 +13,8 @@ enum { S3_BUCKET_MAX = 63, S3_KEY_MAX = 1024, S3_PREFIX_MAX = 255, S3_PATH_MAX =
 
 /* What may come out of a bucket, unless the user says otherwise. */
 #define S3_MAX_DEFAULT (10ULL << 30)
+/* Slower, and servers would give up. */
+#define S3_BANDWIDTH_MIN (16ULL << 10)
 
 enum s3_addressing { S3_AUTO, S3_PATH, S3_VIRTUAL };
 
@@ -25,8 +27,9 @@ struct s3_config {
         credentials; /* "env", "profile[:NAME]", "none" or a secret's name; NULL = env or profile */
     char *ca_certs;  /* PEM file; NULL = the system's alone */
     enum s3_addressing addressing;
-    uint64_t max;     /* bytes of all files */
-    bool conditional; /* the server honours If-Match and If-None-Match with writes */
+    uint64_t max;       /* bytes of all files */
+    uint64_t bandwidth; /* bytes in a second, in both directions together; 0 = no limit */
+    bool conditional;   /* the server honours If-Match and If-None-Match with writes */
 };
 
 void s3_config_free(struct s3_config *c); /* harmless twice */

@@ -109,6 +109,8 @@ int workspace_settle(const struct store *s, struct sandbox_spec *spec, struct er
         return err_sys(e, errno, "cannot open workspace '%s'", w->name);
     struct spec_mount m = {
         .kind = MOUNT_BIND, .guest = (char *)WORKSPACE_GUEST_PATH, .source = real ? real : w->path};
+    if (w->limited)
+        m.quota = w->max;
     r = spec_add_mount(spec, &m, e);
     if (r == 0)
         spec_protect_mounts(spec);

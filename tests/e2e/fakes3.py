@@ -1,12 +1,15 @@
 """A strict S3 server on loopback, for tests: it checks every signature by itself, honours conditional
 writes, keeps objects in memory, and breaks on request."""
 
+import calendar
 import collections
 import contextlib
 import hashlib
 import hmac
 import re
+import ssl
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
@@ -28,7 +31,7 @@ class FakeS3:
     """faults: callables (method, key, nth) -> None, a status code, "cut" (the connection breaks after
     the answer's first half), "drop" (before anything is done) or "lost" (after it was done)."""
 
-    def __init__(self, conditional=True, page=100):
+    def __init__(self, conditional=True, page=100, certificate=None):
         self.objects, self.uploads, self.log, self.faults = {}, {}, [], []
         self.seen = collections.Counter()
         self.conditional, self.page = conditional, page
@@ -36,6 +39,8 @@ class FakeS3:
         self.list_extra = ""  # more XML in every listing
         self.ranges = []  # what parts were asked for
         self.whole = False  # whether such requests are answered with all of it
+        self.ahead = 0  # seconds, of its clock
+        self.hosts = set()  # by what names it was called
         self.unsigned = False  # whether bodies need not be signed
         fake = self
 
@@ -47,6 +52,9 @@ class FakeS3:
             def log_message(self, *args):
                 pass
 
+            def date_time_string(self, timestamp=None):
+                return super().date_time_string(time.time() + fake.ahead)
+
             def do(self):
                 length = int(self.headers.get("content-length") or 0)
                 body = self.rfile.read(length)
@@ -55,15 +63,24 @@ class FakeS3:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do
 
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+        if tls:
+            tls.load_cert_chain(*certificate)
+
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             request_queue_size = 64
+
+            def finish_request(self, request, client_address):
+                if tls:  # here, in the connection's own thread
+                    request = tls.wrap_socket(request, server_side=True)
+                super().finish_request(request, client_address)
 
             def handle_error(self, *args):
                 pass
 
         self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
@@ -104,6 +121,9 @@ class FakeS3:
                               + [f"{n}:{' '.join(h.headers[n].split())}" for n in names]
                               + ["", m[4], h.headers["x-amz-content-sha256"]])
         date = h.headers["x-amz-date"]
+        told = calendar.timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
+        if abs(told - time.time() - self.ahead) > 900:
+            return "RequestTimeTooSkewed"
         scope = f"{m[2]}/{REGION}/s3/aws4_request"
         text = "\n".join(["AWS4-HMAC-SHA256", date, scope,
                           hashlib.sha256(canonical.encode()).hexdigest()])
@@ -133,7 +153,11 @@ class FakeS3:
                                .replace("\x1b", "&#x9b;").encode())
 
     def serve(self, h, body):
-        raw, _, query = h.path.partition("?")
+        whole, _, query = h.path.partition("?")
+        path = re.sub("^http://[^/]*", "", whole)  # as a proxy is asked
+        self.hosts.add(h.headers["host"])
+        virtual = h.headers["host"].startswith(BUCKET + ".")
+        raw = f"/{BUCKET}{path}" if virtual else path
         key = urllib.parse.unquote(raw)[len(BUCKET) + 2:]
         q = dict(p.partition("=")[::2] for p in query.split("&")) if query else {}
         with self.lock:
@@ -141,7 +165,7 @@ class FakeS3:
             self.seen[h.command, key] += 1
             nth = self.seen[h.command, key]
             fault = next((f for f in (f(h.command, key, nth) for f in self.faults) if f), None)
-        wrong = self.check(h, raw, query, body)
+        wrong = self.check(h, path, query, body)
         if wrong:
             return self.error(h, 403, wrong)
         if isinstance(fault, int):

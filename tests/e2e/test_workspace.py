@@ -113,7 +113,6 @@ def test_what_cannot_be_meant(msb):
     assert p.returncode == 1 and b"sandbox 'a' has no workspace" in p.stderr
     for args, why in [
         (["--workspace-mode", "snapshot"], b"requires --workspace"),
-        (["--workspace", "w", "--workspace-max", "1G"], b"requires --workspace-mode snapshot"),
         (["--workspace-sync", "close"], b"--workspace-sync requires --workspace"),
         (["--workspace", "w", *SNAP, "--workspace-sync", "idle"], b"requires --workspace-mode fuse"),
     ]:
