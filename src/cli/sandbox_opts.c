@@ -148,7 +148,6 @@ const struct opt_group file_group = {"Files and host sockets", file_opts};
 /* Documented, not built yet. */
 #define LATER (OPT_LATER | OPT_REPEAT)
 static const struct opt later_opts[] = {
-    {"tls-intercept-port", 0, "PORT", "Port on which to look into TLS", LATER},
     {"tls-intercept-ca-cert", 0, "FILE", "Certificate authority for that", LATER},
     {"tls-intercept-ca-key", 0, "FILE", "Its key", LATER},
     {"tls-no-verify-upstream-for", 0, "PATTERN", "Do not verify some hosts", LATER},

@@ -1,6 +1,7 @@
 #include "cli/tls_opts.h"
 
 #include "util/cleanup.h"
+#include "util/parse.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,9 @@ static const struct opt tls_opts[] = {
      "(default: block-and-log)",
      .choices = "block|block-and-log|block-and-terminate"},
     {"tls-intercept", 0, "HOST", "Look into TLS connections to HOST, without a secret", OPT_REPEAT},
+    {"tls-intercept-port", 0, "PORT",
+     "Look into TLS connections to these hosts and those of secrets on PORT, too, not on 443 alone",
+     OPT_REPEAT},
     {"tls-bypass", 0, "HOST", "Never look into TLS connections to HOST", OPT_REPEAT},
     {"tls-upstream-ca-cert", 0, "FILE",
      "Certificate authorities to verify servers with, besides the host's", OPT_REPEAT},
@@ -43,6 +47,14 @@ static int authority(struct spec_bound *b, const char *text, bool scoped, struct
     return r < 0 ? r : spec_bound_add_ca(b, whole, e);
 }
 
+static int port(struct spec_bound *b, const char *text, struct err *e)
+{
+    uint64_t n = 0;
+    return parse_u64(text, &n) < 0
+               ? err_set(e, EINVAL, "--tls-intercept-port '%.60s' is not a number", text)
+               : spec_bound_add_port(b, n, e);
+}
+
 static int option(struct spec_bound *b, const struct arg_opt *o, struct err *e)
 {
     const char *name = o->opt->name;
@@ -50,6 +62,8 @@ static int option(struct spec_bound *b, const struct arg_opt *o, struct err *e)
         return spec_bound_add(b, o->value, e);
     if (strcmp(name, "tls-intercept") == 0)
         return spec_bound_add_host(&b->intercept, "--tls-intercept", o->value, e);
+    if (strcmp(name, "tls-intercept-port") == 0)
+        return port(b, o->value, e);
     if (strcmp(name, "tls-bypass") == 0)
         return spec_bound_add_host(&b->bypass, "--tls-bypass", o->value, e);
     if (strncmp(name, "tls-upstream-ca-cert", 20) == 0)

@@ -125,6 +125,9 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
     int r = spec_net_policy(n, &policy, e);
     if (r < 0)
         return r;
+    _Static_assert((int)GATE_PORTS_MAX == (int)SPEC_TLS_PORTS_MAX, "as many");
+    memcpy(c.tls_port, n->bound.port, sizeof(c.tls_port));
+    c.n_tls_ports = n->bound.n_ports;
     set_addresses(&c.net, n, host);
     c.net.proxy = host->proxy;
     c.net.egress = n->egress_rate;

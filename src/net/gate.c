@@ -123,10 +123,18 @@ static bool any_plain(const struct gate *g)
     return any;
 }
 
+static bool is_tls_port(const struct gate *g, uint16_t port)
+{
+    bool is = port == PORT_TLS;
+    for (size_t i = 0; !is && i < g->cfg.n_tls_ports; i++)
+        is = g->cfg.tls_port[i] == port;
+    return is;
+}
+
 /* QUIC cannot be looked into. */
 static bool hides_secrets(struct gate *g, const struct net_flow_id *id)
 {
-    if (id->inbound || id->proto != PROTO_UDP || id->peer.port != PORT_TLS)
+    if (id->inbound || id->proto != PROTO_UDP || !is_tls_port(g, id->peer.port))
         return false;
     for (size_t i = 0; i < g->n_hosts; i++)
         if (!g->host[i].bypass &&
@@ -222,7 +230,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
         v->action = NET_ALLOW;
         v->tag = (a.by_name ? GATE_BY_NAME : 0) | (a.watch ? GATE_WATCHED : 0);
         if (g->n_hosts && !id->inbound && !host &&
-            (id->peer.port == PORT_TLS || (id->peer.port == PORT_HTTP && any_plain(g))))
+            (is_tls_port(g, id->peer.port) || (id->peer.port == PORT_HTTP && any_plain(g))))
             v->tag |= GATE_LOOKED_INTO;
         v->sniff = v->tag && id->proto == PROTO_TCP;
         v->proxied = goes_by_proxy(g, id);

@@ -26,7 +26,7 @@ struct gate;
 /* Hosts whose TLS connections are looked into, by somebody who gets them (gate_config.divert): those
  * on these ports that show such a name, at an address that was resolved from it. They are denied at
  * any other address; and UDP to these ports is, so that programs fall back to TCP. */
-enum { GATE_HOSTS_MAX = 1024 };
+enum { GATE_HOSTS_MAX = 1024, GATE_PORTS_MAX = 8 };
 struct gate_host {
     char name[POLICY_NAME_MAX];
     bool suffix; /* or anything below it */
@@ -38,8 +38,10 @@ struct gate_config {
     /* See net_hooks. NULL: nothing is looked into. */
     int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
     struct net_config net;
-    struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
-    bool strict;           /* where names decide, a flow must show one */
+    struct dns_config dns;             /* host4, host6 (the gateway) and the proxy are filled in */
+    bool strict;                       /* where names decide, a flow must show one */
+    uint16_t tls_port[GATE_PORTS_MAX]; /* where flows to some hosts are looked into, besides 443 */
+    size_t n_tls_ports;
 };
 
 enum gate_what {

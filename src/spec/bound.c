@@ -299,6 +299,25 @@ int spec_bound_add_ca(struct spec_bound *b, const char *text, struct err *e)
     return strlist_add(&b->cas, text) < 0 ? err_oom(e) : 0;
 }
 
+/* The gateway answers DNS itself, and http:// is allow-plaintext's. */
+int spec_bound_add_port(struct spec_bound *b, uint64_t port, struct err *e)
+{
+    if (port == 0 || port > UINT16_MAX || port == 53 || port == 80)
+        return err_set(e, EINVAL,
+                       "--tls-intercept-port %llu: expected 1 to 65535, and neither 53 nor 80",
+                       (unsigned long long)port);
+    for (size_t i = 0; i < b->n_ports; i++)
+        if (b->port[i] == port)
+            return 0;
+    if (port == 443)
+        return 0; /* always */
+    if (b->n_ports == SPEC_TLS_PORTS_MAX)
+        return err_set(e, E2BIG, "--tls-intercept-port can be given at most %d times",
+                       SPEC_TLS_PORTS_MAX);
+    b->port[b->n_ports++] = (uint16_t)port;
+    return 0;
+}
+
 /* Whether some name is meant by both. */
 static bool overlap(const struct subst_host *a, const struct subst_host *b)
 {
@@ -353,6 +372,27 @@ json_t *spec_bound_secrets_json(const struct spec_bound *b)
                      list);
 }
 
+json_t *spec_bound_ports_json(const struct spec_bound *b)
+{
+    json_t *list = json_pack("[i]", 443);
+    for (size_t i = 0; i < b->n_ports; i++)
+        json_add(&list, json_integer(b->port[i]));
+    return list;
+}
+
+static int read_ports(struct spec_bound *b, const json_t *tls, struct err *e)
+{
+    const json_t *one, *list = json_object_get(tls, "intercepted_ports");
+    size_t i;
+    int r = list && !json_is_array(list) ? err_set(e, EINVAL, "\"intercepted_ports\" is not a list")
+                                         : 0;
+    json_array_foreach(list, i, one) if (r == 0) r =
+        json_is_integer(one) && json_integer_value(one) > 0
+            ? spec_bound_add_port(b, (uint64_t)json_integer_value(one), e)
+            : err_set(e, EINVAL, "\"intercepted_ports\" has something in it that is no port");
+    return r;
+}
+
 /* "secrets" and "tls" of "network". */
 int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e)
 {
@@ -373,5 +413,7 @@ int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err
         r = read_list(o, "intercept", &b->intercept, e);
     if (r == 0)
         r = read_list(o, "bypass", &b->bypass, e);
+    if (r == 0)
+        r = read_ports(b, o, e);
     return r < 0 ? r : read_list(o, "upstream_ca_cert", &b->cas, e);
 }

@@ -25,7 +25,12 @@
 
 #include <jansson.h>
 
-enum { SPEC_BOUND_TEXT_MAX = 16 * 1024, SPEC_TLS_HOSTS_MAX = 64, SPEC_TLS_CAS_MAX = 8 };
+enum {
+    SPEC_BOUND_TEXT_MAX = 16 * 1024,
+    SPEC_TLS_HOSTS_MAX = 64,
+    SPEC_TLS_CAS_MAX = 8,
+    SPEC_TLS_PORTS_MAX = 8, /* besides 443 */
+};
 
 /* What a placeholder in the wrong place does besides not being sent. */
 enum spec_violation { VIOLATION_BLOCK, VIOLATION_LOG, VIOLATION_TERMINATE };
@@ -33,9 +38,11 @@ enum spec_violation { VIOLATION_BLOCK, VIOLATION_LOG, VIOLATION_TERMINATE };
 struct spec_bound {
     struct strlist secrets; /* NAME@..., one for each NAME */
     enum spec_violation on_violation;
-    struct strlist intercept; /* hosts to look into without a secret */
-    struct strlist bypass;    /* hosts to leave alone in any case */
-    struct strlist cas;       /* files with authorities for servers: FILE, or HOST=FILE */
+    struct strlist intercept;          /* hosts to look into without a secret */
+    struct strlist bypass;             /* hosts to leave alone in any case */
+    struct strlist cas;                /* files with authorities for servers: FILE, or HOST=FILE */
+    uint16_t port[SPEC_TLS_PORTS_MAX]; /* where TLS is looked into, besides 443 */
+    size_t n_ports;
 };
 
 void spec_bound_free(struct spec_bound *b);
@@ -53,6 +60,7 @@ const char *spec_bound_find(const struct spec_bound *b, const char *name);
 int spec_bound_remove(struct spec_bound *b, const char *name);
 int spec_bound_add_host(struct strlist *to, const char *what, const char *text, struct err *e);
 int spec_bound_add_ca(struct spec_bound *b, const char *text, struct err *e);
+int spec_bound_add_port(struct spec_bound *b, uint64_t port, struct err *e);
 /* That nothing contradicts itself. */
 int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err *e);
 
@@ -68,6 +76,7 @@ const char *spec_bound_variable(const struct subst_secret *x, size_t i);
 
 const char *spec_violation_name(enum spec_violation v);
 json_t *spec_bound_secrets_json(const struct spec_bound *b);
+json_t *spec_bound_ports_json(const struct spec_bound *b); /* with 443 */
 int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e);
 
 #endif

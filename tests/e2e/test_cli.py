@@ -225,7 +225,7 @@ def test_verbs_to_come_are_refused(msb, verb):
 
 
 OPTIONS_LATER = [
-    ["--tls-intercept-port", "8443"], ["--no-block-quic"],
+    ["--tls-intercept-ca-cert", "x"], ["--no-block-quic"],
 ]  # fmt: skip
 
 

@@ -77,7 +77,8 @@ def box(net_msb, servers):
     net_msb.create("box", "net-guest:1", "-m", "768M", "--secret", "KEY@api.example.com,in=query:key,in=header:X-Own",
                    "--secret", "KEY@expired.example.com,wrong.example.com,h2.example.com",
                    "--secret", "SECOND@git.example.com/repos/,api.example.com/second/",
-                   "--tls-intercept", "elsewhere.example.com", "--tls-upstream-ca-cert", str(net_msb.net.ca))
+                   "--tls-intercept", "elsewhere.example.com", "--tls-intercept-port", "8443",
+                   "--tls-upstream-ca-cert", str(net_msb.net.ca))
     net_msb.interceptor, = set(processes.named("msb-intercept")) - before
     return net_msb
 
@@ -152,6 +153,15 @@ def test_basic_credentials_and_parameters(box, servers):
     assert scheme == "Basic" and base64.b64decode(code).decode() == f"me:{VALUE}"
     assert curl(box, f"https://api.example.com/q?x=1&key={holder(box)}&y=2")[0] == 200
     assert servers.last()[0] == f"/q?x=1&key={VALUE}&y=2"
+
+
+def test_a_port_that_was_named(box, servers):
+    assert curl(box, "-H", f"X-Api-Key: {holder(box)}", "https://api.example.com:8443/port")[0] == 200
+    target, fields, server = servers.last()
+    assert (target, server, fields["host"], fields["x-api-key"]) == ("/port", API, "api.example.com:8443", VALUE)
+    assert curl(box, "-H", "Host: api.example.com:8444", "https://api.example.com:8443/port")[0] == 421
+    tls = json.loads(box.ok("inspect", "box", "--format", "json"))["config"]["network"]["tls"]
+    assert tls["intercepted_ports"] == [443, 8443]
 
 
 def test_a_path_that_a_secret_is_bound_to(box, servers):
@@ -567,6 +577,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@a.example.com,placeholder=short"], "a placeholder has"),
     (["--secret", "KEY@a.example.com,sign=gcp"], "unknown option"),
     (["--secret", "KEY@a.example.com", "--no-net"], "has no network"),
+    (["--secret", "KEY@a.example.com", "--tls-intercept-port", "80"], "neither 53 nor 80"),
     (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
     (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
     (["--secret", "NOSUCH@a.example.com"], "there is no secret 'NOSUCH'"),

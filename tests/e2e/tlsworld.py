@@ -2,7 +2,7 @@
 """Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+h2|+s3|+plain]...
 
 DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2, with +s3 it is a bucket (fakes3.py),
-and with +plain there is one without TLS on port 80, too; DIRECTORY/seen gets a line of JSON for each request: [server
+and with +plain there are one without TLS on port 80 and one on port 8443, too; DIRECTORY/seen gets a line of JSON for each request: [server
 address, head, body]. What comes back depends on the path; see answer().
 """
 import base64
@@ -269,9 +269,9 @@ for pair in sys.argv[2:]:
     if kind == "h2":
         context.set_alpn_protocols(["h2", "http/1.1"])
     context.load_cert_chain(DIR / pem)
-    for tcp in (443, 80) if kind == "plain" else (443,):
+    for tcp in (443, 8443, 80) if kind == "plain" else (443,):
         listening = socket.create_server((where, tcp))
-        threading.Thread(target=accept, args=(listening, context if tcp == 443 else None, where, server_port),
+        threading.Thread(target=accept, args=(listening, context if tcp != 80 else None, where, server_port),
                          daemon=True).start()
 print("ready", flush=True)
 while True:

@@ -175,8 +175,7 @@ static void later_options_are_refused_not_ignored(void **state)
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
         refused(&cmd_create, lines[i], ENOSYS, "--tls-intercept-ca-key is not available yet");
     refused(&cmd_run, "--from-snap x", ENOSYS, "--from-snapshot is not available yet");
-    refused(&cmd_create, "--tls-intercept-port 1", ENOSYS,
-            "--tls-intercept-port is not available yet");
+    refused(&cmd_create, "--no-block-quic", ENOSYS, "--no-block-quic is not available yet");
 }
 
 static void other_spellings(void **state)
@@ -465,7 +464,7 @@ static void root_help_mentions_everything(void **state)
     const char *text = text_of(&b, 0);
     assert_non_null(strstr(text, "├── stop"));
     assert_non_null(strstr(text, "│   ├── -f, --force"));
-    assert_null(strstr(text, "--tls-intercept-port"));
+    assert_null(strstr(text, "--no-block-quic"));
     buf_free(&b);
 }
 
@@ -482,7 +481,7 @@ static void completions_offer_every_verb(void **state)
             if (!((*c)->flags & (CMD_LATER | CMD_HIDDEN)))
                 assert_non_null(strstr(text, (*c)->name));
         assert_non_null(strstr(text, "root-disk"));
-        assert_null(strstr(text, "tls-intercept-port"));
+        assert_null(strstr(text, "no-block-quic"));
         buf_free(&b);
     }
 }

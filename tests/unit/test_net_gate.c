@@ -48,7 +48,11 @@ static void start(struct fix *x, const char *rules, bool strict)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_storage s;
     socklen_t n = sizeof(s);
-    *x = (struct fix){.cfg = {.net = fl_config(), .dns = {.n_upstreams = 1}, .strict = strict}};
+    *x = (struct fix){.cfg = {.net = fl_config(),
+                              .dns = {.n_upstreams = 1},
+                              .strict = strict,
+                              .tls_port = {8443},
+                              .n_tls_ports = 1}};
     x->upstream = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(x->upstream, (struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(getsockname(x->upstream, (struct sockaddr *)&s, &n), 0);
@@ -222,6 +226,7 @@ static void test_hosts_to_look_into(void **state)
     assert_int_equal(SHOWN(SNIFF_TLS, "not.good.org"), NET_PASS);
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* QUIC cannot be looked into */
     assert_true(may(&x, "93.184.216.34", PROTO_UDP, 444));
+    assert_false(may(&x, "93.184.216.34", PROTO_UDP, 8443));
     assert_int_equal(resolve(&x, "not.good.org", "93.184.216.36"), 1);
     assert_true(may(&x, "93.184.216.35", PROTO_UDP, 443));
 #undef SHOWN
