@@ -2,6 +2,8 @@
 attempts of a hostile guest to see a value or to send it elsewhere."""
 import base64
 import contextlib
+import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -18,7 +20,7 @@ from netkit import HERE, WEB
 
 VALUE = "sk-live-9f8e7d6c5b4a39281706f5e4d3c2b1a0"
 SECOND = "second/value+with=signs"
-API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET = (f"93.184.216.{i}" for i in range(90, 96))
+API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET, OLD = (f"93.184.216.{i}" for i in range(90, 97))
 
 
 def certify(d, ca, name, names, days=2):
@@ -37,17 +39,18 @@ class Servers:
     def __init__(self, net, d):
         self.seen_file = d / "seen"
         certify(d, net.ca, "good", ["api.example.com", "elsewhere.example.com", "git.example.com", "h2.example.com",
-                                     "s3.example.com"])
+                                     "s3.example.com", "old.example.com"])
         certify(d, net.ca, "expired", ["expired.example.com"], days=-1)
         certify(d, net.ca, "wrong", ["other.example.com"])
-        for a in (API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET):
+        for a in (API, ELSEWHERE, EXPIRED, WRONG, HTTP2, BUCKET, OLD):
             net.in_world("ip", "addr", "add", f"{a}/24", "dev", "w0")
         net.set_hosts(f"{API} api.example.com\n{API} git.example.com\n{ELSEWHERE} elsewhere.example.com\n"
                       f"{EXPIRED} expired.example.com\n{WRONG} wrong.example.com\n{HTTP2} h2.example.com\n"
-                      f"{BUCKET} s3.example.com\n")
+                      f"{BUCKET} s3.example.com\n{OLD} old.example.com\n10.9.8.7 rebound.example.com\n")
         self.process = net.start(*net.enter(net.world_pid), netkit.PYTHON, HERE / "tlsworld.py", d,
                                  f"{API}=good.pem+plain", f"{ELSEWHERE}=good.pem", f"{EXPIRED}=expired.pem",
-                                 f"{WRONG}=wrong.pem", f"{HTTP2}=good.pem+h2", f"{BUCKET}=good.pem+s3", stdout=subprocess.PIPE)
+                                 f"{WRONG}=wrong.pem", f"{HTTP2}=good.pem+h2", f"{BUCKET}=good.pem+s3",
+                                 f"{OLD}=good.pem+old", stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"ready\n"
 
     def seen(self):
@@ -75,7 +78,7 @@ def box(net_msb, servers):
     net_msb.env["SECOND"] = SECOND
     before = set(processes.named("msb-intercept"))
     net_msb.create("box", "net-guest:1", "-m", "768M", "--secret", "KEY@api.example.com,in=query:key,in=header:X-Own",
-                   "--secret", "KEY@expired.example.com,wrong.example.com,h2.example.com",
+                   "--secret", "KEY@expired.example.com,wrong.example.com,h2.example.com,old.example.com,rebound.example.com",
                    "--secret", "SECOND@git.example.com/repos/,api.example.com/second/",
                    "--tls-intercept", "elsewhere.example.com", "--tls-intercept-port", "8443",
                    "--tls-upstream-ca-cert", str(net_msb.net.ca))
@@ -440,8 +443,30 @@ def test_responses_that_make_no_sense_do_not_reach_the_guest(box):
 for path in (b"two-lengths", b"both", b"folded", b"bare-lf", b"upgrade", b"noise"):
     text = ask(b"GET /evil/" + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
     print(text.split("\r\n")[0], '"error":"bad_response"' in text)
+# An answer that nobody has asked for must not become that of the next request.
+text = ask(b"GET /evil/two-answers HTTP/1.1\r\n" + HOST + b"\r\n")
+print("ok" in text, "poison" in text)
 """)
-    assert out == ["HTTP/1.1 502 Bad Gateway True"] * 6
+    assert out[:6] == ["HTTP/1.1 502 Bad Gateway True"] * 6 and out[6] == "True False", out
+
+
+def test_an_upgrade_that_the_server_does_not_make_is_no_tunnel(box, servers):
+    """What follows the request is the next one, held to the same rules; and what is compressed is not looked into."""
+    before = len(servers.seen())
+    out = box.python("box", RAW + r"""
+import gzip
+UPGRADE = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: abc\r\nSec-WebSocket-Version: 13\r\n"
+text = ask(b"GET /none HTTP/1.1\r\n" + HOST + UPGRADE + b"\r\n" +
+           b"GET /tunnel HTTP/1.1\r\n" + HOST + b"User-Agent: " + KEY + b"\r\n\r\n")
+print(text.split("\r\n")[0], " 101 " in text)
+body = gzip.compress(KEY)
+text = ask(b"POST /gzip HTTP/1.1\r\n" + HOST + b"Content-Encoding: gzip\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" %
+           len(body) + body)
+print(text.split("\r\n")[0])
+""")
+    assert out == ["HTTP/1.1 200 OK False", "HTTP/1.1 200 OK"], out
+    assert [head.split(" ")[1] for _, head, _ in servers.seen()[before:]] == ["/none", "/gzip"]
+    assert gzip.decompress(servers.seen()[-1][2].encode("latin-1")).decode() == holder(box)
 
 
 def test_servers_that_are_not_who_they_should_be(box, servers):
@@ -463,7 +488,7 @@ def fails(f):
         return True
 print(fails(lambda: connect("{ELSEWHERE}", "api.example.com")))  # not an address of that name
 print(fails(lambda: connect("{WEB}", "api.example.com")))
-print(fails(lambda: connect("api.example.com", maximum_version=ssl.TLSVersion.TLSv1_1)))
+print(fails(lambda: connect("rebound.example.com")))  # a private address
 text = ask(b"GET / HTTP/1.1\\r\\nHost: elsewhere.example.com\\r\\n\\r\\n")
 print(text.split("\\r\\n")[0])
 context = ssl.create_default_context()
@@ -485,6 +510,91 @@ except OSError as e:
     assert out[:5] == ["True", "True", "True", "HTTP/1.1 421 Misdirected Request", "False"], out
     assert out[5:] and "Timeout" not in out[5]  # an ICMP error, at once
     assert len(servers.seen()) == before + 1
+
+
+def test_tls_that_is_too_old_hidden_or_begun_again(box, servers):
+    before = len(servers.seen())
+    out = sh(box, """
+        to="-connect api.example.com:443 -servername api.example.com"
+        for v in -tls1 -tls1_1; do
+            echo | openssl s_client $to $v -cipher ALL:@SECLEVEL=0 2>&1 | grep -c 'alert number 70' || true  # its version
+        done
+        (echo R; cat) </dev/null | openssl s_client $to -tls1_2 2>&1 | grep -c 'no renegotiation' || true
+        curl -sS -H "X-Api-Key: $KEY" https://old.example.com/
+    """).splitlines()
+    assert out[:3] == ["1", "1", "1"] and "TLS with old.example.com failed" in out[3], out
+    out = box.python("box", RAW + r"""
+def hello(version):
+    context = ssl.create_default_context()
+    context.maximum_version = version
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(into, out, server_hostname="api.example.com").do_handshake()
+    except ssl.SSLWantReadError:
+        return bytearray(out.read())
+def put(data, at, n, more):
+    data[at:at + n] = (int.from_bytes(data[at:at + n], "big") + more).to_bytes(n, "big")
+# With an encrypted ClientHello in it, whose name nobody sees: that in the open counts, and is looked into.
+data = hello(ssl.TLSVersion.TLSv1_2)
+ech = b"\xfe\x0d\x00\x20" + b"\x00" * 32
+at = 43 + 1 + data[43]  # after the session's number: ciphers, compression, then extensions
+at += 2 + int.from_bytes(data[at:at + 2], "big")
+at += 1 + data[at]
+for where, n in ((3, 2), (6, 3), (at, 2)):
+    put(data, where, n, len(ech))
+s = socket.create_connection(("api.example.com", 443), timeout=60)
+s.sendall(data + ech)
+got = b""
+while b"msb sandbox" not in got:  # our certificate, which TLS 1.2 shows to everybody
+    piece = s.recv(65536)
+    assert piece, got
+    got += piece
+print("looked into")
+for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+    s = connect(maximum_version=version)
+    s.sendall(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+    s.recv(1)
+    print(s.version(), s.session.has_ticket if s.session else False)
+""")
+    assert out == ["looked into", "TLSv1.2 False", "TLSv1.3 False"], out
+    assert len(servers.seen()) == before + 2
+
+
+def test_floods_of_http2_end_their_connection_only(box, servers):
+    out = box.python("box", RAW + r"""
+import struct
+context = ssl.create_default_context()
+context.set_alpn_protocols(["h2"])
+def frame(kind, flags, stream, data=b""):
+    return struct.pack(">I", len(data))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + data
+def flood(make, last=b""):
+    # Whether the connection ends, rather than that a ping at the end is answered.
+    s = context.wrap_socket(socket.create_connection(("h2.example.com", 443), timeout=60), server_hostname="h2.example.com")
+    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+    try:
+        for i in range(1000):
+            s.sendall(b"".join(make(k) for k in range(i * 100, i * 100 + 100)))
+        s.sendall(last + frame(6, 0, 0, b"alive???"))
+        got = b""
+        while b"alive???" not in got:
+            piece = s.recv(65536)
+            if not piece:
+                return True
+            got = got[-8:] + piece
+    except TimeoutError:
+        raise
+    except OSError:
+        return True
+    return False
+GET = b"\x82\x87\x84\x41\x0eh2.example.com"  # GET https /, authority
+print(flood(lambda i: frame(1, 1, 1, GET) if i == 0 else frame(9, 0, 1), frame(9, 4, 1)))  # CONTINUATION
+print(flood(lambda i: frame(1, 5, 2 * i + 1, GET) + frame(3, 0, 2 * i + 1, struct.pack(">I", 8))))  # resets
+print(flood(lambda i: frame(4, 0, 0)))  # settings
+""")
+    assert out == ["True"] * 3, out
+    assert curl(box, "-H", f"X-Api-Key: {holder(box)}", "https://h2.example.com/after")[0] == 200
+    peak = int(re.search(r"^VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{box.interceptor}/status").read_text(), re.M)[1])
+    assert peak < 32 * 1024
 
 
 def test_a_client_that_trusts_somebody_else_is_in_the_log(box):
@@ -547,6 +657,9 @@ def test_the_value_is_nowhere_else(box):
     ours = processes.tree(monitor)
     assert len(ours) > 2 and not [pid for pid in ours if in_memory(pid, value)]
     assert in_memory(box.interceptor, value)  # the search finds what there is
+    sh(box, "printf marker | sha256sum | head -c 64 >/dev/shm/marker")
+    marker = hashlib.sha256(b"marker").hexdigest().encode()
+    assert [pid for pid in ours if in_memory(pid, marker)]  # ... also in the guest's memory
     for p in pathlib.Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "environ"):
             with contextlib.suppress(OSError):  # it has ended

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+h2|+s3|+plain]...
+"""Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+KIND]...
 
-DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2, with +s3 it is a bucket (fakes3.py),
-and with +plain there are one without TLS on port 80 and one on port 8443, too; DIRECTORY/seen gets a line of JSON for each request: [server
+DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2, with +s3 it is a bucket (fakes3.py), with +old
+it speaks no TLS that is new enough, and with +plain there are one without TLS on port 80 and one on port 8443, too; DIRECTORY/seen gets a line of JSON for each request: [server
 address, head, body]. What comes back depends on the path; see answer().
 """
 import base64
@@ -84,6 +84,8 @@ EVIL = {
     "/evil/folded": b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
     "/evil/bare-lf": b"HTTP/1.1 200 OK\nContent-Length: 0\n\n",
     "/evil/upgrade": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\nraw",
+    "/evil/two-answers": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+                         b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison",
     "/evil/noise": b"\x00\xff" * 100,
 }
 
@@ -268,6 +270,9 @@ for pair in sys.argv[2:]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if kind == "h2":
         context.set_alpn_protocols(["h2", "http/1.1"])
+    if kind == "old":
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     context.load_cert_chain(DIR / pem)
     for tcp in (443, 8443, 80) if kind == "plain" else (443,):
         listening = socket.create_server((where, tcp))
