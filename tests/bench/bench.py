@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+import intercept
 import net
 import oci
 import pull
@@ -101,6 +102,7 @@ class Bench:
             bound.append(timed(lambda: self.call("run", "-q", "--secret", "BENCH@api.example.com", "--", "true")))
         self.note("run --  true (ephemeral)", "ms", plain)
         self.note("run --secret ... --  true", "ms", bound)
+        self.note("... a secret adds (medians)", "ms", statistics.median(bound) - statistics.median(plain))
 
     def policy(self):
         """What a policy of 200 rule sets costs, of which the last one counts."""
@@ -116,7 +118,7 @@ class Bench:
             self.call("rm", "-q", "-f", "p")
         self.note("create, without a policy", "ms", plain)
         self.note("create, policy of 200 rule sets", "ms", held)
-        self.note("... which adds (medians)", "ms", statistics.median(held) - statistics.median(plain))
+        self.note("... a policy adds (medians)", "ms", statistics.median(held) - statistics.median(plain))
         took = []  # the same without the noise of a boot: what is refused goes no further
         for _ in range(self.count(60)):
             p = subprocess.run([self.msb, "create", "--debug", "-m", "2G", "--policy", rules], env=self.env,
@@ -224,6 +226,9 @@ class Bench:
     def sdk(self):
         sdk.bench(self)
 
+    def intercept(self):
+        intercept.bench(self)
+
     # --- the verdict ---
 
     def ratios(self):
@@ -234,6 +239,7 @@ class Bench:
             ("create -> first exec", "create -> first exec's result", "podman run --rm true", 0.3),
             ("warm exec", "warm exec true", "podman exec true", 0.05),
             *sdk.RATIOS,
+            *intercept.RATIOS,
         ]
         out = []
         print("\n  ratios (p50)")
@@ -262,7 +268,7 @@ def main():
     b = Bench(args)
     try:
         print(f"msb bench: {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        for step in (b.bare, b.create, b.policy, b.execs, b.sdk, b.ls, b.podman):
+        for step in (b.bare, b.create, b.policy, b.execs, b.sdk, b.intercept, b.ls, b.podman):
             step()
         ratios = b.ratios()
         pulls, more = pull.bench(args.msb, 2 if args.quick else 5)
