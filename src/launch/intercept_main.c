@@ -85,6 +85,10 @@ static void __attribute__((noreturn)) issue_later(int dir, const struct config *
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     char go;
+    (void)prctl(PR_SET_NAME, "msb-issue");
+    for (size_t i = 0; i < c->subst.n; i++) /* it needs none, and its copy is not locked */
+        if (c->subst.secret[i].value)
+            explicit_bzero((char *)c->subst.secret[i].value, c->subst.secret[i].value_len);
     if (c->ca_cert && poll(&p, 1, CALM_MS) > 0 && recv(fd, &go, 1, 0) != 1)
         _exit(0); /* nobody wants it any more */
     issue(dir, c, fd);
