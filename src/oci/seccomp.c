@@ -279,7 +279,7 @@ static int emit_tree(struct program *g, const struct profile *p, const uint32_t 
 
 static int emit_all(struct program *g, const struct profile *p, struct err *e)
 {
-    uint32_t starts[NUMBERS];
+    uint32_t starts[NUMBERS] = {0};
     size_t n = 0;
     for (uint32_t i = 0; i < NUMBERS; i++)
         if (begins_segment(p, i))
