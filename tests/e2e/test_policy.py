@@ -1,5 +1,6 @@
 """What sandboxes may be (msb policy): every field, from the command line, the SDK and MCP; the operator's
 file; and what happens to sandboxes that are there already."""
+import fcntl
 import json
 import os
 import pathlib
@@ -57,6 +58,8 @@ REFUSED = [
     ("forbid", "forbid: [cpu-placement]", ["--deployment-profile", "multi-tenant"]),
     ("security", "security: restricted", ["--security", "default"]),
     ("security", "security: docker", ["--security", "docker", "--cap-add", "NET_ADMIN"]),
+    ("security", "security: docker", ["--security", "docker", "--pids-limit", "300"]),
+    ("security", "security: restricted", ["--security", "restricted", "--security-opt", "no-new-privileges:false"]),
     ("engines", "engines: [kvm]", ["--engine", "uml"]),
     ("homes", "homes: [/var/lib/msb/*]", []),
     ("rules", "rules: [{match: {labels: [team]}}]", []),
@@ -292,6 +295,40 @@ def test_what_may_stay_is_not_more(module_msb, tmp_path):
     m.ok("modify", "a", "-q", "--label", "k=d")
     m.ok("rm", "-q", "a")
     m.ok("secret", "rm", "-q", "OLD", "NEW")
+    write_policy(m, "")
+
+
+def test_sandboxes_are_counted_one_at_a_time(module_msb):
+    """However many ask at the same moment, for a new one or for a label that makes one more."""
+    m = module_msb
+
+    def waits(p):
+        return pathlib.Path(f"/proc/{p.pid}/syscall").read_text().split()[0] == "73"  # flock
+
+    def at_once(commands, held=()):
+        """Names that are held are let go when all wait for a lock, be it of a name or for counting."""
+        locks = [(m.home / "locks" / name).open("w") for name in held]
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        running = [m.popen(*c, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for c in commands]
+        wait_for(lambda: not held or all(map(waits, running)))
+        for lock in locks:
+            lock.close()
+        ended = [(p.communicate()[1].decode(), p.returncode) for p in running]
+        assert all(code == 0 or (code == 3 and "refused by policy: caps.sandboxes: " in said) for said, code in ended), ended
+        return [i for i, (_, code) in enumerate(ended) if code == 0]
+
+    new = [["create", "-n", f"n{i}", "-q", "-m", "64M", "--net", "none"] for i in range(4)]
+    m.ok("ls")  # makes the home
+    write_policy(m, "caps: {sandboxes: 1}\n")
+    made = at_once(new[:2], ["n0", "n1"])
+    assert len(made) == 1
+    write_policy(m, "caps: {sandboxes: 2}\n")
+    made += [i + 2 for i in at_once(new[2:])]
+    assert len(made) == 2
+    write_policy(m, "rules: [{match: {labels: [k]}, caps: {sandboxes: 1}}, {}]\n")
+    assert len(at_once([["modify", f"n{i}", "-q", "--label", "k=v"] for i in made])) == 1
+    m.ok("rm", "-f", "-q", *[f"n{i}" for i in made])
     write_policy(m, "")
 
 

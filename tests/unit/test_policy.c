@@ -267,6 +267,9 @@ static void test_rule_sets(void **state)
     s.memory_mib = 2048;
     assert_int_equal(spec_add_label(&s, "team=ml", NULL), 0);
     assert_false(refuses(b, SAID_ALL, &s));
+    assert_int_equal(strlist_add(&s.image_labels, "team"), 0); /* an image chooses no set */
+    assert_true(refuses(b, SAID_ALL, &s));
+    strlist_free(&s.image_labels);
     set_text(&s.image, "python:3"); /* the first match counts */
     assert_false(refuses(b, SAID_ALL, &s));
     assert_int_equal(spec_add_label(&s, "team=web", NULL), 0);
