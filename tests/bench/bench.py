@@ -17,9 +17,9 @@ import sys
 import tempfile
 import time
 
+import oci  # before those that look for modules elsewhere: it needs the guest of this folder
 import intercept
 import net
-import oci
 import pull
 import sdk
 
