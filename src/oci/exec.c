@@ -64,6 +64,7 @@ static void __attribute__((noreturn)) exec_main(struct exec *x)
     process_default_signals();
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     process_forget_caller("exec", x->x->id);
+    process_set_oom_score(&x->process);
     int r = x->x->console_socket
                 ? console_take(x->x->console_socket, x->process.rows, x->process.cols, &e)
                 : 0;

@@ -381,6 +381,7 @@ static int prepare(const struct oci_init *in, int sock, int *ret_init, struct er
     int pair[2] = {-1, -1};
     char go;
     int r = group_enter(in->groups, e);
+    process_set_oom_score(&in->config->process);
     if (r == 0)
         r = enter_namespaces(&in->config->ns, e);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)

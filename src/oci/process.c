@@ -8,7 +8,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/oom.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +157,25 @@ static int read_rlimit(struct oci_process *p, const json_t *l, struct err *e)
     return r < 0 ? err_wrap(e, r, "process.rlimits") : 0;
 }
 
+static int read_oom_score(struct oci_process *p, const json_t *score, struct err *e)
+{
+    double v = json_number_value(score);
+    if (!score)
+        return 0;
+    if (!json_is_number(score) || v < OOM_SCORE_ADJ_MIN || v > OOM_SCORE_ADJ_MAX)
+        return err_set(e, EINVAL, "process.oomScoreAdj must be a number from %d to %d",
+                       OOM_SCORE_ADJ_MIN, OOM_SCORE_ADJ_MAX);
+    (void)snprintf(p->oom_score, sizeof(p->oom_score), "%d", (int)v);
+    return 0;
+}
+
+void process_set_oom_score(const struct oci_process *p)
+{
+    AUTO_CLOSE int fd = *p->oom_score ? open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) : -1;
+    if (fd >= 0)
+        (void)write_all(fd, p->oom_score, strlen(p->oom_score));
+}
+
 int check_twice(const json_t *list, const char *what, struct err *e)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -187,6 +208,8 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
         r = read_groups(p, json_object_get(json_object_get(j, "user"), "additionalGids"), e);
     if (r == 0)
         r = read_capabilities(p, json_object_get(j, "capabilities"), e);
+    if (r == 0)
+        r = read_oom_score(p, json_object_get(j, "oomScoreAdj"), e);
     if (r == 0)
         r = check_twice(json_object_get(j, "rlimits"), "process.rlimits", e);
     json_array_foreach(json_object_get(j, "rlimits"), i, l) r = r < 0 ? r : read_rlimit(p, l, e);

@@ -13,12 +13,17 @@ struct oci_process {
     char user[32]; /* "UID:GID" */
     bool terminal;
     unsigned rows, cols; /* of the terminal; 0 = not said */
+    char oom_score[8];   /* oomScoreAdj, as text; "": not said */
 };
 #define AUTO_PROCESS CLEANUP(process_free)
 
 /* Checks it all; *p is empty, and on failure one to free. */
 int process_read(struct oci_process *p, const json_t *j, struct err *e);
 void process_free(struct oci_process *p);
+
+/* The calling process, and what it starts, is as dear to the host as the configuration says; guests
+ * are less (jail_yield_memory()). Who may not be that dear stays as it is. */
+void process_set_oom_score(const struct oci_process *p);
 
 /* Each entry of a list is of another type. */
 int check_twice(const json_t *list, const char *what, struct err *e);

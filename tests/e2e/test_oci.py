@@ -48,7 +48,7 @@ def idle(rt):
 def test_life_of_a_container(rt):
     """Boot in create, the command with start; its process is a child of the caller that exits with its code."""
     out = rt.dir / "life.out"
-    bundle, pid_file = rt.bundle(sh("echo $A; echo err >&2; cat; exit 3", env=["PATH=/bin", "A=b c"]),
+    bundle, pid_file = rt.bundle(sh("echo $A; echo err >&2; cat; exit 3", env=["PATH=/bin", "A=b c"], oomScoreAdj=711),
                                  annotations={"x.y": "z"}), rt.dir / "life.pid"
     read, write = os.pipe()
     with open(out, "wb") as f:
@@ -60,6 +60,9 @@ def test_life_of_a_container(rt):
         "id": "life", "status": "created", "pid": pid, "bundle": str(bundle), "annotations": {"x.y": "z"},
         "ociVersion": "1.0.2"}
     assert os.waitpid(pid, os.WNOHANG) == (0, 0) and out.read_bytes() == b""
+    for process in (pid, processes.lock_holder(rt.root / "sandboxes" / "life" / "lock")):
+        with open(f"/proc/{process}/oom_score_adj", encoding="utf-8") as f:
+            assert f.read() == "711\n"
     assert "already exists" in rt("create", "--bundle", bundle, "life", check=1).err
     rt("start", "life")
     assert rt.status("life") == "running" and rt.ids() == ["life"]
@@ -529,6 +532,7 @@ BAD = {
     "unknown 'msb.dreams'": {"annotations": {"msb.dreams": "1"}},
     "msb.memory: invalid value 'lots'": {"annotations": {"msb.memory": "lots"}},
     "not a usable path": {"linux": {"cgroupsPath": "/a/../b"}},
+    "process.oomScoreAdj must be a number": {"process": sh("true", oomScoreAdj=1001)},
 }
 
 

@@ -67,6 +67,7 @@ def test_run(podman):
     podman("run", "--rm", *sh("exit 3"), check=3)
     podman("run", "--rm", "localhost/shell:1", "nothing", check=127)
     podman("run", "--rm", "localhost/shell:1", "/etc/passwd", check=126)
+    assert podman("run", "--rm", "-t", "localhost/shell:1", "tty").strip() == "/dev/pts/0"
     out = podman("run", "--rm", "--user", "5:6", "--group-add", "55", "-w", "/tmp", "-e", "A=b", "--hostname", "hh",
                  "--cap-drop", "ALL", "--read-only", "--tmpfs", "/scratch:size=1m,mode=700", "--memory", "64m",
                  "--pids-limit", "50", "--security-opt", "no-new-privileges",
@@ -81,8 +82,13 @@ def test_life(podman, tmp_path):
     """A container in the background, from run to rm."""
     (tmp_path / "f").write_text("of the host\n")
     script = "trap 'exit 5' TERM; touch /made; chown 7:8 /made; echo up; while :; do sleep 0.1; done"
-    podman("run", "-d", "--name", "c", "-v", f"{tmp_path}:/data", *sh(script))
+    podman("run", "-d", "--name", "c", "-v", f"{tmp_path}:/data", "--cpus", "1.5", "--health-cmd", "test -e /made",
+           "--health-interval", "disable", *sh(script))
     wait_for(lambda: podman("logs", "c") == "up\n")
+    podman("healthcheck", "run", "c")
+    assert podman("inspect", "c", "--format", "{{.State.Health.Status}}") == "healthy\n"
+    usage = podman("stats", "--no-stream", "--format", "{{.MemUsage}} {{.CPUNano}}", "c").split()
+    assert usage[0] != "0B" and int(usage[-1]) > 0
     assert podman("exec", "c", "cat", "/data/f") == "of the host\n"
     podman("exec", "c", "sh", "-c", "exit 7", check=7)
     podman("exec", "c", "nothing", check=127)
