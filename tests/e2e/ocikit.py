@@ -92,6 +92,8 @@ class Runtime:
                  "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
                  "linux": {"namespaces": [{"type": t} for t in ("pid", "mount", "network", "ipc", "uts")]}}
         linux = {**whole["linux"], **config.pop("linux", {})}
+        if "MSB_ENGINE" in self.env:  # engines of containers hand on no environment
+            config["annotations"] = {"msb.engine": self.env["MSB_ENGINE"], **config.get("annotations", {})}
         (path / "config.json").write_text(json.dumps({**whole, **config, "linux": linux}))
         return path
 

@@ -104,6 +104,7 @@ def pack(stage, build, sanitized):
     shutil.copytree(ROOT / "src" / "proto", stage / "src" / "proto")  # tests take the protocol's constants from it
     shutil.copytree(ROOT / "sdk" / "python" / "msb", stage / "sdk" / "python" / "msb",
                     ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy("/bin/busybox", stage / "build" / "busybox")  # roots of containers are made of it
     (stage / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "policy.md", stage / "docs")  # its examples are tests
     shutil.copy(HERE / "watch.py", stage / "tests")
@@ -129,6 +130,7 @@ def script(report):
     """What L1 does, as far as it is not done. Its own disk is faster than the directory it shares with us."""
     lines = ["set -uo pipefail", "mkdir /tmp/msb", "cd /tmp/msb",
              "cp -r /mnt/share/build /mnt/share/src /mnt/share/sdk /mnt/share/docs /mnt/share/tests /mnt/share/evil .",
+             "[ -e /bin/busybox ] || cp build/busybox /bin/busybox",
              "export MSB_ENGINE=kvm PYTHONDONTWRITEBYTECODE=1",
              f"export PYTHONPATH=/tmp/msb/tests MSB_WATCH_LIMIT={PHASE_LIMIT}",
              f"export MSB_TEST_SLOW={SLOW} MSB_BIN=/tmp/msb/build/src/cli/msb"]
