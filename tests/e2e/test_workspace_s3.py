@@ -369,6 +369,7 @@ def test_hostile_servers(msb, s3, two):
     sync(msb, "a")
     s3.objects["pre/mine"].data = b"evil"  # with the etag of the old content
     shutil.rmtree(msb.home / "workspaces" / "a" / "data" / "a")
+    shutil.rmtree(msb.home / "cache" / "objects")  # which has the right one
     p = msb("workspace", "sync", "b")
     assert p.returncode == 1 and b"'mine' in the bucket is not what the manifest says" in p.stderr, p.stderr
     s3.put("pre/.msb/manifest.json", b"{" * 1000)
