@@ -10,7 +10,7 @@ STAGES  ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all build programs configure kernel kernel-uml kernel-uml-smp kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat test-k8s \
-        unit lint fuzz soak bench bench-files bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
+        unit lint fuzz soak bench bench-files bench-buckets bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -103,6 +103,10 @@ bench: programs ## compare msb, its pulls and its network with peers; writes bui
 bench-files: programs ## compare shared directories with the guest's own disk, the host and virtiofsd
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/files.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-files.json
+
+bench-buckets: programs ## compare workspaces in a bucket with rclone mount and s3fs (as root)
+	@scripts/bootstrap bench
+	@$(PYTHON) tests/bench/buckets.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-buckets.json
 
 bench-guest: programs ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
 	@scripts/bootstrap bench

@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACES = ["host", "auto", "none", "always", "disk"]
 VIRTIOFSD = ["/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd"]
 DROP = "sync; echo 3 >/proc/sys/vm/drop_caches 2>/dev/null; "
-APPLETS = "sh tar find stat cat wc rm mkdir dd sync mount cp sleep true git".split()
+APPLETS = "sh ls tar find stat cat wc rm mkdir dd sync mount cp sleep true git".split()
 
 
 def workloads(files, mib):

@@ -1,0 +1,235 @@
+#!/usr/bin/python3
+"""Workspaces in a bucket beside rclone mount and s3fs, on the same server, in one run (as root).
+
+usage: buckets.py [--msb PATH] [--objects N] [--files N] [--mib N] [--json FILE]
+
+The server is s3rver (npm). A sandbox has the workspace at /workspace; the other two are mounted on the
+host, which spares them the way into a guest. Each row begins with a workspace, or a mount, that is new,
+where it says first. "until it is in the bucket" counts until the server has the object, or all of them.
+The start of a sandbox is what it takes longer than one without a workspace. Ratios are to the better of
+the two; absolute figures are those of this machine.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import files  # noqa: E402
+
+KEY = "S3RVER"
+LIMIT = 300  # seconds, of one row
+PLACES = ["msb", "rclone", "s3fs"]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+NPM = pathlib.Path.home() / ".cache" / "msb" / "npm" / "s3rver"
+
+
+def wait(condition, seconds=LIMIT):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("it takes too long")
+        time.sleep(0.02)
+
+
+def start_server(work):
+    if not (NPM / "node_modules").exists():
+        subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", NPM, "s3rver"], check=True)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    # It crashes when an object is written while another one beside it is deleted: all clients try again.
+    command = (f"while :; do {NPM}/node_modules/.bin/s3rver -s -d {work}/s3 -a 127.0.0.1 -p {port} "
+               f"--configure-bucket bench; done >{work}/log 2>&1")  # fmt: skip
+    (work / "log").touch()
+    p = subprocess.Popen(["sh", "-c", command], start_new_session=True)
+    wait(lambda: b"listening" in (work / "log").read_bytes())
+    return p, f"http://127.0.0.1:{port}"
+
+
+class Bucket:
+    def __init__(self, url):
+        import boto3
+        self.s3 = boto3.client("s3", endpoint_url=url, aws_access_key_id=KEY, aws_secret_access_key=KEY,
+                               region_name="us-east-1")  # fmt: skip
+
+    def fill(self, prefix, n):
+        def put(i):
+            self.s3.put_object(Bucket="bench", Key=f"{prefix}/d{i // 100:03}/f{i}", Body=b"%d\n" % i)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(put, range(n)))
+
+    def objects(self, prefix):
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=prefix)
+        return [o for p in pages for o in p.get("Contents", []) if "/.msb/" not in o["Key"]]
+
+
+class Sandbox(files.Guest):
+    """A workspace of its own for each prefix; None: no workspace."""
+
+    def __init__(self, args, env, url, image, prefix):
+        super().__init__(str(args.msb), env, prefix or "plain", "/workspace" if prefix else "/")
+        self.image = image
+        if prefix and subprocess.run([self.msb, "workspace", "inspect", prefix], env=env, capture_output=True).returncode:
+            subprocess.run([self.msb, "workspace", "create", "-q", prefix, "--s3", f"s3://bench/{prefix}",
+                            "--endpoint", url], env=env, check=True)  # fmt: skip
+
+    def start(self):
+        more = ["--workspace", self.name] if self.dir != "/" else []
+        subprocess.run([self.msb, "create", "-q", "-n", self.name, "-m", "1G", *more, self.image], env=self.env, check=True)
+
+    def settle(self):
+        subprocess.run([self.msb, "workspace", "sync", "-q", self.name], env=self.env, check=True)
+
+    def stop(self):
+        subprocess.run([self.msb, "rm", "-q", "-f", self.name], env=self.env, check=True)
+        if self.dir != "/":
+            subprocess.run([self.msb, "workspace", "rm", "-q", self.name], env=self.env, check=True)
+
+
+class Mount(files.Host):
+    def __init__(self, kind, work, url, image, prefix):
+        super().__init__(work / f"{kind}-{prefix}", image)
+        self.kind, self.work, self.url, self.prefix = kind, work, url, prefix
+        self.dir.mkdir()
+
+    def start(self):
+        cache = self.work / f"cache-{self.kind}-{self.prefix}"
+        if self.kind == "rclone":
+            env = {**CLEAN, "RCLONE_CONFIG_B_TYPE": "s3", "RCLONE_CONFIG_B_PROVIDER": "Other",
+                   "RCLONE_CONFIG_B_ENDPOINT": self.url, "RCLONE_CONFIG_B_ACCESS_KEY_ID": KEY,
+                   "RCLONE_CONFIG_B_SECRET_ACCESS_KEY": KEY}  # fmt: skip
+            command = ["rclone", "mount", f"b:bench/{self.prefix}", self.dir, "--daemon", "--vfs-cache-mode", "full",
+                       "--vfs-write-back", "0s", "--cache-dir", cache, "--config", "/dev/null"]  # fmt: skip
+        else:
+            (self.work / "passwd").write_text(f"{KEY}:{KEY}\n")
+            (self.work / "passwd").chmod(0o600)
+            env = CLEAN
+            command = ["s3fs", f"bench:/{self.prefix}", self.dir, "-o", f"url={self.url},use_path_request_style,"
+                       f"passwd_file={self.work / 'passwd'},use_cache={cache}"]  # fmt: skip
+        subprocess.run([str(c) for c in command], env=env, check=True, stdout=subprocess.DEVNULL)
+        wait(lambda: os.path.ismount(self.dir), 30)
+
+    def run(self, script):
+        subprocess.run(["timeout", "-k", "5", str(LIMIT), "sh", "-ec", f"cd {self.dir}; {script}"], check=True, env=self.env,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+
+    def settle(self):
+        pass
+
+    def stop(self):
+        wait(lambda: subprocess.run(["umount", self.dir], capture_output=True).returncode == 0, 60)
+
+
+class Rows(dict):
+    """Seconds by name; None where it failed, which the others may."""
+
+    def time(self, name, *steps):
+        start = time.monotonic()
+        try:
+            for step in steps:
+                step()
+            self[name] = time.monotonic() - start
+        except (subprocess.SubprocessError, TimeoutError) as e:
+            print(f"{name}: {e}", file=sys.stderr)
+            self[name] = None
+
+
+def measure(args, make, bucket, prefix, tar):
+    """One place, all rows."""
+    rows = Rows()
+
+    def there(what, n, size):
+        wait(lambda: len([o for o in bucket.objects(f"{prefix}/{what}") if size in (None, o["Size"])]) >= n)
+
+    many = make("many")
+    rows.time(f"start, {args.objects} objects", many.start)
+    rows.time("first ls", lambda: many.run("ls d007"))
+    rows.time("first read", lambda: many.run("cat d008/f800"))
+    rows.time("find all", lambda: many.run("find . -type f | wc -l"))
+    many.stop()
+    bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/in.tar", Body=tar.read_bytes())
+    place = make(prefix)
+    place.start()
+    place.run("cat in.tar >/dev/null")
+    rows.time(f"untar {args.files} files", lambda: place.run("mkdir t && tar xf in.tar -C t"))
+    rows.time("... and the bucket has them", place.settle, lambda: there("t/d", args.files, None))
+    rows.time("git init, add, commit", lambda: place.run(files.GIT))
+    rows.time("git status", lambda: place.run("git -C t status --porcelain"))
+    rows.time(f"write {args.mib} MiB until the bucket has it",
+              lambda: place.run(f"dd if=/dev/zero of=big bs=1M count={args.mib} 2>/dev/null"), place.settle,
+              lambda: there("big", 1, args.mib << 20))  # fmt: skip
+    place.stop()
+    bucket.s3.copy_object(Bucket="bench", Key=f"{prefix}-r/big", CopySource={"Bucket": "bench", "Key": "msb/big"})
+    place = make(f"{prefix}-r")
+    place.start()
+    rows.time(f"first read of {args.mib} MiB", lambda: place.run("dd if=big of=/dev/null bs=1M 2>/dev/null"))
+    place.stop()
+    return rows
+
+
+def main():
+    p = argparse.ArgumentParser(usage=__doc__)
+    p.add_argument("--msb", type=pathlib.Path, default=files.ROOT / "build" / "src" / "cli" / "msb")
+    p.add_argument("--objects", type=int, default=10000)
+    p.add_argument("--files", type=int, default=5000)
+    p.add_argument("--mib", type=int, default=512)
+    p.add_argument("--json", type=pathlib.Path)
+    args = p.parse_args()
+    args.msb = args.msb.resolve()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets."))
+    places = [x for x in PLACES if x == "msb" or (shutil.which(x) and os.geteuid() == 0 and os.path.exists("/dev/fuse"))]
+    env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
+           "AWS_REGION": "us-east-1"}  # fmt: skip
+    server, url = start_server(work)
+    try:
+        (work / "home").mkdir(mode=0o700)
+        image = work / "image"
+        files.make_image(image)
+        (image / "workspace").mkdir()
+        files.make_tar(work / "in.tar", args.files)
+        bucket = Bucket(url)
+        bucket.fill("many", args.objects)
+        plain = Sandbox(args, env, url, image, None)
+        plain.start()
+        plain.stop()
+        rows = Rows()
+        rows.time("alone", plain.start)
+        plain.stop()
+        results = {}
+        for place in places:
+            def make(prefix, place=place):
+                if place == "msb":
+                    return Sandbox(args, env, url, image, prefix)
+                return Mount(place, work, url, image, prefix)
+
+            results[place] = measure(args, make, bucket, place, work / "in.tar")
+        first = next(iter(results["msb"]))
+        results["msb"][first] = max(results["msb"][first] - rows["alone"], 1e-4)
+        print(f"{'seconds':<42}" + "".join(f"{x:>10}" for x in places) + f"{'best/msb':>11}")
+        for name, mine in results["msb"].items():
+            others = [results[x][name] for x in places[1:] if results[x][name]]
+            ratio = f"{min(others) / mine:>11.1f}" if others else ""
+            cells = ("fails" if results[x][name] is None else f"{results[x][name]:.3f}" for x in places)
+            print(f"{name:<42}" + "".join(f"{c:>10}" for c in cells) + ratio)
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+    finally:
+        for d in work.glob("*-*"):
+            subprocess.run(["umount", "-l", d], capture_output=True)
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
