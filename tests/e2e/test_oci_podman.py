@@ -85,10 +85,6 @@ def test_life(podman, tmp_path):
     podman("run", "-d", "--name", "c", "-v", f"{tmp_path}:/data", "--cpus", "1.5", "--health-cmd", "test -e /made",
            "--health-interval", "disable", *sh(script))
     wait_for(lambda: podman("logs", "c") == "up\n")
-    podman("healthcheck", "run", "c")
-    assert podman("inspect", "c", "--format", "{{.State.Health.Status}}") == "healthy\n"
-    usage = podman("stats", "--no-stream", "--format", "{{.MemUsage}} {{.CPUNano}}", "c").split()
-    assert usage[0] != "0B" and int(usage[-1]) > 0
     assert podman("exec", "c", "cat", "/data/f") == "of the host\n"
     podman("exec", "c", "sh", "-c", "exit 7", check=7)
     podman("exec", "c", "nothing", check=127)
@@ -101,6 +97,10 @@ def test_life(podman, tmp_path):
     assert (tmp_path / "back").read_text() == "of the host\n"
     assert podman("top", "c", "pid").split() == ["PID", "1"]
     podman("commit", "-q", "c", "localhost/made:1")
+    podman("healthcheck", "run", "c")
+    assert podman("inspect", "c", "--format", "{{.State.Health.Status}}") == "healthy\n"
+    usage = podman("stats", "--no-stream", "--format", "{{.MemUsage}} {{.CPUNano}}", "c").split()
+    assert usage[0] != "0B" and int(usage[-1]) > 0
     podman("pause", "c")
     assert "Paused" in podman("ps", "-a", "--format", "{{.Status}}")
     podman("unpause", "c")
