@@ -144,14 +144,3 @@ static const struct opt file_opts[] = {
     {0},
 };
 const struct opt_group file_group = {"Files and host sockets", file_opts};
-
-/* Documented, not built yet. */
-#define LATER (OPT_LATER | OPT_REPEAT)
-static const struct opt later_opts[] = {
-    {"tls-intercept-ca-cert", 0, "FILE", "Certificate authority for that", LATER},
-    {"tls-intercept-ca-key", 0, "FILE", "Its key", LATER},
-    {"tls-no-verify-upstream-for", 0, "PATTERN", "Do not verify some hosts", LATER},
-    {"no-block-quic", 0, NULL, "Let QUIC through", LATER},
-    {0},
-};
-const struct opt_group later_group = {"Later", later_opts};

@@ -12,11 +12,11 @@
 #include "store/store.h"
 
 extern const struct opt_group identity_group, resource_group, command_group, file_group,
-    image_group, later_group;
+    image_group;
 /* For struct cmd.groups, with the network's. */
 #define SANDBOX_GROUPS                                                                            \
     &identity_group, &resource_group, &security_group, &guest_group, &command_group, &file_group, \
-        &net_group, &tls_group, &traffic_group, &image_group, &conf_group, &later_group
+        &net_group, &tls_group, &traffic_group, &image_group, &conf_group
 
 #define IMAGE_ARGUMENT_HELP "Image, directory or tar file to boot (default: msb/base)"
 

@@ -20,10 +20,18 @@ static const struct opt tls_opts[] = {
     {"tls-intercept-port", 0, "PORT",
      "Look into TLS connections to these hosts and those of secrets on PORT, too, not on 443 alone",
      OPT_REPEAT},
+    {"tls-intercept-ca-cert", 0, "FILE",
+     "Certificate authority that the guest is to trust, in place of msb's own"},
+    {"tls-intercept-ca-key", 0, "FILE", "Its private key, which nobody but you may read"},
+    {"no-block-quic", 0, NULL,
+     "Leave UDP to hosts of --tls-intercept open, where QUIC cannot be looked into; not with a "
+     "secret"},
     {"tls-bypass", 0, "HOST", "Never look into TLS connections to HOST", OPT_REPEAT},
     {"tls-upstream-ca-cert", 0, "FILE",
      "Certificate authorities to verify servers with, besides the host's", OPT_REPEAT},
     {"tls-upstream-ca-cert-for", 0, "HOST=FILE", "The same, for some servers", OPT_REPEAT},
+    {"tls-no-verify-upstream-for", 0, "HOST",
+     "Do not verify the certificate of HOST; not where a secret is bound to it", OPT_REPEAT},
     {0},
 };
 const struct opt_group tls_group = {"Secrets and TLS", tls_opts};
@@ -55,6 +63,13 @@ static int port(struct spec_bound *b, const char *text, struct err *e)
                : spec_bound_add_port(b, n, e);
 }
 
+static int file(char **to, const char *path, struct err *e)
+{
+    free(*to);
+    *to = realpath(path, NULL);
+    return *to ? 0 : err_sys(e, errno, "cannot find %s", path);
+}
+
 static int option(struct spec_bound *b, const struct arg_opt *o, struct err *e)
 {
     const char *name = o->opt->name;
@@ -64,6 +79,12 @@ static int option(struct spec_bound *b, const struct arg_opt *o, struct err *e)
         return spec_bound_add_host(&b->intercept, "--tls-intercept", o->value, e);
     if (strcmp(name, "tls-intercept-port") == 0)
         return port(b, o->value, e);
+    if (strcmp(name, "tls-intercept-ca-cert") == 0)
+        return file(&b->ca_cert, o->value, e);
+    if (strcmp(name, "tls-intercept-ca-key") == 0)
+        return file(&b->ca_key, o->value, e);
+    if (strcmp(name, "tls-no-verify-upstream-for") == 0)
+        return spec_bound_add_host(&b->no_verify, "--tls-no-verify-upstream-for", o->value, e);
     if (strcmp(name, "tls-bypass") == 0)
         return spec_bound_add_host(&b->bypass, "--tls-bypass", o->value, e);
     if (strncmp(name, "tls-upstream-ca-cert", 20) == 0)
@@ -101,5 +122,6 @@ int tls_options(const struct args *a, struct sandbox_spec *s, struct err *e)
     for (size_t i = 0; r == 0 && i < a->n_opts; i++)
         r = option(&s->net.bound, &a->opts[i], e);
     action(a, &s->net.bound);
+    s->net.bound.quic |= args_has(a, "no-block-quic");
     return r < 0 ? r : check_twice(s, e);
 }

@@ -92,6 +92,13 @@ static bool set_serial(X509 *x)
     return ok;
 }
 
+/* Some keys have one of their own. */
+static const EVP_MD *digest_for(const EVP_PKEY *key)
+{
+    int kind = EVP_PKEY_get_base_id(key);
+    return kind == EVP_PKEY_ED25519 || kind == EVP_PKEY_ED448 ? NULL : EVP_sha256();
+}
+
 static X509 *certify(const struct wish *w)
 {
     AUTO_X509 X509 *x = X509_new();
@@ -107,7 +114,7 @@ static X509 *certify(const struct wish *w)
     /* A guest's clock may be behind. */
     if (!X509_set_issuer_name(x, issuer) || !X509_gmtime_adj(X509_getm_notBefore(x), -DAY) ||
         !X509_gmtime_adj(X509_getm_notAfter(x), w->days * DAY) || !X509_set_pubkey(x, w->key) ||
-        !add_extensions(x, w) || !X509_sign(x, w->issuer_key, EVP_sha256()))
+        !add_extensions(x, w) || !X509_sign(x, w->issuer_key, digest_for(w->issuer_key)))
         return NULL;
     return steal_ptr(&x);
 }
@@ -165,7 +172,7 @@ static X509 *make_issuer(EVP_PKEY *key, X509 *ca, EVP_PKEY *ca_key, const char *
         {NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
         {NID_key_usage, "critical,keyCertSign"},
         {NID_subject_key_identifier, "hash"},
-        {NID_authority_key_identifier, "keyid:always"},
+        {NID_authority_key_identifier, X509_get0_subject_key_id(ca) ? "keyid:always" : NULL},
         {NID_name_constraints, constraints},
     };
     struct wish w = {.name = name,
@@ -229,31 +236,55 @@ static int check_private(int dir, struct err *e)
     return r;
 }
 
-static int read_file(int dir, const char *name, BIO **ret, char **text, size_t *n)
+/* Nobody is there to be asked for one. */
+static int no_passphrase(char *to, int size, int writing, void *arg)
 {
-    int r = file_read_at(dir, name, PEM_MAX, text, n);
-    if (r == 0 && !(*ret = BIO_new_mem_buf(*text, (int)*n)))
-        r = -ENOMEM;
-    return r;
+    (void)to;
+    (void)size;
+    (void)writing;
+    (void)arg;
+    return -1;
+}
+
+/* 0 with a NULL: the file has no key in it that could be read. */
+static int read_key(int dir, const char *name, EVP_PKEY **ret)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    int r = file_read_at(dir, name, PEM_MAX, &text, &n);
+    if (r < 0)
+        return r;
+    AUTO_BIO BIO *b = BIO_new_mem_buf(text, (int)n);
+    *ret = b ? PEM_read_bio_PrivateKey(b, NULL, no_passphrase, NULL) : NULL;
+    explicit_bzero(text, n);
+    return b ? 0 : -ENOMEM;
+}
+
+/* The first one; the same. */
+static int read_cert(int dir, const char *name, char **text, X509 **ret)
+{
+    size_t n = 0;
+    int r = file_read_at(dir, name, PEM_MAX, text, &n);
+    if (r < 0)
+        return r;
+    AUTO_BIO BIO *b = BIO_new_mem_buf(*text, (int)n);
+    *ret = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
+    return b ? 0 : -ENOMEM;
 }
 
 /* -ENOENT: there is none, or it ends soon, or it is not `told` (may be NULL). */
 static int read_files(int dir, const char *told, X509 **cert, EVP_PKEY **key, struct err *e)
 {
-    AUTO_BIO BIO *b = NULL, *c = NULL;
-    AUTO_FREE char *key_text = NULL, *cert_text = NULL;
-    size_t key_len = 0, cert_len = 0;
+    AUTO_FREE char *cert_text = NULL;
+    AUTO_KEY EVP_PKEY *k = NULL;
+    AUTO_X509 X509 *x = NULL;
     time_t soon = time(NULL) + RENEW_DAYS * DAY;
     int r = check_private(dir, e);
     if (r < 0)
         return r;
-    r = read_file(dir, CA_KEY, &b, &key_text, &key_len);
+    r = read_key(dir, CA_KEY, &k);
     if (r == 0)
-        r = read_file(dir, CA_CERT, &c, &cert_text, &cert_len);
-    AUTO_KEY EVP_PKEY *k = r == 0 ? PEM_read_bio_PrivateKey(b, NULL, NULL, NULL) : NULL;
-    AUTO_X509 X509 *x = r == 0 ? PEM_read_bio_X509(c, NULL, NULL, NULL) : NULL;
-    if (key_text)
-        explicit_bzero(key_text, key_len);
+        r = read_cert(dir, CA_CERT, &cert_text, &x);
     if (r < 0 && r != -ENOENT)
         return err_sys(e, -r, "cannot read the certificate authority");
     if (r < 0 || !k || !x || !X509_check_private_key(x, k) ||
@@ -264,19 +295,74 @@ static int read_files(int dir, const char *told, X509 **cert, EVP_PKEY **key, st
     return 0;
 }
 
-int ca_open(const char *path, struct err *e)
+/* What clients will ask of it. */
+static const char *wrong_with(X509 *x)
 {
+    if (X509_check_ca(x) != 1)
+        return "is not that of an authority (basicConstraints CA:TRUE, keyUsage keyCertSign)";
+    if (X509_get_pathlen(x) == 0)
+        return "does not allow the authority that a sandbox needs below it (pathlen:0)";
+    if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0)
+        return "has expired";
+    return X509_cmp_current_time(X509_get0_notBefore(x)) > 0 ? "is not valid yet" : NULL;
+}
+
+/* The user's own. Whatever is wrong with it is said, and no other takes its place. */
+static int read_own(const struct config *c, X509 **cert, EVP_PKEY **key, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    AUTO_KEY EVP_PKEY *k = NULL;
+    AUTO_X509 X509 *x = NULL;
+    struct stat st;
+    int r = stat(c->own_key, &st) < 0 ? -errno : read_key(AT_FDCWD, c->own_key, &k);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the key in %.120s", c->own_key);
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+        return err_set(e, EPERM, "the key in %.120s is not yours alone: chown and chmod 600 it",
+                       c->own_key);
+    r = read_cert(AT_FDCWD, c->own_cert, &text, &x);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the certificate in %.120s", c->own_cert);
+    if (!k)
+        return err_set(e, EINVAL, "there is no private key without a passphrase in %.120s",
+                       c->own_key);
+    if (!x)
+        return err_set(e, EINVAL, "there is no certificate in %.120s", c->own_cert);
+    if (!X509_check_private_key(x, k))
+        return err_set(e, EINVAL, "the key in %.80s is not that of the certificate in %.80s",
+                       c->own_key, c->own_cert);
+    const char *wrong = wrong_with(x);
+    if (wrong)
+        return err_set(e, EINVAL, "the certificate in %.120s %s", c->own_cert, wrong);
+    *cert = steal_ptr(&x);
+    *key = steal_ptr(&k);
+    return 0;
+}
+
+int ca_open(const struct config *c, int *ret, struct err *e)
+{
+    const char *path = c->ca_dir;
+    *ret = -1;
+    if (c->own_cert && c->own_key)
+        return 0;
+    if (!path)
+        return err_set(e, EINVAL, "no certificate to issue with");
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot create %s", path);
     AUTO_CLOSE int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0)
         return err_sys(e, errno, "cannot open %s", path);
     int r = check_private(dir, e);
-    return r < 0 && r != -ENOENT ? r : steal_fd(&dir);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    *ret = steal_fd(&dir);
+    return 0;
 }
 
 static int authority(int dir, const struct config *c, X509 **cert, EVP_PKEY **key, struct err *e)
 {
+    if (c->own_cert && c->own_key)
+        return read_own(c, cert, key, e);
     if (flock(dir, LOCK_EX) < 0) /* one of two makes it */
         return err_sys(e, errno, "cannot lock the certificate authority");
     int r = read_files(dir, c->ca_cert, cert, key, e);

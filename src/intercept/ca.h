@@ -1,11 +1,12 @@
 /* Certificates for the guest's clients.
  *
  *     $MSB_HOME/ca/ca.key, ca.crt     the certificate authority of this installation, made at first use
+ *       │                             (or the user's own, from files that are never written)
  *       └ issuer                      one per start of a sandbox: for its hosts alone (name constraints)
  *           └ leaf                    one per host, for two days
  *
  * The interceptor has the issuer's key, never the authority's: that is read by a process with the
- * user's rights that sees no byte of any guest and ends when it has signed. Guests get ca.crt.
+ * user's rights that sees no byte of any guest and ends when it has signed. Guests get the authority's certificate.
  */
 #ifndef MSB_INTERCEPT_CA_H
 #define MSB_INTERCEPT_CA_H
@@ -23,10 +24,11 @@ struct ca_issued {
 };
 void ca_issued_free(struct ca_issued *i); /* wipes */
 
-/* Opens the authority's directory. A key that is there is private. */
-int ca_open(const char *path, struct err *e);
-/* Reads the authority in there, or makes it (unless guests have been told about another one), and
- * issues for the hosts of `c`. */
+/* Opens the authority's directory; *ret is -1 where the user has an authority of his own. A key that is
+ * there is private. */
+int ca_open(const struct config *c, int *ret, struct err *e);
+/* Reads the authority in there, or makes it (unless guests have been told about another one), or reads
+ * the user's own; and issues for the hosts of `c`. */
 int ca_issue(int dir, const struct config *c, struct ca_issued *ret, struct err *e);
 
 /* A certificate for that host. NULL: out of memory, or it is no host name. */

@@ -24,6 +24,9 @@ enum tag {
     TAG_KEEP, /* as TAG_SECRET, without the value */
     TAG_MINTED,
     TAG_MINTED_KEEP,
+    TAG_OWN_CERT,
+    TAG_OWN_KEY,
+    TAG_NO_VERIFY, /* struct subst_host */
 };
 
 /* --- locked memory --------------------------------------------------------------------------- */
@@ -128,6 +131,11 @@ void config_pattern(struct config_writer *w, const struct subst_host *h)
     put_record(w, TAG_PATTERN, &(struct part){h, sizeof(*h)}, 1);
 }
 
+void config_no_verify(struct config_writer *w, const struct subst_host *h)
+{
+    put_record(w, TAG_NO_VERIFY, &(struct part){h, sizeof(*h)}, 1);
+}
+
 void config_roots(struct config_writer *w, const struct subst_host *host, const char *pem)
 {
     static const struct subst_host all;
@@ -140,6 +148,12 @@ void config_ca(struct config_writer *w, const char *dir, const char *cert)
     put_record(w, TAG_CA_DIR, &(struct part){dir, strlen(dir) + 1}, 1);
     if (cert)
         put_record(w, TAG_CA_CERT, &(struct part){cert, strlen(cert) + 1}, 1);
+}
+
+void config_own_ca(struct config_writer *w, const char *cert, const char *key)
+{
+    put_record(w, TAG_OWN_CERT, &(struct part){cert, strlen(cert) + 1}, 1);
+    put_record(w, TAG_OWN_KEY, &(struct part){key, strlen(key) + 1}, 1);
 }
 
 void config_bundle(struct config_writer *w, const char *path)
@@ -260,9 +274,30 @@ static int take_roots(struct config *c, const uint8_t *p, size_t n)
     return take_host(&to->host, p, n);
 }
 
+/* Where such a text belongs. */
+static const char **text_of(struct config *c, enum tag tag)
+{
+    switch (tag) {
+    case TAG_CA_DIR:
+        return &c->ca_dir;
+    case TAG_CA_CERT:
+        return &c->ca_cert;
+    case TAG_OWN_CERT:
+        return &c->own_cert;
+    case TAG_OWN_KEY:
+        return &c->own_key;
+    default:
+        return &c->bundle;
+    }
+}
+
 static int take_other(struct config *c, enum tag tag, const uint8_t *p, size_t n)
 {
     switch (tag) {
+    case TAG_NO_VERIFY:
+        if (c->n_no_verify == CONFIG_PATTERNS_MAX)
+            return -EPROTO;
+        return take_host(&c->no_verify[c->n_no_verify++], p, n);
     case TAG_PATTERN:
         if (c->n_patterns == CONFIG_PATTERNS_MAX)
             return -EPROTO;
@@ -272,9 +307,9 @@ static int take_other(struct config *c, enum tag tag, const uint8_t *p, size_t n
     case TAG_CA_DIR:
     case TAG_CA_CERT:
     case TAG_BUNDLE:
-        *(tag == TAG_BUNDLE    ? &c->bundle
-          : tag == TAG_CA_CERT ? &c->ca_cert
-                               : &c->ca_dir) = (const char *)p;
+    case TAG_OWN_CERT:
+    case TAG_OWN_KEY:
+        *text_of(c, tag) = (const char *)p;
         return n > 0 && p[n - 1] == 0 ? 0 : -EPROTO;
     case TAG_KEY:
         c->issuer_key = p;
@@ -339,8 +374,11 @@ int config_recv(int sock, struct config **ret)
     c->own = calloc(SUBST_SECRETS_MAX, sizeof(*c->own));
     c->subst.secret = calloc(SUBST_SECRETS_MAX, sizeof(*c->subst.secret));
     c->pattern = calloc(CONFIG_PATTERNS_MAX, sizeof(*c->pattern));
+    c->no_verify = calloc(CONFIG_PATTERNS_MAX, sizeof(*c->no_verify));
     c->mint = calloc(SUBST_SECRETS_MAX, sizeof(*c->mint));
-    r = c->own && c->mint && c->subst.secret && c->pattern ? vault_open(&c->raw, total) : -ENOMEM;
+    r = c->own && c->mint && c->subst.secret && c->pattern && c->no_verify
+            ? vault_open(&c->raw, total)
+            : -ENOMEM;
     if (r == 0)
         r = recv_all(sock, c->raw.p, c->raw.size);
     if (r == 0)
@@ -366,6 +404,7 @@ void config_free(struct config *c)
     free(c->mint);
     free(c->subst.secret);
     free(c->pattern);
+    free(c->no_verify);
     free(c);
 }
 
@@ -467,6 +506,8 @@ int config_inherit(struct config *c, const struct config *old, const char **name
     *name = "";
     if (inherit_roots(c, old) < 0)
         return -ENOMEM;
+    c->n_no_verify = old->n_no_verify;
+    memcpy(c->no_verify, old->no_verify, old->n_no_verify * sizeof(*c->no_verify));
     for (size_t i = 0; i < c->subst.n; i++) {
         const struct subst_secret *x = &c->subst.secret[i];
         const struct config_mint *m = &c->mint[i];
@@ -491,4 +532,12 @@ bool config_concerns(const struct config *c, const char *host)
         if (subst_host_matches(&c->pattern[i], host))
             return true;
     return subst_concerns(&c->subst, host);
+}
+
+bool config_verifies(const struct config *c, const char *host)
+{
+    for (size_t i = 0; i < c->n_no_verify; i++)
+        if (subst_host_matches(&c->no_verify[i], host))
+            return subst_concerns(&c->subst, host);
+    return true;
 }

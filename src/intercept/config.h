@@ -42,11 +42,15 @@ struct config {
     struct config_mint *mint;   /* one for each secret */
     struct subst_host *pattern; /* hosts to look into without a secret */
     size_t n_patterns;
+    struct subst_host *no_verify; /* hosts whose certificates are not verified */
+    size_t n_no_verify;
     struct config_roots roots[CONFIG_ROOTS_MAX];
     char *own_pem[CONFIG_ROOTS_MAX]; /* of those that were inherited */
     size_t n_roots;
-    const char *bundle;  /* a file with authorities instead of the host's own; NULL: none */
-    const char *ca_dir;  /* where the certificate authority is kept; NULL: see issuer */
+    const char *bundle; /* a file with authorities instead of the host's own; NULL: none */
+    const char *ca_dir; /* where the certificate authority is kept; NULL: see issuer */
+    const char *own_cert,
+        *own_key;        /* or files with the user's own; read by who issues, then and there */
     const char *ca_cert; /* ... and what guests have been told about it: PEM. NULL: nothing yet */
     /* Or what it has issued: a certificate for these hosts, and its key. DER. */
     const uint8_t *issuer_key, *issuer_cert;
@@ -71,8 +75,10 @@ void config_minted(struct config_writer *w, const char *name, const char *holder
 void config_host(struct config_writer *w, const struct subst_host *h);
 void config_place(struct config_writer *w, const struct subst_place *p);
 void config_pattern(struct config_writer *w, const struct subst_host *h);
+void config_no_verify(struct config_writer *w, const struct subst_host *h);
 void config_roots(struct config_writer *w, const struct subst_host *host, const char *pem);
 void config_ca(struct config_writer *w, const char *dir, const char *cert);
+void config_own_ca(struct config_writer *w, const char *cert, const char *key); /* paths */
 void config_bundle(struct config_writer *w, const char *path);
 void config_issuer(struct config_writer *w, const void *key, size_t key_len, const void *cert,
                    size_t cert_len);
@@ -98,7 +104,7 @@ struct config_reply {
 /* Receives all of one. -EPROTO: it makes no sense. */
 int config_recv(int sock, struct config **ret);
 void config_free(struct config *c); /* wipes; NULL is fine */
-/* Values that `c` lacks are taken from `old` (copied), and authorities for servers always are: a change
+/* Values that `c` lacks are taken from `old` (copied), and who verifies servers, and which, always is: a change
  * comes by way of the monitor, and one that was taken over must not get at values by sending its own. So
  * nobody's value goes where it did not go before: -EPERM, with a *name whose hosts or places are not all
  * among the old ones. -ENOENT: `old` has no value for *name either. */
@@ -113,5 +119,7 @@ int config_set_value(struct config *c, size_t i, const char *value, size_t n, ui
 void config_expire(struct config *c, uint64_t now);
 /* Whether connections to that host are looked into. */
 bool config_concerns(const struct config *c, const char *host);
+/* Whether that server's certificate is verified: always, where a secret is bound to it. */
+bool config_verifies(const struct config *c, const char *host);
 
 #endif

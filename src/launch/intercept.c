@@ -3,6 +3,7 @@
 #include "intercept/config.h"
 #include "jail/jail.h"
 #include "launch/helper.h"
+#include "launch/host_cas.h"
 #include "util/assets.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -71,6 +72,20 @@ static int read_ca(const struct store *s, char **ret, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot read %s/" CA_FILE, s->home) : 0;
 }
 
+/* Without the key, which may be in the same file. */
+static int read_own(const char *path, char **ret, struct err *e)
+{
+    size_t n;
+    char *pem = NULL;
+    int r = file_read_at(AT_FDCWD, path, CA_MAX, &pem, &n);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the certificate in %s", path);
+    *ret = host_cas_extract(pem);
+    explicit_bzero(pem, n);
+    free(pem);
+    return *ret ? 0 : err_oom(e);
+}
+
 /* If there is an authority, and it is too young to be replaced. */
 static char *settled_ca(const struct store *s)
 {
@@ -96,7 +111,8 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
         r = helper_start(execute, &start, -1, reduced, &fd, &i.stage, e);
     if (r < 0)
         return r;
-    i.ca = settled_ca(s);
+    i.own = n->bound.ca_cert; /* checked at each start: whoever issues is waited for */
+    i.ca = i.own ? NULL : settled_ca(s);
     r = teller_start(s, &n->bound, i.ca, fd, &i.teller, e);
     if (r < 0) {
         close_fd(&fd); /* it ends, too */
@@ -122,8 +138,10 @@ int intercept_told(struct intercept *i, const struct store *s, bool *refused, st
         return r;
     r = intercept_placed(i, refused, e);
     if (r == 0)
-        r = intercept_ready(i, e); /* an authority has to be made first */
-    return r < 0 ? r : read_ca(s, &i->ca, e);
+        r = intercept_ready(i, e); /* an authority has to be made or checked first */
+    if (r < 0)
+        return r;
+    return i->own ? read_own(i->own, &i->ca, e) : read_ca(s, &i->ca, e);
 }
 
 int intercept_ready(struct intercept *i, struct err *e)

@@ -25,6 +25,7 @@ struct intercept {
     pid_t stage;          /* 0: it is gone */
     struct teller teller; /* fd -1: it is gone */
     char *ca;             /* what guests are given to trust: PEM */
+    const char *own;      /* the file with it, of the spec; NULL: msb's own */
 };
 
 /* *ret_fd becomes the monitor's end. */

@@ -97,11 +97,10 @@ static void __attribute__((noreturn)) issue_later(int dir, const struct config *
 static int start_issuing(const struct config *c, struct err *e)
 {
     int pair[2];
-    if (!c->ca_dir)
-        return err_set(e, EINVAL, "no certificate to issue with");
-    AUTO_CLOSE int dir = ca_open(c->ca_dir, e); /* the child will have lost its way by then */
-    if (dir < 0)
-        return dir;
+    AUTO_CLOSE int dir = -1;
+    int r = ca_open(c, &dir, e); /* the child will have lost its way by then */
+    if (r < 0)
+        return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "cannot create a socket pair");
     (void)signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
@@ -388,10 +387,10 @@ static int issue_only(void)
 {
     static struct config_issued out;
     struct config *c = NULL;
-    if (config_recv(SOCK, &c) < 0 || !c->ca_dir)
+    int dir = -1;
+    if (config_recv(SOCK, &c) < 0)
         return 1;
-    int dir = ca_open(c->ca_dir, &out.e);
-    if (dir >= 0)
+    if (ca_open(c, &dir, &out.e) == 0)
         issue(dir, c, SOCK);
     (void)send(SOCK, &out, sizeof(out), MSG_NOSIGNAL);
     return 1;

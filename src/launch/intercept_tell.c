@@ -162,6 +162,20 @@ static int put_authority(struct config_writer *w, const char *text, struct err *
     return 0;
 }
 
+static int put_hosts(struct config_writer *w, const struct strlist *hosts,
+                     void (*put)(struct config_writer *w, const struct subst_host *h),
+                     struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < hosts->n; i++) {
+        struct subst_host h;
+        r = spec_host_parse(hosts->v[i], &h, e);
+        if (r == 0)
+            put(w, &h);
+    }
+    return r;
+}
+
 static int put_all(struct config_writer *w, struct telling *t, struct err *e)
 {
     const struct spec_bound *b = t->bound;
@@ -170,17 +184,18 @@ static int put_all(struct config_writer *w, struct telling *t, struct err *e)
     int r = asprintf(&ca, "%s/ca", t->store->home) < 0 ? err_oom(e) : 0;
     for (size_t i = 0; r == 0 && i < b->secrets.n; i++)
         r = put_secret(w, t, b->secrets.v[i], e);
-    for (size_t i = 0; r == 0 && i < b->intercept.n; i++) {
-        struct subst_host h;
-        r = spec_host_parse(b->intercept.v[i], &h, e);
-        if (r == 0)
-            config_pattern(w, &h);
-    }
+    if (r == 0)
+        r = put_hosts(w, &b->intercept, config_pattern, e);
+    if (r == 0)
+        r = put_hosts(w, &b->no_verify, config_no_verify, e);
     for (size_t i = 0; r == 0 && i < b->cas.n; i++)
         r = put_authority(w, b->cas.v[i], e);
     if (r < 0)
         return r;
-    config_ca(w, ca, t->ca);
+    if (b->ca_cert && b->ca_key)
+        config_own_ca(w, b->ca_cert, b->ca_key);
+    else
+        config_ca(w, ca, t->ca);
     if (bundle && *bundle)
         config_bundle(w, bundle);
     return 0;

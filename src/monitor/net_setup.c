@@ -103,8 +103,10 @@ int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, str
         bool bypass = i >= b->intercept.n;
         struct subst_host h;
         r = spec_host_parse(bypass ? b->bypass.v[i - b->intercept.n] : b->intercept.v[i], &h, e);
-        if (r == 0)
-            add_host(&list[k++], &h, bypass);
+        if (r == 0) {
+            add_host(&list[k], &h, bypass);
+            list[k++].quic = b->quic;
+        }
     }
     if (r == 0 && k == GATE_HOSTS_MAX)
         r = err_set(e, E2BIG, "secrets are bound to too many hosts: at most %d",

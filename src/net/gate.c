@@ -137,7 +137,7 @@ static bool hides_secrets(struct gate *g, const struct net_flow_id *id)
     if (id->inbound || id->proto != PROTO_UDP || !is_tls_port(g, id->peer.port))
         return false;
     for (size_t i = 0; i < g->n_hosts; i++)
-        if (!g->host[i].bypass &&
+        if (!g->host[i].bypass && !g->host[i].quic &&
             pins_match(g->pins, &id->peer.addr, g->host[i].name, g->host[i].suffix, now_ns()))
             return true;
     return false;

@@ -25,13 +25,15 @@ struct gate;
 
 /* Hosts whose TLS connections are looked into, by somebody who gets them (gate_config.divert): those
  * on these ports that show such a name, at an address that was resolved from it. They are denied at
- * any other address; and UDP to these ports is, so that programs fall back to TCP. */
+ * any other address; and UDP to these ports is (but where QUIC is allowed), so that programs fall back to
+ * TCP. */
 enum { GATE_HOSTS_MAX = 1024, GATE_PORTS_MAX = 8 };
 struct gate_host {
     char name[POLICY_NAME_MAX];
     bool suffix; /* or anything below it */
     bool bypass; /* not these */
     bool plain;  /* http:// (port 80), too */
+    bool quic;   /* UDP is not denied because of it */
 };
 
 struct gate_config {

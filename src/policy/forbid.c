@@ -25,6 +25,11 @@ static bool is_reduced(const struct sandbox_spec *s)
     return jail_kind_resolve(&k, NULL) < 0 || k == JAIL_REDUCED;
 }
 
+static bool trusts_blindly(const struct sandbox_spec *s)
+{
+    return s->net.bound.no_verify.n > 0;
+}
+
 /* A host that serves several parties has it on cores of its own, too. */
 static bool is_placed_as_usual(const struct sandbox_spec *s)
 {
@@ -47,6 +52,9 @@ static bool is_placed_as_usual(const struct sandbox_spec *s)
     X("secret-env", s->secrets.n > 0)                      \
     X("secret", s->net.bound.secrets.n > 0)                \
     X("tls-intercept", s->net.bound.intercept.n > 0)       \
+    X("tls-intercept-ca-cert", s->net.bound.ca_cert)       \
+    X("tls-no-verify-upstream-for", trusts_blindly(s))     \
+    X("no-block-quic", s->net.bound.quic)                  \
     X("script", s->n_scripts > 0)                          \
     X("rlimit", s->n_rlimits > 0)                          \
     X("init", s->init.path)                                \

@@ -34,6 +34,9 @@ void spec_bound_free(struct spec_bound *b)
     strlist_free(&b->intercept);
     strlist_free(&b->bypass);
     strlist_free(&b->cas);
+    strlist_free(&b->no_verify);
+    free(b->ca_cert);
+    free(b->ca_key);
 }
 
 /* --- reading --------------------------------------------------------------------------------- */
@@ -324,19 +327,46 @@ static bool overlap(const struct subst_host *a, const struct subst_host *b)
     return subst_host_matches(a, b->name) || subst_host_matches(b, a->name);
 }
 
-static int check_bypass(const struct spec_bound *b, const struct subst_secret *x, struct err *e)
+/* What must not be said of hosts that a secret is bound to. */
+static int check_apart(const struct strlist *hosts, const char *option, const char *why,
+                       const struct subst_secret *x, struct err *e)
 {
-    for (size_t i = 0; i < b->bypass.n; i++) {
+    for (size_t i = 0; i < hosts->n; i++) {
         struct subst_host h;
-        int r = spec_host_parse(b->bypass.v[i], &h, e);
+        int r = spec_host_parse(hosts->v[i], &h, e);
         for (size_t k = 0; r == 0 && k < x->n_hosts; k++)
             if (overlap(&h, &x->host[k]))
-                r = err_set(e, EINVAL, "--tls-bypass %s: secret %s is bound to %s%s",
-                            b->bypass.v[i], x->name, x->host[k].suffix ? "*." : "",
-                            x->host[k].name);
+                r = err_set(e, EINVAL, "%s %s: secret %s is bound to %s%s%s", option, hosts->v[i],
+                            x->name, x->host[k].suffix ? "*." : "", x->host[k].name, why);
         if (r < 0)
             return r;
     }
+    return 0;
+}
+
+static int check_secret(const struct spec_bound *b, const struct subst_secret *x, struct err *e)
+{
+    int r = check_apart(&b->bypass, "--tls-bypass", "", x, e);
+    if (r == 0)
+        r = check_apart(&b->no_verify, "--tls-no-verify-upstream-for",
+                        ", and anybody who answers in its place would get the value", x, e);
+    if (r == 0 && b->quic)
+        r = err_set(e, EINVAL,
+                    "--no-block-quic: secret %s is bound to %s%s, and QUIC to it cannot be looked "
+                    "into",
+                    x->name, x->host[0].suffix ? "*." : "", x->host[0].name);
+    return r;
+}
+
+/* The key is looked at where certificates are issued (intercept/ca.h). */
+static int check_authority(const struct spec_bound *b, struct err *e)
+{
+    if (!b->ca_cert != !b->ca_key)
+        return err_set(e, EINVAL,
+                       "--tls-intercept-ca-cert and --tls-intercept-ca-key belong "
+                       "together: give both or neither");
+    if (b->ca_cert && (*b->ca_cert != '/' || *b->ca_key != '/'))
+        return err_set(e, EINVAL, "\"intercept_ca\" needs absolute paths");
     return 0;
 }
 
@@ -352,11 +382,11 @@ int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err 
                  "leave out --no-net, or use --secret-env to give the value to the guest itself");
         return -EINVAL;
     }
-    int r = 0;
+    int r = check_authority(b, e);
     for (size_t i = 0; r == 0 && i < b->secrets.n; i++) {
         r = spec_bound_parse(b->secrets.v[i], x, e);
         if (r == 0)
-            r = check_bypass(b, x, e);
+            r = check_secret(b, x, e);
     }
     return r;
 }
@@ -393,6 +423,46 @@ static int read_ports(struct spec_bound *b, const json_t *tls, struct err *e)
     return r;
 }
 
+json_t *spec_bound_no_verify_json(const struct spec_bound *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->no_verify.n; i++)
+        json_add(&list, json_pack("{s:s, s:b}", "pattern", b->no_verify.v[i], "verify", 0));
+    return list;
+}
+
+static int read_no_verify(struct spec_bound *b, const json_t *tls, struct err *e)
+{
+    const json_t *list;
+    int r = read_array(tls, "scoped_verify_upstream", &list, e);
+    for (size_t i = 0; r == 0 && i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *host = plain_text(json_object_get(one, "pattern"));
+        bool verify = true;
+        r = host ? read_bool(one, "verify", &verify, e) : bad(e, "scoped_verify_upstream");
+        if (r == 0 && !verify)
+            r = spec_bound_add_host(&b->no_verify, "--tls-no-verify-upstream-for", host, e);
+    }
+    return r;
+}
+
+static int read_interception(struct spec_bound *b, const json_t *tls, struct err *e)
+{
+    const json_t *ca = NULL;
+    bool blocked = !b->quic;
+    int r = read_ports(b, tls, e);
+    if (r == 0)
+        r = read_no_verify(b, tls, e);
+    if (r == 0)
+        r = read_bool(tls, "block_quic_on_intercept", &blocked, e);
+    b->quic = !blocked;
+    if (r == 0)
+        r = read_object(tls, "intercept_ca", &ca, e);
+    if (r == 0)
+        r = read_text(ca, "cert_path", &b->ca_cert, e);
+    return r < 0 ? r : read_text(ca, "key_path", &b->ca_key, e);
+}
+
 /* "secrets" and "tls" of "network". */
 int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e)
 {
@@ -414,6 +484,6 @@ int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err
     if (r == 0)
         r = read_list(o, "bypass", &b->bypass, e);
     if (r == 0)
-        r = read_ports(b, o, e);
+        r = read_interception(b, o, e);
     return r < 0 ? r : read_list(o, "upstream_ca_cert", &b->cas, e);
 }

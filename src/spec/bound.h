@@ -43,6 +43,9 @@ struct spec_bound {
     struct strlist cas;                /* files with authorities for servers: FILE, or HOST=FILE */
     uint16_t port[SPEC_TLS_PORTS_MAX]; /* where TLS is looked into, besides 443 */
     size_t n_ports;
+    char *ca_cert, *ca_key;   /* files: the authority that the guest is to trust; NULL: msb's own */
+    struct strlist no_verify; /* hosts whose certificates are not verified */
+    bool quic;                /* UDP to hosts that are looked into, and have no secret, is open */
 };
 
 void spec_bound_free(struct spec_bound *b);
@@ -77,6 +80,7 @@ const char *spec_bound_variable(const struct subst_secret *x, size_t i);
 const char *spec_violation_name(enum spec_violation v);
 json_t *spec_bound_secrets_json(const struct spec_bound *b);
 json_t *spec_bound_ports_json(const struct spec_bound *b); /* with 443 */
+json_t *spec_bound_no_verify_json(const struct spec_bound *b);
 int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e);
 
 #endif

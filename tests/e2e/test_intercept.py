@@ -590,8 +590,9 @@ GET = b"\x82\x87\x84\x41\x0eh2.example.com"  # GET https /, authority
 print(flood(lambda i: frame(1, 1, 1, GET) if i == 0 else frame(9, 0, 1), frame(9, 4, 1)))  # CONTINUATION
 print(flood(lambda i: frame(1, 5, 2 * i + 1, GET) + frame(3, 0, 2 * i + 1, struct.pack(">I", 8))))  # resets
 print(flood(lambda i: frame(4, 0, 0)))  # settings
+print(flood(lambda i: frame(6, 0, 0, b"flooding")))  # pings
 """)
-    assert out == ["True"] * 3, out
+    assert out == ["True"] * 4, out
     assert curl(box, "-H", f"X-Api-Key: {holder(box)}", "https://h2.example.com/after")[0] == 200
     peak = int(re.search(r"^VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{box.interceptor}/status").read_text(), re.M)[1])
     assert peak < 32 * 1024
@@ -692,6 +693,10 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@a.example.com", "--no-net"], "has no network"),
     (["--secret", "KEY@a.example.com", "--tls-intercept-port", "80"], "neither 53 nor 80"),
     (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
+    (["--secret", "KEY@a.example.com", "--tls-no-verify-upstream-for", "*.example.com"],
+     "secret KEY is bound to a.example.com, and anybody who answers in its place would get the value"),
+    (["--secret", "KEY@a.example.com", "--no-block-quic"], "QUIC to it cannot be looked into"),
+    (["--secret", "KEY@a.example.com", "--tls-intercept-ca-cert", "/etc/passwd"], "give both or neither"),
     (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
     (["--secret", "NOSUCH@a.example.com"], "there is no secret 'NOSUCH'"),
     (["--secret", "LINES@a.example.com"], "line break"),
@@ -925,6 +930,126 @@ def test_an_authority_that_was_tampered_with_is_not_replaced_behind_the_guest(ne
     finally:
         key.write_bytes(good)
     net_msb.ok("rm", "-q", "-f", "tampered")
+
+
+# --- an authority of the user's own ---
+
+
+def make_ca(d, name, *options, kind="ec", extensions=("basicConstraints=critical,CA:TRUE",)):
+    """(certificate, key): files."""
+    kinds = {"ec": ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"), "ed25519": ("-newkey", "ed25519")}
+    config = d / "openssl.cnf"  # what the host's own would add is left out
+    config.write_text("[req]\ndistinguished_name=dn\n[dn]\n")
+    extensions = (w for x in extensions for w in ("-addext", x))
+    key, cert = d / f"{name}.key", d / f"{name}.crt"
+    run("openssl", "req", "-x509", "-config", config, *kinds[kind], "-subj", f"/CN=authority {name}",
+        "-keyout", key, "-out", cert, *(options or ("-nodes",)), *extensions)
+    key.chmod(0o600)
+    return cert, key
+
+
+def own_options(cert, key):
+    return "--tls-intercept-ca-cert", str(cert), "--tls-intercept-ca-key", str(key)
+
+
+@pytest.fixture(scope="module")
+def own(net_msb, servers, tmp_path_factory):
+    """A sandbox that trusts an authority of the user's own, and has no secret. Its key is in both files."""
+    d = tmp_path_factory.mktemp("own")
+    cert, key = make_ca(d, "own", "-nodes", extensions=("basicConstraints=critical,CA:TRUE,pathlen:1",
+                                                        "keyUsage=keyCertSign", "subjectKeyIdentifier=hash"))
+    net_msb.own_cert, net_msb.own_key = cert.read_text(), key.read_text()
+    cert.write_text(net_msb.own_key + net_msb.own_cert)
+    before = set(processes.named("msb-intercept"))
+    net_msb.create("own", "net-guest:1", *own_options(cert, key), "--no-block-quic", "--tls-intercept", "expired.example.com",
+                   "--tls-intercept", "wrong.example.com", "--tls-no-verify-upstream-for", "expired.example.com")
+    net_msb.own_interceptor, = set(processes.named("msb-intercept")) - before
+    return net_msb
+
+
+def test_the_guest_trusts_the_authority_that_was_given(own, servers):
+    out = own.ok("exec", "-q", "own", "--", "bash", "-c", """
+        curl -sS -o /dev/null -w '%{http_code}\\n' https://expired.example.com/unverified
+        curl -sS https://wrong.example.com/
+        echo | openssl s_client -connect expired.example.com:443 -servername expired.example.com 2>/dev/null |
+            grep -o 'i:.*' | tail -1
+        cat /etc/ssl/certs/ca-certificates.crt""", timeout=120)
+    status, wrong, issuer, bundle = out.split("\n", 3)
+    assert status == "200" and servers.last()[0] == "/unverified" and servers.last()[2] == EXPIRED
+    assert "the certificate of wrong.example.com is not trusted" in wrong
+    assert "authority own" in issuer
+    assert own.own_cert.strip() in bundle and "PRIVATE KEY" not in bundle
+    ours = pathlib.Path(own.home) / "ca" / "ca.crt"
+    assert not ours.exists() or ours.read_text().strip() not in bundle
+
+
+def test_its_key_is_nowhere_else(own):
+    lines = own.own_key.splitlines()[1:-1]
+    der = base64.b64decode("".join(lines))
+    number = der[der.index(b"\x04\x20") + 2:][:32]
+    home = pathlib.Path(own.home)
+    ours = processes.tree(processes.lock_holder(home / "sandboxes" / "own" / "lock"))
+    assert len(ours) > 2
+    for data in (lines[0].encode(), number):
+        assert not [pid for pid in {*ours, own.own_interceptor} if in_memory(pid, data)]
+        assert not [f for d in home.iterdir() if d.name != "cache" for f in d.rglob("*") if f.is_file() and in_file(f, data)]
+    assert lines[0] not in own.ok("inspect", "own", "--format", "json") + own.ok("audit", "--since", "1h")
+
+
+def test_quic_where_it_is_allowed(own):
+    out = own.python("own", """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((socket.gethostbyname("expired.example.com"), 443))
+s.settimeout(60)
+s.send(b"QUIC")
+print(s.recv(10).decode())
+""")
+    assert out == ["QUIC"]
+    tls = json.loads(own.ok("inspect", "own", "--format", "json"))["config"]["network"]["tls"]
+    assert tls["block_quic_on_intercept"] is False and tls["intercept_ca"]["key_path"].endswith("own.key")
+    assert tls["scoped_verify_upstream"] == [{"pattern": "expired.example.com", "verify": False}]
+
+
+def test_no_secret_is_bound_to_what_is_not_protected(own):
+    own.ok("secret", "set", "KEY", input=VALUE.encode())
+    for host, sentence in (("expired.example.com", b"anybody who answers in its place"),
+                           ("api.example.com", b"QUIC to it cannot be looked into")):
+        for how in ((), ("--restart",), ("--next-start",)):
+            p = own("modify", "own", "--secret", f"KEY@{host}", *how)
+            assert p.returncode != 0 and sentence in p.stderr, p.stderr
+
+
+def test_an_authority_that_cannot_be_one(net_msb, box, tmp_path):
+    good, key = make_ca(tmp_path, "good")
+    other = make_ca(tmp_path, "other")[1]
+    leaf = make_ca(tmp_path, "leaf", extensions=("basicConstraints=CA:FALSE",))
+    silent = make_ca(tmp_path, "silent", extensions=("basicConstraints=critical,CA:TRUE", "keyUsage=digitalSignature"))
+    short = make_ca(tmp_path, "short", extensions=("basicConstraints=critical,CA:TRUE,pathlen:0",))
+    locked = make_ca(tmp_path, "locked", "-passout", "pass:secret")
+    run("openssl", "x509", "-in", good, "-signkey", key, "-days", -1, "-out", tmp_path / "old.crt")
+    shown = tmp_path / "shown.key"
+    shown.write_bytes(key.read_bytes())
+    shown.chmod(0o640)
+    for cert, secret, sentence in (
+        (good, other, "is not that of the certificate"), (*leaf, "is not that of an authority"),
+        (*silent, "is not that of an authority"), (*short, "pathlen:0"), (tmp_path / "old.crt", key, "has expired"),
+        (good, shown, "is not yours alone"), (*locked, "no private key without a passphrase"),
+        (good, tmp_path / "none", "cannot find"), (key, key, "no certificate in"), (tmp_path, key, "cannot read")):
+        p = net_msb("create", "-n", "refused", "--secret", "KEY@api.example.com", *own_options(cert, secret))
+        first = p.stderr.decode().splitlines()[0]
+        assert p.returncode != 0 and first.startswith("error:") and sentence in first, (sentence, first)
+    assert "refused" not in net_msb.ok("ls", "-a", "-q").split()
+
+
+def test_a_secret_with_an_authority_that_says_little(net_msb, box, servers, tmp_path):
+    """One with a key of another kind, and without an identifier; and a change, for which it issues again."""
+    pair = make_ca(tmp_path, "ed", kind="ed25519")
+    net_msb.create("ed", "net-guest:1", "--secret", "KEY@git.example.com", *own_options(*pair),
+                   "--tls-upstream-ca-cert", str(net_msb.net.ca))
+    net_msb.ok("modify", "ed", "--secret", "KEY@api.example.com")
+    net_msb.ok("exec", "-q", "ed", "--", "bash", "-c", 'curl -sSf -H "X-Api-Key: $KEY" https://api.example.com/ed')
+    assert servers.last()[0] == "/ed" and servers.last()[1]["x-api-key"] == VALUE
 
 
 def test_a_host_that_refuses_the_interceptor_its_namespaces(tmp_path, shared_cache):

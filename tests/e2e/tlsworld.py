@@ -2,7 +2,7 @@
 """Servers behind TLS that remember every byte of what they were asked: tlsworld.py DIRECTORY ADDRESS=PEM[+KIND]...
 
 DIRECTORY/PEM has certificate and key; with +h2 the server prefers HTTP/2, with +s3 it is a bucket (fakes3.py), with +old
-it speaks no TLS that is new enough, and with +plain there are one without TLS on port 80 and one on port 8443, too; DIRECTORY/seen gets a line of JSON for each request: [server
+it speaks no TLS that is new enough, and with +plain there are one without TLS on port 80 and one on port 8443, too. UDP port 443 sends everything back. DIRECTORY/seen gets a line of JSON for each request: [server
 address, head, body]. What comes back depends on the path; see answer().
 """
 import base64
@@ -258,6 +258,12 @@ def accept(listener, context, address, bucket):
         threading.Thread(target=one, daemon=True).start()
 
 
+def echo(sock):
+    while True:
+        data, peer = sock.recvfrom(2048)
+        sock.sendto(data, peer)
+
+
 for pair in sys.argv[2:]:
     where, pem = pair.split("=")
     pem, _, kind = pem.partition("+")
@@ -278,6 +284,9 @@ for pair in sys.argv[2:]:
         listening = socket.create_server((where, tcp))
         threading.Thread(target=accept, args=(listening, context if tcp != 80 else None, where, server_port),
                          daemon=True).start()
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind((where, 443))
+    threading.Thread(target=echo, args=(datagrams,), daemon=True).start()
 print("ready", flush=True)
 while True:
     time.sleep(3600)

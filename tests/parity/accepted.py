@@ -6,9 +6,6 @@ ACCEPTED = [
     ("verb: snap*", "there are no snapshots yet"),
     ("flag: run --from-snapshot", "there are no snapshots yet"),
     ("verb: ssh*", "there is no SSH server yet"),
-    ("flag: * --tls-intercept-*", "msb's own authority"),
-    ("flag: * --tls-no-verify-upstream-for", "servers that get a secret are verified"),
-    ("flag: * --no-block-quic", "QUIC cannot be looked into"),
     # another answer, on purpose
     ("exit: create -n x --pull sometimes {root}", "a value that does not exist is a usage error, for every option"),
     ("exit: cp a b", "a command line without a sandbox in it is a usage error"),

@@ -414,8 +414,11 @@ static void a_configuration_arrives(void **state)
         config_host(&w, &secrets[0].host[i]);
     config_place(&w, &secrets[0].place[0]);
     config_pattern(&w, &(struct subst_host){.name = "looked.at"});
+    config_no_verify(&w, &(struct subst_host){.name = "looked.at"});
+    config_no_verify(&w, &(struct subst_host){.name = "y.org", .suffix = true});
     config_roots(&w, NULL, "PEM");
     config_ca(&w, "/ca", "CA");
+    config_own_ca(&w, "/own.crt", "/own.key");
     assert_int_equal(config_send(&w, pair[0]), 0);
     config_end(&w);
     assert_int_equal(config_recv(pair[1], &c), 0);
@@ -427,6 +430,10 @@ static void a_configuration_arrives(void **state)
     assert_string_equal(c->roots[0].pem, "PEM");
     assert_true(config_concerns(c, "api.x.org") && config_concerns(c, "looked.at") &&
                 config_concerns(c, "q.y.org") && !config_concerns(c, "other.org"));
+    assert_string_equal(c->own_cert, "/own.crt");
+    assert_string_equal(c->own_key, "/own.key");
+    assert_true(!config_verifies(c, "looked.at") && config_verifies(c, "other.org"));
+    assert_true(config_verifies(c, "q.y.org")); /* a secret is bound to it */
     config_free(c);
     static const uint8_t bad[][13] = {{5, 0, 0, 0, 0, 0, 0, 0, 1, 255, 0, 0, 0},
                                       {5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0},
@@ -490,7 +497,9 @@ static void a_kept_value_goes_nowhere_else(void **state)
         old->subst.secret[0].place[1];
     assert_int_equal(config_inherit(twice, old, &name), -EPERM);
     old->subst.secret[0].n_places = 0;
+    distrusted->no_verify[distrusted->n_no_verify++] = (struct subst_host){.name = "z.org"};
     assert_int_equal(config_inherit(distrusted, old, &name), 0);
+    assert_true(config_verifies(distrusted, "z.org"));
     assert_int_equal(distrusted->n_roots, 1);
     assert_string_equal(distrusted->roots[0].pem, "PEM");
     config_free(old);
@@ -590,6 +599,22 @@ static void bindings_are_checked(void **state)
     assert_int_equal(spec_bound_validate(&b, false, NULL), 0);
     assert_int_equal(spec_bound_add_host(&b.bypass, "--tls-bypass", "*.x.org", NULL), 0);
     assert_int_equal(spec_bound_validate(&b, false, NULL), -EINVAL);
+    strlist_free(&b.bypass);
+    assert_int_equal(spec_bound_validate(&b, false, NULL), 0);
+    assert_int_equal(spec_bound_add_host(&b.no_verify, "--x", "z.org", NULL), 0);
+    assert_int_equal(spec_bound_validate(&b, false, NULL), 0);
+    assert_int_equal(spec_bound_add_host(&b.no_verify, "--x", "q.y.org", NULL), 0);
+    assert_int_equal(spec_bound_validate(&b, false, NULL), -EINVAL);
+    strlist_free(&b.no_verify);
+    b.quic = true;
+    assert_int_equal(spec_bound_validate(&b, false, NULL), -EINVAL);
+    b.quic = false;
+    assert_non_null(b.ca_cert = strdup("/x"));
+    assert_int_equal(spec_bound_validate(&b, false, NULL), -EINVAL);
+    assert_non_null(b.ca_key = strdup("relative"));
+    assert_int_equal(spec_bound_validate(&b, false, NULL), -EINVAL);
+    b.ca_key[0] = '/';
+    assert_int_equal(spec_bound_validate(&b, false, NULL), 0);
     assert_int_equal(spec_bound_remove(&b, "KEY"), 0);
     assert_int_equal(spec_bound_remove(&b, "KEY"), -ENOENT);
     assert_true(b.secrets.n == 1 && !b.secrets.v[1]);

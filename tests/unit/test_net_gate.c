@@ -227,6 +227,10 @@ static void test_hosts_to_look_into(void **state)
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* QUIC cannot be looked into */
     assert_true(may(&x, "93.184.216.34", PROTO_UDP, 444));
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 8443));
+    list[0].quic = true; /* ... but may be allowed all the same */
+    assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
+    assert_int_equal(resolve(&x, "a.good.org", "93.184.216.34"), 1);
+    assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* for all hosts of an address */
     assert_int_equal(resolve(&x, "not.good.org", "93.184.216.36"), 1);
     assert_true(may(&x, "93.184.216.35", PROTO_UDP, 443));
 #undef SHOWN
