@@ -590,9 +590,28 @@ GET = b"\x82\x87\x84\x41\x0eh2.example.com"  # GET https /, authority
 print(flood(lambda i: frame(1, 1, 1, GET) if i == 0 else frame(9, 0, 1), frame(9, 4, 1)))  # CONTINUATION
 print(flood(lambda i: frame(1, 5, 2 * i + 1, GET) + frame(3, 0, 2 * i + 1, struct.pack(">I", 8))))  # resets
 print(flood(lambda i: frame(4, 0, 0)))  # settings
-print(flood(lambda i: frame(6, 0, 0, b"flooding")))  # pings
+def patient(data, n):
+    # The same of one that reads the answers, so that they do not pile up.
+    s = context.wrap_socket(socket.create_connection(("h2.example.com", 443), timeout=60), server_hostname="h2.example.com")
+    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+    try:
+        for i in range(300):
+            s.sendall(data * n + frame(6, 0, 0, b"alive%03d" % i))
+            got = b""
+            while b"alive%03d" % i not in got:
+                piece = s.recv(65536)
+                if not piece:
+                    return True
+                got += piece
+    except TimeoutError:
+        raise
+    except OSError:
+        return True
+    return False
+print(patient(frame(6, 0, 0, b"flooding"), 900))
+print(patient(frame(4, 0, 0), 900))
 """)
-    assert out == ["True"] * 4, out
+    assert out == ["True"] * 5, out
     assert curl(box, "-H", f"X-Api-Key: {holder(box)}", "https://h2.example.com/after")[0] == 200
     peak = int(re.search(r"^VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{box.interceptor}/status").read_text(), re.M)[1])
     assert peak < 32 * 1024
