@@ -297,6 +297,12 @@ static void time_namespace(void)
     wait(NULL);
 }
 
+static void io_uring(void)
+{
+    char params[128] = {0};
+    printf("%s\n", syscall(SYS_io_uring_setup, 4, params) < 0 ? strerrorname_np(errno) : "there");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -311,6 +317,7 @@ int main(int argc, char **argv)
         {"odd_registers", odd_registers},
         {"clocks", clocks},
         {"clock_calls", clock_calls},
+        {"io_uring", io_uring},
         {"time_namespace", time_namespace},
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)

@@ -68,6 +68,11 @@ def test_odd_offsets_into_the_registers_are_refused(uml):
     assert uml("/c/kernel_checks odd_registers") == "poke EIO, peek EIO, carry 0\n"
 
 
+def test_io_uring_is_refused(uml):
+    """It corrupts a guest's memory; programs do without."""
+    assert uml("/c/kernel_checks io_uring") == "EPERM\n"
+
+
 def test_an_idle_kernel_does_not_wake_up_to_tidy_memory(uml):
     assert uml("cat /proc/sys/vm/compaction_proactiveness") == "0\n"
 
