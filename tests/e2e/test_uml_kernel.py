@@ -69,7 +69,7 @@ def test_odd_offsets_into_the_registers_are_refused(uml):
 
 
 def test_io_uring_is_refused(uml):
-    """It corrupts a guest's memory; programs do without."""
+    """A fork with a ring that is mapped corrupts the guest's memory; programs do without."""
     assert uml("/c/kernel_checks io_uring") == "EPERM\n"
 
 
