@@ -180,13 +180,7 @@ class Bench:
         if not podman:
             print("  podman: skipped, not installed: run scripts/bootstrap bench")
             return None
-        root = self.home / "podman-root"
-        (root / "bin").mkdir(parents=True)
-        for d in ("proc", "sys", "dev", "tmp", "etc", "run"):
-            (root / d).mkdir()
-        shutil.copy("/bin/busybox", root / "bin" / "busybox")
-        for applet in ("sh", "true", "sleep"):
-            (root / "bin" / applet).symlink_to("busybox")
+        root = oci.make_root(self.home / "podman-root")
         base = [podman, "--runtime", "runc", "--cgroup-manager", "cgroupfs",
                 "--storage-driver", "vfs", "--root", str(self.home / "podman-store"),
                 "--runroot", str(self.home / "podman-run")]
