@@ -1,7 +1,7 @@
 /* Contents that were fetched before, for all workspaces of this home: $MSB_HOME/cache/objects.
  *
  * A content is found by its sum, which is compared again by whoever reads: what is damaged, or was
- * put there by a process that a server took over, is fetched anew. Files appear by rename, whole.
+ * put there by a process that a server took over, is fetched again. Files appear by rename, complete.
  * Those used last stay, up to CACHE_BYTES; it does no harm if one goes while somebody reads it, or
  * if two processes add the same.
  */
@@ -20,8 +20,8 @@ static void name_of(const char *sha, char out[80])
     (void)snprintf(out, 80, "sha256-%.64s", sha);
 }
 
-/* All of `from`, to the beginning of `to`; the sum is that of what was written. */
-static int copy(int from, int to, uint64_t size, char sha[DIGEST_HEX_SIZE])
+/* All of `from`, to the beginning of `to`. sha: the sum of what was written, or NULL. */
+static int copy(int from, int to, uint64_t size, char *sha)
 {
     struct hasher h;
     AUTO_FREE char *chunk = malloc(CHUNK);
@@ -32,12 +32,15 @@ static int copy(int from, int to, uint64_t size, char sha[DIGEST_HEX_SIZE])
     for (uint64_t at = 0; r == 0 && at < size; at += CHUNK) {
         size_t n = (size_t)MIN(size - at, (uint64_t)CHUNK);
         r = pread_all(from, chunk, n, at);
-        hasher_update(&h, chunk, n);
+        if (r == 0 && sha)
+            hasher_update(&h, chunk, n);
         if (r == 0)
             r = pwrite_all(to, chunk, n, at);
     }
-    struct digest d = hasher_finish(&h);
-    digest_hex(&d, sha);
+    if (r == 0 && sha) {
+        struct digest d = hasher_finish(&h);
+        digest_hex(&d, sha);
+    }
     return r;
 }
 
@@ -113,7 +116,7 @@ static void make_room(struct s3_work *w)
 
 void s3_cache_put(struct s3_work *w, const struct s3_content *c)
 {
-    char name[80], tmp[80], sha[DIGEST_HEX_SIZE];
+    char name[80], tmp[80];
     if (w->cache < 0 || c->size == 0 || c->size > CACHE_FILE_BYTES)
         return;
     name_of(c->sha, name);
@@ -128,6 +131,7 @@ void s3_cache_put(struct s3_work *w, const struct s3_content *c)
         room ? openat(w->cache, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     if (to < 0)
         return;
-    if (copy(c->fd, to, c->size, sha) < 0 || renameat(w->cache, tmp, w->cache, name) < 0)
+    if (copy(c->fd, to, c->size, NULL) < 0 || /* whoever reads it compares its sum */
+        renameat(w->cache, tmp, w->cache, name) < 0)
         (void)unlinkat(w->cache, tmp, 0);
 }

@@ -27,7 +27,7 @@ struct s3_work {
     uint64_t cache_left;     /* bytes that may be added before it is looked at again */
     struct s3_entry **by_id; /* of base: those that are to be filled */
     size_t n_by_id;
-    pthread_rwlock_t base_lock; /* over base and by_id, where they may be read anew */
+    pthread_rwlock_t base_lock; /* guards base and by_id, which a sync may reload */
     atomic_bool later;          /* contents may come when they are wanted */
     bool lazy;                  /* so may the entries of directories */
     bool fresh;                 /* there has been no sync yet */
