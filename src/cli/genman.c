@@ -6,8 +6,8 @@
  *
  * An empty section is an error and fails the build.
  */
-#include "cli/args.h"
-#include "cli/help.h"
+#include "cli/core/args.h"
+#include "cli/core/help.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/err.h"

@@ -1,4 +1,4 @@
-#include "cli/verbs.h"
+#include "cli/core/verbs.h"
 #include "util/process.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "cli/verbs.h"
+#include "cli/core/verbs.h"
 
 /* Verbs of later versions: their names are reserved, and using one says so. */
 #define LATER(id, verb, other, in_group, text) \

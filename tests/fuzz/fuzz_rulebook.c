@@ -1,6 +1,6 @@
 /* Policy files: what is accepted can be shown and judged, and what is not says where it is wrong. */
-#include "cli/conf.h"
-#include "cli/verbs.h"
+#include "cli/core/conf.h"
+#include "cli/core/verbs.h"
 #include "policy/rulebook.h"
 #include "policy/strict_yaml.h"
 

@@ -1,6 +1,6 @@
 /* Templates of `docker --format`: whatever they say, rendering ends, within the limits of its output,
  * and says why it failed. */
-#include "cli/template.h"
+#include "cli/core/template.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 

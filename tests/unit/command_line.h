@@ -2,7 +2,7 @@
 #ifndef MSB_TESTS_COMMAND_LINE_H
 #define MSB_TESTS_COMMAND_LINE_H
 
-#include "cli/args.h"
+#include "cli/core/args.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 /* The command line: the parser, and that the command table is one that help, completion and users
  * can rely on. */
-#include "cli/args.h"
-#include "cli/help.h"
-#include "cli/sandbox_opts.h"
-#include "cli/session_opts.h"
-#include "cli/template.h"
-#include "cli/verbs.h"
+#include "cli/core/args.h"
+#include "cli/core/help.h"
+#include "cli/options/sandbox.h"
+#include "cli/options/session.h"
+#include "cli/core/template.h"
+#include "cli/core/verbs.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"

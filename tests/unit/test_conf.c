@@ -1,5 +1,5 @@
 /* --conf and its siblings: options from YAML files. */
-#include "cli/verbs.h"
+#include "cli/core/verbs.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* How old a kernel is, by what its file says and by what kernel/build found. */
-#include "cli/kernel_release.h"
+#include "cli/host/kernel_release.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -1,0 +1,133 @@
+/* The command table: the name, arguments, options and help of every verb.
+ *
+ * One description drives the parser, --help, --tree, the completions and the man pages. A verb is
+ * one file that fills in a `const struct cmd` (with its option table and its function), a line in
+ * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it only leads to
+ * its verbs, which name it as their parent.
+ */
+#ifndef MSB_CLI_CORE_CMD_H
+#define MSB_CLI_CORE_CMD_H
+
+#include "util/err.h"
+#include "util/strlist.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum opt_flag {
+    OPT_REPEAT = 1,    /* may be given more than once; otherwise a second one is a usage error */
+    OPT_LATER = 2,     /* documented, not built yet: refused, never ignored */
+    OPT_HIDDEN = 4,    /* works, but help does not mention it */
+    OPT_COMMON = 8,    /* --help shows it although it is in a group */
+    OPT_OPTIONAL = 16, /* its value may be left out: the next word is one only if it is an absolute
+                        * path, or "auto" where that is a value. "--opt=value" works for any */
+    OPT_DESTROYS = 32, /* may lose data: never suggested to somebody who typed something else */
+    OPT_HYPHEN = 64,   /* its value may begin with '-' */
+};
+
+/* Tables name the members from `choices` on, and leave out the others' names. */
+struct opt {
+    const char *name;      /* long name without "--"; NULL ends a table */
+    char letter;           /* short name; 0 = none */
+    const char *value;     /* what help calls its value; NULL = it takes none */
+    const char *help;      /* one line, no full stop; of a group's option, --help shows only what
+                            * comes before a semicolon */
+    unsigned flags;        /* enum opt_flag */
+    const char *choices;   /* "a|b|c": the possible values; NULL = any */
+    const char *alias;     /* another spelling that is accepted */
+    const char *conflicts; /* an option of this verb that excludes this one */
+};
+
+/* Options on one subject. --help-all and the manual list them under the title; --help shows the
+ * common ones. */
+struct opt_group {
+    const char *title;
+    const struct opt *opts;
+};
+
+struct pos {
+    const char *name; /* "NAME"; NULL = no such argument */
+    const char *help;
+    bool required;
+    bool many; /* takes all remaining words */
+};
+
+enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
+
+enum cmd_flag {
+    CMD_LATER = 1,    /* refused with "not available yet" */
+    CMD_HIDDEN = 2,   /* not in help, --tree or completion */
+    CMD_DESTROYS = 4, /* as OPT_DESTROYS */
+    CMD_RAW = 16,     /* all words after its name are the command: it has a parser of its own */
+    CMD_TERSE = 8,    /* --help shows none of its groups' options: they are another verb's */
+};
+
+struct cli;
+struct args;
+
+struct cmd {
+    const char *name;
+    const char *alias; /* one other name, shown in help */
+    enum cmd_group group;
+    unsigned flags;                /* enum cmd_flag */
+    const char *summary;           /* one line, no full stop */
+    const struct cmd *parent;      /* the group it belongs to; NULL = msb itself */
+    const struct cmd *const *subs; /* a group's verbs, ends with NULL. One whose parent is
+                                    * another group is that group's verb, listed here too */
+    const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
+                                    * ("msb port web") */
+    const struct cmd *same;        /* set: this is a second spelling of that verb */
+    const char *preset;            /* of a second spelling: an option that it implies ("--force"),
+                                    * or of a group's: the verb, when none follows ("list") */
+    const struct opt *opts;        /* --help shows all of them; NULL = none */
+    const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
+    struct pos pos;
+    struct pos then;                  /* a second argument, or more: required */
+    const char *command_help;         /* set: everything after "--" is a command line */
+    const char *command_name;         /* its name in usage lines; NULL: COMMAND */
+    const char *details;              /* paragraphs, separated by empty lines, or NULL */
+    const char *examples;             /* one per line; --help shows the first three */
+    int (*run)(const struct args *a); /* returns the exit code */
+    /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
+    int (*before)(const struct args *a);
+};
+
+/* All verbs, in the order of help; ends with NULL. */
+extern const struct cmd *const cmd_table[];
+/* Options that every verb takes. */
+extern const struct opt global_opts[];
+/* `msb` itself, for the options before the verb. */
+extern const struct cmd root_cmd;
+
+/* A verb of a group, by name or alias; NULL. */
+const struct cmd *cmd_find(const struct cmd *in, const char *name);
+/* The same, but a second spelling is returned as such. */
+const struct cmd *cmd_find_spelling(const struct cmd *in, const char *name);
+/* The verb most like `typed`; NULL when none is similar, or when that one destroys something or is
+ * not available. */
+const struct cmd *cmd_similar(const struct cmd *in, const char *typed);
+
+/* Its name after the names of its groups, joined by `sep`: "image list". msb itself: "". */
+enum { CMD_PATH_MAX = 64 };
+void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX]);
+
+/* Calls fn for each option of the verb, the global ones included; stops at the first that returns
+ * true and returns it. */
+typedef bool (*opt_fn)(const struct opt *o, void *arg);
+const struct opt *cmd_each_opt(const struct cmd *c, opt_fn fn, void *arg);
+
+/* The name of the words after "--" in usage lines. */
+const char *cmd_rest_name(const struct cmd *c);
+/* "msb stop [OPTIONS] [NAMES]..." */
+void cmd_usage(const struct cmd *c, char *out, size_t size);
+
+enum {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_POLICY = 3,
+    EXIT_TIMED_OUT = 124,
+    GROUP_GOES_ON = -1
+};
+
+#endif

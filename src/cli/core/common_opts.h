@@ -1,0 +1,26 @@
+/* Options that many verbs take: each is described here, once. */
+#ifndef MSB_CLI_CORE_COMMON_OPTS_H
+#define MSB_CLI_CORE_COMMON_OPTS_H
+
+#include "cli/core/args.h"
+
+/* clang-format off */
+#define QUIET_OPTION {"quiet", 'q', NULL, "Print only errors"}
+#define NAMES_ONLY_OPTION {"quiet", 'q', NULL, "Print only names"}
+#define FORMAT_OPTION {"format", 0, "FORMAT", "Print JSON", .choices = "json"}
+#define INSECURE_OPTION {"insecure", 0, NULL, "Allow plain HTTP and unverified certificates"}
+#define CA_CERTS_OPTION {"ca-certs", 0, "PEM", "Trust the certificates in this file, too"}
+#define PLATFORM_OPTION \
+    {"platform", 0, "OS/ARCH", "Platform of a multi-platform image (default: the host's)"}
+#define POLICY_OPTION \
+    {"policy", 0, "FILE", "Hold this command to a policy file, too (see 'msb policy')"}
+/* clang-format on */
+
+/* Whole tables: of verbs that take only this, and of list and inspect. */
+extern const struct opt quiet_opts[];
+extern const struct opt list_opts[];
+extern const struct opt inspect_opts[];
+
+bool wants_json(const struct args *a);
+
+#endif

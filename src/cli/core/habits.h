@@ -1,0 +1,13 @@
+/* What people type who come from other tools: a table of known words and what to do here instead.
+ * Words that msb can simply obey are spellings in the command table; these it cannot. */
+#ifndef MSB_CLI_CORE_HABITS_H
+#define MSB_CLI_CORE_HABITS_H
+
+#include "cli/core/cmd.h"
+
+/* A sentence about a verb that msb does not have; NULL when the word is unknown. */
+const char *habit_of_verb(const char *word);
+/* The same for an option of a verb, as it was typed: "--gpus", "--gpus=all", "-P". */
+const char *habit_of_option(const struct cmd *c, const char *word);
+
+#endif

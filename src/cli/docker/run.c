@@ -1,0 +1,252 @@
+#include "cli/docker/docker.h"
+
+#include "cli/core/cmd.h"
+#include "cli/core/ui.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static int fail(const struct docker_cmd *d, const struct err *e, int code)
+{
+    (void)fprintf(stderr, "docker%s%s: %s\n", d->verb & DOCKER_RUN ? "" : " ",
+                  d->verb & DOCKER_RUN ? "" : d->name, e->msg);
+    for (int i = 0; i < e->hints; i++)
+        (void)fprintf(stderr, "  → %s\n", e->hint[i]);
+    return code;
+}
+
+/* --- a name ---------------------------------------------------------------------------------- */
+
+/* The one asked for, if it is free, or a new one. */
+static int choose_name(const struct docker_cmd *d, const struct store *s,
+                       char name[SPEC_NAME_MAX + 1], struct err *e)
+{
+    AUTO_SANDBOX struct sandbox taken = SANDBOX_NONE;
+    const char *asked = docker_get(d, "name");
+    uint32_t random;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return err_sys(e, errno, "cannot generate a name");
+    (void)snprintf(name, SPEC_NAME_MAX + 1, "msb-%08x", random);
+    if (!asked)
+        return 0;
+    int r = spec_check_name(asked, e);
+    if (r < 0)
+        return r;
+    (void)snprintf(name, SPEC_NAME_MAX + 1, "%s", asked);
+    r = sandbox_open(s, name, &taken, e);
+    if (r == -ENOENT) {
+        err_clear(e);
+        return 0;
+    }
+    char id[DOCKER_ID_SIZE];
+    docker_id(name, taken.spec.created_ns, id);
+    return r < 0 ? r
+                 : err_set(e, EEXIST,
+                           "Conflict. The container name \"/%s\" is already in use by container "
+                           "\"%s\". You have to remove (or rename) that container to be able to "
+                           "reuse that name.",
+                           name, id);
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+static void silence(int fd)
+{
+    AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0)
+        (void)dup2(null, fd);
+}
+
+int docker_call_silently(const struct strlist *argv)
+{
+    AUTO_CLOSE int was = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    silence(STDOUT_FILENO);
+    int code = docker_call(argv);
+    if (was >= 0)
+        (void)dup2(was, STDOUT_FILENO);
+    return code;
+}
+
+/* Input is passed on only if asked for. 0, or the exit code. */
+static int attach_streams(const struct docker_cmd *d, struct strlist *argv)
+{
+    bool tty = docker_has(d, "tty"), in = docker_has(d, "interactive");
+    if (tty && in && !isatty(STDIN_FILENO)) {
+        (void)fprintf(stderr, "the input device is not a TTY\n");
+        return EXIT_FAILED;
+    }
+    if (!in)
+        silence(STDIN_FILENO);
+    return strlist_add(argv, tty ? "--tty" : "--no-tty") < 0 ? EXIT_FAILED : 0;
+}
+
+/* --- run and create -------------------------------------------------------------------------- */
+
+/* `words` (ends with NULL), the name, and all options that were translated. */
+static int begin_new(const struct docker_cmd *d, const char *const *words, const char *name,
+                     struct strlist *argv)
+{
+    char *option;
+    int r = docker_begin(argv, d, words);
+    return r < 0 || asprintf(&option, "--name=%s", name) < 0 ? -ENOMEM : strlist_take(argv, option);
+}
+
+static int add_command(const struct docker_cmd *d, struct strlist *argv)
+{
+    int r = strlist_add(argv, d->words[0]);
+    if (r == 0 && d->n_words > 1)
+        r = strlist_add(argv, "--");
+    for (size_t i = 1; r == 0 && i < d->n_words; i++)
+        r = strlist_add(argv, d->words[i]);
+    return r;
+}
+
+/* Of one that has gone meanwhile, an ID that nobody has. */
+static int print_id(const struct docker_cmd *d, const struct store *s, const char *name)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    char id[DOCKER_ID_SIZE];
+    int r = sandbox_open(s, name, &sb, NULL);
+    docker_id(name, r == 0 ? sb.spec.created_ns : 0, id);
+    const char *file = docker_get(d, "cidfile");
+    AUTO_CLOSE int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
+    if (file && (fd < 0 || write_all(fd, id, strlen(id)) < 0))
+        (void)fprintf(stderr, "docker: cannot write %s: %s\n", file, strerror(errno));
+    return ui_print_line(id);
+}
+
+/* What msb says about itself is Docker's 125; the command's own codes are passed on. */
+static int run_code(int code)
+{
+    return code >= EXIT_FAILED && code <= 3 && ui_failed() ? DOCKER_FAILED : code;
+}
+
+/* One that is kept ends with its command, too. (--rm of msb may take a path: not before the image.) */
+static int run_attached(struct docker_cmd *d, const char *name, bool passing)
+{
+    AUTO_STRLIST struct strlist argv = {0};
+    const char *words[] = {"run", passing ? "--rm" : "--stop-when-done", "--quiet", NULL};
+    if (begin_new(d, words, name, &argv) < 0)
+        return DOCKER_FAILED;
+    int code = attach_streams(d, &argv);
+    if (code)
+        return code;
+    return add_command(d, &argv) < 0 ? DOCKER_FAILED : run_code(docker_call(&argv));
+}
+
+static int run_detached(struct docker_cmd *d, const struct store *s, const char *name, bool passing)
+{
+    AUTO_STRLIST struct strlist argv = {0};
+    const char *words[] = {"run", passing ? "--rm" : "--stop-when-done", "--quiet", "--detach",
+                           NULL};
+    if (begin_new(d, words, name, &argv) < 0 || add_command(d, &argv) < 0)
+        return DOCKER_FAILED;
+    int code = docker_call_silently(&argv);
+    return code == EXIT_OK ? print_id(d, s, name) : run_code(code);
+}
+
+int docker_run(struct docker_cmd *d)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    struct err e = {0};
+    char name[SPEC_NAME_MAX + 1];
+    bool passing = docker_has(d, "rm");
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = choose_name(d, &s, name, &e);
+    if (r < 0)
+        return fail(d, &e, DOCKER_FAILED);
+    return docker_has(d, "detach") ? run_detached(d, &s, name, passing)
+                                   : run_attached(d, name, passing);
+}
+
+/* Boots it once, so that everything about it has been checked; its command waits for `start`. */
+int docker_create(struct docker_cmd *d)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_STRLIST struct strlist argv = {0}, stop = {0};
+    static const char *const words[] = {"create", "--quiet", NULL};
+    struct err e = {0};
+    char name[SPEC_NAME_MAX + 1];
+    int r = store_open(&s, &e);
+    if (r == 0)
+        r = choose_name(d, &s, name, &e);
+    if (r == 0 && begin_new(d, words, name, &argv) < 0)
+        r = err_oom(&e);
+    for (size_t i = 1; r == 0 && i < d->n_words; i++) {
+        char *word;
+        if (asprintf(&word, "--cmd=%s", d->words[i]) < 0 || strlist_take(&argv, word) < 0)
+            r = err_oom(&e);
+    }
+    if (r == 0 && (strlist_add(&argv, d->words[0]) < 0 || strlist_add(&stop, "stop") < 0 ||
+                   strlist_add(&stop, "--quiet") < 0 || strlist_add(&stop, name) < 0))
+        r = err_oom(&e);
+    if (r < 0)
+        return fail(d, &e, EXIT_FAILED);
+    int code = docker_call_silently(&argv);
+    if (code == EXIT_OK)
+        code = docker_call_silently(&stop);
+    return code == EXIT_OK ? print_id(d, &s, name) : EXIT_FAILED;
+}
+
+/* --- start and exec -------------------------------------------------------------------------- */
+
+int docker_start_one(const struct sandbox *sb)
+{
+    AUTO_STRLIST struct strlist argv = {0};
+    bool payload = sb->spec.entrypoint.n > 0 || sb->spec.cmd.n > 0;
+    if (docker_is_running(sb))
+        return EXIT_OK;
+    if (strlist_add(&argv, payload ? "exec" : "start") < 0 || strlist_add(&argv, "--quiet") < 0 ||
+        (payload && strlist_add(&argv, "--detach") < 0) || strlist_add(&argv, sb->spec.name) < 0)
+        return EXIT_FAILED;
+    return docker_call(&argv);
+}
+
+/* Attached to one, as `docker start -ai`. */
+int docker_start(struct docker_cmd *d)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    AUTO_STRLIST struct strlist argv = {0};
+    static const char *const words[] = {"exec", "--quiet", "--no-tty", NULL};
+    struct err e = {0};
+    if (docker_open_first(d, &sb, &e) < 0)
+        return docker_daemon_fail(&e);
+    if (!docker_has(d, "interactive"))
+        silence(STDIN_FILENO);
+    if (docker_begin(&argv, d, words) < 0 || strlist_add(&argv, sb.spec.name) < 0)
+        return EXIT_FAILED;
+    return docker_call(&argv);
+}
+
+int docker_exec(struct docker_cmd *d)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    AUTO_STRLIST struct strlist argv = {0};
+    bool detach = docker_has(d, "detach");
+    const char *words[] = {"exec", "--quiet", detach ? "--detach" : NULL, NULL};
+    struct err e = {0};
+    int r = docker_open_first(d, &sb, &e);
+    if (r == 0 && !docker_is_running(&sb))
+        r = err_set(&e, EBUSY, "container %s is not running", d->words[0]);
+    if (r < 0)
+        return docker_daemon_fail(&e);
+    if (docker_begin(&argv, d, words) < 0)
+        return EXIT_FAILED;
+    int code = detach ? 0 : attach_streams(d, &argv);
+    if (code)
+        return code;
+    r = strlist_add(&argv, sb.spec.name);
+    if (r == 0)
+        r = strlist_add(&argv, "--");
+    for (size_t i = 1; r == 0 && i < d->n_words; i++)
+        r = strlist_add(&argv, d->words[i]);
+    return r < 0 ? EXIT_FAILED : docker_call(&argv);
+}

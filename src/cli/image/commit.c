@@ -1,0 +1,172 @@
+/* commit and tag: names for images, new and old. */
+#include "sandbox/commit.h"
+
+#include "cli/core/common_opts.h"
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "cli/image/image.h"
+#include "image/image.h"
+#include "spec/spec.h"
+#include "store/audit.h"
+#include "util/cleanup.h"
+#include "util/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A name that an image can get. */
+static int parse_target(const char *text, struct reference *ref, struct err *e)
+{
+    int r = reference_parse(text, ref, e);
+    if (r == 0 && strcmp(text, IMAGE_BASE_REF) == 0)
+        r = err_set(e, EINVAL, "invalid name '%s': it is the built-in image's", text);
+    if (r == 0 && ref->digest) {
+        r = err_set(e, EINVAL, "invalid name '%s': a digest cannot be assigned", text);
+        err_hint(e, "write NAME or NAME:TAG");
+    }
+    return r;
+}
+
+/* ---- commit ---- */
+
+static int commit_into(struct image_cache *c, struct commit *opt, const char *name,
+                       struct digest *digest, struct err *e)
+{
+    struct spinner spin;
+    uint64_t began = now_ns();
+    spinner_start(&spin, "Committing", opt->name);
+    int r = sandbox_commit(&c->home, &c->images, opt, ui_warn, digest, e);
+    spinner_stop(&spin);
+    char hex[DIGEST_TEXT_SIZE] = "";
+    if (r == 0)
+        digest_text(digest, hex);
+    audit_done(&c->home, "commit", opt->name,
+               json_pack("{s:o, s:s*}", "image", audit_text(name), "digest", *hex ? hex : NULL),
+               began, r, e);
+    if (r < 0) {
+        if (r != -ENOENT)
+            (void)err_wrap(e, r, "cannot commit '%s'", opt->name);
+        image_cache_sweep(c);
+    }
+    return r;
+}
+
+static int commit(const struct args *a, struct commit *opt, struct digest *digest, struct err *e)
+{
+    struct image_cache c;
+    int r = image_cache_open(&c, e);
+    if (r < 0)
+        return r;
+    r = commit_into(&c, opt, a->pos[1], digest, e);
+    image_cache_close(&c);
+    return r;
+}
+
+static int commit_run(const struct args *a)
+{
+    struct err e = {0};
+    struct reference ref = {0};
+    struct digest digest;
+    AUTO_STRLIST struct strlist changes = {0};
+    struct commit opt = {.name = a->pos[0],
+                         .author = args_get(a, "author"),
+                         .message = args_get(a, "message"),
+                         .changes = &changes,
+                         .target = &ref};
+    int r = args_list(a, "change", &changes) < 0 ? err_oom(&e) : spec_check_name(a->pos[0], &e);
+    if (r == 0)
+        r = parse_target(a->pos[1], &ref, &e);
+    if (r == 0)
+        r = image_commit_check(&opt, &e);
+    bool usage = r < 0;
+    if (r == 0)
+        r = commit(a, &opt, &digest, &e);
+    int code = r == 0 ? EXIT_OK : usage ? ui_usage(&e) : ui_fail(&e);
+    if (r == 0) {
+        char hex[DIGEST_TEXT_SIZE];
+        AUTO_FREE char *name = reference_familiar(&ref);
+        digest_text(&digest, hex);
+        ui_success("Committed", name ? name : a->pos[1]);
+        code = ui_print_line(hex);
+    }
+    reference_free(&ref);
+    return code;
+}
+
+static const struct opt commit_opts[] = {
+    {"change", 'c', "LINE", "Change the configuration by a line of a Dockerfile", OPT_REPEAT},
+    {"message", 'm', "TEXT", "Comment for the image's history"},
+    {"author", 'a', "NAME", "Author of the image"},
+    QUIET_OPTION,
+    {0},
+};
+
+const struct cmd cmd_commit = {
+    .name = "commit",
+    .group = GROUP_IMAGE,
+    .summary = "Make an image of what a sandbox has written",
+    .opts = commit_opts,
+    .pos = {.name = "SANDBOX", .help = "Sandbox whose files become a layer", .required = true},
+    .then = {.name = "IMAGE", .help = "Name for the image, NAME[:TAG]", .required = true},
+    .details =
+        "The image has the layers of the sandbox's own image and one more, with everything that "
+        "was changed or deleted in it; mounts, volumes and what msb itself puts there "
+        "(/etc/hosts, /etc/hostname, /etc/resolv.conf) are not part of it. Its configuration is "
+        "that of the sandbox's image: options of 'create' are left out, and --change sets what "
+        "they had set. In a running sandbox whoever writes waits until the files have been read; "
+        "a stopped one is started for that and stopped again. Prints the image's digest.\n\n"
+        "Lines for --change begin with CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, STOPSIGNAL, USER, "
+        "VOLUME "
+        "or WORKDIR.",
+    .examples = "  msb commit dev team/dev:2\n"
+                "  msb commit -c 'CMD [\"python3\", \"app.py\"]' -m 'with app' dev app\n"
+                "  msb image commit dev ghcr.io/team/dev:2 && msb push ghcr.io/team/dev:2",
+    .run = commit_run,
+};
+
+/* ---- tag ---- */
+
+static int tag(const struct args *a, const struct reference *to, struct err *e)
+{
+    struct image_cache c;
+    AUTO_IMAGE_RECORD struct image_record rec = {0};
+    int r = image_cache_open(&c, e);
+    if (r < 0)
+        return r;
+    r = image_find(&c, a->pos[0], &rec, e);
+    if (r == 0)
+        r = image_store_tag(&c.images, to, &rec.digest, false, e);
+    image_cache_close(&c);
+    return r;
+}
+
+static int tag_run(const struct args *a)
+{
+    struct err e = {0};
+    struct reference to = {0};
+    int r = parse_target(a->pos[1], &to, &e);
+    int code = r < 0 ? ui_usage(&e) : EXIT_OK;
+    if (r == 0 && tag(a, &to, &e) < 0)
+        code = ui_fail(&e);
+    AUTO_FREE char *name = code == EXIT_OK ? reference_familiar(&to) : NULL;
+    if (name)
+        ui_success("Tagged", name);
+    reference_free(&to);
+    return code;
+}
+
+const struct cmd cmd_tag = {
+    .name = "tag",
+    .group = GROUP_IMAGE,
+    .summary = "Give an image another name",
+    .opts = quiet_opts,
+    .pos = {.name = "IMAGE", .help = "Name or digest of a stored image", .required = true},
+    .then = {.name = "NAME", .help = "Another name for it, NAME[:TAG]", .required = true},
+    .details = "Both names refer to the same image from then on, until one of them is pulled, "
+               "committed or tagged again. A name that another image had moves to this one; "
+               "sandboxes keep the image they were created from.",
+    .examples = "  msb tag python:3.11-slim registry.corp/base/python:3.11\n"
+                "  msb tag sha256:0123... app:known-good",
+    .run = tag_run,
+};

@@ -1,0 +1,129 @@
+#include "cli/core/common_opts.h"
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "cli/image/progress.h"
+#include "image/image.h"
+#include "store/store.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int read_options(const struct args *a, struct pull_options *opt,
+                        struct oci_platform *platform, struct err *e)
+{
+    const char *text = args_get(a, "platform");
+    const char *form = args_get(a, "materialize");
+    if (form && strcmp(form, "layered") != 0) {
+        err_set(e, ENOTSUP, "--materialize %s is not supported", form);
+        err_hint(e,
+                 "images are stored in layers, which sandboxes share: use --materialize layered");
+        return -ENOTSUP;
+    }
+    opt->registry.insecure = args_has(a, "insecure");
+    opt->registry.ca_certs = args_get(a, "ca-certs");
+    opt->again = args_has(a, "force");
+    if (text) {
+        struct err why = {0};
+        int r = oci_platform_parse(text, platform, &why);
+        if (r < 0)
+            return args_bad_value(a, "platform", text, why.msg, e);
+        opt->platform = platform;
+    }
+    return 0;
+}
+
+static int pull_into(const struct store *s, const struct reference *ref, struct pull_options *opt,
+                     struct digest *ret, struct err *e)
+{
+    AUTO_FREE char *cache = NULL;
+    if (asprintf(&cache, "%s/cache", s->home) < 0) {
+        cache = NULL;
+        return err_oom(e);
+    }
+    struct image_store images = IMAGE_STORE_INIT;
+    opt->registry.home = s->home;
+    int r = image_store_open(&images, cache, e);
+    if (r == 0)
+        r = cli_pull(&images, ref, opt, ret, e);
+    image_store_close(&images);
+    return r;
+}
+
+static int pull_reference(const char *text, struct pull_options *opt, struct err *e)
+{
+    struct reference ref;
+    struct digest digest;
+    AUTO_STORE struct store s = STORE_NONE;
+    if (strcmp(text, IMAGE_BASE_REF) == 0) {
+        ui_note("msb/base is built in: nothing to pull.");
+        return 0;
+    }
+    int r = reference_parse(text, &ref, e);
+    if (r < 0 && *text && strchr("./~", *text))
+        err_hint(e, "directories and tar files need no pull: msb run %s", text);
+    if (r < 0)
+        return r;
+    r = store_open(&s, e);
+    if (r == 0)
+        r = pull_into(&s, &ref, opt, &digest, e);
+    if (r == 0) {
+        char hex[DIGEST_TEXT_SIZE], line[REFERENCE_MAX + 64];
+        AUTO_FREE char *name = reference_familiar(&ref);
+        digest_text(&digest, hex);
+        (void)snprintf(line, sizeof(line), "%s (%.19s)", name ? name : text, hex);
+        ui_success("Pulled", line);
+    }
+    reference_free(&ref);
+    return r;
+}
+
+static int pull_run(const struct args *a)
+{
+    struct pull_options opt = {0};
+    struct oci_platform platform = {0};
+    struct err e = {0};
+    int r = read_options(a, &opt, &platform, &e);
+    int code = EXIT_OK;
+    if (r < 0) {
+        code = r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
+    } else {
+        r = pull_reference(a->pos[0], &opt, &e);
+        if (r < 0)
+            code = ui_fail(&e);
+        if (r == -EINTR)
+            code = cli_pull_exit_code();
+    }
+    oci_platform_free(&platform);
+    return code;
+}
+
+static const struct opt pull_opts[] = {
+    {"force", 'f', NULL, "Download all layers again"},
+    PLATFORM_OPTION,
+    INSECURE_OPTION,
+    CA_CERTS_OPTION,
+    {"materialize", 0, "FORM", "Storage form; only 'layered' is supported",
+     .choices = "layered|flat|all"},
+    QUIET_OPTION,
+    {0},
+};
+
+const struct cmd cmd_pull = {
+    .name = "pull",
+    .group = GROUP_IMAGE,
+    .summary = "Download an image",
+    .opts = pull_opts,
+    .pos = {.name = "REFERENCE",
+            .help = "alpine:3, ghcr.io/team/app:1.0, NAME@sha256:...",
+            .required = true},
+    .details = "Layers that are already stored are not downloaded. Every byte is checked against "
+               "the digests in the image's manifest. An interrupted pull resumes where it stopped. "
+               "Credentials come from 'msb registry login', then from Docker's config.json; "
+               "msb-registry(1) describes mirrors and other settings.",
+    .examples = "  msb pull python:3.11-slim\n"
+                "  msb pull --platform linux/arm64 alpine\n"
+                "  msb pull --ca-certs corp.pem registry.corp/team/app:1.0",
+    .run = pull_run,
+};

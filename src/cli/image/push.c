@@ -1,0 +1,78 @@
+#include "cli/core/common_opts.h"
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "cli/image/image.h"
+#include "cli/image/progress.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int push_reference(const char *text, const struct registry_options *opt, struct digest *ret,
+                          struct err *e)
+{
+    AUTO_REFERENCE struct reference ref = {0};
+    AUTO_IMAGE_RECORD struct image_record rec = {0};
+    struct image_cache c;
+    int r = reference_parse(text, &ref, e);
+    if (r == 0 && ref.digest) {
+        err_set(e, EINVAL, "'%s' names an image by its digest, and a registry keeps it by a tag",
+                text);
+        err_hint(e, "give it a name with 'msb tag %s NAME:TAG', and push that", text);
+        r = -EINVAL;
+    }
+    if (r < 0)
+        return r;
+    r = image_cache_open(&c, e);
+    if (r < 0)
+        return r;
+    r = image_find(&c, text, &rec, e);
+    if (r == 0)
+        r = cli_push(&c.images, &rec, &ref, opt, ret, e);
+    image_cache_close(&c);
+    return r;
+}
+
+static int push_run(const struct args *a)
+{
+    struct err e = {0};
+    struct digest digest;
+    char hex[DIGEST_TEXT_SIZE];
+    const struct registry_options opt = {.insecure = args_has(a, "insecure"),
+                                         .ca_certs = args_get(a, "ca-certs")};
+    int r = push_reference(a->pos[0], &opt, &digest, &e);
+    if (r < 0) {
+        int code = ui_fail(&e);
+        return r == -EINTR ? cli_pull_exit_code() : code;
+    }
+    digest_text(&digest, hex);
+    ui_success("Pushed", a->pos[0]);
+    return ui_print_line(hex);
+}
+
+static const struct opt push_opts[] = {
+    INSECURE_OPTION,
+    CA_CERTS_OPTION,
+    QUIET_OPTION,
+    {0},
+};
+
+const struct cmd cmd_push = {
+    .name = "push",
+    .group = GROUP_IMAGE,
+    .summary = "Upload an image to a registry",
+    .opts = push_opts,
+    .pos = {.name = "REFERENCE",
+            .help = "Stored image, under the name it will have there: ghcr.io/team/app:1.0",
+            .required = true},
+    .details = "The name says where it goes; 'msb tag' gives an image a name at another registry. "
+               "Layers that the registry has are not uploaded, and those that it has in another "
+               "repository are mounted from there where it allows that. Other layers are "
+               "regenerated from msb's own format and compressed: unless they were made by 'msb "
+               "commit', they get other digests than they were pulled with, and so does the image. "
+               "Their content is the same. Prints the image's digest in the registry. Credentials "
+               "are those of 'msb pull'; mirrors are not used.",
+    .examples = "  msb push ghcr.io/team/app:1.0\n"
+                "  msb tag app:1.0 localhost:5000/app:1.0 && msb push localhost:5000/app:1.0",
+    .run = push_run,
+};

@@ -1,0 +1,162 @@
+/* Published ports of a sandbox, running or not: list, add, remove. */
+#include "cli/core/common_opts.h"
+#include "cli/core/show.h"
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "net/packet.h"
+#include "sandbox/net_change.h"
+#include "store/ports.h"
+#include "util/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* "80/tcp -> 127.0.0.1:8080" */
+static void put_port(struct buf *b, const struct spec_port *p)
+{
+    char end[END_TEXT_MAX];
+    end_format(&(struct net_end){.addr = p->bind, .port = p->host}, end);
+    (void)buf_printf(b, "%u/%s -> %s\n", p->guest, p->proto == PROTO_UDP ? "udp" : "tcp", end);
+}
+
+static int print_ports(const struct spec_port *p, size_t n)
+{
+    AUTO_BUF struct buf b;
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < n; i++)
+        put_port(&b, &p[i]);
+    return ui_print(&b);
+}
+
+static int print_json(const struct spec_port *p, size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(a, spec_port_to_json(&p[i]));
+    return ui_print_json(a);
+}
+
+static int port_list_run(const struct args *a)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    AUTO_FREE struct spec_port *p = NULL;
+    int code = show_one(a->pos[0], &sb);
+    if (code != EXIT_OK)
+        return code;
+    size_t n = show_ports(&sb, &p);
+    if (n == 0 && !wants_json(a))
+        ui_note("No ports published.");
+    return wants_json(a) ? print_json(p, n) : print_ports(p, n);
+}
+
+const struct cmd cmd_port_list = {
+    .name = "list",
+    .alias = "ls",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .summary = "List the published ports of a sandbox",
+    .opts = inspect_opts,
+    .pos = {.name = "NAME", .help = "Sandbox whose ports to show", .required = true},
+    .details = "A host port of 0 means that a free one is picked when the sandbox starts.",
+    .examples = "  msb port web\n"
+                "  msb port list --format json web",
+    .run = port_list_run,
+};
+
+/* --- add, rm --------------------------------------------------------------------------------- */
+
+static int port_add_run(const struct args *a)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    struct err e = {0};
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n = 0;
+    int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
+    for (size_t i = 1; r == 0 && i < a->n_pos; i++)
+        r = sandbox_port_add(&s, a->pos[0], a->pos[i], &p, &n, &e);
+    int code = n && !ui_quiet() ? print_ports(p, n) : EXIT_OK;
+    if (r == -EINVAL)
+        return ui_usage(&e);
+    return r < 0 ? ui_fail(&e) : code;
+}
+
+static const struct opt port_add_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};
+
+const struct cmd cmd_port_add = {
+    .name = "add",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .summary = "Publish ports of a sandbox",
+    .opts = port_add_opts,
+    .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
+    .then = {.name = "PORTS",
+             .help = "Ports to publish: [BIND:]HOST:GUEST[/udp]",
+             .required = true,
+             .many = true},
+    .details = "The syntax is that of 'msb create --port': HOST may be 0 (any free port), and HOST "
+               "and GUEST may be ranges. A running sandbox publishes them at once, and so do later "
+               "starts. The ports that were bound are printed. Ingress rules of the network policy "
+               "apply.",
+    .examples = "  msb port add web 8080:80\n"
+                "  msb port add web 0:443 0.0.0.0:53:53/udp",
+    .run = port_add_run,
+};
+
+static int port_remove_run(const struct args *a)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    struct err e = {0};
+    int code = EXIT_OK;
+    int r = store_open(&s, &e);
+    if (r < 0)
+        return ui_fail(&e);
+    for (size_t i = 1; i < a->n_pos; i++) {
+        struct err one = {0};
+        r = sandbox_port_remove(&s, a->pos[0], a->pos[i], &one);
+        if (r == 0) {
+            ui_success("Closed", a->pos[i]);
+            continue;
+        }
+        ui_error(&one);
+        if (r == -EINVAL)
+            code = EXIT_USAGE;
+        else if (code == EXIT_OK)
+            code = EXIT_FAILED;
+    }
+    return code;
+}
+
+const struct cmd cmd_port_remove = {
+    .name = "rm",
+    .alias = "remove",
+    .group = GROUP_SANDBOX,
+    .parent = &cmd_port,
+    .flags = CMD_DESTROYS,
+    .summary = "Unpublish ports of a sandbox",
+    .opts = quiet_opts,
+    .pos = {.name = "NAME", .help = "Sandbox whose ports to unpublish", .required = true},
+    .then = {.name = "PORTS",
+             .help = "Host ports: [BIND:]HOST[/udp]",
+             .required = true,
+             .many = true},
+    .details = "New connections are refused; open TCP connections stay open.",
+    .examples = "  msb port rm web 8080\n"
+                "  msb port rm web 53/udp 127.0.0.1:8443",
+    .run = port_remove_run,
+};
+
+static const struct cmd *const port_subs[] = {&cmd_port_list, &cmd_port_add, &cmd_port_remove,
+                                              NULL};
+
+const struct cmd cmd_port = {
+    .name = "port",
+    .group = GROUP_SANDBOX,
+    .summary = "Manage published ports",
+    .subs = port_subs,
+    .otherwise = &cmd_port_list,
+    .details = "Without a command, 'msb port NAME' lists the ports of a sandbox.",
+    .examples = "  msb port web\n"
+                "  msb port add web 8080:80\n"
+                "  msb port rm web 8080",
+};

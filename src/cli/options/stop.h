@@ -1,0 +1,17 @@
+/* How to stop a sandbox: options of `stop` and `restart`. */
+#ifndef MSB_CLI_OPTIONS_STOP_H
+#define MSB_CLI_OPTIONS_STOP_H
+
+#include "cli/core/args.h"
+
+#include <stdint.h>
+
+/* clang-format off */
+#define STOP_OPTS \
+    {"force", 'f', NULL, "Kill it at once; unwritten data is lost"}, \
+    {"timeout", 't', "TIME", "Time to stop before it is killed (default: 10s)"}
+/* clang-format on */
+
+int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct err *e);
+
+#endif

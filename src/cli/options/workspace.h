@@ -1,0 +1,13 @@
+/* Parses --workspace and --persist-home. */
+#ifndef MSB_CLI_OPTIONS_WORKSPACE_H
+#define MSB_CLI_OPTIONS_WORKSPACE_H
+
+#include "cli/core/args.h"
+#include "spec/spec.h"
+
+/* Options that cannot be combined, whatever their values: a usage error. */
+int workspace_options_check(const struct args *a, struct err *e);
+/* named: the user chose the name of the sandbox. */
+int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e);
+
+#endif

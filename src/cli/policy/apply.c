@@ -1,0 +1,142 @@
+/* policy apply: sandboxes that run are held to the policy as it is now. */
+#include "cli/core/common_opts.h"
+#include "cli/core/show.h"
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "sandbox/conform.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+#include "util/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct plan {
+    const struct args *args;
+    struct table table;
+    json_t *json;
+    size_t n; /* sandboxes that are not as they should be */
+};
+
+static void note(struct plan *p, const char *name, const struct verdict *v)
+{
+    bool stop = false;
+    for (size_t i = 0; i < v->n; i++)
+        stop = stop || remedy_for(&v->v[i]) == REMEDY_STOP;
+    for (size_t i = 0; i < v->n; i++) {
+        const struct finding *f = &v->v[i];
+        const char *action = remedy_name(stop ? REMEDY_STOP : remedy_for(f));
+        char field[64];
+        finding_field(f, field);
+        const char *cells[] = {name, field, f->asked, f->allowed, action};
+        for (size_t k = 0; k < ARRAY_LEN(cells); k++)
+            table_add(&p->table, cells[k]);
+        json_add(&p->json, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "sandbox", name,
+                                     "field", field, "has", f->asked, "allowed", f->allowed,
+                                     "action", action, "file", f->file, "line", (int)f->line));
+    }
+    p->n += v->n > 0;
+}
+
+static int print_plan(const struct plan *p)
+{
+    AUTO_BUF struct buf out;
+    buf_init(&out, 1 << 22);
+    if (wants_json(p->args))
+        return ui_print_json(json_incref(p->json));
+    if (p->n == 0) {
+        ui_note("Every running sandbox is within the policy.");
+        return EXIT_OK;
+    }
+    (void)table_print(&p->table, &out, NULL);
+    return ui_print(&out);
+}
+
+static int conform_all(const struct store *s, const struct rulebook *b, struct sandbox *list,
+                       struct verdict *v, size_t n)
+{
+    int code = EXIT_OK;
+    for (size_t i = 0; i < n; i++) {
+        struct err e = {0};
+        if (!list[i].state.pid)
+            continue;
+        if (sandbox_conform(s, b, list[i].spec.name, &v[i], ui_warn, &e) < 0)
+            code = ui_fail(&e);
+        else if (v[i].n)
+            ui_success("Conformed", list[i].spec.name);
+    }
+    return code;
+}
+
+static int apply(const struct args *a, const struct store *s, const struct rulebook *b,
+                 struct sandbox *list, size_t n)
+{
+    static const char *const headers[] = {"NAME", "FIELD", "HAS", "ALLOWED", "ACTION"};
+    struct plan p = {.args = a, .json = json_array()};
+    AUTO_FREE struct verdict *v = calloc(n + 1, sizeof(*v));
+    struct err e = {0};
+    int r = v ? 0 : err_oom(&e);
+    table_init(&p.table, ARRAY_LEN(headers), headers);
+    p.table.max[2] = p.table.max[3] = 40;
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        if (list[i].state.pid)
+            r = sandbox_examine(s, b, &list[i].spec, &v[i], &e);
+        if (r == 0)
+            note(&p, list[i].spec.name, &v[i]);
+    }
+    int code = r < 0 ? ui_fail(&e) : print_plan(&p);
+    if (v && code == EXIT_OK && !args_has(a, "dry-run"))
+        code = conform_all(s, b, list, v, n);
+    for (size_t i = 0; v && i < n; i++)
+        verdict_free(&v[i]);
+    table_free(&p.table);
+    json_decref(p.json);
+    return code;
+}
+
+static int policy_apply_run(const struct args *a)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_RULEBOOK struct rulebook *b = NULL;
+    struct sandbox *list = NULL;
+    size_t n = 0;
+    struct err e = {0};
+    int r = store_open(&s, &e);
+    s.policy_file = args_get(a, "policy");
+    if (r == 0)
+        r = rulebook_load(&s, &b, &e);
+    if (r == 0)
+        r = store_list(&s, &list, &n, &e);
+    if (r < 0)
+        return ui_fail(&e);
+    if (n)
+        qsort(list, n, sizeof(*list), sandbox_by_name);
+    int code = apply(a, &s, b, list, n);
+    sandbox_list_free(list, n);
+    return code;
+}
+
+static const struct opt apply_opts[] = {
+    {"dry-run", 0, NULL, "Show what would be done, without doing it"},
+    POLICY_OPTION,
+    FORMAT_OPTION,
+    QUIET_OPTION,
+    {0},
+};
+
+const struct cmd cmd_policy_apply = {
+    .name = "apply",
+    .group = GROUP_OTHER,
+    .parent = &cmd_policy,
+    .flags = CMD_DESTROYS,
+    .summary = "Make running sandboxes comply with the current policy",
+    .opts = apply_opts,
+    .details =
+        "A policy counts when sandboxes are created, started and changed; those that run are left "
+        "alone until this command. What they have beyond the policy is shown first. Network rules "
+        "and published ports are changed while they run; for anything else a sandbox is stopped, "
+        "and does not start again until it is changed.",
+    .examples = "  msb policy apply --dry-run\n"
+                "  msb policy apply",
+    .run = policy_apply_run,
+};

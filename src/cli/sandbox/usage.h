@@ -1,0 +1,26 @@
+/* What processes of the host use, with all that they started: for metrics. */
+#ifndef MSB_CLI_SANDBOX_USAGE_H
+#define MSB_CLI_SANDBOX_USAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct usage_process {
+    pid_t pid, parent;
+    uint64_t ticks; /* CPU time, that of ended children included */
+};
+
+/* All processes that can be seen, at one moment; sorted. */
+struct usage_table {
+    struct usage_process *v;
+    size_t n;
+};
+int usage_load(struct usage_table *t);
+void usage_free(struct usage_table *t);
+
+/* CPU time and memory of a process and its descendants. Memory that several share is counted once
+ * (as far as the host lets us look). */
+void usage_of(const struct usage_table *t, pid_t root, uint64_t *cpu_ns, uint64_t *memory);
+
+#endif

@@ -1,0 +1,147 @@
+/* msb oci: the options before the verb, as container engines give them; and what the runtime can say
+ * of itself. */
+#include "cli/serve/oci.h"
+
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+#include "util/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+struct oci_globals oci_globals;
+
+int oci_fail(const struct err *e, int code)
+{
+    oci_log_error(&oci_globals, e);
+    (void)ui_fail(e);
+    return code;
+}
+
+static int globals_run(const struct args *a)
+{
+    const char *format = args_get(a, "log-format");
+    if (args_has(a, "version"))
+        return ui_print_line(OCI_PROGRAM " version " MSB_VERSION "\ncommit: " MSB_VERSION
+                                         "\nspec: " OCI_VERSION);
+    oci_globals = (struct oci_globals){.root = args_get(a, "root"),
+                                       .log = args_get(a, "log"),
+                                       .log_json = format && strcmp(format, "json") == 0,
+                                       .systemd_cgroup = args_has(a, "systemd-cgroup")};
+    return GROUP_GOES_ON;
+}
+
+/* --- features, spec -------------------------------------------------------------------------- */
+
+static int features_run(const struct args *a)
+{
+    (void)a;
+    return ui_print_json(
+        json_pack("{s:s, s:s, s:[s, s, s, s, s, s], s:[s, s, s, s, s, s, s, s, s, s], s:{s:[s, s, "
+                  "s, s, s, s], "
+                  "s:{s:b, s:b, s:b, s:b}, s:{s:b}}, s:{s:s}}",
+                  "ociVersionMin", "1.0.0", "ociVersionMax", OCI_VERSION, "hooks", "prestart",
+                  "createRuntime", "createContainer", "startContainer", "poststart", "poststop",
+                  "mountOptions", "bind", "rbind", "ro", "rw", "noexec", "exec", "nosuid", "suid",
+                  "nodev", "dev", "linux", "namespaces", "cgroup", "ipc", "mount", "network", "pid",
+                  "uts", "cgroup", "v1", 1, "v2", 1, "systemd", 0, "systemdUser", 0, "seccomp",
+                  "enabled", 0, "annotations", "msb.version", MSB_VERSION));
+}
+
+const struct cmd cmd_oci_features = {
+    .name = "features",
+    .group = GROUP_OTHER,
+    .parent = &cmd_oci,
+    .summary = "Print what the runtime supports, as JSON",
+    .examples = "  msb oci features",
+    .run = features_run,
+};
+
+static int spec_run(const struct args *a)
+{
+    struct err e = {0};
+    const char *bundle = args_get(a, "bundle");
+    AUTO_CLOSE int dir = open(bundle ? bundle : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_JSON json_t *j = json_pack(
+        "{s:s, s:{s:b, s:{s:i, s:i}, s:[s], s:[s, s], s:s}, s:{s:s, s:b}, s:s, s:[], "
+        "s:{s:[{s:s}, {s:s}, {s:s}, {s:s}, {s:s}]}}",
+        "ociVersion", OCI_VERSION, "process", "terminal", 0, "user", "uid", 0, "gid", 0, "args",
+        "sh", "env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "TERM=xterm", "cwd", "/", "root", "path", "rootfs", "readonly", 1, "hostname", "msb",
+        "mounts", "linux", "namespaces", "type", "pid", "type", "network", "type", "ipc", "type",
+        "uts", "type", "mount");
+    AUTO_FREE char *text = j ? json_dumps(j, JSON_INDENT(4)) : NULL;
+    if (!text) {
+        (void)err_oom(&e);
+        return oci_fail(&e, EXIT_FAILED);
+    }
+    int r = dir < 0 ? -errno : faccessat(dir, "config.json", F_OK, 0) == 0 ? -EEXIST : 0;
+    if (r == 0)
+        r = file_replace_at(dir, "config.json", text, strlen(text), 0644, false);
+    if (r < 0) {
+        (void)err_sys(&e, -r, "cannot write config.json in %s", bundle ? bundle : ".");
+        return oci_fail(&e, EXIT_FAILED);
+    }
+    return EXIT_OK;
+}
+
+static const struct opt spec_opts[] = {
+    {"bundle", 'b', "DIR", "Where to write it (default: the current directory)"},
+    {"rootless", 0, NULL, "Accepted: the file is the same"},
+    {0},
+};
+
+const struct cmd cmd_oci_spec = {
+    .name = "spec",
+    .group = GROUP_OTHER,
+    .parent = &cmd_oci,
+    .summary = "Write a config.json to start from",
+    .opts = spec_opts,
+    .examples = "  msb oci spec --bundle /tmp/bundle",
+    .run = spec_run,
+};
+
+/* --- the group ------------------------------------------------------------------------------- */
+
+static const struct opt oci_opts[] = {
+    {"root", 0, "DIR", "Where containers are kept (default: /run/msb-runtime)"},
+    {"log", 0, "FILE", "Append errors to this file, too"},
+    {0},
+};
+
+static const struct opt rare_opts[] = {
+    {"log-format", 0, "FORMAT", "Of that file (default: text)", .choices = "text|json"},
+    {"systemd-cgroup", 0, NULL, "cgroupsPath is slice:prefix:name, as systemd writes it"},
+    {"rootless", 0, "BOOL", "Accepted: what this user may do is found out", OPT_OPTIONAL},
+    {"criu", 0, "PATH", "Accepted, and not used", OPT_HIDDEN},
+    {"version", 'v', NULL, "Print the versions of the runtime and of the specification"},
+    {0},
+};
+
+static const struct opt_group rare_group = {"More", rare_opts};
+static const struct opt_group *const oci_groups[] = {&rare_group, NULL};
+
+static const struct cmd *const oci_subs[] = {
+    &cmd_oci_create, &cmd_oci_start,    &cmd_oci_run,    &cmd_oci_exec,
+    &cmd_oci_state,  &cmd_oci_list,     &cmd_oci_ps,     &cmd_oci_kill,
+    &cmd_oci_delete, &cmd_oci_pause,    &cmd_oci_resume, &cmd_oci_update,
+    &cmd_oci_events, &cmd_oci_features, &cmd_oci_spec,   NULL,
+};
+
+const struct cmd cmd_oci = {
+    .name = "oci",
+    .group = GROUP_OTHER,
+    .summary = "Run containers for Podman and others (an OCI runtime)",
+    .opts = oci_opts,
+    .groups = oci_groups,
+    .subs = oci_subs,
+    .details = "An engine calls this, by the name msb-runtime, as it would call runc or crun: each "
+               "container then has a kernel of its own. docs/oci.md says what of a container's "
+               "configuration is honoured.",
+    .examples = "  podman --runtime /usr/local/bin/msb-runtime run --rm alpine uname -a\n"
+                "  msb oci --root /run/msb-runtime list",
+    .before = globals_run,
+};

@@ -1,0 +1,474 @@
+/* The verbs of `msb oci`, called as runc's are. */
+#include "cli/core/ui.h"
+#include "cli/core/verbs.h"
+#include "cli/serve/oci.h"
+#include "oci/container.h"
+#include "oci/process.h"
+#include "oci/state.h"
+#include "util/cleanup.h"
+#include "util/json.h"
+#include "util/parse.h"
+#include "util/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Guests have no descriptors of the host's. */
+static int refuse_fds(const struct args *a, struct err *e)
+{
+    const char *n = args_get(a, "preserve-fds");
+    if (!n || strcmp(n, "0") == 0)
+        return 0;
+    return err_set(e, ENOTSUP, "--preserve-fds: descriptors cannot be passed into a guest");
+}
+
+#define ID                                                  \
+    {                                                       \
+        .name = "ID", .help = "Container", .required = true \
+    }
+#define VERB(id, word, text, line, options, fn) \
+    const struct cmd id = {                     \
+        .name = word,                           \
+        .group = GROUP_OTHER,                   \
+        .parent = &cmd_oci,                     \
+        .summary = text,                        \
+        .opts = options,                        \
+        .pos = ID,                              \
+        .examples = line,                       \
+        .run = fn,                              \
+    }
+
+/* --- create, run ----------------------------------------------------------------------------- */
+
+static int create_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    const char *bundle = args_get(a, "bundle");
+    const struct oci_create o = {.id = a->pos[0],
+                                 .bundle = bundle ? bundle : ".",
+                                 .pid_file = args_get(a, "pid-file"),
+                                 .console_socket = args_get(a, "console-socket")};
+    int r = refuse_fds(a, &e);
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_create(&rt, &o, &e);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+
+#define CREATE_OPTIONS                                                                        \
+    {"bundle", 'b', "DIR", "With config.json (default: the current directory)"},              \
+        {"pid-file", 0, "FILE", "Write the number of the container's process to it"},         \
+        {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},      \
+        {"no-pivot", 0, NULL, "Accepted: a guest has a root of its own", OPT_HIDDEN},         \
+        {"no-new-keyring", 0, NULL, "Accepted: a guest has keyrings of its own", OPT_HIDDEN}, \
+    {                                                                                         \
+        "preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN \
+    }
+
+static const struct opt create_opts[] = {CREATE_OPTIONS, {0}};
+VERB(cmd_oci_create, "create", "Create a container: its guest boots, and waits for start",
+     "  msb oci create --bundle /tmp/bundle c1", create_opts, create_run);
+
+static volatile pid_t signalled;
+
+static void pass_on(int sig)
+{
+    (void)kill(signalled, sig);
+}
+
+/* Signals go to the container's process, which hands them on. */
+static int wait_here(const struct oci_runtime *rt, const char *id, int *code, struct err *e)
+{
+    static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    AUTO_JSON json_t *state = oci_state(rt, id, false, e);
+    if (!state)
+        return -e->code;
+    signalled = (pid_t)json_integer_value(json_object_get(state, "pid"));
+    for (size_t i = 0; signalled > 0 && i < ARRAY_LEN(passed); i++)
+        (void)signal(passed[i], pass_on);
+    return oci_wait(rt, id, code, e);
+}
+
+static int run_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0}, ignored = {0};
+    const char *bundle = args_get(a, "bundle"), *id = a->pos[0];
+    const struct oci_create o = {.id = id,
+                                 .bundle = bundle ? bundle : ".",
+                                 .pid_file = args_get(a, "pid-file"),
+                                 .console_socket = args_get(a, "console-socket")};
+    int code = EXIT_OK;
+    int r = refuse_fds(a, &e);
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_create(&rt, &o, &e);
+    if (r < 0)
+        return oci_fail(&e, EXIT_FAILED);
+    r = oci_start(&rt, id, &e);
+    if (r == 0 && args_has(a, "detach"))
+        return EXIT_OK;
+    if (r == 0)
+        r = wait_here(&rt, id, &code, &e);
+    if (r < 0 || !args_has(a, "keep"))
+        (void)oci_delete(&rt, id, true, &ignored);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : code;
+}
+
+static const struct opt run_opts[] = {
+    CREATE_OPTIONS,
+    {"detach", 'd', NULL, "Do not wait for it to end"},
+    {"keep", 0, NULL, "Do not delete it when it has ended"},
+    {0},
+};
+VERB(cmd_oci_run, "run", "Create and start a container, and wait for it",
+     "  msb oci run --bundle /tmp/bundle c1", run_opts, run_run);
+
+/* --- exec ------------------------------------------------------------------------------------ */
+
+static int set_user(json_t *process, const char *user, struct err *e)
+{
+    unsigned uid, gid = 0;
+    char rest;
+    int n = sscanf(user, "%u:%u%c", &uid, &gid, &rest);
+    if (n < 1 || n > 2)
+        return err_set(e, EINVAL, "--user %s: expected UID[:GID]", user);
+    return json_object_set_new(process, "user",
+                               json_pack("{s:i, s:i}", "uid", (int)uid, "gid", (int)gid)) < 0
+               ? err_oom(e)
+               : 0;
+}
+
+/* The container's own process with another command, and what the options say. */
+static json_t *process_from_options(const struct oci_runtime *rt, const struct args *a,
+                                    struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    AUTO_STRLIST struct strlist env = {0};
+    if (container_open(rt, a->pos[0], &c, e) < 0)
+        return NULL;
+    const char *bundle = json_string_value(json_object_get(c.j, "bundle"));
+    AUTO_CLOSE int dir = open(bundle ? bundle : "", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_JSON json_t *config = oci_json_read(dir, "config.json", e);
+    AUTO_JSON json_t *p = json_deep_copy(json_object_get(config, "process"));
+    if (!p) {
+        if (!e->code)
+            (void)err_set(e, EINVAL, "container '%s' has no process", a->pos[0]);
+        return NULL;
+    }
+    json_t *words = json_array(), *vars = json_object_get(p, "env");
+    for (size_t i = 0; i < a->n_command; i++)
+        json_add(&words, json_string(a->command[i]));
+    int r =
+        json_object_set_new(p, "args", words) < 0 || args_list(a, "env", &env) < 0 ? err_oom(e) : 0;
+    for (size_t i = 0; i < env.n; i++)
+        (void)json_array_append_new(vars, json_string(env.v[i]));
+    if (r == 0 && args_get(a, "cwd"))
+        r = json_object_set_new(p, "cwd", json_string(args_get(a, "cwd")));
+    if (r == 0 && args_get(a, "user"))
+        r = set_user(p, args_get(a, "user"), e);
+    if (r == 0)
+        r = json_object_set_new(p, "terminal", json_boolean(args_has(a, "tty")));
+    return r < 0 ? NULL : steal_ptr(&p);
+}
+
+static int exec_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    const char *file = args_get(a, "process");
+    int code = OCI_EXEC_FAILED;
+    int r = refuse_fds(a, &e);
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r < 0)
+        return oci_fail(&e, OCI_EXEC_FAILED);
+    AUTO_JSON json_t *p =
+        file ? oci_json_read(AT_FDCWD, file, &e) : process_from_options(&rt, a, &e);
+    if (!p)
+        return oci_fail(&e, OCI_EXEC_FAILED);
+    if (args_has(a, "tty"))
+        (void)json_object_set_new(p, "terminal", json_true());
+    const struct oci_exec x = {.id = a->pos[0],
+                               .process = p,
+                               .pid_file = args_get(a, "pid-file"),
+                               .console_socket = args_get(a, "console-socket"),
+                               .detach = args_has(a, "detach")};
+    r = oci_exec(&rt, &x, &code, &e);
+    return r < 0 ? oci_fail(&e, OCI_EXEC_FAILED) : code;
+}
+
+static const struct opt exec_opts[] = {
+    {"process", 'p', "FILE", "What to run, as 'process' of a config.json"},
+    {"detach", 'd', NULL, "Do not wait for it to end"},
+    {"pid-file", 0, "FILE", "Write the number of its process to it"},
+    {"console-socket", 0, "PATH", "Send its terminal over this socket"},
+    {"tty", 't', NULL, "Give it a terminal"},
+    {"env", 'e', "KEY=VALUE", "Set an environment variable", OPT_REPEAT},
+    {"cwd", 0, "DIR", "Working directory"},
+    {"user", 'u', "UID[:GID]", "User to run as"},
+    {"preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN},
+    {0},
+};
+
+const struct cmd cmd_oci_exec = {
+    .name = "exec",
+    .group = GROUP_OTHER,
+    .parent = &cmd_oci,
+    .summary = "Run another command in a container",
+    .opts = exec_opts,
+    .pos = ID,
+    .command_help = "Command to run, without --process",
+    .examples = "  msb oci exec c1 -- ps\n"
+                "  msb oci exec --process /tmp/process.json --detach --pid-file /tmp/pid c1",
+    .run = exec_run,
+};
+
+/* --- state, list, ps ------------------------------------------------------------------------- */
+
+static int state_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    json_t *j = oci_open(&rt, &oci_globals, &e) < 0 ? NULL : oci_state(&rt, a->pos[0], false, &e);
+    return j ? ui_print_json(j) : oci_fail(&e, EXIT_FAILED);
+}
+VERB(cmd_oci_state, "state", "Print the state of a container, as JSON", "  msb oci state c1", NULL,
+     state_run);
+
+static int print_list(const struct args *a, json_t *all)
+{
+    const char *format = args_get(a, "format");
+    const json_t *one;
+    size_t i;
+    AUTO_BUF struct buf out;
+    if (!all || (format && strcmp(format, "json") == 0))
+        return ui_print_json(all);
+    buf_init(&out, 1 << 20);
+    if (!args_has(a, "quiet"))
+        (void)buf_printf(&out, "%-36s %-8s %-8s %s\n", "ID", "PID", "STATUS", "BUNDLE");
+    json_array_foreach(all, i, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "id"));
+        if (args_has(a, "quiet"))
+            (void)buf_printf(&out, "%s\n", id);
+        else
+            (void)buf_printf(&out, "%-36s %-8d %-8s %s\n", id,
+                             (int)json_integer_value(json_object_get(one, "pid")),
+                             json_string_value(json_object_get(one, "status")),
+                             json_string_value(json_object_get(one, "bundle")));
+    }
+    json_decref(all);
+    return ui_print(&out);
+}
+
+static int list_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    AUTO_STRLIST struct strlist names = {0};
+    struct err e = {0};
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = container_list(&rt, &names, &e);
+    if (r < 0)
+        return oci_fail(&e, EXIT_FAILED);
+    json_t *all = json_array();
+    for (size_t i = 0; i < names.n; i++) {
+        json_t *one = oci_state(&rt, names.v[i], true, &e); /* one may have gone meanwhile */
+        if (one)
+            json_add(&all, one);
+    }
+    return print_list(a, all);
+}
+
+static const struct opt format_opts[] = {
+    {"format", 'f', "FORMAT", "Table or JSON (default: table)", .choices = "table|json"},
+    {"quiet", 'q', NULL, "Print only names"},
+    {0},
+};
+
+const struct cmd cmd_oci_list = {
+    .name = "list",
+    .alias = "ls",
+    .group = GROUP_OTHER,
+    .parent = &cmd_oci,
+    .summary = "List containers",
+    .opts = format_opts,
+    .examples = "  msb oci list --format json",
+    .run = list_run,
+};
+
+/* The guest's processes are not processes of this host: the container's is. */
+static int ps_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    const char *format = args_get(a, "format");
+    AUTO_JSON json_t *j =
+        oci_open(&rt, &oci_globals, &e) < 0 ? NULL : oci_state(&rt, a->pos[0], false, &e);
+    if (!j)
+        return oci_fail(&e, EXIT_FAILED);
+    int pid = (int)json_integer_value(json_object_get(j, "pid"));
+    if (format && strcmp(format, "json") == 0)
+        return ui_print_json(pid ? json_pack("[i]", pid) : json_array());
+    char line[32];
+    (void)snprintf(line, sizeof(line), "PID\n%d", pid);
+    return ui_print_line(line);
+}
+VERB(cmd_oci_ps, "ps", "List the processes of a container on this host",
+     "  msb oci ps --format json c1", format_opts, ps_run);
+
+/* --- the rest -------------------------------------------------------------------------------- */
+
+static int start_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_start(&rt, a->pos[0], &e);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+VERB(cmd_oci_start, "start", "Start the command of a created container", "  msb oci start c1", NULL,
+     start_run);
+
+static int kill_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    int r = a->n_pos > 2 ? err_set(&e, EINVAL, "unexpected argument '%s' found", a->pos[2]) : 0;
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_kill(&rt, a->pos[0], a->n_pos > 1 ? a->pos[1] : "TERM", args_has(a, "all"), &e);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+
+static const struct opt kill_opts[] = {
+    {"all", 'a', NULL, "To what is left of it; one that has ended is no error"},
+    {0},
+};
+
+const struct cmd cmd_oci_kill = {
+    .name = "kill",
+    .group = GROUP_OTHER,
+    .parent = &cmd_oci,
+    .summary = "Send a signal to a container's command",
+    .opts = kill_opts,
+    .pos = {.name = "ID [SIGNAL]",
+            .help = "Container, and the signal (default: TERM)",
+            .required = true,
+            .many = true},
+    .examples = "  msb oci kill c1 KILL",
+    .run = kill_run,
+};
+
+static int delete_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_delete(&rt, a->pos[0], args_has(a, "force"), &e);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+
+static const struct opt delete_opts[] = {
+    {"force", 'f', NULL, "Kill it first; one that does not exist is no error", OPT_DESTROYS},
+    {0},
+};
+VERB(cmd_oci_delete, "delete", "Delete a container that has ended", "  msb oci delete c1",
+     delete_opts, delete_run);
+
+static int freeze(const struct args *a, bool on)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = oci_freeze(&rt, a->pos[0], on, &e);
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+
+static int pause_run(const struct args *a)
+{
+    return freeze(a, true);
+}
+VERB(cmd_oci_pause, "pause", "Freeze a container", "  msb oci pause c1", NULL, pause_run);
+
+static int resume_run(const struct args *a)
+{
+    return freeze(a, false);
+}
+VERB(cmd_oci_resume, "resume", "Thaw a container", "  msb oci resume c1", NULL, resume_run);
+
+enum { EVENTS_INTERVAL_MS = 5000 };
+
+static int print_usage(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_JSON json_t *j = oci_usage(rt, id, e);
+    AUTO_FREE char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
+    return line ? ui_print_line(line) : -1;
+}
+
+/* Once; or again and again, until it ends. */
+static int events_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    uint64_t ms = EVENTS_INTERVAL_MS;
+    const char *text = args_get(a, "interval");
+    int r = 0;
+    if (text && (parse_duration_ms(text, &ms) < 0 || ms == 0))
+        r = err_set(&e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
+                    text);
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
+    if (r < 0)
+        return oci_fail(&e, EXIT_FAILED);
+    r = print_usage(&rt, a->pos[0], &e);
+    const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
+                                   .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (r == 0 && !args_has(a, "stats")) {
+        (void)nanosleep(&pause, NULL);
+        r = print_usage(&rt, a->pos[0], &e);
+        if (e.code == ESRCH || e.code == ENOENT)
+            return EXIT_OK;
+    }
+    return e.code ? oci_fail(&e, EXIT_FAILED) : r;
+}
+
+static const struct opt events_opts[] = {
+    {"stats", 0, NULL, "Print once, and end"},
+    {"interval", 0, "DURATION", "Time between two lines (default: 5s)"},
+    {0},
+};
+VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSON",
+     "  msb oci events --stats c1", events_opts, events_run);
+
+static int update_run(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    const char *file = args_get(a, "resources");
+    int r = file ? oci_open(&rt, &oci_globals, &e)
+                 : err_set(&e, EINVAL, "update needs --resources FILE, or - for stdin");
+    AUTO_JSON json_t *j = r < 0 ? NULL : oci_json_read(AT_FDCWD, file, &e);
+    r = j ? oci_update(&rt, a->pos[0], j, &e) : -1;
+    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+}
+
+static const struct opt update_opts[] = {
+    {"resources", 'r', "FILE", "As linux.resources of a config.json; - is stdin"},
+    {0},
+};
+VERB(cmd_oci_update, "update", "Change a container's limits on this host",
+     "  msb oci update --resources=limits.json c1", update_opts, update_run);
