@@ -9,18 +9,26 @@
 #include <fcntl.h>
 #include <immintrin.h>
 #include <linux/audit.h>
+#include <linux/bpf.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -297,10 +305,246 @@ static void time_namespace(void)
     wait(NULL);
 }
 
+/* Large enough that each area is several pages, which the kernel maps at once. */
+#define RING_ENTRIES 256
+
+static unsigned *at(char *ring, unsigned offset)
+{
+    return (unsigned *)(void *)(ring + offset);
+}
+
+/* A ring is made, used and forked with; the child gets a mapping of the same pages. */
+static bool ring_survives_a_fork(uint64_t round)
+{
+    struct io_uring_params p = {0};
+    int fd = (int)syscall(SYS_io_uring_setup, RING_ENTRIES, &p);
+    if (fd < 0)
+        return false;
+    size_t size = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
+    size_t entries_size = p.sq_entries * sizeof(struct io_uring_sqe);
+    char *ring =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entries = mmap(NULL, entries_size, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQES);
+    if (ring == MAP_FAILED || entries == MAP_FAILED)
+        return false;
+    entries[0] = (struct io_uring_sqe){.opcode = IORING_OP_NOP, .user_data = round};
+    at(ring, p.sq_off.array)[0] = 0;
+    __atomic_store_n(at(ring, p.sq_off.tail), 1, __ATOMIC_RELEASE);
+    bool ok = syscall(SYS_io_uring_enter, fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1;
+    struct io_uring_cqe *done = (void *)(ring + p.cq_off.cqes);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(done->user_data != round || entries[0].user_data != round);
+    int status = 0;
+    ok = ok && waitpid(child, &status, 0) == child && status == 0 && done->user_data == round;
+    munmap(entries, entries_size);
+    munmap(ring, size);
+    close(fd);
+    return ok;
+}
+
 static void io_uring(void)
 {
-    char params[128] = {0};
-    printf("%s\n", syscall(SYS_io_uring_setup, 4, params) < 0 ? strerrorname_np(errno) : "there");
+    int good = 0;
+    for (uint64_t i = 1; i <= 200; i++)
+        good += ring_survives_a_fork(i);
+    printf("%d of 200 rings\n", good);
+}
+
+/* --- faults ----------------------------------------------------------------------------------- */
+
+/* The kernel is linked here, and its memory follows; then come, in as many bytes, addresses for
+ * what it maps later. */
+#define KERNEL_START 0x60000000UL
+
+static int bpf(int command, union bpf_attr *a)
+{
+    return (int)syscall(SYS_bpf, command, a, sizeof(*a));
+}
+
+/* A format that a BPF program may use: in a map which is never written again. */
+static int constant_string(const char *text)
+{
+    char value[16] = {0};
+    strncpy(value, text, sizeof(value) - 1);
+    int key = 0;
+    union bpf_attr a = {.map_type = BPF_MAP_TYPE_ARRAY,
+                        .key_size = sizeof(key),
+                        .value_size = sizeof(value),
+                        .max_entries = 1,
+                        .map_flags = BPF_F_RDONLY_PROG};
+    int fd = bpf(BPF_MAP_CREATE, &a);
+    a = (union bpf_attr){.map_fd = (uint32_t)fd, .key = (uintptr_t)&key, .value = (uintptr_t)value};
+    if (fd < 0 || bpf(BPF_MAP_UPDATE_ELEM, &a))
+        perror("map");
+    a = (union bpf_attr){.map_fd = (uint32_t)fd};
+    if (bpf(BPF_MAP_FREEZE, &a))
+        perror("freeze");
+    return fd;
+}
+
+#define INSN(c, d, s, o, i) \
+    ((struct bpf_insn){.code = (c), .dst_reg = (d), .src_reg = (s), .off = (o), .imm = (i)})
+
+/* Has the kernel format the four bytes at an address of its own, and prints how that begins. */
+static void peek_kernel(const char *what, uint64_t address)
+{
+    struct bpf_insn code[] = {
+        INSN(BPF_LD | BPF_DW | BPF_IMM, 1, 0, 0, (int)(uint32_t)address),
+        INSN(0, 0, 0, 0, (int)(address >> 32)),
+        INSN(BPF_STX | BPF_MEM | BPF_DW, 10, 1, -8, 0),
+        INSN(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -16, 0),
+        INSN(BPF_ST | BPF_MEM | BPF_DW, 10, 0, -24, 0),
+        INSN(BPF_ALU64 | BPF_MOV | BPF_X, 1, 10, 0, 0),
+        INSN(BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, -24),
+        INSN(BPF_ALU64 | BPF_MOV | BPF_K, 2, 0, 0, 16),
+        INSN(BPF_LD | BPF_DW | BPF_IMM, 3, BPF_PSEUDO_MAP_VALUE, 0, constant_string("%pI4")),
+        INSN(0, 0, 0, 0, 0),
+        INSN(BPF_ALU64 | BPF_MOV | BPF_X, 4, 10, 0, 0),
+        INSN(BPF_ALU64 | BPF_ADD | BPF_K, 4, 0, 0, -8),
+        INSN(BPF_ALU64 | BPF_MOV | BPF_K, 5, 0, 0, 8),
+        INSN(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_snprintf),
+        INSN(BPF_LDX | BPF_MEM | BPF_W, 0, 10, -24, 0),
+        INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    };
+    union bpf_attr a = {.prog_type = BPF_PROG_TYPE_SOCKET_FILTER,
+                        .insns = (uintptr_t)code,
+                        .insn_cnt = sizeof(code) / sizeof(code[0]),
+                        .license = (uintptr_t) "GPL"};
+    int fd = bpf(BPF_PROG_LOAD, &a);
+    if (fd < 0)
+        perror("program");
+    char packet[64] = {0};
+    a = (union bpf_attr){.test = {.prog_fd = (uint32_t)fd,
+                                  .data_in = (uintptr_t)packet,
+                                  .data_size_in = sizeof(packet)}};
+    if (bpf(BPF_PROG_TEST_RUN, &a))
+        perror("run");
+    printf("%s %.4s\n", what, (const char *)&a.test.retval);
+    fflush(stdout);
+}
+
+static void kernel_hole(void)
+{
+    struct sysinfo si;
+    sysinfo(&si);
+    peek_kernel("start", KERNEL_START); /* of an ELF file */
+    /* Those addresses are given out from the lowest on: far from used up here. */
+    peek_kernel("hole", KERNEL_START + si.totalram / 2 * 3);
+}
+
+static volatile sig_atomic_t handled;
+
+static void on_usr1(int sig)
+{
+    handled = 1;
+}
+
+#define UFFD_PAGE 4096
+
+/* A page that is there once somebody has answered on the descriptor. */
+static char *awaited_page(int *fd)
+{
+    char *page = mmap(NULL, UFFD_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)page, UFFD_PAGE},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    *fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+    if (*fd < 0 || ioctl(*fd, UFFDIO_API, &api) || ioctl(*fd, UFFDIO_REGISTER, &range))
+        perror("userfaultfd");
+    return page;
+}
+
+static void wait_for_fault(int fd)
+{
+    struct uffd_msg m;
+    if (read(fd, &m, sizeof(m)) != sizeof(m) || m.event != UFFD_EVENT_PAGEFAULT)
+        perror("event");
+}
+
+static void *load(void *page)
+{
+    return (void *)(intptr_t) * (volatile char *)page;
+}
+
+/* The kernel's own access, as it copies from a pipe. */
+static int text[2];
+
+static void *receive(void *page)
+{
+    return (void *)(intptr_t)(read(text[0], page, 1) == 1 ? *(char *)page : -1);
+}
+
+/* A thread waits for a page, with a signal pending. A program's access is interrupted for the
+ * handler, before the page is there; that of a system call is not. Neither spins. */
+static void wait_for_page(const char *what, void *(*fn)(void *), bool interruptible)
+{
+    int fd;
+    char *page = awaited_page(&fd);
+    pthread_t t;
+    clockid_t cpu;
+    handled = 0;
+    pthread_create(&t, NULL, fn, page);
+    wait_for_fault(fd);
+    pthread_kill(t, SIGUSR1);
+    int64_t start = by_library(CLOCK_MONOTONIC);
+    while (interruptible && !handled && by_library(CLOCK_MONOTONIC) < start + 5000000000L)
+        usleep(1000);
+    printf("%s: signal %s", what, handled ? "handled" : "pending");
+    pthread_getcpuclockid(t, &cpu);
+    start = by_library(CLOCK_MONOTONIC);
+    int64_t used = by_library(cpu);
+    usleep(300000);
+    used = by_library(cpu) - used;
+    printf(", %s", used < (by_library(CLOCK_MONOTONIC) - start) / 2 ? "asleep" : "spinning");
+    static char content[UFFD_PAGE] = {42};
+    struct uffdio_copy copy = {(uintptr_t)page, (uintptr_t)content, UFFD_PAGE, 0, 0};
+    if (ioctl(fd, UFFDIO_COPY, &copy))
+        perror("copy");
+    void *value;
+    pthread_join(t, &value);
+    printf(", then %d, %s\n", (int)(intptr_t)value, handled ? "handled" : "pending");
+    close(fd);
+}
+
+static void userfault(void)
+{
+    struct sigaction sa = {.sa_handler = on_usr1};
+    sigaction(SIGUSR1, &sa, NULL);
+    wait_for_page("load", load, true);
+    if (pipe(text) || write(text[1], "*", 1) != 1)
+        perror("pipe");
+    wait_for_page("read", receive, false);
+}
+
+static void *tell(void *fd)
+{
+    wait_for_fault(*(int *)fd);
+    if (write(text[1], "w", 1) != 1)
+        perror("pipe");
+    return NULL;
+}
+
+static void userfault_kill(void)
+{
+    char c;
+    if (pipe(text))
+        perror("pipe");
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd;
+        char *page = awaited_page(&fd);
+        pthread_t t;
+        pthread_create(&t, NULL, tell, &fd);
+        _exit((int)(intptr_t)load(page));
+    }
+    if (read(text[0], &c, 1) != 1)
+        perror("pipe");
+    kill(pid, SIGKILL);
+    int st;
+    waitpid(pid, &st, 0);
+    printf("signal %d\n", WIFSIGNALED(st) ? WTERMSIG(st) : 0);
 }
 
 int main(int argc, char **argv)
@@ -319,6 +563,9 @@ int main(int argc, char **argv)
         {"clock_calls", clock_calls},
         {"io_uring", io_uring},
         {"time_namespace", time_namespace},
+        {"kernel_hole", kernel_hole},
+        {"userfault", userfault},
+        {"userfault_kill", userfault_kill},
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
         if (argc == 2 && !strcmp(argv[1], checks[i].name))

@@ -8,6 +8,9 @@ import pytest
 from conftest import LARGE, need, static_program, wait_for
 from guest import PATIENCE
 
+if LARGE:  # 8 GiB
+    pytestmark = pytest.mark.timeout(PATIENCE * 100)
+
 
 def available_mib():
     """Memory that this machine can spare for a guest."""
@@ -42,17 +45,17 @@ FULL_CACHE = "truncate -s {0}M /sparse && cat /sparse >/dev/null"
 
 def test_random_order(run):
     """Every page of nearly all memory, in random order: too scattered for a mapping each."""
-    memory = min(available_mib(), 9 << 10) if LARGE else 1024
+    memory = min(available_mib(), 11 << 10) if LARGE else 1024
     run(memory, "random", memory * 7 // 8 - 64)
 
 
 def test_random_order_with_a_full_page_cache(run):
-    memory = min(available_mib(), 9 << 10) if LARGE else 768
+    memory = min(available_mib(), 11 << 10) if LARGE else 768
     run(memory, "random", memory * 3 // 4, before=FULL_CACHE.format(memory))
 
 
 def test_random_order_in_many_processes(run):
-    memory, each = (min(available_mib(), 9 << 10), 150) if LARGE else (1024, 15)
+    memory, each = (min(available_mib(), 11 << 10), 165) if LARGE else (1024, 15)
     run(memory, "processes", 50, min(each, memory * 3 // 4 // 50))
 
 

@@ -86,9 +86,6 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     add_arg(c, "dummy.numdummies=0");
     add_arg(c, "zram.num_devices=0");
     add_arg(c, "nf_conntrack.hashsize=4096");
-    /* A fork while a ring is mapped (Node.js 20) corrupts the guest's memory: the kernel's set_ptes()
-     * maps the wrong pages. Programs do without where it is refused, as in containers. */
-    add_arg(c, "sysctl.kernel.io_uring_disabled=2");
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
