@@ -9,8 +9,8 @@ import pytest
 
 import netkit
 from imagekit import cached, run
+from interceptkit import VALUE, certify
 from netkit import HERE
-from test_intercept import VALUE, certify
 
 HTTP1, HTTP2, GRPC, SOCKETS = (f"93.184.216.{i}" for i in range(110, 114))
 NAMES = {HTTP1: "one.example.com", HTTP2: "two.example.com", GRPC: "grpc.example.com", SOCKETS: "ws.example.com"}

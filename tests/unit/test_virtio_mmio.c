@@ -16,10 +16,8 @@
 
 #include <cmocka.h>
 
-#include "fake_driver.h"
+#include "mmio_bench.h"
 #include "util/cleanup.h"
-#include "util/loop.h"
-#include "virtio/mmio.h"
 
 enum { QUEUES = 2, SIZE = 16, THREADS = 4, ROUNDS = 300 };
 
@@ -77,57 +75,11 @@ static const struct virtio_dev_ops ops = {.name = "test",
 struct bench {
     struct fake f;
     struct dev d;
-    struct loop loop;
+    struct runner run;
     struct mmio *m;
     uint32_t *page;
-    pthread_t thread;
-    bool running;
-    struct loop_src stop;
-    _Atomic(const char *) broken;
-    _Atomic int lives;
+    struct seen seen;
 };
-
-static void on_broken(void *ctx, const char *reason)
-{
-    ((struct bench *)ctx)->broken = reason;
-}
-
-static void on_live(void *ctx, bool live)
-{
-    ((struct bench *)ctx)->lives += live ? 1 : -1;
-}
-
-static const struct mmio_events events = {.broken = on_broken, .live = on_live};
-
-static void on_stop(struct loop_src *src, uint32_t ev)
-{
-    (void)ev;
-    loop_stop(&CONTAINER_OF(src, struct bench, stop)->loop);
-}
-
-static void *loop_main(void *arg)
-{
-    (void)loop_run(&((struct bench *)arg)->loop);
-    return NULL;
-}
-
-static void start_loop(struct bench *b)
-{
-    b->loop.stop = false;
-    assert_int_equal(pthread_create(&b->thread, NULL, loop_main, b), 0);
-    b->running = true;
-}
-
-static void stop_loop(struct bench *b)
-{
-    uint64_t n = 1;
-    if (!b->running)
-        return;
-    assert_int_equal(write(b->stop.fd, &n, sizeof(n)), sizeof(n));
-    assert_int_equal(pthread_join(b->thread, NULL), 0);
-    assert_int_equal(read(b->stop.fd, &n, sizeof(n)), sizeof(n));
-    b->running = false;
-}
 
 static void setup(struct bench *b)
 {
@@ -141,39 +93,21 @@ static void setup(struct bench *b)
                                    .config_len = sizeof(b->d.config)};
     for (unsigned i = 0; i < sizeof(b->d.config); i++)
         b->d.config[i] = (uint8_t)(0xa0 + i);
-    b->page = aligned_alloc(4096, MMIO_PAGE);
-    assert_non_null(b->page);
-    memset(b->page, 0, MMIO_PAGE);
-    assert_int_equal(loop_init(&b->loop), 0);
-    b->stop = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC), .fn = on_stop};
-    assert_int_equal(loop_add(&b->loop, &b->stop, EPOLLIN), 0);
-    assert_int_equal(mmio_new(&b->m, &b->loop, &b->d.dev, &b->f.mem, b->page, &events, b), 0);
-    start_loop(b);
+    b->page = new_page();
+    runner_init(&b->run);
+    assert_int_equal(
+        mmio_new(&b->m, &b->run.loop, &b->d.dev, &b->f.mem, b->page, &events, &b->seen), 0);
+    runner_start(&b->run);
 }
 
 static void teardown(struct bench *b)
 {
-    stop_loop(b);
-    int fd = b->stop.fd;
+    runner_stop(&b->run);
     mmio_free(b->m);
-    loop_del(&b->loop, &b->stop);
-    (void)close(fd);
-    loop_fini(&b->loop);
+    runner_fini(&b->run);
     free(b->page);
     b->f.dev = NULL;
     fake_fini(&b->f);
-}
-
-static uint32_t rd(struct bench *b, uint32_t off)
-{
-    uint32_t v;
-    mmio_read(b->m, off, &v, sizeof(v));
-    return v;
-}
-
-static void wr(struct bench *b, uint32_t off, uint32_t v)
-{
-    mmio_write(b->m, off, &v, sizeof(v));
 }
 
 static uint64_t ignored(struct bench *b)
@@ -181,27 +115,6 @@ static uint64_t ignored(struct bench *b)
     struct mmio_stats s;
     mmio_stats(b->m, &s);
     return s.ignored;
-}
-
-static void write_features(struct bench *b, uint64_t features)
-{
-    for (uint32_t half = 0; half < 2; half++) {
-        wr(b, VIRTIO_MMIO_DRIVER_FEATURES_SEL, half);
-        wr(b, VIRTIO_MMIO_DRIVER_FEATURES, (uint32_t)(features >> 32 * half));
-    }
-}
-
-static void write_queue(struct bench *b, uint32_t q, const struct virtq_config *c)
-{
-    wr(b, VIRTIO_MMIO_QUEUE_SEL, q);
-    wr(b, VIRTIO_MMIO_QUEUE_NUM, c->size);
-    wr(b, VIRTIO_MMIO_QUEUE_DESC_LOW, (uint32_t)c->desc);
-    wr(b, VIRTIO_MMIO_QUEUE_DESC_HIGH, (uint32_t)(c->desc >> 32));
-    wr(b, VIRTIO_MMIO_QUEUE_AVAIL_LOW, (uint32_t)c->avail);
-    wr(b, VIRTIO_MMIO_QUEUE_AVAIL_HIGH, (uint32_t)(c->avail >> 32));
-    wr(b, VIRTIO_MMIO_QUEUE_USED_LOW, (uint32_t)c->used);
-    wr(b, VIRTIO_MMIO_QUEUE_USED_HIGH, (uint32_t)(c->used >> 32));
-    wr(b, VIRTIO_MMIO_QUEUE_READY, 1);
 }
 
 enum {
@@ -220,10 +133,10 @@ static void bring_up(struct bench *b)
     wr(b, VIRTIO_MMIO_STATUS, 0);
     wr(b, VIRTIO_MMIO_STATUS, ACK);
     wr(b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
-    write_features(b, b->d.dev.features);
+    put_features(b->m, b->d.dev.features);
     wr(b, VIRTIO_MMIO_STATUS, UP_TO_FEATURES);
     for (unsigned i = 0; i < QUEUES; i++)
-        write_queue(b, i, &b->f.q[i].cfg);
+        put_queue(b->m, i, b->f.q[i].cfg.size, &b->f.q[i].cfg);
     wr(b, VIRTIO_MMIO_STATUS, ALL);
 }
 
@@ -259,16 +172,16 @@ static void test_bring_up_and_reset(void **state)
     setup(&b);
     bring_up(&b);
     assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), ALL);
-    assert_int_equal(b.lives, 1);
+    assert_int_equal(b.seen.lives, 1);
     assert_int_equal(b.d.kicks[0], 1); /* once, since it was started */
-    assert_true(pthread_equal(b.d.thread, b.thread));
+    assert_true(pthread_equal(b.d.thread, b.run.thread));
     assert_true(b.d.dev.acked == b.d.dev.features);
     assert_true(b.d.dev.vq[0].running && b.d.dev.vq[1].running);
     assert_int_equal(ignored(&b), 0);
     wr(&b, VIRTIO_MMIO_STATUS, 0);
     assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), 0);
     assert_int_equal(b.d.resets, 1);
-    assert_int_equal(b.lives, 0);
+    assert_int_equal(b.seen.lives, 0);
     assert_false(virtio_dev_running(&b.d.dev));
     wr(&b, VIRTIO_MMIO_QUEUE_SEL, 0);
     assert_int_equal(rd(&b, VIRTIO_MMIO_QUEUE_READY), 0);
@@ -286,12 +199,12 @@ static void test_features_that_were_not_offered(void **state)
     for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
         wr(&b, VIRTIO_MMIO_STATUS, 0);
         wr(&b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
-        write_features(&b, bad[i]);
+        put_features(b.m, bad[i]);
         wr(&b, VIRTIO_MMIO_STATUS, UP_TO_FEATURES);
         assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), ACK | DRIVER);
         wr(&b, VIRTIO_MMIO_STATUS, ALL); /* pretends not to have seen it */
         assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), ACK | DRIVER);
-        assert_int_equal(b.lives, 0);
+        assert_int_equal(b.seen.lives, 0);
     }
     teardown(&b);
 }
@@ -343,7 +256,7 @@ static void test_ready_queue_is_latched_too(void **state)
     struct bench b;
     setup(&b);
     wr(&b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
-    write_queue(&b, 0, &b.f.q[0].cfg);
+    put_queue(b.m, 0, b.f.q[0].cfg.size, &b.f.q[0].cfg);
     wr(&b, VIRTIO_MMIO_QUEUE_NUM, 4);
     assert_int_equal(ignored(&b), 1);
     wr(&b, VIRTIO_MMIO_QUEUE_READY, 0); /* not in use: may be taken back */
@@ -364,12 +277,12 @@ static void test_bad_queues_break_the_device(void **state)
         struct virtq_config c = b.f.q[0].cfg;
         wr(&b, VIRTIO_MMIO_STATUS, 0);
         wr(&b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
-        write_features(&b, b.d.dev.features);
+        put_features(b.m, b.d.dev.features);
         wr(&b, VIRTIO_MMIO_STATUS, UP_TO_FEATURES);
         if (i >= ARRAY_LEN(sizes))
             c.desc = addresses[i - ARRAY_LEN(sizes)];
         wr(&b, VIRTIO_MMIO_QUEUE_SEL, 0);
-        write_queue(&b, 0, &c);
+        put_queue(b.m, 0, c.size, &c);
         if (i < ARRAY_LEN(sizes)) {
             wr(&b, VIRTIO_MMIO_QUEUE_READY, 0);
             wr(&b, VIRTIO_MMIO_QUEUE_NUM, sizes[i]);
@@ -382,9 +295,9 @@ static void test_bad_queues_break_the_device(void **state)
     }
     bring_up(&b); /* a reset heals it */
     assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), ALL);
-    stop_loop(&b);
+    runner_stop(&b.run);
     teardown(&b);
-    assert_non_null(b.broken);
+    assert_non_null(b.seen.broken);
 }
 
 static void test_interrupts(void **state)
@@ -393,7 +306,7 @@ static void test_interrupts(void **state)
     struct bench b;
     setup(&b);
     bring_up(&b);
-    stop_loop(&b);
+    runner_stop(&b.run);
     b.d.dev.transport->interrupt(b.d.dev.transport, 1);
     uint64_t n;
     assert_int_equal(read(mmio_irq_fd(b.m), &n, sizeof(n)), sizeof(n));
@@ -443,7 +356,7 @@ static void test_config(void **state)
     mmio_write(b.m, VIRTIO_MMIO_CONFIG + 4, word, 8);
     assert_int_equal(b.d.written_off, 4);
     assert_int_equal(b.d.written_len, 8);
-    assert_true(pthread_equal(b.d.thread, b.thread));
+    assert_true(pthread_equal(b.d.thread, b.run.thread));
     assert_int_equal(rd(&b, VIRTIO_MMIO_CONFIG + 4), 0x04030201);
     mmio_write(b.m, VIRTIO_MMIO_CONFIG + 5, word, 8); /* its end is outside */
     mmio_write(b.m, VIRTIO_MMIO_CONFIG + 12, word, 1);
@@ -479,9 +392,9 @@ static void test_selected_queue_out_of_range(void **state)
     (void)state;
     struct bench b;
     setup(&b);
-    write_queue(&b, VIRTIO_QUEUES_MAX + 1000, &b.f.q[0].cfg);
+    put_queue(b.m, VIRTIO_QUEUES_MAX + 1000, b.f.q[0].cfg.size, &b.f.q[0].cfg);
     assert_int_equal(ignored(&b), 8);
-    write_queue(&b, UINT32_MAX, &b.f.q[0].cfg);
+    put_queue(b.m, UINT32_MAX, b.f.q[0].cfg.size, &b.f.q[0].cfg);
     assert_int_equal(ignored(&b), 16);
     teardown(&b);
 }
@@ -512,7 +425,7 @@ static void test_many_drivers(void **state)
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(t[i], NULL), 0);
     wr(&b, VIRTIO_MMIO_STATUS, 0);
-    assert_int_equal(b.lives, 0);
+    assert_int_equal(b.seen.lives, 0);
     bring_up(&b);
     assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), ALL);
     teardown(&b);
@@ -526,14 +439,14 @@ static void test_cancel(void **state)
     pthread_t t[THREADS];
     setup(&b);
     bring_up(&b);
-    stop_loop(&b);
+    runner_stop(&b.run);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&t[i], NULL, driver_main, &b), 0);
     (void)usleep(10000);
     mmio_cancel(b.m);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(t[i], NULL), 0);
-    start_loop(&b); /* what was asked for last is done now, or is not: neither hurts */
+    runner_start(&b.run); /* what was asked for last is done now, or is not: neither hurts */
     teardown(&b);
 }
 

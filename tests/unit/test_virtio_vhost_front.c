@@ -19,10 +19,8 @@
 
 #include <cmocka.h>
 
-#include "fake_driver.h"
+#include "mmio_bench.h"
 #include "util/cleanup.h"
-#include "util/loop.h"
-#include "virtio/mmio.h"
 #include "virtio/vhost_front.h"
 #include "virtio/vhost_msg.h"
 #include "virtio/vhost_user.h"
@@ -57,58 +55,6 @@ static void dev_reset(struct virtio_dev *d)
 static const struct virtio_dev_ops dev_ops = {
     .name = "test", .id = 42, .n_queues = QUEUES, .kick = dev_kick, .reset = dev_reset};
 
-/* --- loops on threads ------------------------------------------------------------------------- */
-
-struct runner {
-    struct loop loop;
-    struct loop_src stop;
-    pthread_t thread;
-    bool running;
-};
-
-static void on_stop(struct loop_src *src, uint32_t ev)
-{
-    (void)ev;
-    loop_stop(&CONTAINER_OF(src, struct runner, stop)->loop);
-}
-
-static void *runner_main(void *arg)
-{
-    (void)loop_run(&((struct runner *)arg)->loop);
-    return NULL;
-}
-
-static void runner_init(struct runner *r)
-{
-    assert_int_equal(loop_init(&r->loop), 0);
-    r->stop = (struct loop_src){.fd = eventfd(0, EFD_CLOEXEC), .fn = on_stop};
-    assert_int_equal(loop_add(&r->loop, &r->stop, EPOLLIN), 0);
-}
-
-static void runner_start(struct runner *r)
-{
-    assert_int_equal(pthread_create(&r->thread, NULL, runner_main, r), 0);
-    r->running = true;
-}
-
-static void runner_stop(struct runner *r)
-{
-    uint64_t one = 1;
-    if (!r->running)
-        return;
-    assert_int_equal(write(r->stop.fd, &one, sizeof(one)), sizeof(one));
-    assert_int_equal(pthread_join(r->thread, NULL), 0);
-    r->running = false;
-}
-
-static void runner_fini(struct runner *r)
-{
-    int fd = r->stop.fd;
-    loop_del(&r->loop, &r->stop);
-    (void)close(fd);
-    loop_fini(&r->loop);
-}
-
 /* --- both sides ------------------------------------------------------------------------------- */
 
 struct bench {
@@ -121,21 +67,8 @@ struct bench {
     struct mmio *m;
     uint32_t *page;
     int server_fd; /* the server's end, where the test plays the server */
-    _Atomic(const char *) broken;
-    _Atomic int lives;
+    struct seen seen;
 };
-
-static void on_broken(void *ctx, const char *reason)
-{
-    ((struct bench *)ctx)->broken = reason;
-}
-
-static void on_live(void *ctx, bool live)
-{
-    ((struct bench *)ctx)->lives += live ? 1 : -1;
-}
-
-static const struct mmio_events events = {.broken = on_broken, .live = on_live};
 
 /* Guest memory in a file, as the engine makes it. */
 static void make_memory(struct bench *b)
@@ -165,9 +98,7 @@ static void begin(struct bench *b, int sock[2])
     make_memory(b);
     runner_init(&b->front);
     runner_init(&b->back);
-    b->page = aligned_alloc(4096, MMIO_PAGE);
-    assert_non_null(b->page);
-    memset(b->page, 0, MMIO_PAGE);
+    b->page = new_page();
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sock), 0);
 }
 
@@ -186,7 +117,8 @@ static void setup(struct bench *b)
     vhost_user_take_eventfds(b->v);
     runner_start(&b->back);
     assert_int_equal(front_end(b, sock[0]), 0);
-    assert_int_equal(mmio_new(&b->m, &b->front.loop, b->dev, &b->f.mem, b->page, &events, b), 0);
+    assert_int_equal(mmio_new(&b->m, &b->front.loop, b->dev, &b->f.mem, b->page, &events, &b->seen),
+                     0);
     runner_start(&b->front);
 }
 
@@ -207,18 +139,6 @@ static void teardown(struct bench *b)
     fake_fini(&b->f);
 }
 
-static uint32_t rd(struct bench *b, uint32_t off)
-{
-    uint32_t v;
-    mmio_read(b->m, off, &v, sizeof(v));
-    return v;
-}
-
-static void wr(struct bench *b, uint32_t off, uint32_t v)
-{
-    mmio_write(b->m, off, &v, sizeof(v));
-}
-
 enum {
     UP = VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER | VIRTIO_CONFIG_S_FEATURES_OK,
     LIVE = UP | VIRTIO_CONFIG_S_DRIVER_OK,
@@ -227,20 +147,10 @@ enum {
 static void bring_up(struct bench *b, uint32_t size)
 {
     wr(b, VIRTIO_MMIO_STATUS, VIRTIO_CONFIG_S_ACKNOWLEDGE | VIRTIO_CONFIG_S_DRIVER);
-    for (uint32_t half = 0; half < 2; half++) {
-        wr(b, VIRTIO_MMIO_DRIVER_FEATURES_SEL, half);
-        wr(b, VIRTIO_MMIO_DRIVER_FEATURES, (uint32_t)(VIRTIO_BASE_FEATURES >> 32 * half));
-    }
+    put_features(b->m, VIRTIO_BASE_FEATURES);
     wr(b, VIRTIO_MMIO_STATUS, UP);
-    for (uint32_t q = 0; q < QUEUES; q++) {
-        const struct virtq_config *c = &b->f.q[q].cfg;
-        wr(b, VIRTIO_MMIO_QUEUE_SEL, q);
-        wr(b, VIRTIO_MMIO_QUEUE_NUM, size);
-        wr(b, VIRTIO_MMIO_QUEUE_DESC_LOW, (uint32_t)c->desc);
-        wr(b, VIRTIO_MMIO_QUEUE_AVAIL_LOW, (uint32_t)c->avail);
-        wr(b, VIRTIO_MMIO_QUEUE_USED_LOW, (uint32_t)c->used);
-        wr(b, VIRTIO_MMIO_QUEUE_READY, 1);
-    }
+    for (uint32_t q = 0; q < QUEUES; q++)
+        put_queue(b->m, q, size, &b->f.q[q].cfg);
     wr(b, VIRTIO_MMIO_STATUS, LIVE);
 }
 
@@ -303,7 +213,7 @@ static void test_requests_go_straight_through(void **state)
     wr(&b, VIRTIO_MMIO_INTERRUPT_ACK, 3);
     one_request(&b, 0);
     assert_int_equal(b.d.served, 4);
-    assert_null(b.broken);
+    assert_null(b.seen.broken);
     teardown(&b);
 }
 
@@ -319,7 +229,7 @@ static void test_a_reset_waits_for_the_server(void **state)
         assert_int_equal(b.d.resets, i + 1);
         assert_int_equal(rd(&b, VIRTIO_MMIO_STATUS), 0);
         assert_int_equal(rd(&b, VIRTIO_MMIO_INTERRUPT_STATUS), 0);
-        assert_int_equal(b.lives, 0);
+        assert_int_equal(b.seen.lives, 0);
         fresh_rings(&b);
     }
     teardown(&b);
@@ -369,8 +279,8 @@ static void expect_broken(struct bench *b, const char *why)
     assert_true(rd(b, VIRTIO_MMIO_STATUS) & VIRTIO_CONFIG_S_NEEDS_RESET);
     assert_true(rd(b, VIRTIO_MMIO_INTERRUPT_STATUS) & VIRTIO_MMIO_INT_CONFIG);
     wr(b, VIRTIO_MMIO_STATUS, 0); /* does not hang */
-    assert_non_null(b->broken);
-    assert_non_null(strstr(b->broken, why));
+    assert_non_null(b->seen.broken);
+    assert_non_null(strstr(b->seen.broken, why));
     fresh_rings(b);
     bring_up(b, SIZE); /* nor does it heal */
     assert_true(rd(b, VIRTIO_MMIO_STATUS) & VIRTIO_CONFIG_S_NEEDS_RESET);
@@ -479,7 +389,8 @@ static void setup_liar(struct bench *b)
         say(sock[1], &good[i]);
     b->server_fd = sock[1];
     assert_int_equal(front_end(b, sock[0]), 0);
-    assert_int_equal(mmio_new(&b->m, &b->front.loop, b->dev, &b->f.mem, b->page, &events, b), 0);
+    assert_int_equal(mmio_new(&b->m, &b->front.loop, b->dev, &b->f.mem, b->page, &events, &b->seen),
+                     0);
     runner_start(&b->front);
 }
 
@@ -497,7 +408,7 @@ static void test_a_server_that_speaks_out_of_turn(void **state)
 
 static void *write_reset(void *arg)
 {
-    wr(arg, VIRTIO_MMIO_STATUS, 0);
+    wr((struct bench *)arg, VIRTIO_MMIO_STATUS, 0);
     return NULL;
 }
 
