@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/tar.h"
+#include "util/words.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -376,12 +377,7 @@ static int pack_dir(struct packing *p, int dirfd, const char *name, const struct
 /* What msb itself puts into a running sandbox. */
 static bool is_ours(const char *path)
 {
-    static const char *const ours[] = {".msb", "etc/hosts", "etc/hostname", "etc/resolv.conf",
-                                       "etc/.resolv.conf.msb"};
-    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (strcmp(path, ours[i]) == 0)
-            return true;
-    return false;
+    return word_among(".msb|etc/hosts|etc/hostname|etc/resolv.conf|etc/.resolv.conf.msb", path);
 }
 
 static int pack_entry(struct packing *p, int dirfd, const char *name)

@@ -6,6 +6,7 @@
  */
 #include "agent/fileop.h"
 
+#include "util/array.h"
 #include "util/cleanup.h"
 
 #include <dirent.h>
@@ -73,15 +74,9 @@ static int remember(struct watching *w, int wd, char *path)
         d->path = path;
         return 0;
     }
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? w->cap * 2 : 64;
-        struct watched *v = realloc(w->dirs, cap * sizeof(*v));
-        if (!v) {
-            free(path);
-            return -ENOMEM;
-        }
-        w->dirs = v;
-        w->cap = cap;
+    if (ARRAY_GROW(w->dirs, w->n, w->cap, 64) < 0) {
+        free(path);
+        return -ENOMEM;
     }
     size_t i = w->n++;
     for (; i > 0 && w->dirs[i - 1].wd > wd; i--)

@@ -356,14 +356,6 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e)
     return r;
 }
 
-static bool wants_mount(const struct config *cfg, const char *path)
-{
-    for (size_t i = 0; i < cfg->nmounts; i++)
-        if (strcmp(cfg->mounts[i].path, path) == 0)
-            return true;
-    return false;
-}
-
 /* Programs expect a world-writable, sticky /tmp; minimal images often have none. A symlink is left
  * alone. */
 static void ensure_tmp(void)
@@ -401,7 +393,7 @@ void mounts_complete(const struct config *cfg)
         if (cfg->mounts[i].tag)
             trust_share(cfg, &cfg->mounts[i]);
     (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
-    if (!wants_mount(cfg, "/dev/shm")) {
+    if (!config_mounts(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);
         (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     }
@@ -412,7 +404,7 @@ void mounts_complete(const struct config *cfg)
             (void)mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL);
         return;
     }
-    if (!wants_mount(cfg, "/tmp"))
+    if (!config_mounts(cfg, "/tmp"))
         ensure_tmp();
     (void)mkdir("/run", 0755);
     for (size_t i = 0; i < cfg->ndirs; i++)

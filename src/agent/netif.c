@@ -215,21 +215,12 @@ static int ensure_etc(void)
     return dir_ensure("/etc", 0755);
 }
 
-/* Files that the user has mounted are not touched. */
-static bool is_mounted(const struct config *cfg, const char *path)
-{
-    for (size_t i = 0; i < cfg->nmounts; i++)
-        if (strcmp(cfg->mounts[i].path, path) == 0)
-            return true;
-    return false;
-}
-
 int resolv_write(const struct config *cfg)
 {
     static const char path[] = "/etc/resolv.conf", fresh[] = "/etc/.resolv.conf.msb";
     const struct req_net *n = &cfg->net;
     struct stat st;
-    if (n->n_resolvers == 0 || is_mounted(cfg, path) || is_mounted(cfg, "/etc"))
+    if (n->n_resolvers == 0 || config_mounts(cfg, path) || config_mounts(cfg, "/etc"))
         return 0;
     int r = ensure_etc();
     if (r < 0)

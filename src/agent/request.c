@@ -11,34 +11,16 @@ struct arena {
     char *p, *end;
 };
 
-/* How often each repeated field occurs, so that the arena can be sized exactly. */
-struct tally {
-    size_t args, envs, mounts, scripts, dirs, writable, groups, sysctls, masked, fixed, limits;
-    size_t init_args, init_env;
-};
-
-static int count_fields(const struct proto_frame *f, struct tally *t)
+/* How often a field occurs, so that the arena can be sized exactly. */
+static int count_fields(const struct proto_frame *f, uint16_t tag, size_t *ret)
 {
     struct proto_reader r;
     struct proto_field x;
     int got;
-    *t = (struct tally){0};
+    *ret = 0;
     proto_reader_init(&r, f->data, f->len);
-    while ((got = proto_next(&r, &x)) == 1) {
-        t->args += x.tag == F_ARG;
-        t->envs += x.tag == F_ENV;
-        t->mounts += x.tag == F_MOUNT;
-        t->scripts += x.tag == F_SCRIPT;
-        t->dirs += x.tag == F_DIRECTORY;
-        t->writable += x.tag == F_WRITE_PATH;
-        t->groups += x.tag == F_GROUP;
-        t->sysctls += x.tag == F_SYSCTL;
-        t->masked += x.tag == F_MASK;
-        t->fixed += x.tag == F_FIXED;
-        t->limits += x.tag == F_LIMIT;
-        t->init_args += x.tag == F_INIT_ARG;
-        t->init_env += x.tag == F_INIT_ENV;
-    }
+    while ((got = proto_next(&r, &x)) == 1)
+        *ret += x.tag == tag;
     return got;
 }
 
@@ -87,12 +69,19 @@ struct field_spec {
     enum field_kind kind;
 };
 
-/* A list of fields: those that are simply stored, and a function for the others, which may be NULL.
- * Fields that neither knows are of a later minor version, and ignored. */
+/* Where a text that is repeated is stored: a list (char **) that ends with NULL, and its length. */
+struct list_spec {
+    uint16_t tag, at, n_at;
+};
+
+/* A list of fields: those that are simply stored, those that are repeated, if any, and a function for
+ * the others, which may be NULL. Fields that none knows are of a later minor version, and ignored. */
 struct shape {
     const struct field_spec *fields;
     size_t n;
     int (*other)(void *to, struct arena *a, const struct proto_field *x);
+    const struct list_spec *lists;
+    size_t n_lists;
 };
 
 #define SHAPE(list, fn)                                       \
@@ -123,11 +112,22 @@ static int store(void *at, enum field_kind kind, struct arena *a, const struct p
     return ok ? 0 : -EPROTO;
 }
 
+static void *member(void *of, size_t at)
+{
+    return (char *)of + at;
+}
+
 static int get_field(void *to, struct arena *a, const struct shape *s, const struct proto_field *x)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->fields[i].tag == x->tag)
-            return store((char *)to + s->fields[i].at, s->fields[i].kind, a, x);
+            return store(member(to, s->fields[i].at), s->fields[i].kind, a, x);
+    for (size_t i = 0; i < s->n_lists; i++)
+        if (s->lists[i].tag == x->tag) {
+            char **list = *(char ***)member(to, s->lists[i].at);
+            size_t *n = member(to, s->lists[i].n_at);
+            return store(&list[(*n)++], TEXT, a, x);
+        }
     return s->other ? s->other(to, a, x) : 0;
 }
 
@@ -143,6 +143,30 @@ static int get_fields(void *to, struct arena *a, const struct shape *s, const ui
             return k;
     }
     return got;
+}
+
+/* Pointers that the lists of a frame take. */
+static int count_lists(const struct shape *s, const struct proto_frame *f, size_t *ret)
+{
+    size_t n;
+    *ret = s->n_lists; /* the NULL at the end of each */
+    for (size_t i = 0; i < s->n_lists; i++) {
+        if (count_fields(f, s->lists[i].tag, &n) < 0)
+            return -EPROTO;
+        *ret += n;
+    }
+    return 0;
+}
+
+/* Gives each list its place in a table of that many. */
+static void place_lists(void *to, char **table, const struct shape *s, const struct proto_frame *f)
+{
+    for (size_t i = 0; i < s->n_lists; i++) {
+        size_t n = 0;
+        *(char ***)member(to, s->lists[i].at) = table;
+        (void)count_fields(f, s->lists[i].tag, &n);
+        table += n + 1;
+    }
 }
 
 static int get_rlimit(struct req_common *c, struct arena *a, const struct proto_field *nest)
@@ -164,8 +188,6 @@ static int get_rlimit(struct req_common *c, struct arena *a, const struct proto_
 static int get_common(struct req_common *c, struct arena *a, const struct proto_field *x)
 {
     switch (x->tag) {
-    case F_ENV:
-        return store(&c->env[c->nenv++], TEXT, a, x);
     case F_CWD:
         return store(&c->cwd, TEXT, a, x);
     case F_USER:
@@ -187,9 +209,7 @@ static int get_exec_field(void *to, struct arena *a, const struct proto_field *x
         q->filter_size = x->len;
         return q->filter && x->len ? 0 : -EPROTO;
     }
-    if (x->tag == F_GROUP)
-        return store(&q->groups[q->ngroups++], TEXT, a, x);
-    return x->tag == F_ARG ? store(&q->argv[q->argc++], TEXT, a, x) : get_common(&q->c, a, x);
+    return get_common(&q->c, a, x);
 }
 
 int files_req_parse(struct exec_req *q, const struct proto_frame *f)
@@ -208,19 +228,22 @@ int files_req_parse(struct exec_req *q, const struct proto_frame *f)
         {F_AMBIENT, offsetof(struct exec_req, ambient), U64},
         {F_NO_NEW_PRIVS, offsetof(struct exec_req, no_new_privs), FLAG},
     };
-    static const struct shape shape = SHAPE(fields, get_exec_field);
-    struct tally t;
+    static const struct list_spec lists[] = {
+        {F_ARG, offsetof(struct exec_req, argv), offsetof(struct exec_req, argc)},
+        {F_ENV, offsetof(struct exec_req, c.env), offsetof(struct exec_req, c.nenv)},
+        {F_GROUP, offsetof(struct exec_req, groups), offsetof(struct exec_req, ngroups)},
+    };
+    static const struct shape shape = {fields, ARRAY_LEN(fields), get_exec_field, lists,
+                                       ARRAY_LEN(lists)};
     struct arena a;
+    size_t slots;
     *q = (struct exec_req){.caps = UINT64_MAX};
-    if (count_fields(f, &t) < 0)
+    if (count_lists(&shape, f, &slots) < 0)
         return -EPROTO;
-    size_t slots = REQ_ARGV_SPARE + t.args + 1 + t.envs + 1 + t.groups;
-    q->arena = arena_new(&a, slots * sizeof(char *), f);
+    q->arena = arena_new(&a, (REQ_ARGV_SPARE + slots) * sizeof(char *), f);
     if (!q->arena)
         return -ENOMEM;
-    q->argv = (char **)q->arena + REQ_ARGV_SPARE;
-    q->c.env = q->argv + t.args + 1;
-    q->groups = q->c.env + t.envs + 1;
+    place_lists(q, (char **)q->arena + REQ_ARGV_SPARE, &shape, f);
     int r = get_fields(q, &a, &shape, f->data, f->len);
     if (r < 0)
         exec_req_free(q);
@@ -340,24 +363,6 @@ static int get_config_field(void *to, struct arena *a, const struct proto_field 
         return get_mount(c, a, x);
     case F_SCRIPT:
         return get_script(c, a, x);
-    case F_DIRECTORY:
-        return store(&c->dirs[c->ndirs++], TEXT, a, x);
-    case F_WRITE_PATH:
-        return store(&c->writable[c->nwritable++], TEXT, a, x);
-    case F_GROUP:
-        return store(&c->groups[c->ngroups++], TEXT, a, x);
-    case F_SYSCTL:
-        return store(&c->sysctls[c->nsysctls++], TEXT, a, x);
-    case F_MASK:
-        return store(&c->masked[c->nmasked++], TEXT, a, x);
-    case F_FIXED:
-        return store(&c->fixed[c->nfixed++], TEXT, a, x);
-    case F_LIMIT:
-        return store(&c->limits[c->nlimits++], TEXT, a, x);
-    case F_INIT_ARG:
-        return store(&c->init_args[c->ninit_args++], TEXT, a, x);
-    case F_INIT_ENV:
-        return store(&c->init_env[c->ninit_env++], TEXT, a, x);
     case F_NET:
         return get_net(&c->net, a, x);
     default:
@@ -383,35 +388,41 @@ static const struct field_spec config_fields[] = {
     {F_THP, offsetof(struct config, thp), TEXT},
     {F_INIT, offsetof(struct config, init), TEXT},
 };
-static const struct shape config_shape = SHAPE(config_fields, get_config_field);
+#define LIST(tag, name)                                                      \
+    {                                                                        \
+        tag, offsetof(struct config, name), offsetof(struct config, n##name) \
+    }
+static const struct list_spec config_lists[] = {
+    {F_ENV, offsetof(struct config, c.env), offsetof(struct config, c.nenv)},
+    LIST(F_DIRECTORY, dirs),
+    LIST(F_WRITE_PATH, writable),
+    LIST(F_GROUP, groups),
+    LIST(F_SYSCTL, sysctls),
+    LIST(F_MASK, masked),
+    LIST(F_FIXED, fixed),
+    LIST(F_LIMIT, limits),
+    LIST(F_INIT_ARG, init_args),
+    LIST(F_INIT_ENV, init_env),
+};
+static const struct shape config_shape = {config_fields, ARRAY_LEN(config_fields), get_config_field,
+                                          config_lists, ARRAY_LEN(config_lists)};
 
 int config_parse(struct config *c, const struct proto_frame *f)
 {
-    struct tally t;
     struct arena a;
+    size_t mounts, scripts, texts;
     *c = (struct config){.caps = UINT64_MAX};
-    if (count_fields(f, &t) < 0)
+    if (count_fields(f, F_MOUNT, &mounts) < 0 || count_fields(f, F_SCRIPT, &scripts) < 0 ||
+        count_lists(&config_shape, f, &texts) < 0)
         return -EPROTO;
-    size_t mounts = t.mounts * sizeof(struct req_mount);
-    size_t scripts = t.scripts * sizeof(struct req_script);
-    size_t texts = (t.envs + 1 + t.dirs + t.writable + t.groups + t.sysctls + t.masked + t.fixed +
-                    t.limits + t.init_args + t.init_env) *
-                   sizeof(char *);
-    c->arena = arena_new(&a, mounts + scripts + texts, f);
+    c->arena = arena_new(
+        &a, mounts * sizeof(*c->mounts) + scripts * sizeof(*c->scripts) + texts * sizeof(char *),
+        f);
     if (!c->arena)
         return -ENOMEM;
     c->mounts = c->arena;
-    c->scripts = (struct req_script *)(c->mounts + t.mounts);
-    c->c.env = (char **)(c->scripts + t.scripts);
-    c->dirs = c->c.env + t.envs + 1;
-    c->writable = c->dirs + t.dirs;
-    c->groups = c->writable + t.writable;
-    c->sysctls = c->groups + t.groups;
-    c->masked = c->sysctls + t.sysctls;
-    c->fixed = c->masked + t.masked;
-    c->limits = c->fixed + t.fixed;
-    c->init_args = c->limits + t.limits;
-    c->init_env = c->init_args + t.init_args;
+    c->scripts = (struct req_script *)(c->mounts + mounts);
+    place_lists(c, (char **)(c->scripts + scripts), &config_shape, f);
     int r = get_fields(c, &a, &config_shape, f->data, f->len);
     if (r < 0)
         config_free(c);
@@ -474,4 +485,12 @@ void config_free(struct config *c)
 bool config_is_restricted(const struct config *c)
 {
     return c->caps != UINT64_MAX || c->no_new_privs || c->read_only || c->pids_max || c->nwritable;
+}
+
+bool config_mounts(const struct config *c, const char *path)
+{
+    for (size_t i = 0; i < c->nmounts; i++)
+        if (strcmp(c->mounts[i].path, path) == 0)
+            return true;
+    return false;
 }

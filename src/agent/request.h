@@ -150,5 +150,7 @@ void config_free(struct config *c);
 int config_change_env(struct config *c, const struct proto_frame *f);
 /* Something is taken from programs when the guest is sealed. */
 bool config_is_restricted(const struct config *c);
+/* Is something mounted exactly there? */
+bool config_mounts(const struct config *c, const char *path);
 
 #endif

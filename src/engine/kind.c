@@ -1,6 +1,7 @@
 #include "engine/kind.h"
 
 #include "util/cleanup.h"
+#include "util/words.h"
 
 #include <string.h>
 
@@ -18,8 +19,6 @@ const char *engine_kind_name(enum engine_kind k)
 
 enum engine_kind engine_kind_parse(const char *s)
 {
-    for (size_t i = 0; i < ARRAY_LEN(engine_names); i++)
-        if (strcmp(s, engine_names[i]) == 0)
-            return (enum engine_kind)i;
-    return ENGINE_INVALID;
+    int i = WORD_FIND(engine_names, s);
+    return i < 0 ? ENGINE_INVALID : (enum engine_kind)i;
 }

@@ -1,6 +1,7 @@
 #include "jail/kind.h"
 
 #include "util/cleanup.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +20,8 @@ const char *jail_kind_name(enum jail_kind k)
 
 enum jail_kind jail_kind_parse(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(jail_names); i++)
-        if (strcmp(name, jail_names[i]) == 0)
-            return (enum jail_kind)i;
-    return JAIL_INVALID;
+    int i = WORD_FIND(jail_names, name);
+    return i < 0 ? JAIL_INVALID : (enum jail_kind)i;
 }
 
 int jail_kind_resolve(enum jail_kind *k, struct err *e)

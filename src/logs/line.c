@@ -3,6 +3,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/parse.h"
+#include "util/words.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -162,14 +163,6 @@ int time_parse_when(const char *s, uint64_t now_ns, uint64_t *ret_ns)
 
 /* --- lines --- */
 
-static int find_source(const char *name)
-{
-    for (size_t i = 0; name && i < ARRAY_LEN(source_names); i++)
-        if (strcmp(name, source_names[i]) == 0)
-            return (int)i;
-    return -EINVAL;
-}
-
 static int decode(struct log_entry *e)
 {
     size_t n = e->len;
@@ -206,7 +199,7 @@ static int read_members(const json_t *j, struct log_entry *e)
 {
     json_t *d = json_object_get(j, "d");
     json_t *id = json_object_get(j, "id"), *enc = json_object_get(j, "e");
-    int s = find_source(json_string_value(json_object_get(j, "s")));
+    int s = WORD_FIND(source_names, json_string_value(json_object_get(j, "s")));
     if (!json_is_string(d) || s < 0 || read_time(j, e) < 0)
         return -EINVAL;
     e->s = (enum log_source)s;

@@ -5,6 +5,7 @@
 #include "util/parse.h"
 #include "util/text.h"
 #include "util/utf8.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,14 +43,6 @@ void net_record_escape(const char *s, char *out, size_t size)
 
 /* --- reading --- */
 
-static int find_name(const char *const *names, size_t n, const char *s)
-{
-    for (size_t i = 0; s && i < n; i++)
-        if (strcmp(names[i], s) == 0)
-            return (int)i;
-    return -EINVAL;
-}
-
 static void take_text(const json_t *j, const char *key, char *to, size_t size)
 {
     const char *s = json_string_value(json_object_get(j, key));
@@ -68,12 +61,11 @@ int net_record_read(const struct log_entry *e, struct net_record *ret)
 {
     const json_t *j = e->json;
     *ret = (struct net_record){.t_ns = e->t_ns};
-    int kind = find_name(kinds, ARRAY_LEN(kinds), json_string_value(json_object_get(j, "kind")));
+    int kind = WORD_FIND(kinds, json_string_value(json_object_get(j, "kind")));
     if (kind < 0)
         return kind;
     ret->kind = (enum net_record_kind)kind;
-    int verdict =
-        find_name(verdicts, ARRAY_LEN(verdicts), json_string_value(json_object_get(j, "verdict")));
+    int verdict = WORD_FIND(verdicts, json_string_value(json_object_get(j, "verdict")));
     ret->verdict = verdict < 0 ? NET_RECORD_NONE : (enum net_record_verdict)verdict;
     const char *direction = json_string_value(json_object_get(j, "direction"));
     ret->has_flow = direction != NULL;

@@ -1,5 +1,6 @@
 #include "logs/records.h"
 
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -129,14 +130,8 @@ static int by_time(const void *a, const void *b)
 
 static int add_early(struct records *r, uint64_t t_ns)
 {
-    if (r->n_early == r->cap_early) {
-        size_t cap = r->cap_early ? 2 * r->cap_early : 256;
-        struct record_line *more = reallocarray(r->early, cap, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        r->early = more;
-        r->cap_early = cap;
-    }
+    if (ARRAY_GROW(r->early, r->n_early, r->cap_early, 256) < 0)
+        return -ENOMEM;
     char *text = take_rendered(r);
     if (!text)
         return -ENOMEM;

@@ -5,6 +5,7 @@
 
 #include "net/packet.h"
 #include "net/policy.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 #include "util/text.h"
@@ -269,10 +270,8 @@ static int append_rule(struct policy *p, const struct policy_rule *r, struct err
 {
     if (p->n == POLICY_RULES_MAX)
         return err_set(e, E2BIG, "too many network rules: at most %d", POLICY_RULES_MAX);
-    struct policy_rule *grown = realloc(p->rule, (p->n + 1) * sizeof(*grown));
-    if (!grown)
+    if (ARRAY_RESIZE(p->rule, p->n + 1) < 0)
         return err_oom(e);
-    p->rule = grown;
     p->rule[p->n++] = *r;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* From files to a rulebook: see rulebook.h for which, fields.c for what may be in them. */
 #include "policy/impl.h"
 
+#include "util/array.h"
 #include "util/fs.h"
 #include "util/parse.h"
 #include "util/text.h"
@@ -119,10 +120,8 @@ static int read_list(const struct load *l, const struct yaml *y, struct setting 
 static int read_setting(const struct load *l, const struct yaml *y, const struct field *f,
                         struct layer *to)
 {
-    struct setting *more = reallocarray(to->set, to->n + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(to->set, to->n + 1) < 0)
         return err_oom(l->e);
-    to->set = more;
     struct setting *s = &to->set[to->n++];
     *s = (struct setting){.field = f, .line = y->line};
     if (f->type == FIELD_LIST)

@@ -1,5 +1,6 @@
 #include "policy/strict_yaml.h"
 
+#include "util/array.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -72,10 +73,8 @@ static int take_text(struct reader *r, const yaml_event_t *ev, char **ret)
 struct yaml *yaml_add(struct yaml *to)
 {
     if ((to->n & (to->n - 1)) == 0) { /* full at every power of two */
-        struct yaml *more = reallocarray(to->item, to->n ? 2 * to->n : 1, sizeof(*more));
-        if (!more)
+        if (ARRAY_RESIZE(to->item, to->n ? 2 * to->n : 1) < 0)
             return NULL;
-        to->item = more;
     }
     to->item[to->n] = (struct yaml){0};
     return &to->item[to->n++];

@@ -395,11 +395,8 @@ int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err 
 
 json_t *spec_bound_secrets_json(const struct spec_bound *b)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < b->secrets.n; i++)
-        json_add(&list, json_string(b->secrets.v[i]));
     return json_pack("{s:s, s:o}", "on_violation", violation_names[b->on_violation], "secrets",
-                     list);
+                     json_list(b->secrets.v));
 }
 
 json_t *spec_bound_ports_json(const struct spec_bound *b)

@@ -1,5 +1,6 @@
 #include "spec/diff.h"
 
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/parse.h"
@@ -28,11 +29,9 @@ static int note(struct spec_changes *l, const char *field, const char *name, siz
 {
     if (before && after ? strcmp(before, after) == 0 : !before && !after)
         return 0;
-    struct spec_change *more = reallocarray(l->v, l->n + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(l->v, l->n + 1) < 0)
         return -ENOMEM;
-    l->v = more;
-    struct spec_change *c = &more[l->n++];
+    struct spec_change *c = &l->v[l->n++];
     *c = (struct spec_change){.field = field,
                               .name = name ? strndup(name, n) : NULL,
                               .before = before ? strdup(before) : NULL,

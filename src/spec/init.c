@@ -49,18 +49,14 @@ int spec_init_check(const struct guest_init *i, struct err *e)
 
 json_t *spec_init_to_json(const struct guest_init *i)
 {
-    json_t *args = json_array(), *env = json_array();
-    for (size_t k = 0; k < i->args.n; k++)
-        json_add(&args, json_string(i->args.v[k]));
+    if (!i->path)
+        return json_null();
+    json_t *env = json_array();
     for (size_t k = 0; k < i->env.n; k++) {
         size_t n = strcspn(i->env.v[k], "=");
         json_add(&env, json_pack("[s%, s]", i->env.v[k], n, i->env.v[k] + n + 1));
     }
-    if (i->path)
-        return json_pack("{s:o, s:s, s:o}", "args", args, "cmd", i->path, "env", env);
-    json_decref(args);
-    json_decref(env);
-    return json_null();
+    return json_pack("{s:o, s:s, s:o}", "args", json_list(i->args.v), "cmd", i->path, "env", env);
 }
 
 int spec_init_from_json(struct guest_init *i, const json_t *j, struct err *e)

@@ -15,6 +15,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/parse.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,17 +40,9 @@ static json_t *number_or_null(uint64_t v)
     return v ? json_integer((json_int_t)v) : json_null();
 }
 
-static json_t *list_json(const struct strlist *l)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        json_add(&a, json_string(l->v[i]));
-    return a;
-}
-
 static json_t *list_or_null(const struct strlist *l)
 {
-    return l->n ? list_json(l) : json_null();
+    return l->n ? json_list(l->v) : json_null();
 }
 
 static json_t *env_json(const struct strlist *env)
@@ -185,22 +178,14 @@ static const char *const thps[] = {
 
 static const char *const tenancies[] = {"single_tenant", "multi_tenant"};
 
-static size_t name_index(const char *const *names, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0)
-            return i;
-    return 0;
-}
-
 enum cpu_placement cpu_placement_parse(const char *name)
 {
-    return (enum cpu_placement)name_index(placements, ARRAY_LEN(placements), name);
+    return (enum cpu_placement)MAX(WORD_FIND(placements, name), 0);
 }
 
 enum thp_policy thp_parse(const char *name)
 {
-    return (enum thp_policy)name_index(thps, ARRAY_LEN(thps), name);
+    return (enum thp_policy)MAX(WORD_FIND(thps, name), 0);
 }
 
 const char *cpu_placement_name(enum cpu_placement p)
@@ -265,21 +250,21 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         "{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, "
         "s:o, s:o, s:o, s:s, s:o, s:I, s:o?, s:o, s:o, s:o*, s:o*, s:o*, s:o*}",
         "deployment_profile", tenancies[s->multi_tenant], "env", env_json(&s->env), "exposed_ports",
-        list_json(&s->ports), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
-        "image_labels", list_json(&s->image_labels), "image_volumes", list_json(&s->volumes),
+        json_list(s->ports.v), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
+        "image_labels", json_list(s->image_labels.v), "image_volumes", json_list(s->volumes.v),
         "init", spec_init_to_json(&s->init), "labels", labels_json(&s->labels), "lifecycle",
         lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
         mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
         "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],
         "resources", resources_json(s), "rlimits", rlimits_json(s), "runtime", runtime_json(s),
-        "secret_env", list_json(&s->secrets), "security_profile",
+        "secret_env", json_list(s->secrets.v), "security_profile",
         security_profile_name(s->security.profile), "security", spec_security_to_json(&s->security),
         "created_ns", (json_int_t)s->created_ns, "vsocks", spec_vsock_to_json(&s->vsocks),
-        "write_paths", list_json(&s->write_paths), "workspace", spec_workspace_json(s),
+        "write_paths", json_list(s->write_paths.v), "workspace", spec_workspace_json(s),
         "root_share", s->root_share ? json_true() : NULL, "image_named_here",
         s->image_named_here ? json_true() : NULL, "masked_paths",
-        s->masked.n ? list_json(&s->masked) : NULL, "fixed_paths",
-        s->fixed.n ? list_json(&s->fixed) : NULL);
+        s->masked.n ? json_list(s->masked.v) : NULL, "fixed_paths",
+        s->fixed.n ? json_list(s->fixed.v) : NULL);
 }
 
 /* Defaults that will never change, and so need not be stored. Sizes are not among them. */

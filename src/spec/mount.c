@@ -4,6 +4,7 @@
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/text.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,11 +95,7 @@ enum disk_sync spec_disk_sync(const struct sandbox_spec *s)
 
 bool mount_fstype_known(const char *fstype)
 {
-    static const char *const known[] = {"ext4", "ext3", "ext2", "erofs"};
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (strcmp(fstype, known[i]) == 0)
-            return true;
-    return false;
+    return word_among("ext4|ext3|ext2|erofs", fstype);
 }
 
 static int check_room(const struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
@@ -206,10 +203,8 @@ const char *mount_cache_name(enum mount_cache c)
 
 bool mount_cache_parse(const char *s, enum mount_cache *ret)
 {
-    for (size_t i = 0; i < ARRAY_LEN(cache_names); i++)
-        if (strcmp(s, cache_names[i]) == 0) {
-            *ret = (enum mount_cache)i;
-            return true;
-        }
-    return false;
+    int i = WORD_FIND(cache_names, s);
+    if (i >= 0)
+        *ret = (enum mount_cache)i;
+    return i >= 0;
 }

@@ -1,6 +1,7 @@
 #include "spec/net.h"
 
 #include "net/packet.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
@@ -199,10 +200,8 @@ int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err 
     }
     if (n->n_ports == SPEC_PUBLISH_MAX)
         return err_set(e, E2BIG, "at most %d published ports", SPEC_PUBLISH_MAX);
-    struct spec_port *more = reallocarray(n->ports, n->n_ports + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(n->ports, n->n_ports + 1) < 0)
         return err_oom(e);
-    n->ports = more;
     n->ports[n->n_ports++] = *p;
     return 0;
 }

@@ -26,14 +26,6 @@ static json_t *ports_json(const struct spec_net *n)
     return a;
 }
 
-static json_t *texts_json(const struct strlist *l)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        json_add(&a, json_string(l->v[i]));
-    return a;
-}
-
 static json_t *nameservers_json(const struct spec_net *n)
 {
     json_t *a = json_array();
@@ -62,7 +54,7 @@ static json_t *policy_json(const struct spec_net *n)
         "{s:s, s:s, s:s?, s:o}", "default_egress",
         default_names[n->egress == NET_DEFAULT_ALLOW ? NET_DEFAULT_ALLOW : NET_DEFAULT_DENY],
         "default_ingress", default_names[ingress], "profile", profile, "rules",
-        texts_json(&n->rules));
+        json_list(n->rules.v));
 }
 
 static json_t *limits_json(const struct spec_net *n)
@@ -99,12 +91,12 @@ static json_t *full_json(const struct spec_net *n)
 {
     json_t *tls = json_pack(
         "{s:b, s:o, s:{s:i, s:i}, s:b, s:o, s:{s:s?, s:s?}, s:o, s:[], s:o, s:o, s:b}",
-        "block_quic_on_intercept", !n->bound.quic, "bypass", texts_json(&n->bound.bypass), "cache",
+        "block_quic_on_intercept", !n->bound.quic, "bypass", json_list(n->bound.bypass.v), "cache",
         "capacity", 256, "validity_hours", 12, "enabled", spec_bound_any(&n->bound), "intercept",
-        texts_json(&n->bound.intercept), "intercept_ca", "cert_path", n->bound.ca_cert, "key_path",
+        json_list(n->bound.intercept.v), "intercept_ca", "cert_path", n->bound.ca_cert, "key_path",
         n->bound.ca_key, "intercepted_ports", spec_bound_ports_json(&n->bound),
         "scoped_upstream_ca_cert", "scoped_verify_upstream", spec_bound_no_verify_json(&n->bound),
-        "upstream_ca_cert", texts_json(&n->bound.cas), "verify_upstream", 1);
+        "upstream_ca_cert", json_list(n->bound.cas.v), "verify_upstream", 1);
     return json_pack("{s:{s:o, s:I, s:b}, s:b, s:o, s:I, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o}",
                      "dns", "nameservers", nameservers_json(n), "query_timeout_ms",
                      (json_int_t)n->dns_timeout_ms, "rebind_protection", !n->allow_rebind,
@@ -144,15 +136,15 @@ static json_t *short_json(const struct spec_net *n)
     put_unless(&o, "proxy", spec_proxy_to_json(&n->proxy), n->proxy.version == 0);
     const struct spec_bound *b = &n->bound;
     json_t *tls = json_object();
-    put_unless(&tls, "intercept", texts_json(&b->intercept), b->intercept.n == 0);
-    put_unless(&tls, "bypass", texts_json(&b->bypass), b->bypass.n == 0);
+    put_unless(&tls, "intercept", json_list(b->intercept.v), b->intercept.n == 0);
+    put_unless(&tls, "bypass", json_list(b->bypass.v), b->bypass.n == 0);
     put_unless(&tls, "intercepted_ports", spec_bound_ports_json(b), b->n_ports == 0);
     put_unless(&tls, "intercept_ca",
                json_pack("{s:s?, s:s?}", "cert_path", b->ca_cert, "key_path", b->ca_key),
                !b->ca_cert && !b->ca_key);
     put_unless(&tls, "scoped_verify_upstream", spec_bound_no_verify_json(b), b->no_verify.n == 0);
     put_unless(&tls, "block_quic_on_intercept", json_false(), !b->quic);
-    put_unless(&tls, "upstream_ca_cert", texts_json(&b->cas), b->cas.n == 0);
+    put_unless(&tls, "upstream_ca_cert", json_list(b->cas.v), b->cas.n == 0);
     put_unless(&o, "tls", tls, tls && json_object_size(tls) == 0);
     put_unless(&o, "secrets", spec_bound_secrets_json(b), b->secrets.n == 0);
     put_unless(&o, "interface", pools_json(n), n->pool4.bits == 0 && n->pool6.bits == 0);

@@ -5,6 +5,7 @@
 
 #include "util/err.h"
 #include "util/strlist.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -89,13 +90,11 @@ static inline int read_choice(const json_t *o, const char *key, const char *cons
     const json_t *v = member(o, key);
     if (!v)
         return 0;
-    const char *s = plain_text(v);
-    for (size_t i = 0; s && i < n; i++)
-        if (names[i] && strcmp(s, names[i]) == 0) {
-            *ret = i;
-            return 0;
-        }
-    return bad(e, key);
+    int i = word_find(names, n, plain_text(v));
+    if (i < 0)
+        return bad(e, key);
+    *ret = (size_t)i;
+    return 0;
 }
 
 /* A member that must be an object if present; NULL, which reads as an empty one, if not. */

@@ -227,16 +227,11 @@ static json_t *caps_json(uint64_t caps)
 
 json_t *spec_security_to_json(const struct spec_security *s)
 {
-    json_t *groups = json_array(), *settings = json_array();
-    for (size_t i = 0; i < s->groups.n; i++)
-        json_add(&groups, json_string(s->groups.v[i]));
-    for (size_t i = 0; i < s->sysctls.n; i++)
-        json_add(&settings, json_string(s->sysctls.v[i]));
     return json_pack("{s:s, s:o, s:b, s:b, s:o, s:o, s:o}", "profile", profiles[s->profile].name,
                      "capabilities", caps_json(s->caps), "no_new_privileges", s->no_new_privs,
                      "read_only", s->read_only, "pids_limit",
-                     s->pids ? json_integer(s->pids) : json_null(), "groups", groups, "sysctls",
-                     settings);
+                     s->pids ? json_integer(s->pids) : json_null(), "groups",
+                     json_list(s->groups.v), "sysctls", json_list(s->sysctls.v));
 }
 
 static int read_caps(struct spec_security *s, const json_t *o, struct err *e)

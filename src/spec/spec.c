@@ -4,9 +4,11 @@
 #include "image/store/upper.h"
 #include "proto/proto.h"
 #include "spec/signals.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 #include "util/text.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -384,12 +386,10 @@ int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, 
     }
     if (s->n_scripts >= SPEC_SCRIPTS_MAX)
         return err_set(e, E2BIG, "invalid config: at most %d scripts", SPEC_SCRIPTS_MAX);
-    struct spec_script *more = reallocarray(s->scripts, s->n_scripts + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(s->scripts, s->n_scripts + 1) < 0)
         return err_oom(e);
-    s->scripts = more;
-    memmove(&more[at + 1], &more[at], (s->n_scripts - at) * sizeof(*more));
-    more[at] = (struct spec_script){steal_ptr(&new_name), steal_ptr(&new_body)};
+    memmove(&s->scripts[at + 1], &s->scripts[at], (s->n_scripts - at) * sizeof(*s->scripts));
+    s->scripts[at] = (struct spec_script){steal_ptr(&new_name), steal_ptr(&new_body)};
     s->n_scripts++;
     return 0;
 }
@@ -483,7 +483,6 @@ static int check_hostname(const char *h, struct err *e)
 
 static int check_runtime(const struct sandbox_spec *s, struct err *e)
 {
-    static const char *const levels[] = {"error", "warn", "info", "debug", "trace"};
     if (s->workdir && (s->workdir[0] != '/' || !plain(s->workdir)))
         return err_set(e, EINVAL, "invalid config: working directory must be an absolute path: %s",
                        s->workdir);
@@ -499,11 +498,8 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
                 return err_set(e, EINVAL, "invalid config: the command is not UTF-8");
     if (s->stop_signal && signal_number(s->stop_signal) == 0)
         return err_set(e, EINVAL, "invalid config: unknown signal '%.32s'", s->stop_signal);
-    if (!s->log_level)
+    if (!s->log_level || word_among("error|warn|info|debug|trace", s->log_level))
         return 0;
-    for (size_t i = 0; i < ARRAY_LEN(levels); i++)
-        if (strcmp(s->log_level, levels[i]) == 0)
-            return 0;
     return err_set(e, EINVAL, "invalid log level: %s (expected: error, warn, info, debug, trace)",
                    s->log_level);
 }

@@ -89,6 +89,7 @@ enum workspace_sync {
     WORKSPACE_SYNC_STOP,  /* not before */
     WORKSPACE_SYNC_CLOSE, /* soon after they were made */
     WORKSPACE_SYNC_IDLE,  /* when there have been none for a while */
+    WORKSPACE_SYNC_FSYNC, /* soon; and an fsync of the guest's waits for that */
 };
 #define SPEC_WORKSPACE_MIN (1ULL << 20)
 #define SPEC_WORKSPACE_MAX_DEFAULT (1ULL << 30)

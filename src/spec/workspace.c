@@ -4,6 +4,7 @@
 
 #include "util/cleanup.h"
 #include "util/text.h"
+#include "util/words.h"
 
 #include <string.h>
 
@@ -11,16 +12,15 @@ static const char *const modes[] = {[WORKSPACE_FUSE] = "fuse", [WORKSPACE_SNAPSH
 
 static const char *const syncs[] = {[WORKSPACE_SYNC_STOP] = "stop",
                                     [WORKSPACE_SYNC_CLOSE] = "close",
-                                    [WORKSPACE_SYNC_IDLE] = "idle"};
+                                    [WORKSPACE_SYNC_IDLE] = "idle",
+                                    [WORKSPACE_SYNC_FSYNC] = "fsync"};
 
 bool workspace_sync_parse(const char *word, enum workspace_sync *ret)
 {
-    for (size_t i = 0; i < ARRAY_LEN(syncs); i++)
-        if (strcmp(word, syncs[i]) == 0) {
-            *ret = (enum workspace_sync)i;
-            return true;
-        }
-    return false;
+    int i = WORD_FIND(syncs, word);
+    if (i >= 0)
+        *ret = (enum workspace_sync)i;
+    return i >= 0;
 }
 
 const char *workspace_mode_name(enum workspace_mode m)

@@ -163,8 +163,9 @@ int named_remove(const struct store *s, const struct named_kind *k, const char *
     AUTO_CLOSE int all = r < 0 ? r : named_dir_open(s, k, true, e);
     if (all < 0)
         return all;
-    /* The record first: a removal that dies leaves nothing that looks whole. */
+    /* The record first: a removal that dies leaves nothing that looks whole. Who fetched files of a
+     * workspace for a sandbox that is gone may still write about the last of them. */
     record_path(k, name, record);
-    r = unlinkat(all, record, 0) < 0 && errno != ENOENT ? -errno : remove_tree_at(all, name);
+    r = unlinkat(all, record, 0) < 0 && errno != ENOENT ? -errno : remove_tree_patiently(all, name);
     return r < 0 ? err_sys(e, -r, "cannot remove %s '%s'", k->what, name) : 0;
 }

@@ -16,9 +16,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
-
-enum { REMOVE_TRIES = 1000 /* 1 ms apart */ };
 
 int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, struct err *e)
 {
@@ -45,12 +42,8 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e)
         (void)unlinkat(dirfd, "spec.json", 0);
         audit_collect(s, name, dirfd);
     }
-    int r = remove_tree_at(s->sandboxes_fd, name);
     /* A monitor whose creator was killed may still be writing its last state. */
-    for (int i = 0; r == -ENOTEMPTY && i < REMOVE_TRIES; i++) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        r = remove_tree_at(s->sandboxes_fd, name);
-    }
+    int r = remove_tree_patiently(s->sandboxes_fd, name);
     return r < 0 ? err_sys(e, -r, "cannot remove the directory of sandbox '%s'", name) : 0;
 }
 

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SMALL_FILE = 4096 };
+enum { SMALL_FILE = 4096, REMOVE_TRIES = 1000 /* 1 ms apart */ };
 
 /* #syscalls:monitor openat write fsync renameat unlinkat getpid close */
 
@@ -244,6 +245,16 @@ int remove_tree_at(int dirfd, const char *name)
     if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         return r < 0 ? r : -errno;
     return 0;
+}
+
+int remove_tree_patiently(int dirfd, const char *name)
+{
+    int r = remove_tree_at(dirfd, name);
+    for (int i = 0; r == -ENOTEMPTY && i < REMOVE_TRIES; i++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        r = remove_tree_at(dirfd, name);
+    }
+    return r;
 }
 
 int mkdir_parents(const char *path, mode_t mode)

@@ -38,6 +38,8 @@ void file_replace_sweep(int dirfd);
 
 /* Removes a file or a whole directory tree; never crosses a symlink. Missing is success. */
 int remove_tree_at(int dirfd, const char *name);
+/* The same where a process that is about to end may still add something. */
+int remove_tree_patiently(int dirfd, const char *name);
 
 /* mkdir -p for an absolute path; new directories get `mode`. */
 int mkdir_parents(const char *path, mode_t mode);

@@ -31,4 +31,13 @@ static inline void json_put(json_t **object, const char *key, json_t *v)
     }
 }
 
+/* An array of the texts of a list that ends with NULL; NULL is an empty one. */
+static inline json_t *json_list(char *const *list)
+{
+    json_t *a = json_array();
+    for (; a && list && *list; list++)
+        json_add(&a, json_string(*list));
+    return a;
+}
+
 #endif

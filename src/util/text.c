@@ -127,6 +127,12 @@ void table_add(struct table *t, const char *cell)
     t->cell[t->n++] = s;
 }
 
+void table_add_all(struct table *t, const char *const *cells, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        table_add(t, cells[i]);
+}
+
 static int print_cell(struct buf *out, const char *cell, size_t pad, const char *style)
 {
     bool styled = style && *style;

@@ -39,6 +39,10 @@ void table_init(struct table *t, size_t columns, const char *const *headers);
 void table_free(struct table *t);
 /* Control characters become '?': a name or an image must not control the user's terminal. */
 void table_add(struct table *t, const char *cell);
+void table_add_all(struct table *t, const char *const *cells, size_t n);
+#define TABLE_ROW(t, ...)                                \
+    table_add_all(t, (const char *const[]){__VA_ARGS__}, \
+                  sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 /* `style`, if set, returns the escape sequence to put before a cell ("" or NULL = none). */
 typedef const char *(*table_style)(size_t row, size_t column, const char *cell);
 int table_print(const struct table *t, struct buf *out, table_style style);

@@ -1,4 +1,5 @@
 #include "util/tree_walk.h"
+#include "util/array.h"
 
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -52,14 +53,8 @@ static int go_down(struct walk *w, const char *name)
     struct stat st;
     if (w->depth == TREE_WALK_DEPTH_MAX)
         return -ELOOP;
-    if (w->depth == w->room) {
-        size_t room = w->room ? 2 * w->room : 64;
-        struct level *more = reallocarray(w->above, room, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        w->above = more;
-        w->room = room;
-    }
+    if (ARRAY_GROW(w->above, w->depth, w->room, 64) < 0)
+        return -ENOMEM;
     if (fstat(dirfd(w->dir), &st) < 0)
         return -errno;
     int fd = dir_open_at(dirfd(w->dir), name);

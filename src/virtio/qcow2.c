@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "util/array.h"
 #include "util/cleanup.h"
 
 /* #syscalls:monitor preadv */
@@ -141,10 +142,8 @@ static int add(struct image *m, int fd, uint64_t at, uint64_t length)
         return refuse(m, "it is too fragmented");
     if (m->n == m->room) {
         size_t room = MIN(MAX(m->room * 2, (size_t)64), (size_t)BLK_SEGMENTS_MAX);
-        struct blk_segment *more = reallocarray(m->seg, room, sizeof(*more));
-        if (!more)
+        if (ARRAY_RESIZE(m->seg, room) < 0)
             return -ENOMEM;
-        m->seg = more;
         m->room = room;
     }
     m->seg[m->n++] = (struct blk_segment){.fd = fd, .offset = fd < 0 ? 0 : at, .length = length};

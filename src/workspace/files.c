@@ -2,6 +2,7 @@
 
 #include "copy/host.h"
 #include "copy/place.h"
+#include "util/array.h"
 #include "util/beneath.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -54,14 +55,8 @@ static int add(struct listing *x, int at, const char *name, const char *path, co
         S_ISLNK(st->st_mode) && name ? readlinkat(at, name, target, sizeof(target) - 1) : -1;
     if (x->l.n == WORKSPACE_FILES_MAX)
         return err_set(x->e, E2BIG, "the workspace has more than %d files", WORKSPACE_FILES_MAX);
-    if (x->l.n == x->cap) {
-        size_t cap = x->cap ? 2 * x->cap : 64;
-        struct workspace_file *more = reallocarray(x->l.v, cap, sizeof(*more));
-        if (!more)
-            return err_oom(x->e);
-        x->l.v = more;
-        x->cap = cap;
-    }
+    if (ARRAY_GROW(x->l.v, x->l.n, x->cap, 64) < 0)
+        return err_oom(x->e);
     struct workspace_file f = {.path = strdup(path),
                                .target = n >= 0 ? strndup(target, (size_t)n) : NULL,
                                .mode = st->st_mode,

@@ -30,8 +30,32 @@ def check_format(t):
     check(t, "clang-format", [CLANG_FORMAT, "--dry-run", "-Werror", *sources("*.c", "*.h")])
 
 
+CLEANED_UP = re.compile(r"\s+AUTO_\w+ (?:const )?(?:struct )?\w+ \**(\w+);")
+
+
+def unset_at_a_return(text):
+    """Lines with a variable that is cleaned up at the end of its block, which a return reaches before it has a value.
+    No compiler or analyser sees these."""
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        name = CLEANED_UP.fullmatch(line)
+        for later in lines[i + 1:] if name else ():
+            if re.search(rf"\b{name[1]}\b", later):
+                break
+            if re.match(r"\s+(.*\W)?return\b|}", later):
+                yield i + 1
+                break
+
+
+def check_cleanups(t):
+    found = [f"{path}:{n}: may be cleaned up without a value" for path in sources("*.c")
+             for n in unset_at_a_return((ROOT / path).read_text())]
+    t.check("values of what is cleaned up", not found, "\n".join(found))
+
+
 def stage(args, t):
     check_format(t)
+    check_cleanups(t)
     check(t, "layers of src/", ["tools/check-layers", "src"])
     docs = sources("*.md")
     check(t, f"files named in documentation ({len(docs)} files)", ["tools/check-docs", ".", *docs])

@@ -333,6 +333,37 @@ static void test_removal_of_what_is_write_protected(void **state)
     }
 }
 
+/* Who is about to end may add something meanwhile. */
+static void test_removal_beside_who_still_writes(void **state)
+{
+    struct dir *d = *state;
+    int sync[2];
+    char byte;
+    assert_int_equal(mkdirat(d->fd, "busy", 0700), 0);
+    AUTO_CLOSE int busy = openat(d->fd, "busy", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(busy >= 0);
+    assert_int_equal(pipe(sync), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 0; i < 20000; i++) { /* as long as there is something to add to */
+            int fd = openat(busy, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+            if (i == 100)
+                (void)!write(sync[1], "", 1);
+            if (fd < 0)
+                break;
+            (void)close(fd);
+        }
+        _exit(0);
+    }
+    assert_int_equal(read(sync[0], &byte, 1), 1);
+    assert_int_equal(remove_tree_patiently(d->fd, "busy"), 0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(faccessat(d->fd, "busy", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+    (void)close(sync[0]);
+    (void)close(sync[1]);
+}
+
 static void test_mkdir_parents(void **state)
 {
     struct dir *d = *state;
@@ -364,6 +395,7 @@ int main(void)
         WITH_DIR(test_removal_stays_inside),
         WITH_DIR(test_walk_and_removal_of_what_is_deep),
         WITH_DIR(test_removal_of_what_is_write_protected),
+        WITH_DIR(test_removal_beside_who_still_writes),
         WITH_DIR(test_mkdir_parents),
     };
     return cmocka_run_group_tests_name("buf_fs", tests, NULL, NULL);

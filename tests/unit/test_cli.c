@@ -2,10 +2,10 @@
  * can rely on. */
 #include "cli/core/args.h"
 #include "cli/core/help.h"
-#include "cli/options/sandbox.h"
-#include "cli/options/session.h"
 #include "cli/core/template.h"
 #include "cli/core/verbs.h"
+#include "cli/options/sandbox.h"
+#include "cli/options/session.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -291,7 +291,7 @@ static void check_verbs(const struct cmd *in)
             fail_msg("msb %s: summary '%s'", verb->name, summary);
         if (verb->flags & CMD_LATER)
             continue;
-        assert_true((verb->run != NULL) != (verb->subs != NULL));
+        assert_int_equal(!!verb->run + !!verb->list + !!verb->inspect + !!verb->each, !verb->subs);
         assert_non_null(verb->examples);
         if ((*c)->subs) /* not by way of another spelling: "container" is msb itself */
             check_verbs(verb);

@@ -1,7 +1,9 @@
-/* Sizes, durations, similar words, tables: what people type and read. */
+/* Sizes, durations, words, tables: what people type and read. */
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 #include "util/text.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -221,9 +223,41 @@ static void times(void **state)
     assert_string_equal(text, "1970-01-01T00:00:00.000000000Z");
 }
 
+static void words(void **state)
+{
+    (void)state;
+    static const char *const list[] = {[0] = "a", [2] = "long"};
+    assert_true(word_among("a|long|c", "a") && word_among("a|long|c", "long"));
+    assert_true(word_among("a|long|c", "c") && word_among("one", "one"));
+    assert_false(word_among("a|long|c", "a|long") || word_among("a|long|c", "lon"));
+    assert_false(word_among("a|long|c", "longer") || word_among("a|long|c", "|"));
+    assert_false(word_among("a|long|c", "") || word_among("a|long|c", NULL));
+    assert_int_equal(WORD_FIND(list, "a"), 0);
+    assert_int_equal(WORD_FIND(list, "long"), 2);
+    assert_int_equal(WORD_FIND(list, "lon"), -EINVAL);
+    assert_int_equal(WORD_FIND(list, NULL), -EINVAL);
+}
+
+static void arrays(void **state)
+{
+    (void)state;
+    int *v = NULL;
+    size_t cap = 0;
+    for (size_t n = 0; n < 100; n++) {
+        assert_int_equal(ARRAY_GROW(v, n, cap, 3), 0);
+        assert_true(cap > n);
+        v[n] = (int)n;
+    }
+    assert_int_equal(cap, 192);
+    assert_int_equal(ARRAY_RESIZE(v, 100), 0);
+    assert_int_equal(v[99], 99);
+    free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words),     cmocka_unit_test(arrays),
         cmocka_unit_test(sizes),     cmocka_unit_test(durations),
         cmocka_unit_test(counts),    cmocka_unit_test(durations_print_as_they_parse),
         cmocka_unit_test(distances), cmocka_unit_test(utf8),

@@ -1,8 +1,8 @@
 /* The network part of a spec: what options mean, what is refused and with which words, and that
  * JSON brings back the same policy. And the host's resolvers. */
 #include "cli/core/args.h"
-#include "cli/options/net.h"
 #include "cli/core/verbs.h"
+#include "cli/options/net.h"
 #include "launch/net_host.h"
 #include "launch/publish.h"
 #include "net/packet.h"

@@ -13,6 +13,7 @@
 #include "util/json.h"
 #include "util/text.h"
 #include "util/utf8.h"
+#include "util/words.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -49,17 +50,13 @@ struct audit_view {
 /* Members beyond the common ones, as KEY=VALUE; a value is JSON unless it is a single word. */
 static int put_details(const json_t *j, struct buf *out)
 {
-    static const char *const frame[] = {"seq", "prev", "begins",  "t",      "event", "sandbox",
-                                        "uid", "pid",  "program", "parent", "exec"};
+    static const char frame[] = "seq|prev|begins|t|event|sandbox|uid|pid|program|parent|exec";
     const char *key;
     json_t *v;
     int r = 0;
     json_object_foreach((json_t *)j, key, v)
     {
-        bool skip = false;
-        for (size_t i = 0; i < ARRAY_LEN(frame); i++)
-            skip = skip || strcmp(key, frame[i]) == 0;
-        if (skip || r < 0)
+        if (word_among(frame, key) || r < 0)
             continue;
         const char *word = json_string_value(v);
         bool plain = word && *word && !strpbrk(word, " \t\"'\\");
@@ -345,7 +342,6 @@ static const struct opt_group *const audit_groups[] = {&audit_filter_group, NULL
 
 static const struct cmd cmd_audit_show = {
     .name = "show",
-    .group = GROUP_SANDBOX,
     .flags = CMD_HIDDEN,
     .parent = &cmd_audit,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",

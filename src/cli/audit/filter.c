@@ -2,6 +2,7 @@
 
 #include "cli/options/log.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <pwd.h>
@@ -56,12 +57,8 @@ int audit_filter_look(struct audit_filter *f, const struct store *s, struct err 
     struct sandbox *all = NULL;
     size_t n = 0;
     int r = f->labels.n ? store_list(s, &all, &n, e) : 0;
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        json_t *labels = json_array();
-        for (size_t k = 0; k < all[i].spec.labels.n; k++)
-            (void)json_array_append_new(labels, json_string(all[i].spec.labels.v[k]));
-        (void)json_object_set_new(f->known, all[i].spec.name, labels);
-    }
+    for (size_t i = 0; r == 0 && i < n; i++)
+        (void)json_object_set_new(f->known, all[i].spec.name, json_list(all[i].spec.labels.v));
     sandbox_list_free(all, n);
     return r;
 }

@@ -135,7 +135,6 @@ static const struct opt verify_opts[] = {
 
 const struct cmd cmd_audit_verify = {
     .name = "verify",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_audit,
     .summary = "Check that the audit log is as it was written",
     .opts = verify_opts,

@@ -4,6 +4,7 @@
 #include "cli/core/habits.h"
 #include "util/cleanup.h"
 #include "util/text.h"
+#include "util/words.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -224,24 +225,6 @@ struct parser {
     struct err *e;
 };
 
-static bool is_choice(const char *choices, const char *value)
-{
-    size_t n = strlen(value);
-    for (const char *p = choices;; p++) {
-        size_t len = strcspn(p, "|");
-        if (len == n && memcmp(p, value, n) == 0)
-            return true;
-        p += len;
-        if (!*p)
-            return false;
-    }
-}
-
-bool opt_is_choice(const struct opt *o, const char *value)
-{
-    return is_choice(o->choices, value);
-}
-
 static bool is_global(const struct opt *o, const char *name)
 {
     for (const struct opt *g = global_opts; g->name; g++)
@@ -257,7 +240,7 @@ static int take(struct parser *p, const struct opt *o, const char *value)
     opt_spelling(o, spelling, sizeof(spelling));
     if (o->flags & OPT_LATER)
         return later(a->cmd, o, p->e);
-    if (o->choices && (!value || !is_choice(o->choices, value)))
+    if (o->choices && !word_among(o->choices, value))
         return bad_choice(o, value, p->e);
     for (size_t i = 0; i < a->n_opts; i++) {
         const struct opt *other = a->opts[i].opt;
@@ -312,7 +295,7 @@ static int parse_long(struct parser *p, const char *word)
     const struct opt *o = find_long(p->a->cmd, name, len);
     if (!o && strcmp(name, "json") == 0) { /* --format json, where that is what it would mean */
         o = find_long(p->a->cmd, "format", strlen("format"));
-        if (o && o->choices && is_choice(o->choices, name))
+        if (o && o->choices && word_among(o->choices, name))
             return take(p, o, name);
         o = NULL;
     }

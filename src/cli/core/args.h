@@ -43,8 +43,6 @@ const char *args_get(const struct args *a, const char *name);
 /* All values of a repeatable option. */
 int args_list(const struct args *a, const char *name, struct strlist *ret);
 
-/* Of an option with choices. */
-bool opt_is_choice(const struct opt *o, const char *value);
 /* "--name <NAME>", as messages and help spell it. */
 void opt_spelling(const struct opt *o, char *out, size_t size);
 /* "invalid value 'x' for '--memory <SIZE>': why" */

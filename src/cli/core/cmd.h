@@ -62,13 +62,14 @@ enum cmd_flag {
     CMD_TERSE = 8,    /* --help shows none of its groups' options: they are another verb's */
 };
 
-struct cli;
 struct args;
+struct noun;
+struct action;
 
 struct cmd {
     const char *name;
-    const char *alias; /* one other name, shown in help */
-    enum cmd_group group;
+    const char *alias;             /* one other name, shown in help */
+    enum cmd_group group;          /* of a group's verb: the group's, not written again */
     unsigned flags;                /* enum cmd_flag */
     const char *summary;           /* one line, no full stop */
     const struct cmd *parent;      /* the group it belongs to; NULL = msb itself */
@@ -82,12 +83,15 @@ struct cmd {
     const struct opt *opts;        /* --help shows all of them; NULL = none */
     const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
     struct pos pos;
-    struct pos then;                  /* a second argument, or more: required */
-    const char *command_help;         /* set: everything after "--" is a command line */
-    const char *command_name;         /* its name in usage lines; NULL: COMMAND */
-    const char *details;              /* paragraphs, separated by empty lines, or NULL */
-    const char *examples;             /* one per line; --help shows the first three */
-    int (*run)(const struct args *a); /* returns the exit code */
+    struct pos then;          /* a second argument, or more: required */
+    const char *command_help; /* set: everything after "--" is a command line */
+    const char *command_name; /* its name in usage lines; NULL: COMMAND */
+    const char *details;      /* paragraphs, separated by empty lines, or NULL */
+    const char *examples;     /* one per line; --help shows the first three */
+    /* What it does, in one of these ways: */
+    int (*run)(const struct args *a);  /* returns the exit code */
+    const struct noun *list, *inspect; /* shows things of a kind, or one (noun.h) */
+    const struct action *each;         /* acts on each of several things (select.h) */
     /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
     int (*before)(const struct args *a);
 };

@@ -3,6 +3,8 @@
 #include "cli/core/args.h"
 #include "cli/core/habits.h"
 #include "cli/core/help.h"
+#include "cli/core/noun.h"
+#include "cli/core/select.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "policy/rulebook.h"
@@ -110,6 +112,15 @@ static int run_raw(const struct cmd *c, int first, int argc, char **argv)
     return c->run(&a);
 }
 
+static int perform(const struct cmd *c, const struct args *a)
+{
+    if (c->list)
+        return noun_list(c->list, a);
+    if (c->inspect)
+        return noun_inspect(c->inspect, a);
+    return c->each ? for_each(a, c->each) : c->run(a);
+}
+
 static int run_verb(const struct cmd *c, int first, int argc, char **argv)
 {
     struct args a;
@@ -124,7 +135,7 @@ static int run_verb(const struct cmd *c, int first, int argc, char **argv)
     else if (a.tree)
         code = print_tree(c);
     else
-        code = c->run(&a);
+        code = perform(c, &a);
     args_free(&a);
     return code;
 }

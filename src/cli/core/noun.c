@@ -106,14 +106,6 @@ json_t *json_text(const char *s)
     return s && *s ? json_string(s) : json_null();
 }
 
-json_t *json_list(char *const *list)
-{
-    json_t *a = json_array();
-    for (; list && *list; list++)
-        (void)json_array_append_new(a, json_string(*list));
-    return a;
-}
-
 /* --- list and inspect ------------------------------------------------------------------------ */
 
 static int list_names(const struct noun *n, const struct items *l)
@@ -169,17 +161,25 @@ static int list_show(const struct noun *n, const struct items *l, bool one)
     return EXIT_OK;
 }
 
+static void free_items(const struct noun *n, struct items *l)
+{
+    if (n->free)
+        n->free(l);
+    else
+        free(l->v);
+}
+
 int noun_list(const struct noun *n, const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;
     struct items l = {.store = &s, .args = a};
     struct err e = {0};
-    bool one = a->n_pos > 0;
+    bool one = a->n_pos > 0 && !n->of;
     int r = store_open(&s, &e);
     if (r == 0)
         r = one ? n->open(&l, a->pos[0], &e) : n->load(&l, &e);
     int code = r < 0 ? ui_fail(&e) : list_show(n, &l, one);
-    n->free(&l);
+    free_items(n, &l);
     return code;
 }
 
@@ -202,6 +202,6 @@ int noun_inspect(const struct noun *n, const struct args *a)
         n->text(&l, &text);
         code = ui_print(&text);
     }
-    n->free(&l);
+    free_items(n, &l);
     return code;
 }

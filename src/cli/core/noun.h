@@ -5,6 +5,7 @@
 
 #include "cli/core/args.h"
 #include "store/store.h"
+#include "util/json.h"
 #include "util/text.h"
 
 #include <jansson.h>
@@ -19,12 +20,13 @@ struct items {
 struct noun {
     const char *none;                           /* the message when there are none */
     bool none_on_stdout;                        /* as clients expect it for some */
+    bool of;                                    /* an argument says of what; it names no item */
     const char *headers[TABLE_COLUMNS_MAX + 1]; /* of the table, ends with NULL */
     size_t widths[TABLE_COLUMNS_MAX];           /* of each column, at most; 0 = any */
     size_t status_column;                       /* coloured by its value; 0 = none */
     int (*load)(struct items *l, struct err *e);
     int (*open)(struct items *l, const char *name, struct err *e); /* that one, as item 0 */
-    void (*free)(struct items *l);                                 /* also after a failure */
+    void (*free)(struct items *l); /* also after a failure; NULL: free(v) */
     void (*name)(const struct items *l, size_t i, struct buf *out);
     void (*row)(const struct items *l, size_t i, struct table *t); /* a cell for each header */
     json_t *(*json)(const struct items *l, size_t i);
@@ -52,6 +54,5 @@ int show_table(const struct table *t, size_t status_column);
 json_t *json_time(uint64_t realtime_ns); /* null when 0 */
 json_t *json_number(double v);           /* an integer if it is whole */
 json_t *json_text(const char *s);        /* null when NULL or empty */
-json_t *json_list(char *const *list);
 
 #endif

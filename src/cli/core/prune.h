@@ -15,7 +15,7 @@
  * done; -errno when there is no terminal to ask on. what: "cached images". */
 int prune_confirm(const struct args *a, const char *question, const char *what, struct err *e);
 
-/* image_prune.c: all images that no sandbox uses. */
+/* image/prune.c: all images that no sandbox uses. */
 int prune_images(struct image_collected *done, struct err *e);
 
 #endif

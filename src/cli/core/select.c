@@ -69,7 +69,7 @@ static int act_on(const struct store *s, const struct args *a, const char *name,
     struct err e = {0};
     if (act->doing)
         spinner_start(&spin, act->doing, name);
-    int r = act->fn(s, a, name, &e);
+    int r = act->fn ? act->fn(s, a, name, &e) : act->plain(s, name, &e);
     spinner_stop(&spin);
     if (r == 0 && act->done)
         ui_success(act->done, name);
@@ -86,32 +86,23 @@ static int worse(int code, int r)
     return r == -ERR_POLICY && code != EXIT_FAILED ? EXIT_POLICY : EXIT_FAILED;
 }
 
-int for_each_selected(const struct args *a, const struct action *act)
+int for_each(const struct args *a, const struct action *act)
 {
-    if (a->n_pos == 0 && !act->all && !args_has(a, "label"))
-        return nothing_selected(a);
     AUTO_STORE struct store s = STORE_NONE;
     AUTO_STRLIST struct strlist names = {0};
     struct err e = {0};
     int code = EXIT_OK;
+    bool all = act->all && args_has(a, "all");
+    if (act->check && act->check(a, &e) < 0)
+        return ui_usage(&e);
+    if (act->labels && a->n_pos == 0 && !all && !args_has(a, "label"))
+        return nothing_selected(a);
     int r = store_open(&s, &e);
-    if (r == 0)
-        r = select_names(&s, a, act->all, &names, &e);
+    if (r == 0 && act->labels)
+        r = select_names(&s, a, all, &names, &e);
     if (r < 0)
         return ui_fail(&e);
-    for (size_t i = 0; i < names.n; i++)
-        code = worse(code, act_on(&s, a, names.v[i], act));
-    return code;
-}
-
-int for_each_named(const struct args *a, const struct action *act)
-{
-    AUTO_STORE struct store s = STORE_NONE;
-    struct err e = {0};
-    int code = EXIT_OK;
-    if (store_open(&s, &e) < 0)
-        return ui_fail(&e);
-    for (size_t i = 0; i < a->n_pos; i++)
-        code = worse(code, act_on(&s, a, a->pos[i], act));
+    for (size_t i = 0; i < (act->labels ? names.n : a->n_pos); i++)
+        code = worse(code, act_on(&s, a, act->labels ? names.v[i] : a->pos[i], act));
     return code;
 }

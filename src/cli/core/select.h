@@ -16,17 +16,17 @@
 struct action {
     const char *doing; /* "Stopping", for the spinner; NULL = none */
     const char *done;  /* "Stopped", for the success line; NULL: fn prints its own */
-    /* A failure without a message is not printed. */
+    /* One of these. A failure without a message is not printed. */
     int (*fn)(const struct store *s, const struct args *a, const char *name, struct err *e);
-    bool all; /* to every sandbox that runs, too */
+    int (*plain)(const struct store *s, const char *name, struct err *e);
+    /* Looks at the options before anything is done; may be NULL. Failing is a usage error. */
+    int (*check)(const struct args *a, struct err *e);
+    bool labels; /* to sandboxes, also those that have all labels given; there must be one */
+    bool all;    /* with --all, also to every one that runs */
 };
 
-/* Each does the action to all, prints what was done and what failed, and returns the exit code: 0,
- * or 1 if any failed. */
-
-/* To the sandboxes named, and to those that have all labels given; 2 if there is neither. */
-int for_each_selected(const struct args *a, const struct action *act);
-/* To what the arguments name. */
-int for_each_named(const struct args *a, const struct action *act);
+/* Does the action to all that the arguments name, prints what was done and what failed, and returns
+ * the exit code: 0, or 1 if any failed. */
+int for_each(const struct args *a, const struct action *act);
 
 #endif

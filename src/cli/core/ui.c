@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/progress.h"
 #include "util/term.h"
 #include "util/text.h"
 
@@ -69,7 +70,7 @@ void ui_error(const struct err *e)
 int ui_fail(const struct err *e)
 {
     ui_error(e);
-    return e->code == ERR_POLICY ? EXIT_POLICY : EXIT_FAILED;
+    return e->code == ERR_POLICY ? EXIT_POLICY : e->code == ETIME ? EXIT_TIMED_OUT : EXIT_FAILED;
 }
 
 int ui_usage(const struct err *e)
@@ -144,8 +145,11 @@ static void __attribute__((noreturn)) spin(const char *doing, const char *what)
     pause_ms(SPINNER_DELAY_MS);
     size_t i = 0;
     for (; !spinner_done; i++) {
-        (void)dprintf(STDERR_FILENO, "\r   %s%s%s %-*s %s\x1b[K", on ? SGR_CYAN : "",
-                      frames[i % ARRAY_LEN(frames)], on ? SGR_RESET : "", NAME_COLUMN, doing, what);
+        char far[80];
+        bool known = progress_text(far, sizeof(far));
+        (void)dprintf(STDERR_FILENO, "\r   %s%s%s %-*s %s%s%s\x1b[K", on ? SGR_CYAN : "",
+                      frames[i % ARRAY_LEN(frames)], on ? SGR_RESET : "", NAME_COLUMN, doing, what,
+                      known ? "  " : "", known ? far : "");
         pause_ms(SPINNER_STEP_MS);
     }
     if (i > 0)
@@ -158,6 +162,7 @@ void spinner_start(struct spinner *s, const char *doing, const char *what)
     s->pid = 0;
     if (!ui_shows(UI_INFO) || ui_shows(UI_DEBUG) || !isatty(STDERR_FILENO))
         return;
+    progress_watch();
     pid_t parent = getpid();
     sigset_t term, old;
     (void)sigemptyset(&term);

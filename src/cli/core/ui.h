@@ -35,8 +35,8 @@ bool ui_shows(enum verbosity v);
 void ui_error(const struct err *e);
 /* Has this process printed an error? */
 bool ui_failed(void);
-/* Prints it and returns the exit code: EXIT_FAILED, or EXIT_POLICY when the policy refuses;
- * EXIT_USAGE. */
+/* Prints it and returns the exit code: EXIT_FAILED, EXIT_POLICY when the policy refuses, or
+ * EXIT_TIMED_OUT when it is ETIME; EXIT_USAGE. */
 int ui_fail(const struct err *e);
 int ui_usage(const struct err *e);
 /* "warn: text", at UI_WARN. Fits warn_fn. */

@@ -1,13 +1,13 @@
 /* `msb docker`, and msb called as `docker`: the part of Docker's command line that programs use, on top of
  * msb's own verbs.
  *
- *   docker.c        subcommands; verbs for one container after the other, and for images
- *   docker_flags.c  the table of options: what each becomes, or why it is refused
- *   docker_run.c    run, create, start, exec
- *   docker_ps.c     ps
- *   docker_show.c   inspect, images, version, info
- *   docker_print.c  templates, tables, durations
- *   docker_ids.c    containers by name, ID or beginning of an ID
+ *   docker.c  subcommands; verbs for one container after the other, and for images
+ *   flags.c   the table of options: what each becomes, or why it is refused
+ *   run.c     run, create, start, exec
+ *   ps.c      ps
+ *   show.c    inspect, images, version, info
+ *   print.c   templates, tables, durations
+ *   ids.c     containers by name, ID or beginning of an ID
  *
  * A container is a sandbox. Its ID is made from its name and the time of its creation: nothing is
  * stored, and every sandbox has one. Exit codes are Docker's: 125 when a container could not be run, 126

@@ -1,10 +1,12 @@
 #include "cli/docker/docker.h"
 
 #include "image/store/upper.h"
+#include "util/array.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/parse.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -161,19 +163,14 @@ static int put_private(struct docker_cmd *d, const char *to, const char *value, 
 /* TERM and KILL are what ends a sandbox. */
 static int put_signal(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
-    static const char *const kill[] = {"KILL", "SIGKILL", "9"};
-    static const char *const term[] = {"TERM", "SIGTERM", "15", "INT", "SIGINT", "2"};
-    for (size_t i = 0; i < ARRAY_LEN(kill); i++)
-        if (strcmp(value, kill[i]) == 0)
-            return d->verb == DOCKER_STOP ? put(d, "force", NULL, e) : 0;
-    for (size_t i = 0; i < ARRAY_LEN(term); i++)
-        if (strcmp(value, term[i]) == 0) {
-            d->verb = DOCKER_STOP;
-            return 0;
-        }
-    return err_set(e, ENOTSUP,
-                   "--%s %s is not supported: send it from inside, with docker exec ... kill", to,
-                   value);
+    if (word_among("KILL|SIGKILL|9", value))
+        return d->verb == DOCKER_STOP ? put(d, "force", NULL, e) : 0;
+    if (!word_among("TERM|SIGTERM|15|INT|SIGINT|2", value))
+        return err_set(e, ENOTSUP,
+                       "--%s %s is not supported: send it from inside, with docker exec ... kill",
+                       to, value);
+    d->verb = DOCKER_STOP;
+    return 0;
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -342,11 +339,9 @@ static bool takes_value(const struct flag *f)
 
 static int keep(struct docker_cmd *d, const char *name, const char *value, struct err *e)
 {
-    struct docker_kept *more = reallocarray(d->kept, d->n_kept + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(d->kept, d->n_kept + 1) < 0)
         return err_oom(e);
-    d->kept = more;
-    more[d->n_kept++] = (struct docker_kept){name, value};
+    d->kept[d->n_kept++] = (struct docker_kept){name, value};
     return 0;
 }
 

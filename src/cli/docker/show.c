@@ -31,17 +31,9 @@ static json_t *time_json(uint64_t ns)
     return json_string(text);
 }
 
-static json_t *strings(const struct strlist *l)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        json_add(&a, json_string(l->v[i]));
-    return a;
-}
-
 static json_t *strings_or_null(const struct strlist *l)
 {
-    return l->n ? strings(l) : json_null();
+    return l->n ? json_list(l->v) : json_null();
 }
 
 static json_t *state_json(const struct sandbox *sb, const struct docker_look *l)
@@ -132,7 +124,7 @@ static json_t *config_json(const struct sandbox_spec *s)
 {
     return json_pack("{s:s, s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:b, s:s}", "Hostname",
                      s->hostname ? s->hostname : "", "User", s->user ? s->user : "", "Env",
-                     strings(&s->env), "Cmd", strings_or_null(&s->cmd), "Image", s->image,
+                     json_list(s->env.v), "Cmd", strings_or_null(&s->cmd), "Image", s->image,
                      "WorkingDir", s->workdir ? s->workdir : "", "Entrypoint",
                      strings_or_null(&s->entrypoint), "Labels", docker_labels(&s->labels), "Tty", 0,
                      "StopSignal", s->stop_signal ? s->stop_signal : "SIGTERM");
@@ -146,18 +138,16 @@ static json_t *container_json(const struct store *store, const struct sandbox *s
     docker_look(store, sb, &l);
     if (strlist_copy(&argv, &s->entrypoint) < 0 || strlist_copy(&argv, &s->cmd) < 0)
         return NULL;
-    json_t *args = json_array();
-    for (size_t i = 1; i < argv.n; i++)
-        json_add(&args, json_string(argv.v[i]));
     return json_pack("{s:s, s:o, s:s, s:o, s:o, s:s, s:o, s:i, s:s, s:s, s:o, s:o, s:o, s:{s:o, "
                      "s:s, s:{s:{s:s}}}}",
                      "Id", l.id, "Created", time_json(s->created_ns), "Path",
-                     argv.n ? argv.v[0] : "", "Args", args, "State", state_json(sb, &l), "Image",
-                     s->image_digest ? s->image_digest : "", "Name", json_sprintf("/%s", s->name),
-                     "RestartCount", 0, "Driver", STORAGE_DRIVER, "Platform", "linux", "HostConfig",
-                     host_config_json(s), "Mounts", mounts_json(s), "Config", config_json(s),
-                     "NetworkSettings", "Ports", ports_json(sb), "IPAddress", "", "Networks",
-                     s->net.off ? "none" : "bridge", "IPAddress", "");
+                     argv.n ? argv.v[0] : "", "Args", json_list(argv.n ? argv.v + 1 : NULL),
+                     "State", state_json(sb, &l), "Image", s->image_digest ? s->image_digest : "",
+                     "Name", json_sprintf("/%s", s->name), "RestartCount", 0, "Driver",
+                     STORAGE_DRIVER, "Platform", "linux", "HostConfig", host_config_json(s),
+                     "Mounts", mounts_json(s), "Config", config_json(s), "NetworkSettings", "Ports",
+                     ports_json(sb), "IPAddress", "", "Networks", s->net.off ? "none" : "bridge",
+                     "IPAddress", "");
 }
 
 /* --- inspect: images ------------------------------------------------------------------------- */

@@ -184,10 +184,7 @@ static int list_commands(void)
         AUTO_FREE char *command = head_of(bin, entry->d_name, "command");
         if (!image || !mode || !command)
             continue;
-        table_add(&t, entry->d_name);
-        table_add(&t, image);
-        table_add(&t, mode);
-        table_add(&t, command);
+        TABLE_ROW(&t, entry->d_name, image, mode, command);
     }
     int code = t.n > ARRAY_LEN(headers) ? show_table(&t, 0) : EXIT_OK;
     if (t.n <= ARRAY_LEN(headers))
@@ -265,11 +262,6 @@ static int uninstall_one(const struct store *s, const struct args *a, const char
     return unlinkat(bin, name, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", name) : 0;
 }
 
-static int uninstall_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.done = "Uninstalled", .fn = uninstall_one});
-}
-
 const struct cmd cmd_uninstall = {
     .name = "uninstall",
     .group = GROUP_INSTALL,
@@ -279,5 +271,5 @@ const struct cmd cmd_uninstall = {
     .pos = {.name = "COMMANDS", .help = "Commands to remove", .required = true, .many = true},
     .details = "Sandboxes they created are kept; 'msb rm' removes them.",
     .examples = "  msb uninstall python",
-    .run = uninstall_run,
+    .each = &(const struct action){.done = "Uninstalled", .fn = uninstall_one},
 };

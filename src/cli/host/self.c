@@ -47,32 +47,17 @@ static void advise(enum action_kind what, struct err *e)
     }
 }
 
-static int refuse(enum action_kind what, const char *does)
+static int refuse_run(const struct args *a)
 {
     struct err e = {0};
-    err_set(&e, ENOTSUP, "msb does not %s itself", does);
+    enum action_kind what = a->cmd == &cmd_update      ? ACT_UPDATE
+                            : a->cmd == &cmd_downgrade ? ACT_DOWNGRADE
+                                                       : ACT_REMOVE;
+    err_set(&e, ENOTSUP, "msb does not %s itself", what == ACT_REMOVE ? "remove" : a->cmd->name);
     advise(what, &e);
     if (what == ACT_REMOVE)
         err_hint(&e, "sandboxes, images and volumes are in $MSB_HOME, and stay there");
     return ui_fail(&e);
-}
-
-static int update_run(const struct args *a)
-{
-    (void)a;
-    return refuse(ACT_UPDATE, "update");
-}
-
-static int downgrade_run(const struct args *a)
-{
-    (void)a;
-    return refuse(ACT_DOWNGRADE, "downgrade");
-}
-
-static int remove_run(const struct args *a)
-{
-    (void)a;
-    return refuse(ACT_REMOVE, "remove");
 }
 
 /* Options of programs that do it themselves. */
@@ -92,7 +77,7 @@ const struct cmd cmd_update = {
     .opts = self_opts,
     .details = "msb is updated the way it was installed: this says how, and does nothing.",
     .examples = "  msb update",
-    .run = update_run,
+    .run = refuse_run,
 };
 
 const struct cmd cmd_downgrade = {
@@ -103,18 +88,17 @@ const struct cmd cmd_downgrade = {
     .pos = {.name = "VERSION", .help = "Version to go back to", .required = true},
     .details = "An older msb can read what a newer one stored, as far as it understands it.",
     .examples = "  msb downgrade 0.1.0",
-    .run = downgrade_run,
+    .run = refuse_run,
 };
 
 static const struct cmd cmd_self_uninstall = {
     .name = "uninstall",
-    .group = GROUP_INSTALL,
     .flags = CMD_DESTROYS,
     .parent = &cmd_self,
     .summary = "Say how to remove msb",
     .opts = self_opts,
     .examples = "  msb self uninstall",
-    .run = remove_run,
+    .run = refuse_run,
 };
 
 static const struct cmd check_spelling = {
@@ -152,10 +136,7 @@ static int context_run(const struct args *a)
     static const char *const headers[] = {"FIELD", "VALUE"};
     struct table t;
     table_init(&t, 2, headers);
-    table_add(&t, "Backend");
-    table_add(&t, "local");
-    table_add(&t, "Source");
-    table_add(&t, source);
+    TABLE_ROW(&t, "Backend", "local", "Source", source);
     int code = show_table(&t, 0);
     table_free(&t);
     return code;

@@ -144,23 +144,18 @@ static void image_items_free(struct items *l)
     free(l->v);
 }
 
-static int image_inspect_run(const struct args *a)
-{
-    static const struct noun image = {.open = image_items_open,
-                                      .free = image_items_free,
-                                      .json = image_item_json,
-                                      .text = image_text};
-    return noun_inspect(&image, a);
-}
+static const struct noun image = {.open = image_items_open,
+                                  .free = image_items_free,
+                                  .json = image_item_json,
+                                  .text = image_text};
 
 const struct cmd cmd_image_inspect = {
     .name = "inspect",
-    .group = GROUP_IMAGE,
     .summary = "Show details of an image",
     .parent = &cmd_image,
     .opts = inspect_opts,
     .pos = {.name = "REFERENCE", .help = "Image to show", .required = true},
     .examples = "  msb image inspect alpine:3\n"
                 "  msb image inspect python:3.11-slim --format json",
-    .run = image_inspect_run,
+    .inspect = &image,
 };

@@ -50,10 +50,7 @@ static void image_item_row(const struct items *l, size_t i, struct table *t)
     digest[SHORT_DIGEST] = '\0';
     format_bytes(image_size(r), size, sizeof(size));
     time_local(r->stored_ns, created);
-    table_add(t, name ? name : "");
-    table_add(t, digest);
-    table_add(t, size);
-    table_add(t, created);
+    TABLE_ROW(t, name ? name : "", digest, size, created);
 }
 
 static json_t *image_item_json(const struct items *l, size_t i)
@@ -61,24 +58,19 @@ static json_t *image_item_json(const struct items *l, size_t i)
     return image_json(image_item(l, i));
 }
 
-static int image_list_run(const struct args *a)
-{
-    static const struct noun images = {
-        .none = "No images found.",
-        .headers = {"REFERENCE", "DIGEST", "SIZE", "CREATED"},
-        .load = image_items_load,
-        .free = image_items_free,
-        .name = image_item_name,
-        .row = image_item_row,
-        .json = image_item_json,
-    };
-    return noun_list(&images, a);
-}
+static const struct noun images = {
+    .none = "No images found.",
+    .headers = {"REFERENCE", "DIGEST", "SIZE", "CREATED"},
+    .load = image_items_load,
+    .free = image_items_free,
+    .name = image_item_name,
+    .row = image_item_row,
+    .json = image_item_json,
+};
 
 const struct cmd cmd_image_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_IMAGE,
     .summary = "List images",
     .parent = &cmd_image,
     .opts = list_opts,
@@ -87,5 +79,5 @@ const struct cmd cmd_image_list = {
     .examples = "  msb image ls\n"
                 "  msb image ls --format json\n"
                 "  msb image rm $(msb image ls -q)",
-    .run = image_list_run,
+    .list = &images,
 };

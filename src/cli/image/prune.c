@@ -52,7 +52,6 @@ static const struct opt image_prune_opts[] = {
 
 const struct cmd cmd_image_prune = {
     .name = "prune",
-    .group = GROUP_IMAGE,
     .flags = CMD_DESTROYS,
     .summary = "Remove all images that no sandbox uses",
     .parent = &cmd_image,

@@ -135,7 +135,6 @@ static const struct opt login_opts[] = {
 
 const struct cmd cmd_registry_login = {
     .name = "login",
-    .group = GROUP_IMAGE,
     .parent = &cmd_registry,
     .summary = "Log in to a registry",
     .opts = login_opts,
@@ -168,7 +167,6 @@ static int logout_run(const struct args *a)
 
 const struct cmd cmd_registry_logout = {
     .name = "logout",
-    .group = GROUP_IMAGE,
     .parent = &cmd_registry,
     .flags = CMD_DESTROYS,
     .summary = "Remove the credentials for a registry",
@@ -213,8 +211,7 @@ static void registry_item_name(const struct items *l, size_t i, struct buf *out)
 
 static void registry_item_row(const struct items *l, size_t i, struct table *t)
 {
-    table_add(t, member(l, i, "registry"));
-    table_add(t, member(l, i, "username"));
+    TABLE_ROW(t, member(l, i, "registry"), member(l, i, "username"));
 }
 
 static json_t *registry_json(const struct items *l, size_t i)
@@ -222,31 +219,26 @@ static json_t *registry_json(const struct items *l, size_t i)
     return json_incref(json_array_get(l->v, i));
 }
 
-static int list_run(const struct args *a)
-{
-    static const struct noun registries = {
-        .none = "No registries configured.",
-        .none_on_stdout = true,
-        .headers = {"REGISTRY", "USERNAME"},
-        .load = registry_items_load,
-        .free = registry_items_free,
-        .name = registry_item_name,
-        .row = registry_item_row,
-        .json = registry_json,
-    };
-    return noun_list(&registries, a);
-}
+static const struct noun registries = {
+    .none = "No registries configured.",
+    .none_on_stdout = true,
+    .headers = {"REGISTRY", "USERNAME"},
+    .load = registry_items_load,
+    .free = registry_items_free,
+    .name = registry_item_name,
+    .row = registry_item_row,
+    .json = registry_json,
+};
 
-const struct cmd cmd_registry_list = {
+static const struct cmd cmd_registry_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_IMAGE,
     .parent = &cmd_registry,
     .summary = "List registries with stored credentials",
     .opts = list_opts,
     .examples = "  msb registry ls\n"
                 "  msb registry ls --format json",
-    .run = list_run,
+    .list = &registries,
 };
 
 static const struct cmd *const registry_subs[] = {

@@ -117,7 +117,6 @@ static const struct opt image_remove_opts[] = {
 const struct cmd cmd_image_remove = {
     .name = "remove",
     .alias = "rm",
-    .group = GROUP_IMAGE,
     .flags = CMD_DESTROYS,
     .summary = "Remove images",
     .parent = &cmd_image,

@@ -129,7 +129,6 @@ static const struct opt net_explain_opts[] = {
 
 const struct cmd cmd_net_explain = {
     .name = "explain",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_net,
     .summary = "Show whether a sandbox may reach a target, and which rule decides",
     .opts = net_explain_opts,

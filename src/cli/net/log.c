@@ -94,7 +94,6 @@ static const struct opt net_log_opts[] = {
 
 const struct cmd cmd_net_log = {
     .name = "log",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_net,
     .summary = "Show the network decisions of a sandbox",
     .opts = net_log_opts,

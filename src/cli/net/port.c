@@ -52,7 +52,6 @@ static int port_list_run(const struct args *a)
 const struct cmd cmd_port_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_port,
     .summary = "List the published ports of a sandbox",
     .opts = inspect_opts,
@@ -83,9 +82,8 @@ static int port_add_run(const struct args *a)
 
 static const struct opt port_add_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};
 
-const struct cmd cmd_port_add = {
+static const struct cmd cmd_port_add = {
     .name = "add",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_port,
     .summary = "Publish ports of a sandbox",
     .opts = port_add_opts,
@@ -127,10 +125,9 @@ static int port_remove_run(const struct args *a)
     return code;
 }
 
-const struct cmd cmd_port_remove = {
+static const struct cmd cmd_port_remove = {
     .name = "rm",
     .alias = "remove",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_port,
     .flags = CMD_DESTROYS,
     .summary = "Unpublish ports of a sandbox",

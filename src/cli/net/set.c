@@ -87,7 +87,6 @@ static const struct opt net_set_opts[] = {
 
 const struct cmd cmd_net_set = {
     .name = "set",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_net,
     .summary = "Change the network policy of a sandbox",
     .opts = net_set_opts,
@@ -211,7 +210,6 @@ static int net_show_run(const struct args *a)
 
 const struct cmd cmd_net_show = {
     .name = "show",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_net,
     .summary = "Show the network policy of a sandbox, rule by rule",
     .opts = inspect_opts,

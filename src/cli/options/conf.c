@@ -2,8 +2,10 @@
 
 #include "cli/options/sandbox.h"
 #include "policy/strict_yaml.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/words.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -184,12 +186,10 @@ static int add(const struct source *s, const struct opt *o, const char *prefix,
     if (r < 0)
         return r;
     const char *text = (const char *)buf_head(&b);
-    if (o->choices && !opt_is_choice(o, text))
+    if (o->choices && !word_among(o->choices, text))
         return yaml_fail(s->name, y, s->e, "%s: '%.60s' is none of %s", o->name, text, o->choices);
-    struct arg_opt *more = reallocarray(a->opts, a->n_opts + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(a->opts, a->n_opts + 1) < 0)
         return err_oom(s->e);
-    a->opts = more;
     if (strlist_add(&a->own, text) < 0)
         return err_oom(s->e);
     a->opts[a->n_opts++] = (struct arg_opt){o, o->value ? a->own.v[a->own.n - 1] : NULL};
@@ -275,12 +275,8 @@ static int read_file(struct args *a, const char *which, const char *path, struct
 
 static bool is_profile(const char *name)
 {
-    static const char *const all[] = {
-        "net", "no-net", "network", "net-default", "net-default-egress", "net-default-ingress"};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (strcmp(all[i], name) == 0)
-            return true;
-    return false;
+    return word_among("net|no-net|network|net-default|net-default-egress|net-default-ingress",
+                      name);
 }
 
 /* Whether what the command line says takes the place of that. Which network there is at all is one

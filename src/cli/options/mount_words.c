@@ -1,6 +1,7 @@
 /* --mount type=bind,source=./src,target=/src,readonly: mounts in words, as elsewhere. */
 #include "cli/options/mount.h"
 #include "util/cleanup.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,8 +30,7 @@ static int take_word(struct words *w, const char *key, const char *value, struct
                  {"target", &w->target},  {"dst", &w->target},    {"destination", &w->target},
                  {"tmpfs-size", &w->size}};
     /* What shares are like anyway, or makes no difference to a guest with a kernel of its own. */
-    static const char *const moot[] = {"bind-propagation", "consistency", "volume-nocopy", "z",
-                                       "Z"};
+    static const char moot[] = "bind-propagation|consistency|volume-nocopy|z|Z";
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         if (strcmp(key, texts[i].key) != 0)
             continue;
@@ -39,10 +39,9 @@ static int take_word(struct words *w, const char *key, const char *value, struct
         *texts[i].to = value;
         return 0;
     }
-    for (size_t i = 0; i < ARRAY_LEN(moot); i++)
-        if (strcmp(key, moot[i]) == 0)
-            return 0;
-    int yes = strcmp(key, "readonly") == 0 || strcmp(key, "ro") == 0 ? truth(value) : -1;
+    if (word_among(moot, key))
+        return 0;
+    int yes = word_among("readonly|ro", key) ? truth(value) : -1;
     if (yes < 0)
         return err_set(e, EINVAL,
                        "unsupported '%s': expected type=, source=, target=, readonly or "

@@ -3,6 +3,7 @@
 #include "cli/core/ui.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <string.h>
@@ -84,12 +85,8 @@ static int no_net(const struct args *a, struct spec_net *n, struct err *e)
 /* Other tools' networks: those that mean something here. */
 static int check_mode(const struct args *a, struct err *e)
 {
-    static const char *const known[] = {"none", "bridge", "default"};
     const char *mode = args_get(a, "network");
-    for (size_t i = 0; mode && i < ARRAY_LEN(known); i++)
-        if (strcmp(mode, known[i]) == 0)
-            mode = NULL;
-    if (!mode)
+    if (!mode || word_among("none|bridge|default", mode))
         return 0;
     err_set(e, EINVAL, "there is no network '%s': every sandbox has one of its own", mode);
     err_hint(e, "--net public,host lets it reach this host, too; -p publishes its ports; --network "

@@ -10,6 +10,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/loop.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -186,9 +187,8 @@ static int pull_options(const struct args *a, struct sandbox_request *q, const s
                                        [IMAGE_PULL_ALWAYS] = "always",
                                        [IMAGE_PULL_NEVER] = "never"};
     const char *pull = args_get(a, "pull"), *platform = args_get(a, "platform");
-    for (size_t i = 0; pull && i < ARRAY_LEN(when); i++)
-        if (strcmp(pull, when[i]) == 0)
-            q->spec.pull = (enum image_pull)i;
+    if (pull)
+        q->spec.pull = (enum image_pull)MAX(WORD_FIND(when, pull), 0);
     f->opt.registry.insecure = args_has(a, "insecure");
     f->opt.registry.ca_certs = args_get(a, "ca-certs");
     f->opt.registry.home = s->home;

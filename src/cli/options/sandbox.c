@@ -125,8 +125,9 @@ static const struct opt file_opts[] = {
      .choices = "fuse|snapshot"},
     {"workspace-sync", 0, "WHEN",
      "When changes go to the workspace's bucket: soon after a file is closed, when there are none "
-     "for a while, or after a stop (default: stop)",
-     .choices = "close|idle|stop"},
+     "for a while, or after a stop; with fsync as with close, and an fsync waits for it (default: "
+     "stop)",
+     .choices = "close|idle|stop|fsync"},
     {"workspace-max", 0, "SIZE", "Size limit (default: 1G for a snapshot, none for fuse)"},
     {"persist-home", 0, NULL, "Keep /root in a volume named after the workspace or the sandbox"},
     {"write-path", 0, "PATH", "Make everything read-only except PATH", OPT_REPEAT},

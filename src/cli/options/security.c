@@ -5,6 +5,7 @@
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -47,24 +48,15 @@ const struct opt_group guest_group = {"Guest settings", guest_opts};
 /* Options of Docker's that ask for what is the case anyway are accepted. */
 static int security_opt(const char *value, struct spec_security *s, struct err *e)
 {
-    static const char *const on[] = {"no-new-privileges", "no-new-privileges:true",
-                                     "no-new-privileges=true"};
-    static const char *const off[] = {"no-new-privileges:false", "no-new-privileges=false"};
-    static const char *const moot[] = {"seccomp=unconfined", "apparmor=unconfined", "label=disable",
-                                       "label:disable", "systempaths=unconfined"};
-    for (size_t i = 0; i < ARRAY_LEN(on); i++)
-        if (strcmp(value, on[i]) == 0) {
-            s->no_new_privs = true;
-            return 0;
-        }
-    for (size_t i = 0; i < ARRAY_LEN(off); i++)
-        if (strcmp(value, off[i]) == 0) {
-            s->no_new_privs = false;
-            return 0;
-        }
-    for (size_t i = 0; i < ARRAY_LEN(moot); i++)
-        if (strcmp(value, moot[i]) == 0)
-            return 0;
+    bool on = word_among("no-new-privileges|no-new-privileges:true|no-new-privileges=true", value);
+    if (on || word_among("no-new-privileges:false|no-new-privileges=false", value)) {
+        s->no_new_privs = on;
+        return 0;
+    }
+    if (word_among("seccomp=unconfined|apparmor=unconfined|label=disable|label:disable|"
+                   "systempaths=unconfined",
+                   value))
+        return 0;
     (void)err_set(e, EINVAL, "unsupported --security-opt '%.64s'", value);
     err_hint(e, "expected no-new-privileges[:true]; there is no AppArmor, SELinux or seccomp "
                 "profile in a guest: see --security and --cap-drop");

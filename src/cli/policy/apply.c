@@ -28,9 +28,7 @@ static void note(struct plan *p, const char *name, const struct verdict *v)
         const char *action = remedy_name(stop ? REMEDY_STOP : remedy_for(f));
         char field[64];
         finding_field(f, field);
-        const char *cells[] = {name, field, f->asked, f->allowed, action};
-        for (size_t k = 0; k < ARRAY_LEN(cells); k++)
-            table_add(&p->table, cells[k]);
+        TABLE_ROW(&p->table, name, field, f->asked, f->allowed, action);
         json_add(&p->json, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "sandbox", name,
                                      "field", field, "has", f->asked, "allowed", f->allowed,
                                      "action", action, "file", f->file, "line", (int)f->line));
@@ -126,7 +124,6 @@ static const struct opt apply_opts[] = {
 
 const struct cmd cmd_policy_apply = {
     .name = "apply",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .flags = CMD_DESTROYS,
     .summary = "Make running sandboxes comply with the current policy",

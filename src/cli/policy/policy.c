@@ -41,9 +41,8 @@ static int policy_show_run(const struct args *a)
 
 static const struct opt policy_opts[] = {POLICY_OPTION, FORMAT_OPTION, {0}};
 
-const struct cmd cmd_policy_show = {
+static const struct cmd cmd_policy_show = {
     .name = "show",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .summary = "Show the policy in effect, and where each setting comes from",
     .opts = policy_opts,
@@ -84,9 +83,8 @@ static int policy_check_run(const struct args *a)
     return EXIT_OK;
 }
 
-const struct cmd cmd_policy_check = {
+static const struct cmd cmd_policy_check = {
     .name = "check",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .summary = "Look for mistakes in a policy file",
     .opts = policy_opts,
@@ -114,11 +112,7 @@ static int print_verdict(const struct verdict *v)
         char field[64], where[512];
         finding_field(f, field);
         (void)snprintf(where, sizeof(where), "%.400s:%u", f->file, f->line);
-        table_add(&t, field);
-        table_add(&t, outcome_name(f->outcome));
-        table_add(&t, f->asked);
-        table_add(&t, f->allowed);
-        table_add(&t, where);
+        TABLE_ROW(&t, field, outcome_name(f->outcome), f->asked, f->allowed, where);
     }
     (void)table_print(&t, &out, NULL);
     table_free(&t);
@@ -160,9 +154,8 @@ static int policy_explain_run(const struct args *a)
 static const struct opt explain_opts[] = {FORMAT_OPTION, {0}};
 static const struct opt_group *const explain_groups[] = {SANDBOX_GROUPS, NULL};
 
-const struct cmd cmd_policy_explain = {
+static const struct cmd cmd_policy_explain = {
     .name = "explain",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .flags = CMD_TERSE,
     .summary = "Say what the policy would do to a sandbox, without creating it",
@@ -201,9 +194,8 @@ static const struct opt copies_opts[] = {
     {0},
 };
 
-const struct cmd cmd_policy_copies = {
+static const struct cmd cmd_policy_copies = {
     .name = "copies",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
     .opts = copies_opts,
@@ -259,9 +251,8 @@ static const struct opt init_opts[] = {
     {0},
 };
 
-const struct cmd cmd_policy_init = {
+static const struct cmd cmd_policy_init = {
     .name = "init",
-    .group = GROUP_OTHER,
     .parent = &cmd_policy,
     .summary = "Write a policy file to start from",
     .opts = init_opts,

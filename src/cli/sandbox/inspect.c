@@ -364,14 +364,10 @@ static void sandbox_text(const struct items *l, struct buf *b)
     scripts_and_limits(b, s);
 }
 
-static int inspect_run(const struct args *a)
-{
-    static const struct noun sandbox = {.open = sandboxes_open,
-                                        .free = sandboxes_free,
-                                        .json = sandbox_item_json,
-                                        .text = sandbox_text};
-    return noun_inspect(&sandbox, a);
-}
+static const struct noun sandbox = {.open = sandboxes_open,
+                                    .free = sandboxes_free,
+                                    .json = sandbox_item_json,
+                                    .text = sandbox_text};
 
 const struct cmd cmd_inspect = {
     .name = "inspect",
@@ -381,5 +377,5 @@ const struct cmd cmd_inspect = {
     .pos = {.name = "NAME", .help = "Sandbox to show", .required = true},
     .examples = "  msb inspect web\n"
                 "  msb inspect web --format json",
-    .run = inspect_run,
+    .inspect = &sandbox,
 };

@@ -47,26 +47,19 @@ static void list_item_row(const struct items *l, size_t i, struct table *t)
     background_load(l->store, sb, &b);
     show_status(sb, &b, status);
     time_local(sb->spec.created_ns, created);
-    table_add(t, sb->spec.name);
-    table_add(t, sb->spec.image);
-    table_add(t, status);
-    table_add(t, created);
+    TABLE_ROW(t, sb->spec.name, sb->spec.image, status, created);
 }
 
-static int list_run(const struct args *a)
-{
-    static const struct noun sandboxes = {
-        .none = "No sandboxes found.",
-        .headers = {"NAME", "IMAGE", "STATUS", "CREATED"},
-        .status_column = 2,
-        .load = list_items_load,
-        .free = sandboxes_free,
-        .name = sandbox_item_name,
-        .row = list_item_row,
-        .json = list_item_json,
-    };
-    return noun_list(&sandboxes, a);
-}
+static const struct noun sandboxes = {
+    .none = "No sandboxes found.",
+    .headers = {"NAME", "IMAGE", "STATUS", "CREATED"},
+    .status_column = 2,
+    .load = list_items_load,
+    .free = sandboxes_free,
+    .name = sandbox_item_name,
+    .row = list_item_row,
+    .json = list_item_json,
+};
 
 static const struct opt sandbox_list_opts[] = {
     {"all", 'a', NULL, "Running and stopped sandboxes: the default", OPT_HIDDEN},
@@ -87,5 +80,5 @@ const struct cmd cmd_list = {
     .examples = "  msb ls\n"
                 "  msb ls --running --label team=search\n"
                 "  msb rm -f $(msb ls -q)",
-    .run = list_run,
+    .list = &sandboxes,
 };

@@ -169,8 +169,7 @@ static void two_rates(double a, double b, char *out, size_t size)
 static void add_row(struct table *t, const struct sample *s)
 {
     char text[96], used[32], limit[32];
-    table_add(t, s->name);
-    table_add(t, s->state);
+    TABLE_ROW(t, s->name, s->state);
     (void)snprintf(text, sizeof(text), "%.1f%%", s->cpu_percent);
     table_add(t, text);
     format_bytes(s->memory, used, sizeof(used));

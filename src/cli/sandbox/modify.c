@@ -179,9 +179,7 @@ static int print_table(const struct modify *m)
     for (size_t i = 0; i < m->changes.n; i++) {
         const struct spec_change *c = &m->changes.v[i];
         add_field(&t, c->field);
-        table_add(&t, spec_change_kind(c));
-        table_add(&t, c->before ? c->before : "-");
-        table_add(&t, c->after ? c->after : "-");
+        TABLE_ROW(&t, spec_change_kind(c), c->before ? c->before : "-", c->after ? c->after : "-");
     }
     int code = m->changes.n ? show_table(&t, 0) : EXIT_OK;
     table_free(&t);

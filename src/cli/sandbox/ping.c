@@ -24,11 +24,6 @@ static int ping_one(const struct store *s, const struct args *a, const char *nam
     return 0;
 }
 
-static int ping_run(const struct args *a)
-{
-    return for_each_selected(a, &(struct action){.fn = ping_one});
-}
-
 static const struct opt ping_opts[] = {
     {"touch", 0, NULL, "Reset the idle timer as well"},
     LABEL_SELECTOR("Ping"),
@@ -44,5 +39,5 @@ const struct cmd cmd_ping = {
     .pos = NAMES_POSITION("Sandboxes to ping"),
     .examples = "  msb ping web\n"
                 "  msb ping --touch --label team=search",
-    .run = ping_run,
+    .each = &(const struct action){.fn = ping_one, .labels = true},
 };

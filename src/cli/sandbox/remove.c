@@ -14,11 +14,6 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
     return r;
 }
 
-static int remove_run(const struct args *a)
-{
-    return for_each_selected(a, &(struct action){"Removing", "Removed", remove_one});
-}
-
 static const struct opt remove_opts[] = {
     {"force", 'f', NULL, "Also remove running sandboxes"},
     LABEL_SELECTOR("Remove"),
@@ -37,5 +32,5 @@ const struct cmd cmd_remove = {
     .details = "Images, volumes, workspaces and mounted host directories are kept.",
     .examples = "  msb rm web\n"
                 "  msb rm --force --label team=search",
-    .run = remove_run,
+    .each = &(const struct action){"Removing", "Removed", remove_one, .labels = true},
 };

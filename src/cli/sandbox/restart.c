@@ -33,16 +33,6 @@ static int restart_one(const struct store *s, const struct args *a, const char *
     return r < 0 ? r : sandbox_start(s, name, ui_warn, e);
 }
 
-static int restart_run(const struct args *a)
-{
-    struct err e = {0};
-    uint64_t grace;
-    bool force;
-    if (stop_options(a, &grace, &force, &e) < 0)
-        return ui_usage(&e);
-    return for_each_selected(a, &(struct action){"Restarting", "Restarted", restart_one});
-}
-
 static const struct opt restart_opts[] = {
     STOP_OPTS,
     LABEL_SELECTOR("Restart"),
@@ -59,5 +49,6 @@ const struct cmd cmd_restart = {
     .pos = NAMES_POSITION("Sandboxes to restart"),
     .examples = "  msb restart web\n"
                 "  msb restart --force --label team=search",
-    .run = restart_run,
+    .each = &(const struct action){"Restarting", "Restarted", restart_one, .check = stop_check,
+                                   .labels = true},
 };

@@ -2,7 +2,6 @@
 #include "cli/core/common_opts.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
-#include "cli/options/mount_wait.h"
 #include "cli/options/sandbox.h"
 #include "cli/options/session.h"
 #include "sandbox/lifecycle.h"
@@ -186,11 +185,8 @@ static int run_run(const struct args *a)
     struct run r = {.args = a, .store = STORE_NONE, .sandbox = {.image_lock = -1}};
     struct err e = {0};
     int x = session_request_parse(a, &r.session, &e);
-    mount_wait_limit(r.session.timeout_ms);
     if (x == 0)
         x = sandbox_request_parse(a, &r.sandbox, &e);
-    if (x == -ETIMEDOUT)
-        r.sandbox.exit_code = EXIT_TIMED_OUT;
     if (x == 0)
         x = store_open(&r.store, &e);
     r.store.policy_file = args_get(a, "policy");

@@ -11,11 +11,6 @@ static int start_one(const struct store *s, const struct args *a, const char *na
     return sandbox_start(&with, name, ui_warn, e);
 }
 
-static int start_run(const struct args *a)
-{
-    return for_each_selected(a, &(struct action){"Starting", "Started", start_one});
-}
-
 static const struct opt start_opts[] = {LABEL_SELECTOR("Start"), POLICY_OPTION, QUIET_OPTION, {0}};
 
 const struct cmd cmd_start = {
@@ -26,5 +21,5 @@ const struct cmd cmd_start = {
     .pos = NAMES_POSITION("Sandboxes to start"),
     .examples = "  msb start web\n"
                 "  msb start --label team=search",
-    .run = start_run,
+    .each = &(const struct action){"Starting", "Started", start_one, .labels = true},
 };

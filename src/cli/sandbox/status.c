@@ -103,12 +103,7 @@ static void status_item_row(const struct items *l, size_t i, struct table *t)
     format_mib(s->memory_mib, mib, sizeof(mib));
     format_mib(spec_max_memory_mib(s), most, sizeof(most));
     (void)snprintf(memory, sizeof(memory), "%s / %s", mib, most);
-    table_add(t, s->name);
-    table_add(t, s->image);
-    table_add(t, command ? command : "-");
-    table_add(t, cpus);
-    table_add(t, memory);
-    table_add(t, status);
+    TABLE_ROW(t, s->name, s->image, command ? command : "-", cpus, memory, status);
     add_ports(t, sb);
 }
 

@@ -20,23 +20,17 @@ int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct e
     return 0;
 }
 
+int stop_check(const struct args *a, struct err *e)
+{
+    return stop_options(a, &(uint64_t){0}, &(bool){false}, e);
+}
+
 static int stop_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
     uint64_t grace;
     bool force;
     int r = stop_options(a, &grace, &force, e);
     return r < 0 ? r : sandbox_stop(s, name, grace, force, ui_warn, e);
-}
-
-static int stop_run(const struct args *a)
-{
-    struct err e = {0};
-    uint64_t grace;
-    bool force;
-    if (stop_options(a, &grace, &force, &e) < 0)
-        return ui_usage(&e);
-    struct action stop = {"Stopping", "Stopped", stop_one, .all = args_has(a, "all")};
-    return for_each_selected(a, &stop);
 }
 
 static const struct opt stop_opts[] = {
@@ -59,5 +53,6 @@ const struct cmd cmd_stop = {
                 "  msb stop -t 30s db cache\n"
                 "  msb stop --force --label team=search\n"
                 "  msb stop --all",
-    .run = stop_run,
+    .each = &(const struct action){"Stopping", "Stopped", stop_one, .check = stop_check,
+                                   .labels = true, .all = true},
 };

@@ -3,17 +3,6 @@
 #include "cli/core/verbs.h"
 #include "sandbox/lifecycle.h"
 
-static int touch_one(const struct store *s, const struct args *a, const char *name, struct err *e)
-{
-    (void)a;
-    return sandbox_touch(s, name, e);
-}
-
-static int touch_run(const struct args *a)
-{
-    return for_each_selected(a, &(struct action){.done = "Touched", .fn = touch_one});
-}
-
 static const struct opt touch_opts[] = {LABEL_SELECTOR("Touch"), QUIET_OPTION, {0}};
 
 const struct cmd cmd_touch = {
@@ -23,5 +12,5 @@ const struct cmd cmd_touch = {
     .opts = touch_opts,
     .pos = NAMES_POSITION("Sandboxes to touch"),
     .examples = "  msb touch web",
-    .run = touch_run,
+    .each = &(const struct action){.done = "Touched", .plain = sandbox_touch, .labels = true},
 };

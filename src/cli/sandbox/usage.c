@@ -1,5 +1,6 @@
 #include "cli/sandbox/usage.h"
 
+#include "util/array.h"
 #include "util/cleanup.h"
 
 #include <ctype.h>
@@ -53,10 +54,8 @@ int usage_load(struct usage_table *t)
             continue;
         if (t->n == room) {
             room = room ? 2 * room : 256;
-            struct usage_process *more = reallocarray(t->v, room, sizeof(*more));
-            if (!more)
+            if (ARRAY_RESIZE(t->v, room) < 0)
                 return -ENOMEM;
-            t->v = more;
         }
         t->v[t->n++] = p;
     }

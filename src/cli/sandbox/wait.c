@@ -71,11 +71,6 @@ static int wait_one(const struct store *s, const struct args *a, const char *nam
     return ui_print_line(text) == EXIT_OK ? 0 : -EIO;
 }
 
-static int wait_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.fn = wait_one});
-}
-
 const struct cmd cmd_wait = {
     .name = "wait",
     .group = GROUP_SANDBOX,
@@ -85,5 +80,5 @@ const struct cmd cmd_wait = {
                "somebody detached from. For a sandbox without one, msb waits until it stops.",
     .examples = "  msb run -d --name job -- make && msb wait job\n"
                 "  code=$(msb wait job)",
-    .run = wait_run,
+    .each = &(const struct action){.fn = wait_one},
 };

@@ -150,7 +150,6 @@ static const struct opt prune_opts[] = {
 
 const struct cmd cmd_volume_prune = {
     .name = "prune",
-    .group = GROUP_STORAGE,
     .flags = CMD_DESTROYS,
     .parent = &cmd_volume,
     .summary = "Remove all volumes that no sandbox mounts",
@@ -173,7 +172,6 @@ static const struct opt system_prune_opts[] = {
 
 static const struct cmd cmd_system_prune = {
     .name = "prune",
-    .group = GROUP_STORAGE,
     .flags = CMD_DESTROYS,
     .parent = &cmd_system,
     .summary = "Remove stopped sandboxes and what only they used",

@@ -81,9 +81,8 @@ static const struct opt set_opts[] = {
     {0},
 };
 
-const struct cmd cmd_secret_set = {
+static const struct cmd cmd_secret_set = {
     .name = "set",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
     .summary = "Store or replace a secret",
     .opts = set_opts,
@@ -120,11 +119,6 @@ static int secret_items_load(struct items *l, struct err *e)
     return r;
 }
 
-static void secret_items_free(struct items *l)
-{
-    free(l->v);
-}
-
 static void secret_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", secret_item(l, i)->name);
@@ -150,55 +144,34 @@ static void secret_item_row(const struct items *l, size_t i, struct table *t)
                                   : "store",
                    x->from_env);
     time_local(x->updated_ns, when);
-    table_add(t, x->name);
-    table_add(t, source);
-    table_add(t, when);
+    TABLE_ROW(t, x->name, source, when);
 }
 
-static int list_run(const struct args *a)
-{
-    static const struct noun secrets = {
-        .none = "No secrets found.",
-        .headers = {"NAME", "SOURCE", "UPDATED"},
-        .load = secret_items_load,
-        .free = secret_items_free,
-        .name = secret_item_name,
-        .row = secret_item_row,
-        .json = secret_json,
-    };
-    return noun_list(&secrets, a);
-}
+static const struct noun secrets = {
+    .none = "No secrets found.",
+    .headers = {"NAME", "SOURCE", "UPDATED"},
+    .load = secret_items_load,
+    .name = secret_item_name,
+    .row = secret_item_row,
+    .json = secret_json,
+};
 
-const struct cmd cmd_secret_list = {
+static const struct cmd cmd_secret_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
     .summary = "List secrets, without their values",
     .opts = list_opts,
     .examples = "  msb secret ls\n"
                 "  msb secret ls --format json",
-    .run = list_run,
+    .list = &secrets,
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int secret_remove_one(const struct store *s, const struct args *a, const char *name,
-                             struct err *e)
-{
-    (void)a;
-    return secret_remove(s, name, e);
-}
-
-static int remove_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = secret_remove_one});
-}
-
-const struct cmd cmd_secret_remove = {
+static const struct cmd cmd_secret_remove = {
     .name = "remove",
     .alias = "rm",
-    .group = GROUP_SANDBOX,
     .parent = &cmd_secret,
     .flags = CMD_DESTROYS,
     .summary = "Remove secrets",
@@ -206,7 +179,7 @@ const struct cmd cmd_secret_remove = {
     .pos = {.name = "NAMES", .help = "Secrets to remove", .required = true, .many = true},
     .details = "A sandbox that uses a removed secret runs no commands until it is set again.",
     .examples = "  msb secret rm API_KEY",
-    .run = remove_run,
+    .each = &(const struct action){.done = "Removed", .plain = secret_remove},
 };
 
 static const struct cmd *const secret_subs[] = {

@@ -96,7 +96,6 @@ static const struct opt create_opts[] = {
 
 const struct cmd cmd_volume_create = {
     .name = "create",
-    .group = GROUP_STORAGE,
     .parent = &cmd_volume,
     .summary = "Create a volume",
     .opts = create_opts,
@@ -124,11 +123,6 @@ static int volume_items_open(struct items *l, const char *name, struct err *e)
     return l->v ? volume_open(l->store, name, l->v, e) : err_oom(e);
 }
 
-static void volume_items_free(struct items *l)
-{
-    free(l->v);
-}
-
 static void volume_item_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%s", volume_item(l, i)->name);
@@ -143,10 +137,7 @@ static void volume_item_row(const struct items *l, size_t i, struct table *t)
     else
         format_bytes(volume_used(l->store, v), size, sizeof(size));
     time_local(v->created_ns, when);
-    table_add(t, v->name);
-    table_add(t, volume_kind_name(v->kind));
-    table_add(t, size);
-    table_add(t, when);
+    TABLE_ROW(t, v->name, volume_kind_name(v->kind), size, when);
 }
 
 static void volume_text(const struct items *l, struct buf *b)
@@ -171,72 +162,46 @@ static const struct noun volumes = {
     .headers = {"NAME", "KIND", "SIZE", "CREATED"},
     .load = volume_items_load,
     .open = volume_items_open,
-    .free = volume_items_free,
     .name = volume_item_name,
     .row = volume_item_row,
     .json = volume_json,
     .text = volume_text,
 };
 
-static int list_run(const struct args *a)
-{
-    return noun_list(&volumes, a);
-}
-
-const struct cmd cmd_volume_list = {
+static const struct cmd cmd_volume_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_STORAGE,
     .parent = &cmd_volume,
     .summary = "List volumes",
     .opts = list_opts,
     .examples = "  msb volume ls\n"
                 "  msb volume ls --format json",
-    .run = list_run,
+    .list = &volumes,
 };
 
-static int inspect_run(const struct args *a)
-{
-    return noun_inspect(&volumes, a);
-}
-
-const struct cmd cmd_volume_inspect = {
+static const struct cmd cmd_volume_inspect = {
     .name = "inspect",
-    .group = GROUP_STORAGE,
     .parent = &cmd_volume,
     .summary = "Show details of a volume",
     .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Volume to show", .required = true},
     .examples = "  msb volume inspect data\n"
                 "  msb volume inspect data --format json",
-    .run = inspect_run,
+    .inspect = &volumes,
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
 
-static int volume_remove_one(const struct store *s, const struct args *a, const char *name,
-                             struct err *e)
-{
-    (void)a;
-    return volume_remove(s, name, e);
-}
-
-static int remove_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = volume_remove_one});
-}
-
-const struct cmd cmd_volume_remove = {
+static const struct cmd cmd_volume_remove = {
     .name = "remove",
     .alias = "rm",
-    .group = GROUP_STORAGE,
     .parent = &cmd_volume,
     .flags = CMD_DESTROYS,
     .summary = "Remove volumes and their data",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Volumes to remove", .required = true, .many = true},
     .examples = "  msb volume rm data",
-    .run = remove_run,
+    .each = &(const struct action){.done = "Removed", .plain = volume_remove},
 };
 
 static const struct cmd *const volume_subs[] = {

@@ -111,7 +111,6 @@ static const struct opt checkpoint_opts[] = {
 
 const struct cmd cmd_workspace_checkpoint = {
     .name = "checkpoint",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Keep a version of a workspace",
     .opts = checkpoint_opts,
@@ -144,11 +143,6 @@ static int versions_load(struct items *l, struct err *e)
     return r;
 }
 
-static void versions_free(struct items *l)
-{
-    free(l->v);
-}
-
 static void version_name(const struct items *l, size_t i, struct buf *out)
 {
     (void)buf_printf(out, "%u", version_item(l, i)->id);
@@ -165,8 +159,7 @@ static void version_row(const struct items *l, size_t i, struct table *t)
     (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)v->files);
     table_add(t, text);
     format_bytes(v->bytes, text, sizeof(text));
-    table_add(t, text);
-    table_add(t, v->message);
+    TABLE_ROW(t, text, v->message);
 }
 
 static json_t *version_json(const struct items *l, size_t i)
@@ -179,31 +172,23 @@ static json_t *version_json(const struct items *l, size_t i)
 
 static const struct noun versions = {
     .none = "The workspace has no versions.",
+    .of = true,
     .headers = {"VERSION", "CREATED", "FILES", "SIZE", "MESSAGE"},
     .load = versions_load,
-    .free = versions_free,
     .name = version_name,
     .row = version_row,
     .json = version_json,
 };
 
-static int log_run(const struct args *a)
-{
-    struct args all = *a;
-    all.n_pos = 0; /* a list, though an argument says of what */
-    return noun_list(&versions, &all);
-}
-
 const struct cmd cmd_workspace_log = {
     .name = "log",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "List the versions of a workspace",
     .opts = list_opts,
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .examples = "  msb workspace log task-7\n"
                 "  msb workspace log task-7 --format json",
-    .run = log_run,
+    .list = &versions,
 };
 
 /* --- diff ------------------------------------------------------------------------------------ */
@@ -269,7 +254,6 @@ static const struct opt diff_opts[] = {
 
 const struct cmd cmd_workspace_diff = {
     .name = "diff",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Show which files changed since a version",
     .opts = diff_opts,
@@ -312,7 +296,6 @@ static const struct opt restore_opts[] = {
 
 const struct cmd cmd_workspace_restore = {
     .name = "restore",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Make a workspace what it was in a version",
     .opts = restore_opts,
@@ -345,11 +328,6 @@ static int prune_one(const struct store *s, const struct args *a, const char *na
     return 0;
 }
 
-static int prune_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.fn = prune_one});
-}
-
 static const struct opt prune_opts[] = {
     {"keep", 0, "N", "Keep the newest N versions (default: 10)"},
     QUIET_OPTION,
@@ -358,7 +336,6 @@ static const struct opt prune_opts[] = {
 
 const struct cmd cmd_workspace_prune = {
     .name = "prune",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove old versions of workspaces",
@@ -366,5 +343,5 @@ const struct cmd cmd_workspace_prune = {
     .pos = {.name = "NAMES", .help = "Workspaces", .required = true, .many = true},
     .details = "The files of the workspaces stay as they are.",
     .examples = "  msb workspace prune task-7 --keep 3",
-    .run = prune_run,
+    .each = &(const struct action){.fn = prune_one},
 };

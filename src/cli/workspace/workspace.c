@@ -1,5 +1,5 @@
-/* Workspaces: list, inspect, sync, remove; create and status are in workspace_bucket.c, their files in
- * workspace_files.c, versions of them in workspace_versions.c. */
+/* Workspaces: list, inspect, sync, remove; create and status are in bucket.c, their files in files.c,
+ * versions of them in versions.c. */
 #include "workspace/workspace.h"
 #include "cli/core/common_opts.h"
 #include "cli/core/noun.h"
@@ -131,10 +131,7 @@ static void workspace_item_row(const struct items *l, size_t i, struct table *t)
 {
     struct facts facts;
     find_facts(l, i, &facts);
-    table_add(t, workspace_item(l, i)->name);
-    table_add(t, facts.size);
-    table_add(t, facts.users);
-    table_add(t, facts.when);
+    TABLE_ROW(t, workspace_item(l, i)->name, facts.size, facts.users, facts.when);
 }
 
 static void workspace_text(const struct items *l, struct buf *b)
@@ -185,10 +182,9 @@ static const struct opt workspace_list_opts[] = {
     {0},
 };
 
-const struct cmd cmd_workspace_list = {
+static const struct cmd cmd_workspace_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "List workspaces, or the files of one",
     .opts = workspace_list_opts,
@@ -201,21 +197,15 @@ const struct cmd cmd_workspace_list = {
     .run = list_run,
 };
 
-static int inspect_run(const struct args *a)
-{
-    return noun_inspect(&workspaces, a);
-}
-
-const struct cmd cmd_workspace_inspect = {
+static const struct cmd cmd_workspace_inspect = {
     .name = "inspect",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Show details of a workspace",
     .opts = inspect_opts,
     .pos = {.name = "NAME", .help = "Workspace to show", .required = true},
     .examples = "  msb workspace inspect task-7\n"
                 "  msb workspace inspect task-7 --format json",
-    .run = inspect_run,
+    .inspect = &workspaces,
 };
 
 /* --- sync ------------------------------------------------------------------------------------ */
@@ -226,6 +216,11 @@ static int parse_max(const struct args *a, uint64_t *ret, struct err *e)
     if (v && parse_size(v, MIB, ret) < 0)
         return args_bad_value(a, "max", v, PARSE_SIZE_EXAMPLES, e);
     return 0;
+}
+
+static int check_max(const struct args *a, struct err *e)
+{
+    return parse_max(a, &(uint64_t){0}, e);
 }
 
 /* Every sandbox that has a snapshot of the workspace. The name may also be a sandbox's, since a
@@ -263,24 +258,14 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     return r;
 }
 
-static int sync_run(const struct args *a)
-{
-    struct err e = {0};
-    uint64_t max;
-    if (parse_max(a, &max, &e) < 0)
-        return ui_usage(&e);
-    return for_each_named(a, &(struct action){.done = "Synced", .fn = sync_one});
-}
-
 static const struct opt sync_opts[] = {
     {"max", 0, "SIZE", "Size limit, this time"},
     QUIET_OPTION,
     {0},
 };
 
-const struct cmd cmd_workspace_sync = {
+static const struct cmd cmd_workspace_sync = {
     .name = "sync",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
     .opts = sync_opts,
@@ -296,7 +281,9 @@ const struct cmd cmd_workspace_sync = {
         "sides is kept twice: the bucket's version has the name, the other one is renamed.",
     .examples = "  msb workspace sync task-7\n"
                 "  msb workspace sync --max 4G task-7",
-    .run = sync_run,
+    .each =
+        &(const struct action){
+            .doing = "Syncing", .done = "Synced", .fn = sync_one, .check = check_max},
 };
 
 /* --- remove ---------------------------------------------------------------------------------- */
@@ -308,21 +295,15 @@ static int workspace_remove_one(const struct store *s, const struct args *a, con
                                       : workspace_remove(s, name, e);
 }
 
-static int remove_run(const struct args *a)
-{
-    return for_each_named(a, &(struct action){.done = "Removed", .fn = workspace_remove_one});
-}
-
 static const struct opt remove_opts[] = {
     {"recursive", 'r', NULL, "Of NAME:PATH: a directory, too, with what is in it"},
     QUIET_OPTION,
     {0},
 };
 
-const struct cmd cmd_workspace_remove = {
+static const struct cmd cmd_workspace_remove = {
     .name = "remove",
     .alias = "rm",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove workspaces, or files in them",
@@ -336,7 +317,7 @@ const struct cmd cmd_workspace_remove = {
         "A file (NAME:PATH) is removed from the bucket, too, by a sync afterwards.",
     .examples = "  msb workspace rm task-7\n"
                 "  msb workspace rm task-7:out/old.log",
-    .run = remove_run,
+    .each = &(const struct action){.done = "Removed", .fn = workspace_remove_one},
 };
 
 static const struct cmd *const workspace_subs[] = {

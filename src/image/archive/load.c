@@ -7,6 +7,7 @@
 
 #include "image/archive/load_internal.h"
 #include "image/store/record.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 
 enum { SHORT_HEX = 12 };
@@ -93,10 +94,8 @@ int load_add(struct load *l, struct load_source *src, struct err *e)
         r = add_image(l, src, &d, e);
     if (r < 0)
         return r;
-    struct loaded *more = reallocarray(l->images, l->n + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(l->images, l->n + 1) < 0)
         return err_oom(e);
-    l->images = more;
     l->images[l->n++] = (struct loaded){.digest = d, .names = src->names};
     src->names = (struct strlist){0};
     return 0;

@@ -10,7 +10,9 @@
 #include "image/oci/document.h"
 #include "image/store/internal.h"
 #include "image/tar/write.h"
+#include "util/array.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 
 enum { MEMBER_NAME = DIGEST_HEX_SIZE + 16 };
 
@@ -92,10 +94,8 @@ static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, 
     for (*ret = 0; *ret < s->n_layers; (*ret)++)
         if (digest_equal(&s->layers[*ret].was, diff_id))
             return 0;
-    struct layer *more = reallocarray(s->layers, s->n_layers + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(s->layers, s->n_layers + 1) < 0)
         return err_oom(e);
-    s->layers = more;
     struct layer l = {.was = *diff_id};
     int r = measure_layer(s, &l, e);
     if (r == 0)
@@ -257,14 +257,6 @@ static bool seen_document(const struct save *s, size_t i, bool manifest)
     return false;
 }
 
-static json_t *name_list(const struct strlist *l)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < l->n; i++)
-        (void)json_array_append_new(a, json_string(l->v[i]));
-    return a;
-}
-
 static int put_docker(struct save *s, struct err *e)
 {
     AUTO_JSON json_t *list = json_array();
@@ -280,7 +272,7 @@ static int put_docker(struct save *s, struct err *e)
         }
         member_name("", &img->config.digest, ".json", config);
         (void)json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "Config", config, "RepoTags",
-                                                    name_list(&img->names), "Layers", layers));
+                                                    json_list(img->names.v), "Layers", layers));
         if (!seen_document(s, i, false))
             r = put_document(s, "", &img->config, ".json", e);
     }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "image/erofs/erofs.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -214,15 +215,8 @@ static size_t dir_block(struct dir_cursor *c, uint8_t *buf)
 
 static int push_inode(struct meta *m, struct tree_inode *ino)
 {
-    if (m->n == m->cap) {
-        size_t cap = m->cap ? m->cap * 2 : 256;
-        /* NOLINTNEXTLINE(bugprone-sizeof-expression): it is an array of pointers */
-        void *p = reallocarray(m->inodes, cap, sizeof(m->inodes[0]));
-        if (!p)
-            return -ENOMEM;
-        m->inodes = p;
-        m->cap = cap;
-    }
+    if (ARRAY_GROW(m->inodes, m->n, m->cap, 256) < 0)
+        return -ENOMEM;
     m->inodes[m->n++] = ino;
     return 0;
 }

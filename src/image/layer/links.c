@@ -1,4 +1,5 @@
 #include "image/layer/links.h"
+#include "util/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,14 +7,8 @@
 
 int layer_links_add(struct layer_links *l, const char *path, const char *target)
 {
-    if (!l->v || l->n == l->cap) {
-        size_t cap = l->cap + l->cap / 2 + 64;
-        void *more = reallocarray(l->v, cap, sizeof(*l->v));
-        if (!more)
-            return -ENOMEM;
-        l->v = more;
-        l->cap = cap;
-    }
+    if (ARRAY_GROW(l->v, l->n, l->cap, 64) < 0)
+        return -ENOMEM;
     struct layer_link x = {.path = strdup(path), .target = strdup(target)};
     if (!x.path || !x.target) {
         free(x.path);

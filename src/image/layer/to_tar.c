@@ -9,6 +9,7 @@
 #include "image/erofs/disk.h"
 #include "image/erofs/format.h"
 #include "image/layer/links.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -236,14 +237,8 @@ static int put_links(struct walk *w, struct tree *t)
 
 static int note_first(struct walk *w)
 {
-    if (!w->first || w->n_first == w->cap_first) {
-        size_t cap = w->cap_first + w->cap_first / 2 + 64;
-        char **more = reallocarray(w->first, cap, sizeof(char *));
-        if (!more)
-            return err_oom(w->e);
-        w->first = more;
-        w->cap_first = cap;
-    }
+    if (ARRAY_GROW(w->first, w->n_first, w->cap_first, 64) < 0)
+        return err_oom(w->e);
     char *name = strdup(w->path);
     if (!name)
         return err_oom(w->e);

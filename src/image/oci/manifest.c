@@ -9,22 +9,22 @@
 
 #include "image/oci/json.h"
 #include "util/cleanup.h"
+#include "util/words.h"
 
 enum { MEDIA_TYPE_MAX = 255, REF_NAME_MAX = 1024, PLATFORMS_SHOWN = 12 };
 
 #define OCI_TYPE "application/vnd.oci.image."
 #define DOCKER_TYPE "application/vnd.docker."
 
-static const char *const manifest_types[] = {OCI_TYPE "manifest.v1+json",
-                                             DOCKER_TYPE "distribution.manifest.v2+json"};
-static const char *const index_types[] = {OCI_TYPE "index.v1+json",
-                                          DOCKER_TYPE "distribution.manifest.list.v2+json"};
-static const char *const schema1_types[] = {DOCKER_TYPE "distribution.manifest.v1+json",
-                                            DOCKER_TYPE "distribution.manifest.v1+prettyjws"};
-static const char *const config_types[] = {OCI_TYPE "config.v1+json",
-                                           DOCKER_TYPE "container.image.v1+json",
-                                           /* what Docker 1.10 pushed */
-                                           "application/octet-stream"};
+static const char manifest_types[] =
+    OCI_TYPE "manifest.v1+json|" DOCKER_TYPE "distribution.manifest.v2+json";
+static const char index_types[] =
+    OCI_TYPE "index.v1+json|" DOCKER_TYPE "distribution.manifest.list.v2+json";
+static const char schema1_types[] =
+    DOCKER_TYPE "distribution.manifest.v1+json|" DOCKER_TYPE "distribution.manifest.v1+prettyjws";
+static const char config_types[] = OCI_TYPE "config.v1+json|" DOCKER_TYPE "container.image.v1+json|"
+                                            /* what Docker 1.10 pushed */
+                                            "application/octet-stream";
 static const struct {
     const char *type;
     enum oci_compression compression;
@@ -41,15 +41,6 @@ static const struct {
     {DOCKER_TYPE "image.rootfs.foreign.diff.tar", OCI_PLAIN},
     {DOCKER_TYPE "image.rootfs.foreign.diff.tar.gzip", OCI_GZIP},
 };
-
-static bool is_one_of(const char *s, const char *const *list, size_t n)
-{
-    for (size_t i = 0; s && i < n; i++)
-        if (strcmp(s, list[i]) == 0)
-            return true;
-    return false;
-}
-#define IS_ONE_OF(s, list) is_one_of(s, list, ARRAY_LEN(list))
 
 /* ---- what a document is ---- */
 
@@ -76,15 +67,15 @@ static int kind_of(const json_t *j, enum oci_kind *ret, struct err *e)
     int r = oci_json_text(j, "mediaType", MEDIA_TYPE_MAX, &type, e);
     if (r < 0)
         return r;
-    if (IS_ONE_OF(type, schema1_types) || (json_integer_value(schema) == 1 && !has_manifests))
+    if (word_among(schema1_types, type) || (json_integer_value(schema) == 1 && !has_manifests))
         return schema_1(e);
     if (schema && json_integer_value(schema) != 2)
         return err_set(e, ENOTSUP, "the document's schemaVersion is not 2");
     if (has_manifests && has_layers)
         return err_set(e, EBADMSG, "the document is a manifest and an index at once");
-    if (type && *type && !IS_ONE_OF(type, manifest_types) && !IS_ONE_OF(type, index_types))
+    if (type && *type && !word_among(manifest_types, type) && !word_among(index_types, type))
         return no_image(e, type);
-    bool index = type && *type ? IS_ONE_OF(type, index_types) : has_manifests;
+    bool index = type && *type ? word_among(index_types, type) : has_manifests;
     if (index ? has_layers : has_manifests)
         return err_set(e, EBADMSG, "the document does not match its mediaType");
     if (!has_manifests && !has_layers)
@@ -194,7 +185,7 @@ static int read_config_descriptor(const json_t *j, struct oci_descriptor *ret, s
     int r = read_descriptor(o, ret, e);
     if (r < 0)
         return err_wrap(e, r, "the manifest's configuration");
-    if (*ret->media_type && !IS_ONE_OF(ret->media_type, config_types))
+    if (*ret->media_type && !word_among(config_types, ret->media_type))
         return no_image(e, ret->media_type);
     if (ret->size > OCI_CONFIG_MAX)
         return err_set(e, EFBIG, "the image's configuration is larger than %d MiB",
@@ -275,9 +266,9 @@ static bool is_no_image(const json_t *o)
     const char *artifact = json_string_value(json_object_get(o, "artifactType"));
     if ((os && strcmp(os, "unknown") == 0) || json_object_get(notes, "vnd.docker.reference.type"))
         return true;
-    if (artifact && *artifact && !IS_ONE_OF(artifact, config_types))
+    if (artifact && *artifact && !word_among(config_types, artifact))
         return true;
-    return type && *type && !IS_ONE_OF(type, manifest_types) && !IS_ONE_OF(type, index_types);
+    return type && *type && !word_among(manifest_types, type) && !word_among(index_types, type);
 }
 
 static int read_platform(const json_t *o, struct oci_platform *ret, struct err *e)

@@ -7,6 +7,7 @@
 
 #include "image/oci/oci.h"
 #include "util/cleanup.h"
+#include "util/words.h"
 
 enum { PART_MAX = 32 };
 
@@ -19,9 +20,8 @@ static const struct {
     {"armel", "arm", "v6"},
 };
 
-static const char *const systems[] = {"linux",   "windows", "darwin",  "freebsd",
-                                      "netbsd",  "openbsd", "solaris", "illumos",
-                                      "android", "aix",     "plan9",   "wasip1"};
+#define SYSTEMS \
+    "linux|windows|darwin|freebsd|netbsd|openbsd|solaris|illumos|android|aix|plan9|wasip1"
 
 static const char *host_architecture(void)
 {
@@ -32,14 +32,6 @@ static const char *host_architecture(void)
 #else
 #error "no name for this architecture"
 #endif
-}
-
-static bool is_system(const char *s)
-{
-    for (size_t i = 0; i < ARRAY_LEN(systems); i++)
-        if (strcmp(s, systems[i]) == 0)
-            return true;
-    return false;
 }
 
 void oci_platform_free(struct oci_platform *p)
@@ -96,7 +88,7 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
     char part[3][PART_MAX + 1];
     size_t n = split(text, part);
     const char *os = part[0], *arch = part[1], *variant = n == 3 ? part[2] : NULL;
-    if (n == 1 && is_system(part[0])) {
+    if (n == 1 && word_among(SYSTEMS, part[0])) {
         arch = host_architecture();
     } else if (n == 1) {
         os = "linux";

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "image/store/internal.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 
 enum {
@@ -44,14 +45,8 @@ static void names_free(struct names *k)
 
 static int names_add(struct names *k, const char *name)
 {
-    if (k->n == k->cap) {
-        size_t cap = k->cap ? 2 * k->cap : 64;
-        void *more = reallocarray(k->v, cap, sizeof(*k->v));
-        if (!more)
-            return -ENOMEM;
-        k->v = more;
-        k->cap = cap;
-    }
+    if (ARRAY_GROW(k->v, k->n, k->cap, 64) < 0)
+        return -ENOMEM;
     (void)snprintf(k->v[k->n++], RECORD_NAME_SIZE, "%s", name);
     return 0;
 }

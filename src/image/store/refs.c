@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "image/store/internal.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 
 void image_record_free(struct image_record *r)
@@ -174,10 +175,8 @@ static int by_reference(const void *a, const void *b)
 /* A damaged one is left out. */
 static int list_one(struct image_store *s, const char *name, struct image_list *l)
 {
-    struct image_record *more = reallocarray(l->v, l->n + 1, sizeof(*more));
-    if (!more)
+    if (ARRAY_RESIZE(l->v, l->n + 1) < 0)
         return -ENOMEM;
-    l->v = more;
     AUTO_FREE char *reference = NULL;
     struct digest d;
     int r = ref_read(s->refs_fd, name, &reference, &d, &(bool){false});

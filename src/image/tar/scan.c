@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "image/tar/read.h"
+#include "util/array.h"
 #include "util/cleanup.h"
 
 enum { MEMBERS_STEP = 64 };
@@ -25,10 +26,8 @@ void tar_members_free(struct tar_members *m)
 static int add_member(struct tar_members *all, const struct tar_item *item, struct err *e)
 {
     if (all->n % MEMBERS_STEP == 0) {
-        void *more = reallocarray(all->v, all->n + MEMBERS_STEP, sizeof(*all->v));
-        if (!more)
+        if (ARRAY_RESIZE(all->v, all->n + MEMBERS_STEP) < 0)
             return err_oom(e);
-        all->v = more;
     }
     struct tar_member *m = &all->v[all->n++];
     *m = (struct tar_member){.name = strdup(item->path),

@@ -1,0 +1,23 @@
+/* How far long work has come, in a page that this process shares with those it starts: one of them does
+ * the work and counts, another one shows it (the spinner of the command line). Nothing is counted, and
+ * nothing costs anything, unless somebody has begun to watch. The numbers are only shown.
+ */
+#ifndef MSB_UTIL_PROGRESS_H
+#define MSB_UTIL_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* From now on, in processes that are started after this. */
+void progress_watch(void);
+
+/* From any thread: so many files, one more of them is done, bytes have been moved. */
+void progress_begin(uint64_t files);
+void progress_file(void);
+void progress_bytes(size_t n);
+
+/* "120 of 4000 files, 35.2 MiB". False: there is nothing to say. */
+bool progress_text(char *out, size_t size);
+
+#endif
