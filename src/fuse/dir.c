@@ -64,8 +64,11 @@ int op_fsyncdir(struct fuse_server *s, struct call *c)
     if (!h)
         return -EBADF;
     if (h->fd < 0)
-        return 0;
-    return (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0 ? -errno : 0;
+        return durable_wait(s, c->h.unique);
+    if (!durable_waits(s, c->h.unique) &&
+        (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0)
+        return -errno;
+    return durable_wait(s, c->h.unique);
 }
 
 /* --- entries --------------------------------------------------------------------------------- */

@@ -334,7 +334,10 @@ int op_fsync(struct fuse_server *s, struct call *c)
     const struct handle *h = handle_get(s, in->fh, false);
     if (!h)
         return -EBADF;
-    return (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0 ? -errno : 0;
+    if (!durable_waits(s, c->h.unique) &&
+        (in->fsync_flags & 1 ? fdatasync(h->fd) : fsync(h->fd)) < 0)
+        return -errno;
+    return durable_wait(s, c->h.unique);
 }
 
 int op_fallocate(struct fuse_server *s, struct call *c)
@@ -362,6 +365,19 @@ int op_fallocate(struct fuse_server *s, struct call *c)
     return r;
 }
 
+/* The holes of a file that is not whole are none: all of it is data. */
+static off_t seek_data_or_hole(int fd, off_t from, int whence, bool whole)
+{
+    if (whole)
+        return lseek(fd, from, whence);
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (end >= 0 && from >= end) {
+        errno = ENXIO;
+        return -1;
+    }
+    return end < 0 || whence == SEEK_HOLE ? end : from;
+}
+
 int op_lseek(struct fuse_server *s, struct call *c)
 {
     const struct fuse_lseek_in *in = c->arg;
@@ -372,12 +388,7 @@ int op_lseek(struct fuse_server *s, struct call *c)
         return -EBADF;
     if ((in->whence != SEEK_DATA && in->whence != SEEK_HOLE) || in->offset > INT64_MAX)
         return -EINVAL;
-    bool whole = later_is_whole(s, h); /* else its holes are none */
-    off_t end = whole ? 0 : lseek(h->fd, 0, SEEK_END);
-    off_t at = whole                         ? lseek(h->fd, (off_t)in->offset, (int)in->whence)
-               : in->offset >= (uint64_t)end ? (errno = ENXIO, -1)
-               : in->whence == SEEK_HOLE     ? end
-                                             : (off_t)in->offset;
+    off_t at = seek_data_or_hole(h->fd, (off_t)in->offset, (int)in->whence, later_is_whole(s, h));
     if (at < 0)
         return -errno;
     struct fuse_lseek_out *out = call_reply(s, c, sizeof(*out));

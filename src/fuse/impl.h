@@ -35,9 +35,11 @@ struct inode {
     int fd;      /* O_PATH, or -1 */
     bool pinned; /* it has no name that we know: the descriptor stays */
     /* Where there are several trees: */
-    bool gone;      /* with its tree */
-    uint64_t mount; /* through which it is seen, */
-    bool fixed;     /* which is read-only */
+    uint64_t trees; /* a bit for each in which it was found, unless its parent tells */
+    uint64_t mount; /* of the descriptor */
+    bool fixed;     /* by a mount that is read-only */
+    bool gone;      /* with the last of its trees */
+    uint8_t fate;   /* of inode_leave_tree() */
     struct inode *parent;
     char *name;
     struct inode *hash_next;
@@ -62,10 +64,12 @@ int inode_find(struct fuse_server *s, struct inode *parent, const char *name, co
 /* The same for a file that was just made in that directory, without a name. */
 int inode_find_new(struct fuse_server *s, struct inode *dir, int fd, const struct stat *st,
                    struct inode **ret);
-/* The same for what fd, which stays the caller's, is; its descriptor stays. */
-int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct inode **ret);
-/* What the guest knows on that device leads nowhere, until it is found again. */
-void inode_drop_all(struct fuse_server *s, dev_t dev);
+/* The same for what fd, which stays the caller's, is: the root of that tree (a bit; 0: of none). Its
+ * descriptor stays. */
+int inode_find_root(struct fuse_server *s, uint64_t tree, int fd, const struct stat *st,
+                    struct inode **ret);
+/* What the guest knows in that tree and in no other leads nowhere from now on. */
+void inode_leave_tree(struct fuse_server *s, uint64_t tree);
 /* An O_PATH descriptor, good until the next call that wants one for something else. -ESTALE when
  * the host has moved it away. */
 int inode_fd(struct fuse_server *s, struct inode *i);
@@ -93,7 +97,8 @@ struct handle {
     uint64_t id;
     int fd;
     bool dir, writable;
-    bool whole; /* all of its content is here, as far as it was looked at */
+    bool whole;        /* all of its content is here, as far as it was looked at */
+    uint32_t ahead_of; /* the part that was read last, if not */
     struct inode *inode;
     uint8_t *buf; /* directories: entries read, not yet given out */
     size_t pos, len;
@@ -149,14 +154,22 @@ void quota_gone(struct fuse_server *s, const struct stat *st);
 struct tree {
     char *name; /* NULL: a free place */
     int fd;
-    dev_t dev;
 };
+
+_Static_assert(FUSE_TREES_MAX <= 64, "a bit for each");
 
 /* The tree of that name, or NULL. */
 const struct tree *tree_find(struct fuse_server *s, const char *name);
 void trees_free(struct fuse_server *s);
 
 /* --- contents that come later (later.c) ------------------------------------------------------ */
+
+/* durable.c: a request that waits for the sync of that number; 0 = a free place. */
+struct durable {
+    uint64_t unique;
+    uint32_t sync;
+};
+enum { DURABLE_MAX = 64 };
 
 enum { WANTED_MAX = 64 };
 
@@ -166,11 +179,20 @@ struct wanted {
     uint32_t part;   /* 0 = all of it */
     uint32_t number; /* 0 = not in use */
     unsigned asked;  /* how often */
+    bool ahead;      /* nobody waits for it yet */
     bool waiting;
     int error;
 };
 
-/* To who has asked for it (fuse_tell_changes). */
+/* gate.c: before whatever depends on what is in the tree. -EINPROGRESS: serve the request again
+ * after fuse_gate_open(). */
+int gate_pass(const struct fuse_server *s);
+
+/* durable.c: after the file is on disk. -EINPROGRESS: serve the request again after fuse_durable_event(). */
+int durable_wait(struct fuse_server *s, uint64_t unique);
+/* Whether it has come that far before. */
+bool durable_waits(struct fuse_server *s, uint64_t unique);
+/* To whoever has asked for it (fuse_tell_changes). */
 void tell_change(struct fuse_server *s);
 /* Before the content of a regular file is used, which `path` leads to: 0: it is there.
  * -EINPROGRESS: it will be. empty: it is about to be truncated. */
@@ -217,8 +239,13 @@ struct fuse_server {
 
     struct tree trees[FUSE_TREES_MAX];
     int later_sock;  /* -1: none */
+    int gate;        /* -EINPROGRESS: the tree is not complete yet (gate.c); -EIO: it will not be */
     int change_sock; /* -1: none */
     uint64_t told_ns;
+    bool fsync_far; /* an fsync waits for a sync, of which change_sock tells */
+    int sync_error; /* of the one that was done last */
+    uint32_t sync_asked, sync_done;
+    struct durable durable[DURABLE_MAX];
     uint32_t later_number;
     struct wanted wanted[WANTED_MAX];
 

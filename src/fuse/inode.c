@@ -131,6 +131,7 @@ void inode_set_fd(struct fuse_server *s, struct inode *i, int fd)
     }
     evict_fds(s);
     i->fd = fd;
+    i->mount = s->opt.many ? mount_of(fd, NULL) : 0;
     s->n_fds++;
     list_add(s, i);
 }
@@ -195,10 +196,21 @@ static int new_inode(struct fuse_server *s, const struct stat *st, struct inode 
     return 0;
 }
 
+/* Where it was found, and that of the directories above it. */
+static uint64_t trees_of(const struct inode *i)
+{
+    uint64_t trees = 0;
+    for (unsigned depth = 0; i && depth < DEPTH_MAX; i = i->parent, depth++)
+        trees |= i->trees;
+    return trees;
+}
+
 static void set_parent(struct fuse_server *s, struct inode *i, struct inode *parent, char *name)
 {
     struct inode *old = i->parent;
     assert(parent ? name != NULL : i->fd >= 0); /* 2. */
+    if (s->opt.many && old)
+        i->trees |= trees_of(old);
     free(i->name);
     i->name = name;
     i->parent = parent;
@@ -289,17 +301,13 @@ static int find_in(struct fuse_server *s, struct inode *parent, const char *name
         hash_remove(s, i);
         i = NULL;
     }
-    if (!i && (r = new_inode(s, st, &i)) == 0) {
-        i->mount = at.mount;
+    if (!i && (r = new_inode(s, st, &i)) == 0)
         i->fixed = at.fixed;
-    }
     if (r == 0 && parent) {
         inode_ref(i); /* it may be new, and must outlive the change of parents */
         r = set_name(s, i, parent, name);
         i->refs--;
     }
-    if (r == 0 && parent) /* it is in another tree, too */
-        i->gone = false;
     if (r == 0)
         *ret = i;
     else if (i)
@@ -317,12 +325,19 @@ int inode_find(struct fuse_server *s, struct inode *parent, const char *name, co
 int inode_find_new(struct fuse_server *s, struct inode *dir, int fd, const struct stat *st,
                    struct inode **ret)
 {
-    return find_in(s, NULL, NULL, st, seen_as(s, dir, fd, NULL), ret);
+    int r = find_in(s, NULL, NULL, st, seen_as(s, dir, fd, NULL), ret);
+    if (r == 0 && s->opt.many)
+        (*ret)->trees |= trees_of(dir);
+    return r;
 }
 
-int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct inode **ret)
+int inode_find_root(struct fuse_server *s, uint64_t tree, int fd, const struct stat *st,
+                    struct inode **ret)
 {
-    int r = find_in(s, NULL, NULL, st, seen_as(s, NULL, fd, NULL), ret);
+    struct seen at = seen_as(s, NULL, fd, NULL);
+    int r = find_in(s, NULL, NULL, st, at, ret);
+    if (r == 0)
+        (*ret)->trees |= tree;
     if (r < 0 || (*ret)->fd >= 0)
         return r;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -331,7 +346,7 @@ int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct
         free_unheld(s, *ret);
         return r;
     }
-    (*ret)->gone = false;
+    (*ret)->mount = at.mount;
     (*ret)->fd = copy; /* outside the list: it has no name by which to be found again */
     (*ret)->pinned = true;
     s->n_fds++;
@@ -339,16 +354,60 @@ int inode_find_root(struct fuse_server *s, int fd, const struct stat *st, struct
     return 0;
 }
 
-void inode_drop_all(struct fuse_server *s, dev_t dev)
+/* --- a tree goes ------------------------------------------------------------------------------ */
+
+enum { FATE_UNKNOWN, FATE_STAYS, FATE_GOES };
+
+/* Its own, or that of the nearest directory above it that has one; all on the way get the same. */
+static void decide(struct inode *i)
+{
+    const struct inode *p = i;
+    while (p->fate == FATE_UNKNOWN && p->parent)
+        p = p->parent;
+    uint8_t fate = p->fate == FATE_STAYS ? FATE_STAYS : FATE_GOES;
+    for (; i && i->fate == FATE_UNKNOWN; i = i->parent)
+        i->fate = fate;
+}
+
+/* It is elsewhere, too, and can no longer be found here. */
+static void keep_without_name(struct fuse_server *s, struct inode *i)
+{
+    if (s->n_pinned >= s->opt.fds_max / 2 || inode_fd(s, i) < 0)
+        return;
+    set_pinned(s, i, true);
+    set_parent(s, i, NULL, NULL);
+}
+
+void inode_leave_tree(struct fuse_server *s, uint64_t tree)
 {
     for (uint32_t k = 0; k < s->n_slots; k++) {
         struct inode *i = s->slot[k];
-        if (!i || i->dev != dev || i->id == FUSE_ROOT_ID)
+        if (!i)
+            continue;
+        i->trees &= ~tree;
+        i->fate = i->trees || i->id == FUSE_ROOT_ID ? FATE_STAYS : FATE_UNKNOWN;
+    }
+    for (uint32_t k = 0; k < s->n_slots; k++)
+        if (s->slot[k])
+            decide(s->slot[k]);
+    for (uint32_t k = 0; k < s->n_slots; k++) {
+        struct inode *i = s->slot[k];
+        if (i && i->fate == FATE_STAYS && i->parent && i->parent->fate == FATE_GOES)
+            keep_without_name(s, i);
+    }
+    /* Not to be found again: a file system that comes later may have the same number, and the guest
+     * would take what it remembers of this one for true. */
+    for (uint32_t k = 0; k < s->n_slots; k++) {
+        struct inode *i = s->slot[k];
+        if (!i || i->fate != FATE_GOES)
             continue;
         drop_fd(s, i);
+        hash_remove(s, i);
         i->gone = true;
     }
 }
+
+/* --- descriptors ------------------------------------------------------------------------------ */
 
 /* Opens i by its name, which is one component and not followed; its parent is open. */
 static int reopen_by_name(struct fuse_server *s, struct inode *i)

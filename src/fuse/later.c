@@ -19,8 +19,12 @@
 /* #syscalls:fs getxattr fgetxattr close fstat newfstatat */
 /* #syscalls:fs_later sendmsg sendto recvfrom clock_gettime */
 
-enum { ASKED_MAX = 3 };      /* who fetches may have died of it */
+enum {
+    ASKED_MAX = 3,  /* who fetches may have died of it */
+    AHEAD_RUNS = 4, /* that are asked for in advance, of all files */
+};
 #define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
+#define TELL_FAR_NS 2000000000ULL /* there must be room for other words; no sync follows sooner */
 
 static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t part)
 {
@@ -33,9 +37,10 @@ static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t
 
 static bool has_part(const char *path, uint32_t part)
 {
-    uint8_t parts[LATER_PARTS_SIZE] = {0};
-    return part && getxattr(path, LATER_PARTS_XATTR, parts, sizeof(parts)) >= 0 &&
-           later_has_part(parts, part);
+    uint8_t parts[LATER_PARTS_SIZE];
+    if (part)
+        later_parts(path, parts);
+    return part && later_has_part(parts, part);
 }
 
 /* A free one, or one whose outcome nobody has asked for. */
@@ -47,7 +52,8 @@ static struct wanted *find_free(struct fuse_server *s)
     return NULL;
 }
 
-static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool dir, bool empty)
+static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool dir,
+               struct later_request q)
 {
     AUTO_CLOSE int fd = dir ? later_open_dir(path) : later_open(path);
     if (fd < 0)
@@ -56,17 +62,18 @@ static int ask(struct fuse_server *s, struct wanted *w, const char *path, bool d
         return -EIO;
     s->later_number += s->later_number == UINT32_MAX ? 2 : 1;
     w->number = s->later_number;
-    struct later_request q = {.number = w->number, .empty = empty, .part = w->part};
+    q.number = w->number;
     if (sock_send_with_fd(s->later_sock, &q, sizeof(q), fd) != (ssize_t)sizeof(q))
         return -EIO;
     w->waiting = true;
     return -EINPROGRESS;
 }
 
-static int bring(struct fuse_server *s, const struct stat *i, const char *path, uint32_t part,
-                 bool empty)
+static int bring(struct fuse_server *s, const struct stat *i, const char *path,
+                 struct later_request q)
 {
     char id[LATER_SIZE];
+    const uint32_t part = q.part;
     struct wanted *w = find(s, i, part);
     if (w && w->waiting)
         return -EINPROGRESS;
@@ -81,7 +88,7 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path, 
     if (r == 0) {
         if (w->dev != i->st_dev || w->ino != i->st_ino || w->part != part)
             *w = (struct wanted){.dev = i->st_dev, .ino = i->st_ino, .part = part};
-        r = ask(s, w, path, S_ISDIR(i->st_mode), empty);
+        r = ask(s, w, path, S_ISDIR(i->st_mode), q);
     }
     if (r != -EINPROGRESS && w)
         *w = (struct wanted){0};
@@ -91,14 +98,14 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path, 
 int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty)
 {
     const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};
-    return s->opt.later ? bring(s, &st, path, 0, empty) : 0;
+    return s->opt.later ? bring(s, &st, path, (struct later_request){.empty = empty}) : 0;
 }
 
 bool later_in_parts(const struct fuse_server *s, const char *path)
 {
     struct stat st;
     char id[LATER_SIZE];
-    return s->opt.later && stat(path, &st) == 0 && st.st_size >= LATER_LARGE &&
+    return s->opt.later && later_know_boot() && stat(path, &st) == 0 && st.st_size >= LATER_LARGE &&
            getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
 }
 
@@ -106,6 +113,38 @@ bool later_is_whole(const struct fuse_server *s, struct handle *h)
 {
     h->whole = h->whole || !s->opt.later || !later_get(h->fd, (char[LATER_SIZE]){0});
     return h->whole;
+}
+
+/* Read one after another, so far: how many, up to this one. */
+static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
+{
+    uint32_t n = 0;
+    while (n < AHEAD_RUNS * LATER_RUN && later_has_part(parts, part - n))
+        n++;
+    return n;
+}
+
+/* A file that is read through: the runs that follow are asked for before they are wanted, the more the longer
+ * it goes on. */
+static void look_ahead(struct fuse_server *s, const struct stat *st, const char *path,
+                       const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
+{
+    uint32_t all = later_count((uint64_t)st->st_size), under_way = 0;
+    uint32_t runs = MIN(read_through(parts, part) / 2, (uint32_t)AHEAD_RUNS);
+    for (size_t k = 0; k < WANTED_MAX; k++)
+        under_way += s->wanted[k].waiting && s->wanted[k].ahead;
+    uint32_t at = part - (part - 1) % LATER_RUN + LATER_RUN;
+    for (; runs && under_way < AHEAD_RUNS && at <= all; runs--, at += LATER_RUN) {
+        const struct wanted *w = later_has_part(parts, at) ? NULL : find(s, st, at);
+        bool asked = later_has_part(parts, at) || (w && w->waiting);
+        struct later_request q = {.part = at, .count = LATER_RUN};
+        if (asked || bring(s, st, path, q) != -EINPROGRESS)
+            continue;
+        struct wanted *mine = find(s, st, at);
+        if (mine)
+            mine->ahead = true;
+        under_way++;
+    }
 }
 
 int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint64_t len)
@@ -117,13 +156,20 @@ int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint
         return 0;
     if (fstat(h->fd, &st) < 0)
         return -errno;
-    later_parts(h->fd, parts);
+    later_parts_of(h->fd, parts);
     path_of(path, h->fd, NULL);
     uint64_t end = MIN(off + len, (uint64_t)st.st_size);
+    uint32_t part = (uint32_t)(off / LATER_PART), last = later_count(end);
     int r = 0;
-    for (uint64_t at = off - off % LATER_PART; r == 0 && at < end; at += LATER_PART) {
-        uint32_t part = (uint32_t)(at / LATER_PART) + 1;
-        r = later_has_part(parts, part) ? 0 : bring(s, &st, path, part, false);
+    while (r == 0 && ++part <= last) {
+        bool through = part == 1 || later_has_part(parts, part - 1) || find(s, &st, part - 1);
+        uint32_t run = LATER_RUN - (part - 1) % LATER_RUN;
+        struct later_request q = {.part = part, .count = through ? run : 1};
+        r = later_has_part(parts, part) ? 0 : bring(s, &st, path, q);
+    }
+    if (r == 0 && h->ahead_of != last) {
+        h->ahead_of = last;
+        look_ahead(s, &st, path, parts, last);
     }
     return r;
 }
@@ -140,7 +186,7 @@ int later_list(struct fuse_server *s, struct inode *dir, const char *name)
     if (name && (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)))
         return 0;
     path_of(path, fd, name);
-    return bring(s, &st, path, 0, false);
+    return bring(s, &st, path, (struct later_request){0});
 }
 
 void fuse_later_set(struct fuse_server *s, int sock)
@@ -149,10 +195,11 @@ void fuse_later_set(struct fuse_server *s, int sock)
     s->later_sock = sock;
 }
 
-void fuse_tell_changes(struct fuse_server *s, int sock)
+void fuse_tell_changes(struct fuse_server *s, int sock, bool far)
 {
     close_fd(&s->change_sock);
     s->change_sock = sock;
+    s->fsync_far = far;
 }
 
 void tell_change(struct fuse_server *s)
@@ -161,7 +208,7 @@ void tell_change(struct fuse_server *s)
     if (clock_gettime(CLOCK_MONOTONIC, &t) < 0)
         return;
     uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-    if (now - s->told_ns < TELL_NS)
+    if (now - s->told_ns < (s->fsync_far ? TELL_FAR_NS : TELL_NS))
         return;
     s->told_ns = now;
     (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: it knows */
@@ -174,6 +221,10 @@ static void take(struct fuse_server *s, const struct later_answer *a)
         if (!w->waiting || (a->number && w->number != a->number))
             continue;
         w->waiting = false;
+        if (w->ahead) { /* nobody has asked for it: who does has a try of its own */
+            *w = (struct wanted){0};
+            continue;
+        }
         w->error = a->error < 0 && a->error > -4096 ? a->error : 0;
     }
 }

@@ -101,7 +101,7 @@ static int find_at_top(struct fuse_server *s, const char *name, int *fd, struct 
     *fd = t ? t->fd : s->root_fd;
     if (fstat(*fd, st) < 0)
         return -errno;
-    return inode_find_root(s, *fd, st, ret);
+    return inode_find_root(s, t ? 1ULL << (t - s->trees) : 0, *fd, st, ret);
 }
 
 static void give_entry(struct fuse_server *s, struct inode *i, const struct stat *st,

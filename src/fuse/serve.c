@@ -92,6 +92,7 @@ enum {
     TEXT = 8,    /* its (last) string is not a name */
     DATA = 16,   /* bytes follow that are not copied */
     INSIDE = 32, /* it is about what is in a directory */
+    ALWAYS = 64, /* it does not depend on what is in the tree */
 };
 
 struct op {
@@ -105,8 +106,8 @@ struct op {
 
 static const struct op ops[] = {
     [FUSE_LOOKUP] = {op_lookup, 0, 1, INSIDE},
-    [FUSE_FORGET] = {op_forget, SIZE(forget), 0, SILENT},
-    [FUSE_GETATTR] = {op_getattr, SIZE(getattr), 0, 0},
+    [FUSE_FORGET] = {op_forget, SIZE(forget), 0, SILENT | ALWAYS},
+    [FUSE_GETATTR] = {op_getattr, SIZE(getattr), 0, ALWAYS},
     [FUSE_SETATTR] = {op_setattr, SIZE(setattr), 0, CHANGES},
     [FUSE_READLINK] = {op_readlink, 0, 0, 0},
     [FUSE_SYMLINK] = {op_symlink, 0, 2, CHANGES | TEXT | INSIDE},
@@ -119,23 +120,23 @@ static const struct op ops[] = {
     [FUSE_OPEN] = {op_open, SIZE(open), 0, 0},
     [FUSE_READ] = {op_read, SIZE(read), 0, 0},
     [FUSE_WRITE] = {op_write, SIZE(write), 0, CHANGES | DATA},
-    [FUSE_STATFS] = {op_statfs, 0, 0, 0},
+    [FUSE_STATFS] = {op_statfs, 0, 0, ALWAYS},
     [FUSE_RELEASE] = {op_release, SIZE(release), 0, 0},
     [FUSE_FSYNC] = {op_fsync, SIZE(fsync), 0, 0},
     [FUSE_SETXATTR] = {op_setxattr, FUSE_COMPAT_SETXATTR_IN_SIZE, 1, CHANGES | TEXT},
     [FUSE_GETXATTR] = {op_getxattr, SIZE(getxattr), 1, TEXT},
     [FUSE_LISTXATTR] = {op_listxattr, SIZE(getxattr), 0, 0},
     [FUSE_REMOVEXATTR] = {op_removexattr, 0, 1, CHANGES | TEXT},
-    [FUSE_INIT] = {op_init, 16, 0, EARLY},
+    [FUSE_INIT] = {op_init, 16, 0, EARLY | ALWAYS},
     [FUSE_OPENDIR] = {op_opendir, SIZE(open), 0, INSIDE},
     [FUSE_READDIR] = {op_readdir, SIZE(read), 0, 0},
     [FUSE_RELEASEDIR] = {op_releasedir, SIZE(release), 0, 0},
     [FUSE_FSYNCDIR] = {op_fsyncdir, SIZE(fsync), 0, 0},
     [FUSE_ACCESS] = {op_access, SIZE(access), 0, 0},
     [FUSE_CREATE] = {op_create, SIZE(create), 1, CHANGES | INSIDE},
-    [FUSE_INTERRUPT] = {op_nothing, 0, 0, SILENT | EARLY},
-    [FUSE_DESTROY] = {op_destroy, 0, 0, EARLY},
-    [FUSE_BATCH_FORGET] = {op_batch_forget, SIZE(batch_forget), 0, SILENT},
+    [FUSE_INTERRUPT] = {op_nothing, 0, 0, SILENT | EARLY | ALWAYS},
+    [FUSE_DESTROY] = {op_destroy, 0, 0, EARLY | ALWAYS},
+    [FUSE_BATCH_FORGET] = {op_batch_forget, SIZE(batch_forget), 0, SILENT | ALWAYS},
     [FUSE_FALLOCATE] = {op_fallocate, SIZE(fallocate), 0, CHANGES},
     [FUSE_READDIRPLUS] = {op_readdirplus, SIZE(read), 0, 0},
     [FUSE_RENAME2] = {op_rename2, SIZE(rename2), 2, CHANGES | INSIDE},
@@ -235,6 +236,8 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = -EINVAL;
     if (r == 0)
         r = read_request(s, &c, op);
+    if (r == 0 && !(op->flags & ALWAYS))
+        r = gate_pass(s);
     if (r == 0 && s->opt.later && op->flags & INSIDE && S_ISDIR(c.inode->type))
         r = later_list(s, c.inode, NULL);
     if (r == 0)
@@ -295,6 +298,7 @@ void fuse_reset(struct fuse_server *s)
     handle_table_free(s);
     inode_table_free(s);
     s->ready = s->writeback = false;
+    memset(s->durable, 0, sizeof(s->durable));
     /* Out of memory for a table of one: every request fails until the next try. */
     (void)inode_table_init(s, s->root_fd);
 }

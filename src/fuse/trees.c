@@ -38,19 +38,9 @@ int fuse_tree_add(struct fuse_server *s, const char *name, int fd)
         if (!(t->name = strdup(name)))
             return -ENOMEM;
         t->fd = steal_fd(&mine);
-        t->dev = st.st_dev;
         return 0;
     }
     return -ENOSPC;
-}
-
-/* Another tree is in the same file system: what the guest knows there it forgets by itself. */
-static bool is_shared(const struct fuse_server *s, const struct tree *t)
-{
-    for (size_t i = 0; i < ARRAY_LEN(s->trees); i++)
-        if (&s->trees[i] != t && s->trees[i].name && s->trees[i].dev == t->dev)
-            return true;
-    return false;
 }
 
 static void drop(struct tree *t)
@@ -65,8 +55,7 @@ int fuse_tree_remove(struct fuse_server *s, const char *name)
     struct tree *t = find(s, name);
     if (!t)
         return -ENOENT;
-    if (!is_shared(s, t)) /* or it could not be unmounted on the host */
-        inode_drop_all(s, t->dev);
+    inode_leave_tree(s, 1ULL << (t - s->trees));
     drop(t);
     return 0;
 }

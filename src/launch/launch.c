@@ -18,6 +18,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/later.h"
 #include "util/process.h"
 #include "util/sock.h"
 #include "workspace/workspace.h"
@@ -46,8 +47,9 @@ struct cargo {
     struct monitor_params p;
     struct jail_identity id;
     struct cgroups group;
-    bool in_group; /* of the caller's */
-    bool refused;  /* the host refuses namespaces */
+    bool in_group;   /* of the caller's */
+    const int *gate; /* see struct launch_options */
+    bool refused;    /* the host refuses namespaces */
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
@@ -317,6 +319,15 @@ static int hand_over_tap(struct cargo *c, const struct net_tap *tap, struct err 
     return c->p.tap.fd < 0 ? err_sys(e, errno, "cannot hand over the network device") : 0;
 }
 
+static int give_workspace(const struct cargo *c, int share, int fetch, int changes, struct err *e)
+{
+    bool durable = c->p.spec->workspace.sync == WORKSPACE_SYNC_FSYNC;
+    int r = share_fetch_from(share, fetch, changes, durable);
+    if (r == 0 && c->gate)
+        r = share_gate(share, *c->gate);
+    return r < 0 ? err_sys(e, -r, "cannot reach the process that serves a mount") : 0;
+}
+
 /* Contents of a workspace that is kept in a bucket may come later. */
 static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
@@ -327,12 +338,14 @@ static int start_share(struct cargo *c, const struct spec_mount *m, struct err *
                 : 0;
     if (r == 0 && fetch >= 0)
         r = syncer_start(c->store, c->dirfd, c->p.spec, &changes, e);
+    if (fetch >= 0)
+        (void)later_know_boot(); /* for that process, which could not find out */
     const struct share_place place = {
         .cpu = c->p.cpu, .reduced = c->p.reduced, .later = fetch >= 0};
     if (r == 0)
         r = share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
-    if (r == 0 && fetch >= 0 && (r = share_fetch_from(c->p.share_fd[n], fetch, changes)) < 0)
-        r = err_sys(e, -r, "cannot reach the process that serves a mount");
+    if (r == 0 && fetch >= 0)
+        r = give_workspace(c, c->p.share_fd[n], fetch, changes, e);
     return r;
 }
 
@@ -630,6 +643,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
                       .dirfd = dirfd,
                       .warn = opt->warn,
                       .in_group = opt->in_group,
+                      .gate = opt->gate,
                       .intercept.teller.fd = -1,
                       .p = {.spec = spec,
                             .engine = opt->engine->ops,

@@ -6,6 +6,7 @@
 #include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/later.h"
 #include "util/loop.h"
 #include "util/sock.h"
 #include "virtio/fs.h"
@@ -30,8 +31,14 @@
 #include <unistd.h>
 
 /* #syscalls:fs exit_group getsockopt */
+/* #syscalls:fs_later recvfrom */
 
-enum { SHARE_LATER = 'f', SHARE_CHANGES = 'c' }; /* of a socket that comes; others have 0 */
+enum {
+    SHARE_LATER = 'f',
+    SHARE_GATE = 'g',
+    SHARE_CHANGES = 'c',
+    SHARE_DURABLE = 'd'
+}; /* of a socket that comes; others have 0 */
 
 enum {
     TREE_MESSAGE_MAX = 1 + NAME_MAX + 1,
@@ -53,7 +60,7 @@ struct share {
     struct virtio_dev *dev;
     struct fuse_server *server; /* the device's */
     struct vhost_user *back_end;
-    struct loop_src later_src;
+    struct loop_src later_src, gate_src, synced_src;
 };
 
 /* --- serving --------------------------------------------------------------------------------- */
@@ -99,6 +106,44 @@ static void take_later(struct share *sh, int fd)
         _exit(1);
 }
 
+static void on_gate(struct loop_src *src, uint32_t events)
+{
+    struct share *sh = CONTAINER_OF(src, struct share, gate_src);
+    struct later_answer a = {.error = -EIO};
+    (void)events;
+    ssize_t n = recv(src->fd, &a, sizeof(a), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    loop_close(&sh->loop, src); /* the launcher may have it still: epoll would not forget it */
+    fuse_gate_open(sh->server, n != (ssize_t)sizeof(a) || a.error);
+    virtio_fs_resume(sh->dev);
+}
+
+static void take_gate(struct share *sh, int fd)
+{
+    fuse_gate_shut(sh->server);
+    sh->gate_src = (struct loop_src){.fd = fd, .fn = on_gate};
+    if (loop_add(&sh->loop, &sh->gate_src, EPOLLIN) < 0)
+        _exit(1);
+}
+
+static void on_synced(struct loop_src *src, uint32_t events)
+{
+    struct share *sh = CONTAINER_OF(src, struct share, synced_src);
+    (void)events;
+    if (!fuse_durable_event(sh->server))
+        src->fd = -1;
+    virtio_fs_resume(sh->dev);
+}
+
+static void take_changes(struct share *sh, int fd, bool durable)
+{
+    fuse_tell_changes(sh->server, fd, durable);
+    sh->synced_src = (struct loop_src){.fd = fd, .fn = on_synced};
+    if (durable && loop_add(&sh->loop, &sh->synced_src, EPOLLIN) < 0)
+        _exit(1);
+}
+
 /* Brings the socket to serve, perhaps after one to fetch contents from; its end is ours. */
 static void on_socket(struct loop_src *src, uint32_t events)
 {
@@ -117,8 +162,12 @@ static void on_socket(struct loop_src *src, uint32_t events)
         take_later(sh, fd);
         return;
     }
-    if (n == 1 && fd >= 0 && what == SHARE_CHANGES && !sh->back_end) {
-        fuse_tell_changes(sh->server, fd);
+    if (n == 1 && fd >= 0 && what == SHARE_GATE && !sh->back_end) {
+        take_gate(sh, fd);
+        return;
+    }
+    if (n == 1 && fd >= 0 && (what == SHARE_CHANGES || what == SHARE_DURABLE) && !sh->back_end) {
+        take_changes(sh, fd, what == SHARE_DURABLE);
         return;
     }
     if (n != 1 || fd < 0 || sh->back_end)
@@ -356,10 +405,16 @@ static int hand_over(int fd, char what, int sock)
     return n == 1 ? 0 : n < 0 ? (int)n : -EIO;
 }
 
-int share_fetch_from(int fd, int sock, int changes)
+int share_fetch_from(int fd, int sock, int changes, bool durable)
 {
     int r = hand_over(fd, SHARE_LATER, sock);
-    return r == 0 && changes >= 0 ? hand_over(fd, SHARE_CHANGES, changes) : r;
+    return r == 0 && changes >= 0 ? hand_over(fd, durable ? SHARE_DURABLE : SHARE_CHANGES, changes)
+                                  : r;
+}
+
+int share_gate(int fd, int sock)
+{
+    return hand_over(fd, SHARE_GATE, sock);
 }
 
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e)

@@ -31,8 +31,12 @@ struct share_place {
 int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
                 int *ret_fd, pid_t *ret_stage, struct err *e);
 /* Before the socket to serve: gives it one on which it asks for contents that come later
- * (util/later.h), and one on which it tells of changes (-1: none). */
-int share_fetch_from(int fd, int sock, int changes);
+ * (util/later.h), and one on which it tells of changes (-1: none); `durable`: an fsync waits for what comes
+ * from there. */
+int share_fetch_from(int fd, int sock, int changes, bool durable);
+/* Likewise: nothing is served until a struct later_answer on this one says that the tree is up to
+ * date. */
+int share_gate(int fd, int sock);
 /* Waits until it is ready to serve, or says why it is not. */
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e);
 

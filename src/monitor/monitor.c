@@ -199,6 +199,10 @@ static void on_boot_timer(struct loop_timer *t)
         monitor_kill(m, false, "the guest powered itself off"); /* all but the last step */
         return;
     }
+    if (m->console.panic[0]) { /* that takes its time where the host is busy */
+        monitor_kill(m, true, m->console.panic);
+        return;
+    }
     char why[160];
     (void)snprintf(why, sizeof(why), "%s%s%s",
                    m->phase == BOOTING ? "the guest did not come up in time" : "the agent died",

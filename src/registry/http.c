@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 
 enum {
-    IDLE_MAX = 4,      /* connections kept for the next request */
+    IDLE_MAX = 8,      /* connections kept for the next request */
     CHUNK = 128 << 10, /* curl's own buffer, and what one callback may bring */
     HELD_MAX =
         2 * CHUNK, /* bytes received while the reader had no room; beyond it the transfer pauses */

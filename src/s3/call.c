@@ -6,6 +6,7 @@
 #include "s3/xml.h"
 #include "util/loop.h"
 #include "util/parse.h"
+#include "util/progress.h"
 #include "util/utf8.h"
 
 #include <errno.h>
@@ -116,6 +117,19 @@ void s3_call_free(struct s3_call *q)
     buf_free(&q->reply);
 }
 
+int s3_call_text(char **field, const char *text)
+{
+    free(*field);
+    *field = strdup(text);
+    return *field ? 0 : -ENOMEM;
+}
+
+void s3_call_etag(char out[S3_ETAG_SIZE], const char *text)
+{
+    text += *text == '"';
+    (void)snprintf(out, S3_ETAG_SIZE, "%.*s", (int)strcspn(text, "\""), text);
+}
+
 int s3_call_query(struct s3_call *q, const char *name, const char *value)
 {
     AUTO_BUF struct buf b;
@@ -202,7 +216,6 @@ static void on_header(void *ctx, const char *line)
 static int sign(struct s3_client *c, const struct s3_call *q, const char *path,
                 struct strlist *headers)
 {
-    static const struct digest none;
     char hex[DIGEST_HEX_SIZE] = SIGV4_EMPTY_SHA256;
     AUTO_BUF struct buf value;
     AUTO_FREE char *line = NULL;
@@ -210,17 +223,18 @@ static int sign(struct s3_client *c, const struct s3_call *q, const char *path,
                               .path = path,
                               .query = &q->query,
                               .header = headers,
-                              .payload_sha256 = hex};
+                              .payload_sha256 = q->body_sha ? q->body_sha : hex};
     struct sigv4_key key = {c->keys->id, c->keys->secret, c->config->region, "s3"};
-    struct digest d = q->body_len ? digest_of(q->body, q->body_len) : none;
     buf_init(&value, URL_MAX);
-    if (q->body_len)
-        digest_hex(&d, hex);
     if (!c->keys->id)
         return 0;
+    if (q->body_len && !q->body_sha) {
+        struct digest d = digest_of(q->body, q->body_len);
+        digest_hex(&d, hex);
+    }
     sigv4_time((int64_t)(realtime_ns() / 1000000000) + atomic_load(&c->skew), s.time);
     char text[128];
-    (void)snprintf(text, sizeof(text), "x-amz-content-sha256:%s", hex);
+    (void)snprintf(text, sizeof(text), "x-amz-content-sha256:%s", s.payload_sha256);
     int r = strlist_add(headers, text);
     (void)snprintf(text, sizeof(text), "x-amz-date:%s", s.time);
     if (r == 0)
@@ -327,6 +341,7 @@ static int stream(struct s3_client *c, struct s3_call *q, struct http_response *
         if (r < 0)
             return r == -ECONNRESET || r == -ETIMEDOUT ? -EIO : r; /* ours: not tried again */
         q->from += (uint64_t)n;
+        progress_bytes((size_t)n);
         if ((r = pace(c, (size_t)n, e)) < 0)
             return r;
     }
@@ -383,8 +398,10 @@ static int attempt(struct s3_client *c, struct s3_call *q, struct err *e)
     if (r == 0)
         r = receive(c, q, resp, e);
     http_close(resp);
-    if (r == 0)
+    if (r == 0) {
+        progress_bytes(q->body_len);
         read_error(q);
+    }
     return r;
 }
 

@@ -13,6 +13,7 @@ struct s3_call {
     struct strlist header; /* "name:value", signed */
     const void *body;
     size_t body_len;
+    const char *body_sha; /* its sum in hex, where that is known; or NULL */
 
     /* Where the content of a successful GET goes; NULL: into `reply`. */
     s3_data_fn fn;
@@ -38,6 +39,11 @@ void s3_call_free(struct s3_call *q);
 /* Into the lists; the value of a query is encoded. */
 int s3_call_query(struct s3_call *q, const char *name, const char *value);
 int s3_call_header(struct s3_call *q, const char *name, const char *value);
+
+/* A text of an answer, in place of the one before; malloc'd. */
+int s3_call_text(char **field, const char *text);
+/* Without its quotes. */
+void s3_call_etag(char out[S3_ETAG_SIZE], const char *text);
 
 /* The header that names what to copy; malloc'd. */
 char *s3_copy_source(const struct s3_client *c, const char *key);

@@ -8,9 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/xattr.h>
-
-enum { THREADS = 8 };
 
 struct fetching {
     struct s3_work *w;
@@ -18,10 +15,17 @@ struct fetching {
     int idle_ms;
 };
 
+/* One request. */
+struct asked {
+    struct fetching *f;
+    uint32_t number;
+    bool answered;
+};
+
 /* A sync may have added files since the record was read. -ENXIO: one has replaced this file. */
 static int known(void *ctx, const char *id, struct s3_entry *ret)
 {
-    struct fetching *f = ctx;
+    struct fetching *f = ((struct asked *)ctx)->f;
     (void)pthread_rwlock_rdlock(&f->w->base_lock);
     int r = s3_known_in_base(f->w, id, ret);
     (void)pthread_rwlock_unlock(&f->w->base_lock);
@@ -41,27 +45,38 @@ static int empty(int fd)
     char id[LATER_SIZE];
     int r = s3_file_lock(fd, NULL);
     if (r == 0 && later_get(fd, id)) {
-        (void)fremovexattr(fd, LATER_PARTS_XATTR);
-        r = ftruncate(fd, 0) < 0 || fremovexattr(fd, LATER_XATTR) < 0 ? -errno : 0;
+        (void)later_mark(fd, LATER_PARTS_XATTR, NULL, 0);
+        r = ftruncate(fd, 0) < 0 ? -errno : later_mark(fd, LATER_XATTR, NULL, 0);
     }
     (void)flock(fd, LOCK_UN);
     return r;
 }
 
+static void say(struct asked *a, int error)
+{
+    struct later_answer answer = {.number = a->number, .error = error};
+    if (!a->answered)
+        (void)send(a->f->sock, &answer, sizeof(answer), MSG_NOSIGNAL);
+    a->answered = true;
+}
+
+/* The first is the one that was asked for. */
+static void on_part(void *ctx)
+{
+    say(ctx, 0);
+}
+
 static void answer(struct fetching *f, const struct later_request *q, int fd)
 {
     struct err e = {0};
-    struct later_answer a = {.number = q->number};
+    struct asked a = {.f = f, .number = q->number};
     int r = fd < 0     ? -EBADF
             : q->empty ? empty(fd)
-            : q->part  ? s3_part_fill(f->w, fd, q->part, known, f, &e)
-                       : s3_later_fill(f->w, fd, known, f, NULL, &e);
+            : q->part  ? s3_part_fill(f->w, fd, q, known, on_part, &a, &e)
+                       : s3_later_fill(f->w, fd, known, &a, NULL, &e);
     if (r < 0 && e.msg[0])
         s3_work_warn(f->w, "%s", e.msg);
-    a.error = r == -ENXIO ? -ESTALE : r == -ENOSPC || r == -EDQUOT ? r : r < 0 ? -EIO : 0;
-    (void)send(f->sock, &a, sizeof(a), MSG_NOSIGNAL);
-    if (r == 0 && q->part)
-        s3_part_go_on(f->w, fd, q->part, known, f);
+    say(&a, r == -ENXIO ? -ESTALE : r == -ENOSPC || r == -EDQUOT ? r : r < 0 ? -EIO : 0);
 }
 
 static void *serve(void *ctx)
@@ -86,12 +101,12 @@ static void *serve(void *ctx)
 int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e)
 {
     struct fetching f = {.w = w, .sock = sock, .idle_ms = idle_ms};
-    pthread_t thread[THREADS];
+    pthread_t thread[S3_THREADS];
     size_t n = 0;
     int r = s3_base_load(w, e);
     if (r == 0 && s3_index_base(w) < 0)
         r = err_oom(e);
-    while (r == 0 && n < THREADS && pthread_create(&thread[n], NULL, serve, &f) == 0)
+    while (r == 0 && n < S3_THREADS && pthread_create(&thread[n], NULL, serve, &f) == 0)
         n++;
     if (r == 0 && n == 0)
         (void)serve(&f);

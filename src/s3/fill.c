@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/xattr.h>
 
 enum { FETCHED_MAX = 64 << 20, ID_BYTES = (LATER_SIZE - 1) / 2 };
 
@@ -25,15 +24,17 @@ static int on_data(void *ctx, const void *p, size_t n, struct err *e)
     if (c->size < S3_TARGET_MAX)
         memcpy(c->target + c->size, p, MIN(n, (size_t)(S3_TARGET_MAX - c->size)));
     int r = pwrite_all(c->fd, p, n, c->size);
+    if (r == 0 && c->mtime) /* at once: it may take long, and others look at the file */
+        (void)futimens(c->fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, *c->mtime});
     c->size += n;
     return r < 0 ? err_sys(e, -r, "cannot store a file of the bucket") : 0;
 }
 
-int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
-                   struct err *e)
+int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
+                   const struct timespec *mtime, struct s3_content *ret, struct err *e)
 {
     char key[S3_KEY_SIZE];
-    *ret = (struct s3_content){.fd = fd};
+    *ret = (struct s3_content){.fd = fd, .mtime = mtime};
     if (s3_cache_get(w, of, fd, ret))
         return 0;
     ret->size = 0;
@@ -89,10 +90,8 @@ int s3_later_mark(int fd, const struct s3_entry *a)
 {
     if (a->size == 0)
         return 0;
-    if (fsetxattr(fd, LATER_XATTR, a->later, LATER_SIZE - 1, 0) < 0 ||
-        ftruncate(fd, (off_t)a->size) < 0)
-        return -errno;
-    return 0;
+    int r = later_mark(fd, LATER_XATTR, a->later, LATER_SIZE - 1);
+    return r == 0 && ftruncate(fd, (off_t)a->size) < 0 ? -errno : r;
 }
 
 /* What a guessed sum really is, for the next sync. If that is lost, it takes the file for changed. */
@@ -121,9 +120,10 @@ int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const cha
         return err_sys(e, errno, "cannot store '%s'", of->path);
     if (of->guessed)
         note_fetched(w, of, sha);
-    (void)fremovexattr(fd, LATER_PARTS_XATTR);
-    if (fremovexattr(fd, LATER_XATTR) < 0)
-        return err_sys(e, errno, "cannot store '%s'", of->path);
+    (void)later_mark(fd, LATER_PARTS_XATTR, NULL, 0);
+    int r = later_mark(fd, LATER_XATTR, NULL, 0);
+    if (r < 0)
+        return err_sys(e, -r, "cannot store '%s'", of->path);
     (void)pthread_mutex_lock(&w->lock);
     w->counts.downloaded++;
     w->counts.bytes_down += of->size;
@@ -148,7 +148,7 @@ static int fill(struct s3_work *w, int fd, const struct s3_entry *of, struct s3_
         return err_oom(e);
     if (fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot look at '%s'", of->path);
-    int r = s3_content_get(w, of, fd, c, e);
+    int r = s3_content_get(w, of, fd, &st.st_mtim, c, e);
     if (r == -ESTALE || r == -ENOENT)
         return err_set(e, ESTALE, "'%s' was changed or removed in the bucket since the last sync",
                        of->path);

@@ -26,9 +26,8 @@ static int make_dir(int dir, const char *name, const struct s3_entry *a)
     AUTO_CLOSE int fd = dir_open_at(dir, name);
     if (fd < 0)
         return fd;
-    if (a->later[0] && fsetxattr(fd, LATER_XATTR, a->later, LATER_SIZE - 1, 0) < 0)
-        return -errno;
-    return fchmod(fd, a->mode | 0700) < 0 ? -errno : 0;
+    int r = a->later[0] ? later_mark(fd, LATER_XATTR, a->later, LATER_SIZE - 1) : 0;
+    return r == 0 && fchmod(fd, a->mode | 0700) < 0 ? -errno : r;
 }
 
 static int make_file(int dir, const char *name, const struct s3_entry *a)
@@ -75,7 +74,7 @@ int s3_list_dir(struct s3_work *w, int fd, const char *path)
     int r = make_all(&w->base, fd, path);
     (void)pthread_rwlock_unlock(&w->base_lock);
     /* Changes of one directory reach the disk in their order. */
-    return r < 0 ? r : fremovexattr(fd, LATER_XATTR) < 0 ? -errno : 0;
+    return r < 0 ? r : later_mark(fd, LATER_XATTR, NULL, 0);
 }
 
 int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e)

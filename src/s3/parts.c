@@ -1,9 +1,9 @@
-/* Large files come in parts, as somebody reads them (util/later.h), with those that follow while they are
- * read one after another. What is written in one piece: the guest sees a part whole or not at all.
+/* Large files come in parts, as somebody reads them (util/later.h). Several that follow each other come with
+ * one request, and each counts as soon as it is here: the guest sees a part whole or not at all.
  *
- * A part is of the version with the ETag that the record has. Its sum can only be compared once all
- * parts are here, and is: if it is not what the manifest says, they are forgotten, and no other one is
- * fetched. All of it at once may then be: by a sync, or for somebody who wants to write.
+ * A part is of the version with the ETag that the record has. The sum can only be compared once all
+ * parts are here, and is, before the last one counts: if it is not what the manifest says, they are forgotten,
+ * and no other one is fetched. All of it at once may then be: by a sync, or for somebody who wants to write.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -11,136 +11,222 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/xattr.h>
 
-enum { AHEAD = 3, WRONG = 1 }; /* the bit of no part */
+enum { WRONG = 1 }; /* the bit of no part */
 
-/* Those that threads of this process are fetching: the others wait for them. */
+/* --- who fetches what ------------------------------------------------------------------------ */
+
+struct run {
+    dev_t dev;
+    ino_t ino;
+    uint32_t next, end; /* the parts that are still to come; end 0 = a free place */
+};
+
+/* Of the threads of this process: nobody fetches what is under way. */
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t done;
-    struct {
-        dev_t dev;
-        ino_t ino;
-        uint32_t part; /* 0 = a free place */
-    } v[64];
-} busy = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    pthread_cond_t came;
+    struct run v[S3_THREADS];
+} runs = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
 
-/* The place that was taken, or -1: somebody else has had it, or there is no room. */
-static int enter(const struct stat *st, uint32_t part)
+static bool is_under_way(const struct stat *st, uint32_t part)
 {
-    int place = -1;
-    (void)pthread_mutex_lock(&busy.lock);
-    for (int i = 0; i < (int)ARRAY_LEN(busy.v); i++) {
-        if (busy.v[i].part == part && busy.v[i].dev == st->st_dev && busy.v[i].ino == st->st_ino) {
-            while (busy.v[i].part == part && busy.v[i].ino == st->st_ino)
-                (void)pthread_cond_wait(&busy.done, &busy.lock);
-            (void)pthread_mutex_unlock(&busy.lock);
-            return -1;
-        }
-        if (!busy.v[i].part)
-            place = i;
+    for (size_t i = 0; i < ARRAY_LEN(runs.v); i++) {
+        const struct run *r = &runs.v[i];
+        if (r->next <= part && part < r->end && r->dev == st->st_dev && r->ino == st->st_ino)
+            return true;
     }
-    if (place >= 0) {
-        busy.v[place].dev = st->st_dev;
-        busy.v[place].ino = st->st_ino;
-        busy.v[place].part = part;
-    }
-    (void)pthread_mutex_unlock(&busy.lock);
-    return place;
+    return false;
 }
 
-static void leave(int place)
+/* Waits for the part if somebody fetches it; takes on those from there to `end`, as far as nobody else has.
+ * Each thread has one run at a time, so there is a place for it; NULL otherwise. */
+static struct run *begin(const struct stat *st, uint32_t part, uint32_t end)
 {
-    if (place < 0)
-        return;
-    (void)pthread_mutex_lock(&busy.lock);
-    busy.v[place].part = 0;
-    (void)pthread_cond_broadcast(&busy.done);
-    (void)pthread_mutex_unlock(&busy.lock);
+    struct run *mine = NULL;
+    (void)pthread_mutex_lock(&runs.lock);
+    while (is_under_way(st, part))
+        (void)pthread_cond_wait(&runs.came, &runs.lock);
+    for (size_t i = 0; !mine && i < ARRAY_LEN(runs.v); i++)
+        mine = runs.v[i].end ? NULL : &runs.v[i];
+    uint32_t to = part + 1;
+    while (to < end && !is_under_way(st, to))
+        to++;
+    if (mine)
+        *mine = (struct run){.dev = st->st_dev, .ino = st->st_ino, .next = part, .end = to};
+    (void)pthread_mutex_unlock(&runs.lock);
+    return mine;
 }
 
-static uint32_t parts_of(uint64_t size)
+/* end: those from there on are not fetched after all. */
+static void set_run(struct run *r, uint32_t next, uint32_t end)
 {
-    return (uint32_t)((size + LATER_PART - 1) / LATER_PART);
+    (void)pthread_mutex_lock(&runs.lock);
+    r->next = next;
+    r->end = end;
+    (void)pthread_cond_broadcast(&runs.came);
+    (void)pthread_mutex_unlock(&runs.lock);
 }
+
+/* --- storing --------------------------------------------------------------------------------- */
+
+struct arrival {
+    struct s3_work *w;
+    int fd;
+    const struct s3_entry *of;
+    struct run *run;
+    s3_part_fn told;
+    void *ctx;
+    bool complete; /* all parts are here */
+    size_t used;
+    uint8_t bytes[LATER_PART]; /* of run->next */
+};
 
 static int refuse(const struct s3_entry *of, struct err *e)
 {
     return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is", of->path);
 }
 
-/* All parts are here: it becomes an ordinary file. */
-static int finish(struct s3_work *w, int fd, const struct s3_entry *of,
-                  const struct timespec *mtime, struct err *e)
+/* All parts are here, and the last one is about to count. */
+static int check_sum(int fd, const struct s3_entry *of, struct err *e)
 {
     struct digest d;
     char sha[DIGEST_HEX_SIZE];
-    int r = digest_of_fd(fd, &d);
+    if (!of->sha[0] || of->guessed)
+        return 0;
+    int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : digest_of_fd(fd, &d);
     if (r < 0)
         return err_sys(e, -r, "cannot read '%s'", of->path);
     digest_hex(&d, sha);
-    if (of->sha[0] && !of->guessed && strcmp(of->sha, sha) != 0) {
-        (void)fsetxattr(fd, LATER_PARTS_XATTR, &(uint8_t){WRONG}, 1, 0);
-        return refuse(of, e);
-    }
-    return s3_fill_done(w, fd, of, sha, mtime, e);
+    if (strcmp(of->sha, sha) == 0)
+        return 0;
+    (void)later_parts_set(fd, (const uint8_t[LATER_PARTS_SIZE]){WRONG}, 1);
+    return refuse(of, e);
 }
 
-/* Under the lock. Whoever filled the file meanwhile, or wrote to it, has taken the mark away. */
-static int store(struct s3_work *w, int fd, const struct s3_entry *of, uint32_t part,
-                 const uint8_t *p, size_t n, struct err *e)
+/* Under the lock. Whoever filled the file meanwhile, or wrote to it, has taken the mark away: -ECANCELED. */
+static int store(struct arrival *a, struct err *e)
 {
     uint8_t parts[LATER_PARTS_SIZE];
     char id[LATER_SIZE];
     struct stat st;
-    uint32_t have = 0, all = parts_of(of->size);
-    if (!later_get(fd, id) || strcmp(id, of->later) != 0)
-        return 0;
-    if (fstat(fd, &st) < 0)
+    const struct s3_entry *of = a->of;
+    uint32_t part = a->run->next, all = later_count(of->size), have = 0;
+    if (!later_get(a->fd, id) || strcmp(id, of->later) != 0)
+        return -ECANCELED;
+    if (fstat(a->fd, &st) < 0)
         return err_sys(e, errno, "cannot look at '%s'", of->path);
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, st.st_mtim};
-    int r = pwrite_all(fd, p, n, (uint64_t)(part - 1) * LATER_PART);
-    if (futimens(fd, times) < 0 && r == 0)
+    int r = pwrite_all(a->fd, a->bytes, a->used, (uint64_t)(part - 1) * LATER_PART);
+    if (futimens(a->fd, times) < 0 && r == 0)
         r = -errno;
     if (r < 0)
         return err_sys(e, -r, "cannot store '%s'", of->path);
-    later_parts(fd, parts);
+    later_parts_of(a->fd, parts);
+    if (parts[0] & WRONG)
+        return refuse(of, e);
     parts[part / 8] |= (uint8_t)(1U << part % 8);
     for (uint32_t i = 1; i <= all; i++)
         have += later_has_part(parts, i);
-    if (have == all)
-        return finish(w, fd, of, &st.st_mtim, e);
-    /* After a crash the part may not be on disk though the attribute is: it goes there first. */
-    if (fdatasync(fd) < 0 || fsetxattr(fd, LATER_PARTS_XATTR, parts, all / 8 + 1, 0) < 0)
-        return err_sys(e, errno, "cannot store '%s'", of->path);
+    a->complete = have == all;
+    r = a->complete ? check_sum(a->fd, of, e) : 0;
+    if (r < 0)
+        return r;
+    r = later_parts_set(a->fd, parts, all);
+    return r < 0 ? err_sys(e, -r, "cannot store '%s'", of->path) : 0;
+}
+
+static int on_bytes(void *ctx, const void *p, size_t n, struct err *e)
+{
+    struct arrival *a = ctx;
+    const uint8_t *from = p;
+    while (n) {
+        uint64_t at = (uint64_t)(a->run->next - 1) * LATER_PART;
+        size_t size = (size_t)MIN(a->of->size - at, (uint64_t)LATER_PART);
+        size_t k = MIN(n, size - a->used);
+        memcpy(a->bytes + a->used, from, k);
+        a->used += k;
+        from += k;
+        n -= k;
+        if (a->used < size)
+            break;
+        int r = s3_file_lock(a->fd, e);
+        if (r == 0)
+            r = store(a, e);
+        (void)flock(a->fd, LOCK_UN);
+        if (r < 0)
+            return r;
+        a->used = 0;
+        set_run(a->run, a->run->next + 1, a->run->end);
+        a->told(a->ctx);
+    }
     return 0;
 }
 
-static int bring(struct s3_work *w, int fd, const struct s3_entry *of, uint32_t part, struct err *e)
+/* --- fetching -------------------------------------------------------------------------------- */
+
+/* It becomes an ordinary file. */
+static int finish(struct arrival *a, struct err *e)
 {
-    char key[S3_KEY_SIZE];
-    uint64_t from = (uint64_t)(part - 1) * LATER_PART;
-    size_t n = (size_t)MIN(of->size - from, (uint64_t)LATER_PART);
-    AUTO_FREE uint8_t *p = malloc(n);
-    if (!p)
-        return err_oom(e);
-    s3_key(w->config, of->path, key);
-    int r = s3_get_part(w->client, key, of->etag, from, n, p, e);
-    if (r == -ESTALE || r == -ENOENT)
-        return err_set(e, ESTALE, "'%s' was changed or removed in the bucket since the last sync",
-                       of->path);
-    if (r == 0)
-        r = s3_file_lock(fd, e);
-    if (r == 0) {
-        r = store(w, fd, of, part, p, n, e);
-        (void)flock(fd, LOCK_UN);
+    struct digest d = {0};
+    char sha[DIGEST_HEX_SIZE] = "", id[LATER_SIZE];
+    struct stat st;
+    int r = s3_file_lock(a->fd, e);
+    if (r < 0)
+        return r;
+    if (later_get(a->fd, id) && strcmp(id, a->of->later) == 0) {
+        if (fstat(a->fd, &st) < 0 || lseek(a->fd, 0, SEEK_SET) < 0)
+            r = -errno;
+        if (r == 0 && a->of->guessed && (r = digest_of_fd(a->fd, &d)) == 0)
+            digest_hex(&d, sha);
+        r = r < 0 ? err_sys(e, -r, "cannot read '%s'", a->of->path)
+                  : s3_fill_done(a->w, a->fd, a->of, sha, &st.st_mtim, e);
     }
+    (void)flock(a->fd, LOCK_UN);
     return r;
 }
 
-int s3_part_fill(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx,
-                 struct err *e)
+static int bring(struct arrival *a, struct err *e)
+{
+    char key[S3_KEY_SIZE];
+    uint64_t from = (uint64_t)(a->run->next - 1) * LATER_PART;
+    uint64_t end = MIN((uint64_t)(a->run->end - 1) * LATER_PART, a->of->size);
+    s3_key(a->w->config, a->of->path, key);
+    int r = s3_get_range(a->w->client, key, a->of->etag, from, end - from, on_bytes, a, e);
+    if (r == -ECANCELED)
+        return 0;
+    if (r == -ESTALE || r == -ENOENT)
+        return err_set(e, ESTALE, "'%s' was changed or removed in the bucket since the last sync",
+                       a->of->path);
+    return r == 0 && a->complete ? finish(a, e) : r;
+}
+
+/* What is wanted of a file that is known, and not here. */
+static int fetch(struct s3_work *w, int fd, const struct s3_entry *of, struct run *run,
+                 const uint8_t parts[LATER_PARTS_SIZE], s3_part_fn told, void *ctx, struct err *e)
+{
+    uint32_t all = later_count(of->size), end = run->next + 1;
+    if (run->next > all || all / 8 >= LATER_PARTS_SIZE)
+        return -EINVAL;
+    if (parts[0] & WRONG)
+        return refuse(of, e);
+    while (end < run->end && end <= all && !later_has_part(parts, end))
+        end++;
+    set_run(run, run->next, end);
+    AUTO_FREE struct arrival *a = calloc(1, sizeof(*a));
+    if (!a)
+        return err_oom(e);
+    a->w = w;
+    a->fd = fd;
+    a->of = of;
+    a->run = run;
+    a->told = told;
+    a->ctx = ctx;
+    return bring(a, e);
+}
+
+int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_known_fn known,
+                 s3_part_fn told, void *ctx, struct err *e)
 {
     uint8_t parts[LATER_PARTS_SIZE];
     char id[LATER_SIZE];
@@ -148,33 +234,22 @@ int s3_part_fill(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, vo
     struct stat st;
     if (fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot look at a file of the workspace");
-    int place = enter(&st, part), r = 0;
-    later_parts(fd, parts);
-    if (later_get(fd, id) && !later_has_part(parts, part)) {
+    if (q->part > LATER_PARTS_SIZE * 8)
+        return -EINVAL;
+    struct run *run = begin(&st, q->part, q->part + MIN(q->count, (uint32_t)LATER_RUN));
+    if (!run)
+        return -EAGAIN;
+    later_parts_of(fd, parts);
+    int r = 0;
+    if (later_get(fd, id) && !later_has_part(parts, q->part)) {
         r = known(ctx, id, &of);
         if (r < 0)
             r = err_sys(e, -r,
                         "a file of the workspace was to be fetched, but it is not known what");
-        else if (part > parts_of(of.size) || part / 8 >= LATER_PARTS_SIZE)
-            r = -EINVAL;
-        else if (parts[0] & WRONG)
-            r = refuse(&of, e);
         else
-            r = bring(w, fd, &of, part, e);
+            r = fetch(w, fd, &of, run, parts, told, ctx, e);
         free(of.path);
     }
-    leave(place);
+    set_run(run, 0, 0);
     return r;
-}
-
-void s3_part_go_on(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx)
-{
-    uint8_t parts[LATER_PARTS_SIZE];
-    struct stat st;
-    later_parts(fd, parts);
-    if ((part > 1 && !later_has_part(parts, part - 1)) || fstat(fd, &st) < 0)
-        return;
-    for (uint32_t i = part + 1; i <= part + AHEAD && i <= parts_of((uint64_t)st.st_size); i++)
-        if (s3_part_fill(w, fd, i, known, ctx, NULL) < 0)
-            return;
 }

@@ -89,7 +89,7 @@ static int fetch(struct download *d, const char *tmp, struct s3_step *s, struct 
     struct s3_work *w = d->w;
     const struct s3_entry *r = s->remote;
     struct s3_entry got = {0};
-    int x = s3_content_get(w, r, d->fd, &d->c, e);
+    int x = s3_content_get(w, r, d->fd, NULL, &d->c, e);
     if (x == -ESTALE || x == -ENOENT) { /* it was changed or removed since it was listed */
         atomic_store(&w->again, true);
         (void)unlinkat(w->tmp, tmp, 0);

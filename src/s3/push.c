@@ -60,66 +60,25 @@ static int put_whole(struct upload *u, const void *p, size_t n, struct err *e)
     struct digest d = digest_of(p, n);
     digest_hex(&d, u->got.sha);
     u->got.size = n;
+    u->how.sha = u->got.sha;
     if (describe(u, u->got.sha) < 0)
         return err_oom(e);
     return s3_put(u->w->client, u->key, p, n, &u->how, u->got.etag, e);
 }
 
-/* Up to S3_PART bytes; less only at the end of the file. */
-static ssize_t read_part(int fd, uint8_t *p)
-{
-    size_t used = 0;
-    while (used < S3_PART) {
-        ssize_t n = read(fd, p + used, S3_PART - used);
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        used += (size_t)n;
-    }
-    return (ssize_t)used;
-}
-
-static int put_parts(struct upload *u, struct s3_upload *parts, int fd, ssize_t n, struct err *e)
-{
-    struct hasher h;
-    int r = 0;
-    hasher_init(&h);
-    u->got.size = 0;
-    while (r == 0 && n > 0) {
-        hasher_update(&h, u->part, (size_t)n);
-        u->got.size += (uint64_t)n;
-        r = u->got.size > S3_FILE_MAX ? err_set(e, EFBIG, "'%s' grows while it is sent", u->s->path)
-                                      : s3_upload_part(u->w->client, parts, u->part, (size_t)n, e);
-        if (r == 0 && (n = read_part(fd, u->part)) < 0)
-            r = err_sys(e, (int)-n, "cannot read '%s'", u->s->path);
-    }
-    struct digest d = hasher_finish(&h);
-    digest_hex(&d, u->got.sha);
-    return r < 0 ? r : s3_upload_end(u->w->client, parts, u->got.etag, e);
-}
-
 static int put_file(struct upload *u, int fd, struct err *e)
 {
-    struct s3_upload parts = {0};
     u->part = malloc(S3_PART);
     if (!u->part)
         return err_oom(e);
-    ssize_t n = read_part(fd, u->part);
+    ssize_t n = s3_read_part(fd, u->part);
     if (n < 0)
         return err_sys(e, (int)-n, "cannot read '%s'", u->s->path);
     if (n < S3_PART)
         return put_whole(u, u->part, (size_t)n, e);
     if (describe(u, "") < 0)
         return err_oom(e);
-    int r = s3_upload_begin(u->w->client, u->key, &u->meta, &parts, e);
-    if (r < 0)
-        return r;
-    r = put_parts(u, &parts, fd, n, e);
-    if (r < 0)
-        s3_upload_abort(u->w->client, &parts);
-    s3_upload_free(&parts);
-    return r;
+    return s3_put_parts(u->w, u->key, &u->meta, fd, u->part, &u->got, e);
 }
 
 /* What is uploaded is what is recorded; if the file changes meanwhile, the next sync finds it
@@ -182,7 +141,7 @@ static int choose_key(struct upload *u, struct err *e)
         u->how.when = config->conditional && !ours ? S3_IF_ABSENT : S3_ALWAYS;
         return 0;
     }
-    if (new_id(id) < 0 || !(u->s->staged = strdup(id)))
+    if ((!s3_resume_staged(u->w, u->s->path, id) && new_id(id) < 0) || !(u->s->staged = strdup(id)))
         return err_oom(e);
     s3_staged_key(config, id, u->key);
     return check_same(u->w, u->s, e);
@@ -302,7 +261,7 @@ static bool anything_to_do(const struct s3_work *w)
     return false;
 }
 
-int s3_push(struct s3_work *w, struct err *e)
+static int push(struct s3_work *w, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree m = {0}, last = {0};
     bool staged = false;
@@ -336,4 +295,12 @@ int s3_push(struct s3_work *w, struct err *e)
     if (new_manifest(w, &last) < 0)
         return err_oom(e);
     return s3_manifest_write(w->client, w->config, w->dir, &last, w->remote.manifest_etag, e);
+}
+
+int s3_push(struct s3_work *w, struct err *e)
+{
+    int r = push(w, e);
+    if (r == 0 && !atomic_load(&w->again))
+        s3_resume_give_up(w);
+    return r;
 }

@@ -36,6 +36,7 @@ void s3_remote_free(struct s3_remote *r)
 struct listing {
     const struct s3_config *config;
     struct s3_remote *r;
+    const struct s3_watch *watch;
     int dir;
     struct s3_tree objects, staged;
 };
@@ -74,6 +75,13 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
         return 0;
     }
     return s3_tree_add(&l->objects, dir ? dir : path, &a) ? 0 : err_oom(e);
+}
+
+static void on_more(void *ctx)
+{
+    const struct listing *l = ctx;
+    if (l->watch->more)
+        l->watch->more(l->watch->ctx);
 }
 
 /* "ETAG\n" and the manifest. Nothing depends on it: what is damaged or old is read from the bucket. */
@@ -211,7 +219,7 @@ static int find_leftovers(struct listing *l)
 
 static int load(struct s3_client *c, struct listing *l, const struct s3_tree *base, struct err *e)
 {
-    int r = s3_list(c, l->config->prefix, on_key, l, e);
+    int r = s3_list(c, l->config->prefix, on_key, on_more, l, e);
     if (r < 0)
         return r;
     s3_tree_sort(&l->objects);
@@ -227,11 +235,13 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
 }
 
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, struct s3_remote *ret, struct err *e)
+                   const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
+                   struct err *e)
 {
     for (int i = 0;; i++) {
         AUTO_S3_REMOTE struct s3_remote r = {0};
-        CLEANUP(listing_free) struct listing l = {.config = config, .r = &r, .dir = dir};
+        CLEANUP(listing_free)
+        struct listing l = {.config = config, .r = &r, .watch = watch, .dir = dir};
         int x = load(c, &l, base, e);
         if (x == -ESTALE && i < LOAD_TRIES)
             continue;

@@ -30,13 +30,20 @@ struct s3_remote {
     bool damaged; /* the manifest cannot be read, and is ignored */
 };
 
+/* Is told that the server lists the bucket, and that this is not done with one request. */
+struct s3_watch {
+    s3_more_fn more; /* may be NULL */
+    void *ctx;
+};
+
 void s3_remote_free(struct s3_remote *r);
 #define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
 
 /* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json), so that
  * one that has not changed since is not read again. */
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, struct s3_remote *ret, struct err *e);
+                   const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
+                   struct err *e);
 /* Writes it over the version with the etag ("" = none), which then is the new one's. -EEXIST:
  * somebody else was faster. */
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,

@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 enum { DEPTH_MAX = 128 };
 
@@ -46,6 +45,15 @@ static int bring(struct scan *s, int of)
                   : s->how.fill(s->how.fill_ctx, fd, s->path, s->e);
 }
 
+/* Whether it could have the content of what is known at its path: otherwise its sum says nothing. */
+static bool may_be_known(const struct scan *s, const struct s3_entry *was, uint64_t size)
+{
+    if (!s->how.remote || (was && was->size == size))
+        return true;
+    const struct s3_entry *there = s3_tree_find(s->how.remote, s->path);
+    return there && there->size == size;
+}
+
 /* 1: it is gone. */
 static int hash_file(struct scan *s, int at, const char *name, const struct s3_entry *was,
                      struct s3_entry *a)
@@ -74,6 +82,8 @@ static int hash_file(struct scan *s, int at, const char *name, const struct s3_e
             return r;
     }
     s3_entry_stat(a, &st); /* before it is read: a later change shows */
+    if (!may_be_known(s, was, a->size))
+        return 0;
     r = digest_of_fd(fd, &d);
     if (r < 0)
         return err_sys(s->e, -r, "cannot read '%s'", s->path);
@@ -138,9 +148,8 @@ static int look_at_mark(struct scan *s, int fd, size_t len)
             memcpy(s->to->v[s->to->n - 1].later, id, sizeof(id));
         return add_unlisted(s, len);
     }
-    if (r == 1 && fremovexattr(fd, LATER_XATTR) < 0) /* of a sync that was killed */
-        return err_sys(s->e, errno, "cannot write '%s'", s->path);
-    return 1;
+    r = r == 1 ? later_mark(fd, LATER_XATTR, NULL, 0) : 0; /* of a sync that was killed */
+    return r < 0 ? err_sys(s->e, -r, "cannot write '%s'", s->path) : 1;
 }
 
 /* What is ignored is not looked at, but the record of what it will hold may not be lost. */

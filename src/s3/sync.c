@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ enum {
 
 /* --- between the processes ------------------------------------------------------------------- */
 
-enum note { NOTE_WARN, NOTE_DIFFERS, NOTE_RESULT };
+enum note { NOTE_WARN, NOTE_DIFFERS, NOTE_GOES_ON, NOTE_RESULT };
 
 struct note_head {
     uint32_t kind, len;
@@ -68,6 +69,12 @@ static void send_warning(void *ctx, const char *text)
     struct outlet *o = ctx;
     if (o->warnings++ < WARNINGS_MAX)
         (void)send_note(o->fd, NOTE_WARN, text, MIN(strlen(text), (size_t)NOTE_MAX));
+}
+
+static void send_goes_on(void *ctx)
+{
+    const struct outlet *o = ctx;
+    (void)send_note(o->fd, NOTE_GOES_ON, NULL, 0);
 }
 
 /* --- the work, in its own process ------------------------------------------------------------ */
@@ -200,7 +207,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     if (r == 0 && s3_index_base(w) < 0)
         r = err_oom(e);
     if (r == 0)
-        r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->remote, e);
+        r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->watch, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -211,6 +218,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     if (r == 0)
         r = s3_tree_scan(w->data,
                          &(struct s3_scan){.base = &w->base,
+                                           .remote = &w->remote.tree,
                                            .ignore = &w->ignore,
                                            .warn = w->warn,
                                            .warn_ctx = w->warn_ctx,
@@ -438,6 +446,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .cache = j->cache,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
+                        .watch = {send_goes_on, &j->out},
                         .rival = "here and in the bucket",
                         .lock = PTHREAD_MUTEX_INITIALIZER};
     int r = s3_client_new(&w.client, j->config, j->keys, &w.cancel, e);
@@ -528,6 +537,8 @@ static void pass_on(const struct s3_sync *how, enum note kind, char *text)
     utf8_defuse(text);
     if (kind == NOTE_WARN && how->warn)
         how->warn(text);
+    if (kind == NOTE_GOES_ON && how->goes_on)
+        how->goes_on(how->ctx);
     char *space = strchr(text, ' ');
     if (kind != NOTE_DIFFERS || !how->differs || !space)
         return;
@@ -548,12 +559,23 @@ static int read_exactly(int fd, void *p, size_t n)
     return 0;
 }
 
+/* False: whoever wanted the sync is gone. */
+static bool wait_for_note(int fd, int until)
+{
+    struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = until ? until : -1}};
+    while (poll(p, ARRAY_LEN(p), -1) < 0 && errno == EINTR)
+        ;
+    return p[0].revents || !p[1].revents;
+}
+
 /* What it says is not trusted: it parses what strangers send. */
 static int hear(int fd, const struct s3_sync *how, struct result *ret)
 {
     for (;;) {
         struct note_head h;
         char text[NOTE_MAX + 1];
+        if (!wait_for_note(fd, how->until))
+            return -ECANCELED;
         if (read_exactly(fd, &h, sizeof(h)) < 0)
             return -EPIPE;
         if (h.kind == NOTE_RESULT && h.len == sizeof(*ret))
@@ -602,6 +624,8 @@ static int run_job(struct job *j, struct s3_sync *how, struct result *res, struc
         (void)kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
+    if (r == -ECANCELED)
+        return err_set(e, ECANCELED, "nobody waits for it any more");
     if (r < 0)
         return err_set(e, EIO, "the process that talks to the bucket died");
     return res->r ? take_error(res, e) : 0;
@@ -665,6 +689,7 @@ int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_f
     struct result res = {0};
     struct s3_sync how = {.warn = warn};
     AUTO_CLOSE int dir = workspace_dir_open(s, name, e), cache = open_cache(s);
+    (void)later_know_boot(); /* the process has no /proc */
     int r = dir < 0 ? dir : s3_config_load(dir, &config, e);
     if (r == 0)
         r = s3_credentials_find(s, config.credentials, &keys, e);

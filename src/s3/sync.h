@@ -4,6 +4,7 @@
  *     $MSB_HOME/workspaces/NAME/s3.json       where the bucket is (config.h)
  *                               s3-base.json  what both sides had after the last sync (tree.h)
  *                               s3-manifest.json  the bucket's manifest, as last seen (remote.h)
+ *                               s3-uploads/   uploads in parts that are not finished (resume.c)
  *                               s3-tmp/       what a sync has under way; removed by the next one
  *                               s3-later      there may be files whose content is not here yet; not empty:
  *                                             also directories whose entries are not
@@ -47,6 +48,10 @@ struct s3_sync {
     s3_differs_fn differs;
     void *ctx;
     warn_fn warn;
+    /* The bucket is there and may be read, but listing it takes several requests. */
+    void (*goes_on)(void *ctx);
+    /* Not 0: a socket; when its other end is closed, nobody wants the sync any more: -ECANCELED. */
+    int until;
     struct s3_counts counts; /* out */
 };
 

@@ -69,6 +69,9 @@ void s3_entry_stat(struct s3_entry *a, const struct stat *st);
 char *s3_tree_dump(const struct s3_tree *t, bool local);
 /* -EBADMSG. Entries that cannot be files are left out. */
 int s3_tree_parse(const char *text, size_t n, struct s3_tree *ret);
+/* Its two ways: only what is exactly as s3_tree_dump() writes it, and anything. */
+int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret);
+int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret);
 
 /* What is below dirfd and is not ignored. Contents are read where `base` does not vouch for them. Names
  * that cannot be keys, and sockets, pipes and devices, are left out and reported. fill is for files
@@ -76,6 +79,7 @@ int s3_tree_parse(const char *text, size_t n, struct s3_tree *ret);
  * says 1, and the file is left out. */
 struct s3_scan {
     const struct s3_tree *base;
+    const struct s3_tree *remote; /* or NULL: what has another size in base and here gets no sum */
     struct ignore *ignore;
     void (*warn)(void *ctx, const char *text);
     void *warn_ctx;

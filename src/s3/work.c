@@ -1,11 +1,10 @@
 #include "s3/work.h"
+#include "util/progress.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
-
-enum { THREADS = 8 };
 
 void s3_work_stamp(struct s3_work *w)
 {
@@ -32,16 +31,32 @@ struct crew {
     s3_step_fn fn;
 };
 
+bool s3_work_hire(struct s3_work *w)
+{
+    if (atomic_fetch_add(&w->crew, 1) < S3_THREADS)
+        return true;
+    s3_work_dismiss(w);
+    return false;
+}
+
+void s3_work_dismiss(struct s3_work *w)
+{
+    (void)atomic_fetch_sub(&w->crew, 1);
+}
+
 static void *work(void *ctx)
 {
     const struct crew *c = ctx;
     struct s3_work *w = c->w;
     for (;;) {
         size_t i = atomic_fetch_add(&w->next, 1);
-        if (i >= w->plan.n || atomic_load(&w->cancel))
+        if (i >= w->plan.n || atomic_load(&w->cancel)) {
+            s3_work_dismiss(w);
             return NULL;
+        }
         struct err e = {0};
         int r = c->fn(w, &w->plan.v[i], &e);
+        progress_file();
         if (r == 0)
             continue;
         (void)pthread_mutex_lock(&w->lock);
@@ -57,13 +72,16 @@ static void *work(void *ctx)
 int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e)
 {
     struct crew c = {.w = w, .fn = fn};
-    pthread_t thread[THREADS];
+    pthread_t thread[S3_THREADS];
     size_t n = 0;
     struct err first = {0};
     w->error = &first;
     w->failed = 0;
     atomic_store(&w->next, 0);
-    while (n < MIN((size_t)THREADS, w->plan.n) && pthread_create(&thread[n], NULL, work, &c) == 0)
+    progress_begin(w->plan.n);
+    atomic_store(&w->crew, (int)MIN((size_t)S3_THREADS, w->plan.n));
+    while (n < MIN((size_t)S3_THREADS, w->plan.n) &&
+           pthread_create(&thread[n], NULL, work, &c) == 0)
         n++;
     if (n == 0)
         (void)work(&c);

@@ -22,6 +22,7 @@ struct s3_work {
     struct s3_tree base, local;
     struct ignore ignore;
     struct s3_remote remote;
+    struct s3_watch watch; /* of the listing */
     struct s3_plan plan;
     int cache;               /* of contents; -1: none */
     uint64_t cache_left;     /* bytes that may be added before it is looked at again */
@@ -45,6 +46,7 @@ struct s3_work {
     atomic_bool cancel;
     atomic_bool again; /* something changed under our hands: the plan is outdated */
     atomic_size_t next;
+    atomic_int crew; /* threads at work on steps */
     atomic_uint serial;
 };
 
@@ -52,22 +54,28 @@ struct s3_work {
 void s3_work_stamp(struct s3_work *w);
 void s3_work_warn(struct s3_work *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+enum { S3_THREADS = 8 }; /* that make requests */
+
 /* Calls fn for every step, from several threads; the first failure ends it. */
 typedef int (*s3_step_fn)(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e);
+/* Whether one more thread may be started to help with a step; it is dismissed at its end. */
+bool s3_work_hire(struct s3_work *w);
+void s3_work_dismiss(struct s3_work *w);
 
 /* fill.c: contents. That of an object, into a new or marked file; -ESTALE, -ENOENT: it was changed, or
  * is gone. */
 struct s3_content {
     struct hasher h;
     int fd;
+    const struct timespec *mtime; /* which stays; NULL: it may change */
     uint64_t size;
     char sha[65];
     struct s3_object object;
     char target[S3_TARGET_MAX + 1]; /* the beginning, in case it is a link's */
 };
-int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret,
-                   struct err *e);
+int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
+                   const struct timespec *mtime, struct s3_content *ret, struct err *e);
 /* cache.c: the same from the cache, and into it. */
 bool s3_cache_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s3_content *ret);
 void s3_cache_put(struct s3_work *w, const struct s3_content *c);
@@ -93,11 +101,11 @@ bool s3_can_be_lazy(const struct s3_work *w);
 /* Decides all steps that way. -EOPNOTSUPP: there are no extended attributes. */
 int s3_plan_lazily(struct s3_work *w);
 
-/* parts.c: one part of a large file (util/later.h), and those after it while it is read through. The
- * mark goes with the last one. */
-int s3_part_fill(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx,
-                 struct err *e);
-void s3_part_go_on(struct s3_work *w, int fd, uint32_t part, s3_known_fn known, void *ctx);
+/* parts.c: the parts of a large file that the request names (util/later.h). told is called with ctx for each
+ * that has come; the mark goes with the last one. */
+typedef void (*s3_part_fn)(void *ctx);
+int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_known_fn known,
+                 s3_part_fn told, void *ctx, struct err *e);
 /* fill.c: the file has its content, as sha says; the lock is held. */
 int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const char *sha,
                  const struct timespec *mtime, struct err *e);
@@ -121,6 +129,37 @@ bool s3_can_wait(const struct s3_step *s);
 int s3_pull(struct s3_work *w, struct err *e);
 int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);
+/* multipart.c: up to S3_PART bytes; less only at the end of the file. */
+ssize_t s3_read_part(int fd, uint8_t *p);
+/* A file that begins with the S3_PART bytes of `first`. *got, which has its path and its size as far as that
+ * is known, gets what was sent. */
+int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta, int fd,
+                 uint8_t *first, struct s3_entry *got, struct err *e);
+
+/* resume.c: an upload that may have been begun by a sync which failed or was killed. */
+struct s3_resume {
+    int fd; /* its record; -1: there is none */
+    struct s3_sent {
+        char etag[S3_ETAG_SIZE]; /* "" = not there */
+        char sha[65];
+    } * part; /* what the server has already */
+};
+int s3_resume_begin(struct s3_work *w, const char *path, const char *key,
+                    const struct strlist *meta, struct s3_upload *up, struct s3_resume *ret,
+                    struct err *e);
+/* Whether that content need not be sent; `up` then knows it. */
+bool s3_resume_has(const struct s3_resume *r, unsigned number, const char *sha,
+                   struct s3_upload *up);
+/* It was sent. */
+void s3_resume_note(const struct s3_resume *r, unsigned number, const char *sha,
+                    const struct s3_upload *up);
+/* After a failure the record stays, for the next time. */
+void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, struct s3_resume *r,
+                   int result);
+/* Whether one is under way to .msb/new/ID. */
+bool s3_resume_staged(struct s3_work *w, const char *path, char id[33]);
+/* All there are: nobody has a use for them any more. */
+void s3_resume_give_up(struct s3_work *w);
 
 /* place.c: single paths below `data`. No link is followed on the way. */
 int s3_parent_open(const struct s3_work *w, const char *path, bool make, const char **name);

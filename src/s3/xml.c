@@ -219,8 +219,10 @@ int xml_parse(const char *p, size_t n, xml_fn fn, void *ctx)
         } else if (skip(&x, "&")) {
             r = entity(&x);
         } else {
-            r = add_text(&x, x.p, 1);
-            x.p++;
+            const char *from = x.p;
+            while (x.p < x.end && *x.p != '<' && *x.p != '&')
+                x.p++;
+            r = add_text(&x, from, (size_t)(x.p - from));
         }
     }
     return r ? r : x.root_seen && x.depth == 0 ? 0 : -EBADMSG;

@@ -61,6 +61,13 @@ int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn
     return r;
 }
 
+bool bucket_has(const struct store *s, const char *name)
+{
+    AUTO_S3_CONFIG struct s3_config c = {0};
+    AUTO_CLOSE int dir = name ? workspace_dir_open(s, name, NULL) : -1;
+    return dir >= 0 && s3_config_load(dir, &c, NULL) == 0;
+}
+
 static int level(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
                  struct err *e)
 {
@@ -77,16 +84,16 @@ static void tell(warn_fn warn, const struct err *why, const char *then)
         warn(text);
 }
 
-int bucket_enter(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
-                 struct err *e)
+int bucket_enter(const struct store *s, const char *name, struct s3_sync *how, struct err *e)
 {
-    int r = name ? level(s, name, here, warn, e) : 0;
+    bool remote;
+    int r = name ? bucket_sync(s, name, how, &remote, e) : 0;
     if (r == 0 || r == -ERR_POLICY)
         return r;
     AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
-    if (dir < 0 || !s3_workspace_is_filled(dir) || s3_workspace_lacks(dir, here))
+    if (dir < 0 || !s3_workspace_is_filled(dir) || s3_workspace_lacks(dir, how->here))
         return r;
-    tell(warn, e, "the workspace is as of the last sync");
+    tell(how->warn, e, "the workspace is as of the last sync");
     err_clear(e);
     return 0;
 }

@@ -19,8 +19,9 @@ int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn
 /* Before a start, or a look at its files. If the bucket
  * cannot be reached, the local side as of the last sync will do, with a warning; if there never was
  * one, or it lacks what is wanted now, this fails. */
-int bucket_enter(const struct store *s, const char *name, enum s3_here here, warn_fn warn,
-                 struct err *e);
+int bucket_enter(const struct store *s, const char *name, struct s3_sync *how, struct err *e);
+/* Is it in one? */
+bool bucket_has(const struct store *s, const char *name);
 /* Before its files are read on the host: nothing happens unless contents were left for later. */
 int bucket_complete(const struct store *s, const char *name, warn_fn warn, struct err *e);
 /* After the end. Nothing is lost if it fails: the local side has everything, and the user is

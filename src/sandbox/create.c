@@ -10,6 +10,8 @@
 #include "sandbox/held.h"
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
+#include "sandbox/mount_wait.h"
+#include "sandbox/opener.h"
 #include "sandbox/sync.h"
 #include "store/audit.h"
 #include "store/volume.h"
@@ -132,15 +134,16 @@ static int prepare(int dirfd, const struct create_options *create, struct err *e
 /* Writes the spec while the guest boots: getting it to disk takes a good part of that time. */
 static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spec,
                 const struct launch_options *opt, const struct create_options *create,
-                struct err *e)
+                struct opener *opener, struct err *e)
 {
     struct launch l;
     uint64_t t0 = now_ns();
     int r = launch_begin(&l, s, dirfd, spec, opt, e);
+    opener_launched(opener);
     if (r < 0)
         return r;
     diag_took("starting the monitor", t0);
-    int saved = opt->creating ? spec_save(dirfd, spec, true, e) : 0;
+    int saved = create ? spec_save(dirfd, spec, !create->transient, e) : 0;
     if (saved < 0) {
         launch_undo(&l);
         return saved;
@@ -149,7 +152,9 @@ static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spe
     if (r < 0)
         return r;
     diag_took("booting the guest", t0);
-    if (create && create->prepare)
+    r = opener_wait(opener, opt->warn, e);
+    diag_took("syncing the workspace meanwhile", t0);
+    if (r == 0 && create && create->prepare)
         r = prepare(dirfd, create, e);
     if (r == 0 && spec_has_snapshot(spec))
         r = snapshot_enter(s, dirfd, spec, opt->warn, e);
@@ -197,16 +202,35 @@ static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
     return r < 0 ? r : 0;
 }
 
+static const struct spec_mount *workspace_mount(const struct sandbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (strcmp(spec->mounts[i].guest, WORKSPACE_GUEST_PATH) == 0)
+            return &spec->mounts[i];
+    return NULL;
+}
+
 /* Contents come when the guest opens a file, unless it has copies of all, or who serves them to it may
  * not write. */
+static bool comes_later(const struct sandbox_spec *spec)
+{
+    const struct spec_mount *m = workspace_mount(spec);
+    return spec->workspace.mode == WORKSPACE_FUSE && !(m && m->options & PROTO_MOUNT_RO);
+}
+
+/* The sync comes first where a sandbox is to be replaced, which stays if the bucket cannot be had, and
+ * where the workspace has a limit: what is in it is counted before it is served. */
+static bool syncs_while_booting(const struct sandbox_spec *spec, const struct create_options *opt)
+{
+    const struct spec_mount *m = workspace_mount(spec);
+    return comes_later(spec) && m && !m->quota && !(opt && opt->replace);
+}
+
 static int enter_bucket(const struct store *s, const struct sandbox_spec *spec, warn_fn warn,
                         struct err *e)
 {
-    bool later = spec->workspace.mode == WORKSPACE_FUSE;
-    for (size_t i = 0; i < spec->n_mounts; i++)
-        if (strcmp(spec->mounts[i].guest, WORKSPACE_GUEST_PATH) == 0)
-            later = later && !(spec->mounts[i].options & PROTO_MOUNT_RO);
-    return bucket_enter(s, spec->workspace.name, later ? S3_HERE_MARKS : S3_HERE_ALL, warn, e);
+    struct s3_sync how = {.here = comes_later(spec) ? S3_HERE_MARKS : S3_HERE_ALL, .warn = warn};
+    return bucket_enter(s, spec->workspace.name, &how, e);
 }
 
 int sandbox_create(const struct store *s, struct sandbox_spec *spec,
@@ -228,12 +252,13 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
         r = workspace_settle(s, spec, e);
     if (r == 0)
         r = spec_secure_mounts(spec, e);
-    if (r == 0)
+    if (r == 0 && !syncs_while_booting(spec, opt))
         r = enter_bucket(s, spec, warn, e);
     if (r == 0)
         r = choose_engine(spec, &engine, warn, e);
     if (r < 0)
         return r;
+    AUTO_OPENER struct opener opener = OPENER_NONE;
     AUTO_HELD struct held h = HELD_NONE;
     r = name_lock_take(s, spec->name, &h.lock, e);
     if (r < 0)
@@ -244,6 +269,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
     if (r == 0)
         r = sandbox_dir_make(s, spec->name, &h.sb.dirfd, e);
     name_lock_drop(&counting);
+    if (r == 0 && syncs_while_booting(spec, opt))
+        r = opener_start(s, h.sb.dirfd, spec, &opener, e);
     if (r == 0)
         r = make_disk(s, h.sb.dirfd, spec, e);
     if (r == 0)
@@ -253,9 +280,10 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
                                           .stop_when_idle = opt->stop_when_idle,
                                           .in_group = opt->in_group,
                                           .tap = opt->tap,
+                                          .gate = opener.gate >= 0 ? &opener.gate : NULL,
                                           .warn = warn,
                                           .limits = limits},
-                 opt, e);
+                 opt, &opener, e);
     engine_choice_close(&engine); /* cleaning up may need the descriptors */
     if (r == 0) {
         h.lock.forget = false;
@@ -277,14 +305,25 @@ static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn
         warn(why.msg);
 }
 
+/* Before its lock is taken, so that it can be removed meanwhile. */
+static int wait_for_mounts(const struct store *s, const char *name, warn_fn warn, struct err *e)
+{
+    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
+    int r = sandbox_open(s, name, &sb, e);
+    return r < 0 || sb.state.pid ? r : mounts_wait(&sb.spec, warn, e);
+}
+
 /* 1 = it runs already. */
 static int start(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
                  struct err *e)
 {
     CLEANUP(engine_choice_close) struct engine_choice engine = ENGINE_CHOICE_NONE;
     AUTO_HELD struct held h = HELD_NONE;
+    AUTO_OPENER struct opener opener = OPENER_NONE;
     AUTO_JSON json_t *limits = NULL;
-    int r = held_take(s, name, &h, e);
+    int r = wait_for_mounts(s, name, warn, e);
+    if (r == 0)
+        r = held_take(s, name, &h, e);
     if (r < 0)
         return r;
     monitor_wait_ending(&h.sb);
@@ -296,16 +335,19 @@ static int start(const struct store *s, const char *name, bool stop_when_idle, w
     active_forget(h.sb.dirfd);
     r = policy_hold(s, HOLD_START, SAID_ALL, &h.sb.spec, &limits, e);
     if (r == 0)
-        r = enter_bucket(s, &h.sb.spec, warn, e);
+        r = syncs_while_booting(&h.sb.spec, NULL)
+                ? opener_start(s, h.sb.dirfd, &h.sb.spec, &opener, e)
+                : enter_bucket(s, &h.sb.spec, warn, e);
     if (r == 0)
         r = choose_engine(&h.sb.spec, &engine, warn, e);
     if (r == 0)
         r = boot(s, h.sb.dirfd, &h.sb.spec,
                  &(struct launch_options){.engine = &engine,
                                           .stop_when_idle = stop_when_idle,
+                                          .gate = opener.gate >= 0 ? &opener.gate : NULL,
                                           .warn = warn,
                                           .limits = limits},
-                 NULL, e);
+                 NULL, &opener, e);
     json_t *more = audit_spec(&h.sb.spec);
     if (more && before)
         (void)json_object_update_missing(more, before); /* it may have ended by itself */

@@ -21,6 +21,7 @@ struct create_options {
     bool stop_when_idle;       /* it stops when its last command has ended */
     unsigned said;             /* enum spec_said: the rest of the spec is defaults */
     bool in_group;             /* the caller is in the cgroup that it belongs in */
+    bool transient;            /* not meant to survive a power cut: no waiting for the disk */
     const struct net_tap
         *tap; /* its network, if that is not msb's (monitor/params.h); NULL: none */
     /* May be NULL. Called when the guest is up, before the sandbox can be seen, with a connection

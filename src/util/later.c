@@ -18,11 +18,73 @@ bool later_get(int fd, char id[LATER_SIZE])
     return n >= 0 || errno == ERANGE;
 }
 
-void later_parts(int fd, uint8_t parts[LATER_PARTS_SIZE])
+static int mark(int fd, const char *xattr, const void *value, size_t size)
 {
-    ssize_t n = fgetxattr(fd, LATER_PARTS_XATTR, parts, LATER_PARTS_SIZE);
-    n = n < 0 ? 0 : n;
-    memset(parts + n, 0, LATER_PARTS_SIZE - (size_t)n);
+    int r = value ? fsetxattr(fd, xattr, value, size, 0) : fremovexattr(fd, xattr);
+    return r < 0 ? -errno : 0;
+}
+
+int later_mark(int fd, const char *xattr, const void *value, size_t size)
+{
+    struct stat st;
+    int r = mark(fd, xattr, value, size);
+    if (r != -EACCES || fstat(fd, &st) < 0 || st.st_mode & S_IWUSR)
+        return r;
+    if (fchmod(fd, (st.st_mode & 07777) | S_IWUSR) < 0)
+        return -errno;
+    r = mark(fd, xattr, value, size);
+    return fchmod(fd, st.st_mode & 07777) < 0 && r == 0 ? -errno : r;
+}
+
+/* --- parts ----------------------------------------------------------------------------------- */
+
+struct parts_value {
+    uint64_t boot;
+    uint8_t bits[LATER_PARTS_SIZE];
+};
+
+static uint64_t this_boot; /* 0 = not known */
+
+bool later_know_boot(void)
+{
+    char id[64] = "";
+    if (this_boot)
+        return true;
+    AUTO_CLOSE int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof(id) - 1);
+    for (ssize_t i = 0; i < n; i++) /* random digits: half of them would do */
+        this_boot = this_boot * 31 + (uint8_t)id[i];
+    return this_boot != 0;
+}
+
+static void known_parts(const struct parts_value *v, ssize_t n, uint8_t parts[LATER_PARTS_SIZE])
+{
+    const ssize_t head = (ssize_t)sizeof(v->boot);
+    size_t bytes = n > head && this_boot && v->boot == this_boot ? (size_t)(n - head) : 0;
+    memcpy(parts, v->bits, bytes);
+    memset(parts + bytes, 0, LATER_PARTS_SIZE - bytes);
+}
+
+void later_parts(const char *path, uint8_t parts[LATER_PARTS_SIZE])
+{
+    struct parts_value v = {0};
+    known_parts(&v, getxattr(path, LATER_PARTS_XATTR, &v, sizeof(v)), parts);
+}
+
+void later_parts_of(int fd, uint8_t parts[LATER_PARTS_SIZE])
+{
+    struct parts_value v = {0};
+    known_parts(&v, fgetxattr(fd, LATER_PARTS_XATTR, &v, sizeof(v)), parts);
+}
+
+int later_parts_set(int fd, const uint8_t parts[LATER_PARTS_SIZE], uint32_t last)
+{
+    struct parts_value v = {.boot = this_boot};
+    if (!this_boot || last / 8 >= LATER_PARTS_SIZE)
+        return -ENOTSUP;
+    memcpy(v.bits, parts, sizeof(v.bits));
+    size_t n = sizeof(v.boot) + last / 8 + 1;
+    return later_mark(fd, LATER_PARTS_XATTR, &v, n);
 }
 
 bool later_has_part(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)

@@ -7,6 +7,7 @@
 #include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/words.h"
 #include "workspace/manifest.h"
 #include "workspace/workspace.h"
 
@@ -54,11 +55,9 @@ static int standing_load(int dirfd, struct standing *ret)
     int r = json_file_load(dirfd, STATE_FILE, STATE_MAX, &j);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    const char *stage = json_string_value(json_object_get(j, "stage"));
     const char *base = json_string_value(json_object_get(j, "base"));
-    for (size_t i = 0; stage && i < ARRAY_LEN(stages); i++)
-        if (strcmp(stage, stages[i]) == 0)
-            ret->stage = (enum stage)i;
+    int stage = WORD_FIND(stages, json_string_value(json_object_get(j, "stage")));
+    ret->stage = (enum stage)MAX(stage, 0);
     (void)snprintf(ret->base, sizeof(ret->base), "%s", base ? base : "");
     ret->new_dev = (uint64_t)json_integer_value(json_object_get(j, "new_dev"));
     ret->new_ino = (uint64_t)json_integer_value(json_object_get(j, "new_ino"));

@@ -36,10 +36,13 @@ class FakeS3:
         self.seen = collections.Counter()
         self.conditional, self.page = conditional, page
         self.lock = threading.Lock()
+        self.before = lambda method, key, query: None  # is called with each request, and may take its time
         self.list_extra = ""  # more XML in every listing
+        self.ordered = True  # whether it knows start-after and delimiter
         self.ranges = []  # what parts were asked for
         self.whole = False  # whether such requests are answered with all of it
         self.ahead = 0  # seconds, of its clock
+        self.stored = []  # (key, number) of parts of uploads
         self.hosts = set()  # by what names it was called
         self.unsigned = False  # whether bodies need not be signed
         fake = self
@@ -165,6 +168,7 @@ class FakeS3:
             self.seen[h.command, key] += 1
             nth = self.seen[h.command, key]
             fault = next((f for f in (f(h.command, key, nth) for f in self.faults) if f), None)
+        self.before(h.command, key, query)
         wrong = self.check(h, path, query, body)
         if wrong:
             return self.error(h, 403, wrong)
@@ -241,7 +245,12 @@ class FakeS3:
         if h.command == "DELETE":
             del self.uploads[urllib.parse.unquote(q["uploadId"])]
             return 204, b"", {}
+        if h.command == "GET":
+            rows = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>&quot;{hashlib.md5(part).hexdigest()}&quot;</ETag>"
+                           f"<Size>{len(part)}</Size></Part>" for n, part in sorted(up[2].items()))
+            return 200, f"<ListPartsResult><IsTruncated>false</IsTruncated>{rows}</ListPartsResult>".encode(), {}
         if h.command == "PUT":
+            self.stored.append((key, int(q["partNumber"])))
             up[2][int(q["partNumber"])] = body
             return 200, b"", {"etag": f'"{hashlib.md5(body).hexdigest()}"'}
         parts = [int(n) for n in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
@@ -255,12 +264,19 @@ class FakeS3:
 
     def listing(self, q):
         prefix = urllib.parse.unquote(q.get("prefix", ""))
-        after = urllib.parse.unquote(q.get("continuation-token", ""))
+        start = q.get("start-after", "") if self.ordered else ""
+        after = urllib.parse.unquote(q.get("continuation-token", start))
         found = sorted(k for k in self.objects if k.startswith(prefix) and k > after)
+        tops = []
+        if self.ordered and q.get("delimiter"):
+            tops = sorted({k[:k.find("/", len(prefix)) + 1] for k in found} - {""})
+            found = [k for k in found if "/" not in k[len(prefix):]]
         page, more = found[:self.page], len(found) > self.page
         rows = "".join(f"<Contents><Key>{escape(urllib.parse.quote_plus(k))}</Key>"
                        f"<Size>{len(self.objects[k].data)}</Size>"
                        f"<ETag>&quot;{self.objects[k].etag}&quot;</ETag></Contents>" for k in page)
+        rows += "".join(f"<CommonPrefixes><Prefix>{escape(urllib.parse.quote_plus(k))}</Prefix></CommonPrefixes>"
+                        for k in tops[:self.page])
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         return 200, ("<?xml version='1.0' encoding='UTF-8'?>\n"
                      "<ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>"

@@ -218,6 +218,22 @@ def test_ephemeral_sandbox_of_a_killed_run(msb):
         assert msb.leftovers() == []
 
 
+@pytest.mark.parametrize("mount", [False, True])
+def test_ephemeral_sandbox_of_a_killed_run_whose_kernel_hangs(msb, tmp_path, mount):
+    """It needs no answer from the guest to end; one that may have something left to write is asked."""
+    more = ("-v", f"{tmp_path}:/w") if mount else ()
+    p = msb.popen("run", "-q", "--engine", "uml", *more, "--", "sh", "-c", "echo on; sleep 1000", stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"on\n"
+    tree = msb.tree(msb.monitor_pid(msb.ok("ls", "-q").strip()))
+    os.kill(tree[2], signal.SIGSTOP)
+    p.kill()
+    p.wait(timeout=60)
+    wait_for(lambda: not alive(tree), timeout=60)
+    wait_for(lambda: not msb.processes(), timeout=60)
+    assert msb.ok("ls", "-q") == ""
+    assert msb.leftovers() == []
+
+
 def test_ephemeral_sandbox_of_a_killed_monitor(msb):
     p = msb.popen("run", "-q", "--", "sh", "-c", "echo on; sleep 1000", stdout=subprocess.PIPE,
                   stderr=subprocess.PIPE)  # fmt: skip

@@ -59,7 +59,11 @@ class Injector:
             yield
         finally:
             p.terminate()
-            p.wait(timeout=30)
+            try:
+                p.wait(timeout=10)
+            except subprocess.TimeoutExpired:  # it can wait for ever for threads that end while it lets go of them
+                p.kill()
+                p.wait()
         self.killed += b"killed by SIGKILL" in self.log.read_bytes()
 
     def seen(self):

@@ -645,6 +645,18 @@ def test_guest_kernel_panics(msb):
     assert msb.sh("p", "echo back").stdout == b"back\n"
 
 
+def test_a_panic_that_takes_its_time_is_the_reason(msb):
+    """The agent is lost with the kernel's devices; whoever tells of the kernel's end is slow."""
+    msb.create("p", "-m", "64M", "--engine", "uml")
+    p = msb.popen("exec", "-q", "p", "--", "sh", "-c", "echo 2 > /proc/sys/vm/panic_on_oom; echo on; read x;"
+                  " while :; do x=$x$x; done", stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert p.stdout.readline() == b"on\n"
+    os.kill(msb.tree(msb.monitor_pid("p"))[1], signal.SIGSTOP)
+    p.communicate(b"0123456789\n", timeout=60)
+    wait_status(msb, "p", "Crashed", timeout=60)
+    assert "the guest kernel panicked: Out of memory" in inspect(msb, "p")["reason"]
+
+
 def test_agent_dies(msb):
     """Guest root can still break PID 1 by writing over its memory: crashed, with the reason."""
     msb.create("g", "-m", "64M")

@@ -72,7 +72,8 @@ def test_no_address_of_the_host_is_open(net_msb, internet, second, options):
         assert tcp in ("ECONNREFUSED", "ENETUNREACH", "EACCES"), (a, line)
         assert udp in ("ECONNREFUSED", "EHOSTUNREACH", "EACCES"), (a, line)
         assert ping.startswith("unreachable") or ping == "EACCES", (a, line)
-    assert [p for p in seen.packets if p.device == "lo" or p.dst in ALL] == []
+    sent = [p for p in seen.packets if p.src not in (WEB, netkit.WEB6)]  # it may still end connections of other tests
+    assert [p for p in sent if p.device == "lo" or p.dst in ALL] == []
 
 
 def test_the_host_group_opens_them_all(net_msb, second):

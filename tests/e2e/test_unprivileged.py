@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+import fusekit
 import processes
 from conftest import MSB, Msb, static_program, tear_down, wait_for
 
@@ -123,6 +124,23 @@ def test_run(user):
     p = user("run", "-q", "--", "sh", "-c", "echo out; exit 5")
     assert (p.returncode, p.stdout) == (5, b"out\n")
     assert user.ok("ls", "-q") == ""
+
+
+def test_a_fuse_mount_of_the_users(user, account, place):
+    """Nobody else may look into it, root included."""
+    d = place / "fuse"
+    d.mkdir()
+    mount = fusekit.Mount(d, account.pw_uid, account.pw_gid)
+    try:
+        with pytest.raises(PermissionError):
+            os.listdir(mount.path)
+        for how in (["--workspace", mount.path], ["-v", f"{mount.path}:/workspace"]):
+            for p in (mount.behind / "c", mount.behind / "e"):
+                subprocess.run(["rm", "-rf", p], check=True)
+            assert user.ok("run", "-q", *how, "--", "sh", "-c", fusekit.TOUR) == fusekit.TOLD
+            assert fusekit.left(mount)
+    finally:
+        mount.close()
 
 
 def test_files_belong_to_the_user(user, account):

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+import fusekit
 from conftest import wait_for
 from guest import sh
 
@@ -105,6 +106,49 @@ def test_a_mount_that_does_not_answer(msb, silent_mount):
     p.send_signal(signal.SIGINT)
     assert p.wait(60) == -signal.SIGINT
     p.stderr.close()
+
+
+@pytest.fixture
+def fuse(tmp_path):
+    m = fusekit.Mount(tmp_path)
+    yield m
+    m.close()
+
+
+def test_a_directory_that_is_a_fuse_mount(msb, fuse):
+    """As those of rclone and sshfs are; and what happens when its server is stopped, and when it is dead."""
+    d = str(fuse.path)
+    out = msb.ok("run", "-q", "--workspace", d, "--", "sh", "-c", fusekit.TOUR)
+    assert out == fusekit.TOLD and fusekit.left(fuse)
+    p = msb("run", "--workspace", d, *SNAP, "--", "true", check=1)
+    assert b"which is a mount" in p.stderr and b"--workspace-mode fuse" in p.stderr
+    msb.create("box", "-v", f"{d}:/mnt")
+    assert sh(msb, "box", "cat /mnt/c; rm /mnt/c; ls -A /mnt") == "3\ne\n"
+    msb.ok("stop", "-q", "box")
+    fuse.process.send_signal(signal.SIGSTOP)
+    waits = f"waiting for '{d}', which does not answer".encode()
+    p = msb.popen("start", "box", stderr=subprocess.PIPE)
+    assert waits in p.stderr.readline()
+    p.send_signal(signal.SIGINT)
+    assert p.wait(60) == -signal.SIGINT
+    p.stderr.close()
+    for verb in (["exec"], ["run", "-n"]):
+        p = msb(verb[0], "--timeout", "10ms", *verb[1:], "box", "--", "true", check=124)
+        assert f"'{d}' did not answer within 10ms".encode() in p.stderr
+    # What waits is in nobody's way.
+    p = msb.popen("exec", "box", "--", "true", stderr=subprocess.PIPE)
+    assert waits in p.stderr.readline()
+    msb.ok("rm", "-q", "box")
+    fuse.process.send_signal(signal.SIGCONT)
+    assert p.wait(60) == 1 and b"sandbox not found" in p.stderr.read()
+    p.stderr.close()
+    msb.create("box", "-v", f"{d}:/mnt")
+    msb.ok("stop", "-q", "box")
+    fuse.process.kill()
+    fuse.process.wait()
+    for verb in (["start", "box"], ["run", "--workspace", d, "--", "true"], ["create", "-v", f"{d}/sub:/w"]):
+        p = msb(*verb, check=1)
+        assert f"the file server of '{d}".encode() in p.stderr and b"umount -l" in p.stderr, p.stderr
 
 
 def test_what_cannot_be_meant(msb):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import need
+from conftest import need, wait_for
 from fakes3 import BUCKET, FakeS3, Object
 from guest import PATIENCE, sh
 from imagekit import make_ca
@@ -115,8 +115,9 @@ def test_ten_thousand_files_and_a_huge_one(msb, s3):
     assert create(msb, s3, "w").returncode == 0
     s3.log.clear()
     msb.create("box", "--workspace", "w")
-    # Eleven pages and nothing else; no file is made.
-    assert [(m, k) for m, k, _ in s3.log] == [("GET", "")] * 11 and list(data(msb, "w").iterdir()) == []
+    wait_for((data(msb, "w").parent / "s3-base.json").exists, timeout=PATIENCE)  # it lists while the guest runs
+    # Eleven pages, some of them for the next range as well, and nothing else; no file is made.
+    assert {(m, k) for m, k, _ in s3.log} == {("GET", "")} and 11 <= len(s3.log) <= 16 and list(data(msb, "w").iterdir()) == []
     assert sh(msb, "box", "cd /workspace; ls | wc -l; cat d07/f777; ls d07 | wc -l; stat -c %s huge") == f"101\n777\n100\n{2 << 30}\n"
     assert len(unlisted(data(msb, "w"))) == 99 and fetched(s3) == ["d07/f777"]
     assert sh(msb, "box", "cd /workspace; head -c 3 huge | wc -c; tail -c 3 huge | wc -c") == "3\n3\n"
@@ -124,7 +125,7 @@ def test_ten_thousand_files_and_a_huge_one(msb, s3):
     s3.log.clear()
     msb.ok("stop", "-q", "box")
     msb.ok("start", "-q", "box")
-    assert {m for m, _, _ in s3.log} == {"GET"} and [k for _, k, _ in s3.log].count("") == 22
+    assert {m for m, _, _ in s3.log} == {"GET"} and [k for _, k, _ in s3.log].count("") <= 32
     # The limit of what the guest may add.
     msb.ok("rm", "-qf", "box")
     msb.create("box", "--workspace", "local", "--workspace-max", "2M")

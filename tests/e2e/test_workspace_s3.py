@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -108,6 +109,49 @@ def test_files_travel_both_ways(msb, s3, two):
     sync(msb, "a", "b")
     assert [k for _, k, _ in s3.log if k.endswith("manifest.json")] and status(msb, "a") == {}
     assert "Bucket:         s3://bucket/pre" in msb.ok("workspace", "inspect", "a")
+
+
+def test_a_large_file_is_sent_in_several_parts_at_once(msb, s3, two):
+    a, b = two
+    content = os.urandom(15 << 20)
+    (a / "large").write_bytes(content)
+    pair, check = threading.Barrier(2), s3.check
+
+    def both(h, path, query, body):
+        if "partNumber" in query:
+            pair.wait(60)
+        return check(h, path, query, body)
+
+    s3.check = both
+    sync(msb, "a")
+    s3.check = check
+    assert s3.objects["pre/large"].data == content and not pair.broken
+    sync(msb, "b")  # by the sum in the manifest
+    assert (b / "large").read_bytes() == content
+
+
+def test_long_listings_are_read_at_several_places_at_once(msb, s3, two):
+    a, b = two
+    names = [f"d{i // 25:02}/ü {i}" for i in range(700)] + ["d05-", "d05.x", "z"]
+    for n in names:
+        s3.put(f"pre/{n}", b"x")
+    s3.put("pre/d07/", b"")  # where a range may end
+    pair, check = threading.Barrier(2), s3.check
+
+    def both(h, path, query, body):
+        if "start-after" in query and "delimiter" not in query and "continuation" not in query:
+            pair.wait(60)
+        return check(h, path, query, body)
+
+    s3.check = both
+    assert set(status(msb, "a")) == {*names, *(n.split("/")[0] for n in names if "/" in n)}
+    assert not pair.broken and len([1 for _, k, q in s3.log if not k and "start-after" in q]) == 5
+    s3.check = check
+    # One that does not begin where it is told to is read in its own order.
+    s3.ordered = False
+    s3.log.clear()
+    assert len(status(msb, "b")) == len(names) + 28
+    assert len([1 for _, k, q in s3.log if not k and "continuation" in q]) >= 7
 
 
 def test_what_changed_on_both_sides_is_kept_twice(msb, s3, two):

@@ -40,7 +40,7 @@ static void parse(const struct proto_frame *f)
     (void)proto_find_num(f, F_COOKIE, 0);
     if (exec_req_parse(&q, f) == 0) {
         struct env_in in = {.home = "/", .scripts = true, .base = &q.c, .extra = &q.c};
-        if (q.argc == 0 || q.argv[q.argc] || env_build(&e, &in) < 0)
+        if ((q.argc == 0 && !q.port) || q.argv[q.argc] || env_build(&e, &in) < 0)
             abort();
         env_free(&e);
         exec_req_free(&q);

@@ -16,19 +16,42 @@ static int on_element(void *ctx, const char *path, const char *text)
     return 0;
 }
 
+/* Read quickly and read by the library. */
+static void same(const struct s3_tree *t, const struct s3_tree *other)
+{
+    REQUIRE(t->n == other->n && t->pending.n == other->pending.n);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct s3_entry *a = &t->v[i], *b = &other->v[i];
+        REQUIRE(strcmp(a->path, b->path) == 0 && a->kind == b->kind && a->mode == b->mode &&
+                a->size == b->size && a->mtime_ns == b->mtime_ns && a->ino == b->ino &&
+                a->ctime_ns == b->ctime_ns && a->guessed == b->guessed);
+        REQUIRE(strcmp(a->sha, b->sha) == 0 && strcmp(a->etag, b->etag) == 0 &&
+                strcmp(a->later, b->later) == 0 && !a->staged == !b->staged &&
+                (!a->staged || strcmp(a->staged, b->staged) == 0));
+    }
+    for (size_t i = 0; i < t->pending.n; i++)
+        REQUIRE(strcmp(t->pending.v[i], other->pending.v[i]) == 0);
+}
+
 static void fuzz_manifest(const char *text, size_t n)
 {
-    AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
-    if (s3_tree_parse(text, n, &t) < 0)
+    AUTO_S3_TREE struct s3_tree t = {0}, again = {0}, other = {0};
+    int r = s3_tree_parse(text, n, &t);
+    REQUIRE(s3_tree_parse_any(text, n, &other) == r);
+    if (r < 0)
         return;
+    same(&t, &other);
     for (size_t i = 0; i < t.n; i++) {
         const struct s3_entry *a = &t.v[i];
         REQUIRE(s3_path_ok(a->path) && a->mode <= 0777);
         REQUIRE(!strpbrk(a->etag, "\r\n\"") && (!a->staged || !strpbrk(a->staged, "/.")));
         REQUIRE(i == 0 || strcmp(t.v[i - 1].path, a->path) < 0);
     }
-    char *dump = s3_tree_dump(&t, false);
-    REQUIRE(dump && s3_tree_parse(dump, strlen(dump), &again) == 0 && again.n == t.n);
+    char *dump = s3_tree_dump(&t, true);
+    REQUIRE(dump && s3_tree_parse_own(dump, strlen(dump), &again) == 0 && again.n == t.n);
+    s3_tree_free(&other);
+    REQUIRE(s3_tree_parse_any(dump, strlen(dump), &other) == 0);
+    same(&again, &other);
     free(dump);
     REQUIRE(s3_tree_imply_dirs(&t) == 0);
 }

@@ -712,7 +712,8 @@ static void test_several_trees(void **state)
     assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
     assert_int_equal(client_create(&c, a.nodeid, "new", O_RDWR, 0600, &node, &fh), 0);
     assert_int_equal(client_lookup(&c, a.nodeid, "..", &e), -EINVAL);
-    /* What goes is not found any more, by whatever the guest remembers, and may come again. */
+    /* What goes is not found any more, by whatever the guest remembers. It may come again, or what
+     * comes has the same number by chance: it is new to the guest. */
     assert_int_equal(fuse_tree_remove(c.s, "late"), 0);
     assert_int_equal(fuse_tree_remove(c.s, "a"), 0);
     assert_int_equal(fuse_tree_remove(c.s, "a"), -ENOENT);
@@ -721,14 +722,55 @@ static void test_several_trees(void **state)
     add_tree(&c, "a", 0);
     assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
     assert_int_equal(client_lookup(&c, a.nodeid, "new", &e), 0);
-    assert_int_equal(e.nodeid, node);
-    assert_int_equal(client_open(&c, node, O_RDWR, &fh), 0);
+    assert_int_not_equal(e.nodeid, node);
+    assert_int_equal(client_open(&c, node, O_RDWR, &fh), -ESTALE);
+    assert_int_equal(client_open(&c, e.nodeid, O_RDWR, &fh), 0);
     for (int i = 1; i <= FUSE_TREES_MAX; i++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "t%d", i);
         int fd = openat(c.dir_fd, "b", O_PATH | O_CLOEXEC);
         assert_int_equal(fuse_tree_add(c.s, name, fd), i < FUSE_TREES_MAX ? 0 : -ENOSPC);
     }
+    client_fini(&c);
+    (void)state;
+}
+
+/* What several trees have in common stays until the last of them goes. */
+static void test_what_trees_share(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out a, b, v, e, again;
+    struct fuse_attr attr;
+    client_init(&c, &(struct fuse_options){.many = true});
+    assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
+    assert_int_equal(mkdirat(c.dir_fd, "a/v", 0755), 0);
+    assert_int_equal(mkdirat(c.dir_fd, "a/v/d", 0755), 0);
+    put(&c, "a/only", "in a");
+    put(&c, "a/v/d/f", "in both");
+    add_tree(&c, "a", 0);
+    assert_int_equal(
+        fuse_tree_add(c.s, "b", openat(c.dir_fd, "a/v", O_PATH | O_DIRECTORY | O_CLOEXEC)), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "b", &b), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
+    assert_int_equal(client_lookup(&c, a.nodeid, "only", &e), 0);
+    assert_int_equal(client_lookup(&c, a.nodeid, "v", &v), 0); /* found there last */
+    assert_int_equal(v.nodeid, b.nodeid);
+    assert_int_equal(client_lookup(&c, v.nodeid, "d", &v), 0);
+    assert_int_equal(fuse_tree_remove(c.s, "a"), 0);
+    assert_int_equal(client_getattr(&c, a.nodeid, &attr), -ESTALE);
+    assert_int_equal(client_getattr(&c, e.nodeid, &attr), -ESTALE);
+    assert_int_equal(client_getattr(&c, b.nodeid, &attr), 0);
+    assert_int_equal(client_lookup(&c, v.nodeid, "f", &e), 0);
+    add_tree(&c, "a", 0);
+    assert_int_equal(client_lookup(&c, ROOT, "a", &again), 0);
+    assert_int_not_equal(again.nodeid, a.nodeid);
+    assert_int_equal(client_lookup(&c, again.nodeid, "v", &a), 0);
+    assert_int_equal(a.nodeid, b.nodeid);
+    assert_int_equal(fuse_tree_remove(c.s, "b"), 0);
+    assert_int_equal(client_getattr(&c, e.nodeid, &attr), 0);
+    assert_int_equal(fuse_tree_remove(c.s, "a"), 0);
+    assert_int_equal(client_getattr(&c, e.nodeid, &attr), -ESTALE);
+    assert_int_equal(client_getattr(&c, b.nodeid, &attr), -ESTALE);
     client_fini(&c);
     (void)state;
 }
@@ -756,6 +798,7 @@ int main(void)
         cmocka_unit_test(test_quota_reaches_everything),
         cmocka_unit_test(test_caches),
         cmocka_unit_test(test_several_trees),
+        cmocka_unit_test(test_what_trees_share),
     };
     return cmocka_run_group_tests_name("fs", tests, NULL, NULL);
 }

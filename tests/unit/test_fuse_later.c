@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -46,7 +48,7 @@ static uint64_t put_later(struct box *b, const char *name)
     AUTO_CLOSE int fd = openat(b->c.dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 5), 0);
-    if (fsetxattr(fd, LATER_XATTR, "0123456789abcdef", 16, 0) < 0) {
+    if (later_mark(fd, LATER_XATTR, "0123456789abcdef", 16) < 0) {
         box_fini(b);
         skip();
     }
@@ -86,13 +88,35 @@ static void test_an_open_waits_for_the_content(void **state)
     assert_string_equal(id, "0123456789abcdef");
     assert_int_equal(asked(&b, &q), -1); /* once */
     assert_int_equal(pwrite(fd, "hello", 5, 0), 5);
-    assert_int_equal(fremovexattr(fd, LATER_XATTR), 0);
+    assert_int_equal(later_mark(fd, LATER_XATTR, NULL, 0), 0);
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh),
                      -EINPROGRESS); /* not before it says so */
     answer(&b, q.number, 0);
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
     assert_int_equal(client_read(&b.c, node, fh, 0, 5), 5);
     assert_memory_equal(b.c.rep, "hello", 5);
+    box_fini(&b);
+}
+
+static void test_nothing_is_served_before_the_gate_opens(void **state)
+{
+    struct box b;
+    struct fuse_entry_out e;
+    struct fuse_attr attr;
+    box_init(&b);
+    AUTO_CLOSE int fd = openat(b.c.dir_fd, "f", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    fuse_gate_shut(b.c.s);
+    assert_int_equal(client_lookup(&b.c, ROOT, "f", &e), -EINPROGRESS);
+    assert_int_equal(client_lookup(&b.c, ROOT, "g", &e), -EINPROGRESS);
+    assert_int_equal(client_mkdir(&b.c, ROOT, "d", 0755, &e.nodeid), -EINPROGRESS);
+    assert_int_equal(client_getattr(&b.c, ROOT, &attr), 0);
+    fuse_gate_open(b.c.s, false);
+    assert_int_equal(client_lookup(&b.c, ROOT, "f", &e), 0);
+    fuse_gate_shut(b.c.s);
+    fuse_gate_open(b.c.s, true);
+    assert_int_equal(client_lookup(&b.c, ROOT, "f", &e), -EIO);
+    assert_int_equal(client_getattr(&b.c, ROOT, &attr), 0);
     box_fini(&b);
 }
 
@@ -188,13 +212,218 @@ static void test_what_waits_is_bounded_and_marks_are_ours(void **state)
     box_fini(&b);
 }
 
+/* The parts up to that one are here, as of some boot. */
+static void have(int fd, uint32_t last, bool this_boot)
+{
+    uint8_t parts[LATER_PARTS_SIZE] = {0}, value[LATER_PARTS_SIZE];
+    for (uint32_t i = 1; i <= last; i++)
+        parts[i / 8] |= (uint8_t)(1U << i % 8);
+    assert_int_equal(later_parts_set(fd, parts, last), 0);
+    if (this_boot)
+        return;
+    ssize_t n = fgetxattr(fd, LATER_PARTS_XATTR, value, sizeof(value));
+    assert_true(n > 8);
+    value[0] ^= 1;
+    assert_int_equal(later_mark(fd, LATER_PARTS_XATTR, value, (size_t)n), 0);
+}
+
+static void expect(struct box *b, uint32_t part, uint32_t count, uint32_t *number)
+{
+    struct later_request q;
+    int fd = asked(b, &q);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    assert_int_equal(q.part, part);
+    assert_int_equal(q.count, count);
+    *number = q.number;
+}
+
+static void test_parts_come_as_they_are_read(void **state)
+{
+    const uint64_t mib = LATER_PART;
+    struct box b;
+    struct later_request q;
+    uint64_t fh;
+    uint32_t number, ahead;
+    box_init(&b);
+    if (!later_know_boot())
+        skip();
+    uint64_t node = put_later(&b, "f");
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/f", b.c.dir_fd);
+    AUTO_CLOSE int fd = later_open(path); /* whatever its mode says */
+    assert_int_equal(ftruncate(fd, (off_t)(200 * mib)), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
+    /* One by itself in the middle, a run at the beginning. */
+    assert_int_equal(client_read(&b.c, node, fh, 99 * mib, 5), -EINPROGRESS);
+    expect(&b, 100, 1, &number);
+    assert_int_equal(client_read(&b.c, node, fh, 0, 5), -EINPROGRESS);
+    expect(&b, 1, LATER_RUN, &number);
+    have(fd, 3, false); /* before the machine crashed */
+    assert_int_equal(client_read(&b.c, node, fh, mib, 5), -EINPROGRESS);
+    expect(&b, 2, LATER_RUN - 1, &ahead);
+    have(fd, 1, true);
+    answer(&b, number, 0);
+    assert_int_equal(client_read(&b.c, node, fh, 0, 5), 5);
+    assert_int_equal(asked(&b, &q), -1); /* that was not much */
+    /* Who goes on finds the next ones under way: more and more, but not all. */
+    have(fd, 2, true);
+    answer(&b, ahead, 0);
+    assert_int_equal(client_read(&b.c, node, fh, mib, 5), 5);
+    expect(&b, 9, LATER_RUN, &ahead);
+    assert_int_equal(asked(&b, &q), -1);
+    have(fd, 8, true);
+    assert_int_equal(client_read(&b.c, node, fh, 7 * mib, 5), 5);
+    for (uint32_t run = 2; run < 5; run++)
+        expect(&b, run * LATER_RUN + 1, LATER_RUN, &number);
+    assert_int_equal(asked(&b, &q), -1);
+    /* Who wants it waits for it, and has a try of its own if it fails. */
+    assert_int_equal(client_read(&b.c, node, fh, 8 * mib, 5), -EINPROGRESS);
+    assert_int_equal(asked(&b, &q), -1);
+    answer(&b, ahead, -EIO);
+    assert_int_equal(client_read(&b.c, node, fh, 8 * mib, 5), -EINPROGRESS);
+    expect(&b, 9, LATER_RUN, &ahead);
+    box_fini(&b);
+}
+
+/* --- fsync that waits for a sync -------------------------------------------------------------- */
+
+static int fsync_as(struct box *b, uint64_t unique, uint64_t node, uint64_t fh)
+{
+    struct {
+        struct fuse_in_header h;
+        struct fuse_fsync_in in;
+    } q = {{.len = sizeof(q), .opcode = FUSE_FSYNC, .unique = unique, .nodeid = node}, {.fh = fh}};
+    struct fuse_out_header out;
+    ssize_t r = client_raw(&b->c, &q, sizeof(q), b->c.room);
+    if (r < 0)
+        return (int)r;
+    memcpy(&out, b->c.rep, sizeof(out));
+    return out.error;
+}
+
+/* The sync that is asked for; 0: none. */
+static uint32_t sync_asked(struct box *b)
+{
+    uint32_t number = 0;
+    ssize_t n = recv(b->far, &number, sizeof(number), MSG_DONTWAIT);
+    assert_true(n == sizeof(number) || (n < 0 && errno == EAGAIN));
+    return number;
+}
+
+static void synced(struct box *b, uint32_t number, int error)
+{
+    struct later_answer a = {.number = number, .error = error};
+    assert_int_equal(send(b->far, &a, sizeof(a), 0), sizeof(a));
+    assert_true(fuse_durable_event(b->c.s));
+}
+
+static void test_an_fsync_waits_for_a_sync_that_begins_after_it(void **state)
+{
+    struct box b;
+    uint64_t fh, node;
+    int sock[2];
+    client_init(&b.c, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
+    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
+    fuse_tell_changes(b.c.s, sock[0], true);
+    b.far = sock[1];
+    for (uint64_t i = 1; i < 4; i++)
+        assert_int_equal(fsync_as(&b, i, node, fh), -EINPROGRESS);
+    assert_int_equal(sync_asked(&b), 1);
+    assert_int_equal(sync_asked(&b), 0);
+    synced(&b, 2, 0); /* nobody asked for that */
+    assert_int_equal(fsync_as(&b, 1, node, fh), -EINPROGRESS);
+    synced(&b, 1, 0);
+    assert_int_equal(fsync_as(&b, 2, node, fh), -EINPROGRESS); /* came when that had begun */
+    assert_int_equal(fsync_as(&b, 1, node, fh), 0);
+    assert_int_equal(fsync_as(&b, 3, node, fh), -EINPROGRESS);
+    assert_int_equal(sync_asked(&b), 2);
+    assert_int_equal(sync_asked(&b), 0);
+    synced(&b, 2, -ENOSPC);
+    for (uint64_t i = 2; i < 4; i++)
+        assert_int_equal(fsync_as(&b, i, node, fh), -EIO);
+    /* However many come, they wait together, and all of them get an answer. */
+    for (uint64_t i = 0; i < (uint64_t)3 * WAITING_MAX; i++)
+        assert_int_equal(fsync_as(&b, i, node, fh), -EINPROGRESS);
+    bool done[3 * WAITING_MAX] = {false};
+    unsigned waiting = ARRAY_LEN(done);
+    for (uint32_t n = 3; waiting; n++) {
+        assert_int_equal(sync_asked(&b), n);
+        assert_int_equal(sync_asked(&b), 0);
+        assert_true(n < 3 + 6);
+        synced(&b, n, 0);
+        for (uint64_t i = 0; i < ARRAY_LEN(done); i++)
+            if (!done[i] && fsync_as(&b, i, node, fh) == 0) {
+                done[i] = true;
+                waiting--;
+            }
+    }
+    box_fini(&b);
+}
+
+static void test_an_fsync_fails_when_nobody_syncs(void **state)
+{
+    struct box b;
+    uint64_t fh, node;
+    int sock[2];
+    client_init(&b.c, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
+    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
+    fuse_tell_changes(b.c.s, sock[0], true);
+    assert_int_equal(fsync_as(&b, 1, node, fh), -EINPROGRESS);
+    (void)close(sock[1]);
+    assert_false(fuse_durable_event(b.c.s));
+    for (uint64_t i = 1; i < 4; i++)
+        assert_int_equal(fsync_as(&b, i, node, fh), -EIO);
+    client_fini(&b.c);
+}
+
+/* 0, or what went wrong: a mark comes and goes, and the mode stays. */
+static int mark_read_only(int fd)
+{
+    struct stat st;
+    char id[LATER_SIZE];
+    if (fsetxattr(fd, LATER_XATTR, "x", 1, 0) == 0)
+        return 2; /* the kernel does not mind: this proves nothing */
+    if (later_mark(fd, LATER_XATTR, "0123456789abcdef", 16) < 0 || !later_get(fd, id))
+        return 3;
+    if (later_mark(fd, LATER_XATTR, NULL, 0) < 0 || later_get(fd, id))
+        return 4;
+    return fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0444 ? 0 : 5;
+}
+
+/* Git's objects are files that their owner may not write. */
+static void test_marks_of_what_is_write_protected(void **state)
+{
+    struct box b;
+    box_init(&b);
+    (void)put_later(&b, "f"); /* or skip: no attributes here */
+    AUTO_CLOSE int fd = openat(b.c.dir_fd, "g", O_RDWR | O_CREAT | O_CLOEXEC, 0444);
+    assert_true(fd >= 0);
+    if (geteuid() == 0)
+        assert_int_equal(fchown(fd, 65534, 65534), 0);
+    pid_t pid = fork();
+    if (pid == 0) /* root may do everything */
+        _exit(geteuid() == 0 && setresuid(65534, 65534, 65534) < 0 ? 1 : mark_read_only(fd));
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    box_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_open_waits_for_the_content),
+        cmocka_unit_test(test_nothing_is_served_before_the_gate_opens),
         cmocka_unit_test(test_failures_are_the_guests),
         cmocka_unit_test(test_truncation_needs_no_content),
         cmocka_unit_test(test_what_waits_is_bounded_and_marks_are_ours),
+        cmocka_unit_test(test_parts_come_as_they_are_read),
+        cmocka_unit_test(test_marks_of_what_is_write_protected),
+        cmocka_unit_test(test_an_fsync_waits_for_a_sync_that_begins_after_it),
+        cmocka_unit_test(test_an_fsync_fails_when_nobody_syncs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -421,6 +421,43 @@ static void test_names_with_quotes(void **state)
     assert_string_equal(shared, "{\"version\":1,\"entries\":{},\"pending\":[\"p\\\"q\"]}");
 }
 
+/* What we wrote is read in one pass, and says the same as to the library, wherever it is damaged. */
+static void test_two_ways_to_read(void **state)
+{
+    (void)state;
+    AUTO_S3_TREE struct s3_tree t = {0};
+    static char id[] = "0a-b";
+    const struct s3_entry v[] = {
+        {.kind = S3_KIND_DIR, .mode = 0755, .later = "0123456789abcdef"},
+        {.mode = 0644, .size = INT64_MAX, .mtime_ns = 1, .sha = SHA, .etag = "a-1", .ino = 7},
+        {.kind = S3_KIND_LINK, .mode = 0777, .sha = SHA, .staged = id, .guessed = true},
+    };
+    static const char *const paths[] = {"a\"b", "a/\\", "\u00fc"};
+    for (size_t i = 0; i < ARRAY_LEN(v); i++)
+        assert_non_null(s3_tree_add(&t, paths[i], &v[i]));
+    s3_tree_sort(&t);
+    assert_int_equal(strlist_add(&t.pending, "p"), 0);
+    AUTO_FREE char *text = s3_tree_dump(&t, true), *shared = s3_tree_dump(&t, false);
+    AUTO_S3_TREE struct s3_tree own = {0}, theirs = {0};
+    assert_int_equal(s3_tree_parse_own(text, strlen(text), &own), 0);
+    assert_int_equal(s3_tree_parse_own(shared, strlen(shared), &theirs), 0);
+    assert_int_equal(own.n, ARRAY_LEN(v));
+    for (size_t i = 0; text[i]; i++) {
+        static const char damage[] = "\"\\,}0 9x\x01\xff";
+        for (size_t k = 0; k < sizeof(damage); k++) {
+            AUTO_S3_TREE struct s3_tree quick = {0}, slow = {0};
+            char was = text[i];
+            text[i] = k < sizeof(damage) - 1 ? damage[k] : was;
+            size_t n = strlen(text);
+            int r = s3_tree_parse(text, n, &quick);
+            assert_int_equal(s3_tree_parse_any(text, n, &slow), r);
+            AUTO_FREE char *a = s3_tree_dump(&quick, true), *b = s3_tree_dump(&slow, true);
+            assert_string_equal(a, b);
+            text[i] = was;
+        }
+    }
+}
+
 /* --- decisions ------------------------------------------------------------------------------- */
 
 /* One letter for each side: '-' nothing, 'd' a directory, '?' of unknown content, else a
@@ -527,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_implied_directories),
         cmocka_unit_test(test_names_with_quotes),
+        cmocka_unit_test(test_two_ways_to_read),
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_young_things),
     };

@@ -1,7 +1,8 @@
 #include "cli/options/mount.h"
 
-#include "cli/options/mount_wait.h"
+#include "cli/core/ui.h"
 #include "proto/proto.h"
+#include "sandbox/mount_wait.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
@@ -281,7 +282,7 @@ int mount_resolve(const char *source, bool file, char **ret, struct err *e)
         if (asprintf(&path, "%s%s", home, source + 1) < 0)
             return err_oom(e);
     }
-    int r = mount_wait(path ? path : source, e);
+    int r = mount_wait(path ? path : source, ui_warn, e);
     if (r < 0)
         return r;
     *ret = realpath(path ? path : source, NULL);

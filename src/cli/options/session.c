@@ -3,6 +3,7 @@
 #include "cli/core/ui.h"
 #include "policy/rulebook.h"
 #include "sandbox/lifecycle.h"
+#include "sandbox/mount_wait.h"
 #include "store/audit.h"
 #include "store/secret.h"
 #include "util/cleanup.h"
@@ -118,6 +119,7 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
             return args_bad_value(a, "timeout", timeout,
                                   r == -ERANGE ? "too long" : PARSE_DURATION_EXAMPLES, e);
     }
+    mount_wait_limit(q->timeout_ms);
     int r = add_rlimits(a, q, e);
     if (r == 0)
         r = detach_keys_option(a, q, e);

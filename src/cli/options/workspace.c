@@ -7,6 +7,7 @@
 #include "util/parse.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,19 @@ static int parse_workspace(const char *v, struct spec_workspace *w, struct err *
     if (r == 0 && (stat(w->path, &st) < 0 || !S_ISDIR(st.st_mode)))
         r = err_set(e, ENOTDIR, "'%s' is not a directory", v);
     return r;
+}
+
+/* A snapshot replaces the directory, which a mount does not allow. */
+static int check_place(const struct spec_workspace *w, struct err *e)
+{
+    struct statx st;
+    if (w->mode != WORKSPACE_SNAPSHOT || !w->path ||
+        statx(AT_FDCWD, w->path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0 ||
+        !(st.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+        return 0;
+    (void)err_set(e, EBUSY, "a snapshot cannot be copied back to '%s', which is a mount", w->path);
+    err_hint(e, "use --workspace-mode fuse, or a directory in it");
+    return -EBUSY;
 }
 
 /* A volume, named after the workspace or the sandbox. */
@@ -81,6 +95,9 @@ int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, 
         return err_wrap(e, r, "--workspace");
     if (mode && strcmp(mode, "snapshot") == 0)
         s->workspace.mode = WORKSPACE_SNAPSHOT;
+    r = check_place(&s->workspace, e);
+    if (r < 0)
+        return r;
     const char *sync = args_get(a, "workspace-sync");
     if (sync)
         (void)workspace_sync_parse(sync, &s->workspace.sync);

@@ -87,7 +87,6 @@ static const struct opt_group *const create_groups[] = {&bucket_group, NULL};
 
 const struct cmd cmd_workspace_create = {
     .name = "create",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Create a workspace, optionally in an S3 bucket",
     .opts = quiet_opts,
@@ -160,7 +159,6 @@ static const struct opt status_opts[] = {
 
 const struct cmd cmd_workspace_status = {
     .name = "status",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Show what a sync with the bucket would do",
     .opts = status_opts,

@@ -69,7 +69,7 @@ static int place_open(const struct store *s, struct place *p, bool writes, bool 
         return dir;
     enum s3_here here = later ? S3_HERE_NAMES : S3_HERE_ALL;
     if (!writes || !s3_workspace_is_filled(dir) || s3_workspace_lacks(dir, here))
-        r = bucket_enter(s, p->name, here, ui_warn, e);
+        r = bucket_enter(s, p->name, &(struct s3_sync){.here = here, .warn = ui_warn}, e);
     AUTO_FREE char *path = workspace_path(s, p->name);
     if (r == 0 && !path)
         r = err_oom(e);
@@ -157,14 +157,12 @@ static void file_row(const struct items *l, size_t i, struct table *t)
                                   : "",
                  f->target ? f->target : "") < 0)
         path = NULL;
-    table_add(t, mode);
-    table_add(t, size);
-    table_add(t, when);
-    table_add(t, path ? path : f->path);
+    TABLE_ROW(t, mode, size, when, path ? path : f->path);
 }
 
 static const struct noun files = {
     .none = "The directory is empty.",
+    .of = true,
     .headers = {"MODE", "SIZE", "MODIFIED", "PATH"},
     .load = files_load,
     .free = files_free,
@@ -175,9 +173,7 @@ static const struct noun files = {
 
 int workspace_files_verb(const struct args *a)
 {
-    struct args all = *a;
-    all.n_pos = 0; /* a list, though an argument says of what */
-    return noun_list(&files, &all);
+    return noun_list(&files, a);
 }
 
 /* --- rm -------------------------------------------------------------------------------------- */
@@ -280,7 +276,6 @@ static int put_run(const struct args *a)
 
 const struct cmd cmd_workspace_get = {
     .name = "get",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory out of a workspace",
     .opts = transfer_opts,
@@ -295,7 +290,6 @@ const struct cmd cmd_workspace_get = {
 
 const struct cmd cmd_workspace_put = {
     .name = "put",
-    .group = GROUP_STORAGE,
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory into a workspace",
     .opts = transfer_opts,

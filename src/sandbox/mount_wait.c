@@ -1,6 +1,5 @@
-#include "cli/options/mount_wait.h"
+#include "sandbox/mount_wait.h"
 
-#include "cli/core/ui.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"
@@ -16,6 +15,7 @@
 #include <sys/wait.h>
 
 enum { NOTICE_MS = 1000 };
+#define REMEDY "unmount it with `umount -l`, or mount it again"
 
 static uint64_t limit_ms;
 
@@ -28,22 +28,24 @@ static _Noreturn void ask(const char *path, pid_t parent)
 {
     struct stat st;
     process_default_signals();
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent)
-        (void)stat(path, &st);
-    _exit(0);
+    bool gone = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
+                stat(path, &st) < 0 && errno == ENOTCONN;
+    _exit(gone);
 }
 
-static void say(const char *path)
+static void say(const char *path, warn_fn warn)
 {
     char text[PATH_MAX + 128];
     (void)snprintf(text, sizeof(text),
                    "waiting for '%s', which does not answer: its file server may be gone", path);
-    ui_warn(text);
+    if (warn)
+        warn(text);
 }
 
-int mount_wait(const char *path, struct err *e)
+int mount_wait(const char *path, warn_fn warn, struct err *e)
 {
     char limit[32];
+    int status = 0;
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
         ask(path, parent);
@@ -54,16 +56,30 @@ int mount_wait(const char *path, struct err *e)
     uint64_t end = limit_ms ? now_ns() + limit_ms * 1000000 : UINT64_MAX;
     bool done = wait_readable(fd, MIN(notice, end));
     if (!done && notice < end) {
-        say(path);
+        say(path, warn);
         done = wait_readable(fd, end);
     }
     if (!done)
         (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, done ? 0 : WNOHANG); /* some file systems do not let go of it */
-    if (done)
+    (void)waitpid(pid, &status, done ? 0 : WNOHANG); /* some file systems do not let go of it */
+    if (done && status == 0)
         return 0;
+    if (done) {
+        (void)err_set(e, ENOTCONN, "the file server of '%s' is gone", path);
+        err_hint(e, REMEDY);
+        return -ENOTCONN;
+    }
     format_duration(limit_ms, limit, sizeof(limit));
-    (void)err_set(e, ETIMEDOUT, "'%s' did not answer within %s", path, limit);
-    err_hint(e, "its file server may be gone: unmount it with `umount -l`, or mount it again");
-    return -ETIMEDOUT;
+    (void)err_set(e, ETIME, "'%s' did not answer within %s", path, limit);
+    err_hint(e, "its file server may be gone: " REMEDY);
+    return -ETIME;
+}
+
+int mounts_wait(const struct sandbox_spec *spec, warn_fn warn, struct err *e)
+{
+    int r = spec->workspace.path ? mount_wait(spec->workspace.path, warn, e) : 0;
+    for (size_t i = 0; r == 0 && i < spec->n_mounts; i++)
+        if (spec->mounts[i].source && spec->mounts[i].source[0] == '/')
+            r = mount_wait(spec->mounts[i].source, warn, e);
+    return r;
 }

@@ -1,0 +1,24 @@
+/* Processes beside a sandbox that work for its workspace in a bucket, with the caller's rights. They
+ * are nobody's children and outlive the launcher; each ends when the other end of its socket is
+ * closed, or its work is done.
+ */
+#ifndef MSB_LAUNCH_BESIDE_H
+#define MSB_LAUNCH_BESIDE_H
+
+#include "store/store.h"
+
+struct beside {
+    const char *title; /* of the process */
+    /* It stands in for its caller and ends soon: it has his directory and all of his environment.
+     * Of that, others have only what finds the keys and the way to the server. */
+    bool deputy;
+    void (*run)(const struct store *s, const struct spec_workspace *w, int sock);
+};
+
+/* For the sandbox at dirfd; *ret_fd becomes the other end of the socket. */
+int beside_start(const struct beside *b, const struct store *s, int dirfd,
+                 const struct sandbox_spec *spec, int *ret_fd, struct err *e);
+/* In such a process: a line in the sandbox's system log, once it has one. */
+void beside_log(const char *text);
+
+#endif

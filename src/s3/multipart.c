@@ -1,0 +1,181 @@
+/* A large file goes to the bucket in parts, several at a time. They are read one after another, under
+ * a lock, and what was read is what is hashed and sent: so the sum is that of the object, whatever
+ * happens to the file meanwhile.
+ */
+#include "s3/work.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HELPERS = S3_THREADS - 1 };
+
+struct sending {
+    struct s3_work *w;
+    const char *path;
+    int fd;
+    struct s3_upload up;
+    struct s3_resume resume;
+    pthread_mutex_t lock; /* guards what follows, and the file's offset */
+    struct hasher h;
+    uint64_t size;
+    unsigned parts;
+    bool end;
+    int failed;
+    struct err error; /* the first one */
+};
+
+struct part {
+    uint8_t *p; /* S3_PART bytes */
+    size_t n;
+    unsigned number; /* from 1 */
+};
+
+ssize_t s3_read_part(int fd, uint8_t *p)
+{
+    size_t used = 0;
+    while (used < S3_PART) {
+        ssize_t n = read(fd, p + used, S3_PART - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        used += (size_t)n;
+    }
+    return (ssize_t)used;
+}
+
+/* What was read is the next one. */
+static int count(struct sending *x, struct part *a, struct err *e)
+{
+    x->size += a->n;
+    x->end = a->n < S3_PART;
+    if (x->size > S3_FILE_MAX)
+        return err_set(e, EFBIG, "'%s' grows while it is sent", x->path);
+    hasher_update(&x->h, a->p, a->n);
+    a->number = ++x->parts;
+    return 0;
+}
+
+static void fail(struct sending *x, int r, const struct err *e)
+{
+    if (!x->failed) {
+        x->failed = r;
+        x->error = *e;
+    }
+}
+
+/* False: there are no more, or they are of no use. */
+static bool next(struct sending *x, struct part *a)
+{
+    struct err e = {0};
+    (void)pthread_mutex_lock(&x->lock);
+    ssize_t n = x->end || x->failed ? 0 : s3_read_part(x->fd, a->p);
+    int r = n < 0 ? err_sys(&e, (int)-n, "cannot read '%s'", x->path) : 0;
+    a->n = n < 0 ? 0 : (size_t)n;
+    if (a->n)
+        r = count(x, a, &e);
+    if (r < 0)
+        fail(x, r, &e);
+    (void)pthread_mutex_unlock(&x->lock);
+    return r == 0 && a->n;
+}
+
+static void deliver(struct sending *x, const struct part *a)
+{
+    struct err e = {0};
+    char sha[DIGEST_HEX_SIZE];
+    struct digest d = digest_of(a->p, a->n);
+    digest_hex(&d, sha);
+    if (s3_resume_has(&x->resume, a->number, sha, &x->up))
+        return;
+    int r = s3_upload_part(x->w->client, &x->up, a->number, a->p, a->n, sha, &e);
+    if (r == 0) {
+        s3_resume_note(&x->resume, a->number, sha, &x->up);
+        return;
+    }
+    (void)pthread_mutex_lock(&x->lock);
+    fail(x, r, &e);
+    (void)pthread_mutex_unlock(&x->lock);
+}
+
+static void *help(void *ctx)
+{
+    struct sending *x = ctx;
+    AUTO_FREE uint8_t *p = malloc(S3_PART);
+    struct part a = {.p = p};
+    while (p && next(x, &a))
+        deliver(x, &a);
+    s3_work_dismiss(x->w);
+    return NULL;
+}
+
+/* Workers that have run out of files come here, as it were: as many as that may help. */
+static void deliver_all(struct sending *x, struct part *first, uint64_t size)
+{
+    pthread_t helper[HELPERS];
+    size_t n = 0, useful = (size_t)MIN(size / S3_PART, (uint64_t)HELPERS);
+    struct part a = *first;
+    do {
+        while (n < useful && s3_work_hire(x->w)) {
+            if (pthread_create(&helper[n], NULL, help, x) == 0) {
+                n++;
+                continue;
+            }
+            s3_work_dismiss(x->w);
+            useful = n;
+        }
+        deliver(x, &a);
+    } while (next(x, &a));
+    for (size_t i = 0; i < n; i++)
+        (void)pthread_join(helper[i], NULL);
+}
+
+/* If the answer to that was lost, asking again is told that there is no such upload. */
+static int finish(struct sending *x, struct s3_entry *got, struct err *e)
+{
+    struct s3_object o;
+    struct s3_client *c = x->w->client;
+    int r = s3_upload_end(c, &x->up, x->parts, got->etag, e);
+    if (r != -ENOENT || s3_head(c, x->up.key, &o, NULL) < 0 || o.size != (int64_t)x->size ||
+        o.mtime_ns != got->mtime_ns)
+        return r;
+    err_clear(e);
+    memcpy(got->etag, o.etag, sizeof(o.etag));
+    return 0;
+}
+
+int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta, int fd,
+                 uint8_t *first, struct s3_entry *got, struct err *e)
+{
+    struct part a = {.p = first, .n = S3_PART};
+    AUTO_FREE struct sending *x = calloc(1, sizeof(*x));
+    if (!x)
+        return err_oom(e);
+    x->w = w;
+    x->path = got->path;
+    x->fd = fd;
+    int r = s3_resume_begin(w, x->path, key, meta, &x->up, &x->resume, e);
+    if (r < 0) {
+        free(x->resume.part);
+        return r;
+    }
+    (void)pthread_mutex_init(&x->lock, NULL);
+    hasher_init(&x->h);
+    (void)count(x, &a, NULL); /* one is never too large */
+    deliver_all(x, &a, got->size);
+    r = x->failed;
+    if (r < 0 && e)
+        *e = x->error;
+    if (r == 0)
+        r = finish(x, got, e);
+    s3_resume_end(w, x->path, &x->up, &x->resume, r);
+    struct digest d = hasher_finish(&x->h);
+    digest_hex(&d, got->sha);
+    got->size = x->size;
+    s3_upload_free(&x->up);
+    (void)pthread_mutex_destroy(&x->lock);
+    return r;
+}

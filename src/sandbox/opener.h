@@ -1,0 +1,35 @@
+/* The opener: syncs a workspace with its bucket while the guest that will have it boots.
+ *
+ * It is a process beside the sandbox (launch/beside.h). Until it is done, the share server lets
+ * nobody into the workspace (fuse/gate.c), so the sandbox sees it as if the sync had come first. What
+ * it has to say goes to the caller, who waits for it before the sandbox is acknowledged: a sync that
+ * fails ends the start.
+ *
+ * There is one exception. Listing a large bucket takes many requests, one after another. If the
+ * workspace was never synced, nothing here can be in conflict with the bucket: as soon as the server
+ * has begun to list it, the caller goes on, and the guest's first look into the workspace waits.
+ * What fails from then on is an I/O error there, and a line in the sandbox's system log.
+ */
+#ifndef MSB_SANDBOX_OPENER_H
+#define MSB_SANDBOX_OPENER_H
+
+#include "store/store.h"
+#include "util/cleanup.h"
+
+struct opener {
+    int sock; /* -1: there is nothing to wait for */
+    int gate; /* for the share server */
+};
+
+#define OPENER_NONE ((struct opener){-1, -1})
+
+/* For the sandbox at dirfd; nothing happens if its workspace is not in a bucket. */
+int opener_start(const struct store *s, int dirfd, const struct sandbox_spec *spec,
+                 struct opener *ret, struct err *e);
+/* The share server has the gate: it ends with that. */
+void opener_launched(struct opener *o);
+int opener_wait(struct opener *o, warn_fn warn, struct err *e);
+void opener_free(struct opener *o);
+#define AUTO_OPENER CLEANUP(opener_free)
+
+#endif
