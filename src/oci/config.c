@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,46 +63,51 @@ static int read_root(struct container_config *c, struct err *e)
 
 /* --- linux ----------------------------------------------------------------------------------- */
 
+static bool is_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 /* A guest has pid, mount, cgroup and user namespaces of its own: to share those of another process
  * with it is impossible. */
 static int read_namespace(struct container_config *c, const json_t *n, struct err *e)
 {
     static const char *const known[OCI_NS_MAX] = {"network", "ipc", "uts"};
-    static const char *const own[] = {"pid", "mount", "cgroup", "user", "time"};
+    static const char *const own[OCI_NS_MAX] = {"/proc/self/ns/net", "/proc/self/ns/ipc",
+                                                "/proc/self/ns/uts"};
     const char *type = json_string_value(json_object_get(n, "type"));
     const char *path = json_string_value(json_object_get(n, "path"));
     path = path && *path ? path : NULL;
     if (path && path[0] != '/')
         return err_set(e, EINVAL, "linux.namespaces: the path '%.128s' is not absolute", path);
-    for (size_t i = 0; type && i < OCI_NS_MAX; i++)
-        if (strcmp(type, known[i]) == 0) {
-            c->ns.wanted[i] = true;
-            c->ns.path[i] = path;
-            return 0;
-        }
-    for (size_t i = 0; type && i < ARRAY_LEN(own); i++)
-        if (strcmp(type, own[i]) == 0) {
-            if (!path)
-                return 0;
-            (void)err_set(e, ENOTSUP,
+    int i = WORD_FIND(known, type);
+    /* The caller's own is as good as none: a guest at the node's interface would cut off the node. */
+    if (i >= 0 && path && is_same_file(path, own[i]))
+        return 0;
+    if (i >= 0) {
+        c->ns.wanted[i] = true;
+        c->ns.path[i] = path;
+        return 0;
+    }
+    if (!word_among("pid|mount|cgroup|user|time", type))
+        return err_set(e, EINVAL, "linux.namespaces: unknown type '%.32s'", type ? type : "");
+    return path ? err_set(e, ENOTSUP,
                           "linux.namespaces: the %s namespace %s cannot be joined: the container "
                           "has a kernel of its own",
-                          type, path);
-            return -ENOTSUP;
-        }
-    return err_set(e, EINVAL, "linux.namespaces: unknown type '%.32s'", type ? type : "");
+                          type, path)
+                : 0;
 }
 
 /* Those of every container are there anyway. */
 static int check_device(const json_t *d, struct err *e)
 {
-    static const char *const usual[] = {"/dev/null",    "/dev/zero",   "/dev/full", "/dev/random",
-                                        "/dev/urandom", "/dev/tty",    "/dev/fuse", "/dev/net/tun",
-                                        "/dev/ptmx",    "/dev/console"};
     const char *path = json_string_value(json_object_get(d, "path"));
-    for (size_t i = 0; path && i < ARRAY_LEN(usual); i++)
-        if (strcmp(path, usual[i]) == 0)
-            return 0;
+    if (word_among("/dev/null|/dev/zero|/dev/full|/dev/random|/dev/urandom|/dev/tty|/dev/fuse|"
+                   "/dev/net/tun|/dev/ptmx|/dev/console",
+                   path))
+        return 0;
     (void)err_set(e, ENOTSUP, "linux.devices: '%.128s' cannot be passed into a guest",
                   path ? path : "");
     err_hint(e, "leave out --device, and --privileged, which adds all devices of the host");

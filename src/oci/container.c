@@ -54,6 +54,14 @@ static int run_hooks(const struct oci_container *c, const char *kind, enum oci_s
     return state ? hooks_run(json_object_get(c->j, "hooks"), kind, state, e) : err_oom(e);
 }
 
+/* It is too late to fail. One that never had a process had no other hooks either. */
+static void run_poststop(const struct oci_runtime *rt, const struct oci_container *c)
+{
+    struct err why = {0};
+    if (c->j && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)
+        oci_log_error(rt->g, &why);
+}
+
 /* The container's process has its namespaces: whatever connects them is run now, before the guest
  * looks at its network. */
 static int complete(struct oci_container *c, int sock, pid_t *number, struct err *e)
@@ -74,10 +82,11 @@ static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "cannot create a socket pair");
-    pid_t pid = fork();
+    bool in_group;
+    pid_t pid = group_fork(in->groups, &in_group);
     if (pid == 0) {
         (void)close(pair[0]);
-        booter_main(in, pair[1]);
+        booter_main(in, in_group, pair[1]);
     }
     (void)close(pair[1]);
     if (pid < 0) {
@@ -206,7 +215,11 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
         r = container_make(rt, o->id, &c, e);
     if (r < 0)
         return r;
-    r = group_make(config.cgroups_path, rt->g->systemd_cgroup, &groups, e);
+    r = group_make(&(struct group_wish){.path = config.cgroups_path,
+                                        .systemd = rt->g->systemd_cgroup,
+                                        .id = o->id,
+                                        .resources = config.resources},
+                   &groups, e);
     if (r == 0)
         r = create_in(o,
                       &(struct oci_init){.rt = rt,
@@ -220,6 +233,7 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
         (void)remove_guest(rt, o->id, pod, config.ns.path[OCI_NS_NET], NULL);
         group_remove(groups);
         (void)container_forget(rt, o->id, NULL);
+        run_poststop(rt, &c);
         lock.forget = true;
     }
     return r;
@@ -231,25 +245,6 @@ static int not_in(const struct oci_container *c, const char *verb, struct err *e
 {
     return err_set(e, EINVAL, "cannot %s container '%s': it is %s", verb, c->id,
                    oci_status_name(c->status));
-}
-
-int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
-{
-    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
-    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
-    struct err why = {0};
-    int r = name_lock_take_kind(&rt->store, "container", id, &lock, e);
-    if (r == 0)
-        r = container_open(rt, id, &c, e);
-    if (r == 0 && c.status != OCI_CREATED)
-        r = not_in(&c, "start", e);
-    if (r == 0)
-        r = run_hooks(&c, "startContainer", OCI_CREATED, e);
-    if (r == 0)
-        r = init_start_command(&c, e);
-    if (r == 0 && run_hooks(&c, "poststart", OCI_RUNNING, &why) < 0)
-        oci_log_error(rt->g, &why); /* the specification has it go on */
-    return r;
 }
 
 /* By descriptor, so that no other process can be hit. */
@@ -267,12 +262,47 @@ static int signal_process(const struct oci_container *c, int signal, struct err 
     return 0;
 }
 
+static int end_process(const struct oci_container *c, struct err *e)
+{
+    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    if (pidfd < 0)
+        return 0;
+    int r = signal_process(c, SIGKILL, e);
+    if (r == -ESRCH)
+        return 0;
+    if (r == 0 && !wait_readable(pidfd, now_ns() + KILL_WAIT_MS * 1000000ULL))
+        r = err_set(e, ETIMEDOUT, "the process of container '%s' does not end", c->id);
+    return r;
+}
+
+int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
+    struct err why = {0};
+    int r = name_lock_take_kind(&rt->store, "container", id, &lock, e);
+    if (r == 0)
+        r = container_open(rt, id, &c, e);
+    if (r == 0 && c.status != OCI_CREATED)
+        r = not_in(&c, "start", e);
+    if (r == 0) {
+        r = run_hooks(&c, "startContainer", OCI_CREATED, e);
+        if (r < 0)
+            (void)end_process(&c, &why);
+        else
+            r = init_start_command(&c, e);
+    }
+    if (r == 0 && run_hooks(&c, "poststart", OCI_RUNNING, &why) < 0)
+        oci_log_error(rt->g, &why); /* the specification has it go on */
+    return r;
+}
+
 int oci_kill(const struct oci_runtime *rt, const char *id, const char *signal, bool all,
              struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     int number = signal_number(signal);
-    if (number == 0)
+    if (number == 0 && strcmp(signal, "0") != 0) /* 0: is it there? */
         return err_set(e, EINVAL, "unknown signal '%.32s'", signal);
     int r = container_open(rt, id, &c, e);
     if (r < 0)
@@ -312,23 +342,9 @@ int oci_update(const struct oci_runtime *rt, const char *id, const json_t *resou
 
 /* --- delete ---------------------------------------------------------------------------------- */
 
-static int end_process(const struct oci_container *c, struct err *e)
-{
-    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-    if (pidfd < 0)
-        return 0;
-    int r = signal_process(c, SIGKILL, e);
-    if (r == -ESRCH)
-        return 0;
-    if (r == 0 && !wait_readable(pidfd, now_ns() + KILL_WAIT_MS * 1000000ULL))
-        r = err_set(e, ETIMEDOUT, "the process of container '%s' does not end", c->id);
-    return r;
-}
-
 static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool force,
                      struct err *e)
 {
-    struct err why = {0};
     bool dead = c->status == OCI_STOPPED || (c->status == OCI_CREATING && !c->pid);
     if (!dead && !force) {
         (void)not_in(c, "delete", e);
@@ -343,8 +359,8 @@ static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool
         return r;
     group_remove(json_object_get(c->j, "groups"));
     r = container_forget(rt, c->id, e);
-    if (r == 0 && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)
-        oci_log_error(rt->g, &why);
+    if (r == 0)
+        run_poststop(rt, c);
     return r;
 }
 
@@ -413,9 +429,9 @@ json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, str
     uid_t uid = (uid_t)json_integer_value(json_object_get(c.j, "owner"));
     const struct passwd *pw = listed ? getpwuid(uid) : NULL;
     time_rfc3339(ns, when);
-    json_put(&j, "created", json_string(when));
+    json_put(&j, "rootfs", json_incref(json_object_get(c.j, "rootfs")));
     if (j)
-        json_put(&j, "rootfs", json_incref(json_object_get(c.j, "rootfs")));
+        json_put(&j, "created", json_string(when));
     if (j && listed)
         json_put(&j, "owner", json_string(pw ? pw->pw_name : ""));
     if (!j)

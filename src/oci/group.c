@@ -187,21 +187,73 @@ static int make_in_all(json_t *list, const char *path)
     return first;
 }
 
-int group_make(const char *path, bool systemd, json_t **ret, struct err *e)
+/* Of the old hierarchies the one for freezing, and those that something is to be limited in: each
+ * costs a move. */
+static bool is_needed(const char *kinds, const json_t *resources)
 {
-    char clean[PATH_MAX];
+    bool memory = json_object_size(json_object_get(resources, "memory"));
+    bool cpu = json_object_size(json_object_get(resources, "cpu"));
+    return strcmp(kinds, "freezer") == 0 || (memory && strcmp(kinds, "memory") == 0) ||
+           (cpu && strncmp(kinds, "cpu", 3) == 0);
+}
+
+/* Nothing was said: below this process's own group, as with other runtimes. In the common hierarchy
+ * it is beside our own, which has processes and so no controllers for groups below it. */
+static int make_near_own(json_t *list, const char *id, const json_t *resources)
+{
+    bool common = is_common(GROUP_ROOT);
+    AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[PATH_MAX], top[PATH_MAX + sizeof(GROUP_ROOT)], path[PATH_MAX];
+    int r = 0;
+    while (r == 0 && f && fgets(line, sizeof(line), f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *kinds = strchr(line, ':');
+        char *place = kinds ? strchr(kinds + 1, ':') : NULL;
+        if (!place || strstr(place, "/.."))
+            continue;
+        *place++ = '\0';
+        kinds++;
+        if (common ? *kinds != '\0' : !is_needed(kinds, resources))
+            continue;
+        char *last = strrchr(place, '/');
+        if (last && (common || !last[1]))
+            *last = '\0';
+        const char *own = place;
+        (void)snprintf(top, sizeof(top), GROUP_ROOT "%s%s", common ? "" : "/", kinds);
+        if (snprintf(path, sizeof(path), "%s%s", top, own) >= (int)sizeof(path))
+            return -ENAMETOOLONG;
+        if (access(path, F_OK) < 0) /* what is mounted there begins at our own */
+            own = "";
+        if (snprintf(path, sizeof(path), "%s/%s", own, id) >= (int)sizeof(path))
+            return -ENAMETOOLONG;
+        r = add_group(list, top, path);
+    }
+    return r;
+}
+
+int group_make(const struct group_wish *w, json_t **ret, struct err *e)
+{
+    const char *path = w->path;
+    char clean[PATH_MAX] = "";
     AUTO_JSON json_t *list = json_array();
     if (!list)
         return err_oom(e);
-    int r = path && *path ? settle_path(path, systemd, clean, sizeof(clean), e) : 0;
+    int r = path && *path ? settle_path(path, w->systemd, clean, sizeof(clean), e) : 0;
     if (r < 0)
         return r;
-    if (path && *path)
+    if (!path || !*path)
+        r = make_near_own(list, w->id, w->resources);
+    else
         r = is_common(GROUP_ROOT) ? add_group(list, GROUP_ROOT, clean) : make_in_all(list, clean);
     /* Who may make none does without, as long as nothing is to be limited. */
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EROFS && r != -ENOENT) {
         group_remove(list);
-        return err_sys(e, -r, "cannot make the cgroup %s", clean);
+        return err_sys(e, -r, "cannot make the cgroup %s", *clean ? clean : w->id);
+    }
+    if (group_is_frozen(list)) { /* by somebody else: whoever moves there stands still for ever */
+        (void)err_set(e, EBUSY, "the cgroup %s is frozen", *clean ? clean : w->id);
+        err_hint(e, "resume what is in it first, or use another linux.cgroupsPath");
+        return -EBUSY;
     }
     *ret = steal_ptr(&list);
     return 0;
@@ -307,11 +359,27 @@ uint64_t group_memory_above(const char *path, bool systemd)
 
 /* --- using ----------------------------------------------------------------------------------- */
 
+pid_t group_fork(const json_t *groups, bool *inside)
+{
+    const char *dir = json_string_value(json_array_get(groups, 0));
+    struct cgroups g = {.fd = dir && is_common(dir) ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                                                    : -1};
+    pid_t pid = cgroup_fork(&g);
+    *inside = g.fd >= 0;
+    close_fd(&g.fd);
+    return pid;
+}
+
+/* A whole process is moved when all that was reading on the host has ended (an RCU grace period, some
+ * 10 ms), and meanwhile nothing there can fork; a thread that moves itself waits for nobody. Only v1
+ * can move a thread alone. */
 int group_enter(const json_t *groups, struct err *e)
 {
     for (size_t i = 0; i < json_array_size(groups); i++) {
         const char *dir = json_string_value(json_array_get(groups, i));
-        int r = put(dir, "cgroup.procs", "0");
+        int r = put(dir, "tasks", "0");
+        if (r == -ENOENT)
+            r = put(dir, "cgroup.procs", "0");
         if (r < 0)
             return err_sys(e, -r, "cannot enter the cgroup %s", dir);
     }

@@ -14,16 +14,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Makes the groups; *ret becomes the list of their directories, empty when `path` is NULL or this user
- * may make none. systemd: path is "slice:prefix:name". */
-int group_make(const char *path, bool systemd, json_t **ret, struct err *e);
+struct group_wish {
+    const char *path; /* NULL: one of that id near our own */
+    bool systemd;     /* path is "slice:prefix:name" */
+    const char *id;
+    const json_t *resources;
+};
+/* Makes the groups; *ret becomes the list of their directories, empty when this user may make none. */
+int group_make(const struct group_wish *w, json_t **ret, struct err *e);
 /* linux.resources, as far as the host's side of it goes. */
 int group_limit(const json_t *groups, const json_t *resources, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);
 /* The limit of the group above that one, which is a whole pod's; 0: it has none, or it is not known. */
 uint64_t group_memory_above(const char *path, bool systemd);
-/* Moves the calling process there; its children follow. */
+/* As fork(), in a process with one thread; *inside: the child started in the groups, and need not
+ * enter them. */
+pid_t group_fork(const json_t *groups, bool *inside);
+/* Moves the calling process, which has one thread, there; its children follow. */
 int group_enter(const json_t *groups, struct err *e);
 int group_freeze(const json_t *groups, bool freeze, struct err *e);
 bool group_is_frozen(const json_t *groups);

@@ -151,6 +151,7 @@ static int boot(const struct oci_init *in, int init, struct err *e)
     CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
     int r = in->config->ns.entered[OCI_NS_NET] && !in->pod ? netns_connect(&net, e) : 0;
     const struct create_options opt = {.in_group = true,
+                                       .transient = true,
                                        .said = in->config->said,
                                        .tap = net.tap.fd < 0 ? NULL : &net.tap,
                                        .prepare = find_command,
@@ -376,11 +377,11 @@ static pid_t clone_init(const struct oci_init *in, int sock, int pair[2])
     return pid;
 }
 
-static int prepare(const struct oci_init *in, int sock, int *ret_init, struct err *e)
+static int prepare(const struct oci_init *in, bool in_group, int sock, int *ret_init, struct err *e)
 {
     int pair[2] = {-1, -1};
     char go;
-    int r = group_enter(in->groups, e);
+    int r = in_group ? 0 : group_enter(in->groups, e);
     process_set_oom_score(&in->config->process);
     if (r == 0)
         r = enter_namespaces(&in->config->ns, e);
@@ -397,13 +398,13 @@ static int prepare(const struct oci_init *in, int sock, int *ret_init, struct er
     return recv(sock, &go, 1, 0) == 1 ? 0 : err_set(e, ECANCELED, "its creator is gone");
 }
 
-void booter_main(const struct oci_init *in, int sock)
+void booter_main(const struct oci_init *in, bool in_group, int sock)
 {
     struct err e = {0};
     int init = -1;
     process_default_signals();
     keep_only(in, sock, -1);
-    int r = prepare(in, sock, &init, &e);
+    int r = prepare(in, in_group, sock, &init, &e);
     if (r == 0)
         r = boot(in, init, &e);
     if (r < 0)

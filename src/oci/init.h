@@ -38,8 +38,8 @@ struct oci_report {
     char hint[ERR_MSG_MAX / 2];
 };
 
-/* In the new process; sock is to its creator. */
-void __attribute__((noreturn)) booter_main(const struct oci_init *in, int sock);
+/* In the new process, by group_fork(); sock is to its creator. */
+void __attribute__((noreturn)) booter_main(const struct oci_init *in, bool in_group, int sock);
 
 /* -errno with the error that a report describes; the other end's death is one, too. pid: may be
  * NULL. */

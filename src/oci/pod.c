@@ -209,11 +209,11 @@ static int change_tree(int dirfd, const char *id, int tree)
 int pod_join(int dirfd, const struct container_config *c, int tree, uint32_t *number, struct err *e)
 {
     AUTO_BUF struct buf out;
+    buf_init(&out, 2 * PROTO_HDR_LEN + PROTO_MSG_MAX);
     int r = change_tree(dirfd, c->spec.name, tree);
     if (r < 0)
         return err_sys(e, -r, "cannot hand the container's files to the pod's guest");
     AUTO_CLOSE int sock = sandbox_connect(dirfd);
-    buf_init(&out, 2 * PROTO_HDR_LEN + PROTO_MSG_MAX);
     r = sock < 0 ? sock : proto_put_hello(&out);
     if (r == 0)
         r = put_container(&out, c);

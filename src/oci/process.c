@@ -24,15 +24,18 @@ json_t *oci_json_read(int dirfd, const char *path, struct err *e)
     AUTO_FREE char *text = NULL;
     size_t n = 0;
     json_error_t why;
-    bool pipe = strcmp(path, "-") == 0;
-    int r = pipe ? 0 : file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n);
+    bool named = dirfd == AT_FDCWD; /* by the caller, whom a pipe will do as well */
+    AUTO_CLOSE int fd = !named                   ? -1
+                        : strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3)
+                                                 : open(path, O_RDONLY | O_CLOEXEC);
+    int r = !named ? file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n) : fd < 0 ? -errno : 0;
     if (r < 0) {
         (void)err_sys(e, -r, "cannot read %s", path);
         return NULL;
     }
     /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
     size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
-    json_t *j = pipe ? json_loadfd(0, how, &why) : json_loadb(text, n, how, &why);
+    json_t *j = named ? json_loadfd(fd, how, &why) : json_loadb(text, n, how, &why);
     if (json_is_object(j))
         return j;
     json_decref(j);

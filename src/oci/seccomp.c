@@ -26,7 +26,8 @@ enum {
 
 struct rule {
     uint32_t number, answer;
-    const json_t *args;
+    const json_t *args; /* all of them have to hold, */
+    size_t first, end;  /* from one of them to before another */
 };
 
 struct profile {
@@ -89,13 +90,13 @@ static int read_action(const json_t *from, const char *key, const char *code_key
     return err_set(e, ENOTSUP, "linux.seccomp: %s '%.64s' is not supported", key, name ? name : "");
 }
 
-static int add_rule(struct profile *p, uint32_t number, uint32_t answer, const json_t *args,
-                    struct err *e)
+static int add_rule(struct profile *p, const struct rule *rule, struct err *e)
 {
+    uint32_t number = rule->number;
     p->last = MAX(p->last, number);
-    if (json_array_size(args) == 0) {
+    if (rule->first == rule->end) {
         if (!p->known[number])
-            p->answer[number] = answer;
+            p->answer[number] = rule->answer;
         p->known[number] = true;
         return 0;
     }
@@ -104,8 +105,40 @@ static int add_rule(struct profile *p, uint32_t number, uint32_t answer, const j
     if (!p->rules && !(p->rules = calloc(RULES_MAX, sizeof(*p->rules))))
         return err_oom(e);
     p->asks[number] = true;
-    p->rules[p->n_rules++] = (struct rule){number, answer, args};
+    p->rules[p->n_rules++] = *rule;
     return 0;
+}
+
+/* Two conditions on one argument are two rules, and then so are all of them: engines rely on that. */
+static bool are_apart(const json_t *args)
+{
+    bool seen[ARGS] = {false};
+    const json_t *arg;
+    size_t i;
+    json_array_foreach(args, i, arg)
+    {
+        double index = json_number_value(json_object_get(arg, "index"));
+        bool *at = index >= 0 && index < ARGS ? &seen[(size_t)index] : NULL;
+        if (at && *at)
+            return true;
+        if (at)
+            *at = true;
+    }
+    return false;
+}
+
+static int add_rules(struct profile *p, uint32_t number, uint32_t answer, const json_t *args,
+                     struct err *e)
+{
+    size_t n = json_array_size(args), each = are_apart(args) ? 1 : n;
+    struct rule rule = {number, answer, args, 0, each};
+    int r;
+    do {
+        r = add_rule(p, &rule, e);
+        rule.first = rule.end;
+        rule.end += each;
+    } while (r == 0 && rule.first < n);
+    return r;
 }
 
 static int read_syscalls(struct profile *p, const json_t *entry, struct err *e)
@@ -126,7 +159,7 @@ static int read_syscalls(struct profile *p, const json_t *entry, struct err *e)
         if (r == 0 && !name)
             r = err_set(e, EINVAL, "linux.seccomp: the name of a system call is not a string");
         if (r == 0 && number >= 0)
-            r = add_rule(p, (uint32_t)number, answer, args, e);
+            r = add_rules(p, (uint32_t)number, answer, args, e);
     }
     return r;
 }
@@ -217,11 +250,9 @@ static int emit_condition(struct program *g, const json_t *arg, struct err *e)
 
 static int emit_rule(struct program *g, const struct rule *r, struct err *e)
 {
-    size_t begin = g->n, i;
-    const json_t *arg;
-    json_array_foreach(r->args, i, arg)
-    {
-        int k = emit_condition(g, arg, e);
+    size_t begin = g->n;
+    for (size_t i = r->first; i < r->end; i++) {
+        int k = emit_condition(g, json_array_get(r->args, i), e);
         if (k < 0)
             return k;
     }

@@ -159,6 +159,11 @@ int container_read_filter(const struct oci_container *c, char **ret, size_t *siz
                                  : 0;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err *e)
 {
     AUTO_CLOSEDIR DIR *d = dir_read_at(rt->containers_fd, ".");
@@ -167,6 +172,8 @@ int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err
     for (const struct dirent *entry; (entry = readdir(d));)
         if (entry->d_name[0] != '.' && strlist_add(ret, entry->d_name) < 0)
             return err_oom(e);
+    if (ret->n)
+        qsort(ret->v, ret->n, sizeof(*ret->v), by_name);
     return 0;
 }
 
@@ -190,8 +197,8 @@ int container_save(struct oci_container *c, json_t *j, pid_t pid, struct err *e)
 json_t *container_state(const struct oci_container *c)
 {
     bool dead = c->status == OCI_STOPPED;
-    return json_pack("{s:s, s:s, s:s, s:i, s:O*, s:O*}", "ociVersion", OCI_VERSION, "id", c->id,
-                     "status", oci_status_name(c->status), "pid", dead ? 0 : (int)c->pid, "bundle",
+    return json_pack("{s:s, s:s, s:i, s:s, s:O*, s:O*}", "ociVersion", OCI_VERSION, "id", c->id,
+                     "pid", dead ? 0 : (int)c->pid, "status", oci_status_name(c->status), "bundle",
                      json_object_get(c->j, "bundle"), "annotations",
                      json_object_get(c->j, "annotations"));
 }

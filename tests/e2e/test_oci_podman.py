@@ -90,7 +90,8 @@ def test_life(podman, tmp_path):
     podman("exec", "c", "nothing", check=127)
     assert podman("exec", "-i", "c", "cat", input="in\n") == "in\n"
     assert podman("exec", "-t", "c", "tty").strip() == "/dev/pts/0"
-    wait_for(lambda: "A /made" in podman("diff", "c"))
+    # Of the container: alone, "c" could be the beginning of an image's ID.
+    wait_for(lambda: "A /made" in podman("container", "diff", "c"))
     podman("cp", tmp_path / "f", "c:/tmp/copy")
     assert podman("exec", "c", "cat", "/tmp/copy") == "of the host\n"
     podman("cp", "c:/tmp/copy", tmp_path / "back")

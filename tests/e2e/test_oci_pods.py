@@ -31,7 +31,9 @@ class Pod:
     def config(self, **config):
         ns = [{"type": t, "path": f"/proc/{self.pid}/ns/{p}"} for t, p in (("network", "net"), ("ipc", "ipc"), ("uts", "uts"))]
         linux = {"namespaces": [{"type": "pid"}, {"type": "mount"}, *ns], **config.pop("linux", {})}
-        root = {"path": str(make_root(self.rt.dir / f"rootfs{self.rt.n}")), **config.pop("root", {})}
+        root = dict(config.pop("root", {}))
+        if "path" not in root:
+            root["path"] = str(make_root(self.rt.dir / f"rootfs{self.rt.n}"))
         return {"annotations": self.annotations("container"), "linux": linux, "root": root, **config}
 
     def create(self, cid, process, *options, **config):
@@ -196,6 +198,8 @@ def test_update_and_pause(pod, tmp_path):
     pod.rt("start", "u")
     pod.rt("update", "--resources", "-", "u", stdin=None, input=b'{"memory": {"limit": 100663296}, "pids": {"limit": 77}}')
     assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "100663296\n77\n"
+    pod.rt("update", "--pids-limit", "78", "--memory", "80M", "u")
+    assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "83886080\n78\n"
     now = lambda: (tmp_path / "n").read_text()
     wait_for(lambda: (tmp_path / "n").exists() and now())
     pod.rt("pause", "u")
@@ -224,6 +228,29 @@ def test_restarts(pod):
     """Containers come and go: nothing of them is left in the guest or its share."""
     pod.run(sh("true"))
     assert "container-" not in pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
+
+
+def test_restarts_at_once(pod, tmp_path):
+    """The next one's root may have the number of the last one's file system; a volume that both had is there."""
+    lower, secret = make_root(tmp_path / "lower"), tmp_path / "secret"
+    (lower / "var").mkdir(exist_ok=True)
+    (lower / "run").mkdir(exist_ok=True)
+    (lower / "var" / "run").symlink_to("/run")
+    secret.mkdir()
+    (secret / "token").write_text("key\n")
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    mounts = [{"destination": place, "type": "bind", "source": str(secret), "options": ["rbind", "ro"]}]
+    merged = [tmp_path / f"{i}" / "merged" for i in range(5)]
+    for root in merged:
+        for name in ("upper", "work", "merged"):
+            (root.parent / name).mkdir(parents=True)
+        options = f"lowerdir={lower},upperdir={root.parent / 'upper'},workdir={root.parent / 'work'}"
+        if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, root], capture_output=True).returncode:
+            pytest.skip("no overlay can be mounted here")
+        try:
+            assert pod.run(sh(f"cat {place}/token; ls /run"), root={"path": str(root)}, mounts=mounts) == "key\nsecrets\n"
+        finally:
+            subprocess.run(["umount", root], check=True)
 
 
 def test_size(runtime):

@@ -150,6 +150,23 @@ static void test_several(void **state)
     free(p.code);
 }
 
+/* Two conditions on one argument could hardly both be met: each of the rule's is enough. */
+static void test_one_argument_twice(void **state)
+{
+    struct program p;
+    (void)state;
+    compile(&p, "{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"syscalls\": ["
+                "{\"names\": [\"dup\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": ["
+                "{\"index\": 0, \"value\": 1, \"op\": \"SCMP_CMP_EQ\"},"
+                "{\"index\": 1, \"value\": 9, \"op\": \"SCMP_CMP_EQ\"},"
+                "{\"index\": 0, \"value\": 5, \"op\": \"SCMP_CMP_EQ\"}]}]}");
+    assert_int_equal(ask(&p, SYS_dup, 1, 0), SECCOMP_RET_ALLOW);
+    assert_int_equal(ask(&p, SYS_dup, 5, 0), SECCOMP_RET_ALLOW);
+    assert_int_equal(ask(&p, SYS_dup, 7, 9), SECCOMP_RET_ALLOW);
+    assert_int_equal(ask(&p, SYS_dup, 7, 8), SECCOMP_RET_ERRNO | EPERM);
+    free(p.code);
+}
+
 /* More than a program can hold is an error. */
 static void test_too_large(void **state)
 {
@@ -175,9 +192,8 @@ static void test_too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_several),   cmocka_unit_test(test_one_argument_twice),
         cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

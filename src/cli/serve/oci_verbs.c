@@ -2,6 +2,7 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/serve/oci.h"
+#include "cli/serve/oci_console.h"
 #include "oci/container.h"
 #include "oci/process.h"
 #include "oci/state.h"
@@ -17,14 +18,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-/* Guests have no descriptors of the host's. */
+/* A descriptor is an object of the host's kernel, and the command runs on another. Dropping them
+ * silently would leave it with closed ones, and a socket-activated service waiting for ever. */
 static int refuse_fds(const struct args *a, struct err *e)
 {
     const char *n = args_get(a, "preserve-fds");
     if (!n || strcmp(n, "0") == 0)
         return 0;
-    return err_set(e, ENOTSUP, "--preserve-fds: descriptors cannot be passed into a guest");
+    (void)err_set(e, ENOTSUP,
+                  "--preserve-fds %s: descriptors of the host cannot be passed into a guest", n);
+    err_hint(e, "mount files and directories, publish ports, and use stdin, stdout and stderr");
+    return -ENOTSUP;
 }
 
 #define ID                                                  \
@@ -84,7 +90,8 @@ static void pass_on(int sig)
 }
 
 /* Signals go to the container's process, which hands them on. */
-static int wait_here(const struct oci_runtime *rt, const char *id, int *code, struct err *e)
+static int wait_here(const struct oci_runtime *rt, const char *id, struct oci_console *console,
+                     int *code, struct err *e)
 {
     static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     AUTO_JSON json_t *state = oci_state(rt, id, false, e);
@@ -93,31 +100,50 @@ static int wait_here(const struct oci_runtime *rt, const char *id, int *code, st
     signalled = (pid_t)json_integer_value(json_object_get(state, "pid"));
     for (size_t i = 0; signalled > 0 && i < ARRAY_LEN(passed); i++)
         (void)signal(passed[i], pass_on);
+    if (console->master >= 0)
+        oci_console_serve(console);
     return oci_wait(rt, id, code, e);
+}
+
+/* In the foreground, the terminal is here unless it was to go elsewhere. */
+static int create_here(struct oci_runtime *rt, const struct args *a, struct oci_create *o,
+                       struct oci_console *console, struct err *e)
+{
+    int r = 0;
+    if (!o->console_socket && !args_has(a, "detach") && oci_console_wanted(o->bundle)) {
+        r = oci_console_open(console, e);
+        o->console_socket = console->path;
+    }
+    if (r == 0)
+        r = oci_create(rt, o, e);
+    if (r == 0 && console->listener >= 0)
+        r = oci_console_take(console, e);
+    return r;
 }
 
 static int run_run(const struct args *a)
 {
     AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    AUTO_CONSOLE struct oci_console console = OCI_CONSOLE_NONE;
     struct err e = {0}, ignored = {0};
     const char *bundle = args_get(a, "bundle"), *id = a->pos[0];
-    const struct oci_create o = {.id = id,
-                                 .bundle = bundle ? bundle : ".",
-                                 .pid_file = args_get(a, "pid-file"),
-                                 .console_socket = args_get(a, "console-socket")};
+    struct oci_create o = {.id = id,
+                           .bundle = bundle ? bundle : ".",
+                           .pid_file = args_get(a, "pid-file"),
+                           .console_socket = args_get(a, "console-socket")};
     int code = EXIT_OK;
     int r = refuse_fds(a, &e);
     if (r == 0)
         r = oci_open(&rt, &oci_globals, &e);
     if (r == 0)
-        r = oci_create(&rt, &o, &e);
+        r = create_here(&rt, a, &o, &console, &e);
     if (r < 0)
         return oci_fail(&e, EXIT_FAILED);
     r = oci_start(&rt, id, &e);
     if (r == 0 && args_has(a, "detach"))
         return EXIT_OK;
     if (r == 0)
-        r = wait_here(&rt, id, &code, &e);
+        r = wait_here(&rt, id, &console, &code, &e);
     if (r < 0 || !args_has(a, "keep"))
         (void)oci_delete(&rt, id, true, &ignored);
     return r < 0 ? oci_fail(&e, EXIT_FAILED) : code;
@@ -147,6 +173,26 @@ static int set_user(json_t *process, const char *user, struct err *e)
                : 0;
 }
 
+/* To those of the user, whoever that is. */
+static int add_groups(json_t *process, const struct args *a, struct err *e)
+{
+    AUTO_STRLIST struct strlist gids = {0};
+    json_t *user = json_object_get(process, "user");
+    json_t *list = json_object_get(user, "additionalGids");
+    if (args_list(a, "additional-gids", &gids) < 0)
+        return err_oom(e);
+    if (gids.n && !list && json_object_set_new(user, "additionalGids", list = json_array()) < 0)
+        return err_set(e, EINVAL, "--additional-gids: process.user is not an object");
+    for (size_t i = 0; i < gids.n; i++) {
+        uint64_t gid;
+        if (parse_u64(gids.v[i], &gid) < 0 || gid >= UINT32_MAX)
+            return err_set(e, EINVAL, "--additional-gids %s: expected a number", gids.v[i]);
+        if (json_array_append_new(list, json_integer((json_int_t)gid)) < 0)
+            return err_oom(e);
+    }
+    return 0;
+}
+
 /* The container's own process with another command, and what the options say. */
 static json_t *process_from_options(const struct oci_runtime *rt, const struct args *a,
                                     struct err *e)
@@ -164,9 +210,7 @@ static json_t *process_from_options(const struct oci_runtime *rt, const struct a
             (void)err_set(e, EINVAL, "container '%s' has no process", a->pos[0]);
         return NULL;
     }
-    json_t *words = json_array(), *vars = json_object_get(p, "env");
-    for (size_t i = 0; i < a->n_command; i++)
-        json_add(&words, json_string(a->command[i]));
+    json_t *words = json_list(a->command), *vars = json_object_get(p, "env");
     int r =
         json_object_set_new(p, "args", words) < 0 || args_list(a, "env", &env) < 0 ? err_oom(e) : 0;
     for (size_t i = 0; i < env.n; i++)
@@ -175,6 +219,8 @@ static json_t *process_from_options(const struct oci_runtime *rt, const struct a
         r = json_object_set_new(p, "cwd", json_string(args_get(a, "cwd")));
     if (r == 0 && args_get(a, "user"))
         r = set_user(p, args_get(a, "user"), e);
+    if (r == 0)
+        r = add_groups(p, a, e);
     if (r == 0)
         r = json_object_set_new(p, "terminal", json_boolean(args_has(a, "tty")));
     return r < 0 ? NULL : steal_ptr(&p);
@@ -215,13 +261,13 @@ static const struct opt exec_opts[] = {
     {"env", 'e', "KEY=VALUE", "Set an environment variable", OPT_REPEAT},
     {"cwd", 0, "DIR", "Working directory"},
     {"user", 'u', "UID[:GID]", "User to run as"},
+    {"additional-gids", 'g', "GID", "Another group to run with", OPT_REPEAT},
     {"preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN},
     {0},
 };
 
 const struct cmd cmd_oci_exec = {
     .name = "exec",
-    .group = GROUP_OTHER,
     .parent = &cmd_oci,
     .summary = "Run another command in a container",
     .opts = exec_opts,
@@ -244,27 +290,36 @@ static int state_run(const struct args *a)
 VERB(cmd_oci_state, "state", "Print the state of a container, as JSON", "  msb oci state c1", NULL,
      state_run);
 
+#define LIST_LINE(pid) "%-36s %-8" pid " %-8s %-40s %-30s %s\n"
+
 static int print_list(const struct args *a, json_t *all)
 {
     const char *format = args_get(a, "format");
     const json_t *one;
     size_t i;
     AUTO_BUF struct buf out;
-    if (!all || (format && strcmp(format, "json") == 0))
-        return ui_print_json(all);
     buf_init(&out, 1 << 20);
+    if (!all)
+        return ui_print_json(NULL);
+    if (format && strcmp(format, "json") == 0) { /* in one line */
+        AUTO_FREE char *text = json_dumps(all, JSON_COMPACT);
+        json_decref(all);
+        return text ? ui_print_line(text) : ui_print_json(NULL);
+    }
     if (!args_has(a, "quiet"))
-        (void)buf_printf(&out, "%-36s %-8s %-8s %s\n", "ID", "PID", "STATUS", "BUNDLE");
+        (void)buf_printf(&out, LIST_LINE("s"), "ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER");
     json_array_foreach(all, i, one)
     {
         const char *id = json_string_value(json_object_get(one, "id"));
         if (args_has(a, "quiet"))
             (void)buf_printf(&out, "%s\n", id);
         else
-            (void)buf_printf(&out, "%-36s %-8d %-8s %s\n", id,
+            (void)buf_printf(&out, LIST_LINE("d"), id,
                              (int)json_integer_value(json_object_get(one, "pid")),
                              json_string_value(json_object_get(one, "status")),
-                             json_string_value(json_object_get(one, "bundle")));
+                             json_string_value(json_object_get(one, "bundle")),
+                             json_string_value(json_object_get(one, "created")),
+                             json_string_value(json_object_get(one, "owner")));
     }
     json_decref(all);
     return ui_print(&out);
@@ -298,7 +353,6 @@ static const struct opt format_opts[] = {
 const struct cmd cmd_oci_list = {
     .name = "list",
     .alias = "ls",
-    .group = GROUP_OTHER,
     .parent = &cmd_oci,
     .summary = "List containers",
     .opts = format_opts,
@@ -317,9 +371,15 @@ static int ps_run(const struct args *a)
     if (!j)
         return oci_fail(&e, EXIT_FAILED);
     int pid = (int)json_integer_value(json_object_get(j, "pid"));
+    char line[32] = "[]", number[16];
+    if (pid)
+        (void)snprintf(line, sizeof(line), "[%d]", pid);
     if (format && strcmp(format, "json") == 0)
-        return ui_print_json(pid ? json_pack("[i]", pid) : json_array());
-    char line[32];
+        return ui_print_line(line);
+    if (!pid)
+        return ui_print_line("UID          PID    PPID  C STIME TTY          TIME CMD");
+    (void)snprintf(number, sizeof(number), "%d", pid);
+    (void)execlp("ps", "ps", "-f", "-p", number, NULL);
     (void)snprintf(line, sizeof(line), "PID\n%d", pid);
     return ui_print_line(line);
 }
@@ -359,7 +419,6 @@ static const struct opt kill_opts[] = {
 
 const struct cmd cmd_oci_kill = {
     .name = "kill",
-    .group = GROUP_OTHER,
     .parent = &cmd_oci,
     .summary = "Send a signal to a container's command",
     .opts = kill_opts,
@@ -454,21 +513,90 @@ static const struct opt events_opts[] = {
 VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSON",
      "  msb oci events --stats c1", events_opts, events_run);
 
+/* Those of runc's options that there is something for, each where linux.resources has it. */
+static const struct {
+    const char *option, *in, *key;
+    enum { OF_TEXT, OF_NUMBER, OF_BYTES } kind;
+} update_flags[] = {
+    {"cpu-period", "cpu", "period", OF_NUMBER},
+    {"cpu-quota", "cpu", "quota", OF_NUMBER},
+    {"cpu-share", "cpu", "shares", OF_NUMBER},
+    {"cpuset-cpus", "cpu", "cpus", OF_TEXT},
+    {"cpuset-mems", "cpu", "mems", OF_TEXT},
+    {"memory", "memory", "limit", OF_BYTES},
+    {"memory-reservation", "memory", "reservation", OF_BYTES},
+    {"pids-limit", "pids", "limit", OF_NUMBER},
+};
+
+static json_t *resources_from_options(const struct args *a, struct err *e)
+{
+    json_t *j = json_pack("{s:{}, s:{}, s:{}}", "cpu", "memory", "pids");
+    bool any = false;
+    for (size_t i = 0; j && !e->code && i < ARRAY_LEN(update_flags); i++) {
+        const char *name = update_flags[i].option, *text = args_get(a, name);
+        uint64_t v = 0;
+        if (!text)
+            continue;
+        any = true;
+        if (update_flags[i].kind != OF_TEXT &&
+            ((update_flags[i].kind == OF_BYTES ? parse_size(text, 1, &v) : parse_u64(text, &v)) <
+                 0 ||
+             v == 0 || v > INT64_MAX))
+            (void)args_bad_value(a, name, text, "expected a number above 0", e);
+        else if (json_object_set_new(json_object_get(j, update_flags[i].in), update_flags[i].key,
+                                     update_flags[i].kind == OF_TEXT
+                                         ? json_string(text)
+                                         : json_integer((json_int_t)v)) < 0)
+            (void)err_oom(e);
+    }
+    if (args_has(a, "cpu-period") && !args_has(a, "cpu-quota"))
+        (void)err_set(e, EINVAL, "--cpu-period has no effect without --cpu-quota");
+    if (j && !e->code && !any)
+        (void)err_set(e, EINVAL, "update needs --resources FILE (- for stdin), or a limit");
+    if (j && !e->code)
+        return j;
+    json_decref(j);
+    if (!j)
+        (void)err_oom(e);
+    return NULL;
+}
+
+/* Elsewhere that limit is the guest's own, from its start on. */
+static int check_pids(const struct oci_runtime *rt, const struct args *a, struct err *e)
+{
+    AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    int r = args_has(a, "pids-limit") ? container_open(rt, a->pos[0], &c, e) : 0;
+    if (r == 0 && c.j && !json_object_get(c.j, "pod"))
+        r = err_set(e, ENOTSUP, "--pids-limit can be changed for containers in a pod only");
+    return r;
+}
+
 static int update_run(const struct args *a)
 {
     AUTO_OCI struct oci_runtime rt = OCI_NONE;
     struct err e = {0};
     const char *file = args_get(a, "resources");
-    int r = file ? oci_open(&rt, &oci_globals, &e)
-                 : err_set(&e, EINVAL, "update needs --resources FILE, or - for stdin");
-    AUTO_JSON json_t *j = r < 0 ? NULL : oci_json_read(AT_FDCWD, file, &e);
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0 && !file)
+        r = check_pids(&rt, a, &e);
+    AUTO_JSON json_t *j = r < 0  ? NULL
+                          : file ? oci_json_read(AT_FDCWD, file, &e)
+                                 : resources_from_options(a, &e);
     r = j ? oci_update(&rt, a->pos[0], j, &e) : -1;
     return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
 }
 
 static const struct opt update_opts[] = {
-    {"resources", 'r', "FILE", "As linux.resources of a config.json; - is stdin"},
+    {"resources", 'r', "FILE", "All of them, as linux.resources; - is stdin"},
+    {"cpu-period", 0, "USEC", "What the quota is a part of (default: 100000)"},
+    {"cpu-quota", 0, "USEC", "CPU time in each period"},
+    {"cpu-share", 0, "N", "Weight among others, 1024 being usual"},
+    {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
+    {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
+    {"memory", 0, "SIZE", "What its group may use; a guest does not grow"},
+    {"memory-reservation", 0, "SIZE", "What it keeps when memory is short"},
+    {"pids-limit", 0, "N", "Processes, of a container in a pod"},
     {0},
 };
-VERB(cmd_oci_update, "update", "Change a container's limits on this host",
-     "  msb oci update --resources=limits.json c1", update_opts, update_run);
+VERB(cmd_oci_update, "update", "Change a container's limits",
+     "  msb oci update --cpu-quota 50000 c1", update_opts, update_run);
