@@ -10,8 +10,10 @@ import datetime
 import hashlib
 import json
 import os
+import pathlib
 import pty
 import re
+import signal
 import ssl
 import struct
 import subprocess
@@ -63,18 +65,21 @@ class FakeKube:
     def __init__(self, directory, version=(1, 34), protocols=("v5.channel.k8s.io", "v4.channel.k8s.io")):
         self.directory, self.version, self.protocols = directory, version, protocols
         self.store = {"pods": {}, "networkpolicies": {}, "persistentvolumeclaims": {}}
-        self.inits = {}      # pod name -> its unshare
+        self.inits = {}      # pod name -> Init
         self.secrets = {}    # name -> {key: value}
         self.requests = []   # "METHOD path?query"
         self.headers = []
         self.trouble = []    # HTTP status codes that come first
         self.cut_answers = 0  # so many answers to POST get lost
+        self.hang_ups = []   # the next commands do not run: their connections end, with these close frames or none
+        self.connections = set()  # of commands
         self.linger = 0.05   # how long a deleted pod takes to be gone; None: until remove() is called
         self.hold = set()    # images whose pods stay Pending
         self.tokens = {TOKEN}
         self.number = 0
         self.watchers = set()
         self.tasks = set()
+        self.broken = []     # errors of this server's own, which fail the test that uses it
 
     # --- its life ---
 
@@ -96,6 +101,8 @@ class FakeKube:
             for task in late:  # watches
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self.broken:
+            raise AssertionError("the fake API server broke") from self.broken[0]
 
     def kubeconfig(self, **user):
         """Written as JSON, which needs no parser for YAML."""
@@ -129,6 +136,8 @@ class FakeKube:
             self.answer(writer, e.code, e.doc)
         except (OSError, EOFError, asyncio.CancelledError):
             pass
+        except Exception as e:
+            self.broken.append(e)
         finally:
             try:
                 await writer.drain()
@@ -268,20 +277,31 @@ class FakeKube:
         self.touch("pods", pod)
 
     def begin(self, name, pod, container, env):
+        """Its namespaces take a moment: as a kubelet does, this says that it runs when it does."""
+        cwd = container.get("workingDir", "/")
         process = subprocess.Popen(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--",
-                                    *container["command"]], env=env, stdin=subprocess.DEVNULL,
-                                   cwd=container.get("workingDir", "/"), start_new_session=True)
-        self.inits[name] = process, env, container.get("workingDir", "/")
-        pod["status"] = {"phase": "Running", "podIP": "10.1.2.3", "startTime": now(), "containerStatuses": [
-            {"name": container["name"], "state": {"running": {}}}]}
+                                    "sh", "-c", 'echo; exec "$@" >&2', "sh", *container["command"]], env=env, cwd=cwd,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+        self.inits[name] = Init(process, env, cwd)
+        asyncio.get_running_loop().add_reader(process.stdout, self.begun, name, pod)
+
+    def begun(self, name, pod):
+        init = self.inits[name]
+        asyncio.get_running_loop().remove_reader(init.process.stdout)
+        if init.process.stdout.read(1):
+            pid = init.process.pid
+            init.first = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+            pod["status"] = {"phase": "Running", "podIP": "10.1.2.3", "startTime": now(), "containerStatuses": [
+                {"name": pod["spec"]["containers"][0]["name"], "state": {"running": {}}}]}
+            self.touch("pods", pod)
         self.poll(name, pod)
 
     def poll(self, name, pod):
         """Its first process ends: so has the pod."""
         deadline = pod["spec"].get("activeDeadlineSeconds")
-        process = self.inits.get(name, (None,))[0]
-        if process is None or self.store["pods"].get(name) is not pod:
+        if name not in self.inits or self.store["pods"].get(name) is not pod:
             return
+        process = self.inits[name].process
         if deadline == 1:
             process.kill()
         if process.poll() is None:
@@ -292,10 +312,19 @@ class FakeKube:
                                                                     "state": state}])
         self.touch("pods", pod)
 
+    def die(self, name):
+        """Its first process is killed."""
+        self.inits[name].process.kill()
+        self.inits[name].process.wait()
+        self.poll(name, self.store["pods"][name])
+
     def end(self, name):
-        process = self.inits.pop(name)[0]
-        process.kill()
+        process = self.inits.pop(name).process
+        asyncio.get_running_loop().remove_reader(process.stdout)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has just forked, and not yet tied to its own life
         process.wait()
+        process.stdout.close()
 
     def remove(self, name):
         pod = self.store["pods"].pop(name, None)
@@ -318,7 +347,27 @@ class FakeKube:
         writer.write(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                      f"Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {chosen}\r\n\r\n".encode())
         run = Exec(self, self.inits[name], argv, asked.get("tty") == "true", chosen, reader, writer)
-        await run.go()
+        if self.hang_ups:
+            words = self.hang_ups.pop(0)
+            return run.send(None, words, opcode=8) if words else None
+        self.connections.add(writer)
+        try:
+            await run.go()
+        finally:
+            self.connections.discard(writer)
+
+    def cut(self):
+        """Cuts the connections of all commands; they go on, as those of a kubelet do."""
+        for writer in self.connections:
+            writer.transport.abort()
+
+
+class Init:
+    """A pod's first process."""
+
+    def __init__(self, process, env, cwd):
+        self.process, self.env, self.cwd = process, env, cwd  # its unshare
+        self.first = None  # its own pid on this machine, when it runs
 
 
 class Exec:
@@ -336,16 +385,15 @@ class Exec:
         self.writer.write(bytes([0x80 | opcode]) + size + data)
 
     async def go(self):
-        process, env, cwd = self.init
-        children = open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()
-        argv = [*ENTER, "--target", children[0], f"--wd={cwd}", "setsid", *(["--ctty"] if self.tty else []), *self.argv]
+        argv = [*ENTER, "--target", self.init.first, f"--wd={self.init.cwd}", "setsid",
+                *(["--ctty"] if self.tty else []), *self.argv]
         for channel in (1, 2):  # a kubelet sends these
             self.send(channel, b"")
         self.send(None, b"", opcode=9)
         if self.tty:
-            await self.terminal(argv, env)
+            await self.terminal(argv, self.init.env)
         else:
-            await self.pipes(argv, env)
+            await self.pipes(argv, self.init.env)
 
     async def pipes(self, argv, env):
         child = await asyncio.create_subprocess_exec(*argv, env=env, stdin=-1, stdout=-1, stderr=-1, limit=1 << 20)
@@ -405,6 +453,8 @@ class Exec:
             "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]}}
         self.send(3, json.dumps(doc).encode())
         self.send(None, struct.pack(">H", 1000), opcode=8)
+        if inbound.done():
+            inbound.result()  # its errors are ours
         inbound.cancel()
 
     async def inbound(self, write, close, resize=None):

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -423,8 +424,56 @@ def test_a_client_that_dies_takes_its_command_along(place):
             process = await sb.spawn("sh", ["-c", f"sleep {FOREVER}8"])
             process._channel.abort()
             assert await gone(sb, FOREVER + "8")
-            with pytest.raises(sdk.SandboxEnded):
+            with pytest.raises(sdk.MsbError, match="connection was closed"):
                 await process.wait()
+
+    go(run())
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]], ids=["sh", "busybox"])
+def test_nobody_escapes_who_was_started_meanwhile(shell):
+    """The session of a command is killed: also what it starts while that is being done."""
+    if not shutil.which(shell[0]):
+        pytest.skip(f"{shell[0]} is not installed")
+    late = f"""kill() {{ [ "$late" ] || {{ sleep {FOREVER} >/dev/null & late=$!; }}; command kill "$@"; }}"""
+    script = f"{late}\n{_kubeexec._SESSION}g=$$; sleep {FOREVER} >/dev/null & k; wait; echo $late"
+    p = subprocess.Popen([*shell, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        out, _ = p.communicate(timeout=60)  # it waits for both
+        assert int(out) > 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
+
+
+def test_connections_that_end(place):
+    """Whether it was the sandbox that ended or only the connection, and what the server said last."""
+    needs_namespaces()
+
+    async def run():
+        async with sandbox(place) as (kube, sb):
+            for frame, words in ((b"\x03\xf3kubelet restarts", "server closed it: 1011: kubelet restarts"),
+                                 (b"\x03\xe8", "server closed it: 1000"), (None, "it ended without a word")):
+                kube.hang_ups = [frame]
+                with pytest.raises(sdk.SandboxUnavailable, match=f"to sandbox 'box' was lost: .*{words}") as e:
+                    await sb.exec("true")
+                assert e.value.hint == "status: Running"
+            process = await sb.spawn("sleep", [FOREVER + "9"])
+            kube.cut()
+            with pytest.raises(sdk.SandboxUnavailable, match="'box' was lost"):
+                await process.wait()
+            await process.close()
+            assert await gone(sb, FOREVER + "9"), "a command that nobody waits for is ended all the same"
+            for how, status in ((kube.die, "Stopped"), (kube.remove, "Removed")):
+                process = await sb.spawn("sleep", [FOREVER])
+                kube.cut()
+                how("box")
+                with pytest.raises(sdk.SandboxEnded, match="ended while the command ran") as e:
+                    await process.wait()
+                assert e.value.hint == f"status: {status}"
+                if status == "Stopped":
+                    await sb.start()
 
     go(run())
 

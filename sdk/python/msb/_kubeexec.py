@@ -39,10 +39,15 @@ _MARK = b"\x1e"
 #
 # The shell catches signals that are sent to the process group, so that it can tell what became of the program.
 # Programs that outlive it keep our streams open: its end is a line, not the end of the streams.
+#
+# k kills the session $g. A program may start another after the list of processes was made and before it is killed
+# itself, so it looks again until there is nobody new: who is being killed starts no more.
 _SESSION = """\
-k() { read -r o l </proc/self/stat
+k() { read -r o l </proc/self/stat; x=" $o "; y=1
+while [ "$y" ]; do y=
 for s in /proc/[0-9]*/stat; do IFS= read -r l <"$s" || continue; i=${s#/proc/}; i=${i%/stat}; set -- ${l##*) }
-[ "$4" != "$g" ] || [ "$i" = "$o" ] || kill -9 "$i"; done 2>/dev/null; }
+[ "$4" = "$g" ] || continue; case $x in *" $i "*) continue;; esac; x="$x$i " y=1; kill -9 "$i"; done
+done 2>/dev/null; }
 """
 
 _WRAPPER = _SESSION + """\
@@ -159,13 +164,15 @@ class KubeChannel(WebSocket, CommandChannel):
     """The connection of a running command."""
 
     def __init__(self, request: bytes, key: str, plan: Plan, limit: int, streaming: bool,
-                 timeout: Optional[float], send_signal: Callable[[int, Optional[int]], Awaitable[None]]) -> None:
+                 timeout: Optional[float], send_signal: Callable[[int, Optional[int]], Awaitable[None]],
+                 why_lost: Callable[[str], Awaitable[MsbError]]) -> None:
         WebSocket.__init__(self, request, key, PROTOCOLS)
         CommandChannel.__init__(self, limit, streaming)
         self.plan, self.timeout = plan, timeout
         self.group = 0  # the process group of the shell that goes along
         self.detached = False
-        self._send_signal = send_signal
+        self._send_signal, self._why_lost = send_signal, why_lost
+        self._asking: Optional["asyncio.Task[None]"] = None
         self._signals: List["asyncio.Task[None]"] = []
         self._mark = _MARK + plan.mark.encode() + b":"
         self._held = b""  # may be the beginning of a line of ours
@@ -253,10 +260,18 @@ class KubeChannel(WebSocket, CommandChannel):
         self._end(Ended(124, timed_out=True))
 
     def on_lost(self, error: Optional[MsbError]) -> None:
-        if error is None and self._code is not None:
+        if error is not None:
+            self._end(error)
+        elif self._code is not None:
             self._finish()
+        elif self.given_up or not self.opened.done() or self.opened.exception() is not None:
+            self._end(MsbError("the connection was closed"))
         else:
-            self._end(error or SandboxEnded("sandbox ended while the command ran, or the connection to it was lost"))
+            self._asking = asyncio.ensure_future(self._ask_why())
+
+    async def _ask_why(self) -> None:
+        """Without a status there is no telling from here whether the sandbox ended or only the connection did."""
+        self._end(await self._why_lost(self.last_words))
 
     def on_end(self, error: MsbError) -> None:
         self._end(error)

@@ -48,6 +48,13 @@ def frame(opcode: int, data: bytes) -> bytes:
     return head + key + mask(data, key)
 
 
+def _closing(payload: bytes) -> str:
+    """What a close frame says: a status code and a reason, both of which may be missing."""
+    code, reason = payload[:2], payload[2:].decode("utf-8", "replace").strip()
+    said = [str(int.from_bytes(code, "big"))] if len(code) == 2 else []
+    return ": ".join(["the Kubernetes API server closed it", *said, *([reason] if reason else [])])
+
+
 class Frames:
     """Takes bytes, gives whole messages and control frames."""
 
@@ -121,6 +128,10 @@ class WebSocket(Flow):
         self._head = bytearray()
         self._frames = Frames()
         self._ping: Optional[asyncio.TimerHandle] = None
+        self.given_up = False
+        """Whether it was we who ended the connection."""
+        self.last_words = "it ended without a word"
+        """Why the other end did, as far as it says."""
 
     # For subclasses.
 
@@ -152,6 +163,8 @@ class WebSocket(Flow):
     def connection_lost(self, exc: Optional[Exception]) -> None:
         if self._ping is not None:
             self._ping.cancel()
+        if exc is not None:
+            self.last_words = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
         self._transport = None
         self.resume_writing()
         if not self.opened.done():
@@ -203,6 +216,7 @@ class WebSocket(Flow):
             if opcode == _PING:
                 self._send(_PONG, payload)
             elif opcode == _CLOSE:
+                self.last_words = _closing(payload)
                 self._send(_CLOSE, payload[:2])
                 if self._transport is not None:
                     self._transport.close()
@@ -235,12 +249,14 @@ class WebSocket(Flow):
 
     def close(self) -> None:
         """Closes when everything is sent."""
+        self.given_up = True
         self._send(_CLOSE, (1000).to_bytes(2, "big"))
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Closes at once."""
+        self.given_up = True
         if self._ping is not None:
             self._ping.cancel()
         transport, self._transport = self._transport, None

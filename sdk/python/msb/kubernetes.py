@@ -34,6 +34,7 @@ __all__ = ["KubernetesClient", "KubernetesHandle"]
 LOG_MAX = 16 * 1024 * 1024
 LIST_PAGE = 500
 SIGNAL_SECONDS = 60.0
+ASK_SECONDS = 15.0
 _MERGE = "application/merge-patch+json"
 _RECREATED = "msb/manifest"  # annotation: what start() recreates a stopped pod from
 
@@ -453,9 +454,12 @@ class KubernetesClient(SandboxClient):
         async def send_signal(group: int, number: Optional[int]) -> None:
             await self._signal(name, group, number)
 
+        async def why_lost(words: str) -> MsbError:
+            return await self._why_lost(name, words)
+
         loop = asyncio.get_running_loop()
         transport, channel = await bounded(loop.create_connection(
-            lambda: KubeChannel(head, key, plan, limit, streaming, timeout, send_signal),
+            lambda: KubeChannel(head, key, plan, limit, streaming, timeout, send_signal, why_lost),
             **self._api.connection()), CONNECT_SECONDS, lambda made: made[0].abort())
         try:
             keep_alive(transport.get_extra_info("socket"))
@@ -476,6 +480,18 @@ class KubernetesClient(SandboxClient):
         if status != "Running":
             return SandboxNotRunning(f"sandbox '{name}' is not running (status: {status})", ["start it first"])
         return typed(error, name)
+
+    async def _why_lost(self, name: str, words: str) -> MsbError:
+        """The error for a command whose connection ended before it did."""
+        try:
+            status = _pod.status_of(await bounded(self._get(name), ASK_SECONDS))
+        except SandboxNotFound:
+            status = "Removed"
+        except (MsbError, asyncio.TimeoutError):
+            status = "unknown"
+        if status in ("Removed", "Stopped", "Stopping"):
+            return SandboxEnded("sandbox ended while the command ran", [f"status: {status}"])
+        return SandboxUnavailable(f"the connection to sandbox '{name}' was lost: {words}", [f"status: {status}"])
 
     async def _signal(self, name: str, group: int, number: Optional[int]) -> None:
         """Runs a command of our own that sends a signal."""
@@ -507,7 +523,7 @@ class KubernetesClient(SandboxClient):
             return pod is None or _pod.status_of(pod) == "Stopped"
 
         try:
-            with contextlib.suppress(SandboxEnded, asyncio.TimeoutError):
+            with contextlib.suppress(SandboxEnded, SandboxUnavailable, asyncio.TimeoutError):
                 await bounded(self._run_quietly(name, _pod.END), seconds)
             await self._until(name, max(seconds, 5.0), stopped, "did not stop")
         except SandboxNotFound:
