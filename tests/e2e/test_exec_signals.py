@@ -63,7 +63,8 @@ def test_sigkill_spares_what_others_run(box):
 def test_signals_are_forwarded(box, sig):
     """The group gets the same signal; the command's death by it is 128+n, as if it ran here."""
     m, name = box
-    p = start(m, name, f"echo $$ >/tmp/fwd; echo up; exec sleep {FOREVER}")
+    # It is tail that says "up": busybox' shell ignores SIGQUIT, and would until it has become tail.
+    p = start(m, name, "echo $$ >/tmp/fwd; echo up >/tmp/up; exec tail -f /tmp/up")
     p.send_signal(sig)
     assert finish(p) == (128 + sig, b"", b"")
     wait_dead(m, name, read(m, name, "/tmp/fwd"))
