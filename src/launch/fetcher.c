@@ -60,11 +60,16 @@ fetcher_main(const struct store *s, const struct spec_workspace *w, int sock)
     }
 }
 
+static uint64_t quiet_ms(enum workspace_sync when)
+{
+    return when == WORKSPACE_SYNC_IDLE ? IDLE_MS : CLOSE_MS;
+}
+
 /* Changes that come one after another go together, but none waits for ever. */
 static bool is_due(enum workspace_sync when, uint64_t first, uint64_t last, uint64_t now,
                    int *wait_ms)
 {
-    uint64_t quiet = when == WORKSPACE_SYNC_IDLE ? IDLE_MS : CLOSE_MS, at = last + quiet;
+    uint64_t at = last + quiet_ms(when);
     if (when != WORKSPACE_SYNC_IDLE)
         at = MIN(at, first + CLOSE_MAX_MS);
     *wait_ms = at > now ? (int)(at - now) : 0;
@@ -102,8 +107,10 @@ syncer_main(const struct store *s, const struct spec_workspace *w, int sock)
         char byte[64];
         int wait_ms = -1;
         if (last && is_due(w->sync, first, last, now_ns() / 1000000, &wait_ms)) {
+            uint64_t began = now_ns() / 1000000;
+            bool goes_on = began < last + quiet_ms(w->sync); /* later changes need not be told of */
             bool failed = sync_now(s, w->name) < 0;
-            first = last = failed ? now_ns() / 1000000 + RETRY_MS : 0;
+            first = last = failed ? now_ns() / 1000000 + RETRY_MS : goes_on ? began : 0;
             continue;
         }
         if (poll(&p, 1, wait_ms) <= 0)

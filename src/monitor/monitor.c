@@ -78,7 +78,7 @@ static void arm_idle(struct monitor *m)
     uint64_t limit_ms = m->spec->idle_timeout_ms;
     if (m->spec->ephemeral && !m->had_session)
         limit_ms = EPHEMERAL_WAIT_MS;
-    if (limit_ms && m->phase == RUNNING && m->relay.n_sessions == 0)
+    if (limit_ms && m->phase == RUNNING && m->acknowledged && m->relay.n_sessions == 0)
         loop_timer_set(&m->loop, &m->idle_timer, MS(limit_ms));
     else
         loop_timer_off(&m->loop, &m->idle_timer);
@@ -98,9 +98,6 @@ static void on_agent_ready(void *ctx)
                     m->spec->memory_mib);
     log_engine(m);
     relay_open(&m->relay);
-    if (m->spec->max_duration_ms)
-        loop_timer_set(&m->loop, &m->max_timer, MS(m->spec->max_duration_ms));
-    arm_idle(m);
     monitor_send_report(m, 0, "", "");
 }
 
@@ -155,7 +152,8 @@ static void on_agent_lost(void *ctx)
     loop_timer_set(&m->loop, &m->boot_timer, MS(POWEROFF_SLACK_MS));
 }
 
-/* The launcher has accepted it, and it is sealed if it has to be. */
+/* The launcher has accepted it, and it is sealed if it has to be. From now on time counts: what came before
+ * may have taken long (a workspace's sync), and is not the sandbox's. */
 static void acknowledge(struct monitor *m)
 {
     assert(!m->acknowledged && m->report.fd >= 0);
@@ -165,6 +163,9 @@ static void acknowledge(struct monitor *m)
     m->report.fd = -1;
     if (recorded)
         (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (recorded && m->phase == RUNNING && m->spec->max_duration_ms)
+        loop_timer_by(&m->loop, &m->max_timer, MS(m->spec->max_duration_ms));
+    arm_idle(m);
     if (recorded && m->p->creating)
         loop_timer_set(&m->loop, &m->sync_timer, MS(SYNC_DELAY_MS));
     close_fd(&fd);

@@ -122,7 +122,8 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
 {
     AUTO_CLOSE int sock = -1;
     pid_t booter = 0, pid = 0, number = 0;
-    int r = group_limit(groups, in->config->resources, e);
+    const char *path = in->config->cgroups_path;
+    int r = group_limit(groups, in->config->resources, !path || !*path, e);
     if (r == 0)
         r = spawn_booter(in, &sock, &booter, e);
     if (r < 0)
@@ -337,7 +338,7 @@ int oci_update(const struct oci_runtime *rt, const char *id, const json_t *resou
         AUTO_STRLIST struct strlist limits = {0};
         r = pod_limits(resources, &limits) ? pod_set(rt, &c, &limits, e) : err_oom(e);
     }
-    return r < 0 ? r : group_limit(json_object_get(c.j, "groups"), resources, e);
+    return r < 0 ? r : group_limit(json_object_get(c.j, "groups"), resources, false, e);
 }
 
 /* --- delete ---------------------------------------------------------------------------------- */

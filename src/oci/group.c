@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define GROUP_ROOT "/sys/fs/cgroup"
+#define NO_LIMIT (-1.0) /* in a configuration */
 
 enum {
     VALUE_MAX = 4096,
@@ -68,6 +69,39 @@ static const char *with_file(const json_t *groups, const char *file)
             return dir;
     }
     return NULL;
+}
+
+/* --- frozen ---------------------------------------------------------------------------------- */
+
+static bool is_settled(const char *dir, bool old, bool freeze)
+{
+    char text[256];
+    if (old)
+        return get(dir, "freezer.state", text, sizeof(text)) &&
+               strcmp(text, freeze ? "FROZEN" : "THAWED") == 0;
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/cgroup.events", dir);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, freeze ? "frozen 1" : "frozen 0") != NULL;
+}
+
+bool group_is_frozen(const json_t *groups)
+{
+    char text[32];
+    const char *dir = with_file(groups, "freezer.state");
+    if (dir)
+        return get(dir, "freezer.state", text, sizeof(text)) && strcmp(text, "THAWED") != 0;
+    dir = with_file(groups, "cgroup.freeze");
+    return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
+}
+
+/* By itself or by a group above it: whoever enters stands still for as long as that lasts. */
+static bool nobody_moves(const json_t *groups)
+{
+    const char *dir = with_file(groups, "cgroup.freeze");
+    return group_is_frozen(groups) || (dir && is_settled(dir, false, true));
 }
 
 /* --- making ---------------------------------------------------------------------------------- */
@@ -153,6 +187,23 @@ static int settle_path(const char *path, bool systemd, char *to, size_t size, st
         strstr(to, "/./"))
         return err_set(e, EINVAL, "cgroupsPath '%s' is not a usable path", path);
     return 0;
+}
+
+static void remove_groups(const json_t *groups, int tries)
+{
+    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const char *dir = json_string_value(json_array_get(groups, i));
+        if (!dir || strncmp(dir, GROUP_ROOT "/", strlen(GROUP_ROOT) + 1) != 0)
+            continue;
+        for (int n = 1; rmdir(dir) < 0 && errno == EBUSY && n < tries; n++)
+            (void)nanosleep(&pause, NULL);
+    }
+}
+
+void group_remove(const json_t *groups)
+{
+    remove_groups(groups, REMOVE_TRIES);
 }
 
 static int add_group(json_t *list, const char *top, const char *path)
@@ -250,7 +301,8 @@ int group_make(const struct group_wish *w, json_t **ret, struct err *e)
         group_remove(list);
         return err_sys(e, -r, "cannot make the cgroup %s", *clean ? clean : w->id);
     }
-    if (group_is_frozen(list)) { /* by somebody else: whoever moves there stands still for ever */
+    if (nobody_moves(list)) { /* by somebody else */
+        remove_groups(list, 1);
         (void)err_set(e, EBUSY, "the cgroup %s is frozen", *clean ? clean : w->id);
         err_hint(e, "resume what is in it first, or use another linux.cgroupsPath");
         return -EBUSY;
@@ -267,25 +319,31 @@ static int limit(const json_t *groups, const char *v1, const char *v2, const cha
     bool common = json_array_size(groups) == 1 && with_file(groups, "cgroup.controllers");
     const char *file = common ? v2 : v1;
     const char *dir = file ? with_file(groups, file) : NULL;
-    int r = !file ? 0 : dir ? put(dir, file, text) : -ENOENT;
+    bool lifted = strncmp(text, "max", 3) == 0;
+    if (!file || (!dir && lifted)) /* what is not there limits nothing */
+        return 0;
+    int r = dir ? put(dir, file, lifted && !common ? "-1" : text) : -ENOENT;
     if (r == 0)
         return 0;
     (void)err_sys(e, -r, "cannot set %s to %s for the container", file, text);
-    err_hint(e, "this user may make no cgroup with that controller here");
+    err_hint(e, "its cgroup has no such controller, or this user may not use it");
     return r;
 }
 
+/* Some may be NO_LIMIT. */
 static bool number(const json_t *o, const char *key, double *ret)
 {
     const json_t *v = json_object_get(o, key);
     *ret = json_number_value(v);
-    return json_is_number(v) && *ret > 0 && *ret < 9e18;
+    return json_is_number(v) && (*ret > 0 || *ret == NO_LIMIT) && *ret < 9e18;
 }
 
 static int limit_number(const json_t *groups, const char *v1, const char *v2, double v,
                         struct err *e)
 {
     char text[32];
+    if (v == NO_LIMIT)
+        return limit(groups, v1, v2, "max", e);
     (void)snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)v);
     return limit(groups, v1, v2, text, e);
 }
@@ -301,18 +359,21 @@ static int limit_cpu(const json_t *groups, const json_t *cpu, struct err *e)
     double shares, quota, period;
     char text[64];
     int r = 0;
-    if (number(cpu, "shares", &shares)) {
+    if (number(cpu, "shares", &shares) && shares > 0) {
         r = limit_number(groups, "cpu.shares", NULL, MAX(2, MIN(shares, SHARES_MAX)), e);
         if (r == 0)
             r = limit_number(groups, NULL, "cpu.weight", group_weight(shares), e);
     }
-    if (!number(cpu, "period", &period))
+    if (!number(cpu, "period", &period) || period < 0)
         period = 100000;
     if (r == 0 && number(cpu, "quota", &quota)) {
-        (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, (uint64_t)quota,
-                       (uint64_t)period);
+        if (quota == NO_LIMIT)
+            (void)snprintf(text, sizeof(text), "max %" PRIu64, (uint64_t)period);
+        else
+            (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, (uint64_t)quota,
+                           (uint64_t)period);
         r = limit(groups, NULL, "cpu.max", text, e);
-        if (r == 0)
+        if (r == 0 && quota != NO_LIMIT)
             r = limit_number(groups, "cpu.cfs_period_us", NULL, period, e);
         if (r == 0)
             r = limit_number(groups, "cpu.cfs_quota_us", NULL, quota, e);
@@ -326,18 +387,26 @@ static int limit_cpu(const json_t *groups, const json_t *cpu, struct err *e)
     return r;
 }
 
-int group_limit(const json_t *groups, const json_t *resources, struct err *e)
+static int limit_memory(const json_t *groups, double most, struct err *e)
+{
+    struct cgroup_limits l = {0};
+    if (most > 0)
+        cgroup_limits_for(&l, (uint64_t)most);
+    return limit_number(groups, "memory.limit_in_bytes", "memory.max",
+                        most > 0 ? (double)l.memory : NO_LIMIT, e);
+}
+
+int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e)
 {
     double memory, low;
     const json_t *m = json_object_get(resources, "memory");
     int r = limit_cpu(groups, json_object_get(resources, "cpu"), e);
     /* The guest is that small, group or not. */
-    if (r == 0 && number(m, "limit", &memory) && json_array_size(groups)) {
-        struct cgroup_limits l = {0};
-        cgroup_limits_for(&l, (uint64_t)memory);
-        r = limit_number(groups, "memory.limit_in_bytes", "memory.max", (double)l.memory, e);
-    }
-    if (r == 0 && number(m, "reservation", &low))
+    bool group = own ? with_file(groups, "memory.max") || with_file(groups, "memory.limit_in_bytes")
+                     : json_array_size(groups) > 0;
+    if (r == 0 && number(m, "limit", &memory) && group)
+        r = limit_memory(groups, memory, e);
+    if (r == 0 && number(m, "reservation", &low) && low > 0)
         r = limit_number(groups, "memory.soft_limit_in_bytes", "memory.low", low, e);
     return r;
 }
@@ -386,30 +455,6 @@ int group_enter(const json_t *groups, struct err *e)
     return 0;
 }
 
-bool group_is_frozen(const json_t *groups)
-{
-    char text[32];
-    const char *dir = with_file(groups, "freezer.state");
-    if (dir)
-        return get(dir, "freezer.state", text, sizeof(text)) && strcmp(text, "THAWED") != 0;
-    dir = with_file(groups, "cgroup.freeze");
-    return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
-}
-
-static bool is_settled(const char *dir, bool old, bool freeze)
-{
-    char text[256];
-    if (old)
-        return get(dir, "freezer.state", text, sizeof(text)) &&
-               strcmp(text, freeze ? "FROZEN" : "THAWED") == 0;
-    char path[PATH_MAX];
-    (void)snprintf(path, sizeof(path), "%s/cgroup.events", dir);
-    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    text[n > 0 ? n : 0] = '\0';
-    return strstr(text, freeze ? "frozen 1" : "frozen 0") != NULL;
-}
-
 int group_freeze(const json_t *groups, bool freeze, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
@@ -427,18 +472,6 @@ int group_freeze(const json_t *groups, bool freeze, struct err *e)
     for (int i = 0; r == 0 && i < FREEZE_TRIES && !is_settled(dir, old, freeze); i++)
         (void)nanosleep(&pause, NULL);
     return r < 0 ? err_sys(e, -r, "cannot freeze %s", dir) : 0;
-}
-
-void group_remove(const json_t *groups)
-{
-    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
-    for (size_t i = 0; i < json_array_size(groups); i++) {
-        const char *dir = json_string_value(json_array_get(groups, i));
-        if (!dir || strncmp(dir, GROUP_ROOT "/", strlen(GROUP_ROOT) + 1) != 0)
-            continue;
-        for (int n = 0; n < REMOVE_TRIES && rmdir(dir) < 0 && errno == EBUSY; n++)
-            (void)nanosleep(&pause, NULL);
-    }
 }
 
 /* --- usage ----------------------------------------------------------------------------------- */

@@ -22,8 +22,9 @@ struct group_wish {
 };
 /* Makes the groups; *ret becomes the list of their directories, empty when this user may make none. */
 int group_make(const struct group_wish *w, json_t **ret, struct err *e);
-/* linux.resources, as far as the host's side of it goes. */
-int group_limit(const json_t *groups, const json_t *resources, struct err *e);
+/* linux.resources, as far as the host's side of it goes; -1 lifts a limit. own: the group is one that we
+ * chose, and may have no controller for memory. */
+int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);
 /* The limit of the group above that one, which is a whole pod's; 0: it has none, or it is not known. */

@@ -15,27 +15,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON_FILE_MAX = 4 * 1024 * 1024, WORDS_MAX = 65536 };
+enum { JSON_FILE_MAX = 4 * 1024 * 1024, JSON_PIECE = 64 * 1024, WORDS_MAX = 65536 };
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+/* A file that the caller names may be a pipe, too; - is stdin. */
+static int read_named(const char *path, struct buf *to)
+{
+    AUTO_CLOSE int fd =
+        strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : 1;
+    while (n > 0 || (n < 0 && fd >= 0 && errno == EINTR)) {
+        uint8_t *at = buf_reserve(to, JSON_PIECE);
+        if (!at)
+            return buf_len(to) + JSON_PIECE > JSON_FILE_MAX ? -EFBIG : -ENOMEM;
+        n = read(fd, at, JSON_PIECE);
+        buf_commit(to, n > 0 ? (size_t)n : 0);
+    }
+    return n < 0 ? -errno : 0;
+}
 
 json_t *oci_json_read(int dirfd, const char *path, struct err *e)
 {
     AUTO_FREE char *text = NULL;
+    AUTO_BUF struct buf in;
     size_t n = 0;
     json_error_t why;
-    bool named = dirfd == AT_FDCWD; /* by the caller, whom a pipe will do as well */
-    AUTO_CLOSE int fd = !named                   ? -1
-                        : strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3)
-                                                 : open(path, O_RDONLY | O_CLOEXEC);
-    int r = !named ? file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n) : fd < 0 ? -errno : 0;
+    bool named = dirfd == AT_FDCWD;
+    buf_init(&in, JSON_FILE_MAX);
+    int r = named ? read_named(path, &in) : file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n);
     if (r < 0) {
         (void)err_sys(e, -r, "cannot read %s", path);
         return NULL;
     }
     /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
     size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
-    json_t *j = named ? json_loadfd(fd, how, &why) : json_loadb(text, n, how, &why);
+    json_t *j =
+        json_loadb(named ? (const char *)buf_head(&in) : text, named ? buf_len(&in) : n, how, &why);
     if (json_is_object(j))
         return j;
     json_decref(j);

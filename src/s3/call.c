@@ -297,6 +297,8 @@ static int on_error_xml(void *ctx, const char *path, const char *text)
     struct s3_call *q = ctx;
     if (strcmp(path, "/Error/Code") == 0)
         (void)snprintf(q->code, sizeof(q->code), "%s", text);
+    else if (strcmp(path, "/Error/Region") == 0)
+        (void)snprintf(q->region, sizeof(q->region), "%s", text);
     else if (strcmp(path, "/Error/Message") == 0)
         (void)snprintf(q->message, sizeof(q->message), "%s", text);
     return 0;
@@ -310,6 +312,7 @@ static void read_error(struct s3_call *q)
         (void)xml_parse((const char *)buf_head(&q->reply), buf_len(&q->reply), on_error_xml, q);
     utf8_defuse(q->code);
     utf8_defuse(q->message);
+    utf8_defuse(q->region);
 }
 
 /* n bytes are about to be sent, or have come: waits for as long as they should take. All threads have
@@ -338,8 +341,9 @@ static int stream(struct s3_client *c, struct s3_call *q, struct http_response *
         if ((uint64_t)n > q->max - q->from)
             return err_set(e, EFBIG, "the server sends more than it said");
         int r = q->fn(q->ctx, chunk, (size_t)n, e);
+        q->ours = r < 0;
         if (r < 0)
-            return r == -ECONNRESET || r == -ETIMEDOUT ? -EIO : r; /* ours: not tried again */
+            return r;
         q->from += (uint64_t)n;
         progress_bytes((size_t)n);
         if ((r = pace(c, (size_t)n, e)) < 0)
@@ -486,7 +490,7 @@ int s3_call_run(struct s3_client *c, struct s3_call *q, const char *what, struct
     for (int nth = 0;; nth++) {
         err_clear(e);
         int r = attempt(c, q, e);
-        bool again = r < 0 ? broke(r) : busy(q) || (nth == 0 && correct_clock(c, q));
+        bool again = r < 0 ? broke(r) && !q->ours : busy(q) || (nth == 0 && correct_clock(c, q));
         if (again && nth + 1 < TRIES) {
             if ((r = pause_for(c, q, nth, e)) < 0)
                 return r;

@@ -30,6 +30,7 @@ struct s3_call {
     char date[64], region[64];
     char code[64], message[256]; /* of an error document */
     uint64_t retry_after_ms;
+    bool ours; /* fn failed: it has taken part of what came, and is not asked again */
 };
 
 void s3_call_init(struct s3_call *q, const char *method, const char *key);

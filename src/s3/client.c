@@ -77,6 +77,34 @@ int s3_head(struct s3_client *c, const char *key, struct s3_object *ret, struct 
     return get(c, &q, "", ret, e);
 }
 
+struct one {
+    const char *key;
+    char etag[S3_ETAG_SIZE];
+};
+
+/* Of all keys that begin with it, the key itself comes first. */
+static int on_one(void *ctx, const char *key, uint64_t size, const char *etag, struct err *e)
+{
+    struct one *o = ctx;
+    (void)size;
+    (void)e;
+    if (strcmp(key, o->key) == 0)
+        (void)snprintf(o->etag, sizeof(o->etag), "%s", etag);
+    return 1;
+}
+
+/* HEAD comes first: a change in between shows. */
+int s3_head_listed(struct s3_client *c, const char *key, const char *listed, struct s3_object *ret,
+                   struct err *e)
+{
+    struct one o = {.key = key};
+    int r = s3_head(c, key, ret, e);
+    if (r < 0 || strcmp(ret->etag, listed) == 0)
+        return r;
+    r = s3_list(c, key, on_one, NULL, &o, e);
+    return r < 0 ? r : strcmp(o.etag, listed) == 0 ? 0 : -ESTALE;
+}
+
 /* --- writing --------------------------------------------------------------------------------- */
 
 static int add_meta(struct s3_call *q, const struct strlist *meta)
@@ -146,6 +174,17 @@ static int etag_of(const struct s3_call *q, const char *path, char etag[S3_ETAG_
     return etag[0] ? 0 : err_set(e, EPROTO, "the server's answer about '%s' is malformed", q->key);
 }
 
+/* Of one that was uploaded in parts the ETag counts that it is listed with, if it still is ours. */
+static int learn_listed(struct s3_client *c, const char *key, char etag[S3_ETAG_SIZE])
+{
+    struct one o = {.key = key};
+    struct s3_object now;
+    if (s3_list(c, key, on_one, NULL, &o, NULL) >= 0 && o.etag[0] &&
+        s3_head(c, key, &now, NULL) == 0 && strcmp(now.etag, etag) == 0)
+        memcpy(etag, o.etag, sizeof(o.etag));
+    return 0;
+}
+
 int s3_copy(struct s3_client *c, const char *from, const char *to, char etag[S3_ETAG_SIZE],
             struct err *e)
 {
@@ -155,7 +194,9 @@ int s3_copy(struct s3_client *c, const char *from, const char *to, char etag[S3_
     if (!source || s3_call_header(&q, "x-amz-copy-source", source) < 0)
         return err_oom(e);
     int r = run_write(c, &q, "write", NULL, e);
-    return r < 0 ? r : etag_of(&q, "/CopyObjectResult/ETag", etag, e);
+    if (r == 0)
+        r = etag_of(&q, "/CopyObjectResult/ETag", etag, e);
+    return r < 0 || !strchr(etag, '-') ? r : learn_listed(c, to, etag);
 }
 
 int s3_delete(struct s3_client *c, const char *key, struct err *e)
@@ -283,7 +324,9 @@ int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char
     q.body = buf_head(&b);
     q.body_len = buf_len(&b);
     r = run_write(c, &q, "write", NULL, e);
-    return r < 0 ? r : etag_of(&q, "/CompleteMultipartUploadResult/ETag", etag, e);
+    if (r < 0)
+        return q.status == 400 ? -ESTALE : r;
+    return etag_of(&q, "/CompleteMultipartUploadResult/ETag", etag, e);
 }
 
 void s3_upload_abort(struct s3_client *c, struct s3_upload *u)

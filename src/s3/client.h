@@ -63,6 +63,11 @@ int s3_get_all(struct s3_client *c, const char *key, struct buf *b, struct s3_ob
                struct err *e);
 /* -ENOENT without a message. */
 int s3_head(struct s3_client *c, const char *key, struct s3_object *ret, struct err *e);
+/* The same for an object that was listed with this ETag. -ESTALE: it was replaced since. Some servers
+ * (OpenStack Swift, for copies of what was uploaded in parts) know an object by another ETag than the one that
+ * they list: ret->etag is the former, which requests have to name. */
+int s3_head_listed(struct s3_client *c, const char *key, const char *listed, struct s3_object *ret,
+                   struct err *e);
 
 /* When a write is allowed. */
 enum s3_when { S3_ALWAYS, S3_IF_ABSENT, S3_IF_MATCH };
@@ -96,6 +101,7 @@ int s3_upload_part(struct s3_client *c, struct s3_upload *u, unsigned number, co
 int s3_upload_adopt(const char *key, const char *id, struct s3_upload *ret);
 int s3_upload_list(struct s3_client *c, const struct s3_upload *u, char (*etag)[S3_ETAG_SIZE],
                    struct err *e);
+/* -ESTALE: the server will not make an object of what it has. */
 int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char etag[S3_ETAG_SIZE],
                   struct err *e);
 void s3_upload_abort(struct s3_client *c, struct s3_upload *u);

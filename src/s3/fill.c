@@ -45,6 +45,11 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
     hasher_init(&ret->h);
     int r =
         s3_get(w->client, key, of->staged ? "" : of->etag, of->size, on_data, ret, &ret->object, e);
+    if (r == -ESTALE && s3_head_listed(w->client, key, of->etag, &ret->object, NULL) == 0) {
+        char etag[S3_ETAG_SIZE];
+        memcpy(etag, ret->object.etag, sizeof(etag));
+        r = s3_get(w->client, key, etag, of->size, on_data, ret, &ret->object, e);
+    }
     struct digest sum = hasher_finish(&ret->h);
     digest_hex(&sum, ret->sha);
     if (r < 0)

@@ -7,6 +7,7 @@
  */
 #include "s3/call.h"
 #include "s3/xml.h"
+#include "util/array.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -79,14 +80,8 @@ static int add(struct page *p, struct listed *a)
 {
     if (!a->key || p->n >= S3_LIST_MAX)
         return -EBADMSG;
-    if (p->n == p->cap) {
-        size_t cap = p->cap ? 2 * p->cap : 1000;
-        struct listed *more = reallocarray(p->v, cap, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        p->v = more;
-        p->cap = cap;
-    }
+    if (ARRAY_GROW(p->v, p->n, p->cap, 1000) < 0)
+        return -ENOMEM;
     p->v[p->n++] = *a;
     *a = (struct listed){0};
     return 0;
@@ -231,6 +226,29 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const struct listed *)a)->key, ((const struct listed *)b)->key);
 }
 
+/* Servers that keep files list what is in "a/" before "a.b", as their directories are sorted, and not by
+ * bytes. A cut anywhere else is the same in both orders. v is sorted by bytes: those names come right before
+ * "a/". */
+static bool is_cut(const struct page *p, size_t i)
+{
+    for (size_t k = i; k < p->n; k++) {
+        const char *dir = p->v[k].key;
+        size_t n = strlen(dir);
+        if (n && dir[n - 1] == '/' && strncmp(p->v[i].key, dir, n - 1) == 0)
+            return k == i && (i == 0 || strncmp(p->v[i - 1].key, dir, n - 1) != 0);
+    }
+    return true;
+}
+
+/* One that comes before the key can only be the directory that the key is in. */
+static bool is_in_order(const struct page *p, const char *after)
+{
+    for (size_t i = 0; i < p->n && strcmp(p->v[i].key, after) <= 0; i++)
+        if (strncmp(after, p->v[i].key, strlen(p->v[i].key)) != 0)
+            return false;
+    return true;
+}
+
 /* Where the ranges begin, besides the first: at names of the top that come after the key. */
 static int find_cuts(struct listing *l, const char *after, struct strlist *cuts)
 {
@@ -242,10 +260,11 @@ static int find_cuts(struct listing *l, const char *after, struct strlist *cuts)
     while (first < p.n && strcmp(p.v[first].key, after) <= 0)
         first++;
     size_t m = p.n - first, n = MIN(m, (size_t)RANGES_MAX - 1);
-    for (; r == 0 && k < n; k++) {
-        const char *at = p.v[first + (k + 1) * m / (n + 1)].key;
+    for (; r == 0 && k < n && is_in_order(&p, after); k++) {
+        size_t i = first + (k + 1) * m / (n + 1);
+        const char *at = p.v[i].key;
         const char *before = cuts->n ? cuts->v[cuts->n - 1] : after;
-        if (strcmp(at, before) > 0 && strlen(at) <= S3_KEY_MAX)
+        if (strcmp(at, before) > 0 && strlen(at) <= S3_KEY_MAX && is_cut(&p, i))
             r = strlist_add(cuts, at);
     }
     page_free(&p);
@@ -311,7 +330,7 @@ int s3_list(struct s3_client *c, const char *prefix, s3_list_fn fn, s3_more_fn m
             r = count(&l, p.n, e);
         if (r == 0)
             r = deliver(&p, fn, ctx, e);
-        if (r < 0 || !first || !p.more || !p.n)
+        if (r != 0 || !first || !p.more || !p.n)
             continue;
         if (more)
             more(ctx);

@@ -193,6 +193,10 @@ static int bring(struct arrival *a, struct err *e)
     uint64_t end = MIN((uint64_t)(a->run->end - 1) * LATER_PART, a->of->size);
     s3_key(a->w->config, a->of->path, key);
     int r = s3_get_range(a->w->client, key, a->of->etag, from, end - from, on_bytes, a, e);
+    struct s3_object o; /* only where the sum will tell */
+    if (r == -ESTALE && a->of->sha[0] && !a->of->guessed &&
+        s3_head_listed(a->w->client, key, a->of->etag, &o, NULL) == 0)
+        r = s3_get_range(a->w->client, key, o.etag, from, end - from, on_bytes, a, e);
     if (r == -ECANCELED)
         return 0;
     if (r == -ESTALE || r == -ENOENT)

@@ -37,6 +37,17 @@ static bool is_upload(const struct s3_step *s)
     return s->action == S3_UPLOAD && s->local->kind != S3_KIND_DIR;
 }
 
+/* The new state has no use for the object that is there: that of a file which is gone, or a directory now; or
+ * one that stands for a directory ("DIR/") which is gone, or something else now. */
+static bool is_obsolete(const struct s3_step *s)
+{
+    bool gone = s->action == S3_DELETE_REMOTE;
+    bool dir = s->remote && s->remote->kind == S3_KIND_DIR;
+    if (!s->remote || (!gone && s->action != S3_UPLOAD) || (dir && !s->remote->etag[0]))
+        return false;
+    return gone || (s->local->kind == S3_KIND_DIR) != dir;
+}
+
 static int describe(struct upload *u, const char *sha)
 {
     char line[128];
@@ -113,11 +124,10 @@ static int check_same(struct s3_work *w, const struct s3_step *s, struct err *e)
     s3_key(w->config, s->path, key);
     if (s->remote->staged)
         return 0;
-    int r = s3_head(w->client, key, &o, e);
-    if (r < 0 && r != -ENOENT)
+    int r = s3_head_listed(w->client, key, s->remote->etag, &o, e);
+    if (r != -ENOENT && r != -ESTALE)
         return r;
-    if (r == -ENOENT || strcmp(o.etag, s->remote->etag) != 0)
-        atomic_store(&w->again, true);
+    atomic_store(&w->again, true);
     return 0;
 }
 
@@ -141,7 +151,7 @@ static int choose_key(struct upload *u, struct err *e)
         u->how.when = config->conditional && !ours ? S3_IF_ABSENT : S3_ALWAYS;
         return 0;
     }
-    if ((!s3_resume_staged(u->w, u->s->path, id) && new_id(id) < 0) || !(u->s->staged = strdup(id)))
+    if ((!s3_resume_staged(u->w, u->s, id) && new_id(id) < 0) || !(u->s->staged = strdup(id)))
         return err_oom(e);
     s3_staged_key(config, id, u->key);
     return check_same(u->w, u->s, e);
@@ -149,7 +159,7 @@ static int choose_key(struct upload *u, struct err *e)
 
 static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
 {
-    if (s->action == S3_DELETE_REMOTE && replaces(s))
+    if (is_obsolete(s) && replaces(s))
         return check_same(w, s, e);
     if (!is_upload(s) || atomic_load(&w->again))
         return 0;
@@ -214,10 +224,14 @@ static int announce(struct s3_work *w, struct err *e)
 /* Content that was put aside goes to its object. */
 static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
 {
-    char from[S3_KEY_SIZE], to[S3_KEY_SIZE];
+    char from[S3_KEY_SIZE], to[S3_KEY_SIZE + 1];
     s3_key(w->config, s->path, to);
-    if (s->action == S3_DELETE_REMOTE && replaces(s))
+    if (is_obsolete(s)) {
+        size_t n = strlen(to);
+        if (!replaces(s))
+            (void)snprintf(to + n, sizeof(to) - n, "/");
         return s3_delete(w->client, to, e);
+    }
     if (!s->result.staged)
         return 0;
     s3_staged_key(w->config, s->result.staged, from);

@@ -69,7 +69,8 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
         return 0;
     AUTO_FREE char *dir = len && key[len - 1] == '/' ? strndup(path, strlen(path) - 1) : NULL;
     if (dir)
-        a = (struct s3_entry){.kind = S3_KIND_DIR, .mode = 0755};
+        a.kind = S3_KIND_DIR, a.mode = 0755,
+        a.size = 0; /* the ETag tells that there is an object */
     if (!s3_path_ok(dir ? dir : path)) {
         l->r->strange++;
         return 0;

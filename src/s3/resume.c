@@ -94,12 +94,16 @@ static void match_parts(char *at, char (*there)[S3_ETAG_SIZE], struct s3_resume 
 static int go_on(struct s3_work *w, int dir, const char *name, const char *key, const char *meta,
                  struct s3_upload *up, struct s3_resume *ret)
 {
-    AUTO_RECORD struct record rec;
+    AUTO_RECORD struct record rec = {0};
     AUTO_FREE char(*there)[S3_ETAG_SIZE] = calloc(S3_PARTS_MAX, sizeof(*there));
     if (!there || !record_read(dir, name, &rec))
         return -ENOENT;
     int r = s3_upload_adopt(rec.key, rec.id, up);
-    if (r == 0 && (strcmp(rec.key, key) != 0 || strcmp(rec.meta, meta) != 0))
+    if (r < 0) {
+        s3_upload_free(up);
+        return r;
+    }
+    if (strcmp(rec.key, key) != 0 || strcmp(rec.meta, meta) != 0)
         r = -ESTALE;
     if (r == 0)
         r = s3_upload_list(w->client, up, there, NULL);
@@ -175,26 +179,32 @@ void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, st
     char name[DIGEST_HEX_SIZE];
     name_of(path, name);
     AUTO_CLOSE int dir = dir_open_at(w->dir, DIR_NAME);
-    if (result < 0 && r->fd < 0)
+    bool useless = result == -ESTALE; /* the server will not have it, however often it is asked */
+    if (result < 0 && (r->fd < 0 || useless))
         s3_upload_abort(w->client, up);
-    if (dir >= 0 && (result == 0 || result == -ENOENT))
+    if (dir >= 0 && (result == 0 || result == -ENOENT || useless))
         (void)unlinkat(dir, name, 0);
     close_fd(&r->fd);
     free(r->part);
     r->part = NULL;
 }
 
-bool s3_resume_staged(struct s3_work *w, const char *path, char id[33])
+bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33])
 {
     char name[DIGEST_HEX_SIZE], prefix[S3_KEY_SIZE];
     AUTO_RECORD struct record rec = {0};
     AUTO_CLOSE int dir = dir_open_at(w->dir, DIR_NAME);
-    name_of(path, name);
+    name_of(s->path, name);
     s3_staged_key(w->config, "", prefix);
     if (dir < 0 || !record_read(dir, name, &rec) || strncmp(rec.key, prefix, strlen(prefix)) != 0 ||
         strlen(rec.key + strlen(prefix)) != 32)
         return false;
-    (void)snprintf(id, 33, "%s", rec.key + strlen(prefix));
+    const char *staged = rec.key + strlen(prefix);
+    bool used = s->remote && s->remote->staged && strcmp(s->remote->staged, staged) == 0;
+    if (used ||
+        strlist_has(&w->remote.leftover, staged)) /* somebody has it, or is about to remove it */
+        return false;
+    (void)snprintf(id, 33, "%s", staged);
     return true;
 }
 

@@ -114,6 +114,7 @@ int s3_base_load(struct s3_work *w, struct err *e)
     AUTO_FREE char *text = NULL;
     size_t n = 0;
     s3_tree_free(&w->base);
+    w->n_by_id = 0; /* they point into it */
     int r = file_read_at(w->dir, BASE_FILE, BASE_MAX, &text, &n);
     w->fresh = r == -ENOENT;
     if (r == -ENOENT)

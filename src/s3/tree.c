@@ -1,5 +1,6 @@
 #include "s3/tree.h"
 
+#include "util/array.h"
 #include "util/loop.h"
 
 #include <errno.h>
@@ -23,14 +24,8 @@ struct s3_entry *s3_tree_add(struct s3_tree *t, const char *path, const struct s
 {
     if (t->n >= S3_ENTRIES_MAX)
         return NULL;
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? 2 * t->cap : 64;
-        struct s3_entry *more = reallocarray(t->v, cap, sizeof(*more));
-        if (!more)
-            return NULL;
-        t->v = more;
-        t->cap = cap;
-    }
+    if (ARRAY_GROW(t->v, t->n, t->cap, 64) < 0)
+        return NULL;
     struct s3_entry *a = &t->v[t->n];
     *a = *from;
     a->path = strdup(path);

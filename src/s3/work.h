@@ -157,7 +157,7 @@ void s3_resume_note(const struct s3_resume *r, unsigned number, const char *sha,
 void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, struct s3_resume *r,
                    int result);
 /* Whether one is under way to .msb/new/ID. */
-bool s3_resume_staged(struct s3_work *w, const char *path, char id[33]);
+bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33]);
 /* All there are: nobody has a use for them any more. */
 void s3_resume_give_up(struct s3_work *w);
 

@@ -218,12 +218,28 @@ static bool comes_later(const struct sandbox_spec *spec)
     return spec->workspace.mode == WORKSPACE_FUSE && !(m && m->options & PROTO_MOUNT_RO);
 }
 
-/* The sync comes first where a sandbox is to be replaced, which stays if the bucket cannot be had, and
- * where the workspace has a limit: what is in it is counted before it is served. */
+/* The agent makes the places for these before it is ready. */
+static bool has_mounts_inside(const struct sandbox_spec *spec)
+{
+    const char *dir = WORKSPACE_GUEST_PATH;
+    for (size_t i = 0; i < spec->n_mounts; i++)
+        if (strcmp(spec->mounts[i].guest, dir) != 0 && spec_path_within(spec->mounts[i].guest, dir))
+            return true;
+    for (size_t i = 0; i < spec->write_paths.n; i++)
+        if (strcmp(spec->write_paths.v[i], dir) != 0 &&
+            spec_path_within(spec->write_paths.v[i], dir))
+            return true;
+    return false;
+}
+
+/* The sync comes first where a sandbox is to be replaced, which stays if the bucket cannot be had,
+ * where the workspace has a limit (what is in it is counted before it is served), and where the boot would
+ * wait for it. */
 static bool syncs_while_booting(const struct sandbox_spec *spec, const struct create_options *opt)
 {
     const struct spec_mount *m = workspace_mount(spec);
-    return comes_later(spec) && m && !m->quota && !(opt && opt->replace);
+    return comes_later(spec) && m && !m->quota && !(opt && opt->replace) &&
+           !has_mounts_inside(spec);
 }
 
 static int enter_bucket(const struct store *s, const struct sandbox_spec *spec, warn_fn warn,

@@ -19,11 +19,14 @@ enum { WARNING_MAX = 4096 };
 
 enum word_kind { WORD_WARNING, WORD_GOES_ON, WORD_RESULT };
 
+/* Only what it takes is sent: the caller listens after the boot, and all must have room until then. */
 struct word {
     enum word_kind kind;
     int r; /* of a result */
-    struct err e;
-    char warning[WARNING_MAX + 1]; /* only what it takes is sent */
+    union {
+        struct err e; /* of a result */
+        char warning[WARNING_MAX + 1];
+    };
 };
 
 /* --- the process ----------------------------------------------------------------------------- */
@@ -36,10 +39,12 @@ static struct {
 
 static void say(const struct word *w)
 {
-    const char *text = w->kind == WORD_WARNING ? w->warning : w->e.msg;
+    bool warning = w->kind == WORD_WARNING;
+    const char *text = warning ? w->warning : w->e.msg;
+    size_t n = warning ? strlen(w->warning) : w->kind == WORD_RESULT ? sizeof(w->e) : 0;
     if (self.alone && *text)
         beside_log(text);
-    (void)send(self.sock, w, offsetof(struct word, warning) + strlen(w->warning), MSG_NOSIGNAL);
+    (void)send(self.sock, w, offsetof(struct word, warning) + n, MSG_NOSIGNAL);
 }
 
 static void warn(const char *text)

@@ -25,6 +25,7 @@ class Object:
     def __init__(self, data, meta, etag=None):
         self.data, self.meta = data, meta
         self.etag = etag or hashlib.md5(data).hexdigest()
+        self.listed = self.etag
 
 
 class FakeS3:
@@ -39,6 +40,8 @@ class FakeS3:
         self.before = lambda method, key, query: None  # is called with each request, and may take its time
         self.list_extra = ""  # more XML in every listing
         self.ordered = True  # whether it knows start-after and delimiter
+        self.order = lambda key: key  # what keys are sorted by
+        self.flattens = False  # whether a copy of what came in parts is listed with another etag than it has, as in Swift
         self.ranges = []  # what parts were asked for
         self.whole = False  # whether such requests are answered with all of it
         self.ahead = 0  # seconds, of its clock
@@ -232,7 +235,8 @@ class FakeS3:
             old = self.objects.get(urllib.parse.unquote(source)[len(BUCKET) + 2:])
             if not old:
                 return 404, "NoSuchKey", {}
-            self.objects[key] = Object(old.data, old.meta)
+            self.objects[key] = Object(old.data, old.meta, old.etag if self.flattens else None)
+            self.objects[key].listed = hashlib.md5(old.data).hexdigest()
             return 200, (f"<CopyObjectResult><ETag>&quot;{self.objects[key].etag}&quot;</ETag>"
                          "</CopyObjectResult>").encode(), {}
         self.objects[key] = Object(body, self.meta(h))
@@ -266,7 +270,7 @@ class FakeS3:
         prefix = urllib.parse.unquote(q.get("prefix", ""))
         start = q.get("start-after", "") if self.ordered else ""
         after = urllib.parse.unquote(q.get("continuation-token", start))
-        found = sorted(k for k in self.objects if k.startswith(prefix) and k > after)
+        found = sorted((k for k in self.objects if k.startswith(prefix) and self.order(k) > self.order(after)), key=self.order)
         tops = []
         if self.ordered and q.get("delimiter"):
             tops = sorted({k[:k.find("/", len(prefix)) + 1] for k in found} - {""})
@@ -274,7 +278,7 @@ class FakeS3:
         page, more = found[:self.page], len(found) > self.page
         rows = "".join(f"<Contents><Key>{escape(urllib.parse.quote_plus(k))}</Key>"
                        f"<Size>{len(self.objects[k].data)}</Size>"
-                       f"<ETag>&quot;{self.objects[k].etag}&quot;</ETag></Contents>" for k in page)
+                       f"<ETag>&quot;{self.objects[k].listed}&quot;</ETag></Contents>" for k in page)
         rows += "".join(f"<CommonPrefixes><Prefix>{escape(urllib.parse.quote_plus(k))}</Prefix></CommonPrefixes>"
                         for k in tops[:self.page])
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""

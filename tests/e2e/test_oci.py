@@ -585,6 +585,9 @@ def update_by_options(rt, path):
     rt("update", "--cpu-share", "2048", "--memory-reservation", "16777216", "grp")
     assert int(find("cpu.shares", "cpu.weight")[0]) > int(before[0])
     assert find("memory.soft_limit_in_bytes", "memory.low") == ["16777216"]
+    rt("update", "--cpu-quota", "-1", "--memory", "-1", "grp")
+    assert find("cpu.cfs_quota_us", "cpu.max")[0] in ("-1", "max")
+    assert find("memory.limit_in_bytes", "memory.max")[0] in ("max", "9223372036854771712")
     for words, message in ((["--memory", "much"], "invalid value 'much' for '--memory <SIZE>'"), ([], "update needs --resources"),
                            (["--cpu-share", "0"], "expected a number above 0"), (["--cpu-period", "1000"], "without --cpu-quota"),
                            (["--pids-limit", "5"], "containers in a pod only")):
@@ -615,7 +618,9 @@ def test_cgroup(rt):
     rt("pause", "grp")
     assert rt.status("grp") == "paused" and "it is paused" in rt("pause", "grp", check=1).err
     assert "it is paused" in rt("exec", "grp", "true", check=255).err
-    assert f"the cgroup {path} is frozen" in rt.refused(sh("true"), linux={"cgroupsPath": path})
+    for place in (path, f"{path}/below"):
+        assert f"the cgroup {place} is frozen" in rt.refused(sh("true"), linux={"cgroupsPath": place})
+    assert not os.path.exists(f"{group}/below")
     rt("resume", "grp")
     assert rt.status("grp") == "running"
     rt("update", "--resources=-", "grp", stdin=None, input=json.dumps({"cpu": {"quota": 70000}}).encode())

@@ -200,6 +200,8 @@ def test_update_and_pause(pod, tmp_path):
     assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "100663296\n77\n"
     pod.rt("update", "--pids-limit", "78", "--memory", "80M", "u")
     assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "83886080\n78\n"
+    pod.rt("update", "--pids-limit", "-1", "u")
+    assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/pids.max").out == "max\n"
     now = lambda: (tmp_path / "n").read_text()
     wait_for(lambda: (tmp_path / "n").exists() and now())
     pod.rt("pause", "u")

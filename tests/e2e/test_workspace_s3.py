@@ -130,6 +130,48 @@ def test_a_large_file_is_sent_in_several_parts_at_once(msb, s3, two):
     assert (b / "large").read_bytes() == content
 
 
+def test_a_server_that_lists_copies_with_another_etag(msb, s3, two):
+    """OpenStack Swift does, if they were uploaded in parts; ours, and those of others."""
+    a, b = two
+    s3.flattens = True
+    for copied in (False, True):
+        (a / "large").write_bytes(os.urandom((8 << 20) + 1))
+        sync(msb, "a", "b")
+        assert (s3.objects["pre/large"].etag != s3.objects["pre/large"].listed) == copied
+        assert status(msb, "a") == status(msb, "b") == {} and (b / "large").read_bytes() == (a / "large").read_bytes()
+    content = s3.objects["pre/large"].data
+    s3.put("pre/theirs", content)
+    s3.objects["pre/theirs"].etag = "0123-2"
+    sync(msb, "a", "b")
+    assert (a / "theirs").read_bytes() == content and status(msb, "b") == {}
+    (a / "theirs").write_text("ours")
+    (b / "large").unlink()
+    sync(msb, "a", "b", "a")
+    assert status(msb, "a") == status(msb, "b") == {} and s3.keys("pre/") == ["pre/theirs"]
+
+
+def test_what_takes_the_name_of_something_else(msb, s3, two):
+    a, b = two
+    for name in ("x", "y"):
+        (a / name).write_text("1")
+    s3.put("pre/folder/", b"")  # as consoles make them
+    s3.put("pre/other/", b"")
+    sync(msb, "a", "b")
+    assert (a / "folder").is_dir() and (b / "other").is_dir()
+    for name in ("x", "y"):
+        (a / name).unlink()
+        (a / name).mkdir()
+    (a / "y" / "in").write_text("1")
+    (a / "folder").rmdir()
+    (a / "other").rmdir()
+    (a / "other").write_text("now a file")
+    sync(msb, "a", "a", "b")
+    assert tree(a) == tree(b) and sorted(p.name for p in b.iterdir()) == ["other", "x", "y"] and (b / "x").is_dir()
+    assert s3.keys("pre/") == ["pre/other", "pre/y/in"]
+    sync(msb, "b", "a")
+    assert status(msb, "a") == status(msb, "b") == {}
+
+
 def test_long_listings_are_read_at_several_places_at_once(msb, s3, two):
     a, b = two
     names = [f"d{i // 25:02}/ü {i}" for i in range(700)] + ["d05-", "d05.x", "z"]
@@ -152,6 +194,15 @@ def test_long_listings_are_read_at_several_places_at_once(msb, s3, two):
     s3.log.clear()
     assert len(status(msb, "b")) == len(names) + 28
     assert len([1 for _, k, q in s3.log if not k and "continuation" in q]) >= 7
+
+
+def test_listings_in_the_order_of_directories(msb, s3, two):
+    """A server that keeps files may list what is in d05/ before d05.x."""
+    names = [f"d{i // 25:02}/{i}" for i in range(700)] + [f"d{i:02}.x" for i in range(28)]
+    for n in names:
+        s3.put(f"pre/{n}", b"x")
+    s3.order = lambda key: key.split("/")
+    assert set(status(msb, "a")) == {*names, *(n.split("/")[0] for n in names if "/" in n)}
 
 
 def test_what_changed_on_both_sides_is_kept_twice(msb, s3, two):

@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -51,9 +52,40 @@ def fill(s3, n=350):
         s3.put(f"pre/d{i % 7}/f{i}", b"%d\n" % i)
 
 
+def system_log(msb, name):
+    return msb.home / "sandboxes" / name / "run" / "logs" / "system.log"
+
+
 def has_booted(msb, name):
-    log = msb.home / "sandboxes" / name / "run" / "logs" / "system.log"
+    log = system_log(msb, name)
     return log.exists() and "agent started" in log.read_text()
+
+
+def test_the_time_that_a_sync_takes_is_not_the_sandboxs(msb, s3):
+    """It is neither idle meanwhile, nor does it live for that time."""
+    fill(s3, 20)
+    s3.hold_all()
+    p = msb.popen("create", "-q", "-n", "box", "--workspace", "w", "--idle-timeout", "1s", "--max-duration", "2s")
+    wait_for(lambda: has_booted(msb, "box"), timeout=PATIENCE)
+    time.sleep(3)
+    assert p.poll() is None and "timeout" not in system_log(msb, "box").read_text()
+    s3.go.set()
+    assert p.wait(PATIENCE) == 0
+    wait_for(lambda: "idle timeout" in system_log(msb, "box").read_text(), timeout=PATIENCE)
+    msb.ok("rm", "-q", "-f", "box")
+
+
+def test_a_mount_in_the_workspace(msb, s3):
+    """Its place is made in the boot, which would wait for the sync: that comes first."""
+    fill(s3, 20)
+    s3.hold_all()
+    p = msb.popen("create", "-q", "-n", "box", "--workspace", "w", "-v", "cache:/workspace/cache")
+    wait_for(s3.waiting.is_set, timeout=PATIENCE)
+    assert not has_booted(msb, "box")
+    s3.go.set()
+    assert p.wait(PATIENCE) == 0
+    assert sh(msb, "box", "cd /workspace; touch cache/x; find . -type f | wc -l") == "21\n"
+    msb.ok("rm", "-q", "-f", "box")
 
 
 @pytest.mark.parametrize("synced", [False, True])

@@ -56,6 +56,15 @@ def settled(msb, s3, w):
     assert not s3.uploads and not records(msb) and s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
+def test_parts_that_the_server_will_not_have(msb, s3, w):
+    """It says that it has them, and refuses to make an object of them: the next sync begins again."""
+    fails(msb, s3, "POST", 2, 400)
+    assert not s3.uploads and not records(msb)
+    s3.stored.clear()
+    settled(msb, s3, w)
+    assert sorted(n for _, n in s3.stored) == [1, 2]
+
+
 def test_parts_that_arrived_are_not_sent_again(msb, s3, w):
     for nth in (1, 2):
         s3.stored.clear()

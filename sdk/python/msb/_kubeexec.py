@@ -271,7 +271,11 @@ class KubeChannel(WebSocket, CommandChannel):
 
     async def _ask_why(self) -> None:
         """Without a status there is no telling from here whether the sandbox ended or only the connection did."""
-        self._end(await self._why_lost(self.last_words))
+        try:
+            error = await self._why_lost(self.last_words)
+        except Exception as e:  # whatever it is: a command that never ends is worse
+            error = MsbError(f"the connection was lost: {self.last_words}", [str(e)])
+        self._end(error)
 
     def on_end(self, error: MsbError) -> None:
         self._end(error)

@@ -35,6 +35,7 @@ LOG_MAX = 16 * 1024 * 1024
 LIST_PAGE = 500
 SIGNAL_SECONDS = 60.0
 ASK_SECONDS = 15.0
+REPORT_SECONDS = 2.0
 _MERGE = "application/merge-patch+json"
 _RECREATED = "msb/manifest"  # annotation: what start() recreates a stopped pod from
 
@@ -482,13 +483,18 @@ class KubernetesClient(SandboxClient):
         return typed(error, name)
 
     async def _why_lost(self, name: str, words: str) -> MsbError:
-        """The error for a command whose connection ended before it did."""
-        try:
-            status = _pod.status_of(await bounded(self._get(name), ASK_SECONDS))
-        except SandboxNotFound:
-            status = "Removed"
-        except (MsbError, asyncio.TimeoutError):
-            status = "unknown"
+        """The error for a command whose connection ended before it did. A node tells of an end a moment later."""
+        status = "unknown"
+        for pause in (REPORT_SECONDS, 0):
+            try:
+                status = _pod.status_of(await bounded(self._get(name), ASK_SECONDS))
+            except SandboxNotFound:
+                status = "Removed"
+            except (MsbError, asyncio.TimeoutError):
+                break
+            if status != "Running":
+                break
+            await asyncio.sleep(pause)
         if status in ("Removed", "Stopped", "Stopping"):
             return SandboxEnded("sandbox ended while the command ran", [f"status: {status}"])
         return SandboxUnavailable(f"the connection to sandbox '{name}' was lost: {words}", [f"status: {status}"])

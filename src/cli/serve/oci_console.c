@@ -136,6 +136,8 @@ void oci_console_serve(struct oci_console *c)
     }
     if (raw)
         terminal_restore();
+    close_fd(
+        &c->master); /* if nobody takes its output, the container is hung up on, and does not wait */
 }
 
 void oci_console_close(struct oci_console *c)

@@ -116,8 +116,10 @@ static int create_here(struct oci_runtime *rt, const struct args *a, struct oci_
     }
     if (r == 0)
         r = oci_create(rt, o, e);
-    if (r == 0 && console->listener >= 0)
-        r = oci_console_take(console, e);
+    if (r == 0 && console->listener >= 0 && (r = oci_console_take(console, e)) < 0) {
+        struct err ignored = {0};
+        (void)oci_delete(rt, o->id, true, &ignored);
+    }
     return r;
 }
 
@@ -517,15 +519,16 @@ VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSO
 static const struct {
     const char *option, *in, *key;
     enum { OF_TEXT, OF_NUMBER, OF_BYTES } kind;
+    bool liftable; /* by -1 */
 } update_flags[] = {
     {"cpu-period", "cpu", "period", OF_NUMBER},
-    {"cpu-quota", "cpu", "quota", OF_NUMBER},
+    {"cpu-quota", "cpu", "quota", OF_NUMBER, .liftable = true},
     {"cpu-share", "cpu", "shares", OF_NUMBER},
     {"cpuset-cpus", "cpu", "cpus", OF_TEXT},
     {"cpuset-mems", "cpu", "mems", OF_TEXT},
-    {"memory", "memory", "limit", OF_BYTES},
+    {"memory", "memory", "limit", OF_BYTES, .liftable = true},
     {"memory-reservation", "memory", "reservation", OF_BYTES},
-    {"pids-limit", "pids", "limit", OF_NUMBER},
+    {"pids-limit", "pids", "limit", OF_NUMBER, .liftable = true},
 };
 
 static json_t *resources_from_options(const struct args *a, struct err *e)
@@ -538,7 +541,8 @@ static json_t *resources_from_options(const struct args *a, struct err *e)
         if (!text)
             continue;
         any = true;
-        if (update_flags[i].kind != OF_TEXT &&
+        bool lifted = update_flags[i].liftable && strcmp(text, "-1") == 0;
+        if (update_flags[i].kind != OF_TEXT && !lifted &&
             ((update_flags[i].kind == OF_BYTES ? parse_size(text, 1, &v) : parse_u64(text, &v)) <
                  0 ||
              v == 0 || v > INT64_MAX))
@@ -546,7 +550,7 @@ static json_t *resources_from_options(const struct args *a, struct err *e)
         else if (json_object_set_new(json_object_get(j, update_flags[i].in), update_flags[i].key,
                                      update_flags[i].kind == OF_TEXT
                                          ? json_string(text)
-                                         : json_integer((json_int_t)v)) < 0)
+                                         : json_integer(lifted ? -1 : (json_int_t)v)) < 0)
             (void)err_oom(e);
     }
     if (args_has(a, "cpu-period") && !args_has(a, "cpu-quota"))
@@ -589,13 +593,14 @@ static int update_run(const struct args *a)
 static const struct opt update_opts[] = {
     {"resources", 'r', "FILE", "All of them, as linux.resources; - is stdin"},
     {"cpu-period", 0, "USEC", "What the quota is a part of (default: 100000)"},
-    {"cpu-quota", 0, "USEC", "CPU time in each period"},
+    {"cpu-quota", 0, "USEC", "CPU time in each period; -1: no limit", OPT_HYPHEN},
     {"cpu-share", 0, "N", "Weight among others, 1024 being usual"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
-    {"memory", 0, "SIZE", "What its group may use; a guest does not grow"},
+    {"memory", 0, "SIZE", "What its group may use (-1: no limit); a guest does not grow",
+     OPT_HYPHEN},
     {"memory-reservation", 0, "SIZE", "What it keeps when memory is short"},
-    {"pids-limit", 0, "N", "Processes, of a container in a pod"},
+    {"pids-limit", 0, "N", "Processes, of a container in a pod; -1: no limit", OPT_HYPHEN},
     {0},
 };
 VERB(cmd_oci_update, "update", "Change a container's limits",
