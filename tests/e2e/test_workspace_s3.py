@@ -197,8 +197,8 @@ def test_long_listings_are_read_at_several_places_at_once(msb, s3, two):
 
 
 def test_listings_in_the_order_of_directories(msb, s3, two):
-    """A server that keeps files may list what is in d05/ before d05.x."""
-    names = [f"d{i // 25:02}/{i}" for i in range(700)] + [f"d{i:02}.x" for i in range(28)]
+    """A server that keeps files may list what is in data/ before data.json, where a range would begin."""
+    names = [f"a/{i}" for i in range(150)] + [f"{d}/{i}" for d in ("b", "c", "data", *"efgh") for i in range(20)] + ["data.json"]
     for n in names:
         s3.put(f"pre/{n}", b"x")
     s3.order = lambda key: key.split("/")
