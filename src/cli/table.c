@@ -146,7 +146,7 @@ static const struct opt root_opts[] = {
 
 const struct cmd root_cmd = {
     .name = "",
-    .summary = "Sandboxes with a Linux kernel of their own",
+    .summary = "Sandboxes that each have their own Linux kernel",
     .opts = root_opts,
     .subs = cmd_table,
     .examples = "  msb run -- uname -a                 one command, nothing is kept\n"

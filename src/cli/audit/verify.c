@@ -142,9 +142,9 @@ const struct cmd cmd_audit_verify = {
         "Each record names the hash of the one before it, and audit.head the newest one. A record "
         "that was changed, removed, inserted or moved is found, and so are records cut off at the "
         "end. What was wrong is printed with file, line and number; the exit code is 1.\n\n"
-        "Whoever may write both files can write a new chain. Keep anchors where that user cannot "
-        "write, and give one to --expect: it fails if the record is not there, or another one is. "
-        "An anchor older than the two rotated files cannot be found any more.",
+        "Anyone who can write to both files can write a new chain. Keep anchors where that user "
+        "cannot write, and give one to --expect: it fails if that record is missing or different. "
+        "An anchor older than the two rotated files can no longer be found.",
     .examples = "  msb audit verify\n"
                 "  msb audit verify --anchor >> /mnt/elsewhere/anchors\n"
                 "  msb audit verify --expect \"$(tail -n 1 /mnt/elsewhere/anchors)\"",

@@ -10,11 +10,11 @@ struct habit {
 };
 
 static const struct habit verbs[] = {
-    {"build", "msb runs images and builds none: build it elsewhere and pipe 'docker save IMAGE' "
+    {"build", "msb does not build images: build it elsewhere and pipe 'docker save IMAGE' "
               "into 'msb load', or run a directory as an image: 'msb run ./rootfs'"},
-    {"buildx", "msb runs images and builds none: 'docker save IMAGE | msb load' brings one in"},
+    {"buildx", "msb does not build images: 'docker save IMAGE | msb load' brings one in"},
     {"cloud", "there is no cloud: sandboxes run on this machine"},
-    {"compose", "there are no compositions: create sandboxes one by one, and publish ports (-p) "
+    {"compose", "msb has no compose files: create sandboxes one by one, and publish ports (-p) "
                 "for what they serve to each other"},
     {"diff", "to see what a sandbox changed, compare files: 'msb cp NAME:/etc - | tar t'"},
     {"events", "'msb audit -f' shows what happens to sandboxes as it happens"},

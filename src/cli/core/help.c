@@ -295,7 +295,7 @@ void help_root(bool all, struct buf *out, unsigned columns)
 {
     struct help h = {.out = out, .columns = columns, .all = all};
     (void)buf_printf(out,
-                     "msb %s: sandboxes with a Linux kernel of their own\n\n"
+                     "msb %s: sandboxes that each have their own Linux kernel\n\n"
                      "Usage: msb [OPTIONS] <COMMAND>\n",
                      MSB_VERSION);
     print_examples(&h, &root_cmd);

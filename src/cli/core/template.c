@@ -137,7 +137,7 @@ static json_t *read_string(struct run *r)
     while (r->p < r->end && *r->p != quote)
         r->p++;
     if (r->p == r->end) {
-        (void)wrong(r, "a string without its end");
+        (void)wrong(r, "an unterminated string");
         return NULL;
     }
     return json_stringn(start, (size_t)(r->p++ - start));
@@ -166,7 +166,7 @@ static json_t *read_parenthesis(struct run *r)
     json_t *v = eval(r);
     skip_space(r);
     if (v && (r->p == r->end || *r->p != ')')) {
-        (void)wrong(r, "a parenthesis without its end");
+        (void)wrong(r, "an unclosed parenthesis");
         json_decref(v);
         return NULL;
     }
@@ -210,7 +210,7 @@ static json_t *read_term(struct run *r)
         r->p += n;
         return json_boolean(yes);
     }
-    (void)wrong(r, "what is not supported");
+    (void)wrong(r, "unsupported syntax");
     return NULL;
 }
 
@@ -358,7 +358,7 @@ static json_t *eval_command(struct run *r, json_t *piped)
     else if (ok && !f && !piped && c.n == 2) /* a method: .Label "k" */
         v = do_index(&c);
     if (!v && r->e && !r->e->code)
-        (void)wrong(r, "what is not supported");
+        (void)wrong(r, "unsupported syntax");
     for (size_t i = 0; i < c.n; i++)
         json_decref(c.arg[i]);
     return v;
@@ -532,7 +532,7 @@ static int print_action(struct run *r)
     if (!v)
         return r->e->code ? -r->e->code : err_oom(r->e);
     if (!at_end(r) || r->p != r->end)
-        return wrong(r, "what is not supported");
+        return wrong(r, "unsupported syntax");
     print_value(r->out, v);
     return 0;
 }
@@ -544,7 +544,7 @@ static int block(struct run *r, enum stop *why)
         if (keyword(r, "end") || keyword(r, "else")) {
             *why = r->p[-1] == 'd' ? STOP_END : STOP_ELSE;
             skip_space(r);
-            return r->p == r->end ? 0 : wrong(r, "what is not supported");
+            return r->p == r->end ? 0 : wrong(r, "unsupported syntax");
         }
         k = keyword(r, "if") ? do_if(r) : keyword(r, "range") ? do_range(r) : print_action(r);
         if (k < 0)

@@ -146,8 +146,7 @@ static int put_restart(struct docker_cmd *d, const char *to, const char *value, 
     (void)to;
     if (strcmp(value, "no") == 0)
         return 0;
-    return err_set(e, ENOTSUP,
-                   "--restart %s is not supported: there is no daemon that would restart it",
+    return err_set(e, ENOTSUP, "--restart %s is not supported: there is no daemon to restart it",
                    value);
 }
 
@@ -203,7 +202,7 @@ static const struct flag {
     /* what runs, and how it is attached */
     {ANY, "detach", 'd', KEEP},
     {DOCKER_RUN, "rm", 0, KEEP},
-    {DOCKER_CREATE, "rm", 0, NO, "a sandbox that goes with its command is made by docker run --rm"},
+    {DOCKER_CREATE, "rm", 0, NO, "docker run --rm removes a sandbox when its command ends"},
     {NEW | DOCKER_EXEC | DOCKER_START, "interactive", 'i', KEEP},
     {NEW | DOCKER_EXEC, "tty", 't', KEEP},
     {DOCKER_START, "attach", 'a', KEEP},
@@ -315,7 +314,7 @@ static const struct flag {
     {DOCKER_PUSH, "all-tags", 'a', NO, "name the tags"},
     {DOCKER_LOGIN, "username", 'u', VALUE, "username"},
     {DOCKER_LOGIN, "password-stdin", 0, FLAG, "password-stdin"},
-    {DOCKER_LOGIN, "password", 'p', NO1, "everybody sees a command line: use --password-stdin"},
+    {DOCKER_LOGIN, "password", 'p', NO1, "everyone can see a command line: use --password-stdin"},
 };
 /* clang-format on */
 

@@ -146,7 +146,7 @@ static void add_kernel(struct doctor *d, const char *name, const char *path, con
     struct kernel_release k, newest;
     char text[64], other[64];
     if (kernel_release_read(path, &k) < 0) {
-        doctor_add(d, name, MARK_OK, "%s, a version that it does not tell", path);
+        doctor_add(d, name, MARK_OK, "%s, of unknown version", path);
         return;
     }
     kernel_release_text(&k, text, sizeof(text));
@@ -309,11 +309,11 @@ static void check_cgroup(struct doctor *d)
         cpu < 0
             ? doctor_add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
                          memory < 0
-                             ? ", nor is a total of what this host's kernel holds for a sandbox"
+                             ? ", nor is a limit on what this host's kernel holds for a sandbox"
                              : "",
                          strerror(-cpu))
             : doctor_add(d, "cgroup", MARK_WARN,
-                         "no total for what this host's kernel holds for a sandbox (page tables, "
+                         "no limit on what this host's kernel holds for a sandbox (page tables, "
                          "socket buffers): %s",
                          strerror(-memory));
     doctor_remedy(line, "%s",

@@ -95,7 +95,7 @@ static int commit_run(const struct args *a)
 }
 
 static const struct opt commit_opts[] = {
-    {"change", 'c', "LINE", "Change the configuration by a line of a Dockerfile", OPT_REPEAT},
+    {"change", 'c', "LINE", "Change the configuration with a Dockerfile line", OPT_REPEAT},
     {"message", 'm', "TEXT", "Comment for the image's history"},
     {"author", 'a', "NAME", "Author of the image"},
     QUIET_OPTION,
@@ -105,7 +105,7 @@ static const struct opt commit_opts[] = {
 const struct cmd cmd_commit = {
     .name = "commit",
     .group = GROUP_IMAGE,
-    .summary = "Make an image of what a sandbox has written",
+    .summary = "Make an image from what a sandbox has written",
     .opts = commit_opts,
     .pos = {.name = "SANDBOX", .help = "Sandbox whose files become a layer", .required = true},
     .then = {.name = "IMAGE", .help = "Name for the image, NAME[:TAG]", .required = true},
@@ -114,8 +114,8 @@ const struct cmd cmd_commit = {
         "was changed or deleted in it; mounts, volumes and what msb itself puts there "
         "(/etc/hosts, /etc/hostname, /etc/resolv.conf) are not part of it. Its configuration is "
         "that of the sandbox's image: options of 'create' are left out, and --change sets what "
-        "they had set. In a running sandbox whoever writes waits until the files have been read; "
-        "a stopped one is started for that and stopped again. Prints the image's digest.\n\n"
+        "they had set. In a running sandbox, writes wait until the files have been read; a stopped "
+        "one is started for this and stopped again. Prints the image's digest.\n\n"
         "Lines for --change begin with CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, STOPSIGNAL, USER, "
         "VOLUME "
         "or WORKDIR.",

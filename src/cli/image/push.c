@@ -16,7 +16,7 @@ static int push_reference(const char *text, const struct registry_options *opt, 
     struct image_cache c;
     int r = reference_parse(text, &ref, e);
     if (r == 0 && ref.digest) {
-        err_set(e, EINVAL, "'%s' names an image by its digest, and a registry keeps it by a tag",
+        err_set(e, EINVAL, "'%s' names an image by its digest; a push needs a name with a tag",
                 text);
         err_hint(e, "give it a name with 'msb tag %s NAME:TAG', and push that", text);
         r = -EINVAL;
@@ -69,7 +69,7 @@ const struct cmd cmd_push = {
                "Layers that the registry has are not uploaded, and those that it has in another "
                "repository are mounted from there where it allows that. Other layers are "
                "regenerated from msb's own format and compressed: unless they were made by 'msb "
-               "commit', they get other digests than they were pulled with, and so does the image. "
+               "commit', their digests, and the image's, differ from those they were pulled with. "
                "Their content is the same. Prints the image's digest in the registry. Credentials "
                "are those of 'msb pull'; mirrors are not used.",
     .examples = "  msb push ghcr.io/team/app:1.0\n"

@@ -88,8 +88,8 @@ const struct cmd cmd_save = {
     .pos = {.name = "REFERENCES", .help = "Images to save", .required = true, .many = true},
     .details = "The archive is for 'docker load', 'podman load', skopeo and 'msb load'. Layers are "
                "regenerated from msb's own format and are not compressed, so they, and the image, "
-               "have other digests than in a registry; their content is the same. Saving the same "
-               "images produces the same bytes. The file appears when it is complete.",
+               "have different digests than in a registry; their content is the same. Saving the "
+               "same images produces the same bytes. The file appears when it is complete.",
     .examples = "  msb save -o python.tar python:3.11-slim\n"
                 "  msb save alpine:3 | podman load\n"
                 "  msb save --format oci -o images.tar alpine:3 python:3.11-slim",

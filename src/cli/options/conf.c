@@ -24,7 +24,7 @@ enum {
 static const struct opt conf_opts[] = {
     {"conf", 0, "FILE", "Read settings from a YAML file, whose keys are the names of options",
      OPT_REPEAT},
-    {"net-conf", 0, "FILE", "The same, for settings of the network alone", OPT_REPEAT},
+    {"net-conf", 0, "FILE", "The same, for network settings only", OPT_REPEAT},
     {"resource-conf", 0, "FILE", "The same, for resources", OPT_REPEAT},
     {"runtime-conf", 0, "FILE", "The same, for the sandbox and its commands", OPT_REPEAT},
     {"fs-conf", 0, "FILE", "The same, for files, volumes and sockets", OPT_REPEAT},

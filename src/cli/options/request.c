@@ -187,7 +187,7 @@ static int script_option(struct sandbox_spec *s, const char *opt, const char *ar
             return r;
         char *real = realpath(sep + 1, NULL);
         if (!real || strlist_take(&s->script_files, real) < 0)
-            return err_sys(e, errno, "cannot tell where script file '%s' is", sep + 1);
+            return err_sys(e, errno, "cannot resolve script file '%s'", sep + 1);
     } else if (strcmp(opt, "script") == 0) {
         body = shell_script(sep + 1, s->shell ? s->shell : "/bin/sh");
     } else {

@@ -18,9 +18,8 @@ static const struct opt identity_opts[] = {
     {"engine", 0, "ENGINE", "Engine that runs the guest's kernel (default: $MSB_ENGINE, else auto)",
      .choices = "auto|kvm|uml|uml-ptrace"},
     {"jail", 0, "JAIL",
-     "Jail around the sandbox: full takes namespaces; reduced does without, for containers that "
-     "refuse "
-     "them; auto is reduced only there (default: $MSB_JAIL, else auto)",
+     "Jail around the sandbox: full needs namespaces; reduced does without, for containers that "
+     "refuse them; auto chooses reduced only there (default: $MSB_JAIL, else auto)",
      .choices = JAIL_KINDS},
     POLICY_OPTION,
     {"log-level", 0, "LEVEL",
@@ -38,20 +37,20 @@ static const struct opt resource_opts[] = {
      "used as it is and kept (default: 4G)",
      .alias = "oci-upper-size"},
     {"disk-sync", 0, "WHEN",
-     "Whether fsync in the guest waits for the host's disk; with never, synced data survives all "
-     "but a crash of the host (default: auto, which is never for a sandbox that keeps no files)",
+     "Whether fsync in the guest waits for the host's disk; with never, synced data survives "
+     "anything but a host crash (default: auto, which is never for a sandbox that keeps no files)",
      .choices = "auto|always|never"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT, .alias = "ulimit"},
     {"max-output", 0, "SIZE",
-     "End a command that has written more than this, both streams together (default: no limit)"},
+     "End a command that writes more than this to stdout and stderr together (default: no limit)"},
     {"cpu-placement", 0, "POLICY",
      "Host CPUs to run on: spread assigns each sandbox one in turn, compact the first ones, core "
      "also keeps other programs off that core's hardware threads, inherit uses all that msb may "
      "use, auto is spread (default: spread)",
      .choices = CPU_PLACEMENTS},
     {"placement-profile", 0, "NAME",
-     "Placement profile for inspect, and for tools that place sandboxes; msb itself goes by "
+     "Placement profile, shown by inspect, for tools that place sandboxes; msb itself uses "
      "--cpu-placement"},
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs, with 'msb modify --cpus'"},
     {"max-memory", 0, "SIZE",
@@ -61,7 +60,7 @@ static const struct opt resource_opts[] = {
      "them (default: madvise)",
      .choices = "always|madvise|never"},
     {"deployment-profile", 0, "PROFILE",
-     "Whom the host serves: multi-tenant keeps other programs off its cores, where the host can "
+     "Who shares the host: multi-tenant keeps other programs off a sandbox's cores, if possible "
      "(default: single-tenant)",
      .choices = "single-tenant|multi-tenant"},
     {0},
@@ -124,9 +123,9 @@ static const struct opt file_opts[] = {
      "fuse)",
      .choices = "fuse|snapshot"},
     {"workspace-sync", 0, "WHEN",
-     "When changes go to the workspace's bucket: soon after a file is closed, when there are none "
-     "for a while, or after a stop; with fsync as with close, and an fsync waits for it (default: "
-     "stop)",
+     "When changes go to the workspace's bucket: close: soon after a file is closed; idle: when "
+     "there are none for a while; stop: after a stop; fsync: like close, and fsync in the guest "
+     "waits for the upload (default: stop)",
      .choices = "close|idle|stop|fsync"},
     {"workspace-max", 0, "SIZE", "Size limit (default: 1G for a snapshot, none for fuse)"},
     {"persist-home", 0, NULL, "Keep /root in a volume named after the workspace or the sandbox"},
@@ -137,7 +136,7 @@ static const struct opt file_opts[] = {
     {"copy-dir", 0, "SRC:DST", "Like --copy, only for a directory", OPT_REPEAT},
     {"mkdir", 0, "PATH", "Create a directory, and its parents, in the new sandbox", OPT_REPEAT},
     {"rm", 0, "PATH",
-     "Remove a file or directory from the new sandbox; alone, with 'msb run': remove the sandbox "
+     "Remove a file or directory from the new sandbox; 'msb run --rm' alone removes the sandbox "
      "when its command ends, even if it has a name",
      OPT_REPEAT | OPT_OPTIONAL | OPT_DESTROYS},
     {"vsock", 0, "HOST_SOCK:PORT",

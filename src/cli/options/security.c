@@ -36,7 +36,7 @@ static const struct opt guest_opts[] = {
      "Set a kernel setting of the guest: net.*, kernel.shm*, vm.max_map_count and others",
      OPT_REPEAT},
     {"init", 0, "PATH|auto",
-     "Run an init of the image's, such as systemd, as PID 1 of the commands; auto looks for one. "
+     "Run an init from the image, such as systemd, as PID 1 for commands; auto looks for one. "
      "Without a value: accepted and ignored, since PID 1 of a sandbox does what an init does",
      OPT_OPTIONAL},
     {"init-arg", 0, "TEXT", "Argument of that init", OPT_REPEAT | OPT_HYPHEN},

@@ -224,8 +224,8 @@ static void tell_left(const char *name)
 {
     char text[SPEC_NAME_MAX * 2 + 96];
     (void)snprintf(text, sizeof(text),
-                   "\nDetached from %s, where the command goes on: 'msb attach "
-                   "%s' comes back",
+                   "\nDetached from %s; the command keeps running: 'msb attach "
+                   "%s' reattaches",
                    name, name);
     ui_note(text);
 }

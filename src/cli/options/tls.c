@@ -13,25 +13,25 @@ static const struct opt tls_opts[] = {
      "Give the guest a placeholder, which becomes secret NAME on its way to HOST",
      OPT_REPEAT | OPT_COMMON},
     {"on-secret-violation", 0, "ACTION",
-     "What to do about a placeholder in the wrong place, besides not sending it; all are logged "
+     "What to do if a placeholder is in the wrong place; it is never sent, and always logged "
      "(default: block-and-log)",
      .choices = "block|block-and-log|block-and-terminate"},
-    {"tls-intercept", 0, "HOST", "Look into TLS connections to HOST, without a secret", OPT_REPEAT},
+    {"tls-intercept", 0, "HOST", "Intercept TLS connections to HOST, without a secret", OPT_REPEAT},
     {"tls-intercept-port", 0, "PORT",
-     "Look into TLS connections to these hosts and those of secrets on PORT, too, not on 443 alone",
+     "Intercept TLS connections to these hosts and those of secrets on PORT, in addition to 443",
      OPT_REPEAT},
     {"tls-intercept-ca-cert", 0, "FILE",
-     "Certificate authority that the guest is to trust, in place of msb's own"},
-    {"tls-intercept-ca-key", 0, "FILE", "Its private key, which nobody but you may read"},
+     "Certificate authority for the guest to trust, instead of msb's own"},
+    {"tls-intercept-ca-key", 0, "FILE", "Its private key; only you may be able to read it"},
     {"no-block-quic", 0, NULL,
-     "Leave UDP to hosts of --tls-intercept open, where QUIC cannot be looked into; not with a "
+     "Leave UDP to hosts of --tls-intercept open, where QUIC cannot be intercepted; not with a "
      "secret"},
-    {"tls-bypass", 0, "HOST", "Never look into TLS connections to HOST", OPT_REPEAT},
+    {"tls-bypass", 0, "HOST", "Never intercept TLS connections to HOST", OPT_REPEAT},
     {"tls-upstream-ca-cert", 0, "FILE",
      "Certificate authorities to verify servers with, besides the host's", OPT_REPEAT},
     {"tls-upstream-ca-cert-for", 0, "HOST=FILE", "The same, for some servers", OPT_REPEAT},
     {"tls-no-verify-upstream-for", 0, "HOST",
-     "Do not verify the certificate of HOST; not where a secret is bound to it", OPT_REPEAT},
+     "Do not verify the certificate of HOST; refused if a secret is bound to it", OPT_REPEAT},
     {0},
 };
 const struct opt_group tls_group = {"Secrets and TLS", tls_opts};
@@ -110,7 +110,7 @@ static int check_twice(const struct sandbox_spec *s, struct err *e)
             if (strncmp(text, s->secrets.v[i], n) == 0 && text[n] == '@')
                 return err_set(e, EINVAL,
                                "secret %s cannot be both: --secret-env gives its value to "
-                               "the guest, --secret keeps it from it",
+                               "the guest, and --secret withholds it",
                                s->secrets.v[i]);
         }
     return 0;

@@ -43,7 +43,7 @@ static int print_plan(const struct plan *p)
     if (wants_json(p->args))
         return ui_print_json(json_incref(p->json));
     if (p->n == 0) {
-        ui_note("Every running sandbox is within the policy.");
+        ui_note("Every running sandbox complies with the policy.");
         return EXIT_OK;
     }
     (void)table_print(&p->table, &out, NULL);
@@ -129,7 +129,7 @@ const struct cmd cmd_policy_apply = {
     .summary = "Make running sandboxes comply with the current policy",
     .opts = apply_opts,
     .details =
-        "A policy counts when sandboxes are created, started and changed; those that run are left "
+        "A policy applies when sandboxes are created, started or changed; running ones are left "
         "alone until this command. What they have beyond the policy is shown first. Network rules "
         "and published ports are changed while they run; for anything else a sandbox is stopped, "
         "and does not start again until it is changed.",

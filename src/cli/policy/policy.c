@@ -163,10 +163,9 @@ static const struct cmd cmd_policy_explain = {
     .groups = explain_groups,
     .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
     .details =
-        "Takes the options of 'msb create'. Each setting that counts is allowed, refused, a "
-        "default "
-        "that is filled in, or narrowed: what was not asked for and is beyond what is allowed. "
-        "Exits with 3 if the sandbox would be refused.",
+        "Takes the options of 'msb create'. Each setting that applies is allowed, refused, a "
+        "default that is filled in, or narrowed, if it was not asked for and exceeds what is "
+        "allowed. Exits with 3 if the sandbox would be refused.",
     .examples = "  msb policy explain --memory 8G python:3.12\n"
                 "  msb policy explain --format json -v ./src:/src",
     .run = policy_explain_run,
@@ -283,7 +282,7 @@ const struct cmd cmd_policy = {
     .subs = policy_verbs,
     .details =
         "/etc/msb/policy.yaml is the operator's, $MSB_HOME/policy.yaml a user's own, and "
-        "--policy FILE counts for one command. A sandbox must satisfy all of them: a user can "
+        "--policy FILE applies to one command. A sandbox must satisfy all of them: a user can "
         "only narrow what the operator allows.",
     .examples = "  msb policy show\n"
                 "  msb policy explain --memory 8G python:3.12\n"

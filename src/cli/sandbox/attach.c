@@ -23,7 +23,7 @@ static int choose(const struct args *a, const struct background *b,
             *ret = &b->v[i];
     if (*ret)
         return 0;
-    err_set(e, ESRCH, "no such command runs in the background of '%s'", a->pos[0]);
+    err_set(e, ESRCH, "no such background command is running in '%s'", a->pos[0]);
     err_hint(e, "'msb logs %s' has the output of those that ran; 'msb exec %s' starts another",
              a->pos[0], a->pos[0]);
     return -ESRCH;
@@ -58,7 +58,7 @@ static int attach_run(const struct args *a)
 
 static const struct opt attach_opts[] = {
     {"id", 0, "N", "Which command: its number in 'msb inspect' (default: the latest)"},
-    {"no-stdin", 0, NULL, "Only watch: pass no input on"},
+    {"no-stdin", 0, NULL, "Only watch; pass on no input"},
     DETACH_KEYS_OPTION,
     {0},
 };
@@ -66,11 +66,11 @@ static const struct opt attach_opts[] = {
 const struct cmd cmd_attach = {
     .name = "attach",
     .group = GROUP_SANDBOX,
-    .summary = "Come back to a command in the background",
+    .summary = "Reattach to a background command",
     .opts = attach_opts,
     .pos = {.name = "NAME", .help = "Sandbox that it runs in", .required = true},
     .details = "Its output is shown from now on ('msb logs' has what came before), and input goes "
-               "to it if it was started with any. Ctrl-] leaves it again. msb exits with its exit "
+               "to it if it was started with any. Ctrl-] detaches again. msb exits with its exit "
                "code.",
     .examples = "  msb attach web\n"
                 "  msb attach --id 3 web",

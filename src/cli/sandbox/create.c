@@ -36,7 +36,7 @@ static int create_run(const struct args *a)
     int r = sandbox_request_parse(a, &q, &e);
     if (r == 0 && q.passing) {
         r = err_set(&e, EINVAL, "--rm needs a PATH to remove from the new sandbox");
-        err_hint(&e, "'msb run --rm' is for a sandbox that goes with its command");
+        err_hint(&e, "'msb run --rm' makes a sandbox that is removed when its command ends");
         q.exit_code = EXIT_USAGE;
     }
     if (r == 0)

@@ -103,8 +103,8 @@ static int watch(const struct args *a, uint64_t interval, struct err *e)
 {
     struct metrics now = {0}, before = {0};
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        err_set(e, ENOTTY, "a view that is kept up to date needs a terminal");
-        err_hint(e, "use --follow for a stream of JSON, or --format json for one look");
+        err_set(e, ENOTTY, "a live view needs a terminal");
+        err_hint(e, "use --follow for a stream of JSON, or --format json for one sample");
         return -ENOTTY;
     }
     int r = look(a, &now, &before, 0, e);
@@ -173,7 +173,7 @@ static int metrics_run(const struct args *a)
 }
 
 static const struct opt metrics_opts[] = {
-    {"watch", 'w', NULL, "Keep showing it on the whole screen, until q", .conflicts = "follow"},
+    {"watch", 'w', NULL, "Show it full-screen and up to date, until q", .conflicts = "follow"},
     {"follow", 'f', NULL, "Print one JSON object per sandbox and interval"},
     {"interval", 0, "TIME", "How often --watch and --follow update (default: 1s)"},
     {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},

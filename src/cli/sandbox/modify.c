@@ -280,7 +280,7 @@ static const struct opt rare_opts[] = {
     {"secret", 0, "NAME@HOST[,...]", "Bind a secret to HOST, or to more hosts", OPT_REPEAT},
     {"secret-rm", 0, "NAME", "Unbind a secret from all its hosts", OPT_REPEAT},
     {"next-start", 0, NULL,
-     "Keep the change for the next start; a running sandbox goes on as it is"},
+     "Apply the change at the next start; a running sandbox continues unchanged"},
     POLICY_OPTION,
     {0},
 };
@@ -296,14 +296,12 @@ const struct cmd cmd_modify = {
     .groups = modify_groups,
     .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =
-        "Changes to a stopped sandbox apply at its next start. A running one has new labels and "
+        "Changes to a stopped sandbox apply at its next start. A running one gets new labels and "
         "CPUs (up to its --max-cpus, where the host has a cgroup for it) at once, and secrets if "
         "it was started with one (--secret): new commands see their placeholders, and the next "
-        "request has their values. Other changes need --restart, or --next-start, until when 'msb "
-        "inspect' shows them as pending. Either "
-        "all changes are made or none. A disk can only grow, unless it is in memory; the guest's "
-        "file system follows "
-        "at the next start.",
+        "request carries their values. Other changes need --restart, or --next-start: 'msb "
+        "inspect' shows those as pending until then. Either all changes are made or none. A disk "
+        "can only grow, unless it is in memory; the guest's file system follows at the next start.",
     .examples = "  msb modify web --root-disk 20G\n"
                 "  msb modify web --memory 2G --env DEBUG=1 --restart",
     .run = modify_run,

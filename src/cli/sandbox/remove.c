@@ -17,7 +17,7 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
 static const struct opt remove_opts[] = {
     {"force", 'f', NULL, "Also remove running sandboxes"},
     LABEL_SELECTOR("Remove"),
-    {"quiet", 'q', NULL, "Print only errors, and none if it does not exist"},
+    {"quiet", 'q', NULL, "Print only errors, and none for sandboxes that do not exist"},
     {0},
 };
 

@@ -74,10 +74,10 @@ static int wait_one(const struct store *s, const struct args *a, const char *nam
 const struct cmd cmd_wait = {
     .name = "wait",
     .group = GROUP_SANDBOX,
-    .summary = "Wait for a command in the background; print its exit code",
+    .summary = "Wait for a background command; print its exit code",
     .pos = {.name = "NAMES", .help = "Sandboxes to wait for", .required = true, .many = true},
     .details = "The command is the latest that 'msb run -d' or 'msb exec -d' started, or that "
-               "somebody detached from. For a sandbox without one, msb waits until it stops.",
+               "was detached from. For a sandbox without one, msb waits until the sandbox stops.",
     .examples = "  msb run -d --name job -- make && msb wait job\n"
                 "  code=$(msb wait job)",
     .each = &(const struct action){.fn = wait_one},

@@ -148,9 +148,9 @@ static const struct opt oci_opts[] = {
 };
 
 static const struct opt rare_opts[] = {
-    {"log-format", 0, "FORMAT", "Of that file (default: text)", .choices = "text|json"},
+    {"log-format", 0, "FORMAT", "Format of that file (default: text)", .choices = "text|json"},
     {"systemd-cgroup", 0, NULL, "cgroupsPath is slice:prefix:name, as systemd writes it"},
-    {"rootless", 0, "BOOL", "Accepted: what this user may do is found out", OPT_OPTIONAL},
+    {"rootless", 0, "BOOL", "Accepted and ignored: msb detects what it may do", OPT_OPTIONAL},
     {"criu", 0, "PATH", "Accepted, and not used", OPT_HIDDEN},
     {"version", 'v', NULL, "Print the versions of the runtime and of the specification"},
     {0},
@@ -173,9 +173,9 @@ const struct cmd cmd_oci = {
     .opts = oci_opts,
     .groups = oci_groups,
     .subs = oci_subs,
-    .details = "An engine calls this, by the name msb-runtime, as it would call runc or crun: each "
-               "container then has a kernel of its own. docs/oci.md says what of a container's "
-               "configuration is honoured.",
+    .details = "An engine calls this, as msb-runtime, in the same way as runc or crun: each "
+               "container then has its own kernel. docs/oci.md says which parts of a container's "
+               "configuration are honoured.",
     .examples = "  podman --runtime /usr/local/bin/msb-runtime run --rm alpine uname -a\n"
                 "  msb oci --root /run/msb-runtime list",
     .before = globals_run,

@@ -67,7 +67,7 @@ int oci_console_take(struct oci_console *c, struct err *e)
     AUTO_CLOSE int conn = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
     ssize_t n = conn < 0 ? -errno : sock_recv_with_fd(conn, name, sizeof(name), &c->master);
     if (n < 0 || c->master < 0)
-        return err_set(e, EPROTO, "the container has sent no terminal");
+        return err_set(e, EPROTO, "the container did not send a terminal");
     fit(c);
     return 0;
 }

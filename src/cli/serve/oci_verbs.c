@@ -69,8 +69,8 @@ static int create_run(const struct args *a)
 }
 
 #define CREATE_OPTIONS                                                                        \
-    {"bundle", 'b', "DIR", "With config.json (default: the current directory)"},              \
-        {"pid-file", 0, "FILE", "Write the number of the container's process to it"},         \
+    {"bundle", 'b', "DIR", "Bundle with config.json (default: the current directory)"},       \
+        {"pid-file", 0, "FILE", "Write the PID of the container's process to it"},            \
         {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},      \
         {"no-pivot", 0, NULL, "Accepted: a guest has a root of its own", OPT_HIDDEN},         \
         {"no-new-keyring", 0, NULL, "Accepted: a guest has keyrings of its own", OPT_HIDDEN}, \
@@ -257,7 +257,7 @@ static int exec_run(const struct args *a)
 static const struct opt exec_opts[] = {
     {"process", 'p', "FILE", "What to run, as 'process' of a config.json"},
     {"detach", 'd', NULL, "Do not wait for it to end"},
-    {"pid-file", 0, "FILE", "Write the number of its process to it"},
+    {"pid-file", 0, "FILE", "Write the PID of its process to it"},
     {"console-socket", 0, "PATH", "Send its terminal over this socket"},
     {"tty", 't', NULL, "Give it a terminal"},
     {"env", 'e', "KEY=VALUE", "Set an environment variable", OPT_REPEAT},
@@ -415,7 +415,7 @@ static int kill_run(const struct args *a)
 }
 
 static const struct opt kill_opts[] = {
-    {"all", 'a', NULL, "To what is left of it; one that has ended is no error"},
+    {"all", 'a', NULL, "Signal whatever is left of it; not an error if it has ended"},
     {0},
 };
 
@@ -443,7 +443,7 @@ static int delete_run(const struct args *a)
 }
 
 static const struct opt delete_opts[] = {
-    {"force", 'f', NULL, "Kill it first; one that does not exist is no error", OPT_DESTROYS},
+    {"force", 'f', NULL, "Kill it first; not an error if it does not exist", OPT_DESTROYS},
     {0},
 };
 VERB(cmd_oci_delete, "delete", "Delete a container that has ended", "  msb oci delete c1",
@@ -591,15 +591,15 @@ static int update_run(const struct args *a)
 }
 
 static const struct opt update_opts[] = {
-    {"resources", 'r', "FILE", "All of them, as linux.resources; - is stdin"},
-    {"cpu-period", 0, "USEC", "What the quota is a part of (default: 100000)"},
+    {"resources", 'r', "FILE", "All limits, as linux.resources; - is stdin"},
+    {"cpu-period", 0, "USEC", "Period that the quota applies to (default: 100000)"},
     {"cpu-quota", 0, "USEC", "CPU time in each period; -1: no limit", OPT_HYPHEN},
-    {"cpu-share", 0, "N", "Weight among others, 1024 being usual"},
+    {"cpu-share", 0, "N", "CPU weight relative to others, usually 1024"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
     {"memory", 0, "SIZE", "What its group may use (-1: no limit); a guest does not grow",
      OPT_HYPHEN},
-    {"memory-reservation", 0, "SIZE", "What it keeps when memory is short"},
+    {"memory-reservation", 0, "SIZE", "Memory that it keeps when memory is short"},
     {"pids-limit", 0, "N", "Processes, of a container in a pod; -1: no limit", OPT_HYPHEN},
     {0},
 };

@@ -31,7 +31,7 @@ static int get_ttl(const struct args *a, uint32_t *ret, struct err *e)
     const char *v = args_get(a, "ttl");
     uint64_t ms = SECRET_TTL_DEFAULT_S * 1000ULL;
     if (v && !args_has(a, "command"))
-        return err_set(e, EINVAL, "--ttl is how long a value of --command can be used");
+        return err_set(e, EINVAL, "--ttl requires --command: it limits how long its value is used");
     if (v && (parse_duration_ms(v, &ms) < 0 || ms < 1000 || ms / 1000 > SECRET_TTL_MAX_S))
         return args_bad_value(a, "ttl", v, "expected 1s to 30d, such as 10m", e);
     *ret = (uint32_t)(ms / 1000);
@@ -177,7 +177,7 @@ static const struct cmd cmd_secret_remove = {
     .summary = "Remove secrets",
     .opts = quiet_opts,
     .pos = {.name = "NAMES", .help = "Secrets to remove", .required = true, .many = true},
-    .details = "A sandbox that uses a removed secret runs no commands until it is set again.",
+    .details = "A sandbox that uses a removed secret runs no commands until that is set again.",
     .examples = "  msb secret rm API_KEY",
     .each = &(const struct action){.done = "Removed", .plain = secret_remove},
 };

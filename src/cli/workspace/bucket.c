@@ -75,7 +75,7 @@ static const struct opt bucket_opts[] = {
     {"region", 0, "REGION", "Region (default: $AWS_REGION, or us-east-1)", OPT_COMMON},
     {"credentials", 0, "SOURCE",
      "A secret's name, env, profile[:NAME] or none (default: env, else profile)", OPT_COMMON},
-    {"addressing", 0, "STYLE", "Where requests name the bucket (default: auto)",
+    {"addressing", 0, "STYLE", "How requests address the bucket (default: auto)",
      .choices = "auto|path|virtual"},
     CA_CERTS_OPTION,
     {"max", 0, "SIZE", "Refuse a bucket that holds more (default: 10G)"},
@@ -95,7 +95,7 @@ const struct cmd cmd_workspace_create = {
     .details =
         "With --s3, the workspace is a local directory that is synced with the bucket: before a "
         "sandbox starts with it, after the sandbox stops, and by `msb workspace sync`. Each file "
-        "is an object of the same name; PREFIX/.msb/ holds what objects cannot say.\n\n"
+        "is an object of the same name; PREFIX/.msb/ holds what objects cannot express.\n\n"
         "The keys come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
         "AWS_SESSION_TOKEN), from a profile in ~/.aws, or from a secret whose value is "
         "ID:SECRET. They are looked up for every sync; no sandbox sees them.",

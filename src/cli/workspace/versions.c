@@ -103,7 +103,7 @@ static int checkpoint_run(const struct args *a)
 }
 
 static const struct opt checkpoint_opts[] = {
-    {"message", 'm', "TEXT", "What it is, for the log"},
+    {"message", 'm', "TEXT", "Description for the log"},
     MAX_OPTION,
     QUIET_OPTION,
     {0},
@@ -116,9 +116,9 @@ const struct cmd cmd_workspace_checkpoint = {
     .opts = checkpoint_opts,
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .details =
-        "Prints the number of the version. Only what has changed is stored; if nothing has, it is "
-        "the last version's number. Versions are on this host, also those of a workspace in a "
-        "bucket. What .msbignore names is not part of them. Programs that run in a sandbox are not "
+        "Prints the number of the version. Only what has changed is stored; if nothing has, the "
+        "last version's number is printed. Versions are kept on this host, even for a workspace in "
+        "a bucket. They leave out what .msbignore names. Programs that run in a sandbox are not "
         "stopped: what they are writing is kept as it is at that moment.",
     .examples = "  msb workspace checkpoint task-7 -m 'before the refactoring'",
     .run = checkpoint_run,
@@ -297,13 +297,13 @@ static const struct opt restore_opts[] = {
 const struct cmd cmd_workspace_restore = {
     .name = "restore",
     .parent = &cmd_workspace,
-    .summary = "Make a workspace what it was in a version",
+    .summary = "Restore a workspace to an earlier version",
     .opts = restore_opts,
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .then = {.name = "VERSION", .help = "Its number in the log", .required = true},
     .details =
-        "What is there becomes a version first, so nothing is lost. Only files that differ are "
-        "replaced, one by one; what .msbignore names is left alone. Sandboxes may have the "
+        "The current state is saved as a version first, so nothing is lost. Only files that differ "
+        "are replaced, one by one; what .msbignore names is left alone. Sandboxes may use the "
         "workspace meanwhile. A workspace in a bucket is synced afterwards.",
     .examples = "  msb workspace restore task-7 3",
     .run = restore_run,
@@ -317,7 +317,7 @@ static int prune_one(const struct store *s, const struct args *a, const char *na
     size_t removed = 0;
     char text[64];
     if (v && (parse_u64(v, &keep) < 0 || keep == 0))
-        return args_bad_value(a, "keep", v, "expected a number from 1", e);
+        return args_bad_value(a, "keep", v, "expected a number, 1 or higher", e);
     int r = hold(s, name, false, &h, e);
     if (r == 0)
         r = versions_prune(h.dir, (size_t)MIN(keep, (uint64_t)VERSIONS_MAX), &removed, e);

@@ -176,7 +176,7 @@ static int list_run(const struct args *a)
 }
 
 static const struct opt workspace_list_opts[] = {
-    {"recursive", 'R', NULL, "With a workspace: everything below, too"},
+    {"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
     NAMES_ONLY_OPTION,
     FORMAT_OPTION,
     {0},
@@ -296,7 +296,7 @@ static int workspace_remove_one(const struct store *s, const struct args *a, con
 }
 
 static const struct opt remove_opts[] = {
-    {"recursive", 'r', NULL, "Of NAME:PATH: a directory, too, with what is in it"},
+    {"recursive", 'r', NULL, "For NAME:PATH: remove directories, too, and their contents"},
     QUIET_OPTION,
     {0},
 };
@@ -313,7 +313,7 @@ static const struct cmd cmd_workspace_remove = {
             .required = true,
             .many = true},
     .details =
-        "Of a workspace in a bucket only the local files are removed: the bucket is left as it is. "
+        "For a workspace in a bucket, only the local files are removed; the bucket is unchanged. "
         "A file (NAME:PATH) is removed from the bucket, too, by a sync afterwards.",
     .examples = "  msb workspace rm task-7\n"
                 "  msb workspace rm task-7:out/old.log",
