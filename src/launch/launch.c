@@ -50,6 +50,7 @@ struct cargo {
     bool in_group;   /* of the caller's */
     const int *gate; /* see struct launch_options */
     bool refused;    /* the host refuses namespaces */
+    bool awaited;    /* helpers are ready, or have failed */
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
@@ -413,6 +414,9 @@ static int await_interceptor(struct cargo *c, struct err *e)
 static int await_helpers(struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
+    if (c->awaited)
+        return r;
+    c->awaited = true;
     for (size_t i = 0; i < c->p.n_shares; i++) {
         int k = share_wait(c->p.share_fd[i], c->share_stage[i], &c->refused, first);
         if (k < 0 && r == 0) {
@@ -422,11 +426,6 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
     }
     if (c->p.connector_fd >= 0) {
         int k = connector_wait(c->p.connector_fd, c->connector_stage, &c->refused, first);
-        first = k < 0 ? NULL : first;
-        r = r < 0 ? r : k;
-    }
-    if (c->p.intercept_fd >= 0) {
-        int k = await_interceptor(c, first);
         r = r < 0 ? r : k;
     }
     return r;
@@ -616,7 +615,9 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
         stage = 0; /* it failed, and has reported it */
     } else if (stage > 0) {
         enter_group(c, stage);
-        r = intercept_placed(&c->intercept, &c->refused, e); /* at the same time as the stage */
+        r = await_helpers(c, 0, e); /* they got ready at the same time as the stage */
+        if (r == 0)
+            r = intercept_placed(&c->intercept, &c->refused, e);
         if (r == 0 && !c->p.reduced)
             r = jail_map(stage, &c->id, e);
         if (r == 0)
@@ -668,9 +669,13 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
         r = gather_network(&c, e);
     if (r == 0)
         r = hand_over_tap(&c, opt->tap, e);
-    r = await_helpers(&c, r, e);
+    if (c.p.intercept_fd >= 0) { /* also after a failure: it has a child to be reaped */
+        int k = await_interceptor(&c, r < 0 ? NULL : e);
+        r = r < 0 ? r : k;
+    }
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);
+    r = await_helpers(&c, r, e);
     if (r == 0 && !c.refused) {
         l->intercept = c.intercept;
         c.intercept = (struct intercept){.teller = {.fd = -1}};

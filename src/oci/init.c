@@ -150,11 +150,12 @@ static int boot(const struct oci_init *in, int init, struct err *e)
 {
     CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
     int r = in->config->ns.entered[OCI_NS_NET] && !in->pod ? netns_connect(&net, e) : 0;
+    bool here = process_is_here(&in->config->process, &in->config->spec);
     const struct create_options opt = {.in_group = true,
                                        .transient = true,
                                        .said = in->config->said,
                                        .tap = net.tap.fd < 0 ? NULL : &net.tap,
-                                       .prepare = find_command,
+                                       .prepare = here ? NULL : find_command,
                                        .prepare_ctx = (void *)(uintptr_t)in};
     if (r == 0)
         r = in->pod ? sandbox_check_policy(&in->rt->store, &in->config->spec, &opt, e)

@@ -1,6 +1,7 @@
 #include "oci/process.h"
 
 #include "client/files.h"
+#include "oci/view.h"
 #include "spec/names.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { JSON_FILE_MAX = 4 * 1024 * 1024, JSON_PIECE = 64 * 1024, WORDS_MAX = 65536 };
 
@@ -284,11 +287,13 @@ void process_explain(const struct oci_process *p, int exit_code, struct err *e)
 }
 
 /* 1: it is there; 0: it is not; -EACCES: there, but not executable. */
-static int look_at(struct files *f, const char *path)
+typedef int (*look_fn)(void *ctx, const char *path);
+
+static int look_at(void *ctx, const char *path)
 {
     struct file_attr a;
     struct err e = {0};
-    int r = files_stat(f, path, 0, &a, &e);
+    int r = files_stat(ctx, path, 0, &a, &e);
     if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -EACCES)
         return 0;
     if (r < 0)
@@ -296,36 +301,69 @@ static int look_at(struct files *f, const char *path)
     return S_ISREG(a.mode) && (a.mode & 0111) ? 1 : -EACCES;
 }
 
-static int look_on_path(struct files *f, const char *name, const char *path)
+static int look_on_path(const char *name, const char *path, look_fn look, void *ctx)
 {
     char at[PATH_MAX];
     int found = 0;
     while (found != 1 && path) {
         size_t n = strcspn(path, ":");
         bool fits = snprintf(at, sizeof(at), "%.*s/%s", (int)n, path, name) < (int)sizeof(at);
-        int r = n > 0 && fits ? look_at(f, at) : 0;
+        int r = n > 0 && fits ? look(ctx, at) : 0;
         found = r ? r : found;
         path = path[n] ? path + n + 1 : NULL;
     }
     return found;
 }
 
+static int look_for_command(const struct oci_process *p, look_fn look, void *ctx)
+{
+    const char *command = p->req.argv.v[0];
+    const char *path = strlist_get_env(&p->req.env, "PATH");
+    char at[PATH_MAX];
+    bool relative = strchr(command, '/') && command[0] != '/';
+    if (!strchr(command, '/'))
+        return look_on_path(command, path ? path : DEFAULT_PATH, look, ctx);
+    return snprintf(at, sizeof(at), "%s%s%s", relative ? p->cwd : "", relative ? "/" : "",
+                    command) < (int)sizeof(at)
+               ? look(ctx, at)
+               : 0;
+}
+
 int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e)
 {
     struct files f;
     const char *command = p->req.argv.v[0];
-    const char *path = strlist_get_env(&p->req.env, "PATH");
     int r = files_open(&f, sock, name, "0", "/", e);
     if (r < 0)
         return r;
-    char at[PATH_MAX];
-    bool relative = strchr(command, '/') && command[0] != '/';
-    if (snprintf(at, sizeof(at), "%s%s%s", relative ? p->cwd : "", relative ? "/" : "", command) >=
-        (int)sizeof(at))
-        r = 0;
-    else
-        r = strchr(command, '/') ? look_at(&f, at)
-                                 : look_on_path(&f, command, path ? path : DEFAULT_PATH);
+    r = look_for_command(p, look_at, &f);
     files_close(&f);
     return r == 1 ? 0 : r == -EACCES ? not_executable(command, e) : not_there(command, e);
+}
+
+struct place {
+    const struct sandbox_spec *spec;
+    int root;
+};
+
+/* What is mounted in the guest is not here. */
+static int look_here(void *ctx, const char *path)
+{
+    static const char *const own[] = {"/proc", "/sys", "/dev"};
+    const struct place *w = ctx;
+    struct stat st;
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (spec_path_within(path, own[i]))
+            return 0;
+    for (size_t i = 1; i < w->spec->n_mounts; i++)
+        if (spec_path_within(path, w->spec->mounts[i].guest))
+            return 0;
+    AUTO_CLOSE int fd = view_open(w->root, path);
+    return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_mode & 0111;
+}
+
+bool process_is_here(const struct oci_process *p, const struct sandbox_spec *spec)
+{
+    AUTO_CLOSE int root = open(spec->mounts[0].source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return root >= 0 && look_for_command(p, look_here, &(struct place){spec, root}) == 1;
 }

@@ -3,6 +3,7 @@
 #define MSB_OCI_PROCESS_H
 
 #include "client/session.h"
+#include "spec/spec.h"
 #include "util/err.h"
 
 #include <jansson.h>
@@ -31,6 +32,9 @@ int check_twice(const json_t *list, const char *what, struct err *e);
 /* Whether the command is there, asked over a connection to the sandbox, which it takes. Callers look
  * for "executable file not found" and "permission denied" in the message. */
 int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e);
+/* Whether it is in the container's root as the host has it, which needs no guest. If not, the guest may still
+ * have it. */
+bool process_is_here(const struct oci_process *p, const struct sandbox_spec *spec);
 /* The same words for a command that the guest could not start. */
 void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 

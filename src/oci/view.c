@@ -21,8 +21,7 @@ static int clone_tree(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-/* A path in the container: its links lead to its own files, never to the host's. */
-static int open_inside(int root, const char *path)
+int view_open(int root, const char *path)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
@@ -44,12 +43,12 @@ static int make_place(int root, const char *path, bool dir)
         if (path[n] != '/' && path[n] != '\0')
             continue;
         (void)snprintf(part, sizeof(part), "%.*s", (int)MIN(n, sizeof(part) - 1), path);
-        AUTO_CLOSE int there = open_inside(root, part);
+        AUTO_CLOSE int there = view_open(root, part);
         if (there != -ENOENT)
             continue;
         char *slash = strrchr(part, '/');
         *slash = '\0';
-        AUTO_CLOSE int above = open_inside(root, *part ? part : "/");
+        AUTO_CLOSE int above = view_open(root, *part ? part : "/");
         if (above < 0)
             return above;
         AUTO_CLOSE int file = -1;
@@ -64,7 +63,7 @@ static int make_place(int root, const char *path, bool dir)
 static int mount_one(int root, const struct spec_mount *m, bool make)
 {
     int r = make ? make_place(root, m->guest, !m->file) : 0;
-    AUTO_CLOSE int place = r < 0 ? r : open_inside(root, m->guest);
+    AUTO_CLOSE int place = r < 0 ? r : view_open(root, m->guest);
     if (place < 0 || !mount_is_share(m))
         return place < 0 ? place : 0;
     AUTO_CLOSE int tree = clone_tree(m->source);
@@ -81,7 +80,7 @@ static int mount_one(int root, const struct spec_mount *m, bool make)
 /* A new one of that type. A proc shows this namespace's processes and no others. */
 static int mount_new(int root, const char *type, const char *where)
 {
-    AUTO_CLOSE int place = open_inside(root, where);
+    AUTO_CLOSE int place = view_open(root, where);
     AUTO_CLOSE int fs = place < 0 ? -1 : (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return place < 0 ? place : -errno;

@@ -11,6 +11,8 @@
  * places are made, /dev being a tmpfs; so are, without that, mounts that this user may not make. A
  * descriptor of the root, for view_enter(). */
 int view_build(const struct sandbox_spec *spec, bool make, struct err *e);
+/* A path in the container, O_PATH: its links lead to its own files, never to the host's. */
+int view_open(int root, const char *path);
 /* A copy of it to serve to a guest, read-only where the container has it so; a descriptor. */
 int view_copy(const struct sandbox_spec *spec, int root, struct err *e);
 /* / is the container's from now on. */

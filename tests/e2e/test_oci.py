@@ -199,6 +199,11 @@ def test_a_command_that_is_not_there(rt, idle):
     """Engines look for these words, and want them from create, not start."""
     words = rt.refused({**sh(""), "args": ["nothing"]})
     assert 'exec: "nothing": executable file not found in $PATH' in words
+    (rt.rootfs / "hidden").mkdir()
+    (rt.rootfs / "hidden" / "sh").symlink_to("/bin/busybox")
+    assert rt.run({**sh(""), "args": ["/hidden/sh", "-c", "echo here"]}) == "here\n"
+    mount = {"destination": "/hidden", "type": "tmpfs", "source": "tmpfs"}
+    assert '"/hidden/sh": no such file' in rt.refused({**sh(""), "args": ["/hidden/sh"]}, mounts=[mount])
     assert "no such file or directory" in rt.refused({**sh(""), "args": ["/bin/nothing"]})
     assert "permission denied" in rt.refused({**sh(""), "args": ["/etc/passwd"]})
     p = rt("exec", idle, "nothing", check=255)
