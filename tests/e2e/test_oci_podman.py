@@ -177,18 +177,19 @@ spec:
   - name: one
     image: localhost/shell:1
     imagePullPolicy: Never
-    command: [sh, -c, "cat /conf/key >/shared/it; sleep 1000"]
+    command: [sh, -c, "cat /proc/sys/kernel/random/boot_id >/shared/boot; cat /conf/key >/shared/it; sleep 1000"]
     volumeMounts: [{name: conf, mountPath: /conf}, {name: shared, mountPath: /shared}]
   - name: two
     image: localhost/shell:1
     imagePullPolicy: Never
-    command: [sh, -c, "until test -s /shared/it; do sleep 0.1; done; cat /shared/it; exit 3"]
+    command: [sh, -c, "until test -s /shared/it; do sleep 0.1; done; cat /shared/it;
+      read a </shared/boot; read b </proc/sys/kernel/random/boot_id; test $a = $b && exit 3"]
     volumeMounts: [{name: shared, mountPath: /shared}]
 """
 
 
 def test_play_kube(podman, tmp_path):
-    """A pod by its description, with a ConfigMap and a volume that its containers share."""
+    """A pod by its description, with a ConfigMap and a volume that its containers share, in one guest."""
     (tmp_path / "k.yaml").write_text(KUBE)
     podman("play", "kube", tmp_path / "k.yaml")
     wait_for(lambda: podman("inspect", "k-two", "--format", "{{.State.Status}}") == "exited\n", 30)
