@@ -102,7 +102,7 @@ def test_short_options_of_logs(box):
 
 @pytest.mark.parametrize("args, says", [
     (["build", "."], "msb load"),
-    (["compose", "up"], "no compositions"),
+    (["compose", "up"], "no compose files"),
     (["run", "--gpus", "all", "x"], "GPU"),
     (["run", "--privileged", "x"], "leave this out"),
     (["run", "--network", "host", "x"], "--net public,host"),
