@@ -105,9 +105,8 @@ bool later_in_parts(const struct fuse_server *s, const char *path)
 {
     struct stat st;
     char id[LATER_SIZE];
-    /* Each part of one that may not be written to would change its mode for a moment. */
     return s->opt.later && later_know_boot() && stat(path, &st) == 0 && st.st_size >= LATER_LARGE &&
-           st.st_mode & S_IWUSR && getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
+           getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
 }
 
 bool later_is_whole(const struct fuse_server *s, struct handle *h)
