@@ -152,9 +152,10 @@ static int get_attr(struct tar *tar, const char *path, struct tree_attr *ret, st
         return err_set(e, EINVAL, "entry '%.512s' has a bad owner", path);
     if (size < 0)
         return err_set(e, EINVAL, "entry '%.512s' has a bad size", path);
-    int64_t mtime = archive_entry_mtime(ent);
+    /* The one time before that is known to headers, and not to the library's reader of attributes. */
+    int64_t mtime = MAX(archive_entry_mtime(ent), -INT64_MAX);
     long nsec = archive_entry_mtime_nsec(ent);
-    if (mtime < 0 && mtime > INT64_MIN && nsec > 0 &&
+    if (mtime < 0 && mtime > -INT64_MAX && nsec > 0 &&
         nsec < 1000000000) { /* the library takes "-1.25" for -1 + 0.25 */
         mtime--;
         nsec = 1000000000 - nsec;
