@@ -84,6 +84,7 @@ struct job {
     const struct s3_credentials *keys;
     int dir; /* the workspace's */
     bool look, probe;
+    bool may_go_on; /* the caller wants to know of a long listing that he need not wait for */
     enum s3_here here;
     int cache; /* -1: none */
     int fetch; /* not -1: the socket on which contents are asked for, and nothing else is done */
@@ -202,30 +203,75 @@ static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
     return 1;
 }
 
+static int scan_local(struct s3_work *w, struct err *e)
+{
+    int r = ignore_load(w->data, &w->ignore, e);
+    return r < 0 ? r
+                 : s3_tree_scan(w->data,
+                                &(struct s3_scan){.base = &w->base,
+                                                  .remote = &w->remote.tree,
+                                                  .ignore = &w->ignore,
+                                                  .warn = w->warn,
+                                                  .warn_ctx = w->warn_ctx,
+                                                  .fill = fill_moved,
+                                                  .fill_ctx = w},
+                                &w->local, e);
+}
+
+static void notice(void *ctx, const char *text)
+{
+    (void)text;
+    *(bool *)ctx = true;
+}
+
+static int refuse(void *ctx, int fd, const char *path, struct err *e)
+{
+    (void)ctx, (void)fd, (void)path, (void)e;
+    return -ESTALE;
+}
+
+/* Nothing was changed here since the last sync, as far as can be told without reading a file; w->local is
+ * what is here. Otherwise it is left to scan_local(), and so are warnings. */
+static bool is_as_it_was(struct s3_work *w)
+{
+    bool warned = false;
+    struct s3_scan how = {.base = &w->base,
+                          .ignore = &w->ignore,
+                          .warn = notice,
+                          .warn_ctx = &warned,
+                          .fill = refuse,
+                          .glance = true};
+    bool same = !w->fresh && ignore_load(w->data, &w->ignore, NULL) == 0 &&
+                s3_tree_scan(w->data, &how, &w->local, NULL) == 0 && !warned &&
+                w->local.n == w->base.n;
+    for (size_t i = 0; same && i < w->local.n; i++)
+        same = strcmp(w->local.v[i].path, w->base.v[i].path) == 0 &&
+               s3_entry_same(&w->local.v[i], &w->base.v[i]);
+    if (!same) {
+        s3_tree_free(&w->local);
+        ignore_free(&w->ignore);
+    }
+    return same;
+}
+
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
     int r = s3_base_load(w, e);
     if (r == 0 && s3_index_base(w) < 0)
         r = err_oom(e);
-    if (r == 0)
-        r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->watch, &w->remote, e);
+    if (r < 0)
+        return r;
+    /* Nobody need wait for the end of a long listing that cannot lead to a conflict. */
+    bool same = w->watch.more && is_as_it_was(w);
+    const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
+    r = s3_remote_load(w->client, w->config, w->dir, &w->base, watch, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
         err_hint(e, "msb workspace sync --max raises it once, workspace create --max for good");
     }
-    if (r == 0)
-        r = ignore_load(w->data, &w->ignore, e);
-    if (r == 0)
-        r = s3_tree_scan(w->data,
-                         &(struct s3_scan){.base = &w->base,
-                                           .remote = &w->remote.tree,
-                                           .ignore = &w->ignore,
-                                           .warn = w->warn,
-                                           .warn_ctx = w->warn_ctx,
-                                           .fill = fill_moved,
-                                           .fill_ctx = w},
-                         &w->local, e);
+    if (r == 0 && !same)
+        r = scan_local(w, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});
@@ -447,7 +493,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .cache = j->cache,
                         .warn = send_warning,
                         .warn_ctx = &j->out,
-                        .watch = {send_goes_on, &j->out},
+                        .watch = {j->may_go_on ? send_goes_on : NULL, &j->out},
                         .rival = "here and in the bucket",
                         .lock = PTHREAD_MUTEX_INITIALIZER};
     int r = s3_client_new(&w.client, j->config, j->keys, &w.cancel, e);
@@ -657,6 +703,7 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
                     .keys = &keys,
                     .dir = dir,
                     .look = how->look,
+                    .may_go_on = how->goes_on,
                     .here = how->here,
                     .cache = cache,
                     .fetch = -1};

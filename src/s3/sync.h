@@ -48,7 +48,8 @@ struct s3_sync {
     s3_differs_fn differs;
     void *ctx;
     warn_fn warn;
-    /* The bucket is there and may be read, but listing it takes several requests. */
+    /* The bucket is there and may be read, but listing it takes several requests, and what is here cannot be in
+     * conflict with it. */
     void (*goes_on)(void *ctx);
     /* Not 0: a socket; when its other end is closed, nobody wants the sync any more: -ECANCELED. */
     int until;

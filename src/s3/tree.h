@@ -85,6 +85,7 @@ struct s3_scan {
     void *warn_ctx;
     int (*fill)(void *ctx, int fd, const char *path, struct err *e);
     void *fill_ctx;
+    bool glance; /* no content is read: -ESTALE, e not set, if base does not vouch for one */
 };
 int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
 

@@ -4,7 +4,6 @@
 #include "sandbox/bucket.h"
 #include "util/later.h"
 #include "util/sock.h"
-#include "workspace/workspace.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,8 +32,7 @@ struct word {
 
 static struct {
     int sock;
-    bool fresh; /* the caller need not wait for the end */
-    bool alone; /* nor does he, perhaps */
+    bool alone; /* the caller does not wait for the end */
 } self;
 
 static void say(const struct word *w)
@@ -57,7 +55,7 @@ static void warn(const char *text)
 static void goes_on(void *ctx)
 {
     (void)ctx;
-    if (!self.fresh || self.alone)
+    if (self.alone)
         return;
     say(&(struct word){.kind = WORD_GOES_ON});
     self.alone = true;
@@ -78,11 +76,10 @@ static int take_gate(int sock)
 
 static void opener_main(const struct store *s, const struct spec_workspace *w, int sock)
 {
-    AUTO_CLOSE int gate = take_gate(sock), dir = workspace_dir_open(s, w->name, NULL);
+    AUTO_CLOSE int gate = take_gate(sock);
     if (gate < 0)
         return;
     self.sock = sock;
-    self.fresh = dir >= 0 && !s3_workspace_is_filled(dir);
     struct s3_sync how = {.here = S3_HERE_MARKS, .warn = warn, .goes_on = goes_on, .until = gate};
     struct word result = {.kind = WORD_RESULT};
     result.r = bucket_enter(s, w->name, &how, &result.e);

@@ -6,9 +6,10 @@
  * fails ends the start.
  *
  * There is one exception. Listing a large bucket takes many requests, one after another. If the
- * workspace was never synced, nothing here can be in conflict with the bucket: as soon as the server
- * has begun to list it, the caller goes on, and the guest's first look into the workspace waits.
- * What fails from then on is an I/O error there, and a line in the sandbox's system log.
+ * workspace was never synced, or nothing in it was changed since, nothing here can be in conflict with
+ * the bucket: as soon as the server has begun to list it, the caller goes on, and the guest's first look
+ * into the workspace waits. What fails from then on is a line in the sandbox's system log, and an I/O
+ * error in the guest if there is no earlier state to fall back on.
  */
 #ifndef MSB_SANDBOX_OPENER_H
 #define MSB_SANDBOX_OPENER_H

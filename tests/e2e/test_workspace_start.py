@@ -52,6 +52,14 @@ def fill(s3, n=350):
         s3.put(f"pre/d{i % 7}/f{i}", b"%d\n" % i)
 
 
+def sync(msb):
+    """What has just come is read once more, before it is known."""
+    time.sleep(0.1)
+    msb.ok("workspace", "sync", "w")
+    time.sleep(0.1)
+    msb.ok("workspace", "sync", "w")
+
+
 def system_log(msb, name):
     return msb.home / "sandboxes" / name / "run" / "logs" / "system.log"
 
@@ -107,9 +115,13 @@ def test_the_guest_boots_meanwhile(msb, s3, synced):
     msb.ok("rm", "-q", "-f", "box")
 
 
-def test_a_long_listing_goes_on(msb, s3):
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_long_listing_goes_on(msb, s3, synced):
     """Nobody sees a part of it: the first look waits for the end, and nothing else does."""
     fill(s3)
+    if synced:
+        sync(msb)
+        s3.put("pre/d3/f3", b"changed\n")
     s3.hold_later_pages()
     msb.create("box", "--workspace", "w")
     wait_for(s3.waiting.is_set, timeout=PATIENCE)
@@ -119,10 +131,41 @@ def test_a_long_listing_goes_on(msb, s3):
     assert sh(msb, "box", "cat /tmp/f") == "here\n" and p.poll() is None
     assert s3.keys("pre/new") == []
     s3.go.set()
-    assert p.communicate(timeout=PATIENCE)[0] == b"3\n351\n"
+    assert p.communicate(timeout=PATIENCE)[0] == (b"changed\n" if synced else b"3\n") + b"351\n"
     msb.ok("stop", "-q", "box")
     assert s3.objects["pre/new"].data == b"mine\n" and len(s3.keys("pre/")) == 351
     msb.ok("rm", "-q", "box")
+
+
+def test_a_long_listing_after_a_change_here(msb, s3):
+    """It may end in a conflict, of which the caller is to learn."""
+    fill(s3)
+    sync(msb)
+    s3.put("pre/d3/f3", b"theirs\n")
+    (msb.home / "workspaces" / "w" / "data" / "d3" / "f3").write_text("ours\n")
+    s3.hold_later_pages()
+    p = msb.popen("create", "-n", "box", "--workspace", "w", stderr=subprocess.PIPE)
+    wait_for(lambda: has_booted(msb, "box") and s3.waiting.is_set(), timeout=PATIENCE)
+    with pytest.raises(subprocess.TimeoutExpired):
+        p.wait(1)
+    s3.go.set()
+    assert b"conflict: 'd3/f3'" in p.communicate(timeout=PATIENCE)[1] and p.returncode == 0
+    assert sh(msb, "box", "cd /workspace/d3; cat f3 f3.conflict-*") == "theirs\nours\n"
+    msb.ok("rm", "-q", "-f", "box")
+
+
+def test_a_long_listing_that_fails_after_a_sync(msb, s3):
+    """There is what was here before."""
+    fill(s3)
+    sync(msb)
+    s3.faults.append(lambda method, key, nth: 403 if method == "GET" and not key and s3.waiting.is_set() else None)
+    s3.hold_later_pages()
+    msb.create("box", "--workspace", "w")
+    s3.go.set()
+    assert sh(msb, "box", "find /workspace -type f | wc -l") == "350\n"
+    assert "the workspace is as of the last sync" in msb.ok("logs", "--source", "system", "box")
+    s3.faults.clear()
+    msb.ok("rm", "-q", "-f", "box")
 
 
 def test_a_long_listing_that_fails(msb, s3):
