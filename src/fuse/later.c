@@ -11,20 +11,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/xattr.h>
 #include <time.h>
 
 /* #syscalls:fs getxattr fgetxattr close fstat newfstatat */
-/* #syscalls:fs_later sendmsg sendto recvfrom clock_gettime */
+/* #syscalls:fs_later sendmsg sendto recvfrom poll clock_gettime */
 
 enum {
     ASKED_MAX = 3,  /* who fetches may have died of it */
     AHEAD_RUNS = 4, /* that are asked for in advance, of all files */
 };
 #define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
-#define TELL_FAR_NS 2000000000ULL /* there must be room for other words; no sync follows sooner */
 
 static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t part)
 {
@@ -208,10 +208,14 @@ void tell_change(struct fuse_server *s)
     if (clock_gettime(CLOCK_MONOTONIC, &t) < 0)
         return;
     uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-    if (now - s->told_ns < (s->fsync_far ? TELL_FAR_NS : TELL_NS))
+    if (now - s->told_ns < TELL_NS)
         return;
     s->told_ns = now;
-    (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: it knows */
+    /* Words that nobody has taken yet say it already, and must leave room for other ones (durable.c): a
+     * socket that is not nearly empty is not ready. */
+    struct pollfd p = {.fd = s->change_sock, .events = POLLOUT};
+    if (poll(&p, 1, 0) == 1)
+        (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void take(struct fuse_server *s, const struct later_answer *a)

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "fuse/impl.h"
 #include "fuse_client.h"
 #include "util/cleanup.h"
 #include "util/later.h"
@@ -362,6 +363,34 @@ static void test_an_fsync_waits_for_a_sync_that_begins_after_it(void **state)
     box_fini(&b);
 }
 
+static void test_an_fsync_finds_room_behind_many_changes(void **state)
+{
+    struct box b;
+    uint64_t fh, node;
+    int sock[2];
+    client_init(&b.c, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
+    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
+    fuse_tell_changes(b.c.s, sock[0], true);
+    b.far = sock[1];
+    for (int i = 0; i < 5000; i++) { /* for as long as a sync may take */
+        b.c.s->told_ns = 0;
+        tell_change(b.c.s);
+    }
+    assert_int_equal(fsync_as(&b, 1, node, fh), -EINPROGRESS);
+    char byte;
+    unsigned told = 0;
+    while (recv(b.far, &byte, 1, MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC) == 1) {
+        assert_int_equal(recv(b.far, &byte, 1, 0), 1);
+        told++;
+    }
+    assert_true(told > 0);
+    assert_int_equal(sync_asked(&b), 1);
+    synced(&b, 1, 0);
+    assert_int_equal(fsync_as(&b, 1, node, fh), 0);
+    box_fini(&b);
+}
+
 static void test_an_fsync_fails_when_nobody_syncs(void **state)
 {
     struct box b;
@@ -423,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_parts_come_as_they_are_read),
         cmocka_unit_test(test_marks_of_what_is_write_protected),
         cmocka_unit_test(test_an_fsync_waits_for_a_sync_that_begins_after_it),
+        cmocka_unit_test(test_an_fsync_finds_room_behind_many_changes),
         cmocka_unit_test(test_an_fsync_fails_when_nobody_syncs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
