@@ -255,5 +255,10 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
         free(of.path);
     }
     set_run(run, 0, 0);
-    return r;
+    if (r != -ESTALE || !of.guessed)
+        return r;
+    /* Its ETag may be another one than was listed, and there is no sum that would tell whether all parts are of
+     * one version: so it comes at once, if it can be had at all. */
+    err_clear(e);
+    return s3_later_fill(w, fd, known, ctx, NULL, e);
 }
