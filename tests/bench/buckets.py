@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Workspaces in a bucket beside rclone mount and s3fs, on the same server, in one run (as root).
 
-usage: buckets.py [--msb PATH] [--objects N] [--files N] [--mib N] [--rounds N] [--json FILE]
+usage: buckets.py [--msb PATH] [--objects N] [--files N] [--mib N] [--rounds N] [--dir DIR] [--json FILE]
 
 With --files 0 only large files are measured.
 
@@ -9,9 +9,11 @@ The server is s3rver (npm). A sandbox has the workspace at /workspace; the other
 host, which spares them the way into a guest. Each row begins with a workspace, or a mount, that is new,
 where it says first. "until the bucket has it" counts until the server lists the object, or all of them:
 s3fs uploads when the file is closed, rclone (--vfs-write-back 0s) from then on, msb with `workspace sync`.
-No place syncs anything to a disk. The server is slow, and much of what the rows of large files count is its
-time. The start of a sandbox is what it takes longer than one without a workspace. Ratios are to the better of
-the two; absolute figures are those of this machine.
+No place syncs anything to a disk, and all of it, the server's files and the caches included, is in memory (/dev/shm) unless
+--dir says otherwise: a file system that has removed many files lately may take a millisecond to make one, more than
+anything that is compared here. The server is slow, and much of what the rows of large files count is its time. The start
+of a sandbox is what it takes longer than one without a workspace. Ratios are to the better of the two; absolute figures
+are those of this machine.
 """
 import argparse
 import concurrent.futures
@@ -105,22 +107,22 @@ class Mount(files.Host):
     def __init__(self, kind, work, url, image, prefix):
         super().__init__(work / f"{kind}-{prefix}", image)
         self.kind, self.work, self.url, self.prefix = kind, work, url, prefix
+        self.cache = work / f"cache-{kind}-{prefix}"
         self.dir.mkdir()
 
     def start(self):
-        cache = self.work / f"cache-{self.kind}-{self.prefix}"
         if self.kind == "rclone":
             env = {**CLEAN, "RCLONE_CONFIG_B_TYPE": "s3", "RCLONE_CONFIG_B_PROVIDER": "Other",
                    "RCLONE_CONFIG_B_ENDPOINT": self.url, "RCLONE_CONFIG_B_ACCESS_KEY_ID": KEY,
                    "RCLONE_CONFIG_B_SECRET_ACCESS_KEY": KEY}  # fmt: skip
             command = ["rclone", "mount", f"b:bench/{self.prefix}", self.dir, "--daemon", "--vfs-cache-mode", "full",
-                       "--vfs-write-back", "0s", "--cache-dir", cache, "--config", "/dev/null"]  # fmt: skip
+                       "--vfs-write-back", "0s", "--cache-dir", self.cache, "--config", "/dev/null"]  # fmt: skip
         else:
             (self.work / "passwd").write_text(f"{KEY}:{KEY}\n")
             (self.work / "passwd").chmod(0o600)
             env = CLEAN
             command = ["s3fs", f"bench:/{self.prefix}", self.dir, "-o", f"url={self.url},use_path_request_style,"
-                       f"passwd_file={self.work / 'passwd'},use_cache={cache}"]  # fmt: skip
+                       f"passwd_file={self.work / 'passwd'},use_cache={self.cache}"]  # fmt: skip
         subprocess.run([str(c) for c in command], env=env, check=True, stdout=subprocess.DEVNULL)
         wait(lambda: os.path.ismount(self.dir), 30)
 
@@ -133,6 +135,7 @@ class Mount(files.Host):
 
     def stop(self):
         wait(lambda: subprocess.run(["umount", self.dir], capture_output=True).returncode == 0, 60)
+        shutil.rmtree(self.cache, ignore_errors=True)
 
 
 class Rows(dict):
@@ -192,6 +195,8 @@ def measure_bulk(args, make, bucket, prefix, rows):
     rows.time(f"first read of {args.mib} MiB", lambda: place.run("dd if=big of=/dev/null bs=1M 2>/dev/null"))
     rows.time("second read of it", lambda: place.run("dd if=big of=/dev/null bs=1M 2>/dev/null"))
     place.stop()
+    for key in (f"{prefix}/big", f"{prefix}-r/big"):
+        bucket.s3.delete_object(Bucket="bench", Key=key)
 
 
 def main():
@@ -201,10 +206,11 @@ def main():
     p.add_argument("--files", type=int, default=5000)
     p.add_argument("--mib", type=int, default=512)
     p.add_argument("--rounds", type=int, default=2)  # of the rows of large files
+    p.add_argument("--dir", default="/dev/shm")
     p.add_argument("--json", type=pathlib.Path)
     args = p.parse_args()
     args.msb = args.msb.resolve()
-    work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets."))
+    work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets.", dir=args.dir))
     places = [x for x in PLACES if x == "msb" or (shutil.which(x) and os.geteuid() == 0 and os.path.exists("/dev/fuse"))]
     env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
            "AWS_REGION": "us-east-1"}  # fmt: skip
