@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
@@ -547,6 +548,76 @@ static void userfault_kill(void)
     printf("signal %d\n", WIFSIGNALED(st) ? WTERMSIG(st) : 0);
 }
 
+/* --- page faults ------------------------------------------------------------------------------ */
+
+enum { FAULT_PAGE = 4096, FAULT_PAGES = 64, SMALL_PAGES = 16 };
+
+static char written_data[3 * FAULT_PAGE] = {1}, written_bss[3 * FAULT_PAGE];
+
+static long faults(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_minflt;
+}
+
+static void write_pages(volatile char *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        p[i * FAULT_PAGE]++;
+}
+
+static void write_everywhere(void)
+{
+    char stack[2 * FAULT_PAGE];
+    write_pages(written_data, 3);
+    write_pages(written_bss, 3);
+    write_pages(stack, 2);
+}
+
+static void say_faults(const char *what, long n, long most)
+{
+    if (n <= most)
+        printf("%s: few\n", what);
+    else
+        printf("%s: %ld, more than %ld\n", what, n, most);
+}
+
+/* What many programs do, one after another; each fault costs as much as two system calls. */
+static void page_faults(void)
+{
+    write_everywhere();
+    pid_t pid = fork();
+    if (pid == 0) {
+        write_everywhere();
+        _exit((int)faults());
+    }
+    long before = faults();
+    write_everywhere();
+    say_faults("parent", faults() - before, 1);
+    int st = -1;
+    waitpid(pid, &st, 0);
+    say_faults("child", WEXITSTATUS(st), 1);
+
+    volatile char *p = mmap(NULL, SMALL_PAGES * FAULT_PAGE, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    before = faults();
+    for (int i = SMALL_PAGES - 1; i >= 0; i--)
+        p[i * FAULT_PAGE] = p[i * FAULT_PAGE] + 1;
+    say_faults("small mapping", faults() - before, 2);
+
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    char content[FAULT_PAGE];
+    for (int i = 0; i < FAULT_PAGES; i++)
+        if (read(fd, content, sizeof(content)) != sizeof(content))
+            perror("read");
+    p = mmap(NULL, FAULT_PAGES * FAULT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    before = faults();
+    write_pages(p, FAULT_PAGES);
+    say_faults("private file", faults() - before, FAULT_PAGES / 4);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -566,6 +637,7 @@ int main(int argc, char **argv)
         {"kernel_hole", kernel_hole},
         {"userfault", userfault},
         {"userfault_kill", userfault_kill},
+        {"page_faults", page_faults},
     };
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
         if (argc == 2 && !strcmp(argv[1], checks[i].name))

@@ -5,8 +5,11 @@
  *     memory_checks fork MIB              copied on write by parent and child, in random order
  *     memory_checks holes MIB             every other page given back, then used again
  *     memory_checks protect MIB           every other page read-only for a while
+ *     memory_checks small PAGES           small mappings up to that size, of nothing and of a file,
+ *                                         copied on write by parent and child
  *
  * Prints "ok", or says what is wrong and exits with 1. */
+#define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -171,6 +174,62 @@ static void protected(const char *mib)
     check_all(1, 9, "after protection");
 }
 
+static void put_some(uint64_t round, size_t step)
+{
+    for (size_t i = 0; i < pages; i += step)
+        put(nth(i, round), round);
+}
+
+static void check_some(uint64_t round, size_t step, const char *what)
+{
+    for (size_t i = 0; i < pages; i++)
+        check(nth(i, round), i % step ? 0 : round, what);
+}
+
+/* All of the mapping in page-sized steps holds round 0, and is copied on write from here on. */
+static void copied_small(size_t step)
+{
+    if (!fork()) {
+        check_all(0, 3, "inherited, small");
+        put_some(1, step);
+        check_some(1, step, "the child's own, small");
+        _exit(0);
+    }
+    put_some(2, step);
+    reap(1);
+    check_some(2, step, "the parent's own, small");
+}
+
+static void small_mappings(const char *most)
+{
+    size_t max = strtoul(most, NULL, 10);
+    int fd = memfd_create("content", MFD_CLOEXEC);
+    for (pages = 1; pages <= max; pages++) {
+        size_t size = pages * PAGE;
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (size_t i = 0; i < size / sizeof(*memory); i++)
+            if (memory[i])
+                fail("a new page is not empty, small", i / WORDS);
+        put_all(0, 1);
+        copied_small(1 + pages % 3);
+        munmap(memory, size);
+
+        uint64_t *file = NULL;
+        if (ftruncate(fd, (off_t)size) ||
+            (file = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+            fail("file", 0);
+        memory = file;
+        put_all(0, 1);
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+        copied_small(1 + pages % 3);
+        put_some(4, 2);
+        munmap(memory, size);
+        memory = file;
+        check_all(0, 5, "the file");
+        munmap(file, size);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 2 ? argv[1] : "";
@@ -182,6 +241,8 @@ int main(int argc, char **argv)
         copied_on_write(argv[2]);
     else if (!strcmp(mode, "holes"))
         with_holes(argv[2]);
+    else if (!strcmp(mode, "small"))
+        small_mappings(argv[2]);
     else if (!strcmp(mode, "protect"))
     protected(argv[2]);
     else return 2;

@@ -65,6 +65,11 @@ def test_copies_after_fork(run):
     run(memory[0], "fork", memory[1])
 
 
+def test_small_mappings(run):
+    """Faults in small mappings bring all of it at once, and forks copy it in advance."""
+    run(256, "small", 70)
+
+
 @pytest.mark.timeout(400)
 def test_holes(run):
     """What lies between holes is a mapping each, more of them than the host allows."""

@@ -94,6 +94,12 @@ def test_who_waits_for_a_page_can_be_killed(uml):
     assert uml("/c/kernel_checks userfault_kill") == "signal 9\n"
 
 
+def test_a_page_fault_brings_what_comes_next(uml):
+    assert uml("/c/kernel_checks page_faults").splitlines() == [
+        f"{what}: few" for what in ("parent", "child", "small mapping", "private file")
+    ]
+
+
 def test_an_idle_kernel_does_not_wake_up_to_tidy_memory(uml):
     assert uml("cat /proc/sys/vm/compaction_proactiveness") == "0\n"
 
