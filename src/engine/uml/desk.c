@@ -62,7 +62,8 @@ static int sealed_file(const char *name, uint64_t size, int seals)
 static int open_files(struct desk *d, const struct engine_params *p, struct err *e)
 {
     int seals = F_SEAL_GROW | F_SEAL_SHRINK;
-    d->memory_fd = sealed_file("guest-memory", p->memory_bytes, seals);
+    /* The kernel makes sure of the size by writing a byte behind its memory. */
+    d->memory_fd = sealed_file("guest-memory", p->memory_bytes + 1, seals);
     d->program_fd = sealed_file("stub", STUB_PROGRAM_MAX, seals);
     d->cpuinfo_fd = sealed_file("cpuinfo", strlen(p->cpuinfo), seals);
     d->null_fd = fcntl(p->null_fd, F_DUPFD_CLOEXEC, 4); /* below that, descriptors are replaced */
