@@ -22,6 +22,9 @@
 
 enum { CONSOLE_CHUNK = 4096 };
 
+/* The largest memory for which the kernel may size its tables of files by itself. */
+static const uint64_t tables_for = 2ULL << 30;
+
 struct engine {
     struct loop *loop;
     const struct engine_events *ev;
@@ -81,11 +84,15 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     /* A reboot ends the guest, as a panic does: there is nothing in here to execute again. */
     add_arg(c, "noreboot");
     add_arg(c, "panic=-1");
-    /* No devices that nobody has asked for, and a table of connections that does not grow with
-     * memory, since it is cleared at boot. */
+    /* No devices that nobody has asked for, and tables of connections and files that do not grow
+     * with memory, since they are cleared at boot. */
     add_arg(c, "dummy.numdummies=0");
     add_arg(c, "zram.num_devices=0");
     add_arg(c, "nf_conntrack.hashsize=4096");
+    if (p->memory_bytes > tables_for) {
+        add_arg(c, "dhash_entries=%" PRIu64, tables_for >> 13);
+        add_arg(c, "ihash_entries=%" PRIu64, tables_for >> 14);
+    }
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
