@@ -6,12 +6,17 @@
  * Linked statically, so that the C library is the same everywhere. Works in the current directory.
  */
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -124,6 +129,36 @@ static void op_pipe(unsigned n)
     (void)waitpid(pid, NULL, 0);
 }
 
+static void on_trap(int sig)
+{
+    (void)sig;
+}
+
+/* Calls that a filter turns into a signal. Natively, that and a ping-pong is what a user-mode kernel
+ * cannot do without: its system calls are such a signal and a hand-over to another process and back. */
+static void op_trap(unsigned n)
+{
+    struct sock_filter insn[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {.len = sizeof(insn) / sizeof(insn[0]), .filter = insn};
+    pid_t pid = fork(); /* filters stay */
+    must(pid, "fork");
+    if (pid == 0) {
+        if (signal(SIGSYS, on_trap) == SIG_ERR || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+            _exit(1);
+        op_getpid(n);
+        _exit(0);
+    }
+    int status;
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+        die("a filter that traps");
+}
+
 static void op_fork(unsigned n)
 {
     while (n--) {
@@ -205,6 +240,7 @@ static const struct {
     {"anonymous fault", op_fault, FAULTS},
     {"mmap, touch, munmap", op_map_touch_unmap, 500},
     {"pipe ping-pong", op_pipe, 500},
+    {"trapped system call", op_trap, 5000},
     {"fork, wait", op_fork, 60},
     {"vfork, exec", op_exec, 30},
     {"thread create, join", op_thread, 150},
