@@ -6,6 +6,7 @@
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/process.h"
+#include "util/sock.h"
 #include "util/strlist.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -110,10 +110,10 @@ static void __attribute__((noreturn)) become(const struct beside *b, const struc
 int beside_start(const struct beside *b, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, int *ret_fd, struct err *e)
 {
-    int sock[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    AUTO_CLOSE int here = sock[0], there = sock[1];
+    AUTO_CLOSE int here = -1, there = -1;
+    int r = packet_pair(&here, &there, e);
+    if (r < 0)
+        return r;
     pid_t pid = fork();
     if (pid < 0)
         return err_sys(e, errno, "cannot start a process");

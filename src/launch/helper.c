@@ -4,6 +4,7 @@
 #include "jail/landlock.h"
 #include "util/cleanup.h"
 #include "util/process.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,10 +166,10 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
 int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
                  pid_t *ret_stage, struct err *e)
 {
-    int sock[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    AUTO_CLOSE int here = sock[0], there = sock[1];
+    AUTO_CLOSE int here = -1, there = -1;
+    int r = packet_pair(&here, &there, e);
+    if (r < 0)
+        return r;
     pid_t stage = fork();
     if (stage < 0)
         return err_sys(e, errno, "cannot start a process");

@@ -16,6 +16,7 @@
 #include "s3/resign.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -96,21 +97,18 @@ static void __attribute__((noreturn)) issue_later(int dir, const struct config *
 
 static int start_issuing(const struct config *c, struct err *e)
 {
-    int pair[2];
-    AUTO_CLOSE int dir = -1;
+    AUTO_CLOSE int dir = -1, there = -1;
     int r = ca_open(c, &dir, e); /* the child will have lost its way by then */
+    if (r == 0)
+        r = packet_pair(&self.issuing.fd, &there, e);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
     (void)signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
     pid_t child = fork();
     if (child == 0) {
-        (void)close(pair[0]);
-        issue_later(dir, c, pair[1]);
+        (void)close(self.issuing.fd);
+        issue_later(dir, c, there);
     }
-    self.issuing.fd = pair[0];
-    (void)close(pair[1]);
     return child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
 }
 

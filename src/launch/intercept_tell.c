@@ -10,6 +10,7 @@
 #include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -215,23 +216,23 @@ static void __attribute__((noreturn)) issue(const char *path, int sock)
 static int put_issuer(struct config_writer *w, struct err *e)
 {
     char path[PATH_MAX];
-    int pair[2];
+    AUTO_CLOSE int here = -1, there = -1;
     AUTO_FREE struct config_issued *got = calloc(1, sizeof(*got));
     if (!got)
         return err_oom(e);
     int r = intercept_program(path, e);
+    if (r == 0)
+        r = packet_pair(&here, &there, e);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
     pid_t child = fork();
     if (child == 0)
-        issue(path, pair[1]);
-    (void)close(pair[1]);
+        issue(path, there);
+    close_fd(&there);
     ssize_t k = 0;
-    if (child > 0 && config_send(w, pair[0]) == 0)
-        k = recv(pair[0], got, sizeof(*got), 0);
-    (void)close(pair[0]);
+    if (child > 0 && config_send(w, here) == 0)
+        k = recv(here, got, sizeof(*got), 0);
+    close_fd(&here);
     if (child > 0)
         (void)waitpid(child, NULL, 0);
     if (k != (ssize_t)sizeof(*got))
@@ -282,19 +283,17 @@ static int read_reply(const struct telling *t, int sock, struct err *e)
 static int tell(struct telling *t, int *ret, struct err *e)
 {
     CLEANUP(config_end) struct config_writer w = {0};
-    int pair[2];
+    AUTO_CLOSE int here = -1, there = -1;
     if (config_begin(&w, CONFIG_MAX) < 0)
         return err_oom(e);
     int r = put_all(&w, t, e);
     if (r == 0 && t->dirfd >= 0)
         r = put_issuer(&w, e);
-    if (r < 0)
-        return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    AUTO_CLOSE int here = pair[0];
-    r = hand(t, pair[1], e);
-    (void)close(pair[1]);
+    if (r == 0)
+        r = packet_pair(&here, &there, e);
+    if (r == 0)
+        r = hand(t, there, e);
+    close_fd(&there);
     if (r < 0)
         return r;
     r = config_send(&w, here);

@@ -577,23 +577,13 @@ static void enter_group(struct cargo *c, pid_t stage)
         warn_of_no_group(c, error);
 }
 
-static int make_pair(int *ret_here, int *ret_there, struct err *e)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    *ret_here = pair[0];
-    *ret_there = pair[1];
-    return 0;
-}
-
 /* Forks the stage (or the janitor, which forks it), and sets up from outside what it cannot. */
 static int spawn(struct cargo *c, int *ret_report, struct err *e)
 {
     AUTO_CLOSE int report = -1, sync_here = -1;
-    int r = make_pair(&report, &c->p.report_fd, e);
+    int r = packet_pair(&report, &c->p.report_fd, e);
     if (r == 0)
-        r = make_pair(&sync_here, &c->sync_fd, e);
+        r = packet_pair(&sync_here, &c->sync_fd, e);
     if (r < 0)
         return r;
     make_group(c);

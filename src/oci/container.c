@@ -12,6 +12,7 @@
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/parse.h"
+#include "util/sock.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -78,23 +79,20 @@ static int complete(struct oci_container *c, int sock, pid_t *number, struct err
 /* Orphans of the booter become ours, and our caller's when we end. */
 static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid, struct err *e)
 {
-    int pair[2];
+    AUTO_CLOSE int here = -1, there = -1;
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
+    int r = packet_pair(&here, &there, e);
+    if (r < 0)
+        return r;
     bool in_group;
     pid_t pid = group_fork(in->groups, &in_group);
     if (pid == 0) {
-        (void)close(pair[0]);
-        booter_main(in, in_group, pair[1]);
+        (void)close(here);
+        booter_main(in, in_group, there);
     }
-    (void)close(pair[1]);
-    if (pid < 0) {
-        int code = errno;
-        (void)close(pair[0]);
-        return err_sys(e, code, "cannot start a process");
-    }
-    *ret_sock = pair[0];
+    if (pid < 0)
+        return err_sys(e, errno, "cannot start a process");
+    *ret_sock = steal_fd(&here);
     *ret_pid = pid;
     return 0;
 }

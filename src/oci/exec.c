@@ -11,12 +11,12 @@
 #include "util/fs.h"
 #include "util/json.h"
 #include "util/process.h"
+#include "util/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,19 +87,17 @@ static int wait_for(pid_t pid)
 
 static int spawn_exec(struct exec *x, int *code, struct err *e)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    x->report = pair[1];
+    AUTO_CLOSE int here = -1;
+    int r = packet_pair(&here, &x->report, e);
+    if (r < 0)
+        return r;
     x->pid = fork();
     if (x->pid == 0) {
-        (void)close(pair[0]);
+        (void)close(here);
         exec_main(x);
     }
     close_fd(&x->report);
-    int r =
-        x->pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(pair[0], NULL, e);
-    (void)close(pair[0]);
+    r = x->pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(here, NULL, e);
     if (r == 0)
         r = pid_file_write(x->x->pid_file, x->pid, e);
     if (x->pid > 0 && r < 0) {

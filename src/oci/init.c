@@ -362,7 +362,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
 }
 
 /* Who may not make namespaces has a process like any other. */
-static pid_t clone_init(const struct oci_init *in, int sock, int pair[2])
+static pid_t clone_init(const struct oci_init *in, int sock, int here, int there)
 {
     bool own_mounts = true;
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, 0, 0, 0, 0);
@@ -371,28 +371,27 @@ static pid_t clone_init(const struct oci_init *in, int sock, int pair[2])
         pid = fork();
     }
     if (pid == 0) {
-        (void)close(pair[0]);
-        init_main(in, own_mounts, sock, pair[1]);
+        (void)close(here);
+        init_main(in, own_mounts, sock, there);
     }
-    (void)close(pair[1]);
     return pid;
 }
 
 static int prepare(const struct oci_init *in, bool in_group, int sock, int *ret_init, struct err *e)
 {
-    int pair[2] = {-1, -1};
+    AUTO_CLOSE int there = -1;
     char go;
     int r = in_group ? 0 : group_enter(in->groups, e);
     process_set_oom_score(&in->config->process);
     if (r == 0)
         r = enter_namespaces(&in->config->ns, e);
-    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        r = err_sys(e, errno, "cannot create a socket pair");
+    if (r == 0)
+        r = packet_pair(ret_init, &there, e);
     if (r < 0)
         return r;
-    *ret_init = pair[0];
-    pid_t pid = clone_init(in, sock, pair);
-    r = pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(pair[0], NULL, e);
+    pid_t pid = clone_init(in, sock, *ret_init, there);
+    close_fd(&there);
+    r = pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(*ret_init, NULL, e);
     if (r < 0)
         return r;
     report_send(sock, pid, NULL);

@@ -96,18 +96,15 @@ int opener_start(const struct store *s, int dirfd, const struct sandbox_spec *sp
 {
     static const struct beside role = {"opener", true, opener_main};
     AUTO_OPENER struct opener o = OPENER_NONE;
-    int pair[2];
+    AUTO_CLOSE int there = -1;
     if (!bucket_has(s, spec->workspace.name))
         return 0;
     int r = beside_start(&role, s, dirfd, spec, &o.sock, e);
+    if (r == 0)
+        r = packet_pair(&o.gate, &there, e);
     if (r < 0)
         return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    o.gate = pair[0];
-    ssize_t n = sock_send_with_fd(o.sock, "", 1, pair[1]);
-    (void)close(pair[1]);
-    if (n != 1)
+    if (sock_send_with_fd(o.sock, "", 1, there) != 1)
         return err_sys(e, EPIPE, "cannot reach the process that syncs the workspace");
     *ret = o;
     o = OPENER_NONE;

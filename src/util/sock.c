@@ -25,6 +25,16 @@ int listen_at(const char *path, int backlog)
     return r < 0 ? r : steal_fd(&fd);
 }
 
+int packet_pair(int *ret_here, int *ret_there, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "cannot create a socket pair");
+    *ret_here = pair[0];
+    *ret_there = pair[1];
+    return 0;
+}
+
 /* #syscalls:fs,monitor recvmsg close */
 /* #syscalls:connector sendmsg */
 

@@ -1,6 +1,8 @@
-/* Unix sockets by path. */
+/* Unix sockets. */
 #ifndef MSB_UTIL_SOCK_H
 #define MSB_UTIL_SOCK_H
+
+#include "util/err.h"
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -8,6 +10,9 @@
 /* A stream socket that listens at `path`, which must not exist; only our user may connect to it.
  * Close-on-exec, non-blocking. -errno on failure. Changes the process's umask for a moment. */
 int listen_at(const char *path, int backlog);
+
+/* Two connected sockets that keep message boundaries (SOCK_SEQPACKET), close-on-exec. */
+int packet_pair(int *ret_here, int *ret_there, struct err *e);
 
 /* Sends bytes, and a descriptor (-1 = none) with the first of them; how many were sent, or -errno. */
 ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd);

@@ -299,19 +299,19 @@ static int settle_warden(int listener, const struct desk *desk)
 
 static void __attribute__((noreturn)) run_tree(const struct start *s)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    int here, there;
+    if (packet_pair(&here, &there, NULL) < 0)
         _exit(126);
     pid_t kernel = fork();
     if (kernel == 0)
-        run_kernel(3, s, pair[0]);
+        run_kernel(3, s, there);
     if (kernel < 0)
         _exit(126);
-    (void)close(pair[0]);
-    struct pollfd ready = {.fd = pair[1], .events = POLLIN};
+    (void)close(there);
+    struct pollfd ready = {.fd = here, .events = POLLIN};
     while (poll(&ready, 1, -1) < 0 && errno == EINTR)
         ;
-    int listener = sock_recv_fd(pair[1]); /* none if the kernel's filter does not ask */
+    int listener = sock_recv_fd(here); /* none if the kernel's filter does not ask */
     if (settle_warden(listener, s->desk) < 0)
         _exit(126);
     if (s->desk && (listener < 0 || desk_watch(s->desk, kernel) < 0 || jail_drop_caps(NULL) < 0))
@@ -387,11 +387,12 @@ static int receive_report(int sock, int *fds, size_t n, struct err *e)
 int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
                    bool traced, struct err *e)
 {
-    int sock[2], console[2];
+    AUTO_CLOSE int sock_here = -1, sock_there = -1;
+    int console[2];
     assert(p->n_devices <= ENGINE_DEVICES_MAX && p->n_cpus >= 1 && p->n_cpus <= UML_CPUS_MAX);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock) < 0)
-        return err_sys(e, errno, "cannot create a socket pair");
-    AUTO_CLOSE int sock_here = sock[0], sock_there = sock[1];
+    int r = packet_pair(&sock_here, &sock_there, e);
+    if (r < 0)
+        return r;
     if (pipe2(console, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot create a pipe");
     AUTO_CLOSE int console_here = console[0], console_there = console[1];
@@ -409,7 +410,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
     if (pid == 0)
         child_main(p, &start, sock_there, console_there);
     close_fd(&sock_there);
-    int r = receive_report(sock_here, t->listen_fd, p->n_devices, e);
+    r = receive_report(sock_here, t->listen_fd, p->n_devices, e);
     if (r < 0) {
         (void)kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
