@@ -94,9 +94,7 @@ static void __attribute__((noreturn)) become(const struct beside *b, const struc
     (void)setsid();
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
-        (void)dup2(null_fd, fd);
+    process_close_stdio();
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     if (!b->deputy)
         (void)!chdir("/");
@@ -119,8 +117,7 @@ int beside_start(const struct beside *b, const struct store *s, int dirfd,
         return err_sys(e, errno, "cannot start a process");
     if (pid == 0)
         become(b, s, dirfd, &spec->workspace, there);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)process_wait(pid);
     *ret_fd = steal_fd(&here);
     return 0;
 }

@@ -139,9 +139,7 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
     process_default_signals();
     process_forget_caller("helper", NULL);
     (void)signal(SIGPIPE, SIG_IGN);
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null_fd >= 0 && fd < SOCK; fd++)
-        (void)dup2(null_fd, fd);
+    process_close_stdio();
     if (dir_fd >= 0 ? fchdir(dir_fd) < 0 : chdir("/") < 0) {
         err_sys(&e, errno, "cannot enter a directory");
         helper_fail(sock, &e);
@@ -183,11 +181,8 @@ int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_
 int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
 {
     struct report rep;
-    ssize_t k;
-    do
-        k = recv(fd, &rep, sizeof(rep), 0);
-    while (k < 0 && errno == EINTR);
-    (void)waitpid(stage, NULL, 0); /* it ends once it has started the helper, or failed to */
+    ssize_t k = packet_receive(fd, &rep, sizeof(rep));
+    (void)process_wait(stage); /* it ends once it has started the helper, or failed to */
     if (k != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the process that %s died during start-up", what);
     rep.text[sizeof(rep.text) - 1] = '\0';
@@ -197,12 +192,10 @@ int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err
 
 int helper_reap(pid_t stage, const char *what, bool *refused, struct err *e)
 {
-    int status = -1;
-    while (waitpid(stage, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    int status = process_wait(stage);
+    if (status == 0)
         return 0;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != REFUSED)
+    if (status < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != REFUSED)
         return err_set(e, ECHILD, "the process that %s died during start-up", what);
     *refused = true;
     return err_set(e, EPERM, "this host refuses namespaces to the process that %s", what);

@@ -117,11 +117,7 @@ static int finish_issuing(struct err *e)
 {
     static struct config_issued in;
     struct config *c = self.conns.config;
-    ssize_t k = 0;
-    do
-        k = recv(self.issuing.fd, &in, sizeof(in), 0);
-    while (k < 0 && errno == EINTR);
-    if (k != (ssize_t)sizeof(in))
+    if (packet_receive(self.issuing.fd, &in, sizeof(in)) != (ssize_t)sizeof(in))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (in.e.code) {
         *e = in.e;

@@ -10,6 +10,7 @@
 #include "store/secret.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 #include "util/sock.h"
 
 #include <errno.h>
@@ -231,10 +232,10 @@ static int put_issuer(struct config_writer *w, struct err *e)
     close_fd(&there);
     ssize_t k = 0;
     if (child > 0 && config_send(w, here) == 0)
-        k = recv(here, got, sizeof(*got), 0);
+        k = packet_receive(here, got, sizeof(*got));
     close_fd(&here);
     if (child > 0)
-        (void)waitpid(child, NULL, 0);
+        (void)process_wait(child);
     if (k != (ssize_t)sizeof(*got))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (got->e.code) {
@@ -265,12 +266,8 @@ static int read_reply(const struct telling *t, int sock, struct err *e)
 {
     const struct timeval most = {.tv_sec = t->dirfd < 0 ? 0 : REPLY_S};
     struct config_reply reply;
-    ssize_t k;
     (void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
-    do
-        k = recv(sock, &reply, sizeof(reply), 0);
-    while (k < 0 && errno == EINTR);
-    if (k != (ssize_t)sizeof(reply))
+    if (packet_receive(sock, &reply, sizeof(reply)) != (ssize_t)sizeof(reply))
         return t->dirfd < 0
                    ? err_set(e, ECHILD,
                              "the process that looks into TLS connections died during start-up")
@@ -354,10 +351,7 @@ int teller_start(const struct store *s, const struct spec_bound *b, const char *
 int teller_wait(struct teller *t, struct err *e)
 {
     struct err got = {0};
-    ssize_t k;
-    do
-        k = read(t->fd, &got, sizeof(got));
-    while (k < 0 && errno == EINTR);
+    ssize_t k = read_up_to(t->fd, &got, sizeof(got));
     if (k == (ssize_t)sizeof(got) && !got.code)
         return 0;
     teller_end(t);
@@ -373,8 +367,7 @@ void teller_end(struct teller *t)
     if (t->fd < 0)
         return;
     close_fd(&t->fd);
-    while (waitpid(t->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)process_wait(t->pid);
 }
 
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,

@@ -431,16 +431,6 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
     return r;
 }
 
-/* As recv(), whatever signals come. */
-static ssize_t receive(int fd, void *to, size_t n)
-{
-    ssize_t k;
-    do
-        k = recv(fd, to, n, 0);
-    while (k < 0 && errno == EINTR);
-    return k;
-}
-
 /* --- in the new processes ------------------------------------------------------------------- */
 
 /* Closes every descriptor that is not listed; stdio becomes /dev/null. */
@@ -484,7 +474,7 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
         stage_fail(c, &e);
     }
     if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
-        receive(c->sync_fd, &go, 1) != 1)
+        packet_receive(c->sync_fd, &go, 1) != 1)
         _exit(1); /* the launcher is gone, or reports an error of its own */
     r = c->p.reduced ? reduced_become(&c->id, &e) : jail_become(&c->id, &e);
     /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
@@ -601,7 +591,7 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     close_fd(&c->sync_fd);
     close_fd(&c->p.report_fd);
     pid_t stage;
-    if (receive(sync_here, &stage, sizeof(stage)) != (ssize_t)sizeof(stage)) {
+    if (packet_receive(sync_here, &stage, sizeof(stage)) != (ssize_t)sizeof(stage)) {
         stage = 0; /* it failed, and has reported it */
     } else if (stage > 0) {
         enter_group(c, stage);
@@ -617,8 +607,7 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     cgroup_free(&c->group);
     close_fd(&sync_here);      /* the stage ends, whatever it waits for */
     if (!c->p.spec->ephemeral) /* the janitor stays; init adopts it when we end */
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)process_wait(child);
     if (r == 0)
         *ret_report = steal_fd(&report);
     return r;
@@ -705,7 +694,7 @@ int launch_wait(struct launch *l, struct err *e)
 {
     struct monitor_report rep = {0};
     struct err why = {0};
-    ssize_t k = receive(l->report_fd, &rep, sizeof(rep));
+    ssize_t k = packet_receive(l->report_fd, &rep, sizeof(rep));
     int r = 0;
     if (k != (ssize_t)sizeof(rep)) {
         r = err_set(e, ECHILD, "the sandbox's monitor died during start-up");
@@ -738,7 +727,7 @@ int launch_finish(struct launch *l, struct err *e)
     struct monitor_report rep = {0};
     int r = 0;
     ssize_t k = send(l->report_fd, &answer, 1, MSG_NOSIGNAL) == 1
-                    ? receive(l->report_fd, &rep, sizeof(rep))
+                    ? packet_receive(l->report_fd, &rep, sizeof(rep))
                     : -1;
     if (k == (ssize_t)sizeof(rep) && rep.code) { /* the last step failed */
         rep.text[sizeof(rep.text) - 1] = '\0';

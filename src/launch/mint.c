@@ -68,9 +68,7 @@ static void detach(int sock)
     (void)signal(SIGPIPE, SIG_IGN);
     process_forget_caller("mint", NULL);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
-        (void)dup2(null_fd, fd);
+    process_close_stdio();
     (void)process_close_others(3, &sock, 1);
     (void)!chdir("/");
 }

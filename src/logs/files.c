@@ -1,6 +1,7 @@
 #include "logs/files.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,15 +221,9 @@ static int widen(struct log_stream *s)
         s->window_cap = need;
     }
     memmove(s->window + more, s->window, s->window_len);
-    for (size_t got = 0; got < more;) {
-        ssize_t n = pread(s->files[s->back.file].fd, s->window + got, more - got,
-                          start - (off_t)more + (off_t)got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO; /* the file was truncated */
-        got += (size_t)n;
-    }
+    int r = pread_all(s->files[s->back.file].fd, s->window, more, (uint64_t)start - more);
+    if (r < 0)
+        return r;
     s->window_len = need;
     return 0;
 }

@@ -75,14 +75,6 @@ static int open_capture(struct capture *c, struct job *j, size_t max, int *child
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-static int end_of(pid_t pid)
-{
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static void close_job(struct job *j)
 {
     close_capture(&j->out);
@@ -94,7 +86,7 @@ static void on_exit_of(struct loop_src *src, uint32_t events)
 {
     struct job *j = CONTAINER_OF(src, struct job, exited);
     (void)events;
-    int code = end_of(j->pid);
+    int code = process_exit_code(process_wait(j->pid));
     while (capture_drain(&j->out) || capture_drain(&j->err)) /* what it left in its pipes */
         ;
     close_job(j);
@@ -163,7 +155,7 @@ int job_start(struct job *j, struct loop *l, int (*fn)(void *arg), void *arg, co
     if (r < 0) {
         if (j->pid > 0) {
             (void)kill(j->pid, SIGKILL);
-            (void)end_of(j->pid);
+            (void)process_wait(j->pid);
         }
         close_job(j);
     }
@@ -173,6 +165,6 @@ int job_start(struct job *j, struct loop *l, int (*fn)(void *arg), void *arg, co
 void job_kill(struct job *j)
 {
     (void)kill(j->pid, SIGKILL);
-    (void)end_of(j->pid);
+    (void)process_wait(j->pid);
     close_job(j);
 }

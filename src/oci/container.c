@@ -12,6 +12,7 @@
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/parse.h"
+#include "util/process.h"
 #include "util/sock.h"
 #include "util/text.h"
 
@@ -138,10 +139,9 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
     close_fd(&sock);
     if (r < 0 && pid > 0)
         (void)kill(pid, SIGKILL);
-    while (waitpid(booter, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)process_wait(booter);
     if (r < 0 && pid > 0)
-        (void)waitpid(pid, NULL, 0);
+        (void)process_wait(pid);
     return r;
 }
 
@@ -387,17 +387,13 @@ int oci_delete(const struct oci_runtime *rt, const char *id, bool force, struct 
 int oci_wait(const struct oci_runtime *rt, const char *id, int *code, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
-    int status = 0;
-    pid_t pid;
     int r = container_open(rt, id, &c, e);
     if (r < 0)
         return r;
-    do
-        pid = waitpid(c.pid, &status, 0);
-    while (pid < 0 && errno == EINTR);
-    if (pid < 0)
-        return err_sys(e, errno, "cannot wait for container '%s'", id);
-    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    int status = process_wait(c.pid);
+    if (status < 0)
+        return err_sys(e, -status, "cannot wait for container '%s'", id);
+    *code = process_exit_code(status);
     return 0;
 }
 

@@ -77,14 +77,6 @@ static void __attribute__((noreturn)) exec_main(struct exec *x)
     _exit(code < 0 ? EXIT_KILLED : code);
 }
 
-static int wait_for(pid_t pid)
-{
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static int spawn_exec(struct exec *x, int *code, struct err *e)
 {
     AUTO_CLOSE int here = -1;
@@ -102,10 +94,10 @@ static int spawn_exec(struct exec *x, int *code, struct err *e)
         r = pid_file_write(x->x->pid_file, x->pid, e);
     if (x->pid > 0 && r < 0) {
         (void)kill(x->pid, SIGKILL);
-        (void)wait_for(x->pid);
+        (void)process_wait(x->pid);
     }
     if (r == 0)
-        *code = x->x->detach ? 0 : wait_for(x->pid);
+        *code = x->x->detach ? 0 : process_exit_code(process_wait(x->pid));
     return r;
 }
 

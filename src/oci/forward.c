@@ -183,13 +183,11 @@ static void __attribute__((noreturn)) forward_main(int dirfd, int monitor)
     struct err e = {0};
     unsigned n = 0;
     int agent = openat(dirfd, "run/agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     const int keep[] = {agent, monitor};
     (void)setsid();
-    if (agent < 0 || null < 0)
+    if (agent < 0)
         _exit(1);
-    for (int i = 0; i < 3; i++) /* a caller waits for the end of its own */
-        (void)dup2(null, i);
+    process_close_stdio(); /* a caller waits for the end of its own */
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     process_forget_caller("forward", "");
     const int sock[2] = {[V4] = listen_on(AF_INET), [V6] = listen_on(AF_INET6)};

@@ -54,14 +54,12 @@ hook_main(const char *path, const struct strlist *args, const struct strlist *en
 
 static int wait_for(pid_t pid, double seconds, const char *kind, const char *path, struct err *e)
 {
-    int status = 0;
     AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     bool late =
         seconds > 0 && pidfd >= 0 && !wait_readable(pidfd, now_ns() + (uint64_t)(seconds * 1e9));
     if (late)
         (void)kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    int status = process_wait(pid);
     if (late)
         return err_set(e, ETIMEDOUT, "%s hook %s took longer than %g seconds", kind, path, seconds);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)

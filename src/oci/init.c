@@ -54,11 +54,7 @@ void report_send(int sock, pid_t pid, const struct err *e)
 int report_receive(int sock, pid_t *pid, struct err *e)
 {
     struct oci_report rep;
-    ssize_t n;
-    do
-        n = recv(sock, &rep, sizeof(rep), MSG_WAITALL);
-    while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof(rep))
+    if (packet_receive(sock, &rep, sizeof(rep)) != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the container's process ended unexpectedly");
     if (pid)
         *pid = rep.pid;
@@ -395,7 +391,7 @@ static int prepare(const struct oci_init *in, bool in_group, int sock, int *ret_
     if (r < 0)
         return r;
     report_send(sock, pid, NULL);
-    return recv(sock, &go, 1, 0) == 1 ? 0 : err_set(e, ECANCELED, "its creator is gone");
+    return packet_receive(sock, &go, 1) == 1 ? 0 : err_set(e, ECANCELED, "its creator is gone");
 }
 
 void booter_main(const struct oci_init *in, bool in_group, int sock)

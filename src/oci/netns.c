@@ -1,6 +1,7 @@
 #include "oci/netns.h"
 
 #include "util/cleanup.h"
+#include "util/process.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -547,6 +548,6 @@ void netns_release(const char *path)
         release(path);
         _exit(0);
     }
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    if (pid > 0)
+        (void)process_wait(pid);
 }

@@ -3,6 +3,7 @@
  * happens to the file meanwhile.
  */
 #include "s3/work.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,22 +32,6 @@ struct part {
     unsigned number; /* from 1 */
 };
 
-ssize_t s3_read_part(int fd, uint8_t *p)
-{
-    size_t used = 0;
-    while (used < S3_PART) {
-        ssize_t n = read(fd, p + used, S3_PART - used);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        used += (size_t)n;
-    }
-    return (ssize_t)used;
-}
-
 /* What was read is the next one. */
 static int count(struct sending *x, struct part *a, struct err *e)
 {
@@ -72,7 +57,7 @@ static bool next(struct sending *x, struct part *a)
 {
     struct err e = {0};
     (void)pthread_mutex_lock(&x->lock);
-    ssize_t n = x->end || x->failed ? 0 : s3_read_part(x->fd, a->p);
+    ssize_t n = x->end || x->failed ? 0 : read_up_to(x->fd, a->p, S3_PART);
     int r = n < 0 ? err_sys(&e, (int)-n, "cannot read '%s'", x->path) : 0;
     a->n = n < 0 ? 0 : (size_t)n;
     if (a->n)

@@ -1,6 +1,7 @@
 /* From the local side to the bucket; the order of writes is remote.h's. */
 #include "image/oci/digest.h"
 #include "s3/work.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +83,7 @@ static int put_file(struct upload *u, int fd, struct err *e)
     u->part = malloc(S3_PART);
     if (!u->part)
         return err_oom(e);
-    ssize_t n = s3_read_part(fd, u->part);
+    ssize_t n = read_up_to(fd, u->part, S3_PART);
     if (n < 0)
         return err_sys(e, (int)-n, "cannot read '%s'", u->s->path);
     if (n < S3_PART)

@@ -669,8 +669,7 @@ static int run_job(struct job *j, struct s3_sync *how, struct result *res, struc
     r = hear(in, how, res);
     if (r < 0)
         (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)process_wait(pid);
     if (r == -ECANCELED)
         return err_set(e, ECANCELED, "nobody waits for it any more");
     if (r < 0)

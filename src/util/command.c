@@ -2,6 +2,7 @@
 
 #include "util/cleanup.h"
 #include "util/loop.h"
+#include "util/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +96,7 @@ int command_run(const struct command *c, char *to, size_t size, size_t *n)
     if (c->apart || r < 0)
         (void)kill(c->apart ? -pid : pid, SIGKILL);
     if (r < 0)
-        (void)waitpid(pid, NULL, 0);
+        (void)process_wait(pid);
     return r;
 }
 

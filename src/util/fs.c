@@ -57,12 +57,11 @@ int pread_all(int fd, void *p, size_t n, uint64_t offset)
     return 0;
 }
 
-/* read() until the buffer is full or the file ends; how many bytes, or -errno. */
-static ssize_t read_up_to(int fd, char *p, size_t n)
+ssize_t read_up_to(int fd, void *p, size_t n)
 {
     size_t len = 0;
     while (len < n) {
-        ssize_t k = read(fd, p + len, n - len);
+        ssize_t k = read(fd, (char *)p + len, n - len);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)

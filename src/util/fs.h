@@ -44,6 +44,8 @@ int remove_tree_patiently(int dirfd, const char *name);
 /* mkdir -p for an absolute path; new directories get `mode`. */
 int mkdir_parents(const char *path, mode_t mode);
 
+/* read() until the buffer is full or the file ends; how many bytes, or -errno. */
+ssize_t read_up_to(int fd, void *p, size_t n);
 /* Write, or read, all n bytes. pread_all: -EIO when the file ends first. */
 int write_all(int fd, const void *p, size_t n);
 int pwrite_all(int fd, const void *p, size_t n, uint64_t offset);

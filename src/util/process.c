@@ -1,12 +1,14 @@
 #include "util/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int process_close_others(unsigned from, const int *keep, size_t n)
@@ -31,6 +33,29 @@ void process_default_signals(void)
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+void process_close_stdio(void)
+{
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
+        (void)dup2(null_fd, fd);
+    if (null_fd >= 3)
+        (void)close(null_fd);
+}
+
+int process_wait(pid_t pid)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return status;
+}
+
+int process_exit_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static struct {

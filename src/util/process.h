@@ -1,8 +1,9 @@
-/* What a new process should not inherit from the one that forked it. */
+/* What a new process should not inherit from the one that forked it, and how it ended. */
 #ifndef MSB_UTIL_PROCESS_H
 #define MSB_UTIL_PROCESS_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 /* Closes every descriptor from `from` on that is not in `keep`, which need not be sorted and may
  * hold -1. */
@@ -10,6 +11,14 @@ int process_close_others(unsigned from, const int *keep, size_t n);
 
 /* Resets every signal to its default action and unblocks all of them. */
 void process_default_signals(void);
+
+/* Standard input, output and errors become /dev/null. */
+void process_close_stdio(void);
+
+/* Waits for a child. Its status as of waitpid(), or -errno. */
+int process_wait(pid_t pid);
+/* The exit code that a shell shows for such a status: 128 and the signal, if one killed it. */
+int process_exit_code(int status);
 
 /* What /proc/PID/cmdline and /proc/PID/environ show of a process is the memory in which it got its
  * arguments and its environment, and a fork shows the same. Everybody on the host can read the first

@@ -35,6 +35,15 @@ int packet_pair(int *ret_here, int *ret_there, struct err *e)
     return 0;
 }
 
+ssize_t packet_receive(int sock, void *to, size_t n)
+{
+    ssize_t k;
+    do
+        k = recv(sock, to, n, 0);
+    while (k < 0 && errno == EINTR);
+    return k;
+}
+
 /* #syscalls:fs,monitor recvmsg close */
 /* #syscalls:connector sendmsg */
 

@@ -13,6 +13,8 @@ int listen_at(const char *path, int backlog);
 
 /* Two connected sockets that keep message boundaries (SOCK_SEQPACKET), close-on-exec. */
 int packet_pair(int *ret_here, int *ret_there, struct err *e);
+/* As recv(), whatever signals come. */
+ssize_t packet_receive(int sock, void *to, size_t n);
 
 /* Sends bytes, and a descriptor (-1 = none) with the first of them; how many were sent, or -errno. */
 ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd);

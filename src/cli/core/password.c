@@ -1,6 +1,7 @@
 #include "cli/core/password.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -26,19 +27,12 @@ static void trim_newline(char *s)
 
 int password_from_stdin(const char *what, size_t max, char **ret, struct err *e)
 {
-    size_t len = 0, cap = max + 3; /* a newline or two may follow */
+    size_t cap = max + 3; /* a newline or two may follow */
     char *p = calloc(1, cap + 1);
     if (!p)
         return err_oom(e);
-    while (len < cap) {
-        ssize_t n = read(STDIN_FILENO, p + len, cap - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    bool nul = memchr(p, '\0', len) != NULL; /* the rest would be lost */
+    ssize_t n = read_up_to(STDIN_FILENO, p, cap);
+    bool nul = n > 0 && memchr(p, '\0', (size_t)n) != NULL; /* the rest would be lost */
     trim_newline(p);
     if (!nul && *p && strlen(p) <= max) {
         *ret = p;

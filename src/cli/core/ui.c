@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/process.h"
 #include "util/progress.h"
 #include "util/term.h"
 #include "util/text.h"
@@ -190,8 +191,7 @@ void spinner_stop(struct spinner *s)
     if (s->pid <= 0)
         return;
     (void)kill(s->pid, SIGTERM);
-    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    (void)process_wait(s->pid);
     s->pid = 0;
     ui.spinning = false;
 }

@@ -16,6 +16,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/parse.h"
+#include "util/process.h"
 #include "util/term.h"
 
 #include <errno.h>
@@ -278,8 +279,7 @@ static int try_cgroup(int dirfd, struct cgroups *g)
     if (r == 0) {
         cgroup_put(g, pid);
         (void)kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)process_wait(pid);
     }
     cgroup_free(g);
     cgroup_forget(dirfd);

@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"
+#include "util/process.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -67,7 +68,7 @@ static void read_output(struct trial *t, int fd, pid_t pid)
 /* Its exit status, or -errno. */
 static int self(struct trial *t, const char *const argv[])
 {
-    int out[2], status = 0;
+    int out[2];
     if (pipe2(out, O_CLOEXEC) < 0)
         return -errno;
     (void)fflush(NULL);
@@ -79,9 +80,7 @@ static int self(struct trial *t, const char *const argv[])
     if (pid < 0)
         return -errno;
     read_output(t, from, pid);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return process_exit_code(process_wait(pid));
 }
 
 /* --- what the guest is to find --------------------------------------------------------------- */
@@ -123,7 +122,7 @@ static void end_trial(struct trial *t, const struct store *s)
     (void)self(t, remove);
     if (t->server > 0) {
         (void)kill(t->server, SIGKILL);
-        (void)waitpid(t->server, NULL, 0);
+        (void)process_wait(t->server);
     }
     close_fd(&t->listen_fd);
     (void)remove_tree_at(s->home_fd, t->dir);

@@ -8,6 +8,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,10 +140,9 @@ static int in_child(int (*fn)(void))
         return errno;
     if (pid == 0)
         _exit(fn());
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return errno;
+    int status = process_wait(pid);
+    if (status < 0)
+        return -status;
     return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
 }
 

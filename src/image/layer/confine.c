@@ -10,6 +10,7 @@
 
 #include "jail/jail.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/process.h"
 
 #define DATA_MAX (2ULL << 30)
@@ -64,24 +65,10 @@ static int child_died(int status, struct err *e)
 
 int confine_collect(pid_t *pid, int fd, void *record, size_t n, struct err *e)
 {
-    size_t len = 0;
-    while (len < n) {
-        ssize_t k = read(fd, (char *)record + len, n - len);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            break;
-        len += (size_t)k;
-    }
-    int status = 0;
-    pid_t got;
-    do {
-        got = waitpid(*pid, &status, 0);
-    } while (got < 0 && errno == EINTR);
+    ssize_t len = read_up_to(fd, record, n);
+    int status = process_wait(*pid);
     *pid = -1;
-    if (len < n || (got > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)))
-        return child_died(status, e);
-    return 0;
+    return len != (ssize_t)n || status > 0 ? child_died(MAX(status, 0), e) : 0;
 }
 
 int confine_error(struct err *from, struct err *e)

@@ -24,6 +24,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 
 enum {
     FEED_SIZE = 256 << 10,
@@ -236,8 +237,7 @@ static void job_end(struct job *j)
 {
     if (j->pid > 0) {
         (void)kill(j->pid, SIGKILL);
-        while (waitpid(j->pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
+        (void)process_wait(j->pid);
     }
     close_fd(&j->feed_fd);
     close_fd(&j->report_fd);

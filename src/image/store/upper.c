@@ -21,6 +21,7 @@
 #include "image/store/lock.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 
 enum {
     BLOCK = 4096,
@@ -100,11 +101,10 @@ static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e
             err_hint(e, "install the package e2fsprogs");
         return r;
     }
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return err_sys(e, errno, "cannot wait for mke2fs");
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    int status = process_wait(pid);
+    if (status < 0)
+        return err_sys(e, -status, "cannot wait for mke2fs");
+    if (status == 0)
         return 0;
     struct statvfs fs; /* mke2fs writes little, and cannot tell us why it could not */
     if (fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN)
