@@ -14,13 +14,11 @@
 #include "agent/vsock.h"
 #include "util/cleanup.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* The soft limit is what commands get too: enough for the agent's own 512 sessions, and small
  * enough for programs that close every possible descriptor. */

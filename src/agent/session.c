@@ -3,7 +3,6 @@
 #include "agent/fileop.h"
 #include "agent/layer.h"
 #include "agent/procs.h"
-#include "util/cleanup.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,6 @@
 #include "agent/session.h"
 
 #include "agent/env.h"
-#include "agent/files.h"
 #include "agent/procs.h"
 #include "agent/proxy.h"
 #include "agent/spawn.h"

@@ -6,7 +6,6 @@
 #include "agent/pids.h"
 #include "agent/request.h"
 #include "agent/spawn.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <unistd.h>
 
 /* raw_fd >= 0 says that `cooked` is worth restoring; it is written last and cleared first. */
 static volatile sig_atomic_t raw_fd = -1;

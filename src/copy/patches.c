@@ -2,7 +2,6 @@
 
 #include "copy/copy.h"
 
-#include <errno.h>
 #include <string.h>
 
 static int ask(struct files *f, uint32_t op, const char *path, uint32_t flags, struct err *e)

@@ -3,7 +3,6 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Takes slashes and "/." off the end; n is the length so far. */

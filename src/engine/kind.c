@@ -3,8 +3,6 @@
 #include "util/cleanup.h"
 #include "util/words.h"
 
-#include <string.h>
-
 static const char *const engine_names[] = {
     [ENGINE_AUTO] = "auto",
     [ENGINE_KVM] = "kvm",

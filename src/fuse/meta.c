@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 /* #syscalls:fs fstat openat */
 

@@ -11,7 +11,6 @@
 #include <openssl/err.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
 /* #syscalls:intercept read write recvfrom sendto shutdown close */

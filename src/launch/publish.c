@@ -3,12 +3,9 @@
 #include "net/packet.h"
 #include "store/ports.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -5,7 +5,6 @@
 #include "launch/helper.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 #include "util/later.h"
 #include "util/loop.h"
 #include "util/sock.h"

@@ -7,7 +7,6 @@
 #include "util/utf8.h"
 #include "util/words.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "logs/print.h"
 
-#include "util/cleanup.h"
 #include "util/term.h"
 #include "util/utf8.h"
 

@@ -1,7 +1,6 @@
 #include "mcp/limits.h"
 
 #include "image/oci/reference.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <string.h>

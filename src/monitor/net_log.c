@@ -2,7 +2,6 @@
 
 #include "logs/net_record.h"
 #include "monitor/exec_log.h"
-#include "util/cleanup.h"
 #include "util/text.h"
 
 #include <string.h>

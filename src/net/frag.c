@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-#include "util/cleanup.h"
-
 enum { L3_MAX = 40, DATA_MAX = 65535 };
 
 struct slot {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "net/net_impl.h"
-#include "util/cleanup.h"
 
 /* #syscalls:net sendto recvfrom */
 

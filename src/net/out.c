@@ -1,7 +1,6 @@
 /* Frames to the guest: headers, small messages, errors. */
 #include "net/csum.h"
 #include "net/net_impl.h"
-#include "util/cleanup.h"
 #include "util/iov.h"
 
 enum { OUT_TTL = 64 };

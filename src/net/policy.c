@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "net/packet.h"
-#include "util/cleanup.h"
 
 void policy_init(struct policy *p)
 {

@@ -14,8 +14,6 @@
  *  5. A flow ends at once when both sides have finished and know it; there is no TIME_WAIT.
  */
 #include <assert.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 

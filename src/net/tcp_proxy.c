@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "net/net_impl.h"
-#include "util/cleanup.h"
 
 enum { PROXY_S = 60 }; /* for the connect, the proxy's answers and its own connect */
 

@@ -1,7 +1,6 @@
 /* Whether one policy lets out nothing that another keeps in: see policy.h. */
 #include "net/policy.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* A name leads to public addresses only, and never to the host. Addresses are not looked up in

@@ -8,16 +8,12 @@
 #include "oci/pod.h"
 #include "oci/process.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 #include "util/json.h"
 #include "util/process.h"
 #include "util/sock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { EXIT_KILLED = 137 };

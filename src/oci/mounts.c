@@ -7,7 +7,6 @@
 #include "util/parse.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include "client/files.h"
 #include "oci/view.h"
-#include "spec/names.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"

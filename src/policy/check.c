@@ -8,7 +8,6 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
-#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>

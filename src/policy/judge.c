@@ -6,7 +6,6 @@
 #include "util/json.h"
 #include "util/loop.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

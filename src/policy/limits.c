@@ -3,7 +3,6 @@
 #include "util/json.h"
 #include "util/utf8.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static json_t *rules_json(const struct policy *p)

@@ -5,7 +5,6 @@
 #include "image/oci/reference.h"
 #include "util/parse.h"
 
-#include <errno.h>
 #include <fnmatch.h>
 #include <grp.h>
 #include <pwd.h>

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <openssl/evp.h>
 #include <string.h>
-#include <strings.h>
 
 enum { HELPER_NAME_MAX = 64 };
 

@@ -5,7 +5,6 @@
 #include "util/parse.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

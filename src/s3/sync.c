@@ -12,14 +12,12 @@
 #include "workspace/workspace.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #define BASE_FILE "s3-base.json"
 #define TMP_DIR "s3-tmp"

@@ -4,7 +4,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TICKS_NS = 50000000 }; /* a safe bound on the granularity of file times */

@@ -1,7 +1,6 @@
 #include "s3/work.h"
 #include "util/progress.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>

@@ -6,9 +6,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/loop.h"
-#include "util/parse.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

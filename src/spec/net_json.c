@@ -5,8 +5,6 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 
-#include <stdio.h>
-
 /* --- writing -------------------------------------------------------------------------------- */
 
 json_t *spec_port_to_json(const struct spec_port *p)

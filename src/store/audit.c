@@ -6,7 +6,6 @@
 #include "store/audit_chain.h"
 #include "store/audit_sinks.h"
 #include "util/cleanup.h"
-#include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/text.h"
@@ -17,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/loop.h"
-#include "util/parse.h"
 #include "util/text.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 #include "store/background.h"
 
 #include "store/json_file.h"
-#include "util/cleanup.h"
 #include "util/json.h"
 #include "util/utf8.h"
 

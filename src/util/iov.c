@@ -1,6 +1,5 @@
 #include "util/iov.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

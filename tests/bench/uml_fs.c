@@ -11,7 +11,6 @@
  * another server is reached through a relay that answers that question and passes on everything
  * else; queues, memory and eventfds go with the messages, and requests go past it.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/virtio_fs.h>
 #include <poll.h>

@@ -5,7 +5,6 @@
  * usage: stub_attacks WHAT [PROCESSES]; prints a line `WHAT: N ...` and keeps what it got until it
  * is killed.
  */
-#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

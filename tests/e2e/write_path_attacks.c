@@ -2,7 +2,6 @@
  * argv[1]: a path in a writable directory; argv[2]: a file on the same file system that is not. */
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>

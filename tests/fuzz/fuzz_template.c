@@ -4,7 +4,6 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "fuzz_require.h"

@@ -7,7 +7,6 @@
  * the guest) until the guest ends. Its console is standard output; sockets and the guest's memory
  * are in DIR. At the end the CPU seconds of this process and counters go to DIR/stats.json.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>

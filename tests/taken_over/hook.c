@@ -3,7 +3,6 @@
 #include "jail/seccomp.h"
 #include "util/loop.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 int __real_seccomp_enter(enum seccomp_profile p);

@@ -6,7 +6,6 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>

@@ -2,7 +2,6 @@
 #include "launch/host_cas.h"
 #include "util/cleanup.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

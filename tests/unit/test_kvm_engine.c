@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_mmio.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 

@@ -2,7 +2,6 @@
  * upstream name server and the servers are sockets on the loopback; "public" addresses are dialled
  * nowhere, since only the decision is looked at there. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
 /* Limits on bytes and packets: the buckets, with a clock of the test's own; and flows of the stack
  * that share them. */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

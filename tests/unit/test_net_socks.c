@@ -1,6 +1,5 @@
 /* SOCKS proxies, played by the test: what the client says, what it makes of answers, and flows and
  * questions that go through one. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

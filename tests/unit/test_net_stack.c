@@ -1,6 +1,5 @@
 /* TCP with guests that behave and guests that do not; the host's ends are socket pairs. */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

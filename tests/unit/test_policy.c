@@ -6,7 +6,6 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -6,7 +6,6 @@
 #include "util/cleanup.h"
 #include "util/sock.h"
 
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

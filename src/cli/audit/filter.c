@@ -1,7 +1,6 @@
 #include "cli/audit/filter.h"
 
 #include "cli/options/log.h"
-#include "util/cleanup.h"
 #include "util/json.h"
 #include "util/parse.h"
 

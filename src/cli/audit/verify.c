@@ -4,7 +4,6 @@
 #include "cli/core/verbs.h"
 #include "store/audit_verify.h"
 #include "store/store.h"
-#include "util/cleanup.h"
 #include "util/json.h"
 
 #include <inttypes.h>

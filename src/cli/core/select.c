@@ -2,7 +2,6 @@
 
 #include "cli/core/show.h"
 #include "cli/core/ui.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,9 +2,7 @@
 
 #include "cli/core/ui.h"
 #include "store/ports.h"
-#include "util/cleanup.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

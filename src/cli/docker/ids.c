@@ -1,7 +1,6 @@
 #include "cli/docker/docker.h"
 
 #include "image/oci/digest.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>

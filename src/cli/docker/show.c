@@ -2,7 +2,6 @@
 
 #include "cli/core/show.h"
 #include "cli/core/ui.h"
-#include "cli/core/verbs.h"
 #include "cli/image/image.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"

@@ -8,7 +8,6 @@
 #include "engine/kvm/probe.h"
 #include "image/image.h"
 #include "jail/cgroup.h"
-#include "jail/seccomp.h"
 #include "launch/placement.h"
 #include "registry/registry.h"
 #include "store/store.h"
@@ -23,21 +22,16 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 

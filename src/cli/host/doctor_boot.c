@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 20, OUTPUT_MAX = 4096, PATIENCE_MS = 60 * 1000 };

@@ -4,7 +4,6 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "store/store.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>

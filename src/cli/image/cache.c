@@ -1,6 +1,5 @@
 #include "cli/image/cache.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #include "util/cleanup.h"

@@ -12,7 +12,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A name that an image can get. */

@@ -3,7 +3,6 @@
 #include "cli/core/verbs.h"
 #include "cli/image/image.h"
 #include "cli/image/progress.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <string.h>

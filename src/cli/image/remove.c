@@ -2,7 +2,6 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/image/image.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/image/image.h"
-#include "util/cleanup.h"
 #include "util/output_file.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
 #include "client/net_request.h"
 #include "net/dns.h"
 #include "net/packet.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>

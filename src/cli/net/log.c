@@ -7,7 +7,6 @@
 #include "logs/net_record.h"
 #include "logs/records.h"
 #include "store/store.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <unistd.h>

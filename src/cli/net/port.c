@@ -5,7 +5,6 @@
 #include "cli/core/verbs.h"
 #include "net/packet.h"
 #include "sandbox/net_change.h"
-#include "store/ports.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

@@ -6,7 +6,6 @@
 #include "cli/options/net.h"
 #include "client/net_request.h"
 #include "sandbox/net_change.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "cli/options/env.h"
 
 #include "proto/proto.h"
-#include "util/cleanup.h"
 #include "util/parse.h"
 #include "util/words.h"
 

@@ -3,7 +3,6 @@
 #include "cli/options/mount.h"
 #include "s3/config.h"
 #include "store/volume.h"
-#include "util/cleanup.h"
 #include "util/parse.h"
 
 #include <errno.h>

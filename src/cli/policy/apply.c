@@ -8,7 +8,6 @@
 #include "util/json.h"
 #include "util/text.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 struct plan {

@@ -3,7 +3,6 @@
 #include "cli/core/verbs.h"
 #include "cli/options/session.h"
 #include "store/background.h"
-#include "util/cleanup.h"
 #include "util/parse.h"
 
 #include <errno.h>

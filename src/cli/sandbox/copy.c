@@ -8,7 +8,6 @@
 #include "sandbox/files.h"
 #include "store/audit.h"
 #include "store/store.h"
-#include "util/cleanup.h"
 #include "util/loop.h"
 #include "util/parse.h"
 

@@ -2,7 +2,6 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/options/sandbox.h"
-#include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/loop.h"
 

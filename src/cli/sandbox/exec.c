@@ -4,9 +4,6 @@
 #include "cli/options/session.h"
 #include "sandbox/lifecycle.h"
 #include "store/secret.h"
-#include "util/cleanup.h"
-
-#include <errno.h>
 
 static int parse_request(const struct args *a, struct session_request *q, struct err *e)
 {

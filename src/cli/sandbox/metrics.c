@@ -1,6 +1,5 @@
 /* metrics: what sandboxes use. `top` and `stats` are other spellings of it. */
 #include "cli/sandbox/metrics.h"
-#include "cli/core/common_opts.h"
 #include "cli/core/select.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
@@ -11,7 +10,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 #include "cli/sandbox/metrics.h"
 
 #include "cli/core/noun.h"
-#include "cli/core/show.h"
 #include "cli/sandbox/usage.h"
 #include "client/request.h"
 #include "util/cleanup.h"

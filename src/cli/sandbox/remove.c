@@ -1,4 +1,3 @@
-#include "cli/core/common_opts.h"
 #include "cli/core/select.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"

@@ -4,7 +4,6 @@
 #include "cli/core/verbs.h"
 #include "cli/options/stop.h"
 #include "sandbox/lifecycle.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 

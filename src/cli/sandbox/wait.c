@@ -4,7 +4,6 @@
 #include "cli/core/verbs.h"
 #include "client/request.h"
 #include "store/background.h"
-#include "util/cleanup.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -7,7 +7,6 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "sandbox/modify.h"
-#include "util/cleanup.h"
 #include "util/parse.h"
 
 #include <errno.h>

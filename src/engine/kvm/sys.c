@@ -1,7 +1,6 @@
 #include "engine/kvm/sys.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 

@@ -13,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 /* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise restart_syscall */
 /* For the end of the process, should it come on such a thread. */

@@ -8,7 +8,6 @@
 #include "image/archive/load_internal.h"
 #include "image/store/record.h"
 #include "util/array.h"
-#include "util/cleanup.h"
 
 enum { SHORT_HEX = 12 };
 

@@ -10,7 +10,6 @@
 #include "image/layer/decode.h"
 #include "image/layer/layer.h"
 #include "image/layer/source.h"
-#include "util/cleanup.h"
 
 /* #syscalls:converter read write pwrite64 pread64 ftruncate fstatfs close
  * mmap munmap mremap brk madvise mprotect getrandom

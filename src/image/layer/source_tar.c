@@ -8,9 +8,7 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <iconv.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "image/oci/change.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "util/buf.h"
-#include "util/cleanup.h"
 #include "util/fs.h"
 
 enum {

@@ -1,7 +1,6 @@
 /* The devices' side of vhost-user: each takes one connection, in the monitor. */
 #include "evil.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/virtio_ring.h>
 #include <poll.h>
