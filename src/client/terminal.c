@@ -27,11 +27,6 @@ void terminal_restore(void)
     errno = saved;
 }
 
-bool terminal_is_raw(void)
-{
-    return raw_fd >= 0;
-}
-
 /* The handler is one-shot (SA_RESETHAND): returning to a fault, or raising, now kills us. */
 static void on_crash(int sig)
 {

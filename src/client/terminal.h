@@ -14,7 +14,6 @@
 int terminal_raw(int fd);
 /* Restores the mode; does nothing when it is not raw. Safe in a signal handler. */
 void terminal_restore(void);
-bool terminal_is_raw(void);
 
 /* Stops this process as the terminal's suspend key would, with the terminal as the shell expects
  * it; returns in raw mode (if that was the mode) once the user has continued us. */

@@ -226,7 +226,7 @@ struct fuse_server {
     uint32_t *free_slot;
     uint64_t generation;
     struct inode **bucket;
-    uint32_t n_buckets, n_inodes;
+    uint32_t n_inodes;
     struct inode *oldest, *newest; /* of those with descriptors that may be closed */
     unsigned n_fds, n_pinned;
 

@@ -23,7 +23,8 @@ void h2_head_reset(struct h2_head *x)
     x->too_long = false;
 }
 
-void h2_head_free(struct h2_head *x)
+/* NULL is fine. */
+static void head_free(struct h2_head *x)
 {
     if (x)
         h2_head_reset(x);
@@ -67,7 +68,7 @@ static void stop_waiting(struct h2_stream *s)
         return;
     s->h->n_waiting--;
     s->h->held -= buf_len(&s->held->text);
-    h2_head_free(s->held);
+    head_free(s->held);
     s->held = NULL;
 }
 
@@ -77,7 +78,7 @@ void h2_stream_free(struct h2_stream *s)
     for (unsigned i = 0; i < 2; i++) {
         buf_wipe(&s->pipe[i].data);
         swap_end(&s->pipe[i].swap);
-        h2_head_free(s->pipe[i].trailers);
+        head_free(s->pipe[i].trailers);
     }
     buf_wipe(&s->raw);
     node_unlink(&s->node);
@@ -117,7 +118,7 @@ static void wake(struct h2_stream *s, enum h2_side to)
         (void)nghttp2_session_resume_data(s->h->session[to], s->id[to]);
 }
 
-void h2_stream_reset(struct h2_stream *s, enum h2_side side, uint32_t code)
+static void stream_reset(struct h2_stream *s, enum h2_side side, uint32_t code)
 {
     if (s->open[side] &&
         nghttp2_submit_rst_stream(s->h->session[side], NGHTTP2_FLAG_NONE, s->id[side], code) != 0)
@@ -226,13 +227,13 @@ static void answer(struct h2_stream *s, unsigned status, const char *error, cons
     stop_waiting(s);
     buf_wipe(&s->raw);
     s->refused = true;
-    h2_stream_reset(s, H2_SERVER, NGHTTP2_CANCEL);
+    stream_reset(s, H2_SERVER, NGHTTP2_CANCEL);
     drop_data(s, H2_SERVER);
     drop_data(s, H2_GUEST);
     if (!s->open[H2_GUEST])
         return;
     if (s->answered) { /* too late for that */
-        h2_stream_reset(s, H2_GUEST, NGHTTP2_CANCEL);
+        stream_reset(s, H2_GUEST, NGHTTP2_CANCEL);
         return;
     }
     s->answered = true;
@@ -331,7 +332,7 @@ static bool check_request(struct h2_stream *s, const struct h2_head *x)
         return false;
     }
     if (s->h->server_gone) { /* it may try again on another connection */
-        h2_stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
         return false;
     }
     return true;
@@ -392,7 +393,7 @@ static void await_value(struct h2_stream *s, struct h2_head *x, const char *secr
         return;
     size_t n = buf_len(&x->text);
     if (s->h->held + n > H2_HEADS_MAX || !(s->held = head_steal(x))) {
-        h2_stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
         return;
     }
     s->h->held += n;
@@ -425,7 +426,7 @@ static int send_request(struct h2_stream *s, const struct h2_head *x, const stru
     }
     (void)swap_take_scratch(text, -ECANCELED, NULL);
     if (n >= 0 && id <= 0) /* there are no more numbers, or no memory */
-        h2_stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
     return n < 0 ? n : 0;
 }
 
@@ -580,7 +581,7 @@ void h2_stream_trailers(struct h2_stream *s, enum h2_side from, struct h2_head *
         if (!may_pass(s, (const char *)buf_head(&x->text), buf_len(&x->text), "trailers"))
             return;
     }
-    h2_head_free(pipe->trailers);
+    head_free(pipe->trailers);
     pipe->trailers = head_steal(x);
     s->h->broken |= !pipe->trailers;
 }
@@ -591,7 +592,7 @@ void h2_stream_answered(struct h2_stream *s)
 {
     s->sent = true;
     if (!s->ended[H2_GUEST] && !s->open[H2_SERVER]) /* nobody wants the rest of the request */
-        h2_stream_reset(s, H2_GUEST, NGHTTP2_NO_ERROR);
+        stream_reset(s, H2_GUEST, NGHTTP2_NO_ERROR);
 }
 
 void h2_stream_closed(struct h2_stream *s, enum h2_side side, uint32_t code)
@@ -609,9 +610,9 @@ void h2_stream_closed(struct h2_stream *s, enum h2_side side, uint32_t code)
         return;
     }
     if (side == H2_GUEST && code != NGHTTP2_NO_ERROR)
-        h2_stream_reset(s, H2_SERVER, code);
+        stream_reset(s, H2_SERVER, code);
     if (side == H2_SERVER && !whole && !s->refused)
-        h2_stream_reset(s, H2_GUEST, code ? code : NGHTTP2_INTERNAL_ERROR);
+        stream_reset(s, H2_GUEST, code ? code : NGHTTP2_INTERNAL_ERROR);
     if (side == H2_SERVER && s->sent)
         h2_stream_answered(s);
 }

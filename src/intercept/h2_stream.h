@@ -80,11 +80,9 @@ void h2_stream_bad_response(struct h2_stream *s, const char *why);
 void h2_stream_closed(struct h2_stream *s, enum h2_side side, uint32_t code);
 /* The end of the response is sent. */
 void h2_stream_answered(struct h2_stream *s);
-void h2_stream_reset(struct h2_stream *s, enum h2_side side, uint32_t code);
 /* n bytes of the body went to that side. */
 void h2_stream_sent(struct h2_stream *s, enum h2_side to, size_t n);
 
 void h2_head_reset(struct h2_head *head);
-void h2_head_free(struct h2_head *head); /* NULL is fine */
 
 #endif

@@ -24,7 +24,8 @@ void command_take_words(struct background_command *c, const struct proto_frame *
     utf8_defuse(c->text);
 }
 
-void command_take_exit(struct background_command *c, const uint8_t *p, size_t n)
+/* The payload of an EXIT: it is the guest's word. */
+static void take_exit(struct background_command *c, const uint8_t *p, size_t n)
 {
     struct proto_frame f = {.type = PROTO_EXIT, .data = p, .len = n};
     uint64_t code = proto_find_num(&f, F_CODE, UINT64_MAX);
@@ -83,7 +84,7 @@ static void on_payload(struct command_note *c, const uint8_t *p, size_t n)
     } else if (s->hdr.type == PROTO_EXIT && s->hdr.len <= COMMAND_EXIT_MAX) {
         memcpy(c->exit + (s->hdr.len - s->left), p, n);
         if (n == s->left)
-            command_take_exit(&c->command, c->exit, s->hdr.len);
+            take_exit(&c->command, c->exit, s->hdr.len);
     }
 }
 

@@ -45,7 +45,5 @@ bool command_is_over(const struct command_note *c); /* it has, and the frame has
 
 /* The words of an EXEC, for people: with spaces between, cut, and harmless on a terminal. */
 void command_take_words(struct background_command *c, const struct proto_frame *f);
-/* The payload of an EXIT: it is the guest's word. */
-void command_take_exit(struct background_command *c, const uint8_t *p, size_t n);
 
 #endif

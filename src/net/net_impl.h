@@ -14,7 +14,6 @@ enum {
     WSCALE = 8, /* ours */
     MSS4 = 1500 - 40,
     MSS6 = 1500 - 60,
-    UDP_PAYLOAD_MAX = 65535 - 28,
 };
 
 enum tcp_state {
@@ -278,10 +277,6 @@ enum pump tcp_pump(struct tcp_flow *t);
 static inline bool seq_lt(uint32_t a, uint32_t b)
 {
     return (int32_t)(a - b) < 0;
-}
-static inline bool seq_le(uint32_t a, uint32_t b)
-{
-    return (int32_t)(a - b) <= 0;
 }
 
 #endif

@@ -195,7 +195,7 @@ static int remove_guest(const struct oci_runtime *rt, const char *id, const char
 
 int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e)
 {
-    CLEANUP(container_config_free) struct container_config config = {0};
+    AUTO_CONFIG struct container_config config = {0};
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
     AUTO_JSON json_t *groups = NULL;

@@ -14,8 +14,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum { OPTION_MAX = 128 };
-
 /* --- options --------------------------------------------------------------------------------- */
 
 struct mount_options {

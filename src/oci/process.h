@@ -16,7 +16,6 @@ struct oci_process {
     unsigned rows, cols; /* of the terminal; 0 = not said */
     char oom_score[8];   /* oomScoreAdj, as text; "": not said */
 };
-#define AUTO_PROCESS CLEANUP(process_free)
 
 /* Checks it all; *p is empty, and on failure one to free. */
 int process_read(struct oci_process *p, const json_t *j, struct err *e);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 
-enum { FETCHED_MAX = 64 << 20, ID_BYTES = (LATER_SIZE - 1) / 2 };
+enum { FETCHED_MAX = 64 << 20 };
 
 /* --- content --------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { SECOND_MS = 1000, AMOUNT_MAX = 32 };
+enum { SECOND_MS = 1000 };
 
 static bool period_ok(uint64_t ms)
 {
