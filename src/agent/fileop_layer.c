@@ -308,12 +308,9 @@ static int pack_entry(struct packing *p, int dirfd, const char *name);
 static int pack_children(struct packing *p, int fd)
 {
     size_t len = p->len, base = p->base;
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        int code = errno;
-        close_fd(&fd);
-        return failed(p, code);
-    }
+    AUTO_CLOSEDIR DIR *d = dir_take(fd);
+    if (!d)
+        return failed(p, errno);
     if (++p->depth > PROTO_DEPTH_MAX)
         return failed(p, ELOOP);
     for (;;) {

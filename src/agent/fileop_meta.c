@@ -80,11 +80,9 @@ static int list_one(struct fchan *c, int dirfd, const char *name)
 
 int fileop_list(struct fchan *c, const struct file_req *q, struct err *e)
 {
-    AUTO_CLOSE int fd = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = dir_take(open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK));
     if (!d)
         return sys_error(e, q->path);
-    fd = -1;
     uint64_t most =
         q->has & FILE_HAS_LIMIT ? MIN(q->limit, (uint64_t)PROTO_LIST_MAX) : PROTO_LIST_MAX;
     bool cut = false;
@@ -196,14 +194,11 @@ static int remove_name(struct removal *m, int dirfd, const char *name)
 /* Takes fd. */
 static int remove_below(struct removal *m, int fd, const char *name)
 {
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = dir_take(fd);
     const struct dirent *de;
     int r = 0;
-    if (!d) {
-        int code = errno;
-        close_fd(&fd);
-        return err_sys(m->e, code, "%s", name);
-    }
+    if (!d)
+        return sys_error(m->e, name);
     if (++m->depth > PROTO_DEPTH_MAX)
         return err_set(m->e, ELOOP, "%s: directories are nested too deeply", name);
     while (r == 0 && (de = readdir(d)))

@@ -111,12 +111,9 @@ static bool is_kernel_fs(int fd)
 /* Takes fd. */
 static int get_children(struct getting *g, int fd, const char *name, dev_t dev)
 {
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        int code = errno;
-        close_fd(&fd);
-        return err_sys(g->e, code, "%s", name);
-    }
+    AUTO_CLOSEDIR DIR *d = dir_take(fd);
+    if (!d)
+        return err_sys(g->e, errno, "%s", name);
     if (++g->depth > PROTO_DEPTH_MAX)
         return err_set(g->e, ELOOP, "%s: directories are nested too deeply", name);
     for (;;) {

@@ -1,6 +1,7 @@
 #include "agent/procs.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,11 +26,7 @@ void procs_pin(void)
 
 static DIR *open_proc(void)
 {
-    int fd = openat(pinned, pinned < 0 ? "/proc" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        close_fd(&fd);
-    return d;
+    return pinned < 0 ? dir_read_at(AT_FDCWD, "/proc") : dir_read_at(pinned, ".");
 }
 
 static bool read_file(pid_t pid, const char *file, char *to, size_t size)

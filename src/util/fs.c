@@ -75,10 +75,16 @@ ssize_t read_up_to(int fd, void *p, size_t n)
 
 DIR *dir_read_at(int dirfd, const char *name)
 {
-    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return dir_take(openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+}
+
+DIR *dir_take(int fd)
+{
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (d)
-        (void)steal_fd(&fd);
+    int code = errno;
+    if (!d)
+        close_fd(&fd);
+    errno = code;
     return d;
 }
 
@@ -157,10 +163,14 @@ struct removal {
     bool moved;         /* something was: the top must be read again */
 };
 
-/* A directory of ours, opened, with the rights that removing its children takes. */
-static int open_to_remove(int dirfd, const char *name)
+/* Removes a file: -ENOENT. A directory is opened, with the rights that removing its children takes. */
+static int unlink_or_open(int dirfd, const char *name)
 {
     struct stat st;
+    if (unlinkat(dirfd, name, 0) == 0)
+        return -ENOENT;
+    if (errno != EISDIR && errno != EPERM)
+        return -errno;
     int fd = dir_open_at(dirfd, name);
     if (fd == -EACCES && fchmodat(dirfd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
         fd = dir_open_at(dirfd, name);
@@ -188,12 +198,9 @@ static int remove_below(struct removal *x, int dirfd, const char *name, unsigned
 /* Owns fd. */
 static int remove_children(struct removal *x, int fd, unsigned depth)
 {
-    AUTO_CLOSEDIR DIR *d = fdopendir(fd);
-    if (!d) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
+    AUTO_CLOSEDIR DIR *d = dir_take(fd);
+    if (!d)
+        return -errno;
     int first = 0;
     for (;;) {
         errno = 0;
@@ -210,11 +217,7 @@ static int remove_children(struct removal *x, int fd, unsigned depth)
 
 static int remove_below(struct removal *x, int dirfd, const char *name, unsigned depth)
 {
-    if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return -errno;
-    AUTO_CLOSE int fd = open_to_remove(dirfd, name);
+    AUTO_CLOSE int fd = unlink_or_open(dirfd, name);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     if (depth == REMOVE_DEPTH)
@@ -227,11 +230,7 @@ static int remove_below(struct removal *x, int dirfd, const char *name, unsigned
 
 int remove_tree_at(int dirfd, const char *name)
 {
-    if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
-        return 0;
-    if (errno != EISDIR && errno != EPERM)
-        return -errno;
-    AUTO_CLOSE int top = open_to_remove(dirfd, name);
+    AUTO_CLOSE int top = unlink_or_open(dirfd, name);
     if (top < 0)
         return top == -ENOENT ? 0 : top;
     struct removal x = {.top = top, .moved = true};

@@ -24,6 +24,8 @@ static inline int dir_open_at(int dirfd, const char *name)
 
 /* The same, for readdir(); NULL with errno set. */
 DIR *dir_read_at(int dirfd, const char *name);
+/* As fdopendir(), but owns fd from the start; -1 fails with the errno it came with. */
+DIR *dir_take(int fd);
 
 /* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG when
  * it is larger, -ELOOP/-EINVAL when it is not a regular file. */

@@ -36,12 +36,9 @@ static void walk_fini(struct walk *w)
 /* Owns fd. */
 static int read_instead(struct walk *w, int fd)
 {
-    DIR *d = fdopendir(fd);
-    if (!d) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
+    DIR *d = dir_take(fd);
+    if (!d)
+        return -errno;
     if (w->dir)
         (void)closedir(w->dir);
     w->dir = d;

@@ -14,7 +14,6 @@ import time
 import zlib
 
 GATEWAY = os.environ.get("NET_PEER", "10.0.2.2")
-GATEWAY6 = "fd00:2::2"
 CHUNK = bytes(range(256)) * 1024  # 256 KiB
 
 

@@ -194,11 +194,9 @@ static int follow_one(struct audit_view *v, struct records *r, const char *name)
 /* Adds new sandboxes; marks those that are gone. */
 static int look_around(struct audit_view *v, struct records *r)
 {
-    AUTO_CLOSE int fd = openat(v->store->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSEDIR DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(v->store->sandboxes_fd, ".");
     if (!d)
         return -errno;
-    (void)steal_fd(&fd);
     for (struct followed *f = v->followed; f; f = f->next)
         f->there = false;
     int k = 0;

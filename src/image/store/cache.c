@@ -37,15 +37,6 @@ int cache_top(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-DIR *cache_list(int dirfd)
-{
-    AUTO_CLOSE int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (d)
-        (void)steal_fd(&fd);
-    return d;
-}
-
 int cache_open(struct cache *c, int top)
 {
     *c = (struct cache)CACHE_INIT;
@@ -176,7 +167,7 @@ static void temp_name(const char *key, char name[CACHE_NAME_SIZE])
 /* Removes the files of builders that died. */
 static void clear_stale(int tmp_fd)
 {
-    AUTO_CLOSEDIR DIR *d = cache_list(tmp_fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(tmp_fd, ".");
     for (const struct dirent *ent; d && (ent = readdir(d));) {
         char key[CACHE_HEX_SIZE], lock[CACHE_NAME_SIZE], temp[CACHE_NAME_SIZE];
         const char *end = ent->d_name + CACHE_HEX_SIZE - 1;

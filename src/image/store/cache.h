@@ -42,8 +42,6 @@ void cache_close(struct cache *c);
 /* A descriptor of the cache's own directory, or of one below it: made when missing. -errno. */
 int cache_top(const char *path);
 int cache_subdir(int top, const char *name);
-/* For reading it from the start; NULL, with errno set. */
-DIR *cache_list(int dirfd);
 
 /* The file name of an image, below "images/". */
 void cache_image_name(const char *hex, char name[CACHE_NAME_SIZE]);

@@ -15,6 +15,7 @@
 #include "image/store/internal.h"
 #include "util/array.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 enum {
     WAIT_MS = 10000, /* for others to finish */
@@ -73,7 +74,7 @@ typedef int (*entry_fn)(struct gc *g, int dirfd, const char *name);
 
 static int each_entry(struct gc *g, int dirfd, entry_fn fn)
 {
-    AUTO_CLOSEDIR DIR *d = cache_list(dirfd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(dirfd, ".");
     if (!d)
         return -errno;
     int r = 0;

@@ -8,6 +8,7 @@
 #include "image/store/internal.h"
 #include "util/array.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 void image_record_free(struct image_record *r)
 {
@@ -190,7 +191,7 @@ static int list_one(struct image_store *s, const char *name, struct image_list *
 
 int image_store_list(struct image_store *s, struct image_list *ret, struct err *e)
 {
-    AUTO_CLOSEDIR DIR *d = cache_list(s->refs_fd);
+    AUTO_CLOSEDIR DIR *d = dir_read_at(s->refs_fd, ".");
     struct image_list l = {0};
     int r = 0;
     if (!d)
