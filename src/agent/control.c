@@ -136,14 +136,9 @@ void control_down(struct control *c)
 
 void control_fail(struct control *c, const struct err *e)
 {
-    struct proto_writer w;
     if (c->src.fd < 0)
         return;
-    proto_begin(&w, &c->tx, PROTO_FAIL);
-    proto_u32(&w, F_KIND, PROTO_FAIL_BOOT);
-    proto_u32(&w, F_ERRNO, (uint32_t)e->code);
-    proto_str(&w, F_TEXT, e->msg);
-    (void)proto_end(&w);
+    (void)proto_put_fail(&c->tx, PROTO_FAIL_BOOT, e->code, e->msg);
     control_flush(c);
     wait_for_end(c);
 }

@@ -53,7 +53,7 @@ static void on_sigchld(struct loop_src *src, uint32_t events)
 static void refuse_stream(int fd)
 {
     AUTO_BUF struct buf b = {.limit = 512};
-    session_put_fail(&b, PROTO_FAIL_LIMIT, EAGAIN, "too many commands are running");
+    (void)proto_put_fail(&b, PROTO_FAIL_LIMIT, EAGAIN, "too many commands are running");
     (void)send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL | MSG_DONTWAIT);
     close_fd(&fd);
 }

@@ -13,19 +13,9 @@
 
 /* --- our frames --- */
 
-void session_put_fail(struct buf *out, uint32_t kind, int error, const char *text)
+void session_fail(struct session *s, enum proto_fail kind, int error, const char *text)
 {
-    struct proto_writer w;
-    proto_begin(&w, out, PROTO_FAIL);
-    proto_u32(&w, F_KIND, kind);
-    proto_u32(&w, F_ERRNO, (uint32_t)error);
-    proto_str(&w, F_TEXT, text);
-    (void)proto_end(&w);
-}
-
-void session_fail(struct session *s, uint32_t kind, int error, const char *text)
-{
-    session_put_fail(&s->tx, kind, error, text);
+    (void)proto_put_fail(&s->tx, kind, error, text);
     s->state = SESS_CLOSING;
 }
 

@@ -101,10 +101,8 @@ struct session {
 int session_new(struct server *srv, int fd);
 void session_run(struct session *s);
 void session_child_exited(struct session *s, int status);
-/* Appends a FAIL frame. */
-void session_put_fail(struct buf *out, uint32_t kind, int error, const char *text);
 /* Refuses the command: FAIL, then the stream ends. */
-void session_fail(struct session *s, uint32_t kind, int error, const char *text);
+void session_fail(struct session *s, enum proto_fail kind, int error, const char *text);
 
 /* Answers that it runs. */
 void session_put_started(struct session *s);

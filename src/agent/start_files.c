@@ -36,7 +36,7 @@ static void refuse_files(enum proto_fail kind, int code, const char *what)
     struct buf out;
     buf_init(&out, 4096);
     err_sys(&e, code, "%s", what);
-    session_put_fail(&out, kind, code, e.msg);
+    (void)proto_put_fail(&out, kind, code, e.msg);
     (void)!write(CHILD_SOCK, buf_head(&out), buf_len(&out));
 }
 

@@ -37,6 +37,21 @@ char *host_cas_extract(const char *pem)
     return out;
 }
 
+int host_cas_read_file(const char *path, char **ret, struct err *e)
+{
+    AUTO_FREE char *pem = NULL;
+    int r = file_read_at(AT_FDCWD, path, HOST_CAS_MAX, &pem, NULL);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read the certificate authorities in %s", path);
+    AUTO_FREE char *certs = host_cas_extract(pem);
+    if (!certs)
+        return err_oom(e);
+    if (!*certs)
+        return err_set(e, EINVAL, "no certificates in %s", path);
+    *ret = steal_ptr(&certs);
+    return 0;
+}
+
 int host_cas_read(char **ret, struct err *e)
 {
     const char *own = getenv("SSL_CERT_FILE");
@@ -44,20 +59,8 @@ int host_cas_read(char **ret, struct err *e)
     for (size_t i = 0; i < n; i++) {
         const char *path = own && *own ? own : bundles[i];
         AUTO_FREE char *real = realpath(path, NULL); /* a link on many hosts */
-        AUTO_FREE char *pem = NULL;
-        size_t len;
-        if (!real && errno == ENOENT)
-            continue;
-        int r = real ? file_read_at(AT_FDCWD, real, HOST_CAS_MAX, &pem, &len) : -errno;
-        if (r < 0)
-            return err_sys(e, -r, "cannot read the host's certificates in %s", path);
-        AUTO_FREE char *certs = host_cas_extract(pem);
-        if (!certs)
-            return err_oom(e);
-        if (!*certs)
-            return err_set(e, EINVAL, "no certificates in %s", path);
-        *ret = steal_ptr(&certs);
-        return 0;
+        if (real || errno != ENOENT)
+            return host_cas_read_file(real ? real : path, ret, e);
     }
     int r = err_set(e, ENOENT, "this host has no bundle of certificates%s%s",
                     own && *own ? " at " : "", own && *own ? own : "");

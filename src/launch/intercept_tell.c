@@ -141,8 +141,7 @@ static int put_secret(struct config_writer *w, struct telling *t, const char *te
 static int put_authority(struct config_writer *w, const char *text, struct err *e)
 {
     struct subst_host host = {0};
-    AUTO_FREE char *pem = NULL;
-    size_t n;
+    AUTO_FREE char *certs = NULL;
     const char *path = text, *eq = *text == '/' ? NULL : strchr(text, '=');
     if (eq) {
         AUTO_FREE char *name = strndup(text, (size_t)(eq - text));
@@ -151,16 +150,10 @@ static int put_authority(struct config_writer *w, const char *text, struct err *
             return r;
         path = eq + 1;
     }
-    int r = file_read_at(AT_FDCWD, path, HOST_CAS_MAX, &pem, &n);
-    if (r < 0)
-        return err_sys(e, -r, "cannot read the certificate authorities in %s", path);
-    AUTO_FREE char *certs = host_cas_extract(pem);
-    if (!certs)
-        return err_oom(e);
-    if (!*certs)
-        return err_set(e, EINVAL, "no certificates in %s", path);
-    config_roots(w, eq ? &host : NULL, certs);
-    return 0;
+    int r = host_cas_read_file(path, &certs, e);
+    if (r == 0)
+        config_roots(w, eq ? &host : NULL, certs);
+    return r;
 }
 
 static int put_hosts(struct config_writer *w, const struct strlist *hosts,

@@ -20,18 +20,13 @@ static const char network_failed[] = "the sandbox's network has failed";
 
 static bool reply_fail(struct buf *out, enum proto_fail kind, int code, const char *text)
 {
-    struct proto_writer w;
-    proto_begin(&w, out, PROTO_FAIL);
-    proto_u32(&w, F_KIND, kind);
-    proto_u32(&w, F_ERRNO, (uint32_t)code);
-    proto_str(&w, F_TEXT, text);
-    (void)proto_end(&w);
+    (void)proto_put_fail(out, kind, code, text);
     return true;
 }
 
 void net_control_refuse(struct buf *out, int code, const char *text)
 {
-    (void)reply_fail(out, PROTO_FAIL_OTHER, code, text);
+    (void)proto_put_fail(out, PROTO_FAIL_OTHER, code, text);
 }
 
 static bool reply_malformed(struct buf *out)

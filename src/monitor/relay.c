@@ -172,13 +172,7 @@ static void client_finish(struct relay_client *c)
 static void client_refuse_as(struct relay_client *c, enum proto_fail kind, int code,
                              const char *text)
 {
-    struct proto_writer w;
-    proto_begin(&w, &c->out, PROTO_FAIL);
-    proto_u32(&w, F_KIND, kind);
-    if (code)
-        proto_u32(&w, F_ERRNO, (uint32_t)code);
-    proto_str(&w, F_TEXT, text);
-    (void)proto_end(&w);
+    (void)proto_put_fail(&c->out, kind, code, text);
     client_finish(c);
 }
 

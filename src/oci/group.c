@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #define GROUP_ROOT "/sys/fs/cgroup"
-#define NO_LIMIT (-1.0) /* in a configuration */
 
 enum {
     VALUE_MAX = 4096,

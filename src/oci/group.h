@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NO_LIMIT (-1.0) /* of numbers in linux.resources */
+
 struct group_wish {
     const char *path; /* NULL: one of that id near our own */
     bool systemd;     /* path is "slice:prefix:name" */
@@ -22,7 +24,7 @@ struct group_wish {
 };
 /* Makes the groups; *ret becomes the list of their directories, empty when this user may make none. */
 int group_make(const struct group_wish *w, json_t **ret, struct err *e);
-/* linux.resources, as far as the host's side of it goes; -1 lifts a limit. own: the group is one that we
+/* linux.resources, as far as the host's side of it goes; NO_LIMIT lifts a limit. own: the group is one that we
  * chose, and may have no controller for memory. */
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */

@@ -90,7 +90,7 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m)
 static bool add_limit(struct strlist *to, const char *file, double value, double of)
 {
     char text[96];
-    if (!((value > 0 && value < 9e18) || value == -1)) /* -1 is no limit */
+    if (!((value > 0 && value < 9e18) || value == NO_LIMIT))
         return true;
     int n = value > 0 ? snprintf(text, sizeof(text), "%s=%" PRIu64, file, (uint64_t)value)
                       : snprintf(text, sizeof(text), "%s=max", file);

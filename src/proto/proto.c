@@ -226,6 +226,17 @@ void proto_find_text(const struct proto_frame *frame, uint16_t tag, char *to, si
     to[n] = '\0';
 }
 
+int proto_put_fail(struct buf *out, enum proto_fail kind, int code, const char *text)
+{
+    struct proto_writer w;
+    proto_begin(&w, out, PROTO_FAIL);
+    proto_u32(&w, F_KIND, kind);
+    if (code)
+        proto_u32(&w, F_ERRNO, (uint32_t)code);
+    proto_str(&w, F_TEXT, text);
+    return proto_end(&w);
+}
+
 int proto_put_hello(struct buf *out)
 {
     struct proto_writer w;

@@ -477,6 +477,9 @@ size_t proto_nest(struct proto_writer *w, uint16_t tag);
 void proto_nest_end(struct proto_writer *w, size_t mark);
 int proto_end(struct proto_writer *w);
 
+/* A FAIL; code 0: without F_ERRNO. */
+int proto_put_fail(struct buf *out, enum proto_fail kind, int code, const char *text);
+
 /* The frame that opens every stream; whether a frame is one of our major version. */
 int proto_put_hello(struct buf *out);
 bool proto_is_hello(const struct proto_frame *f);
