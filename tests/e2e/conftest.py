@@ -261,6 +261,25 @@ def net_msb(internet, tmp_path_factory, shared_cache):
     tear_down(m)
 
 
+@pytest.fixture(scope="module")
+def servers(internet, tmp_path_factory):
+    """TLS servers in that internet (interceptkit.py)."""
+    from interceptkit import Servers
+
+    with Servers(internet, tmp_path_factory.mktemp("tls")) as s:
+        yield s
+
+
+@pytest.fixture
+def s3():
+    """A strict S3 server (fakes3.py)."""
+    from fakes3 import FakeS3
+
+    server = FakeS3()
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def puller(tmp_path):
     """A home with an empty cache, and nobody's credentials."""

@@ -14,13 +14,7 @@ import netkit
 import processes
 from conftest import Msb, make_home
 from imagekit import run
-from interceptkit import API, EXPIRED, RAW, SECOND, VALUE, Servers, curl, denials, holder, make_box, sh
-
-
-@pytest.fixture(scope="module")
-def servers(internet, tmp_path_factory):
-    with Servers(internet, tmp_path_factory.mktemp("tls")) as s:
-        yield s
+from interceptkit import API, EXPIRED, RAW, SECOND, VALUE, curl, denials, holder, make_box, sh
 
 
 @pytest.fixture(scope="module")

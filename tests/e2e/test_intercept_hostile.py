@@ -5,14 +5,8 @@ import re
 
 import pytest
 
-from interceptkit import ELSEWHERE, RAW, Servers, curl, denials, holder, make_box, sh
+from interceptkit import ELSEWHERE, RAW, curl, denials, holder, make_box, sh
 from netkit import WEB
-
-
-@pytest.fixture(scope="module")
-def servers(internet, tmp_path_factory):
-    with Servers(internet, tmp_path_factory.mktemp("tls")) as s:
-        yield s
 
 
 @pytest.fixture(scope="module")

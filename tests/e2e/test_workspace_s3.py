@@ -22,13 +22,6 @@ KEYS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGIO
 
 
 @pytest.fixture
-def s3():
-    server = FakeS3()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def two(msb, s3):
     """Two workspaces on one prefix, as on two hosts."""
     msb.env.update(KEYS)

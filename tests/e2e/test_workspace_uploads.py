@@ -7,18 +7,11 @@ import threading
 import pytest
 
 from conftest import wait_for
-from fakes3 import BUCKET, FakeS3
+from fakes3 import BUCKET
 from terminal import Terminal
 from test_workspace_s3 import KEYS, data
 
 SIZE, PARTS = (8 << 20) + 5, 2
-
-
-@pytest.fixture
-def s3():
-    server = FakeS3()
-    yield server
-    server.close()
 
 
 @pytest.fixture
