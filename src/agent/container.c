@@ -125,7 +125,7 @@ static int mount_place(const struct req_mount *m, int tree, struct err *e)
 {
     struct stat st;
     if (m->tag || m->device)
-        return err_set(e, EPROTO, "a container has no device of its own");
+        return err_set(e, EPROTO, "a container cannot have its own device");
     if (!(m->options & PROTO_MOUNT_POD))
         return mounts_tmpfs(m, e);
     int r = fstat(tree, &st) < 0  ? -errno

@@ -240,7 +240,7 @@ static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
         http_head_drop(&head, "content-length");
         (void)http_head_add(&head, "Transfer-Encoding", "chunked");
         if (head.minor == 0)
-            refuse(c, 400, "bad_request", "secrets in so long a body need HTTP/1.1");
+            refuse(c, 400, "bad_request", "a body this long needs HTTP/1.1 for its secrets");
     }
     return !c->ending;
 }

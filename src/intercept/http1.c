@@ -313,7 +313,7 @@ int http_request_fields(struct http_head *h, const char **why)
     if (r < 0)
         return r;
     if (x.codings || x.upgrades)
-        return fail(why, "has a header that HTTP/2 has not");
+        return fail(why, "has a header that HTTP/2 does not allow");
     if (x.hosts > 1 || x.hosts + (authority.n > 0) == 0)
         return fail(why, x.hosts ? "has two Hosts" : "has no Host");
     if (authority.n > 0 && x.hosts > 0 &&

@@ -1,4 +1,4 @@
-/* The interceptor: the process that looks into TLS connections of a sandbox with bound secrets
+/* The interceptor: the process that intercepts TLS connections of a sandbox with bound secrets
  * (--secret) or hosts to look into (--tls-intercept).
  *
  * It is a helper (helper.h), but executes a program of its own (intercept_main.c), installed beside

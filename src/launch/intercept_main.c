@@ -1,4 +1,4 @@
-/* msb-intercept: the process that looks into TLS connections of one sandbox (launch/intercept.h).
+/* msb-intercept: the process that intercepts TLS connections of one sandbox (launch/intercept.h).
  *
  * A program of its own, because it has OpenSSL in it, which no other part of msb should have to load,
  * and because nothing of its caller's memory should be in its own. Invariants:
@@ -201,7 +201,7 @@ static int put_in_force(struct config *c, struct err *e)
     if (name)
         return err_set(e, EPERM, "the sandbox was not asked for a secret '%.100s'", name);
     if (!c->issuer_key || !c->issuer_cert)
-        return err_set(e, EINVAL, "the change has no certificate in it");
+        return err_set(e, EINVAL, "the change contains no certificate");
     int r = config_inherit(c, self.conns.config, &name);
     if (r < 0)
         return err_sys(e, -r, "the interceptor cannot keep the value of secret '%s'", name);

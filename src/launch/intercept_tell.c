@@ -262,7 +262,7 @@ static int read_reply(const struct telling *t, int sock, struct err *e)
     if (packet_receive(sock, &reply, sizeof(reply)) != (ssize_t)sizeof(reply))
         return t->dirfd < 0
                    ? err_set(e, ECHILD,
-                             "the process that looks into TLS connections died during start-up")
+                             "the process that intercepts TLS connections died during start-up")
                    : err_set(e, ETIMEDOUT, "the interceptor does not answer");
     reply.text[sizeof(reply.text) - 1] = '\0';
     return reply.code ? err_set(e, reply.code > 0 ? reply.code : EIO, "%s", reply.text) : 0;

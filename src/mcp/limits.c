@@ -40,7 +40,7 @@ int limits_fit(const struct mcp_config *c, const struct mcp_share *used,
                        used->sandboxes, most->sandboxes);
     if (used->memory_mib + more->memory_mib > most->memory_mib)
         return err_set(e, EDQUOT,
-                       "%llu MiB of memory are too much: this server allows %llu MiB for all "
+                       "%llu MiB of memory is too much: this server allows %llu MiB for all "
                        "sandboxes (--max-memory), of which %llu are taken",
                        (unsigned long long)more->memory_mib, (unsigned long long)most->memory_mib,
                        (unsigned long long)used->memory_mib);

@@ -159,7 +159,7 @@ static int add_mount(struct container_config *c, const json_t *m, struct err *e)
     struct mount_options o = {0};
     AUTO_FREE char *where = to ? spec_guest_path(to) : NULL;
     if (!where || strcmp(where, "/") == 0)
-        return err_set(e, EINVAL, "mounts: '%.128s' is not a place to mount on", to ? to : "");
+        return err_set(e, EINVAL, "mounts: '%.128s' is not a valid mount point", to ? to : "");
     int r = read_options(m, where, &o, e);
     if (r < 0)
         return r;

@@ -190,7 +190,7 @@ static int await_started(int sock, uint32_t *number, struct err *e)
     if (got == 1 && f.type == PROTO_STARTED && *number)
         return 0;
     if (got < 0 || f.type != PROTO_FAIL)
-        return err_set(e, EPROTO, "the pod's guest gives no sensible answer");
+        return err_set(e, EPROTO, "the pod's guest sent an invalid answer");
     proto_find_text(&f, F_TEXT, text, sizeof(text));
     return err_set(e, EINVAL, "the pod's guest: %s", text);
 }

@@ -203,7 +203,7 @@ int check_twice(const json_t *list, const char *what, struct err *e)
         for (size_t k = 0; k < i; k++) {
             const json_t *type = json_object_get(json_array_get(list, i), "type");
             if (type && json_equal(type, json_object_get(json_array_get(list, k), "type")))
-                return err_set(e, EINVAL, "%s: %.64s is there twice", what,
+                return err_set(e, EINVAL, "%s: %.64s is listed twice", what,
                                json_is_string(type) ? json_string_value(type) : "a type");
         }
     return 0;

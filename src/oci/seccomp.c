@@ -82,8 +82,7 @@ static int read_action(const json_t *from, const char *key, const char *code_key
     for (size_t i = 0; name && i < ARRAY_LEN(all); i++)
         if (strcmp(name, all[i].name) == 0) {
             if (!(number >= 0 && number <= SECCOMP_RET_DATA))
-                return err_set(e, EINVAL, "linux.seccomp: %s is not a number of an error",
-                               code_key);
+                return err_set(e, EINVAL, "linux.seccomp: %s is not an error number", code_key);
             *ret = all[i].answer | (all[i].code ? (uint32_t)number : 0);
             return 0;
         }

@@ -349,7 +349,7 @@ static int load_operators(struct rulebook **ret, struct err *e)
     if (fstat(dirfd, &dir) < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot read %s", path);
     if (!is_roots(&dir) || !is_roots(&st)) {
-        err_set(e, EPERM, "%s can be written by others than root",
+        err_set(e, EPERM, "%s is writable by users other than root",
                 is_roots(&st) ? "/etc/msb" : path);
         err_hint(e, "as root: chown root:root /etc/msb %s && chmod go-w /etc/msb %s", path, path);
         return -EPERM;

@@ -96,7 +96,7 @@ static int parse_place(struct subst_secret *x, const char *text, struct err *e)
         return add_place(x, &(struct subst_place){.where = SUBST_BODY}, e);
     if (!colon || (p.where == SUBST_HEADER && strncmp(text, "header:", 7) != 0) ||
         !http_token(colon + 1, strlen(colon + 1)) || strlen(colon + 1) >= sizeof(p.name))
-        return err_set(e, EINVAL, "'in=%.60s' is none of in=header:NAME, in=query:NAME and in=body",
+        return err_set(e, EINVAL, "'in=%.60s': expected in=header:NAME, in=query:NAME or in=body",
                        text);
     for (size_t i = 0; p.where == SUBST_HEADER && i < ARRAY_LEN(never); i++)
         if (strcasecmp(colon + 1, never[i]) == 0)
@@ -352,8 +352,8 @@ static int check_secret(const struct spec_bound *b, const struct subst_secret *x
                         ", and anybody who answers in its place would get the value", x, e);
     if (r == 0 && b->quic)
         r = err_set(e, EINVAL,
-                    "--no-block-quic: secret %s is bound to %s%s, and QUIC to it cannot be looked "
-                    "into",
+                    "--no-block-quic: secret %s is bound to %s%s, and QUIC to it cannot be "
+                    "intercepted",
                     x->name, x->host[0].suffix ? "*." : "", x->host[0].name);
     return r;
 }
@@ -416,7 +416,7 @@ static int read_ports(struct spec_bound *b, const json_t *tls, struct err *e)
     json_array_foreach(list, i, one) if (r == 0) r =
         json_is_integer(one) && json_integer_value(one) > 0
             ? spec_bound_add_port(b, (uint64_t)json_integer_value(one), e)
-            : err_set(e, EINVAL, "\"intercepted_ports\" has something in it that is no port");
+            : err_set(e, EINVAL, "\"intercepted_ports\" contains something that is not a port");
     return r;
 }
 

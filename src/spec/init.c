@@ -37,7 +37,7 @@ int spec_init_check(const struct guest_init *i, struct err *e)
         return err_set(e, E2BIG, "invalid config: an init has at most %d arguments and variables",
                        SPEC_INIT_WORDS_MAX);
     if (i->path && (strlen(i->path) > INIT_PATH_MAX || !utf8_valid(i->path)))
-        return err_set(e, EINVAL, "invalid config: the path of the init is not one");
+        return err_set(e, EINVAL, "invalid config: the path of the init is too long or not UTF-8");
     for (size_t k = 0; k < i->args.n; k++)
         if (!utf8_valid(i->args.v[k]))
             return err_set(e, EINVAL, "invalid config: an argument of the init is not UTF-8");

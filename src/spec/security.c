@@ -125,7 +125,7 @@ int spec_parse_cap(const char *name, uint64_t *ret, struct err *e)
             return 0;
         }
     (void)err_set(e, EINVAL, "unknown capability '%.64s'", name);
-    err_hint(e, "expected ALL or a name of capabilities(7), such as NET_RAW or CAP_CHOWN");
+    err_hint(e, "expected ALL or a name from capabilities(7), such as NET_RAW or CAP_CHOWN");
     return -EINVAL;
 }
 
@@ -151,7 +151,7 @@ int spec_add_group(struct spec_security *s, const char *group, struct err *e)
     if (strlist_has(&s->groups, group))
         return 0;
     if (s->groups.n >= SPEC_GROUPS_MAX)
-        return err_set(e, E2BIG, "invalid config: at most %d more groups", SPEC_GROUPS_MAX);
+        return err_set(e, E2BIG, "invalid config: at most %d additional groups", SPEC_GROUPS_MAX);
     return strlist_add(&s->groups, group) < 0 ? err_oom(e) : 0;
 }
 
@@ -188,7 +188,7 @@ int spec_add_sysctl(struct spec_security *s, const char *arg, struct err *e)
         return err_set(e, EINVAL, "invalid setting '%.64s': expected KEY=VALUE, such as %s", arg,
                        "net.core.somaxconn=1024");
     if (!is_settable(arg, n)) {
-        (void)err_set(e, EINVAL, "the setting '%.*s' cannot be chosen from outside", (int)n, arg);
+        (void)err_set(e, EINVAL, "the setting '%.*s' cannot be set from outside", (int)n, arg);
         err_hint(e, "allowed are net.*, fs.mqueue.*, fs.inotify.*, kernel.msg*, kernel.sem, "
                     "kernel.shm*, vm.max_map_count and a few more; root can set others inside");
         return -EINVAL;

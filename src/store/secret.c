@@ -185,7 +185,7 @@ static int resolve_one(int dir, const char *name, struct strlist *env, struct er
         return r;
     const char *value = stored ? stored : getenv(one.from_env);
     if (one.ttl_s) {
-        r = err_set(e, EINVAL, "secret '%s' is minted by a command, for requests to hosts alone",
+        r = err_set(e, EINVAL, "secret '%s' is minted by a command, only for requests to hosts",
                     name);
         err_hint(e, "bind it: --secret %s@HOST in place of --secret-env", name);
     } else if (!value) {

@@ -79,7 +79,7 @@ static int walk_link(struct walk *w, int link, const struct stat *st, struct err
     char target[PATH_MAX], rest[PATH_MAX];
     if (st->st_uid != 0 && st->st_uid != geteuid()) {
         err_set(e, EPERM, "%s leads through a symbolic link of another user", w->home);
-        err_hint(e, "set MSB_HOME to a directory of your own (default: ~/.microsandbox)");
+        err_hint(e, "set MSB_HOME to your own directory (default: ~/.microsandbox)");
         return -EPERM;
     }
     ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
@@ -159,7 +159,7 @@ int store_cache_open(const struct store *s, struct err *e)
 static int no_home(const struct store *s, int code, const char *verb, struct err *e)
 {
     int r = err_sys(e, code, "cannot %s %s", verb, s->home);
-    err_hint(e, "set MSB_HOME to a directory of your own (default: ~/.microsandbox)");
+    err_hint(e, "set MSB_HOME to your own directory (default: ~/.microsandbox)");
     return r;
 }
 
@@ -201,7 +201,7 @@ int store_open(struct store *s, struct err *e)
         return err_sys(e, errno, "cannot look at %s", s->home);
     if (st.st_uid != geteuid() || (st.st_mode & 022)) {
         err_set(e, EPERM, "%s belongs to another user or is writable by others", s->home);
-        err_hint(e, "set MSB_HOME to a directory of your own, or run: chmod go-w %s", s->home);
+        err_hint(e, "set MSB_HOME to your own directory, or run: chmod go-w %s", s->home);
         return -EPERM;
     }
     s->sandboxes_fd = store_subdir_open(s, "sandboxes", e);

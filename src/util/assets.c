@@ -18,7 +18,7 @@ int assets_dir(char *out, size_t size, struct err *e)
     char exe[4096];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     if (n < 0)
-        return err_sys(e, errno, "cannot find out where msb is installed");
+        return err_sys(e, errno, "cannot determine where msb is installed");
     exe[n] = '\0';
     char *slash = strrchr(exe, '/');
     if (slash)

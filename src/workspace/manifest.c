@@ -56,7 +56,7 @@ static int visit(struct walk *w, int dirfd, const char *name, unsigned depth)
     if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st) < 0)
         return err_sys(w->e, errno, "cannot read '%s' in %s", name, w->what);
     if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
-        return err_set(w->e, EXDEV, "cannot copy '%s' in %s: it is a mount", name, w->what);
+        return err_set(w->e, EXDEV, "cannot copy '%s' in %s: it is a mount point", name, w->what);
     if (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode) && !S_ISLNK(st.stx_mode))
         return err_set(w->e, EINVAL,
                        "cannot copy '%s' in %s: it is not a file, directory or symbolic link", name,

@@ -329,7 +329,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@*"], "every host"),
     (["--secret", "KEY@10.0.0.1"], "is an address"),
     (["--secret", "KEY@localhost"], "is not a host name"),
-    (["--secret", "KEY@a.example.com,in=bodies"], "is none of in=header:NAME, in=query:NAME and in=body"),
+    (["--secret", "KEY@a.example.com,in=bodies"], "expected in=header:NAME, in=query:NAME or in=body"),
     (["--secret", "KEY@a.example.com,in=header:Host"], "no secret can be in this header"),
     (["--secret", "KEY@a.example.com,placeholder=short"], "a placeholder has"),
     (["--secret", "KEY@a.example.com,sign=gcp"], "unknown option"),
@@ -338,7 +338,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
     (["--secret", "KEY@a.example.com", "--tls-no-verify-upstream-for", "*.example.com"],
      "secret KEY is bound to a.example.com, and anybody who answers in its place would get the value"),
-    (["--secret", "KEY@a.example.com", "--no-block-quic"], "QUIC to it cannot be looked into"),
+    (["--secret", "KEY@a.example.com", "--no-block-quic"], "QUIC to it cannot be intercepted"),
     (["--secret", "KEY@a.example.com", "--tls-intercept-ca-cert", "/etc/passwd"], "give both or neither"),
     (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
     (["--secret", "NOSUCH@a.example.com"], "there is no secret 'NOSUCH'"),
@@ -657,7 +657,7 @@ print(s.recv(10).decode())
 def test_no_secret_is_bound_to_what_is_not_protected(own):
     own.ok("secret", "set", "KEY", input=VALUE.encode())
     for host, sentence in (("expired.example.com", b"anybody who answers in its place"),
-                           ("api.example.com", b"QUIC to it cannot be looked into")):
+                           ("api.example.com", b"QUIC to it cannot be intercepted")):
         for how in ((), ("--restart",), ("--next-start",)):
             p = own("modify", "own", "--secret", f"KEY@{host}", *how)
             assert p.returncode != 0 and sentence in p.stderr, p.stderr

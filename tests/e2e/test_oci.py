@@ -595,7 +595,7 @@ def update_by_options(rt, path):
     assert find("memory.limit_in_bytes", "memory.max")[0] in ("max", "9223372036854771712")
     for words, message in ((["--memory", "much"], "invalid value 'much' for '--memory <SIZE>'"), ([], "update needs --resources"),
                            (["--cpu-share", "0"], "expected a number above 0"), (["--cpu-period", "1000"], "without --cpu-quota"),
-                           (["--pids-limit", "5"], "containers in a pod only")):
+                           (["--pids-limit", "5"], "only for containers in a pod")):
         assert message in rt("update", *words, "grp", check=1).err
 
 
@@ -676,8 +676,8 @@ BAD = {
     "process.args is empty": {"process": {**sh(""), "args": []}},
     "process.cwd must be an absolute path": {"process": {**sh(""), "cwd": "tmp"}},
     "unknown rlimit resource: nothing": {"process": sh("", rlimits=[{"type": "RLIMIT_NOTHING", "soft": 1, "hard": 1}])},
-    "RLIMIT_CORE is there twice": {"process": sh("", rlimits=[{"type": "RLIMIT_CORE", "soft": 1, "hard": 1}] * 2)},
-    "linux.namespaces: pid is there twice": {"linux": {"namespaces": [{"type": "pid"}, {"type": "pid"}]}},
+    "RLIMIT_CORE is listed twice": {"process": sh("", rlimits=[{"type": "RLIMIT_CORE", "soft": 1, "hard": 1}] * 2)},
+    "linux.namespaces: pid is listed twice": {"linux": {"namespaces": [{"type": "pid"}, {"type": "pid"}]}},
     "the path 'proc/1/ns/net' is not absolute": {"linux": {"namespaces": [{"type": "network", "path": "proc/1/ns/net"}]}},
     "cannot join the namespace /proc/self/ns/uts": {"linux": {"namespaces": [{"type": "network", "path": "/proc/self/ns/uts"}]}},
     "there is no process to run": {"process": None},

@@ -635,7 +635,7 @@ def test_interrupted_pulls_go_on(puller, fake, image, sig):
     _, err = p.communicate(timeout=10)
     assert p.returncode == (-9 if sig == signal.SIGKILL else 128 + sig), err
     if sig != signal.SIGKILL:
-        assert b"interrupted" in err and b"the next pull goes on from there" in err and cached(puller, "tmp") == []
+        assert b"interrupted" in err and b"the next pull resumes from there" in err and cached(puller, "tmp") == []
     wait_for(lambda: not puller.processes())
     assert partial_bytes(puller, image) == half
     assert cached(puller, "refs") == []

@@ -37,7 +37,7 @@ def _load(home: str, name: str) -> Dict[str, object]:
         except ValueError:
             doc = None
     if isinstance(doc, dict) and "command" in doc:
-        raise SecretError(f"secret '{name}' is minted by a command, for requests to hosts alone",
+        raise SecretError(f"secret '{name}' is minted by a command, only for requests to hosts",
                           [f"bind it: bound_secrets={{'{name}': ['HOST']}}"])
     if not isinstance(doc, dict) or ("value" in doc) == ("from_env" in doc):
         raise SecretError(f"secret '{name}' is damaged", again)

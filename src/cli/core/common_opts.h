@@ -9,11 +9,11 @@
 #define NAMES_ONLY_OPTION {"quiet", 'q', NULL, "Print only names"}
 #define FORMAT_OPTION {"format", 0, "FORMAT", "Print JSON", .choices = "json"}
 #define INSECURE_OPTION {"insecure", 0, NULL, "Allow plain HTTP and unverified certificates"}
-#define CA_CERTS_OPTION {"ca-certs", 0, "PEM", "Trust the certificates in this file, too"}
+#define CA_CERTS_OPTION {"ca-certs", 0, "PEM", "Also trust the certificates in this file"}
 #define PLATFORM_OPTION \
     {"platform", 0, "OS/ARCH", "Platform of a multi-platform image (default: the host's)"}
 #define POLICY_OPTION \
-    {"policy", 0, "FILE", "Hold this command to a policy file, too (see 'msb policy')"}
+    {"policy", 0, "FILE", "Also apply a policy file (see 'msb policy')"}
 /* clang-format on */
 
 /* Whole tables: of verbs that take only this, and of list and inspect. */

@@ -355,7 +355,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     if (r < 0 && !worth_keeping(r))
         sweep(s);
     if (r == -EINTR && e)
-        err_hint(e, "what was downloaded is kept: the next pull goes on from there");
+        err_hint(e, "what was downloaded is kept: the next pull resumes from there");
     transfer_end(&t, r, "pull", began, ret, e);
     return r;
 }

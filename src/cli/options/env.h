@@ -6,7 +6,7 @@
 
 /* clang-format off */
 #define ENV_FILE_OPTION \
-    {"env-file", 0, "FILE", "Read variables from a file, one KEY=VALUE a line; --env wins", \
+    {"env-file", 0, "FILE", "Read variables from a file, one KEY=VALUE per line; --env wins", \
      OPT_REPEAT}
 /* clang-format on */
 

@@ -88,7 +88,7 @@ static int check_mode(const struct args *a, struct err *e)
     const char *mode = args_get(a, "network");
     if (!mode || word_among("none|bridge|default", mode))
         return 0;
-    err_set(e, EINVAL, "there is no network '%s': every sandbox has one of its own", mode);
+    err_set(e, EINVAL, "there is no network '%s': every sandbox has its own", mode);
     err_hint(e, "--net public,host lets it reach this host, too; -p publishes its ports; --network "
                 "none cuts it off");
     return -EINVAL;

@@ -54,7 +54,7 @@ static const struct opt resource_opts[] = {
      "--cpu-placement"},
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs, with 'msb modify --cpus'"},
     {"max-memory", 0, "SIZE",
-     "Memory it may grow to, for inspect and policies; memory changes at a start only"},
+     "Memory it may grow to, for inspect and policies; memory changes only at a start"},
     {"thp", 0, "POLICY",
      "Huge pages in the guest, with the kvm engine: always, never, or for programs that ask for "
      "them (default: madvise)",

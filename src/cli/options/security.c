@@ -30,7 +30,7 @@ const struct opt_group security_group = {"Guest hardening", security_opts};
 
 static const struct opt guest_opts[] = {
     {"shm-size", 0, "SIZE", "Size of /dev/shm (default: half of the memory)"},
-    {"group-add", 0, "GROUP", "Give commands one more group", OPT_REPEAT},
+    {"group-add", 0, "GROUP", "Add a supplementary group to commands", OPT_REPEAT},
     {"sysctl", 0, "KEY=VALUE",
      "Set a kernel setting of the guest: net.*, kernel.shm*, vm.max_map_count and others",
      OPT_REPEAT},
@@ -38,8 +38,9 @@ static const struct opt guest_opts[] = {
      "Run an init from the image, such as systemd, as PID 1 for commands; auto looks for one. "
      "Without a value: accepted and ignored, since PID 1 of a sandbox does what an init does",
      OPT_OPTIONAL},
-    {"init-arg", 0, "TEXT", "Argument of that init", OPT_REPEAT | OPT_HYPHEN},
-    {"init-env", 0, "KEY[=VALUE]", "Variable of that init; KEY alone copies yours", OPT_REPEAT},
+    {"init-arg", 0, "TEXT", "Argument for that init", OPT_REPEAT | OPT_HYPHEN},
+    {"init-env", 0, "KEY[=VALUE]", "Environment variable for that init; KEY alone copies yours",
+     OPT_REPEAT},
     {0},
 };
 const struct opt_group guest_group = {"Guest settings", guest_opts};

@@ -28,7 +28,7 @@ static const struct opt tls_opts[] = {
      "secret"},
     {"tls-bypass", 0, "HOST", "Never intercept TLS connections to HOST", OPT_REPEAT},
     {"tls-upstream-ca-cert", 0, "FILE",
-     "Certificate authorities to verify servers with, besides the host's", OPT_REPEAT},
+     "Certificate authorities to verify servers with, in addition to the host's", OPT_REPEAT},
     {"tls-upstream-ca-cert-for", 0, "HOST=FILE", "The same, for some servers", OPT_REPEAT},
     {"tls-no-verify-upstream-for", 0, "HOST",
      "Do not verify the certificate of HOST; refused if a secret is bound to it", OPT_REPEAT},

@@ -56,7 +56,7 @@ static int attach_run(const struct args *a)
 }
 
 static const struct opt attach_opts[] = {
-    {"id", 0, "N", "Which command: its number in 'msb inspect' (default: the latest)"},
+    {"id", 0, "N", "Number of the command in 'msb inspect' (default: the latest)"},
     {"no-stdin", 0, NULL, "Only watch; pass on no input"},
     DETACH_KEYS_OPTION,
     {0},

@@ -171,7 +171,7 @@ static int metrics_run(const struct args *a)
 }
 
 static const struct opt metrics_opts[] = {
-    {"watch", 'w', NULL, "Show it full-screen and up to date, until q", .conflicts = "follow"},
+    {"watch", 'w', NULL, "Show a live full-screen view, until q", .conflicts = "follow"},
     {"follow", 'f', NULL, "Print one JSON object per sandbox and interval"},
     {"interval", 0, "TIME", "How often --watch and --follow update (default: 1s)"},
     {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},

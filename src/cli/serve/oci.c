@@ -143,7 +143,7 @@ const struct cmd cmd_oci_spec = {
 
 static const struct opt oci_opts[] = {
     {"root", 0, "DIR", "Where containers are kept (default: /run/msb-runtime)"},
-    {"log", 0, "FILE", "Append errors to this file, too"},
+    {"log", 0, "FILE", "Also append errors to this file"},
     {0},
 };
 
@@ -175,7 +175,7 @@ const struct cmd cmd_oci = {
     .subs = oci_subs,
     .details = "An engine calls this, as msb-runtime, in the same way as runc or crun: each "
                "container then has its own kernel. docs/oci.md says which parts of a container's "
-               "configuration are honoured.",
+               "configuration are honored.",
     .examples = "  podman --runtime /usr/local/bin/msb-runtime run --rm alpine uname -a\n"
                 "  msb oci --root /run/msb-runtime list",
     .before = globals_run,

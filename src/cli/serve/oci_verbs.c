@@ -263,7 +263,7 @@ static const struct opt exec_opts[] = {
     {"env", 'e', "KEY=VALUE", "Set an environment variable", OPT_REPEAT},
     {"cwd", 0, "DIR", "Working directory"},
     {"user", 'u', "UID[:GID]", "User to run as"},
-    {"additional-gids", 'g', "GID", "Another group to run with", OPT_REPEAT},
+    {"additional-gids", 'g', "GID", "Supplementary group to run with", OPT_REPEAT},
     {"preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN},
     {0},
 };
@@ -415,7 +415,7 @@ static int kill_run(const struct args *a)
 }
 
 static const struct opt kill_opts[] = {
-    {"all", 'a', NULL, "Signal whatever is left of it; not an error if it has ended"},
+    {"all", 'a', NULL, "Signal all remaining processes; not an error if it has ended"},
     {0},
 };
 
@@ -571,7 +571,7 @@ static int check_pids(const struct oci_runtime *rt, const struct args *a, struct
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
     int r = args_has(a, "pids-limit") ? container_open(rt, a->pos[0], &c, e) : 0;
     if (r == 0 && c.j && !json_object_get(c.j, "pod"))
-        r = err_set(e, ENOTSUP, "--pids-limit can be changed for containers in a pod only");
+        r = err_set(e, ENOTSUP, "--pids-limit can be changed only for containers in a pod");
     return r;
 }
 
@@ -597,10 +597,9 @@ static const struct opt update_opts[] = {
     {"cpu-share", 0, "N", "CPU weight relative to others, usually 1024"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
-    {"memory", 0, "SIZE", "What its group may use (-1: no limit); a guest does not grow",
-     OPT_HYPHEN},
-    {"memory-reservation", 0, "SIZE", "Memory that it keeps when memory is short"},
-    {"pids-limit", 0, "N", "Processes, of a container in a pod; -1: no limit", OPT_HYPHEN},
+    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none); a guest does not grow", OPT_HYPHEN},
+    {"memory-reservation", 0, "SIZE", "Memory it keeps when memory is scarce"},
+    {"pids-limit", 0, "N", "Processes of a container in a pod (-1: no limit)", OPT_HYPHEN},
     {0},
 };
 VERB(cmd_oci_update, "update", "Change a container's limits",

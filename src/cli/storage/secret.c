@@ -75,7 +75,7 @@ static const struct opt set_opts[] = {
      .conflicts = "command"},
     {"command", 0, "COMMAND",
      "Store no value: run COMMAND on this host when a request needs it (see --secret)"},
-    {"ttl", 0, "DURATION", "How long a value of COMMAND can be used (default: 10m)"},
+    {"ttl", 0, "DURATION", "How long a value from COMMAND can be used (default: 10m)"},
     QUIET_OPTION,
     {0},
 };
