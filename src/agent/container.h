@@ -2,7 +2,7 @@
  *
  * A container is a child of PID 1 that serves sessions as PID 1 does (server.h), on a vsock port of its
  * own. It is the first process of a pid namespace, so nothing of the container outlives it; it has a
- * mount and a cgroup namespace of its own, a host name if it was given one, and the pod's network and
+ * mount and cgroup namespace, a host name if it was given one, and the pod's network and
  * IPC. Its root is a tree of the pod's share, with what is mounted there (PROTO_TREE); the host has
  * given it no other one, and the guest's kernel keeps containers apart from each other.
  *

@@ -1,7 +1,7 @@
 /* A limit on the processes and threads of the guest: a cgroup in which PID 1 is, and so everything
  * that it starts.
  *
- * As with Docker, a command from outside starts even when the limit is reached, so that somebody can
+ * As with Docker, a command from outside starts even when the limit is reached, so that someone can
  * clean up; what it starts is refused.
  */
 #ifndef MSB_AGENT_PIDS_H

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 /* SIGKILL to the process group `sid` and to every process whose session it is. Jobs of an
- * interactive shell have groups of their own, so the group alone is not enough. `sid` must be a
+ * interactive shell have their own groups, so the group alone is not enough. `sid` must be a
  * child that has not been reaped: until then its number cannot be reused. */
 void procs_kill_session(pid_t sid);
 

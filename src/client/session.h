@@ -16,7 +16,7 @@
 
 struct session_request {
     struct strlist argv;
-    struct strlist secrets; /* names, besides those of the sandbox; see store/secret.h */
+    struct strlist secrets; /* names, in addition to those of the sandbox; see store/secret.h */
     struct strlist env;     /* K=V, on top of the sandbox's own and of secrets */
     const char *cwd;        /* NULL = the sandbox's */
     const char *user;       /* NULL = the sandbox's */

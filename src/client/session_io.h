@@ -2,7 +2,7 @@
  *
  * They are inherited: other processes share the open file description, so O_NONBLOCK must not be set
  * on them. What is done instead depends on what they are:
- *   pipe, tty     reopened through /proc/self/fd: a description of our own, non-blocking
+ *   pipe, tty     reopened through /proc/self/fd: our own description, non-blocking
  *   socket        MSG_DONTWAIT
  *   file, device  read and written as they are; they do not wait for a peer
  *   otherwise     (no /proc, or a pipe of another user) poll first, and never more than PIPE_BUF

@@ -24,7 +24,7 @@ struct ca_issued {
 };
 void ca_issued_free(struct ca_issued *i); /* wipes */
 
-/* Opens the authority's directory; *ret is -1 where the user has an authority of his own. A key that is
+/* Opens the authority's directory; *ret is -1 where users bring their own authority. A key that is
  * there is private. */
 int ca_open(const struct config *c, int *ret, struct err *e);
 /* Reads the authority in there, or makes it (unless guests have been told about another one), or reads

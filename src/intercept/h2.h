@@ -9,7 +9,7 @@
  *  1. Bytes of bodies that wait are in the windows that we have granted: H2_WINDOW for each direction of a
  *     connection. They are granted again when they went on.
  *  2. A field with a value in it is never indexed (HPACK), and nghttp2's memory is wiped when it is freed.
- *  3. What a peer can make nghttp2 queue has a limit; whoever floods is sent away.
+ *  3. What a peer can make nghttp2 queue has a limit; a peer that floods is disconnected.
  */
 #ifndef MSB_INTERCEPT_H2_H
 #define MSB_INTERCEPT_H2_H

@@ -1,5 +1,5 @@
 /* HTTP/1.1 messages, read strictly: what two parsers could understand differently is refused, never
- * repaired. That is what keeps a request from being smuggled past whoever looks at it.
+ * repaired. That is what keeps a request from being smuggled past the interceptor.
  *
  * Refused: two lengths, a length and chunks, any transfer coding but "chunked", folded lines, lines
  * that end with LF alone, white space around a field's name, control characters, targets that are
@@ -45,7 +45,7 @@ struct http_head {
     size_t n;
     enum http_framing framing;
     uint64_t length;
-    bool plain;     /* it came without TLS: for whoever read it to say */
+    bool plain;     /* it came without TLS; set by the code that read it */
     bool close;     /* the connection ends with this message */
     bool websocket; /* Connection: upgrade, Upgrade: websocket */
     bool expects;   /* Expect: 100-continue */

@@ -1,4 +1,4 @@
-/* What a client is told of a request that was not sent: a status, and a sentence for whoever reads it. */
+/* What a client is told of a request that was not sent: a status, and a sentence for people. */
 #ifndef MSB_INTERCEPT_REFUSAL_H
 #define MSB_INTERCEPT_REFUSAL_H
 

@@ -1,7 +1,7 @@
 /* Dropping privileges, in named steps, for the monitor and what it starts.
  *
- *   1. jail_unshare       user, mount, pid, ipc and uts namespaces of its own, with mounts that are
- *                         private (in the stage, which then forks the monitor as their pid 1: when
+ *   1. jail_unshare       new user, mount, pid, ipc and uts namespaces, with private mounts
+ *                         (in the stage, which then forks the monitor as their pid 1: when
  *                         it dies, the host's kernel kills everything that it started)
  *   2. jail_become        the only mapped user; for root, an otherwise unused one
  *   3. jail_enter_root    an empty root, with the sandbox's run/ directory at /run
@@ -44,7 +44,7 @@ int jail_become(const struct jail_identity *id, struct err *e);
 /* Step 3: the current directory becomes /run in a new read-only root, whose only other entry is the
  * empty directory /jail. Uses no path of the old root. */
 int jail_enter_root(struct err *e);
-/* A further root for a child in a mount namespace of its own: a tmpfs mounted on `dir`, entered.
+/* Another root for a child in its own mount namespace: a tmpfs mounted on `dir`, entered.
  * The caller fills it, then calls jail_pivot. */
 int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
 int jail_pivot(struct err *e); /* the current directory becomes /, the old root is detached */

@@ -1,6 +1,6 @@
 /* How much of a jail a sandbox gets.
  *
- *   full      namespaces of its own, and an empty root (jail.h)
+ *   full      its own namespaces, and an empty root (jail.h)
  *   reduced   what is left where the host refuses namespaces, as most containers do (reduced.h)
  *   auto      full; reduced only where that is refused
  */

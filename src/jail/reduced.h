@@ -2,11 +2,11 @@
  * most containers do. It takes the place of steps 1 to 3 of jail.h; limits, capabilities and
  * filters follow as they do there.
  *
- *   1. reduced_become    a user of its own, where root may change it
+ *   1. reduced_become    its own user, where root may change it
  *   2. reduced_enter     a root that is the current directory, where root may change that; and
  *                        Landlock, where the host has it: no file by name outside of that directory
  *
- * There is no pid namespace: what a process starts has to be ended by whoever started it. There is
+ * There is no pid namespace: a process must end whatever it started. There is
  * no network namespace, and a user-mode kernel would see the caller's processes, sockets and files:
  * it gets what it needs from its warden instead, and may make none of these calls itself
  * (engine/uml/desk.h).

@@ -1,7 +1,7 @@
 /* The interceptor: the process that intercepts TLS connections of a sandbox with bound secrets
  * (--secret) or hosts to look into (--tls-intercept).
  *
- * It is a helper (helper.h), but executes a program of its own (intercept_main.c), installed beside
+ * It is a helper (helper.h), but executes a separate program (intercept_main.c), installed beside
  * the kernels: OpenSSL is in there and nowhere else, and nothing of the caller's memory is. A child of
  * the launcher tells it the values of secrets (intercept_tell.h): the monitor, a fork of the launcher,
  * sees none and inherits none.

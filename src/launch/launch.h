@@ -9,7 +9,7 @@
  *       └───fork──▶ share servers, connector (helper.h)
  *
  * The stage creates the namespaces, whose id maps msb writes, and exits: so the monitor is pid 1 of
- * its namespaces, in a session of its own, with no other descriptors of its caller. The janitor
+ * its namespaces, in its own session, with no other descriptors of its caller. The janitor
  * exists for ephemeral sandboxes only: it stays outside the jail and deletes the sandbox's
  * directory when the monitor has ended, however it ended. Helpers keep the caller's identity, and
  * are confined otherwise. Where the host refuses namespaces, all of this is done again without them

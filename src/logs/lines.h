@@ -33,7 +33,7 @@ struct lines {
     struct sink *out, *err;
     const regex_t *grep; /* NULL = all lines */
     bool timestamps, show_id;
-    bool color_sessions; /* each session in a color of its own, where colors are wanted */
+    bool color_sessions; /* each session in its own color, where colors are wanted */
 
     struct open_line open[LINES_OPEN_MAX];
     unsigned next_open; /* the slot to take when none is free */

@@ -9,7 +9,7 @@
  * the server, by options that go into every `create`; no tool takes a path of the host. How much of
  * the host it may use, and which registries it can make msb talk to, is limited (limits.h).
  *
- * One thread. Each call that takes time is a process of its own (job.h), so calls run in parallel,
+ * One thread. Each call that takes time is a separate process (job.h), so calls run in parallel,
  * and a cancelled one ends at once.
  */
 #ifndef MSB_MCP_SERVER_H

@@ -1,8 +1,8 @@
-/* The most that a running sandbox may become by request: the host's policy (src/policy) as of its
+/* The limits on what a running sandbox may be changed to: the host's policy (src/policy) as of its
  * start, or of a `policy apply` since.
  *
- * Whoever can connect to agent.sock can ask for a wider network, for ports and for time, whether or
- * not msb itself would let him; so the monitor keeps the limits, and refuses in the words of the
+ * Anyone who can connect to agent.sock can ask for a wider network, for ports and for time, whether
+ * or not msb itself would allow it; so the monitor keeps the limits, and refuses in the words of the
  * policy. Limits are only ever added, never lifted: nobody needs to be trusted to send them.
  */
 #ifndef MSB_MONITOR_CEILING_H

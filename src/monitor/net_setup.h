@@ -13,7 +13,7 @@
 #define NET_GATEWAY6 "fd42:6d73:62::1"
 
 /* How many of the spec's connections fit under the host's limit on open files: each takes one, and
- * the monitor needs `others` besides. */
+ * the monitor also needs `others`. */
 unsigned net_max_connections(const struct spec_net *n, uint64_t others);
 
 /* max_connections: of net_max_connections(). */

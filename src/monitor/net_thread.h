@@ -1,4 +1,4 @@
-/* The sandbox's network: the card, the stack behind it and its policy, on a thread of their own.
+/* The sandbox's network: the card, the stack behind it and its policy, on a separate thread.
  *
  * Only that thread can create sockets (SECCOMP_NET); it can open no files, which the monitor's
  * other threads can. It never waits for another thread, so a caller that waits for it waits for one

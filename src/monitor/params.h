@@ -71,8 +71,8 @@ struct monitor_params {
 };
 
 /* What the monitor reports, once. The launcher answers a report of success with one byte; only a
- * MONITOR_RUN acknowledges the sandbox. The monitor records that it runs, and confirms with a byte
- * of its own. */
+ * MONITOR_RUN acknowledges the sandbox. The monitor records that it runs, and confirms with a
+ * byte. */
 struct monitor_report {
     int code;       /* 0 = ready */
     char text[512]; /* what went wrong */

@@ -23,7 +23,7 @@
 
 struct gate;
 
-/* Hosts whose TLS connections are looked into, by somebody who gets them (gate_config.divert): those
+/* Hosts whose TLS connections are intercepted, by the process that gets them (gate_config.divert): those
  * on these ports that show such a name, at an address that was resolved from it. They are denied at
  * any other address; and UDP to these ports is (but where QUIC is allowed), so that programs fall back to
  * TCP. */
@@ -40,9 +40,10 @@ struct gate_config {
     /* See net_hooks. NULL: nothing is looked into. */
     int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
     struct net_config net;
-    struct dns_config dns;             /* host4, host6 (the gateway) and the proxy are filled in */
-    bool strict;                       /* where names decide, a flow must show one */
-    uint16_t tls_port[GATE_PORTS_MAX]; /* where flows to some hosts are looked into, besides 443 */
+    struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
+    bool strict;           /* where names decide, a flow must show one */
+    uint16_t tls_port
+        [GATE_PORTS_MAX]; /* where flows to some hosts are intercepted, in addition to 443 */
     size_t n_tls_ports;
 };
 
@@ -51,7 +52,7 @@ enum gate_what {
     GATE_SHOWN,    /* its first bytes named a host */
     GATE_QUESTION, /* a name was asked for */
     GATE_ENDED,
-    GATE_SECRET, /* whoever looks into it refused something, or had to give up */
+    GATE_SECRET, /* the interceptor refused something, or had to give up */
 };
 
 /* For logs. Pointers are good during the call. */
@@ -89,7 +90,7 @@ enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64
                             enum sniff_kind kind, const char *name);
 /* Takes the list (free()d later) of hosts to look into, for new flows. */
 void gate_set_hosts(struct gate *g, struct gate_host *list, size_t n);
-/* Reports what whoever looks into a flow has to say, as if it were the gate's own decision. */
+/* Reports what the interceptor says about a flow, as if it were the gate's own decision. */
 void gate_tell(struct gate *g, const struct gate_decision *d);
 struct net *gate_net(struct gate *g); /* for published ports and counters */
 const struct dns_stats *gate_dns_stats(const struct gate *g);

@@ -82,7 +82,7 @@ struct net_hooks {
     /* A datagram for the gateway itself. True: it was taken (net_send_udp answers, now or later);
      * false: the guest gets "port unreachable". */
     bool (*datagram)(void *ctx, const struct net_flow_id *id, const void *p, size_t n);
-    /* NET_DIVERT: hands the host's connection to somebody else, who takes the peer's place. Returns
+    /* NET_DIVERT: hands the host's connection to another process, which takes the peer's place. Returns
      * a connected stream socket to them (non-blocking; the stack's), or -errno. `fd` stays the
      * stack's, which closes it. */
     int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);

@@ -1,7 +1,7 @@
 /* config.json of a bundle, as a sandbox: what its fields mean here is said in docs/oci.md.
  *
  * A field that asks for something this runtime does not do is refused by name, unless leaving it out
- * takes nothing from the container, since it has a kernel of its own.
+ * takes nothing from the container, since it has its own kernel.
  */
 #ifndef MSB_OCI_CONFIG_H
 #define MSB_OCI_CONFIG_H
@@ -39,7 +39,7 @@ struct container_config {
 int container_config_read(struct container_config *c, const char *bundle, const char *id,
                           struct err *e);
 void container_config_free(struct container_config *c);
-/* Once it is known whether it is in a pod's guest, or has one of its own: what only holds for that. */
+/* Once it is known whether it is in a pod's guest or has its own: what applies only there. */
 int container_config_settle(struct container_config *c, bool in_pod, struct err *e);
 /* What is kept of it in the state. NULL: out of memory. */
 json_t *container_config_state(const struct container_config *c);

@@ -1,5 +1,5 @@
 /* The terminal of a container: a pty of the host whose other end goes to the caller, over the socket
- * that it names with --console-socket. The guest has a pty of its own; this one is raw, and its size
+ * that it names with --console-socket. The guest has its own pty; this one is raw, and its size
  * and signals are passed on (client/session.h). */
 #ifndef MSB_OCI_CONSOLE_H
 #define MSB_OCI_CONSOLE_H

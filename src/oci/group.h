@@ -1,7 +1,7 @@
 /* The cgroup that a container was told to be in (linux.cgroupsPath), and its limits.
  *
  * Its caller reads usage from there, and the host enforces what it limits: CPU time and CPUs, and
- * memory with room for what a guest costs beside its own. Number of processes is the guest's
+ * memory, with room for what a guest costs on top of its own. The number of processes is the guest's
  * business. In the old hierarchies (v1) the path exists in each of them; `groups` in the state lists
  * the directories, so that they can be frozen and removed whatever died before.
  */

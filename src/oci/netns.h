@@ -1,4 +1,4 @@
-/* The network of a container that has a namespace of its own.
+/* The network of a container that has its own network namespace.
  *
  * What an engine has put there (addresses, routes, sums of rules on the node) is for the guest: a TAP
  * device beside the interface takes all frames that arrive at it, and everything that the guest sends
@@ -8,7 +8,7 @@
  *     node ─── eth0 ⇄ (tc: redirect) ⇄ msb0 ─── virtio-net: the guest's eth0
  *
  * An interface that a process of the same user serves (slirp4netns) has published ports connected to
- * from inside of the namespace: these connections reach the guest, too.
+ * from inside the namespace: these connections reach the guest, too.
  *
  * There is one guest to an interface, and one interface: the first Ethernet one that is up. The TAP
  * device goes with its guest; the redirection at the interface is removed by netns_release().

@@ -11,7 +11,7 @@
 #include "oci/config.h"
 #include "oci/state.h"
 
-/* The container whose guest this one is to be in; NULL: it has one of its own. -ENOENT with *e set:
+/* The container whose guest this one is to be in; NULL: it has its own. -ENOENT with *e set:
  * its caller says that there is one. */
 int pod_find(const struct oci_runtime *rt, const struct container_config *c, char **ret,
              struct err *e);

@@ -21,11 +21,11 @@ struct oci_process {
 int process_read(struct oci_process *p, const json_t *j, struct err *e);
 void process_free(struct oci_process *p);
 
-/* The calling process, and what it starts, is as dear to the host as the configuration says; guests
- * are less (jail_yield_memory()). Who may not be that dear stays as it is. */
+/* Sets the OOM score that the configuration asks for, for the calling process and what it starts;
+ * guests have a higher one (jail_yield_memory()). Without the right to do so, it stays as it is. */
 void process_set_oom_score(const struct oci_process *p);
 
-/* Each entry of a list is of another type. */
+/* Refuses a list in which two entries have the same type. */
 int check_twice(const json_t *list, const char *what, struct err *e);
 
 /* Whether the command is there, asked over a connection to the sandbox, which it takes. Callers look

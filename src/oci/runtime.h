@@ -5,7 +5,7 @@
  *                        start.sock   where the container's process waits for that
  *     ROOT/sandboxes/ID/              its sandbox, as anywhere else (store/store.h)
  *
- * The root is a store of its own, usually on a tmpfs: containers belong to the program that makes
+ * The root is a separate store, usually on a tmpfs: containers belong to the program that makes
  * them, do not survive a reboot, and are not in `msb ls`.
  */
 #ifndef MSB_OCI_RUNTIME_H

@@ -3,8 +3,8 @@
  * The profile becomes a BPF program here, which the agent loads for each command (F_FILTER): it is
  * the guest's kernel that it protects, from programs that the container's author does not trust.
  *
- * System calls with the same answer and neighbouring numbers are one segment; the program finds the
- * segment by halving, so that a profile with hundreds of names costs a dozen instructions a call.
+ * System calls with the same answer and adjacent numbers are one segment; the program finds the
+ * segment by binary search, so that a profile with hundreds of names costs a dozen instructions a call.
  */
 #ifndef MSB_OCI_SECCOMP_H
 #define MSB_OCI_SECCOMP_H

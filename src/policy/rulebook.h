@@ -1,4 +1,4 @@
-/* The policy of this host: what any sandbox may be, whoever asks and by whichever program.
+/* The policy of this host: what any sandbox may be, no matter who asks and with which program.
  *
  *     /etc/msb/policy.yaml     the operator's; root owns it, and nobody else can write to it
  *     $MSB_HOME/policy.yaml    the user's own
@@ -35,7 +35,7 @@ struct rulebook;
 
 /* *ret is NULL when there is no policy at all. s->policy_file is read, too. */
 int rulebook_load(const struct store *s, struct rulebook **ret, struct err *e);
-/* One file alone, whoever owns it: for `policy check` and tests. */
+/* One file alone, no matter who owns it: for `policy check` and tests. */
 int rulebook_load_text(const char *name, const char *text, size_t n, struct rulebook **ret,
                        struct err *e);
 int rulebook_load_file(const char *path, struct rulebook **ret, struct err *e);

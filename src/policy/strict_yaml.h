@@ -1,6 +1,6 @@
 /* A small part of YAML as a tree whose nodes know where they are: maps, lists and texts.
  *
- * It is for files in which a mistake must not pass: what two readers could understand differently
+ * For files in which a mistake must not go unnoticed: what two readers could understand differently
  * is refused. No anchors, aliases, tags or directives, one document, every key once, keys are
  * texts. Nothing is a number or a boolean by itself: the caller reads texts as what it expects
  * there. Errors begin with FILE:LINE:COLUMN.

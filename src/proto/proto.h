@@ -43,7 +43,7 @@
  * Containers  client: HELLO CONTAINER, with F_NAME (of a TREE that is its root) and fields of CONFIG:
  *             F_HOSTNAME (absent: the pod's), F_MOUNT without shares and disks, F_MASK, F_FIXED,
  *             F_SYSCTL, F_CAPABILITIES, F_NO_NEW_PRIVS, F_OPTIONS; F_LIMIT. A container is an agent
- *             of its own, in mount, pid and cgroup namespaces of its own, which serves sessions like
+ *             of its own, in its own mount, pid and cgroup namespaces, which serves sessions like
  *             the first: IN says which. It ends, with all its processes, when this stream does, or
  *             by SIGNAL; EXIT says that it has ended, and that what it wrote is on the host.
  *

@@ -37,7 +37,7 @@ enum {
 
 struct http_options {
     bool insecure;                /* do not check certificates; allow redirects to http */
-    const char *ca_certs;         /* PEM file, besides the system's; may be NULL */
+    const char *ca_certs;         /* PEM file, in addition to the system's; may be NULL */
     const atomic_bool *cancel[2]; /* any true: stop; may be NULL */
 };
 

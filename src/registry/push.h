@@ -4,7 +4,7 @@
  * incomplete. A blob that the registry has is not sent again, and one that it has in another
  * repository is mounted from there; so an interrupted push goes on with the blob it was at.
  *
- * The store keeps layers in a form of its own, not the blobs that were pulled. Where the registry has
+ * The store keeps layers in its own form, not the blobs that were pulled. Where the registry has
  * the original one it is used; else the layer is generated anew (layer/pack.h), with another digest,
  * and the documents follow. The content is the same.
  */

@@ -1,4 +1,4 @@
-/* Workspaces that are kept in a bucket (s3/sync.h): when somebody begins and ends with one. A name that
+/* Workspaces that are kept in a bucket (s3/sync.h): before and after they are used. A name that
  * is NULL, or of a workspace that is not in a bucket, is nothing to do. */
 #ifndef MSB_SANDBOX_BUCKET_H
 #define MSB_SANDBOX_BUCKET_H

@@ -32,7 +32,7 @@ enum {
     SPEC_TLS_PORTS_MAX = 8, /* besides 443 */
 };
 
-/* What a placeholder in the wrong place does besides not being sent. */
+/* What a placeholder in the wrong place causes, in addition to not being sent. */
 enum spec_violation { VIOLATION_BLOCK, VIOLATION_LOG, VIOLATION_TERMINATE };
 
 struct spec_bound {
@@ -41,7 +41,7 @@ struct spec_bound {
     struct strlist intercept;          /* hosts to look into without a secret */
     struct strlist bypass;             /* hosts to leave alone in any case */
     struct strlist cas;                /* files with authorities for servers: FILE, or HOST=FILE */
-    uint16_t port[SPEC_TLS_PORTS_MAX]; /* where TLS is looked into, besides 443 */
+    uint16_t port[SPEC_TLS_PORTS_MAX]; /* where TLS is intercepted, in addition to 443 */
     size_t n_ports;
     char *ca_cert, *ca_key;   /* files: the authority that the guest is to trust; NULL: msb's own */
     struct strlist no_verify; /* hosts whose certificates are not verified */

@@ -84,7 +84,7 @@ enum workspace_mode {
     WORKSPACE_FUSE,     /* a share */
     WORKSPACE_SNAPSHOT, /* copied into the guest's own disk, and back when it has stopped */
 };
-/* When changes go to the bucket that a workspace is kept in, besides after a stop. */
+/* When changes go to the bucket that a workspace is kept in, other than after a stop. */
 enum workspace_sync {
     WORKSPACE_SYNC_STOP,  /* not before */
     WORKSPACE_SYNC_CLOSE, /* soon after they were made */

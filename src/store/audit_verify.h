@@ -1,7 +1,7 @@
 /* Checks the chain of the audit log (audit_chain.h).
  *
  * What it can show: that a record was changed, removed, inserted or moved, and that the newest ones
- * were cut off. Somebody who can write both audit.log and audit.head can compute a new chain, or cut
+ * were cut off. Anyone who can write both audit.log and audit.head can compute a new chain, or cut
  * both: only a mark that was kept elsewhere shows that.
  */
 #ifndef MSB_STORE_AUDIT_VERIFY_H

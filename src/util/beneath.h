@@ -1,5 +1,5 @@
-/* Paths below a directory that somebody else, a guest for instance, writes to meanwhile: the way stays
- * below it and on its file system, whatever is made a link or moved. */
+/* Paths below a directory that someone else, such as a guest, may write to at the same time: lookups stay
+ * below it and on its file system, whatever is moved or replaced by a link. */
 #ifndef MSB_UTIL_BENEATH_H
 #define MSB_UTIL_BENEATH_H
 

@@ -1,4 +1,4 @@
-/* A program of the user's own, for what it prints. Its output and its time are bounded all the same. */
+/* Runs one of the user's programs for its output. The amount of output and the time are bounded. */
 #ifndef MSB_UTIL_COMMAND_H
 #define MSB_UTIL_COMMAND_H
 
@@ -10,7 +10,7 @@ struct command {
     char **env;        /* NULL: that of the caller */
     const char *input; /* NULL: it has nothing to read */
     bool quiet;        /* its errors are not shown */
-    /* In a process group of its own, which is killed in the end; else Ctrl-C ends it, and it may ask
+    /* In its own process group, which is killed in the end; else Ctrl-C ends it, and it may ask
      * something on the terminal. */
     bool apart;
     unsigned seconds;

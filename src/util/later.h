@@ -1,6 +1,5 @@
-/* Files that have their size and times, but whose content is still elsewhere: a workspace's that is
- * kept in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what is to be
- * fetched. As long as it is there, nobody has read or changed the file, and what it seems to hold
+/* Files that have their size and times, but whose content is still elsewhere: those of a workspace
+ * in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what to fetch. As long as it is there, nobody has read or changed the file, and what it seems to hold
  * means nothing. The same goes for directories, whose content is their entries (s3/lazy.c).
  */
 #ifndef MSB_UTIL_LATER_H

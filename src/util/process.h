@@ -20,12 +20,12 @@ int process_wait(pid_t pid);
 /* The exit code that a shell shows for such a status: 128 and the signal, if one killed it. */
 int process_exit_code(int status);
 
-/* What /proc/PID/cmdline and /proc/PID/environ show of a process is the memory in which it got its
- * arguments and its environment, and a fork shows the same. Everybody on the host can read the first
- * one, and both may hold keys and tokens.
+/* /proc/PID/cmdline and /proc/PID/environ show the memory in which a process received its arguments
+ * and environment, and a fork shows the same. Anyone on the host can read the first, and both may
+ * hold keys and tokens.
  *
  * own: at the start of main: copies the arguments and remembers where they were, for what follows.
- *      The copies live for ever; without memory the original comes back.
+ *      The copies are never freed; if memory runs out, the original is returned.
  * hide: overwrites what is shown of argument i, from byte `from` on.
  * forget_caller: in a process that outlives its caller: the environment is gone except for a few
  *      variables of msb's own, and after the program's name only `title` is shown, as far as there

@@ -1,6 +1,6 @@
-/* How far long work has come, in a page that this process shares with those it starts: one of them does
- * the work and counts, another one shows it (the spinner of the command line). Nothing is counted, and
- * nothing costs anything, unless somebody has begun to watch. The numbers are only shown.
+/* The progress of long work, in a page that this process shares with its children: one of them does
+ * the work and counts, another shows it (the spinner of the command line). Nothing is counted, and
+ * nothing costs anything, until someone watches. The numbers are only for display.
  */
 #ifndef MSB_UTIL_PROGRESS_H
 #define MSB_UTIL_PROGRESS_H

@@ -1,7 +1,7 @@
 /* A source of bytes, read from front to end: a file, a pipe, a download.
  *
  * The reader pulls; a stream that has nothing yet blocks. Implementations embed `struct stream`
- * first in a struct of their own.
+ * first in their own struct.
  */
 #ifndef MSB_UTIL_STREAM_H
 #define MSB_UTIL_STREAM_H

@@ -1,4 +1,4 @@
-/* Whether and how to colour terminal output. */
+/* Whether and how to color terminal output. */
 #ifndef MSB_UTIL_TERM_H
 #define MSB_UTIL_TERM_H
 

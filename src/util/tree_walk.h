@@ -1,4 +1,4 @@
-/* A walk over all entries of a directory tree that somebody else made as deep as they liked.
+/* A walk over all entries of a directory tree that someone else made, perhaps very deep.
  *
  * One descriptor is open at a time, whatever the depth, and nothing is kept on the stack; each level
  * takes a few bytes of heap. Symbolic links are not followed.

@@ -1,4 +1,4 @@
-/* One word of several. */
+/* Looking up a word in a list. */
 #ifndef MSB_UTIL_WORDS_H
 #define MSB_UTIL_WORDS_H
 

@@ -5,7 +5,7 @@
  * target size of the balloon is always zero. A guest that inflates its balloon anyway only gives
  * pages away, and may take them back at any time (deflate on OOM).
  *
- * Guest memory must be mapped shared from a file of our own, or privately: pages are dropped with
+ * Guest memory must be mapped shared from one of our files, or privately: pages are dropped with
  * MADV_REMOVE and MADV_DONTNEED. In a private mapping they read as the file again.
  */
 #ifndef MSB_VIRTIO_BALLOON_H

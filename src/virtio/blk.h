@@ -2,7 +2,7 @@
  *
  * An image's layers are stored once each on the host and shared by its page cache; the guest sees
  * one disk however many files it is made of. Data moves by preadv/pwritev straight into and out of
- * guest memory. I/O is synchronous: give the device the loop of a thread of its own.
+ * guest memory. I/O is synchronous: give the device the loop of a separate thread.
  *
  * Read-only is a property of the host: such a device has no code path that writes, and its files
  * should be open for reading only. Only a disk of one segment can be writable.

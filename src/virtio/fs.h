@@ -1,8 +1,8 @@
 /* virtio-fs: a host directory as a FUSE file system of the guest.
  *
  * Requests go to a FUSE server (fuse/fuse.h); the device knows nothing about files. The first queue
- * is for urgent requests (FORGET), the second for the rest. Serving is synchronous, but for requests
- * that wait for a content from elsewhere: give the device a loop of its own.
+ * is for urgent requests (FORGET), the second for the rest. Serving is synchronous, except for
+ * requests that wait for content from elsewhere: give the device its own loop.
  */
 #ifndef MSB_VIRTIO_FS_H
 #define MSB_VIRTIO_FS_H

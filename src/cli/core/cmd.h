@@ -21,7 +21,7 @@ enum opt_flag {
     OPT_COMMON = 8,    /* --help shows it although it is in a group */
     OPT_OPTIONAL = 16, /* its value may be left out: the next word is one only if it is an absolute
                         * path, or "auto" where that is a value. "--opt=value" works for any */
-    OPT_DESTROYS = 32, /* may lose data: never suggested to somebody who typed something else */
+    OPT_DESTROYS = 32, /* may lose data: never suggested to someone who typed something else */
     OPT_HYPHEN = 64,   /* its value may begin with '-' */
 };
 
@@ -58,7 +58,7 @@ enum cmd_flag {
     CMD_LATER = 1,    /* refused with "not available yet" */
     CMD_HIDDEN = 2,   /* not in help, --tree or completion */
     CMD_DESTROYS = 4, /* as OPT_DESTROYS */
-    CMD_RAW = 16,     /* all words after its name are the command: it has a parser of its own */
+    CMD_RAW = 16,     /* all words after its name are the command: it has its own parser */
     CMD_TERSE = 8,    /* --help shows none of its groups' options: they are another verb's */
 };
 

@@ -102,7 +102,7 @@ int docker_print_image_id(const char *name);
 int docker_version(struct docker_cmd *d);
 int docker_info(struct docker_cmd *d);
 
-/* What `ps` and `inspect` say about a container besides its spec. */
+/* What `ps` and `inspect` say about a container in addition to its spec. */
 struct docker_look {
     char id[DOCKER_ID_SIZE], status[96]; /* "Up 5 minutes" */
     bool running;

@@ -1,6 +1,6 @@
 /* What the warden of a user-mode kernel hands out in a reduced jail (jail/reduced.h), where the
- * kernel has no file system, network and process tree of its own, and so may name no file, socket
- * or process:
+ * kernel has no separate file system, network or process tree, and so may name no file, socket or
+ * process:
  *
  *     openat        a temporary file is guest memory; what it creates is /dev/null; the one file
  *                   that is only read is /proc/cpuinfo; there are no others
@@ -10,7 +10,7 @@
  *     kill          signals reach the kernel and its stubs
  *     fcntl         of F_SETOWN: the kernel can make itself the owner of a descriptor
  *
- * Memory is a memfd with a size that can change no more, so it needs no tmpfs to limit it. Only
+ * Memory is a memfd whose size is sealed, so it needs no tmpfs to limit it. Only
  * arguments by value are looked at: no path, no address. A kernel that asks out of turn gets what
  * its turn is and hurts itself.
  */

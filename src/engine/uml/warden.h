@@ -3,10 +3,10 @@
  *
  * Guest code can take over its kernel, so the limits must hold against a hostile one. The host
  * limits memory per process, and a kernel has hundreds of them. What makes the total finite is that
- * only the kernel may have memory of its own:
+ * only the kernel may have its own memory:
  *
  *     execveat   a new process shares the kernel's memory (the filter insists) until here: from now
- *                on it is a stub, with a few pages of its own and few descriptors
+ *                on it is a stub, with a few private pages and few descriptors
  *     clone      in the way of fork(), with a copy of that memory: not at all, or a few times for a
  *                kernel that traces
  *     mmap       of memory that is anonymous and shared, which no limit counts: once, two pages

@@ -74,7 +74,7 @@ int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, siz
                      struct err *e);
 int erofs_file_end(struct erofs_writer *w, struct err *e);
 
-/* Declares that this image holds no data of its own and that these follow it on the disk. Tails are
+/* Declares that this image holds no data itself and that these follow it on the disk. Tails are
  * where data.tail says, in bytes of the blob's file. Comes before erofs_finish; the array must live
  * until then. */
 void erofs_set_blobs(struct erofs_writer *w, const struct erofs_blob *blobs, uint32_t n);
