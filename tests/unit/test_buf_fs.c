@@ -1,14 +1,18 @@
-/* Buffers with a limit, lists of strings, and files in directories that others may write to. */
+/* Buffers with a limit, lists of strings, files in directories that others may write to, child
+ * processes. */
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/err.h"
 #include "util/fs.h"
+#include "util/process.h"
+#include "util/sock.h"
 #include "util/strlist.h"
 #include "util/tree_walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -379,6 +383,54 @@ static void test_mkdir_parents(void **state)
     assert_true(mkdir_parents(path, 0700) < 0);
 }
 
+/* --- children, packets, descriptors ---------------------------------------------------------- */
+
+static pid_t child(int here, int there, int code)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid)
+        return pid;
+    (void)close(here);
+    (void)!write(there, "one", 3);
+    (void)!write(there, "another", 7);
+    if (code < 0)
+        (void)raise(SIGKILL);
+    _exit(code);
+}
+
+static void test_packets_of_a_child_and_its_end(void **state)
+{
+    char text[8];
+    const struct {
+        int code, shown;
+    } ends[] = {{0, 0}, {7, 7}, {-1, 128 + SIGKILL}};
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        AUTO_CLOSE int here = -1, there = -1;
+        assert_int_equal(packet_pair(&here, &there, NULL), 0);
+        assert_true(fcntl(here, F_GETFD) & FD_CLOEXEC);
+        pid_t pid = child(here, there, ends[i].code);
+        close_fd(&there);
+        assert_int_equal(packet_receive(here, text, sizeof(text)), 3); /* not both */
+        assert_int_equal(packet_receive(here, text, sizeof(text)), 7);
+        assert_int_equal(packet_receive(here, text, sizeof(text)), 0);
+        assert_int_equal(process_exit_code(process_wait(pid)), ends[i].shown);
+        assert_int_equal(process_wait(pid), -ECHILD);
+    }
+}
+
+static void test_a_descriptor_is_taken_or_closed(void **state)
+{
+    AUTO_CLOSE int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int taken = dup(file);
+    assert_null(dir_take(taken));
+    assert_int_equal(errno, ENOTDIR);
+    assert_int_equal(fcntl(taken, F_GETFD), -1);
+    errno = EXDEV;
+    assert_null(dir_take(-1));
+    assert_int_equal(errno, EXDEV);
+}
+
 int main(void)
 {
 #define WITH_DIR(f) cmocka_unit_test_setup_teardown(f, dir_setup, dir_teardown)
@@ -388,6 +440,8 @@ int main(void)
         cmocka_unit_test(test_buf_printf),
         cmocka_unit_test(test_strlist_env),
         cmocka_unit_test(test_errors_are_defused_and_cut),
+        cmocka_unit_test(test_packets_of_a_child_and_its_end),
+        cmocka_unit_test(test_a_descriptor_is_taken_or_closed),
         WITH_DIR(test_files_are_replaced_whole),
         WITH_DIR(test_replacing_does_not_follow),
         WITH_DIR(test_reading_takes_regular_files_only),
