@@ -125,15 +125,15 @@ static bool is_known(const char *term)
     return false;
 }
 
-/* The user's own kind where the guest knows it; else one that all know, with as many colours. */
+/* The user's own kind where the guest knows it; else one that all know, with as many colors. */
 static const char *terminal_kind(const char *term)
 {
-    static const char plain[] = "xterm", colours[] = "xterm-256color";
+    static const char plain[] = "xterm", colors[] = "xterm-256color";
     if (!term || term[0] == '.' || !*term || strlen(term) > ENV_TERM_MAX || strchr(term, '/'))
         return plain;
     if (is_known(term))
         return term;
-    return strstr(term, "256color") && is_known(colours) ? colours : plain;
+    return strstr(term, "256color") && is_known(colors) ? colors : plain;
 }
 
 int env_build(struct env *e, const struct env_in *in)

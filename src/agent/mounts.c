@@ -191,7 +191,7 @@ static int mount_dev(struct err *e)
     r = mounts_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
     if (r < 0)
         return r;
-    /* As udev does: what they do is confined to the namespaces of whoever opens them. */
+    /* As udev does: what they do is confined to the namespaces of the process that opens them. */
     (void)chmod("/dev/fuse", 0666);
     (void)chmod("/dev/net/tun", 0666);
     (void)!symlink("/proc/self/fd", "/dev/fd");

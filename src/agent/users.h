@@ -37,7 +37,7 @@ struct user_cache {
     const char *passwd_path, *group_path;
     struct stat passwd, group;
     char spec[USER_SPEC_MAX];
-    char *const *more; /* groups that everybody has, too; set by the owner before the first look */
+    char *const *more; /* groups that every user also has; set by the owner before the first look */
     size_t n_more;
     struct identity id;
     int valid;

@@ -29,7 +29,7 @@ static bool takes_variable(const char *arg)
            (n >= 2 && arg[0] == '-' && arg[1] != '-' && arg[n - 1] == 'e');
 }
 
-/* Everybody on the host can read the command line of a process. The name of a variable stays. */
+/* Anyone on the host can read the command line of a process. The name of a variable stays. */
 static void hide_variables(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {

@@ -87,7 +87,7 @@ void h2_stream_free(struct h2_stream *s)
 
 /* --- what there is to send ------------------------------------------------------------------- */
 
-/* Gives a window back to whoever sent n bytes that went on, or were dropped. */
+/* Gives window back to the side that sent n bytes, which went on, or were dropped. */
 static void consume(struct h2_stream *s, enum h2_side from, size_t n)
 {
     if (n > 0 && s->h->session[from] &&

@@ -65,7 +65,7 @@ static uint64_t quiet_ms(enum workspace_sync when)
     return when == WORKSPACE_SYNC_IDLE ? IDLE_MS : CLOSE_MS;
 }
 
-/* Changes that come one after another go together, but none waits for ever. */
+/* Changes that come one after another go together, but none waits forever. */
 static bool is_due(enum workspace_sync when, uint64_t first, uint64_t last, uint64_t now,
                    int *wait_ms)
 {

@@ -110,7 +110,7 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
         r = helper_start(execute, &start, -1, reduced, &fd, &i.stage, e);
     if (r < 0)
         return r;
-    i.own = n->bound.ca_cert; /* checked at each start: whoever issues is waited for */
+    i.own = n->bound.ca_cert; /* checked at each start: the issuing process is waited for */
     i.ca = i.own ? NULL : settled_ca(s);
     r = teller_start(s, &n->bound, i.ca, fd, &i.teller, e);
     if (r < 0) {

@@ -529,7 +529,7 @@ static void make_group(struct cargo *c)
 }
 
 /* Somebody at a terminal is told, once per home and boot: memory and processes are limited by other
- * means as well, and `msb doctor` tells everybody. */
+ * means as well, and `msb doctor` always tells. */
 static void warn_of_no_group(const struct cargo *c, int error)
 {
     static const char mark[] = ".no-cgroup";

@@ -75,7 +75,7 @@ static bool take_tree(struct share *sh)
     if (n <= 0)
         _exit(0);
     text[n] = '\0';
-    (void)fuse_tree_remove(sh->server, text); /* whoever brought it last may have died */
+    (void)fuse_tree_remove(sh->server, text); /* the process that brought it last may have died */
     if (fd >= 0) /* one too many is not found, and its container does not start */
         (void)fuse_tree_add(sh->server, text, fd);
     return true;

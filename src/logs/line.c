@@ -110,7 +110,7 @@ static int to_ns(time_t sec, uint64_t ns, uint64_t *ret)
     return 0;
 }
 
-/* timegm and mktime normalise the 31st of February: it is refused instead. */
+/* timegm and mktime normalize the 31st of February: it is refused instead. */
 static bool same_day(const struct tm *a, const struct tm *b)
 {
     return a->tm_mday == b->tm_mday && a->tm_mon == b->tm_mon;

@@ -1,7 +1,7 @@
 /* Where log text goes: stdout and stderr, without letting it control the user's terminal.
  *
  * A command's output may hold any bytes, and reading a log must be safe however hostile they are.
- * So on a terminal only text, newlines, tabs and colours (SGR sequences) pass. All other control
+ * So on a terminal only text, newlines, tabs and colors (SGR sequences) pass. All other control
  * characters are shown instead of obeyed: ESC as ^[, C1 controls and the marks that reorder text as
  * <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as they are, unless
  * the user asks otherwise: what is at its other end, if a terminal, cannot be seen from here.
@@ -22,12 +22,12 @@ struct defuser {
     uint8_t held[DEFUSE_HELD_MAX]; /* the sequence so far, in the last three states */
     size_t n_held;
     bool strip_colors;
-    bool colored; /* a colour may be on */
+    bool colored; /* a color may be on */
 };
 
 /* Appends p to `out`, made safe. A sequence may be spread over several calls. */
 int defuse(struct defuser *d, struct buf *out, const uint8_t *p, size_t n);
-/* Ends an incomplete sequence, and turns colours off. */
+/* Ends an incomplete sequence, and turns colors off. */
 int defuse_end(struct defuser *d, struct buf *out);
 
 struct sink {

@@ -193,7 +193,7 @@ static void greet(struct control *c, const struct proto_frame *f)
     control_flush(c);
 }
 
-/* A guest may say anything; who uses it has bounds of his own. */
+/* A guest may say anything; users of the value check their own bounds. */
 static void note_cpu(struct control *c, const struct proto_frame *f)
 {
     c->cpu_ns = MAX(c->cpu_ns, proto_find_num(f, F_CPU_NS, 0));

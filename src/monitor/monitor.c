@@ -231,7 +231,7 @@ static int on_touched(void *ctx, uint64_t life_ms, struct err *e)
     return 0;
 }
 
-/* Whoever sends it: it only takes away. */
+/* No matter who sends it: it only takes away. */
 static void on_limit(struct monitor *m, const struct proto_frame *f, struct buf *out)
 {
     struct err e = {0};

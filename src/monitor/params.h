@@ -31,7 +31,7 @@ struct net_tap {
     int fd; /* -1: there is none */
     uint8_t mac[6];
     uint16_t mtu;
-    /* Addresses, routes and neighbours of the guest's interface, as messages for its kernel
+    /* Addresses, routes and neighbors of the guest's interface, as messages for its kernel
      * (F_NET_MESSAGES). */
     const void *messages;
     size_t messages_len;

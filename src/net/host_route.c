@@ -82,7 +82,7 @@ static int look_up(struct route *r, const struct net_addr *a)
     return -EBADMSG;
 }
 
-/* Loopback is asked for once: whoever answers that with an error would answer so for ever. */
+/* Loopback is asked for once: a host that answers that with an error would do so forever. */
 int route_open(struct route *ret)
 {
     struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};

@@ -1,5 +1,5 @@
 /* ICMP and ICMPv6 from the guest: echo requests, to the gateway or through a ping socket of the
- * host, and neighbour solicitations. Everything else ends here. */
+ * host, and neighbor solicitations. Everything else ends here. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 enum { ECHO4 = 8, REPLY4 = 0, ECHO6 = 128, REPLY6 = 129, SOLICIT = 135, ADVERT = 136 };
 enum { ECHO_MAX = 65535 - 60 };
 
-/* --- neighbour discovery --------------------------------------------------------------------- */
+/* --- neighbor discovery --------------------------------------------------------------------- */
 
 /* We answer for every address on the link, so that packets to it get an ICMP error. */
 static bool answers_for(const struct net *n, const struct net_addr *target)

@@ -96,7 +96,7 @@ bool group_is_frozen(const json_t *groups)
     return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
 }
 
-/* By itself or by a group above it: whoever enters stands still for as long as that lasts. */
+/* By itself or by a group above it: a process that enters is frozen for as long as that lasts. */
 static bool nobody_moves(const json_t *groups)
 {
     const char *dir = with_file(groups, "cgroup.freeze");

@@ -357,7 +357,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
     run_command(&l);
 }
 
-/* Who may not make namespaces has a process like any other. */
+/* Without the right to create namespaces, it is a process like any other. */
 static pid_t clone_init(const struct oci_init *in, int sock, int here, int there)
 {
     bool own_mounts = true;

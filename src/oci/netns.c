@@ -232,7 +232,7 @@ static int keep_route(const struct nlmsghdr *h, void *ctx)
 }
 
 /* Those that somebody has set. */
-static int keep_neighbour(const struct nlmsghdr *h, void *ctx)
+static int keep_neighbor(const struct nlmsghdr *h, void *ctx)
 {
     const struct copy *c = ctx;
     const struct ndmsg *n = NLMSG_DATA(h);
@@ -245,7 +245,7 @@ static int copy_settings(int fd, int index, struct buf *to)
     struct copy c = {to, index};
     int r = list(fd, RTM_GETADDR, keep_address, &c);
     if (r == 0)
-        r = list(fd, RTM_GETNEIGH, keep_neighbour, &c);
+        r = list(fd, RTM_GETNEIGH, keep_neighbor, &c);
     return r < 0 ? r : list(fd, RTM_GETROUTE, keep_route, &c);
 }
 

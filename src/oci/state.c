@@ -33,7 +33,7 @@ const char *oci_status_name(enum oci_status s)
     return names[s];
 }
 
-/* When a process was started, in ticks since boot: with its number it names one process for ever. 0:
+/* When a process was started, in ticks since boot: with its number it names one process forever. 0:
  * it does not live; one that was not reaped yet does not either. */
 static uint64_t start_time(pid_t pid)
 {

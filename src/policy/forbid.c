@@ -1,4 +1,4 @@
-/* Options that a policy can forbid: each by what it leaves in the spec, whoever wrote it there. */
+/* Options that a policy can forbid: each by what it leaves in the spec, no matter who wrote it. */
 #include "policy/impl.h"
 
 #include <string.h>

@@ -272,10 +272,10 @@ enum proto_tag {
     F_NET_GATEWAY = 85,  /* string: of the default route; answers for F_NET_HOST_NAME */
     F_NET_RESOLVER = 86, /* string: for /etc/resolv.conf; repeated */
     F_NET_HOST_NAME = 87, /* string: the host's name in /etc/hosts */
-    F_NET_MESSAGES = 88, /* bytes: addresses, routes and neighbours as rtnetlink messages, one after
+    F_NET_MESSAGES = 88,  /* bytes: addresses, routes and neighbors as rtnetlink messages, one after
                              another; nlmsg_seq is where in a message the interface's number goes */
     /* requests about the network */
-    F_CTL_NAME = 96,    /* string: a host name, normalised */
+    F_CTL_NAME = 96,    /* string: a host name, normalized */
     F_CTL_ADDRESS = 97, /* string: an IP address */
     F_CTL_PORT = 98,   /* u32, 1..65535; in EXEC, without F_ARG: the command is a connection to that
                              TCP port of the guest's own, and its output is not logged */

@@ -51,7 +51,7 @@ int mount_wait(const char *path, warn_fn warn, struct err *e)
         ask(path, parent);
     AUTO_CLOSE int fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
-        return 0; /* whoever needs the directory waits for it */
+        return 0; /* the process that needs the directory will wait for it */
     uint64_t notice = now_ns() + NOTICE_MS * 1000000ULL;
     uint64_t end = limit_ms ? now_ns() + limit_ms * 1000000 : UINT64_MAX;
     bool done = wait_readable(fd, MIN(notice, end));

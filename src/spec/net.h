@@ -76,7 +76,7 @@ int spec_net_add_port(struct spec_net *n, const struct spec_port *p, struct err 
 /* Checks that the parts fit together and make one policy. */
 int spec_net_validate(const struct spec_net *n, struct err *e);
 
-/* The policy that results. *p is initialised here; on failure there is nothing to free. */
+/* The policy that results. *p is initialized here; on failure there is nothing to free. */
 int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e);
 /* There are rules and no profile: what they do not allow is denied, public addresses included. */
 bool spec_net_is_allowlist(const struct spec_net *n);
@@ -91,7 +91,7 @@ int spec_port_from_json(const json_t *j, struct spec_port *ret);
 /* "network" of the documented layout. `full`: with all keys, for readers of a configuration; else
  * only what reading it back needs, which may be nothing: {}. NULL: out of memory. */
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
-/* Reads "network" of the spec `j`. *n is an initialised one; on failure one to free. */
+/* Reads "network" of the spec `j`. *n is an initialized one; on failure one to free. */
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e);
 
 #endif

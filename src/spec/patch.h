@@ -15,7 +15,7 @@ enum patch_kind { PATCH_COPY_FILE, PATCH_COPY_DIR, PATCH_MKDIR, PATCH_REMOVE, PA
 struct spec_patch {
     enum patch_kind kind;
     char *source; /* of a copy: a path of the host, absolute */
-    char *path;   /* in the guest, normalised; a copied file's may end in "/": a directory */
+    char *path;   /* in the guest, normalized; a copied file's may end in "/": a directory */
 };
 
 struct spec_patches {

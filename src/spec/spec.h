@@ -61,7 +61,7 @@ enum mount_cache { MOUNT_CACHE_AUTO, MOUNT_CACHE_NONE, MOUNT_CACHE_ALWAYS };
 
 struct spec_mount {
     enum mount_kind kind;
-    char *guest;      /* where; normalised */
+    char *guest;      /* where; normalized */
     uint32_t options; /* enum proto_mount_option */
     uint64_t size;    /* of a tmpfs (0 = kernel default), or of a disk volume to be made */
     uint32_t mode;    /* of a tmpfs; 0 = 01777 */
@@ -201,7 +201,7 @@ uint64_t spec_max_memory_mib(const struct sandbox_spec *s);
 /* Absolute, without empty, "." or ".." components, no '/' at the end; malloc'd, NULL = not so. */
 char *spec_guest_path(const char *path);
 
-/* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalised; a second mount on the
+/* Each checks, copies, and refuses the (LIMIT+1)th. Paths are normalized; a second mount on the
  * same target is refused. */
 int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct err *e);
 int spec_add_script(struct sandbox_spec *s, const char *name, const char *body, struct err *e);
@@ -227,13 +227,13 @@ int spec_secure_mounts(struct sandbox_spec *s, struct err *e);
 bool spec_is_restricted(const struct sandbox_spec *s);
 /* Something happens at the end of its set-up: restrictions apply, or the image's init starts. */
 bool spec_is_sealed(const struct sandbox_spec *s);
-bool spec_path_within(const char *path, const char *dir); /* both normalised */
+bool spec_path_within(const char *path, const char *dir); /* both normalized */
 /* Parses RESOURCE=SOFT[:HARD] without a spec (exec --rlimit). */
 int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e);
 const char *spec_rlimit_name(uint32_t resource);
 
 /* spec.json, and what `inspect --format json` shows under "config": the same layout, with all
- * documented keys. spec_from_json reads both; *s is an initialised spec, and on failure one to
+ * documented keys. spec_from_json reads both; *s is an initialized spec, and on failure one to
  * free. */
 json_t *spec_to_json(const struct sandbox_spec *s);
 json_t *spec_to_config(const struct sandbox_spec *s);

@@ -72,7 +72,7 @@ static int walk_restart(struct walk *w)
     return w->at < 0 ? -errno : 0;
 }
 
-/* A link of our own, or root's, leads where it says; whoever owns another one decides where our
+/* A link of ours, or root's, leads where it says; the owner of any other one decides where our
  * files go. */
 static int walk_link(struct walk *w, int link, const struct stat *st, struct err *e)
 {

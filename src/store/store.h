@@ -143,7 +143,7 @@ int sandbox_dir_remove(const struct store *s, const char *name, struct err *e);
 void spec_sweep(int dirfd);
 int spec_save(int dirfd, const struct sandbox_spec *spec, bool sync, struct err *e);
 /* What a running sandbox was started with, if spec.json says something else meanwhile (active.json).
- * Its next start forgets it. load: whether there is one; *ret is an initialised spec, to be freed in
+ * Its next start forgets it. load: whether there is one; *ret is an initialized spec, to be freed in
  * any case. */
 int active_save(int dirfd, const struct sandbox_spec *spec, struct err *e);
 bool active_load(const struct store *s, const struct sandbox *sb, struct sandbox_spec *ret);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Edits (insert, delete, replace, swap of neighbours) from a to b; words longer than
+/* Edits (insert, delete, replace, swap of neighbors) from a to b; words longer than
  * TEXT_WORD_MAX are infinitely far apart. */
 enum { TEXT_WORD_MAX = 63, TEXT_FAR = 1000 };
 unsigned edit_distance(const char *a, const char *b);

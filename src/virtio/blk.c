@@ -326,7 +326,7 @@ int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_
         return -EINVAL;
     b->size = (b->size + SECTOR - 1) / SECTOR * SECTOR;
     b->read_only = read_only;
-    b->unsynced = true; /* by whoever made the file */
+    b->unsynced = true; /* by the program that made the file */
     if (serial)
         memcpy(b->serial, serial, strnlen(serial, BLK_SERIAL_LEN));
     describe(b);

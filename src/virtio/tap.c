@@ -92,7 +92,7 @@ static bool deliver(struct tap *t)
     return true;
 }
 
-/* A device that is removed, with its namespace perhaps, says so for ever. */
+/* A device that is removed, with its namespace perhaps, says so forever. */
 static void gone(struct tap *t)
 {
     if (t->src.fd >= 0)

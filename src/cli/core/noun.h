@@ -23,7 +23,7 @@ struct noun {
     bool of;                                    /* an argument says of what; it names no item */
     const char *headers[TABLE_COLUMNS_MAX + 1]; /* of the table, ends with NULL */
     size_t widths[TABLE_COLUMNS_MAX];           /* of each column, at most; 0 = any */
-    size_t status_column;                       /* coloured by its value; 0 = none */
+    size_t status_column;                       /* colored by its value; 0 = none */
     int (*load)(struct items *l, struct err *e);
     int (*open)(struct items *l, const char *name, struct err *e); /* that one, as item 0 */
     void (*free)(struct items *l); /* also after a failure; NULL: free(v) */
@@ -48,7 +48,7 @@ void text_section(struct buf *b, const char *title, char *const *list);
 void text_words(struct buf *b, const char *label, char *const *list);
 
 /* Prints the table on stdout; on a terminal the header is bold and `status_column`, if not 0,
- * coloured. */
+ * colored. */
 int show_table(const struct table *t, size_t status_column);
 
 json_t *json_time(uint64_t realtime_ns); /* null when 0 */

@@ -34,7 +34,7 @@ void show_status(const struct sandbox *sb, const struct background *b, char out[
 json_t *background_json(const struct background *b);
 
 /* What it was started with, if it runs; else what it will be started with. `room` is for it, an
- * initialised spec to be freed. */
+ * initialized spec to be freed. */
 const struct sandbox_spec *show_active(const struct items *l, const struct sandbox *sb,
                                        struct sandbox_spec *room);
 

@@ -308,7 +308,7 @@ static const struct flag {
     {DOCKER_COMMIT, "author", 'a', VALUE, "author"},
     {DOCKER_COMMIT, "change", 'c', VALUE, "change"},
     {DOCKER_COMMIT, "message", 'm', VALUE, "message"},
-    {DOCKER_COMMIT, "pause", 'p', MOOT}, /* whoever writes waits */
+    {DOCKER_COMMIT, "pause", 'p', MOOT}, /* writers wait */
     {DOCKER_PUSH, "quiet", 'q', KEEP},
     {DOCKER_PUSH, "disable-content-trust", 0, MOOT},
     {DOCKER_PUSH, "all-tags", 'a', NO, "name the tags"},

@@ -188,7 +188,7 @@ static int try_tmpfs(void)
 static int try_shares(void)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
-    /* Root of a container may have to do it as everybody else does. */
+    /* Root of a container may have to do it as ordinary users do. */
     if (((geteuid() || unshare(CLONE_NEWNS) < 0) && unshare(CLONE_NEWNS | CLONE_NEWUSER) < 0) ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return errno;

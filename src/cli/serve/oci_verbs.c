@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 /* A descriptor is an object of the host's kernel, and the command runs on another. Dropping them
- * silently would leave it with closed ones, and a socket-activated service waiting for ever. */
+ * silently would leave it with closed ones, and a socket-activated service waiting forever. */
 static int refuse_fds(const struct args *a, struct err *e)
 {
     const char *n = args_get(a, "preserve-fds");
@@ -175,7 +175,7 @@ static int set_user(json_t *process, const char *user, struct err *e)
                : 0;
 }
 
-/* To those of the user, whoever that is. */
+/* To those of the user, no matter which one. */
 static int add_groups(json_t *process, const struct args *a, struct err *e)
 {
     AUTO_STRLIST struct strlist gids = {0};

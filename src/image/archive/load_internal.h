@@ -42,7 +42,7 @@ int load_check_names(const struct load *l, size_t n, bool named, struct err *e);
 int load_docker(struct load *l, struct err *e);
 int load_oci(struct load *l, struct err *e);
 
-/* What the formats are recognised by. */
+/* What the formats are recognized by. */
 #define LOAD_MANIFEST "manifest.json"
 #define LOAD_INDEX "index.json"
 #define LOAD_LAYOUT "oci-layout"

@@ -162,7 +162,7 @@ struct tree_dirent *tree_iter_next(struct tree_iter *it)
 /* ---- paths ---- */
 
 /* Rewrites a path as "a/b/c" (the root: "") into out[TREE_PATH_MAX]; rules 1 and 2. */
-static int normalise(const char *path, char *out, struct err *e)
+static int normalize(const char *path, char *out, struct err *e)
 {
     size_t n = 0;
     for (const char *p = path; *p;) {
@@ -275,7 +275,7 @@ static int walk_step(struct tree *t, struct walk *w, const char *name, size_t le
  * for the root. *name points into w->rest. Without `create`, -ENOENT leaves *e alone. */
 static int walk_parent(struct tree *t, struct walk *w, const char **name, struct err *e)
 {
-    int r = normalise(w->path, w->rest, e);
+    int r = normalize(w->path, w->rest, e);
     if (r < 0)
         return r;
     w->at = 0;
@@ -551,7 +551,7 @@ int tree_link_below(struct tree *t, const char *path, const char *target, struct
     char plain[TREE_PATH_MAX] = "";
     if (ino && !(ino->flags & TREE_WHITEOUT))
         return tree_link(t, path, target, e);
-    int r = normalise(target, plain, e);
+    int r = normalize(target, plain, e);
     if (r < 0)
         return r;
     const struct tree_attr a = {.mode = S_IFLNK | 0777, .target = plain[0] ? plain : "/"};

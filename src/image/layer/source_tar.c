@@ -49,7 +49,7 @@ static int tar_fail(struct tar *tar, struct err *e)
     }
     if (archive_errno(tar->a) == ENOMEM)
         return err_oom(e);
-    /* The format was not recognised although there were bytes. */
+    /* The format was not recognized although there were bytes. */
     if (!tar->entries && archive_format(tar->a) == 0 &&
         (!why || strstr(why, "Unrecognized archive format"))) {
         int r = err_set(e, EINVAL, "this is not a tar archive");
