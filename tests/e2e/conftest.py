@@ -17,7 +17,7 @@ import imagekit
 import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb"))
+MSB = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build" / "src" / "cli" / "msb")).absolute()
 
 # How many times slower than usual this machine is (tests/kvm runs on an interpreted one): all
 # that is waited for may take that much longer.

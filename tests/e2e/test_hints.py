@@ -1,11 +1,9 @@
 """Small things that make the difference between a message and an answer."""
 import os
-import pathlib
 import subprocess
 
+from conftest import MSB, ROOT
 from terminal import Terminal
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def stderr(p):
@@ -60,7 +58,7 @@ def test_the_kind_of_terminal_is_passed_on_where_the_guest_knows_it(box):
 
 def test_install_says_what_is_missing(tmp_path):
     """On PATH or not; and without the right to write there, how to get it."""
-    build = pathlib.Path(os.environ.get("MSB_BIN", ROOT / "build/src/cli/msb")).parents[2]
+    build = MSB.parents[2]
     install = [ROOT / "scripts" / "install", build]
     if not (build / "assets" / "linux-uml").exists():
         return
