@@ -13,9 +13,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SECTOR = 512 };
+enum { SECTOR = 512, USER_MAX = SPEC_NAME_MAX + 16, PAUSE_MS = 20, PATIENCE_MS = 5000 };
 
 static bool same_disk(const struct spec_mount *m, const struct spec_mount *other,
                       const struct stat *st)
@@ -41,21 +42,42 @@ static bool uses_disk(const struct sandbox_spec *spec, const struct spec_mount *
     return false;
 }
 
-/* Names the sandbox that has it, which may have ended since. */
-static int disk_taken(const struct store *s, const struct spec_mount *m, const struct stat *st,
-                      struct err *e)
+/* The sandbox that has it, if it is one that runs. */
+static bool find_user(const struct store *s, const struct spec_mount *m, const struct stat *st,
+                      char who[static USER_MAX])
 {
     struct sandbox *list = NULL;
     size_t n = 0;
-    char who[SPEC_NAME_MAX + 16] = "another process";
+    bool found = false;
     if (store_list(s, &list, &n, NULL) == 0)
-        for (size_t i = 0; i < n; i++)
-            if (list[i].state.pid && uses_disk(&list[i].spec, m, st))
-                (void)snprintf(who, sizeof(who), "sandbox '%s'", list[i].spec.name);
+        for (size_t i = 0; i < n && !found; i++) {
+            found = list[i].state.pid && uses_disk(&list[i].spec, m, st);
+            if (found)
+                (void)snprintf(who, USER_MAX, "sandbox '%s'", list[i].spec.name);
+        }
     sandbox_list_free(list, n);
-    int r = err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
-    err_hint(e, "only one sandbox can write to a disk; to share it, mount it ro in all of them");
-    return r;
+    return found;
+}
+
+/* A monitor that was killed does not count as alive any more some time before the host releases what
+ * it had locked: seconds, on a host whose disks are busy. So a lock that no running sandbox has is
+ * waited for. */
+static int lock_disk(const struct store *s, const struct spec_mount *m, const struct stat *st,
+                     int fd, int op, struct err *e)
+{
+    char who[USER_MAX] = "another process";
+    for (unsigned waited = 0; flock(fd, op | LOCK_NB) < 0; waited += PAUSE_MS) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return err_sys(e, errno, "cannot lock disk '%s'", m->source);
+        if (find_user(s, m, st, who) || waited >= PATIENCE_MS) {
+            int r = err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
+            err_hint(
+                e, "only one sandbox can write to a disk; to share it, mount it ro in all of them");
+            return r;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+    return 0;
 }
 
 /* The path was canonical when the sandbox was created: a link in it was put there since. */
@@ -90,13 +112,8 @@ static int open_disk(const struct store *s, const struct spec_mount *m, struct e
         return err_set(e, EINVAL,
                        "invalid disk '%s': its size (%lld bytes) must be a non-zero multiple of %d",
                        m->source, (long long)st.st_size, SECTOR);
-    while (flock(fd, (ro ? LOCK_SH : LOCK_EX) | LOCK_NB) < 0) {
-        if (errno == EWOULDBLOCK)
-            return disk_taken(s, m, &st, e);
-        if (errno != EINTR)
-            return err_sys(e, errno, "cannot lock disk '%s'", m->source);
-    }
-    return steal_fd(&fd);
+    int r = lock_disk(s, m, &st, fd, ro ? LOCK_SH : LOCK_EX, e);
+    return r < 0 ? r : steal_fd(&fd);
 }
 
 int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds, size_t *n,

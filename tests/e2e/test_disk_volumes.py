@@ -1,6 +1,8 @@
 """Disks that outlive sandboxes: volumes of kind disk, and raw files of the host."""
+import fcntl
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -100,6 +102,17 @@ def test_synced_data_survives_the_monitor(msb):
     os.kill(msb.monitor_pid("a"), signal.SIGKILL)
     wait_for(lambda: msb.status("a") == "Crashed")
     assert sh(msb, "a", "cat /n/f") == "kept\n"
+
+
+def test_a_lock_that_outlives_a_killed_monitor_is_waited_for(msb):
+    msb.create("a", "--mount-named", "n:/n:kind=disk,size=32M")
+    msb.ok("stop", "-q", "a")
+    with open(msb.home / "volumes" / "n" / "disk.raw", "rb") as disk:
+        fcntl.flock(disk, fcntl.LOCK_EX)
+        p = msb.popen("exec", "-q", "a", "--", "echo", "mounted", stdout=subprocess.PIPE)
+        held = os.path.realpath(disk.name)
+        wait_for(lambda: held in map(os.path.realpath, pathlib.Path(f"/proc/{p.pid}/fd").iterdir()))
+    assert p.communicate(timeout=60)[0] == b"mounted\n" and p.returncode == 0
 
 
 SYNC = "cat /sys/block/vdc/queue/write_cache; grep -c '^overlay / .*volatile' /proc/mounts || true"
