@@ -32,7 +32,7 @@ int net_request_publish(int dirfd, const struct spec_port *p, int fd, struct err
 int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e);
 
 /* Bound secrets. With a descriptor: the interceptor gets it, to be told its new configuration by
- * (intercept/link.h). With a network: new flows to its hosts are looked into, and new commands have its
+ * (intercept/link.h). With a network: new flows to its hosts are intercepted, and new commands have its
  * placeholders in place of those of `old`. With neither: whether there is an interceptor at all;
  * ENOTCONN, if not. */
 int net_request_secrets(int dirfd, int fd, const struct spec_net *now, const struct spec_net *old,

@@ -117,7 +117,7 @@ const char *config_stranger(const struct config *c, const char name[][SUBST_NAME
 int config_set_value(struct config *c, size_t i, const char *value, size_t n, uint64_t until_ns);
 /* Forgets minted values whose time is over. */
 void config_expire(struct config *c, uint64_t now);
-/* Whether connections to that host are looked into. */
+/* Whether connections to that host are intercepted. */
 bool config_concerns(const struct config *c, const char *host);
 /* Whether that server's certificate is verified: always, where a secret is bound to it. */
 bool config_verifies(const struct config *c, const char *host);

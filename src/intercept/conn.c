@@ -646,8 +646,8 @@ static bool handshake_server(struct conn *c)
         return false;
     if (c->server.failed)
         tls_client_error(c->server.ssl, c->host, c->trouble, sizeof(c->trouble));
-    if (!c->speak
-             .chosen) /* a guest without a server is answered in its protocol, HTTP/1.1 if it can */
+    /* A guest without a server is answered in its protocol, HTTP/1.1 if it can. */
+    if (!c->speak.chosen)
         c->speak.chosen = c->server.ready                ? tls_chosen(c->server.ssl)
                           : c->speak.offered & TLS_HTTP1 ? TLS_HTTP1
                                                          : TLS_HTTP2;

@@ -24,7 +24,7 @@ enum seccomp_profile {
     SECCOMP_FS_OWNERS,   /* ... that gives files away, and sets set-ID bits for their owners */
     SECCOMP_FS_LATER,    /* ... that has contents fetched, and passes files on for that */
     SECCOMP_CONNECTOR,   /* connects to host sockets for a guest; a stray call kills it */
-    SECCOMP_INTERCEPT,   /* looks into TLS connections; a stray call kills it */
+    SECCOMP_INTERCEPT,   /* intercepts TLS connections; a stray call kills it */
     SECCOMP_CONVERTER,   /* turns an archive into an image; a stray call kills it */
 };
 

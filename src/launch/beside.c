@@ -93,7 +93,7 @@ static void __attribute__((noreturn)) become(const struct beside *b, const struc
     (void)setsid();
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
-    process_close_stdio();
+    (void)process_close_stdio();
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     if (!b->deputy)
         (void)!chdir("/");

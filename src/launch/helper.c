@@ -139,7 +139,7 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
     process_default_signals();
     process_forget_caller("helper", NULL);
     (void)signal(SIGPIPE, SIG_IGN);
-    process_close_stdio();
+    (void)process_close_stdio();
     if (dir_fd >= 0 ? fchdir(dir_fd) < 0 : chdir("/") < 0) {
         err_sys(&e, errno, "cannot enter a directory");
         helper_fail(sock, &e);

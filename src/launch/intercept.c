@@ -127,7 +127,7 @@ int intercept_placed(struct intercept *i, bool *refused, struct err *e)
 {
     pid_t stage = i->stage;
     i->stage = 0;
-    return stage ? helper_reap(stage, "looks into TLS connections", refused, e) : 0;
+    return stage ? helper_reap(stage, "intercepts TLS connections", refused, e) : 0;
 }
 
 int intercept_told(struct intercept *i, const struct store *s, bool *refused, struct err *e)

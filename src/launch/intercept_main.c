@@ -45,7 +45,7 @@ struct interceptor {
     struct mint mint;
     unsigned most;                                /* connections */
     char *bundle;                                 /* the host's authorities, PEM */
-    struct err no_tls;                            /* why connections cannot be looked into */
+    struct err no_tls;                            /* why connections cannot be intercepted */
     char name[SUBST_SECRETS_MAX][SUBST_NAME_MAX]; /* of secrets, for the next change or cut */
     size_t n_names;
 };

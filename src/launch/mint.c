@@ -67,7 +67,7 @@ static void detach(int sock)
     (void)signal(SIGPIPE, SIG_IGN);
     process_forget_caller("mint", NULL);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    process_close_stdio();
+    (void)process_close_stdio();
     (void)process_close_others(3, &sock, 1);
     (void)!chdir("/");
 }

@@ -6,7 +6,7 @@
  *              question  a name was asked for
  *              shown     the first bytes of a flow named a host (TLS, HTTP)
  *              ended     a flow that had been allowed is over
- *              secret    a request in a connection that is looked into was not sent
+ *              secret    a request in an intercepted connection was not sent
  *              missed    decisions that were not logged, because there were too many
  *   verdict    allow or deny; absent for ended and missed
  *   direction  egress or ingress; only for flows, like the next three

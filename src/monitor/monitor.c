@@ -428,7 +428,7 @@ static void on_connector_lost(void *ctx)
 static void on_intercept_lost(struct loop_src *src, uint32_t events)
 {
     loop_del(&mon.loop, src);
-    monitor_kill(&mon, true, "the process that looks into its TLS connections died");
+    monitor_kill(&mon, true, "the process that intercepts its TLS connections died");
 }
 
 static void on_violated(void *ctx, const char *host)

@@ -53,7 +53,7 @@ struct net_thread_events {
 int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct policy *policy,
                    struct loop *main_loop, const struct net_thread_events *ev, void *ctx,
                    struct err *e);
-/* Flows to hosts that are to be looked into (gate_set_hosts) go to the interceptor at the other end of
+/* Flows to hosts that are intercepted (gate_set_hosts) go to the interceptor at the other end of
  * `fd`, which stays the caller's. Before net_thread_start() only. */
 int net_thread_intercept(struct net_thread *t, int fd);
 /* Hands it a socket over which its new configuration comes, before any further flow, and the names of

@@ -130,7 +130,7 @@ static bool is_tls_port(const struct gate *g, uint16_t port)
     return is;
 }
 
-/* QUIC cannot be looked into. */
+/* QUIC cannot be intercepted. */
 static bool hides_secrets(struct gate *g, const struct net_flow_id *id)
 {
     if (id->inbound || id->proto != PROTO_UDP || !is_tls_port(g, id->peer.port))
@@ -167,7 +167,7 @@ struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
     if (a.allow && hides_secrets(g, id)) {
         a.allow = false;
         (void)snprintf(why, POLICY_WHY_MAX,
-                       "denied: QUIC to a host whose connections are looked into");
+                       "denied: QUIC to a host whose connections are intercepted");
     }
     if (a.allow && id->proto != PROTO_TCP && goes_by_proxy(g, id)) {
         a.allow = false;
@@ -296,7 +296,7 @@ static bool to_divert(struct gate *g, const struct net_flow_id *id, uint64_t tag
 enum net_passage gate_shown(struct gate *g, const struct net_flow_id *id, uint64_t tag,
                             enum sniff_kind kind, const char *name)
 {
-    char why[POLICY_WHY_MAX] = "allowed: it is looked into";
+    char why[POLICY_WHY_MAX] = "allowed: it is intercepted";
     uint64_t by_policy = tag & ~(uint64_t)GATE_LOOKED_INTO;
     char normal[POLICY_NAME_MAX];
     bool divert = to_divert(g, id, tag, kind, name, normal);

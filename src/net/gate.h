@@ -37,13 +37,13 @@ struct gate_host {
 };
 
 struct gate_config {
-    /* See net_hooks. NULL: nothing is looked into. */
+    /* See net_hooks. NULL: nothing is intercepted. */
     int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
     struct net_config net;
     struct dns_config dns; /* host4, host6 (the gateway) and the proxy are filled in */
     bool strict;           /* where names decide, a flow must show one */
-    uint16_t tls_port
-        [GATE_PORTS_MAX]; /* where flows to some hosts are intercepted, in addition to 443 */
+    /* Where flows to some hosts are intercepted, in addition to 443. */
+    uint16_t tls_port[GATE_PORTS_MAX];
     size_t n_tls_ports;
 };
 

@@ -170,7 +170,7 @@ void tcp_look(struct tcp_flow *t)
         t->sniffing = t->again = true;
         net_tick_soon(n);
     } else if (to == NET_REFUSE || r < 0) {
-        tcp_abort(t, r < 0 ? "cannot be looked into" : "denied by name");
+        tcp_abort(t, r < 0 ? "cannot be intercepted" : "denied by name");
     } else {
         tcp_drain(t);
     }

@@ -184,9 +184,9 @@ static void __attribute__((noreturn)) forward_main(int dirfd, int monitor)
     int agent = openat(dirfd, "run/agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     const int keep[] = {agent, monitor};
     (void)setsid();
-    if (agent < 0)
+    /* A caller waits for the end of its standard output. */
+    if (agent < 0 || process_close_stdio() < 0)
         _exit(1);
-    process_close_stdio(); /* a caller waits for the end of its own */
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     process_forget_caller("forward", "");
     const int sock[2] = {[V4] = listen_on(AF_INET), [V6] = listen_on(AF_INET6)};

@@ -62,6 +62,8 @@ static int wait_for(pid_t pid, double seconds, const char *kind, const char *pat
     int status = process_wait(pid);
     if (late)
         return err_set(e, ETIMEDOUT, "%s hook %s took longer than %g seconds", kind, path, seconds);
+    if (status < 0)
+        return err_sys(e, -status, "cannot wait for %s hook %s", kind, path);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return err_set(e, ECHILD, "%s hook %s failed: %s %d", kind, path,
                        WIFEXITED(status) ? "exit code" : "signal",

@@ -183,7 +183,7 @@ enum proto_type {
                             with it, and has the host's address */
     PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
     PROTO_SECRETS = 53,  /* With a socket: the interceptor's new configuration comes over that. With
-                            F_CTL_SPEC: new flows to its hosts are looked into, and F_ENV, as in ENV,
+                            F_CTL_SPEC: new flows to its hosts are intercepted, and F_ENV, as in ENV,
                             is passed to the agent. FAIL_STATE: there is no interceptor */
     PROTO_LIMIT = 54,    /* F_CTL_SPEC: a list of limits (policy/rulebook.h), added to those that
                             there are; what is beyond them is cut */

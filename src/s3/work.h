@@ -129,8 +129,8 @@ bool s3_can_wait(const struct s3_step *s);
 int s3_pull(struct s3_work *w, struct err *e);
 int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);
-/* multipart.c: a file that begins with the S3_PART bytes of `first`. *got, which has its path and its size as far as that
- * is known, gets what was sent. */
+/* multipart.c: a file that begins with the S3_PART bytes of `first`. *got, which has its path and its
+ * size as far as that is known, gets what was sent. */
 int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta, int fd,
                  uint8_t *first, struct s3_entry *got, struct err *e);
 

@@ -45,11 +45,11 @@ struct spec_bound {
     size_t n_ports;
     char *ca_cert, *ca_key;   /* files: the authority that the guest is to trust; NULL: msb's own */
     struct strlist no_verify; /* hosts whose certificates are not verified */
-    bool quic;                /* UDP to hosts that are looked into, and have no secret, is open */
+    bool quic;                /* UDP to intercepted hosts without a secret is open */
 };
 
 void spec_bound_free(struct spec_bound *b);
-/* Whether connections are looked into at all. */
+/* Whether connections are intercepted at all. */
 static inline bool spec_bound_any(const struct spec_bound *b)
 {
     return b->secrets.n > 0 || b->intercept.n > 0;

@@ -1,6 +1,7 @@
 /* Files that have their size and times, but whose content is still elsewhere: those of a workspace
- * in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what to fetch. As long as it is there, nobody has read or changed the file, and what it seems to hold
- * means nothing. The same goes for directories, whose content is their entries (s3/lazy.c).
+ * in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what to fetch. As
+ * long as it is there, nobody has read or changed the file, and what it seems to hold means nothing.
+ * The same goes for directories, whose content is their entries (s3/lazy.c).
  */
 #ifndef MSB_UTIL_LATER_H
 #define MSB_UTIL_LATER_H

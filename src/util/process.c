@@ -35,13 +35,16 @@ void process_default_signals(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-void process_close_stdio(void)
+int process_close_stdio(void)
 {
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null_fd >= 0 && fd < 3; fd++)
+    if (null_fd < 0)
+        return -errno;
+    for (int fd = 0; fd < 3; fd++)
         (void)dup2(null_fd, fd);
     if (null_fd >= 3)
         (void)close(null_fd);
+    return 0;
 }
 
 int process_wait(pid_t pid)
@@ -55,6 +58,8 @@ int process_wait(pid_t pid)
 
 int process_exit_code(int status)
 {
+    if (status < 0)
+        return 255;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -12,12 +12,13 @@ int process_close_others(unsigned from, const int *keep, size_t n);
 /* Resets every signal to its default action and unblocks all of them. */
 void process_default_signals(void);
 
-/* Standard input, output and errors become /dev/null. */
-void process_close_stdio(void);
+/* Standard input, output and errors become /dev/null, or stay as they are: -errno. */
+int process_close_stdio(void);
 
 /* Waits for a child. Its status as of waitpid(), or -errno. */
 int process_wait(pid_t pid);
-/* The exit code that a shell shows for such a status: 128 and the signal, if one killed it. */
+/* The exit code that a shell shows for such a status: 128 and the signal, if one killed it; 255 if it
+ * is not known. */
 int process_exit_code(int status);
 
 /* /proc/PID/cmdline and /proc/PID/environ show the memory in which a process received its arguments
