@@ -59,9 +59,9 @@ static bool find_user(const struct store *s, const struct spec_mount *m, const s
     return found;
 }
 
-/* A monitor that was killed does not count as alive any more some time before the host releases what
- * it had locked: seconds, on a host whose disks are busy. So a lock that no running sandbox has is
- * waited for. */
+/* When a monitor is killed, the host drops its record lock, which shows that it is alive, before its
+ * flocks: a moment before, or longer on a busy host. So a lock that no running sandbox has is waited
+ * for. */
 static int lock_disk(const struct store *s, const struct spec_mount *m, const struct stat *st,
                      int fd, int op, struct err *e)
 {

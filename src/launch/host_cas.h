@@ -11,7 +11,7 @@ enum { HOST_CAS_MAX = 2 * 1024 * 1024 }; /* bytes: it must fit into a message to
 /* The certificates in $SSL_CERT_FILE, or else in the distribution's bundle: PEM, with nothing
  * around them; malloc'd. */
 int host_cas_read(char **ret, struct err *e);
-/* The same in that file, which is no link. */
+/* The same from one file, which must not be a symlink. */
 int host_cas_read_file(const char *path, char **ret, struct err *e);
 /* The certificates alone, each followed by a newline; malloc'd. */
 char *host_cas_extract(const char *pem);

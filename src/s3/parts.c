@@ -257,8 +257,8 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
     set_run(run, 0, 0);
     if (r != -ESTALE || !of.guessed)
         return r;
-    /* Its ETag may be another one than was listed, and there is no sum that would tell whether all parts are of
-     * one version: so it comes at once, if it can be had at all. */
+    /* The server may know it by a different ETag than the one it listed, and without a checksum nothing
+     * tells whether all parts are of the same version: so the whole file is fetched at once. */
     err_clear(e);
     return s3_later_fill(w, fd, known, ctx, NULL, e);
 }

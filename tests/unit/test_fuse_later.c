@@ -319,16 +319,22 @@ static void synced(struct box *b, uint32_t number, int error)
     assert_true(fuse_durable_event(b->c.s));
 }
 
+/* A server whose fsync means the bucket, and an open file. */
+static void box_init_far(struct box *b, uint64_t *node, uint64_t *fh)
+{
+    int sock[2];
+    client_init(&b->c, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
+    assert_int_equal(client_create(&b->c, ROOT, "f", O_RDWR, 0644, node, fh), 0);
+    fuse_tell_changes(b->c.s, sock[0], true);
+    b->far = sock[1];
+}
+
 static void test_an_fsync_waits_for_a_sync_that_begins_after_it(void **state)
 {
     struct box b;
     uint64_t fh, node;
-    int sock[2];
-    client_init(&b.c, NULL);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
-    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
-    fuse_tell_changes(b.c.s, sock[0], true);
-    b.far = sock[1];
+    box_init_far(&b, &node, &fh);
     for (uint64_t i = 1; i < 4; i++)
         assert_int_equal(fsync_as(&b, i, node, fh), -EINPROGRESS);
     assert_int_equal(sync_asked(&b), 1);
@@ -367,12 +373,7 @@ static void test_an_fsync_finds_room_behind_many_changes(void **state)
 {
     struct box b;
     uint64_t fh, node;
-    int sock[2];
-    client_init(&b.c, NULL);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
-    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
-    fuse_tell_changes(b.c.s, sock[0], true);
-    b.far = sock[1];
+    box_init_far(&b, &node, &fh);
     for (int i = 0; i < 5000; i++) { /* for as long as a sync may take */
         b.c.s->told_ns = 0;
         tell_change(b.c.s);
@@ -395,13 +396,9 @@ static void test_an_fsync_fails_when_nobody_syncs(void **state)
 {
     struct box b;
     uint64_t fh, node;
-    int sock[2];
-    client_init(&b.c, NULL);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
-    assert_int_equal(client_create(&b.c, ROOT, "f", O_RDWR, 0644, &node, &fh), 0);
-    fuse_tell_changes(b.c.s, sock[0], true);
+    box_init_far(&b, &node, &fh);
     assert_int_equal(fsync_as(&b, 1, node, fh), -EINPROGRESS);
-    (void)close(sock[1]);
+    close_fd(&b.far);
     assert_false(fuse_durable_event(b.c.s));
     for (uint64_t i = 1; i < 4; i++)
         assert_int_equal(fsync_as(&b, i, node, fh), -EIO);
