@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -62,10 +63,25 @@ class Msb:
         kw.setdefault("stdout", subprocess.PIPE)
         kw.setdefault("stderr", subprocess.PIPE)
         kw.setdefault("env", self.env)
-        p = subprocess.run(self.command(args), timeout=timeout * SLOW, **kw)
+        p = self._run(self.command(args), timeout * SLOW, kw.pop("input", None), **kw)
         if check is not None:
             assert p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
         return p
+
+    def _run(self, command, timeout, data, **kw):
+        """As subprocess.run(), but what does not end in time is looked at before it is killed."""
+        if data is not None:
+            kw["stdin"] = subprocess.PIPE
+        with subprocess.Popen(command, **kw) as p:
+            try:
+                out, err = p.communicate(data, timeout)
+            except BaseException as e:
+                if isinstance(e, subprocess.TimeoutExpired):
+                    all_of_them = dict.fromkeys(t for pid in [p.pid, *self.processes()] for t in processes.tree(pid))
+                    print(f"{command} did not end in {timeout:g} s:\n{processes.standing(all_of_them)}", file=sys.stderr)
+                p.kill()
+                raise
+        return subprocess.CompletedProcess(command, p.returncode, out, err)
 
     def command(self, args):
         args = [str(a) for a in args]

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import struct
+import time
 
 
 def tree(pid):
@@ -53,3 +54,34 @@ def rollup(pid):
     except OSError:
         return {}
     return {name: int(kib) for name, kib in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+def standing(pids):
+    """Where each thread of these processes stands, as text: what it waits for, and whether it has run in the last moment."""
+    def look(task):
+        fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
+        return {"state": fields[0], "ticks": int(fields[11]) + int(fields[12]), "switches": sum(map(int, re.findall(
+            r"ctxt_switches:\s+(\d+)", (task / "status").read_text())))}
+
+    def read(path):
+        try:
+            return path.read_text().strip()
+        except OSError as e:  # not root, or it has just ended
+            return e.strerror
+    tasks = [t for pid in pids for t in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*"))]
+    before = {}
+    for second in (False, True):
+        lines = []
+        for t in tasks:
+            try:
+                now = look(t)
+            except (OSError, IndexError):
+                lines.append(f"{t}: has ended")
+                continue
+            was = before.setdefault(t, now)
+            frames = re.findall(r"\] (\S+)", read(t / "stack"))
+            lines.append(f"{t.parts[2]}/{t.name} {read(t / 'comm')}: {now['state']}, {now['switches'] - was['switches']} switches and "
+                         f"{now['ticks'] - was['ticks']} ticks in 0.3 s, in call {read(t / 'syscall')}, {' < '.join(frames)}")
+        if not second:
+            time.sleep(0.3)
+    return "\n".join(lines)
