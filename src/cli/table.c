@@ -139,15 +139,10 @@ const struct opt global_opts[] = {
     {0},
 };
 
-static const struct opt root_opts[] = {
-    {"version", 'V', NULL, "Print the version"},
-    {0},
-};
-
 const struct cmd root_cmd = {
     .name = "",
     .summary = "Sandboxes that each have their own Linux kernel",
-    .opts = root_opts,
+    .opts = OPTIONS({"version", 'V', NULL, "Print the version"}),
     .subs = cmd_table,
     .examples = "  msb run -- uname -a                 one command, nothing is kept\n"
                 "  msb create --name dev gcc && msb exec dev -- make\n"

@@ -124,19 +124,14 @@ static int verify_run(const struct args *a)
     return c.problems ? EXIT_FAILED : code;
 }
 
-static const struct opt verify_opts[] = {
-    {"anchor", 0, NULL, "Print the newest record's number and hash, to be kept elsewhere"},
-    {"expect", 0, "ANCHOR", "Fail unless the record that --anchor printed is still there"},
-    FORMAT_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_audit_verify = {
     .name = "verify",
     .parent = &cmd_audit,
     .summary = "Check that the audit log is as it was written",
-    .opts = verify_opts,
+    .opts = OPTIONS(
+        {"anchor", 0, NULL, "Print the newest record's number and hash, to be kept elsewhere"},
+        {"expect", 0, "ANCHOR", "Fail unless the record that --anchor printed is still there"},
+        FORMAT_OPTION, QUIET_OPTION),
     .details =
         "Each record names the hash of the one before it, and audit.head the newest one. A record "
         "that was changed, removed, inserted or moved is found, and so are records cut off at the "

@@ -38,6 +38,9 @@ struct opt {
     const char *conflicts; /* an option of this verb that excludes this one */
 };
 
+/* A verb's own table, written where it is used. */
+#define OPTIONS(...) ((const struct opt[]){__VA_ARGS__, {0}})
+
 /* Options on one subject. --help-all and the manual list them under the title; --help shows the
  * common ones. */
 struct opt_group {

@@ -461,18 +461,13 @@ static int doctor_run(const struct args *a)
     return ui_fail(&e);
 }
 
-static const struct opt doctor_opts[] = {
-    FORMAT_OPTION,
-    {"fix", 0, NULL, "Change host settings that are in the way (as root)"},
-    {"yes", 'y', NULL, "Do not ask for confirmation"},
-    {0},
-};
-
 const struct cmd cmd_doctor = {
     .name = "doctor",
     .group = GROUP_INSTALL,
     .summary = "Check whether this machine can run sandboxes",
-    .opts = doctor_opts,
+    .opts = OPTIONS(FORMAT_OPTION,
+                    {"fix", 0, NULL, "Change host settings that are in the way (as root)"},
+                    {"yes", 'y', NULL, "Do not ask for confirmation"}),
     .details = "The report goes to standard error. Its last line is about a sandbox that "
                "was started as a test, with a host directory and a network. The exit code is 1 if "
                "a required check fails.",

@@ -219,14 +219,6 @@ static int install_run(const struct args *a)
     return code;
 }
 
-static const struct opt install_opts[] = {
-    {"force", 'f', NULL, "Replace a command of that name", OPT_DESTROYS},
-    {"tmp", 0, NULL, "A new sandbox each time; nothing is kept"},
-    {"no-pull", 0, NULL, "Do not pull the image yet"},
-    {"list", 'l', NULL, "List the commands that are installed"},
-    QUIET_OPTION,
-    {0},
-};
 static const struct opt_group *const install_groups[] = {SANDBOX_GROUPS, NULL};
 
 const struct cmd cmd_install = {
@@ -234,7 +226,10 @@ const struct cmd cmd_install = {
     .group = GROUP_INSTALL,
     .flags = CMD_TERSE,
     .summary = "Install a command that runs in a sandbox",
-    .opts = install_opts,
+    .opts = OPTIONS({"force", 'f', NULL, "Replace a command of that name", OPT_DESTROYS},
+                    {"tmp", 0, NULL, "A new sandbox each time; nothing is kept"},
+                    {"no-pull", 0, NULL, "Do not pull the image yet"},
+                    {"list", 'l', NULL, "List the commands that are installed"}, QUIET_OPTION),
     .groups = install_groups,
     .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
     .command_help = "What it runs, followed by its own arguments (default: the image's command)",

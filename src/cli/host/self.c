@@ -141,14 +141,12 @@ static int context_run(const struct args *a)
     return code;
 }
 
-static const struct opt context_opts[] = {FORMAT_OPTION, {0}};
-
 const struct cmd cmd_context = {
     .name = "context",
     .alias = "ctx",
     .group = GROUP_OTHER,
     .summary = "Show where sandboxes run",
-    .opts = context_opts,
+    .opts = OPTIONS(FORMAT_OPTION),
     .details = "Sandboxes always run on this machine.",
     .examples = "  msb context --format json",
     .run = context_run,

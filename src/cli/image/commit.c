@@ -93,19 +93,14 @@ static int commit_run(const struct args *a)
     return code;
 }
 
-static const struct opt commit_opts[] = {
-    {"change", 'c', "LINE", "Change the configuration with a Dockerfile line", OPT_REPEAT},
-    {"message", 'm', "TEXT", "Comment for the image's history"},
-    {"author", 'a', "NAME", "Author of the image"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_commit = {
     .name = "commit",
     .group = GROUP_IMAGE,
     .summary = "Make an image from what a sandbox has written",
-    .opts = commit_opts,
+    .opts = OPTIONS(
+        {"change", 'c', "LINE", "Change the configuration with a Dockerfile line", OPT_REPEAT},
+        {"message", 'm', "TEXT", "Comment for the image's history"},
+        {"author", 'a', "NAME", "Author of the image"}, QUIET_OPTION),
     .pos = {.name = "SANDBOX", .help = "Sandbox whose files become a layer", .required = true},
     .then = {.name = "IMAGE", .help = "Name for the image, NAME[:TAG]", .required = true},
     .details =

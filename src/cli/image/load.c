@@ -87,19 +87,13 @@ static int load_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt load_opts[] = {
-    {"input", 'i', "FILE", "Archive or directory to load (default: stdin)"},
-    {"tag", 't', "NAME:TAG", "Name for the image, instead of those in the archive"},
-    PLATFORM_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_load = {
     .name = "load",
     .group = GROUP_IMAGE,
     .summary = "Load images from an archive",
-    .opts = load_opts,
+    .opts = OPTIONS({"input", 'i', "FILE", "Archive or directory to load (default: stdin)"},
+                    {"tag", 't', "NAME:TAG", "Name for the image, instead of those in the archive"},
+                    PLATFORM_OPTION, QUIET_OPTION),
     .details = "Reads what 'docker save', 'podman save', skopeo and buildx write: a docker-archive "
                "or an OCI layout, plain or compressed with gzip or zstd. An OCI layout may also be "
                "a directory. Every digest is checked; a damaged archive loads nothing. Images keep "

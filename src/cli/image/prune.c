@@ -46,16 +46,12 @@ static int image_prune_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt image_prune_opts[] = {
-    YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION, {0},
-};
-
 const struct cmd cmd_image_prune = {
     .name = "prune",
     .flags = CMD_DESTROYS,
     .summary = "Remove all images that no sandbox uses",
     .parent = &cmd_image,
-    .opts = image_prune_opts,
+    .opts = OPTIONS(YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "This includes images built from directories and tar files, layers that no image "
                "needs, and the remains of interrupted downloads. Sandboxes, running or stopped, "
                "keep their images.",

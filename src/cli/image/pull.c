@@ -99,22 +99,15 @@ static int pull_run(const struct args *a)
     return code;
 }
 
-static const struct opt pull_opts[] = {
-    {"force", 'f', NULL, "Download all layers again"},
-    PLATFORM_OPTION,
-    INSECURE_OPTION,
-    CA_CERTS_OPTION,
-    {"materialize", 0, "FORM", "Storage form; only 'layered' is supported",
-     .choices = "layered|flat|all"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_pull = {
     .name = "pull",
     .group = GROUP_IMAGE,
     .summary = "Download an image",
-    .opts = pull_opts,
+    .opts = OPTIONS({"force", 'f', NULL, "Download all layers again"}, PLATFORM_OPTION,
+                    INSECURE_OPTION, CA_CERTS_OPTION,
+                    {"materialize", 0, "FORM", "Storage form; only 'layered' is supported",
+                     .choices = "layered|flat|all"},
+                    QUIET_OPTION),
     .pos = {.name = "REFERENCE",
             .help = "alpine:3, ghcr.io/team/app:1.0, NAME@sha256:...",
             .required = true},

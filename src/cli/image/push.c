@@ -49,18 +49,11 @@ static int push_run(const struct args *a)
     return ui_print_line(hex);
 }
 
-static const struct opt push_opts[] = {
-    INSECURE_OPTION,
-    CA_CERTS_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_push = {
     .name = "push",
     .group = GROUP_IMAGE,
     .summary = "Upload an image to a registry",
-    .opts = push_opts,
+    .opts = OPTIONS(INSECURE_OPTION, CA_CERTS_OPTION, QUIET_OPTION),
     .pos = {.name = "REFERENCE",
             .help = "Stored image, under the name it will have there: ghcr.io/team/app:1.0",
             .required = true},

@@ -124,20 +124,13 @@ static int login_run(const struct args *a)
     return with_registry(a, "Logged in", login);
 }
 
-static const struct opt login_opts[] = {
-    {"username", 'u', "USER", "User name; asked for on a terminal"},
-    {"password-stdin", 0, NULL, "Read the password from standard input"},
-    INSECURE_OPTION,
-    CA_CERTS_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_registry_login = {
     .name = "login",
     .parent = &cmd_registry,
     .summary = "Log in to a registry",
-    .opts = login_opts,
+    .opts = OPTIONS({"username", 'u', "USER", "User name; asked for on a terminal"},
+                    {"password-stdin", 0, NULL, "Read the password from standard input"},
+                    INSECURE_OPTION, CA_CERTS_OPTION, QUIET_OPTION),
     .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},
     .details = "The password is asked for on the terminal unless --password-stdin is given. It is "
                "stored only if the registry accepts it, in $MSB_HOME/registry/auth.json, readable "

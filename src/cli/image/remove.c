@@ -107,19 +107,13 @@ static int image_remove_run(const struct args *a)
     return code;
 }
 
-static const struct opt image_remove_opts[] = {
-    {"force", 'f', NULL, "Also remove images that sandboxes use"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_image_remove = {
     .name = "remove",
     .alias = "rm",
     .flags = CMD_DESTROYS,
     .summary = "Remove images",
     .parent = &cmd_image,
-    .opts = image_remove_opts,
+    .opts = OPTIONS({"force", 'f', NULL, "Also remove images that sandboxes use"}, QUIET_OPTION),
     .pos = {.name = "REFERENCES", .help = "Images to remove", .required = true, .many = true},
     .details = "Layers that no other image needs are deleted. The last name of an image that "
                "sandboxes use is removed only with --force. Sandboxes never lose their image: its "

@@ -72,18 +72,13 @@ static int save_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt save_opts[] = {
-    {"format", 0, "FORMAT", "Format of the archive (default: docker)", .choices = "docker|oci"},
-    {"output", 'o', "FILE", "File to write (default: stdout)"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_save = {
     .name = "save",
     .group = GROUP_IMAGE,
     .summary = "Save images to an archive",
-    .opts = save_opts,
+    .opts = OPTIONS(
+        {"format", 0, "FORMAT", "Format of the archive (default: docker)", .choices = "docker|oci"},
+        {"output", 'o', "FILE", "File to write (default: stdout)"}, QUIET_OPTION),
     .pos = {.name = "REFERENCES", .help = "Images to save", .required = true, .many = true},
     .details = "The archive is for 'docker load', 'podman load', skopeo and 'msb load'. Layers are "
                "regenerated from msb's own format and are not compressed, so they, and the image, "

@@ -120,17 +120,11 @@ static int net_explain_run(const struct args *a)
     return code == EXIT_OK && !answer.allow ? EXIT_DENIED : code;
 }
 
-static const struct opt net_explain_opts[] = {
-    {"udp", 0, NULL, "Ask about UDP instead of TCP"},
-    FORMAT_OPTION,
-    {0},
-};
-
 const struct cmd cmd_net_explain = {
     .name = "explain",
     .parent = &cmd_net,
     .summary = "Show whether a sandbox may reach a target, and which rule decides",
-    .opts = net_explain_opts,
+    .opts = OPTIONS({"udp", 0, NULL, "Ask about UDP instead of TCP"}, FORMAT_OPTION),
     .pos = {.name = "NAME", .help = "Sandbox to ask about", .required = true},
     .then = {.name = "TARGET", .help = "URL, HOST[:PORT] or ADDRESS[:PORT]", .required = true},
     .details = "Nothing is sent. A running sandbox is asked, since it knows which names it has "

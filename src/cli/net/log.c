@@ -81,21 +81,13 @@ static int net_log_run(const struct args *a)
     return k < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
-static const struct opt net_log_opts[] = {
-    {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
-    {"denied", 0, NULL, "Show only denied traffic"},
-    TAIL_OPTION('n', "decisions"),
-    SINCE_OPTION("decisions"),
-    JSON_LINES_OPTION,
-    FORMAT_OPTION,
-    {0},
-};
-
 const struct cmd cmd_net_log = {
     .name = "log",
     .parent = &cmd_net,
     .summary = "Show the network decisions of a sandbox",
-    .opts = net_log_opts,
+    .opts = OPTIONS({"follow", 'f', NULL, "Keep printing until the sandbox stops"},
+                    {"denied", 0, NULL, "Show only denied traffic"}, TAIL_OPTION('n', "decisions"),
+                    SINCE_OPTION("decisions"), JSON_LINES_OPTION, FORMAT_OPTION),
     .pos = {.name = "NAME", .help = "Sandbox, running or stopped", .required = true},
     .details =
         "One line for each flow that was opened or denied, each name that was queried, each "

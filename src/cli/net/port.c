@@ -79,13 +79,11 @@ static int port_add_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : code;
 }
 
-static const struct opt port_add_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};
-
 static const struct cmd cmd_port_add = {
     .name = "add",
     .parent = &cmd_port,
     .summary = "Publish ports of a sandbox",
-    .opts = port_add_opts,
+    .opts = OPTIONS(POLICY_OPTION, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
     .then = {.name = "PORTS",
              .help = "Ports to publish: [BIND:]HOST:GUEST[/udp]",

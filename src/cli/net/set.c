@@ -76,19 +76,14 @@ static const struct opt policy_opts[] = {NET_POLICY_OPTIONS, POLICY_OPTION, {0}}
 static const struct opt_group policy_group = {"Policy", policy_opts};
 static const struct opt_group *const net_set_groups[] = {&policy_group, NULL};
 
-static const struct opt net_set_opts[] = {
-    {"add", 0, NULL, "Add the rules before the current ones, and keep the rest"},
-    {"reset", 0, NULL, "Restore the default policy: public addresses only"},
-    {"drop-existing", 0, NULL, "Close flows that the new policy denies"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_net_set = {
     .name = "set",
     .parent = &cmd_net,
     .summary = "Change the network policy of a sandbox",
-    .opts = net_set_opts,
+    .opts =
+        OPTIONS({"add", 0, NULL, "Add the rules before the current ones, and keep the rest"},
+                {"reset", 0, NULL, "Restore the default policy: public addresses only"},
+                {"drop-existing", 0, NULL, "Close flows that the new policy denies"}, QUIET_OPTION),
     .groups = net_set_groups,
     .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =

@@ -113,20 +113,13 @@ static int policy_apply_run(const struct args *a)
     return code;
 }
 
-static const struct opt apply_opts[] = {
-    {"dry-run", 0, NULL, "Show what would be done, without doing it"},
-    POLICY_OPTION,
-    FORMAT_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_policy_apply = {
     .name = "apply",
     .parent = &cmd_policy,
     .flags = CMD_DESTROYS,
     .summary = "Make running sandboxes comply with the current policy",
-    .opts = apply_opts,
+    .opts = OPTIONS({"dry-run", 0, NULL, "Show what would be done, without doing it"},
+                    POLICY_OPTION, FORMAT_OPTION, QUIET_OPTION),
     .details =
         "A policy applies when sandboxes are created, started or changed; running ones are left "
         "alone until this command. What they have beyond the policy is shown first. Network rules "

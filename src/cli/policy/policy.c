@@ -151,7 +151,6 @@ static int policy_explain_run(const struct args *a)
     return code;
 }
 
-static const struct opt explain_opts[] = {FORMAT_OPTION, {0}};
 static const struct opt_group *const explain_groups[] = {SANDBOX_GROUPS, NULL};
 
 static const struct cmd cmd_policy_explain = {
@@ -159,7 +158,7 @@ static const struct cmd cmd_policy_explain = {
     .parent = &cmd_policy,
     .flags = CMD_TERSE,
     .summary = "Say what the policy would do to a sandbox, without creating it",
-    .opts = explain_opts,
+    .opts = OPTIONS(FORMAT_OPTION),
     .groups = explain_groups,
     .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
     .details =
@@ -187,17 +186,11 @@ static int policy_copies_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
-static const struct opt copies_opts[] = {
-    {"write", 0, NULL, "From the sandbox to these paths"},
-    POLICY_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_policy_copies = {
     .name = "copies",
     .parent = &cmd_policy,
     .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
-    .opts = copies_opts,
+    .opts = OPTIONS({"write", 0, NULL, "From the sandbox to these paths"}, POLICY_OPTION),
     .pos = {.name = "NAME", .help = "Sandbox", .required = true},
     .then = {.name = "PATHS", .help = "Paths of the host", .required = true, .many = true},
     .details = "Exits with 3 if the policy refuses one of them (paths.copies). For programs that "
@@ -244,17 +237,12 @@ static int policy_init_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt init_opts[] = {
-    {"force", 'f', NULL, "Replace the file if it exists", OPT_DESTROYS},
-    QUIET_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_policy_init = {
     .name = "init",
     .parent = &cmd_policy,
     .summary = "Write a policy file to start from",
-    .opts = init_opts,
+    .opts =
+        OPTIONS({"force", 'f', NULL, "Replace the file if it exists", OPT_DESTROYS}, QUIET_OPTION),
     .pos = {.name = "FILE",
             .help = "File to write (default: $MSB_HOME/policy.yaml); '-' prints it"},
     .details =

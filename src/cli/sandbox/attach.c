@@ -55,18 +55,12 @@ static int attach_run(const struct args *a)
     return session_execute(&s, a->pos[0], &q, &started, &detached);
 }
 
-static const struct opt attach_opts[] = {
-    {"id", 0, "N", "Number of the command in 'msb inspect' (default: the latest)"},
-    {"no-stdin", 0, NULL, "Only watch; pass on no input"},
-    DETACH_KEYS_OPTION,
-    {0},
-};
-
 const struct cmd cmd_attach = {
     .name = "attach",
     .group = GROUP_SANDBOX,
     .summary = "Reattach to a background command",
-    .opts = attach_opts,
+    .opts = OPTIONS({"id", 0, "N", "Number of the command in 'msb inspect' (default: the latest)"},
+                    {"no-stdin", 0, NULL, "Only watch; pass on no input"}, DETACH_KEYS_OPTION),
     .pos = {.name = "NAME", .help = "Sandbox that it runs in", .required = true},
     .details = "Its output is shown from now on ('msb logs' has what came before), and input goes "
                "to it if it was started with any. Ctrl-] detaches again. msb exits with its exit "

@@ -206,20 +206,15 @@ static int copy_run_verb(const struct args *a)
     return code;
 }
 
-static const struct opt copy_opts[] = {
-    {"archive", 'a', NULL, "Keep owners (default: root in a sandbox, you on the host)"},
-    {"follow-link", 'L', NULL, "If SRC is a link, copy its target"},
-    POLICY_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_copy = {
     .name = "copy",
     .alias = "cp",
     .group = GROUP_SANDBOX,
     .summary = "Copy files between the host and sandboxes",
-    .opts = copy_opts,
+    .opts =
+        OPTIONS({"archive", 'a', NULL, "Keep owners (default: root in a sandbox, you on the host)"},
+                {"follow-link", 'L', NULL, "If SRC is a link, copy its target"}, POLICY_OPTION,
+                QUIET_OPTION),
     .pos = {.name = "SRC",
             .help = "Path, SANDBOX:/path, or - for a tar archive on stdin",
             .required = true},

@@ -70,16 +70,6 @@ static int exec_run(const struct args *a)
     return code;
 }
 
-static const struct opt exec_opts[] = {
-    {"env", 'e', "KEY[=VALUE]", "Set an environment variable; KEY alone copies yours", OPT_REPEAT},
-    {"secret-env", 0, "NAME", "Set a variable to a secret (see 'msb secret')", OPT_REPEAT},
-    {"workdir", 'w', "DIR", "Working directory (default: the sandbox's)"},
-    {"user", 'u', "USER[:GROUP]", "User to run as (default: the sandbox's)"},
-    {"detach", 'd', NULL, "Run in the background; 'msb logs' has its output"},
-    {"quiet", 'q', NULL, "Print only the command's output"},
-    {0},
-};
-
 static const struct opt rare_opts[] = {
     {"shell", 0, NULL, "Run the sandbox's shell instead of the image's command", OPT_HIDDEN},
     ENV_FILE_OPTION,
@@ -97,7 +87,14 @@ const struct cmd cmd_exec = {
     .name = "exec",
     .group = GROUP_SANDBOX,
     .summary = "Run a command in a sandbox",
-    .opts = exec_opts,
+    .opts = OPTIONS(
+        {"env", 'e', "KEY[=VALUE]", "Set an environment variable; KEY alone copies yours",
+         OPT_REPEAT},
+        {"secret-env", 0, "NAME", "Set a variable to a secret (see 'msb secret')", OPT_REPEAT},
+        {"workdir", 'w', "DIR", "Working directory (default: the sandbox's)"},
+        {"user", 'u', "USER[:GROUP]", "User to run as (default: the sandbox's)"},
+        {"detach", 'd', NULL, "Run in the background; 'msb logs' has its output"},
+        {"quiet", 'q', NULL, "Print only the command's output"}),
     .groups = exec_groups,
     .pos = {.name = "NAME", .help = "Sandbox to run it in", .required = true},
     .command_help = "Command to run (default: the image's, or a shell)",

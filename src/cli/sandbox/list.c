@@ -61,22 +61,15 @@ static const struct noun sandboxes = {
     .json = list_item_json,
 };
 
-static const struct opt sandbox_list_opts[] = {
-    {"all", 'a', NULL, "Running and stopped sandboxes: the default", OPT_HIDDEN},
-    {"running", 0, NULL, "Only running sandboxes"},
-    {"stopped", 0, NULL, "Only stopped and crashed sandboxes"},
-    LABEL_FILTER,
-    NAMES_ONLY_OPTION,
-    FORMAT_OPTION,
-    {0},
-};
-
 const struct cmd cmd_list = {
     .name = "list",
     .alias = "ls",
     .group = GROUP_SANDBOX,
     .summary = "List sandboxes, newest first",
-    .opts = sandbox_list_opts,
+    .opts = OPTIONS({"all", 'a', NULL, "Running and stopped sandboxes: the default", OPT_HIDDEN},
+                    {"running", 0, NULL, "Only running sandboxes"},
+                    {"stopped", 0, NULL, "Only stopped and crashed sandboxes"}, LABEL_FILTER,
+                    NAMES_ONLY_OPTION, FORMAT_OPTION),
     .examples = "  msb ls\n"
                 "  msb ls --running --label team=search\n"
                 "  msb rm -f $(msb ls -q)",

@@ -87,21 +87,6 @@ static int logs_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : EXIT_OK;
 }
 
-static const struct opt logs_opts[] = {
-    {"follow", 'f', NULL, "Keep printing until the sandbox stops"},
-    TAIL_OPTION('n', "lines"),
-    SINCE_OPTION("lines"),
-    {"until", 0, "TIME", "Show only lines up to TIME"},
-    {"timestamps", 't', NULL, "Prefix each line with its time"},
-    {"source", 0, "SOURCE",
-     "stdout, stderr, output (of terminals), system, all, or a list (default: "
-     "stdout,stderr,output)",
-     OPT_REPEAT},
-    {"grep", 0, "REGEX", "Show only lines that match (extended regex)"},
-    JSON_LINES_OPTION,
-    {0},
-};
-
 static const struct opt display_opts[] = {
     {"color", 0, "WHEN", "When to use colors (default: auto)", .choices = "auto|always|never"},
     {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
@@ -117,7 +102,15 @@ const struct cmd cmd_logs = {
     .name = "logs",
     .group = GROUP_SANDBOX,
     .summary = "Show the output of a sandbox's commands",
-    .opts = logs_opts,
+    .opts = OPTIONS(
+        {"follow", 'f', NULL, "Keep printing until the sandbox stops"}, TAIL_OPTION('n', "lines"),
+        SINCE_OPTION("lines"), {"until", 0, "TIME", "Show only lines up to TIME"},
+        {"timestamps", 't', NULL, "Prefix each line with its time"},
+        {"source", 0, "SOURCE",
+         "stdout, stderr, output (of terminals), system, all, or a list (default: "
+         "stdout,stderr,output)",
+         OPT_REPEAT},
+        {"grep", 0, "REGEX", "Show only lines that match (extended regex)"}, JSON_LINES_OPTION),
     .groups = logs_groups,
     .pos = {.name = "NAME", .help = "Sandbox whose logs to show", .required = true},
     .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "

@@ -170,23 +170,19 @@ static int metrics_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : code;
 }
 
-static const struct opt metrics_opts[] = {
-    {"watch", 'w', NULL, "Show a live full-screen view, until q", .conflicts = "follow"},
-    {"follow", 'f', NULL, "Print one JSON object per sandbox and interval"},
-    {"interval", 0, "TIME", "How often --watch and --follow update (default: 1s)"},
-    {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},
-    {"sort", 0, "COLUMN", "Column to sort by (default: name)", .choices = "name|cpu|mem"},
-    {"format", 0, "FORMAT", "Print JSON, or text for Prometheus", .choices = "json|prometheus"},
-    {"stream", 0, NULL, "--watch on a terminal", OPT_HIDDEN},
-    {"no-stream", 0, NULL, "One look", OPT_HIDDEN},
-    {0},
-};
-
 const struct cmd cmd_metrics = {
     .name = "metrics",
     .group = GROUP_SANDBOX,
     .summary = "Show what sandboxes use: CPU, memory, disk, network",
-    .opts = metrics_opts,
+    .opts = OPTIONS(
+        {"watch", 'w', NULL, "Show a live full-screen view, until q", .conflicts = "follow"},
+        {"follow", 'f', NULL, "Print one JSON object per sandbox and interval"},
+        {"interval", 0, "TIME", "How often --watch and --follow update (default: 1s)"},
+        {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},
+        {"sort", 0, "COLUMN", "Column to sort by (default: name)", .choices = "name|cpu|mem"},
+        {"format", 0, "FORMAT", "Print JSON, or text for Prometheus", .choices = "json|prometheus"},
+        {"stream", 0, NULL, "--watch on a terminal", OPT_HIDDEN},
+        {"no-stream", 0, NULL, "One look", OPT_HIDDEN}),
     .pos = {.name = "NAME", .help = "One sandbox (default: all running ones)"},
     .details =
         "CPU and memory are those of the processes on this host that run a sandbox; disk and "

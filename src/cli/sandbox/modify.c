@@ -256,20 +256,6 @@ static int modify_run(const struct args *a)
     return code;
 }
 
-static const struct opt modify_opts[] = {
-    {"cpus", 'c', "N", "CPUs; a fraction is a quota"},
-    {"memory", 'm', "SIZE", "Memory of the guest"},
-    {"root-disk", 0, "SIZE", "Grow the writable disk to this size"},
-    {"env", 'e', "KEY[=VALUE]", "Set an environment variable; KEY alone copies yours", OPT_REPEAT},
-    {"label", 0, "KEY[=VALUE]", "Attach a label", OPT_REPEAT},
-    {"restart", 0, NULL, "Restart a running sandbox to apply the change",
-     .conflicts = "next-start"},
-    {"dry-run", 0, NULL, "Show what would change, without changing it"},
-    FORMAT_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 static const struct opt rare_opts[] = {
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs"},
     {"max-memory", 0, "SIZE", "Memory it may grow to, for inspect and policies"},
@@ -291,7 +277,16 @@ const struct cmd cmd_modify = {
     .alias = "mod",
     .group = GROUP_SANDBOX,
     .summary = "Change the settings of a sandbox",
-    .opts = modify_opts,
+    .opts = OPTIONS({"cpus", 'c', "N", "CPUs; a fraction is a quota"},
+                    {"memory", 'm', "SIZE", "Memory of the guest"},
+                    {"root-disk", 0, "SIZE", "Grow the writable disk to this size"},
+                    {"env", 'e', "KEY[=VALUE]",
+                     "Set an environment variable; KEY alone copies yours", OPT_REPEAT},
+                    {"label", 0, "KEY[=VALUE]", "Attach a label", OPT_REPEAT},
+                    {"restart", 0, NULL, "Restart a running sandbox to apply the change",
+                     .conflicts = "next-start"},
+                    {"dry-run", 0, NULL, "Show what would change, without changing it"},
+                    FORMAT_OPTION, QUIET_OPTION),
     .groups = modify_groups,
     .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
     .details =

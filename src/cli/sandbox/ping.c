@@ -24,18 +24,12 @@ static int ping_one(const struct store *s, const struct args *a, const char *nam
     return 0;
 }
 
-static const struct opt ping_opts[] = {
-    {"touch", 0, NULL, "Reset the idle timer as well"},
-    LABEL_SELECTOR("Ping"),
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_ping = {
     .name = "ping",
     .group = GROUP_SANDBOX,
     .summary = "Check that sandboxes respond, and how fast",
-    .opts = ping_opts,
+    .opts = OPTIONS({"touch", 0, NULL, "Reset the idle timer as well"}, LABEL_SELECTOR("Ping"),
+                    QUIET_OPTION),
     .pos = NAMES_POSITION("Sandboxes to ping"),
     .examples = "  msb ping web\n"
                 "  msb ping --touch --label team=search",

@@ -13,20 +13,15 @@ static int remove_one(const struct store *s, const struct args *a, const char *n
     return r;
 }
 
-static const struct opt remove_opts[] = {
-    {"force", 'f', NULL, "Also remove running sandboxes"},
-    LABEL_SELECTOR("Remove"),
-    {"quiet", 'q', NULL, "Print only errors, and none for sandboxes that do not exist"},
-    {0},
-};
-
 const struct cmd cmd_remove = {
     .name = "remove",
     .alias = "rm",
     .group = GROUP_SANDBOX,
     .flags = CMD_DESTROYS,
     .summary = "Remove sandboxes and their disks",
-    .opts = remove_opts,
+    .opts = OPTIONS(
+        {"force", 'f', NULL, "Also remove running sandboxes"}, LABEL_SELECTOR("Remove"),
+        {"quiet", 'q', NULL, "Print only errors, and none for sandboxes that do not exist"}),
     .pos = NAMES_POSITION("Sandboxes to remove"),
     .details = "Images, volumes, workspaces and mounted host directories are kept.",
     .examples = "  msb rm web\n"

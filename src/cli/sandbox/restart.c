@@ -32,19 +32,12 @@ static int restart_one(const struct store *s, const struct args *a, const char *
     return r < 0 ? r : sandbox_start(s, name, ui_warn, e);
 }
 
-static const struct opt restart_opts[] = {
-    STOP_OPTS,
-    LABEL_SELECTOR("Restart"),
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_restart = {
     .name = "restart",
     .group = GROUP_SANDBOX,
     .flags = CMD_DESTROYS,
     .summary = "Stop sandboxes and start them again",
-    .opts = restart_opts,
+    .opts = OPTIONS(STOP_OPTS, LABEL_SELECTOR("Restart"), QUIET_OPTION),
     .pos = NAMES_POSITION("Sandboxes to restart"),
     .examples = "  msb restart web\n"
                 "  msb restart --force --label team=search",

@@ -11,13 +11,11 @@ static int start_one(const struct store *s, const struct args *a, const char *na
     return sandbox_start(&with, name, ui_warn, e);
 }
 
-static const struct opt start_opts[] = {LABEL_SELECTOR("Start"), POLICY_OPTION, QUIET_OPTION, {0}};
-
 const struct cmd cmd_start = {
     .name = "start",
     .group = GROUP_SANDBOX,
     .summary = "Start stopped sandboxes",
-    .opts = start_opts,
+    .opts = OPTIONS(LABEL_SELECTOR("Start"), POLICY_OPTION, QUIET_OPTION),
     .pos = NAMES_POSITION("Sandboxes to start"),
     .examples = "  msb start web\n"
                 "  msb start --label team=search",

@@ -124,20 +124,13 @@ static int status_run(const struct args *a)
     return noun_list(&sandboxes, a);
 }
 
-static const struct opt status_opts[] = {
-    {"all", 'a', NULL, "Also show stopped and crashed sandboxes"},
-    LABEL_FILTER,
-    NAMES_ONLY_OPTION,
-    FORMAT_OPTION,
-    {0},
-};
-
 const struct cmd cmd_status = {
     .name = "status",
     .alias = "ps",
     .group = GROUP_SANDBOX,
     .summary = "Show running sandboxes and their resources",
-    .opts = status_opts,
+    .opts = OPTIONS({"all", 'a', NULL, "Also show stopped and crashed sandboxes"}, LABEL_FILTER,
+                    NAMES_ONLY_OPTION, FORMAT_OPTION),
     .pos = {.name = "NAME", .help = "One sandbox, running or not (default: all running ones)"},
     .examples = "  msb ps\n"
                 "  msb ps -a --format json\n"

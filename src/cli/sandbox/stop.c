@@ -33,20 +33,13 @@ static int stop_one(const struct store *s, const struct args *a, const char *nam
     return r < 0 ? r : sandbox_stop(s, name, grace, force, ui_warn, e);
 }
 
-static const struct opt stop_opts[] = {
-    STOP_OPTS,
-    {"all", 'a', NULL, "Stop all running sandboxes"},
-    LABEL_SELECTOR("Stop"),
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_stop = {
     .name = "stop",
     .group = GROUP_SANDBOX,
     .flags = CMD_DESTROYS,
     .summary = "Stop running sandboxes",
-    .opts = stop_opts,
+    .opts = OPTIONS(STOP_OPTS, {"all", 'a', NULL, "Stop all running sandboxes"},
+                    LABEL_SELECTOR("Stop"), QUIET_OPTION),
     .pos = NAMES_POSITION("Sandboxes to stop"),
     .details = "Stopping a sandbox that is already stopped succeeds.",
     .examples = "  msb stop web\n"

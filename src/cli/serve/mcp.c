@@ -131,15 +131,6 @@ static int mcp_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt mcp_opts[] = {
-    {"image", 0, "IMAGE", "Default image of new sandboxes"},
-    {"registry", 0, "HOST[:PORT]", "Registry from which clients may have images pulled",
-     OPT_REPEAT},
-    {"all", 0, NULL, "Offer all of your sandboxes, not only those created here"},
-    {"keep", 0, NULL, "Keep the sandboxes when the client disconnects"},
-    {0},
-};
-
 static const struct opt limit_opts[] = {
     {"max-sandboxes", 0, "N", "Limit on sandboxes at a time (default: 16)"},
     {"max-memory", 0, "SIZE",
@@ -156,7 +147,11 @@ const struct cmd cmd_mcp = {
     .name = "mcp",
     .group = GROUP_OTHER,
     .summary = "Serve the Model Context Protocol (MCP)",
-    .opts = mcp_opts,
+    .opts = OPTIONS({"image", 0, "IMAGE", "Default image of new sandboxes"},
+                    {"registry", 0, "HOST[:PORT]",
+                     "Registry from which clients may have images pulled", OPT_REPEAT},
+                    {"all", 0, NULL, "Offer all of your sandboxes, not only those created here"},
+                    {"keep", 0, NULL, "Keep the sandboxes when the client disconnects"}),
     .groups = mcp_groups,
     .command_name = "OPTIONS",
     .command_help = "Options of 'msb create' for every sandbox; clients cannot change them",

@@ -144,30 +144,16 @@ static int system_prune_run(const struct args *a)
     return r < 0 ? ui_fail(&e) : report(a, &p);
 }
 
-static const struct opt prune_opts[] = {
-    YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION, {0},
-};
-
 const struct cmd cmd_volume_prune = {
     .name = "prune",
     .flags = CMD_DESTROYS,
     .parent = &cmd_volume,
     .summary = "Remove all volumes that no sandbox mounts",
-    .opts = prune_opts,
+    .opts = OPTIONS(YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "Sandboxes, running or stopped, keep their volumes.",
     .examples = "  msb volume prune\n"
                 "  msb volume prune --yes",
     .run = volume_prune_run,
-};
-
-static const struct opt system_prune_opts[] = {
-    {"volumes", 0, NULL, "Also remove volumes that no sandbox mounts, with their data"},
-    {"all", 'a', NULL, "Images with a name, too: always so", OPT_HIDDEN},
-    YES_OPTION,
-    FORCE_YES_OPTION,
-    QUIET_OPTION,
-    FORMAT_OPTION,
-    {0},
 };
 
 static const struct cmd cmd_system_prune = {
@@ -175,7 +161,10 @@ static const struct cmd cmd_system_prune = {
     .flags = CMD_DESTROYS,
     .parent = &cmd_system,
     .summary = "Remove stopped sandboxes and what only they used",
-    .opts = system_prune_opts,
+    .opts =
+        OPTIONS({"volumes", 0, NULL, "Also remove volumes that no sandbox mounts, with their data"},
+                {"all", 'a', NULL, "Images with a name, too: always so", OPT_HIDDEN}, YES_OPTION,
+                FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "Running sandboxes, and the images and volumes that they use, are kept. So are "
                "workspaces and, without --volumes, all volumes.",
     .examples = "  msb system prune\n"

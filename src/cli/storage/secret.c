@@ -69,22 +69,18 @@ static int set_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt set_opts[] = {
-    {"from-env", 0, "VARIABLE",
-     "Store no value: read it from the caller's environment for each command",
-     .conflicts = "command"},
-    {"command", 0, "COMMAND",
-     "Store no value: run COMMAND on this host when a request needs it (see --secret)"},
-    {"ttl", 0, "DURATION", "How long a value from COMMAND can be used (default: 10m)"},
-    QUIET_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_secret_set = {
     .name = "set",
     .parent = &cmd_secret,
     .summary = "Store or replace a secret",
-    .opts = set_opts,
+    .opts =
+        OPTIONS({"from-env", 0, "VARIABLE",
+                 "Store no value: read it from the caller's environment for each command",
+                 .conflicts = "command"},
+                {"command", 0, "COMMAND",
+                 "Store no value: run COMMAND on this host when a request needs it (see --secret)"},
+                {"ttl", 0, "DURATION", "How long a value from COMMAND can be used (default: 10m)"},
+                QUIET_OPTION),
     .pos = {.name = "NAME",
             .help = "Name of the secret, and of the variable in the sandbox",
             .required = true},

@@ -86,19 +86,14 @@ static int create_run(const struct args *a)
     return ui_quiet() ? EXIT_OK : ui_print_line(name);
 }
 
-static const struct opt create_opts[] = {
-    {"kind", 0, "KIND", "Directory or disk (default: dir)", .choices = "dir|disk"},
-    {"size", 0, "SIZE", "Capacity; required for a disk (default: no limit)"},
-    {"name", 0, "NAME", "Name of the volume, instead of the argument"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_volume_create = {
     .name = "create",
     .parent = &cmd_volume,
     .summary = "Create a volume",
-    .opts = create_opts,
+    .opts =
+        OPTIONS({"kind", 0, "KIND", "Directory or disk (default: dir)", .choices = "dir|disk"},
+                {"size", 0, "SIZE", "Capacity; required for a disk (default: no limit)"},
+                {"name", 0, "NAME", "Name of the volume, instead of the argument"}, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Name of the volume"},
     .examples = "  msb volume create data\n"
                 "  msb volume create cache --size 10G\n"

@@ -151,17 +151,11 @@ static int status_run(const struct args *a)
     return code;
 }
 
-static const struct opt status_opts[] = {
-    FORMAT_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_workspace_status = {
     .name = "status",
     .parent = &cmd_workspace,
     .summary = "Show what a sync with the bucket would do",
-    .opts = status_opts,
+    .opts = OPTIONS(FORMAT_OPTION, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Workspace to compare", .required = true},
     .details =
         "One line for each path that differs: upload, download, delete-local, delete-remote or "

@@ -102,18 +102,11 @@ static int checkpoint_run(const struct args *a)
     return ui_print_line(id);
 }
 
-static const struct opt checkpoint_opts[] = {
-    {"message", 'm', "TEXT", "Description for the log"},
-    MAX_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_workspace_checkpoint = {
     .name = "checkpoint",
     .parent = &cmd_workspace,
     .summary = "Keep a version of a workspace",
-    .opts = checkpoint_opts,
+    .opts = OPTIONS({"message", 'm', "TEXT", "Description for the log"}, MAX_OPTION, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .details =
         "Prints the number of the version. Only what has changed is stored; if nothing has, the "
@@ -244,19 +237,13 @@ static int diff_run(const struct args *a)
     return ui_print(&text);
 }
 
-static const struct opt diff_opts[] = {
-    {"from", 0, "VERSION", "Compare with this version (default: the last one)"},
-    {"to", 0, "VERSION", "Compare this version (default: what is there now)"},
-    FORMAT_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_workspace_diff = {
     .name = "diff",
     .parent = &cmd_workspace,
     .summary = "Show which files changed since a version",
-    .opts = diff_opts,
+    .opts = OPTIONS({"from", 0, "VERSION", "Compare with this version (default: the last one)"},
+                    {"to", 0, "VERSION", "Compare this version (default: what is there now)"},
+                    FORMAT_OPTION, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .details = "One line for each path: added, changed or removed.",
     .examples = "  msb workspace diff task-7\n"
@@ -288,17 +275,11 @@ static int restore_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt restore_opts[] = {
-    MAX_OPTION,
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_workspace_restore = {
     .name = "restore",
     .parent = &cmd_workspace,
     .summary = "Restore a workspace to an earlier version",
-    .opts = restore_opts,
+    .opts = OPTIONS(MAX_OPTION, QUIET_OPTION),
     .pos = {.name = "NAME", .help = "Workspace", .required = true},
     .then = {.name = "VERSION", .help = "Its number in the log", .required = true},
     .details =
@@ -328,18 +309,12 @@ static int prune_one(const struct store *s, const struct args *a, const char *na
     return 0;
 }
 
-static const struct opt prune_opts[] = {
-    {"keep", 0, "N", "Keep the newest N versions (default: 10)"},
-    QUIET_OPTION,
-    {0},
-};
-
 const struct cmd cmd_workspace_prune = {
     .name = "prune",
     .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove old versions of workspaces",
-    .opts = prune_opts,
+    .opts = OPTIONS({"keep", 0, "N", "Keep the newest N versions (default: 10)"}, QUIET_OPTION),
     .pos = {.name = "NAMES", .help = "Workspaces", .required = true, .many = true},
     .details = "The files of the workspaces stay as they are.",
     .examples = "  msb workspace prune task-7 --keep 3",

@@ -175,19 +175,13 @@ static int list_run(const struct args *a)
     return noun_list(&workspaces, a);
 }
 
-static const struct opt workspace_list_opts[] = {
-    {"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
-    NAMES_ONLY_OPTION,
-    FORMAT_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_workspace_list = {
     .name = "list",
     .alias = "ls",
     .parent = &cmd_workspace,
     .summary = "List workspaces, or the files of one",
-    .opts = workspace_list_opts,
+    .opts = OPTIONS({"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
+                    NAMES_ONLY_OPTION, FORMAT_OPTION),
     .pos = {.name = "NAME:PATH", .help = "List what is there; NAME alone: at the top"},
     .details =
         "Files are listed without starting a sandbox. A workspace in a bucket is synced first.",
@@ -258,17 +252,11 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     return r;
 }
 
-static const struct opt sync_opts[] = {
-    {"max", 0, "SIZE", "Size limit, this time"},
-    QUIET_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_workspace_sync = {
     .name = "sync",
     .parent = &cmd_workspace,
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
-    .opts = sync_opts,
+    .opts = OPTIONS({"max", 0, "SIZE", "Size limit, this time"}, QUIET_OPTION),
     .pos = {.name = "NAMES",
             .help = "Workspaces, or sandboxes that have one",
             .required = true,
@@ -295,19 +283,15 @@ static int workspace_remove_one(const struct store *s, const struct args *a, con
                                       : workspace_remove(s, name, e);
 }
 
-static const struct opt remove_opts[] = {
-    {"recursive", 'r', NULL, "For NAME:PATH: remove directories, too, and their contents"},
-    QUIET_OPTION,
-    {0},
-};
-
 static const struct cmd cmd_workspace_remove = {
     .name = "remove",
     .alias = "rm",
     .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove workspaces, or files in them",
-    .opts = remove_opts,
+    .opts = OPTIONS(
+        {"recursive", 'r', NULL, "For NAME:PATH: remove directories, too, and their contents"},
+        QUIET_OPTION),
     .pos = {.name = "NAMES",
             .help = "Workspaces to remove, or NAME:PATH for files in them",
             .required = true,
