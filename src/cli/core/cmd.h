@@ -55,6 +55,12 @@ struct pos {
     bool many; /* takes all remaining words */
 };
 
+/* How many words: one, one at least, any number, one or none. */
+#define ONE(word, what) {.name = (word), .help = (what), .required = true}
+#define SOME(word, what) {.name = (word), .help = (what), .required = true, .many = true}
+#define ANY(word, what) {.name = (word), .help = (what), .many = true}
+#define MAYBE(word, what) {.name = (word), .help = (what)}
+
 enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
 
 enum cmd_flag {

@@ -722,7 +722,7 @@ const struct cmd cmd_completion = {
     .name = "completion",
     .group = GROUP_INSTALL,
     .summary = "Print a shell completion script",
-    .pos = {.name = "SHELL", .help = "bash, zsh, fish, powershell or elvish", .required = true},
+    .pos = ONE("SHELL", "bash, zsh, fish, powershell or elvish"),
     .examples = "  msb completion bash > ~/.local/share/bash-completion/completions/msb\n"
                 "  msb completion zsh > \"${fpath[1]}/_msb\"\n"
                 "  msb completion fish > ~/.config/fish/completions/msb.fish\n"

@@ -220,7 +220,7 @@ const struct cmd cmd_help = {
     .name = "help",
     .group = GROUP_OTHER,
     .summary = "Print help for msb or a command",
-    .pos = {.name = "COMMAND", .help = "Command to print help for", .many = true},
+    .pos = ANY("COMMAND", "Command to print help for"),
     .examples = "  msb help run\n"
                 "  msb help image list",
     .run = help_run,

@@ -10,7 +10,7 @@
 #define LABEL_SELECTOR(does) \
     {"label", 0, "KEY[=VALUE]", does " every sandbox with all of these labels, too", OPT_REPEAT}
 #define NAMES_POSITION(does) \
-    {.name = "NAMES", .help = does "; optional with --label", .many = true}
+    ANY("NAMES", does "; optional with --label")
 /* clang-format on */
 
 struct action {

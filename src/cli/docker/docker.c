@@ -364,10 +364,7 @@ const struct cmd cmd_docker = {
     .group = GROUP_OTHER,
     .flags = CMD_RAW,
     .summary = "Accept Docker's command line",
-    .pos = {.name = "COMMAND",
-            .help = "Docker's subcommand, with its options and arguments",
-            .required = true,
-            .many = true},
+    .pos = SOME("COMMAND", "Docker's subcommand, with its options and arguments"),
     .details =
         "The part of Docker's command line that programs use, for sandboxes: version, info, run, "
         "create, start, restart, exec, stop, kill, rm, ps, inspect, logs, cp, wait, pull, images, "

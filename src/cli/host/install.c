@@ -231,7 +231,7 @@ const struct cmd cmd_install = {
                     {"no-pull", 0, NULL, "Do not pull the image yet"},
                     {"list", 'l', NULL, "List the commands that are installed"}, QUIET_OPTION),
     .groups = install_groups,
-    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
+    .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .command_help = "What it runs, followed by its own arguments (default: the image's command)",
     .details = "The command is a script in $MSB_HOME/bin, named after the image or by --name. It "
                "calls 'msb run' with the options given here (see 'msb run --help'), and passes its "
@@ -263,7 +263,7 @@ const struct cmd cmd_uninstall = {
     .flags = CMD_DESTROYS,
     .summary = "Remove commands that 'msb install' installed",
     .opts = quiet_opts,
-    .pos = {.name = "COMMANDS", .help = "Commands to remove", .required = true, .many = true},
+    .pos = SOME("COMMANDS", "Commands to remove"),
     .details = "Sandboxes they created are kept; 'msb rm' removes them.",
     .examples = "  msb uninstall python",
     .each = &(const struct action){.done = "Uninstalled", .fn = uninstall_one},

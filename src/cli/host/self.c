@@ -84,7 +84,7 @@ const struct cmd cmd_downgrade = {
     .group = GROUP_INSTALL,
     .summary = "Say how to install an older msb",
     .opts = self_opts,
-    .pos = {.name = "VERSION", .help = "Version to go back to", .required = true},
+    .pos = ONE("VERSION", "Version to go back to"),
     .details = "An older msb can read what a newer one stored, as far as it understands it.",
     .examples = "  msb downgrade 0.1.0",
     .run = refuse_run,

@@ -101,8 +101,8 @@ const struct cmd cmd_commit = {
         {"change", 'c', "LINE", "Change the configuration with a Dockerfile line", OPT_REPEAT},
         {"message", 'm', "TEXT", "Comment for the image's history"},
         {"author", 'a', "NAME", "Author of the image"}, QUIET_OPTION),
-    .pos = {.name = "SANDBOX", .help = "Sandbox whose files become a layer", .required = true},
-    .then = {.name = "IMAGE", .help = "Name for the image, NAME[:TAG]", .required = true},
+    .pos = ONE("SANDBOX", "Sandbox whose files become a layer"),
+    .then = ONE("IMAGE", "Name for the image, NAME[:TAG]"),
     .details =
         "The image has the layers of the sandbox's own image and one more, with everything that "
         "was changed or deleted in it; mounts, volumes and what msb itself puts there "
@@ -155,8 +155,8 @@ const struct cmd cmd_tag = {
     .group = GROUP_IMAGE,
     .summary = "Give an image another name",
     .opts = quiet_opts,
-    .pos = {.name = "IMAGE", .help = "Name or digest of a stored image", .required = true},
-    .then = {.name = "NAME", .help = "Another name for it, NAME[:TAG]", .required = true},
+    .pos = ONE("IMAGE", "Name or digest of a stored image"),
+    .then = ONE("NAME", "Another name for it, NAME[:TAG]"),
     .details = "Both names refer to the same image from then on, until one of them is pulled, "
                "committed or tagged again. A name that another image had moves to this one; "
                "sandboxes keep the image they were created from.",

@@ -154,7 +154,7 @@ const struct cmd cmd_image_inspect = {
     .summary = "Show details of an image",
     .parent = &cmd_image,
     .opts = inspect_opts,
-    .pos = {.name = "REFERENCE", .help = "Image to show", .required = true},
+    .pos = ONE("REFERENCE", "Image to show"),
     .examples = "  msb image inspect alpine:3\n"
                 "  msb image inspect python:3.11-slim --format json",
     .inspect = &image,

@@ -108,9 +108,7 @@ const struct cmd cmd_pull = {
                     {"materialize", 0, "FORM", "Storage form; only 'layered' is supported",
                      .choices = "layered|flat|all"},
                     QUIET_OPTION),
-    .pos = {.name = "REFERENCE",
-            .help = "alpine:3, ghcr.io/team/app:1.0, NAME@sha256:...",
-            .required = true},
+    .pos = ONE("REFERENCE", "alpine:3, ghcr.io/team/app:1.0, NAME@sha256:..."),
     .details = "Layers that are already stored are not downloaded. Every byte is checked against "
                "the digests in the image's manifest. An interrupted pull resumes where it stopped. "
                "Credentials come from 'msb registry login', then from Docker's config.json; "

@@ -54,9 +54,8 @@ const struct cmd cmd_push = {
     .group = GROUP_IMAGE,
     .summary = "Upload an image to a registry",
     .opts = OPTIONS(INSECURE_OPTION, CA_CERTS_OPTION, QUIET_OPTION),
-    .pos = {.name = "REFERENCE",
-            .help = "Stored image, under the name it will have there: ghcr.io/team/app:1.0",
-            .required = true},
+    .pos =
+        ONE("REFERENCE", "Stored image, under the name it will have there: ghcr.io/team/app:1.0"),
     .details = "The name says where it goes; 'msb tag' gives an image a name at another registry. "
                "Layers that the registry has are not uploaded, and those that it has in another "
                "repository are mounted from there where it allows that. Other layers are "

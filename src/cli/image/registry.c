@@ -131,7 +131,7 @@ const struct cmd cmd_registry_login = {
     .opts = OPTIONS({"username", 'u', "USER", "User name; asked for on a terminal"},
                     {"password-stdin", 0, NULL, "Read the password from standard input"},
                     INSECURE_OPTION, CA_CERTS_OPTION, QUIET_OPTION),
-    .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},
+    .pos = MAYBE("REGISTRY", REGISTRY_HELP),
     .details = "The password is asked for on the terminal unless --password-stdin is given. It is "
                "stored only if the registry accepts it, in $MSB_HOME/registry/auth.json, readable "
                "only by you. Docker's logins work without this.",
@@ -164,7 +164,7 @@ const struct cmd cmd_registry_logout = {
     .flags = CMD_DESTROYS,
     .summary = "Remove the credentials for a registry",
     .opts = quiet_opts,
-    .pos = {.name = "REGISTRY", .help = REGISTRY_HELP},
+    .pos = MAYBE("REGISTRY", REGISTRY_HELP),
     .examples = "  msb registry logout ghcr.io",
     .run = logout_run,
 };

@@ -114,7 +114,7 @@ const struct cmd cmd_image_remove = {
     .summary = "Remove images",
     .parent = &cmd_image,
     .opts = OPTIONS({"force", 'f', NULL, "Also remove images that sandboxes use"}, QUIET_OPTION),
-    .pos = {.name = "REFERENCES", .help = "Images to remove", .required = true, .many = true},
+    .pos = SOME("REFERENCES", "Images to remove"),
     .details = "Layers that no other image needs are deleted. The last name of an image that "
                "sandboxes use is removed only with --force. Sandboxes never lose their image: its "
                "files stay until no sandbox needs them, and the next 'image rm' or 'image prune' "

@@ -79,7 +79,7 @@ const struct cmd cmd_save = {
     .opts = OPTIONS(
         {"format", 0, "FORMAT", "Format of the archive (default: docker)", .choices = "docker|oci"},
         {"output", 'o', "FILE", "File to write (default: stdout)"}, QUIET_OPTION),
-    .pos = {.name = "REFERENCES", .help = "Images to save", .required = true, .many = true},
+    .pos = SOME("REFERENCES", "Images to save"),
     .details = "The archive is for 'docker load', 'podman load', skopeo and 'msb load'. Layers are "
                "regenerated from msb's own format and are not compressed, so they, and the image, "
                "have different digests than in a registry; their content is the same. Saving the "

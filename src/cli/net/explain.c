@@ -125,8 +125,8 @@ const struct cmd cmd_net_explain = {
     .parent = &cmd_net,
     .summary = "Show whether a sandbox may reach a target, and which rule decides",
     .opts = OPTIONS({"udp", 0, NULL, "Ask about UDP instead of TCP"}, FORMAT_OPTION),
-    .pos = {.name = "NAME", .help = "Sandbox to ask about", .required = true},
-    .then = {.name = "TARGET", .help = "URL, HOST[:PORT] or ADDRESS[:PORT]", .required = true},
+    .pos = ONE("NAME", "Sandbox to ask about"),
+    .then = ONE("TARGET", "URL, HOST[:PORT] or ADDRESS[:PORT]"),
     .details = "Nothing is sent. A running sandbox is asked, since it knows which names it has "
                "resolved; for a stopped one its configured policy is evaluated. The default port "
                "is the URL scheme's, or 443. For a host name there are two decisions: whether it "

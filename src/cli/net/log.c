@@ -88,7 +88,7 @@ const struct cmd cmd_net_log = {
     .opts = OPTIONS({"follow", 'f', NULL, "Keep printing until the sandbox stops"},
                     {"denied", 0, NULL, "Show only denied traffic"}, TAIL_OPTION('n', "decisions"),
                     SINCE_OPTION("decisions"), JSON_LINES_OPTION, FORMAT_OPTION),
-    .pos = {.name = "NAME", .help = "Sandbox, running or stopped", .required = true},
+    .pos = ONE("NAME", "Sandbox, running or stopped"),
     .details =
         "One line for each flow that was opened or denied, each name that was queried, each "
         "name that a flow presented, and the end of each flow, with the rule that decided. "

@@ -54,7 +54,7 @@ const struct cmd cmd_port_list = {
     .parent = &cmd_port,
     .summary = "List the published ports of a sandbox",
     .opts = inspect_opts,
-    .pos = {.name = "NAME", .help = "Sandbox whose ports to show", .required = true},
+    .pos = ONE("NAME", "Sandbox whose ports to show"),
     .details = "A host port of 0 means that a free one is picked when the sandbox starts.",
     .examples = "  msb port web\n"
                 "  msb port list --format json web",
@@ -84,11 +84,8 @@ static const struct cmd cmd_port_add = {
     .parent = &cmd_port,
     .summary = "Publish ports of a sandbox",
     .opts = OPTIONS(POLICY_OPTION, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Sandbox to publish ports of", .required = true},
-    .then = {.name = "PORTS",
-             .help = "Ports to publish: [BIND:]HOST:GUEST[/udp]",
-             .required = true,
-             .many = true},
+    .pos = ONE("NAME", "Sandbox to publish ports of"),
+    .then = SOME("PORTS", "Ports to publish: [BIND:]HOST:GUEST[/udp]"),
     .details = "The syntax is that of 'msb create --port': HOST may be 0 (any free port), and HOST "
                "and GUEST may be ranges. A running sandbox publishes them at once, and so do later "
                "starts. The ports that were bound are printed. Ingress rules of the network policy "
@@ -129,11 +126,8 @@ static const struct cmd cmd_port_remove = {
     .flags = CMD_DESTROYS,
     .summary = "Unpublish ports of a sandbox",
     .opts = quiet_opts,
-    .pos = {.name = "NAME", .help = "Sandbox whose ports to unpublish", .required = true},
-    .then = {.name = "PORTS",
-             .help = "Host ports: [BIND:]HOST[/udp]",
-             .required = true,
-             .many = true},
+    .pos = ONE("NAME", "Sandbox whose ports to unpublish"),
+    .then = SOME("PORTS", "Host ports: [BIND:]HOST[/udp]"),
     .details = "New connections are refused; open TCP connections stay open.",
     .examples = "  msb port rm web 8080\n"
                 "  msb port rm web 53/udp 127.0.0.1:8443",

@@ -85,7 +85,7 @@ const struct cmd cmd_net_set = {
                 {"reset", 0, NULL, "Restore the default policy: public addresses only"},
                 {"drop-existing", 0, NULL, "Close flows that the new policy denies"}, QUIET_OPTION),
     .groups = net_set_groups,
-    .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
+    .pos = ONE("NAME", "Sandbox to change"),
     .details =
         "The options replace the whole policy or, with --add, extend it. In a running sandbox "
         "the new policy applies at once to new flows and DNS queries; existing flows continue "
@@ -207,7 +207,7 @@ const struct cmd cmd_net_show = {
     .parent = &cmd_net,
     .summary = "Show the network policy of a sandbox, rule by rule",
     .opts = inspect_opts,
-    .pos = {.name = "NAME", .help = "Sandbox whose policy to show", .required = true},
+    .pos = ONE("NAME", "Sandbox whose policy to show"),
     .details = "Rules are numbered as in 'net log' and 'net explain'. For a running sandbox it is "
                "the policy in force; JSON also has its counters.",
     .examples = "  msb net show web\n"

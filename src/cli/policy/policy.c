@@ -88,7 +88,7 @@ static const struct cmd cmd_policy_check = {
     .parent = &cmd_policy,
     .summary = "Look for mistakes in a policy file",
     .opts = policy_opts,
-    .pos = {.name = "FILE", .help = "File to check (default: those in effect)"},
+    .pos = MAYBE("FILE", "File to check (default: those in effect)"),
     .details =
         "Exits with 1 if there is one, and says where. As long as a file in effect cannot be "
         "read, trusted or understood, no sandbox can be created, started or changed.",
@@ -160,7 +160,7 @@ static const struct cmd cmd_policy_explain = {
     .summary = "Say what the policy would do to a sandbox, without creating it",
     .opts = OPTIONS(FORMAT_OPTION),
     .groups = explain_groups,
-    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
+    .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .details =
         "Takes the options of 'msb create'. Each setting that applies is allowed, refused, a "
         "default that is filled in, or narrowed, if it was not asked for and exceeds what is "
@@ -191,8 +191,8 @@ static const struct cmd cmd_policy_copies = {
     .parent = &cmd_policy,
     .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
     .opts = OPTIONS({"write", 0, NULL, "From the sandbox to these paths"}, POLICY_OPTION),
-    .pos = {.name = "NAME", .help = "Sandbox", .required = true},
-    .then = {.name = "PATHS", .help = "Paths of the host", .required = true, .many = true},
+    .pos = ONE("NAME", "Sandbox"),
+    .then = SOME("PATHS", "Paths of the host"),
     .details = "Exits with 3 if the policy refuses one of them (paths.copies). For programs that "
                "copy files by themselves: the SDK asks this before an upload or a download.",
     .examples = "  msb policy copies web ./src\n"
@@ -243,8 +243,7 @@ static const struct cmd cmd_policy_init = {
     .summary = "Write a policy file to start from",
     .opts =
         OPTIONS({"force", 'f', NULL, "Replace the file if it exists", OPT_DESTROYS}, QUIET_OPTION),
-    .pos = {.name = "FILE",
-            .help = "File to write (default: $MSB_HOME/policy.yaml); '-' prints it"},
+    .pos = MAYBE("FILE", "File to write (default: $MSB_HOME/policy.yaml); '-' prints it"),
     .details =
         "It has every setting, with an explanation, as a comment: it allows everything until "
         "something is uncommented. The operator's file is /etc/msb/policy.yaml.",

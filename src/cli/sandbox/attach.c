@@ -61,7 +61,7 @@ const struct cmd cmd_attach = {
     .summary = "Reattach to a background command",
     .opts = OPTIONS({"id", 0, "N", "Number of the command in 'msb inspect' (default: the latest)"},
                     {"no-stdin", 0, NULL, "Only watch; pass on no input"}, DETACH_KEYS_OPTION),
-    .pos = {.name = "NAME", .help = "Sandbox that it runs in", .required = true},
+    .pos = ONE("NAME", "Sandbox that it runs in"),
     .details = "Its output is shown from now on ('msb logs' has what came before), and input goes "
                "to it if it was started with any. Ctrl-] detaches again. msb exits with its exit "
                "code.",

@@ -215,12 +215,8 @@ const struct cmd cmd_copy = {
         OPTIONS({"archive", 'a', NULL, "Keep owners (default: root in a sandbox, you on the host)"},
                 {"follow-link", 'L', NULL, "If SRC is a link, copy its target"}, POLICY_OPTION,
                 QUIET_OPTION),
-    .pos = {.name = "SRC",
-            .help = "Path, SANDBOX:/path, or - for a tar archive on stdin",
-            .required = true},
-    .then = {.name = "DST",
-             .help = "Path, SANDBOX:/path, or - for a tar archive on stdout",
-             .required = true},
+    .pos = ONE("SRC", "Path, SANDBOX:/path, or - for a tar archive on stdin"),
+    .then = ONE("DST", "Path, SANDBOX:/path, or - for a tar archive on stdout"),
     .details = "If DST is a directory, SRC is copied into it under its own name; SRC/. means the "
                "contents of SRC. Otherwise DST becomes the copy. A stopped sandbox is started for "
                "the copy and stopped again afterwards.\n\n"

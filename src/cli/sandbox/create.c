@@ -60,7 +60,7 @@ const struct cmd cmd_create = {
     .summary = "Create a sandbox and boot it, ready for commands",
     .opts = quiet_opts,
     .groups = create_groups,
-    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
+    .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .details =
         "The sandbox runs in the background until it is stopped. Without --name a name is "
         "generated and printed on standard output.\n\n" NET_DETAILS "\n\n" TRAFFIC_DETAILS

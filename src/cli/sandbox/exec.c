@@ -96,7 +96,7 @@ const struct cmd cmd_exec = {
         {"detach", 'd', NULL, "Run in the background; 'msb logs' has its output"},
         {"quiet", 'q', NULL, "Print only the command's output"}),
     .groups = exec_groups,
-    .pos = {.name = "NAME", .help = "Sandbox to run it in", .required = true},
+    .pos = ONE("NAME", "Sandbox to run it in"),
     .command_help = "Command to run (default: the image's, or a shell)",
     .details = "A stopped sandbox is started for the command and stopped again afterwards. msb "
                "exits with the command's exit code: 128+N if signal N killed it, 127 if it was not "

@@ -374,7 +374,7 @@ const struct cmd cmd_inspect = {
     .group = GROUP_SANDBOX,
     .summary = "Show details of a sandbox",
     .opts = inspect_opts,
-    .pos = {.name = "NAME", .help = "Sandbox to show", .required = true},
+    .pos = ONE("NAME", "Sandbox to show"),
     .examples = "  msb inspect web\n"
                 "  msb inspect web --format json",
     .inspect = &sandbox,

@@ -112,7 +112,7 @@ const struct cmd cmd_logs = {
          OPT_REPEAT},
         {"grep", 0, "REGEX", "Show only lines that match (extended regex)"}, JSON_LINES_OPTION),
     .groups = logs_groups,
-    .pos = {.name = "NAME", .help = "Sandbox whose logs to show", .required = true},
+    .pos = ONE("NAME", "Sandbox whose logs to show"),
     .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "
                "a terminal, control characters other than colors are shown, not obeyed. A file or "
                "a pipe gets the bytes as they were written, unless --escape.\n\n" TIME_DETAILS,

@@ -183,7 +183,7 @@ const struct cmd cmd_metrics = {
         {"format", 0, "FORMAT", "Print JSON, or text for Prometheus", .choices = "json|prometheus"},
         {"stream", 0, NULL, "--watch on a terminal", OPT_HIDDEN},
         {"no-stream", 0, NULL, "One look", OPT_HIDDEN}),
-    .pos = {.name = "NAME", .help = "One sandbox (default: all running ones)"},
+    .pos = MAYBE("NAME", "One sandbox (default: all running ones)"),
     .details =
         "CPU and memory are those of the processes on this host that run a sandbox; disk and "
         "network are what its guest read and wrote. 'msb top' is 'msb metrics --watch'.",

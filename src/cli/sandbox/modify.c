@@ -288,7 +288,7 @@ const struct cmd cmd_modify = {
                     {"dry-run", 0, NULL, "Show what would change, without changing it"},
                     FORMAT_OPTION, QUIET_OPTION),
     .groups = modify_groups,
-    .pos = {.name = "NAME", .help = "Sandbox to change", .required = true},
+    .pos = ONE("NAME", "Sandbox to change"),
     .details =
         "Changes to a stopped sandbox apply at its next start. A running one gets new labels and "
         "CPUs (up to its --max-cpus, where the host has a cgroup for it) at once, and secrets if "

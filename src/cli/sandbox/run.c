@@ -217,7 +217,7 @@ const struct cmd cmd_run = {
     .summary = "Create a sandbox and run a command in it",
     .opts = quiet_opts,
     .groups = run_groups,
-    .pos = {.name = "IMAGE", .help = IMAGE_ARGUMENT_HELP},
+    .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .command_help = "Command for the entrypoint (default: the image's, or a shell)",
     .details =
         "Without --name the sandbox is removed when the command ends. With --name it is kept, "

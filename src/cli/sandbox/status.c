@@ -131,7 +131,7 @@ const struct cmd cmd_status = {
     .summary = "Show running sandboxes and their resources",
     .opts = OPTIONS({"all", 'a', NULL, "Also show stopped and crashed sandboxes"}, LABEL_FILTER,
                     NAMES_ONLY_OPTION, FORMAT_OPTION),
-    .pos = {.name = "NAME", .help = "One sandbox, running or not (default: all running ones)"},
+    .pos = MAYBE("NAME", "One sandbox, running or not (default: all running ones)"),
     .examples = "  msb ps\n"
                 "  msb ps -a --format json\n"
                 "  msb status web",

@@ -74,7 +74,7 @@ const struct cmd cmd_wait = {
     .name = "wait",
     .group = GROUP_SANDBOX,
     .summary = "Wait for a background command; print its exit code",
-    .pos = {.name = "NAMES", .help = "Sandboxes to wait for", .required = true, .many = true},
+    .pos = SOME("NAMES", "Sandboxes to wait for"),
     .details = "The command is the latest that 'msb run -d' or 'msb exec -d' started, or that "
                "was detached from. For a sandbox without one, msb waits until the sandbox stops.",
     .examples = "  msb run -d --name job -- make && msb wait job\n"

@@ -81,9 +81,7 @@ static const struct cmd cmd_secret_set = {
                  "Store no value: run COMMAND on this host when a request needs it (see --secret)"},
                 {"ttl", 0, "DURATION", "How long a value from COMMAND can be used (default: 10m)"},
                 QUIET_OPTION),
-    .pos = {.name = "NAME",
-            .help = "Name of the secret, and of the variable in the sandbox",
-            .required = true},
+    .pos = ONE("NAME", "Name of the secret, and of the variable in the sandbox"),
     .details =
         "The value is read from standard input or asked for on the terminal; it is never an "
         "argument, which every process on the host could read. It is stored in "
@@ -171,7 +169,7 @@ static const struct cmd cmd_secret_remove = {
     .flags = CMD_DESTROYS,
     .summary = "Remove secrets",
     .opts = quiet_opts,
-    .pos = {.name = "NAMES", .help = "Secrets to remove", .required = true, .many = true},
+    .pos = SOME("NAMES", "Secrets to remove"),
     .details = "A sandbox that uses a removed secret runs no commands until that is set again.",
     .examples = "  msb secret rm API_KEY",
     .each = &(const struct action){.done = "Removed", .plain = secret_remove},

@@ -94,7 +94,7 @@ const struct cmd cmd_volume_create = {
         OPTIONS({"kind", 0, "KIND", "Directory or disk (default: dir)", .choices = "dir|disk"},
                 {"size", 0, "SIZE", "Capacity; required for a disk (default: no limit)"},
                 {"name", 0, "NAME", "Name of the volume, instead of the argument"}, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Name of the volume"},
+    .pos = MAYBE("NAME", "Name of the volume"),
     .examples = "  msb volume create data\n"
                 "  msb volume create cache --size 10G\n"
                 "  msb volume create db --kind disk --size 1G",
@@ -179,7 +179,7 @@ static const struct cmd cmd_volume_inspect = {
     .parent = &cmd_volume,
     .summary = "Show details of a volume",
     .opts = inspect_opts,
-    .pos = {.name = "NAME", .help = "Volume to show", .required = true},
+    .pos = ONE("NAME", "Volume to show"),
     .examples = "  msb volume inspect data\n"
                 "  msb volume inspect data --format json",
     .inspect = &volumes,
@@ -194,7 +194,7 @@ static const struct cmd cmd_volume_remove = {
     .flags = CMD_DESTROYS,
     .summary = "Remove volumes and their data",
     .opts = quiet_opts,
-    .pos = {.name = "NAMES", .help = "Volumes to remove", .required = true, .many = true},
+    .pos = SOME("NAMES", "Volumes to remove"),
     .examples = "  msb volume rm data",
     .each = &(const struct action){.done = "Removed", .plain = volume_remove},
 };

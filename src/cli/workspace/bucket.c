@@ -91,7 +91,7 @@ const struct cmd cmd_workspace_create = {
     .summary = "Create a workspace, optionally in an S3 bucket",
     .opts = quiet_opts,
     .groups = create_groups,
-    .pos = {.name = "NAME", .help = "Name of the workspace", .required = true},
+    .pos = ONE("NAME", "Name of the workspace"),
     .details =
         "With --s3, the workspace is a local directory that is synced with the bucket: before a "
         "sandbox starts with it, after the sandbox stops, and by `msb workspace sync`. Each file "
@@ -156,7 +156,7 @@ const struct cmd cmd_workspace_status = {
     .parent = &cmd_workspace,
     .summary = "Show what a sync with the bucket would do",
     .opts = OPTIONS(FORMAT_OPTION, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Workspace to compare", .required = true},
+    .pos = ONE("NAME", "Workspace to compare"),
     .details =
         "One line for each path that differs: upload, download, delete-local, delete-remote or "
         "conflict. Nothing is changed.",

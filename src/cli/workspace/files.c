@@ -279,8 +279,8 @@ const struct cmd cmd_workspace_get = {
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory out of a workspace",
     .opts = transfer_opts,
-    .pos = {.name = "NAME:PATH", .help = "What to copy", .required = true},
-    .then = {.name = "DST", .help = "Path on the host, or - for standard output", .required = true},
+    .pos = ONE("NAME:PATH", "What to copy"),
+    .then = ONE("DST", "Path on the host, or - for standard output"),
     .details = "If DST is a directory, the copy goes into it under its own name. No sandbox is "
                "started. A workspace in a bucket is synced first.",
     .examples = "  msb workspace get task-7:result.json .\n"
@@ -293,8 +293,8 @@ const struct cmd cmd_workspace_put = {
     .parent = &cmd_workspace,
     .summary = "Copy a file or directory into a workspace",
     .opts = transfer_opts,
-    .pos = {.name = "FILE", .help = "Path on the host, or - for standard input", .required = true},
-    .then = {.name = "NAME:PATH", .help = "Where it goes", .required = true},
+    .pos = ONE("FILE", "Path on the host, or - for standard input"),
+    .then = ONE("NAME:PATH", "Where it goes"),
     .details =
         "If PATH is a directory, the copy goes into it under its own name; missing directories "
         "above it are made. No sandbox is started. A workspace in a bucket is synced afterwards.",

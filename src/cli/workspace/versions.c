@@ -107,7 +107,7 @@ const struct cmd cmd_workspace_checkpoint = {
     .parent = &cmd_workspace,
     .summary = "Keep a version of a workspace",
     .opts = OPTIONS({"message", 'm', "TEXT", "Description for the log"}, MAX_OPTION, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Workspace", .required = true},
+    .pos = ONE("NAME", "Workspace"),
     .details =
         "Prints the number of the version. Only what has changed is stored; if nothing has, the "
         "last version's number is printed. Versions are kept on this host, even for a workspace in "
@@ -178,7 +178,7 @@ const struct cmd cmd_workspace_log = {
     .parent = &cmd_workspace,
     .summary = "List the versions of a workspace",
     .opts = list_opts,
-    .pos = {.name = "NAME", .help = "Workspace", .required = true},
+    .pos = ONE("NAME", "Workspace"),
     .examples = "  msb workspace log task-7\n"
                 "  msb workspace log task-7 --format json",
     .list = &versions,
@@ -244,7 +244,7 @@ const struct cmd cmd_workspace_diff = {
     .opts = OPTIONS({"from", 0, "VERSION", "Compare with this version (default: the last one)"},
                     {"to", 0, "VERSION", "Compare this version (default: what is there now)"},
                     FORMAT_OPTION, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Workspace", .required = true},
+    .pos = ONE("NAME", "Workspace"),
     .details = "One line for each path: added, changed or removed.",
     .examples = "  msb workspace diff task-7\n"
                 "  msb workspace diff task-7 --from 3 --to 5",
@@ -280,8 +280,8 @@ const struct cmd cmd_workspace_restore = {
     .parent = &cmd_workspace,
     .summary = "Restore a workspace to an earlier version",
     .opts = OPTIONS(MAX_OPTION, QUIET_OPTION),
-    .pos = {.name = "NAME", .help = "Workspace", .required = true},
-    .then = {.name = "VERSION", .help = "Its number in the log", .required = true},
+    .pos = ONE("NAME", "Workspace"),
+    .then = ONE("VERSION", "Its number in the log"),
     .details =
         "The current state is saved as a version first, so nothing is lost. Only files that differ "
         "are replaced, one by one; what .msbignore names is left alone. Sandboxes may use the "
@@ -315,7 +315,7 @@ const struct cmd cmd_workspace_prune = {
     .flags = CMD_DESTROYS,
     .summary = "Remove old versions of workspaces",
     .opts = OPTIONS({"keep", 0, "N", "Keep the newest N versions (default: 10)"}, QUIET_OPTION),
-    .pos = {.name = "NAMES", .help = "Workspaces", .required = true, .many = true},
+    .pos = SOME("NAMES", "Workspaces"),
     .details = "The files of the workspaces stay as they are.",
     .examples = "  msb workspace prune task-7 --keep 3",
     .each = &(const struct action){.fn = prune_one},

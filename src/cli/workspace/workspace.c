@@ -182,7 +182,7 @@ static const struct cmd cmd_workspace_list = {
     .summary = "List workspaces, or the files of one",
     .opts = OPTIONS({"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
                     NAMES_ONLY_OPTION, FORMAT_OPTION),
-    .pos = {.name = "NAME:PATH", .help = "List what is there; NAME alone: at the top"},
+    .pos = MAYBE("NAME:PATH", "List what is there; NAME alone: at the top"),
     .details =
         "Files are listed without starting a sandbox. A workspace in a bucket is synced first.",
     .examples = "  msb workspace ls\n"
@@ -196,7 +196,7 @@ static const struct cmd cmd_workspace_inspect = {
     .parent = &cmd_workspace,
     .summary = "Show details of a workspace",
     .opts = inspect_opts,
-    .pos = {.name = "NAME", .help = "Workspace to show", .required = true},
+    .pos = ONE("NAME", "Workspace to show"),
     .examples = "  msb workspace inspect task-7\n"
                 "  msb workspace inspect task-7 --format json",
     .inspect = &workspaces,
@@ -257,10 +257,7 @@ static const struct cmd cmd_workspace_sync = {
     .parent = &cmd_workspace,
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
     .opts = OPTIONS({"max", 0, "SIZE", "Size limit, this time"}, QUIET_OPTION),
-    .pos = {.name = "NAMES",
-            .help = "Workspaces, or sandboxes that have one",
-            .required = true,
-            .many = true},
+    .pos = SOME("NAMES", "Workspaces, or sandboxes that have one"),
     .details =
         "A running sandbox is copied as it is now. A stopped one is started for the copy, "
         "without running any command. Stopping, starting and removing a sandbox sync, too: "
@@ -292,10 +289,7 @@ static const struct cmd cmd_workspace_remove = {
     .opts = OPTIONS(
         {"recursive", 'r', NULL, "For NAME:PATH: remove directories, too, and their contents"},
         QUIET_OPTION),
-    .pos = {.name = "NAMES",
-            .help = "Workspaces to remove, or NAME:PATH for files in them",
-            .required = true,
-            .many = true},
+    .pos = SOME("NAMES", "Workspaces to remove, or NAME:PATH for files in them"),
     .details =
         "For a workspace in a bucket, only the local files are removed; the bucket is unchanged. "
         "A file (NAME:PATH) is removed from the bucket, too, by a sync afterwards.",
