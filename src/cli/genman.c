@@ -145,8 +145,8 @@ static void description(const struct page *p, struct buf *out)
         (void)buf_printf(out, ".\n\n");
     }
     char group[CMD_PATH_MAX] = "";
-    if (c->parent)
-        cmd_path(c->parent, ' ', group);
+    if (cmd_parent(c))
+        cmd_path(cmd_parent(c), ' ', group);
     if (c->alias)
         (void)buf_printf(out, "*msb %s%s%s* is another name for this command.\n\n", group,
                          *group ? " " : "", c->alias);
@@ -277,7 +277,7 @@ static void examples(const struct page *p, struct buf *out)
 
 static void see_also(const struct page *p, struct buf *out)
 {
-    const struct cmd *group = p->cmd ? p->cmd->parent : NULL;
+    const struct cmd *group = p->cmd ? cmd_parent(p->cmd) : NULL;
     char title[TITLE_MAX];
     if (p->cmd)
         (void)buf_printf(out, "*msb*(1)");
@@ -376,7 +376,7 @@ static void list_pages(const struct cmd *in)
 {
     char title[TITLE_MAX];
     for (const struct cmd *const *c = in->subs; *c; c++) {
-        if (!has_page(*c) || (in != &root_cmd && (*c)->parent != in))
+        if (!has_page(*c) || (in != &root_cmd && cmd_parent(*c) != in))
             continue;
         (void)printf("%s", page_title(*c, title));
         if ((*c)->alias)

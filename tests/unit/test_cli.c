@@ -303,42 +303,34 @@ static void every_verb_is_described_and_unique(void **state)
     check_verbs(&root_cmd);
 }
 
-/* A group of verbs as the table could have one. */
-static const struct cmd group, group_list;
-static const struct cmd *const group_subs[] = {&group_list, &cmd_stop, NULL};
-static const struct cmd group = {.name = "thing", .summary = "Manage things", .subs = group_subs};
-static const struct cmd group_list = {
-    .name = "list",
-    .alias = "ls",
-    .parent = &group,
-    .summary = "List things",
-    .pos = {.name = "NAME", .help = "A thing"},
-};
-
 static void verbs_of_a_group(void **state)
 {
     (void)state;
+    const struct cmd *group = &cmd_image;
     struct line l;
     char text[256];
-    assert_ptr_equal(cmd_find(&group, "ls"), &group_list);
-    assert_ptr_equal(cmd_find(&group, "stop"), &cmd_stop);
-    assert_null(cmd_find(&group, "run"));
-    assert_ptr_equal(cmd_similar(&group, "lst"), &group_list);
-    cmd_usage(&group, text, sizeof(text));
-    assert_string_equal(text, "msb thing [OPTIONS] <COMMAND>");
-    cmd_usage(&group_list, text, sizeof(text));
-    assert_string_equal(text, "msb thing list [OPTIONS] [NAME]");
-    cmd_path(&group_list, '-', text);
-    assert_string_equal(text, "thing-list");
+    assert_ptr_equal(cmd_find(group, "ls"), &cmd_image_list);
+    assert_ptr_equal(cmd_find(group, "push"), &cmd_push);
+    assert_null(cmd_find(group, "run"));
+    assert_ptr_equal(cmd_similar(group, "lst"), &cmd_image_list);
+    assert_ptr_equal(cmd_parent(&cmd_image_list), group);
+    assert_null(cmd_parent(&cmd_push)); /* msb's, listed in the group, too */
+    assert_null(cmd_parent(&root_cmd));
+    cmd_usage(group, text, sizeof(text));
+    assert_string_equal(text, "msb image [OPTIONS] <COMMAND>");
+    cmd_usage(&cmd_image_inspect, text, sizeof(text));
+    assert_string_equal(text, "msb image inspect [OPTIONS] <REFERENCE>");
+    cmd_path(&cmd_image_list, '-', text);
+    assert_string_equal(text, "image-list");
     cmd_path(&root_cmd, '-', text);
     assert_string_equal(text, "");
-    parse(&l, &group, "--debug list --bogus");
+    parse(&l, group, "--debug list --bogus");
     assert_int_equal(l.ret, 0);
     assert_int_equal(l.a.rest, 1);
     args_free(&l.a);
-    refused(&group, "--bogus list", EINVAL, "unexpected argument '--bogus' found");
-    hinted(&group_list, "a b", "usage: msb thing list [OPTIONS] [NAME]");
-    hinted(&group_list, "a b", "see 'msb thing list --help'");
+    refused(group, "--bogus list", EINVAL, "unexpected argument '--bogus' found");
+    hinted(&cmd_image_inspect, "a b", "usage: msb image inspect [OPTIONS] <REFERENCE>");
+    hinted(&cmd_image_inspect, "a b", "see 'msb image inspect --help'");
 }
 
 static void help_and_tree_of_a_group(void **state)
@@ -346,26 +338,26 @@ static void help_and_tree_of_a_group(void **state)
     (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
-    help_cmd(&group, false, &b, 80);
+    help_cmd(&cmd_image, false, &b, 80);
     assert_int_equal(buf_append(&b, "", 1), 0);
     const char *text = (char *)buf_head(&b);
-    assert_non_null(strstr(text, "\nUsage: msb thing [OPTIONS] <COMMAND>\n"));
-    assert_non_null(strstr(text, "\n  list        List things [alias: ls]\n"));
-    assert_non_null(strstr(text, "\n  stop        "));
+    assert_non_null(strstr(text, "\nUsage: msb image [OPTIONS] <COMMAND>\n"));
+    assert_non_null(strstr(text, "\n  list        List images [alias: ls]\n"));
+    assert_non_null(strstr(text, "\n  push        "));
     buf_reset(&b);
-    help_cmd(&group_list, false, &b, 80);
+    help_cmd(&cmd_image_list, false, &b, 80);
     assert_int_equal(buf_append(&b, "", 1), 0);
     text = (char *)buf_head(&b);
-    assert_non_null(strstr(text, "\nUsage: msb thing list [OPTIONS] [NAME]\n"
-                                 "Alias: msb thing ls\n"));
+    assert_non_null(strstr(text, "\nUsage: msb image list [OPTIONS]\n"
+                                 "Alias: msb image ls\n"));
     buf_reset(&b);
-    help_tree(&group, &b);
+    help_tree(&cmd_image, &b);
     assert_int_equal(buf_append(&b, "", 1), 0);
     text = (char *)buf_head(&b);
-    assert_non_null(strstr(text, "msb thing\n├── list (alias: ls)  List things\n"
-                                 "│   └── [NAME]        A thing\n"
-                                 "└── stop              "));
-    assert_null(strstr(text, "--force")); /* stop is shown where it belongs */
+    assert_non_null(strstr(text, "msb image\n├── list (alias: ls)"));
+    assert_non_null(strstr(text, "│   ├── <REFERENCE>        Image to show\n"));
+    assert_non_null(strstr(text, "├── push "));
+    assert_null(strstr(text, "--ca-certs")); /* push is shown where it belongs */
     buf_free(&b);
 }
 

@@ -341,7 +341,6 @@ static const struct opt_group *const audit_groups[] = {&audit_filter_group, NULL
 static const struct cmd cmd_audit_show = {
     .name = "show",
     .flags = CMD_HIDDEN,
-    .parent = &cmd_audit,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
     .opts = audit_opts,
     .groups = audit_groups,
@@ -352,13 +351,11 @@ static const struct cmd cmd_audit_show = {
     .run = audit_run,
 };
 
-static const struct cmd *const audit_subs[] = {&cmd_audit_show, &cmd_audit_verify, NULL};
-
 const struct cmd cmd_audit = {
     .name = "audit",
     .group = GROUP_SANDBOX,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
-    .subs = audit_subs,
+    .subs = VERBS(&cmd_audit_show, &cmd_audit_verify),
     .otherwise = &cmd_audit_show,
     .opts = audit_opts,
     .groups = audit_groups,

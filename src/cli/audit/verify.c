@@ -126,7 +126,6 @@ static int verify_run(const struct args *a)
 
 const struct cmd cmd_audit_verify = {
     .name = "verify",
-    .parent = &cmd_audit,
     .summary = "Check that the audit log is as it was written",
     .opts = OPTIONS(
         {"anchor", 0, NULL, "Print the newest record's number and hash, to be kept elsewhere"},

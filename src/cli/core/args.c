@@ -107,11 +107,25 @@ const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
     return best && best->flags & (CMD_LATER | CMD_DESTROYS) ? NULL : best;
 }
 
+const struct cmd *cmd_parent(const struct cmd *c)
+{
+    const struct cmd *found = NULL;
+    for (const struct cmd *const *g = cmd_table; *g; g++) {
+        if (*g == c)
+            return NULL;
+        for (const struct cmd *const *s = (*g)->subs; !found && s && *s; s++)
+            if (*s == c)
+                found = *g;
+    }
+    return found;
+}
+
 void cmd_path(const struct cmd *c, char sep, char out[CMD_PATH_MAX])
 {
     out[0] = '\0';
-    if (c->parent)
-        cmd_path(c->parent, sep, out);
+    const struct cmd *group = cmd_parent(c);
+    if (group)
+        cmd_path(group, sep, out);
     size_t n = strlen(out);
     if (n && n + 1 < CMD_PATH_MAX)
         out[n++] = sep;

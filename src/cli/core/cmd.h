@@ -3,7 +3,7 @@
  * One description drives the parser, --help, --tree, the completions and the man pages. A verb is
  * one file that fills in a `const struct cmd` (with its option table and its function), a line in
  * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it only leads to
- * its verbs, which name it as their parent.
+ * its verbs.
  */
 #ifndef MSB_CLI_CORE_CMD_H
 #define MSB_CLI_CORE_CMD_H
@@ -47,6 +47,7 @@ struct opt_group {
     const char *title;
     const struct opt *opts;
 };
+#define GROUPS(...) ((const struct opt_group *const[]){__VA_ARGS__, NULL})
 
 struct pos {
     const char *name; /* "NAME"; NULL = no such argument */
@@ -56,10 +57,22 @@ struct pos {
 };
 
 /* How many words: one, one at least, any number, one or none. */
-#define ONE(word, what) {.name = (word), .help = (what), .required = true}
-#define SOME(word, what) {.name = (word), .help = (what), .required = true, .many = true}
-#define ANY(word, what) {.name = (word), .help = (what), .many = true}
-#define MAYBE(word, what) {.name = (word), .help = (what)}
+#define ONE(word, what)                                  \
+    {                                                    \
+        .name = (word), .help = (what), .required = true \
+    }
+#define SOME(word, what)                                               \
+    {                                                                  \
+        .name = (word), .help = (what), .required = true, .many = true \
+    }
+#define ANY(word, what)                              \
+    {                                                \
+        .name = (word), .help = (what), .many = true \
+    }
+#define MAYBE(word, what)              \
+    {                                  \
+        .name = (word), .help = (what) \
+    }
 
 enum cmd_group { GROUP_SANDBOX, GROUP_IMAGE, GROUP_STORAGE, GROUP_INSTALL, GROUP_OTHER, GROUP_MAX };
 
@@ -81,9 +94,8 @@ struct cmd {
     enum cmd_group group;          /* of a group's verb: the group's, not written again */
     unsigned flags;                /* enum cmd_flag */
     const char *summary;           /* one line, no full stop */
-    const struct cmd *parent;      /* the group it belongs to; NULL = msb itself */
-    const struct cmd *const *subs; /* a group's verbs, ends with NULL. One whose parent is
-                                    * another group is that group's verb, listed here too */
+    const struct cmd *const *subs; /* a group's verbs, ends with NULL. One that msb itself or an
+                                    * earlier group has is theirs, listed here too */
     const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
                                     * ("msb port web") */
     const struct cmd *same;        /* set: this is a second spelling of that verb */
@@ -105,6 +117,9 @@ struct cmd {
     int (*before)(const struct args *a);
 };
 
+/* The verbs of a group. */
+#define VERBS(...) ((const struct cmd *const[]){__VA_ARGS__, NULL})
+
 /* All verbs, in the order of help; ends with NULL. */
 extern const struct cmd *const cmd_table[];
 /* Options that every verb takes. */
@@ -112,6 +127,8 @@ extern const struct opt global_opts[];
 /* `msb` itself, for the options before the verb. */
 extern const struct cmd root_cmd;
 
+/* The group that it belongs to; NULL: msb itself. */
+const struct cmd *cmd_parent(const struct cmd *c);
 /* A verb of a group, by name or alias; NULL. */
 const struct cmd *cmd_find(const struct cmd *in, const char *name);
 /* The same, but a second spelling is returned as such. */

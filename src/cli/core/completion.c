@@ -64,10 +64,11 @@ static const struct things *argument_of(const struct cmd *c)
     if ((strcmp(name, "NAME") != 0 && strcmp(name, "NAMES") != 0) || c == &cmd_volume_create ||
         c == &cmd_workspace_create)
         return NULL;
-    return c->parent == &cmd_volume      ? &volumes
-           : c->parent == &cmd_workspace ? &named_workspaces
-           : c->parent == &cmd_secret    ? &secrets
-                                         : &sandboxes;
+    const struct cmd *group = cmd_parent(c);
+    return group == &cmd_volume      ? &volumes
+           : group == &cmd_workspace ? &named_workspaces
+           : group == &cmd_secret    ? &secrets
+                                     : &sandboxes;
 }
 
 /* The same for the value of an option. */
@@ -372,13 +373,14 @@ static void fish_names(struct buf *out, const struct cmd *c)
 /* True after the verb. One of msb's own must not be taken for a group's of the same name. */
 static void fish_condition(struct buf *out, const struct cmd *c)
 {
+    const struct cmd *group = cmd_parent(c);
     (void)buf_printf(out, "complete -c msb -n '");
-    if (c->parent) {
-        fish_names(out, c->parent);
+    if (group) {
+        fish_names(out, group);
         (void)buf_printf(out, "; and ");
     }
     fish_names(out, c);
-    for (const struct cmd *const *g = c->parent ? NULL : cmd_table; g && *g; g++) {
+    for (const struct cmd *const *g = group ? NULL : cmd_table; g && *g; g++) {
         const struct cmd *other = (*g)->subs && offered(*g) ? cmd_find(*g, c->name) : NULL;
         if (other && other != c) {
             (void)buf_printf(out, "; and not ");
@@ -435,7 +437,7 @@ static void fish_offer(const struct cmd *c, const struct cmd *in, struct buf *ou
 static void fish_cmd(const struct cmd *c, const struct cmd *in, struct buf *out)
 {
     fish_offer(c, in, out);
-    if (c->parent != in && in != &root_cmd)
+    if (cmd_parent(c) != in && in != &root_cmd)
         return;
     struct fish f = {out, c};
     (void)cmd_each_opt(c, fish_option, &f);

@@ -70,9 +70,8 @@ const char *habit_of_verb(const char *word)
 
 const char *habit_of_option(const struct cmd *c, const char *word)
 {
-    while (c->parent)
-        c = c->parent;
-    if (c->group != GROUP_SANDBOX) /* `image rm --restart` is just wrong */
+    const struct cmd *group = cmd_parent(c);
+    if ((group ? group : c)->group != GROUP_SANDBOX) /* `image rm --restart` is just wrong */
         return NULL;
     return find(options, ARRAY_LEN(options), word, strcspn(word, "="));
 }

@@ -268,8 +268,8 @@ void help_cmd(const struct cmd *c, bool all, struct buf *out, unsigned columns)
     char usage[256], path[CMD_PATH_MAX] = "", page[CMD_PATH_MAX];
     cmd_usage(c, usage, sizeof(usage));
     (void)buf_printf(out, "%s\n\nUsage: %s\n", c->summary, usage);
-    if (c->parent)
-        cmd_path(c->parent, ' ', path);
+    if (cmd_parent(c))
+        cmd_path(cmd_parent(c), ' ', path);
     if (c->alias)
         (void)buf_printf(out, "Alias: msb %s%s%s\n", path, *path ? " " : "", c->alias);
     print_examples(&h, c);
@@ -408,7 +408,7 @@ static void verb_branches(const struct cmd *in, struct tree *t)
                        (*c)->alias ? (*c)->alias : "", (*c)->alias ? ")" : "");
         branch(t, left, (*c)->summary);
         (void)snprintf(t->indent + n, sizeof(t->indent) - n, "%s", verbs ? "│   " : "    ");
-        if (in == &root_cmd || (*c)->parent == in) /* others are shown in their own group */
+        if (in == &root_cmd || cmd_parent(*c) == in) /* others are shown in their own group */
             cmd_branches(*c, t);
         t->indent[n] = '\0';
     }

@@ -219,8 +219,6 @@ static int install_run(const struct args *a)
     return code;
 }
 
-static const struct opt_group *const install_groups[] = {SANDBOX_GROUPS, NULL};
-
 const struct cmd cmd_install = {
     .name = "install",
     .group = GROUP_INSTALL,
@@ -230,7 +228,7 @@ const struct cmd cmd_install = {
                     {"tmp", 0, NULL, "A new sandbox each time; nothing is kept"},
                     {"no-pull", 0, NULL, "Do not pull the image yet"},
                     {"list", 'l', NULL, "List the commands that are installed"}, QUIET_OPTION),
-    .groups = install_groups,
+    .groups = GROUPS(SANDBOX_GROUPS),
     .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .command_help = "What it runs, followed by its own arguments (default: the image's command)",
     .details = "The command is a script in $MSB_HOME/bin, named after the image or by --name. It "

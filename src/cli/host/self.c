@@ -93,7 +93,6 @@ const struct cmd cmd_downgrade = {
 static const struct cmd cmd_self_uninstall = {
     .name = "uninstall",
     .flags = CMD_DESTROYS,
-    .parent = &cmd_self,
     .summary = "Say how to remove msb",
     .opts = self_opts,
     .examples = "  msb self uninstall",
@@ -107,15 +106,11 @@ static const struct cmd check_spelling = {
     .same = &cmd_doctor,
 };
 
-static const struct cmd *const self_subs[] = {
-    &cmd_doctor, &cmd_update, &cmd_downgrade, &cmd_self_uninstall, &check_spelling, NULL,
-};
-
 const struct cmd cmd_self = {
     .name = "self",
     .group = GROUP_INSTALL,
     .summary = "Manage this installation",
-    .subs = self_subs,
+    .subs = VERBS(&cmd_doctor, &cmd_update, &cmd_downgrade, &cmd_self_uninstall, &check_spelling),
     .examples = "  msb self doctor\n"
                 "  msb self update",
 };

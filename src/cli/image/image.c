@@ -53,25 +53,12 @@ json_t *image_json(const struct image_record *r)
                      (json_int_t)image_size(r));
 }
 
-static const struct cmd *const image_subs[] = {
-    &cmd_image_list,
-    &cmd_image_inspect,
-    &cmd_image_remove,
-    &cmd_image_prune,
-    &cmd_pull,
-    &cmd_commit,
-    &cmd_tag,
-    &cmd_push,
-    &cmd_load,
-    &cmd_save,
-    NULL,
-};
-
 const struct cmd cmd_image = {
     .name = "image",
     .group = GROUP_IMAGE,
     .summary = "Manage images",
-    .subs = image_subs,
+    .subs = VERBS(&cmd_image_list, &cmd_image_inspect, &cmd_image_remove, &cmd_image_prune,
+                  &cmd_pull, &cmd_commit, &cmd_tag, &cmd_push, &cmd_load, &cmd_save),
     .details = "Images are pulled from registries or loaded from archives into a store below "
                "$MSB_HOME. A layer shared by several images is stored once.",
     .examples = "  msb image ls\n"

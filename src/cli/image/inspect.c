@@ -152,7 +152,6 @@ static const struct noun image = {.open = image_items_open,
 const struct cmd cmd_image_inspect = {
     .name = "inspect",
     .summary = "Show details of an image",
-    .parent = &cmd_image,
     .opts = inspect_opts,
     .pos = ONE("REFERENCE", "Image to show"),
     .examples = "  msb image inspect alpine:3\n"

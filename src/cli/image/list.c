@@ -72,7 +72,6 @@ const struct cmd cmd_image_list = {
     .name = "list",
     .alias = "ls",
     .summary = "List images",
-    .parent = &cmd_image,
     .opts = list_opts,
     .details = "CREATED is when an image was pulled or loaded. SIZE is its size on disk; layers "
                "shared by several images are counted for each of them.",

@@ -50,7 +50,6 @@ const struct cmd cmd_image_prune = {
     .name = "prune",
     .flags = CMD_DESTROYS,
     .summary = "Remove all images that no sandbox uses",
-    .parent = &cmd_image,
     .opts = OPTIONS(YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "This includes images built from directories and tar files, layers that no image "
                "needs, and the remains of interrupted downloads. Sandboxes, running or stopped, "

@@ -126,7 +126,6 @@ static int login_run(const struct args *a)
 
 const struct cmd cmd_registry_login = {
     .name = "login",
-    .parent = &cmd_registry,
     .summary = "Log in to a registry",
     .opts = OPTIONS({"username", 'u', "USER", "User name; asked for on a terminal"},
                     {"password-stdin", 0, NULL, "Read the password from standard input"},
@@ -160,7 +159,6 @@ static int logout_run(const struct args *a)
 
 const struct cmd cmd_registry_logout = {
     .name = "logout",
-    .parent = &cmd_registry,
     .flags = CMD_DESTROYS,
     .summary = "Remove the credentials for a registry",
     .opts = quiet_opts,
@@ -226,7 +224,6 @@ static const struct noun registries = {
 static const struct cmd cmd_registry_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_registry,
     .summary = "List registries with stored credentials",
     .opts = list_opts,
     .examples = "  msb registry ls\n"
@@ -234,18 +231,11 @@ static const struct cmd cmd_registry_list = {
     .list = &registries,
 };
 
-static const struct cmd *const registry_subs[] = {
-    &cmd_registry_login,
-    &cmd_registry_logout,
-    &cmd_registry_list,
-    NULL,
-};
-
 const struct cmd cmd_registry = {
     .name = "registry",
     .group = GROUP_IMAGE,
     .summary = "Manage registry credentials",
-    .subs = registry_subs,
+    .subs = VERBS(&cmd_registry_login, &cmd_registry_logout, &cmd_registry_list),
     .details =
         "Credentials stored here take precedence over those in Docker's config.json. Mirrors "
         "and certificates are set in registries.json: see msb-registry(1).",

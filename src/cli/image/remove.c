@@ -112,7 +112,6 @@ const struct cmd cmd_image_remove = {
     .alias = "rm",
     .flags = CMD_DESTROYS,
     .summary = "Remove images",
-    .parent = &cmd_image,
     .opts = OPTIONS({"force", 'f', NULL, "Also remove images that sandboxes use"}, QUIET_OPTION),
     .pos = SOME("REFERENCES", "Images to remove"),
     .details = "Layers that no other image needs are deleted. The last name of an image that "

@@ -122,7 +122,6 @@ static int net_explain_run(const struct args *a)
 
 const struct cmd cmd_net_explain = {
     .name = "explain",
-    .parent = &cmd_net,
     .summary = "Show whether a sandbox may reach a target, and which rule decides",
     .opts = OPTIONS({"udp", 0, NULL, "Ask about UDP instead of TCP"}, FORMAT_OPTION),
     .pos = ONE("NAME", "Sandbox to ask about"),

@@ -83,7 +83,6 @@ static int net_log_run(const struct args *a)
 
 const struct cmd cmd_net_log = {
     .name = "log",
-    .parent = &cmd_net,
     .summary = "Show the network decisions of a sandbox",
     .opts = OPTIONS({"follow", 'f', NULL, "Keep printing until the sandbox stops"},
                     {"denied", 0, NULL, "Show only denied traffic"}, TAIL_OPTION('n', "decisions"),

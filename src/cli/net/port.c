@@ -51,7 +51,6 @@ static int port_list_run(const struct args *a)
 const struct cmd cmd_port_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_port,
     .summary = "List the published ports of a sandbox",
     .opts = inspect_opts,
     .pos = ONE("NAME", "Sandbox whose ports to show"),
@@ -81,7 +80,6 @@ static int port_add_run(const struct args *a)
 
 static const struct cmd cmd_port_add = {
     .name = "add",
-    .parent = &cmd_port,
     .summary = "Publish ports of a sandbox",
     .opts = OPTIONS(POLICY_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Sandbox to publish ports of"),
@@ -122,7 +120,6 @@ static int port_remove_run(const struct args *a)
 static const struct cmd cmd_port_remove = {
     .name = "rm",
     .alias = "remove",
-    .parent = &cmd_port,
     .flags = CMD_DESTROYS,
     .summary = "Unpublish ports of a sandbox",
     .opts = quiet_opts,
@@ -134,14 +131,11 @@ static const struct cmd cmd_port_remove = {
     .run = port_remove_run,
 };
 
-static const struct cmd *const port_subs[] = {&cmd_port_list, &cmd_port_add, &cmd_port_remove,
-                                              NULL};
-
 const struct cmd cmd_port = {
     .name = "port",
     .group = GROUP_SANDBOX,
     .summary = "Manage published ports",
-    .subs = port_subs,
+    .subs = VERBS(&cmd_port_list, &cmd_port_add, &cmd_port_remove),
     .otherwise = &cmd_port_list,
     .details = "Without a command, 'msb port NAME' lists the ports of a sandbox.",
     .examples = "  msb port web\n"

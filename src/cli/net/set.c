@@ -74,17 +74,15 @@ static int net_set_run(const struct args *a)
 
 static const struct opt policy_opts[] = {NET_POLICY_OPTIONS, POLICY_OPTION, {0}};
 static const struct opt_group policy_group = {"Policy", policy_opts};
-static const struct opt_group *const net_set_groups[] = {&policy_group, NULL};
 
 const struct cmd cmd_net_set = {
     .name = "set",
-    .parent = &cmd_net,
     .summary = "Change the network policy of a sandbox",
     .opts =
         OPTIONS({"add", 0, NULL, "Add the rules before the current ones, and keep the rest"},
                 {"reset", 0, NULL, "Restore the default policy: public addresses only"},
                 {"drop-existing", 0, NULL, "Close flows that the new policy denies"}, QUIET_OPTION),
-    .groups = net_set_groups,
+    .groups = GROUPS(&policy_group),
     .pos = ONE("NAME", "Sandbox to change"),
     .details =
         "The options replace the whole policy or, with --add, extend it. In a running sandbox "
@@ -204,7 +202,6 @@ static int net_show_run(const struct args *a)
 
 const struct cmd cmd_net_show = {
     .name = "show",
-    .parent = &cmd_net,
     .summary = "Show the network policy of a sandbox, rule by rule",
     .opts = inspect_opts,
     .pos = ONE("NAME", "Sandbox whose policy to show"),

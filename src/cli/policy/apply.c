@@ -115,7 +115,6 @@ static int policy_apply_run(const struct args *a)
 
 const struct cmd cmd_policy_apply = {
     .name = "apply",
-    .parent = &cmd_policy,
     .flags = CMD_DESTROYS,
     .summary = "Make running sandboxes comply with the current policy",
     .opts = OPTIONS({"dry-run", 0, NULL, "Show what would be done, without doing it"},

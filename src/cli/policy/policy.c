@@ -43,7 +43,6 @@ static const struct opt policy_opts[] = {POLICY_OPTION, FORMAT_OPTION, {0}};
 
 static const struct cmd cmd_policy_show = {
     .name = "show",
-    .parent = &cmd_policy,
     .summary = "Show the policy in effect, and where each setting comes from",
     .opts = policy_opts,
     .details = "A sandbox must satisfy every setting that is shown for all sandboxes and, of each "
@@ -85,7 +84,6 @@ static int policy_check_run(const struct args *a)
 
 static const struct cmd cmd_policy_check = {
     .name = "check",
-    .parent = &cmd_policy,
     .summary = "Look for mistakes in a policy file",
     .opts = policy_opts,
     .pos = MAYBE("FILE", "File to check (default: those in effect)"),
@@ -151,15 +149,12 @@ static int policy_explain_run(const struct args *a)
     return code;
 }
 
-static const struct opt_group *const explain_groups[] = {SANDBOX_GROUPS, NULL};
-
 static const struct cmd cmd_policy_explain = {
     .name = "explain",
-    .parent = &cmd_policy,
     .flags = CMD_TERSE,
     .summary = "Say what the policy would do to a sandbox, without creating it",
     .opts = OPTIONS(FORMAT_OPTION),
-    .groups = explain_groups,
+    .groups = GROUPS(SANDBOX_GROUPS),
     .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .details =
         "Takes the options of 'msb create'. Each setting that applies is allowed, refused, a "
@@ -188,7 +183,6 @@ static int policy_copies_run(const struct args *a)
 
 static const struct cmd cmd_policy_copies = {
     .name = "copies",
-    .parent = &cmd_policy,
     .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
     .opts = OPTIONS({"write", 0, NULL, "From the sandbox to these paths"}, POLICY_OPTION),
     .pos = ONE("NAME", "Sandbox"),
@@ -239,7 +233,6 @@ static int policy_init_run(const struct args *a)
 
 static const struct cmd cmd_policy_init = {
     .name = "init",
-    .parent = &cmd_policy,
     .summary = "Write a policy file to start from",
     .opts =
         OPTIONS({"force", 'f', NULL, "Replace the file if it exists", OPT_DESTROYS}, QUIET_OPTION),
@@ -252,21 +245,12 @@ static const struct cmd cmd_policy_init = {
     .run = policy_init_run,
 };
 
-static const struct cmd *const policy_verbs[] = {
-    &cmd_policy_show,
-    &cmd_policy_check,
-    &cmd_policy_explain,
-    &cmd_policy_copies,
-    &cmd_policy_init,
-    &cmd_policy_apply,
-    NULL,
-};
-
 const struct cmd cmd_policy = {
     .name = "policy",
     .group = GROUP_OTHER,
     .summary = "Show, check, explain and apply the rules for sandboxes",
-    .subs = policy_verbs,
+    .subs = VERBS(&cmd_policy_show, &cmd_policy_check, &cmd_policy_explain, &cmd_policy_copies,
+                  &cmd_policy_init, &cmd_policy_apply),
     .details =
         "/etc/msb/policy.yaml is the operator's, $MSB_HOME/policy.yaml a user's own, and "
         "--policy FILE applies to one command. A sandbox must satisfy all of them: a user can "

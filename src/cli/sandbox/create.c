@@ -52,14 +52,12 @@ static int create_run(const struct args *a)
     return code;
 }
 
-static const struct opt_group *const create_groups[] = {SANDBOX_GROUPS, NULL};
-
 const struct cmd cmd_create = {
     .name = "create",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and boot it, ready for commands",
     .opts = quiet_opts,
-    .groups = create_groups,
+    .groups = GROUPS(SANDBOX_GROUPS),
     .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .details =
         "The sandbox runs in the background until it is stopped. Without --name a name is "

@@ -81,8 +81,6 @@ static const struct opt rare_opts[] = {
 };
 static const struct opt_group rare_group = {"More", rare_opts};
 
-static const struct opt_group *const exec_groups[] = {&session_group, &rare_group, NULL};
-
 const struct cmd cmd_exec = {
     .name = "exec",
     .group = GROUP_SANDBOX,
@@ -95,7 +93,7 @@ const struct cmd cmd_exec = {
         {"user", 'u', "USER[:GROUP]", "User to run as (default: the sandbox's)"},
         {"detach", 'd', NULL, "Run in the background; 'msb logs' has its output"},
         {"quiet", 'q', NULL, "Print only the command's output"}),
-    .groups = exec_groups,
+    .groups = GROUPS(&session_group, &rare_group),
     .pos = ONE("NAME", "Sandbox to run it in"),
     .command_help = "Command to run (default: the image's, or a shell)",
     .details = "A stopped sandbox is started for the command and stopped again afterwards. msb "

@@ -96,7 +96,6 @@ static const struct opt display_opts[] = {
     {0},
 };
 static const struct opt_group display_group = {"Display", display_opts};
-static const struct opt_group *const logs_groups[] = {&display_group, NULL};
 
 const struct cmd cmd_logs = {
     .name = "logs",
@@ -111,7 +110,7 @@ const struct cmd cmd_logs = {
          "stdout,stderr,output)",
          OPT_REPEAT},
         {"grep", 0, "REGEX", "Show only lines that match (extended regex)"}, JSON_LINES_OPTION),
-    .groups = logs_groups,
+    .groups = GROUPS(&display_group),
     .pos = ONE("NAME", "Sandbox whose logs to show"),
     .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "
                "a terminal, control characters other than colors are shown, not obeyed. A file or "

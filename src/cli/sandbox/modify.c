@@ -270,7 +270,6 @@ static const struct opt rare_opts[] = {
     {0},
 };
 static const struct opt_group rare_group = {"Less common", rare_opts};
-static const struct opt_group *const modify_groups[] = {&security_group, &rare_group, NULL};
 
 const struct cmd cmd_modify = {
     .name = "modify",
@@ -287,7 +286,7 @@ const struct cmd cmd_modify = {
                      .conflicts = "next-start"},
                     {"dry-run", 0, NULL, "Show what would change, without changing it"},
                     FORMAT_OPTION, QUIET_OPTION),
-    .groups = modify_groups,
+    .groups = GROUPS(&security_group, &rare_group),
     .pos = ONE("NAME", "Sandbox to change"),
     .details =
         "Changes to a stopped sandbox apply at its next start. A running one gets new labels and "

@@ -208,15 +208,12 @@ static const struct opt background_opts[] = {
 };
 static const struct opt_group background_group = {"Background", background_opts};
 
-static const struct opt_group *const run_groups[] = {SANDBOX_GROUPS, &background_group,
-                                                     &session_group, NULL};
-
 const struct cmd cmd_run = {
     .name = "run",
     .group = GROUP_SANDBOX,
     .summary = "Create a sandbox and run a command in it",
     .opts = quiet_opts,
-    .groups = run_groups,
+    .groups = GROUPS(SANDBOX_GROUPS, &background_group, &session_group),
     .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
     .command_help = "Command for the entrypoint (default: the image's, or a shell)",
     .details =

@@ -141,7 +141,6 @@ static const struct opt limit_opts[] = {
     {0},
 };
 static const struct opt_group limit_group = {"Limits", limit_opts};
-static const struct opt_group *const mcp_groups[] = {&limit_group, NULL};
 
 const struct cmd cmd_mcp = {
     .name = "mcp",
@@ -152,7 +151,7 @@ const struct cmd cmd_mcp = {
                      "Registry from which clients may have images pulled", OPT_REPEAT},
                     {"all", 0, NULL, "Offer all of your sandboxes, not only those created here"},
                     {"keep", 0, NULL, "Keep the sandboxes when the client disconnects"}),
-    .groups = mcp_groups,
+    .groups = GROUPS(&limit_group),
     .command_name = "OPTIONS",
     .command_help = "Options of 'msb create' for every sandbox; clients cannot change them",
     .details =

@@ -53,7 +53,6 @@ static int features_run(const struct args *a)
 
 const struct cmd cmd_oci_features = {
     .name = "features",
-    .parent = &cmd_oci,
     .summary = "Print what the runtime supports, as JSON",
     .examples = "  msb oci features",
     .run = features_run,
@@ -132,7 +131,6 @@ static const struct opt spec_opts[] = {
 
 const struct cmd cmd_oci_spec = {
     .name = "spec",
-    .parent = &cmd_oci,
     .summary = "Write a config.json to start from",
     .opts = spec_opts,
     .examples = "  msb oci spec --bundle /tmp/bundle",

@@ -41,7 +41,6 @@ static int refuse_fds(const struct args *a, struct err *e)
     const struct cmd id = {                     \
         .name = word,                           \
         .group = GROUP_OTHER,                   \
-        .parent = &cmd_oci,                     \
         .summary = text,                        \
         .opts = options,                        \
         .pos = ID,                              \
@@ -270,7 +269,6 @@ static const struct opt exec_opts[] = {
 
 const struct cmd cmd_oci_exec = {
     .name = "exec",
-    .parent = &cmd_oci,
     .summary = "Run another command in a container",
     .opts = exec_opts,
     .pos = ID,
@@ -355,7 +353,6 @@ static const struct opt format_opts[] = {
 const struct cmd cmd_oci_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_oci,
     .summary = "List containers",
     .opts = format_opts,
     .examples = "  msb oci list --format json",
@@ -421,7 +418,6 @@ static const struct opt kill_opts[] = {
 
 const struct cmd cmd_oci_kill = {
     .name = "kill",
-    .parent = &cmd_oci,
     .summary = "Send a signal to a container's command",
     .opts = kill_opts,
     .pos = {.name = "ID [SIGNAL]",

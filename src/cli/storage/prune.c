@@ -147,7 +147,6 @@ static int system_prune_run(const struct args *a)
 const struct cmd cmd_volume_prune = {
     .name = "prune",
     .flags = CMD_DESTROYS,
-    .parent = &cmd_volume,
     .summary = "Remove all volumes that no sandbox mounts",
     .opts = OPTIONS(YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "Sandboxes, running or stopped, keep their volumes.",
@@ -159,7 +158,6 @@ const struct cmd cmd_volume_prune = {
 static const struct cmd cmd_system_prune = {
     .name = "prune",
     .flags = CMD_DESTROYS,
-    .parent = &cmd_system,
     .summary = "Remove stopped sandboxes and what only they used",
     .opts =
         OPTIONS({"volumes", 0, NULL, "Also remove volumes that no sandbox mounts, with their data"},
@@ -172,12 +170,10 @@ static const struct cmd cmd_system_prune = {
     .run = system_prune_run,
 };
 
-static const struct cmd *const system_subs[] = {&cmd_system_prune, NULL};
-
 const struct cmd cmd_system = {
     .name = "system",
     .group = GROUP_STORAGE,
     .summary = "Clean up",
-    .subs = system_subs,
+    .subs = VERBS(&cmd_system_prune),
     .examples = "  msb system prune",
 };

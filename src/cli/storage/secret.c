@@ -71,7 +71,6 @@ static int set_run(const struct args *a)
 
 static const struct cmd cmd_secret_set = {
     .name = "set",
-    .parent = &cmd_secret,
     .summary = "Store or replace a secret",
     .opts =
         OPTIONS({"from-env", 0, "VARIABLE",
@@ -152,7 +151,6 @@ static const struct noun secrets = {
 static const struct cmd cmd_secret_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_secret,
     .summary = "List secrets, without their values",
     .opts = list_opts,
     .examples = "  msb secret ls\n"
@@ -165,7 +163,6 @@ static const struct cmd cmd_secret_list = {
 static const struct cmd cmd_secret_remove = {
     .name = "remove",
     .alias = "rm",
-    .parent = &cmd_secret,
     .flags = CMD_DESTROYS,
     .summary = "Remove secrets",
     .opts = quiet_opts,
@@ -175,18 +172,11 @@ static const struct cmd cmd_secret_remove = {
     .each = &(const struct action){.done = "Removed", .plain = secret_remove},
 };
 
-static const struct cmd *const secret_subs[] = {
-    &cmd_secret_set,
-    &cmd_secret_list,
-    &cmd_secret_remove,
-    NULL,
-};
-
 const struct cmd cmd_secret = {
     .name = "secret",
     .group = GROUP_SANDBOX,
     .summary = "Manage secrets",
-    .subs = secret_subs,
+    .subs = VERBS(&cmd_secret_set, &cmd_secret_list, &cmd_secret_remove),
     .details =
         "Sandboxes are given secrets by name, and their commands find the values in their "
         "environment. A value is looked up for each command; it never appears in an argument "

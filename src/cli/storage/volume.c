@@ -88,7 +88,6 @@ static int create_run(const struct args *a)
 
 const struct cmd cmd_volume_create = {
     .name = "create",
-    .parent = &cmd_volume,
     .summary = "Create a volume",
     .opts =
         OPTIONS({"kind", 0, "KIND", "Directory or disk (default: dir)", .choices = "dir|disk"},
@@ -166,7 +165,6 @@ static const struct noun volumes = {
 static const struct cmd cmd_volume_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_volume,
     .summary = "List volumes",
     .opts = list_opts,
     .examples = "  msb volume ls\n"
@@ -176,7 +174,6 @@ static const struct cmd cmd_volume_list = {
 
 static const struct cmd cmd_volume_inspect = {
     .name = "inspect",
-    .parent = &cmd_volume,
     .summary = "Show details of a volume",
     .opts = inspect_opts,
     .pos = ONE("NAME", "Volume to show"),
@@ -190,7 +187,6 @@ static const struct cmd cmd_volume_inspect = {
 static const struct cmd cmd_volume_remove = {
     .name = "remove",
     .alias = "rm",
-    .parent = &cmd_volume,
     .flags = CMD_DESTROYS,
     .summary = "Remove volumes and their data",
     .opts = quiet_opts,
@@ -199,17 +195,13 @@ static const struct cmd cmd_volume_remove = {
     .each = &(const struct action){.done = "Removed", .plain = volume_remove},
 };
 
-static const struct cmd *const volume_subs[] = {
-    &cmd_volume_create, &cmd_volume_list,  &cmd_volume_inspect,
-    &cmd_volume_remove, &cmd_volume_prune, NULL,
-};
-
 const struct cmd cmd_volume = {
     .name = "volume",
     .alias = "vol",
     .group = GROUP_STORAGE,
     .summary = "Manage named volumes",
-    .subs = volume_subs,
+    .subs = VERBS(&cmd_volume_create, &cmd_volume_list, &cmd_volume_inspect, &cmd_volume_remove,
+                  &cmd_volume_prune),
     .details = "A volume is a directory that outlives sandboxes. Mounting one that does not exist "
                "creates it. A volume of kind disk is a file system in a file of fixed size: faster "
                "than a directory of the host, and open to one running sandbox that writes, or to "

@@ -83,14 +83,12 @@ static const struct opt bucket_opts[] = {
     {0},
 };
 static const struct opt_group bucket_group = {"Bucket", bucket_opts};
-static const struct opt_group *const create_groups[] = {&bucket_group, NULL};
 
 const struct cmd cmd_workspace_create = {
     .name = "create",
-    .parent = &cmd_workspace,
     .summary = "Create a workspace, optionally in an S3 bucket",
     .opts = quiet_opts,
-    .groups = create_groups,
+    .groups = GROUPS(&bucket_group),
     .pos = ONE("NAME", "Name of the workspace"),
     .details =
         "With --s3, the workspace is a local directory that is synced with the bucket: before a "
@@ -153,7 +151,6 @@ static int status_run(const struct args *a)
 
 const struct cmd cmd_workspace_status = {
     .name = "status",
-    .parent = &cmd_workspace,
     .summary = "Show what a sync with the bucket would do",
     .opts = OPTIONS(FORMAT_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Workspace to compare"),

@@ -276,7 +276,6 @@ static int put_run(const struct args *a)
 
 const struct cmd cmd_workspace_get = {
     .name = "get",
-    .parent = &cmd_workspace,
     .summary = "Copy a file or directory out of a workspace",
     .opts = transfer_opts,
     .pos = ONE("NAME:PATH", "What to copy"),
@@ -290,7 +289,6 @@ const struct cmd cmd_workspace_get = {
 
 const struct cmd cmd_workspace_put = {
     .name = "put",
-    .parent = &cmd_workspace,
     .summary = "Copy a file or directory into a workspace",
     .opts = transfer_opts,
     .pos = ONE("FILE", "Path on the host, or - for standard input"),

@@ -104,7 +104,6 @@ static int checkpoint_run(const struct args *a)
 
 const struct cmd cmd_workspace_checkpoint = {
     .name = "checkpoint",
-    .parent = &cmd_workspace,
     .summary = "Keep a version of a workspace",
     .opts = OPTIONS({"message", 'm', "TEXT", "Description for the log"}, MAX_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Workspace"),
@@ -175,7 +174,6 @@ static const struct noun versions = {
 
 const struct cmd cmd_workspace_log = {
     .name = "log",
-    .parent = &cmd_workspace,
     .summary = "List the versions of a workspace",
     .opts = list_opts,
     .pos = ONE("NAME", "Workspace"),
@@ -239,7 +237,6 @@ static int diff_run(const struct args *a)
 
 const struct cmd cmd_workspace_diff = {
     .name = "diff",
-    .parent = &cmd_workspace,
     .summary = "Show which files changed since a version",
     .opts = OPTIONS({"from", 0, "VERSION", "Compare with this version (default: the last one)"},
                     {"to", 0, "VERSION", "Compare this version (default: what is there now)"},
@@ -277,7 +274,6 @@ static int restore_run(const struct args *a)
 
 const struct cmd cmd_workspace_restore = {
     .name = "restore",
-    .parent = &cmd_workspace,
     .summary = "Restore a workspace to an earlier version",
     .opts = OPTIONS(MAX_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Workspace"),
@@ -311,7 +307,6 @@ static int prune_one(const struct store *s, const struct args *a, const char *na
 
 const struct cmd cmd_workspace_prune = {
     .name = "prune",
-    .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove old versions of workspaces",
     .opts = OPTIONS({"keep", 0, "N", "Keep the newest N versions (default: 10)"}, QUIET_OPTION),

@@ -178,7 +178,6 @@ static int list_run(const struct args *a)
 static const struct cmd cmd_workspace_list = {
     .name = "list",
     .alias = "ls",
-    .parent = &cmd_workspace,
     .summary = "List workspaces, or the files of one",
     .opts = OPTIONS({"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
                     NAMES_ONLY_OPTION, FORMAT_OPTION),
@@ -193,7 +192,6 @@ static const struct cmd cmd_workspace_list = {
 
 static const struct cmd cmd_workspace_inspect = {
     .name = "inspect",
-    .parent = &cmd_workspace,
     .summary = "Show details of a workspace",
     .opts = inspect_opts,
     .pos = ONE("NAME", "Workspace to show"),
@@ -254,7 +252,6 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
 
 static const struct cmd cmd_workspace_sync = {
     .name = "sync",
-    .parent = &cmd_workspace,
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
     .opts = OPTIONS({"max", 0, "SIZE", "Size limit, this time"}, QUIET_OPTION),
     .pos = SOME("NAMES", "Workspaces, or sandboxes that have one"),
@@ -283,7 +280,6 @@ static int workspace_remove_one(const struct store *s, const struct args *a, con
 static const struct cmd cmd_workspace_remove = {
     .name = "remove",
     .alias = "rm",
-    .parent = &cmd_workspace,
     .flags = CMD_DESTROYS,
     .summary = "Remove workspaces, or files in them",
     .opts = OPTIONS(
@@ -298,22 +294,16 @@ static const struct cmd cmd_workspace_remove = {
     .each = &(const struct action){.done = "Removed", .fn = workspace_remove_one},
 };
 
-static const struct cmd *const workspace_subs[] = {
-    &cmd_workspace_create,  &cmd_workspace_list,
-    &cmd_workspace_inspect, &cmd_workspace_get,
-    &cmd_workspace_put,     &cmd_workspace_status,
-    &cmd_workspace_sync,    &cmd_workspace_checkpoint,
-    &cmd_workspace_log,     &cmd_workspace_diff,
-    &cmd_workspace_restore, &cmd_workspace_prune,
-    &cmd_workspace_remove,  NULL,
-};
-
 const struct cmd cmd_workspace = {
     .name = "workspace",
     .alias = "ws",
     .group = GROUP_STORAGE,
     .summary = "Manage workspaces",
-    .subs = workspace_subs,
+    .subs =
+        VERBS(&cmd_workspace_create, &cmd_workspace_list, &cmd_workspace_inspect,
+              &cmd_workspace_get, &cmd_workspace_put, &cmd_workspace_status, &cmd_workspace_sync,
+              &cmd_workspace_checkpoint, &cmd_workspace_log, &cmd_workspace_diff,
+              &cmd_workspace_restore, &cmd_workspace_prune, &cmd_workspace_remove),
     .details =
         "A workspace is the directory of one task: it outlives sandboxes and is mounted in "
         "them at /workspace. Naming one that does not exist creates it. Its files can be kept in "
