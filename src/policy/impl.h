@@ -26,14 +26,14 @@ enum field_type {
 struct judge;
 struct layer;
 struct setting;
-typedef void (*check_fn)(struct judge *j, const struct layer *l, const struct setting *s);
+typedef void check_fn(struct judge *j, const struct layer *l, const struct setting *s);
 
 /* How two files' values of a field combine is the same for all: a spec must satisfy both. */
 struct field {
     const char *section; /* "" = at the top */
     const char *key;
     enum field_type type;
-    check_fn check; /* NULL: something else reads it (defaults, match) */
+    check_fn *check; /* NULL: something else reads it (defaults, match) */
     const char *const
         *choices; /* of a CHOICE, in order of strictness; of a LIST: all that may be in it */
     /* Checks one entry of a list, beyond its length. */
@@ -140,25 +140,11 @@ struct quantity {
 };
 const struct quantity *quantity_find(const char *key); /* NULL */
 
-void check_cap(struct judge *j, const struct layer *l, const struct setting *s);
-void check_disk_volumes(struct judge *j, const struct layer *l, const struct setting *s);
-void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s);
-void check_ports(struct judge *j, const struct layer *l, const struct setting *s);
-void check_images(struct judge *j, const struct layer *l, const struct setting *s);
-void check_registries(struct judge *j, const struct layer *l, const struct setting *s);
-void check_digest(struct judge *j, const struct layer *l, const struct setting *s);
-void check_egress(struct judge *j, const struct layer *l, const struct setting *s);
-void check_secrets(struct judge *j, const struct layer *l, const struct setting *s);
-void check_paths(struct judge *j, const struct layer *l, const struct setting *s);
-void check_buckets(struct judge *j, const struct layer *l, const struct setting *s);
+check_fn check_cap, check_disk_volumes, check_sandboxes, check_ports, check_images,
+    check_registries, check_digest, check_egress, check_secrets, check_paths, check_buckets,
+    check_write_paths, check_required, check_labels, check_forbidden, check_security, check_engines,
+    check_home;
 int valid_bucket(const char *text, struct err *e);
-void check_write_paths(struct judge *j, const struct layer *l, const struct setting *s);
-void check_required(struct judge *j, const struct layer *l, const struct setting *s);
-void check_labels(struct judge *j, const struct layer *l, const struct setting *s);
-void check_forbidden(struct judge *j, const struct layer *l, const struct setting *s);
-void check_security(struct judge *j, const struct layer *l, const struct setting *s);
-void check_engines(struct judge *j, const struct layer *l, const struct setting *s);
-void check_home(struct judge *j, const struct layer *l, const struct setting *s);
 #define FORBIDDEN_TEXT "nothing of the kind"
 extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */
 
