@@ -97,7 +97,7 @@ static int load_listed(int all, const char *name, void *ret)
 }
 
 _Static_assert(offsetof(struct secret, name) == 0, "see named.h");
-static const struct named_kind secrets = {
+const struct named_kind named_secrets = {
     .what = "secret",
     .dir = "secrets",
     .size = sizeof(struct secret),
@@ -134,7 +134,7 @@ int secret_set(const struct store *s, const char *name, const struct secret_sour
         r = check_source(from, e);
     if (r < 0)
         return r;
-    AUTO_CLOSE int dir = named_dir_open(s, &secrets, true, e);
+    AUTO_CLOSE int dir = named_dir_open(s, &named_secrets, true, e);
     if (dir < 0)
         return dir;
     AUTO_JSON json_t *j =
@@ -156,7 +156,7 @@ int secret_remove(const struct store *s, const char *name, struct err *e)
     int r = secret_check_name(name, e);
     if (r < 0)
         return r;
-    AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
+    AUTO_CLOSE int dir = named_dir_open(s, &named_secrets, false, e);
     if (dir < 0)
         return dir == -ENOENT ? secret_unknown(name, e) : dir;
     file_replace_sweep(dir);
@@ -167,14 +167,6 @@ int secret_remove(const struct store *s, const char *name, struct err *e)
 }
 
 /* --- several --------------------------------------------------------------------------------- */
-
-int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e)
-{
-    void *list;
-    int r = named_list(s, &secrets, &list, n, e);
-    *ret = list;
-    return r;
-}
 
 static int resolve_one(int dir, const char *name, struct strlist *env, struct err *e)
 {
@@ -201,7 +193,7 @@ static int resolve_one(int dir, const char *name, struct strlist *env, struct er
 /* The directory of all secrets, some of which are needed. */
 static int open_needed(const struct store *s, const struct strlist *names, struct err *e)
 {
-    int dir = named_dir_open(s, &secrets, false, e);
+    int dir = named_dir_open(s, &named_secrets, false, e);
     return dir == -ENOENT ? secret_missing(names->v[0], e) : dir;
 }
 
@@ -233,7 +225,7 @@ int secret_command(const struct store *s, const char *name, char **ret, uint32_t
 {
     struct secret one = {0};
     char *text = NULL;
-    AUTO_CLOSE int dir = named_dir_open(s, &secrets, false, e);
+    AUTO_CLOSE int dir = named_dir_open(s, &named_secrets, false, e);
     if (dir < 0)
         return dir;
     int r = secret_load(dir, name, &one, &text, e);

@@ -14,7 +14,7 @@
 #ifndef MSB_STORE_SECRET_H
 #define MSB_STORE_SECRET_H
 
-#include "store/store.h"
+#include "store/named.h"
 #include "util/err.h"
 #include "util/strlist.h"
 
@@ -31,6 +31,7 @@ struct secret {
     uint32_t ttl_s;                     /* not 0: a command mints it, for so long */
     uint64_t updated_ns;
 };
+extern const struct named_kind named_secrets;
 
 /* Where its value comes from: one of the texts. */
 struct secret_source {
@@ -44,8 +45,6 @@ int secret_set(const struct store *s, const char *name, const struct secret_sour
 int secret_command(const struct store *s, const char *name, char **ret, uint32_t *ttl_s,
                    struct err *e);
 int secret_remove(const struct store *s, const char *name, struct err *e);
-/* Sorted by name; free() the list. */
-int secret_list(const struct store *s, struct secret **ret, size_t *n, struct err *e);
 /* ENOENT, with what to do about it, when one does not exist. Values are not looked at. */
 int secret_check_known(const struct store *s, const struct strlist *names, struct err *e);
 /* Appends NAME=value for each. The caller wipes the list (strlist_wipe). */

@@ -40,7 +40,7 @@ static bool mounts_volume(const struct sandbox_spec *spec, const char *name)
 }
 
 _Static_assert(offsetof(struct volume, name) == 0, "see named.h");
-static const struct named_kind volumes = {
+const struct named_kind named_volumes = {
     .what = "volume",
     .dir = "volumes",
     .size = sizeof(struct volume),
@@ -55,7 +55,7 @@ static int volume_load(int all, const char *name, void *ret)
 {
     AUTO_JSON json_t *j = NULL;
     struct volume *v = ret;
-    int r = named_record_load(&volumes, all, name, &j);
+    int r = named_record_load(&named_volumes, all, name, &j);
     if (r < 0)
         return r;
     const char *kind = json_string_value(json_object_get(j, "kind"));
@@ -72,7 +72,7 @@ static int volume_load(int all, const char *name, void *ret)
 
 static int volume_save(int dir, const struct volume *v)
 {
-    return json_file_save(dir, volumes.record,
+    return json_file_save(dir, named_volumes.record,
                           json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", v->name, "kind",
                                     kind_names[v->kind], "created_ns", (json_int_t)v->created_ns,
                                     "quota", (json_int_t)v->quota, "size", (json_int_t)v->size),
@@ -107,7 +107,7 @@ static int volume_make(const struct store *s, int all, struct volume *v, struct 
         err_hint(e, "create it first: msb volume create %s --kind disk --size 1G", v->name);
         return -EINVAL;
     }
-    AUTO_CLOSE int dir = named_made_open(&volumes, all, v->name, e);
+    AUTO_CLOSE int dir = named_made_open(&named_volumes, all, v->name, e);
     if (dir < 0)
         return dir;
     int r = make_content(s, dir, v, e);
@@ -141,8 +141,8 @@ static int make_or_find(const struct store *s, const char *name, bool fresh, str
     int r = volume_check_name(name, e);
     if (r < 0)
         return r;
-    AUTO_CLOSE int all = named_dir_open(s, &volumes, true, e);
-    r = all < 0 ? all : name_lock_take_kind(s, volumes.what, name, &lock, e);
+    AUTO_CLOSE int all = named_dir_open(s, &named_volumes, true, e);
+    r = all < 0 ? all : name_lock_take_kind(s, named_volumes.what, name, &lock, e);
     if (r < 0)
         return r;
     (void)snprintf(v->name, sizeof(v->name), "%s", name);
@@ -186,7 +186,7 @@ int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *
 {
     if (!names_volumes(spec))
         return 0;
-    AUTO_CLOSE int all = named_dir_open(s, &volumes, false, e);
+    AUTO_CLOSE int all = named_dir_open(s, &named_volumes, false, e);
     if (all < 0)
         return all == -ENOENT ? 0 : all;
     for (size_t i = 0; i < spec->n_mounts; i++) {
@@ -215,18 +215,18 @@ int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret
 
 int volume_open(const struct store *s, const char *name, struct volume *ret, struct err *e)
 {
-    return named_open(s, &volumes, name, ret, e);
+    return named_open(s, &named_volumes, name, ret, e);
 }
 
 int volume_remove(const struct store *s, const char *name, struct err *e)
 {
-    return named_remove(s, &volumes, name, e);
+    return named_remove(s, &named_volumes, name, e);
 }
 
 int volume_list(const struct store *s, struct volume **ret, size_t *n, struct err *e)
 {
     void *list;
-    int r = named_list(s, &volumes, &list, n, e);
+    int r = named_list(s, &named_volumes, &list, n, e);
     *ret = list;
     return r;
 }

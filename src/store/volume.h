@@ -7,7 +7,7 @@
 #ifndef MSB_STORE_VOLUME_H
 #define MSB_STORE_VOLUME_H
 
-#include "store/store.h"
+#include "store/named.h"
 
 enum volume_kind { VOLUME_DIR, VOLUME_DISK };
 
@@ -18,6 +18,7 @@ struct volume {
     uint64_t quota;      /* of a directory, in bytes; 0 = no limit */
     uint64_t size;       /* of a disk */
 };
+extern const struct named_kind named_volumes;
 const char *volume_kind_name(enum volume_kind k);
 
 /* "volume already exists: NAME" (EEXIST) if it does. size: a directory's quota, or a disk's size.

@@ -113,7 +113,10 @@ static int list_names(const struct noun *n, const struct items *l)
     AUTO_BUF struct buf out;
     buf_init(&out, SIZE_MAX / 2);
     for (size_t i = 0; i < l->n; i++) {
-        n->name(l, i, &out);
+        if (n->kind)
+            (void)buf_printf(&out, "%s", (const char *)l->v + i * n->kind->size);
+        else
+            n->name(l, i, &out);
         (void)buf_printf(&out, "\n");
     }
     return ui_print(&out);
@@ -161,6 +164,18 @@ static int list_show(const struct noun *n, const struct items *l, bool one)
     return EXIT_OK;
 }
 
+/* The one of that name, or all. */
+static int load_items(const struct noun *n, struct items *l, const char *name, struct err *e)
+{
+    if (!n->kind)
+        return name ? n->open(l, name, e) : n->load(l, e);
+    if (!name)
+        return named_list(l->store, n->kind, &l->v, &l->n, e);
+    l->n = 1;
+    l->v = calloc(1, n->kind->size);
+    return l->v ? named_open(l->store, n->kind, name, l->v, e) : err_oom(e);
+}
+
 static void free_items(const struct noun *n, struct items *l)
 {
     if (n->free)
@@ -177,7 +192,7 @@ int noun_list(const struct noun *n, const struct args *a)
     bool one = a->n_pos > 0 && !n->of;
     int r = store_open(&s, &e);
     if (r == 0)
-        r = one ? n->open(&l, a->pos[0], &e) : n->load(&l, &e);
+        r = load_items(n, &l, one ? a->pos[0] : NULL, &e);
     int code = r < 0 ? ui_fail(&e) : list_show(n, &l, one);
     free_items(n, &l);
     return code;
@@ -193,7 +208,7 @@ int noun_inspect(const struct noun *n, const struct args *a)
     buf_init(&text, SIZE_MAX / 2);
     int code, r = store_open(&s, &e);
     if (r == 0)
-        r = n->open(&l, a->pos[0], &e);
+        r = load_items(n, &l, a->pos[0], &e);
     if (r < 0) {
         code = ui_fail(&e);
     } else if (wants_json(a)) {

@@ -4,7 +4,7 @@
 #define MSB_CLI_CORE_NOUN_H
 
 #include "cli/core/args.h"
-#include "store/store.h"
+#include "store/named.h"
 #include "util/json.h"
 #include "util/text.h"
 
@@ -24,6 +24,7 @@ struct noun {
     const char *headers[TABLE_COLUMNS_MAX + 1]; /* of the table, ends with NULL */
     size_t widths[TABLE_COLUMNS_MAX];           /* of each column, at most; 0 = any */
     size_t status_column;                       /* colored by its value; 0 = none */
+    const struct named_kind *kind; /* what these are in the store; else load, open and name: */
     int (*load)(struct items *l, struct err *e);
     int (*open)(struct items *l, const char *name, struct err *e); /* that one, as item 0 */
     void (*free)(struct items *l); /* also after a failure; NULL: free(v) */

@@ -103,19 +103,6 @@ static const struct secret *secret_item(const struct items *l, size_t i)
     return (const struct secret *)l->v + i;
 }
 
-static int secret_items_load(struct items *l, struct err *e)
-{
-    struct secret *list = NULL;
-    int r = secret_list(l->store, &list, &l->n, e);
-    l->v = list;
-    return r;
-}
-
-static void secret_item_name(const struct items *l, size_t i, struct buf *out)
-{
-    (void)buf_printf(out, "%s", secret_item(l, i)->name);
-}
-
 static json_t *secret_json(const struct items *l, size_t i)
 {
     const struct secret *x = secret_item(l, i);
@@ -142,8 +129,7 @@ static void secret_item_row(const struct items *l, size_t i, struct table *t)
 static const struct noun secrets = {
     .none = "No secrets found.",
     .headers = {"NAME", "SOURCE", "UPDATED"},
-    .load = secret_items_load,
-    .name = secret_item_name,
+    .kind = &named_secrets,
     .row = secret_item_row,
     .json = secret_json,
 };

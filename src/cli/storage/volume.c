@@ -102,26 +102,6 @@ const struct cmd cmd_volume_create = {
 
 /* --- list, inspect --------------------------------------------------------------------------- */
 
-static int volume_items_load(struct items *l, struct err *e)
-{
-    struct volume *list = NULL;
-    int r = volume_list(l->store, &list, &l->n, e);
-    l->v = list;
-    return r;
-}
-
-static int volume_items_open(struct items *l, const char *name, struct err *e)
-{
-    l->n = 1;
-    l->v = calloc(1, sizeof(struct volume));
-    return l->v ? volume_open(l->store, name, l->v, e) : err_oom(e);
-}
-
-static void volume_item_name(const struct items *l, size_t i, struct buf *out)
-{
-    (void)buf_printf(out, "%s", volume_item(l, i)->name);
-}
-
 static void volume_item_row(const struct items *l, size_t i, struct table *t)
 {
     const struct volume *v = volume_item(l, i);
@@ -154,9 +134,7 @@ static void volume_text(const struct items *l, struct buf *b)
 static const struct noun volumes = {
     .none = "No volumes found.",
     .headers = {"NAME", "KIND", "SIZE", "CREATED"},
-    .load = volume_items_load,
-    .open = volume_items_open,
-    .name = volume_item_name,
+    .kind = &named_volumes,
     .row = volume_item_row,
     .json = volume_json,
     .text = volume_text,
