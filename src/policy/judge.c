@@ -327,14 +327,6 @@ static bool is_less(const struct strlist *a, const struct strlist *b)
     return less;
 }
 
-static bool same_list(const struct strlist *a, const struct strlist *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = strcmp(a->v[i], b->v[i]) == 0;
-    return same;
-}
-
 static bool same_text(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
@@ -356,7 +348,7 @@ static bool is_untouched(const struct finding *f, const struct sandbox_spec *was
     if (strcmp(f->asked, "--secret-env") == 0)
         return is_less(&now->secrets, &was->secrets);
     if (strcmp(f->section, "egress") == 0 && !f->fixed)
-        return same_text(a->profile, b->profile) && same_list(&a->rules, &b->rules) &&
+        return same_text(a->profile, b->profile) && strlist_same(&a->rules, &b->rules) &&
                a->egress == b->egress && a->strict == b->strict;
     return strcmp(f->section, "secrets") != 0 ||
            same_text(spec_bound_find(&a->bound, f->asked), spec_bound_find(&b->bound, f->asked));

@@ -97,20 +97,12 @@ static int refuse_obstacle(const struct store *s, const struct sandbox *sb,
     return -EBUSY;
 }
 
-static bool same_texts(const struct strlist *a, const struct strlist *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = strcmp(a->v[i], b->v[i]) == 0;
-    return same;
-}
-
 /* If other secrets are bound than before; failing that, the old spec is back. */
 static int tell_secrets(const struct store *s, struct sandbox *sb, const struct sandbox_spec *now,
                         struct err *e)
 {
     struct err again = {0};
-    if (same_texts(&sb->spec.net.bound.secrets, &now->net.bound.secrets))
+    if (strlist_same(&sb->spec.net.bound.secrets, &now->net.bound.secrets))
         return 0;
     int r = intercept_change(s, sb->dirfd, &sb->spec.net, &now->net, NULL, e);
     if (r < 0 && spec_save(sb->dirfd, &sb->spec, true, &again) < 0)

@@ -56,17 +56,6 @@ static json_t *env_json(const struct strlist *env)
     return a;
 }
 
-static json_t *labels_json(const struct strlist *labels)
-{
-    json_t *o = json_object();
-    for (size_t i = 0; i < labels->n; i++) {
-        size_t n = strcspn(labels->v[i], "=");
-        AUTO_FREE char *key = strndup(labels->v[i], n);
-        json_put(&o, key, json_string(labels->v[i] + n + 1));
-    }
-    return o;
-}
-
 static json_t *scripts_json(const struct sandbox_spec *s)
 {
     json_t *o = json_object();
@@ -252,7 +241,7 @@ json_t *spec_to_config(const struct sandbox_spec *s)
         "deployment_profile", tenancies[s->multi_tenant], "env", env_json(&s->env), "exposed_ports",
         json_list(s->ports.v), "image", image_json(s), "image_kind", image_kinds[s->image_kind],
         "image_labels", json_list(s->image_labels.v), "image_volumes", json_list(s->volumes.v),
-        "init", spec_init_to_json(&s->init), "labels", labels_json(&s->labels), "lifecycle",
+        "init", spec_init_to_json(&s->init), "labels", json_pairs(s->labels.v), "lifecycle",
         lifecycle_json(s), "manifest_digest", text_or_null(s->image_digest), "mounts",
         mounts_json(s), "name", text_or_null(s->name), "network", spec_net_to_json(&s->net, true),
         "patches", spec_patches_to_json(&s->patches), "pull_policy", pull_policies[s->pull],

@@ -1,6 +1,7 @@
 #include "store/impl.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,34 +13,13 @@
 
 /* --- names ---------------------------------------------------------------------------------- */
 
-/* Takes the flock of a lock file that is still the one its name leads to: a holder that gave the
- * name up has unlinked it, and a lock on an unlinked file guards nothing. */
-static int flock_named(const struct store *s, const char *name, int create, int op)
-{
-    for (;;) {
-        AUTO_CLOSE int fd =
-            openat(s->locks_fd, name, O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0)
-            return -errno;
-        while (flock(fd, op) < 0)
-            if (errno != EINTR)
-                return -errno;
-        struct stat mine, there;
-        if (fstat(fd, &mine) < 0)
-            return -errno;
-        if (fstatat(s->locks_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-            mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
-            return steal_fd(&fd);
-    }
-}
-
 int name_lock_try(const struct store *s, const char *name, int create, int op,
                   struct name_lock *ret)
 {
     assert(ret->fd < 0);
     if (strlen(name) >= sizeof(ret->name))
         return -ENAMETOOLONG; /* a stray file among the locks */
-    int fd = flock_named(s, name, create, op);
+    int fd = lock_file_at(s->locks_fd, name, create, op);
     if (fd < 0)
         return fd;
     *ret = (struct name_lock){.store = s, .fd = fd};

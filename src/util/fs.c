@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,6 +56,25 @@ int pread_all(int fd, void *p, size_t n, uint64_t offset)
         offset += (uint64_t)k;
     }
     return 0;
+}
+
+int lock_file_at(int dirfd, const char *name, int create, int op)
+{
+    for (;;) {
+        struct stat mine, there;
+        AUTO_CLOSE int fd =
+            openat(dirfd, name, O_RDWR | create | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+        if (fd < 0)
+            return -errno;
+        while (flock(fd, op) < 0)
+            if (errno != EINTR)
+                return -errno;
+        if (fstat(fd, &mine) < 0)
+            return -errno;
+        if (fstatat(dirfd, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && mine.st_dev == there.st_dev &&
+            mine.st_ino == there.st_ino)
+            return steal_fd(&fd);
+    }
 }
 
 ssize_t read_up_to(int fd, void *p, size_t n)

@@ -27,6 +27,10 @@ DIR *dir_read_at(int dirfd, const char *name);
 /* As fdopendir(), but owns fd from the start; -1 fails with the errno it came with. */
 DIR *dir_take(int fd);
 
+/* Opens a lock file (`create`: O_CREAT or 0) and takes its flock (op). Its last holder removes it:
+ * a lock on a file that its name no longer leads to guards nothing, and is taken again. */
+int lock_file_at(int dirfd, const char *name, int create, int op);
+
 /* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG when
  * it is larger, -ELOOP/-EINVAL when it is not a regular file. */
 int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len);

@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 
 #include <jansson.h>
+#include <string.h>
 
 static inline void cleanup_json_p(json_t **j)
 {
@@ -38,6 +39,21 @@ static inline json_t *json_list(char *const *list)
     for (; a && list && *list; list++)
         json_add(&a, json_string(*list));
     return a;
+}
+
+/* {"K": "V"} of a list of "K=V" that ends with NULL. */
+static inline json_t *json_pairs(char *const *list)
+{
+    json_t *o = json_object();
+    for (; o && list && *list; list++) {
+        size_t n = strcspn(*list, "=");
+        json_t *v = json_string((*list)[n] ? *list + n + 1 : "");
+        if (json_object_setn_new(o, *list, n, v) < 0) {
+            json_decref(o);
+            o = NULL;
+        }
+    }
+    return o;
 }
 
 #endif

@@ -32,6 +32,14 @@ bool strlist_has(const struct strlist *l, const char *s)
     return false;
 }
 
+bool strlist_same(const struct strlist *a, const struct strlist *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
 int strlist_copy(struct strlist *to, const struct strlist *from)
 {
     for (size_t i = 0; i < from->n; i++)

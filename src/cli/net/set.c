@@ -120,14 +120,6 @@ static int by_spec(const struct spec_net *n, struct shown *ret, struct err *e)
     return r < 0 ? err_oom(e) : 0;
 }
 
-static bool same_rules(const struct strlist *a, const struct strlist *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = strcmp(a->v[i], b->v[i]) == 0;
-    return same;
-}
-
 static int look(const struct sandbox *sb, struct shown *ret, struct err *e)
 {
     struct net_in_force now = {0};
@@ -141,7 +133,7 @@ static int look(const struct sandbox *sb, struct shown *ret, struct err *e)
         return monitor_lock_holder(sb->dirfd) == 0 ? 0
                                                    : err_wrap(e, r, "sandbox '%s'", sb->spec.name);
     ret->live = true;
-    ret->pending = !same_rules(&now.rules, &ret->rules) || now.default_egress != ret->egress ||
+    ret->pending = !strlist_same(&now.rules, &ret->rules) || now.default_egress != ret->egress ||
                    now.default_ingress != ret->ingress;
     struct strlist by_file = ret->rules;
     ret->rules = now.rules;
