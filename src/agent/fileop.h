@@ -19,6 +19,7 @@
 #include "util/buf.h"
 #include "util/err.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,6 +47,9 @@ int fchan_flush(struct fchan *c);
 void fchan_put_attr(struct fchan *c, uint16_t type, const struct file_attr *a); /* a may be NULL */
 /* Reads up to n bytes from fd into a FILE_DATA frame. The number read; 0 at the end; -errno. */
 ssize_t fchan_send_from(struct fchan *c, int fd, uint64_t n);
+
+/* The next entry's name; NULL at the end, or with errno set, which is 0 at the end. */
+const char *fileop_next_name(DIR *d);
 
 /* Operations. Each puts FILE_OK itself, or returns -errno with *e set. */
 typedef int (*fileop_fn)(struct fchan *c, const struct file_req *q, struct err *e);

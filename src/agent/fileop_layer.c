@@ -313,22 +313,17 @@ static int pack_children(struct packing *p, int fd)
         return failed(p, errno);
     if (++p->depth > PROTO_DEPTH_MAX)
         return failed(p, ELOOP);
-    for (;;) {
-        errno = 0;
-        const struct dirent *de = readdir(d);
-        if (!de && errno)
-            return failed(p, errno);
-        if (!de)
-            break;
-        if (!file_name_ok(de->d_name))
-            continue;
+    const char *name;
+    while ((name = fileop_next_name(d))) {
         p->base = len;
-        p->len = len + strlen(de->d_name);
-        memcpy(p->path + len, de->d_name, p->len - len + 1);
-        int r = pack_entry(p, dirfd(d), de->d_name);
+        p->len = len + strlen(name);
+        memcpy(p->path + len, name, p->len - len + 1);
+        int r = pack_entry(p, dirfd(d), name);
         if (r < 0)
             return r;
     }
+    if (errno)
+        return failed(p, errno);
     p->depth--;
     p->len = len;
     p->base = base;

@@ -78,6 +78,16 @@ static int list_one(struct fchan *c, int dirfd, const char *name)
     return fchan_relieve(c);
 }
 
+const char *fileop_next_name(DIR *d)
+{
+    const struct dirent *de;
+    do {
+        errno = 0;
+        de = readdir(d);
+    } while (de && !file_name_ok(de->d_name));
+    return de ? de->d_name : NULL;
+}
+
 int fileop_list(struct fchan *c, const struct file_req *q, struct err *e)
 {
     AUTO_CLOSEDIR DIR *d = dir_take(open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK));
@@ -85,21 +95,16 @@ int fileop_list(struct fchan *c, const struct file_req *q, struct err *e)
         return sys_error(e, q->path);
     uint64_t most =
         q->has & FILE_HAS_LIMIT ? MIN(q->limit, (uint64_t)PROTO_LIST_MAX) : PROTO_LIST_MAX;
+    const char *name;
     bool cut = false;
-    for (uint64_t n = 0; !cut;) {
-        errno = 0;
-        const struct dirent *de = readdir(d);
-        if (!de && errno)
-            return sys_error(e, q->path);
-        if (!de)
-            break;
-        if (!file_name_ok(de->d_name))
-            continue;
+    for (uint64_t n = 0; !cut && (name = fileop_next_name(d));) {
         if (n++ >= most)
             cut = true;
-        else if (list_one(c, dirfd(d), de->d_name) < 0)
+        else if (list_one(c, dirfd(d), name) < 0)
             return -ECONNRESET;
     }
+    if (!cut && errno)
+        return sys_error(e, q->path);
     struct proto_writer w;
     proto_begin(&w, &c->tx, PROTO_FILE_OK);
     if (cut)
@@ -195,15 +200,14 @@ static int remove_name(struct removal *m, int dirfd, const char *name)
 static int remove_below(struct removal *m, int fd, const char *name)
 {
     AUTO_CLOSEDIR DIR *d = dir_take(fd);
-    const struct dirent *de;
+    const char *child;
     int r = 0;
     if (!d)
         return sys_error(m->e, name);
     if (++m->depth > PROTO_DEPTH_MAX)
         return err_set(m->e, ELOOP, "%s: directories are nested too deeply", name);
-    while (r == 0 && (de = readdir(d)))
-        if (file_name_ok(de->d_name))
-            r = remove_name(m, dirfd(d), de->d_name);
+    while (r == 0 && (child = fileop_next_name(d)))
+        r = remove_name(m, dirfd(d), child);
     m->depth--;
     return r;
 }

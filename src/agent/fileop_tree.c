@@ -116,19 +116,14 @@ static int get_children(struct getting *g, int fd, const char *name, dev_t dev)
         return err_sys(g->e, errno, "%s", name);
     if (++g->depth > PROTO_DEPTH_MAX)
         return err_set(g->e, ELOOP, "%s: directories are nested too deeply", name);
-    for (;;) {
-        errno = 0;
-        const struct dirent *de = readdir(d);
-        if (!de && errno)
-            return err_sys(g->e, errno, "%s", name);
-        if (!de)
-            break;
-        if (!file_name_ok(de->d_name))
-            continue;
-        int r = get_entry(g, dirfd(d), de->d_name, de->d_name, AT_SYMLINK_NOFOLLOW, dev);
+    const char *child;
+    while ((child = fileop_next_name(d))) {
+        int r = get_entry(g, dirfd(d), child, child, AT_SYMLINK_NOFOLLOW, dev);
         if (r < 0)
             return r;
     }
+    if (errno)
+        return err_sys(g->e, errno, "%s", name);
     g->depth--;
     return 0;
 }
