@@ -88,6 +88,17 @@ size_t show_ports(const struct sandbox *sb, struct spec_port **ret)
     return n;
 }
 
+void show_ports_text(const struct sandbox *sb, struct buf *out)
+{
+    AUTO_FREE struct spec_port *p = NULL;
+    size_t n = show_ports(sb, &p);
+    for (size_t i = 0; i < n; i++) {
+        char text[SPEC_PORT_TEXT_MAX];
+        spec_port_format(&p[i], text);
+        (void)buf_printf(out, "%s%s", i ? ", " : "", text);
+    }
+}
+
 void show_status(const struct sandbox *sb, const struct background *b, char out[STATUS_TEXT_MAX])
 {
     const struct background_command *c = background_latest(b, false);

@@ -40,5 +40,7 @@ const struct sandbox_spec *show_active(const struct items *l, const struct sandb
 
 /* Published ports (sandbox_ports), *ret malloc'd; none when they cannot be read. */
 size_t show_ports(const struct sandbox *sb, struct spec_port **ret);
+/* "127.0.0.1:8080->80/tcp, ..." */
+void show_ports_text(const struct sandbox *sb, struct buf *out);
 
 #endif

@@ -110,7 +110,6 @@ struct docker_look {
     uint64_t ended_ns;
 };
 void docker_look(const struct store *s, const struct sandbox *sb, struct docker_look *l);
-json_t *docker_labels(const struct strlist *labels);
 
 int docker_show_fail(const struct err *e);
 int docker_daemon_fail(const struct err *e); /* as if there were a daemon that says so */

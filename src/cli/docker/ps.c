@@ -33,17 +33,6 @@ void docker_look(const struct store *s, const struct sandbox *sb, struct docker_
         (void)snprintf(l->status, sizeof(l->status), "Exited (%d) %s ago", l->exit_code, text);
 }
 
-json_t *docker_labels(const struct strlist *labels)
-{
-    json_t *o = json_object();
-    for (size_t i = 0; i < labels->n; i++) {
-        size_t n = strcspn(labels->v[i], "=");
-        AUTO_FREE char *key = strndup(labels->v[i], n);
-        json_put(&o, key ? key : "", json_string(labels->v[i] + n + 1));
-    }
-    return o;
-}
-
 static json_t *command_json(const struct sandbox_spec *s, bool whole)
 {
     AUTO_STRLIST struct strlist argv = {0};
@@ -62,15 +51,9 @@ static json_t *command_json(const struct sandbox_spec *s, bool whole)
 
 static json_t *ports_text(const struct sandbox *sb)
 {
-    AUTO_FREE struct spec_port *p = NULL;
     AUTO_BUF struct buf b;
-    size_t n = show_ports(sb, &p);
     buf_init(&b, 1 << 20);
-    for (size_t i = 0; i < n; i++) {
-        char text[SPEC_PORT_TEXT_MAX];
-        spec_port_format(&p[i], text);
-        (void)buf_printf(&b, "%s%s", i ? ", " : "", text);
-    }
+    show_ports_text(sb, &b);
     return json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
 }
 
@@ -99,7 +82,7 @@ static json_t *row_json(const struct docker_cmd *d, const struct sandbox *sb,
         json_sprintf("%s +0000 UTC", created), "State", l->running ? "running" : "exited",
         "RunningFor", docker_ago(sb->spec.created_ns), "Status", l->status, "Size", "0B", "Ports",
         ports_text(sb), "Labels", docker_joined(sb->spec.labels.v, ","), "Label",
-        docker_labels(&sb->spec.labels), "Mounts", mounts_text(&sb->spec), "Networks",
+        json_pairs(sb->spec.labels.v), "Mounts", mounts_text(&sb->spec), "Networks",
         sb->spec.net.off ? "none" : "bridge", "LocalVolumes", "0", "Platform", "linux");
 }
 

@@ -125,7 +125,7 @@ static json_t *config_json(const struct sandbox_spec *s)
                      s->hostname ? s->hostname : "", "User", s->user ? s->user : "", "Env",
                      json_list(s->env.v), "Cmd", strings_or_null(&s->cmd), "Image", s->image,
                      "WorkingDir", s->workdir ? s->workdir : "", "Entrypoint",
-                     strings_or_null(&s->entrypoint), "Labels", docker_labels(&s->labels), "Tty", 0,
+                     strings_or_null(&s->entrypoint), "Labels", json_pairs(s->labels.v), "Tty", 0,
                      "StopSignal", s->stop_signal ? s->stop_signal : "SIGTERM");
 }
 
@@ -157,9 +157,6 @@ static json_t *image_inspect_json(const struct image_record *r)
     AUTO_FREE char *name = image_name(r);
     struct digest config = digest_of(r->config, r->config_len);
     char id[DIGEST_TEXT_SIZE], digest[DIGEST_TEXT_SIZE];
-    struct strlist labels = {.v = c->labels};
-    while (labels.v && labels.v[labels.n])
-        labels.n++;
     digest_text(&config, id);
     digest_text(&r->digest, digest);
     return json_pack(
@@ -169,7 +166,7 @@ static json_t *image_inspect_json(const struct image_record *r)
         "Created", json_text(r->parsed.created), "Architecture", json_text(r->parsed.architecture),
         "Os", json_text(r->parsed.os), "Size", (json_int_t)image_size(r), "Config", "Env",
         json_list(c->env), "Cmd", json_list(c->cmd), "Entrypoint", json_list(c->entrypoint),
-        "Labels", docker_labels(&labels), "WorkingDir", json_text(c->workdir), "User",
+        "Labels", json_pairs(c->labels), "WorkingDir", json_text(c->workdir), "User",
         json_text(c->user));
 }
 

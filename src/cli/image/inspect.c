@@ -1,6 +1,7 @@
 #include "cli/core/common_opts.h"
 #include "cli/core/verbs.h"
 #include "cli/image/image.h"
+#include "image/oci/json.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
@@ -8,27 +9,6 @@
 #include <string.h>
 
 /* --- JSON ----------------------------------------------------------------------------------- */
-
-static json_t *digest_json(const struct digest *d)
-{
-    char text[DIGEST_TEXT_SIZE];
-    digest_text(d, text);
-    return json_string(text);
-}
-
-static json_t *labels_json(char *const *labels)
-{
-    if (!labels || !*labels)
-        return json_null();
-    json_t *o = json_object();
-    for (; labels && *labels; labels++) {
-        size_t n = strcspn(*labels, "=");
-        AUTO_FREE char *key = strndup(*labels, n);
-        if (key)
-            (void)json_object_set_new(o, key, json_string((*labels)[n] ? *labels + n + 1 : ""));
-    }
-    return o;
-}
 
 /* What an image does not say is null. */
 static json_t *list_or_null(char *const *list)
@@ -43,7 +23,8 @@ static json_t *config_json(const struct image_record *r)
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cmd",
                      list_or_null(c->cmd), "digest", digest_json(&config), "entrypoint",
                      list_or_null(c->entrypoint), "env", json_list(c->env), "exposed_ports",
-                     json_list(c->exposed_ports), "labels", labels_json(c->labels), "stop_signal",
+                     json_list(c->exposed_ports), "labels",
+                     c->labels && *c->labels ? json_pairs(c->labels) : json_null(), "stop_signal",
                      json_text(c->stop_signal), "user", json_text(c->user), "volumes",
                      json_list(c->volumes), "working_dir", json_text(c->workdir));
 }

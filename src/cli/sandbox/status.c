@@ -55,19 +55,13 @@ static json_t *ports_json(const struct sandbox *sb)
     return a;
 }
 
-/* "127.0.0.1:8080->80/tcp, ..."; "-" = none. */
+/* "-" = none. */
 static void add_ports(struct table *t, const struct sandbox *sb)
 {
-    AUTO_FREE struct spec_port *p = NULL;
-    size_t n = show_ports(sb, &p);
     AUTO_BUF struct buf b;
     buf_init(&b, 1 << 20);
-    for (size_t i = 0; i < n; i++) {
-        char text[SPEC_PORT_TEXT_MAX];
-        spec_port_format(&p[i], text);
-        (void)buf_printf(&b, "%s%s", i ? ", " : "", text);
-    }
-    table_add(t, n && buf_append(&b, "", 1) == 0 ? (const char *)buf_head(&b) : "-");
+    show_ports_text(sb, &b);
+    table_add(t, buf_len(&b) && buf_append(&b, "", 1) == 0 ? (const char *)buf_head(&b) : "-");
 }
 
 static json_t *status_item_json(const struct items *l, size_t i)

@@ -4,6 +4,7 @@
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/options/mount.h"
+#include "cli/workspace/files.h"
 #include "s3/sync.h"
 #include "util/cleanup.h"
 #include "util/json.h"
@@ -105,18 +106,6 @@ const struct cmd cmd_workspace_create = {
 
 /* --- status ---------------------------------------------------------------------------------- */
 
-struct differences {
-    json_t *list;
-    struct buf *text;
-};
-
-static void note(void *ctx, const char *what, const char *path)
-{
-    struct differences *d = ctx;
-    json_add(&d->list, json_pack("{s:s, s:s}", "action", what, "path", path));
-    (void)buf_printf(d->text, "%-14s %s\n", what, path);
-}
-
 static int print_status(const struct args *a, const char *name, bool remote, struct differences *d)
 {
     if (wants_json(a))
@@ -136,8 +125,8 @@ static int status_run(const struct args *a)
     struct err e = {0};
     struct workspace w;
     bool remote = false;
-    struct differences d = {json_array(), &text};
-    struct s3_sync how = {.look = true, .differs = note, .ctx = &d, .warn = ui_warn};
+    struct differences d = {"action", 14, json_array(), &text};
+    struct s3_sync how = {.look = true, .differs = difference_note, .ctx = &d, .warn = ui_warn};
     buf_init(&text, 256 << 20);
     int r = store_open(&s, &e);
     if (r == 0)

@@ -11,6 +11,7 @@
 #include "sandbox/bucket.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/json.h"
 #include "util/parse.h"
 #include "util/utf8.h"
 #include "workspace/files.h"
@@ -260,6 +261,13 @@ static int transfer_run(const struct args *a, bool put)
     if (strcmp(host, "-") != 0)
         ui_success("Copied", put ? place : host);
     return EXIT_OK;
+}
+
+void difference_note(void *differences, const char *what, const char *path)
+{
+    struct differences *d = differences;
+    json_add(&d->list, json_pack("{s:s, s:s}", d->key, what, "path", path));
+    (void)buf_printf(d->text, "%-*s %s\n", d->width, what, path);
 }
 
 static const struct opt transfer_opts[] = {POLICY_OPTION, QUIET_OPTION, {0}};

@@ -5,6 +5,7 @@
 #include "cli/core/select.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
+#include "cli/workspace/files.h"
 #include "sandbox/bucket.h"
 #include "util/cleanup.h"
 #include "util/json.h"
@@ -184,18 +185,6 @@ const struct cmd cmd_workspace_log = {
 
 /* --- diff ------------------------------------------------------------------------------------ */
 
-struct differences {
-    json_t *list;
-    struct buf *text;
-};
-
-static void note(void *ctx, const char *what, const char *path)
-{
-    struct differences *d = ctx;
-    json_add(&d->list, json_pack("{s:s, s:s}", "change", what, "path", path));
-    (void)buf_printf(d->text, "%-8s %s\n", what, path);
-}
-
 /* --from: the last one, if it is not given; --to: what is there now. */
 static int find_trees(const struct args *a, int dir, struct s3_tree *old, struct s3_tree *now,
                       struct err *e)
@@ -227,8 +216,8 @@ static int diff_run(const struct args *a)
         r = find_trees(a, h.dir, &old, &now, &e);
     if (r < 0)
         return ui_fail(&e);
-    struct differences d = {json_array(), &text};
-    version_compare(&old, &now, note, &d);
+    struct differences d = {"change", 8, json_array(), &text};
+    version_compare(&old, &now, difference_note, &d);
     if (wants_json(a))
         return ui_print_json(d.list);
     json_decref(d.list);

@@ -94,3 +94,10 @@ int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret
     *ret = json_string_value(v);
     return 0;
 }
+
+json_t *digest_json(const struct digest *d)
+{
+    char text[DIGEST_TEXT_SIZE];
+    digest_text(d, text);
+    return json_string(text);
+}

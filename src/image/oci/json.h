@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "image/oci/digest.h"
 #include "util/err.h"
 #include "util/json.h"
 
@@ -24,6 +25,8 @@ const json_t *oci_json_member(const json_t *o, const char *key);
 
 /* *ret stays NULL when the key is missing; a string of more than `max` bytes is an error. */
 int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret, struct err *e);
+
+json_t *digest_json(const struct digest *d); /* its text */
 
 /* "'size' has the wrong type or is out of range" */
 int oci_json_bad(const char *key, struct err *e);

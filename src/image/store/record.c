@@ -43,13 +43,6 @@ void record_free(struct record *r)
 
 /* --- writing -------------------------------------------------------------------------------- */
 
-static json_t *digest_json(const struct digest *d)
-{
-    char text[DIGEST_TEXT_SIZE];
-    digest_text(d, text);
-    return json_string(text);
-}
-
 static json_t *layer_json(const struct image_layer *l)
 {
     json_t *j = json_pack("{s:o, s:o, s:I, s:I}", "diff_id", digest_json(&l->diff_id), "blob",
