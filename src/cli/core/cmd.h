@@ -85,6 +85,7 @@ enum cmd_flag {
 };
 
 struct args;
+struct store;
 struct noun;
 struct action;
 
@@ -110,7 +111,9 @@ struct cmd {
     const char *details;      /* paragraphs, separated by empty lines, or NULL */
     const char *examples;     /* one per line; --help shows the first three */
     /* What it does, in one of these ways: */
-    int (*run)(const struct args *a);  /* returns the exit code */
+    int (*run)(const struct args *a); /* returns the exit code */
+    /* The same with the store open; or -errno, which is printed. */
+    int (*with_store)(const struct args *a, const struct store *s, struct err *e);
     const struct noun *list, *inspect; /* shows things of a kind, or one (noun.h) */
     const struct action *each;         /* acts on each of several things (select.h) */
     /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */

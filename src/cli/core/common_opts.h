@@ -3,6 +3,7 @@
 #define MSB_CLI_CORE_COMMON_OPTS_H
 
 #include "cli/core/args.h"
+#include "store/store.h"
 
 /* clang-format off */
 #define QUIET_OPTION {"quiet", 'q', NULL, "Print only errors"}
@@ -22,5 +23,7 @@ extern const struct opt list_opts[];
 extern const struct opt inspect_opts[];
 
 bool wants_json(const struct args *a);
+/* Opens the store, with the file of --policy if that was given. */
+int store_open_for(const struct args *a, struct store *s, struct err *e);
 
 #endif

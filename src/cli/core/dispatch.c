@@ -1,6 +1,7 @@
 /* From the command line to the verb. Nothing else happens on the way: `msb exec` is on the hot
  * path of its clients. */
 #include "cli/core/args.h"
+#include "cli/core/common_opts.h"
 #include "cli/core/habits.h"
 #include "cli/core/help.h"
 #include "cli/core/noun.h"
@@ -112,13 +113,25 @@ static int run_raw(const struct cmd *c, int first, int argc, char **argv)
     return c->run(&a);
 }
 
+static int run_with_store(const struct args *a)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    struct err e = {0};
+    int r = store_open_for(a, &s, &e);
+    if (r == 0)
+        r = a->cmd->with_store(a, &s, &e);
+    return r < 0 ? ui_fail(&e) : r;
+}
+
 static int perform(const struct cmd *c, const struct args *a)
 {
     if (c->list)
         return noun_list(c->list, a);
     if (c->inspect)
         return noun_inspect(c->inspect, a);
-    return c->each ? for_each(a, c->each) : c->run(a);
+    if (c->each)
+        return for_each(a, c->each);
+    return c->with_store ? run_with_store(a) : c->run(a);
 }
 
 static int run_verb(const struct cmd *c, int first, int argc, char **argv)

@@ -1,5 +1,6 @@
 #include "cli/core/select.h"
 
+#include "cli/core/common_opts.h"
 #include "cli/core/show.h"
 #include "cli/core/ui.h"
 
@@ -96,7 +97,7 @@ int for_each(const struct args *a, const struct action *act)
         return ui_usage(&e);
     if (act->labels && a->n_pos == 0 && !all && !args_has(a, "label"))
         return nothing_selected(a);
-    int r = store_open(&s, &e);
+    int r = store_open_for(a, &s, &e);
     if (r == 0 && act->labels)
         r = select_names(&s, a, all, &names, &e);
     if (r < 0)

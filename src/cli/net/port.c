@@ -62,20 +62,17 @@ const struct cmd cmd_port_list = {
 
 /* --- add, rm --------------------------------------------------------------------------------- */
 
-static int port_add_run(const struct args *a)
+static int port_add(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
-    struct err e = {0};
     AUTO_FREE struct spec_port *p = NULL;
     size_t n = 0;
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
+    int r = 0;
     for (size_t i = 1; r == 0 && i < a->n_pos; i++)
-        r = sandbox_port_add(&s, a->pos[0], a->pos[i], &p, &n, &e);
+        r = sandbox_port_add(s, a->pos[0], a->pos[i], &p, &n, e);
     int code = n && !ui_quiet() ? print_ports(p, n) : EXIT_OK;
     if (r == -EINVAL)
-        return ui_usage(&e);
-    return r < 0 ? ui_fail(&e) : code;
+        return ui_usage(e);
+    return r < 0 ? r : code;
 }
 
 static const struct cmd cmd_port_add = {
@@ -90,25 +87,20 @@ static const struct cmd cmd_port_add = {
                "apply.",
     .examples = "  msb port add web 8080:80\n"
                 "  msb port add web 0:443 0.0.0.0:53:53/udp",
-    .run = port_add_run,
+    .with_store = port_add,
 };
 
-static int port_remove_run(const struct args *a)
+static int port_remove(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
-    struct err e = {0};
     int code = EXIT_OK;
-    int r = store_open(&s, &e);
-    if (r < 0)
-        return ui_fail(&e);
     for (size_t i = 1; i < a->n_pos; i++) {
-        struct err one = {0};
-        r = sandbox_port_remove(&s, a->pos[0], a->pos[i], &one);
+        err_clear(e);
+        int r = sandbox_port_remove(s, a->pos[0], a->pos[i], e);
         if (r == 0) {
             ui_success("Closed", a->pos[i]);
             continue;
         }
-        ui_error(&one);
+        ui_error(e);
         if (r == -EINVAL)
             code = EXIT_USAGE;
         else if (code == EXIT_OK)
@@ -128,7 +120,7 @@ static const struct cmd cmd_port_remove = {
     .details = "New connections are refused; open TCP connections stay open.",
     .examples = "  msb port rm web 8080\n"
                 "  msb port rm web 53/udp 127.0.0.1:8443",
-    .run = port_remove_run,
+    .with_store = port_remove,
 };
 
 const struct cmd cmd_port = {

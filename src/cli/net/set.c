@@ -59,8 +59,7 @@ static int net_set_run(const struct args *a)
         spec_net_free(&n);
         return ui_usage(&e);
     }
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
+    int r = store_open_for(a, &s, &e);
     if (r == 0)
         r = sandbox_net_set(&s, a->pos[0], &c, &e);
     if (r == 0) {

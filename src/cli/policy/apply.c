@@ -91,24 +91,19 @@ static int apply(const struct args *a, const struct store *s, const struct ruleb
     return code;
 }
 
-static int policy_apply_run(const struct args *a)
+static int policy_apply(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_RULEBOOK struct rulebook *b = NULL;
     struct sandbox *list = NULL;
     size_t n = 0;
-    struct err e = {0};
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
+    int r = rulebook_load(s, &b, e);
     if (r == 0)
-        r = rulebook_load(&s, &b, &e);
-    if (r == 0)
-        r = store_list(&s, &list, &n, &e);
+        r = store_list(s, &list, &n, e);
     if (r < 0)
-        return ui_fail(&e);
+        return r;
     if (n)
         qsort(list, n, sizeof(*list), sandbox_by_name);
-    int code = apply(a, &s, b, list, n);
+    int code = apply(a, s, b, list, n);
     sandbox_list_free(list, n);
     return code;
 }
@@ -126,5 +121,5 @@ const struct cmd cmd_policy_apply = {
         "and does not start again until it is changed.",
     .examples = "  msb policy apply --dry-run\n"
                 "  msb policy apply",
-    .run = policy_apply_run,
+    .with_store = policy_apply,
 };

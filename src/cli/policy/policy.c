@@ -19,20 +19,18 @@
 
 static int open_book(const struct args *a, struct store *s, struct rulebook **ret, struct err *e)
 {
-    int r = store_open(s, e);
-    s->policy_file = args_get(a, "policy");
+    int r = store_open_for(a, s, e);
     return r < 0 ? r : rulebook_load(s, ret, e);
 }
 
-static int policy_show_run(const struct args *a)
+static int policy_show(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_BUF struct buf out;
-    struct err e = {0};
     buf_init(&out, 1 << 22);
-    if (open_book(a, &s, &b, &e) < 0)
-        return ui_fail(&e);
+    int r = rulebook_load(s, &b, e);
+    if (r < 0)
+        return r;
     if (wants_json(a))
         return ui_print_json(rulebook_json(b));
     rulebook_print(b, &out);
@@ -49,7 +47,7 @@ static const struct cmd cmd_policy_show = {
                "file, those of the first rule set that matches it.",
     .examples = "  msb policy show\n"
                 "  msb policy show --policy strict.yaml --format json",
-    .run = policy_show_run,
+    .with_store = policy_show,
 };
 
 static json_t *problem_json(const struct err *e)
@@ -167,18 +165,13 @@ static const struct cmd cmd_policy_explain = {
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
-static int policy_copies_run(const struct args *a)
+static int policy_copies(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
-    struct err e = {0};
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
-    if (r == 0)
-        r = sandbox_open(&s, a->pos[0], &sb, &e);
+    int r = sandbox_open(s, a->pos[0], &sb, e);
     for (size_t i = 1; r == 0 && i < a->n_pos; i++)
-        r = policy_hold_copy(&s, &sb.spec, a->pos[i], args_has(a, "write"), &e);
-    return r < 0 ? ui_fail(&e) : EXIT_OK;
+        r = policy_hold_copy(s, &sb.spec, a->pos[i], args_has(a, "write"), e);
+    return r;
 }
 
 static const struct cmd cmd_policy_copies = {
@@ -191,7 +184,7 @@ static const struct cmd cmd_policy_copies = {
                "copy files by themselves: the SDK asks this before an upload or a download.",
     .examples = "  msb policy copies web ./src\n"
                 "  msb policy copies web --write /srv/results",
-    .run = policy_copies_run,
+    .with_store = policy_copies,
 };
 
 /* --- init ------------------------------------------------------------------------------------- */

@@ -152,10 +152,9 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
     struct copy_options opt = {.archive = args_has(a, "archive"),
                                .follow = args_has(a, "follow-link")};
     uint64_t began = now_ns();
-    int r = store_open(&s, e);
+    int r = store_open_for(a, &s, e);
     if (r < 0)
         return r;
-    s.policy_file = args_get(a, "policy");
     r = hold_side(&s, from, to, false, e);
     if (r == 0)
         r = hold_side(&s, to, from, true, e);

@@ -11,8 +11,7 @@ static int create(const struct args *a, struct sandbox_request *q, struct err *e
 {
     AUTO_STORE struct store s = STORE_NONE;
     struct spinner spin;
-    int r = store_open(&s, e);
-    s.policy_file = args_get(a, "policy");
+    int r = store_open_for(a, &s, e);
     if (r == 0 && q->named && !q->create.replace) /* rather than after a long pull */
         r = sandbox_check_free(&s, &q->spec, e);
     if (r == 0)

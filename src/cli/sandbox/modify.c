@@ -235,25 +235,19 @@ static int modify(const struct store *s, struct modify *m, const char *name, str
     return r;
 }
 
-static int modify_run(const struct args *a)
+static int modify_one(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
-    struct err e = {0};
     struct modify m = {.args = a, .status = STATUS_STOPPED};
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
-    if (r == 0)
-        r = modify(&s, &m, a->pos[0], &e);
-    int code = r < 0 ? ui_fail(&e) : EXIT_OK;
+    int r = modify(s, &m, a->pos[0], e);
     bool dry = args_has(a, "dry-run");
     if (r == 0 && wants_json(a))
-        code = print_json(&m, a->pos[0], !dry);
+        r = print_json(&m, a->pos[0], !dry);
     else if (r == 0 && dry)
-        code = print_table(&m);
+        r = print_table(&m);
     else if (r == 0)
         ui_success("Modified", a->pos[0]);
     spec_changes_free(&m.changes);
-    return code;
+    return r;
 }
 
 static const struct opt rare_opts[] = {
@@ -297,5 +291,5 @@ const struct cmd cmd_modify = {
         "can only grow, unless it is in memory; the guest's file system follows at the next start.",
     .examples = "  msb modify web --root-disk 20G\n"
                 "  msb modify web --memory 2G --env DEBUG=1 --restart",
-    .run = modify_run,
+    .with_store = modify_one,
 };

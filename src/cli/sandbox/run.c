@@ -187,8 +187,7 @@ static int run_run(const struct args *a)
     if (x == 0)
         x = sandbox_request_parse(a, &r.sandbox, &e);
     if (x == 0)
-        x = store_open(&r.store, &e);
-    r.store.policy_file = args_get(a, "policy");
+        x = store_open_for(a, &r.store, &e);
     int code;
     if (x < 0)
         code = sandbox_request_fail(&r.sandbox, &e);

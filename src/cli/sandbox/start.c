@@ -4,11 +4,9 @@
 #include "cli/core/verbs.h"
 #include "sandbox/lifecycle.h"
 
-static int start_one(const struct store *s, const struct args *a, const char *name, struct err *e)
+static int start_one(const struct store *s, const char *name, struct err *e)
 {
-    struct store with = *s; /* shares everything with it */
-    with.policy_file = args_get(a, "policy");
-    return sandbox_start(&with, name, ui_warn, e);
+    return sandbox_start(s, name, ui_warn, e);
 }
 
 const struct cmd cmd_start = {
@@ -19,5 +17,5 @@ const struct cmd cmd_start = {
     .pos = NAMES_POSITION("Sandboxes to start"),
     .examples = "  msb start web\n"
                 "  msb start --label team=search",
-    .each = &(const struct action){"Starting", "Started", start_one, .labels = true},
+    .each = &(const struct action){"Starting", "Started", .plain = start_one, .labels = true},
 };

@@ -52,20 +52,10 @@ static int set(const struct args *a, const struct store *s, struct err *e)
     if (r == 0)
         r = secret_set(s, name, &from, e);
     password_free(value);
-    return r;
-}
-
-static int set_run(const struct args *a)
-{
-    AUTO_STORE struct store s = STORE_NONE;
-    struct err e = {0};
-    int r = store_open(&s, &e);
-    if (r == 0)
-        r = set(a, &s, &e);
     if (r < 0)
-        return ui_fail(&e);
-    sandboxes_refresh_secret(&s, a->pos[0], ui_warn);
-    ui_success("Stored", a->pos[0]);
+        return r;
+    sandboxes_refresh_secret(s, name, ui_warn);
+    ui_success("Stored", name);
     return EXIT_OK;
 }
 
@@ -93,7 +83,7 @@ static const struct cmd cmd_secret_set = {
                 "  msb secret set API_KEY              (asks for the value)\n"
                 "  msb secret set API_KEY --from-env OPENAI_API_KEY\n"
                 "  msb secret set GH_TOKEN --command 'gh auth token' --ttl 10m",
-    .run = set_run,
+    .with_store = set,
 };
 
 /* --- list ------------------------------------------------------------------------------------ */

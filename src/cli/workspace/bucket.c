@@ -118,24 +118,21 @@ static int print_status(const struct args *a, const char *name, bool remote, str
     return ui_print(d->text);
 }
 
-static int status_run(const struct args *a)
+static int status(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_BUF struct buf text;
-    struct err e = {0};
     struct workspace w;
     bool remote = false;
     struct differences d = {"action", 14, json_array(), &text};
     struct s3_sync how = {.look = true, .differs = difference_note, .ctx = &d, .warn = ui_warn};
     buf_init(&text, 256 << 20);
-    int r = store_open(&s, &e);
+    int r = workspace_open(s, a->pos[0], &w, e);
     if (r == 0)
-        r = workspace_open(&s, a->pos[0], &w, &e);
+        r = bucket_sync(s, a->pos[0], &how, &remote, e);
     if (r == 0)
-        r = bucket_sync(&s, a->pos[0], &how, &remote, &e);
-    int code = r < 0 ? ui_fail(&e) : print_status(a, a->pos[0], remote, &d);
+        r = print_status(a, a->pos[0], remote, &d);
     json_decref(d.list);
-    return code;
+    return r;
 }
 
 const struct cmd cmd_workspace_status = {
@@ -148,5 +145,5 @@ const struct cmd cmd_workspace_status = {
         "conflict. Nothing is changed.",
     .examples = "  msb workspace status data\n"
                 "  msb workspace status data --format json",
-    .run = status_run,
+    .with_store = status,
 };

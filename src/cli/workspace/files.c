@@ -252,8 +252,7 @@ static int transfer_run(const struct args *a, bool put)
         (void)err_set(&e, EINVAL, "expected NAME:PATH, a path in a workspace: got '%s'", place);
         return ui_usage(&e);
     }
-    int r = store_open(&s, &e);
-    s.policy_file = args_get(a, "policy");
+    int r = store_open_for(a, &s, &e);
     if (r == 0)
         r = transfer(&s, place, host, put, &e);
     if (r < 0)

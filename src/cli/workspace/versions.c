@@ -201,21 +201,17 @@ static int find_trees(const struct args *a, int dir, struct s3_tree *old, struct
     return r < 0 ? r : version_tree(dir, to, ui_warn, now, e);
 }
 
-static int diff_run(const struct args *a)
+static int diff(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_STORE struct store s = STORE_NONE;
     AUTO_HELD struct held h = HELD_NONE;
     AUTO_S3_TREE struct s3_tree old = {0}, now = {0};
     AUTO_BUF struct buf text;
-    struct err e = {0};
     buf_init(&text, 256 << 20);
-    int r = store_open(&s, &e);
+    int r = hold(s, a->pos[0], true, &h, e);
     if (r == 0)
-        r = hold(&s, a->pos[0], true, &h, &e);
-    if (r == 0)
-        r = find_trees(a, h.dir, &old, &now, &e);
+        r = find_trees(a, h.dir, &old, &now, e);
     if (r < 0)
-        return ui_fail(&e);
+        return r;
     struct differences d = {"change", 8, json_array(), &text};
     version_compare(&old, &now, difference_note, &d);
     if (wants_json(a))
@@ -234,7 +230,7 @@ const struct cmd cmd_workspace_diff = {
     .details = "One line for each path: added, changed or removed.",
     .examples = "  msb workspace diff task-7\n"
                 "  msb workspace diff task-7 --from 3 --to 5",
-    .run = diff_run,
+    .with_store = diff,
 };
 
 /* --- restore, prune -------------------------------------------------------------------------- */
