@@ -3,7 +3,6 @@
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 
 #include "copy/copy.h"
 
-#include <string.h>
-
 static int ask(struct files *f, uint32_t op, const char *path, uint32_t flags, struct err *e)
 {
     static struct file_req q;

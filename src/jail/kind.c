@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const jail_names[] = {
     [JAIL_AUTO] = "auto",

@@ -6,8 +6,6 @@
 #include "util/text.h"
 #include "util/words.h"
 
-#include <string.h>
-
 static const char *const modes[] = {[WORKSPACE_FUSE] = "fuse", [WORKSPACE_SNAPSHOT] = "snapshot"};
 
 static const char *const syncs[] = {[WORKSPACE_SYNC_STOP] = "stop",

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* #syscalls:fs fstat newfstatat openat close getdents64 lseek */
 

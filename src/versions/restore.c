@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 static int remove_old(struct s3_work *w, const struct s3_tree *now, const struct s3_tree *then,
                       struct err *e)

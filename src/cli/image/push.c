@@ -5,7 +5,6 @@
 #include "cli/image/progress.h"
 
 #include <errno.h>
-#include <string.h>
 
 static int push_reference(const char *text, const struct registry_options *opt, struct digest *ret,
                           struct err *e)

@@ -2,8 +2,6 @@
 #include "cli/core/show.h"
 #include "cli/core/verbs.h"
 
-#include <string.h>
-
 static bool keep(const struct sandbox *sb, const struct args *a)
 {
     enum status st = sb->state.status;

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What all versions of a workspace may take, unless --max says otherwise. */
 #define MAX_DEFAULT (20 * GIB)

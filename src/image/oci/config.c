@@ -255,9 +255,7 @@ static int read_diff_ids(const json_t *j, struct oci_config *c, struct err *e)
 
 int oci_config_parse(const void *doc, size_t n, struct oci_config *ret, struct err *e)
 {
-    struct err none;
-    if (!e)
-        e = &none;
+    e = e ? e : &(struct err){0};
     AUTO_JSON json_t *j = oci_json_load(doc, n, OCI_CONFIG_MAX, "image's configuration", e);
     if (!j)
         return -e->code;

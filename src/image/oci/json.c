@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "util/cleanup.h"
 
@@ -36,7 +35,8 @@ static int check_shape(const char *p, size_t n, const char *what, struct err *e)
     return 0;
 }
 
-static json_t *load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
+static json_t *load(const void *doc, size_t n, size_t max, json_type type, const char *what,
+                    struct err *e)
 {
     if (n > max) {
         (void)err_set(e, EFBIG, "the %s is larger than %zu MiB", what, max >> 20);
@@ -45,31 +45,26 @@ static json_t *load(const void *doc, size_t n, size_t max, const char *what, str
     if (check_shape(doc, n, what, e) < 0)
         return NULL;
     json_error_t why;
-    json_t *j = json_loadb(doc, n, JSON_REJECT_DUPLICATES, &why);
-    if (!j)
+    AUTO_JSON json_t *j = json_loadb(doc, n, JSON_REJECT_DUPLICATES, &why);
+    if (j && json_typeof(j) == type)
+        return steal_ptr(&j);
+    if (j)
+        (void)err_set(e, EBADMSG, "the %s is not a JSON %s", what,
+                      type == JSON_OBJECT ? "object" : "array");
+    else
         (void)err_set(e, EBADMSG, "the %s is not valid JSON: %s at line %d", what, why.text,
                       why.line);
-    return j;
+    return NULL;
 }
 
 json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, struct err *e)
 {
-    AUTO_JSON json_t *j = load(doc, n, max, what, e);
-    if (j && !json_is_object(j)) {
-        (void)err_set(e, EBADMSG, "the %s is not a JSON object", what);
-        return NULL;
-    }
-    return steal_ptr(&j);
+    return load(doc, n, max, JSON_OBJECT, what, e);
 }
 
 json_t *oci_json_load_list(const void *doc, size_t n, size_t max, const char *what, struct err *e)
 {
-    AUTO_JSON json_t *j = load(doc, n, max, what, e);
-    if (j && !json_is_array(j)) {
-        (void)err_set(e, EBADMSG, "the %s is not a JSON array", what);
-        return NULL;
-    }
-    return steal_ptr(&j);
+    return load(doc, n, max, JSON_ARRAY, what, e);
 }
 
 const json_t *oci_json_member(const json_t *o, const char *key)

@@ -86,9 +86,7 @@ static int kind_of(const json_t *j, enum oci_kind *ret, struct err *e)
 
 int oci_kind(const void *doc, size_t n, enum oci_kind *ret, struct err *e)
 {
-    struct err none;
-    if (!e)
-        e = &none;
+    e = e ? e : &(struct err){0};
     AUTO_JSON json_t *j = oci_json_load(doc, n, OCI_DOCUMENT_MAX, "manifest", e);
     return j ? kind_of(j, ret, e) : -e->code;
 }
@@ -220,9 +218,7 @@ static int read_layers(const json_t *j, struct oci_manifest *m, struct err *e)
 
 int oci_manifest_parse(const void *doc, size_t n, struct oci_manifest *ret, struct err *e)
 {
-    struct err none;
-    if (!e)
-        e = &none;
+    e = e ? e : &(struct err){0};
     AUTO_JSON json_t *j = load_as(doc, n, OCI_MANIFEST, "manifest", e);
     if (!j)
         return -e->code;
@@ -346,9 +342,7 @@ static int read_entries(const json_t *j, struct oci_index *x, struct err *e)
 
 int oci_index_parse(const void *doc, size_t n, struct oci_index *ret, struct err *e)
 {
-    struct err none;
-    if (!e)
-        e = &none;
+    e = e ? e : &(struct err){0};
     AUTO_JSON json_t *j = load_as(doc, n, OCI_INDEX, "index", e);
     if (!j)
         return -e->code;
