@@ -89,7 +89,7 @@ test-compat: all ## programs and their test suites, natively and in a sandbox (a
 lint: tested ## clang-format, clang-tidy, cppcheck, shellcheck, mypy, pyflakes
 	@$(RUN) lint
 
-soak: all ## thousands of sandboxes and commands, one hostile neighbour: what leaks, what others notice
+soak: all ## thousands of sandboxes and commands, one hostile neighbor: what leaks, what others notice
 	@$(PYTHON) tests/soak/soak.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/soak.json
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (default 3)

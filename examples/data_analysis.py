@@ -28,16 +28,16 @@ smooth = [statistics.fmean(values[max(0, i - 7):i + 8]) for i in range(len(value
 W, H, M = 640, 360, 30
 image = bytearray(b"\xff" * (W * H * 3))
 
-def dot(x, y, colour):
+def dot(x, y, color):
     if 0 <= x < W and 0 <= y < H:
-        image[(y * W + x) * 3:(y * W + x) * 3 + 3] = bytes(colour)
+        image[(y * W + x) * 3:(y * W + x) * 3 + 3] = bytes(color)
 
-def line(a, b, colour, width=1):
+def line(a, b, color, width=1):
     steps = max(abs(b[0] - a[0]), abs(b[1] - a[1]), 1)
     for i in range(int(steps) + 1):
         x, y = (a[k] + (b[k] - a[k]) * i / steps for k in (0, 1))
         for d in range(width):
-            dot(round(x), round(y) + d, colour)
+            dot(round(x), round(y) + d, color)
 
 low, high = min(values), max(values)
 def place(i, v):
@@ -47,10 +47,10 @@ for y in range(5):
     line((M, M + (H - 2 * M) * y / 4), (W - M, M + (H - 2 * M) * y / 4), (225, 225, 225))
 line((M, M), (M, H - M), (90, 90, 90))
 line((M, H - M), (W - M, H - M), (90, 90, 90))
-for series, colour, width in ((values, (170, 190, 220), 1), (smooth, (200, 60, 40), 2)):
+for series, color, width in ((values, (170, 190, 220), 1), (smooth, (200, 60, 40), 2)):
     points = [place(i, v) for i, v in enumerate(series)]
     for a, b in zip(points, points[1:]):
-        line(a, b, colour, width)
+        line(a, b, color, width)
 
 def chunk(kind, data):
     body = kind + data

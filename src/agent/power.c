@@ -165,7 +165,7 @@ static bool is_no_command(void *ctx, pid_t sid)
 
 /* An image with its own stop signal has a main process that handles it and tells its children: they
  * get no signal from us. A server that finishes its work on SIGQUIT would drop it if its workers
- * got SIGTERM. Processes outside of every command's session are signalled directly. */
+ * got SIGTERM. Processes outside of every command's session are signaled directly. */
 static void ask_commands(struct power *p, int sig)
 {
     for (struct session *s = p->server->sessions; s; s = s->next)

@@ -52,7 +52,7 @@ static int set_limits(struct report *r)
     return 0;
 }
 
-/* The raw system calls: the C library's versions synchronise threads that do not exist here. The
+/* The raw system calls: the C library's versions synchronize threads that do not exist here. The
  * agent runs as root without supplementary groups, so root's usual identity needs no call. */
 int spawn_identity(const struct identity *id)
 {

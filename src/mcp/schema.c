@@ -113,7 +113,7 @@ static int check(const json_t *schema, const char *key, json_t *v, bool raw, str
     return strcmp(type, "array") == 0 ? check_list(schema, key, v, e) : check_env(key, v, e);
 }
 
-/* A misspelt argument would otherwise be a limit that is not set. */
+/* A misspelled argument would otherwise be a limit that is not set. */
 static int check_known(const json_t *schema, json_t *args, struct err *e)
 {
     const json_t *properties = json_object_get(schema, "properties");

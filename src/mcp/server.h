@@ -10,7 +10,7 @@
  * the host it may use, and which registries it can make msb talk to, is limited (limits.h).
  *
  * One thread. Each call that takes time is a separate process (job.h), so calls run in parallel,
- * and a cancelled one ends at once.
+ * and a canceled one ends at once.
  */
 #ifndef MSB_MCP_SERVER_H
 #define MSB_MCP_SERVER_H

@@ -262,7 +262,7 @@ static int close_jail(struct monitor *m, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
-/* Before the engine starts: what it starts may be signalled only by those who are confined, too. */
+/* Before the engine starts: what it starts may be signaled only by those who are confined, too. */
 static int enter_reduced(const struct monitor *m, struct err *e)
 {
     /* Where files can be opened, the C library looks for the time zone, with calls of its own, when

@@ -1,5 +1,5 @@
 /* ARP: the guest learns one neighbor, the gateway, and cannot claim another address than its own.
- * Neighbour discovery for IPv6 is in icmp.c. */
+ * Neighbor discovery for IPv6 is in icmp.c. */
 #include "net/net_impl.h"
 
 void arp_input(struct net *n, const struct packet *p)

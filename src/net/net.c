@@ -247,7 +247,7 @@ static bool from_guest(const struct net *n, const struct packet *p)
         return true;
     if (!n->has6)
         return false;
-    /* Neighbour discovery comes from link-local and unspecified addresses too; and what goes to a
+    /* Neighbor discovery comes from link-local and unspecified addresses too; and what goes to a
      * link-local address comes from one. */
     static const struct net_addr unspecified;
     bool local = net_link_local(&p->src);

@@ -104,7 +104,7 @@ int valid_bucket(const char *text, struct err *e)
                          text);
 }
 
-/* A name alone does not say whose bucket it is: that of another server is spelt with the server. */
+/* A name alone does not say whose bucket it is: that of another server is spelled with the server. */
 static char *bucket_text(const struct s3_config *c)
 {
     char *text = NULL;

@@ -105,7 +105,7 @@ static void cut_version(char *s)
 }
 
 /* A reference in either of its spellings; a pattern without tag and digest is for all of them.
- * Docker Hub's msb/base is not the built-in image, and must be spelt in full. */
+ * Docker Hub's msb/base is not the built-in image, and must be spelled in full. */
 static bool reference_matches(const struct setting *s, const char *image, bool named_here)
 {
     AUTO_REFERENCE struct reference ref = {0};

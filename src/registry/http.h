@@ -86,7 +86,7 @@ struct http_response {
 
 /* Errors name the host and have one of these codes: ECONNREFUSED, EHOSTUNREACH (no such name or no
  * route), ETIMEDOUT, ECONNRESET (it broke), EPROTO (no TLS there), EKEYREJECTED (certificate),
- * EPERM (rules 1 to 3), EINTR (cancelled), EIO (anything else). Any HTTP status is success here. */
+ * EPERM (rules 1 to 3), EINTR (canceled), EIO (anything else). Any HTTP status is success here. */
 int http_open(struct http *h, const struct http_request *q, struct http_response **ret,
               struct err *e);
 /* 1..n bytes, 0 at the end, or -errno. */
@@ -100,7 +100,7 @@ int http_body(struct http_response *r, struct buf *b, struct err *e);
 bool http_same_origin(const char *a, const char *b);
 /* Percent-encodes what a query cannot hold. malloc'd. */
 char *http_escape(const char *text);
-/* Waits, unless cancelled: -EINTR. */
+/* Waits, unless canceled: -EINTR. */
 int http_pause(const struct http *h, uint64_t ms, struct err *e);
 
 #endif

@@ -47,7 +47,7 @@ unsigned word_unlikeness(const char *typed, const char *word)
     unsigned d = edit_distance(typed, word);
     size_t longer = MAX(n, m);
     unsigned limit = longer <= 3 ? 1 : longer <= 6 ? 2 : 3;
-    /* Some letters must match: "xy" is not a misspelt "rm". */
+    /* Some letters must match: "xy" is not a misspelled "rm". */
     return d <= limit && d < MIN(n, m) ? d : TEXT_FAR;
 }
 

@@ -1,4 +1,4 @@
-"""A strict S3 server on loopback, for tests: it checks every signature by itself, honours conditional
+"""A strict S3 server on loopback, for tests: it checks every signature by itself, honors conditional
 writes, keeps objects in memory, and breaks on request."""
 
 import calendar

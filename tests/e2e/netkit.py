@@ -114,13 +114,13 @@ class Packet:
         self.src = self.dst = ""
         self.proto = self.sport = self.dport = self.flags = 0
         self.payload = b""
-        self.housekeeping = False  # neighbours that look for each other
+        self.housekeeping = False  # neighbors that look for each other
         kind, = struct.unpack("!H", frame[12:14])
         if kind == 0x0800:
             at = 14 + (frame[14] & 15) * 4
             self.proto = frame[23]
             self.src, self.dst = (socket.inet_ntoa(frame[i:i + 4]) for i in (26, 30))
-            # the host's kernel tells its own programs that a neighbour is missing
+            # the host's kernel tells its own programs that a neighbor is missing
             self.housekeeping = self.proto == 1 and frame[at] == 3 and self.src == self.dst
         elif kind == 0x86DD:
             at = 54
@@ -269,7 +269,7 @@ class Internet:
         for enter, lines in ((self.in_host, host), (self.in_world, world)):
             (self.dir / "batch").write_text("\n".join(lines) + "\n")
             enter("ip", "-batch", self.dir / "batch")
-        # Anybody may ping, as Debian has it; and it takes no seconds to see that a neighbour is missing.
+        # Anybody may ping, as Debian has it; and it takes no seconds to see that a neighbor is missing.
         self.in_host("sh", "-ec", "echo 0 2147483647 >/proc/sys/net/ipv4/ping_group_range; "
                      "for v in 4 6; do cd /proc/sys/net/ipv$v/neigh/h0; echo 1 >mcast_solicit; "
                      "echo 100 >retrans_time_ms; done")

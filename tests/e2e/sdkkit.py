@@ -62,7 +62,7 @@ def load_python(m, tmp):
 
 
 async def conformance(client, spec_of, result_of, small=BASE, local=True):
-    """Every documented behaviour, through whatever client this is. In a cluster, logs are those of the pod, and the
+    """Every documented behavior, through whatever client this is. In a cluster, logs are those of the pod, and the
     network is the cluster's."""
     spec = spec_of(name="conf", labels={"team": "search", "n": "1"}, memory_mib=256)
     sb = await client.create(spec)

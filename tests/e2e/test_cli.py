@@ -14,7 +14,7 @@ VERBS = ["run", "create", "start", "stop", "restart", "exec", "logs", "list", "s
          "remove", "ping", "touch", "image", "pull", "commit", "tag", "push", "load", "save", "registry", "volume", "doctor", "completion",
          "help"]  # fmt: skip
 LATER = ["ssh", "snapshot", "snap"]
-COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+COLOR = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 def stderr(p):
@@ -367,20 +367,20 @@ def test_closed_stdout(msb):
 # --- terminals -----------------------------------------------------------------------------------
 
 
-def test_colours(boxes):
+def test_colors(boxes):
     """On a terminal, unless NO_COLOR is set; never in a pipe."""
     env = {k: v for k, v in boxes.env.items() if k != "NO_COLOR"}
-    assert not COLOUR.search(boxes("ls", env=env).stdout)
+    assert not COLOR.search(boxes("ls", env=env).stdout)
     code, out = on_terminal(boxes, "ls", env=env)
-    assert code == 0 and COLOUR.search(out)
-    plain = COLOUR.sub(b"", out).replace(b"\r\n", b"\n")
+    assert code == 0 and COLOR.search(out)
+    plain = COLOR.sub(b"", out).replace(b"\r\n", b"\n")
     assert plain == boxes("ls").stdout
     code, out = on_terminal(boxes, "ls", env={**env, "NO_COLOR": "1"})
-    assert code == 0 and not COLOUR.search(out)
+    assert code == 0 and not COLOR.search(out)
     code, out = on_terminal(boxes, "stop", "ghost", env=env)
-    assert code == 1 and COLOUR.search(out) and b"sandbox not found: ghost" in out
+    assert code == 1 and COLOR.search(out) and b"sandbox not found: ghost" in out
     code, out = on_terminal(boxes, "ls", env={**env, "TERM": "dumb"})
-    assert code == 0 and not COLOUR.search(out)
+    assert code == 0 and not COLOR.search(out)
 
 
 def test_spinner_leaves_no_trace(msb):

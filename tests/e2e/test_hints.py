@@ -48,7 +48,7 @@ def test_the_kind_of_terminal_is_passed_on_where_the_guest_knows_it(box):
 
     for known in ("xterm-256color", "tmux-256color", "vt100"):
         assert term(known) == f"[{known}]"
-    assert term("strange-256color") == "[xterm-256color]"  # not that one, but as many colours
+    assert term("strange-256color") == "[xterm-256color]"  # not that one, but as many colors
     for other in ("strange", "../../etc/passwd", "x" * 500, ".", ""):
         assert term(other) == "[xterm]"
     m.sh(name, "rm -r /usr/share/terminfo", check=0)

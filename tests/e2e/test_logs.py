@@ -136,7 +136,7 @@ def test_timestamps_and_ids(talk):
     assert ids[0][0] == ids[1][0] != ids[2][0] == ids[3][0]
 
 
-def test_colour_only_when_asked_for(talk):
+def test_color_only_when_asked_for(talk):
     env = {k: v for k, v in talk.env.items() if k != "NO_COLOR"}
     assert b"\x1b[" not in talk("logs", "talk", "--timestamps", env=env).stdout
     assert b"\x1b[" in talk("logs", "talk", "--timestamps", "--color", "always", env=env).stdout
@@ -144,7 +144,7 @@ def test_colour_only_when_asked_for(talk):
     assert b"\x1b[" not in talk("logs", "talk", "--color-sessions", env=env).stdout
 
 
-def test_each_session_has_a_colour(talk):
+def test_each_session_has_a_color(talk):
     out = talk.ok("logs", "talk", "--color-sessions", "--color", "always", "--show-id", "--source", "stdout").splitlines()
     lines = [re.fullmatch(r"(\x1b\[3\dm)\[(\d+)\]\x1b\[0m (\x1b\[3\dm)(.*)\x1b\[0m", line).groups() for line in out]
     assert [text for *_, text in lines] == ["one", "two", "three", "half line"]

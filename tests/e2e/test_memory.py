@@ -1,5 +1,5 @@
 """Programs that use all of a guest's memory, in any order: each page of the guest that does not lie next to its
-neighbour is a mapping of its own on the host, which allows a process 65,530 of them."""
+neighbor is a mapping of its own on the host, which allows a process 65,530 of them."""
 import pathlib
 import re
 

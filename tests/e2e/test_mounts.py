@@ -35,7 +35,7 @@ def servers(m, name=None):
     return [p for p in m.processes() if p not in mine]
 
 
-# --- behaviour ------------------------------------------------------------------------------------
+# --- behavior -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cache", ["auto", "none", "always"])

@@ -152,7 +152,7 @@ for a in ("127.0.0.1", "127.0.0.53", "0.0.0.0", "255.255.255.255", "224.0.0.1", 
 
 
 def test_ipv6_nonsense(attack):
-    """Neighbour and router messages, extension headers, multicast, link-local and mapped addresses."""
+    """Neighbor and router messages, extension headers, multicast, link-local and mapped addresses."""
     attack(attacks.IPV6)
 
 

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Text, newlines, tabs, and ESC only as the beginning of a colour. */
+/* Text, newlines, tabs, and ESC only as the beginning of a color. */
 static void check_safe(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -35,7 +35,7 @@ CLEANED_UP = re.compile(r"\s+AUTO_\w+ (?:const )?(?:struct )?\w+ \**(\w+);")
 
 def unset_at_a_return(text):
     """Lines with a variable that is cleaned up at the end of its block, which a return reaches before it has a value.
-    No compiler or analyser sees these."""
+    No compiler or analyzer sees these."""
     lines = text.split("\n")
     for i, line in enumerate(lines):
         name = CLEANED_UP.fullmatch(line)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Many sandboxes for a long time: what stays behind, what grows, and what neighbours notice.
+"""Many sandboxes for a long time: what stays behind, what grows, and what neighbors notice.
 
 usage: soak.py [--msb PATH] [--cycles N] [--execs N] [--side-by-side N] [--seconds N] [--json FILE]
 

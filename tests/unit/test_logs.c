@@ -408,7 +408,7 @@ static void test_defuse(void **state)
     check_defuse("\x1b]52;c;aGk=\x07", "^[]52;c;aGk=^G");       /* clipboard */
     check_defuse("\x1b]0;title\x1b\\x", "^[]0;title^[\\x");     /* window title */
     check_defuse("\x1b[c\x1b[6n\x1b[2J", "^[[c^[[6n^[[2J");     /* queries, clear */
-    check_defuse("\x1b[?1049h\x1b[>4;1m", "^[[?1049h^[[>4;1m"); /* modes; not a colour */
+    check_defuse("\x1b[?1049h\x1b[>4;1m", "^[[?1049h^[[>4;1m"); /* modes; not a color */
     check_defuse("\x1b\x1b[31mx", "^[\x1b[31mx\x1b[0m");
     check_defuse("\xc2\x9b"
                  "31m\xc2\x85",
@@ -421,7 +421,7 @@ static void test_defuse(void **state)
     check_defuse("a\r\nb\r\r\nc\rd\r", "a\nb\nc^Md^M");
     check_defuse("\b\x7f\x01", "^H^?^A");
     check_defuse("\x1b[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15m",
-                 "^[[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15m"); /* longer than any colour */
+                 "^[[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15m"); /* longer than any color */
 }
 
 static void test_terminal_is_safe(void **state)

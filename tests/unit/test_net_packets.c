@@ -1,4 +1,4 @@
-/* What the stack does with frames other than TCP's: neighbours, pings, datagrams, fragments. */
+/* What the stack does with frames other than TCP's: neighbors, pings, datagrams, fragments. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static void test_arp(void **state)
     assert_null(fl_next(&x->fl));
 }
 
-static void test_neighbour_discovery_and_ping(void **state)
+static void test_neighbor_discovery_and_ping(void **state)
 {
     struct fix *x = *state;
     uint8_t f[128] = {0};
@@ -94,7 +94,7 @@ static void test_neighbour_discovery_and_ping(void **state)
     uint64_t sum = csum_pseudo(&x->cfg.gateway6, &x->cfg.guest6, PROTO_ICMP6, 32);
     assert_int_equal(csum_finish(csum_add(sum, r->p + n, 32)), 0);
     fl_done(&x->fl);
-    f[n + 23] ^= 0x40; /* a neighbour that could be there, the guest itself, one that could not */
+    f[n + 23] ^= 0x40; /* a neighbor that could be there, the guest itself, one that could not */
     fl_input(&x->fl, f, n + 24);
     assert_memory_equal(fl_must_next(&x->fl)->p + n + 8, f + n + 8, 16);
     fl_done(&x->fl);
@@ -183,7 +183,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(test_arp),
-        T(test_neighbour_discovery_and_ping),
+        T(test_neighbor_discovery_and_ping),
         T(test_datagrams),
         T(test_fragments),
     };

@@ -1,6 +1,6 @@
 """Connecting to a sandbox, which is started first if it is stopped, as ``msb exec`` does.
 
-A sandbox that is started for a command stops again with its last one. To get the same behaviour,
+A sandbox that is started for a command stops again with its last one. To get the same behavior,
 ``msb exec`` itself starts it, with a command that does nothing and keeps it running until we are
 done (:class:`Holder`).
 """

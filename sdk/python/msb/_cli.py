@@ -153,7 +153,7 @@ class Cli:
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Ends a program and waits for its end, even when cancelled."""
+    """Ends a program and waits for its end, even when canceled."""
     if process.returncode is None:
         try:
             process.send_signal(signal.SIGTERM)

@@ -78,7 +78,7 @@ def may_repeat(error: ApiError, method: str) -> bool:
 
 async def bounded(work: Awaitable[T], seconds: float, dispose: Optional[Callable[[T], object]] = None) -> T:
     """The result of some work, or asyncio.TimeoutError. asyncio.wait_for would do, but up to Python 3.11 it forgets a
-    cancellation that comes just when the work is done, and whoever cancelled it waits forever. A result that nobody
+    cancellation that comes just when the work is done, and whoever canceled it waits forever. A result that nobody
     gets is disposed of."""
     task = asyncio.ensure_future(work)
     try:

@@ -376,7 +376,7 @@ class SandboxClient:
         return self.handle_class(self, spec.name, _words(spec.secrets, "secrets"), owned=True)
 
     async def _undo_create(self, process: asyncio.subprocess.Process, name: str, begun: int) -> None:
-        """The caller was cancelled. A ``create`` that is ended leaves nothing unless it had just finished;
+        """The caller was canceled. A ``create`` that is ended leaves nothing unless it had just finished;
         a sandbox that already had the name must not be removed."""
         await end_process(process)
         try:
