@@ -3,6 +3,7 @@
 #define MSB_UTIL_TEXT_H
 
 #include "util/buf.h"
+#include "util/cleanup.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +38,7 @@ struct table {
 };
 void table_init(struct table *t, size_t columns, const char *const *headers);
 void table_free(struct table *t);
+#define AUTO_TABLE CLEANUP(table_free)
 /* Control characters become '?': a name or an image must not control the user's terminal. */
 void table_add(struct table *t, const char *cell);
 void table_add_all(struct table *t, const char *const *cells, size_t n);

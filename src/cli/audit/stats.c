@@ -137,19 +137,18 @@ int audit_stats_print(const struct audit_stats *t, bool json)
 {
     static const char *const headers[] = {"LABEL",    "SANDBOXES", "RUNS", "SECONDS", "CPU",
                                           "RECEIVED", "SENT",      "READ", "WRITTEN"};
+    if (json)
+        return print_json(t);
     AUTO_BUF struct buf out;
-    struct table table;
+    AUTO_TABLE struct table table;
     const char *label;
     json_t *row;
     buf_init(&out, SIZE_MAX / 2);
-    if (json)
-        return print_json(t);
     table_init(&table, ARRAY_LEN(headers), headers);
     json_object_foreach(t->rows, label, row)
     {
         add_row(&table, label, row);
     }
     (void)table_print(&table, &out, NULL);
-    table_free(&table);
     return ui_print(&out);
 }

@@ -143,7 +143,7 @@ static int list_json(const struct noun *n, const struct items *l, bool one)
 
 static int list_table(const struct noun *n, const struct items *l)
 {
-    struct table t;
+    AUTO_TABLE struct table t;
     size_t columns = 0;
     while (n->headers[columns])
         columns++;
@@ -154,9 +154,7 @@ static int list_table(const struct noun *n, const struct items *l)
         n->row(l, i, &t);
         assert(t.failed || t.n == columns * (i + 2)); /* with the header */
     }
-    int code = show_table(&t, n->status_column);
-    table_free(&t);
-    return code;
+    return show_table(&t, n->status_column);
 }
 
 static int list_show(const struct noun *n, const struct items *l, bool one)

@@ -172,13 +172,11 @@ static json_t *image_inspect_json(const struct image_record *r)
 
 static int find_image(const char *word, json_t **ret, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     AUTO_IMAGE_RECORD struct image_record r = {0};
     int k = image_cache_open(&c, e);
-    if (k < 0)
-        return k;
-    k = image_find(&c, word, &r, e);
-    image_cache_close(&c);
+    if (k == 0)
+        k = image_find(&c, word, &r, e);
     if (k == 0)
         *ret = image_inspect_json(&r);
     return k;
@@ -284,15 +282,13 @@ int docker_images(struct docker_cmd *d)
     static const char usual[] = "{{.Repository}}\t{{.Tag}}\t{{.ID}}\t{{.CreatedSince}}\t{{.Size}}";
     static const char digests[] =
         "{{.Repository}}\t{{.Tag}}\t{{.Digest}}\t{{.ID}}\t{{.CreatedSince}}\t{{.Size}}";
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct image_list list = {0};
     struct err e = {0};
     json_t *rows = json_array();
     int r = image_cache_open(&c, &e);
-    if (r == 0) {
+    if (r == 0)
         r = image_store_list(&c.images, &list, &e);
-        image_cache_close(&c);
-    }
     for (size_t i = 0; r >= 0 && i < list.n; i++) {
         r = image_wanted(d, &list.v[i], &e);
         if (r == 1)

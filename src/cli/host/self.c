@@ -128,12 +128,10 @@ static int context_run(const struct args *a)
     if (wants_json(a))
         return ui_print_json(json_pack("{s:s, s:s}", "kind", "local", "source", source));
     static const char *const headers[] = {"FIELD", "VALUE"};
-    struct table t;
+    AUTO_TABLE struct table t;
     table_init(&t, 2, headers);
     TABLE_ROW(&t, "Backend", "local", "Source", source);
-    int code = show_table(&t, 0);
-    table_free(&t);
-    return code;
+    return show_table(&t, 0);
 }
 
 const struct cmd cmd_context = {

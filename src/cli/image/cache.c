@@ -7,19 +7,14 @@
 int image_cache_open(struct image_cache *c, struct err *e)
 {
     AUTO_FREE char *dir = NULL;
-    *c = (struct image_cache){.images = IMAGE_STORE_INIT};
     int r = store_open(&c->home, e);
     if (r < 0)
         return r;
     if (asprintf(&dir, "%s/cache", c->home.home) < 0) {
         dir = NULL;
-        r = err_oom(e);
+        return err_oom(e);
     }
-    if (r == 0)
-        r = image_store_open(&c->images, dir, e);
-    if (r < 0)
-        store_close(&c->home);
-    return r;
+    return image_store_open(&c->images, dir, e);
 }
 
 void image_cache_close(struct image_cache *c)

@@ -53,19 +53,15 @@ static int commit_into(struct image_cache *c, struct commit *opt, const char *na
 
 static int commit(const struct args *a, struct commit *opt, struct digest *digest, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     int r = image_cache_open(&c, e);
-    if (r < 0)
-        return r;
-    r = commit_into(&c, opt, a->pos[1], digest, e);
-    image_cache_close(&c);
-    return r;
+    return r < 0 ? r : commit_into(&c, opt, a->pos[1], digest, e);
 }
 
 static int commit_run(const struct args *a)
 {
     struct err e = {0};
-    struct reference ref = {0};
+    AUTO_REFERENCE struct reference ref = {0};
     struct digest digest;
     AUTO_STRLIST struct strlist changes = {0};
     struct commit opt = {.name = a->pos[0],
@@ -78,19 +74,15 @@ static int commit_run(const struct args *a)
         r = parse_target(a->pos[1], &ref, &e);
     if (r == 0)
         r = image_commit_check(&opt, &e);
-    bool usage = r < 0;
-    if (r == 0)
-        r = commit(a, &opt, &digest, &e);
-    int code = r == 0 ? EXIT_OK : usage ? ui_usage(&e) : ui_fail(&e);
-    if (r == 0) {
-        char hex[DIGEST_TEXT_SIZE];
-        AUTO_FREE char *name = reference_familiar(&ref);
-        digest_text(&digest, hex);
-        ui_success("Committed", name ? name : a->pos[1]);
-        code = ui_print_line(hex);
-    }
-    reference_free(&ref);
-    return code;
+    if (r < 0)
+        return ui_usage(&e);
+    if (commit(a, &opt, &digest, &e) < 0)
+        return ui_fail(&e);
+    char hex[DIGEST_TEXT_SIZE];
+    AUTO_FREE char *name = reference_familiar(&ref);
+    digest_text(&digest, hex);
+    ui_success("Committed", name ? name : a->pos[1]);
+    return ui_print_line(hex);
 }
 
 const struct cmd cmd_commit = {
@@ -123,31 +115,26 @@ const struct cmd cmd_commit = {
 
 static int tag(const struct args *a, const struct reference *to, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     AUTO_IMAGE_RECORD struct image_record rec = {0};
     int r = image_cache_open(&c, e);
-    if (r < 0)
-        return r;
-    r = image_find(&c, a->pos[0], &rec, e);
     if (r == 0)
-        r = image_store_tag(&c.images, to, &rec.digest, false, e);
-    image_cache_close(&c);
-    return r;
+        r = image_find(&c, a->pos[0], &rec, e);
+    return r < 0 ? r : image_store_tag(&c.images, to, &rec.digest, false, e);
 }
 
 static int tag_run(const struct args *a)
 {
     struct err e = {0};
-    struct reference to = {0};
-    int r = parse_target(a->pos[1], &to, &e);
-    int code = r < 0 ? ui_usage(&e) : EXIT_OK;
-    if (r == 0 && tag(a, &to, &e) < 0)
-        code = ui_fail(&e);
-    AUTO_FREE char *name = code == EXIT_OK ? reference_familiar(&to) : NULL;
+    AUTO_REFERENCE struct reference to = {0};
+    if (parse_target(a->pos[1], &to, &e) < 0)
+        return ui_usage(&e);
+    if (tag(a, &to, &e) < 0)
+        return ui_fail(&e);
+    AUTO_FREE char *name = reference_familiar(&to);
     if (name)
         ui_success("Tagged", name);
-    reference_free(&to);
-    return code;
+    return EXIT_OK;
 }
 
 const struct cmd cmd_tag = {

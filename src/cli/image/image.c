@@ -13,11 +13,10 @@ int image_find(struct image_cache *c, const char *arg, struct image_record *ret,
     struct digest d;
     if (digest_parse(arg, &d, NULL) == 0)
         return image_store_get(&c->images, &d, ret, e);
-    struct reference ref = {0};
+    AUTO_REFERENCE struct reference ref = {0};
     int r = reference_parse(arg, &ref, e);
     if (r == 0)
         r = image_store_find(&c->images, &ref, ret, e);
-    reference_free(&ref);
     if (r == -ENOENT)
         err_hint(e, IMAGE_LIST_HINT);
     return r;
@@ -25,12 +24,10 @@ int image_find(struct image_cache *c, const char *arg, struct image_record *ret,
 
 char *image_name(const struct image_record *r)
 {
-    struct reference ref = {0};
+    AUTO_REFERENCE struct reference ref = {0};
     if (!r->reference || reference_parse(r->reference, &ref, NULL) < 0)
         return strdup(r->reference ? r->reference : "<none>");
-    char *name = reference_familiar(&ref);
-    reference_free(&ref);
-    return name;
+    return reference_familiar(&ref);
 }
 
 uint64_t image_size(const struct image_record *r)

@@ -107,14 +107,10 @@ static void image_text(const struct items *l, struct buf *b)
 
 static int image_items_open(struct items *l, const char *name, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     l->v = calloc(1, sizeof(struct image_record));
     int r = l->v ? image_cache_open(&c, e) : err_oom(e);
-    if (r < 0)
-        return r;
-    r = image_find(&c, name, l->v, e);
-    image_cache_close(&c);
-    return r;
+    return r < 0 ? r : image_find(&c, name, l->v, e);
 }
 
 static void image_items_free(struct items *l)

@@ -15,15 +15,13 @@ static const struct image_record *image_item(const struct items *l, size_t i)
 
 static int image_items_load(struct items *l, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct image_list *list = l->v = calloc(1, sizeof(*list));
     if (!list)
         return err_oom(e);
     int r = image_cache_open(&c, e);
-    if (r < 0)
-        return r;
-    r = image_store_list(&c.images, list, e);
-    image_cache_close(&c);
+    if (r == 0)
+        r = image_store_list(&c.images, list, e);
     l->n = list->n;
     return r;
 }

@@ -40,7 +40,7 @@ static int load(const struct args *a, int fd, const struct load_options *opt, st
 {
     const char *path = args_get(a, "input");
     const char *name = path ? path : "standard input";
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct spinner spin;
     int r = image_cache_open(&c, e);
     if (r < 0)
@@ -52,7 +52,6 @@ static int load(const struct args *a, int fd, const struct load_options *opt, st
         (void)err_wrap(e, r, path ? "cannot load '%s'" : "cannot load %s", name);
         image_cache_sweep(&c);
     }
-    image_cache_close(&c);
     return r;
 }
 
@@ -60,8 +59,8 @@ static int load_run(const struct args *a)
 {
     const char *tag = args_get(a, "tag"), *place = args_get(a, "platform");
     const char *path = args_get(a, "input");
-    struct reference ref = {0};
-    struct oci_platform platform = {0};
+    AUTO_REFERENCE struct reference ref = {0};
+    AUTO_PLATFORM struct oci_platform platform = {0};
     struct err e = {0};
     int r = tag ? reference_parse(tag, &ref, &e) : 0;
     if (r == 0 && ref.digest)
@@ -80,8 +79,6 @@ static int load_run(const struct args *a)
             .tag = tag ? &ref : NULL, .platform = place ? &platform : NULL, .loaded = say_loaded};
         r = load(a, fd, &opt, &e);
     }
-    reference_free(&ref);
-    oci_platform_free(&platform);
     if (r < 0)
         return usage ? ui_usage(&e) : ui_fail(&e);
     return EXIT_OK;

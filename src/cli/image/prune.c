@@ -9,7 +9,7 @@
 
 int prune_images(struct image_collected *done, struct err *e)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct spinner spin;
     int r = image_cache_open(&c, e);
     if (r < 0)
@@ -19,7 +19,6 @@ int prune_images(struct image_collected *done, struct err *e)
     spinner_start(&spin, "Pruning", "images");
     r = image_store_collect(&c.images, &opt, done, e);
     spinner_stop(&spin);
-    image_cache_close(&c);
     return r;
 }
 

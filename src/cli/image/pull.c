@@ -1,6 +1,7 @@
 #include "cli/core/common_opts.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
+#include "cli/image/cache.h"
 #include "cli/image/progress.h"
 #include "image/image.h"
 #include "store/store.h"
@@ -34,28 +35,11 @@ static int read_options(const struct args *a, struct pull_options *opt,
     return 0;
 }
 
-static int pull_into(const struct store *s, const struct reference *ref, struct pull_options *opt,
-                     struct digest *ret, struct err *e)
-{
-    AUTO_FREE char *cache = NULL;
-    if (asprintf(&cache, "%s/cache", s->home) < 0) {
-        cache = NULL;
-        return err_oom(e);
-    }
-    struct image_store images = IMAGE_STORE_INIT;
-    opt->registry.home = s->home;
-    int r = image_store_open(&images, cache, e);
-    if (r == 0)
-        r = cli_pull(&images, ref, opt, ret, e);
-    image_store_close(&images);
-    return r;
-}
-
 static int pull_reference(const char *text, struct pull_options *opt, struct err *e)
 {
-    struct reference ref;
+    AUTO_REFERENCE struct reference ref = {0};
     struct digest digest;
-    AUTO_STORE struct store s = STORE_NONE;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     if (strcmp(text, IMAGE_BASE_REF) == 0) {
         ui_note("msb/base is built in: nothing to pull.");
         return 0;
@@ -65,38 +49,31 @@ static int pull_reference(const char *text, struct pull_options *opt, struct err
         err_hint(e, "directories and tar files need no pull: msb run %s", text);
     if (r < 0)
         return r;
-    r = store_open(&s, e);
+    r = image_cache_open(&c, e);
+    opt->registry.home = c.home.home;
     if (r == 0)
-        r = pull_into(&s, &ref, opt, &digest, e);
-    if (r == 0) {
-        char hex[DIGEST_TEXT_SIZE], line[REFERENCE_MAX + 64];
-        AUTO_FREE char *name = reference_familiar(&ref);
-        digest_text(&digest, hex);
-        (void)snprintf(line, sizeof(line), "%s (%.19s)", name ? name : text, hex);
-        ui_success("Pulled", line);
-    }
-    reference_free(&ref);
-    return r;
+        r = cli_pull(&c.images, &ref, opt, &digest, e);
+    if (r < 0)
+        return r;
+    char hex[DIGEST_TEXT_SIZE], line[REFERENCE_MAX + 64];
+    AUTO_FREE char *name = reference_familiar(&ref);
+    digest_text(&digest, hex);
+    (void)snprintf(line, sizeof(line), "%s (%.19s)", name ? name : text, hex);
+    ui_success("Pulled", line);
+    return 0;
 }
 
 static int pull_run(const struct args *a)
 {
     struct pull_options opt = {0};
-    struct oci_platform platform = {0};
+    AUTO_PLATFORM struct oci_platform platform = {0};
     struct err e = {0};
     int r = read_options(a, &opt, &platform, &e);
-    int code = EXIT_OK;
-    if (r < 0) {
-        code = r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
-    } else {
-        r = pull_reference(a->pos[0], &opt, &e);
-        if (r < 0)
-            code = ui_fail(&e);
-        if (r == -EINTR)
-            code = cli_pull_exit_code();
-    }
-    oci_platform_free(&platform);
-    return code;
+    if (r < 0)
+        return r == -EINVAL ? ui_usage(&e) : ui_fail(&e);
+    r = pull_reference(a->pos[0], &opt, &e);
+    int code = r < 0 ? ui_fail(&e) : EXIT_OK;
+    return r == -EINTR ? cli_pull_exit_code() : code;
 }
 
 const struct cmd cmd_pull = {

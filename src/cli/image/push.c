@@ -11,7 +11,7 @@ static int push_reference(const char *text, const struct registry_options *opt, 
 {
     AUTO_REFERENCE struct reference ref = {0};
     AUTO_IMAGE_RECORD struct image_record rec = {0};
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     int r = reference_parse(text, &ref, e);
     if (r == 0 && ref.digest) {
         err_set(e, EINVAL, "'%s' names an image by its digest; a push needs a name with a tag",
@@ -19,16 +19,11 @@ static int push_reference(const char *text, const struct registry_options *opt, 
         err_hint(e, "give it a name with 'msb tag %s NAME:TAG', and push that", text);
         r = -EINVAL;
     }
-    if (r < 0)
-        return r;
-    r = image_cache_open(&c, e);
-    if (r < 0)
-        return r;
-    r = image_find(&c, text, &rec, e);
     if (r == 0)
-        r = cli_push(&c.images, &rec, &ref, opt, ret, e);
-    image_cache_close(&c);
-    return r;
+        r = image_cache_open(&c, e);
+    if (r == 0)
+        r = image_find(&c, text, &rec, e);
+    return r < 0 ? r : cli_push(&c.images, &rec, &ref, opt, ret, e);
 }
 
 static int push_run(const struct args *a)

@@ -67,8 +67,8 @@ static int check_unused(struct image_cache *c, const struct image_record *rec, c
 
 static int remove_one(struct image_cache *c, const char *arg, bool force, struct err *e)
 {
-    struct reference ref = {0};
-    struct image_record rec = {0};
+    AUTO_REFERENCE struct reference ref = {0};
+    AUTO_IMAGE_RECORD struct image_record rec = {0};
     int r = reference_parse(arg, &ref, e);
     if (r < 0)
         return r;
@@ -79,14 +79,12 @@ static int remove_one(struct image_cache *c, const char *arg, bool force, struct
         r = image_store_untag(&c->images, &ref, e);
     if (r == -ENOENT)
         err_hint(e, IMAGE_LIST_HINT);
-    image_record_free(&rec);
-    reference_free(&ref);
     return r;
 }
 
 static int image_remove_run(const struct args *a)
 {
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct err e = {0};
     int code = EXIT_OK;
     bool removed = false;
@@ -103,7 +101,6 @@ static int image_remove_run(const struct args *a)
     }
     if (removed)
         image_cache_sweep(&c);
-    image_cache_close(&c);
     return code;
 }
 

@@ -22,7 +22,7 @@ static int save(const struct args *a, const struct reference *refs, struct err *
 {
     const char *path = args_get(a, "output"), *format = args_get(a, "format");
     struct output_file f = {.fd = -1};
-    struct image_cache c;
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     struct spinner spin;
     int r = image_cache_open(&c, e);
     if (r < 0)
@@ -41,7 +41,6 @@ static int save(const struct args *a, const struct reference *refs, struct err *
     if (r == 0 && path)
         r = output_file_publish(&f, e);
     output_file_close(&f);
-    image_cache_close(&c);
     return r;
 }
 

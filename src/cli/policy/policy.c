@@ -99,7 +99,7 @@ static int print_verdict(const struct verdict *v)
 {
     static const char *const headers[] = {"FIELD", "RESULT", "ASKED", "ALLOWED", "WHERE"};
     AUTO_BUF struct buf out;
-    struct table t;
+    AUTO_TABLE struct table t;
     buf_init(&out, 1 << 22);
     table_init(&t, 5, headers);
     t.max[2] = t.max[3] = 48;
@@ -111,7 +111,6 @@ static int print_verdict(const struct verdict *v)
         TABLE_ROW(&t, field, outcome_name(f->outcome), f->asked, f->allowed, where);
     }
     (void)table_print(&t, &out, NULL);
-    table_free(&t);
     return ui_print(&out);
 }
 

@@ -187,12 +187,11 @@ void metrics_table(const struct metrics *m, struct buf *out)
 {
     static const char *const headers[] = {"NAME",        "STATE",        "CPU",   "MEM",
                                           "DISK R/W /s", "NET RX/TX /s", "UPTIME"};
-    struct table t;
+    AUTO_TABLE struct table t;
     table_init(&t, ARRAY_LEN(headers), headers);
     for (size_t i = 0; i < m->n; i++)
         add_row(&t, &m->v[i]);
     (void)table_print(&t, out, NULL);
-    table_free(&t);
 }
 
 static json_t *sample_json(const struct sample *s)
