@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/kvm/probe.h"
 #include "image/image.h"
+#include "image/store/upper.h"
 #include "jail/cgroup.h"
 #include "launch/placement.h"
 #include "registry/registry.h"
@@ -331,13 +332,11 @@ static void check_libcurl(struct doctor *d)
 
 static void check_mke2fs(struct doctor *d)
 {
-    static const char *const places[] = {"/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs",
-                                         "/usr/local/sbin/mke2fs"};
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
-        if (access(places[i], X_OK) == 0) {
-            doctor_add(d, "mke2fs", MARK_OK, "%s", places[i]);
-            return;
-        }
+    const char *found = upper_mke2fs();
+    if (*found == '/') {
+        doctor_add(d, "mke2fs", MARK_OK, "%s", found);
+        return;
+    }
     const char *path = getenv("PATH");
     AUTO_FREE char *copy = path ? strdup(path) : NULL;
     char *rest = copy, *dir;

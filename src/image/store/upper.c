@@ -50,14 +50,14 @@ struct pack_seg {
 
 /* ---- making a template ---- */
 
-static const char *find_mke2fs(void)
+const char *upper_mke2fs(void)
 {
     static const char *const places[] = {"/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs",
                                          "/usr/local/sbin/mke2fs"};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (access(places[i], X_OK) == 0)
             return places[i];
-    return "mke2fs"; /* on PATH, perhaps */
+    return "mke2fs";
 }
 
 #define MKE2FS_EXTENDED "lazy_itable_init=0,nodiscard,packed_meta_blocks=1,root_owner=0:0"
@@ -91,7 +91,7 @@ static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e
     (void)posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
     (void)posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&fa, fd, fd); /* clears close-on-exec in the child */
-    int r = posix_spawnp(&pid, find_mke2fs(), &fa, NULL, (char *const *)(uintptr_t)argv,
+    int r = posix_spawnp(&pid, upper_mke2fs(), &fa, NULL, (char *const *)(uintptr_t)argv,
                          (char *const *)(uintptr_t)envp);
     (void)posix_spawn_file_actions_destroy(&fa);
     if (r) {

@@ -25,4 +25,7 @@ int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t siz
  * grow it. Does nothing if it is that large. Killed in between, it has the old size or the new. */
 int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
 
+/* The program that formats them; without a path where only PATH may have it. */
+const char *upper_mke2fs(void);
+
 #endif
