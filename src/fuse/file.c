@@ -46,7 +46,7 @@ static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
     if (base < 0)
         return base;
     path_of(path, base, NULL);
-    bool parts = !wants_writing(flags) && later_in_parts(s, path);
+    bool parts = !wants_writing(flags) && later_in_parts(s, i, path);
     int r = parts ? 0 : later_bring(s, i, path, flags & O_TRUNC);
     if (r < 0)
         return r;

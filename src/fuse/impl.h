@@ -34,6 +34,7 @@ struct inode {
     ino_t ino;
     int fd;      /* O_PATH, or -1 */
     bool pinned; /* it has no name that we know: the descriptor stays */
+    bool here;   /* it has no mark (later.c); known while the descriptor stays, and so the number */
     /* Where there are several trees: */
     uint64_t trees; /* a bit for each in which it was found, unless its parent tells */
     uint64_t mount; /* of the descriptor */
@@ -196,9 +197,9 @@ bool durable_waits(struct fuse_server *s, uint64_t unique);
 void tell_change(struct fuse_server *s);
 /* Before the content of a regular file is used, which `path` leads to: 0: it is there.
  * -EINPROGRESS: it will be. empty: it is about to be truncated. */
-int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty);
+int later_bring(struct fuse_server *s, struct inode *i, const char *path, bool empty);
 /* Whether the content may come as it is read. */
-bool later_in_parts(const struct fuse_server *s, const char *path);
+bool later_in_parts(const struct fuse_server *s, const struct inode *i, const char *path);
 /* Before those bytes of an open file are read. */
 int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint64_t len);
 /* Whether what the host's file system knows of it is true. */

@@ -111,7 +111,7 @@ static void drop_fd(struct fuse_server *s, struct inode *i)
     list_remove(s, i);
     s->n_pinned -= i->pinned;
     s->n_fds--;
-    i->pinned = false;
+    i->pinned = i->here = false;
     close_fd(&i->fd);
 }
 

@@ -95,23 +95,29 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path,
     return r;
 }
 
-int later_bring(struct fuse_server *s, const struct inode *i, const char *path, bool empty)
+/* `path` leads to the inode's own descriptor. Only what is new is ever marked, so what is here is here for good. */
+int later_bring(struct fuse_server *s, struct inode *i, const char *path, bool empty)
 {
     const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};
-    return s->opt.later ? bring(s, &st, path, (struct later_request){.empty = empty}) : 0;
+    if (!s->opt.later || i->here)
+        return 0;
+    int r = bring(s, &st, path, (struct later_request){.empty = empty});
+    i->here = r == 0 && errno == ENODATA;
+    return r;
 }
 
-bool later_in_parts(const struct fuse_server *s, const char *path)
+bool later_in_parts(const struct fuse_server *s, const struct inode *i, const char *path)
 {
     struct stat st;
     char id[LATER_SIZE];
-    return s->opt.later && later_know_boot() && stat(path, &st) == 0 && st.st_size >= LATER_LARGE &&
-           getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
+    return s->opt.later && !i->here && later_know_boot() && stat(path, &st) == 0 &&
+           st.st_size >= LATER_LARGE && getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
 }
 
 bool later_is_whole(const struct fuse_server *s, struct handle *h)
 {
-    h->whole = h->whole || !s->opt.later || !later_get(h->fd, (char[LATER_SIZE]){0});
+    h->whole =
+        h->whole || !s->opt.later || h->inode->here || !later_get(h->fd, (char[LATER_SIZE]){0});
     return h->whole;
 }
 
@@ -177,8 +183,8 @@ int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint
 int later_list(struct fuse_server *s, struct inode *dir, const char *name)
 {
     char path[PATH_REF_MAX];
-    struct stat st = {.st_dev = dir->dev, .st_ino = dir->ino, .st_mode = dir->type};
-    if (!s->opt.later)
+    struct stat st;
+    if (!s->opt.later || (!name && dir->here))
         return 0;
     int fd = inode_fd(s, dir);
     if (fd < 0)
@@ -186,6 +192,8 @@ int later_list(struct fuse_server *s, struct inode *dir, const char *name)
     if (name && (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)))
         return 0;
     path_of(path, fd, name);
+    if (!name)
+        return later_bring(s, dir, path, false);
     return bring(s, &st, path, (struct later_request){0});
 }
 

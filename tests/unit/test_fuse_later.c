@@ -22,6 +22,8 @@
 
 enum { ROOT = FUSE_ROOT_ID, WAITING_MAX = 64 };
 
+enum { FDS_MAX = 16 };
+
 struct box {
     struct fuse_client c;
     int far; /* where contents are fetched */
@@ -30,7 +32,7 @@ struct box {
 static void box_init(struct box *b)
 {
     int sock[2];
-    client_init(&b->c, &(struct fuse_options){.later = true});
+    client_init(&b->c, &(struct fuse_options){.later = true, .fds_max = FDS_MAX});
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
     fuse_later_set(b->c.s, sock[0]);
     b->far = sock[1];
@@ -96,6 +98,45 @@ static void test_an_open_waits_for_the_content(void **state)
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
     assert_int_equal(client_read(&b.c, node, fh, 0, 5), 5);
     assert_memory_equal(b.c.rep, "hello", 5);
+    box_fini(&b);
+}
+
+/* Looks at so many others that the server has closed what it had open. */
+static void crowd_out(struct box *b)
+{
+    struct fuse_entry_out e;
+    uint64_t fh;
+    for (int i = 0; i < 2 * FDS_MAX; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "o%d", i);
+        AUTO_CLOSE int fd = openat(b->c.dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        assert_true(fd >= 0);
+        assert_int_equal(client_lookup(&b->c, ROOT, name, &e), 0);
+        assert_int_equal(client_open(&b->c, e.nodeid, O_RDONLY, &fh), 0);
+        assert_int_equal(client_release(&b->c, e.nodeid, fh), 0);
+    }
+}
+
+/* Only what is new is marked: here, what got the number of a file that is gone. */
+static void test_what_is_here_stays_here_as_long_as_its_number_does(void **state)
+{
+    struct box b;
+    struct later_request q;
+    uint64_t fh;
+    box_init(&b);
+    uint64_t node = put_later(&b, "f");
+    AUTO_CLOSE int fd = openat(b.c.dir_fd, "f", O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(later_mark(fd, LATER_XATTR, NULL, 0), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
+    assert_int_equal(client_release(&b.c, node, fh), 0);
+    assert_int_equal(later_mark(fd, LATER_XATTR, "0123456789abcdef", 16), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0); /* it does not ask again */
+    assert_int_equal(client_release(&b.c, node, fh), 0);
+    crowd_out(&b);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EINPROGRESS);
+    AUTO_CLOSE int wanted = asked(&b, &q);
+    assert_true(wanted >= 0);
     box_fini(&b);
 }
 
@@ -442,6 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_open_waits_for_the_content),
+        cmocka_unit_test(test_what_is_here_stays_here_as_long_as_its_number_does),
         cmocka_unit_test(test_nothing_is_served_before_the_gate_opens),
         cmocka_unit_test(test_failures_are_the_guests),
         cmocka_unit_test(test_truncation_needs_no_content),
