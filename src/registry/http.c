@@ -241,14 +241,12 @@ static size_t on_body(char *p, size_t size, size_t count, void *data)
     return n;
 }
 
-/* "Name: value" with the value trimmed; NULL when it is another header. */
-static char *header_value(char *line, const char *name)
+const char *http_header_value(const char *line, const char *name)
 {
     size_t n = strlen(name);
     if (strncasecmp(line, name, n) != 0 || line[n] != ':')
         return NULL;
-    char *v = line + n + 1;
-    return v + strspn(v, " \t");
+    return line + n + 1 + strspn(line + n + 1, " \t");
 }
 
 static int add_challenge(struct http_response *r, const char *v)
@@ -271,24 +269,24 @@ static void read_range(struct http_response *r, const char *v)
     }
 }
 
-static int read_header(struct answer *a, char *line)
+static int read_header(struct answer *a, const char *line)
 {
     struct http_response *r = &a->pub;
-    char *v;
+    const char *v;
     if (a->q && a->q->on_header)
         a->q->on_header(a->q->header_ctx, line);
-    if ((v = header_value(line, "location"))) {
+    if ((v = http_header_value(line, "location"))) {
         free(a->location);
         a->location = strdup(v);
         return a->location ? 0 : -ENOMEM;
     }
-    if ((v = header_value(line, "www-authenticate")))
+    if ((v = http_header_value(line, "www-authenticate")))
         return add_challenge(r, v);
-    if ((v = header_value(line, "content-range")))
+    if ((v = http_header_value(line, "content-range")))
         read_range(r, v);
-    else if ((v = header_value(line, "docker-content-digest")))
+    else if ((v = http_header_value(line, "docker-content-digest")))
         (void)snprintf(r->docker_digest, sizeof(r->docker_digest), "%s", v);
-    else if ((v = header_value(line, "retry-after")))
+    else if ((v = http_header_value(line, "retry-after")))
         (void)snprintf(r->retry_after, sizeof(r->retry_after), "%s", v);
     return 0;
 }

@@ -96,6 +96,9 @@ void http_close(struct http_response *r);
 /* Reads all of it; -EFBIG (e not set) when it is more than the buffer's limit. */
 int http_body(struct http_response *r, struct buf *b, struct err *e);
 
+/* The value in "Name: value", if that is the name; NULL. */
+const char *http_header_value(const char *line, const char *name);
+
 /* Whether two URLs have the same scheme, host and port. */
 bool http_same_origin(const char *a, const char *b);
 /* Percent-encodes what a query cannot hold. malloc'd. */

@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -124,10 +123,15 @@ int s3_call_text(char **field, const char *text)
     return *field ? 0 : -ENOMEM;
 }
 
-void s3_call_etag(char out[S3_ETAG_SIZE], const char *text)
+void s3_call_etag(char out[S3_ETAG_SIZE], const char *v)
 {
-    text += *text == '"';
-    (void)snprintf(out, S3_ETAG_SIZE, "%.*s", (int)strcspn(text, "\""), text);
+    size_t n = 0;
+    if (strncmp(v, "W/", 2) == 0)
+        v += 2;
+    for (; *v && n < S3_ETAG_SIZE - 1; v++)
+        if (*v > 0x20 && *v < 0x7f && *v != '"')
+            out[n++] = *v;
+    out[n] = '\0';
 }
 
 int s3_call_query(struct s3_call *q, const char *name, const char *value)
@@ -156,26 +160,6 @@ char *s3_copy_source(const struct s3_client *c, const char *key)
     return strdup((const char *)buf_head(&b));
 }
 
-/* "Name: value" when it is that header. */
-static const char *value_of(const char *line, const char *name)
-{
-    size_t n = strlen(name);
-    if (strncasecmp(line, name, n) != 0 || line[n] != ':')
-        return NULL;
-    return line + n + 1 + strspn(line + n + 1, " \t");
-}
-
-static void keep_etag(char out[S3_ETAG_SIZE], const char *v)
-{
-    size_t n = 0;
-    if (strncmp(v, "W/", 2) == 0)
-        v += 2;
-    for (; *v && n < S3_ETAG_SIZE - 1; v++)
-        if (*v > 0x20 && *v < 0x7f && *v != '"')
-            out[n++] = *v;
-    out[n] = '\0';
-}
-
 static bool is_sha(const char *v)
 {
     return strlen(v) == 64 && strspn(v, "0123456789abcdef") == 64;
@@ -185,15 +169,15 @@ static void read_meta(struct s3_object *o, const char *line)
 {
     const char *v;
     uint64_t number;
-    if ((v = value_of(line, "x-amz-meta-msb-mode")) && strlen(v) <= 4 &&
+    if ((v = http_header_value(line, "x-amz-meta-msb-mode")) && strlen(v) <= 4 &&
         strspn(v, "01234567") == strlen(v))
         o->mode = (int)strtol(v, NULL, 8) & 0777;
-    else if ((v = value_of(line, "x-amz-meta-msb-mtime")) && parse_u64(v, &number) == 0 &&
+    else if ((v = http_header_value(line, "x-amz-meta-msb-mtime")) && parse_u64(v, &number) == 0 &&
              number <= INT64_MAX)
         o->mtime_ns = (int64_t)number;
-    else if ((v = value_of(line, "x-amz-meta-msb-type")))
+    else if ((v = http_header_value(line, "x-amz-meta-msb-type")))
         o->link = strcmp(v, "symlink") == 0;
-    else if ((v = value_of(line, "x-amz-meta-msb-sha256")) && is_sha(v)) {
+    else if ((v = http_header_value(line, "x-amz-meta-msb-sha256")) && is_sha(v)) {
         (void)snprintf(o->sha, sizeof(o->sha), "%s", v);
         o->has_sha = true;
     }
@@ -203,11 +187,11 @@ static void on_header(void *ctx, const char *line)
 {
     struct s3_call *q = ctx;
     const char *v;
-    if ((v = value_of(line, "etag")))
-        keep_etag(q->object.etag, v);
-    else if ((v = value_of(line, "date")))
+    if ((v = http_header_value(line, "etag")))
+        s3_call_etag(q->object.etag, v);
+    else if ((v = http_header_value(line, "date")))
         (void)snprintf(q->date, sizeof(q->date), "%s", v);
-    else if ((v = value_of(line, "x-amz-bucket-region")))
+    else if ((v = http_header_value(line, "x-amz-bucket-region")))
         (void)snprintf(q->region, sizeof(q->region), "%s", v);
     else
         read_meta(&q->object, line);

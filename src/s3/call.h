@@ -43,7 +43,7 @@ int s3_call_header(struct s3_call *q, const char *name, const char *value);
 
 /* A text of an answer, in place of the one before; malloc'd. */
 int s3_call_text(char **field, const char *text);
-/* Without its quotes. */
+/* Without its quotes, and what else cannot be in a header. */
 void s3_call_etag(char out[S3_ETAG_SIZE], const char *text);
 
 /* The header that names what to copy; malloc'd. */

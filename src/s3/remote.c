@@ -55,9 +55,6 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
     if (strncmp(key, l->config->prefix, n) != 0)
         return err_set(e, EPROTO, "the server lists what was not asked for");
     const char *path = key + n;
-    for (const char *p = etag; *p; p++)
-        if (*p <= 0x20 || *p >= 0x7f)
-            return err_set(e, EPROTO, "the server's listing has a malformed ETag");
     (void)snprintf(a.etag, sizeof(a.etag), "%s", etag);
     if (strcmp(path, MANIFEST) == 0) {
         (void)snprintf(l->r->manifest_etag, sizeof(l->r->manifest_etag), "%s", etag);

@@ -41,6 +41,7 @@ class FakeS3:
         self.list_extra = ""  # more XML in every listing
         self.ordered = True  # whether it knows start-after and delimiter
         self.order = lambda key: key  # what keys are sorted by
+        self.weak = ""  # what comes before ETags: W/ from a server that says that they are weak
         self.flattens = False  # whether a copy of what came in parts is listed with another etag than it has, as in Swift
         self.ranges = []  # what parts were asked for
         self.whole = False  # whether such requests are answered with all of it
@@ -212,7 +213,7 @@ class FakeS3:
         match = h.headers.get("if-match")
         if match and match.strip('"') != o.etag:
             return 412, "PreconditionFailed", {}
-        headers = {"etag": f'"{o.etag}"', **o.meta}
+        headers = {"etag": f'{self.weak}"{o.etag}"', **o.meta}
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", h.headers.get("range") or "")
         if span and not self.whole:
             self.ranges.append((key, h.headers["range"].removeprefix("bytes=")))
@@ -278,7 +279,7 @@ class FakeS3:
         page, more = found[:self.page], len(found) > self.page
         rows = "".join(f"<Contents><Key>{escape(urllib.parse.quote_plus(k))}</Key>"
                        f"<Size>{len(self.objects[k].data)}</Size>"
-                       f"<ETag>&quot;{self.objects[k].listed}&quot;</ETag></Contents>" for k in page)
+                       f"<ETag>{self.weak}&quot;{self.objects[k].listed}&quot;</ETag></Contents>" for k in page)
         rows += "".join(f"<CommonPrefixes><Prefix>{escape(urllib.parse.quote_plus(k))}</Prefix></CommonPrefixes>"
                         for k in tops[:self.page])
         token = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""

@@ -143,6 +143,20 @@ def test_a_server_that_lists_copies_with_another_etag(msb, s3, two):
     assert status(msb, "a") == status(msb, "b") == {} and s3.keys("pre/") == ["pre/theirs"]
 
 
+def test_a_server_whose_etags_are_weak(msb, s3, two):
+    a, b = two
+    s3.weak = "W/"
+    s3.put("pre/theirs", b"1")
+    (a / "ours").write_text("1")
+    sync(msb, "a", "b")
+    assert (a / "theirs").read_bytes() == b"1" and (b / "ours").read_text() == "1"
+    s3.put("pre/theirs", b"2")
+    (b / "ours").write_text("2")
+    sync(msb, "b", "a")
+    assert (a / "theirs").read_bytes() == b"2" and (a / "ours").read_text() == "2"
+    assert status(msb, "a") == status(msb, "b") == {}
+
+
 def test_what_takes_the_name_of_something_else(msb, s3, two):
     a, b = two
     for name in ("x", "y"):
