@@ -593,15 +593,7 @@ static void pass_on(const struct s3_sync *how, enum note kind, char *text)
 
 static int read_exactly(int fd, void *p, size_t n)
 {
-    for (size_t used = 0; used < n;) {
-        ssize_t got = read(fd, (char *)p + used, n - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return -EPIPE;
-        used += (size_t)got;
-    }
-    return 0;
+    return read_up_to(fd, p, n) == (ssize_t)n ? 0 : -EPIPE;
 }
 
 /* False: whoever wanted the sync is gone. */
