@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Workspaces in a bucket beside rclone mount and s3fs, on the same server, in one run (as root).
 
-usage: buckets.py [--msb PATH] [--objects N] [--files N] [--mib N] [--rounds N] [--dir DIR] [--json FILE]
+usage: buckets.py [--msb PATH] [--peers NAME,...] [--objects N] [--files N] [--mib N] [--rounds N] [--dir DIR]
+                  [--json FILE]
 
 With --files 0 only large files are measured.
 
@@ -9,11 +10,12 @@ The server is s3rver (npm). A sandbox has the workspace at /workspace; the other
 host, which spares them the way into a guest. Each row begins with a workspace, or a mount, that is new,
 where it says first. "until the bucket has it" counts until the server lists the object, or all of them:
 s3fs uploads when the file is closed, rclone (--vfs-write-back 0s) from then on, msb with `workspace sync`.
-No place syncs anything to a disk, and all of it, the server's files and the caches included, is in memory (/dev/shm) unless
---dir says otherwise: a file system that has removed many files lately may take a millisecond to make one, more than
-anything that is compared here. The server is slow, and much of what the rows of large files count is its time. The start
-of a sandbox is what it takes longer than one without a workspace. Ratios are to the better of the two; absolute figures
-are those of this machine.
+The server is slow, and most of that is its time: "computed by the server" says how much, in seconds of a CPU.
+No place syncs anything to a disk, and all of it, the server's files and the caches included, is in memory (/dev/shm)
+unless --dir says otherwise: a file system that has removed many files lately may take a millisecond to make one, more
+than anything that is compared here. The start of a sandbox is what it takes longer than one without a workspace. Ratios
+are to the better of the two; disk is the same on the disk of a sandbox without a workspace, which no workspace can
+undercut. Absolute figures are those of this machine.
 """
 import argparse
 import concurrent.futures
@@ -33,8 +35,10 @@ import files  # noqa: E402
 
 KEY = "S3RVER"
 LIMIT = 300  # seconds, of one row
-PLACES = ["msb", "rclone", "s3fs"]
+PEERS = ["rclone", "s3fs"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+WRITE = "dd if=/dev/zero of=big bs=1M count=%d 2>/dev/null"
+READ = "dd if=big of=/dev/null bs=1M 2>/dev/null"
 NPM = pathlib.Path.home() / ".cache" / "msb" / "npm" / "s3rver"
 
 
@@ -62,9 +66,17 @@ def start_server(work):
     return p, f"http://127.0.0.1:{port}"
 
 
+def cpu_seconds(pid):
+    """Of a process and its children, those that are gone included."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
+
+
 class Bucket:
-    def __init__(self, url):
+    def __init__(self, url, server=None):
         import boto3
+        self.server = server
         self.s3 = boto3.client("s3", endpoint_url=url, aws_access_key_id=KEY, aws_secret_access_key=KEY,
                                region_name="us-east-1")  # fmt: skip
 
@@ -84,14 +96,14 @@ class Sandbox(files.Guest):
     """A workspace of its own for each prefix; None: no workspace."""
 
     def __init__(self, args, env, url, image, prefix):
-        super().__init__(str(args.msb), env, prefix or "plain", "/workspace" if prefix else "/")
+        super().__init__(str(args.msb), env, prefix or "plain", "/workspace" if prefix else "/root")
         self.image = image
         if prefix and subprocess.run([self.msb, "workspace", "inspect", prefix], env=env, capture_output=True).returncode:
             subprocess.run([self.msb, "workspace", "create", "-q", prefix, "--s3", f"s3://bench/{prefix}",
                             "--endpoint", url], env=env, check=True)  # fmt: skip
 
     def start(self):
-        more = ["--workspace", self.name] if self.dir != "/" else []
+        more = ["--workspace", self.name] if self.dir != "/root" else []
         subprocess.run([self.msb, "create", "-q", "-n", self.name, "-m", "1G", *more, self.image], env=self.env, check=True)
 
     def settle(self):
@@ -99,7 +111,7 @@ class Sandbox(files.Guest):
 
     def stop(self):
         subprocess.run([self.msb, "rm", "-q", "-f", self.name], env=self.env, check=True)
-        if self.dir != "/":
+        if self.dir != "/root":
             subprocess.run([self.msb, "workspace", "rm", "-q", self.name], env=self.env, check=True)
 
 
@@ -161,18 +173,40 @@ def measure(args, make, bucket, prefix, tar):
 
     many = make("many")
     rows.time(f"start, {args.objects} objects", many.start)
-    rows.time("first ls", lambda: many.run("ls d007"))
-    rows.time("first read", lambda: many.run("cat d008/f800"))
+    last = args.objects - 1
+    rows.time("first ls", lambda: many.run("ls d000"))
+    rows.time("first read", lambda: many.run(f"cat d{last // 100:03}/f{last}"))
     rows.time("find all", lambda: many.run("find . -type f | wc -l"))
     many.stop()
     bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/in.tar", Body=tar.read_bytes())
     place = make(prefix)
     place.start()
     place.run("cat in.tar >/dev/null")
+    measure_small(args, place, rows, lambda: there("t/d", args.files, None))
+    place.stop()
+    return rows
+
+
+def measure_small(args, place, rows, there=None):
     rows.time(f"untar {args.files} files", lambda: place.run("mkdir t && tar xf in.tar -C t"))
-    rows.time("... and the bucket has them", place.settle, lambda: there("t/d", args.files, None))
+    if there:
+        rows.time("... and the bucket has them", place.settle, there)
     rows.time("git init, add, commit", lambda: place.run(files.GIT))
     rows.time("git status", lambda: place.run("git -C t status --porcelain"))
+
+
+def measure_disk(args, place, tar):
+    """The guest's own disk: the rows that need no bucket."""
+    rows = Rows()
+    place.start()
+    with open(tar, "rb") as f:
+        subprocess.run([place.msb, "exec", "-q", place.name, "--", "sh", "-c", "cat >/root/in.tar"], stdin=f, check=True,
+                       env=place.env)  # fmt: skip
+    if args.files:
+        measure_small(args, place, rows)
+    rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
+    place.run("cat big >/dev/null")
+    rows.time("second read of it", lambda: place.run(READ))
     place.stop()
     return rows
 
@@ -183,17 +217,19 @@ def measure_bulk(args, make, bucket, prefix, rows):
     place = make(prefix)
     place.start()
     place.run("cat x")
-    rows.time(f"write {args.mib} MiB, close", lambda: place.run(f"dd if=/dev/zero of=big bs=1M count={args.mib} 2>/dev/null"))
+    before = cpu_seconds(bucket.server.pid)
+    rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
     rows.time("... until the bucket has it", place.settle,
               lambda: wait(lambda: any(o["Size"] == args.mib << 20 for o in bucket.objects(f"{prefix}/big"))))  # fmt: skip
     written = [rows[x] for x in list(rows)[-2:]]
     rows["... both"] = sum(written) if None not in written else None
+    rows["... computed by the server"] = cpu_seconds(bucket.server.pid) - before
     place.stop()
     bucket.s3.copy_object(Bucket="bench", Key=f"{prefix}-r/big", CopySource={"Bucket": "bench", "Key": "seed/big"})
     place = make(f"{prefix}-r")
     place.start()
-    rows.time(f"first read of {args.mib} MiB", lambda: place.run("dd if=big of=/dev/null bs=1M 2>/dev/null"))
-    rows.time("second read of it", lambda: place.run("dd if=big of=/dev/null bs=1M 2>/dev/null"))
+    rows.time(f"first read of {args.mib} MiB", lambda: place.run(READ))
+    rows.time("second read of it", lambda: place.run(READ))
     place.stop()
     for key in (f"{prefix}/big", f"{prefix}-r/big"):
         bucket.s3.delete_object(Bucket="bench", Key=key)
@@ -202,6 +238,7 @@ def measure_bulk(args, make, bucket, prefix, rows):
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
     p.add_argument("--msb", type=pathlib.Path, default=files.ROOT / "build" / "src" / "cli" / "msb")
+    p.add_argument("--peers", type=lambda x: x.split(","), default=PEERS)
     p.add_argument("--objects", type=int, default=10000)
     p.add_argument("--files", type=int, default=5000)
     p.add_argument("--mib", type=int, default=512)
@@ -211,9 +248,11 @@ def main():
     args = p.parse_args()
     args.msb = args.msb.resolve()
     work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets.", dir=args.dir))
-    places = [x for x in PLACES if x == "msb" or (shutil.which(x) and os.geteuid() == 0 and os.path.exists("/dev/fuse"))]
+    can_mount = os.geteuid() == 0 and os.path.exists("/dev/fuse")
+    places = ["msb", *(x for x in args.peers if shutil.which(x) and can_mount)]
     env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
            "AWS_REGION": "us-east-1"}  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server, url = start_server(work)
     try:
         (work / "home").mkdir(mode=0o700)
@@ -221,8 +260,9 @@ def main():
         files.make_image(image)
         (image / "workspace").mkdir()
         files.make_tar(work / "in.tar", args.files)
-        bucket = Bucket(url)
-        bucket.fill("many", args.objects)
+        bucket = Bucket(url, server)
+        if args.files:
+            bucket.fill("many", args.objects)
         plain = Sandbox(args, env, url, image, None)
         plain.start()
         plain.stop()
@@ -245,17 +285,19 @@ def main():
                 measure_bulk(args, make, bucket, f"{place}-{i}", bulk)
                 for name, took in bulk.items():
                     results[place][name] = min(took or LIMIT, results[place].get(name) or LIMIT)
+        disk = measure_disk(args, plain, work / "in.tar")
         first = next(iter(results["msb"]))
         if first.startswith("start"):
             results["msb"][first] = max(results["msb"][first] - rows["alone"], 1e-4)
-        print(f"{'seconds':<42}" + "".join(f"{x:>10}" for x in places) + f"{'best/msb':>11}")
+        print(f"{'seconds':<42}" + "".join(f"{x:>10}" for x in places) + f"{'best/msb':>11}{'disk':>9}")
         for name, mine in results["msb"].items():
             others = [results[x][name] for x in places[1:] if results[x][name]]
-            ratio = f"{min(others) / mine:>11.1f}" if others else ""
+            ratio = f"{min(others) / mine:>11.1f}" if others else f"{'':>11}"
+            floor = f"{disk[name]:>9.3f}" if disk.get(name) else ""
             cells = ("fails" if results[x][name] is None else f"{results[x][name]:.3f}" for x in places)
-            print(f"{name:<42}" + "".join(f"{c:>10}" for c in cells) + ratio)
+            print(f"{name:<42}" + "".join(f"{c:>10}" for c in cells) + ratio + floor)
         if args.json:
-            args.json.write_text(json.dumps(results, indent=1) + "\n")
+            args.json.write_text(json.dumps({**results, "disk": disk}, indent=1) + "\n")
     finally:
         for d in work.glob("*-*"):
             subprocess.run(["umount", "-l", d], capture_output=True)
