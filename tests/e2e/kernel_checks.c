@@ -31,6 +31,7 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
+#include <sys/timex.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -256,8 +257,14 @@ static void clocks(void)
     printf(", seconds %s", labs(tv.tv_sec - time(NULL)) <= 1 ? "right" : "wrong");
     struct timespec set = {.tv_sec = 2000000000};
     clock_settime(CLOCK_REALTIME, &set);
-    printf(", set %s\n",
+    printf(", set %s",
            by_library(CLOCK_REALTIME) / 1000000000L / 100 == 20000000 ? "seen" : "not seen");
+    struct timex slower = {.modes = ADJ_FREQUENCY, .freq = -(500 << 16)}; /* 500 ppm */
+    adjtimex(&slower);
+    printf(", adjusted %s\n",
+           ordered(CLOCK_REALTIME) && ordered(CLOCK_MONOTONIC) ? "ordered" : "goes back");
+    slower.freq = 0;
+    adjtimex(&slower);
 }
 
 /* System calls that reading the clock takes, counted by tracing: between two of getppid. */
