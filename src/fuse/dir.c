@@ -13,6 +13,11 @@
 
 /* #syscalls:fs openat getdents64 lseek fsync fdatasync */
 
+/* Of a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
+#define FOPEN_WHOLE_DIR (1U << 31)
+
+enum { UNASKED_MAX = 8192 }; /* of an answer with entries that may not be wanted */
+
 struct linux_dirent64 {
     uint64_t d_ino;
     int64_t d_off;
@@ -20,32 +25,6 @@ struct linux_dirent64 {
     uint8_t d_type;
     char d_name[];
 };
-
-int op_opendir(struct fuse_server *s, struct call *c)
-{
-    struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
-    struct handle *h;
-    char path[PATH_REF_MAX];
-    int fd = -1;
-    if (!S_ISDIR(c->inode->type))
-        return -ENOTDIR;
-    if (!is_made_up(s, c->inode)) {
-        int base = inode_fd(s, c->inode);
-        if (base < 0)
-            return base;
-        path_of(path, base, NULL);
-        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0)
-            return -errno;
-    }
-    int r = handle_new(s, c->inode, fd, true, &h);
-    if (r < 0)
-        return r;
-    out->fh = h->id;
-    if (s->opt.cache == FUSE_CACHE_ALWAYS)
-        out->open_flags = FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
-    return 0;
-}
 
 int op_releasedir(struct fuse_server *s, struct call *c)
 {
@@ -92,14 +71,32 @@ static const struct linux_dirent64 *next_of_three(struct fuse_server *s, struct 
     return d;
 }
 
+static bool has_buffer(struct handle *h, int *err)
+{
+    if (!h->buf && !(h->buf = malloc(DIR_BUF)))
+        *err = -ENOMEM;
+    return h->buf;
+}
+
+/* Reads the next part of the directory. False at the end, or on an error. */
+static bool fill_buffer(struct handle *h, int *err)
+{
+    if (!has_buffer(h, err))
+        return false;
+    long n = syscall(SYS_getdents64, h->fd, h->buf, (size_t)DIR_BUF);
+    if (n < 0)
+        *err = -errno;
+    h->pos = 0;
+    h->len = n > 0 ? (size_t)n : 0;
+    return n > 0;
+}
+
 /* The entry at offset `off`; NULL at the end, or on an error. */
 static const struct linux_dirent64 *entry_at(struct fuse_server *s, struct handle *h, uint64_t off,
                                              int *err)
 {
-    if (!h->buf && !(h->buf = malloc(DIR_BUF))) {
-        *err = -ENOMEM;
+    if (!has_buffer(h, err))
         return NULL;
-    }
     if (is_made_up(s, h->inode))
         return next_of_three(s, h, off);
     if (off != h->next) {
@@ -110,15 +107,8 @@ static const struct linux_dirent64 *entry_at(struct fuse_server *s, struct handl
         h->pos = h->len = 0;
         h->next = off;
     }
-    if (h->pos >= h->len) {
-        long n = syscall(SYS_getdents64, h->fd, h->buf, (size_t)DIR_BUF);
-        if (n <= 0) {
-            *err = n < 0 ? -errno : 0;
-            return NULL;
-        }
-        h->pos = 0;
-        h->len = (size_t)n;
-    }
+    if (h->pos >= h->len && !fill_buffer(h, err))
+        return NULL;
     return (const struct linux_dirent64 *)(void *)(h->buf + h->pos);
 }
 
@@ -143,44 +133,93 @@ static uint64_t shown_ino(const struct fuse_server *s, const struct handle *h,
     return d->d_ino;
 }
 
+/* Adds it to the reply, unless that would then be longer than `room`. */
+static bool put_entry(struct fuse_server *s, struct call *c, const struct handle *h,
+                      const struct linux_dirent64 *d, bool plus, size_t room)
+{
+    size_t head = plus ? sizeof(struct fuse_entry_out) : 0;
+    size_t len = strlen(d->d_name);
+    size_t size = FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + len);
+    if (c->rep_len > room || size > room - c->rep_len)
+        return false;
+    uint8_t *at = s->rep + c->rep_len;
+    memset(at, 0, size);
+    struct fuse_dirent out = {.ino = shown_ino(s, h, d),
+                              .off = (uint64_t)d->d_off,
+                              .namelen = (uint32_t)len,
+                              .type = d->d_type};
+    /* A name that went meanwhile has no attributes; the guest looks again if it cares. */
+    struct fuse_entry_out e = {0};
+    if (plus && !is_dots(d->d_name) && make_entry(s, h->inode, d->d_name, &e) < 0)
+        e = (struct fuse_entry_out){0};
+    if (plus)
+        memcpy(at, &e, sizeof(e));
+    memcpy(at + head, &out, FUSE_NAME_OFFSET);
+    memcpy(at + head + FUSE_NAME_OFFSET, d->d_name, len);
+    c->rep_len += size;
+    return true;
+}
+
+/* How long a reply may be, as far as the guest has left room for it. */
+static size_t reply_room(const struct call *c, size_t most)
+{
+    return MIN(MIN(most, (size_t)REP_MAX_BYTES), c->q->in_len - sizeof(struct fuse_out_header));
+}
+
+/* Entries from there on; 1: these are the last, 0: there may be more. */
+static int put_entries(struct fuse_server *s, struct call *c, struct handle *h, uint64_t off,
+                       bool plus, size_t room)
+{
+    const struct linux_dirent64 *d;
+    int err = 0;
+    while ((d = entry_at(s, h, off, &err))) {
+        if (!put_entry(s, c, h, d, plus, room))
+            return 0;
+        off = (uint64_t)d->d_off;
+        advance(s, h, d);
+    }
+    return err < 0 ? err : 1;
+}
+
 static int read_entries(struct fuse_server *s, struct call *c, bool plus)
 {
     const struct fuse_read_in *in = c->arg;
     struct handle *h = handle_get(s, in->fh, true);
-    size_t head = plus ? sizeof(struct fuse_entry_out) : 0;
-    size_t room = MIN((size_t)in->size, (size_t)REP_MAX_BYTES);
-    uint64_t off = in->offset;
-    int err = 0;
     if (!h)
         return -EBADF;
-    room = MIN(room, c->q->in_len - sizeof(struct fuse_out_header));
-    const struct linux_dirent64 *d;
-    while ((d = entry_at(s, h, off, &err))) {
-        size_t len = strlen(d->d_name);
-        size_t size = FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + len);
-        if (size > room - c->rep_len)
-            break;
-        uint8_t *at = s->rep + c->rep_len;
-        memset(at, 0, size);
-        struct fuse_dirent out = {.ino = shown_ino(s, h, d),
-                                  .off = (uint64_t)d->d_off,
-                                  .namelen = (uint32_t)len,
-                                  .type = d->d_type};
-        /* A name that went meanwhile has no attributes; the guest looks again if it cares. */
-        struct fuse_entry_out e = {0};
-        if (plus && !is_dots(d->d_name) && make_entry(s, h->inode, d->d_name, &e) < 0)
-            e = (struct fuse_entry_out){0};
-        if (plus)
-            memcpy(at, &e, sizeof(e));
-        memcpy(at + head, &out, FUSE_NAME_OFFSET);
-        memcpy(at + head + FUSE_NAME_OFFSET, d->d_name, len);
-        c->rep_len += size;
-        off = (uint64_t)d->d_off;
-        advance(s, h, d);
+    int r = put_entries(s, c, h, in->offset, plus, reply_room(c, in->size));
+    if (c->rep_len)
+        return 0;
+    return r == 0 ? -EINVAL : MIN(r, 0); /* the former: not even one fits */
+}
+
+/* A guest that leaves room for more than the answer gets the first entries, too, as with READDIRPLUS. */
+int op_opendir(struct fuse_server *s, struct call *c)
+{
+    struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
+    struct handle *h;
+    char path[PATH_REF_MAX];
+    int fd = -1;
+    if (!S_ISDIR(c->inode->type))
+        return -ENOTDIR;
+    if (!is_made_up(s, c->inode)) {
+        int base = inode_fd(s, c->inode);
+        if (base < 0)
+            return base;
+        path_of(path, base, NULL);
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0)
+            return -errno;
     }
-    if (d && c->rep_len == 0)
-        return -EINVAL; /* not even one fits */
-    return c->rep_len ? 0 : err;
+    int r = handle_new(s, c->inode, fd, true, &h);
+    if (r < 0)
+        return r;
+    out->fh = h->id;
+    if (s->opt.cache == FUSE_CACHE_ALWAYS)
+        out->open_flags = FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
+    else if (put_entries(s, c, h, 0, true, reply_room(c, UNASKED_MAX)) > 0)
+        out->open_flags = FOPEN_WHOLE_DIR;
+    return 0;
 }
 
 int op_readdir(struct fuse_server *s, struct call *c)
@@ -191,4 +230,80 @@ int op_readdir(struct fuse_server *s, struct call *c)
 int op_readdirplus(struct fuse_server *s, struct call *c)
 {
     return read_entries(s, c, true);
+}
+
+/* --- entries that are likely to be asked for next -------------------------------------------- */
+
+void ahead_close(struct fuse_server *s)
+{
+    struct inode *dir = s->ahead.inode;
+    close_fd(&s->ahead.fd);
+    free(s->ahead.buf);
+    s->ahead = (struct handle){.fd = -1};
+    if (dir)
+        inode_unref(s, dir);
+}
+
+static int ahead_open(struct fuse_server *s, struct inode *dir)
+{
+    char path[PATH_REF_MAX];
+    if (s->ahead.inode == dir)
+        return 0;
+    ahead_close(s);
+    int base = inode_dir_fd(s, dir);
+    if (base < 0)
+        return base;
+    path_of(path, base, NULL);
+    s->ahead.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->ahead.fd < 0)
+        return -errno;
+    s->ahead.inode = dir;
+    inode_ref(dir);
+    return 0;
+}
+
+/* Where in the buffer that name is, or -1. */
+static ssize_t ahead_find(const struct handle *h, const char *name)
+{
+    const struct linux_dirent64 *d;
+    for (size_t at = 0; at < h->len; at += d->d_reclen) {
+        d = (const struct linux_dirent64 *)(const void *)(h->buf + at);
+        if (strcmp(d->d_name, name) == 0)
+            return (ssize_t)at;
+    }
+    return -1;
+}
+
+/* The same in the next part of the directory, or (from 0) in its first. */
+static ssize_t ahead_read(struct handle *h, const char *name, bool rewind)
+{
+    int err = 0;
+    if (rewind && lseek(h->fd, 0, SEEK_SET) < 0)
+        return -1;
+    return fill_buffer(h, &err) ? ahead_find(h, name) : -1;
+}
+
+void put_entries_ahead(struct fuse_server *s, struct call *c)
+{
+    struct handle *h = &s->ahead;
+    const char *name = c->name[0];
+    size_t room = reply_room(c, UNASKED_MAX);
+    if (room <= c->rep_len || s->entry_ns == 0 || s->opt.many || is_made_up(s, c->inode) ||
+        ahead_open(s, c->inode) < 0)
+        return;
+    ssize_t own = ahead_find(h, name);
+    if (own < 0)
+        own = ahead_read(h, name, false);
+    if (own < 0)
+        own = ahead_read(h, name, true);
+    for (size_t at = (size_t)own; own >= 0;) {
+        const struct linux_dirent64 *d = (const struct linux_dirent64 *)(void *)(h->buf + at);
+        if (at != (size_t)own && !is_dots(d->d_name) && !put_entry(s, c, h, d, true, room))
+            return;
+        at += d->d_reclen;
+        if (at >= h->len)
+            at = 0;
+        if (at == (size_t)own)
+            return;
+    }
 }

@@ -234,6 +234,8 @@ struct fuse_server {
     struct handle **handle;
     unsigned n_handles, handles_used;
     uint32_t handle_serial;
+    struct handle
+        ahead; /* the directory in which names are looked up one after another; fd -1: none */
 
     struct owner_entry **owners;
     unsigned n_owners;
@@ -293,6 +295,10 @@ int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_
 int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o);
 int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st);
+/* Behind the entry that c asked for, those that are near it in the directory: as many as there is room
+ * for (dir.c). */
+void put_entries_ahead(struct fuse_server *s, struct call *c);
+void ahead_close(struct fuse_server *s);
 bool may_keep_cache(struct inode *i, const struct stat *st);
 
 /* Handlers, by file. */

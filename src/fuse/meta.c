@@ -164,6 +164,8 @@ int op_lookup(struct fuse_server *s, struct call *c)
 {
     struct fuse_entry_out *e = call_reply(s, c, sizeof(*e));
     int r = make_entry(s, c->inode, c->name[0], e);
+    if (r == 0)
+        put_entries_ahead(s, c);
     if (r != -ENOENT || s->opt.cache == FUSE_CACHE_NONE)
         return r;
     /* No such name, and the guest may remember that, too. */

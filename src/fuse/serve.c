@@ -262,7 +262,7 @@ static void set_defaults(struct fuse_server *s, const struct fuse_options *o)
     s->host_uid = geteuid();
     s->host_gid = getegid();
     s->xattrs = true;
-    s->later_sock = s->change_sock = -1;
+    s->later_sock = s->change_sock = s->ahead.fd = -1;
     s->entry_ns = o->cache == FUSE_CACHE_AUTO     ? AUTO_NS
                   : o->cache == FUSE_CACHE_ALWAYS ? ALWAYS_NS
                                                   : 0;
@@ -295,6 +295,7 @@ int fuse_new(struct fuse_server **ret, const struct fuse_options *o)
 
 void fuse_reset(struct fuse_server *s)
 {
+    ahead_close(s);
     handle_table_free(s);
     inode_table_free(s);
     s->ready = s->writeback = false;
@@ -307,6 +308,7 @@ void fuse_free(struct fuse_server *s)
 {
     if (!s)
         return;
+    ahead_close(s);
     handle_table_free(s);
     inode_table_free(s);
     trees_free(s);

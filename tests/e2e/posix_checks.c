@@ -441,6 +441,91 @@ static void directories(void)
     CHECK("and back", access("deep", F_OK));
 }
 
+/* How often readdir() gives that name from here on. */
+static int listed(DIR *d, const char *name)
+{
+    int n = 0;
+    const struct dirent *e;
+    while ((e = readdir(d)))
+        n += strcmp(e->d_name, name) == 0;
+    return n;
+}
+
+/* What a client was told before anybody asked for it must not outlive a change. */
+static void known_in_advance(void)
+{
+    char name[] = "k0";
+    mkdir("known", 0755);
+    CHECK("mkdir of what is there", mkdir("known", 0755));
+    CHECK("chdir", chdir("known"));
+    for (; name[1] <= '9'; name[1]++)
+        make(name, "0123");
+    int written = open("k7", O_RDWR), other = open("k8", O_RDWR);
+    for (int i = 0; i < 2; i++) {
+        usleep(200000); /* all is forgotten by now, and the others come with the second */
+        CHECK("one after another", size_of("k0") + size_of("k1"));
+        CHECK("write", pwrite(written, "0123456789", 10, i));
+        CHECK("its size", size_of("k7"));
+        CHECK("fchmod", fchmod(other, i ? 0640 : 0600));
+        CHECK("its mode", mode_of("k8"));
+        CHECK("unlink", unlink(i ? "k2" : "k5"));
+        CHECK("it is gone", size_of(i ? "k2" : "k5"));
+        CHECK("rename", rename(i ? "k3" : "k6", i ? "m3" : "m6"));
+        CHECK("it is no longer there", size_of(i ? "k3" : "k6"));
+        CHECK("but here", size_of(i ? "m3" : "m6"));
+    }
+    usleep(200000);
+    DIR *d = opendir(".");
+    CHECK("unlink after opendir", unlink("k4"));
+    (void)listed(d, "k4");
+    CHECK("nothing brings it back", size_of("k4"));
+    make("k4", "");
+    rewinddir(d);
+    CHECK("rewinddir finds a new one", listed(d, "k4"));
+    CHECK("and no more at the end", listed(d, "k4"));
+    closedir(d);
+    d = opendir("..");
+    CHECK("opened and not read", closedir(d));
+    CHECK("back", chdir(".."));
+}
+
+static int as_somebody(int (*fn)(void))
+{
+    pid_t pid = fork();
+    int status = 0;
+    if (pid == 0)
+        _exit(setuid(12345) < 0 ? 99 : fn() < 0 ? errno : 0);
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static int chmod_same(void)
+{
+    return chmod("same", 0644);
+}
+
+/* Owners and modes that are set to what they are. */
+static void no_change(void)
+{
+    make("same", "x");
+    CHECK("same mode, just made", chmod("same", 0644));
+    CHECK("same owner, just made", chown("same", getuid(), getgid()));
+    CHECK("another mode, just made", chmod("same", 0600));
+    CHECK("is set", mode_of("same"));
+    CHECK("and back", chmod("same", 0644));
+    CHECK("is set, too", mode_of("same"));
+    usleep(100000);
+    CHECK("same mode, later", chmod("same", 0644));
+    CHECK("with a set-ID bit", chmod("same", 04755));
+    CHECK("same owner", chown("same", getuid(), getgid()));
+    CHECK("takes it away", mode_of("same"));
+    if (as_root) {
+        make("same", "x");
+        chmod("same", 0644);
+        CHECK("nobody else may", as_somebody(chmod_same));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || chdir(argv[1]) < 0)
@@ -448,8 +533,9 @@ int main(int argc, char **argv)
     as_root = argc > 2 ? argv[2] : NULL;
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     umask(022);
-    static void (*const parts[])(void) = {opening,    data,   mapping, names,      unlinked,
-                                          attributes, xattrs, locks,   directories};
+    static void (*const parts[])(void) = {
+        opening, data,        mapping,          names,    unlinked, attributes, xattrs,
+        locks,   directories, known_in_advance, no_change};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         printf("--- %zu\n", i);
         parts[i]();

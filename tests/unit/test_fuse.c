@@ -280,6 +280,125 @@ static void test_directories_are_read_whole(void **state)
     (void)state;
 }
 
+/* The entries behind the first n bytes of the last reply, by name; returns how many. */
+static unsigned entries_behind(const struct fuse_client *c, size_t n, uint64_t nodes[10])
+{
+    unsigned count = 0;
+    memset(nodes, 0, 10 * sizeof(nodes[0]));
+    while (n < c->rep_len) {
+        struct fuse_entry_out e;
+        struct fuse_dirent d;
+        memcpy(&e, c->rep + n, sizeof(e));
+        memcpy(&d, c->rep + n + sizeof(e), FUSE_NAME_OFFSET);
+        const uint8_t *name = c->rep + n + sizeof(e) + FUSE_NAME_OFFSET;
+        if (d.namelen == 2 && name[0] == 'f') {
+            count++;
+            nodes[name[1] - '0'] = e.nodeid;
+        }
+        n += FUSE_DIRENT_ALIGN(sizeof(e) + FUSE_NAME_OFFSET + d.namelen);
+    }
+    assert_int_equal(n, c->rep_len);
+    return count;
+}
+
+static void put_ten(struct fuse_client *c)
+{
+    for (int i = 0; i < 10; i++) {
+        char name[] = {'f', (char)('0' + i), '\0'};
+        put(c, name, "");
+    }
+}
+
+static void test_opening_brings_entries(void **state)
+{
+    struct fuse_client c;
+    struct fuse_open_in in = {0};
+    struct fuse_open_out out;
+    uint64_t nodes[10];
+    client_init(&c, NULL);
+    put_ten(&c);
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    assert_int_equal(c.rep_len, sizeof(out)); /* there was no room for any */
+    memcpy(&out, c.rep, sizeof(out));
+    assert_false(out.open_flags >> 31);
+    c.ahead = true;
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    assert_int_equal(entries_behind(&c, sizeof(out), nodes), 10);
+    assert_true(out.open_flags >> 31); /* these are all */
+    struct fuse_attr a;
+    assert_int_equal(client_getattr(&c, nodes[3], &a), 0);
+    c.room = 1000;
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    assert_in_range(entries_behind(&c, sizeof(out), nodes), 1, 9);
+    assert_false(out.open_flags >> 31);
+    c.room = 1 << 20;
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), 0); /* names of two letters */
+    put(&c, "one more", "");
+    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, true), 1);
+    client_fini(&c);
+    client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_ALWAYS});
+    put_ten(&c);
+    c.ahead = true; /* the guest has a copy of its own, as likely as not */
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    assert_int_equal(c.rep_len, sizeof(out));
+    client_fini(&c);
+    (void)state;
+}
+
+static void test_looking_up_brings_others(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_attr a;
+    uint64_t nodes[10], sub;
+    client_init(&c, NULL);
+    put_ten(&c);
+    assert_int_equal(client_mkdir(&c, ROOT, "sub", 0755, &sub), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+    assert_int_equal(c.rep_len, sizeof(e)); /* there was no room for any */
+    client_forget(&c, e.nodeid, 1);
+    c.ahead = true;
+    for (int round = 0; round < 2; round++) { /* the second time from what was read before */
+        assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+        assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
+        assert_int_equal(nodes[4], 0);
+        for (int i = 0; i < 10; i++)
+            if (i != 4)
+                client_forget(&c, nodes[i], 1);
+        client_forget(&c, e.nodeid, 1);
+        assert_int_equal(client_getattr(&c, nodes[3], &a), -ESTALE); /* one reference each */
+    }
+    /* A file that is new, and one that is gone, since the directory was read. */
+    assert_int_equal(unlinkat(c.dir_fd, "f7", 0), 0);
+    put(&c, "g", "");
+    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+    assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
+    assert_int_equal(nodes[7], 0);
+    assert_int_equal(client_lookup(&c, ROOT, "g", &e), 0);
+    assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
+    assert_int_equal(client_lookup(&c, ROOT, "none", &e), -ENOENT);
+    assert_int_equal(c.rep_len, sizeof(e));
+    /* The directory that was read goes, and its number may be that of another. */
+    assert_int_equal(client_lookup(&c, sub, "none", &e), -ENOENT);
+    assert_int_equal(mkdirat(c.dir_fd, "sub/x", 0755), 0);
+    assert_int_equal(client_lookup(&c, sub, "x", &e), 0);
+    assert_int_equal(unlinkat(c.dir_fd, "sub/x", AT_REMOVEDIR), 0);
+    assert_int_equal(client_name(&c, FUSE_RMDIR, ROOT, NULL, 0, "sub", NULL), 0);
+    client_forget(&c, e.nodeid, 1);
+    client_forget(&c, sub, 1);
+    assert_int_equal(client_lookup(&c, ROOT, "f1", &e), 0);
+    client_fini(&c);
+    client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_NONE});
+    put_ten(&c);
+    c.ahead = true; /* they would be good for nothing */
+    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+    assert_int_equal(c.rep_len, sizeof(e));
+    client_fini(&c);
+    (void)state;
+}
+
 /* --- owners ---------------------------------------------------------------------------------- */
 
 static void test_owners_are_the_guests(void **state)
@@ -786,6 +905,8 @@ int main(void)
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_unlinked_files_live_on),
         cmocka_unit_test(test_directories_are_read_whole),
+        cmocka_unit_test(test_opening_brings_entries),
+        cmocka_unit_test(test_looking_up_brings_others),
         cmocka_unit_test(test_owners_are_the_guests),
         cmocka_unit_test(test_real_owners),
         cmocka_unit_test(test_owners_change_behind_our_back),
