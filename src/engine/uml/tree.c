@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -48,6 +49,13 @@ enum {
     OTHER_FILES = 128,
     SIGNALS_MAX = 1024, /* timers, too */
     PHDRS_MAX = 32,
+    KERNEL_FD = 3, /* the number that its file gets */
+    HUGE_PAGE = 2 * 1024 * 1024,
+    /* Of these, a boot uses so many behind the kernel's image, and the first one of its page structures
+     * (kernel/README.md). */
+    BOOT_PAGES = 4,
+    PAGE = 4096,
+    PAGE_STRUCTURE = 64,
     /* How far from a program's end the host places its heap at random. */
     HEAP_GAP_MAX = 1024 * 1024 * 1024,
 };
@@ -61,6 +69,8 @@ struct start {
     bool traced;
     bool floating;     /* the host insists on placing its heap at random */
     uint64_t heap;     /* where its program ends */
+    uint64_t image;    /* how long that is */
+    int memory_fd;     /* the guest's; -1: the kernel makes a file for it */
     struct desk *desk; /* in a reduced jail */
     unsigned cpus;
     int place[UML_CPUS_MAX]; /* CPUs of the host, one for each of the kernel's, */
@@ -108,17 +118,19 @@ static int settle_layout(const struct engine_params *p, struct start *s, struct 
 {
     Elf64_Ehdr h;
     Elf64_Phdr ph[PHDRS_MAX] = {0};
+    uint64_t first = UINT64_MAX;
     s->floating = personality(ADDR_NO_RANDOMIZE) < 0;
-    if (!s->floating && !p->reduced)
-        return 0;
     int r = pread_all(p->kernel_fd, &h, sizeof(h), 0);
     if (r == 0 && (h.e_phentsize != sizeof(ph[0]) || h.e_phnum > PHDRS_MAX))
         r = -ENOEXEC;
     if (r == 0)
         r = pread_all(p->kernel_fd, ph, h.e_phnum * sizeof(ph[0]), h.e_phoff);
     for (size_t i = 0; r == 0 && i < h.e_phnum; i++)
-        if (ph[i].p_type == PT_LOAD)
-            s->heap = MAX(s->heap, (ph[i].p_vaddr + ph[i].p_memsz + 4095) & ~4095ULL);
+        if (ph[i].p_type == PT_LOAD) {
+            first = MIN(first, ph[i].p_vaddr);
+            s->heap = MAX(s->heap, (ph[i].p_vaddr + ph[i].p_memsz + PAGE - 1) & ~(PAGE - 1ULL));
+        }
+    s->image = s->heap - MIN(first, s->heap);
     return r < 0 ? err_sys(e, -r, "cannot read the guest's kernel") : 0;
 }
 
@@ -168,7 +180,58 @@ static void tree_pin(const struct engine_params *p, struct start *s)
     (void)sched_setaffinity(0, sizeof(set), &set);
 }
 
-static int enter_jail(const struct engine_params *p, bool floating, int *listen_fd, struct err *e)
+/* --- the guest's memory --- */
+
+/* The CPUs for what may run beside the kernel; false if it would only take turns with it. */
+static bool other_cpus(const struct engine_params *p, cpu_set_t *set)
+{
+    if (sched_getaffinity(0, sizeof(*set), set) < 0 || CPU_COUNT(set) < 2)
+        return false;
+    if (p->cpu >= 0)
+        CPU_CLR((size_t)p->cpu % CPU_SETSIZE, set);
+    return true;
+}
+
+static void touch(const struct start *s, uint64_t at)
+{
+    void *map = mmap(NULL, HUGE_PAGE, PROT_READ, MAP_SHARED, s->memory_fd,
+                     (off_t)(at & ~(HUGE_PAGE - 1ULL)));
+    if (map != MAP_FAILED)
+        (void)madvise(map, HUGE_PAGE, MADV_POPULATE_READ); /* no signal if memory is short */
+}
+
+/* A boot would wait for the host to find and clear each huge page that it uses, a hundred times as
+ * long where a hypervisor has taken back what was free. So a process on another CPU has them made
+ * meanwhile: by reading, since the kernel may have come first; and the last one first, so that the
+ * two meet halfway if that takes long. */
+static void touch_ahead(const struct engine_params *p, const struct start *s)
+{
+    cpu_set_t set;
+    uint64_t begin = s->image + HUGE_PAGE - 1;
+    uint64_t structures = p->memory_bytes / PAGE * PAGE_STRUCTURE;
+    if (!other_cpus(p, &set) || begin + BOOT_PAGES * HUGE_PAGE + structures > p->memory_bytes ||
+        fork() != 0)
+        return;
+    (void)sched_setaffinity(0, sizeof(set), &set);
+    (void)process_close_others(0, &s->memory_fd, 1);
+    for (unsigned i = BOOT_PAGES; i-- > 0;)
+        touch(s, begin + i * (uint64_t)HUGE_PAGE);
+    touch(s, p->memory_bytes - structures);
+    _exit(0); /* the warden reaps it */
+}
+
+static int make_memory(const struct engine_params *p, struct start *s, struct err *e)
+{
+    /* Longer than the memory: the last page of a file is not a huge one. */
+    AUTO_CLOSE int fd = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0700);
+    if (fd < 0 || ftruncate(fd, (off_t)(p->memory_bytes + PAGE)) < 0 ||
+        (s->memory_fd = fcntl(fd, F_DUPFD_CLOEXEC, UML_MEMORY_FD + 1)) < 0)
+        return err_sys(e, errno, "cannot create the guest's memory");
+    touch_ahead(p, s);
+    return 0;
+}
+
+static int enter_jail(const struct engine_params *p, struct start *s, int *listen_fd, struct err *e)
 {
     char options[96];
     /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
@@ -181,6 +244,8 @@ static int enter_jail(const struct engine_params *p, bool floating, int *listen_
         r = jail_mount_tmpfs(p->jail_dir, options, e);
     }
     if (r == 0)
+        r = make_memory(p, s, e);
+    if (r == 0)
         r = fill_root(p, e);
     if (r == 0)
         r = jail_pivot(e);
@@ -192,7 +257,7 @@ static int enter_jail(const struct engine_params *p, bool floating, int *listen_
             r = err_sys(e, -listen_fd[i], "cannot create the sockets of the kernel's devices");
     }
     if (r == 0)
-        r = tree_set_limits(p, floating, e);
+        r = tree_set_limits(p, s->floating, e);
     return r == 0 ? jail_drop_caps(e) : r;
 }
 
@@ -250,7 +315,7 @@ static int enter_alone(int kernel_fd)
     return r < 0 ? r : jail_drop_caps(NULL);
 }
 
-/* Becomes the kernel. Only stdio and the kernel's own file are open then. */
+/* Becomes the kernel. Only stdio, the kernel's own file and the guest's memory are open then. */
 static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct start *s, int warden)
 {
     /* Never an empty environment: the kernel would map its stub over its own stack. */
@@ -275,15 +340,19 @@ static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct sta
     _exit(126);
 }
 
-/* Keeps 0, 1, 2 and the kernel's file (moved to 3); nothing else crosses. */
-static int settle_descriptors(const struct engine_params *p, int console, const struct desk *desk)
+/* Keeps 0, 1, 2, the kernel's file and its memory; nothing else crosses. */
+static int settle_descriptors(const struct engine_params *p, int console, const struct start *s)
 {
     int keep[DESK_FDS_MAX] = {0};
     if (dup2(p->null_fd, 0) < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)
         return -errno;
-    if (p->kernel_fd != 3 && dup3(p->kernel_fd, 3, O_CLOEXEC) < 0)
+    if (p->kernel_fd != KERNEL_FD && dup3(p->kernel_fd, KERNEL_FD, O_CLOEXEC) < 0)
         return -errno;
-    return process_close_others(4, keep, desk ? desk_fds(desk, keep) : 0);
+    if (s->memory_fd < 0)
+        return process_close_others(KERNEL_FD + 1, keep, s->desk ? desk_fds(s->desk, keep) : 0);
+    if (dup2(s->memory_fd, UML_MEMORY_FD) < 0)
+        return -errno;
+    return process_close_others(UML_MEMORY_FD + 1, NULL, 0);
 }
 
 /* The warden has its listener, as descriptor 3, and what it hands out. */
@@ -304,7 +373,7 @@ static void __attribute__((noreturn)) run_tree(const struct start *s)
         _exit(126);
     pid_t kernel = fork();
     if (kernel == 0)
-        run_kernel(3, s, there);
+        run_kernel(KERNEL_FD, s, there);
     if (kernel < 0)
         _exit(126);
     (void)close(there);
@@ -344,7 +413,7 @@ child_main(const struct engine_params *p, struct start *start, int sock, int con
     (void)signal(SIGXFSZ, SIG_IGN);
     int r = settle_layout(p, start, &e);
     if (r == 0)
-        r = p->reduced ? enter_reduced(p, start, fds, &e) : enter_jail(p, start->floating, fds, &e);
+        r = p->reduced ? enter_reduced(p, start, fds, &e) : enter_jail(p, start, fds, &e);
     if (r < 0) {
         rep.code = -r;
         (void)snprintf(rep.text, sizeof(rep.text), "%.255s", e.msg);
@@ -353,7 +422,7 @@ child_main(const struct engine_params *p, struct start *start, int sock, int con
     }
     send_report(sock, &rep, fds, p->n_devices);
     tree_pin(p, start);
-    if (settle_descriptors(p, console, start->desk) < 0)
+    if (settle_descriptors(p, console, start) < 0)
         _exit(126);
     run_tree(start);
 }
@@ -401,7 +470,8 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 
     /* Raw clone(), since fork() makes no namespaces. The process has one thread at this point, so
      * the child may call anything. */
-    struct start start = {.monitor = getpid(), .argv = argv, .traced = traced, .cpus = p->n_cpus};
+    struct start start = {
+        .monitor = getpid(), .argv = argv, .traced = traced, .memory_fd = -1, .cpus = p->n_cpus};
     long flags =
         p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);

@@ -14,7 +14,10 @@
 
 #include <sys/types.h>
 
-enum { UML_CMDLINE_MAX = 48 };
+enum {
+    UML_CMDLINE_MAX = 48,
+    UML_MEMORY_FD = 4, /* the guest's memory, as the kernel finds it; not in a reduced jail */
+};
 
 struct uml_tree {
     pid_t reaper;

@@ -78,6 +78,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     add_arg(c, "uml_dir=/tmp");
     if (p->reduced) /* there is no directory where it could look for a name that is free */
         add_arg(c, "umid=guest");
+    else
+        add_arg(c, "mem_fd=%d", UML_MEMORY_FD);
     add_arg(c, p->verbose ? "loglevel=7" : "quiet");
     /* Any plausible value: calibrating the delay loop would take 40 ms. */
     add_arg(c, "lpj=10000000");
