@@ -629,6 +629,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
                             .engine = opt->engine->ops,
                             .device_fd = opt->engine->device_fd,
                             .creating = opt->creating,
+                            .seal_at_once = opt->seal_at_once,
                             .stop_when_idle = opt->stop_when_idle,
                             .reduced = reduced,
                             .limits = opt->limits,

@@ -34,12 +34,12 @@ struct launch {
 
 struct launch_options {
     const struct engine_choice *engine;
-    bool creating, stop_when_idle; /* see struct monitor_params */
-    bool in_group;                 /* the caller is in the cgroup that the sandbox belongs in */
-    const struct net_tap *tap;     /* its network, if that is not msb's; NULL: none */
-    const int *gate;               /* of the workspace (share_gate()); NULL: none */
-    warn_fn warn;                  /* may be NULL */
-    const json_t *limits;          /* see struct monitor_params */
+    bool creating, seal_at_once, stop_when_idle; /* see struct monitor_params */
+    bool in_group;             /* the caller is in the cgroup that the sandbox belongs in */
+    const struct net_tap *tap; /* its network, if that is not msb's; NULL: none */
+    const int *gate;           /* of the workspace (share_gate()); NULL: none */
+    warn_fn warn;              /* may be NULL */
+    const json_t *limits;      /* see struct monitor_params */
 };
 
 /* Opens what the monitor needs and starts it; dirfd is the sandbox's directory. */

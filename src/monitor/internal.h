@@ -68,7 +68,8 @@ struct monitor {
     struct loop_src share[SPEC_SHARES_MAX];
     struct loop_src interceptor;
     struct loop_src report; /* until the launcher has acknowledged */
-    bool acknowledged;
+    bool answered, sealed;  /* by the launcher; the guest, if it has to be: */
+    bool acknowledged;      /* ... and the state is saved */
     struct loop_timer boot_timer, idle_timer, max_timer, kill_timer, flush_timer, sync_timer;
     bool had_session;
 

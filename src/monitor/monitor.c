@@ -84,6 +84,15 @@ static void arm_idle(struct monitor *m)
         loop_timer_off(&m->loop, &m->idle_timer);
 }
 
+/* on_agent_sealed() follows, or it fails. */
+static void seal(struct monitor *m)
+{
+    if (control_seal(&m->control))
+        loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
+    else
+        monitor_kill(m, true, "the agent does not respond");
+}
+
 static void on_agent_ready(void *ctx)
 {
     struct monitor *m = ctx;
@@ -99,6 +108,8 @@ static void on_agent_ready(void *ctx)
     log_engine(m);
     relay_open(&m->relay);
     monitor_send_report(m, 0, "", "");
+    if (m->p->seal_at_once && spec_is_sealed(m->spec))
+        seal(m); /* while the launcher reads that */
 }
 
 static void on_agent_failed(void *ctx, const char *why)
@@ -177,7 +188,8 @@ static void on_agent_sealed(void *ctx)
 {
     struct monitor *m = ctx;
     loop_timer_off(&m->loop, &m->boot_timer);
-    if (!m->acknowledged && !m->why[0])
+    m->sealed = true;
+    if (m->answered && !m->acknowledged && !m->why[0])
         acknowledge(m);
 }
 
@@ -401,16 +413,15 @@ static void on_report(struct loop_src *src, uint32_t events)
     int fd = src->fd;
     loop_del(&m->loop, src);
     src->fd = fd; /* still to be answered */
+    m->answered = true;
     if (k == 1 && ack == MONITOR_END)
         monitor_kill(m, false, "stopped");
     else if (k != 1)
         monitor_kill(m, false, "its creator ended before it was done");
-    else if (!spec_is_sealed(m->spec))
+    else if (m->sealed || !spec_is_sealed(m->spec))
         acknowledge(m);
-    else if (control_seal(&m->control)) /* on_agent_sealed() follows, or it fails */
-        loop_timer_set(&m->loop, &m->boot_timer, MS(BOOT_TIMEOUT_MS));
-    else
-        monitor_kill(m, true, "the agent does not respond");
+    else if (!m->p->seal_at_once)
+        seal(m);
 }
 
 /* A share server lives as long as we do. */

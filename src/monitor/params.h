@@ -43,6 +43,7 @@ struct monitor_params {
     int device_fd;       /* of struct engine_choice; -1 = none */
     bool creating;       /* a new sandbox: it is undone if its creator goes away before it has
                             acknowledged it */
+    bool seal_at_once;   /* nothing more is written into the guest before it is acknowledged */
     bool stop_when_idle; /* started for one command: it stops with the last one */
     bool reduced;        /* the jail: there are no namespaces (jail/reduced.h) */
     bool own_user;       /* no other process has the monitor's user */
