@@ -45,6 +45,7 @@ struct engine_params {
     const char *cpuinfo;  /* the first CPU's entry in the host's /proc/cpuinfo; may be "" */
     const char *init;     /* program the kernel starts, on the first disk */
     int cpu;              /* pin the guest to this CPU and those after it; -1 = do not */
+    bool spread;          /* ... and, if it has one, let a process of it use the next, too */
     bool verbose;         /* kernel messages of all levels */
     const char *jail_dir; /* an empty directory that an engine may mount over */
     bool reduced;         /* there are no namespaces (jail/reduced.h); jail_dir is for an engine to

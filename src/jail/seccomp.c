@@ -147,6 +147,9 @@ static const struct arg_rule uml_own_rules[] = {
     /* Stubs die with their kernel. */
     {__NR_prctl, 0, UINT32_MAX, PR_SET_PDEATHSIG},
     {__NR_fcntl, 1, UINT32_MAX, F_SETOWN},
+    /* Without a mask, which a filter cannot see: the supervisor sets one. For the host, it is an
+     * error. */
+    {__NR_sched_setaffinity, 2, UINT32_MAX, 0, HIGH(2), UINT32_MAX, 0, .ask = true},
 };
 
 /* Where the host places its heap at random: the supervisor says where it is. */
@@ -185,9 +188,6 @@ static const struct arg_rule uml_smp_rules[] = {
          CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
      .ask = true},
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR2},
-    /* Without a mask, which a filter cannot see: the supervisor sets one. For the host, it is an
-     * error. */
-    {__NR_sched_setaffinity, 2, UINT32_MAX, 0, HIGH(2), UINT32_MAX, 0, .ask = true},
 };
 
 /* One that traces its stubs also forks, to find out what it can do. */

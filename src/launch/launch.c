@@ -182,12 +182,22 @@ static int open_image(struct cargo *c, struct err *e)
     return r;
 }
 
+/* May a guest with one CPU use the time of a second one, while nobody else does? Not where its time
+ * is limited: watching for each other would use that up. Nor where its neighbors are strangers. */
+static bool may_spread(const struct cargo *c)
+{
+    const struct sandbox_spec *s = c->p.spec;
+    return (s->placement == PLACEMENT_SPREAD || s->placement == PLACEMENT_AUTO) &&
+           !s->multi_tenant && !c->in_group && s->cpus >= 1 && s->max_cpus == 0;
+}
+
 /* Settles how many CPUs the guest has, too: that depends on the kernel. */
 static int open_kernel(struct cargo *c, const char *assets, struct err *e)
 {
     const struct engine_ops *engine = c->p.engine;
     int most = c->p.reduced ? engine->max_cpus_reduced : engine->max_cpus;
     c->p.n_cpus = (unsigned)MIN(MAX(ceil(spec_max_cpus(c->p.spec)), 1), most);
+    c->p.spread = may_spread(c);
     if (c->p.n_cpus > 1 && engine->smp_file) {
         int fd = open_asset(assets, engine->smp_file, e);
         if (fd != -ENOENT)

@@ -2,7 +2,7 @@
  *
  * A user-mode kernel and its stub processes hand every system call to each other; on one CPU that
  * costs a third of what it costs across two. So each guest is pinned, round-robin over the CPUs
- * that we may use.
+ * that we may use. While the next one is idle, a process with many system calls may move there.
  */
 #ifndef MSB_LAUNCH_PLACEMENT_H
 #define MSB_LAUNCH_PLACEMENT_H

@@ -49,6 +49,7 @@ struct monitor_params {
     bool own_user;       /* no other process has the monitor's user */
     int cpu;             /* for the guest; -1 = any */
     unsigned n_cpus;     /* of the guest; those after the first are on the host CPUs after that */
+    bool spread;         /* it may use one more of the host's, while nobody else does */
     const char *cpuinfo;
     int kernel_fd, tools_fd;
     struct image_disk image; /* its files, in order */

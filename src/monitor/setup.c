@@ -124,6 +124,7 @@ static int start_engine(struct monitor *m, const struct monitor_handlers *h, str
         .cpuinfo = m->p->cpuinfo,
         .init = "/init",
         .cpu = m->p->cpu,
+        .spread = m->p->spread,
         .verbose = monitor_verbose(m),
         .jail_dir = m->p->reduced ? "jail" : "/jail",
         .reduced = m->p->reduced,

@@ -89,6 +89,47 @@ def test_one_cpu_of_the_host_is_shared(module_msb):
     assert b"there is one CPU here, on which those of the guest take turns" in p.stderr
 
 
+def tree_places(m, name):
+    """The CPUs that the kernel of a guest may use, and those of its stubs."""
+    kernel, stubs = set(), set()
+    for pid in m.tree(m.monitor_pid(name)):
+        with contextlib.suppress(OSError):
+            program = pathlib.Path(f"/proc/{pid}/comm").read_text()
+            if program.startswith("uml-userspace"):
+                stubs |= os.sched_getaffinity(int(pid))
+            elif "seccomp=on" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+                kernel |= os.sched_getaffinity(int(pid))
+    return kernel, stubs
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no second CPU")
+def test_a_process_with_many_calls_has_a_second_cpu(module_msb):
+    """While it makes them, unless others use that CPU; only this process, and not its kernel."""
+    module_msb.create("calls", "--engine", "uml")
+    p = module_msb.popen("exec", "-q", "calls", "--", "sh", "-c", "dd if=/dev/zero of=/dev/null bs=1 & read x; kill $!; "
+                         "echo over; while :; do :; done", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    kernel, _ = tree_places(module_msb, "calls")
+    assert len(kernel) == 1
+    wait_for(lambda: len(tree_places(module_msb, "calls")[1]) == 2)
+    assert tree_places(module_msb, "calls")[0] == kernel
+    p.stdin.write(b"\n")
+    p.stdin.flush()
+    assert p.stdout.readline() == b"over\n"
+    wait_for(lambda: tree_places(module_msb, "calls")[1] == kernel)
+    p.kill()
+    p.wait()
+    assert not re.search(r"WARNING:|BUG:|stall|Unexpectedly", sh(module_msb, "calls", "dmesg"))
+
+
+@pytest.mark.parametrize("options", (["--cpu-placement", "compact"], ["--cpus", "0.5"]))
+def test_not_all_may_use_a_second_cpu(module_msb, options):
+    name = f"at-home-{options[-1].replace('.', '-')}"
+    module_msb.create(name, "--engine", "uml", *options)
+    sh(module_msb, name, "dd if=/dev/zero of=/dev/null bs=1 count=20000 2>/dev/null")
+    kernel, stubs = tree_places(module_msb, name)
+    assert len(kernel) == 1 and stubs == kernel
+
+
 def busiest_stub(m, name):
     """The one that has used the most time in user mode, and how many ticks that were."""
     found = []

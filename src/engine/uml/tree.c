@@ -73,7 +73,7 @@ struct start {
     int memory_fd;     /* the guest's; -1: the kernel makes a file for it */
     struct desk *desk; /* in a reduced jail */
     unsigned cpus;
-    int place[UML_CPUS_MAX]; /* CPUs of the host, one for each of the kernel's, */
+    int place[UML_CPUS_MAX]; /* CPUs of the host, one for each of the kernel's (see tree_pin), */
     size_t n_places;         /* ... or none */
 };
 
@@ -161,7 +161,8 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
 }
 
 /* Pins the tree to the CPUs of the host that its own belong to: the one that was chosen, and those
- * that follow it. */
+ * that follow it. One with a single CPU may have a second place, to which the warden moves a process
+ * when it is asked to. */
 static void tree_pin(const struct engine_params *p, struct start *s)
 {
     cpu_set_t all, set;
@@ -170,11 +171,13 @@ static void tree_pin(const struct engine_params *p, struct start *s)
     size_t cpu = (size_t)p->cpu % CPU_SETSIZE;
     CPU_SET(cpu, &all);
     CPU_ZERO(&set);
-    for (; s->n_places < s->cpus; cpu = (cpu + 1) % CPU_SETSIZE) {
+    size_t n = s->cpus == 1 && p->spread && CPU_COUNT(&all) > 1 ? 2 : s->cpus;
+    for (; s->n_places < n; cpu = (cpu + 1) % CPU_SETSIZE) {
         if (!CPU_ISSET(cpu, &all))
             continue;
+        if (s->n_places < s->cpus)
+            CPU_SET(cpu, &set);
         s->place[s->n_places++] = (int)cpu;
-        CPU_SET(cpu, &set);
     }
     /* If one of them has gone away, only speed is lost. */
     (void)sched_setaffinity(0, sizeof(set), &set);
@@ -505,7 +508,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
  * timer_create timer_settime clock_gettime getrandom
  *
  * clone, dup2, execveat, fchmod, fcntl, mmap, prctl, prlimit64, seccomp, socket and socketpair are
- * allowed with certain arguments (jail/seccomp.c), and tgkill and sched_setaffinity where there are
+ * allowed with certain arguments (jail/seccomp.c), as is sched_setaffinity, and tgkill where there are
  * several CPUs. No memfd_create: the kernel then keeps its stubs' program in its tmpfs, the size of
  * which is limited.
  * Only where guest processes are traced instead of filtered:

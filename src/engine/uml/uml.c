@@ -74,6 +74,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
         add_arg(c, "ncpus=%u", p->n_cpus);
         if (p->cpu >= 0)
             add_arg(c, "place_cpus");
+    } else if (use_seccomp && p->cpu >= 0 && p->spread && !p->reduced) {
+        add_arg(c, "spread");
     }
     add_arg(c, "uml_dir=/tmp");
     if (p->reduced) /* there is no directory where it could look for a name that is free */

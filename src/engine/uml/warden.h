@@ -16,7 +16,8 @@
  *     clone      of a thread: one for each CPU but the first
  *     sched_setaffinity
  *                with the number of one of its CPUs in place of the size of a mask, and no mask: the
- *                warden moves the process to the CPU of the host that belongs to it
+ *                warden moves the process to the CPU of the host that belongs to it. (A kernel with
+ *                one CPU may have a second place for the process that it runs.)
  *
  * And where the host insists on placing a program's heap at random:
  *
