@@ -29,7 +29,7 @@ struct s3_config {
     enum s3_addressing addressing;
     uint64_t max;       /* bytes of all files */
     uint64_t bandwidth; /* bytes in a second, in both directions together; 0 = no limit */
-    bool conditional;   /* the server honours If-Match and If-None-Match with writes */
+    bool conditional;   /* the server honors If-Match and If-None-Match with writes */
 };
 
 void s3_config_free(struct s3_config *c); /* harmless twice */
