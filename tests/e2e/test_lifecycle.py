@@ -1,4 +1,5 @@
 """A sandbox's life, from the outside: what each verb promises, and what races must not break."""
+import ctypes
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -282,6 +284,23 @@ def test_few_descriptors(msb, files):
     assert p.returncode == 1 and "Too many open files" in stderr(p)
     wait_for(lambda: not msb.processes())
     assert msb.leftovers() == []
+
+
+def refuse_personality():
+    """As some containers do: from now on, the call fails with EPERM."""
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, 135), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *i) for i in code))
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert prctl(22, 2, ctypes.c_char_p(struct.pack("HxxxxxxQ", 4, ctypes.addressof(code))), 0, 0) == 0  # PR_SET_SECCOMP
+
+
+@pytest.mark.parametrize("engine", ["uml", "uml-ptrace"])
+def test_a_heap_at_a_random_place(msb, engine):
+    """Which the host insists on: the guest's memory begins somewhere else each time."""
+    for _ in range(3):
+        p = msb("run", "-q", "--engine", engine, "-m", "128M", "--", "echo", "up", preexec_fn=refuse_personality)
+        assert (p.returncode, p.stdout) == (0, b"up\n"), p.stderr
 
 
 def test_file_size_limit(msb):

@@ -171,7 +171,7 @@ static void tree_pin(const struct engine_params *p, struct start *s)
     size_t cpu = (size_t)p->cpu % CPU_SETSIZE;
     CPU_SET(cpu, &all);
     CPU_ZERO(&set);
-    size_t n = s->cpus == 1 && p->spread && CPU_COUNT(&all) > 1 ? 2 : s->cpus;
+    size_t n = s->cpus == 1 && p->spread && !s->traced && CPU_COUNT(&all) > 1 ? 2 : s->cpus;
     for (; s->n_places < n; cpu = (cpu + 1) % CPU_SETSIZE) {
         if (!CPU_ISSET(cpu, &all))
             continue;
@@ -227,10 +227,13 @@ static int make_memory(const struct engine_params *p, struct start *s, struct er
 {
     /* Longer than the memory: the last page of a file is not a huge one. */
     AUTO_CLOSE int fd = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0700);
-    if (fd < 0 || ftruncate(fd, (off_t)(p->memory_bytes + PAGE)) < 0 ||
+    /* Where the kernel has to leave a gap for its heap, its memory begins behind that. */
+    uint64_t gap = s->floating ? HEAP_GAP_MAX : 0;
+    if (fd < 0 || ftruncate(fd, (off_t)(p->memory_bytes + gap + PAGE)) < 0 ||
         (s->memory_fd = fcntl(fd, F_DUPFD_CLOEXEC, UML_MEMORY_FD + 1)) < 0)
         return err_sys(e, errno, "cannot create the guest's memory");
-    touch_ahead(p, s);
+    if (!s->floating)
+        touch_ahead(p, s);
     return 0;
 }
 

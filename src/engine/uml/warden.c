@@ -143,7 +143,8 @@ static bool answer(struct warden *w)
     resp.msg.error = -a.code;
     resp.msg.val = (int64_t)a.result;
     resp.msg.flags = a.code || a.instead ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    (void)ioctl(w->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp); /* it may have died meanwhile */
+    while (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp) < 0 && errno == EINTR)
+        ; /* any other error: it has died meanwhile */
     return true;
 }
 
