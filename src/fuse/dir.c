@@ -13,10 +13,10 @@
 
 /* #syscalls:fs openat getdents64 lseek fsync fdatasync */
 
-/* Of a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
+/* To a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
 #define FOPEN_WHOLE_DIR (1U << 31)
 
-enum { UNASKED_MAX = 8192 }; /* of an answer with entries that may not be wanted */
+enum { UNASKED_MAX = 8192 }; /* bytes of an answer that has entries nobody asked for */
 
 struct linux_dirent64 {
     uint64_t d_ino;
@@ -197,6 +197,7 @@ static int read_entries(struct fuse_server *s, struct call *c, bool plus)
 int op_opendir(struct fuse_server *s, struct call *c)
 {
     struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
+    const size_t room = reply_room(c, UNASKED_MAX);
     struct handle *h;
     char path[PATH_REF_MAX];
     int fd = -1;
@@ -217,8 +218,12 @@ int op_opendir(struct fuse_server *s, struct call *c)
     out->fh = h->id;
     if (s->opt.cache == FUSE_CACHE_ALWAYS)
         out->open_flags = FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
-    else if (put_entries(s, c, h, 0, true, reply_room(c, UNASKED_MAX)) > 0)
+    else if (room > c->rep_len && put_entries(s, c, h, 0, true, room) > 0) {
         out->open_flags = FOPEN_WHOLE_DIR;
+        free(h->buf); /* it was read to its end */
+        h->buf = NULL;
+        h->pos = h->len = 0;
+    }
     return 0;
 }
 

@@ -234,8 +234,8 @@ struct fuse_server {
     struct handle **handle;
     unsigned n_handles, handles_used;
     uint32_t handle_serial;
-    struct handle
-        ahead; /* the directory in which names are looked up one after another; fd -1: none */
+    /* The directory in which names are looked up one after another; fd -1: none. */
+    struct handle ahead;
 
     struct owner_entry **owners;
     unsigned n_owners;

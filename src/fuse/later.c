@@ -95,7 +95,8 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path,
     return r;
 }
 
-/* `path` leads to the inode's own descriptor. Only what is new is ever marked, so what is here is here for good. */
+/* `path` leads to the inode's own descriptor. Only what is new is ever marked, so what is here is
+ * here for good. */
 int later_bring(struct fuse_server *s, struct inode *i, const char *path, bool empty)
 {
     const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};

@@ -244,8 +244,12 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = op->fn(s, &c);
     if (r == -EINPROGRESS)
         return r;
-    if (s->change_sock >= 0 && r == 0 && op->flags & CHANGES)
-        tell_change(s);
+    if (r == 0 && op->flags & CHANGES) {
+        if (op->flags & INSIDE)
+            s->ahead.len = 0; /* it is read again at the next look-up */
+        if (s->change_sock >= 0)
+            tell_change(s);
+    }
     return silent ? 0 : send_reply(s, &c, r);
 }
 

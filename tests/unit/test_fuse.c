@@ -347,6 +347,53 @@ static void test_opening_brings_entries(void **state)
     (void)state;
 }
 
+/* A guest that leaves no room reads the directory as it is then, not as it was when it was opened. */
+static void test_opening_reads_nothing(void **state)
+{
+    struct fuse_client c;
+    struct fuse_open_in in = {0};
+    struct fuse_open_out out;
+    uint64_t nodes[10];
+    client_init(&c, NULL);
+    put(&c, "f1", "");
+    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&out, c.rep, sizeof(out));
+    put(&c, "f2", "");
+    struct fuse_read_in read = {.fh = out.fh, .size = 4096};
+    assert_int_equal(client_call(&c, FUSE_READDIRPLUS, ROOT, &read, sizeof(read), NULL, 0), 0);
+    assert_int_equal(entries_behind(&c, 0, nodes), 2);
+    client_fini(&c);
+    (void)state;
+}
+
+/* However little room there is, and however few inodes and descriptors. */
+static void test_entries_ahead_within_limits(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    struct fuse_open_in in = {0};
+    struct fuse_init_in init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
+    client_init(&c, &(struct fuse_options){.inodes_max = 8, .fds_max = 16});
+    put_ten(&c);
+    c.ahead = true;
+    for (size_t more = 0; more < 400; more += 13) {
+        c.room = sizeof(struct fuse_out_header) + sizeof(e) + more;
+        assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+        assert_in_range(c.rep_len, sizeof(e), sizeof(e) + more);
+        c.room = sizeof(struct fuse_out_header) + sizeof(struct fuse_open_out) + more;
+        assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
+        assert_in_range(c.rep_len, sizeof(struct fuse_open_out),
+                        sizeof(struct fuse_open_out) + more);
+    }
+    c.room = 1 << 20;
+    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0); /* only eight inodes are to be had */
+    (void)client_call(&c, FUSE_DESTROY, 0, NULL, 0, NULL, 0);
+    assert_int_equal(client_call(&c, FUSE_INIT, 0, &init, sizeof(init), NULL, 0), 0);
+    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
+    client_fini(&c);
+    (void)state;
+}
+
 static void test_looking_up_brings_others(void **state)
 {
     struct fuse_client c;
@@ -906,7 +953,9 @@ int main(void)
         cmocka_unit_test(test_unlinked_files_live_on),
         cmocka_unit_test(test_directories_are_read_whole),
         cmocka_unit_test(test_opening_brings_entries),
+        cmocka_unit_test(test_opening_reads_nothing),
         cmocka_unit_test(test_looking_up_brings_others),
+        cmocka_unit_test(test_entries_ahead_within_limits),
         cmocka_unit_test(test_owners_are_the_guests),
         cmocka_unit_test(test_real_owners),
         cmocka_unit_test(test_owners_change_behind_our_back),
