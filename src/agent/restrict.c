@@ -86,6 +86,14 @@ static int prepare_path(const char *path, struct err *e)
 
 /* --- ways to undo it --- */
 
+static bool is_disk(int dir, const struct dirent *de)
+{
+    struct stat st;
+    if (de->d_type != DT_UNKNOWN)
+        return de->d_type == DT_BLK;
+    return fstatat(dir, de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISBLK(st.st_mode);
+}
+
 /* Nodes of disks and of memory. /dev tells what each entry is, so that none has to be looked at. */
 static void remove_nodes(void)
 {
@@ -94,7 +102,7 @@ static void remove_nodes(void)
     while (d && (de = readdir(d))) {
         bool memory = strcmp(de->d_name, "mem") == 0 || strcmp(de->d_name, "kmem") == 0 ||
                       strcmp(de->d_name, "port") == 0;
-        if (de->d_type == DT_BLK || memory)
+        if (memory || is_disk(dirfd(d), de))
             (void)unlinkat(dirfd(d), de->d_name, 0);
     }
 }
