@@ -213,11 +213,6 @@ int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret
     return MIN(*ret, 0);
 }
 
-int volume_open(const struct store *s, const char *name, struct volume *ret, struct err *e)
-{
-    return named_open(s, &named_volumes, name, ret, e);
-}
-
 int volume_remove(const struct store *s, const char *name, struct err *e)
 {
     return named_remove(s, &named_volumes, name, e);

@@ -33,8 +33,6 @@ int volume_ensure(const struct store *s, const struct spec_mount *m, struct volu
 int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *e);
 /* Keeps volumes and workspaces from being removed until *ret is closed; -1 if the spec has none. */
 int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e);
-/* "volume not found: NAME" (ENOENT). */
-int volume_open(const struct store *s, const char *name, struct volume *ret, struct err *e);
 /* EBUSY, naming the sandbox, while one mounts it. */
 int volume_remove(const struct store *s, const char *name, struct err *e);
 /* Sorted by name; free() the list. */

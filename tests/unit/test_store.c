@@ -438,7 +438,7 @@ static void test_volume_lock_is_not_a_sandbox_lock(void **state)
     assert_int_equal(volume_create(&x->s, "a", VOLUME_DIR, 5, &e), 0);
     (void)alarm(0);
     assert_int_equal(volume_create(&x->s, "a", VOLUME_DIR, 0, &e), -EEXIST);
-    assert_int_equal(volume_open(&x->s, "a", &v, &e), 0);
+    assert_int_equal(named_open(&x->s, &named_volumes, "a", &v, &e), 0);
     assert_int_equal(v.quota, 5);
     assert_int_equal(volume_list(&x->s, &list, &n, &e), 0);
     assert_int_equal(n, 2);
@@ -446,7 +446,7 @@ static void test_volume_lock_is_not_a_sandbox_lock(void **state)
     assert_string_equal(list[1].name, "b");
     free(list);
     assert_int_equal(volume_remove(&x->s, "a", &e), 0);
-    assert_int_equal(volume_open(&x->s, "a", &v, &e), -ENOENT);
+    assert_int_equal(named_open(&x->s, &named_volumes, "a", &v, &e), -ENOENT);
     assert_string_equal(e.msg, "volume not found: a");
     name_lock_drop(&l);
     assert_int_equal(faccessat(x->s.locks_fd, "volume:a", F_OK, 0), -1);

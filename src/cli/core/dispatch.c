@@ -113,6 +113,15 @@ static int run_raw(const struct cmd *c, int first, int argc, char **argv)
     return c->run(&a);
 }
 
+int store_open_for(const struct args *a, struct store *s, struct err *e)
+{
+    int r = store_open(s, e);
+    for (size_t i = 0; i < a->n_opts; i++)
+        if (strcmp(a->opts[i].opt->name, "policy") == 0)
+            s->policy_file = a->opts[i].value;
+    return r;
+}
+
 static int run_with_store(const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;

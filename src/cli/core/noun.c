@@ -23,15 +23,6 @@ bool wants_json(const struct args *a)
     return args_has(a, "format"); /* json is the only one */
 }
 
-int store_open_for(const struct args *a, struct store *s, struct err *e)
-{
-    int r = store_open(s, e);
-    for (size_t i = 0; i < a->n_opts; i++)
-        if (strcmp(a->opts[i].opt->name, "policy") == 0)
-            s->policy_file = a->opts[i].value;
-    return r;
-}
-
 /* --- tables ---------------------------------------------------------------------------------- */
 
 static size_t styled_column;

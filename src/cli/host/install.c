@@ -171,12 +171,12 @@ static int list_commands(void)
     static const char *const headers[] = {"NAME", "IMAGE", "MODE", "COMMAND"};
     AUTO_STORE struct store s = STORE_NONE;
     struct err e = {0};
-    struct table t;
     if (store_open(&s, &e) < 0)
         return ui_fail(&e);
     AUTO_CLOSE int bin = store_subdir_open(&s, "bin", &e);
     AUTO_CLOSEDIR DIR *d = bin < 0 ? NULL : dir_read_at(bin, ".");
     const struct dirent *entry;
+    AUTO_TABLE struct table t;
     table_init(&t, ARRAY_LEN(headers), headers);
     while (d && (entry = readdir(d))) {
         AUTO_FREE char *image = head_of(bin, entry->d_name, "image");
@@ -189,7 +189,6 @@ static int list_commands(void)
     int code = t.n > ARRAY_LEN(headers) ? show_table(&t, 0) : EXIT_OK;
     if (t.n <= ARRAY_LEN(headers))
         ui_note("No commands installed.");
-    table_free(&t);
     return code;
 }
 

@@ -60,7 +60,7 @@ static int load_run(const struct args *a)
     const char *tag = args_get(a, "tag"), *place = args_get(a, "platform");
     const char *path = args_get(a, "input");
     AUTO_REFERENCE struct reference ref = {0};
-    AUTO_PLATFORM struct oci_platform platform = {0};
+    AUTO_OCI_PLATFORM struct oci_platform platform = {0};
     struct err e = {0};
     int r = tag ? reference_parse(tag, &ref, &e) : 0;
     if (r == 0 && ref.digest)

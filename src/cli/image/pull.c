@@ -66,7 +66,7 @@ static int pull_reference(const char *text, struct pull_options *opt, struct err
 static int pull_run(const struct args *a)
 {
     struct pull_options opt = {0};
-    AUTO_PLATFORM struct oci_platform platform = {0};
+    AUTO_OCI_PLATFORM struct oci_platform platform = {0};
     struct err e = {0};
     int r = read_options(a, &opt, &platform, &e);
     if (r < 0)

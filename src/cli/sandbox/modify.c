@@ -173,7 +173,7 @@ static void add_field(struct table *t, const char *field)
 static int print_table(const struct modify *m)
 {
     static const char *const headers[] = {"FIELD", "CHANGE", "BEFORE", "AFTER"};
-    struct table t;
+    AUTO_TABLE struct table t;
     table_init(&t, ARRAY_LEN(headers), headers);
     for (size_t i = 0; i < m->changes.n; i++) {
         const struct spec_change *c = &m->changes.v[i];
@@ -181,7 +181,6 @@ static int print_table(const struct modify *m)
         TABLE_ROW(&t, spec_change_kind(c), c->before ? c->before : "-", c->after ? c->after : "-");
     }
     int code = m->changes.n ? show_table(&t, 0) : EXIT_OK;
-    table_free(&t);
     char text[96];
     (void)snprintf(text, sizeof(text), "%zu change%s, not applied (--dry-run)%s%s", m->changes.n,
                    m->changes.n == 1 ? "" : "s", m->changes.n ? "; in force: " : "",

@@ -49,7 +49,6 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
 /* What this machine runs; parts are NULL when memory runs out. */
 void oci_platform_host(struct oci_platform *ret);
 void oci_platform_free(struct oci_platform *p);
-#define AUTO_PLATFORM CLEANUP(oci_platform_free)
 #define AUTO_OCI_PLATFORM CLEANUP(oci_platform_free)
 /* "linux/arm64/v8"; "unknown" for what is NULL. */
 enum { OCI_PLATFORM_TEXT = 128 };
