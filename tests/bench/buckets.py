@@ -284,7 +284,7 @@ def main():
                 bulk = Rows()
                 measure_bulk(args, make, bucket, f"{place}-{i}", bulk)
                 for name, took in bulk.items():
-                    results[place][name] = min(took or LIMIT, results[place].get(name) or LIMIT)
+                    results[place][name] = min(LIMIT if x is None else x for x in (took, results[place].get(name)))
         disk = measure_disk(args, plain, work / "in.tar")
         first = next(iter(results["msb"]))
         if first.startswith("start"):
@@ -292,7 +292,7 @@ def main():
         print(f"{'seconds':<42}" + "".join(f"{x:>10}" for x in places) + f"{'best/msb':>11}{'disk':>9}")
         for name, mine in results["msb"].items():
             others = [results[x][name] for x in places[1:] if results[x][name]]
-            ratio = f"{min(others) / mine:>11.1f}" if others else f"{'':>11}"
+            ratio = f"{min(others) / mine:>11.1f}" if others and mine else f"{'':>11}"
             floor = f"{disk[name]:>9.3f}" if disk.get(name) else ""
             cells = ("fails" if results[x][name] is None else f"{results[x][name]:.3f}" for x in places)
             print(f"{name:<42}" + "".join(f"{c:>10}" for c in cells) + ratio + floor)

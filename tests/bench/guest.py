@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """What programs cost inside a sandbox: natively, in msb (uml), in gVisor (runsc) and in runc, in one run.
 
-usage: guest.py [--msb PATH] [--cpus N] [--rounds N] [--only TEXT] [--disk-sync WHEN] [--json FILE]
+usage: guest.py [--msb PATH] [--cpus N] [--host-cpus N] [--rounds N] [--only TEXT] [--disk-sync WHEN] [--json FILE]
 
 A Debian root with Python, gcc, git and Node.js runs everywhere: on the host (chroot), in a container and in
 sandboxes. First single operations (micro.c), then workloads; all of them take turns, round by round, so that
-a busy moment of the machine meets all alike. The least of the rounds counts. Ratios matter, absolute figures
+a busy moment of the machine meets all alike. Everything of a contestant, its host side included, is kept to as many
+CPUs as a guest has; or to more, if --host-cpus says so. The least of the rounds counts. Ratios matter, absolute figures
 are those of this machine. What is synced waits for the host's disk natively and in runc; not in gVisor, whose
 files are gone with their container, nor in msb, whose sandbox is of the same kind (run --rm), unless --disk-sync
 asks for one that is kept.
@@ -144,12 +145,15 @@ def output(cmd, **kw):
 class Place:
     """Somewhere to run a shell script, with an upper directory of its own over the root."""
 
-    def __init__(self, work, root, cpus):
-        self.work, self.root, self.cpus = work / self.name, root, cpus
+    def __init__(self, work, root, cpus, host_cpus):
+        self.work, self.root, self.cpus, self.host_cpus = work / self.name, root, cpus, host_cpus
         self.work.mkdir()
 
+    def pinned(self):
+        return ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:self.host_cpus]))]
+
     def sh(self, script):
-        return output([*self.enter(), "sh", "-ec", f"cd /bench; {script}"])
+        return output([*self.pinned(), *self.enter(), "sh", "-ec", f"cd /bench; {script}"])
 
     def close(self):
         pass
@@ -165,9 +169,6 @@ class Overlay(Place):
     def close(self):
         subprocess.run(["umount", "-l", self.work / "rootfs"], check=False)
 
-    def pinned(self):
-        return ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:self.cpus]))]
-
 
 class Native(Overlay):
     name = "native"
@@ -177,7 +178,7 @@ class Native(Overlay):
         output(["mount", "-t", "proc", "proc", self.work / "rootfs" / "proc"])
 
     def enter(self):
-        return [*self.pinned(), "chroot", self.work / "rootfs"]
+        return ["chroot", self.work / "rootfs"]
 
     def close(self):
         subprocess.run(["umount", "-l", self.work / "rootfs" / "proc"], check=False)
@@ -206,7 +207,7 @@ class Oci(Overlay):
             raise Failed((self.work / "log").read_text().strip()[-200:])
 
     def enter(self):
-        return [*self.pinned(), *self.base, "exec", self.id]
+        return [*self.base, "exec", self.id]
 
     def close(self):
         for verb in (["kill", self.id, "KILL"], ["delete", "--force", self.id]):
@@ -238,10 +239,10 @@ class Msb(Place):
         self.env = {**os.environ, "MSB_HOME": str(self.work / "home"), "MSB_ENGINE": "uml"}
         options = ["-q", "-n", "bench", "-m", MEMORY, "--cpus", self.cpus]
         if self.sync:
-            output([self.program, "create", *options, "--disk-sync", self.sync, self.root], env=self.env)
+            output([*self.pinned(), self.program, "create", *options, "--disk-sync", self.sync, self.root], env=self.env)
             return
-        self.process = subprocess.Popen([*map(str, [self.program, "run", "--rm", *options, self.root, "--"]), "sh", "-c",
-                                         "echo up; exec sleep infinity"],
+        run = [*self.pinned(), self.program, "run", "--rm", *options, self.root, "--"]
+        self.process = subprocess.Popen([*map(str, run), "sh", "-c", "echo up; exec sleep infinity"],
                                         env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True)
         if self.process.stdout.readline() != "up\n":
@@ -263,7 +264,7 @@ def open_places(args, work, root):
     Msb.program, Msb.sync = str(args.msb.resolve()), args.disk_sync
     found = []
     for kind in (Native, Runc, Runsc, Msb):
-        place = kind(work, root, args.cpus)
+        place = kind(work, root, args.cpus, args.host_cpus)
         try:
             place.start()
             place.sh("true")
@@ -316,12 +317,14 @@ def show(rows, places):
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--msb", type=pathlib.Path, default=ROOT / "build" / "src" / "cli" / "msb")
-    ap.add_argument("--cpus", type=int, default=1, help="that each of them may use")
+    ap.add_argument("--cpus", type=int, default=1, help="of each guest")
+    ap.add_argument("--host-cpus", type=int, help="that each of them may use, where that is not the same")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--only", default="", help="rows whose name contains this")
     ap.add_argument("--disk-sync", choices=("always", "never"), help="of a sandbox that is kept")
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
+    args.host_cpus = args.host_cpus or args.cpus
     if os.geteuid() != 0:
         print("error: containers and a root directory to compare with take root: run sudo make bench-guest",
               file=sys.stderr)
@@ -334,7 +337,7 @@ def main():
     places, rows = [], {}
     try:
         places = open_places(args, work, root)
-        print(f"msb bench-guest: {args.cpus} CPU(s) each, {args.rounds} rounds", flush=True)
+        print(f"msb bench-guest: {args.cpus} CPU(s) each, on {args.host_cpus} of the host, {args.rounds} rounds", flush=True)
         if not args.only:
             micro(places, args.rounds, rows)
         for name in WORKLOADS:
@@ -342,7 +345,7 @@ def main():
                 workload(places, name, args.rounds, rows)
         show(rows, places)
         if args.json:
-            args.json.write_text(json.dumps({"cpus": args.cpus, "rows": rows}, indent=2) + "\n")
+            args.json.write_text(json.dumps({"cpus": args.cpus, "host_cpus": args.host_cpus, "rows": rows}, indent=2) + "\n")
             print(f"\n  written to {args.json}")
     finally:
         for place in places:
