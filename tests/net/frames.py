@@ -16,7 +16,7 @@ card.setblocking(False)
 MAC = card.getsockname()[4]
 
 
-def neighbour():
+def neighbor():
     """The gateway's MAC, which the kernel has once it has talked to it."""
     ping(GATEWAY)
     for line in open("/proc/net/arp").read().splitlines()[1:]:
@@ -26,7 +26,7 @@ def neighbour():
     return b"\xff" * 6
 
 
-GATEWAY_MAC = neighbour()
+GATEWAY_MAC = neighbor()
 
 
 def own_address():

@@ -6,7 +6,7 @@ usage: soak.py [--msb PATH] [--cycles N] [--execs N] [--side-by-side N] [--secon
   cycles        create, execute, remove, over and over: no process, file, socket or mount stays
   execs         commands in one sandbox: memory and descriptors of its monitor do not grow with them
   side by side  sandboxes at the same time: all work, and what each of them costs
-  neighbour     one of them forks, allocates, writes and floods without end: how long commands of others take
+  neighbor      one of them forks, allocates, writes and floods without end: how long commands of others take
 
 Figures are printed as they come. Exit status 1 if something was left, grew, or did not work.
 """
@@ -186,7 +186,7 @@ class Soak:
         took.sort()
         return statistics.median(took), took[int(len(took) * 0.99)]
 
-    def neighbour(self, names, seconds):
+    def neighbor(self, names, seconds):
         quiet = self.latency(names, seconds)
         self.must("create", "-q", "-n", "hostile", "-m", MEMORY, "--root-disk", "64M")
         stop = threading.Event()
@@ -233,7 +233,7 @@ def main():
         s.cycles(args.cycles)
         s.execs(args.execs)
         names = s.side_by_side(args.side_by_side)
-        s.neighbour(names, args.seconds)
+        s.neighbor(names, args.seconds)
     finally:
         s.close()
     if args.json:
