@@ -212,8 +212,8 @@ static void touch_ahead(const struct engine_params *p, const struct start *s)
     cpu_set_t set;
     uint64_t begin = s->image + HUGE_PAGE - 1;
     uint64_t structures = p->memory_bytes / PAGE * PAGE_STRUCTURE;
-    if (!other_cpus(p, &set) || begin + BOOT_PAGES * HUGE_PAGE + structures > p->memory_bytes ||
-        fork() != 0)
+    if (!other_cpus(p, &set) ||
+        begin + BOOT_PAGES * (uint64_t)HUGE_PAGE + structures > p->memory_bytes || fork() != 0)
         return;
     (void)sched_setaffinity(0, sizeof(set), &set);
     (void)process_close_others(0, &s->memory_fd, 1);
