@@ -125,6 +125,7 @@ static void test_what_is_here_stays_here_as_long_as_its_number_does(void **state
     uint64_t fh;
     box_init(&b);
     uint64_t node = put_later(&b, "f");
+    assert_int_equal(fchmodat(b.c.dir_fd, "f", 0644, 0), 0);
     AUTO_CLOSE int fd = openat(b.c.dir_fd, "f", O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(later_mark(fd, LATER_XATTR, NULL, 0), 0);

@@ -72,6 +72,7 @@ static const short allowed[] = {
     SYS_fcntl,
     SYS_prctl,
     SYS_prlimit64,
+    SYS_sched_setaffinity,
     SYS_seccomp,
     SYS_socket,
     SYS_socketpair,
@@ -137,6 +138,7 @@ void narrowed_arguments(void)
         {SYS_mmap, 0, 4096, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1},
         {SYS_prlimit64, 0, RLIMIT_DATA, (long)&more},
         {SYS_prlimit64, 1, RLIMIT_NPROC, (long)&more},
+        {SYS_sched_setaffinity, 0, 128, (long)&more},
         {SYS_fcntl, 1, F_DUPFD, 100},
         {SYS_fcntl, 1, F_SETPIPE_SZ, 1 << 20},
         {SYS_fcntl, 1, F_SETLK, 0},
@@ -150,6 +152,9 @@ void narrowed_arguments(void)
     for (size_t i = 0; i < COUNT(no); i++)
         if (call(no[i].nr, no[i].a, no[i].b, no[i].c, no[i].d, no[i].e, 0) != -ENOSYS)
             fail("entry %zu, call %ld, was made", i, no[i].nr);
+    /* The warden has one place or two on the host for a kernel with one CPU. */
+    if (call(SYS_sched_setaffinity, 0, 2, 0, 0, 0, 0) >= 0)
+        fail("a third CPU of the host was given");
 }
 
 /* Addresses that are not ours: the calls fail, and nobody falls over. */
