@@ -57,11 +57,9 @@ int copy_place(const struct copy_facts *f, struct err *e)
         return err_set(e, ENOTDIR, "cannot copy a directory over '%s', which is a file", dst->path);
     if (f->dst_exists && dst->slash)
         return err_set(e, ENOTDIR, "'%s' is not a directory", dst->path);
-    if (!f->dst_exists && dst->slash && !f->src_is_dir) {
-        err_set(e, ENOENT, "there is no directory '%s'", dst->path);
-        err_hint(e, "leave out the trailing slash to give the copy that name");
-        return -ENOENT;
-    }
+    if (!f->dst_exists && dst->slash && !f->src_is_dir)
+        return err_hinted(e, err_set(e, ENOENT, "there is no directory '%s'", dst->path),
+                          "leave out the trailing slash to give the copy that name");
     if (!*dst->name)
         return err_set(e, ENOENT, "there is no directory '%s'", dst->path);
     return PLACE_AS;

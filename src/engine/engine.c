@@ -21,11 +21,9 @@ static bool has_kernel(const struct engine_ops *ops)
 static int open_kvm(int *ret_fd, struct kvm_probe *p, struct err *e)
 {
     AUTO_CLOSE int fd = -1;
-    if (!has_kernel(&engine_kvm)) {
-        err_set(e, ENOENT, "there is no kernel for the kvm engine");
-        err_hint(e, "run `make kernel-kvm` to build it");
-        return -ENOENT;
-    }
+    if (!has_kernel(&engine_kvm))
+        return err_hinted(e, err_set(e, ENOENT, "there is no kernel for the kvm engine"),
+                          "run `make kernel-kvm` to build it");
     int r = engine_kvm.open(&fd, e);
     if (r < 0)
         return r;
@@ -96,9 +94,8 @@ int engine_choose(enum engine_kind kind, struct engine_choice *ret, struct err *
     case ENGINE_INVALID:
         break;
     }
-    err_set(e, EINVAL, "unknown engine");
-    err_hint(e, "choose auto, kvm, uml or uml-ptrace");
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "unknown engine"),
+                      "choose auto, kvm, uml or uml-ptrace");
 }
 
 void engine_choice_close(struct engine_choice *c)

@@ -39,20 +39,16 @@ static int fill_local(const struct local_image *l, enum image_kind kind, struct 
 static int open_path(const char *path, struct stat *st, struct err *e)
 {
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && errno == ENOENT) {
-        (void)err_set(e, ENOENT, "image not found: %s", path);
-        err_hint(e, "there is no directory or tar archive of that name");
-        return -ENOENT;
-    }
+    if (fd < 0 && errno == ENOENT)
+        return err_hinted(e, err_set(e, ENOENT, "image not found: %s", path),
+                          "there is no directory or tar archive of that name");
     if (fd < 0 || fstat(fd, st) < 0)
         return err_sys(e, errno, "cannot open the image '%s'", path);
     if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
         return err_set(e, EINVAL, "'%s' is neither a directory nor a file", path);
-    if (S_ISREG(st->st_mode) && st->st_size == 0) {
-        (void)err_set(e, EINVAL, "'%s' is empty", path);
-        err_hint(e, "an image file is a tar, plain or compressed with gzip or zstd");
-        return -EINVAL;
-    }
+    if (S_ISREG(st->st_mode) && st->st_size == 0)
+        return err_hinted(e, err_set(e, EINVAL, "'%s' is empty", path),
+                          "an image file is a tar, plain or compressed with gzip or zstd");
     return steal_fd(&fd);
 }
 

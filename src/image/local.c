@@ -227,11 +227,9 @@ static int build_copy(int fd, const char *name, const struct image_ctx *ctx, str
 {
     uint64_t size;
     int r = cache_check_image(fd, 0, &size);
-    if (r < 0) {
-        (void)err_sys(e, -r, "the built-in image '%s' is damaged", name);
-        err_hint(e, "reinstall msb");
-        return r;
-    }
+    if (r < 0)
+        return err_hinted(e, err_sys(e, -r, "the built-in image '%s' is damaged", name),
+                          "reinstall msb");
     cache_settle(ctime_ns(st));
     if ((r = cache_build_begin(b, e)) < 0)
         return r;

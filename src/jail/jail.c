@@ -94,9 +94,8 @@ int jail_unshare(struct err *e)
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         return 0;
     int code = errno;
-    err_sys(e, code, "cannot create the sandbox's namespaces");
-    err_hint(e, "allow unprivileged user namespaces; see `msb doctor`");
-    return -code;
+    return err_hinted(e, err_sys(e, code, "cannot create the sandbox's namespaces"),
+                      "allow unprivileged user namespaces; see `msb doctor`");
 }
 
 static int write_proc(pid_t pid, const char *file, const char *text)
@@ -119,9 +118,8 @@ int jail_map(pid_t child, const struct jail_identity *id, struct err *e)
         r = write_proc(child, "gid_map", map);
     if (r == 0)
         return 0;
-    err_sys(e, -r, "cannot map the sandbox's user in its namespaces");
-    err_hint(e, "allow unprivileged user namespaces; see `msb doctor`");
-    return r;
+    return err_hinted(e, err_sys(e, -r, "cannot map the sandbox's user in its namespaces"),
+                      "allow unprivileged user namespaces; see `msb doctor`");
 }
 
 static bool add_line(uint32_t first, uint32_t count, void *arg)

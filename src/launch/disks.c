@@ -69,12 +69,10 @@ static int lock_disk(const struct store *s, const struct spec_mount *m, const st
     for (unsigned waited = 0; flock(fd, op | LOCK_NB) < 0; waited += PAUSE_MS) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_sys(e, errno, "cannot lock disk '%s'", m->source);
-        if (find_user(s, m, st, who) || waited >= PATIENCE_MS) {
-            int r = err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who);
-            err_hint(
-                e, "only one sandbox can write to a disk; to share it, mount it ro in all of them");
-            return r;
-        }
+        if (find_user(s, m, st, who) || waited >= PATIENCE_MS)
+            return err_hinted(
+                e, err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who),
+                "only one sandbox can write to a disk; to share it, mount it ro in all of them");
         (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
     return 0;

@@ -57,9 +57,8 @@ int intercept_program(char ret[PATH_MAX], struct err *e)
     (void)snprintf(path, sizeof(path), "%s/" INTERCEPT_PROGRAM, dir);
     if (realpath(path, ret))
         return 0;
-    r = err_sys(e, errno, "cannot find %s, which --secret needs", path);
-    err_hint(e, "it is installed with msb: run `make install` again, or set MSB_ASSETS");
-    return r;
+    return err_hinted(e, err_sys(e, errno, "cannot find %s, which --secret needs", path),
+                      "it is installed with msb: run `make install` again, or set MSB_ASSETS");
 }
 
 /* --- its authority --------------------------------------------------------------------------- */

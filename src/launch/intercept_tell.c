@@ -44,9 +44,8 @@ static int check_value(const char *name, const char *value, struct err *e)
     const char *wrong = mint_check(value, strlen(value));
     if (!wrong)
         return 0;
-    (void)err_set(e, EINVAL, "secret '%s' %s", name, wrong);
-    err_hint(e, "store it again: printf %%s VALUE | msb secret set %s", name);
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "secret '%s' %s", name, wrong),
+                      "store it again: printf %%s VALUE | msb secret set %s", name);
 }
 
 /* As NAME=value, in a list to be wiped: a stored secret, or else the caller's variable. */

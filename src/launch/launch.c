@@ -162,11 +162,10 @@ static int open_image(struct cargo *c, struct err *e)
     AUTO_FREE char *cache = NULL;
     if (s->root_share)
         return 0;
-    if (!s->image_digest) {
-        int r = err_set(e, EINVAL, "the spec of sandbox '%s' does not name its image", s->name);
-        err_hint(e, "run `msb create --replace -n %s %s` to recreate it", s->name, s->image);
-        return r;
-    }
+    if (!s->image_digest)
+        return err_hinted(
+            e, err_set(e, EINVAL, "the spec of sandbox '%s' does not name its image", s->name),
+            "run `msb create --replace -n %s %s` to recreate it", s->name, s->image);
     if (asprintf(&cache, "%s/cache", c->store->home) < 0)
         return err_oom(e);
     int r = image_disk_open(cache, s->image_digest, &c->p.image, e);

@@ -70,8 +70,7 @@ int limits_check_registry(const char *text, struct err *e)
     if (n < (int)sizeof(image) && reference_parse(image, &ref, NULL) == 0 &&
         strcmp(ref.registry, text) == 0)
         return 0;
-    int r = err_set(e, EINVAL, "invalid registry '%.200s'", text);
-    err_hint(e, "expected HOST[:PORT] as in an image's name, such as docker.io, ghcr.io or "
-                "localhost:5000");
-    return r;
+    return err_hinted(e, err_set(e, EINVAL, "invalid registry '%.200s'", text),
+                      "expected HOST[:PORT] as in an image's name, such as docker.io, ghcr.io or "
+                      "localhost:5000");
 }

@@ -56,11 +56,9 @@ static int add_qcow2(const struct set *s, int fd, const char *source, const char
     const char *why = NULL;
     size_t n = 0;
     int r = qcow2_segments(fd, &seg, &n, &why);
-    if (r < 0) {
-        (void)err_set(e, -r, "cannot mount '%s': %s", source, why);
-        err_hint(e, "convert it: qemu-img convert -O raw %s %s.raw", source, source);
-        return r;
-    }
+    if (r < 0)
+        return err_hinted(e, err_set(e, -r, "cannot mount '%s': %s", source, why),
+                          "convert it: qemu-img convert -O raw %s %s.raw", source, source);
     r = add_segments(s, seg, n, true, serial, e);
     free(seg);
     return r;

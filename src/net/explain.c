@@ -34,9 +34,8 @@ const char *explain_refusal(const struct policy_answer *a, uint8_t proto, uint16
 
 static int bad_target(const char *text, const char *why, struct err *e)
 {
-    int code = err_set(e, EINVAL, "invalid target '%s': %s", text, why);
-    err_hint(e, "expected a URL, HOST[:PORT], ADDRESS[:PORT] or [IPV6]:PORT");
-    return code;
+    return err_hinted(e, err_set(e, EINVAL, "invalid target '%s': %s", text, why),
+                      "expected a URL, HOST[:PORT], ADDRESS[:PORT] or [IPV6]:PORT");
 }
 
 /* Removes "scheme://": its default port, 0 without a scheme, or -EINVAL for an unknown one. */

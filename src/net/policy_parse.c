@@ -162,11 +162,10 @@ static int parse_domain(struct policy_rule *r, const char *name, bool suffix, st
     r->kind = suffix ? TARGET_SUFFIX : TARGET_DOMAIN;
     if (!policy_name_normal(name, r->name))
         return err_set(e, EINVAL, "invalid host name '%s'", name);
-    if (suffix && !strchr(r->name, '.')) {
-        int code = err_set(e, EINVAL, "'*.%s' is too wide: a suffix has at least two labels", name);
-        err_hint(e, "name the domains, or allow the group 'public'");
-        return code;
-    }
+    if (suffix && !strchr(r->name, '.'))
+        return err_hinted(
+            e, err_set(e, EINVAL, "'*.%s' is too wide: a suffix has at least two labels", name),
+            "name the domains, or allow the group 'public'");
     return 0;
 }
 
@@ -242,11 +241,10 @@ static int parse_rule(struct policy_rule *r, const char *text, struct err *e)
         return err_set(e, EINVAL, "a network rule is too long");
     (void)snprintf(copy, sizeof(copy), "%s", text);
     char *at = strchr(copy, '@');
-    if (!at) {
-        int code = err_set(e, EINVAL, "network rule '%s' has no '@'", text);
-        err_hint(e, "expected allow@TARGET or deny@TARGET, such as allow@example.com:tcp:443");
-        return code;
-    }
+    if (!at)
+        return err_hinted(
+            e, err_set(e, EINVAL, "network rule '%s' has no '@'", text),
+            "expected allow@TARGET or deny@TARGET, such as allow@example.com:tcp:443");
     *at = '\0';
     int k = parse_head(r, copy, e);
     if (k == 0)

@@ -50,11 +50,10 @@ static int load_json(int dirfd, json_t **ret, struct err *e)
         return r;
     AUTO_JSON json_t *root = json_loadb(text, n, 0, NULL);
     json_t *auths = json_object_get(root, "auths");
-    if (!json_is_object(root) || (auths && !json_is_object(auths))) {
-        err_set(e, EINVAL, "the file " DIR_NAME "/" FILE_NAME " in MSB_HOME is damaged");
-        err_hint(e, "remove it and log in again");
-        return -EINVAL;
-    }
+    if (!json_is_object(root) || (auths && !json_is_object(auths)))
+        return err_hinted(
+            e, err_set(e, EINVAL, "the file " DIR_NAME "/" FILE_NAME " in MSB_HOME is damaged"),
+            "remove it and log in again");
     if (!auths)
         (void)json_object_set_new(root, "auths", json_object());
     *ret = steal_ptr(&root);
@@ -134,9 +133,8 @@ static int drop_entry(json_t *auths, const void *ctx, struct err *e)
     const char *registry = ctx;
     if (json_object_del(auths, registry) == 0)
         return 0;
-    err_set(e, ENOENT, "not logged in to %s", registry);
-    err_hint(e, "run `msb registry list` to see where you are logged in");
-    return -ENOENT;
+    return err_hinted(e, err_set(e, ENOENT, "not logged in to %s", registry),
+                      "run `msb registry list` to see where you are logged in");
 }
 
 int auth_store_remove(const char *home, const char *registry, struct err *e)

@@ -521,12 +521,10 @@ static int transfer_failed(const struct answer *a, struct err *e)
             host);
     const char *why = a->error[0] ? a->error : a->h->curl->easy_strerror(a->result);
     int code = transfer_code(a->result);
-    if (code == EKEYREJECTED) {
-        err_set(e, code, "the certificate of %s is not trusted: %s", host, why);
-        err_hint(e,
-                 "give its CA with --ca-certs FILE, or use --insecure if you trust the registry");
-        return -code;
-    }
+    if (code == EKEYREJECTED)
+        return err_hinted(
+            e, err_set(e, code, "the certificate of %s is not trusted: %s", host, why),
+            "give its CA with --ca-certs FILE, or use --insecure if you trust the registry");
     bool reached = code != ECONNREFUSED && code != EHOSTUNREACH;
     err_set(e, code, "cannot %s %s: %s", reached ? "read from" : "reach", host, why);
     if (!reached)
@@ -627,11 +625,10 @@ static int next_hop(struct answer *a, struct err *e)
     if (!to || (strncasecmp(to, "http://", 7) != 0 && strncasecmp(to, "https://", 8) != 0))
         return err_set(e, EPERM, "%s redirects to an unsupported URL: %.200s", host, a->location);
     bool secure = strncasecmp(a->url, "https://", 8) == 0;
-    if (secure && strncasecmp(to, "http://", 7) == 0 && !a->h->insecure) {
-        err_set(e, EPERM, "refused a redirect of %s from https to plain http", host);
-        err_hint(e, "use --insecure to allow it if you trust the registry");
-        return -EPERM;
-    }
+    if (secure && strncasecmp(to, "http://", 7) == 0 && !a->h->insecure)
+        return err_hinted(
+            e, err_set(e, EPERM, "refused a redirect of %s from https to plain http", host),
+            "use --insecure to allow it if you trust the registry");
     free(a->url);
     a->url = steal_ptr(&to);
     a->foreign = true;

@@ -63,10 +63,9 @@ static void warn_about_pages(const struct sandbox_spec *spec, const struct engin
 
 static int is_taken(const char *name, struct err *e)
 {
-    (void)err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name);
-    err_hint(e, "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace", name,
-             name);
-    return -EEXIST;
+    return err_hinted(
+        e, err_set(e, EEXIST, "sandbox already exists: sandbox '%s' already exists", name),
+        "remove it (msb rm %s), use it (msb exec %s), or recreate it with --replace", name, name);
 }
 
 int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, struct err *e)

@@ -44,11 +44,10 @@ static int kill_monitor(struct sandbox *sb, int pidfd, struct err *e)
 {
     if (send_kill(pidfd) < 0 && errno != ESRCH)
         return err_sys(e, errno, "cannot kill the monitor of sandbox '%s'", sb->spec.name);
-    if (!monitor_wait(pidfd, KILL_WAIT_MS)) {
-        err_set(e, ETIMEDOUT, "the monitor of sandbox '%s' does not end", sb->spec.name);
-        err_hint(e, "check process %d: it may hang in a file system", (int)sb->state.pid);
-        return -ETIMEDOUT;
-    }
+    if (!monitor_wait(pidfd, KILL_WAIT_MS))
+        return err_hinted(
+            e, err_set(e, ETIMEDOUT, "the monitor of sandbox '%s' does not end", sb->spec.name),
+            "check process %d: it may hang in a file system", (int)sb->state.pid);
     /* Killed on purpose: not a crash. */
     struct sandbox_state st = sb->state;
     st.status = STATUS_STOPPED;

@@ -64,15 +64,11 @@ int mount_wait(const char *path, warn_fn warn, struct err *e)
     (void)waitpid(pid, &status, done ? 0 : WNOHANG); /* some file systems do not let go of it */
     if (done && status == 0)
         return 0;
-    if (done) {
-        (void)err_set(e, ENOTCONN, "the file server of '%s' is gone", path);
-        err_hint(e, REMEDY);
-        return -ENOTCONN;
-    }
+    if (done)
+        return err_hinted(e, err_set(e, ENOTCONN, "the file server of '%s' is gone", path), REMEDY);
     format_duration(limit_ms, limit, sizeof(limit));
-    (void)err_set(e, ETIME, "'%s' did not answer within %s", path, limit);
-    err_hint(e, "its file server may be gone: " REMEDY);
-    return -ETIME;
+    return err_hinted(e, err_set(e, ETIME, "'%s' did not answer within %s", path, limit),
+                      "its file server may be gone: " REMEDY);
 }
 
 int mounts_wait(const struct sandbox_spec *spec, warn_fn warn, struct err *e)

@@ -301,12 +301,10 @@ static int parse_host_side(const char *text, struct spec_port *ret, bool *any_bi
         ok = addr_parse(s, &ret->bind) == 0;
         s = colon;
     }
-    if (!ok || parse_u64(s, &port) < 0 || port < 1 || port > UINT16_MAX) {
-        err_set(e, EINVAL, "invalid port '%s'", text);
-        err_hint(e, "expected the host's side: [BIND:]HOST[/udp], such as 8080, 53/udp or "
-                    "127.0.0.1:8080");
-        return -EINVAL;
-    }
+    if (!ok || parse_u64(s, &port) < 0 || port < 1 || port > UINT16_MAX)
+        return err_hinted(e, err_set(e, EINVAL, "invalid port '%s'", text),
+                          "expected the host's side: [BIND:]HOST[/udp], such as 8080, 53/udp or "
+                          "127.0.0.1:8080");
     ret->host = (uint16_t)port;
     return 0;
 }

@@ -46,11 +46,9 @@ int spec_host_parse(const char *text, struct subst_host *ret, struct err *e)
     struct subst_host h = {.suffix = strncmp(text, "*.", 2) == 0};
     char name[POLICY_NAME_MAX];
     const char *rest = text + (h.suffix ? 2 : 0);
-    if (strcmp(text, "*") == 0) {
-        (void)err_set(e, EINVAL, "'*' means every host, and so protects nothing");
-        err_hint(e, "name the hosts, or a domain: *.example.com");
-        return -EINVAL;
-    }
+    if (strcmp(text, "*") == 0)
+        return err_hinted(e, err_set(e, EINVAL, "'*' means every host, and so protects nothing"),
+                          "name the hosts, or a domain: *.example.com");
     if (!policy_name_normal(rest, name) || !strchr(name, '.'))
         return err_set(e, EINVAL, "'%.80s' is not a host name such as api.example.com", text);
     if (strspn(name, "0123456789.") == strlen(name))
@@ -165,12 +163,10 @@ static int parse_part(struct subst_secret *x, const char *part, char method[16],
         return parse_holder(x, part + 12, e);
     if (strncmp(part, "method=", 7) == 0)
         return parse_method(part + 7, method, e);
-    if (strchr(part, '=') && !strchr(part, '/')) {
-        (void)err_set(e, EINVAL, "unknown option '%.60s' of a secret", part);
-        err_hint(e, "options: method=, in=header:, in=query:, in=body, scrub=response, "
-                    "allow-plaintext, sign=aws, placeholder=");
-        return -EINVAL;
-    }
+    if (strchr(part, '=') && !strchr(part, '/'))
+        return err_hinted(e, err_set(e, EINVAL, "unknown option '%.60s' of a secret", part),
+                          "options: method=, in=header:, in=query:, in=body, scrub=response, "
+                          "allow-plaintext, sign=aws, placeholder=");
     return parse_host(x, part, e);
 }
 
@@ -179,11 +175,9 @@ int spec_bound_parse(const char *text, struct subst_secret *ret, struct err *e)
     const char *at = strchr(text, '@');
     char name[SUBST_NAME_MAX], method[16] = "";
     *ret = (struct subst_secret){0};
-    if (!at || strlen(text) > SPEC_BOUND_TEXT_MAX || (size_t)(at - text) >= sizeof(name)) {
-        (void)err_set(e, EINVAL, "'%.60s' does not have the form " FORMAT, text);
-        err_hint(e, "the value is not part of it: msb secret set NAME, or a variable NAME");
-        return -EINVAL;
-    }
+    if (!at || strlen(text) > SPEC_BOUND_TEXT_MAX || (size_t)(at - text) >= sizeof(name))
+        return err_hinted(e, err_set(e, EINVAL, "'%.60s' does not have the form " FORMAT, text),
+                          "the value is not part of it: msb secret set NAME, or a variable NAME");
     (void)snprintf(name, sizeof(name), "%.*s", (int)(at - text), text);
     int r = secret_check_name(name, e);
     memcpy(ret->name, name, sizeof(name));

@@ -98,11 +98,10 @@ int spec_net_policy(const struct spec_net *n, struct policy *p, struct err *e)
 int spec_net_add_nameserver(struct spec_net *n, const char *text, struct err *e)
 {
     struct net_end end = {0};
-    if (!end_parse(text, DNS_PORT, &end)) {
-        err_set(e, EINVAL, "invalid name server '%s'", text);
-        err_hint(e, "expected IP or IP:PORT, such as 9.9.9.9, 10.0.0.2:5353 or [2620:fe::fe]:53");
-        return -EINVAL;
-    }
+    if (!end_parse(text, DNS_PORT, &end))
+        return err_hinted(
+            e, err_set(e, EINVAL, "invalid name server '%s'", text),
+            "expected IP or IP:PORT, such as 9.9.9.9, 10.0.0.2:5353 or [2620:fe::fe]:53");
     if (n->n_nameservers == DNS_UPSTREAMS_MAX)
         return err_set(e, E2BIG, "at most %d name servers", DNS_UPSTREAMS_MAX);
     n->nameserver[n->n_nameservers++] = end;
@@ -126,10 +125,9 @@ static bool parse_range(char *s, struct range *ret)
 
 static int bad_port(struct err *e, const char *text, const char *why)
 {
-    err_set(e, EINVAL, "invalid port '%s': %s", text, why);
-    err_hint(e, "expected [BIND:]HOST:GUEST[/udp], such as 8080:80, 0:80 (any free port), "
-                "0.0.0.0:53:53/udp, [::1]:8080:80 or 8000-8010:8000-8010");
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "invalid port '%s': %s", text, why),
+                      "expected [BIND:]HOST:GUEST[/udp], such as 8080:80, 0:80 (any free port), "
+                      "0.0.0.0:53:53/udp, [::1]:8080:80 or 8000-8010:8000-8010");
 }
 
 /* Cuts "/tcp" or "/udp" off the end. */

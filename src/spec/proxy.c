@@ -58,11 +58,9 @@ int spec_proxy_resolve(const struct spec_proxy *p, struct socks_config *ret, str
     if (!p->password_env)
         return 0;
     const char *password = getenv(p->password_env);
-    if (!password) {
-        err_set(e, ENOENT, "the password of the proxy is not set");
-        err_hint(e, "set it in the environment variable %s", p->password_env);
-        return -ENOENT;
-    }
+    if (!password)
+        return err_hinted(e, err_set(e, ENOENT, "the password of the proxy is not set"),
+                          "set it in the environment variable %s", p->password_env);
     if (strlen(password) > SOCKS_TEXT_MAX)
         return err_set(e, EINVAL, "the password of the proxy in %s is longer than %d bytes",
                        p->password_env, SOCKS_TEXT_MAX);

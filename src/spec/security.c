@@ -124,9 +124,8 @@ int spec_parse_cap(const char *name, uint64_t *ret, struct err *e)
             *ret = BIT(i);
             return 0;
         }
-    (void)err_set(e, EINVAL, "unknown capability '%.64s'", name);
-    err_hint(e, "expected ALL or a name from capabilities(7), such as NET_RAW or CAP_CHOWN");
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "unknown capability '%.64s'", name),
+                      "expected ALL or a name from capabilities(7), such as NET_RAW or CAP_CHOWN");
 }
 
 void spec_caps_format(uint64_t caps, char out[SPEC_CAPS_TEXT_MAX])
@@ -187,12 +186,11 @@ int spec_add_sysctl(struct spec_security *s, const char *arg, struct err *e)
     if (!ok || n == 0)
         return err_set(e, EINVAL, "invalid setting '%.64s': expected KEY=VALUE, such as %s", arg,
                        "net.core.somaxconn=1024");
-    if (!is_settable(arg, n)) {
-        (void)err_set(e, EINVAL, "the setting '%.*s' cannot be set from outside", (int)n, arg);
-        err_hint(e, "allowed are net.*, fs.mqueue.*, fs.inotify.*, kernel.msg*, kernel.sem, "
-                    "kernel.shm*, vm.max_map_count and a few more; root can set others inside");
-        return -EINVAL;
-    }
+    if (!is_settable(arg, n))
+        return err_hinted(
+            e, err_set(e, EINVAL, "the setting '%.*s' cannot be set from outside", (int)n, arg),
+            "allowed are net.*, fs.mqueue.*, fs.inotify.*, kernel.msg*, kernel.sem, "
+            "kernel.shm*, vm.max_map_count and a few more; root can set others inside");
     if (s->sysctls.n >= SPEC_SYSCTLS_MAX)
         return err_set(e, E2BIG, "invalid config: at most %d settings (--sysctl)",
                        SPEC_SYSCTLS_MAX);

@@ -173,12 +173,11 @@ int spec_parse_rlimit(const char *arg, struct spec_rlimit *ret, struct err *e)
                        "nofile=1024:2048)",
                        arg);
     struct spec_rlimit l = {0};
-    if (!rlimit_by_name(arg, (size_t)(eq - arg), &l.resource)) {
-        err_set(e, EINVAL, "unknown rlimit resource: %.*s", (int)(eq - arg), arg);
-        err_hint(e, "one of: as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, "
-                    "nproc, rss, rtprio, rttime, sigpending, stack");
-        return -EINVAL;
-    }
+    if (!rlimit_by_name(arg, (size_t)(eq - arg), &l.resource))
+        return err_hinted(
+            e, err_set(e, EINVAL, "unknown rlimit resource: %.*s", (int)(eq - arg), arg),
+            "one of: as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, "
+            "nproc, rss, rtprio, rttime, sigpending, stack");
     AUTO_FREE char *soft = strdup(eq + 1);
     if (!soft)
         return err_oom(e);

@@ -21,11 +21,10 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
     if (!clean)
         return err_set(e, EINVAL, "invalid config: write path must be absolute, without '..': %s",
                        path);
-    if (strcmp(clean, "/") == 0) {
-        (void)err_set(e, EINVAL, "invalid config: the write path / would restrict nothing");
-        err_hint(e, "without --write-path all of the guest is writable");
-        return -EINVAL;
-    }
+    if (strcmp(clean, "/") == 0)
+        return err_hinted(
+            e, err_set(e, EINVAL, "invalid config: the write path / would restrict nothing"),
+            "without --write-path all of the guest is writable");
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (spec_path_within(clean, ours[i]))
             return err_set(e, EINVAL,

@@ -32,16 +32,13 @@ static int secret_unknown(const char *name, struct err *e)
 
 static int secret_missing(const char *name, struct err *e)
 {
-    int r = secret_unknown(name, e);
-    err_hint(e, "store it: msb secret set %s", name);
-    return r;
+    return err_hinted(e, secret_unknown(name, e), "store it: msb secret set %s", name);
 }
 
 static int unusable(int code, const char *name, const char *why, struct err *e)
 {
-    int r = err_set(e, code, "secret '%s' %s", name, why);
-    err_hint(e, "store it again: msb secret set %s", name);
-    return r;
+    return err_hinted(e, err_set(e, code, "secret '%s' %s", name, why),
+                      "store it again: msb secret set %s", name);
 }
 
 /* A file that others may read is as good as published: it is not used. */

@@ -77,11 +77,10 @@ static int walk_restart(struct walk *w)
 static int walk_link(struct walk *w, int link, const struct stat *st, struct err *e)
 {
     char target[PATH_MAX], rest[PATH_MAX];
-    if (st->st_uid != 0 && st->st_uid != geteuid()) {
-        err_set(e, EPERM, "%s leads through a symbolic link of another user", w->home);
-        err_hint(e, "set MSB_HOME to your own directory (default: ~/.microsandbox)");
-        return -EPERM;
-    }
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return err_hinted(
+            e, err_set(e, EPERM, "%s leads through a symbolic link of another user", w->home),
+            "set MSB_HOME to your own directory (default: ~/.microsandbox)");
     ssize_t n = readlinkat(link, "", target, sizeof(target) - 1);
     if (n < 0)
         return err_sys(e, errno, "cannot open %s", w->home);
@@ -158,9 +157,8 @@ int store_cache_open(const struct store *s, struct err *e)
 
 static int no_home(const struct store *s, int code, const char *verb, struct err *e)
 {
-    int r = err_sys(e, code, "cannot %s %s", verb, s->home);
-    err_hint(e, "set MSB_HOME to your own directory (default: ~/.microsandbox)");
-    return r;
+    return err_hinted(e, err_sys(e, code, "cannot %s %s", verb, s->home),
+                      "set MSB_HOME to your own directory (default: ~/.microsandbox)");
 }
 
 int store_check_backend(struct err *e)
@@ -199,11 +197,10 @@ int store_open(struct store *s, struct err *e)
     struct stat st;
     if (fstat(s->home_fd, &st) < 0)
         return err_sys(e, errno, "cannot look at %s", s->home);
-    if (st.st_uid != geteuid() || (st.st_mode & 022)) {
-        err_set(e, EPERM, "%s belongs to another user or is writable by others", s->home);
-        err_hint(e, "set MSB_HOME to your own directory, or run: chmod go-w %s", s->home);
-        return -EPERM;
-    }
+    if (st.st_uid != geteuid() || (st.st_mode & 022))
+        return err_hinted(
+            e, err_set(e, EPERM, "%s belongs to another user or is writable by others", s->home),
+            "set MSB_HOME to your own directory, or run: chmod go-w %s", s->home);
     s->sandboxes_fd = store_subdir_open(s, "sandboxes", e);
     if (s->sandboxes_fd < 0)
         return s->sandboxes_fd;

@@ -102,11 +102,10 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
 static int volume_make(const struct store *s, int all, struct volume *v, struct err *e)
 {
     v->created_ns = realtime_ns();
-    if (v->kind == VOLUME_DISK && v->size == 0) {
-        (void)err_set(e, EINVAL, "volume '%s' does not exist, and a disk needs a size", v->name);
-        err_hint(e, "create it first: msb volume create %s --kind disk --size 1G", v->name);
-        return -EINVAL;
-    }
+    if (v->kind == VOLUME_DISK && v->size == 0)
+        return err_hinted(
+            e, err_set(e, EINVAL, "volume '%s' does not exist, and a disk needs a size", v->name),
+            "create it first: msb volume create %s --kind disk --size 1G", v->name);
     AUTO_CLOSE int dir = named_made_open(&named_volumes, all, v->name, e);
     if (dir < 0)
         return dir;

@@ -63,16 +63,31 @@ int err_wrap(struct err *e, int r, const char *fmt, ...)
     return r;
 }
 
-void err_hint(struct err *e, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 0)))
+add_hint(struct err *e, const char *fmt, va_list ap)
 {
     if (!e || e->hints >= ERR_HINTS_MAX)
         return;
-    va_list ap;
-    va_start(ap, fmt);
     (void)vsnprintf(e->hint[e->hints], sizeof(e->hint[0]), fmt, ap);
-    va_end(ap);
     utf8_defuse(e->hint[e->hints]);
     e->hints++;
+}
+
+void err_hint(struct err *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_hint(e, fmt, ap);
+    va_end(ap);
+}
+
+int err_hinted(struct err *e, int r, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_hint(e, fmt, ap);
+    va_end(ap);
+    return r;
 }
 
 void err_clear(struct err *e)

@@ -33,6 +33,8 @@ int err_oom(struct err *e);
 int err_wrap(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Adds a hint line (at most ERR_HINTS_MAX; further ones are dropped). */
 void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same, for `return err_hinted(e, err_set(e, EINVAL, "..."), "...")`: returns r. */
+int err_hinted(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void err_clear(struct err *e);
 
 /* Receives a line for the user about something that is not an error. */

@@ -123,11 +123,9 @@ int version_tree(int dir, unsigned id, warn_fn warn, struct s3_tree *ret, struct
     AUTO_FREE struct version *v = NULL;
     size_t n = 0;
     int r = depot_open(dir, false, warn, &d, e);
-    if (r == -ENOENT) {
-        (void)err_set(e, ENOENT, "the workspace has no versions");
-        err_hint(e, "make one with: msb workspace checkpoint NAME");
-        return -ENOENT;
-    }
+    if (r == -ENOENT)
+        return err_hinted(e, err_set(e, ENOENT, "the workspace has no versions"),
+                          "make one with: msb workspace checkpoint NAME");
     if (r < 0 || id)
         return r < 0 ? r : version_load_tree(&d, id, ret, e);
     r = list_records(&d, &v, &n, e);

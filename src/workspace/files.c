@@ -246,11 +246,9 @@ int workspace_file_remove(int data, const char *path, bool all, struct err *e)
         return failed(e, errno, path);
     if (!S_ISDIR(st.st_mode) && p.slash)
         return failed(e, ENOTDIR, path);
-    if (!all && S_ISDIR(st.st_mode)) {
-        (void)err_set(e, EISDIR, "'%s' is a directory", path);
-        err_hint(e, "use --recursive to remove it with what is in it");
-        return -EISDIR;
-    }
+    if (!all && S_ISDIR(st.st_mode))
+        return err_hinted(e, err_set(e, EISDIR, "'%s' is a directory", path),
+                          "use --recursive to remove it with what is in it");
     r = all ? remove_tree_at(dir, p.name) : unlinkat(dir, p.name, 0) < 0 ? -errno : 0;
     return r < 0 ? failed(e, -r, path) : 0;
 }

@@ -200,9 +200,8 @@ static int later(const struct cmd *c, const struct opt *o, struct err *e)
 {
     char path[CMD_PATH_MAX];
     cmd_path(c, ' ', path);
-    err_set(e, ENOSYS, "--%s is not available yet", o->name);
-    err_hint(e, "'msb %s --help-all' lists the options of this version", path);
-    return -ENOSYS;
+    return err_hinted(e, err_set(e, ENOSYS, "--%s is not available yet", o->name),
+                      "'msb %s --help-all' lists the options of this version", path);
 }
 
 static int bad_choice(const struct opt *o, const char *value, struct err *e)

@@ -427,11 +427,9 @@ static size_t examine(struct doctor *d)
 static int fix(struct doctor *d, bool ask, struct err *e)
 {
     int r = doctor_fix(d, ask);
-    if (r == -EACCES || r == -EPERM || r == -EROFS) {
-        err_set(e, -r, "cannot change the settings of this host");
-        err_hint(e, "run it as root: sudo msb doctor --fix");
-        return r;
-    }
+    if (r == -EACCES || r == -EPERM || r == -EROFS)
+        return err_hinted(e, err_set(e, -r, "cannot change the settings of this host"),
+                          "run it as root: sudo msb doctor --fix");
     return r < 0 ? err_sys(e, -r, "cannot change the settings of this host") : r;
 }
 

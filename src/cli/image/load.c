@@ -27,11 +27,10 @@ static int open_input(const char *path, struct err *e)
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
         return fd < 0 ? err_sys(e, errno, "cannot open '%s'", path) : fd;
     }
-    if (isatty(STDIN_FILENO)) {
-        (void)err_set(e, EINVAL, "no archive given");
-        err_hint(e, "name a file (msb load -i FILE) or pipe one in (docker save IMAGE | msb load)");
-        return -EINVAL;
-    }
+    if (isatty(STDIN_FILENO))
+        return err_hinted(
+            e, err_set(e, EINVAL, "no archive given"),
+            "name a file (msb load -i FILE) or pipe one in (docker save IMAGE | msb load)");
     fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
     return fd < 0 ? err_sys(e, errno, "cannot read standard input") : fd;
 }

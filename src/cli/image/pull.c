@@ -16,12 +16,10 @@ static int read_options(const struct args *a, struct pull_options *opt,
 {
     const char *text = args_get(a, "platform");
     const char *form = args_get(a, "materialize");
-    if (form && strcmp(form, "layered") != 0) {
-        err_set(e, ENOTSUP, "--materialize %s is not supported", form);
-        err_hint(e,
-                 "images are stored in layers, which sandboxes share: use --materialize layered");
-        return -ENOTSUP;
-    }
+    if (form && strcmp(form, "layered") != 0)
+        return err_hinted(
+            e, err_set(e, ENOTSUP, "--materialize %s is not supported", form),
+            "images are stored in layers, which sandboxes share: use --materialize layered");
     opt->registry.insecure = args_has(a, "insecure");
     opt->registry.ca_certs = args_get(a, "ca-certs");
     opt->again = args_has(a, "force");

@@ -61,11 +61,10 @@ static int registry_name(const char *text, char **ret, struct err *e)
         ok = strcmp(ref.registry, host) == 0; /* "myhost/x" would be Docker Hub's */
         reference_free(&ref);
     }
-    if (!ok) {
-        err_set(e, EINVAL, "invalid registry '%.200s': expected HOST[:PORT]", text);
-        err_hint(e, "for example docker.io or localhost:5000");
-        return -EINVAL;
-    }
+    if (!ok)
+        return err_hinted(
+            e, err_set(e, EINVAL, "invalid registry '%.200s': expected HOST[:PORT]", text),
+            "for example docker.io or localhost:5000");
     *ret = steal_ptr(&host);
     return 0;
 }

@@ -23,13 +23,10 @@ static int read_policy(const struct args *a, struct spec_net *n, struct err *e)
                 n->ingress != NET_DEFAULT_UNSET;
     if (said && args_has(a, "reset"))
         return err_set(e, EINVAL, "--reset cannot be used with other policy options");
-    if (!said && !args_has(a, "reset")) {
-        err_set(e, EINVAL, "no policy given");
-        err_hint(
-            e,
+    if (!said && !args_has(a, "reset"))
+        return err_hinted(
+            e, err_set(e, EINVAL, "no policy given"),
             "use --net, --net-rule, --net-default or --no-net, or --reset for the default policy");
-        return -EINVAL;
-    }
     return 0;
 }
 

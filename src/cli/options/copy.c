@@ -13,11 +13,10 @@
 static int split(char *arg, char **dst, struct err *e)
 {
     char *colon = strstr(arg, ":/");
-    if (!colon || colon == arg) {
-        err_set(e, EINVAL, "expected SRC:DST with an absolute DST: got '%s'", arg);
-        err_hint(e, "for example ./app.conf:/etc/app.conf");
-        return -EINVAL;
-    }
+    if (!colon || colon == arg)
+        return err_hinted(
+            e, err_set(e, EINVAL, "expected SRC:DST with an absolute DST: got '%s'", arg),
+            "for example ./app.conf:/etc/app.conf");
     *colon = '\0';
     *dst = colon + 1;
     return 0;

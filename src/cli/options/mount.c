@@ -425,9 +425,8 @@ static int check_ext4(const char *source, const char *path, struct err *e)
     if (pread(fd, magic, sizeof(magic), EXT4_MAGIC_AT) == sizeof(magic) && magic[0] == 0x53 &&
         magic[1] == 0xef)
         return 0;
-    (void)err_set(e, EINVAL, "'%s' holds no ext4 file system", source);
-    err_hint(e, "make one: mkfs.ext4 %s", source);
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "'%s' holds no ext4 file system", source),
+                      "make one: mkfs.ext4 %s", source);
 }
 
 int root_disk_file_option(struct sandbox_spec *s, const char *arg, struct err *e)

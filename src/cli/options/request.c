@@ -77,9 +77,8 @@ static int root_disk_option(const struct args *a, struct sandbox_spec *s, struct
             return 0;
         size = v + 6;
     } else if (strncmp(v, "flat", 4) == 0 && (v[4] == '\0' || strchr(":,", v[4]))) {
-        err_set(e, ENOSYS, "--root-disk %s is not available yet", v);
-        err_hint(e, "use a size such as 8G, tmpfs[:SIZE] or an ext4 image's path");
-        return -ENOSYS;
+        return err_hinted(e, err_set(e, ENOSYS, "--root-disk %s is not available yet", v),
+                          "use a size such as 8G, tmpfs[:SIZE] or an ext4 image's path");
     } else if (strchr("./~", v[0]) || strchr(v, '/')) {
         return root_disk_file_option(s, v, e);
     }

@@ -57,10 +57,9 @@ static int security_opt(const char *value, struct spec_security *s, struct err *
                    "systempaths=unconfined",
                    value))
         return 0;
-    (void)err_set(e, EINVAL, "unsupported --security-opt '%.64s'", value);
-    err_hint(e, "expected no-new-privileges[:true]; there is no AppArmor, SELinux or seccomp "
-                "profile in a guest: see --security and --cap-drop");
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "unsupported --security-opt '%.64s'", value),
+                      "expected no-new-privileges[:true]; there is no AppArmor, SELinux or seccomp "
+                      "profile in a guest: see --security and --cap-drop");
 }
 
 static int pids_option(const struct args *a, const char *v, struct spec_security *s, struct err *e)

@@ -60,11 +60,10 @@ static int persist_home(struct sandbox_spec *s, bool named, struct err *e)
 {
     char volume[VOLUME_NAME_MAX + 1];
     const char *of = s->workspace.name ? s->workspace.name : named ? s->name : NULL;
-    if (!of) {
-        (void)err_set(e, EINVAL, "--persist-home requires a named sandbox or workspace");
-        err_hint(e, "use --name NAME or --workspace NAME");
-        return -EINVAL;
-    }
+    if (!of)
+        return err_hinted(
+            e, err_set(e, EINVAL, "--persist-home requires a named sandbox or workspace"),
+            "use --name NAME or --workspace NAME");
     if ((size_t)snprintf(volume, sizeof(volume), "home-%s", of) >= sizeof(volume))
         return err_set(e, ENAMETOOLONG, "--persist-home: the name '%s' is too long", of);
     struct spec_mount m = {.kind = MOUNT_NAMED, .guest = (char *)"/root", .source = volume};

@@ -192,11 +192,9 @@ static int write_new(const char *path, const struct buf *text, bool force, struc
 {
     AUTO_CLOSE int fd =
         open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0644);
-    if (fd < 0 && errno == EEXIST) {
-        err_set(e, EEXIST, "%s exists", path);
-        err_hint(e, "use --force to replace it, or '-' to print the text");
-        return -EEXIST;
-    }
+    if (fd < 0 && errno == EEXIST)
+        return err_hinted(e, err_set(e, EEXIST, "%s exists", path),
+                          "use --force to replace it, or '-' to print the text");
     int r = fd < 0 ? -errno : write_all(fd, buf_head(text), buf_len(text));
     return r < 0 ? err_sys(e, -r, "cannot write %s", path) : 0;
 }

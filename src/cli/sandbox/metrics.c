@@ -100,11 +100,9 @@ static void draw(const struct metrics *m)
 static int watch(const struct args *a, uint64_t interval, struct err *e)
 {
     struct metrics now = {0}, before = {0};
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        err_set(e, ENOTTY, "a live view needs a terminal");
-        err_hint(e, "use --follow for a stream of JSON, or --format json for one sample");
-        return -ENOTTY;
-    }
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return err_hinted(e, err_set(e, ENOTTY, "a live view needs a terminal"),
+                          "use --follow for a stream of JSON, or --format json for one sample");
     int r = look(a, &now, &before, 0, e);
     if (r == 0)
         r = look(a, &now, &before, GLANCE_MS, e);

@@ -62,11 +62,9 @@ static int create(const struct args *a, const struct store *s, const char *name,
     uint64_t bytes = 0;
     if (size && (parse_size(size, MIB, &bytes) < 0 || bytes == 0))
         return args_bad_value(a, "size", size, PARSE_SIZE_EXAMPLES, e);
-    if (disk && !size) {
-        (void)err_set(e, EINVAL, "a disk volume requires --size");
-        err_hint(e, "for example: msb volume create %s --kind disk --size 1G", name);
-        return -EINVAL;
-    }
+    if (disk && !size)
+        return err_hinted(e, err_set(e, EINVAL, "a disk volume requires --size"),
+                          "for example: msb volume create %s --kind disk --size 1G", name);
     int r = disk ? policy_hold_volume(s, name, bytes, e) : 0;
     return r < 0 ? r : volume_create(s, name, disk ? VOLUME_DISK : VOLUME_DIR, bytes, e);
 }

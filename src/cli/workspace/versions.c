@@ -54,11 +54,9 @@ static int hold(const struct store *s, const char *name, bool reads, struct held
 static int parse_version(const char *text, unsigned *ret, struct err *e)
 {
     uint64_t id;
-    if (parse_u64(text, &id) < 0 || id == 0 || id > INT32_MAX) {
-        (void)err_set(e, EINVAL, "invalid version '%s': expected a number", text);
-        err_hint(e, "msb workspace log lists the versions of a workspace");
-        return -EINVAL;
-    }
+    if (parse_u64(text, &id) < 0 || id == 0 || id > INT32_MAX)
+        return err_hinted(e, err_set(e, EINVAL, "invalid version '%s': expected a number", text),
+                          "msb workspace log lists the versions of a workspace");
     *ret = (unsigned)id;
     return 0;
 }

@@ -107,9 +107,8 @@ int load_check_names(const struct load *l, size_t n, bool named, struct err *e)
         return err_set(e, EINVAL, "the archive has %zu images; -t can name only one", n);
     if (l->opt->tag || named)
         return 0;
-    (void)err_set(e, EINVAL, "the archive has no name for its image");
-    err_hint(e, "give it one: msb load -t NAME:TAG ...");
-    return -EINVAL;
+    return err_hinted(e, err_set(e, EINVAL, "the archive has no name for its image"),
+                      "give it one: msb load -t NAME:TAG ...");
 }
 
 static int tag_one(struct load *l, const struct reference *ref, const struct digest *d,

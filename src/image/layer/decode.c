@@ -201,11 +201,10 @@ static int find_codec(struct decoder *d, struct err *e)
     const uint8_t *p = d->buf + d->at;
     size_t n = d->len - d->at;
     const char *other = stranger(p, n);
-    if (other) {
-        r = err_set(e, ENOTSUP, "it is compressed with %s, which is not supported", other);
-        err_hint(e, "a layer or image file is a tar, plain or compressed with gzip or zstd");
-        return r;
-    }
+    if (other)
+        return err_hinted(
+            e, err_set(e, ENOTSUP, "it is compressed with %s, which is not supported", other),
+            "a layer or image file is a tar, plain or compressed with gzip or zstd");
     if (is_gzip(p, n)) {
         const struct codec *fast = d->slow ? NULL : codec_gzip_fast();
         d->codec = fast ? fast : &codec_gzip;

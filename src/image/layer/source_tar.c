@@ -51,11 +51,9 @@ static int tar_fail(struct tar *tar, struct err *e)
         return err_oom(e);
     /* The format was not recognized although there were bytes. */
     if (!tar->entries && archive_format(tar->a) == 0 &&
-        (!why || strstr(why, "Unrecognized archive format"))) {
-        int r = err_set(e, EINVAL, "this is not a tar archive");
-        err_hint(e, "a layer or image file is a tar, plain or compressed with gzip or zstd");
-        return r;
-    }
+        (!why || strstr(why, "Unrecognized archive format")))
+        return err_hinted(e, err_set(e, EINVAL, "this is not a tar archive"),
+                          "a layer or image file is a tar, plain or compressed with gzip or zstd");
     return err_set(e, EINVAL, "the archive is damaged: %s", why ? why : "unknown error");
 }
 

@@ -46,9 +46,8 @@ static const struct {
 
 static int no_image(struct err *e, const char *type)
 {
-    int r = err_set(e, ENOTSUP, "this is not a container image but '%.128s'", type);
-    err_hint(e, "charts, signatures and other artifacts of a registry cannot be run");
-    return r;
+    return err_hinted(e, err_set(e, ENOTSUP, "this is not a container image but '%.128s'", type),
+                      "charts, signatures and other artifacts of a registry cannot be run");
 }
 
 static int schema_1(struct err *e)

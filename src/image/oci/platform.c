@@ -94,9 +94,8 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
         os = "linux";
         arch = part[0];
     } else if (n == 0) {
-        (void)err_set(e, EINVAL, "invalid platform '%.64s'", text);
-        err_hint(e, "write OS/ARCHITECTURE[/VARIANT], such as linux/amd64 or linux/arm64/v8");
-        return -EINVAL;
+        return err_hinted(e, err_set(e, EINVAL, "invalid platform '%.64s'", text),
+                          "write OS/ARCHITECTURE[/VARIANT], such as linux/amd64 or linux/arm64/v8");
     }
     for (size_t i = 0; i < ARRAY_LEN(spellings); i++)
         if (strcmp(arch, spellings[i].spelling) == 0) {

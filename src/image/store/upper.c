@@ -396,11 +396,10 @@ int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e)
         return err_set(e, EINVAL, "the disk '%s' is not a regular file", name);
     if ((uint64_t)st.st_size >= size)
         return 0;
-    if (!can_grow(fd)) {
-        (void)err_set(e, ENOTSUP, "the disk was created by an older msb and cannot grow");
-        err_hint(e, "recreate the sandbox with a larger --root-disk");
-        return -ENOTSUP;
-    }
+    if (!can_grow(fd))
+        return err_hinted(
+            e, err_set(e, ENOTSUP, "the disk was created by an older msb and cannot grow"),
+            "recreate the sandbox with a larger --root-disk");
     if (ftruncate(fd, (off_t)size) < 0 || fsync(fd) < 0) {
         r = err_sys(e, errno, "cannot enlarge the disk '%s'", name);
         if (r == -EFBIG)
