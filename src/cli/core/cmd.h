@@ -85,6 +85,7 @@ enum cmd_flag {
 };
 
 struct args;
+struct oci_runtime;
 struct store;
 struct noun;
 struct action;
@@ -114,10 +115,14 @@ struct cmd {
     int (*run)(const struct args *a); /* returns the exit code */
     /* The same with the store open; or -errno, which is printed. */
     int (*with_store)(const struct args *a, const struct store *s, struct err *e);
+    /* The same with a container runtime, by the group's `perform` (serve/oci.h). */
+    int (*with_runtime)(const struct args *a, struct oci_runtime *rt, struct err *e);
     const struct noun *list, *inspect; /* shows things of a kind, or one (noun.h) */
     const struct action *each;         /* acts on each of several things (select.h) */
     /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
     int (*before)(const struct args *a);
+    /* Of a group: runs one of its verbs that needs a runtime, and returns the exit code. */
+    int (*perform)(const struct args *a);
 };
 
 /* The verbs of a group. */

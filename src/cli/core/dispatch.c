@@ -140,6 +140,8 @@ static int perform(const struct cmd *c, const struct args *a)
         return noun_inspect(c->inspect, a);
     if (c->each)
         return for_each(a, c->each);
+    if (c->with_runtime)
+        return cmd_parent(c)->perform(a);
     return c->with_store ? run_with_store(a) : c->run(a);
 }
 

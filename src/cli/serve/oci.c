@@ -21,6 +21,16 @@ int oci_fail(const struct err *e, int code)
     return code;
 }
 
+static int perform(const struct args *a)
+{
+    AUTO_OCI struct oci_runtime rt = OCI_NONE;
+    struct err e = {0};
+    int r = oci_open(&rt, &oci_globals, &e);
+    if (r == 0)
+        r = a->cmd->with_runtime(a, &rt, &e);
+    return r < 0 ? oci_fail(&e, a->cmd == &cmd_oci_exec ? OCI_EXEC_FAILED : EXIT_FAILED) : r;
+}
+
 static int globals_run(const struct args *a)
 {
     const char *format = args_get(a, "log-format");
@@ -177,4 +187,5 @@ const struct cmd cmd_oci = {
     .examples = "  podman --runtime /usr/local/bin/msb-runtime run --rm alpine uname -a\n"
                 "  msb oci --root /run/msb-runtime list",
     .before = globals_run,
+    .perform = perform,
 };

@@ -45,26 +45,25 @@ static int refuse_fds(const struct args *a, struct err *e)
         .opts = options,                        \
         .pos = ID,                              \
         .examples = line,                       \
-        .run = fn,                              \
+        .with_runtime = fn,                     \
     }
 
 /* --- create, run ----------------------------------------------------------------------------- */
 
-static int create_run(const struct args *a)
+static struct oci_create create_options(const struct args *a)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
     const char *bundle = args_get(a, "bundle");
-    const struct oci_create o = {.id = a->pos[0],
-                                 .bundle = bundle ? bundle : ".",
-                                 .pid_file = args_get(a, "pid-file"),
-                                 .console_socket = args_get(a, "console-socket")};
-    int r = refuse_fds(a, &e);
-    if (r == 0)
-        r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = oci_create(&rt, &o, &e);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+    return (struct oci_create){.id = a->pos[0],
+                               .bundle = bundle ? bundle : ".",
+                               .pid_file = args_get(a, "pid-file"),
+                               .console_socket = args_get(a, "console-socket")};
+}
+
+static int create_run(const struct args *a, struct oci_runtime *rt, struct err *e)
+{
+    const struct oci_create o = create_options(a);
+    int r = refuse_fds(a, e);
+    return r < 0 ? r : oci_create(rt, &o, e);
 }
 
 #define CREATE_OPTIONS                                                                        \
@@ -122,32 +121,25 @@ static int create_here(struct oci_runtime *rt, const struct args *a, struct oci_
     return r;
 }
 
-static int run_run(const struct args *a)
+static int run_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
     AUTO_CONSOLE struct oci_console console = OCI_CONSOLE_NONE;
-    struct err e = {0}, ignored = {0};
-    const char *bundle = args_get(a, "bundle"), *id = a->pos[0];
-    struct oci_create o = {.id = id,
-                           .bundle = bundle ? bundle : ".",
-                           .pid_file = args_get(a, "pid-file"),
-                           .console_socket = args_get(a, "console-socket")};
+    struct err ignored = {0};
+    struct oci_create o = create_options(a);
     int code = EXIT_OK;
-    int r = refuse_fds(a, &e);
+    int r = refuse_fds(a, e);
     if (r == 0)
-        r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = create_here(&rt, a, &o, &console, &e);
+        r = create_here(rt, a, &o, &console, e);
     if (r < 0)
-        return oci_fail(&e, EXIT_FAILED);
-    r = oci_start(&rt, id, &e);
+        return r;
+    r = oci_start(rt, o.id, e);
     if (r == 0 && args_has(a, "detach"))
         return EXIT_OK;
     if (r == 0)
-        r = wait_here(&rt, id, &console, &code, &e);
+        r = wait_here(rt, o.id, &console, &code, e);
     if (r < 0 || !args_has(a, "keep"))
-        (void)oci_delete(&rt, id, true, &ignored);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : code;
+        (void)oci_delete(rt, o.id, true, &ignored);
+    return r < 0 ? r : code;
 }
 
 static const struct opt run_opts[] = {
@@ -227,21 +219,16 @@ static json_t *process_from_options(const struct oci_runtime *rt, const struct a
     return r < 0 ? NULL : steal_ptr(&p);
 }
 
-static int exec_run(const struct args *a)
+static int exec_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
     const char *file = args_get(a, "process");
     int code = OCI_EXEC_FAILED;
-    int r = refuse_fds(a, &e);
-    if (r == 0)
-        r = oci_open(&rt, &oci_globals, &e);
+    int r = refuse_fds(a, e);
     if (r < 0)
-        return oci_fail(&e, OCI_EXEC_FAILED);
-    AUTO_JSON json_t *p =
-        file ? oci_json_read(AT_FDCWD, file, &e) : process_from_options(&rt, a, &e);
+        return r;
+    AUTO_JSON json_t *p = file ? oci_json_read(AT_FDCWD, file, e) : process_from_options(rt, a, e);
     if (!p)
-        return oci_fail(&e, OCI_EXEC_FAILED);
+        return -1;
     if (args_has(a, "tty"))
         (void)json_object_set_new(p, "terminal", json_true());
     const struct oci_exec x = {.id = a->pos[0],
@@ -249,8 +236,8 @@ static int exec_run(const struct args *a)
                                .pid_file = args_get(a, "pid-file"),
                                .console_socket = args_get(a, "console-socket"),
                                .detach = args_has(a, "detach")};
-    r = oci_exec(&rt, &x, &code, &e);
-    return r < 0 ? oci_fail(&e, OCI_EXEC_FAILED) : code;
+    r = oci_exec(rt, &x, &code, e);
+    return r < 0 ? r : code;
 }
 
 static const struct opt exec_opts[] = {
@@ -275,17 +262,15 @@ const struct cmd cmd_oci_exec = {
     .command_help = "Command to run, without --process",
     .examples = "  msb oci exec c1 -- ps\n"
                 "  msb oci exec --process /tmp/process.json --detach --pid-file /tmp/pid c1",
-    .run = exec_run,
+    .with_runtime = exec_run,
 };
 
 /* --- state, list, ps ------------------------------------------------------------------------- */
 
-static int state_run(const struct args *a)
+static int state_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
-    json_t *j = oci_open(&rt, &oci_globals, &e) < 0 ? NULL : oci_state(&rt, a->pos[0], false, &e);
-    return j ? ui_print_json(j) : oci_fail(&e, EXIT_FAILED);
+    json_t *j = oci_state(rt, a->pos[0], false, e);
+    return j ? ui_print_json(j) : -1;
 }
 VERB(cmd_oci_state, "state", "Print the state of a container, as JSON", "  msb oci state c1", NULL,
      state_run);
@@ -325,19 +310,15 @@ static int print_list(const struct args *a, json_t *all)
     return ui_print(&out);
 }
 
-static int list_run(const struct args *a)
+static int list_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
     AUTO_STRLIST struct strlist names = {0};
-    struct err e = {0};
-    int r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = container_list(&rt, &names, &e);
+    int r = container_list(rt, &names, e);
     if (r < 0)
-        return oci_fail(&e, EXIT_FAILED);
+        return r;
     json_t *all = json_array();
     for (size_t i = 0; i < names.n; i++) {
-        json_t *one = oci_state(&rt, names.v[i], true, &e); /* one may have gone meanwhile */
+        json_t *one = oci_state(rt, names.v[i], true, e); /* one may have gone meanwhile */
         if (one)
             json_add(&all, one);
     }
@@ -356,19 +337,16 @@ const struct cmd cmd_oci_list = {
     .summary = "List containers",
     .opts = format_opts,
     .examples = "  msb oci list --format json",
-    .run = list_run,
+    .with_runtime = list_run,
 };
 
 /* The guest's processes are not processes of this host: the container's is. */
-static int ps_run(const struct args *a)
+static int ps_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
     const char *format = args_get(a, "format");
-    AUTO_JSON json_t *j =
-        oci_open(&rt, &oci_globals, &e) < 0 ? NULL : oci_state(&rt, a->pos[0], false, &e);
+    AUTO_JSON json_t *j = oci_state(rt, a->pos[0], false, e);
     if (!j)
-        return oci_fail(&e, EXIT_FAILED);
+        return -1;
     int pid = (int)json_integer_value(json_object_get(j, "pid"));
     char line[32] = "[]", number[16];
     if (pid)
@@ -387,28 +365,18 @@ VERB(cmd_oci_ps, "ps", "List the processes of a container on this host",
 
 /* --- the rest -------------------------------------------------------------------------------- */
 
-static int start_run(const struct args *a)
+static int start_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
-    int r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = oci_start(&rt, a->pos[0], &e);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+    return oci_start(rt, a->pos[0], e);
 }
 VERB(cmd_oci_start, "start", "Start the command of a created container", "  msb oci start c1", NULL,
      start_run);
 
-static int kill_run(const struct args *a)
+static int kill_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
-    int r = a->n_pos > 2 ? err_set(&e, EINVAL, "unexpected argument '%s' found", a->pos[2]) : 0;
-    if (r == 0)
-        r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = oci_kill(&rt, a->pos[0], a->n_pos > 1 ? a->pos[1] : "TERM", args_has(a, "all"), &e);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+    if (a->n_pos > 2)
+        return err_set(e, EINVAL, "unexpected argument '%s' found", a->pos[2]);
+    return oci_kill(rt, a->pos[0], a->n_pos > 1 ? a->pos[1] : "TERM", args_has(a, "all"), e);
 }
 
 static const struct opt kill_opts[] = {
@@ -425,17 +393,12 @@ const struct cmd cmd_oci_kill = {
             .required = true,
             .many = true},
     .examples = "  msb oci kill c1 KILL",
-    .run = kill_run,
+    .with_runtime = kill_run,
 };
 
-static int delete_run(const struct args *a)
+static int delete_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
-    int r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = oci_delete(&rt, a->pos[0], args_has(a, "force"), &e);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+    return oci_delete(rt, a->pos[0], args_has(a, "force"), e);
 }
 
 static const struct opt delete_opts[] = {
@@ -445,25 +408,15 @@ static const struct opt delete_opts[] = {
 VERB(cmd_oci_delete, "delete", "Delete a container that has ended", "  msb oci delete c1",
      delete_opts, delete_run);
 
-static int freeze(const struct args *a, bool on)
+static int pause_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
-    int r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0)
-        r = oci_freeze(&rt, a->pos[0], on, &e);
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
-}
-
-static int pause_run(const struct args *a)
-{
-    return freeze(a, true);
+    return oci_freeze(rt, a->pos[0], true, e);
 }
 VERB(cmd_oci_pause, "pause", "Freeze a container", "  msb oci pause c1", NULL, pause_run);
 
-static int resume_run(const struct args *a)
+static int resume_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    return freeze(a, false);
+    return oci_freeze(rt, a->pos[0], false, e);
 }
 VERB(cmd_oci_resume, "resume", "Thaw a container", "  msb oci resume c1", NULL, resume_run);
 
@@ -477,30 +430,23 @@ static int print_usage(const struct oci_runtime *rt, const char *id, struct err 
 }
 
 /* Once; or again and again, until it ends. */
-static int events_run(const struct args *a)
+static int events_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
     uint64_t ms = EVENTS_INTERVAL_MS;
     const char *text = args_get(a, "interval");
-    int r = 0;
     if (text && (parse_duration_ms(text, &ms) < 0 || ms == 0))
-        r = err_set(&e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
-                    text);
-    if (r == 0)
-        r = oci_open(&rt, &oci_globals, &e);
-    if (r < 0)
-        return oci_fail(&e, EXIT_FAILED);
-    r = print_usage(&rt, a->pos[0], &e);
+        return err_set(e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
+                       text);
+    int r = print_usage(rt, a->pos[0], e);
     const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
                                    .tv_nsec = (long)(ms % 1000) * 1000000};
     while (r == 0 && !args_has(a, "stats")) {
         (void)nanosleep(&pause, NULL);
-        r = print_usage(&rt, a->pos[0], &e);
-        if (e.code == ESRCH || e.code == ENOENT)
+        r = print_usage(rt, a->pos[0], e);
+        if (e->code == ESRCH || e->code == ENOENT)
             return EXIT_OK;
     }
-    return e.code ? oci_fail(&e, EXIT_FAILED) : r;
+    return e->code ? -e->code : r;
 }
 
 static const struct opt events_opts[] = {
@@ -571,19 +517,13 @@ static int check_pids(const struct oci_runtime *rt, const struct args *a, struct
     return r;
 }
 
-static int update_run(const struct args *a)
+static int update_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    AUTO_OCI struct oci_runtime rt = OCI_NONE;
-    struct err e = {0};
     const char *file = args_get(a, "resources");
-    int r = oci_open(&rt, &oci_globals, &e);
-    if (r == 0 && !file)
-        r = check_pids(&rt, a, &e);
-    AUTO_JSON json_t *j = r < 0  ? NULL
-                          : file ? oci_json_read(AT_FDCWD, file, &e)
-                                 : resources_from_options(a, &e);
-    r = j ? oci_update(&rt, a->pos[0], j, &e) : -1;
-    return r < 0 ? oci_fail(&e, EXIT_FAILED) : EXIT_OK;
+    if (!file && check_pids(rt, a, e) < 0)
+        return -1;
+    AUTO_JSON json_t *j = file ? oci_json_read(AT_FDCWD, file, e) : resources_from_options(a, e);
+    return j ? oci_update(rt, a->pos[0], j, e) : -1;
 }
 
 static const struct opt update_opts[] = {
